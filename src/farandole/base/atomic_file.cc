@@ -1,0 +1,66 @@
+#include "farandole/base/atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+class Descriptor {
+ public:
+  Descriptor(const std::filesystem::path& path, int flags) : path_(path), fd_(::open(path.c_str(), flags, 0666)) {
+    if (fd_ < 0) throw system_error("open", path_);
+  }
+  ~Descriptor() { ::close(fd_); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  void write(std::string_view contents) {
+    while (!contents.empty()) {
+      const ssize_t written = ::write(fd_, contents.data(), contents.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) throw system_error("write", path_);
+      contents.remove_prefix(static_cast<std::size_t>(written));
+    }
+  }
+  void sync() {
+    if (::fsync(fd_) != 0) throw system_error("fsync", path_);
+  }
+
+ private:
+  std::string path_;
+  int fd_;
+};
+
+}  // namespace
+
+std::filesystem::path temporary_beside(const std::filesystem::path& path) {
+  char host[256] = "";
+  ::gethostname(host, sizeof host - 1);
+  return path.parent_path() / ("." + path.filename().string() + "." + host + "." + std::to_string(::getpid()) + ".tmp");
+}
+
+void publish_file(const std::filesystem::path& temporary, const std::filesystem::path& path) {
+  Descriptor(temporary, O_RDONLY | O_CLOEXEC).sync();
+  if (::rename(temporary.c_str(), path.c_str()) != 0) throw system_error("rename to", path);
+  const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+  Descriptor(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC).sync();
+}
+
+void write_file_atomically(const std::filesystem::path& path, std::string_view contents) {
+  const auto temporary = temporary_beside(path);
+  try {
+    Descriptor(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC).write(contents);
+    publish_file(temporary, path);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+}
+
+}  // namespace farandole

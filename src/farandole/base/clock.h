@@ -1,0 +1,18 @@
+// The one clock that spans, steps and waits are measured with. Usable from any thread.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+
+namespace farandole {
+
+// Nanoseconds of CLOCK_MONOTONIC: the same for all processes of one host, unrelated between hosts.
+inline std::int64_t now_ns() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+inline double seconds_since(std::int64_t start_ns) { return static_cast<double>(now_ns() - start_ns) * 1e-9; }
+
+}  // namespace farandole

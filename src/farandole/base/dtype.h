@@ -1,0 +1,53 @@
+// Element types of the data that travels between ranks and into checkpoints. Usable from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace farandole {
+
+enum class DType : std::uint8_t { float16, bfloat16, float32, float64, int32, int64, uint8, boolean };
+
+constexpr std::size_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::float16:
+    case DType::bfloat16:
+      return 2;
+    case DType::float32:
+    case DType::int32:
+      return 4;
+    case DType::float64:
+    case DType::int64:
+      return 8;
+    case DType::uint8:
+    case DType::boolean:
+      return 1;
+  }
+  return 0;
+}
+
+// PyTorch's names, without "torch.".
+constexpr std::string_view name_of(DType dtype) {
+  switch (dtype) {
+    case DType::float16:
+      return "float16";
+    case DType::bfloat16:
+      return "bfloat16";
+    case DType::float32:
+      return "float32";
+    case DType::float64:
+      return "float64";
+    case DType::int32:
+      return "int32";
+    case DType::int64:
+      return "int64";
+    case DType::uint8:
+      return "uint8";
+    case DType::boolean:
+      return "bool";
+  }
+  return "unknown";
+}
+
+}  // namespace farandole

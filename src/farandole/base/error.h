@@ -1,0 +1,43 @@
+// The exceptions that Farandole throws and the exit codes they end a program with. Usable from any thread.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace farandole {
+
+// Exit codes that batch scripts may rely on.
+enum class ExitCode : int {
+  done = 0,
+  failure = 1,
+  user_error = 64,     // wrong option, missing file, wrong set-up: do not requeue
+  corrupt_input = 65,  // damaged data, or no usable checkpoint
+  peer_lost = 70,      // another rank died or a stall was aborted
+  preempted = 75,      // stopped early behind a durable checkpoint: requeue
+};
+
+// The message is one line: what is wrong, where (file, offset, rank, option), and what to do.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const std::string& message, ExitCode exit_code = ExitCode::failure)
+      : std::runtime_error(message), exit_code_(exit_code) {}
+  ExitCode exit_code() const { return exit_code_; }
+
+ private:
+  ExitCode exit_code_;
+};
+
+class UserError : public Error {
+ public:
+  explicit UserError(const std::string& message) : Error(message, ExitCode::user_error) {}
+};
+
+class CorruptInput : public Error {
+ public:
+  explicit CorruptInput(const std::string& message) : Error(message, ExitCode::corrupt_input) {}
+};
+
+// The name "errno" gives the last system call's failure, as in system_error("open", path).
+Error system_error(const std::string& call, const std::string& path);
+
+}  // namespace farandole

@@ -1,0 +1,18 @@
+// Who this rank is among the ranks of the job and of its node. Plain values.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace farandole {
+
+struct RankLayout {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;  // among the ranks of this node
+  int local_size = 1;
+  std::string node;                 // this node's host name
+  std::vector<std::string> hosts;   // host name of every rank, by rank
+};
+
+}  // namespace farandole

@@ -1,0 +1,35 @@
+# What every target of the project is compiled with, and the two ways to add one.
+
+add_library(farandole_flags INTERFACE)
+target_compile_features(farandole_flags INTERFACE cxx_std_20)
+target_compile_options(farandole_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
+                       $<$<BOOL:${FARANDOLE_WERROR}>:-Werror>)
+if(FARANDOLE_SANITIZE)
+  target_compile_options(farandole_flags INTERFACE -fsanitize=${FARANDOLE_SANITIZE} -fno-omit-frame-pointer
+                         -fno-sanitize-recover=all)
+  target_link_options(farandole_flags INTERFACE -fsanitize=${FARANDOLE_SANITIZE})
+endif()
+
+# farandole_layer(NAME USES LAYER... LIBRARIES LIB... EXCLUDE FILE...)
+# A folder of src/farandole is a static library farandole_NAME of all its .cc files; USES names the layers below it.
+function(farandole_layer name)
+  cmake_parse_arguments(ARG "" "" "USES;LIBRARIES;EXCLUDE" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
+  foreach(file IN LISTS ARG_EXCLUDE)
+    list(REMOVE_ITEM sources ${CMAKE_CURRENT_SOURCE_DIR}/${name}/${file})
+  endforeach()
+  add_library(farandole_${name} STATIC ${sources})
+  target_include_directories(farandole_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
+                             $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  list(TRANSFORM ARG_USES PREPEND farandole_)
+  target_link_libraries(farandole_${name} PUBLIC ${ARG_USES} ${ARG_LIBRARIES} PRIVATE farandole_flags)
+endfunction()
+
+# farandole_program(NAME LAYER...) builds tools/NAME.cc into bin/NAME.
+function(farandole_program name)
+  string(REPLACE "-" "_" file ${name})
+  add_executable(${name} ${file}.cc)
+  list(TRANSFORM ARGN PREPEND farandole_)
+  target_link_libraries(${name} PRIVATE ${ARGN} farandole_flags)
+  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endfunction()
