@@ -1,0 +1,161 @@
+#include "farandole/base/options.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <numeric>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+namespace po = boost::program_options;
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row.back();
+}
+
+std::vector<std::string> names_of(const po::options_description& options) {
+  std::vector<std::string> names;
+  for (const auto& option : options.options()) names.push_back(option->long_name());
+  return names;
+}
+
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& known, std::string_view dashes) {
+  const auto nearest = nearest_name(name, known);
+  if (!nearest.empty()) return "; did you mean " + std::string(dashes) + nearest + "?";
+  return dashes.empty() ? "" : "; --help lists the options";
+}
+
+std::string without_dashes(std::string_view token) {
+  token.remove_prefix(std::min(token.find_first_not_of('-'), token.size()));
+  return std::string(token.substr(0, token.find('=')));
+}
+
+// The one place where Boost's exceptions become ours. `where` is "" for the command line.
+[[noreturn]] void rethrow(const po::error& error, const std::string& where, const std::vector<std::string>& known) {
+  const std::string dashes = where.empty() ? "--" : "";
+  if (const auto* unknown = dynamic_cast<const po::unknown_option*>(&error)) {
+    const auto name = without_dashes(unknown->get_option_name());
+    throw UserError(where + "unknown option " + dashes + name + did_you_mean(name, known, dashes));
+  }
+  throw UserError(where + error.what());
+}
+
+std::filesystem::path profile_file(const std::string& name, const std::filesystem::path& folder) {
+  if (std::filesystem::is_regular_file(name)) return name;
+  const auto file = folder / (name + ".ini");
+  if (std::filesystem::is_regular_file(file)) return file;
+  std::vector<std::string> known;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
+    if (entry.path().extension() == ".ini") known.push_back(entry.path().stem());
+  std::sort(known.begin(), known.end());
+  std::string list;
+  for (const auto& profile : known) list += (list.empty() ? "" : ", ") + profile;
+  throw UserError("no profile '" + name + "'" + did_you_mean(name, known, "") + " There are: " + list +
+                  " (in " + folder.string() + "), or give a file's path");
+}
+
+void read_profile(const std::filesystem::path& file, const po::options_description& options, po::variables_map& found) {
+  std::ifstream stream(file);
+  if (!stream) throw UserError("profile " + file.string() + " cannot be read");
+  std::string line;
+  const auto known = names_of(options);
+  std::set<std::string> seen;
+  // Line by line, so that a message can say which one.
+  for (int number = 1; std::getline(stream, line); ++number) {
+    const auto where = file.string() + ":" + std::to_string(number) + ": ";
+    try {
+      std::istringstream one(line);
+      const auto parsed = po::parse_config_file(one, options);
+      for (const auto& option : parsed.options)
+        if (!seen.insert(option.string_key).second)
+          throw UserError(where + option.string_key + " is given twice; remove one of the lines");
+      po::store(parsed, found);
+    } catch (const po::error& error) {
+      rethrow(error, where, known);
+    }
+  }
+}
+
+}  // namespace
+
+std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
+  std::string nearest;
+  std::size_t best = std::max<std::size_t>(2, name.size() / 3) + 1;
+  for (const auto& candidate : candidates) {
+    const bool begins = name.size() >= 3 && candidate.starts_with(name);
+    const auto distance = begins ? 1 : edit_distance(name, candidate);
+    if (distance < best) {
+      best = distance;
+      nearest = candidate;
+    }
+  }
+  return nearest;
+}
+
+bool OptionParser::parse(int argc, const char* const* argv, po::variables_map* found) {
+  const bool with_profiles = !profiles.empty();
+  po::options_description common("General");
+  common.add_options()("help,h", "print this text");
+  std::vector<std::string> settings;
+  std::string profile;
+  if (with_profiles)
+    common.add_options()("profile", po::value(&profile), "options file, or the name of one that comes with Farandole")(
+        "set", po::value(&settings)->composing(), "name=value: the same as --name value, for scripts; repeatable");
+  po::options_description all;
+  all.add(visible).add(common);
+
+  po::variables_map local;
+  auto& variables = found != nullptr ? *found : local;
+  const auto known = names_of(all);
+  namespace style = po::command_line_style;
+  const int exact = style::default_style & ~style::allow_guessing;
+  try {
+    po::store(po::command_line_parser(argc, argv).options(all).positional(positional).style(exact).run(), variables);
+  } catch (const po::error& error) {
+    rethrow(error, "", known);
+  }
+  if (variables.count("help") != 0) {
+    std::cout << usage << "\n" << all;
+    return false;
+  }
+  if (with_profiles && variables.count("set") != 0) {
+    for (const auto& setting : variables["set"].as<std::vector<std::string>>()) {
+      try {
+        if (setting.find('=') == std::string::npos)
+          throw UserError("--set " + setting + " has no value; write --set name=value");
+        const std::vector<std::string> arguments = {"--" + setting};
+        po::store(po::command_line_parser(arguments).options(visible).style(exact).run(), variables);
+      } catch (const po::error& error) {
+        rethrow(error, "--set " + setting + ": ", names_of(visible));
+      }
+    }
+  }
+  if (with_profiles && variables.count("profile") != 0)
+    read_profile(profile_file(variables["profile"].as<std::string>(), profiles), visible, variables);
+  try {
+    po::notify(variables);
+  } catch (const po::error& error) {
+    rethrow(error, "", known);
+  }
+  return true;
+}
+
+}  // namespace farandole
