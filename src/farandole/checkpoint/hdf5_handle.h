@@ -1,0 +1,69 @@
+// What every call into HDF5 stands on: the process-wide lock, handles that close themselves, one throwing
+// check. Usable from any thread.
+#pragma once
+
+#include <hdf5.h>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+
+// Held around every call into HDF5 in this process: not every build of HDF5 is thread-safe, and a checkpoint
+// is written while data sets are read. Code that calls HDF5 beside Hdf5File takes it too. May be nested.
+// Large arrays of a checkpoint travel outside of it. Also switches HDF5's printing of errors off for this
+// thread.
+class Hdf5Lock {
+ public:
+  Hdf5Lock();
+
+ private:
+  std::unique_lock<std::recursive_mutex> lock_;
+};
+
+// Owns one HDF5 identifier.
+class Hdf5Handle {
+ public:
+  using Close = herr_t (*)(hid_t);
+
+  Hdf5Handle() = default;
+  Hdf5Handle(hid_t id, Close close) : id_(id), close_(close) {}
+  ~Hdf5Handle() { close(); }
+  Hdf5Handle(Hdf5Handle&& other) noexcept;
+  Hdf5Handle& operator=(Hdf5Handle&& other) noexcept;
+
+  hid_t get() const { return id_; }
+  herr_t close();  // < 0: HDF5 failed; the handle is empty in any case
+
+ private:
+  hid_t id_ = H5I_INVALID_HID;
+  Close close_ = nullptr;
+};
+
+// The one check of HDF5's results: throws an exception of this exit code that says file, call and, in one
+// line, what HDF5 itself says was wrong. Use it while the Hdf5Lock of the call is held.
+class Hdf5Check {
+ public:
+  Hdf5Check(std::string file, ExitCode exit_code) : file_(std::move(file)), exit_code_(exit_code) {}
+
+  template <typename Result>
+  Result operator()(Result result, std::string_view call) const {
+    if (result < 0) fail(call, error_stack());
+    return result;
+  }
+  Hdf5Handle operator()(hid_t id, Hdf5Handle::Close close, std::string_view call) const {
+    return Hdf5Handle((*this)(id, call), close);
+  }
+  [[noreturn]] void fail(std::string_view what, std::string_view reason) const;
+  const std::string& file() const { return file_; }
+
+ private:
+  static std::string error_stack();
+
+  std::string file_;
+  ExitCode exit_code_;
+};
+
+}  // namespace farandole
