@@ -1,0 +1,119 @@
+#include "farandole/launch/child_process.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+// Between fork and exec; a failure is told to the parent as an errno through `failure`.
+[[noreturn]] void become(char* const* arguments, const ChildStreams& streams, int signal_at_parent_end,
+                         pid_t parent, int failure) {
+  const int wanted[] = {streams.in, streams.out, streams.err};
+  for (int target = 0; target < 3; ++target)
+    if (wanted[target] >= 0) ::dup2(wanted[target], target);
+  ::signal(SIGPIPE, SIG_DFL);  // the one whose handling a launcher or supervisor changes
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::prctl(PR_SET_PDEATHSIG, signal_at_parent_end);
+  if (::getppid() != parent) ::_exit(128 + SIGKILL);  // it ended before prctl
+  ::execvp(arguments[0], arguments);
+  const int error = errno;
+  [[maybe_unused]] const auto ignored = ::write(failure, &error, sizeof error);
+  ::_exit(127);
+}
+
+}  // namespace
+
+ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const ChildStreams& streams,
+                           int signal_at_parent_end, const EnvironmentChanges& environment) {
+  std::vector<char*> pointers;
+  for (const auto& argument : arguments) pointers.push_back(const_cast<char*>(argument.c_str()));
+  pointers.push_back(nullptr);
+  Pipe failure = make_pipe();
+  const pid_t parent = ::getpid();
+  pid_ = ::fork();
+  if (pid_ < 0) throw system_error("fork for", arguments.front());
+  if (pid_ == 0) {
+    for (const auto& [name, value] : environment) {
+      if (value) ::setenv(name.c_str(), value->c_str(), 1);
+      if (!value) ::unsetenv(name.c_str());
+    }
+    become(pointers.data(), streams, signal_at_parent_end, parent, failure.write_end.get());
+  }
+  failure.write_end.reset();
+  int error = 0;
+  ssize_t got;
+  do got = ::read(failure.read_end.get(), &error, sizeof error);
+  while (got < 0 && errno == EINTR);
+  if (got == static_cast<ssize_t>(sizeof error)) {
+    collect(0);
+    throw UserError("cannot start " + arguments.front() + ": " + std::strerror(error));
+  }
+}
+
+ChildProcess::~ChildProcess() {
+  if (ended_) return;
+  signal(SIGKILL);
+  collect(0);
+}
+
+void ChildProcess::signal(int number) const {
+  if (!ended_) ::kill(pid_, number);
+}
+
+bool ChildProcess::has_ended() {
+  if (!ended_) collect(WNOHANG);
+  return ended_;
+}
+
+void ChildProcess::collect(int options) {
+  int status = 0;
+  pid_t got;
+  do got = ::waitpid(pid_, &status, options);
+  while (got < 0 && errno == EINTR);
+  if (got != pid_) return;
+  ended_ = true;
+  end_ = WIFSIGNALED(status) ? ChildEnd{0, WTERMSIG(status)} : ChildEnd{WEXITSTATUS(status), 0};
+}
+
+OwnedDescriptor& OwnedDescriptor::operator=(OwnedDescriptor&& other) noexcept {
+  if (this != &other) {
+    reset();
+    fd_ = std::exchange(other.fd_, -1);
+  }
+  return *this;
+}
+
+void OwnedDescriptor::reset() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+Pipe make_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw system_error("pipe", "");
+  return {OwnedDescriptor(ends[0]), OwnedDescriptor(ends[1])};
+}
+
+OwnedDescriptor signal_descriptor(const std::vector<int>& signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : signals) sigaddset(&set, number);
+  ::sigprocmask(SIG_BLOCK, &set, nullptr);
+  OwnedDescriptor descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (descriptor.get() < 0) throw system_error("signalfd", "");
+  return descriptor;
+}
+
+}  // namespace farandole

@@ -1,0 +1,81 @@
+#include "farandole/launch/launch_environment.h"
+
+#include <charconv>
+#include <fmt/format.h>
+#include <initializer_list>
+#include <string_view>
+
+namespace farandole {
+namespace {
+
+std::optional<int> number(const Environment& environment, const char* variable, int least) {
+  const char* text = environment(variable);
+  if (text == nullptr) return std::nullopt;
+  const std::string_view view(text);
+  int value = 0;
+  const auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), value);
+  if (error != std::errc() || end != view.data() + view.size() || value < least) return std::nullopt;
+  return value;
+}
+
+std::optional<LaunchValue> first_of(const Environment& environment,
+                                    std::initializer_list<const char*> variables, int least) {
+  for (const char* variable : variables)
+    if (const auto value = number(environment, variable, least)) return LaunchValue{*value, variable};
+  return std::nullopt;
+}
+
+bool is_set(const Environment& environment, const char* variable) {
+  const char* text = environment(variable);
+  return text != nullptr && *text != '\0';
+}
+
+}  // namespace
+
+bool in_slurm_job(const Environment& environment) {
+  return is_set(environment, "SLURM_JOB_ID") || is_set(environment, "SLURM_JOBID");
+}
+
+bool in_slurm_step(const Environment& environment) {
+  return is_set(environment, "SLURM_STEP_ID") || is_set(environment, "SLURM_STEPID");
+}
+
+std::optional<LaunchValue> expected_world_size(const Environment& environment) {
+  if (auto size = first_of(environment, {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"}, 1))
+    return size;
+  if (in_slurm_step(environment)) return first_of(environment, {"SLURM_STEP_NUM_TASKS"}, 1);
+  if (in_slurm_job(environment)) return first_of(environment, {"SLURM_NTASKS", "SLURM_NPROCS"}, 1);
+  return std::nullopt;
+}
+
+std::optional<LaunchValue> launched_rank(const Environment& environment) {
+  if (auto rank =
+          first_of(environment, {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK"}, 0))
+    return rank;
+  if (in_slurm_step(environment)) return first_of(environment, {"SLURM_PROCID"}, 0);
+  return std::nullopt;
+}
+
+std::string world_of_one_message(const LaunchValue& expected, const Environment& environment) {
+  const auto seen =
+      fmt::format("this process sees a world of 1 rank, but {} says {}: ", expected.variable, expected.value);
+  const auto instead = fmt::format("`farandole run -n {} -- PROGRAM`", expected.value);
+  const std::string_view variable = expected.variable;
+  if (variable == "SLURM_NTASKS" || variable == "SLURM_NPROCS")
+    return seen + "it was started in the batch script itself; start it with `srun --mpi=pmix PROGRAM` or " +
+           instead;
+  if (variable == "SLURM_STEP_NUM_TASKS") {
+    const auto cause =
+        is_set(environment, "PMIX_RANK")
+            ? "srun offers PMIx, but this program's MPI did not take it (an MPI of another build?); "
+            : "srun and this program's MPI do not share a process manager; ";
+    return seen + cause + "start it with `srun --mpi=pmix PROGRAM` or " + instead;
+  }
+  return seen +
+         "it was started by the mpirun of another MPI than the one it was built with; start it with the "
+         "mpirun of "
+         "its own MPI or " +
+         instead;
+}
+
+}  // namespace farandole

@@ -1,0 +1,169 @@
+#include "farandole/launch/launch_plan.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fmt/format.h>
+#include <numeric>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+constexpr int most_ranks = 1'000'000;
+
+class Planner {
+ public:
+  Planner(const LaunchRequest& request, const LaunchFacts& facts, const Environment& environment)
+      : request_(request), facts_(facts), environment_(environment) {}
+
+  LaunchPlan plan() {
+    refuse_nesting();
+    const bool slurm = in_slurm_job(environment_) && facts_.srun_found;
+    plan_.starter = slurm ? LaunchPlan::Starter::srun : LaunchPlan::Starter::mpirun;
+    plan_.ranks = slurm ? slurm_ranks() : machine_ranks();
+    if (plan_.ranks < 1 || plan_.ranks > most_ranks)
+      throw UserError(
+          fmt::format("-n {} is no number of ranks; give 1 or more, or -n -1 for all cores", plan_.ranks));
+    plan_common_environment();
+    slurm ? plan_srun() : plan_mpirun();
+    return std::move(plan_);
+  }
+
+ private:
+  std::string text(const char* variable) const {
+    const char* value = environment_(variable);
+    return value == nullptr ? "" : value;
+  }
+  std::optional<int> number(const char* variable) const {
+    const auto value = text(variable);
+    int result = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
+    const bool good = error == std::errc() && end == value.data() + value.size() && result > 0;
+    return good ? std::optional<int>(result) : std::nullopt;
+  }
+  void set_unless_given(const char* variable, const std::string& value) {
+    if (text(variable).empty()) plan_.environment.emplace_back(variable, value);
+  }
+
+  void refuse_nesting() const {
+    const auto around = expected_world_size(environment_);
+    if (!around || around->value < 2 || !launched_rank(environment_)) return;
+    throw UserError(fmt::format(
+        "this is already one of {} ranks ({}); call farandole run once, outside srun or mpirun, or "
+        "start the program itself with srun --mpi=pmix",
+        around->value, around->variable));
+  }
+
+  int machine_ranks() const {
+    const int ranks = request_.ranks.value_or(1);
+    return ranks == all_cores ? facts_.cores : ranks;
+  }
+
+  int slurm_nodes() const {
+    return number("SLURM_JOB_NUM_NODES").value_or(number("SLURM_NNODES").value_or(1));
+  }
+  std::vector<int> slurm_cpus() const { return cpus_by_node(text("SLURM_JOB_CPUS_PER_NODE")); }
+
+  int slurm_ranks() const {
+    if (request_.ranks && *request_.ranks != all_cores) return *request_.ranks;
+    if (const auto tasks = number("SLURM_NTASKS")) return *tasks;
+    const auto cpus = slurm_cpus();
+    if (request_.ranks && !cpus.empty()) return std::accumulate(cpus.begin(), cpus.end(), 0);
+    return slurm_nodes() * number("SLURM_NTASKS_PER_NODE").value_or(1);
+  }
+
+  void plan_common_environment() {
+    const auto path = text("PATH");
+    if (!facts_.programs.empty())
+      plan_.environment.emplace_back(
+          "PATH", path.empty() ? facts_.programs.string() : path + ":" + facts_.programs.string());
+    if (facts_.terminal_columns && !request_.prefix)
+      plan_.environment.emplace_back("FARANDOLE_TERMINAL_COLUMNS", std::to_string(*facts_.terminal_columns));
+  }
+
+  void plan_mpirun() {
+    if (!facts_.mpirun_found)
+      throw UserError(
+          "neither srun (in a Slurm job) nor mpirun is in PATH; install Open MPI or load its module");
+    if (facts_.root &&
+        (text("OMPI_ALLOW_RUN_AS_ROOT") != "1" || text("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM") != "1"))
+      throw UserError(
+          "mpirun refuses to run as root; run as a user, or, in a container, set OMPI_ALLOW_RUN_AS_ROOT=1 "
+          "and "
+          "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1");
+    set_unless_given("OMP_NUM_THREADS", std::to_string(std::max(1, facts_.cores / plan_.ranks)));
+    if (plan_.ranks > facts_.cores) set_unless_given("OMPI_MCA_mpi_yield_when_idle", "1");
+    // Open MPI counts physical cores as slots, and binds each rank of two to one of them, threads and all.
+    plan_.command = {"mpirun", "-q", "--oversubscribe", "--mca", "orte_forward_job_control", "1"};
+    if (text("OMPI_MCA_hwloc_base_binding_policy").empty())
+      plan_.command.insert(plan_.command.end(), {"--bind-to", "none"});
+    plan_.command.insert(plan_.command.end(), {"-n", std::to_string(plan_.ranks)});
+    for (const auto& [name, value] : plan_.environment)
+      if (value) plan_.command.insert(plan_.command.end(), {"-x", name});
+  }
+
+  void plan_srun() {
+    const int nodes = slurm_nodes();
+    const auto cpus = slurm_cpus();
+    const int per_node = (plan_.ranks + nodes - 1) / nodes;
+    const auto per_task = number("SLURM_CPUS_PER_TASK");
+    const int fewest = cpus.empty() ? 1 : *std::min_element(cpus.begin(), cpus.end());
+    set_unless_given("OMP_NUM_THREADS", std::to_string(per_task.value_or(std::max(1, fewest / per_node))));
+    // The script's environment, also after `sbatch --export=NONE`; and a step that ends as soon as a rank
+    // fails.
+    plan_.command = {"srun", "--ntasks=" + std::to_string(plan_.ranks), "--export=ALL",
+                     "--kill-on-bad-exit=1", "--quit-on-interrupt"};
+    if (text("SLURM_MPI_TYPE").empty()) plan_.command.push_back("--mpi=pmix");
+    if (plan_.ranks < nodes) plan_.command.push_back("--nodes=" + std::to_string(plan_.ranks));
+    if (per_task) plan_.command.push_back("--cpus-per-task=" + std::to_string(*per_task));
+    const int all_cpus = std::accumulate(cpus.begin(), cpus.end(), 0);
+    if (!cpus.empty() && plan_.ranks * per_task.value_or(1) > all_cpus) {
+      plan_.command.push_back("--overcommit");
+      set_unless_given("OMPI_MCA_mpi_yield_when_idle", "1");
+    }
+    if (in_slurm_step(environment_))
+      plan_.command.push_back("--overlap");  // else it waits for that step's CPUs
+    if (facts_.terminal_columns) plan_.command.push_back("--unbuffered");  // for progress bars
+    // srun would warn that the script's own layout does not fit another number of ranks.
+    const auto tasks_per_node = number("SLURM_NTASKS_PER_NODE");
+    if (tasks_per_node && *tasks_per_node * nodes != plan_.ranks)
+      plan_.environment.emplace_back("SLURM_NTASKS_PER_NODE", std::nullopt);
+  }
+
+  const LaunchRequest& request_;
+  const LaunchFacts& facts_;
+  const Environment& environment_;
+  LaunchPlan plan_;
+};
+
+}  // namespace
+
+LaunchPlan plan_launch(const LaunchRequest& request, const LaunchFacts& facts,
+                       const Environment& environment) {
+  return Planner(request, facts, environment).plan();
+}
+
+std::vector<int> cpus_by_node(std::string_view text) {
+  std::vector<int> cpus;
+  const char* next = text.data();
+  const char* const end = text.data() + text.size();
+  while (next != end) {
+    int count = 0, times = 1;
+    auto [rest, error] = std::from_chars(next, end, count);
+    if (error != std::errc() || count < 1) return {};
+    if (std::string_view(rest, static_cast<std::size_t>(end - rest)).starts_with("(x")) {
+      const auto repeat = std::from_chars(rest + 2, end, times);
+      if (repeat.ec != std::errc() || times < 1 || times > most_ranks || repeat.ptr == end ||
+          *repeat.ptr != ')')
+        return {};
+      rest = repeat.ptr + 1;
+    }
+    cpus.insert(cpus.end(), static_cast<std::size_t>(times), count);
+    if (rest != end && (*rest != ',' || rest + 1 == end)) return {};
+    next = rest == end ? end : rest + 1;
+  }
+  return cpus;
+}
+
+}  // namespace farandole

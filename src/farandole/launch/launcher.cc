@@ -1,0 +1,246 @@
+#include "farandole/launch/launcher.h"
+
+#include <array>
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <optional>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "farandole/base/error.h"
+#include "farandole/launch/chatter_filter.h"
+#include "farandole/launch/line_splitter.h"
+#include "farandole/launch/machine.h"
+#include "farandole/launch/output_queue.h"
+#include "farandole/launch/supervisor.h"
+#include "farandole/launch/temporary_folder.h"
+#include "farandole/launch/verdict.h"
+
+namespace farandole {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path own_program() {
+  return fs::read_symlink("/proc/self/exe");
+}
+
+std::string path_variable() {
+  const char* path = std::getenv("PATH");
+  return path == nullptr ? "/usr/local/bin:/usr/bin:/bin" : path;
+}
+
+LaunchFacts look_around() {
+  LaunchFacts facts;
+  facts.cores = usable_cores();
+  facts.root = ::geteuid() == 0;
+  facts.srun_found = find_program("srun", path_variable()).has_value();
+  facts.mpirun_found = find_program("mpirun", path_variable()).has_value();
+  facts.terminal_columns = terminal_columns(STDOUT_FILENO);
+  facts.programs = own_program().parent_path();
+  return facts;
+}
+
+void require_program(const std::string& program) {
+  if (find_program(program, path_variable() + ":" + own_program().parent_path().string())) return;
+  throw UserError("no program '" + program +
+                  "' that can be executed; give its path, or put its folder into PATH");
+}
+
+fs::path make_log_folder(const fs::path& folder) {
+  if (folder.empty()) return "";
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error || ::access(folder.c_str(), W_OK) != 0)
+    throw UserError("--log-dir " + folder.string() + " cannot be made or written; name a folder that can");
+  return fs::absolute(folder);
+}
+
+// mpirun's ranks report to this host; srun's may be elsewhere, where a log folder is what they surely share.
+fs::path parent_of_temporary(const LaunchPlan& plan, const fs::path& log_folder) {
+  if (plan.starter == LaunchPlan::Starter::srun && !log_folder.empty()) return log_folder;
+  return fs::temp_directory_path();
+}
+
+class Launcher {
+ public:
+  Launcher(const LaunchRequest& request, LaunchPlan plan, const fs::path& log_folder)
+      : plan_(std::move(plan)),
+        log_folder_(log_folder),
+        folder_(parent_of_temporary(plan_, log_folder)),
+        signals_(signal_descriptor(
+            {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})) {
+    ::signal(SIGPIPE, SIG_IGN);
+    const bool local = plan_.starter == LaunchPlan::Starter::mpirun;
+    if (local) socket_ = listen_as_launcher(socket_path());
+    auto err = make_pipe();
+    starter_err_ = std::move(err.read_end);
+    ::fcntl(starter_err_.get(), F_SETFL, O_NONBLOCK);
+    auto command = plan_.command;
+    const auto supervisor = supervisor_arguments(request, local);
+    command.insert(command.end(), supervisor.begin(), supervisor.end());
+    starter_.emplace(command, ChildStreams{-1, -1, err.write_end.get()}, SIGTERM, plan_.environment);
+  }
+
+  int run() {
+    while (!starter_->has_ended()) serve(out_.full() || err_.full());
+    while (take_datagram() || take_starter_err()) write_all();
+    starter_lines_.finish();
+    err_.push(chatter_.flush());
+    write_all();
+    return conclude();
+  }
+
+ private:
+  fs::path socket_path() const { return folder_.path() / "launcher"; }
+
+  std::vector<std::string> supervisor_arguments(const LaunchRequest& request, bool local) const {
+    std::vector<std::string> arguments = {own_program(),
+                                          "--supervise",
+                                          std::to_string(plan_.ranks),
+                                          folder_.path(),
+                                          local ? host_name() : "",
+                                          local ? socket_path().string() : "",
+                                          request.prefix ? "prefix" : "",
+                                          log_folder_,
+                                          "--"};
+    arguments.insert(arguments.end(), request.program.begin(), request.program.end());
+    return arguments;
+  }
+
+  // One turn: waits until something can be done and does it. `only_write`: what waits to be written is enough
+  // for now.
+  void serve(bool only_write) {
+    std::array<pollfd, 5> waiting = {{{signals_.get(), POLLIN, 0},
+                                      {only_write ? -1 : socket_.get(), POLLIN, 0},
+                                      {only_write ? -1 : starter_err_.get(), POLLIN, 0},
+                                      {out_.empty() ? -1 : out_.descriptor(), POLLOUT, 0},
+                                      {err_.empty() ? -1 : err_.descriptor(), POLLOUT, 0}}};
+    constexpr int hold_ms = 200;  // then a line of dashes is a program's, not the begin of mpirun's message
+    const int ready = ::poll(waiting.data(), waiting.size(), chatter_.holds() ? hold_ms : -1);
+    if (ready == 0) err_.push(chatter_.flush());
+    if (waiting[0].revents != 0) take_signals();
+    if (waiting[1].revents != 0) take_datagram();
+    if (waiting[2].revents != 0) take_starter_err();
+    if (waiting[3].revents != 0) out_.write_some();
+    if (waiting[4].revents != 0) err_.write_some();
+    if ((out_.broken() || err_.broken()) && !std::exchange(told_of_broken_, true)) starter_->signal(SIGTERM);
+  }
+
+  void write_all() {
+    while (!out_.empty() || !err_.empty()) serve(true);
+  }
+
+  bool take_datagram() {
+    std::array<char, SocketChannel::largest_datagram + 1> buffer;
+    const auto got = ::recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+    if (got < 1) return false;
+    const std::string_view text(buffer.data() + 1, static_cast<std::size_t>(got) - 1);
+    if (buffer[0] == static_cast<char>(OutputStream::out)) out_.push(text);
+    if (buffer[0] == static_cast<char>(OutputStream::err)) err_.push(text);
+    pid_t pid = 0;
+    if (buffer[0] == 's' && std::from_chars(text.data(), text.data() + text.size(), pid).ec == std::errc() &&
+        pid > 1)
+      supervisors_.push_back(pid);
+    return true;
+  }
+
+  bool take_starter_err() {
+    std::array<char, 65536> buffer;
+    const auto got = starter_err_.get() < 0 ? 0 : ::read(starter_err_.get(), buffer.data(), buffer.size());
+    if (got > 0) starter_lines_.feed({buffer.data(), static_cast<std::size_t>(got)});
+    if (got == 0) starter_err_.reset();
+    return got > 0;
+  }
+
+  void take_signals() {
+    signalfd_siginfo info;
+    while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+      const bool from_terminal =
+          static_cast<int>(info.ssi_code) == SI_KERNEL;  // then the starter has got it, too
+      take_signal(static_cast<int>(info.ssi_signo), from_terminal);
+    }
+  }
+
+  void take_signal(int number, bool from_terminal) {
+    if (number == SIGCHLD) return;
+    if (number == SIGTSTP) {
+      if (!from_terminal) starter_->signal(SIGTSTP);
+      ::raise(SIGSTOP);
+      return;
+    }
+    const bool ends = number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT;
+    const bool first = ends && signal_ == 0;
+    if (first) signal_ = number;
+    if (from_terminal) return;
+    // mpirun would kill its ranks a second after SIGTERM; told directly they have time for a checkpoint.
+    if (first && !supervisors_.empty()) {
+      for (const pid_t pid : supervisors_) ::kill(pid, number);
+    } else {
+      starter_->signal(ends ? SIGTERM : number);
+    }
+  }
+
+  int conclude() {
+    auto records = read_records(folder_.path());
+    records.insert(records.end(), chatter_.records().begin(), chatter_.records().end());
+    const auto verdict =
+        judge(records, plan_.ranks, starter_->end(), plan_.command.front(), signal_, log_folder_);
+    if (verdict.show_left_out) err_.push(chatter_.left_out());
+    if (!verdict.message.empty()) err_.push("farandole run: " + verdict.message + "\n");
+    write_all();
+    return verdict.exit_code;
+  }
+
+  LaunchPlan plan_;
+  fs::path log_folder_;
+  TemporaryFolder folder_;
+  OwnedDescriptor signals_;
+  OwnedDescriptor socket_;
+  OwnedDescriptor starter_err_;
+  DescriptorChannel to_out_{STDOUT_FILENO}, to_err_{STDERR_FILENO};
+  OutputQueue out_{to_out_}, err_{to_err_};
+  ChatterFilter chatter_;
+  LineSplitter starter_lines_{[this](std::string_view piece) { err_.push(chatter_.take(piece)); }};
+  std::vector<pid_t> supervisors_;
+  int signal_ = 0;
+  bool told_of_broken_ = false;
+  std::optional<ChildProcess> starter_;  // last: ends before what it reports to
+};
+
+}  // namespace
+
+int launch(const LaunchRequest& request) {
+  if (request.program.empty())
+    throw UserError("no program to start; write farandole run -n 4 -- PROGRAM ARGUMENTS");
+  auto plan = plan_launch(request, look_around(), [](const char* name) { return std::getenv(name); });
+  require_program(request.program.front());
+  return Launcher(request, std::move(plan), make_log_folder(request.log_folder)).run();
+}
+
+bool is_supervisor(int argc, const char* const* argv) {
+  return argc >= 2 && std::string_view(argv[1]) == "--supervise";
+}
+
+int run_supervisor(int argc, const char* const* argv) {
+  constexpr int program = 9;
+  const auto rank = launched_rank([](const char* name) { return std::getenv(name); });
+  if (argc <= program || std::string_view(argv[program - 1]) != "--" || !rank)
+    throw UserError("--supervise is for farandole run itself; use farandole run -n 4 -- PROGRAM ARGUMENTS");
+  SupervisorOptions options;
+  options.rank = rank->value;
+  options.world_size = std::atoi(argv[2]);
+  options.folder = argv[3];
+  if (argv[4] == host_name()) options.socket = argv[5];
+  options.prefix = std::string_view(argv[6]) == "prefix";
+  options.log_folder = argv[7];
+  options.program.assign(argv + program, argv + argc);
+  return supervise(options);
+}
+
+}  // namespace farandole

@@ -1,0 +1,99 @@
+#include "farandole/launch/machine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <sched.h>
+#include <sstream>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <vector>
+
+namespace farandole {
+namespace {
+
+namespace fs = std::filesystem;
+
+// cgroup v2: "max 100000" or "150000 100000"; v1 keeps the two numbers in files of their own, -1 for no
+// limit.
+std::optional<double> quota_of(const fs::path& group) {
+  double quota = 0, period = 0;
+  if (std::ifstream(group / "cpu.max") >> quota >> period && period > 0) return quota / period;
+  if (std::ifstream(group / "cpu.cfs_quota_us") >> quota && quota > 0 &&
+      std::ifstream(group / "cpu.cfs_period_us") >> period && period > 0)
+    return quota / period;
+  return std::nullopt;
+}
+
+// The folders of this process' CPU control groups, v2 ("0::/path") and v1 ("4:cpu,cpuacct:/path").
+std::vector<std::pair<fs::path, fs::path>> cpu_groups(const fs::path& root, const fs::path& self) {
+  std::vector<std::pair<fs::path, fs::path>> groups;
+  std::ifstream stream(self);
+  for (std::string line; std::getline(stream, line);) {
+    const auto first = line.find(':');
+    const auto second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const auto controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const auto group = fs::path(line.substr(second + 1)).relative_path();
+    if (controllers == ",,") groups.emplace_back(root, group);
+    if (controllers.find(",cpu,") != std::string::npos) groups.emplace_back(root / "cpu", group);
+  }
+  return groups;
+}
+
+}  // namespace
+
+std::optional<int> cgroup_cores(const fs::path& root, const fs::path& self) {
+  std::optional<double> least;
+  for (const auto& [mount, group] : cpu_groups(root, self)) {
+    for (fs::path folder = group;;
+         folder = folder.parent_path()) {  // a parent's limit holds for its children
+      if (const auto quota = quota_of(mount / folder)) least = std::min(least.value_or(*quota), *quota);
+      if (folder.empty()) break;
+    }
+  }
+  if (!least) return std::nullopt;
+  return std::max(1, static_cast<int>(std::ceil(*least)));
+}
+
+int usable_cores() {
+  int cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  // Larger machines than CPU_SETSIZE (1024) need a larger set; the kernel says EINVAL until it fits.
+  for (std::size_t cpus = CPU_SETSIZE; cpus <= (std::size_t{1} << 20); cpus *= 2) {
+    cpu_set_t* set = CPU_ALLOC(cpus);
+    const bool known = ::sched_getaffinity(0, CPU_ALLOC_SIZE(cpus), set) == 0;
+    if (known) cores = CPU_COUNT_S(CPU_ALLOC_SIZE(cpus), set);
+    CPU_FREE(set);
+    if (known) break;
+  }
+  return std::max(1, std::min(cores, cgroup_cores().value_or(cores)));
+}
+
+std::string host_name() {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+std::optional<int> terminal_columns(int descriptor) {
+  winsize size{};
+  if (::isatty(descriptor) == 0 || ::ioctl(descriptor, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+    return std::nullopt;
+  return size.ws_col;
+}
+
+std::optional<fs::path> find_program(const std::string& name, const std::string& search_path) {
+  std::error_code ignored;
+  const auto runs = [&](const fs::path& path) {
+    return fs::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
+  };
+  if (name.find('/') != std::string::npos) return runs(name) ? std::optional<fs::path>(name) : std::nullopt;
+  std::istringstream folders(search_path);
+  for (std::string folder; !name.empty() && std::getline(folders, folder, ':');) {
+    const auto path = fs::path(folder.empty() ? "." : folder) / name;
+    if (runs(path)) return path;
+  }
+  return std::nullopt;
+}
+
+}  // namespace farandole

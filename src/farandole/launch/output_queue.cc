@@ -1,0 +1,99 @@
+#include "farandole/launch/output_queue.h"
+
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::size_t nobody = std::string_view::npos;
+
+// As much of `bytes` as fits, up to the end of a line where there is one.
+std::string_view whole_lines(std::string_view bytes, std::size_t fits) {
+  if (bytes.size() <= fits) return bytes;
+  const auto head = bytes.substr(0, fits);
+  const auto end = head.rfind('\n');
+  return end == std::string_view::npos ? head : head.substr(0, end + 1);
+}
+
+std::size_t result_of(ssize_t written) {
+  if (written >= 0) return static_cast<std::size_t>(written);
+  return errno == EAGAIN || errno == EINTR || errno == ENOBUFS ? 0 : nobody;
+}
+
+// A socket's address holds 107 characters only.
+sockaddr_un address_of(const std::filesystem::path& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.native().size() >= sizeof address.sun_path)
+    throw Error("the path of the launcher's socket is too long: " + path.string() +
+                "; set TMPDIR to a shorter one");
+  std::strcpy(address.sun_path, path.c_str());
+  return address;
+}
+
+OwnedDescriptor make_socket(int flags) {
+  OwnedDescriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | flags, 0));
+  if (socket.get() < 0) throw system_error("socket", "");
+  return socket;
+}
+
+}  // namespace
+
+std::size_t DescriptorChannel::write(std::string_view bytes) {
+  // Not O_NONBLOCK: others share the open file. A pipe that polls writable takes PIPE_BUF bytes without
+  // waiting.
+  pollfd ready{descriptor_, POLLOUT, 0};
+  if (::poll(&ready, 1, 0) == 0) return 0;
+  const auto lines = whole_lines(bytes, PIPE_BUF);
+  return result_of(::write(descriptor_, lines.data(), lines.size()));
+}
+
+std::size_t SocketChannel::write(std::string_view bytes) {
+  const auto lines = whole_lines(bytes, largest_datagram);
+  std::array<iovec, 2> parts = {iovec{&stream_, 1}, iovec{const_cast<char*>(lines.data()), lines.size()}};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  const auto sent = result_of(::sendmsg(socket_, &message, MSG_DONTWAIT | MSG_NOSIGNAL));
+  return sent == 0 || sent == nobody ? sent : sent - 1;
+}
+
+OwnedDescriptor connect_to_launcher(const std::filesystem::path& path) {
+  auto socket = make_socket(0);
+  const auto address = address_of(path);
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    throw system_error("connect", path);
+  return socket;
+}
+
+OwnedDescriptor listen_as_launcher(const std::filesystem::path& path) {
+  auto socket = make_socket(SOCK_NONBLOCK);
+  const auto address = address_of(path);
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    throw system_error("bind", path);
+  return socket;
+}
+
+void OutputQueue::write_some() {
+  if (empty()) return;
+  const auto taken = channel_.write(std::string_view(pending_).substr(written_));
+  if (taken == nobody) broken_ = true;
+  written_ = broken_ ? pending_.size() : written_ + taken;
+  // Moving what is left to the front only when most is gone keeps the copying linear.
+  if (written_ * 2 >= pending_.size()) {
+    pending_.erase(0, written_);
+    written_ = 0;
+  }
+}
+
+}  // namespace farandole

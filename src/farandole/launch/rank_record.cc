@@ -1,0 +1,99 @@
+#include "farandole/launch/rank_record.h"
+
+#include <algorithm>
+#include <ctime>
+#include <fmt/format.h>
+#include <fstream>
+#include <tuple>
+
+#include <nlohmann/json.hpp>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::string_view mark = "farandole-run-record ";
+
+std::string to_json(const RankRecord& record) {
+  const nlohmann::json json = {{"rank", record.rank},           {"host", record.host},
+                               {"exit_code", record.exit_code}, {"signal", record.signal},
+                               {"told", record.told},           {"time_ns", record.time_ns}};
+  return json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+std::optional<RankRecord> from_json(std::string_view text) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  try {
+    return RankRecord{json.at("rank"),   json.at("host"), json.at("exit_code"),
+                      json.at("signal"), json.at("told"), json.at("time_ns")};
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::int64_t real_time_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// Not by write_file_atomically: its fsyncs would cost a rank's end tens of milliseconds, and nobody reads the
+// file after a power cut.
+bool write_record(const fs::path& folder, const RankRecord& record) {
+  const auto path = folder / fmt::format("rank-{:04}.json", record.rank);
+  const auto temporary = folder / fmt::format(".rank-{:04}.tmp", record.rank);
+  std::ofstream stream(temporary);
+  stream << to_json(record) << std::flush;
+  std::error_code error;
+  if (stream) fs::rename(temporary, path, error);
+  return stream && !error;
+}
+
+std::vector<RankRecord> read_records(const fs::path& folder) {
+  std::vector<RankRecord> records;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (entry.path().extension() != ".json") continue;
+    std::ifstream stream(entry.path());
+    const std::string text(std::istreambuf_iterator<char>(stream), {});
+    if (auto record = from_json(text)) records.push_back(*std::move(record));
+  }
+  std::sort(records.begin(), records.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  return records;
+}
+
+int count_records(const fs::path& folder) {
+  std::error_code ignored;
+  return static_cast<int>(std::count_if(fs::directory_iterator(folder, ignored), {}, [](const auto& entry) {
+    return entry.path().extension() == ".json";
+  }));
+}
+
+std::string to_marked_line(const RankRecord& record) {
+  return std::string(mark) + to_json(record);
+}
+
+std::optional<RankRecord> from_marked_line(std::string_view line) {
+  const auto begin = line.find(mark);
+  if (begin == std::string_view::npos) return std::nullopt;
+  line.remove_prefix(begin + mark.size());
+  while (line.ends_with('\n') || line.ends_with('\r')) line.remove_suffix(1);
+  return from_json(line);
+}
+
+std::optional<RankRecord> first_failure(const std::vector<RankRecord>& records) {
+  const auto blame = [](const RankRecord& record) {
+    const bool victim = record.signal == 0 && record.exit_code == static_cast<int>(ExitCode::peer_lost);
+    return std::tuple(record.told, record.told && record.signal != 0, victim, record.time_ns, record.rank);
+  };
+  const RankRecord* first = nullptr;
+  for (const auto& record : records)
+    if (record.failed() && (first == nullptr || blame(record) < blame(*first))) first = &record;
+  return first == nullptr ? std::nullopt : std::optional<RankRecord>(*first);
+}
+
+}  // namespace farandole

@@ -1,0 +1,52 @@
+#include "farandole/launch/stream_relay.h"
+
+#include <array>
+#include <cerrno>
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace farandole {
+
+StreamRelay::StreamRelay(OwnedDescriptor source, OutputChannel& destination, LineFormatter::Mark prefix,
+                         std::ostream* log)
+    : source_(std::move(source)),
+      queue_(destination),
+      log_(log),
+      logged_([] { return "[" + time_of_day() + "] "; }, LineFormatter::Redraws::last),
+      splitter_([this](std::string_view piece) { take(piece); }) {
+  if (prefix) visible_.emplace(std::move(prefix), LineFormatter::Redraws::each);
+  ::fcntl(source_.get(), F_SETFL, O_NONBLOCK);
+}
+
+void StreamRelay::take(std::string_view piece) {
+  if (visible_) {
+    queue_.push(visible_->format(piece));
+  } else {
+    queue_.push(piece);
+  }
+  if (log_ != nullptr) *log_ << logged_.format(piece);
+}
+
+bool StreamRelay::read_some() {
+  std::array<char, 65536> buffer;
+  const auto got = ::read(source_.get(), buffer.data(), buffer.size());
+  if (got < 0 && errno == EINTR) return true;
+  if (got < 0 && errno == EAGAIN) return false;
+  if (got <= 0) {
+    finish();
+    return false;
+  }
+  splitter_.feed({buffer.data(), static_cast<std::size_t>(got)});
+  if (log_ != nullptr) log_->flush();
+  return true;
+}
+
+void StreamRelay::finish() {
+  if (source_.get() < 0) return;
+  source_.reset();
+  splitter_.finish();
+  if (visible_) queue_.push(visible_->finish());
+  if (log_ != nullptr) *log_ << logged_.finish() << std::flush;
+}
+
+}  // namespace farandole

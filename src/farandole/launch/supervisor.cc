@@ -1,0 +1,204 @@
+#include "farandole/launch/supervisor.h"
+
+#include <chrono>
+#include <csignal>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "farandole/base/error.h"
+#include "farandole/launch/machine.h"
+#include "farandole/launch/rank_record.h"
+#include "farandole/launch/stream_relay.h"
+
+namespace farandole {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class Supervisor {
+ public:
+  explicit Supervisor(const SupervisorOptions& options);
+  int run();
+
+ private:
+  void start();
+  void serve(std::optional<Clock::time_point> deadline);
+  void take_signals();
+  void parent_ended();
+  void drain();
+  void report();
+  void wait_for_peers();
+  bool all_written() { return out_->queue().empty() && err_->queue().empty(); }
+
+  const SupervisorOptions& options_;
+  OwnedDescriptor signals_;
+  OwnedDescriptor parent_;  // a pidfd: readable once the parent has ended
+  OwnedDescriptor socket_;
+  std::unique_ptr<OutputChannel> to_out_, to_err_;
+  std::ofstream log_;
+  std::optional<StreamRelay> out_, err_;
+  std::optional<ChildProcess> child_;
+  RankRecord record_;
+};
+
+OwnedDescriptor watch_parent() {
+  return OwnedDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0)));
+}
+
+std::string describe_end(const RankRecord& record) {
+  return record.signal != 0 ? fmt::format("killed by signal {} ({})", record.signal, strsignal(record.signal))
+                            : fmt::format("exit code {}", record.exit_code);
+}
+
+Supervisor::Supervisor(const SupervisorOptions& options)
+    : options_(options),
+      signals_(signal_descriptor(
+          {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH})),
+      parent_(watch_parent()) {
+  ::signal(SIGPIPE, SIG_IGN);
+  record_.rank = options.rank;
+  record_.host = host_name();
+  if (options.socket.empty()) {
+    to_out_ = std::make_unique<DescriptorChannel>(STDOUT_FILENO);
+    to_err_ = std::make_unique<DescriptorChannel>(STDERR_FILENO);
+  } else {
+    socket_ = connect_to_launcher(options.socket);
+    to_out_ = std::make_unique<SocketChannel>(socket_.get(), OutputStream::out);
+    to_err_ = std::make_unique<SocketChannel>(socket_.get(), OutputStream::err);
+    const auto hello = fmt::format("s{}", ::getpid());
+    [[maybe_unused]] const auto ignored = ::send(socket_.get(), hello.data(), hello.size(), MSG_NOSIGNAL);
+  }
+  if (!options.log_folder.empty()) {
+    const auto path = log_of(options.log_folder, options.rank);
+    log_.open(path, std::ios::app);
+    if (!log_)
+      throw UserError("rank " + std::to_string(options.rank) + " cannot write its log " + path.string());
+    log_ << fmt::format("--- {:%Y-%m-%d %H:%M:%S}: rank {} of {} on {}: {}\n",
+                        fmt::localtime(std::time(nullptr)), options.rank, options.world_size, record_.host,
+                        fmt::join(options.program, " "))
+         << std::flush;
+  }
+}
+
+void Supervisor::start() {
+  auto out = make_pipe();
+  auto err = make_pipe();
+  LineFormatter::Mark mark;
+  if (options_.prefix) mark = [rank = options_.rank] { return fmt::format("[{} {}] ", rank, time_of_day()); };
+  auto* log = log_.is_open() ? &log_ : nullptr;
+  const ChildStreams streams{-1, out.write_end.get(), err.write_end.get()};
+  out_.emplace(std::move(out.read_end), *to_out_, mark, log);
+  err_.emplace(std::move(err.read_end), *to_err_, mark, log);
+  child_.emplace(options_.program, streams, SIGKILL);
+}
+
+void Supervisor::take_signals() {
+  signalfd_siginfo info;
+  while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+    const int number = static_cast<int>(info.ssi_signo);
+    if (number == SIGCHLD) continue;
+    if (number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT) record_.told = true;
+    const bool to_the_group =
+        static_cast<int>(info.ssi_code) == SI_KERNEL || static_cast<pid_t>(info.ssi_pid) == ::getppid();
+    if (!to_the_group && child_) child_->signal(number);
+    if (number == SIGTSTP) ::raise(SIGSTOP);
+  }
+}
+
+void Supervisor::parent_ended() {
+  record_.told = true;
+  if (child_) child_->signal(SIGKILL);
+  parent_.reset();
+}
+
+// One turn: waits until something can be done, or until `deadline`, and does it.
+void Supervisor::serve(std::optional<Clock::time_point> deadline) {
+  std::vector<pollfd> waiting = {{signals_.get(), POLLIN, 0}, {parent_.get(), POLLIN, 0}};
+  for (auto* relay : {&*out_, &*err_}) {
+    waiting.push_back({relay->wants_input() ? relay->source() : -1, POLLIN, 0});
+    waiting.push_back({relay->queue().empty() ? -1 : relay->queue().descriptor(), POLLOUT, 0});
+  }
+  const auto left =
+      deadline ? std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count() : -1;
+  ::poll(waiting.data(), waiting.size(), deadline ? static_cast<int>(std::max<std::int64_t>(left, 0)) : -1);
+  if (waiting[0].revents != 0) take_signals();
+  if (waiting[1].revents != 0) parent_ended();
+  std::size_t next = 2;
+  for (auto* relay : {&*out_, &*err_}) {
+    if (waiting[next++].revents != 0) relay->read_some();
+    if (waiting[next++].revents != 0) relay->queue().write_some();
+  }
+}
+
+// The program has ended: what it wrote is in the pipes. Processes that it left behind may hold them open: not
+// waited for.
+void Supervisor::drain() {
+  for (auto* relay : {&*out_, &*err_}) {
+    while (relay->source() >= 0) {
+      while (relay->wants_input() && relay->read_some()) {
+      }
+      if (relay->wants_input()) relay->finish();
+      if (relay->source() >= 0) serve(std::nullopt);
+    }
+  }
+  while (!all_written()) serve(std::nullopt);
+}
+
+void Supervisor::report() {
+  if (log_.is_open()) log_ << "--- " << describe_end(record_) << "\n" << std::flush;
+  if (options_.folder.empty() || write_record(options_.folder, record_)) return;
+  const auto line = to_marked_line(record_) + "\n";
+  [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+// mpirun and srun kill all ranks as soon as one ends with an error. Where the program means to stop on every
+// rank, each in its own time (a refusal, a checkpoint before preemption), the others get some before this one
+// ends.
+void Supervisor::wait_for_peers() {
+  const auto code = static_cast<ExitCode>(record_.exit_code);
+  const bool refused = code == ExitCode::user_error || code == ExitCode::corrupt_input;
+  if (record_.signal != 0 || (!refused && code != ExitCode::preempted)) return;
+  const auto deadline = Clock::now() + std::chrono::seconds(refused ? 2 : 30);
+  while (!record_.told && parent_.get() >= 0 && Clock::now() < deadline &&
+         std::filesystem::is_directory(options_.folder) &&
+         count_records(options_.folder) < options_.world_size)
+    serve(Clock::now() + std::chrono::milliseconds(20));
+}
+
+int Supervisor::run() {
+  try {
+    start();
+    while (!child_->has_ended()) serve(std::nullopt);
+    record_.exit_code = child_->end().exit_code;
+    record_.signal = child_->end().signal;
+  } catch (const UserError& error) {  // it could not be started
+    record_.exit_code = static_cast<int>(error.exit_code());
+    err_->queue().push(
+        fmt::format("farandole run: rank {} ({}): {}\n", record_.rank, record_.host, error.what()));
+  }
+  record_.time_ns = real_time_ns();
+  drain();
+  report();
+  wait_for_peers();
+  return record_.shell_code();
+}
+
+}  // namespace
+
+std::filesystem::path log_of(const std::filesystem::path& log_folder, int rank) {
+  return log_folder / fmt::format("rank-{:04}.log", rank);
+}
+
+int supervise(const SupervisorOptions& options) {
+  return Supervisor(options).run();
+}
+
+}  // namespace farandole

@@ -1,0 +1,30 @@
+// The process between srun or mpirun and one rank's program: passes output on in whole lines, logs it, passes
+// signals on and reports how the program ended. Single-threaded; changes the process' signal mask.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace farandole {
+
+struct SupervisorOptions {
+  int rank = 0;
+  int world_size = 1;
+  std::filesystem::path
+      folder;  // for the record of the rank's end; if it is not here, stderr carries the record
+  std::filesystem::path socket;      // of the launcher on this host; empty: output goes to stdout and stderr
+  bool prefix = false;               // "[3 12:34:56.789] " in front of each line
+  std::filesystem::path log_folder;  // empty: no log
+  std::vector<std::string> program;  // and its arguments
+};
+
+std::filesystem::path log_of(const std::filesystem::path& log_folder, int rank);
+
+// Runs the program to its end and returns its exit code, or 128 + the signal that killed it. Signals from the
+// parent are not passed on: Open MPI and Slurm signal a rank's whole process group, so the program has them
+// already. When the parent ends, the program is killed. Memory stays bounded: a program whose output nobody
+// takes has to wait.
+int supervise(const SupervisorOptions& options);
+
+}  // namespace farandole

@@ -1,0 +1,78 @@
+#include "farandole/launch/verdict.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/format.h>
+
+#include "farandole/base/error.h"
+#include "farandole/launch/supervisor.h"
+
+namespace farandole {
+namespace {
+
+bool speaks_for_itself(const RankRecord& record) {
+  const auto code = static_cast<ExitCode>(record.exit_code);
+  return record.signal == 0 &&
+         (code == ExitCode::user_error || code == ExitCode::corrupt_input || code == ExitCode::preempted);
+}
+
+std::string describe(const RankRecord& record) {
+  if (record.signal == 0) return fmt::format("exit code {}", record.exit_code);
+  return fmt::format("was killed by signal {} ({})", record.signal, ::strsignal(record.signal));
+}
+
+// Every rank that ended by its own doing agrees with the first.
+bool unanimous(const std::vector<RankRecord>& records, const RankRecord& first) {
+  return std::all_of(records.begin(), records.end(), [&](const auto& record) {
+    return (record.told && !first.told) || record.shell_code() == first.shell_code();
+  });
+}
+
+std::string missing_ranks(const std::vector<RankRecord>& records, int ranks) {
+  std::string list;
+  int missing = 0;
+  auto next = records.begin();
+  for (int rank = 0; rank < ranks; ++rank) {
+    while (next != records.end() && next->rank < rank) ++next;
+    if (next != records.end() && next->rank == rank) continue;
+    if (++missing <= 8) list += fmt::format("{}{}", list.empty() ? "" : ", ", rank);
+  }
+  if (missing > 8) list += fmt::format(", … ({} in all)", missing);
+  return list;
+}
+
+}  // namespace
+
+Verdict judge(const std::vector<RankRecord>& records, int ranks, const ChildEnd& starter,
+              const std::string& starter_name, int signal, const std::filesystem::path& log_folder) {
+  const int starter_code = starter.signal != 0 ? 128 + starter.signal : starter.exit_code;
+  const auto first = first_failure(records);
+  const bool all_reported = static_cast<int>(records.size()) >= ranks;
+  if (!first && all_reported) return {};  // whatever the starter thought of it
+  if (first && (!first->told || signal != 0)) {
+    Verdict verdict{first->shell_code(), "", false};
+    if (signal != 0 && first->told) return verdict;
+    if (speaks_for_itself(*first) && unanimous(records, *first)) return verdict;
+    verdict.message =
+        fmt::format("rank {} (host {}) failed first: {}", first->rank, first->host, describe(*first));
+    if (first->signal != 0)
+      verdict.message =
+          fmt::format("rank {} (host {}) failed first: it {}", first->rank, first->host, describe(*first));
+    if (!log_folder.empty()) verdict.message += "; its log is " + log_of(log_folder, first->rank).string();
+    return verdict;
+  }
+  if (signal != 0) return {starter_code != 0 ? starter_code : 128 + signal, "", false};
+  // Nobody failed by itself: a host was lost, the starter could not start the ranks, or they were cancelled
+  // from outside.
+  Verdict verdict{starter_code != 0 ? starter_code : static_cast<int>(ExitCode::failure), "", true};
+  if (first && all_reported) {
+    verdict.message =
+        fmt::format("all ranks were stopped from outside; {} ended with code {}", starter_name, starter_code);
+  } else {
+    verdict.message = fmt::format("{} ended with code {} and nothing was heard of the end of rank {}",
+                                  starter_name, starter_code, missing_ranks(records, ranks));
+  }
+  return verdict;
+}
+
+}  // namespace farandole

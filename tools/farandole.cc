@@ -1,0 +1,112 @@
+// farandole: runs farandole-NAME beside itself, so that no command carries the libraries of another.
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fmt/format.h>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "farandole/base/error.h"
+#include "farandole/base/options.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view version = "0.1.0";  // of CMakeLists.txt; a test compares
+constexpr std::string_view program_prefix = "farandole-";
+
+// In the order in which people need them.
+constexpr std::pair<std::string_view, std::string_view> descriptions[] = {
+    {"run", "start a program on several ranks, with srun or mpirun"},
+    {"train", "train a model on this process' ranks"},
+    {"analyze", "say where a run's time went"},
+    {"doctor", "say why a run hung, crashed or refused to start"},
+    {"timeline", "merge, salvage or slice a run's timeline"},
+    {"checkpoint", "list, show, verify or export checkpoints"},
+    {"bench", "measure collectives, steps, checkpoints and the recorder"},
+};
+
+fs::path own_folder() {
+  return fs::read_symlink("/proc/self/exe").parent_path();
+}
+
+std::vector<std::string> commands() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(own_folder())) {
+    const auto name = entry.path().filename().string();
+    if (name.starts_with(program_prefix) && entry.is_regular_file() &&
+        ::access(entry.path().c_str(), X_OK) == 0)
+      names.push_back(name.substr(program_prefix.size()));
+  }
+  const auto order = [](const std::string& name) {
+    const auto* found = std::find_if(std::begin(descriptions), std::end(descriptions),
+                                     [&](const auto& description) { return description.first == name; });
+    return std::pair(found - std::begin(descriptions), name);
+  };
+  std::sort(names.begin(), names.end(), [&](const auto& a, const auto& b) { return order(a) < order(b); });
+  return names;
+}
+
+void print_help(std::FILE* stream) {
+  fmt::print(stream,
+             "farandole COMMAND [ARGUMENT...]      farandole COMMAND --help      farandole --version\n\n");
+  for (const auto& name : commands()) {
+    std::string_view line;
+    for (const auto& [known, description] : descriptions)
+      if (known == name) line = description;
+    fmt::print(stream, "  {:<11} {}\n", name, line);
+  }
+}
+
+[[noreturn]] void become(const std::string& command, std::vector<char*> arguments) {
+  const auto program = (own_folder() / (std::string(program_prefix) + command)).string();
+  arguments.insert(arguments.begin(), const_cast<char*>(program.c_str()));
+  arguments.push_back(nullptr);
+  const bool is_name = !command.empty() && command.find('/') == std::string::npos;
+  if (is_name) ::execv(program.c_str(), arguments.data());
+  if (is_name && errno != ENOENT)
+    throw farandole::Error("cannot run " + program + ": " + std::strerror(errno));
+  const auto nearest = farandole::nearest_name(command, commands());
+  throw farandole::UserError("no command '" + command + "'" +
+                             (nearest.empty() ? "" : "; did you mean " + nearest + "?") +
+                             (nearest.empty() ? "; farandole --help lists the commands" : ""));
+}
+
+int run(int argc, char** argv) {
+  std::vector<char*> arguments(argv + 1, argv + argc);
+  const std::string first = arguments.empty() ? "" : arguments.front();
+  if (first == "--version") {
+    fmt::print("farandole {}\n", version);
+    return 0;
+  }
+  if (first.empty() || first == "-h" || first == "--help" || (first == "help" && arguments.size() == 1)) {
+    print_help(arguments.empty() ? stderr : stdout);
+    return arguments.empty() ? static_cast<int>(farandole::ExitCode::user_error) : 0;
+  }
+  static char help[] = "--help";
+  if (first == "help") become(arguments[1], {help});
+  if (first.starts_with('-'))
+    throw farandole::UserError("unknown option " + first +
+                               " before the command; farandole --help lists the commands");
+  become(first, {arguments.begin() + 1, arguments.end()});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const farandole::Error& error) {
+    fmt::print(stderr, "farandole: {}\n", error.what());
+    return static_cast<int>(error.exit_code());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "farandole: {}\n", error.what());
+    return static_cast<int>(farandole::ExitCode::failure);
+  }
+}
