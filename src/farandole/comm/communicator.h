@@ -1,5 +1,6 @@
-// Collective operations over bytes among the ranks of one group. Every rank calls the same operations in the same order;
-// one communicator is used by one thread at a time. Calls return when this rank's buffers may be used again.
+// Collective operations over bytes among the ranks of one group. Every rank calls the same operations in the
+// same order; one communicator is used by one thread at a time. Calls return when this rank's buffers may be
+// used again.
 #pragma once
 
 #include <cstddef>
@@ -37,12 +38,14 @@ class Communicator {
   virtual void all_gather(std::string_view name, const void* in, void* out,
                           std::span<const std::size_t> bytes_by_rank) = 0;
   virtual void broadcast(std::string_view name, void* data, std::size_t bytes, int root) = 0;
-  // `in` holds sum(count_by_rank) elements on every rank; `out` gets this rank's count_by_rank[rank] reduced ones.
+  // `in` holds sum(count_by_rank) elements on every rank; `out` gets this rank's count_by_rank[rank] reduced
+  // ones.
   virtual void reduce_scatter(std::string_view name, const void* in, void* out,
                               std::span<const std::size_t> count_by_rank, DType dtype, ReduceOp op) = 0;
-  // Sends send_bytes[r] consecutive bytes of `in` to rank r, receives receive_bytes[r] from it, both in rank order.
-  virtual void all_to_all(std::string_view name, const void* in, std::span<const std::size_t> send_bytes, void* out,
-                          std::span<const std::size_t> receive_bytes) = 0;
+  // Sends send_bytes[r] consecutive bytes of `in` to rank r, receives receive_bytes[r] from it, both in rank
+  // order.
+  virtual void all_to_all(std::string_view name, const void* in, std::span<const std::size_t> send_bytes,
+                          void* out, std::span<const std::size_t> receive_bytes) = 0;
   virtual Buffer allocate(std::size_t bytes) = 0;
 
   // Returns when every rank has called it.

@@ -11,8 +11,8 @@ struct RankLayout {
   int size = 1;
   int local_rank = 0;  // among the ranks of this node
   int local_size = 1;
-  std::string node;                 // this node's host name
-  std::vector<std::string> hosts;   // host name of every rank, by rank
+  std::string node;                // this node's host name
+  std::vector<std::string> hosts;  // host name of every rank, by rank
 };
 
 }  // namespace farandole

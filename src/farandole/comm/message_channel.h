@@ -1,0 +1,34 @@
+// Messages between two ranks, for what is no collective: recorders on their way to rank 0, clock samples. One
+// thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <mpi.h>
+#include <span>
+#include <vector>
+
+namespace farandole {
+
+class MessageChannel {
+ public:
+  explicit MessageChannel(MPI_Comm parent);  // collective
+  ~MessageChannel();
+  MessageChannel(const MessageChannel&) = delete;
+  MessageChannel& operator=(const MessageChannel&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  // Messages between the same two ranks arrive in order. send() may return before the message was received;
+  // up to 1 GiB each.
+  void send(int to, std::span<const std::byte> message);
+  // Spins for some microseconds, then waits in naps.
+  std::vector<std::byte> receive(int from);
+
+ private:
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  int size_ = 1;
+};
+
+}  // namespace farandole

@@ -1,0 +1,43 @@
+// Collectives through Open MPI. One communicator is used by one thread at a time; different ones may run at
+// the same time.
+#pragma once
+
+#include <memory>
+#include <mpi.h>
+
+#include "farandole/comm/communicator.h"
+#include "farandole/comm/mpi_types.h"
+
+namespace farandole {
+
+// How a rank waits until all ranks have entered a collective.
+enum class Waiting {
+  spin,    // inside MPI: lowest latency, takes a core
+  polite,  // tests and sleeps in turns, so that a thread that computes keeps its core; adds up to 50 µs
+};
+
+class MpiCommunicator : public Communicator {
+ public:
+  // Duplicates `parent` (collective over it). `types` outlives this object.
+  MpiCommunicator(MPI_Comm parent, const MpiTypes& types, Waiting waiting);
+  ~MpiCommunicator() override;
+
+  void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
+  void all_gather(std::string_view name, const void* in, void* out,
+                  std::span<const std::size_t> bytes_by_rank) override;
+  void broadcast(std::string_view name, void* data, std::size_t bytes, int root) override;
+  void reduce_scatter(std::string_view name, const void* in, void* out,
+                      std::span<const std::size_t> count_by_rank, DType dtype, ReduceOp op) override;
+  void all_to_all(std::string_view name, const void* in, std::span<const std::size_t> send_bytes, void* out,
+                  std::span<const std::size_t> receive_bytes) override;
+  Buffer allocate(std::size_t bytes) override;
+
+ private:
+  void await_all(std::string_view name);
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  const MpiTypes& types_;
+  Waiting waiting_;
+};
+
+}  // namespace farandole

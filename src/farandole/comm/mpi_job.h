@@ -1,0 +1,42 @@
+// MPI from its start to its end, and who is who in the job. One object a process, made and destroyed by the
+// main thread.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "farandole/comm/message_channel.h"
+#include "farandole/comm/mpi_communicator.h"
+#include "farandole/comm/rank_layout.h"
+
+namespace farandole {
+
+class MpiJob {
+ public:
+  // Throws UserError where this process is alone but its launcher started several ("a world of one in a
+  // larger job").
+  MpiJob();
+  // Ends MPI; a collective operation.
+  ~MpiJob();
+  MpiJob(const MpiJob&) = delete;
+  MpiJob& operator=(const MpiJob&) = delete;
+
+  const RankLayout& layout() const { return layout_; }
+  // Collective. Threads of different communicators may communicate at the same time.
+  std::unique_ptr<Communicator> new_communicator(Waiting waiting) const;
+  // Collective.
+  std::unique_ptr<MessageChannel> new_channel() const;
+  // Ends all ranks of the job now, with this exit code.
+  [[noreturn]] static void abort(int exit_code);
+
+ private:
+  struct Runtime {
+    Runtime();
+    ~Runtime();
+  };
+  Runtime runtime_;
+  RankLayout layout_;
+  MpiTypes types_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,35 @@
+// Element types and reductions in MPI's terms, with own reductions for the 16-bit floats that MPI lacks.
+// Usable from any thread once built.
+#pragma once
+
+#include <mpi.h>
+
+#include "farandole/base/dtype.h"
+#include "farandole/comm/communicator.h"
+
+namespace farandole {
+
+// Owns the MPI_Ops; lives between MPI_Init and MPI_Finalize.
+class MpiTypes {
+ public:
+  MpiTypes();
+  ~MpiTypes();
+  MpiTypes(const MpiTypes&) = delete;
+  MpiTypes& operator=(const MpiTypes&) = delete;
+
+  static MPI_Datatype type(DType dtype);
+  // Average is a sum (scaled by the caller). Throws UserError where the type does not have the operation.
+  MPI_Op op(ReduceOp op, DType dtype) const;
+
+ private:
+  static constexpr int sixteen_bit_ops = 8;  // {sum, min, max, product} × {float16, bfloat16}
+  MPI_Op ops_[sixteen_bit_ops];
+};
+
+// Throws UserError for sums of bool and averages of integers.
+void check_reduction(ReduceOp op, DType dtype);
+
+// data[i] *= factor; floating types only.
+void scale(void* data, std::size_t count, DType dtype, double factor);
+
+}  // namespace farandole

@@ -1,0 +1,62 @@
+#include "farandole/comm/traced_communicator.h"
+
+#include <numeric>
+
+namespace farandole {
+
+TracedCommunicator::TracedCommunicator(std::unique_ptr<Communicator> inner, Timeline& timeline,
+                                       std::uint16_t number)
+    : Communicator(inner->rank, inner->size),
+      inner_(std::move(inner)),
+      timeline_(timeline),
+      number_(number),
+      allreduce_(timeline.intern("allreduce")),
+      all_gather_(timeline.intern("all_gather")),
+      broadcast_(timeline.intern("broadcast")),
+      reduce_scatter_(timeline.intern("reduce_scatter")),
+      all_to_all_(timeline.intern("all_to_all")) {}
+
+template <class Call>
+void TracedCommunicator::record(NameId operation, std::string_view name, std::size_t bytes, Call call) {
+  const Collective what{sequence_++, number_, bytes};
+  if (!timeline_.recording()) return call();
+  const std::int64_t start = now_ns();
+  call();
+  const std::int64_t end = now_ns();
+  auto known = names_.find(name);
+  if (known == names_.end()) known = names_.emplace(name, timeline_.intern(name)).first;
+  timeline_.collective(known->second, operation, what, start, end);
+}
+
+void TracedCommunicator::allreduce(std::string_view name, void* data, std::size_t count, DType dtype,
+                                   ReduceOp op) {
+  record(allreduce_, name, count * size_of(dtype), [&] { inner_->allreduce(name, data, count, dtype, op); });
+}
+
+void TracedCommunicator::all_gather(std::string_view name, const void* in, void* out,
+                                    std::span<const std::size_t> bytes_by_rank) {
+  const auto total = std::accumulate(bytes_by_rank.begin(), bytes_by_rank.end(), std::size_t{0});
+  record(all_gather_, name, total, [&] { inner_->all_gather(name, in, out, bytes_by_rank); });
+}
+
+void TracedCommunicator::broadcast(std::string_view name, void* data, std::size_t bytes, int root) {
+  record(broadcast_, name, bytes, [&] { inner_->broadcast(name, data, bytes, root); });
+}
+
+void TracedCommunicator::reduce_scatter(std::string_view name, const void* in, void* out,
+                                        std::span<const std::size_t> count_by_rank, DType dtype,
+                                        ReduceOp op) {
+  const auto total =
+      std::accumulate(count_by_rank.begin(), count_by_rank.end(), std::size_t{0}) * size_of(dtype);
+  record(reduce_scatter_, name, total,
+         [&] { inner_->reduce_scatter(name, in, out, count_by_rank, dtype, op); });
+}
+
+void TracedCommunicator::all_to_all(std::string_view name, const void* in,
+                                    std::span<const std::size_t> send_bytes, void* out,
+                                    std::span<const std::size_t> receive_bytes) {
+  const auto total = std::accumulate(send_bytes.begin(), send_bytes.end(), std::size_t{0});
+  record(all_to_all_, name, total, [&] { inner_->all_to_all(name, in, send_bytes, out, receive_bytes); });
+}
+
+}  // namespace farandole

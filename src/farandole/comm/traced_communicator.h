@@ -1,0 +1,43 @@
+// Puts every collective of another communicator into the timeline. Used by one thread at a time, like that
+// one.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "farandole/comm/communicator.h"
+#include "farandole/timeline/timeline.h"
+
+namespace farandole {
+
+class TracedCommunicator : public Communicator {
+ public:
+  // `number` is equal on all ranks and different for each communicator of the job; `timeline` outlives this
+  // object.
+  TracedCommunicator(std::unique_ptr<Communicator> inner, Timeline& timeline, std::uint16_t number);
+
+  void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
+  void all_gather(std::string_view name, const void* in, void* out,
+                  std::span<const std::size_t> bytes_by_rank) override;
+  void broadcast(std::string_view name, void* data, std::size_t bytes, int root) override;
+  void reduce_scatter(std::string_view name, const void* in, void* out,
+                      std::span<const std::size_t> count_by_rank, DType dtype, ReduceOp op) override;
+  void all_to_all(std::string_view name, const void* in, std::span<const std::size_t> send_bytes, void* out,
+                  std::span<const std::size_t> receive_bytes) override;
+  Buffer allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
+
+ private:
+  template <class Call>
+  void record(NameId operation, std::string_view name, std::size_t bytes, Call call);
+
+  std::unique_ptr<Communicator> inner_;
+  Timeline& timeline_;
+  std::uint16_t number_;
+  std::uint32_t sequence_ = 0;
+  std::map<std::string, NameId, std::less<>> names_;  // of the collectives so far
+  NameId allreduce_, all_gather_, broadcast_, reduce_scatter_, all_to_all_;
+};
+
+}  // namespace farandole

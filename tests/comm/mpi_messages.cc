@@ -1,0 +1,45 @@
+#include <gtest/gtest.h>
+#include <thread>
+
+#include "comm/mpi_world.h"
+
+#include "farandole/comm/clock_exchange.h"
+
+namespace farandole {
+namespace {
+
+TEST(MessageChannel, DeliversInOrderAndOfAnySize) {
+  const auto channel = world->new_channel();
+  const int to = (channel->rank() + 1) % channel->size();
+  const int from = (channel->rank() + channel->size() - 1) % channel->size();
+  for (const std::size_t bytes : {0u, 1u, 1000u, 3'000'000u}) {
+    const std::vector<std::byte> message(bytes, static_cast<std::byte>(channel->rank()));
+    // One rank alone would wait for itself: large messages are sent by a thread of its own.
+    std::thread sender([&] { channel->send(to, message); });
+    const auto received = channel->receive(from);
+    sender.join();
+    EXPECT_EQ(received, std::vector<std::byte>(bytes, static_cast<std::byte>(from)));
+  }
+}
+
+TEST(ClockExchange, RanksOfOneHostAgreeWithinTheirResidual) {
+  const auto channel = world->new_channel();
+  const auto samples = exchange_clocks(*channel);
+  if (channel->rank() == 0) {
+    EXPECT_TRUE(samples.empty());
+    return;
+  }
+  const auto clock = ClockModel::fit(samples);
+  EXPECT_LE(std::abs(clock.offset_ns()), clock.residual_ns() + 1);
+}
+
+TEST(RankLayout, IsConsistent) {
+  const auto& layout = world->layout();
+  EXPECT_EQ(layout.hosts.size(), static_cast<std::size_t>(layout.size));
+  EXPECT_LT(layout.rank, layout.size);
+  EXPECT_LT(layout.local_rank, layout.local_size);
+  EXPECT_EQ(layout.hosts[static_cast<std::size_t>(layout.rank)], layout.node);
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,8 @@
+// The job that the tests of a test program share: MPI can be started only once.
+#pragma once
+
+#include "farandole/comm/mpi_job.h"
+
+namespace farandole {
+extern MpiJob* world;
+}
