@@ -1,0 +1,53 @@
+// Which gradients travel together: a pure function of the list of tensors, so that ranks agree without
+// talking.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "farandole/base/dtype.h"
+
+namespace farandole {
+
+struct TensorSpec {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  DType dtype = DType::float32;
+
+  std::size_t count() const;     // elements
+  std::string describe() const;  // "fc1.weight float32 [50, 320]"
+};
+
+struct BucketOptions {
+  std::size_t bytes = std::size_t{25} << 20;       // a bucket is closed by the tensor that reaches this
+  std::size_t first_bytes = std::size_t{1} << 20;  // the first is smaller, so that communication starts early
+};
+
+struct BucketSlot {
+  std::size_t tensor = 0;  // index into the list that was planned
+  std::size_t offset = 0;  // elements from the bucket's start; 64-byte aligned
+  std::size_t count = 0;   // elements
+};
+
+// A bucket's memory: its slots, then one element a slot that says whether the gradient is there (see
+// gradient_reducer.h).
+struct Bucket {
+  DType dtype = DType::float32;
+  std::vector<BucketSlot> slots;
+  std::size_t payload = 0;  // elements before the flags
+
+  std::size_t count() const { return payload + slots.size(); }  // elements in all
+};
+
+struct BucketPlan {
+  std::vector<TensorSpec> tensors;
+  std::vector<Bucket> buckets;  // in the order of their reduction
+};
+
+// Backward produces gradients roughly in reverse order of the parameters, so the plan goes through them
+// backwards and closes buckets as they fill; each element type fills buckets of its own.
+BucketPlan plan_buckets(std::vector<TensorSpec> tensors, const BucketOptions& options);
+
+}  // namespace farandole

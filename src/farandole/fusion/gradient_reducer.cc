@@ -1,0 +1,149 @@
+#include "farandole/fusion/gradient_reducer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "farandole/base/error.h"
+#include "farandole/comm/float16.h"
+
+namespace farandole {
+namespace {
+
+void store_flag(std::byte* at, DType dtype, bool value) {
+  const auto store = [&](auto typed) { std::memcpy(at, &typed, sizeof typed); };
+  switch (dtype) {
+    case DType::float16:
+      return store(std::uint16_t{value ? std::uint16_t{0x3c00} : std::uint16_t{0}});
+    case DType::bfloat16:
+      return store(std::uint16_t{value ? std::uint16_t{0x3f80} : std::uint16_t{0}});
+    case DType::float32:
+      return store(value ? 1.0f : 0.0f);
+    case DType::float64:
+      return store(value ? 1.0 : 0.0);
+    default:
+      throw UserError("gradients of type " + std::string(name_of(dtype)) + " cannot be reduced");
+  }
+}
+
+// Sums and averages of ones and zeros: positive unless every rank's was zero.
+bool any_bit(const std::byte* at, DType dtype) {
+  for (std::size_t i = 0; i < size_of(dtype); ++i)
+    if (at[i] != std::byte{0}) return true;
+  return false;
+}
+
+}  // namespace
+
+GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline)
+    : communicator_(communicator), plan_(std::move(plan)), op_(op), timeline_(timeline) {
+  place_.resize(plan_.tensors.size());
+  marked_.assign(plan_.tensors.size(), 0);
+  for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
+    const auto& bucket = plan_.buckets[b];
+    buckets_.push_back({communicator_.allocate(bucket.count() * size_of(bucket.dtype)), bucket.slots.size()});
+    for (std::size_t s = 0; s < bucket.slots.size(); ++s) {
+      place_[bucket.slots[s].tensor] = {b, s};
+      set_flag(bucket.slots[s].tensor, false);  // also refuses element types that are no gradients
+    }
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+GradientReducer::~GradientReducer() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  work_.notify_one();
+  thread_.join();
+}
+
+std::byte* GradientReducer::data(std::size_t tensor) {
+  const auto [b, s] = place_[tensor];
+  const auto& bucket = plan_.buckets[b];
+  return buckets_[b].memory.get() + bucket.slots[s].offset * size_of(bucket.dtype);
+}
+
+std::size_t GradientReducer::bucket_bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& bucket : plan_.buckets) bytes += bucket.count() * size_of(bucket.dtype);
+  return bytes;
+}
+
+void GradientReducer::set_flag(std::size_t tensor, bool present) {
+  const auto [b, s] = place_[tensor];
+  const auto& bucket = plan_.buckets[b];
+  store_flag(buckets_[b].memory.get() + (bucket.payload + s) * size_of(bucket.dtype), bucket.dtype, present);
+}
+
+bool GradientReducer::present(std::size_t tensor) const {
+  const auto [b, s] = place_[tensor];
+  const auto& bucket = plan_.buckets[b];
+  return any_bit(buckets_[b].memory.get() + (bucket.payload + s) * size_of(bucket.dtype), bucket.dtype);
+}
+
+void GradientReducer::mark_ready(std::size_t tensor) {
+  bool bucket_full = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (marked_[tensor] != 0)
+      throw Error("the gradient of " + plan_.tensors[tensor].name +
+                  " came twice in one step; set backward_passes_per_step to the number of backward calls "
+                  "before step()");
+    marked_[tensor] = 1;
+    set_flag(tensor, true);
+    const std::size_t bucket = place_[tensor].first;
+    bucket_full = --buckets_[bucket].missing == 0 && bucket == sent_;
+  }
+  if (bucket_full) work_.notify_one();
+}
+
+void GradientReducer::finish() {
+  for (std::size_t tensor = 0; tensor < marked_.size(); ++tensor) {
+    if (marked_[tensor] != 0) continue;
+    std::memset(data(tensor), 0, plan_.tensors[tensor].count() * size_of(plan_.tensors[tensor].dtype));
+    set_flag(tensor, false);
+  }
+  std::unique_lock lock(mutex_);
+  for (auto& bucket : buckets_) bucket.missing = 0;
+  work_.notify_one();
+  {
+    const Span span(timeline_, Category::wait, "wait for gradients");
+    done_.wait(lock, [this] { return reduced_ == buckets_.size() || failure_ != nullptr; });
+  }
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  sent_ = reduced_ = 0;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) buckets_[b].missing = plan_.buckets[b].slots.size();
+  std::fill(marked_.begin(), marked_.end(), char{0});
+}
+
+void GradientReducer::zero() {
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    std::memset(buckets_[b].memory.get(), 0, plan_.buckets[b].count() * size_of(plan_.buckets[b].dtype));
+}
+
+void GradientReducer::run() {
+  timeline_.name_thread("communication");
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    work_.wait(lock, [this] { return stop_ || (sent_ < buckets_.size() && buckets_[sent_].missing == 0); });
+    if (stop_) return;
+    const std::size_t index = sent_++;
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      const auto& bucket = plan_.buckets[index];
+      communicator_.allreduce("bucket " + std::to_string(index), buckets_[index].memory.get(), bucket.count(),
+                              bucket.dtype, op_);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    if (failure != nullptr) failure_ = failure;
+    if (++reduced_ == buckets_.size() || failure != nullptr) done_.notify_one();
+    if (failure != nullptr) return;
+  }
+}
+
+}  // namespace farandole

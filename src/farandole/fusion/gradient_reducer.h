@@ -1,0 +1,73 @@
+// Reduces gradients bucket by bucket on a thread of its own while backward still computes.
+//
+// Gradients live in the buckets: data(i) is where tensor i's gradient is to be written. A bucket is reduced
+// as soon as all of its gradients are ready and all buckets before it have been sent off; the order is the
+// plan's on every rank, so ranks that produce gradients in different orders, or not at all, cannot block each
+// other. One element behind each bucket's payload and a tensor says whether this rank has its gradient; it is
+// summed with the others, so that every rank learns at no extra message whether any rank had one.
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "farandole/comm/communicator.h"
+#include "farandole/fusion/bucket_plan.h"
+#include "farandole/timeline/timeline.h"
+
+namespace farandole {
+
+class GradientReducer {
+ public:
+  // op: sum or average. `communicator` is used by the reducer's thread alone from here on; both references
+  // outlive this object.
+  GradientReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline);
+  // Waits for a collective that is running; one that its peers never enter ends with the job.
+  ~GradientReducer();
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
+
+  const BucketPlan& plan() const { return plan_; }
+  std::byte* data(std::size_t tensor);  // not between mark_ready(tensor) and finish()
+  std::size_t bucket_bytes() const;     // memory of all buckets
+
+  // This rank's gradient of the tensor is complete. From any thread; once a tensor and step.
+  void mark_ready(std::size_t tensor);
+  // Sends off what is left: gradients never marked take part as zeros. Returns when all are reduced; throws
+  // what the reduction threw. From the training thread.
+  void finish();
+  // After finish(): whether any rank had this gradient.
+  bool present(std::size_t tensor) const;
+  // Zeroes all gradients. From the training thread, after finish().
+  void zero();
+
+ private:
+  struct State {
+    Buffer memory;
+    std::size_t missing = 0;  // gradients not yet marked in this step
+  };
+  void run();
+  void set_flag(std::size_t tensor, bool present);
+
+  Communicator& communicator_;
+  const BucketPlan plan_;
+  const ReduceOp op_;
+  Timeline& timeline_;
+  std::vector<State> buckets_;
+  std::vector<std::pair<std::size_t, std::size_t>> place_;  // tensor → (bucket, slot)
+  std::vector<char> marked_;
+
+  std::mutex mutex_;
+  std::condition_variable work_;
+  std::condition_variable done_;
+  std::size_t sent_ = 0;  // buckets of this step that the thread has reduced or is reducing
+  std::size_t reduced_ = 0;
+  bool stop_ = false;
+  std::exception_ptr failure_;
+  std::thread thread_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,131 @@
+#include "farandole/fusion/gradient_reducer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <random>
+
+#include "fusion/thread_world.h"
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+BucketPlan small_plan(std::size_t tensors, std::size_t bucket_bytes) {
+  std::vector<TensorSpec> specs;
+  for (std::size_t i = 0; i < tensors; ++i)
+    specs.push_back({"t" + std::to_string(i), {static_cast<std::int64_t>(i % 7 * 5 + 1)}, DType::float64});
+  return plan_buckets(std::move(specs), {bucket_bytes, bucket_bytes / 2 + 1});
+}
+
+void fill(GradientReducer& reducer, std::size_t tensor, double value) {
+  const auto count = reducer.plan().tensors[tensor].count();
+  const std::vector<double> values(count, value);
+  std::memcpy(reducer.data(tensor), values.data(), count * sizeof(double));
+}
+
+void expect_all(GradientReducer& reducer, std::size_t tensor, double value) {
+  std::vector<double> values(reducer.plan().tensors[tensor].count());
+  std::memcpy(values.data(), reducer.data(tensor), values.size() * sizeof(double));
+  for (const double each : values) ASSERT_DOUBLE_EQ(each, value) << "tensor " << tensor;
+}
+
+// Ranks as threads: each marks a random part of its gradients in an order of its own, over several steps.
+TEST(GradientReducer, RandomOrdersAndAbsentGradients) {
+  for (unsigned seed = 0; seed < 30; ++seed) {
+    const int ranks = 1 + static_cast<int>(seed % 4);
+    const std::size_t tensors = 1 + seed % 23;
+    const auto has = [&](int rank, int step, std::size_t tensor) {
+      return std::mt19937(seed * 1000u + static_cast<unsigned>(rank * 100 + step * 31) +
+                          static_cast<unsigned>(tensor) * 7u)() %
+                 3 !=
+             0;
+    };
+    ThreadWorld::run(ranks, [&](Communicator& communicator) {
+      Timeline timeline;
+      GradientReducer reducer(communicator, small_plan(tensors, 200), ReduceOp::average, timeline);
+      std::mt19937 random(seed + static_cast<unsigned>(communicator.rank));
+      for (int step = 0; step < 5; ++step) {
+        reducer.zero();
+        std::vector<std::size_t> order(tensors);
+        for (std::size_t i = 0; i < tensors; ++i) order[i] = i;
+        std::shuffle(order.begin(), order.end(), random);
+        for (const auto i : order) {
+          if (!has(communicator.rank, step, i)) continue;
+          fill(reducer, i, communicator.rank + 1.0 + static_cast<double>(i));
+          reducer.mark_ready(i);
+        }
+        reducer.finish();
+        for (std::size_t i = 0; i < tensors; ++i) {
+          double sum = 0;
+          int there = 0;
+          for (int r = 0; r < ranks; ++r) {
+            if (!has(r, step, i)) continue;
+            sum += r + 1.0 + static_cast<double>(i);
+            ++there;
+          }
+          EXPECT_EQ(reducer.present(i), there > 0);
+          expect_all(reducer, i, sum / ranks);
+        }
+      }
+    });
+  }
+}
+
+TEST(GradientReducer, SumDoesNotDivide) {
+  ThreadWorld::run(3, [](Communicator& communicator) {
+    Timeline timeline;
+    GradientReducer reducer(communicator, small_plan(2, 8), ReduceOp::sum, timeline);
+    for (std::size_t i = 0; i < 2; ++i) {
+      fill(reducer, i, 2.0);
+      reducer.mark_ready(i);
+    }
+    reducer.finish();
+    expect_all(reducer, 0, 6.0);
+    expect_all(reducer, 1, 6.0);
+  });
+}
+
+TEST(GradientReducer, MarkingTwiceIsNamed) {
+  ThreadWorld::run(1, [](Communicator& communicator) {
+    Timeline timeline;
+    GradientReducer reducer(communicator, small_plan(2, 1000), ReduceOp::sum, timeline);
+    reducer.mark_ready(1);
+    try {
+      reducer.mark_ready(1);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("t1"), std::string::npos);
+    }
+  });
+}
+
+TEST(GradientReducer, AFailedReductionIsThrownByFinish) {
+  ThreadWorld::run(1, [](Communicator&) {
+    FailingCommunicator failing;
+    Timeline timeline;
+    GradientReducer reducer(failing, small_plan(3, 1000), ReduceOp::sum, timeline);
+    EXPECT_THROW(reducer.finish(), Error);
+  });
+}
+
+TEST(GradientReducer, EndsWithoutFinish) {
+  ThreadWorld::run(2, [](Communicator& communicator) {
+    Timeline timeline;
+    GradientReducer reducer(communicator, small_plan(5, 16), ReduceOp::sum, timeline);
+    reducer.mark_ready(0);  // in the last bucket: nothing is sent yet
+  });
+}
+
+TEST(GradientReducer, RefusesIntegers) {
+  ThreadWorld::run(1, [](Communicator& communicator) {
+    Timeline timeline;
+    EXPECT_THROW(
+        GradientReducer(communicator, plan_buckets({{"i", {3}, DType::int64}}, {}), ReduceOp::sum, timeline),
+        UserError);
+  });
+}
+
+}  // namespace
+}  // namespace farandole

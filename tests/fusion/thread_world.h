@@ -1,0 +1,116 @@
+// Ranks as threads of one process: a communicator that reduces float64 and gathers bytes over shared vectors,
+// for tests of what lies above.
+#pragma once
+
+#include <barrier>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "farandole/base/error.h"
+#include "farandole/comm/communicator.h"
+
+namespace farandole {
+
+class ThreadWorld {
+ public:
+  static void run(int size, const std::function<void(Communicator&)>& body) {
+    ThreadWorld world(size);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size; ++rank)
+      threads.emplace_back([&, rank] {
+        Rank communicator(world, rank);
+        body(communicator);
+      });
+    for (auto& thread : threads) thread.join();
+  }
+
+ private:
+  explicit ThreadWorld(int size) : barrier_(size), pointers_(static_cast<std::size_t>(size)) {}
+
+  class Rank : public Communicator {
+   public:
+    Rank(ThreadWorld& world, int own_rank)
+        : Communicator(own_rank, static_cast<int>(world.pointers_.size())), world_(world) {}
+
+    void allreduce(std::string_view, void* data, std::size_t count, DType dtype, ReduceOp op) override {
+      if (dtype == DType::float64)
+        reduce(static_cast<double*>(data), count, op);
+      else if (dtype == DType::int64)
+        reduce(static_cast<std::int64_t*>(data), count, op);
+      else
+        throw UserError("ThreadWorld reduces float64 and int64 only");
+    }
+    void all_gather(std::string_view, const void* in, void* out,
+                    std::span<const std::size_t> bytes_by_rank) override {
+      world_.pointers_[static_cast<std::size_t>(rank)] = const_cast<void*>(in);
+      world_.barrier_.arrive_and_wait();
+      auto* at = static_cast<std::byte*>(out);
+      for (std::size_t r = 0; r < bytes_by_rank.size(); ++r) {
+        std::memcpy(at, world_.pointers_[r], bytes_by_rank[r]);
+        at += bytes_by_rank[r];
+      }
+      world_.barrier_.arrive_and_wait();
+    }
+    void broadcast(std::string_view, void*, std::size_t, int) override { throw Error("not in ThreadWorld"); }
+    void reduce_scatter(std::string_view, const void*, void*, std::span<const std::size_t>, DType,
+                        ReduceOp) override {
+      throw Error("not in ThreadWorld");
+    }
+    void all_to_all(std::string_view, const void*, std::span<const std::size_t>, void*,
+                    std::span<const std::size_t>) override {
+      throw Error("not in ThreadWorld");
+    }
+    Buffer allocate(std::size_t bytes) override {
+      return Buffer(static_cast<std::byte*>(std::calloc(bytes + 1, 1)),
+                    [](std::byte* data) { std::free(data); });
+    }
+
+   private:
+    template <class T>
+    void reduce(T* data, std::size_t count, ReduceOp op) {
+      world_.pointers_[static_cast<std::size_t>(rank)] = data;
+      world_.barrier_.arrive_and_wait();
+      std::vector<T> result(data, data + count);
+      for (int r = 0; r < size; ++r) {
+        if (r == rank) continue;
+        const auto* peer = static_cast<const T*>(world_.pointers_[static_cast<std::size_t>(r)]);
+        for (std::size_t i = 0; i < count; ++i)
+          result[i] = op == ReduceOp::max ? std::max(result[i], peer[i]) : result[i] + peer[i];
+      }
+      if (op == ReduceOp::average)
+        for (auto& value : result) value /= static_cast<T>(size);
+      world_.barrier_.arrive_and_wait();
+      std::copy(result.begin(), result.end(), data);
+      world_.barrier_.arrive_and_wait();
+    }
+
+    ThreadWorld& world_;
+  };
+
+  std::barrier<> barrier_;
+  std::vector<void*> pointers_;
+};
+
+// A transport that has lost its peer.
+class FailingCommunicator : public Communicator {
+ public:
+  FailingCommunicator() : Communicator(0, 2) {}
+  void allreduce(std::string_view, void*, std::size_t, DType, ReduceOp) override {
+    throw Error("the peer is gone", ExitCode::peer_lost);
+  }
+  void all_gather(std::string_view, const void*, void*, std::span<const std::size_t>) override {}
+  void broadcast(std::string_view, void*, std::size_t, int) override {}
+  void reduce_scatter(std::string_view, const void*, void*, std::span<const std::size_t>, DType,
+                      ReduceOp) override {}
+  void all_to_all(std::string_view, const void*, std::span<const std::size_t>, void*,
+                  std::span<const std::size_t>) override {}
+  Buffer allocate(std::size_t bytes) override {
+    return Buffer(static_cast<std::byte*>(std::calloc(bytes + 1, 1)),
+                  [](std::byte* data) { std::free(data); });
+  }
+};
+
+}  // namespace farandole
