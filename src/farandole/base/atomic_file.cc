@@ -1,10 +1,9 @@
 #include "farandole/base/atomic_file.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cerrno>
+#include <fcntl.h>
 #include <string>
+#include <unistd.h>
 
 #include "farandole/base/error.h"
 
@@ -13,7 +12,8 @@ namespace {
 
 class Descriptor {
  public:
-  Descriptor(const std::filesystem::path& path, int flags) : path_(path), fd_(::open(path.c_str(), flags, 0666)) {
+  Descriptor(const std::filesystem::path& path, int flags)
+      : path_(path), fd_(::open(path.c_str(), flags, 0666)) {
     if (fd_ < 0) throw system_error("open", path_);
   }
   ~Descriptor() { ::close(fd_); }
@@ -42,7 +42,8 @@ class Descriptor {
 std::filesystem::path temporary_beside(const std::filesystem::path& path) {
   char host[256] = "";
   ::gethostname(host, sizeof host - 1);
-  return path.parent_path() / ("." + path.filename().string() + "." + host + "." + std::to_string(::getpid()) + ".tmp");
+  return path.parent_path() /
+         ("." + path.filename().string() + "." + host + "." + std::to_string(::getpid()) + ".tmp");
 }
 
 void publish_file(const std::filesystem::path& temporary, const std::filesystem::path& path) {

@@ -1,4 +1,5 @@
-// Publishes a file so that readers see the old one or the whole new one, also after a crash. Usable from any thread.
+// Publishes a file so that readers see the old one or the whole new one, also after a crash. Usable from any
+// thread.
 #pragma once
 
 #include <filesystem>
@@ -6,7 +7,8 @@
 
 namespace farandole {
 
-// Where to write before publish_file(path): beside `path`, in the same folder, named after this host and process.
+// Where to write before publish_file(path): beside `path`, in the same folder, named after this host and
+// process.
 std::filesystem::path temporary_beside(const std::filesystem::path& path);
 
 // fsync of `temporary`, rename to `path`, fsync of the folder. Throws Error; then `path` is as it was.

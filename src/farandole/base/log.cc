@@ -1,14 +1,14 @@
 #include "farandole/base/log.h"
 
 #include <cstdlib>
-#include <string>
-
 #include <spdlog/sinks/stdout_sinks.h>
+#include <string>
 
 namespace farandole {
 
 void set_up_log(int rank, int world_size) {
-  auto logger = std::make_shared<spdlog::logger>("farandole", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger =
+      std::make_shared<spdlog::logger>("farandole", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   const std::string who = rank >= 0 && world_size > 1 ? "[rank " + std::to_string(rank) + "] " : "";
   logger->set_pattern("farandole: " + who + "%v");
   const char* level = std::getenv("FARANDOLE_LOG");

@@ -6,7 +6,8 @@
 
 namespace farandole {
 
-// Call once, before threads start; rank < 0: not (yet) part of a job. FARANDOLE_LOG=debug|info|warn|error sets the level.
+// Call once, before threads start; rank < 0: not (yet) part of a job. FARANDOLE_LOG=debug|info|warn|error
+// sets the level.
 void set_up_log(int rank = -1, int world_size = 1);
 
 }  // namespace farandole

@@ -36,7 +36,8 @@ std::vector<std::string> names_of(const po::options_description& options) {
   return names;
 }
 
-std::string did_you_mean(std::string_view name, const std::vector<std::string>& known, std::string_view dashes) {
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& known,
+                         std::string_view dashes) {
   const auto nearest = nearest_name(name, known);
   if (!nearest.empty()) return "; did you mean " + std::string(dashes) + nearest + "?";
   return dashes.empty() ? "" : "; --help lists the options";
@@ -48,7 +49,8 @@ std::string without_dashes(std::string_view token) {
 }
 
 // The one place where Boost's exceptions become ours. `where` is "" for the command line.
-[[noreturn]] void rethrow(const po::error& error, const std::string& where, const std::vector<std::string>& known) {
+[[noreturn]] void rethrow(const po::error& error, const std::string& where,
+                          const std::vector<std::string>& known) {
   const std::string dashes = where.empty() ? "--" : "";
   if (const auto* unknown = dynamic_cast<const po::unknown_option*>(&error)) {
     const auto name = without_dashes(unknown->get_option_name());
@@ -72,7 +74,8 @@ std::filesystem::path profile_file(const std::string& name, const std::filesyste
                   " (in " + folder.string() + "), or give a file's path");
 }
 
-void read_profile(const std::filesystem::path& file, const po::options_description& options, po::variables_map& found) {
+void read_profile(const std::filesystem::path& file, const po::options_description& options,
+                  po::variables_map& found) {
   std::ifstream stream(file);
   if (!stream) throw UserError("profile " + file.string() + " cannot be read");
   std::string line;
@@ -117,8 +120,10 @@ bool OptionParser::parse(int argc, const char* const* argv, po::variables_map* f
   std::vector<std::string> settings;
   std::string profile;
   if (with_profiles)
-    common.add_options()("profile", po::value(&profile), "options file, or the name of one that comes with Farandole")(
-        "set", po::value(&settings)->composing(), "name=value: the same as --name value, for scripts; repeatable");
+    common.add_options()("profile", po::value(&profile),
+                         "options file, or the name of one that comes with Farandole")(
+        "set", po::value(&settings)->composing(),
+        "name=value: the same as --name value, for scripts; repeatable");
   po::options_description all;
   all.add(visible).add(common);
 
@@ -128,7 +133,8 @@ bool OptionParser::parse(int argc, const char* const* argv, po::variables_map* f
   namespace style = po::command_line_style;
   const int exact = style::default_style & ~style::allow_guessing;
   try {
-    po::store(po::command_line_parser(argc, argv).options(all).positional(positional).style(exact).run(), variables);
+    po::store(po::command_line_parser(argc, argv).options(all).positional(positional).style(exact).run(),
+              variables);
   } catch (const po::error& error) {
     rethrow(error, "", known);
   }
