@@ -1,0 +1,57 @@
+#include "farandole/train/distributed_sampler.h"
+
+#include <fmt/format.h>
+#include <numeric>
+#include <torch/torch.h>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+std::int64_t share_of(std::int64_t size, int rank, int world_size, const SamplerOptions& options) {
+  if (size < 1) throw UserError(fmt::format("sampler over {} samples: the data set is empty", size));
+  if (world_size < 1 || rank < 0 || rank >= world_size) {
+    throw UserError(
+        fmt::format("sampler of rank {} in a world of {}: ranks are 0 to size - 1", rank, world_size));
+  }
+  if (!options.drop_last) return (size - 1) / world_size + 1;
+  if (size < world_size) {
+    throw UserError(
+        fmt::format("{} samples cannot be dealt to {} ranks when the last are dropped: use fewer ranks, or "
+                    "repeat samples "
+                    "(drop_last off)",
+                    size, world_size));
+  }
+  return size / world_size;
+}
+
+}  // namespace
+
+DistributedSampler::DistributedSampler(std::int64_t size, int rank, int world_size, SamplerOptions options)
+    : dataset_size_(size),
+      rank_(rank),
+      world_size_(world_size),
+      options_(options),
+      samples_(share_of(size, rank, world_size, options)) {}
+
+std::vector<std::int64_t> DistributedSampler::indices() const {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(dataset_size_));
+  if (options_.shuffle) {
+    auto generator = at::detail::createCPUGenerator(options_.seed + static_cast<std::uint64_t>(epoch_));
+    auto target = torch::from_blob(order.data(), {dataset_size_}, torch::kInt64);
+    at::randperm_out(target, dataset_size_, generator);
+  } else {
+    std::iota(order.begin(), order.end(), std::int64_t{0});
+  }
+  // Position i of the padded order is order[i % size]: PyTorch pads by repeating the whole order as often as
+  // needed.
+  std::vector<std::int64_t> mine(static_cast<std::size_t>(samples_));
+  for (std::int64_t k = 0; k < samples_; ++k) {
+    mine[static_cast<std::size_t>(k)] =
+        order[static_cast<std::size_t>((rank_ + k * world_size_) % dataset_size_)];
+  }
+  return mine;
+}
+
+}  // namespace farandole
