@@ -20,6 +20,7 @@ namespace farandole {
 // One data set of a file that was opened for reading; it keeps the file open.
 class Hdf5Dataset {
  public:
+  struct Impl;
   enum class Kind { integer, floating, boolean, other };  // other: strings, compounds, … cannot be read here
 
   const std::vector<std::int64_t>& shape() const;
@@ -42,13 +43,14 @@ class Hdf5Dataset {
 
  private:
   friend class Hdf5File;
-  struct Impl;
   explicit Hdf5Dataset(std::shared_ptr<const Impl> impl);
   std::shared_ptr<const Impl> impl_;
 };
 
 class Hdf5File {
  public:
+  struct Impl;
+
   // A new file, readable by HDF5 1.8 and later; replaces one of that name. Its metadata carries HDF5's
   // checksums. Throws Error.
   static Hdf5File create(const std::filesystem::path& path);
@@ -68,7 +70,7 @@ class Hdf5File {
   void set_attribute(const std::string& object, const std::string& name, std::int64_t value);
   void set_attribute(const std::string& object, const std::string& name, double value);
   void set_attribute(const std::string& object, const std::string& name, std::string_view value);
-  void close();  // hands everything to the operating system; no fsync
+  void close();  // hands everything to the operating system, no fsync; without it there is no HDF5 file
 
   // --- reading; all throw CorruptInput ---
   std::vector<std::string> list() const;               // absolute paths of all data sets, sorted
@@ -80,7 +82,6 @@ class Hdf5File {
   std::optional<std::string> string_attribute(const std::string& object, const std::string& name) const;
 
  private:
-  struct Impl;
   explicit Hdf5File(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;
 };

@@ -29,7 +29,7 @@ class Hdf5Handle {
   using Close = herr_t (*)(hid_t);
 
   Hdf5Handle() = default;
-  Hdf5Handle(hid_t id, Close close) : id_(id), close_(close) {}
+  Hdf5Handle(hid_t id, Close closer) : id_(id), close_(closer) {}
   ~Hdf5Handle() { close(); }
   Hdf5Handle(Hdf5Handle&& other) noexcept;
   Hdf5Handle& operator=(Hdf5Handle&& other) noexcept;

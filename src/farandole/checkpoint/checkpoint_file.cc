@@ -1,0 +1,185 @@
+#include "farandole/checkpoint/checkpoint_file.h"
+
+#include <algorithm>
+#include <bit>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <span>
+#include <sys/resource.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "farandole/base/atomic_file.h"
+#include "farandole/base/error.h"
+#include "farandole/checkpoint/hdf5_file.h"
+
+namespace farandole {
+namespace {
+
+constexpr const char* checksum_attribute =
+    "xxh3";  // of an array: over its bytes; of the root: over the manifest
+
+std::string checksum(std::span<const std::byte> bytes) {
+  return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size()));
+}
+
+struct ArraySummary {
+  std::string path;
+  DType dtype;
+  std::vector<std::int64_t> shape;
+  std::string checksum;
+};
+
+// Everything that the file says but for the arrays' bytes, so that a lost array or a changed attribute shows.
+std::string manifest_checksum(const Snapshot& snapshot, std::vector<ArraySummary> arrays) {
+  std::sort(arrays.begin(), arrays.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
+  auto text =
+      fmt::format("version {} step {} epoch {} world_size {} score {:016x} config {}:{}\n",
+                  checkpoint_format_version, snapshot.step, snapshot.epoch, snapshot.world_size,
+                  std::bit_cast<std::uint64_t>(snapshot.score), snapshot.config.size(), snapshot.config);
+  for (const auto& array : arrays)
+    text += fmt::format("{}:{} {} [{}] {}\n", array.path.size(), array.path, name_of(array.dtype),
+                        fmt::join(array.shape, ","), array.checksum);
+  return checksum(std::as_bytes(std::span(text)));
+}
+
+// HDF5's own bytes for an array and its share of groups and attributes, generously.
+constexpr std::uint64_t overhead_bytes = 8192;
+
+// The limit holds for HDF5's image in memory too, where nothing may fail.
+void check_file_size_limit(const std::filesystem::path& file, const Snapshot& snapshot) {
+  rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+  ::getrlimit(RLIMIT_FSIZE, &limit);
+  std::uint64_t bytes = 2 * overhead_bytes + 2 * snapshot.config.size();
+  for (const auto& array : snapshot.arrays) bytes += array.bytes.size() + overhead_bytes;
+  if (limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur)
+    throw Error(
+        fmt::format("write {}: up to {} bytes are needed, files may have {}; raise the limit (ulimit -f)",
+                    file.string(), bytes, limit.rlim_cur));
+}
+
+// An open checkpoint whose manifest was verified; the bytes of its arrays were not.
+struct OpenCheckpoint {
+  Hdf5File file;
+  Snapshot header;
+  std::vector<std::string> checksums;  // of header.arrays
+};
+
+template <typename Value>
+Value required(std::optional<Value> value, const std::filesystem::path& file, const char* what) {
+  if (!value)
+    throw CorruptInput(
+        fmt::format("{}: no attribute {} of its kind; it is no checkpoint", file.string(), what));
+  return std::move(*value);
+}
+
+void check_version(const Hdf5File& hdf5, const std::filesystem::path& file) {
+  const auto version = required(hdf5.integer_attribute("/", "format_version"), file, "format_version");
+  if (version > checkpoint_format_version)
+    throw CorruptInput(
+        fmt::format("{}: checkpoint format_version {} is newer than this Farandole's {}; read it with "
+                    "the version that wrote it",
+                    file.string(), version, checkpoint_format_version));
+  if (version != checkpoint_format_version)
+    throw CorruptInput(
+        fmt::format("{}: checkpoint format_version {} does not exist", file.string(), version));
+}
+
+Snapshot read_attributes(const Hdf5File& hdf5, const std::filesystem::path& file) {
+  Snapshot snapshot;
+  snapshot.step = required(hdf5.integer_attribute("/", "step"), file, "step");
+  snapshot.epoch = required(hdf5.integer_attribute("/", "epoch"), file, "epoch");
+  snapshot.world_size =
+      static_cast<int>(required(hdf5.integer_attribute("/", "world_size"), file, "world_size"));
+  snapshot.config = required(hdf5.string_attribute("/", "config"), file, "config");
+  snapshot.score = required(hdf5.double_attribute("/", "score"), file, "score");
+  return snapshot;
+}
+
+OpenCheckpoint open_checkpoint(const std::filesystem::path& file) {
+  auto hdf5 = Hdf5File::open(file);
+  check_version(hdf5, file);
+  auto header = read_attributes(hdf5, file);
+  std::vector<std::string> checksums;
+  std::vector<ArraySummary> summaries;
+  for (const auto& path : hdf5.list()) {
+    const auto dataset = hdf5.dataset(path);
+    if (!dataset.dtype())
+      throw CorruptInput(fmt::format("{}: data set {} is of type {}, which no checkpoint holds",
+                                     file.string(), path, dataset.type_name()));
+    checksums.push_back(required(hdf5.string_attribute(path, checksum_attribute), file, checksum_attribute));
+    header.arrays.push_back({path, *dataset.dtype(), dataset.shape(), {}});
+    summaries.push_back({path, *dataset.dtype(), dataset.shape(), checksums.back()});
+  }
+  const auto expected = required(hdf5.string_attribute("/", checksum_attribute), file, checksum_attribute);
+  const auto found = manifest_checksum(header, std::move(summaries));
+  if (expected != found)
+    throw CorruptInput(
+        fmt::format("{}: attributes and data sets give checksum {}, not the recorded {}; the file is "
+                    "damaged or was changed",
+                    file.string(), found, expected));
+  return {std::move(hdf5), std::move(header), std::move(checksums)};
+}
+
+void read_verified(const OpenCheckpoint& checkpoint, std::size_t index, std::vector<std::byte>& bytes) {
+  const auto& array = checkpoint.header.arrays[index];
+  const auto dataset = checkpoint.file.dataset(array.path);
+  bytes.resize(array.count() * size_of(array.dtype));
+  dataset.read(bytes);
+  const auto found = checksum(bytes);
+  if (found != checkpoint.checksums[index])
+    throw CorruptInput(
+        fmt::format("{}: data set {} has checksum {}, not the recorded {}; the file is damaged",
+                    dataset.file(), array.path, found, checkpoint.checksums[index]));
+}
+
+}  // namespace
+
+void write_unpublished_checkpoint(const std::filesystem::path& file, const Snapshot& snapshot) {
+  check_file_size_limit(file, snapshot);
+  auto hdf5 = Hdf5File::create(file);
+  std::vector<ArraySummary> summaries;
+  for (const auto& array : snapshot.arrays) {
+    hdf5.write_array(array.path, array.dtype, array.shape, array.bytes);
+    summaries.push_back({array.path, array.dtype, array.shape, checksum(array.bytes)});
+    hdf5.set_attribute(array.path, checksum_attribute, summaries.back().checksum);
+  }
+  hdf5.set_attribute("/", "format_version", std::int64_t{checkpoint_format_version});
+  hdf5.set_attribute("/", "step", snapshot.step);
+  hdf5.set_attribute("/", "epoch", snapshot.epoch);
+  hdf5.set_attribute("/", "world_size", std::int64_t{snapshot.world_size});
+  hdf5.set_attribute("/", "config", snapshot.config);
+  hdf5.set_attribute("/", "score", snapshot.score);
+  hdf5.set_attribute("/", checksum_attribute, manifest_checksum(snapshot, std::move(summaries)));
+  hdf5.close();
+}
+
+void write_checkpoint(const std::filesystem::path& file, const Snapshot& snapshot) {
+  const auto temporary = temporary_beside(file);
+  try {
+    write_unpublished_checkpoint(temporary, snapshot);
+    publish_file(temporary, file);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+}
+
+Snapshot read_checkpoint_header(const std::filesystem::path& file) {
+  return open_checkpoint(file).header;
+}
+
+Snapshot read_checkpoint(const std::filesystem::path& file) {
+  auto checkpoint = open_checkpoint(file);
+  for (std::size_t i = 0; i < checkpoint.header.arrays.size(); ++i)
+    read_verified(checkpoint, i, checkpoint.header.arrays[i].bytes);
+  return std::move(checkpoint.header);
+}
+
+void verify_checkpoint(const std::filesystem::path& file) {
+  const auto checkpoint = open_checkpoint(file);
+  std::vector<std::byte> bytes;
+  for (std::size_t i = 0; i < checkpoint.header.arrays.size(); ++i) read_verified(checkpoint, i, bytes);
+}
+
+}  // namespace farandole

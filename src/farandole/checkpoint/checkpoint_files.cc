@@ -1,0 +1,73 @@
+// The files of a folder of checkpoints, as seen by who resumes from it. Usable from any thread.
+#include <algorithm>
+#include <charconv>
+#include <fmt/format.h>
+
+#include "farandole/base/error.h"
+#include "farandole/base/log.h"
+#include "farandole/checkpoint/checkpoint_file.h"
+#include "farandole/checkpoint/checkpoint_store.h"
+
+namespace farandole {
+namespace {
+
+std::optional<std::int64_t> step_of(std::string_view name) {
+  if (!name.starts_with("step-") || !name.ends_with(".h5")) return std::nullopt;
+  const auto digits = name.substr(5, name.size() - 8);
+  std::int64_t step = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  if (error != std::errc() || end != digits.data() + digits.size() || step < 0) return std::nullopt;
+  return step;
+}
+
+}  // namespace
+
+std::string checkpoint_name(std::int64_t step) {
+  return fmt::format("step-{:08}.h5", step);
+}
+
+std::vector<std::filesystem::path> checkpoint_files(const std::filesystem::path& folder) {
+  std::vector<std::pair<std::int64_t, std::filesystem::path>> found;
+  std::error_code absent;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, absent))
+    if (const auto step = step_of(entry.path().filename().string())) found.emplace_back(*step, entry.path());
+  std::sort(found.rbegin(), found.rend());
+  std::vector<std::filesystem::path> files;
+  for (auto& [step, file] : found) files.push_back(std::move(file));
+  return files;
+}
+
+CheckpointInfo read_checkpoint_info(const std::filesystem::path& file) {
+  const auto header = read_checkpoint_header(file);
+  std::error_code vanished;
+  return {file, header.step, header.epoch, header.score, std::filesystem::file_size(file, vanished)};
+}
+
+std::vector<CheckpointInfo> list_checkpoints(const std::filesystem::path& folder) {
+  std::vector<CheckpointInfo> found;
+  for (const auto& file : checkpoint_files(folder)) {
+    try {
+      found.push_back(read_checkpoint_info(file));
+    } catch (const Error& error) {
+      spdlog::debug("left out: {}", error.what());
+    }
+  }
+  return found;
+}
+
+std::optional<CheckpointInfo> newest_valid_checkpoint(const std::filesystem::path& folder) {
+  const auto files = checkpoint_files(folder);
+  for (const auto& file : files) {
+    try {
+      verify_checkpoint(file);
+      return read_checkpoint_info(file);
+    } catch (const Error& error) {
+      spdlog::warn("passed over a checkpoint: {}", error.what());
+    }
+  }
+  if (files.empty()) return std::nullopt;
+  throw CorruptInput(fmt::format("none of the {} checkpoints in {} is usable; remove them to start anew",
+                                 files.size(), folder.string()));
+}
+
+}  // namespace farandole

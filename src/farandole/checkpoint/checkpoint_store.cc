@@ -1,0 +1,157 @@
+#include "farandole/checkpoint/checkpoint_store.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <set>
+#include <signal.h>
+#include <string>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+#include "farandole/base/atomic_file.h"
+#include "farandole/base/error.h"
+#include "farandole/base/log.h"
+#include "farandole/checkpoint/checkpoint_file.h"
+
+namespace farandole {
+namespace {
+
+// A name made by temporary_beside: ".step-….h5.HOST.PID.tmp".
+bool is_of_live_writer(std::string_view name) {
+  char host[256] = "";
+  ::gethostname(host, sizeof host - 1);
+  name.remove_suffix(std::string_view(".tmp").size());
+  const auto dot = name.rfind('.');
+  if (!name.substr(0, dot).ends_with(".h5." + std::string(host)))
+    return false;  // an earlier run's, elsewhere
+  const auto pid = std::atoi(std::string(name.substr(dot + 1)).c_str());
+  return pid > 0 && pid != ::getpid() && (::kill(pid, 0) == 0 || errno == EPERM);
+}
+
+void remove_leftovers(const std::filesystem::path& folder) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const auto name = entry.path().filename().string();
+    if (!name.starts_with(".step-") || !name.ends_with(".tmp") || is_of_live_writer(name)) continue;
+    std::error_code vanished;
+    std::filesystem::remove(entry.path(), vanished);
+    spdlog::info("removed {}, which an interrupted run left", entry.path().string());
+  }
+}
+
+// Keeps the last `keep_last`, the best, and `published` even where an earlier run's are of later steps.
+void prune(const std::filesystem::path& folder, int keep_last, const std::filesystem::path& published) {
+  const auto all = list_checkpoints(folder);
+  std::set<std::filesystem::path> kept = {published};
+  const auto last = std::min(all.size(), static_cast<std::size_t>(keep_last));
+  for (std::size_t i = 0; i < last; ++i) kept.insert(all[i].file);
+  const auto rank = [](const CheckpointInfo& info) { return std::isnan(info.score) ? INFINITY : info.score; };
+  const auto best = std::min_element(all.begin(), all.end(),
+                                     [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+  if (best != all.end() && !std::isnan(best->score)) kept.insert(best->file);
+  for (const auto& info : all)
+    if (!kept.contains(info.file)) std::filesystem::remove(info.file);
+}
+
+}  // namespace
+
+struct CheckpointStore::Impl {
+  Impl(CheckpointOptions given, Timeline& recorder) : options(std::move(given)), timeline(recorder) {
+    if (options.keep_last < 1) throw UserError("at least 1 checkpoint has to be kept");
+    try {
+      std::filesystem::create_directories(options.folder);
+      remove_leftovers(options.folder);
+    } catch (const std::filesystem::filesystem_error& error) {
+      throw Error(std::string("checkpoints: ") + error.what());
+    }
+    writer = std::jthread([this](std::stop_token stop) { run(stop); });
+  }
+
+  void run(std::stop_token stop);
+  void write(const Snapshot& snapshot);
+  void wait(std::unique_lock<std::mutex>& lock);
+
+  const CheckpointOptions options;
+  Timeline& timeline;
+  std::mutex mutex;  // of the three below
+  std::condition_variable_any changed;
+  std::optional<Snapshot> pending;  // until it is published
+  std::exception_ptr failure;
+  std::jthread writer;
+};
+
+void CheckpointStore::Impl::run(std::stop_token stop) {
+  timeline.name_thread("checkpoint");
+  std::unique_lock lock(mutex);
+  while (changed.wait(lock, stop, [this] { return pending.has_value(); })) {
+    lock.unlock();
+    std::exception_ptr caught;
+    try {
+      write(*pending);
+    } catch (...) {
+      caught = std::current_exception();
+    }
+    lock.lock();
+    auto written = std::exchange(pending, std::nullopt);
+    failure = caught;
+    changed.notify_all();
+    lock.unlock();
+    written.reset();  // gives much memory back, outside of the lock
+    lock.lock();
+  }
+}
+
+void CheckpointStore::Impl::write(const Snapshot& snapshot) {
+  const auto file = options.folder / checkpoint_name(snapshot.step);
+  const auto temporary = temporary_beside(file);
+  try {
+    {
+      const Span span(timeline, Category::checkpoint, "write checkpoint");
+      write_unpublished_checkpoint(temporary, snapshot);
+    }
+    const Span span(timeline, Category::checkpoint, "publish checkpoint");
+    publish_file(temporary, file);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  try {
+    prune(options.folder, options.keep_last, file);
+  } catch (const std::exception& error) {
+    spdlog::warn("old checkpoints stay: {}", error.what());
+  }
+}
+
+void CheckpointStore::Impl::wait(std::unique_lock<std::mutex>& lock) {
+  changed.wait(lock, [this] { return !pending.has_value(); });
+  if (failure) std::rethrow_exception(std::exchange(failure, nullptr));
+}
+
+CheckpointStore::CheckpointStore(CheckpointOptions options, Timeline& timeline)
+    : impl_(std::make_unique<Impl>(std::move(options), timeline)) {}
+
+CheckpointStore::~CheckpointStore() {
+  try {
+    wait();
+  } catch (const std::exception& error) {
+    spdlog::error("{}", error.what());
+  }
+}
+
+void CheckpointStore::save(Snapshot snapshot) {
+  std::unique_lock lock(impl_->mutex);
+  impl_->wait(lock);
+  impl_->pending = std::move(snapshot);
+  impl_->changed.notify_all();
+}
+
+void CheckpointStore::wait() {
+  std::unique_lock lock(impl_->mutex);
+  impl_->wait(lock);
+}
+
+}  // namespace farandole

@@ -1,0 +1,139 @@
+#include <algorithm>
+#include <limits>
+
+#include "farandole/checkpoint/hdf5_file_impl.h"
+#include "farandole/checkpoint/hdf5_types.h"
+
+namespace farandole {
+namespace {
+
+std::vector<std::int64_t> shape_of(hid_t space, const Hdf5Check& check) {
+  const int rank = check(H5Sget_simple_extent_ndims(space), "H5Sget_simple_extent_ndims");
+  std::vector<hsize_t> extents(static_cast<std::size_t>(rank));
+  check(H5Sget_simple_extent_dims(space, extents.data(), nullptr), "H5Sget_simple_extent_dims");
+  return {extents.begin(), extents.end()};
+}
+
+// Where the elements lie one after the other in the file; nullopt: in chunks, in another file, or nowhere.
+std::optional<std::uint64_t> contiguous_offset(hid_t dataset, const Hdf5Check& check) {
+  const auto creation = check(H5Dget_create_plist(dataset), H5Pclose, "H5Dget_create_plist");
+  if (H5Pget_layout(creation.get()) != H5D_CONTIGUOUS || H5Pget_external_count(creation.get()) != 0)
+    return std::nullopt;
+  const auto offset = H5Dget_offset(dataset);
+  H5Eclear2(H5E_DEFAULT);
+  if (offset == HADDR_UNDEF) return std::nullopt;
+  return offset;
+}
+
+}  // namespace
+
+Hdf5Dataset Hdf5File::dataset(const std::string& path) const {
+  const Hdf5Lock lock;
+  const auto& check = impl_->check;
+  if (!contains(path)) throw UserError(check.file() + " has no data set " + path);
+  auto impl = std::make_shared<Hdf5Dataset::Impl>();
+  impl->file = impl_;
+  impl->path = path;
+  impl->dataset =
+      check(H5Dopen2(impl_->file.get(), path.c_str(), H5P_DEFAULT), H5Dclose, "open data set " + path);
+  const hid_t id = impl->dataset.get();
+  const auto space = check(H5Dget_space(id), H5Sclose, "H5Dget_space");
+  if (H5Sget_simple_extent_type(space.get()) == H5S_NULL) check.fail("data set " + path, "it has no values");
+  impl->shape = shape_of(space.get(), check);
+  const auto type = check(H5Dget_type(id), H5Tclose, "H5Dget_type");
+  auto description = describe_type(type.get());
+  if (description.name == "uint16" &&
+      impl_->string_attribute(id, dtype_attribute) == name_of(DType::bfloat16))
+    description = {Hdf5Dataset::Kind::floating, DType::bfloat16, "bfloat16"};
+  impl->kind = description.kind;
+  impl->dtype = description.dtype;
+  impl->type_name = description.name;
+  if (impl->dtype && check(H5Tequal(type.get(), stored_type(*impl->dtype, check).get()), "H5Tequal") > 0)
+    impl->offset = contiguous_offset(id, check);
+  // Before somebody asks for that much memory.
+  if (impl->offset &&
+      *impl->offset + impl->elements(impl->rows()) * size_of(*impl->dtype) > impl_->raw.file_bytes())
+    check.fail("data set " + path,
+               "the file ends before its data, at byte " + std::to_string(impl_->raw.file_bytes()));
+  return Hdf5Dataset(std::move(impl));
+}
+
+std::size_t Hdf5Dataset::Impl::elements(std::int64_t rows) const {
+  std::size_t product = static_cast<std::size_t>(rows);
+  bool too_many = rows < 0;
+  for (std::size_t i = 1; i < shape.size(); ++i)
+    too_many |= shape[i] < 0 || __builtin_mul_overflow(product, static_cast<std::size_t>(shape[i]), &product);
+  if (too_many || product > std::numeric_limits<std::size_t>::max() / 16)
+    throw CorruptInput(where() + " has an impossible shape");
+  return product;
+}
+
+Hdf5Dataset::Hdf5Dataset(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+const std::vector<std::int64_t>& Hdf5Dataset::shape() const {
+  return impl_->shape;
+}
+std::int64_t Hdf5Dataset::rows() const {
+  return impl_->shape.empty() ? 1 : impl_->shape.front();
+}
+std::size_t Hdf5Dataset::row_bytes(DType dtype) const {
+  return impl_->elements(1) * size_of(dtype);
+}
+Hdf5Dataset::Kind Hdf5Dataset::kind() const {
+  return impl_->kind;
+}
+std::optional<DType> Hdf5Dataset::dtype() const {
+  return impl_->dtype;
+}
+std::string Hdf5Dataset::type_name() const {
+  return impl_->type_name;
+}
+std::string Hdf5Dataset::file() const {
+  return impl_->file->check.file();
+}
+
+void Hdf5Dataset::read(std::span<std::byte> out) const {
+  if (!impl_->dtype)
+    throw UserError(impl_->where() + " is of type " + impl_->type_name + ", which is not read as stored");
+  const auto bytes = impl_->elements(rows()) * size_of(*impl_->dtype);
+  if (out.size() != bytes)
+    throw Error(impl_->where() + " needs " + std::to_string(bytes) + " bytes of memory");
+  if (bytes == 0) return;
+  if (!impl_->offset) return read_rows(0, rows(), *impl_->dtype, out);
+  if (!impl_->file->raw.read(*impl_->offset, out))
+    throw CorruptInput(impl_->where() + ": the file ends within its data, at byte " +
+                       std::to_string(impl_->file->raw.file_bytes()));
+}
+
+void Hdf5Dataset::read_rows(std::int64_t first, std::int64_t count, DType dtype,
+                            std::span<std::byte> out) const {
+  const bool same = impl_->dtype == dtype;
+  if (impl_->kind == Kind::other || (!same && (dtype == DType::boolean || impl_->dtype == DType::bfloat16)))
+    throw UserError(impl_->where() + " is of type " + impl_->type_name + ", which cannot be read as " +
+                    std::string(name_of(dtype)));
+  if (first < 0 || count < 0 || count > rows() || first > rows() - count)
+    throw UserError(impl_->where() + " has " + std::to_string(rows()) + " rows; rows " +
+                    std::to_string(first) + " to " + std::to_string(first + count) + " are not all there");
+  const auto elements = impl_->elements(count);
+  if (out.size() != elements * size_of(dtype))
+    throw Error(impl_->where() + " needs " + std::to_string(elements * size_of(dtype)) + " bytes of memory");
+  if (elements == 0) return;
+
+  const Hdf5Lock lock;
+  const auto& check = impl_->file->check;
+  const auto space = check(H5Dget_space(impl_->dataset.get()), H5Sclose, "H5Dget_space");
+  if (!impl_->shape.empty()) {
+    std::vector<hsize_t> start(impl_->shape.size(), 0);
+    std::vector<hsize_t> extent(impl_->shape.begin(), impl_->shape.end());
+    start[0] = static_cast<hsize_t>(first);
+    extent[0] = static_cast<hsize_t>(count);
+    check(H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, start.data(), nullptr, extent.data(), nullptr),
+          "H5Sselect_hyperslab");
+  }
+  const hsize_t size = elements;
+  const auto memory = check(H5Screate_simple(1, &size, nullptr), H5Sclose, "H5Screate_simple");
+  const auto type = same ? stored_type(dtype, check) : numeric_type(dtype, check);
+  check(H5Dread(impl_->dataset.get(), type.get(), memory.get(), space.get(), H5P_DEFAULT, out.data()),
+        "read data set " + impl_->path);
+}
+
+}  // namespace farandole

@@ -1,0 +1,241 @@
+#include "farandole/checkpoint/hdf5_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "farandole/checkpoint/hdf5_file_impl.h"
+#include "farandole/checkpoint/hdf5_types.h"
+
+namespace farandole {
+namespace {
+
+constexpr hsize_t alignment_bytes = 4096;  // of large arrays: whole pages of them go to the disk at once
+constexpr hsize_t large_bytes = 65536;
+
+Hdf5Handle access_properties(const Hdf5Check& check) {
+  auto access = check(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "H5Pcreate");
+  // 1.8's format has checksums in all metadata; later ones add nothing that is used here.
+  check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_V18), "H5Pset_libver_bounds");
+  check(H5Pset_alignment(access.get(), large_bytes, alignment_bytes), "H5Pset_alignment");
+  check(H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG), "H5Pset_fclose_degree");
+  // Parallel file systems are often mounted without flock; files are published by rename, so nothing needs
+  // it.
+  check(H5Pset_file_locking(access.get(), false, true), "H5Pset_file_locking");
+  return access;
+}
+
+void check_path(const std::string& path, const Hdf5Check& check) {
+  std::string_view rest = path;
+  bool good = rest.size() > 1 && rest.find('\0') == rest.npos;
+  while (good && !rest.empty()) {
+    good = rest.front() == '/';
+    rest.remove_prefix(1);
+    const auto name = rest.substr(0, rest.find('/'));
+    good = good && !name.empty() && name != "." && name != "..";
+    rest.remove_prefix(name.size());
+  }
+  if (!good) check.fail("array '" + path + "'", "a path is /group/name, without empty names and dots alone");
+}
+
+Hdf5Handle space_of(std::span<const std::int64_t> shape, const Hdf5Check& check) {
+  if (shape.empty()) return check(H5Screate(H5S_SCALAR), H5Sclose, "H5Screate");
+  const std::vector<hsize_t> dimensions(shape.begin(), shape.end());
+  return check(H5Screate_simple(static_cast<int>(shape.size()), dimensions.data(), nullptr), H5Sclose,
+               "H5Screate_simple");
+}
+
+Hdf5Handle string_type(std::size_t size, const Hdf5Check& check) {
+  auto type = check(H5Tcopy(H5T_C_S1), H5Tclose, "H5Tcopy");
+  check(H5Tset_size(type.get(), std::max<std::size_t>(size, 1)), "H5Tset_size");
+  check(H5Tset_strpad(type.get(), H5T_STR_NULLPAD), "H5Tset_strpad");
+  check(H5Tset_cset(type.get(), H5T_CSET_UTF8), "H5Tset_cset");
+  return type;
+}
+
+void write_attribute(hid_t object, const std::string& name, hid_t type, const void* value,
+                     const Hdf5Check& check) {
+  if (check(H5Aexists(object, name.c_str()), "H5Aexists") > 0)
+    check(H5Adelete(object, name.c_str()), "H5Adelete");
+  const auto space = space_of({}, check);
+  const auto attribute = check(H5Acreate2(object, name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT),
+                               H5Aclose, "write attribute " + name);
+  check(H5Awrite(attribute.get(), type, value), "write attribute " + name);
+}
+
+void write_string_attribute(hid_t object, const std::string& name, std::string_view value,
+                            const Hdf5Check& check) {
+  const auto type = string_type(value.size(), check);
+  const std::string bytes(value.empty() ? std::string_view("\0", 1) : value);
+  write_attribute(object, name, type.get(), bytes.data(), check);
+}
+
+void append_datasets(hid_t group, const std::string& prefix, const Hdf5Check& check, int depth,
+                     std::vector<std::string>& found) {
+  if (depth > 64) check.fail("group " + prefix, "groups are nested too deep");
+  std::vector<std::string> names;
+  const auto append = [](hid_t, const char* name, const auto*, void* list) -> herr_t {
+    static_cast<std::vector<std::string>*>(list)->emplace_back(name);
+    return 0;
+  };
+  check(H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, append, &names),
+        "list group " + prefix + "/");
+  for (const auto& name : names) {
+    const auto path = prefix + "/" + name;
+    const auto object = check(H5Oopen(group, name.c_str(), H5P_DEFAULT), H5Oclose, "open " + path);
+    const auto type = H5Iget_type(object.get());
+    if (type == H5I_GROUP) append_datasets(object.get(), path, check, depth + 1, found);
+    if (type == H5I_DATASET) found.push_back(path);
+  }
+}
+
+}  // namespace
+
+Hdf5Handle Hdf5File::Impl::open_object(const std::string& path) const {
+  return check(H5Oopen(file.get(), path.c_str(), H5P_DEFAULT), H5Oclose, "open " + path);
+}
+
+void Hdf5File::Impl::write(std::uint64_t offset, std::span<const std::byte> bytes) {
+  std::size_t direct = 0;
+  if (bytes.size() >= large_bytes && offset % alignment_bytes == 0) {
+    direct = bytes.size() / alignment_bytes * alignment_bytes;
+    raw.write(offset, bytes.first(direct));
+    on_disk.emplace_back(offset, offset + direct);
+  }
+  image->write(offset + direct, bytes.subspan(direct));
+}
+
+void Hdf5File::Impl::copy_image() const {
+  const auto end = image->file_bytes();
+  auto gaps = on_disk;
+  std::sort(gaps.begin(), gaps.end());
+  gaps.emplace_back(end, end);
+  std::vector<std::byte> buffer(std::size_t{1} << 20);
+  std::uint64_t offset = 0;
+  for (const auto& [begin_on_disk, end_on_disk] : gaps) {
+    while (offset < begin_on_disk) {
+      const auto piece =
+          std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), begin_on_disk - offset));
+      if (!image->read(offset, piece)) check.fail("close", "the image ends early");
+      raw.write(offset, piece);
+      offset += piece.size();
+    }
+    offset = end_on_disk;
+  }
+  raw.resize(end);
+}
+
+Hdf5File Hdf5File::create(const std::filesystem::path& path) {
+  const Hdf5Lock lock;
+  const Hdf5Check check(path.string(), ExitCode::failure);
+  RawData raw(path.string(), O_RDWR | O_CREAT | O_TRUNC);
+  const auto access = access_properties(check);
+  auto file = check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), H5Fclose, "create");
+  // HDF5 opens by name only, and the image has none: it takes the place behind HDF5's descriptor.
+  auto image = RawData::in_memory(path.string());
+  std::vector<std::byte> begun(raw.file_bytes());
+  if (!raw.read(0, begun)) check.fail("create", "the new file shrank");
+  image.write(0, begun);
+  void* descriptor = nullptr;
+  check(H5Fget_vfd_handle(file.get(), H5P_DEFAULT, &descriptor), "H5Fget_vfd_handle");
+  image.put_behind(*static_cast<int*>(descriptor));
+  return Hdf5File(
+      std::shared_ptr<Impl>(new Impl{check, std::move(raw), std::move(image), std::move(file), {}}));
+}
+
+Hdf5File Hdf5File::open(const std::filesystem::path& path) {
+  if (::access(path.c_str(), R_OK) != 0)
+    throw UserError("open " + path.string() + ": " + std::strerror(errno));
+  if (std::filesystem::is_directory(path)) throw UserError("open " + path.string() + ": it is a folder");
+  const Hdf5Lock lock;
+  const Hdf5Check check(path.string(), ExitCode::corrupt_input);
+  RawData raw(path.string(), O_RDONLY);
+  const auto access = access_properties(check);
+  auto file = check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose, "no readable HDF5 file");
+  return Hdf5File(std::shared_ptr<Impl>(new Impl{check, std::move(raw), std::nullopt, std::move(file), {}}));
+}
+
+Hdf5File::Hdf5File(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Hdf5File::~Hdf5File() = default;
+Hdf5File::Hdf5File(Hdf5File&&) noexcept = default;
+Hdf5File& Hdf5File::operator=(Hdf5File&&) noexcept = default;
+
+void Hdf5File::write_array(const std::string& path, DType dtype, std::span<const std::int64_t> shape,
+                           std::span<const std::byte> bytes) {
+  const auto& check = impl_->check;
+  check_path(path, check);
+  std::size_t expected = size_of(dtype);
+  for (const auto extent : shape)
+    if (extent < 0 || __builtin_mul_overflow(expected, static_cast<std::size_t>(extent), &expected))
+      check.fail("array " + path, "a shape cannot have " + std::to_string(extent) + " there");
+  if (expected != bytes.size())
+    check.fail("array " + path, "its shape needs " + std::to_string(expected) + " bytes, it has " +
+                                    std::to_string(bytes.size()));
+  haddr_t offset = HADDR_UNDEF;
+  {
+    const Hdf5Lock lock;
+    const auto type = stored_type(dtype, check);
+    const auto space = space_of(shape, check);
+    const auto links = check(H5Pcreate(H5P_LINK_CREATE), H5Pclose, "H5Pcreate");
+    check(H5Pset_create_intermediate_group(links.get(), 1), "H5Pset_create_intermediate_group");
+    check(H5Pset_char_encoding(links.get(), H5T_CSET_UTF8), "H5Pset_char_encoding");
+    const auto creation = check(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "H5Pcreate");
+    // The place in the file is wanted now, and nobody is to fill it but the write below.
+    check(H5Pset_alloc_time(creation.get(), H5D_ALLOC_TIME_EARLY), "H5Pset_alloc_time");
+    check(H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER), "H5Pset_fill_time");
+    const auto dataset = check(H5Dcreate2(impl_->file.get(), path.c_str(), type.get(), space.get(),
+                                          links.get(), creation.get(), H5P_DEFAULT),
+                               H5Dclose, "create data set " + path);
+    write_string_attribute(dataset.get(), dtype_attribute, name_of(dtype), check);
+    offset = H5Dget_offset(dataset.get());
+    if (offset == HADDR_UNDEF && !bytes.empty())
+      check.fail("create data set " + path, "it has no place in the file");
+  }
+  impl_->write(offset, bytes);
+}
+
+void Hdf5File::set_attribute(const std::string& object, const std::string& name, std::int64_t value) {
+  const Hdf5Lock lock;
+  write_attribute(impl_->open_object(object).get(), name, H5T_STD_I64LE, &value, impl_->check);
+}
+
+void Hdf5File::set_attribute(const std::string& object, const std::string& name, double value) {
+  const Hdf5Lock lock;
+  write_attribute(impl_->open_object(object).get(), name, H5T_IEEE_F64LE, &value, impl_->check);
+}
+
+void Hdf5File::set_attribute(const std::string& object, const std::string& name, std::string_view value) {
+  const Hdf5Lock lock;
+  write_string_attribute(impl_->open_object(object).get(), name, value, impl_->check);
+}
+
+void Hdf5File::close() {
+  const Hdf5Lock lock;
+  impl_->check(impl_->file.close(), "close");
+  if (impl_->image) impl_->copy_image();
+  impl_->image.reset();
+}
+
+std::vector<std::string> Hdf5File::list() const {
+  const Hdf5Lock lock;
+  std::vector<std::string> found;
+  append_datasets(impl_->open_object("/").get(), "", impl_->check, 0, found);
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+bool Hdf5File::contains(const std::string& path) const {
+  const Hdf5Lock lock;
+  // HDF5 asks for each group on the way before the last name.
+  for (auto end = path.find('/', 1);; end = path.find('/', end + 1)) {
+    const auto part = path.substr(0, end);
+    if (part.size() > 1 &&
+        impl_->check(H5Lexists(impl_->file.get(), part.c_str(), H5P_DEFAULT), "look up " + part) == 0)
+      return false;
+    if (end == path.npos) return true;
+  }
+}
+
+}  // namespace farandole

@@ -1,0 +1,306 @@
+#include "farandole/checkpoint/checkpoint_file.h"
+
+#include <cmath>
+#include <csignal>
+#include <gmock/gmock.h>
+#include <limits>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "checkpoint/checkpoint_fixtures.h"
+
+#include "farandole/base/atomic_file.h"
+#include "farandole/base/error.h"
+#include "farandole/checkpoint/hdf5_file.h"
+
+namespace farandole {
+namespace {
+
+using testing::HasSubstr;
+
+std::string message_of(const std::filesystem::path& file) {
+  try {
+    read_checkpoint(file);
+  } catch (const CorruptInput& error) {
+    return error.what();
+  }
+  return "no CorruptInput";
+}
+
+TEST(CheckpointFile, KeepsEverything) {
+  const TemporaryFolder folder;
+  const auto snapshot = random_snapshot(1200, 1);
+  write_checkpoint(folder / "a.h5", snapshot);
+  expect_same(snapshot, read_checkpoint(folder / "a.h5"));
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"a.h5"});
+}
+
+TEST(CheckpointFile, KeepsSpecialScoresAndAnyConfig) {
+  const TemporaryFolder folder;
+  for (const double score : {std::nan(""), -0.0, std::numeric_limits<double>::infinity(), 5e-324}) {
+    for (const auto& config : {std::string(), std::string(300'000, 'x'), std::string("\"\n\t\\ü漢")}) {
+      Snapshot snapshot;
+      snapshot.score = score;
+      snapshot.config = config;
+      snapshot.step = std::numeric_limits<std::int64_t>::max();
+      write_checkpoint(folder / "a.h5", snapshot);
+      expect_same(snapshot, read_checkpoint(folder / "a.h5"));
+    }
+  }
+}
+
+TEST(CheckpointFile, KeepsRandomShapes) {
+  const TemporaryFolder folder;
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 20; ++round) {
+    Snapshot snapshot;
+    for (int i = 0; i < 20; ++i) {
+      std::vector<std::int64_t> shape(random() % 6);
+      for (auto& extent : shape) extent = static_cast<std::int64_t>(random() % 9);
+      snapshot.arrays.push_back(random_array("/g" + std::to_string(i % 3) + "/n." + std::to_string(i),
+                                             all_dtypes[random() % 8], shape, random));
+    }
+    write_checkpoint(folder / "a.h5", snapshot);
+    expect_same(snapshot, read_checkpoint(folder / "a.h5"));
+    verify_checkpoint(folder / "a.h5");
+  }
+}
+
+TEST(CheckpointFile, KeepsManyArrays) {
+  const TemporaryFolder folder;
+  std::mt19937_64 random(8);
+  Snapshot snapshot;
+  for (int i = 0; i < 1500; ++i)
+    snapshot.arrays.push_back(random_array("/model/block." + std::to_string(i), DType::float32, {3}, random));
+  write_checkpoint(folder / "a.h5", snapshot);
+  expect_same(snapshot, read_checkpoint(folder / "a.h5"));
+}
+
+TEST(CheckpointFile, HeaderComesWithoutBytes) {
+  const TemporaryFolder folder;
+  const auto snapshot = random_snapshot(3, 2);
+  write_checkpoint(folder / "a.h5", snapshot);
+  const auto header = read_checkpoint_header(folder / "a.h5");
+  EXPECT_EQ(header.step, 3);
+  ASSERT_EQ(header.arrays.size(), snapshot.arrays.size());
+  for (const auto& array : header.arrays) {
+    EXPECT_TRUE(array.bytes.empty());
+    EXPECT_EQ(array.shape, snapshot.find(array.path)->shape);
+  }
+}
+
+TEST(CheckpointFile, RefusesImpossibleArraysAndLeavesTheOldFile) {
+  const TemporaryFolder folder;
+  const auto good = random_snapshot(1, 3);
+  write_checkpoint(folder / "a.h5", good);
+  std::mt19937_64 random(9);
+  const auto refused = [&](std::vector<Array> arrays) {
+    Snapshot snapshot;
+    snapshot.arrays = std::move(arrays);
+    EXPECT_THROW(write_checkpoint(folder / "a.h5", snapshot), Error);
+    expect_same(good, read_checkpoint(folder / "a.h5"));
+    EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"a.h5"});
+  };
+  for (const char* path : {"", "/", "name", "//a", "/a//b", "/a/", "/./a", "/a/..", "/a/."})
+    refused({random_array(path, DType::uint8, {2}, random)});
+  refused({random_array("/a", DType::uint8, {2}, random), random_array("/a", DType::uint8, {2}, random)});
+  refused({random_array("/a", DType::uint8, {2}, random), random_array("/a/b", DType::uint8, {2}, random)});
+  refused({Array{"/a", DType::float32, {2}, std::vector<std::byte>(7)}});
+  refused({Array{"/a", DType::float32, {-1}, {}}});
+  refused({Array{"/a", DType::uint8, {std::int64_t{1} << 62, 8}, {}}});
+  refused({Array{std::string("/a\0b", 4), DType::uint8, {1}, std::vector<std::byte>(1)}});
+}
+
+TEST(CheckpointFile, SaysWhatItCannotOpen) {
+  const TemporaryFolder folder;
+  EXPECT_THROW(read_checkpoint(folder / "absent.h5"), UserError);
+  EXPECT_THROW(read_checkpoint(folder.path()), UserError);
+  EXPECT_THROW(write_checkpoint(folder / "no/such/folder.h5", {}), Error);
+  write_contents(folder / "text.h5", "not HDF5");
+  EXPECT_THAT(message_of(folder / "text.h5"), HasSubstr("text.h5"));
+  write_contents(folder / "empty.h5", "");
+  EXPECT_THAT(message_of(folder / "empty.h5"), HasSubstr("empty.h5"));
+  Hdf5File::create(folder / "other.h5").close();
+  EXPECT_THAT(message_of(folder / "other.h5"), HasSubstr("no checkpoint"));
+}
+
+// A file of one array, its root attributes as given.
+void write_by_hand(const std::filesystem::path& file, std::int64_t version, std::int64_t step) {
+  write_checkpoint(file, {});
+  auto hdf5 = Hdf5File::create(file);
+  hdf5.set_attribute("/", "format_version", version);
+  hdf5.set_attribute("/", "step", step);
+  hdf5.set_attribute("/", "epoch", std::int64_t{0});
+  hdf5.set_attribute("/", "world_size", std::int64_t{1});
+  hdf5.set_attribute("/", "config", "");
+  hdf5.set_attribute("/", "score", 0.0);
+  hdf5.set_attribute("/", "xxh3", "0123456789abcdef");
+  hdf5.close();
+}
+
+TEST(CheckpointFile, RefusesANewerFormatByName) {
+  const TemporaryFolder folder;
+  write_by_hand(folder / "a.h5", checkpoint_format_version + 1, 0);
+  EXPECT_THAT(message_of(folder / "a.h5"), HasSubstr("format_version 2 is newer"));
+}
+
+TEST(CheckpointFile, RefusesAttributesThatDoNotFitTheManifest) {
+  const TemporaryFolder folder;
+  write_by_hand(folder / "a.h5", checkpoint_format_version, 17);
+  EXPECT_THAT(message_of(folder / "a.h5"), HasSubstr("0123456789abcdef"));
+}
+
+// What a reader makes of a damaged file: an error, or the content that was written.
+void expect_error_or_same(const std::filesystem::path& file, const Snapshot& written,
+                          const std::string& what) {
+  try {
+    const auto found = read_checkpoint(file);
+    expect_same(written, found);
+    if (testing::Test::HasFailure()) FAIL() << "altered data after " << what;
+  } catch (const CorruptInput& error) {
+    EXPECT_THAT(error.what(), HasSubstr(file.string())) << what;
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << what;
+  }
+}
+
+Snapshot small_snapshot() {
+  std::mt19937_64 random(11);
+  Snapshot snapshot;
+  snapshot.step = 5;
+  snapshot.config = "{}";
+  snapshot.arrays = {random_array("/model/w", DType::float32, {4, 5}, random),
+                     random_array("/model/mask", DType::boolean, {3}, random),
+                     random_array("/rng/rank-0000", DType::float16, {2}, random)};
+  return snapshot;
+}
+
+TEST(CheckpointFile, FlippedBitAtEveryByte) {
+  const TemporaryFolder folder;
+  const auto written = small_snapshot();
+  const auto file = folder / "a.h5";
+  write_checkpoint(file, written);
+  const auto good = contents_of(file);
+  std::mt19937_64 random(12);
+  for (std::size_t i = 0; i < good.size() && !HasFailure(); ++i) {
+    auto damaged = good;
+    damaged[i] = static_cast<char>(damaged[i] ^ (1 << random() % 8));
+    write_contents(file, damaged);
+    expect_error_or_same(file, written, "a flip in byte " + std::to_string(i));
+  }
+}
+
+TEST(CheckpointFile, RandomDamage) {
+  const TemporaryFolder folder;
+  const auto written = random_snapshot(5, 13);
+  const auto file = folder / "a.h5";
+  write_checkpoint(file, written);
+  const auto good = contents_of(file);
+  std::mt19937_64 random(14);
+  for (int round = 0; round < 400 && !HasFailure(); ++round) {
+    auto damaged = good;
+    const auto begin = random() % damaged.size();
+    const auto end = std::min<std::size_t>(damaged.size(), begin + (1ull << random() % 12));
+    const bool zero = random() % 2 == 0;
+    for (auto i = begin; i < end; ++i) damaged[i] = static_cast<char>(zero ? 0 : random());
+    write_contents(file, damaged);
+    expect_error_or_same(file, written,
+                         "damage of bytes " + std::to_string(begin) + " to " + std::to_string(end));
+  }
+}
+
+TEST(CheckpointFile, Truncated) {
+  const TemporaryFolder folder;
+  const auto written = random_snapshot(5, 15);
+  const auto file = folder / "a.h5";
+  write_checkpoint(file, written);
+  const auto good = contents_of(file);
+  std::mt19937_64 random(16);
+  for (int round = 0; round < 300 && !HasFailure(); ++round) {
+    const auto bytes = round < 3 ? static_cast<std::size_t>(round) : random() % good.size();
+    write_contents(file, good.substr(0, bytes));
+    EXPECT_THROW(read_checkpoint(file), CorruptInput) << bytes;
+    EXPECT_THROW(verify_checkpoint(file), CorruptInput) << bytes;
+  }
+}
+
+// In a forked process whose files may have at most `limit` bytes: what write_checkpoint
+// said.
+std::string message_under_limit(const std::filesystem::path& file, const Snapshot& snapshot, rlim_t limit) {
+  int ends[2];
+  EXPECT_EQ(::pipe(ends), 0);
+  const auto child = ::fork();
+  if (child == 0) {
+    ::close(ends[0]);
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit bytes = {limit, limit};
+    ::setrlimit(RLIMIT_FSIZE, &bytes);
+    std::string text = "written";
+    try {
+      write_checkpoint(file, snapshot);
+    } catch (const CorruptInput& error) {
+      text = std::string("of the wrong type: ") + error.what();
+    } catch (const Error& error) {
+      text = error.what();
+    }
+    [[maybe_unused]] const auto sent = ::write(ends[1], text.data(), text.size());
+    std::exit(0);  // with HDF5's own end of process, which must not hang or crash either
+  }
+  ::close(ends[1]);
+  std::string message;
+  char buffer[4096];
+  for (ssize_t got; (got = ::read(ends[0], buffer, sizeof buffer)) > 0;)
+    message.append(buffer, static_cast<std::size_t>(got));
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status << " at limit " << limit;
+  return message;
+}
+
+TEST(CheckpointFile, FileSizeLimitLeavesTheOldFile) {
+  const TemporaryFolder folder;
+  const auto file = folder / "step-00000001.h5";
+  const auto old = random_snapshot(1, 17);
+  write_checkpoint(file, old);
+  std::mt19937_64 random(18);
+  auto larger = random_snapshot(1, 19);
+  larger.arrays.push_back(random_array("/model/large", DType::float32, {1 << 18}, random));
+  write_checkpoint(folder / "size.h5", larger);
+  const auto needed = std::filesystem::file_size(folder / "size.h5");
+  std::filesystem::remove(folder / "size.h5");
+  for (int round = 0; round < 60 && !HasFailure(); ++round) {
+    const rlim_t limit = round < 20 ? static_cast<rlim_t>(round * 512) : random() % needed;
+    const auto message = message_under_limit(file, larger, limit);
+    EXPECT_THAT(message, HasSubstr("step-00000001.h5")) << limit;
+    EXPECT_THAT(message, HasSubstr("ulimit -f")) << limit;
+    expect_same(old, read_checkpoint(file));
+    EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"step-00000001.h5"}) << limit;
+  }
+}
+
+TEST(CheckpointFile, FullDiskLeavesTheOldFile) {
+  const TemporaryFolder folder;
+  const auto file = folder / "step-00000001.h5";
+  const auto old = random_snapshot(1, 20);
+  write_checkpoint(file, old);
+  std::mt19937_64 random(21);
+  for (const std::int64_t elements : {1, 1 << 20}) {  // fails at close, and within an array
+    auto next = random_snapshot(1, 22);
+    next.arrays.push_back(random_array("/model/large", DType::float32, {elements}, random));
+    std::filesystem::create_symlink("/dev/full", temporary_beside(file));
+    try {
+      write_checkpoint(file, next);
+      FAIL() << "written to a full disk";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), ExitCode::failure);
+      EXPECT_THAT(error.what(), HasSubstr("step-00000001.h5"));
+      EXPECT_THAT(error.what(), HasSubstr("No space left on device"));
+    }
+    expect_same(old, read_checkpoint(file));
+    EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"step-00000001.h5"});
+  }
+}
+
+}  // namespace
+}  // namespace farandole

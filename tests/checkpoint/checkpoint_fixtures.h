@@ -1,0 +1,106 @@
+// What the tests of checkpoints share: a folder that removes itself, random arrays, and bytes of files. One
+// thread.
+#pragma once
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <random>
+#include <stdlib.h>
+#include <string>
+#include <vector>
+
+#include "farandole/checkpoint/snapshot.h"
+
+namespace farandole {
+
+inline constexpr DType all_dtypes[] = {DType::float16, DType::bfloat16, DType::float32, DType::float64,
+                                       DType::int32,   DType::int64,    DType::uint8,   DType::boolean};
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "farandole-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
+    path_ = name;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline Array random_array(std::string path, DType dtype, std::vector<std::int64_t> shape,
+                          std::mt19937_64& random) {
+  Array array{std::move(path), dtype, std::move(shape), {}};
+  array.bytes.resize(array.count() * size_of(dtype));
+  for (auto& byte : array.bytes)
+    byte = static_cast<std::byte>(dtype == DType::boolean ? random() & 1 : random());
+  return array;
+}
+
+// All types, and of shapes a scalar, none at all, and five dimensions.
+inline Snapshot random_snapshot(std::int64_t step, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Snapshot snapshot;
+  snapshot.step = step;
+  snapshot.epoch = step / 100;
+  snapshot.world_size = 4;
+  snapshot.config = R"({"model":"gpt","name":"é"})";
+  snapshot.score = 0.25;
+  for (const auto dtype : all_dtypes) {
+    const auto prefix = "/model/layer." + std::string(name_of(dtype));
+    snapshot.arrays.push_back(random_array(prefix + ".scalar", dtype, {}, random));
+    snapshot.arrays.push_back(random_array(prefix + ".empty", dtype, {3, 0, 2}, random));
+    snapshot.arrays.push_back(random_array(prefix + ".one", dtype, {1}, random));
+    snapshot.arrays.push_back(random_array(prefix + ".deep", dtype, {2, 3, 1, 5, 2}, random));
+  }
+  snapshot.arrays.push_back(random_array("/rng/rank-0000", DType::uint8, {5056}, random));
+  snapshot.arrays.push_back(
+      random_array("/optimizer/state/a.b/momentum_buffer", DType::float32, {7, 11}, random));
+  return snapshot;
+}
+
+inline void expect_same(const Snapshot& expected, const Snapshot& found) {
+  EXPECT_EQ(found.step, expected.step);
+  EXPECT_EQ(found.epoch, expected.epoch);
+  EXPECT_EQ(found.world_size, expected.world_size);
+  EXPECT_EQ(found.config, expected.config);
+  EXPECT_EQ(std::memcmp(&found.score, &expected.score, sizeof(double)), 0);
+  ASSERT_EQ(found.arrays.size(), expected.arrays.size());
+  for (const auto& array : expected.arrays) {
+    const auto* other = found.find(array.path);
+    ASSERT_NE(other, nullptr) << array.path;
+    EXPECT_EQ(other->dtype, array.dtype) << array.path;
+    EXPECT_EQ(other->shape, array.shape) << array.path;
+    EXPECT_EQ(other->bytes, array.bytes) << array.path;
+  }
+}
+
+inline std::string contents_of(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+inline void write_contents(const std::filesystem::path& file, const std::string& contents) {
+  std::ofstream(file, std::ios::binary | std::ios::trunc) << contents;
+}
+
+// The names in a folder, sorted, hidden ones too.
+inline std::vector<std::string> names_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace farandole

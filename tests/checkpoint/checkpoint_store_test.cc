@@ -1,0 +1,215 @@
+#include "farandole/checkpoint/checkpoint_store.h"
+
+#include <cmath>
+#include <csignal>
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "checkpoint/checkpoint_fixtures.h"
+
+#include "farandole/base/atomic_file.h"
+#include "farandole/base/clock.h"
+#include "farandole/base/error.h"
+#include "farandole/checkpoint/checkpoint_file.h"
+
+namespace farandole {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Snapshot scored(std::int64_t step, double score) {
+  auto snapshot = random_snapshot(step, static_cast<std::uint64_t>(step));
+  snapshot.score = score;
+  return snapshot;
+}
+
+std::vector<std::int64_t> steps_in(const std::filesystem::path& folder) {
+  std::vector<std::int64_t> steps;
+  for (const auto& info : list_checkpoints(folder)) steps.push_back(info.step);
+  return steps;
+}
+
+TEST(CheckpointStore, NamesSortAsSteps) {
+  EXPECT_EQ(checkpoint_name(1200), "step-00001200.h5");
+  EXPECT_EQ(checkpoint_name(0), "step-00000000.h5");
+  EXPECT_EQ(checkpoint_name(123456789012), "step-123456789012.h5");
+}
+
+TEST(CheckpointStore, SavesInTheBackgroundWhatTheCallerGave) {
+  const TemporaryFolder folder;
+  Timeline timeline;
+  CheckpointStore store({folder / "run/checkpoints", 10}, timeline);
+  // One after the other, so that each save meets the write of the one before.
+  for (std::int64_t step = 1; step <= 8; ++step) store.save(scored(step, 1));
+  store.wait();
+  EXPECT_THAT(steps_in(folder / "run/checkpoints"), ElementsAre(8, 7, 6, 5, 4, 3, 2, 1));
+  for (std::int64_t step = 1; step <= 8; ++step)
+    expect_same(scored(step, 1), read_checkpoint(folder / "run/checkpoints" / checkpoint_name(step)));
+}
+
+TEST(CheckpointStore, DestructionFinishesTheWrite) {
+  const TemporaryFolder folder;
+  Timeline timeline;
+  { CheckpointStore({folder.path(), 1}, timeline).save(scored(7, 1)); }
+  expect_same(scored(7, 1), read_checkpoint(folder / checkpoint_name(7)));
+}
+
+TEST(CheckpointStore, KeepsTheLastAndTheBest) {
+  const TemporaryFolder folder;
+  Timeline timeline;
+  CheckpointStore store({folder.path(), 2}, timeline);
+  const double nan = std::nan("");
+  const double scores[] = {nan, 0.5, 0.2, nan, 0.3, 0.4, nan};
+  for (int i = 0; i < 7; ++i) store.save(scored(i, scores[i]));
+  store.wait();
+  EXPECT_THAT(steps_in(folder.path()), ElementsAre(6, 5, 2));
+  store.save(scored(7, 0.1));
+  store.wait();
+  EXPECT_THAT(steps_in(folder.path()), ElementsAre(7, 6));
+}
+
+TEST(CheckpointStore, KeepsWhatItWroteBesideLaterSteps) {
+  const TemporaryFolder folder;
+  Timeline timeline;
+  for (const std::int64_t step : {100, 101, 102})
+    write_checkpoint(folder / checkpoint_name(step), scored(step, NAN));
+  CheckpointStore store({folder.path(), 2}, timeline);
+  store.save(scored(5, NAN));
+  store.wait();
+  EXPECT_THAT(steps_in(folder.path()), ElementsAre(102, 101, 5));
+}
+
+TEST(CheckpointStore, LeavesOtherFilesAndOrdersByNumber) {
+  const TemporaryFolder folder;
+  Timeline timeline;
+  for (const auto* name : {"step-x.h5", "step-.h5", "step-00000001.h5.bak", "best.h5", "step--0000001.h5"})
+    write_contents(folder / name, "text");
+  CheckpointStore store({folder.path(), 1}, timeline);
+  store.save(scored(99'999'999, NAN));
+  store.save(scored(100'000'000, NAN));
+  store.wait();
+  EXPECT_THAT(steps_in(folder.path()), ElementsAre(100'000'000));
+  EXPECT_EQ(names_in(folder.path()).size(), 6u);
+}
+
+TEST(CheckpointStore, ThrowsWhatTheWriterMet) {
+  const TemporaryFolder folder;
+  Timeline timeline;
+  CheckpointStore store({folder.path(), 2}, timeline);
+  Snapshot bad;
+  bad.arrays = {Array{"no slash", DType::uint8, {}, std::vector<std::byte>(1)}};
+  store.save(bad);
+  EXPECT_THROW(store.wait(), Error);
+  store.wait();  // said once
+  store.save(bad);
+  EXPECT_THROW(store.save(scored(1, 1)), Error);
+  store.save(scored(2, 1));
+  store.wait();
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("step-00000002.h5"));
+  store.save(bad);  // its failure is logged by the destructor
+}
+
+TEST(CheckpointStore, ChecksItsOptions) {
+  const TemporaryFolder folder;
+  Timeline timeline;
+  EXPECT_THROW(CheckpointStore({folder.path(), 0}, timeline), UserError);
+  write_contents(folder / "file", "");
+  EXPECT_THROW(CheckpointStore({folder / "file", 1}, timeline), Error);
+}
+
+TEST(CheckpointStore, RemovesTemporaryFilesOfDeadWritersOnly) {
+  const TemporaryFolder folder;
+  Timeline timeline;
+  char host[256] = "";
+  ::gethostname(host, sizeof host - 1);
+  const auto child = ::fork();  // a process that is certainly gone
+  if (child == 0) ::_exit(0);
+  ::waitpid(child, nullptr, 0);
+  const auto living = ".step-00000003.h5." + std::string(host) + "." + std::to_string(::getppid()) + ".tmp";
+  write_contents(folder / living, "x");
+  write_contents(folder / (".step-00000002.h5." + std::string(host) + "." + std::to_string(child) + ".tmp"),
+                 "x");
+  write_contents(temporary_beside(folder / "step-00000001.h5"), "x");
+  write_contents(folder / ".step-00000001.h5.elsewhere.example.1.tmp", "x");
+  write_contents(folder / ".step-.tmp", "x");
+  write_contents(folder / ".other.tmp", "x");
+  const CheckpointStore store({folder.path(), 1}, timeline);
+  EXPECT_THAT(names_in(folder.path()), testing::UnorderedElementsAre(living, ".other.tmp"));
+}
+
+TEST(NewestValidCheckpoint, PassesOverDamagedOnes) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(newest_valid_checkpoint(folder.path()), std::nullopt);
+  EXPECT_EQ(newest_valid_checkpoint(folder / "absent"), std::nullopt);
+  for (const std::int64_t step : {1, 2, 3, 4})
+    write_checkpoint(folder / checkpoint_name(step), scored(step, 1));
+  write_contents(folder / checkpoint_name(5), "not HDF5");
+  write_contents(folder / checkpoint_name(4), contents_of(folder / checkpoint_name(4)).substr(0, 3000));
+  // In the data of an array only: the attributes are as they were.
+  auto damaged = contents_of(folder / checkpoint_name(3));
+  const auto bytes = scored(3, 1).find("/rng/rank-0000")->bytes;
+  const auto place = damaged.find(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  ASSERT_NE(place, std::string::npos);
+  damaged[place + 100] = static_cast<char>(damaged[place + 100] ^ 1);
+  write_contents(folder / checkpoint_name(3), damaged);
+
+  EXPECT_THAT(steps_in(folder.path()), ElementsAre(3, 2, 1));
+  const auto newest = newest_valid_checkpoint(folder.path());
+  ASSERT_TRUE(newest.has_value());
+  EXPECT_EQ(newest->step, 2);
+  EXPECT_EQ(newest->bytes, std::filesystem::file_size(newest->file));
+
+  for (const std::int64_t step : {1, 2}) std::filesystem::remove(folder / checkpoint_name(step));
+  EXPECT_THROW(newest_valid_checkpoint(folder.path()), CorruptInput);
+}
+
+// A process that saves step after step until it is killed.
+[[noreturn]] void write_for_ever(const std::filesystem::path& folder, std::int64_t first, int ready) try {
+  Timeline timeline;
+  CheckpointStore store({folder, 2}, timeline);
+  for (std::int64_t step = first;; ++step) {
+    store.save(scored(step, 1));
+    store.wait();
+    [[maybe_unused]] const auto sent = ::write(ready, "x", 1);
+  }
+} catch (...) {
+  ::_exit(1);  // and not into the rest of the tests
+}
+
+TEST(CheckpointStore, KilledWriterLeavesAValidNewest) {
+  const TemporaryFolder folder;
+  std::mt19937_64 random(31);
+  std::int64_t last = 0;
+  for (int round = 0; round < 25; ++round) {
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    const auto child = ::fork();
+    if (child == 0) write_for_ever(folder.path(), last + 1, ends[1]);
+    ::close(ends[1]);
+    char byte;
+    const auto published = 1 + random() % 3;
+    for (std::uint64_t i = 0; i < published; ++i) ASSERT_EQ(::read(ends[0], &byte, 1), 1);
+    // A random moment of the next write, which takes some milliseconds.
+    const auto until = now_ns() + static_cast<std::int64_t>(random() % 8'000'000);
+    while (now_ns() < until) {
+    }
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    ::close(ends[0]);
+    const auto newest = newest_valid_checkpoint(folder.path());
+    ASSERT_TRUE(newest.has_value());
+    EXPECT_GE(newest->step, last + static_cast<std::int64_t>(published));
+    EXPECT_EQ(newest->file, checkpoint_files(folder.path()).front());  // no published file is damaged
+    expect_same(scored(newest->step, 1), read_checkpoint(newest->file));
+    last = newest->step;
+  }
+  Timeline timeline;
+  const CheckpointStore store({folder.path(), 2}, timeline);
+  for (const auto& name : names_in(folder.path())) EXPECT_THAT(name, testing::Not(HasSubstr(".tmp")));
+}
+
+}  // namespace
+}  // namespace farandole
