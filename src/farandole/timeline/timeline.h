@@ -1,8 +1,11 @@
-// A rank's flight recorder as the rest of Farandole sees it: spans, collectives, instants and counters go into per-thread
-// rings in one mapped file. record functions may be called from any thread and never allocate (after a thread's first
-// event), lock, wait or make a system call; a full ring overwrites its oldest records, which are counted.
+// A rank's flight recorder as the rest of Farandole sees it: spans, collectives, instants and counters go
+// into per-thread rings in one mapped file. record functions may be called from any thread and never allocate
+// (after a thread's first event), lock, wait or make a system call; a full ring overwrites its oldest
+// records, which are counted. Up to 32 threads at a time have a ring; the events of others are dropped and
+// counted.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -14,10 +17,11 @@
 
 namespace farandole {
 
-// Which steps are recorded: --timeline off|steps=A-B|all (A and B inclusive; events outside of steps always are, but for off).
+// Which steps are recorded: --timeline off|steps=A-B|all (A and B inclusive; events outside of steps always
+// are, but for off).
 struct StepWindow {
   std::int64_t first = 0;
-  std::int64_t last = INT64_MAX;  // last < first: off
+  std::int64_t last = INT64_MAX;                   // last < first: off
   static StepWindow parse(std::string_view text);  // throws UserError
   bool off() const { return last < first; }
 };
@@ -36,42 +40,68 @@ struct NameId {
   std::uint32_t value = 0;
 };
 
+// A line of the trace that is not a thread of this program, such as a GPU's stream.
+struct TrackId {
+  std::uint16_t value = 0;
+};
+
 class Timeline {
  public:
   // Records nothing: for programs and tests that want no file.
   Timeline();
-  // Throws Error where the file cannot be created.
+  // Throws Error where the file cannot be created; where the disk is full it warns and records nothing.
   explicit Timeline(const TimelineOptions& options);
-  ~Timeline();
+  ~Timeline();  // no thread may be in a call, or call later
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
-  bool enabled() const;
-  NameId intern(std::string_view name);         // takes a lock; thread-safe
-  void name_thread(std::string_view name);      // the calling thread; "training" is the one that trains
-  void set_step(std::int64_t step);             // from now on, on all threads; -1: outside of steps
-  std::int64_t step() const;
+  bool enabled() const { return impl_ != nullptr; }
+  // Enabled, and the present step is in the window.
+  bool recording() const {
+    const std::int64_t now = step();
+    return enabled() && (now < 0 || (now >= options_.window.first && now <= options_.window.last));
+  }
+  NameId intern(std::string_view name);     // takes a lock; thread-safe
+  void name_thread(std::string_view name);  // the calling thread; "training" is the one that trains
+  void set_step(std::int64_t step);         // from now on, on all threads; -1: outside of steps
+  std::int64_t step() const { return step_.load(std::memory_order_relaxed); }
 
   void span(Category category, NameId name, std::int64_t start_ns, std::int64_t end_ns) noexcept;
+  // As above; takes a lock only when this thread uses `name` for the first time.
+  void span(Category category, const char* name, std::int64_t start_ns, std::int64_t end_ns) noexcept;
   void collective(NameId name, NameId operation, const Collective& what, std::int64_t start_ns,
                   std::int64_t end_ns) noexcept;
-  void instant(NameId name) noexcept;
-  void counter(NameId name, double value) noexcept;
+  void instant(NameId name) noexcept { instant(name, now_ns()); }
+  void instant(NameId name, std::int64_t at_ns) noexcept;
+  void counter(NameId name, double value) noexcept { counter(name, value, now_ns()); }
+  void counter(NameId name, double value, std::int64_t at_ns) noexcept;
 
-  const TimelineOptions& options() const;
+  // A track takes the place of a thread; one thread at a time may record into it. None is left: events are
+  // dropped.
+  TrackId add_track(std::string_view name);
+  void span_on(TrackId track, Category category, NameId name, std::int64_t step, std::int64_t start_ns,
+               std::int64_t end_ns) noexcept;
+
+  const TimelineOptions& options() const { return options_; }
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  TimelineOptions options_;
+  std::atomic<std::int64_t> step_{-1};
+  std::shared_ptr<Impl> impl_;  // shared with the threads that have a ring, which give it back when they end
 };
 
-// Records the time from its construction to its destruction. `name` must be a string literal or otherwise outlive it.
+// Records the time from its construction to its destruction. `name` must be a string literal or otherwise
+// outlive it.
 class Span {
  public:
   Span(Timeline& timeline, Category category, const char* name)
-      : timeline_(timeline), category_(category), name_(name), start_ns_(timeline.enabled() ? now_ns() : 0) {}
+      : timeline_(timeline),
+        category_(category),
+        name_(name),
+        start_ns_(timeline.recording() ? now_ns() : 0) {}
   ~Span() {
-    if (timeline_.enabled()) timeline_.span(category_, timeline_.intern(name_), start_ns_, now_ns());
+    if (start_ns_ != 0) timeline_.span(category_, name_, start_ns_, now_ns());
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;

@@ -1,0 +1,185 @@
+#include "farandole/timeline/recorder_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+template <std::size_t n>
+std::string text_of(const std::array<char, n>& field) {
+  return {field.begin(), std::find(field.begin(), field.end(), '\0')};
+}
+
+}  // namespace
+
+RecorderFile::RecorderFile(const std::filesystem::path& path)
+    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (fd_ < 0) throw UserError("open " + path_ + ": " + std::strerror(errno));
+  try {
+    read_fixed_header();
+    read_threads();
+    // Behind the threads: a record of a live file names nothing that is not there yet.
+    read_names();
+  } catch (...) {
+    ::close(fd_);
+    throw;
+  }
+}
+
+RecorderFile::~RecorderFile() {
+  ::close(fd_);
+}
+
+void RecorderFile::damaged_at(std::uint64_t offset, const std::string& what) const {
+  throw CorruptInput(path_ + ", offset " + std::to_string(offset) + ": " + what);
+}
+
+// Less than `bytes` only at the end of the file.
+std::size_t RecorderFile::read(std::uint64_t offset, void* into, std::size_t bytes) const {
+  std::size_t done = 0;
+  while (done < bytes) {
+    const ssize_t count =
+        ::pread(fd_, static_cast<char*>(into) + done, bytes - done, static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw system_error("read", path_);
+    if (count == 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  return done;
+}
+
+void RecorderFile::read_fixed_header() {
+  const std::size_t bytes = read(0, &header_, sizeof header_);
+  const off_t end = ::lseek(fd_, 0, SEEK_END);
+  file_bytes_ = end > 0 ? static_cast<std::uint64_t>(end) : bytes;
+  const recorder::FixedHeader& fixed = header_.fixed;
+  if (bytes == 0) damaged_at(0, "the file is empty: the rank ended before it could record");
+  if (bytes < sizeof fixed.magic || fixed.magic != recorder::magic)
+    damaged_at(0, "this is not a flight recorder's file");
+  if (bytes < sizeof header_) damaged_at(bytes, "the file ends inside its header");
+  if (fixed.byte_order != recorder::byte_order)
+    damaged_at(offsetof(recorder::FixedHeader, byte_order),
+               "written on a machine of another byte order: read it there");
+  if (fixed.version != recorder::version)
+    damaged_at(offsetof(recorder::FixedHeader, version),
+               "format version " + std::to_string(fixed.version) + ", this program reads " +
+                   std::to_string(recorder::version) + ": use the program that wrote it");
+  const auto crc = ::crc32(0, reinterpret_cast<const Bytef*>(&fixed), offsetof(recorder::FixedHeader, crc));
+  if (crc != fixed.crc) damaged_at(0, "the header is damaged (checksum)");
+  const bool known_shape =
+      fixed.record_bytes == sizeof(Record) && fixed.thread_slots == recorder::thread_slots &&
+      fixed.chunk_count == recorder::chunk_count && fixed.chunk_records > 0 &&
+      fixed.chunk_records < (1u << 28) && fixed.threads_offset < (1u << 20) &&
+      fixed.names_bytes <= (1u << 20) && fixed.names_offset < (1u << 20) &&
+      fixed.chunks_offset < (1u << 22) && fixed.rank >= 0 && fixed.world_size > fixed.rank;
+  if (!known_shape) damaged_at(0, "the header's numbers do not fit together");
+  host_ = text_of(fixed.host);
+}
+
+void RecorderFile::read_threads() {
+  const recorder::FixedHeader& fixed = header_.fixed;
+  entries_.resize(fixed.thread_slots);
+  const std::size_t bytes = entries_.size() * sizeof(recorder::ThreadEntry);
+  const std::size_t there = read(fixed.threads_offset, entries_.data(), bytes);
+  if (there < bytes) damaged_at(fixed.threads_offset + there, "the file ends inside its table of threads");
+  std::vector<bool> used(fixed.chunk_count);
+  for (std::size_t slot = 0; slot < entries_.size(); ++slot) {
+    const recorder::ThreadEntry& entry = entries_[slot];
+    const std::uint64_t offset = fixed.threads_offset + slot * sizeof entry;
+    if (entry.chunks_used > fixed.chunk_count)
+      damaged_at(offset, "a thread with more chunks than the file has");
+    for (std::uint32_t i = 0; i < entry.chunks_used; ++i) {
+      if (entry.chunks[i] >= fixed.chunk_count || used[entry.chunks[i]])
+        damaged_at(offset, "a thread whose chunks are not its own");
+      used[entry.chunks[i]] = true;
+    }
+    const std::uint64_t room = std::uint64_t{entry.chunks_used} * fixed.chunk_records;
+    if (entry.head > 0 && room == 0) damaged_at(offset, "a thread with records but without a chunk");
+    if (entry.in_use == 0 && entry.head == 0) continue;
+    // Where the pool is empty, the oldest record of a full ring is the one that the writer may be overwriting.
+    const bool next_overwrites = header_.next_chunk >= fixed.chunk_count;
+    const std::uint64_t end = entry.head + (next_overwrites && entry.head > 0 ? 1 : 0);
+    const std::uint64_t overwritten = end > room ? end - room : 0;
+    threads_.resize(slot + 1);
+    threads_[slot] = {text_of(entry.name), entry.head, overwritten};
+  }
+}
+
+void RecorderFile::read_names() {
+  const recorder::FixedHeader& fixed = header_.fixed;
+  read(offsetof(recorder::Header, names_used), &header_.names_used, sizeof header_.names_used);
+  if (header_.names_used > fixed.names_bytes)
+    damaged_at(offsetof(recorder::Header, names_used), "more names than there is room for");
+  std::vector<char> bytes(header_.names_used);
+  const std::size_t there = read(fixed.names_offset, bytes.data(), bytes.size());
+  if (there < bytes.size()) damaged_at(fixed.names_offset + there, "the file ends inside its names");
+  for (std::size_t at = 0; at < bytes.size();) {
+    std::uint16_t length = 0;
+    if (bytes.size() - at < sizeof length) damaged_at(fixed.names_offset + at, "a name is cut off");
+    std::memcpy(&length, &bytes[at], sizeof length);
+    at += sizeof length;
+    if (length > bytes.size() - at)
+      damaged_at(fixed.names_offset + at, "a name that runs past the names' end");
+    names_.emplace_back(bytes.data() + at, length);
+    at += length;
+  }
+}
+
+bool RecorderFile::sound(const Record& record, std::uint64_t index) const {
+  return record.check == record_check(record, index) && record.kind > RecordKind::none &&
+         record.kind <= RecordKind::counter &&
+         static_cast<std::size_t>(record.category) < category_names.size() &&
+         record.track < header_.fixed.thread_slots && record.name < names_.size() &&
+         record.operation < names_.size();
+}
+
+std::vector<Record> RecorderFile::records(std::size_t slot, std::uint64_t* damaged,
+                                          std::int64_t* first_damage) const {
+  const recorder::ThreadEntry& entry = entries_.at(slot);
+  const std::uint64_t chunk_records = header_.fixed.chunk_records;
+  std::vector<Record> result;
+  const auto left_out = [&](std::uint64_t count, std::uint64_t offset) {
+    if (damaged != nullptr) *damaged += count;
+    if (first_damage != nullptr && *first_damage < 0) *first_damage = static_cast<std::int64_t>(offset);
+  };
+  for (std::uint64_t index = slot < threads_.size() ? threads_[slot].overwritten : 0; index < entry.head;) {
+    const std::uint64_t within = index % chunk_records;
+    const std::uint64_t count = std::min(chunk_records - within, entry.head - index);
+    const std::uint64_t place =
+        entry.chunks[index / chunk_records % entry.chunks_used] * chunk_records + within;
+    const std::uint64_t offset = header_.fixed.chunks_offset + place * sizeof(Record);
+    const std::uint64_t to_end = offset < file_bytes_ ? (file_bytes_ - offset) / sizeof(Record) : 0;
+    std::size_t kept = result.size();
+    result.resize(kept + std::min(count, to_end));
+    const std::size_t there =
+        read(offset, result.data() + kept, (result.size() - kept) * sizeof(Record)) / sizeof(Record);
+    for (std::size_t i = 0, from = kept; i < there; ++i, ++from) {
+      if (sound(result[from], index + i))
+        result[kept++] = result[from];
+      else
+        left_out(1, offset + i * sizeof(Record));
+    }
+    result.resize(kept);
+    if (there < count) left_out(count - there, offset + there * sizeof(Record));
+    index += count;
+  }
+  return result;
+}
+
+void RecorderFile::verify() const {
+  std::uint64_t damaged = 0;
+  std::int64_t first = -1;
+  for (std::size_t slot = 0; slot < threads_.size(); ++slot) records(slot, &damaged, &first);
+  if (damaged > 0)
+    damaged_at(static_cast<std::uint64_t>(first),
+               std::to_string(damaged) + " records are damaged or missing, this is the first");
+}
+
+}  // namespace farandole

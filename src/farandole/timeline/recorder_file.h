@@ -1,0 +1,72 @@
+// Reads a flight recorder's file (.ftl), also one of a killed process, a truncated one, or one that is still
+// written to. An object is used by one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "farandole/timeline/recorder_format.h"
+
+namespace farandole {
+
+struct RecorderThread {
+  std::string name;  // "" where the program gave none
+  std::uint64_t recorded = 0;
+  std::uint64_t overwritten = 0;
+};
+
+// No number in the file is trusted: whatever does not fit raises CorruptInput with file and offset.
+class RecorderFile {
+ public:
+  // Throws UserError where the file cannot be opened, CorruptInput where it is no recorder's file or is
+  // damaged.
+  explicit RecorderFile(const std::filesystem::path& path);
+  ~RecorderFile();
+  RecorderFile(const RecorderFile&) = delete;
+  RecorderFile& operator=(const RecorderFile&) = delete;
+
+  int rank() const { return header_.fixed.rank; }
+  int world_size() const { return header_.fixed.world_size; }
+  const std::string& host() const { return host_; }
+  std::uint32_t process() const { return header_.fixed.process; }
+  // The same moment on both clocks, in ns.
+  std::int64_t start_monotonic_ns() const { return header_.fixed.start_monotonic_ns; }
+  std::int64_t start_realtime_ns() const { return header_.fixed.start_realtime_ns; }
+  // False: the process was killed, or is still running.
+  bool closed() const { return header_.end_monotonic_ns != 0; }
+  std::int64_t last_step() const { return header_.step; }
+  std::uint64_t dropped() const { return header_.dropped; }  // events of threads that got no ring
+  const std::vector<std::string>& names() const { return names_; }
+  // By slot; Record::track is an index into it. Those without a record may be tracks.
+  const std::vector<RecorderThread>& threads() const { return threads_; }
+
+  // What thread `slot` has recorded and is still there, oldest first. Records that are cut off or damaged are
+  // left out; *damaged, where given, grows by their number, *first_damage becomes the first one's offset
+  // unless it is ≥ 0 already.
+  std::vector<Record> records(std::size_t slot, std::uint64_t* damaged = nullptr,
+                              std::int64_t* first_damage = nullptr) const;
+
+  // Throws CorruptInput that names the first damaged or missing record.
+  void verify() const;
+
+ private:
+  [[noreturn]] void damaged_at(std::uint64_t offset, const std::string& what) const;
+  std::size_t read(std::uint64_t offset, void* into, std::size_t bytes) const;
+  void read_fixed_header();
+  void read_names();
+  void read_threads();
+  bool sound(const Record& record, std::uint64_t index) const;
+
+  std::string path_;
+  int fd_;
+  std::uint64_t file_bytes_ = 0;
+  recorder::Header header_{};
+  std::string host_;
+  std::vector<std::string> names_;
+  std::vector<RecorderThread> threads_;
+  std::vector<recorder::ThreadEntry> entries_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,133 @@
+// The flight recorder's file (.ftl), defined once for its writer (recorder_map.h, timeline.cc) and reader
+// (recorder_file.h). Plain values; host byte order, which the magic number tells.
+//
+//   Header | ThreadEntry × thread_slots | names | chunk × chunk_count
+//
+// Records go into chunks. A thread starts with the chunk that is reserved for its slot and takes another from
+// the common pool when it has filled its last; when the pool is empty it goes on in its own oldest chunk. So
+// busy threads get more of the file, and, once it is full, all threads' records reach about equally far back.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+
+#include "farandole/timeline/event.h"
+
+namespace farandole {
+
+enum class RecordKind : std::uint8_t { none, span, collective, instant, counter };
+
+// One event: a cache line.
+struct Record {
+  std::int64_t start_ns;  // CLOCK_MONOTONIC of the rank's host
+  std::int64_t end_ns;    // = start_ns of instants and counters
+  std::int64_t step;      // -1: outside of steps
+  std::uint64_t payload;  // collective: bytes; counter: the double's bits
+  std::uint32_t name;
+  std::uint32_t operation;
+  std::uint32_t sequence;
+  std::uint16_t communicator;
+  std::uint16_t track;  // the thread slot that shows the record, mostly that of the recording thread
+  RecordKind kind;
+  Category category;
+  std::uint16_t reserved;
+  std::uint32_t reserved2;
+  std::uint64_t check;  // record_check()
+
+  double value() const { return std::bit_cast<double>(payload); }
+};
+static_assert(sizeof(Record) == 64 && std::is_trivially_copyable_v<Record>);
+
+// Differs where a word of the record or its place in the thread's sequence does; costs a few cycles.
+inline std::uint64_t record_check(const Record& record, std::uint64_t index) {
+  std::array<std::uint64_t, 7> words;
+  std::memcpy(words.data(), &record, sizeof words);
+  std::uint64_t check = (index + 1) * 0x9E3779B97F4A7C15u;
+  for (int i = 0; i < 7; ++i) check ^= std::rotl(words[static_cast<std::size_t>(i)], 9 * i);
+  return check;
+}
+
+namespace recorder {
+
+inline constexpr std::array<char, 8> magic = {'F', 'A', 'R', 'A', 'N', 'D', 'O', '1'};
+inline constexpr std::uint32_t byte_order = 0x01020304;
+inline constexpr std::uint32_t version = 1;
+inline constexpr std::uint32_t thread_slots = 32;
+inline constexpr std::uint32_t chunk_count = 256;
+inline constexpr std::size_t longest_name = 512;  // bytes kept of an interned name
+inline constexpr std::size_t smallest_file = 128 << 10;
+
+// Never changes after creation; `crc` is the CRC-32 of the bytes before it.
+struct FixedHeader {
+  std::array<char, 8> magic;
+  std::uint32_t byte_order;
+  std::uint32_t version;
+  std::uint32_t record_bytes;
+  std::uint32_t thread_slots;
+  std::uint32_t chunk_count;
+  std::uint32_t chunk_records;
+  std::uint64_t threads_offset;
+  std::uint64_t names_offset;
+  std::uint64_t names_bytes;
+  std::uint64_t chunks_offset;
+  std::uint64_t file_bytes;
+  std::int64_t start_monotonic_ns;
+  std::int64_t start_realtime_ns;
+  std::int32_t rank;
+  std::int32_t world_size;
+  std::uint32_t process;
+  std::uint32_t reserved;
+  std::array<char, 256> host;  // ends with a zero
+  std::uint32_t reserved2;
+  std::uint32_t crc;
+};
+
+struct Header {
+  FixedHeader fixed;
+  alignas(64) std::uint64_t dropped;  // events of threads for which no slot was left
+  std::int64_t step;                  // the last set_step()
+  std::int64_t end_monotonic_ns;      // 0: the recorder was not closed (killed, or still running)
+  std::uint32_t next_chunk;           // of the pool; chunk_count: it is empty
+  std::uint32_t reserved;
+  alignas(64) std::uint64_t
+      names_used;  // bytes of names: each a 16-bit length and that many bytes, ids from 0
+};
+static_assert(std::is_trivially_copyable_v<Header> && sizeof(Header) <= 4096);
+
+struct ThreadEntry {
+  alignas(64) std::uint64_t head;  // records ever written, published after each
+  std::uint32_t chunks_used;
+  std::uint32_t in_use;                   // 1 once the slot was handed out
+  alignas(64) std::array<char, 64> name;  // ends with a zero
+  std::array<std::uint16_t, chunk_count> chunks;
+};
+static_assert(std::is_trivially_copyable_v<ThreadEntry> && sizeof(ThreadEntry) == 640);
+
+struct Geometry {
+  std::size_t threads_offset = 4096;
+  std::size_t names_offset = threads_offset + thread_slots * sizeof(ThreadEntry);
+  std::size_t names_bytes;
+  std::size_t chunks_offset;
+  std::uint32_t chunk_records;
+  std::size_t file_bytes;
+
+  // Of a file of at most `bytes`, at least smallest_file.
+  explicit constexpr Geometry(std::size_t bytes) {
+    names_bytes = bytes / 64 < (16u << 10)  ? 16u << 10
+                  : bytes / 64 > (1u << 20) ? 1u << 20
+                                            : bytes / 64 / 64 * 64;
+    chunks_offset = names_offset + names_bytes;
+    const std::size_t records = (bytes - chunks_offset) / sizeof(Record) / chunk_count;
+    chunk_records = records < UINT32_MAX ? static_cast<std::uint32_t>(records) : UINT32_MAX;
+    file_bytes = chunks_offset + std::size_t{chunk_records} * chunk_count * sizeof(Record);
+  }
+};
+static_assert(Geometry(smallest_file).chunk_records >= 2);
+
+}  // namespace recorder
+}  // namespace farandole

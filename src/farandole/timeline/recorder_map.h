@@ -1,0 +1,38 @@
+// Creates and maps the flight recorder's file for writing. Used by timeline.cc; created by one thread.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "farandole/timeline/recorder_format.h"
+#include "farandole/timeline/timeline.h"
+
+namespace farandole {
+
+class RecorderMap {
+ public:
+  // Creates options.file, its folder where needed, with all its blocks, so that writing to the map cannot
+  // fail later. nullptr, and a warning in the log, where the disk or quota is full. Throws UserError for a
+  // bound below recorder::smallest_file, Error where the file cannot be created.
+  static std::unique_ptr<RecorderMap> create(const TimelineOptions& options);
+  ~RecorderMap();
+  RecorderMap(const RecorderMap&) = delete;
+  RecorderMap& operator=(const RecorderMap&) = delete;
+
+  const recorder::Geometry geometry;
+  recorder::Header& header() { return *reinterpret_cast<recorder::Header*>(base_); }
+  recorder::ThreadEntry& thread(std::size_t slot) {
+    return reinterpret_cast<recorder::ThreadEntry*>(base_ + geometry.threads_offset)[slot];
+  }
+  char* names() { return reinterpret_cast<char*>(base_ + geometry.names_offset); }
+  Record* chunk(std::size_t index) {
+    return reinterpret_cast<Record*>(base_ + geometry.chunks_offset) + index * geometry.chunk_records;
+  }
+
+ private:
+  RecorderMap(const recorder::Geometry& shape, std::byte* base) : geometry(shape), base_(base) {}
+  std::byte* base_;
+};
+
+}  // namespace farandole
