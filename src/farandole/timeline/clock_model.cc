@@ -1,0 +1,87 @@
+#include "farandole/timeline/clock_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::int64_t burst_gap_ns = 1'000'000'000;
+// Far above any oscillator (10 to 100 ppm): a steeper line comes from a clock that was changed.
+constexpr double steepest_drift = 1e-3;
+
+struct Point {
+  std::int64_t at_ns;
+  std::int64_t offset_ns;
+  std::int64_t half_ns;  // the offset's error is at most this
+};
+
+Point point_of(const RoundTrip& trip) {
+  const std::int64_t half = (trip.receive_ns - trip.send_ns) / 2;
+  const std::int64_t middle = trip.send_ns + half;
+  return {middle, trip.reference_ns - middle, half + 1};
+}
+
+std::vector<Point> best_of_bursts(std::span<const RoundTrip> samples) {
+  std::vector<RoundTrip> trips(samples.begin(), samples.end());
+  std::erase_if(trips, [](const RoundTrip& trip) { return trip.receive_ns < trip.send_ns; });
+  std::sort(trips.begin(), trips.end(), [](const auto& a, const auto& b) { return a.send_ns < b.send_ns; });
+  std::vector<Point> best;
+  std::int64_t last_ns = 0;
+  for (const RoundTrip& trip : trips) {
+    const Point point = point_of(trip);
+    if (best.empty() || point.at_ns - last_ns >= burst_gap_ns)
+      best.push_back(point);
+    else if (point.half_ns < best.back().half_ns)
+      best.back() = point;
+    last_ns = point.at_ns;
+  }
+  return best;
+}
+
+}  // namespace
+
+ClockModel ClockModel::fit(std::span<const RoundTrip> samples) {
+  const std::vector<Point> points = best_of_bursts(samples);
+  if (points.empty()) throw Error("no usable round trip between the clocks of two ranks");
+  // Relative to the first point: the clocks' own values exceed what a double holds to the nanosecond.
+  ClockModel model;
+  model.anchor_ns_ = points.front().at_ns;
+  const std::int64_t base = points.front().offset_ns;
+  double weights = 0, mean_x = 0, mean_y = 0;
+  for (const Point& point : points) {
+    const double weight = 1.0 / (static_cast<double>(point.half_ns) * static_cast<double>(point.half_ns));
+    weights += weight;
+    mean_x += weight * static_cast<double>(point.at_ns - model.anchor_ns_);
+    mean_y += weight * static_cast<double>(point.offset_ns - base);
+  }
+  mean_x /= weights;
+  mean_y /= weights;
+  double xx = 0, xy = 0;
+  for (const Point& point : points) {
+    const double weight = 1.0 / (static_cast<double>(point.half_ns) * static_cast<double>(point.half_ns));
+    const double x = static_cast<double>(point.at_ns - model.anchor_ns_) - mean_x;
+    xx += weight * x * x;
+    xy += weight * x * (static_cast<double>(point.offset_ns - base) - mean_y);
+  }
+  const double slope = xx > 0 ? xy / xx : 0;
+  const double rise = slope * static_cast<double>(points.back().at_ns - points.front().at_ns);
+  const bool significant =
+      std::abs(rise) > static_cast<double>(points.front().half_ns + points.back().half_ns);
+  model.drift_ = significant && std::abs(slope) < steepest_drift ? slope : 0;
+  model.offset_ns_ = base + std::llround(mean_y - model.drift_ * mean_x);
+  for (const Point& point : points) {
+    const std::int64_t miss = model.to_reference(point.at_ns) - (point.at_ns + point.offset_ns);
+    model.residual_ns_ = std::max(model.residual_ns_, point.half_ns + std::abs(miss));
+  }
+  return model;
+}
+
+std::int64_t ClockModel::to_reference(std::int64_t local_ns) const {
+  return local_ns + offset_ns_ + std::llround(drift_ * static_cast<double>(local_ns - anchor_ns_));
+}
+
+}  // namespace farandole

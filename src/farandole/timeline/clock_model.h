@@ -1,0 +1,43 @@
+// Maps a rank's clock to rank 0's, from round trips between the two. Pure functions of plain values.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace farandole {
+
+// This rank asks rank 0 for the time: both ends of the question on this rank's clock, the answer on rank 0's.
+struct RoundTrip {
+  std::int64_t send_ns = 0;
+  std::int64_t reference_ns = 0;
+  std::int64_t receive_ns = 0;
+};
+
+// reference = local + offset + drift · (local − anchor). The default is the reference clock itself.
+class ClockModel {
+ public:
+  ClockModel() = default;
+
+  // Samples in any order, taken in bursts (at the start, the end, and in between on long runs). Round trips
+  // less than 1 s apart are a burst, of which the shortest counts (Cristian's algorithm); a line is fitted
+  // through the bursts, weighted by 1/(half round trip)², where its slope exceeds what the round trips leave
+  // open, else a constant. Round trips that end before they begin are ignored; throws Error where none is
+  // left.
+  static ClockModel fit(std::span<const RoundTrip> samples);
+
+  // Monotone in local_ns.
+  std::int64_t to_reference(std::int64_t local_ns) const;
+  // Bound of the error at and between the bursts: half of the shortest round trip and the distance from the
+  // line.
+  std::int64_t residual_ns() const { return residual_ns_; }
+  double drift() const { return drift_; }  // 1e-6 = 1 ppm
+  std::int64_t offset_ns() const { return offset_ns_; }
+
+ private:
+  std::int64_t anchor_ns_ = 0;
+  std::int64_t offset_ns_ = 0;
+  double drift_ = 0;
+  std::int64_t residual_ns_ = 0;
+};
+
+}  // namespace farandole

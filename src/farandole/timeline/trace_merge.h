@@ -1,0 +1,44 @@
+// Merges the ranks' records into one Chrome trace on one clock. Used by one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "farandole/timeline/clock_model.h"
+#include "farandole/timeline/record_source.h"
+
+namespace farandole {
+
+struct RankTimeline {
+  std::unique_ptr<RecordSource> records;
+  ClockModel clock;         // to rank 0's
+  bool clock_known = true;  // false: the residual is given as unknown (null)
+};
+
+struct MergeOptions {
+  // Collectives that are linked by flows; 24 bytes of memory and up to two events each. Above it, only every
+  // second, fourth, … sequence number is linked.
+  std::size_t most_linked = std::size_t{1} << 20;
+};
+
+struct MergeResult {
+  std::uint64_t events = 0;       // of the trace, metadata and flows included
+  std::uint64_t flows = 0;        // pairs
+  std::uint64_t link_stride = 1;  // every how many sequence numbers are linked
+  std::uint64_t clipped = 0;      // spans shortened because they overlapped their parent's end
+  std::uint64_t overwritten = 0;  // records that the bounded recorders no longer had
+  std::uint64_t dropped = 0;
+  std::uint64_t damaged = 0;
+};
+
+// Writes the trace of `ranks` (any order, some may be missing) to `output`, in rank order; the earliest event
+// of all is at ts 0. Reads one source after the other: memory is that of one block, of the table of linked
+// collectives and of the writer. Throws UserError for a rank given twice or none at all, what the sources
+// throw, and Error where writing fails; `output` is then as it was.
+MergeResult merge_timelines(std::vector<RankTimeline> ranks, const std::filesystem::path& output,
+                            const MergeOptions& options = {});
+
+}  // namespace farandole
