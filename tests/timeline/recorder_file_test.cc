@@ -1,0 +1,197 @@
+#include "farandole/timeline/recorder_file.h"
+
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <iterator>
+#include <random>
+#include <string>
+
+#include "timeline/temporary_folder.h"
+
+#include "farandole/base/error.h"
+#include "farandole/timeline/record_source.h"
+#include "farandole/timeline/timeline.h"
+
+namespace farandole {
+namespace {
+
+std::string contents_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write(const std::filesystem::path& path, const std::string& contents) {
+  std::filesystem::remove(path);  // a truncated file would be flushed to disk when it is closed
+  std::ofstream(path, std::ios::binary) << contents;
+}
+
+std::filesystem::path recorded_in(const TemporaryFolder& folder, int events) {
+  TimelineOptions options;
+  options.file = folder / "rank-0000.ftl";
+  options.recorder_bytes = recorder::smallest_file;
+  options.host = "node1";
+  Timeline timeline(options);
+  timeline.name_thread("training");
+  for (int i = 0; i < events; ++i) {
+    timeline.set_step(i / 10);
+    timeline.span(Category::forward, "forward", 1000 + i, 2000 + i);
+  }
+  timeline.collective(timeline.intern("bucket 0"), timeline.intern("allreduce"), {1, 0, 8}, 1, 2);
+  return options.file;
+}
+
+// Reads all there is; true where the file was taken for a sound one.
+bool reads(const std::filesystem::path& path) {
+  try {
+    const auto source = open_source(path);
+    std::size_t records = 0;
+    for (auto block = source->next(); !block.empty(); block = source->next())
+      for (const Record& record : block) {
+        EXPECT_LT(record.name, source->info().names.size());
+        EXPECT_LT(static_cast<std::size_t>(record.category), category_names.size());
+        ++records;
+      }
+    EXPECT_LE(records * sizeof(Record), recorder::smallest_file);
+    RecorderFile(path).verify();
+    return true;
+  } catch (const CorruptInput& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr(path.string()));
+    EXPECT_THAT(error.what(), testing::HasSubstr("offset"));
+    return false;
+  }
+}
+
+TEST(RecorderFile, NamesWhatIsNoRecorderFile) {
+  const TemporaryFolder folder;
+  EXPECT_THROW(RecorderFile(folder / "missing"), UserError);
+  for (const std::string& contents :
+       {std::string(), std::string("F"), std::string("FARANDO1"), std::string(5000, 'x'),
+        std::string(5000, '\0'), std::string("{\"traceEvents\":[]}")}) {
+    write(folder / "foreign", contents);
+    EXPECT_THROW(RecorderFile(folder / "foreign"), CorruptInput);
+  }
+  EXPECT_ANY_THROW(RecorderFile(folder.path()));
+}
+
+TEST(RecorderFile, NamesTheVersionItCannotRead) {
+  const TemporaryFolder folder;
+  std::string contents = contents_of(recorded_in(folder, 10));
+  contents[offsetof(recorder::FixedHeader, version)] = 9;
+  write(folder / "new", contents);
+  try {
+    RecorderFile file(folder / "new");
+    FAIL();
+  } catch (const CorruptInput& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("version 9"));
+  }
+}
+
+TEST(RecorderFile, DamagedRecordIsLeftOutAndNamed) {
+  const TemporaryFolder folder;
+  const auto path = recorded_in(folder, 20);
+  std::string contents = contents_of(path);
+  const std::size_t offset = recorder::Geometry(recorder::smallest_file).chunks_offset + 2 * sizeof(Record);
+  contents[offset + 5] ^= 4;
+  write(path, contents);
+  const RecorderFile file(path);
+  std::uint64_t damaged = 0;
+  EXPECT_EQ(file.records(0, &damaged).size(), 20u);
+  EXPECT_EQ(damaged, 1u);
+  try {
+    file.verify();
+    FAIL();
+  } catch (const CorruptInput& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("offset " + std::to_string(offset)));
+  }
+}
+
+TEST(RecorderFile, TruncatedFileGivesWhatIsLeft) {
+  const TemporaryFolder folder;
+  const auto path = recorded_in(folder, 500);
+  const std::string contents = contents_of(path);
+  const RecorderFile whole(path);
+  const auto all = whole.records(0);
+  std::size_t last = 0;
+  for (std::size_t bytes = 0; bytes <= contents.size(); bytes += 97) {
+    write(folder / "cut", contents.substr(0, bytes));
+    if (bytes < recorder::Geometry(recorder::smallest_file).chunks_offset) {
+      reads(folder / "cut");
+      continue;
+    }
+    const RecorderFile file(folder / "cut");
+    std::uint64_t damaged = 0;
+    const auto left = file.records(0, &damaged);
+    ASSERT_EQ(left.size() + damaged, all.size());
+    ASSERT_GE(left.size(), last);
+    last = left.size();
+  }
+  EXPECT_GT(last, all.size() / 2);
+}
+
+TEST(RecorderFile, SurvivesRandomDamage) {
+  const TemporaryFolder folder;
+  std::mt19937_64 random(42);
+  const std::string sound = contents_of(recorded_in(folder, 3000));
+  const std::size_t tables = recorder::Geometry(recorder::smallest_file).chunks_offset;
+  int refused = 0;
+  for (int round = 0; round < 4000; ++round) {
+    std::string contents = sound;
+    const int damages = 1 + static_cast<int>(random() % 8);
+    for (int i = 0; i < damages; ++i) {
+      // Most of it where it hurts: header, threads, names' start.
+      const std::size_t range = random() % 4 == 0 ? contents.size() : random() % 2 == 0 ? 4096 + 700 : tables;
+      const std::size_t at = random() % range;
+      switch (random() % 3) {
+        case 0:
+          contents[at] = static_cast<char>(contents[at] ^ (1 << random() % 8));
+          break;
+        case 1:
+          contents[at] = static_cast<char>(random());
+          break;
+        default:
+          for (std::size_t byte = at; byte < std::min(at + 8, contents.size()); ++byte)
+            contents[byte] = '\xff';
+      }
+    }
+    if (random() % 10 == 0) contents.resize(random() % contents.size());
+    write(folder / "damaged", contents);
+    refused += !reads(folder / "damaged");
+  }
+  EXPECT_GT(refused, 100);
+}
+
+TEST(RecordSource, PackedInfoComesBack) {
+  RankInfo info;
+  info.rank = 2;
+  info.world_size = 5;
+  info.host = "node \xff";
+  info.first_ns = 123;
+  info.dropped = 1;
+  info.damaged = 2;
+  info.names = {"(unnamed)", "bucket 0", "\xc3\xa9"};
+  info.threads = {{"training", 10, 3}, {"", 0, 0}};
+  const auto bytes = pack(info);
+  const RankInfo back = unpack(bytes);
+  EXPECT_EQ(back.rank, 2);
+  EXPECT_EQ(back.host, info.host);
+  EXPECT_EQ(back.first_ns, 123);
+  EXPECT_EQ(back.names, info.names);
+  ASSERT_EQ(back.threads.size(), 2u);
+  EXPECT_EQ(back.threads[0].overwritten, 3u);
+  for (std::size_t length = 0; length < bytes.size(); ++length)
+    EXPECT_THROW(unpack(std::span(bytes).first(length)), CorruptInput);
+}
+
+TEST(RecordSource, RefusesBlocksThatAreNoRecords) {
+  RankInfo info;
+  info.names = {"a"};
+  info.threads = {{"training", 1, 0}};
+  for (const std::size_t bytes : {std::size_t{63}, largest_block_bytes + 64, std::size_t{64}}) {
+    const auto source = received_source(info, [&] { return std::vector<std::byte>(bytes, std::byte{0x7f}); });
+    EXPECT_THROW(source->next(), CorruptInput);
+  }
+}
+
+}  // namespace
+}  // namespace farandole
