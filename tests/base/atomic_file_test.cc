@@ -1,0 +1,91 @@
+#include "farandole/base/atomic_file.h"
+
+#include <fstream>
+#include <gmock/gmock.h>
+#include <stdlib.h>
+#include <thread>
+#include <unistd.h>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+using testing::HasSubstr;
+
+class AtomicFile : public testing::Test {
+ protected:
+  AtomicFile() {
+    std::string name = (std::filesystem::temp_directory_path() / "farandole-XXXXXX").string();
+    folder_ = ::mkdtemp(name.data());
+  }
+  ~AtomicFile() override { std::filesystem::remove_all(folder_); }
+
+  static std::string contents_of(const std::filesystem::path& file) {
+    std::ifstream stream(file, std::ios::binary);
+    return {std::istreambuf_iterator<char>(stream), {}};
+  }
+  long files() const { return std::distance(std::filesystem::directory_iterator(folder_), {}); }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(AtomicFile, TemporaryIsHiddenBesideAndOfThisProcess) {
+  const auto temporary = temporary_beside(folder_ / "run.json");
+  EXPECT_EQ(temporary.parent_path(), folder_);
+  EXPECT_TRUE(temporary.filename().string().starts_with(".run.json."));
+  EXPECT_TRUE(temporary.filename().string().ends_with("." + std::to_string(::getpid()) + ".tmp"));
+  EXPECT_FALSE(temporary_beside("run.json").has_parent_path());
+}
+
+TEST_F(AtomicFile, WritesAndReplaces) {
+  const auto file = folder_ / "a";
+  std::string contents;
+  for (const std::size_t size : {0, 1, 4096, 3'000'000, 5}) {
+    contents.assign(size, '\0');
+    for (std::size_t i = 0; i < size; ++i) contents[i] = static_cast<char>(i * 31);
+    write_file_atomically(file, contents);
+    EXPECT_EQ(contents_of(file), contents);
+    EXPECT_EQ(files(), 1);
+  }
+}
+
+TEST_F(AtomicFile, FailureLeavesTheOldAndNothingElse) {
+  const auto file = folder_ / "a";
+  write_file_atomically(file, "old");
+  std::filesystem::create_symlink("/dev/full", temporary_beside(file));
+  try {
+    write_file_atomically(file, "new");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("No space left on device"));
+    EXPECT_THAT(error.what(), HasSubstr(folder_.string()));
+    EXPECT_EQ(error.exit_code(), ExitCode::failure);
+  }
+  EXPECT_EQ(contents_of(file), "old");
+  EXPECT_EQ(files(), 1);
+
+  std::filesystem::create_directory(folder_ / "taken");
+  EXPECT_THROW(write_file_atomically(folder_ / "taken", "x"), Error);
+  EXPECT_THROW(write_file_atomically(folder_ / "no/such/file", "x"), Error);
+  EXPECT_THROW(publish_file(folder_ / "absent", file), Error);
+  EXPECT_EQ(contents_of(file), "old");
+  EXPECT_EQ(files(), 2);
+}
+
+TEST_F(AtomicFile, ReadersSeeOldOrNew) {
+  const auto file = folder_ / "a";
+  const std::string one(100'000, '1');
+  const std::string two(50'000, '2');
+  write_file_atomically(file, one);
+  std::jthread writer([&] {
+    for (int i = 0; i < 100; ++i) write_file_atomically(file, i % 2 == 0 ? two : one);
+  });
+  for (int i = 0; i < 100; ++i) {
+    const auto seen = contents_of(file);
+    ASSERT_TRUE(seen == one || seen == two) << seen.size();
+  }
+}
+
+}  // namespace
+}  // namespace farandole

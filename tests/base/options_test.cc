@@ -1,0 +1,121 @@
+#include "farandole/base/options.h"
+
+#include <fstream>
+#include <gmock/gmock.h>
+#include <stdlib.h>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+namespace po = boost::program_options;
+using testing::AllOf;
+using testing::HasSubstr;
+
+struct Values {
+  int batch = 0;
+  std::string model;
+  std::string word;
+  bool fast = false;
+};
+
+class Options : public testing::Test {
+ protected:
+  Options() {
+    std::string name = (std::filesystem::temp_directory_path() / "farandole-XXXXXX").string();
+    profiles_ = ::mkdtemp(name.data());
+  }
+  ~Options() override { std::filesystem::remove_all(profiles_); }
+
+  void profile(const std::string& name, const std::string& text) { std::ofstream(profiles_ / name) << text; }
+
+  Values parse(std::vector<const char*> arguments) {
+    Values values;
+    OptionParser parser;
+    parser.usage = "test";
+    parser.profiles = profiles_;
+    parser.visible.add_options()("batch", po::value(&values.batch)->default_value(32), "samples a rank")(
+        "model", po::value(&values.model)->default_value("mlp"), "model")(
+        "fast", po::bool_switch(&values.fast), "")("word", po::value(&values.word), "bare word");
+    parser.positional.add("word", 1);
+    arguments.insert(arguments.begin(), "program");
+    parsed_ = parser.parse(static_cast<int>(arguments.size()), arguments.data());
+    return values;
+  }
+
+  std::string refusal_of(const std::vector<const char*>& arguments) {
+    try {
+      parse(arguments);
+    } catch (const UserError& error) {
+      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+      return error.what();
+    }
+    return "no UserError";
+  }
+
+  std::filesystem::path profiles_;
+  bool parsed_ = false;
+};
+
+TEST_F(Options, CommandLineOverSettingOverProfileOverDefault) {
+  profile("small.ini", "# comment\nbatch = 1\nmodel = cnn\n");
+  EXPECT_EQ(parse({}).batch, 32);
+  EXPECT_EQ(parse({"--profile", "small"}).batch, 1);
+  EXPECT_EQ(parse({"--profile", "small"}).model, "cnn");
+  EXPECT_EQ(parse({"--profile", "small", "--set", "batch=2"}).batch, 2);
+  EXPECT_EQ(parse({"--set", "batch=2", "--profile", "small", "--batch", "3"}).batch, 3);
+  EXPECT_EQ(parse({"--profile", (profiles_ / "small.ini").c_str()}).batch, 1);
+  EXPECT_EQ(parse({"--set", "model=a=b"}).model, "a=b");
+  EXPECT_EQ(parse({"--set", "model=a", "--set", "batch=5"}).batch, 5);
+}
+
+TEST_F(Options, PositionalWordsAndSwitches) {
+  const auto values = parse({"hello", "--fast"});
+  EXPECT_EQ(values.word, "hello");
+  EXPECT_TRUE(values.fast);
+  EXPECT_THAT(refusal_of({"hello", "again"}), testing::Not("no UserError"));
+}
+
+TEST_F(Options, HelpIsNoParse) {
+  testing::internal::CaptureStdout();
+  parse({"--help"});
+  EXPECT_FALSE(parsed_);
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), AllOf(HasSubstr("--batch"), HasSubstr("--profile")));
+}
+
+TEST_F(Options, RefusalsNameTheOptionAndTheNearest) {
+  EXPECT_THAT(refusal_of({"--batc", "1"}), HasSubstr("--batc; did you mean --batch?"));
+  EXPECT_THAT(refusal_of({"--zzzzzzz", "1"}), HasSubstr("--help"));
+  EXPECT_THAT(refusal_of({"--batch", "many"}), HasSubstr("batch"));
+  EXPECT_THAT(refusal_of({"--batch"}), HasSubstr("batch"));
+  EXPECT_THAT(refusal_of({"--batch", "1", "--batch", "2"}), HasSubstr("batch"));
+  EXPECT_THAT(refusal_of({"--set", "batch"}), HasSubstr("--set name=value"));
+  EXPECT_THAT(refusal_of({"--set", "bathc=1"}), AllOf(HasSubstr("--set bathc=1"), HasSubstr("batch")));
+}
+
+TEST_F(Options, RefusalsOfProfilesNameFileAndLine) {
+  profile("small.ini", "batch = 1\n\nmodle = cnn\n");
+  EXPECT_THAT(refusal_of({"--profile", "small"}),
+              AllOf(HasSubstr("small.ini:3: "), HasSubstr("did you mean model?")));
+  profile("twice.ini", "batch = 1\nbatch = 2\n");
+  EXPECT_THAT(refusal_of({"--profile", "twice"}), AllOf(HasSubstr("twice.ini:2: "), HasSubstr("twice")));
+  profile("bad.ini", "batch\n");
+  EXPECT_THAT(refusal_of({"--profile", "bad"}), HasSubstr("bad.ini:1: "));
+  profile("value.ini", "batch = many\n");
+  EXPECT_THAT(refusal_of({"--profile", "value"}), HasSubstr("value.ini:1: "));
+  EXPECT_THAT(refusal_of({"--profile", "smal"}),
+              AllOf(HasSubstr("'smal'"), HasSubstr("did you mean small?")));
+}
+
+TEST(NearestName, MeansWhatIsNear) {
+  const std::vector<std::string> names = {"list", "show", "verify"};
+  EXPECT_EQ(nearest_name("lsit", names), "list");
+  EXPECT_EQ(nearest_name("ver", names), "verify");
+  EXPECT_EQ(nearest_name("verifyy", names), "verify");
+  EXPECT_EQ(nearest_name("quantum", names), "");
+  EXPECT_EQ(nearest_name("x", {}), "");
+}
+
+}  // namespace
+}  // namespace farandole
