@@ -1,0 +1,79 @@
+#include "farandole/timeline/gpu_counters.h"
+
+#include <charconv>
+#include <dlfcn.h>
+
+namespace farandole {
+
+// The few declarations of NVML's stable interface (nvml.h, CUDA Toolkit) that are needed; 0 is success.
+struct GpuCounters::Nvml {
+  using Device = struct nvmlDevice_st*;
+  struct Utilization {
+    unsigned gpu, memory;
+  };
+  struct Memory {
+    unsigned long long total, free, used;
+  };
+
+  void* library = nullptr;
+  bool started = false;
+  Device device = nullptr;
+  int (*init)() = nullptr;
+  int (*shutdown)() = nullptr;
+  int (*by_index)(unsigned, Device*) = nullptr;
+  int (*by_bus)(const char*, Device*) = nullptr;
+  int (*by_uuid)(const char*, Device*) = nullptr;
+  int (*utilization)(Device, Utilization*) = nullptr;
+  int (*memory)(Device, Memory*) = nullptr;
+
+  Nvml() = default;
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+  ~Nvml() {
+    if (started) shutdown();
+    if (library != nullptr) ::dlclose(library);
+  }
+
+  template <typename Function>
+  bool find(Function& function, const char* name) {
+    function = reinterpret_cast<Function>(::dlsym(library, name));
+    return function != nullptr;
+  }
+
+  bool load() {
+    library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    return library != nullptr && find(init, "nvmlInit_v2") && find(shutdown, "nvmlShutdown") &&
+           find(by_index, "nvmlDeviceGetHandleByIndex_v2") &&
+           find(by_bus, "nvmlDeviceGetHandleByPciBusId_v2") && find(by_uuid, "nvmlDeviceGetHandleByUUID") &&
+           find(utilization, "nvmlDeviceGetUtilizationRates") && find(memory, "nvmlDeviceGetMemoryInfo");
+  }
+
+  bool select(const std::string& name) {
+    if (name.find(':') != std::string::npos) return by_bus(name.c_str(), &device) == 0;
+    if (name.starts_with("GPU-") || name.starts_with("MIG-")) return by_uuid(name.c_str(), &device) == 0;
+    unsigned index = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
+    return error == std::errc() && end == name.data() + name.size() && by_index(index, &device) == 0;
+  }
+};
+
+GpuCounters::GpuCounters(std::unique_ptr<Nvml> nvml) : nvml_(std::move(nvml)) {}
+GpuCounters::~GpuCounters() = default;
+
+std::unique_ptr<GpuCounters> GpuCounters::open(const std::string& device) {
+  auto nvml = std::make_unique<Nvml>();
+  if (device.empty() || !nvml->load()) return nullptr;
+  nvml->started = nvml->init() == 0;
+  if (!nvml->started || !nvml->select(device)) return nullptr;
+  return std::unique_ptr<GpuCounters>(new GpuCounters(std::move(nvml)));
+}
+
+std::optional<GpuCounters::Sample> GpuCounters::sample() const {
+  Nvml::Utilization utilization{};
+  Nvml::Memory memory{};
+  if (nvml_->utilization(nvml_->device, &utilization) != 0 || nvml_->memory(nvml_->device, &memory) != 0)
+    return std::nullopt;
+  return Sample{static_cast<double>(utilization.gpu), static_cast<double>(memory.used) / (1 << 20)};
+}
+
+}  // namespace farandole
