@@ -1,0 +1,306 @@
+#include "farandole/timeline/trace_reader.h"
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <simdjson.h>
+
+#include <nlohmann/json.hpp>
+
+#include "farandole/base/error.h"
+#include "farandole/timeline/trace_scanner.h"
+
+namespace farandole {
+namespace {
+
+namespace ondemand = simdjson::ondemand;
+
+// 73 years, so that sums and differences of a few times fit 64 bits.
+constexpr std::int64_t max_time_ns = std::int64_t{1} << 61;
+
+// Why one event is left out.
+struct Damage {
+  std::string why;
+};
+
+// All that any kind of event may carry; which of it must be there depends on the kind.
+struct Fields {
+  char kind = 0;
+  std::optional<std::int64_t> pid, tid, start_ns, duration_ns;
+  std::string_view category, name;
+
+  std::string_view args_name, host, operation;
+  std::optional<std::int64_t> rank, step;
+  std::optional<std::uint64_t> sequence, communicator, bytes;
+  std::optional<double> value;
+};
+
+void check(simdjson::error_code error) {
+  if (error != simdjson::SUCCESS) throw Damage{simdjson::error_message(error)};
+}
+
+template <class T>
+T get(ondemand::value& value, const char* name, const char* what) {
+  T result;
+  const auto error = value.get(result);
+  if (error == simdjson::SUCCESS) return result;
+  if (error == simdjson::INCORRECT_TYPE || error == simdjson::NUMBER_ERROR ||
+      error == simdjson::NUMBER_OUT_OF_RANGE)
+    throw Damage{std::string(name) + " is not " + what};
+  throw Damage{simdjson::error_message(error)};
+}
+
+std::string_view text(ondemand::value& value, const char* name) {
+  return get<std::string_view>(value, name, "a text");
+}
+std::int64_t integer(ondemand::value& value, const char* name) {
+  return get<std::int64_t>(value, name, "an integer of 64 bits");
+}
+std::uint64_t count(ondemand::value& value, const char* name) {
+  return get<std::uint64_t>(value, name, "a count of 64 bits");
+}
+
+// Other programs name some processes and threads by texts; those carry nothing of ours.
+std::optional<std::int64_t> identity(ondemand::value& value, const char* name) {
+  ondemand::json_type type;
+  check(value.type().get(type));
+  if (type != ondemand::json_type::number) return std::nullopt;
+  return integer(value, name);
+}
+
+std::int64_t time(ondemand::value& value, const char* name) {
+  const auto ns = nanoseconds_of(value.raw_json_token());
+  if (ns && *ns <= max_time_ns && *ns >= -max_time_ns) return *ns;
+  throw Damage{std::string(name) + " is not a time that 64 bits hold"};
+}
+
+// Keys that spans of other programs use for things of their own.
+template <class T, class Target>
+void take_as(ondemand::value& value, Target& target) {
+  T found;
+  if (value.get(found) == simdjson::SUCCESS) target = found;
+}
+void take_if(ondemand::value& value, std::string_view& target) {
+  take_as<std::string_view>(value, target);
+}
+void take_if(ondemand::value& value, std::optional<std::int64_t>& target) {
+  take_as<std::int64_t>(value, target);
+}
+void take_if(ondemand::value& value, std::optional<double>& target) {
+  take_as<double>(value, target);
+}
+
+void read_args(ondemand::value& value, Fields& fields) {
+  ondemand::object args;
+  if (value.get(args) != simdjson::SUCCESS) return;
+  for (auto field : args) {
+    std::string_view key;
+    check(field.unescaped_key().get(key));
+    ondemand::value entry;
+    check(field.value().get(entry));
+    if (key == "step")
+      fields.step = integer(entry, "step");
+    else if (key == "operation")
+      fields.operation = text(entry, "operation");
+    else if (key == "communicator")
+      fields.communicator = count(entry, "communicator");
+    else if (key == "sequence")
+      fields.sequence = count(entry, "sequence");
+    else if (key == "bytes")
+      fields.bytes = count(entry, "bytes");
+    else if (key == "value")
+      take_if(entry, fields.value);
+    else if (key == "name")
+      take_if(entry, fields.args_name);
+    else if (key == "rank")
+      take_if(entry, fields.rank);
+    else if (key == "host")
+      take_if(entry, fields.host);
+  }
+}
+
+Fields read_fields(ondemand::object& object) {
+  Fields fields;
+  for (auto field : object) {
+    std::string_view key;
+    check(field.unescaped_key().get(key));
+    ondemand::value value;
+    check(field.value().get(value));
+    if (key == "ph") {
+      const auto kind = text(value, "ph");
+      fields.kind = kind.size() == 1 ? kind[0] : '?';
+    } else if (key == "ts") {
+      fields.start_ns = time(value, "ts");
+    } else if (key == "dur") {
+      fields.duration_ns = time(value, "dur");
+    } else if (key == "pid") {
+      fields.pid = identity(value, "pid");
+    } else if (key == "tid") {
+      fields.tid = identity(value, "tid");
+    } else if (key == "cat") {
+      fields.category = text(value, "cat");
+    } else if (key == "name") {
+      fields.name = text(value, "name");
+    } else if (key == "args") {
+      read_args(value, fields);
+    }
+  }
+  return fields;
+}
+
+std::optional<Collective> collective_of(const Fields& fields) {
+  if (!fields.sequence) return std::nullopt;
+  const auto communicator = fields.communicator.value_or(0);
+  if (*fields.sequence > std::numeric_limits<std::uint32_t>::max()) throw Damage{"sequence exceeds 32 bits"};
+  if (communicator > std::numeric_limits<std::uint16_t>::max()) throw Damage{"communicator exceeds 16 bits"};
+  return Collective{static_cast<std::uint32_t>(*fields.sequence), static_cast<std::uint16_t>(communicator),
+                    fields.bytes.value_or(0)};
+}
+
+std::int64_t required(const std::optional<std::int64_t>& value, const char* name) {
+  if (!value) throw Damage{std::string(name) + " is missing"};
+  return *value;
+}
+
+void visit_span(const Fields& fields, TraceVisitor& visitor) {
+  const TraceSpan span{*fields.pid,
+                       *fields.tid,
+                       category_of(fields.category).value_or(Category::other),
+                       fields.name,
+                       required(fields.start_ns, "ts"),
+                       required(fields.duration_ns, "dur"),
+                       fields.step,
+                       fields.operation,
+                       collective_of(fields)};
+  if (span.duration_ns < 0) throw Damage{"dur is negative"};
+  visitor.span(span);
+}
+
+// False for kinds that are not visited.
+bool visit(const Fields& fields, TraceVisitor& visitor) {
+  if (fields.kind == 0) throw Damage{"ph is missing"};
+  if (!fields.pid) return false;
+  switch (fields.kind) {
+    case 'X':
+      if (!fields.tid) return false;
+      visit_span(fields, visitor);
+      return true;
+    case 'M':
+      if (fields.name == "process_name")
+        visitor.process({*fields.pid, fields.args_name, fields.rank, fields.host});
+      else if (fields.name == "thread_name" && fields.tid)
+        visitor.thread({*fields.pid, *fields.tid, fields.args_name});
+      else
+        return false;
+      return true;
+    case 'C':
+      if (!fields.value) return false;
+      visitor.counter({*fields.pid, fields.name, required(fields.start_ns, "ts"), *fields.value});
+      return true;
+    case 'i':
+    case 'I':
+      if (!fields.tid) return false;
+      visitor.instant({*fields.pid, *fields.tid, fields.name, required(fields.start_ns, "ts")});
+      return true;
+    default:
+      return false;
+  }
+}
+
+TraceHeader header_of(const std::string& other_data, const std::string& where,
+                      std::vector<std::string>& warnings) {
+  TraceHeader header;
+  if (other_data.empty()) return header;
+  const auto json = nlohmann::json::parse(other_data, nullptr, false);
+  if (!json.is_object()) {
+    warnings.push_back(where + ": otherData is damaged and left out");
+    return header;
+  }
+  const auto integer_of = [&](const char* key, std::optional<std::int64_t>& target) {
+    const auto found = json.find(key);
+    if (found != json.end() && found->is_number_integer()) target = found->get<std::int64_t>();
+  };
+  integer_of("farandole_trace", header.farandole_trace);
+  integer_of("ranks", header.ranks);
+  if (const auto found = json.find("clock_residual_us"); found != json.end() && found->is_array())
+    for (const auto& residual : *found)
+      if (residual.is_number()) header.clock_residual_us.push_back(std::abs(residual.get<double>()));
+  return header;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> nanoseconds_of(std::string_view microseconds) {
+  while (!microseconds.empty() &&
+         std::string_view(" \n\r\t").find(microseconds.back()) != std::string_view::npos)
+    microseconds.remove_suffix(1);
+  const bool negative = microseconds.starts_with('-');
+  const char* at = microseconds.data() + (negative ? 1 : 0);
+  const char* const end = microseconds.data() + microseconds.size();
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (at == end || !is_digit(*at)) return std::nullopt;
+  std::int64_t ns = 0;
+  bool overflow = false;
+  const auto append = [&](char digit) {
+    overflow |= __builtin_mul_overflow(ns, std::int64_t{10}, &ns);
+    overflow |= __builtin_add_overflow(ns, std::int64_t{digit - '0'}, &ns);
+  };
+  for (; at != end && is_digit(*at); ++at) append(*at);
+  int decimals = 0;
+  if (at != end && *at == '.') {
+    if (++at == end || !is_digit(*at)) return std::nullopt;
+    for (; at != end && is_digit(*at); ++at, ++decimals) {
+      if (decimals < 3)
+        append(*at);
+      else if (decimals == 3 && *at >= '5')
+        overflow |= __builtin_add_overflow(ns, std::int64_t{1}, &ns);
+    }
+  }
+  if (at != end) {  // an exponent: rare enough for the rounding of a double
+    double value = 0;
+    const auto [stopped, error] = std::from_chars(microseconds.data(), end, value);
+    if (error != std::errc() || stopped != end || !(std::abs(value) < 9.2e15)) return std::nullopt;
+    return std::llround(value * 1e3);
+  }
+  for (; decimals < 3; ++decimals) append('0');
+  if (overflow) return std::nullopt;
+  return negative ? -ns : ns;
+}
+
+TraceSummary read_trace(const std::filesystem::path& file, TraceVisitor& visitor) {
+  TraceScanner scanner(file);
+  TraceSummary summary;
+  const auto where = "trace " + file.string();
+  std::string first_damage;
+  ondemand::parser parser;
+  while (const auto raw = scanner.next()) {
+    try {
+      ondemand::document document;
+      check(parser.iterate(raw->text.data(), raw->text.size(), raw->text.size() + TraceWindow::padding)
+                .get(document));
+      ondemand::object object;
+      check(document.get_object().get(object));
+      const auto fields = read_fields(object);
+      const char* behind = nullptr;
+      if (document.current_location().get(behind) == simdjson::SUCCESS)
+        throw Damage{"text behind the object"};
+      if (!visit(fields, visitor)) ++summary.unused;
+      ++summary.events;
+    } catch (const Damage& damage) {
+      scanner.reject();
+      if (summary.damaged++ == 0) first_damage = "at byte " + std::to_string(raw->offset) + ": " + damage.why;
+    }
+  }
+  summary.bytes = scanner.offset();
+  if (summary.damaged > 0)
+    summary.warnings.push_back(where + ": " + std::to_string(summary.damaged) + " damaged event" +
+                               (summary.damaged > 1 ? "s" : "") + " left out, the first " + first_damage);
+  if (!scanner.damage().empty())
+    summary.warnings.push_back(where + ": " + scanner.damage() + "; what is before it was read");
+  summary.header = header_of(scanner.other_data(), where, summary.warnings);
+  if (summary.events == 0)
+    throw CorruptInput(summary.warnings.empty() ? where + " holds no events" : summary.warnings.front());
+  return summary;
+}
+
+}  // namespace farandole

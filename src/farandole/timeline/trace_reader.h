@@ -1,0 +1,86 @@
+// Reads a Chrome trace in one pass and hands its events, typed and in nanoseconds, to a visitor. One thread
+// per call.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "farandole/timeline/event.h"
+
+namespace farandole {
+
+// "otherData" of a trace that Farandole wrote; all empty for others.
+struct TraceHeader {
+  std::optional<std::int64_t> farandole_trace;  // version of the vocabulary
+  std::optional<std::int64_t> ranks;
+  std::vector<double> clock_residual_us;  // by rank: what clock alignment could not remove
+};
+
+// Texts are valid during the call only. Times are nanoseconds on the trace's clock, within ±2^61 (73 years).
+struct TraceProcess {
+  std::int64_t pid = 0;
+  std::string_view name;
+  std::optional<std::int64_t> rank;
+  std::string_view host;
+};
+struct TraceThread {
+  std::int64_t pid = 0;
+  std::int64_t tid = 0;
+  std::string_view name;
+};
+struct TraceSpan {
+  std::int64_t pid = 0;
+  std::int64_t tid = 0;
+  Category category = Category::other;  // also for names that the vocabulary does not have
+  std::string_view name;
+  std::int64_t start_ns = 0;
+  std::int64_t duration_ns = 0;  // >= 0
+  std::optional<std::int64_t> step;
+  std::string_view operation;            // of a collective
+  std::optional<Collective> collective;  // where the span has a sequence number
+};
+struct TraceCounter {
+  std::int64_t pid = 0;
+  std::string_view name;
+  std::int64_t time_ns = 0;
+  double value = 0;
+};
+struct TraceInstant {
+  std::int64_t pid = 0;
+  std::int64_t tid = 0;
+  std::string_view name;
+  std::int64_t time_ns = 0;
+};
+
+class TraceVisitor {
+ public:
+  virtual ~TraceVisitor() = default;
+  virtual void process(const TraceProcess&) {}
+  virtual void thread(const TraceThread&) {}
+  virtual void span(const TraceSpan&) {}
+  virtual void counter(const TraceCounter&) {}
+  virtual void instant(const TraceInstant&) {}
+};
+
+struct TraceSummary {
+  TraceHeader header;
+  std::uint64_t events = 0;           // sound ones, of all kinds
+  std::uint64_t unused = 0;           // of them: of kinds that are not visited (flows, begin/end pairs, …)
+  std::uint64_t damaged = 0;          // left out
+  std::uint64_t bytes = 0;            // read, uncompressed
+  std::vector<std::string> warnings;  // what is damaged, and where: one line each, with file and byte
+};
+
+// Visits every sound event, in the order of the file. What is damaged is left out and named in `warnings`.
+// Throws UserError where the file cannot be opened, CorruptInput where it holds no sound event.
+TraceSummary read_trace(const std::filesystem::path& file, TraceVisitor& visitor);
+
+// "1234.567" microseconds as 1234567 ns: exact, further decimals rounded to nearest; nullopt where that is no
+// number of JSON or does not fit.
+std::optional<std::int64_t> nanoseconds_of(std::string_view microseconds);
+
+}  // namespace farandole
