@@ -1,0 +1,73 @@
+// Matches collectives across ranks and says what of each was waiting and what transfer. Plain functions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "farandole/analyzer/interval.h"
+#include "farandole/analyzer/run_model.h"
+#include "farandole/analyzer/statistics.h"
+
+namespace farandole {
+
+struct CollectivePart {
+  std::uint32_t rank_index = 0;  // into RunModel::ranks
+  std::int64_t start = 0;        // arrival
+  std::int64_t end = 0;
+};
+
+// One collective on all ranks of its communicator.
+struct CollectiveMatch {
+  std::vector<CollectivePart>::size_type first_part = 0;
+  std::uint32_t part_count = 0;
+  std::uint32_t name = 0;
+  std::uint32_t operation = 0;
+  std::uint64_t bytes =
+      0;  // as nccl-tests counts them: of an all-gather all ranks' contributions, else one rank's payload
+  std::int64_t first_arrival = 0;
+  std::int64_t last_arrival = 0;
+};
+
+struct CollectiveMatches {
+  std::vector<CollectiveMatch> matches;  // by last arrival
+  std::vector<CollectivePart> parts;
+  std::uint64_t unmatched =
+      0;  // in the window, but not seen on every rank of their communicator, or without a number
+
+  std::span<const CollectivePart> parts_of(const CollectiveMatch& match) const {
+    return {parts.data() + match.first_part, match.part_count};
+  }
+};
+
+// Those whose last arrival lies in `window`. Sequence numbers that begin anew (after a restart) are told
+// apart.
+CollectiveMatches match_collectives(const RunModel& run, Interval window);
+
+// When this part waited for the last rank; clocks that are off, or an operation that may leave early, cannot
+// make it longer than the part itself.
+inline Interval wait_of(const CollectiveMatch& match, const CollectivePart& part) {
+  return {part.start, match.last_arrival < part.end ? match.last_arrival : part.end};
+}
+
+struct CollectiveRow {
+  std::string name, operation;
+  std::uint64_t count = 0;
+  double bytes = 0;        // median
+  double median_us = 0;    // duration on a rank, waiting included
+  double wait_us = 0;      // mean over ranks
+  double transfer_us = 0;  // median
+  Figure algbw_gbps;       // bytes / transfer: waiting is not the network's
+  Figure busbw_gbps;
+  double total_s = 0;  // all ranks' durations added
+};
+
+// By name and operation, the one that took longest first.
+std::vector<CollectiveRow> collective_table(const RunModel& run, const CollectiveMatches& matches);
+
+// nccl-tests' factor from algbw to busbw; 1 for operations that it does not know.
+double bus_factor(std::string_view operation, std::size_t ranks);
+
+}  // namespace farandole

@@ -1,0 +1,72 @@
+#include "farandole/analyzer/interval.h"
+
+#include <algorithm>
+
+namespace farandole {
+namespace {
+
+bool starts_before(const Interval& a, const Interval& b) {
+  return a.start < b.start;
+}
+
+}  // namespace
+
+IntervalSet::IntervalSet(std::vector<Interval> intervals) {
+  if (!std::is_sorted(intervals.begin(), intervals.end(), starts_before))
+    std::sort(intervals.begin(), intervals.end(), starts_before);
+  for (const auto& interval : intervals) append(interval);
+}
+
+void IntervalSet::append(Interval interval) {
+  if (interval.start >= interval.end) return;
+  if (!intervals_.empty() && interval.start <= intervals_.back().end)
+    intervals_.back().end = std::max(intervals_.back().end, interval.end);
+  else
+    intervals_.push_back(interval);
+}
+
+std::int64_t IntervalSet::measure() const {
+  std::int64_t sum = 0;
+  for (const auto& interval : intervals_) sum += interval.end - interval.start;
+  return sum;
+}
+
+IntervalSet unite(const IntervalSet& a, const IntervalSet& b) {
+  IntervalSet result;
+  auto left = a.intervals_.begin();
+  auto right = b.intervals_.begin();
+  while (left != a.intervals_.end() || right != b.intervals_.end()) {
+    const bool take_left =
+        right == b.intervals_.end() || (left != a.intervals_.end() && left->start < right->start);
+    result.append(take_left ? *left++ : *right++);
+  }
+  return result;
+}
+
+IntervalSet intersect(const IntervalSet& a, const IntervalSet& b) {
+  IntervalSet result;
+  auto left = a.intervals_.begin();
+  auto right = b.intervals_.begin();
+  while (left != a.intervals_.end() && right != b.intervals_.end()) {
+    result.append({std::max(left->start, right->start), std::min(left->end, right->end)});
+    left->end < right->end ? ++left : ++right;
+  }
+  return result;
+}
+
+IntervalSet subtract(const IntervalSet& a, const IntervalSet& b) {
+  IntervalSet result;
+  auto hole = b.intervals_.begin();
+  for (const auto& interval : a.intervals_) {
+    auto start = interval.start;
+    while (hole != b.intervals_.end() && hole->end <= start) ++hole;
+    for (auto next = hole; next != b.intervals_.end() && next->start < interval.end; ++next) {
+      result.append({start, next->start});
+      start = next->end;
+    }
+    result.append({start, interval.end});
+  }
+  return result;
+}
+
+}  // namespace farandole

@@ -1,0 +1,77 @@
+// The figures of a run as design.md defines them. Plain values and functions.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "farandole/analyzer/collectives.h"
+#include "farandole/analyzer/phases.h"
+#include "farandole/analyzer/run_model.h"
+#include "farandole/analyzer/statistics.h"
+#include "farandole/analyzer/window.h"
+
+namespace farandole {
+
+// Where a rank's time went: parts that add up to the window.
+enum class Share : std::uint8_t { compute, waiting, transfer, data, checkpoint, evaluation, other, idle };
+inline constexpr std::size_t share_count = 8;
+using Shares =
+    std::array<std::int64_t, share_count>;  // nanoseconds; waiting and transfer: only what is exposed
+
+struct GpuTimes {  // nanoseconds; the last four add up to the window
+  std::int64_t kernels = 0;
+  std::int64_t compute = 0;
+  std::int64_t communication_only = 0;
+  std::int64_t memcpy_only = 0;
+  std::int64_t idle = 0;
+};
+
+// Nanoseconds within the window: compute + communication - overlap + other + idle = window, exposed =
+// communication - overlap.
+struct RankMetrics {
+  int rank = 0;
+  std::string host;
+  std::int64_t compute = 0;        // |U|
+  std::int64_t communication = 0;  // |M|
+  std::int64_t overlap = 0;        // |M ∩ U|
+  std::int64_t exposed = 0;        // |M \ U|
+  std::int64_t other =
+      0;  // data, checkpoint, evaluation and what else the training thread does, outside of U and M
+  std::int64_t idle = 0;     // waiting outside of M, and time that nothing covers
+  std::int64_t waiting = 0;  // of M: for the last rank to arrive; waiting + transfer = communication
+  std::int64_t transfer = 0;
+  PhaseTimes phases{};
+  Shares shares{};
+  std::optional<GpuTimes> gpu;
+  std::vector<PhaseTimes> step_phases;  // by kept step, from the end of the step before to its end
+  std::vector<double>
+      step_lateness_ms;  // by kept step that has a collective: the latest own arrival behind the first rank's
+  std::vector<std::size_t> lateness_steps;  // which kept steps those are
+};
+
+struct RunMetrics {
+  Window window;
+  std::vector<RankMetrics> ranks;
+  CollectiveMatches matches;
+  std::vector<CollectiveRow> collectives;
+  std::size_t nodes = 0;
+  double clock_floor_ms = 0;  // differences between ranks below it may be the clocks'
+  std::string no_gpu;         // why there is no GpuTimes
+  Figure throughput;          // samples/s
+  Figure overlap;             // of all ranks together
+  Figure parallel_efficiency, load_balance, communication_efficiency;
+  std::vector<std::string> warnings;  // the model's and the metrics' own
+
+  double window_ns() const { return static_cast<double>(window.length()); }
+  // Mean over ranks of a part of the window, 0 to 1; unknown where the window is empty.
+  Figure fraction(std::int64_t RankMetrics::*part) const;
+  Figure phase_fraction(std::size_t phase) const;
+  double share(Share share) const;  // 0 where the window is empty
+};
+
+RunMetrics measure(const RunModel& run);
+
+}  // namespace farandole

@@ -1,0 +1,119 @@
+#include "farandole/analyzer/rank_metrics.h"
+
+#include <algorithm>
+
+namespace farandole {
+namespace {
+
+std::vector<CategorySpan> clip(std::vector<CategorySpan> spans, Interval window) {
+  std::vector<CategorySpan> inside;
+  for (auto& span : spans) {
+    span.start = std::max(span.start, window.start);
+    span.end = std::min(span.end, window.end);
+    if (span.start < span.end) inside.push_back(span);
+  }
+  return inside;
+}
+
+IntervalSet union_of(const std::vector<CategorySpan>& spans, std::initializer_list<Category> categories) {
+  std::vector<Interval> found;
+  for (const auto& span : spans)
+    if (std::find(categories.begin(), categories.end(), span.category) != categories.end())
+      found.push_back({span.start, span.end});
+  return IntervalSet(std::move(found));
+}
+
+IntervalSet collectives_of(const RankModel& rank, Interval window) {
+  std::vector<Interval> found;
+  for (const auto& span : rank.collectives) found.push_back({span.start, span.end});
+  return intersect(IntervalSet(std::move(found)), IntervalSet({window}));
+}
+
+// From the end of the kept step before to each step's end, so that what delays a step's arrivals counts in
+// that step.
+std::vector<PhaseTimes> phases_by_step(const std::vector<CategorySpan>& pieces, const Window& window) {
+  std::vector<PhaseTimes> steps(window.steps.size());
+  std::size_t step = 0;
+  for (const auto& piece : pieces) {
+    auto start = piece.start;
+    while (step < steps.size() && start < piece.end) {
+      const auto end = std::min(piece.end, window.steps[step].end);
+      if (start < end) steps[step][static_cast<std::size_t>(phase_of(piece.category))] += end - start;
+      start = std::max(start, end);
+      if (start < piece.end) ++step;
+    }
+  }
+  return steps;
+}
+
+GpuTimes gpu_times(const std::vector<CategorySpan>& gpu, std::int64_t window) {
+  const auto compute = union_of(gpu, {Category::gpu_kernel});
+  const auto kernels = union_of(gpu, {Category::gpu_kernel, Category::communication});
+  const auto busy = unite(kernels, union_of(gpu, {Category::gpu_memcpy}));
+  GpuTimes times;
+  times.kernels = kernels.measure();
+  times.compute = compute.measure();
+  times.communication_only = times.kernels - times.compute;
+  times.memcpy_only = busy.measure() - times.kernels;
+  times.idle = window - busy.measure();
+  return times;
+}
+
+// Gives each part what no earlier part has taken: so they add up to the window.
+Shares share_out(const IntervalSet& compute, const IntervalSet& communication, const IntervalSet& waits,
+                 const std::vector<CategorySpan>& pieces, std::int64_t window) {
+  Shares shares{};
+  IntervalSet taken = compute;
+  const auto take = [&](Share share, const IntervalSet& part) {
+    const auto before = taken.measure();
+    taken = unite(taken, part);
+    shares[static_cast<std::size_t>(share)] = taken.measure() - before;
+  };
+  shares[static_cast<std::size_t>(Share::compute)] = compute.measure();
+  take(Share::waiting, waits);
+  take(Share::transfer, communication);
+  take(Share::data, intervals_of(pieces, Category::data));
+  take(Share::checkpoint, intervals_of(pieces, Category::checkpoint));
+  take(Share::evaluation, intervals_of(pieces, Category::evaluation));
+  // On GPU runs the host's forward, backward and optimizer are no compute of their own.
+  take(Share::other,
+       union_of(pieces, {Category::other, Category::forward, Category::backward, Category::optimizer}));
+  shares[static_cast<std::size_t>(Share::idle)] = window - taken.measure();
+  return shares;
+}
+
+}  // namespace
+
+RankMetrics measure_rank(const RankModel& rank, const Window& window, const IntervalSet& waits) {
+  RankMetrics metrics;
+  metrics.rank = rank.rank;
+  metrics.host = rank.host;
+  const auto pieces = clip(innermost(rank.training), window.time);
+  for (const auto& piece : pieces)
+    metrics.phases[static_cast<std::size_t>(phase_of(piece.category))] += piece.end - piece.start;
+  metrics.step_phases = phases_by_step(pieces, window);
+
+  const auto gpu = clip(rank.gpu, window.time);
+  const bool has_kernels = !union_of(gpu, {Category::gpu_kernel}).intervals().empty();
+  auto compute = union_of(pieces, {Category::forward, Category::backward, Category::optimizer});
+  if (has_kernels) compute = union_of(gpu, {Category::gpu_kernel});
+  auto communication = union_of(gpu, {Category::communication});
+  if (communication.intervals().empty()) communication = collectives_of(rank, window.time);
+  if (!gpu.empty()) metrics.gpu = gpu_times(gpu, window.length());
+
+  metrics.compute = compute.measure();
+  metrics.communication = communication.measure();
+  metrics.overlap = intersect(communication, compute).measure();
+  metrics.exposed = metrics.communication - metrics.overlap;
+  const auto waiting = intersect(communication, waits);
+  metrics.waiting = waiting.measure();
+  metrics.transfer = metrics.communication - metrics.waiting;
+  metrics.shares = share_out(compute, communication, waiting, pieces, window.length());
+  const auto share = [&](Share which) { return metrics.shares[static_cast<std::size_t>(which)]; };
+  metrics.other =
+      share(Share::data) + share(Share::checkpoint) + share(Share::evaluation) + share(Share::other);
+  metrics.idle = share(Share::idle);
+  return metrics;
+}
+
+}  // namespace farandole

@@ -1,0 +1,31 @@
+#include "farandole/analyzer/report.h"
+
+#include <utility>
+
+namespace farandole {
+
+RunReport analyze_run(const std::filesystem::path& path) {
+  const auto run = read_run(path);
+  RunReport report;
+  report.path = path;
+  report.facts = run.facts;
+  report.events = run.events;
+  report.metrics = measure(run);
+  report.stragglers = find_stragglers(report.metrics);
+  report.verdict = verdict_of(report.metrics, report.stragglers);
+  report.findings = findings_of(report.metrics, report.stragglers);
+  return report;
+}
+
+Report report_of(std::vector<RunReport> runs) {
+  std::vector<SizedRun> sized;
+  for (const auto& run : runs) {
+    const auto batch = run.facts.global_batch ? Figure::known(*run.facts.global_batch)
+                                              : Figure::because("run.json states no global_batch");
+    sized.push_back({run.path.string(), static_cast<int>(run.metrics.ranks.size()), batch,
+                     run.metrics.window.periods_ms});
+  }
+  return {std::move(runs), measure_scaling(sized)};
+}
+
+}  // namespace farandole

@@ -1,0 +1,38 @@
+// Everything that a report says, in one value: what the text and the JSON are written from. Usable from any
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "farandole/analyzer/metrics.h"
+#include "farandole/analyzer/scaling.h"
+#include "farandole/analyzer/stragglers.h"
+#include "farandole/analyzer/verdict.h"
+
+namespace farandole {
+
+struct RunReport {
+  std::filesystem::path path;
+  RunFacts facts;
+  std::uint64_t events = 0;
+  RunMetrics metrics;
+  std::vector<Straggler> stragglers;
+  std::string verdict;
+  std::vector<Finding> findings;
+};
+
+struct Report {
+  std::vector<RunReport> runs;
+  Scaling scaling;
+};
+
+// Reads one run and frees its events before it returns. Throws as read_run does.
+RunReport analyze_run(const std::filesystem::path& path);
+
+// All runs, which must not be empty, in their order.
+Report report_of(std::vector<RunReport> runs);
+
+}  // namespace farandole

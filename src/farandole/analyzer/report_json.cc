@@ -1,0 +1,186 @@
+#include "farandole/analyzer/report_json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace farandole {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json unknown(const std::string& why) {
+  return {{"unknown", why}};
+}
+Json json_of(const Figure& figure) {
+  return figure.value ? Json(*figure.value) : unknown(figure.unknown);
+}
+Json json_of(const Range& range) {
+  return Json::array({range.low, range.high});
+}
+double seconds(std::int64_t ns) {
+  return static_cast<double>(ns) * 1e-9;
+}
+
+Json step_json(const Window& window) {
+  if (window.step_ms.empty()) return unknown(window.no_steps);
+  const auto interval = median_interval(window.step_ms);
+  return {{"median", quantile(window.step_ms, 0.5)},
+          {"p95", quantile(window.step_ms, 0.95)},
+          {"ci95", interval ? json_of(*interval) : unknown("fewer than 6 steps")}};
+}
+
+Json phases_json(const RunMetrics& metrics) {
+  Json phases = Json::object();
+  for (std::size_t i = 0; i < phase_count; ++i)
+    phases[std::string(phase_names[i])] = json_of(metrics.phase_fraction(i));
+  return phases;
+}
+
+Json collectives_json(const RunMetrics& metrics) {
+  auto collectives = Json::array();
+  for (const auto& row : metrics.collectives)
+    collectives.push_back({{"name", row.name},
+                           {"operation", row.operation},
+                           {"count", row.count},
+                           {"bytes", row.bytes},
+                           {"median_us", row.median_us},
+                           {"wait_us", row.wait_us},
+                           {"transfer_us", row.transfer_us},
+                           {"algbw_gbps", json_of(row.algbw_gbps)},
+                           {"busbw_gbps", json_of(row.busbw_gbps)}});
+  return collectives;
+}
+
+Json communication_json(const RunMetrics& metrics) {
+  return {{"fraction", json_of(metrics.fraction(&RankMetrics::communication))},
+          {"overlap", json_of(metrics.overlap)},
+          {"exposed_fraction", json_of(metrics.fraction(&RankMetrics::exposed))},
+          {"wait_fraction", json_of(metrics.fraction(&RankMetrics::waiting))},
+          {"transfer_fraction", json_of(metrics.fraction(&RankMetrics::transfer))},
+          {"collectives", collectives_json(metrics)}};
+}
+
+Json gpu_json(const GpuTimes& gpu, double ranks, double window_ns) {
+  if (!(window_ns > 0)) return unknown("the window is empty");
+  const auto fraction = [&](std::int64_t ns) { return static_cast<double>(ns) / (ranks * window_ns); };
+  return {{"utilization", fraction(gpu.kernels)},
+          {"compute", fraction(gpu.compute)},
+          {"communication_only", fraction(gpu.communication_only)},
+          {"memcpy_only", fraction(gpu.memcpy_only)},
+          {"idle", fraction(gpu.idle)}};
+}
+
+Json gpu_json(const RunMetrics& metrics) {
+  GpuTimes sum;
+  double ranks = 0;
+  for (const auto& rank : metrics.ranks) {
+    if (!rank.gpu) continue;
+    ++ranks;
+    sum.kernels += rank.gpu->kernels;
+    sum.compute += rank.gpu->compute;
+    sum.communication_only += rank.gpu->communication_only;
+    sum.memcpy_only += rank.gpu->memcpy_only;
+    sum.idle += rank.gpu->idle;
+  }
+  return ranks > 0 ? gpu_json(sum, ranks, metrics.window_ns()) : unknown(metrics.no_gpu);
+}
+
+Json efficiency_json(const RunMetrics& metrics) {
+  const std::string later =
+      "needs a replay of the run on an instant network, which this version does not have";
+  return {{"parallel", json_of(metrics.parallel_efficiency)},
+          {"load_balance", json_of(metrics.load_balance)},
+          {"communication", json_of(metrics.communication_efficiency)},
+          {"serialisation", unknown(later)},
+          {"transfer", unknown(later)}};
+}
+
+Json lateness_json(const RankMetrics& rank) {
+  if (rank.step_lateness_ms.empty()) return unknown("no collective that several ranks share in the window");
+  return {{"median", quantile(rank.step_lateness_ms, 0.5)}, {"p95", quantile(rank.step_lateness_ms, 0.95)}};
+}
+
+Json rank_json(const RankMetrics& rank, const RunMetrics& metrics) {
+  const auto overlap =
+      Figure::ratio(static_cast<double>(rank.overlap), static_cast<double>(rank.communication),
+                    "no communication in the window");
+  Json phases = Json::object();
+  for (std::size_t i = 0; i < phase_count; ++i) phases[std::string(phase_names[i])] = seconds(rank.phases[i]);
+  return {
+      {"rank", rank.rank},
+      {"host", rank.host.empty() ? unknown("neither trace nor run.json names it") : Json(rank.host)},
+      {"compute_s", seconds(rank.compute)},
+      {"communication_s", seconds(rank.communication)},
+      {"overlap", json_of(overlap)},
+      {"exposed_s", seconds(rank.exposed)},
+      {"other_s", seconds(rank.other)},
+      {"idle_s", seconds(rank.idle)},
+      {"wait_s", seconds(rank.waiting)},
+      {"phases_s", phases},
+      {"lateness_ms", lateness_json(rank)},
+      {"gpu", rank.gpu ? gpu_json(*rank.gpu, 1, metrics.window_ns())
+                       : unknown(metrics.no_gpu.empty() ? "no GPU kernels of this rank" : metrics.no_gpu)}};
+}
+
+Json straggler_json(const Straggler& straggler, const RunMetrics& metrics) {
+  const auto& rank = metrics.ranks[straggler.rank_index];
+  return {
+      {"rank", rank.rank},
+      {"host", rank.host.empty() ? unknown("neither trace nor run.json names it") : Json(rank.host)},
+      {"pattern", name_of(straggler.pattern)},
+      {"phase", straggler.phase.empty() ? unknown("no phase of its own explains it") : Json(straggler.phase)},
+      {"lateness_ms", straggler.lateness_ms},
+      {"late_steps", straggler.late_steps}};
+}
+
+Json run_json(const RunReport& run) {
+  const auto& metrics = run.metrics;
+  const auto& window = metrics.window;
+  auto ranks = Json::array();
+  for (const auto& rank : metrics.ranks) ranks.push_back(rank_json(rank, metrics));
+  auto stragglers = Json::array();
+  for (const auto& straggler : run.stragglers) stragglers.push_back(straggler_json(straggler, metrics));
+  auto findings = Json::array();
+  for (const auto& finding : run.findings)
+    findings.push_back({{"title", finding.title},
+                        {"evidence", finding.evidence},
+                        {"gain_percent", finding.gain_percent},
+                        {"change", finding.change}});
+  return {{"path", run.path.string()},
+          {"ranks", metrics.ranks.size()},
+          {"nodes",
+           metrics.nodes > 0 ? Json(metrics.nodes) : unknown("neither trace nor run.json names the hosts")},
+          {"steps", window.steps.size()},
+          {"warmup_steps", window.warmup_steps},
+          {"window_s", seconds(window.length())},
+          {"throughput_samples_per_s", json_of(metrics.throughput)},
+          {"step_ms", step_json(window)},
+          {"phases", phases_json(metrics)},
+          {"communication", communication_json(metrics)},
+          {"gpu", gpu_json(metrics)},
+          {"efficiency", efficiency_json(metrics)},
+          {"by_rank", ranks},
+          {"stragglers", stragglers},
+          {"verdict", run.verdict},
+          {"findings", findings},
+          {"warnings", metrics.warnings}};
+}
+
+Json scaling_json(const Scaling& scaling) {
+  if (!scaling.unknown.empty()) return unknown(scaling.unknown);
+  auto points = Json::array();
+  for (const auto& point : scaling.points)
+    points.push_back(
+        {{"ranks", point.ranks}, {"efficiency", point.efficiency}, {"ci95", json_of(point.ci95)}});
+  return {{"mode", scaling.mode}, {"base_ranks", scaling.base_ranks}, {"points", points}};
+}
+
+}  // namespace
+
+std::string report_json(const Report& report) {
+  auto runs = Json::array();
+  for (const auto& run : report.runs) runs.push_back(run_json(run));
+  const Json json = {{"farandole_report", 1}, {"runs", runs}, {"scaling", scaling_json(report.scaling)}};
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace farandole

@@ -1,0 +1,297 @@
+#include "farandole/analyzer/report_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <numeric>
+
+#include "farandole/analyzer/text_table.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::size_t max_rank_rows = 16;
+constexpr std::size_t max_collective_rows = 8;
+constexpr std::array<const char*, share_count> share_names = {
+    "compute",    "waiting for ranks", "transfer, exposed", "data",
+    "checkpoint", "evaluation",        "other work",        "idle"};
+
+std::string percent(double fraction) {
+  return fmt::format("{:.1f}", 100 * fraction);
+}
+std::string percent(const Figure& figure) {
+  return figure.value ? percent(*figure.value) + " %" : "unknown";
+}
+
+std::string time_text(double us) {
+  if (us >= 1e6) return fmt::format("{:.2f} s", us * 1e-6);
+  if (us >= 1e3) return fmt::format("{:.2f} ms", us * 1e-3);
+  return fmt::format("{:.1f} µs", us);
+}
+
+std::string size_text(double bytes) {
+  if (bytes >= 1e9) return fmt::format("{:.2f} GB", bytes * 1e-9);
+  if (bytes >= 1e6) return fmt::format("{:.2f} MB", bytes * 1e-6);
+  if (bytes >= 1e3) return fmt::format("{:.2f} kB", bytes * 1e-3);
+  return fmt::format("{:.0f} B", bytes);
+}
+
+std::string bandwidth(const Figure& figure) {
+  return figure.value ? fmt::format("{:.2f}", *figure.value) : "–";
+}
+
+// Writes one run, section by section.
+class RunText {
+ public:
+  RunText(const RunReport& run, const Style& style)
+      : run_(run), metrics_(run.metrics), style_(style), shown_(choose_ranks()) {}
+
+  std::string text() {
+    text_ = style_.bold(wrapped(run_.verdict, 0)) + "\n";
+    facts();
+    shares();
+    phases();
+    communication();
+    gpu();
+    lateness();
+    findings();
+    notes();
+    return std::move(text_);
+  }
+
+ private:
+  // All ranks, or of many those that are late most.
+  std::vector<const RankMetrics*> choose_ranks() const {
+    std::vector<const RankMetrics*> ranks;
+    for (const auto& rank : metrics_.ranks) ranks.push_back(&rank);
+    if (ranks.size() <= max_rank_rows) return ranks;
+    const auto late = [](const RankMetrics* rank) {
+      return rank->step_lateness_ms.empty() ? 0 : quantile(rank->step_lateness_ms, 0.5);
+    };
+    std::stable_sort(ranks.begin(), ranks.end(), [&](auto* a, auto* b) { return late(a) > late(b); });
+    ranks.resize(max_rank_rows / 2);
+    std::sort(ranks.begin(), ranks.end(), [](auto* a, auto* b) { return a->rank < b->rank; });
+    return ranks;
+  }
+
+  void section(const std::string& title, const std::string& detail = "") {
+    text_ += "\n" + style_.bold(title) + (detail.empty() ? "" : "  " + style_.dim(detail)) + "\n";
+  }
+  void line(const std::string& name, const std::string& value) {
+    text_ += fmt::format("  {:<11} {}\n", name, wrapped(value, 14));
+  }
+  void more_ranks() {
+    if (shown_.size() < metrics_.ranks.size())
+      text_ += style_.dim(fmt::format("  the {} latest of {} ranks; --format json has all\n", shown_.size(),
+                                      metrics_.ranks.size()));
+  }
+  static std::string host_of(const RankMetrics& rank) {
+    return rank.host.empty() ? "?" : shortened(rank.host, 16);
+  }
+
+  void facts() {
+    const auto& facts = run_.facts;
+    section("Run", shortened(run_.path.string(), 90));
+    std::string what = facts.program.value_or("");
+    if (facts.parameters)
+      what += fmt::format("{}{} parameters", what.empty() ? "" : " · ",
+                          with_thousands(static_cast<double>(*facts.parameters)));
+    if (facts.device) what += (what.empty() ? "" : " · ") + *facts.device;
+    if (!what.empty()) line("program", what);
+    line("ranks", fmt::format("{}{}", metrics_.ranks.size(),
+                              metrics_.nodes > 0 ? fmt::format(" on {} node{}", metrics_.nodes,
+                                                               metrics_.nodes > 1 ? "s" : "")
+                                                 : ""));
+    if (facts.started || facts.ended)
+      line("time", facts.started.value_or("?") + " to " + facts.ended.value_or("?") +
+                       (facts.exit_code ? fmt::format(", exit code {}", *facts.exit_code) : "") +
+                       (facts.restarts.value_or(0) > 0 ? fmt::format(", {} restarts", *facts.restarts) : ""));
+    steps();
+    line("efficiency", fmt::format("parallel {} = load balance {} × communication {}",
+                                   percent(metrics_.parallel_efficiency), percent(metrics_.load_balance),
+                                   percent(metrics_.communication_efficiency)));
+  }
+
+  void steps() {
+    const auto& window = metrics_.window;
+    const double seconds = metrics_.window_ns() * 1e-9;
+    if (window.step_ms.empty()) {
+      line("window", fmt::format("{:.3f} s: {}", seconds, window.no_steps));
+    } else {
+      line("window", fmt::format("{:.3f} s: {} step{}, {} warm-up step{} left out", seconds,
+                                 window.steps.size(), window.steps.size() == 1 ? "" : "s",
+                                 window.warmup_steps, window.warmup_steps == 1 ? "" : "s"));
+      const auto interval = median_interval(window.step_ms);
+      line("step", fmt::format("median {:.2f} ms ({}), p95 {:.2f} ms", quantile(window.step_ms, 0.5),
+                               interval ? fmt::format("95 %: {:.2f} to {:.2f}", interval->low, interval->high)
+                                        : "too few steps for an interval",
+                               quantile(window.step_ms, 0.95)));
+    }
+    if (metrics_.throughput.value)
+      line("throughput",
+           fmt::format("{} samples/s at a global batch of {}", with_thousands(*metrics_.throughput.value, 1),
+                       with_thousands(*run_.facts.global_batch)));
+    else
+      line("throughput", "unknown: " + metrics_.throughput.unknown);
+  }
+
+  void shares() {
+    if (metrics_.window.length() <= 0) return;
+    section("Where the time goes", "mean over ranks, of the window");
+    for (std::size_t i = 0; i < share_count; ++i) {
+      const double share = metrics_.share(static_cast<Share>(i));
+      if (share < 0.0005 && i > 0) continue;
+      std::string bar;
+      for (long n = std::lround(share * 60); n > 0; --n) bar += "█";
+      text_ += fmt::format("  {:<18}{:>6} %  {}\n", share_names[i], percent(share),
+                           i == 0 ? bar : style_.dim(bar));
+    }
+  }
+
+  void phases() {
+    if (metrics_.window.length() <= 0) return;
+    section("Phases by rank", "training thread, % of the window");
+    std::vector<std::string> header = {"rank", "host"};
+    header.insert(header.end(), phase_names.begin(), phase_names.end());
+    TextTable table(header, 2);
+    for (const auto* rank : shown_) {
+      std::vector<std::string> cells = {std::to_string(rank->rank), host_of(*rank)};
+      for (const auto ns : rank->phases)
+        cells.push_back(percent(static_cast<double>(ns) / metrics_.window_ns()));
+      table.add(std::move(cells));
+    }
+    if (metrics_.ranks.size() > 1) {
+      std::vector<std::string> cells = {"all", ""};
+      for (std::size_t i = 0; i < phase_count; ++i)
+        cells.push_back(percent(*metrics_.phase_fraction(i).value));
+      table.add(std::move(cells));
+    }
+    text_ += table.text(style_);
+    more_ranks();
+  }
+
+  void communication() {
+    section("Communication");
+    if (!metrics_.overlap.value) {
+      text_ += "  " + metrics_.overlap.unknown + "\n";
+      return;
+    }
+    text_ += fmt::format(
+        "  {} of the time, {} of it overlaps with compute; exposed {} (of the time), waiting {}, transfer "
+        "{}\n",
+        percent(metrics_.fraction(&RankMetrics::communication)), percent(metrics_.overlap),
+        percent(metrics_.fraction(&RankMetrics::exposed)), percent(metrics_.fraction(&RankMetrics::waiting)),
+        percent(metrics_.fraction(&RankMetrics::transfer)));
+    if (metrics_.collectives.empty()) return;
+    TextTable table(
+        {"collective", "operation", "count", "size", "median", "mean wait", "transfer", "algbw", "busbw"}, 2);
+    for (std::size_t i = 0; i < std::min(metrics_.collectives.size(), max_collective_rows); ++i) {
+      const auto& row = metrics_.collectives[i];
+      table.add({shortened(row.name, 22), shortened(row.operation, 14), std::to_string(row.count),
+                 size_text(row.bytes), time_text(row.median_us), time_text(row.wait_us),
+                 time_text(row.transfer_us), bandwidth(row.algbw_gbps), bandwidth(row.busbw_gbps)});
+    }
+    text_ += table.text(style_);
+    if (metrics_.collectives.size() > max_collective_rows)
+      text_ += style_.dim(fmt::format("  and {} more; --format json has all\n",
+                                      metrics_.collectives.size() - max_collective_rows));
+    text_ += style_.dim("  algbw, busbw: GB/s from the last rank's arrival on, as in nccl-tests\n");
+  }
+
+  void gpu() {
+    section("GPU");
+    if (!metrics_.no_gpu.empty()) {
+      text_ += "  " + wrapped(metrics_.no_gpu, 2) + "\n";
+      return;
+    }
+    TextTable table({"rank", "host", "utilization", "compute", "communication only", "copies only", "idle"},
+                    2);
+    for (const auto* rank : shown_) {
+      if (!rank->gpu) continue;
+      const auto cell = [&](std::int64_t ns) {
+        return percent(static_cast<double>(ns) / metrics_.window_ns());
+      };
+      table.add({std::to_string(rank->rank), host_of(*rank), cell(rank->gpu->kernels),
+                 cell(rank->gpu->compute), cell(rank->gpu->communication_only), cell(rank->gpu->memcpy_only),
+                 cell(rank->gpu->idle)});
+    }
+    text_ += table.text(style_);
+    more_ranks();
+  }
+
+  void lateness() {
+    if (metrics_.ranks.size() < 2) return;
+    section("Lateness by rank",
+            fmt::format("each step's latest arrival at a collective; clocks agree to {:.3f} ms",
+                        metrics_.clock_floor_ms));
+    TextTable table({"rank", "host", "median", "p95", "pattern", "delayed in"}, 2);
+    for (const auto* rank : shown_) {
+      std::string pattern = "–";
+      std::string phase = "–";
+      for (const auto& straggler : run_.stragglers) {
+        if (&metrics_.ranks[straggler.rank_index] != rank) continue;
+        pattern = name_of(straggler.pattern);
+        phase = straggler.phase.empty() ? "unknown" : straggler.phase;
+      }
+      const bool known = !rank->step_lateness_ms.empty();
+      const auto cell = [&](double q) {
+        return known ? time_text(1e3 * quantile(rank->step_lateness_ms, q)) : "unknown";
+      };
+      table.add({std::to_string(rank->rank), host_of(*rank), cell(0.5), cell(0.95), pattern, phase});
+    }
+    text_ += table.text(style_);
+    more_ranks();
+  }
+
+  void findings() {
+    if (run_.findings.empty()) return;
+    section("Findings", "gain: if the whole loss went away");
+    int number = 0;
+    for (const auto& finding : run_.findings) {
+      text_ += fmt::format("  {}. {} (gain up to {:.1f} %)\n", ++number, style_.bold(finding.title),
+                           finding.gain_percent);
+      text_ += "     " + wrapped(finding.evidence + ". To change: " + finding.change + ".", 5) + "\n";
+    }
+  }
+
+  void notes() {
+    if (metrics_.warnings.empty()) return;
+    section("Notes");
+    for (const auto& warning : metrics_.warnings)
+      text_ += "  " + style_.bad("!") + " " + wrapped(warning, 4) + "\n";
+  }
+
+  const RunReport& run_;
+  const RunMetrics& metrics_;
+  const Style& style_;
+  std::vector<const RankMetrics*> shown_;
+  std::string text_;
+};
+
+std::string scaling_text(const Scaling& scaling, const Style& style) {
+  if (!scaling.unknown.empty())
+    return "\n" + style.bold("Scaling") + "\n  unknown: " + wrapped(scaling.unknown, 2) + "\n";
+  const auto detail =
+      fmt::format("{}, against {} rank{}",
+                  scaling.mode == "weak" ? "weak: same batch per rank" : "strong: same global batch",
+                  scaling.base_ranks, scaling.base_ranks == 1 ? "" : "s");
+  TextTable table({"ranks", "step", "efficiency", "95 % interval"}, 0);
+  for (const auto& point : scaling.points)
+    table.add({std::to_string(point.ranks), time_text(1e3 * point.step_ms), percent(point.efficiency) + " %",
+               point.ranks == scaling.base_ranks
+                   ? "–"
+                   : percent(point.ci95.low) + " to " + percent(point.ci95.high) + " %"});
+  return "\n" + style.bold("Scaling") + "  " + style.dim(detail) + "\n" + table.text(style);
+}
+
+}  // namespace
+
+std::string report_text(const Report& report, bool colour) {
+  const Style style(colour);
+  std::string text;
+  for (const auto& run : report.runs) text += (text.empty() ? "" : "\n\n") + RunText(run, style).text();
+  if (report.runs.size() > 1) text += scaling_text(report.scaling, style);
+  return text;
+}
+
+}  // namespace farandole

@@ -1,0 +1,28 @@
+// What run.json says about a run. Plain values; reading is usable from any thread.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace farandole {
+
+// Each field is empty where run.json does not have it, or has it in another type (then a warning says so).
+struct RunFacts {
+  bool found = false;  // there is a readable run.json
+  std::optional<std::int64_t> ranks;
+  std::vector<std::string> hosts;  // by rank
+  std::optional<std::string> device, program, started, ended;
+  std::optional<std::int64_t> exit_code, restarts, parameters;
+  std::optional<double> global_batch;  // samples per step of all ranks together
+  std::map<std::string, std::string> versions;
+  std::vector<std::string> warnings;
+};
+
+// Never throws for what is in the file.
+RunFacts read_run_facts(const std::filesystem::path& run_json);
+
+}  // namespace farandole

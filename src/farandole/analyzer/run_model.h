@@ -1,0 +1,58 @@
+// A run as the metrics need it: all ranks, on one clock, what each thread did when. Reading is usable from
+// any thread.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "farandole/analyzer/phases.h"
+#include "farandole/analyzer/run_facts.h"
+#include "farandole/timeline/trace_reader.h"
+
+namespace farandole {
+
+struct StepSpan {
+  std::int64_t number = 0;
+  std::int64_t start = 0;
+  std::int64_t end = 0;
+};
+
+// One rank's part of a collective; `start` is its arrival.
+struct CollectiveSpan {
+  std::int64_t start = 0;
+  std::int64_t end = 0;
+  Collective what;
+  bool matchable = false;  // has a sequence number
+  std::uint32_t name = 0;  // indices into RunModel::names
+  std::uint32_t operation = 0;
+};
+
+struct RankModel {
+  int rank = 0;
+  std::string host;
+  std::vector<CategorySpan> training;  // all spans of the training thread, also collectives and steps
+  std::vector<StepSpan> steps;  // by number, each once; the last where a number comes again after a restart
+  std::vector<CollectiveSpan> collectives;  // of all threads, by start
+  // Kernels are gpu_kernel, NCCL's are communication, copies are gpu_memcpy.
+  std::vector<CategorySpan> gpu;
+};
+
+struct RunModel {
+  std::filesystem::path path;
+  RunFacts facts;
+  TraceHeader header;
+  std::vector<RankModel> ranks;  // by rank; those that the trace has
+  std::vector<std::string> names;
+  std::uint64_t events = 0;
+  std::uint64_t bytes = 0;
+  std::vector<std::string> warnings;
+};
+
+// `path` is a run directory (run.json, timeline.json.gz) or a trace. What is damaged or missing is named in
+// `warnings`. Throws UserError where there is no trace, CorruptInput where nothing in it is sound.
+RunModel read_run(const std::filesystem::path& path);
+
+}  // namespace farandole

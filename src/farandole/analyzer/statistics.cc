@@ -1,0 +1,53 @@
+#include "farandole/analyzer/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace farandole {
+
+Figure Figure::ratio(double numerator, double denominator, const std::string& why) {
+  return denominator > 0 ? known(numerator / denominator) : because(why);
+}
+
+double quantile(std::vector<double> values, double fraction) {
+  const double position = fraction * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(position);
+  const auto nth = values.begin() + static_cast<std::ptrdiff_t>(below);
+  std::nth_element(values.begin(), nth, values.end());
+  const double low = *nth;
+  if (below + 1 == values.size()) return low;
+  const double high = *std::min_element(nth + 1, values.end());
+  return low + (position - static_cast<double>(below)) * (high - low);
+}
+
+std::optional<Range> median_interval(std::vector<double> values) {
+  const auto count = values.size();
+  if (count < 6) return std::nullopt;
+  // The largest k with P(fewer than k of the values lie below the median) <= 2.5 %.
+  const double n = static_cast<double>(count);
+  double cumulative = 0;
+  std::size_t k = 0;
+  for (; k < count / 2; ++k) {
+    const double i = static_cast<double>(k);
+    cumulative +=
+        std::exp(std::lgamma(n + 1) - std::lgamma(i + 1) - std::lgamma(n - i + 1) - n * std::log(2.0));
+    if (cumulative > 0.025) break;
+  }
+  std::sort(values.begin(), values.end());
+  return Range{values[k - 1], values[count - k]};
+}
+
+std::uint64_t Bootstrap::next() {  // splitmix64
+  std::uint64_t z = (state_ += 0x9e3779b97f4a7c15);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+double Bootstrap::resampled_mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) sum += values[next() % values.size()];
+  return sum / static_cast<double>(values.size());
+}
+
+}  // namespace farandole

@@ -1,0 +1,29 @@
+// One plain sentence about a run, and at most five findings with evidence. Plain functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "farandole/analyzer/metrics.h"
+#include "farandole/analyzer/stragglers.h"
+
+namespace farandole {
+
+struct Finding {
+  std::string title;
+  std::string evidence;
+  double gain_percent = 0;  // of the window, if the loss went away whole
+  std::string change;
+};
+
+std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers);
+
+// The largest first; losses below 1 % of the window are none.
+std::vector<Finding> findings_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers);
+
+// "rank 1 (node7)"
+std::string name_of_rank(const RankMetrics& rank);
+// 1234.5 as "1,234.5".
+std::string with_thousands(double value, int decimals = 0);
+
+}  // namespace farandole

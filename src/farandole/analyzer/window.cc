@@ -1,0 +1,111 @@
+#include "farandole/analyzer/window.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <iterator>
+
+namespace farandole {
+namespace {
+
+std::vector<std::int64_t> numbers_of(const RankModel& rank) {
+  std::vector<std::int64_t> numbers;
+  for (const auto& step : rank.steps) numbers.push_back(step.number);
+  return numbers;
+}
+
+std::vector<std::int64_t> common_numbers(const RunModel& run, std::vector<std::string>& warnings) {
+  std::vector<std::int64_t> common;
+  bool first = true;
+  std::size_t most = 0;
+  for (const auto& rank : run.ranks) {
+    if (rank.steps.empty()) {
+      warnings.push_back(
+          fmt::format("rank {} has no steps: it is left out of the choice of the window", rank.rank));
+      continue;
+    }
+    auto numbers = numbers_of(rank);
+    most = std::max(most, numbers.size());
+    if (first) {
+      common = std::move(numbers);
+    } else {
+      std::vector<std::int64_t> both;
+      std::set_intersection(common.begin(), common.end(), numbers.begin(), numbers.end(),
+                            std::back_inserter(both));
+      common = std::move(both);
+    }
+    first = false;
+  }
+  if (common.size() < most)
+    warnings.push_back(fmt::format("only {} of {} steps are there on all ranks: the window is cut to those",
+                                   common.size(), most));
+  return common;
+}
+
+Interval extent_of(const RunModel& run) {
+  Interval extent{INT64_MAX, INT64_MIN};
+  const auto include = [&](const auto& spans) {
+    for (const auto& span : spans) {
+      extent.start = std::min(extent.start, span.start);
+      extent.end = std::max(extent.end, span.end);
+    }
+  };
+  for (const auto& rank : run.ranks) {
+    include(rank.training);
+    include(rank.collectives);
+    include(rank.gpu);
+  }
+  return extent.start <= extent.end ? extent : Interval{};
+}
+
+struct CommonStep {
+  Interval time{INT64_MAX, INT64_MIN};
+  std::int64_t longest = 0;
+};
+
+std::vector<CommonStep> measure_steps(const RunModel& run, const std::vector<std::int64_t>& numbers) {
+  std::vector<CommonStep> steps(numbers.size());
+  for (const auto& rank : run.ranks) {
+    auto own = rank.steps.begin();
+    for (std::size_t i = 0; i < numbers.size() && !rank.steps.empty(); ++i) {
+      while (own->number < numbers[i]) ++own;
+      steps[i].time.start = std::min(steps[i].time.start, own->start);
+      steps[i].time.end = std::max(steps[i].time.end, own->end);
+      steps[i].longest = std::max(steps[i].longest, own->end - own->start);
+    }
+  }
+  return steps;
+}
+
+}  // namespace
+
+std::int64_t warmup_of(std::int64_t steps) {
+  if (steps <= 1) return 0;
+  return std::clamp<std::int64_t>(steps / 10, 1, 5);
+}
+
+Window choose_window(const RunModel& run, std::vector<std::string>& warnings) {
+  Window window;
+  auto steps = measure_steps(run, common_numbers(run, warnings));
+  std::sort(steps.begin(), steps.end(),
+            [](const CommonStep& a, const CommonStep& b) { return a.time.start < b.time.start; });
+  window.warmup_steps = warmup_of(static_cast<std::int64_t>(steps.size()));
+  steps.erase(steps.begin(), steps.begin() + window.warmup_steps);
+  if (steps.empty()) {
+    window.no_steps = "the trace has no step that all ranks have";
+    window.time = extent_of(run);
+    return window;
+  }
+  window.time = steps.front().time;
+  for (const auto& step : steps) {
+    window.time.end = std::max(window.time.end, step.time.end);
+    window.steps.push_back(step.time);
+    window.step_ms.push_back(static_cast<double>(step.longest) * 1e-6);
+  }
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const auto next = i + 1 < steps.size() ? steps[i + 1].time.start : window.time.end;
+    window.periods_ms.push_back(static_cast<double>(next - steps[i].time.start) * 1e-6);
+  }
+  return window;
+}
+
+}  // namespace farandole

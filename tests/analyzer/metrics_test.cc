@@ -1,0 +1,345 @@
+#include "farandole/analyzer/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <random>
+
+#include "analyzer/trace_builder.h"
+
+#include "farandole/analyzer/report.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using testing::TemporaryFolder;
+using testing::TraceBuilder;
+
+constexpr std::int64_t ms = TraceBuilder::ms;
+
+RunMetrics measure_trace(const TraceBuilder& trace, const nlohmann::json& run_json = {}) {
+  const TemporaryFolder folder;
+  trace.write_run(folder / "run", run_json);
+  return measure(read_run(folder / "run"));
+}
+
+void expect_identities(const RunMetrics& metrics) {
+  const auto window = metrics.window.length();
+  for (const auto& rank : metrics.ranks) {
+    EXPECT_EQ(rank.compute + rank.communication - rank.overlap + rank.other + rank.idle, window);
+    EXPECT_EQ(rank.exposed, rank.communication - rank.overlap);
+    EXPECT_EQ(rank.waiting + rank.transfer, rank.communication);
+    std::int64_t shares = 0;
+    for (const auto share : rank.shares) {
+      EXPECT_GE(share, 0);
+      shares += share;
+    }
+    EXPECT_EQ(shares, window);
+    std::int64_t phases = 0;
+    for (const auto phase : rank.phases) phases += phase;
+    EXPECT_LE(phases, window);
+    for (const auto value :
+         {rank.compute, rank.communication, rank.overlap, rank.exposed, rank.other, rank.idle, rank.waiting})
+      EXPECT_GE(value, 0);
+    if (rank.gpu) {
+      EXPECT_EQ(rank.gpu->compute + rank.gpu->communication_only + rank.gpu->memcpy_only + rank.gpu->idle,
+                window);
+    }
+  }
+  double periods = 0;
+  for (const auto period : metrics.window.periods_ms) periods += period;
+  if (!metrics.window.steps.empty()) {
+    EXPECT_NEAR(periods, static_cast<double>(window) * 1e-6, 1e-6);
+  }
+}
+
+// Steps of 100 ms on two ranks: data 10, forward 20, backward 40 with a collective of 30 that begins 20
+// before its end, wait 10, optimizer 15; 5 of nothing.
+TraceBuilder even_trace(int steps) {
+  TraceBuilder trace(2);
+  for (int step = 0; step < steps; ++step) {
+    const std::int64_t t = step * 100 * ms;
+    for (int rank = 0; rank < 2; ++rank) {
+      trace.step(rank, step, t, t + 95 * ms);
+      trace.span(rank, 0, "data", t, t + 10 * ms);
+      trace.span(rank, 0, "forward", t + 10 * ms, t + 30 * ms);
+      trace.span(rank, 0, "backward", t + 30 * ms, t + 70 * ms);
+      trace.span(rank, 0, "wait", t + 70 * ms, t + 80 * ms);
+      trace.span(rank, 0, "optimizer", t + 80 * ms, t + 95 * ms);
+      trace.collective(rank, 1, step, t + 50 * ms, t + 80 * ms, 3'000'000);
+    }
+  }
+  return trace;
+}
+
+TEST(Metrics, of_a_known_trace_are_exact) {
+  const auto metrics = measure_trace(even_trace(20), {{"ranks", 2}, {"global_batch", 64}, {"device", "cpu"}});
+  EXPECT_EQ(metrics.window.warmup_steps, 2);
+  EXPECT_THAT(metrics.window.steps, SizeIs(18));
+  EXPECT_EQ(metrics.window.length(), 1795 * ms);
+  ASSERT_THAT(metrics.ranks, SizeIs(2));
+  for (const auto& rank : metrics.ranks) {
+    EXPECT_EQ(rank.compute, 18 * 75 * ms);
+    EXPECT_EQ(rank.communication, 18 * 30 * ms);
+    EXPECT_EQ(rank.overlap, 18 * 20 * ms);
+    EXPECT_EQ(rank.exposed, 18 * 10 * ms);
+    EXPECT_EQ(rank.other, 18 * 10 * ms);  // data
+    EXPECT_EQ(rank.idle, 17 * 5 * ms);
+    EXPECT_EQ(rank.waiting, 0);
+    EXPECT_EQ(rank.phases[static_cast<std::size_t>(Phase::wait)], 18 * 10 * ms);
+    EXPECT_EQ(rank.phases[static_cast<std::size_t>(Phase::other)], 0);
+  }
+  expect_identities(metrics);
+  EXPECT_DOUBLE_EQ(*metrics.overlap.value, 2.0 / 3);
+  EXPECT_DOUBLE_EQ(*metrics.throughput.value, 64 * 18 / 1.795);
+  EXPECT_DOUBLE_EQ(*metrics.parallel_efficiency.value, 1350.0 / 1795);
+  EXPECT_DOUBLE_EQ(*metrics.load_balance.value, 1);
+  EXPECT_DOUBLE_EQ(*metrics.communication_efficiency.value, 1350.0 / 1795);
+  EXPECT_EQ(metrics.no_gpu, "no GPU in this run");
+  EXPECT_EQ(metrics.nodes, 2U);
+  ASSERT_THAT(metrics.collectives, SizeIs(1));
+  const auto& row = metrics.collectives[0];
+  EXPECT_EQ(row.count, 18U);
+  EXPECT_DOUBLE_EQ(row.bytes, 3e6);
+  EXPECT_DOUBLE_EQ(row.median_us, 30'000);
+  EXPECT_DOUBLE_EQ(*row.algbw_gbps.value, 0.1);
+  EXPECT_DOUBLE_EQ(*row.busbw_gbps.value, 0.1);  // 2(p-1)/p = 1 for two ranks
+  EXPECT_TRUE(metrics.warnings.empty());
+}
+
+TEST(Metrics, count_a_collective_of_the_training_thread_as_exposed) {
+  TraceBuilder trace(2);
+  for (int step = 0; step < 3; ++step)
+    for (int rank = 0; rank < 2; ++rank) {
+      const std::int64_t t = step * 100 * ms;
+      trace.step(rank, step, t, t + 100 * ms);
+      trace.span(rank, 0, "backward", t, t + 100 * ms);
+      trace.collective(rank, 0, step, t + 40 * ms, t + 70 * ms);
+    }
+  const auto metrics = measure_trace(trace);
+  expect_identities(metrics);
+  EXPECT_EQ(metrics.ranks[0].compute, 2 * 70 * ms);
+  EXPECT_EQ(metrics.ranks[0].overlap, 0);
+  EXPECT_EQ(metrics.ranks[0].exposed, 2 * 30 * ms);
+  EXPECT_EQ(metrics.ranks[0].phases[static_cast<std::size_t>(Phase::wait)], 2 * 30 * ms);
+}
+
+TEST(Metrics, count_evaluation_and_checkpoints_between_steps) {
+  TraceBuilder trace(1);
+  for (int step = 0; step < 3; ++step) {
+    trace.step(0, step, step * 100 * ms, step * 100 * ms + 50 * ms);
+    trace.span(0, 0, "evaluation", step * 100 * ms + 50 * ms, step * 100 * ms + 80 * ms);
+    trace.span(0, 0, "checkpoint", step * 100 * ms + 80 * ms, step * 100 * ms + 90 * ms);
+  }
+  const auto metrics = measure_trace(trace);
+  expect_identities(metrics);
+  EXPECT_EQ(metrics.window.length(), 150 * ms);
+  EXPECT_EQ(metrics.ranks[0].phases[static_cast<std::size_t>(Phase::evaluation)], 30 * ms);
+  EXPECT_EQ(metrics.ranks[0].phases[static_cast<std::size_t>(Phase::checkpoint)], 10 * ms);
+  EXPECT_EQ(metrics.ranks[0].phases[static_cast<std::size_t>(Phase::other)], 100 * ms);
+  EXPECT_EQ(metrics.ranks[0].idle, 10 * ms);
+  EXPECT_FALSE(metrics.overlap.value);
+}
+
+TEST(Metrics, split_the_gpus_time) {
+  TraceBuilder trace(1);
+  for (int step = 0; step < 2; ++step) {
+    const std::int64_t t = step * 100 * ms;
+    trace.step(0, step, t, t + 100 * ms);
+    trace.span(0, 2, "gpu_kernel", t + 10 * ms, t + 50 * ms, {}, "gemm");
+    trace.span(0, 3, "gpu_kernel", t + 40 * ms, t + 70 * ms, {}, "ncclDevKernel_AllReduce_Sum_f32");
+    trace.span(0, 2, "gpu_memcpy", t + 60 * ms, t + 80 * ms, {}, "HtoD");
+  }
+  const auto metrics = measure_trace(trace, {{"device", "cuda"}});
+  expect_identities(metrics);
+  ASSERT_TRUE(metrics.ranks[0].gpu);
+  EXPECT_EQ(metrics.ranks[0].gpu->kernels, 60 * ms);
+  EXPECT_EQ(metrics.ranks[0].gpu->compute, 40 * ms);
+  EXPECT_EQ(metrics.ranks[0].gpu->communication_only, 20 * ms);
+  EXPECT_EQ(metrics.ranks[0].gpu->memcpy_only, 10 * ms);
+  EXPECT_EQ(metrics.ranks[0].gpu->idle, 30 * ms);
+  EXPECT_EQ(metrics.ranks[0].overlap, 10 * ms);
+}
+
+// Rank 1's backward takes 200 ms more, so it arrives 200 ms late at each collective.
+TraceBuilder straggling_trace(int steps, double residual_us) {
+  TraceBuilder trace(3);
+  trace.other_data()["clock_residual_us"] = {0.0, residual_us, residual_us};
+  for (int step = 0; step < steps; ++step)
+    for (int rank = 0; rank < 3; ++rank) {
+      const std::int64_t t = step * 1000 * ms;
+      const auto backward_end = t + (rank == 1 ? 700 : 500) * ms;
+      trace.step(rank, step, t, t + 1000 * ms);
+      trace.span(rank, 0, "forward", t, t + 200 * ms);
+      trace.span(rank, 0, "backward", t + 200 * ms, backward_end);
+      trace.span(rank, 0, "wait", backward_end, t + 750 * ms);
+      trace.collective(rank, 1, step, backward_end, t + 750 * ms);
+      trace.span(rank, 0, "optimizer", t + 750 * ms, t + 1000 * ms);
+    }
+  return trace;
+}
+
+TEST(Metrics, name_an_injected_straggler) {
+  const auto metrics = measure_trace(straggling_trace(21, 5.0));
+  expect_identities(metrics);
+  EXPECT_DOUBLE_EQ(quantile(metrics.ranks[1].step_lateness_ms, 0.5), 200);
+  EXPECT_DOUBLE_EQ(quantile(metrics.ranks[0].step_lateness_ms, 0.95), 0);
+  EXPECT_EQ(metrics.ranks[0].waiting, 19 * 200 * ms);
+  EXPECT_EQ(metrics.ranks[1].waiting, 0);
+  EXPECT_EQ(metrics.ranks[1].transfer, 19 * 50 * ms);
+  const auto stragglers = find_stragglers(metrics);
+  ASSERT_THAT(stragglers, SizeIs(1));
+  EXPECT_EQ(metrics.ranks[stragglers[0].rank_index].rank, 1);
+  EXPECT_EQ(stragglers[0].pattern, LatePattern::chronic);
+  EXPECT_EQ(stragglers[0].phase, "backward");
+  EXPECT_DOUBLE_EQ(stragglers[0].lateness_ms, 200);
+  EXPECT_THAT(verdict_of(metrics, stragglers),
+              HasSubstr("Rank 1 (node1) is 200.0 ms late step after step, delayed in backward"));
+  ASSERT_FALSE(findings_of(metrics, stragglers).empty());
+  EXPECT_EQ(findings_of(metrics, stragglers)[0].title, "Ranks wait for rank 1");
+}
+
+TEST(Metrics, claim_nothing_below_the_clocks_residual) {
+  const auto metrics = measure_trace(straggling_trace(21, 150'000));
+  EXPECT_DOUBLE_EQ(metrics.clock_floor_ms, 300);
+  EXPECT_TRUE(find_stragglers(metrics).empty());
+  EXPECT_THAT(verdict_of(metrics, {}), HasSubstr("No rank stands out"));
+}
+
+TEST(Metrics, tell_one_off_from_chronic) {
+  TraceBuilder trace(2);
+  std::int64_t t = 0;
+  for (int step = 0; step < 60; ++step) {
+    const std::int64_t pause = step == 40 ? 1000 * ms : 0;
+    for (int rank = 0; rank < 2; ++rank) {
+      const auto data_end = t + 10 * ms + (rank == 0 ? pause : 0);
+      trace.step(rank, step, t, t + 100 * ms + pause);
+      trace.span(rank, 0, "data", t, data_end);
+      trace.span(rank, 0, "forward", data_end, data_end + 50 * ms);
+      trace.collective(rank, 0, step, data_end + 50 * ms, t + pause + 70 * ms);
+    }
+    t += 100 * ms + pause;
+  }
+  const auto metrics = measure_trace(trace);
+  const auto stragglers = find_stragglers(metrics);
+  ASSERT_THAT(stragglers, SizeIs(1));
+  EXPECT_EQ(stragglers[0].rank_index, 0U);
+  EXPECT_EQ(stragglers[0].pattern, LatePattern::one_off);
+  EXPECT_EQ(stragglers[0].phase, "data");
+  EXPECT_DOUBLE_EQ(stragglers[0].lateness_ms, 1000);
+}
+
+TEST(Metrics, match_collectives_again_after_a_restart) {
+  auto trace = even_trace(4);
+  for (int step = 2; step < 6; ++step) {  // resumes from step 2; sequence numbers begin anew
+    const std::int64_t t = (step + 10) * 100 * ms;
+    for (int rank = 0; rank < 2; ++rank) {
+      trace.step(rank, step, t, t + 95 * ms);
+      trace.collective(rank, 1, step - 2, t + rank * ms, t + 10 * ms);
+    }
+  }
+  const auto metrics = measure_trace(trace);
+  EXPECT_THAT(metrics.window.steps, SizeIs(5));
+  EXPECT_EQ(metrics.matches.unmatched, 0U);
+  for (const auto& match : metrics.matches.matches) EXPECT_LE(match.last_arrival - match.first_arrival, ms);
+  expect_identities(metrics);
+}
+
+TEST(Metrics, say_what_is_missing) {
+  const TemporaryFolder folder;
+  testing::write_gzip(folder / "t", even_trace(3).text());
+  auto metrics = measure(read_run(folder / "t"));
+  EXPECT_THAT(metrics.throughput.unknown, HasSubstr("no run.json"));
+  EXPECT_THAT(metrics.no_gpu, HasSubstr("no run.json says what device"));
+  metrics =
+      measure_trace(even_trace(3), {{"ranks", 4}, {"global_batch", "many"}, {"hosts", {"node0", "other"}}});
+  EXPECT_THAT(metrics.throughput.unknown, HasSubstr("no global_batch"));
+  EXPECT_THAT(metrics.warnings, Contains(HasSubstr("nothing of ranks 2, 3 (of 4)")));
+  EXPECT_THAT(metrics.warnings, Contains(HasSubstr("\"global_batch\" is not a number above 0")));
+  EXPECT_THAT(metrics.warnings,
+              Contains(HasSubstr("rank 1 ran on node1 by the trace, on other by run.json")));
+  EXPECT_THAT(measure_trace(even_trace(3), {{"ranks", 1}}).warnings,
+              Contains(HasSubstr("two runs mixed up")));
+}
+
+TEST(Metrics, name_duplicate_ranks_and_ranks_without_steps) {
+  auto trace = even_trace(3);
+  trace.add({{"ph", "M"}, {"name", "process_name"}, {"pid", 9}, {"args", {{"rank", 1}}}});
+  trace.add({{"ph", "X"}, {"cat", "forward"}, {"name", "f"}, {"pid", 9}, {"tid", 1}, {"ts", 1}, {"dur", 2}});
+  trace.add({{"ph", "M"}, {"name", "process_name"}, {"pid", 10}, {"args", {{"rank", 2}}}});
+  trace.add({{"ph", "X"}, {"cat", "forward"}, {"name", "f"}, {"pid", 10}, {"tid", 1}, {"ts", 1}, {"dur", 2}});
+  const auto metrics = measure_trace(trace);
+  EXPECT_THAT(metrics.warnings, Contains(HasSubstr("rank 1 is there twice (processes 2 and 9)")));
+  EXPECT_THAT(metrics.warnings, Contains(HasSubstr("rank 2 has no steps")));
+  EXPECT_THAT(metrics.ranks, SizeIs(3));
+  expect_identities(metrics);
+}
+
+TEST(Metrics, hold_on_traces_without_steps) {
+  TraceBuilder trace(1);
+  trace.span(0, 0, "forward", 5 * ms, 15 * ms);
+  const auto metrics = measure_trace(trace, {{"global_batch", 8}});
+  expect_identities(metrics);
+  EXPECT_EQ(metrics.window.length(), 10 * ms);
+  EXPECT_FALSE(metrics.throughput.value);
+}
+
+TEST(Metrics, use_one_step_if_there_is_but_one) {
+  const auto metrics = measure_trace(even_trace(1));
+  EXPECT_EQ(metrics.window.warmup_steps, 0);
+  EXPECT_EQ(metrics.window.length(), 95 * ms);
+  EXPECT_EQ(warmup_of(2), 1);
+  EXPECT_EQ(warmup_of(30), 3);
+  EXPECT_EQ(warmup_of(100'000), 5);
+}
+
+TEST(Metrics, keep_their_identities_on_random_spans) {
+  const std::vector<std::string> categories = {"data",       "forward",    "backward",   "optimizer",
+                                               "wait",       "checkpoint", "evaluation", "other",
+                                               "gpu_kernel", "gpu_memcpy", "nonsense"};
+  std::mt19937 random(7);
+  for (int round = 0; round < 150 && !::testing::Test::HasFailure(); ++round) {
+    const int ranks = 1 + static_cast<int>(random() % 3);
+    TraceBuilder trace(ranks);
+    const bool gpu = random() % 3 == 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      for (int step = 0; step < static_cast<int>(random() % 8); ++step)
+        trace.step(rank, step, step * 1'000'000 + random() % 100'000,
+                   step * 1'000'000 + 500'000 + random() % 600'000);
+      for (auto count = random() % 60; count > 0; --count) {
+        const std::int64_t start = random() % 9'000'000;
+        const auto& category = categories[random() % (gpu ? 11 : 8)];
+        const bool on_gpu = category.starts_with("gpu");
+        trace.span(rank, on_gpu ? 2 : 0, category, start, start + random() % 700'000, {},
+                   random() % 2 == 0 ? "nccl" : "k");
+      }
+      for (auto count = random() % 20; count > 0; --count) {
+        const std::int64_t start = random() % 9'000'000;
+        trace.collective(rank, static_cast<int>(random() % 2), random() % 30, start,
+                         start + random() % 400'000, random() % 3 * 1000, "bucket",
+                         static_cast<int>(random() % 2));
+      }
+      trace.span(rank, 0, "forward", 0, 1);
+    }
+    const auto metrics = measure_trace(trace);
+    expect_identities(metrics);
+    for (const auto& match : metrics.matches.matches)
+      for (const auto& part : metrics.matches.parts_of(match)) {
+        const auto wait = wait_of(match, part);
+        EXPECT_LE(wait.start, wait.end);
+        EXPECT_LE(wait.end, part.end);
+      }
+  }
+}
+
+TEST(CollectiveTable, uses_nccl_tests_factors) {
+  EXPECT_DOUBLE_EQ(bus_factor("allreduce", 4), 1.5);
+  EXPECT_DOUBLE_EQ(bus_factor("all_gather", 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor("reduce_scatter", 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor("broadcast", 4), 1);
+}
+
+}  // namespace
+}  // namespace farandole
