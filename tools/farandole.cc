@@ -85,7 +85,7 @@ int run(int argc, char** argv) {
     fmt::print("farandole {}\n", version);
     return 0;
   }
-  if (first.empty() || first == "-h" || first == "--help" || (first == "help" && arguments.size() == 1)) {
+  if (arguments.empty() || first == "-h" || first == "--help" || (first == "help" && arguments.size() == 1)) {
     print_help(arguments.empty() ? stderr : stdout);
     return arguments.empty() ? static_cast<int>(farandole::ExitCode::user_error) : 0;
   }

@@ -109,7 +109,11 @@ Pipe make_pipe() {
 OwnedDescriptor signal_descriptor(const std::vector<int>& signals) {
   sigset_t set;
   sigemptyset(&set);
-  for (const int number : signals) sigaddset(&set, number);
+  for (const int number : signals) {
+    struct sigaction now {};
+    ::sigaction(number, nullptr, &now);
+    if (now.sa_handler != SIG_IGN) sigaddset(&set, number);  // blocking would bring back what nohup ignores
+  }
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   OwnedDescriptor descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (descriptor.get() < 0) throw system_error("signalfd", "");

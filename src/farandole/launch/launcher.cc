@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fstream>
 #include <optional>
 #include <poll.h>
 #include <sys/signalfd.h>
@@ -178,12 +179,23 @@ class Launcher {
     const bool first = ends && signal_ == 0;
     if (first) signal_ = number;
     if (from_terminal) return;
-    // mpirun would kill its ranks a second after SIGTERM; told directly they have time for a checkpoint.
-    if (first && !supervisors_.empty()) {
-      for (const pid_t pid : supervisors_) ::kill(pid, number);
-    } else {
-      starter_->signal(ends ? SIGTERM : number);
+    if (!first || !signal_ranks(number)) starter_->signal(ends ? SIGTERM : number);
+  }
+
+  // mpirun kills its ranks a second after SIGTERM, srun at once; told past them they have time for a
+  // checkpoint.
+  bool signal_ranks(int number) {
+    for (const pid_t pid : supervisors_) ::kill(pid, number);
+    std::string step;
+    if (supervisors_.empty() && std::getline(std::ifstream(folder_.path() / "step"), step)) {
+      try {
+        scancel_.emplace(std::vector<std::string>{"scancel", fmt::format("--signal={}", number), step},
+                         ChildStreams{}, SIGTERM);
+      } catch (const Error&) {
+        return false;
+      }
     }
+    return !supervisors_.empty() || !step.empty();
   }
 
   int conclude() {
@@ -210,6 +222,7 @@ class Launcher {
   std::vector<pid_t> supervisors_;
   int signal_ = 0;
   bool told_of_broken_ = false;
+  std::optional<ChildProcess> scancel_;
   std::optional<ChildProcess> starter_;  // last: ends before what it reports to
 };
 

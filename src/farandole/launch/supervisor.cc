@@ -8,9 +8,11 @@
 #include <memory>
 #include <optional>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "farandole/base/error.h"
@@ -30,6 +32,7 @@ class Supervisor {
 
  private:
   void start();
+  void announce_step() const;
   void serve(std::optional<Clock::time_point> deadline);
   void take_signals();
   void parent_ended();
@@ -47,10 +50,27 @@ class Supervisor {
   std::optional<StreamRelay> out_, err_;
   std::optional<ChildProcess> child_;
   RankRecord record_;
+  bool abandoned_ = false;  // the parent has ended: nobody may be taking output any more
 };
 
 OwnedDescriptor watch_parent() {
   return OwnedDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0)));
+}
+
+// What the program left running: its orphans have become this process' children.
+void kill_orphans() {
+  const auto list = fmt::format("/proc/self/task/{}/children", ::getpid());
+  for (int round = 0; round < 100; ++round) {  // their own children come here as they end
+    std::ifstream children(list);
+    pid_t pid = 0, some = 0;
+    while (children >> pid) {
+      some = pid;
+      ::kill(pid, SIGKILL);
+    }
+    if (some == 0) return;
+    while (::waitpid(-1, nullptr, 0) > 0) {
+    }
+  }
 }
 
 std::string describe_end(const RankRecord& record) {
@@ -60,10 +80,11 @@ std::string describe_end(const RankRecord& record) {
 
 Supervisor::Supervisor(const SupervisorOptions& options)
     : options_(options),
-      signals_(signal_descriptor(
-          {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH})),
+      signals_(
+          signal_descriptor({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})),
       parent_(watch_parent()) {
   ::signal(SIGPIPE, SIG_IGN);
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   record_.rank = options.rank;
   record_.host = host_name();
   if (options.socket.empty()) {
@@ -98,6 +119,7 @@ void Supervisor::start() {
   out_.emplace(std::move(out.read_end), *to_out_, mark, log);
   err_.emplace(std::move(err.read_end), *to_err_, mark, log);
   child_.emplace(options_.program, streams, SIGKILL);
+  announce_step();
 }
 
 void Supervisor::take_signals() {
@@ -114,9 +136,19 @@ void Supervisor::take_signals() {
 }
 
 void Supervisor::parent_ended() {
-  record_.told = true;
+  record_.told = abandoned_ = true;
   if (child_) child_->signal(SIGKILL);
   parent_.reset();
+}
+
+// So that the launcher can signal the ranks of a step: srun itself would kill them.
+void Supervisor::announce_step() const {
+  const char* job = std::getenv("SLURM_JOB_ID");
+  const char* step = std::getenv("SLURM_STEP_ID");
+  if (options_.rank != 0 || job == nullptr || step == nullptr ||
+      !std::filesystem::is_directory(options_.folder))
+    return;
+  std::ofstream(options_.folder / "step") << job << "." << step << "\n";
 }
 
 // One turn: waits until something can be done, or until `deadline`, and does it.
@@ -142,14 +174,14 @@ void Supervisor::serve(std::optional<Clock::time_point> deadline) {
 // waited for.
 void Supervisor::drain() {
   for (auto* relay : {&*out_, &*err_}) {
-    while (relay->source() >= 0) {
+    while (relay->source() >= 0 && !abandoned_) {
       while (relay->wants_input() && relay->read_some()) {
       }
       if (relay->wants_input()) relay->finish();
       if (relay->source() >= 0) serve(std::nullopt);
     }
   }
-  while (!all_written()) serve(std::nullopt);
+  while (!all_written() && !abandoned_) serve(std::nullopt);
 }
 
 void Supervisor::report() {
@@ -185,6 +217,7 @@ int Supervisor::run() {
         fmt::format("farandole run: rank {} ({}): {}\n", record_.rank, record_.host, error.what()));
   }
   record_.time_ns = real_time_ns();
+  kill_orphans();
   drain();
   report();
   wait_for_peers();

@@ -1,0 +1,180 @@
+#include "farandole/launch/launch_plan.h"
+
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <map>
+
+#include "farandole/base/error.h"
+#include "farandole/launch/machine.h"
+#include "farandole/launch/temporary_folder.h"
+
+namespace farandole {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using Variables = std::map<std::string, std::string>;
+
+struct Planned {
+  LaunchPlan plan;
+  std::string command;
+  std::map<std::string, std::string> environment;  // "(removed)" without a value
+};
+
+Planned plan(std::optional<int> ranks, const Variables& variables,
+             LaunchFacts facts = {8, false, true, true, {}, "/f/bin"}) {
+  LaunchRequest request;
+  request.ranks = ranks;
+  request.program = {"true"};
+  Planned planned{plan_launch(request, facts,
+                              [&](const char* name) {
+                                const auto found = variables.find(name);
+                                return found == variables.end() ? nullptr : found->second.c_str();
+                              }),
+                  "",
+                  {}};
+  for (const auto& word : planned.plan.command) planned.command += word + " ";
+  for (const auto& [name, value] : planned.plan.environment)
+    planned.environment[name] = value.value_or("(removed)");
+  return planned;
+}
+
+std::string refusal(std::optional<int> ranks, const Variables& variables,
+                    LaunchFacts facts = {8, false, true, true, {}, ""}) {
+  try {
+    plan(ranks, variables, facts);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+const Variables batch = {
+    {"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NUM_NODES", "2"}, {"SLURM_JOB_CPUS_PER_NODE", "4(x2)"}};
+
+Variables operator+(Variables variables, const Variables& more) {
+  for (const auto& [name, value] : more) variables[name] = value;
+  return variables;
+}
+
+TEST(LaunchPlan, OutsideSlurmMpirunSharesTheCores) {
+  const auto two = plan(2, {{"PATH", "/bin"}});
+  EXPECT_THAT(two.command, testing::AllOf(testing::StartsWith("mpirun -q "), HasSubstr("-n 2 "),
+                                          HasSubstr("--bind-to none")));
+  EXPECT_EQ(two.environment.at("OMP_NUM_THREADS"), "4");
+  EXPECT_EQ(two.environment.at("PATH"), "/bin:/f/bin");
+  EXPECT_EQ(plan({}, {}).plan.ranks, 1);
+  EXPECT_EQ(plan(all_cores, {}).plan.ranks, 8);
+  const auto many = plan(20, {});
+  EXPECT_EQ(many.environment.at("OMP_NUM_THREADS"), "1");
+  EXPECT_EQ(many.environment.at("OMPI_MCA_mpi_yield_when_idle"), "1");
+}
+
+TEST(LaunchPlan, WhatTheUserSetStays) {
+  const auto own = plan(20, {{"OMP_NUM_THREADS", "3"},
+                             {"OMPI_MCA_mpi_yield_when_idle", "0"},
+                             {"OMPI_MCA_hwloc_base_binding_policy", "core"}});
+  EXPECT_EQ(own.environment.count("OMP_NUM_THREADS"), 0u);
+  EXPECT_EQ(own.environment.count("OMPI_MCA_mpi_yield_when_idle"), 0u);
+  EXPECT_THAT(own.command, Not(HasSubstr("--bind-to")));
+}
+
+TEST(LaunchPlan, InASlurmJobSrunTakesItsTasks) {
+  const auto tasks = plan({}, batch + Variables{{"SLURM_NTASKS", "4"}, {"SLURM_CPUS_PER_TASK", "2"}});
+  EXPECT_EQ(tasks.plan.starter, LaunchPlan::Starter::srun);
+  EXPECT_THAT(tasks.plan.command,
+              testing::AllOf(Contains("--ntasks=4"), Contains("--mpi=pmix"), Contains("--kill-on-bad-exit=1"),
+                             Contains("--cpus-per-task=2"), Not(Contains("--overcommit")),
+                             Not(Contains("--overlap"))));
+  EXPECT_EQ(tasks.environment.at("OMP_NUM_THREADS"), "2");
+  EXPECT_EQ(plan({}, batch + Variables{{"SLURM_NTASKS_PER_NODE", "3"}}).plan.ranks, 6);
+  EXPECT_EQ(plan({}, batch).plan.ranks, 2) << "one a node, as srun does";
+  EXPECT_EQ(plan(all_cores, batch).plan.ranks, 8) << "all CPUs of the allocation";
+  EXPECT_EQ(plan(all_cores, batch + Variables{{"SLURM_NTASKS", "4"}}).plan.ranks, 4);
+}
+
+TEST(LaunchPlan, AnotherNumberThanTheJobsFitsTheJob) {
+  const auto nine = plan(9, batch + Variables{{"SLURM_NTASKS_PER_NODE", "1"}});
+  EXPECT_THAT(nine.plan.command, Contains("--overcommit"));
+  EXPECT_EQ(nine.environment.at("SLURM_NTASKS_PER_NODE"), "(removed)");
+  EXPECT_THAT(plan(1, batch).plan.command, Contains("--nodes=1"));
+  EXPECT_EQ(plan(1, batch).environment.at("OMP_NUM_THREADS"), "4");
+  EXPECT_THAT(plan(2, batch + Variables{{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}).plan.command,
+              Contains("--overlap"));
+  EXPECT_THAT(plan(2, batch + Variables{{"SLURM_MPI_TYPE", "pmix_v4"}}).plan.command,
+              Not(Contains("--mpi=pmix")));
+}
+
+TEST(LaunchPlan, ATerminalIsToldUnlessLinesArePrefixed) {
+  LaunchRequest request;
+  LaunchFacts facts{8, false, false, true, 132, ""};
+  const auto none = [](const char*) -> const char* { return nullptr; };
+  const std::pair<std::string, std::optional<std::string>> columns{"FARANDOLE_TERMINAL_COLUMNS", "132"};
+  EXPECT_THAT(plan_launch(request, facts, none).environment, Contains(columns));
+  request.prefix = true;
+  EXPECT_THAT(plan_launch(request, facts, none).environment, Not(Contains(columns)));
+}
+
+TEST(LaunchPlan, RefusesWhatCannotWork) {
+  for (const int ranks : {0, -2, -100, 2'000'000})
+    EXPECT_THAT(refusal(ranks, {}), HasSubstr("no number of ranks"));
+  EXPECT_THAT(refusal(2, {}, {8, false, true, false, {}, ""}), HasSubstr("mpirun"));
+  EXPECT_THAT(refusal(2, {}, {8, true, true, true, {}, ""}), HasSubstr("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"));
+  const Variables allowed = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}};
+  EXPECT_EQ(refusal(2, allowed, {8, true, true, true, {}, ""}), "");
+  EXPECT_EQ(refusal(2, batch, {8, true, true, true, {}, ""}), "") << "srun does not mind";
+  EXPECT_THAT(refusal(2, {{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "1"}}),
+              HasSubstr("already one of 4"));
+  EXPECT_THAT(
+      refusal(
+          2, batch + Variables{{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "0"}}),
+      HasSubstr("already one of 2"));
+  EXPECT_EQ(refusal(2, batch + Variables{{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}}), "")
+      << "a batch script";
+}
+
+TEST(CpusByNode, ReadsSlurmsNotation) {
+  EXPECT_THAT(cpus_by_node("4"), ElementsAre(4));
+  EXPECT_THAT(cpus_by_node("2(x3),16"), ElementsAre(2, 2, 2, 16));
+  for (const char* bad : {"", "x", "2(x", "2(x3", "2(x0)", "2,", "2(x3)4", "0", "-2", "2(x99999999999)"})
+    EXPECT_THAT(cpus_by_node(bad), IsEmpty()) << bad;
+}
+
+TEST(Machine, ControlGroupsLimitCores) {
+  const TemporaryFolder folder(std::filesystem::temp_directory_path());
+  const auto root = folder.path() / "cgroup";
+  std::filesystem::create_directories(root / "job" / "step");
+  std::ofstream(folder.path() / "self") << "0::/job/step\n";
+  const auto cores = [&] { return cgroup_cores(root, folder.path() / "self"); };
+  EXPECT_FALSE(cores().has_value());
+  std::ofstream(root / "job" / "step" / "cpu.max") << "max 100000\n";
+  EXPECT_FALSE(cores().has_value());
+  std::ofstream(root / "job" / "cpu.max") << "250000 100000\n";
+  EXPECT_EQ(cores(), 3) << "the parent's limit, rounded up";
+  std::ofstream(root / "job" / "step" / "cpu.max") << "50000 100000\n";
+  EXPECT_EQ(cores(), 1);
+  std::ofstream(folder.path() / "self") << "4:memory:/job\n3:cpu,cpuacct:/job\n";
+  std::filesystem::create_directories(root / "cpu" / "job");
+  std::ofstream(root / "cpu" / "job" / "cpu.cfs_quota_us") << "400000\n";
+  std::ofstream(root / "cpu" / "job" / "cpu.cfs_period_us") << "100000\n";
+  EXPECT_EQ(cores(), 4);
+  std::ofstream(root / "cpu" / "job" / "cpu.cfs_quota_us") << "-1\n";
+  EXPECT_FALSE(cores().has_value());
+  EXPECT_GE(usable_cores(), 1);
+}
+
+TEST(Machine, FindsProgramsAsTheShellDoes) {
+  EXPECT_TRUE(find_program("sh", "/nonexistent:/bin:/usr/bin").has_value());
+  EXPECT_FALSE(find_program("sh", "/nonexistent").has_value());
+  EXPECT_FALSE(find_program("", "/bin").has_value());
+  EXPECT_TRUE(find_program("/bin/sh", "").has_value());
+  EXPECT_FALSE(find_program("/etc/passwd", "/bin").has_value()) << "not executable";
+  EXPECT_FALSE(find_program("/bin", "").has_value()) << "a folder";
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,152 @@
+#include "farandole/launch/rank_record.h"
+
+#include <csignal>
+#include <fstream>
+#include <gtest/gtest.h>
+
+#include "farandole/launch/chatter_filter.h"
+#include "farandole/launch/temporary_folder.h"
+#include "farandole/launch/verdict.h"
+
+namespace farandole {
+namespace {
+
+RankRecord ended(int rank, int exit_code, std::int64_t time_ns, bool told = false) {
+  return {rank, "node1", exit_code, 0, told, time_ns};
+}
+RankRecord killed(int rank, int signal, std::int64_t time_ns, bool told = false) {
+  return {rank, "node2", 0, signal, told, time_ns};
+}
+
+TEST(RankRecord, GoesThroughFilesAndLines) {
+  const TemporaryFolder folder(std::filesystem::temp_directory_path());
+  const RankRecord record{12, "node \"1\"\xff", 3, 0, true, 1'234'567'890'123'456'789};
+  ASSERT_TRUE(write_record(folder.path(), record));
+  ASSERT_TRUE(write_record(folder.path(), killed(2, SIGKILL, 5)));
+  std::ofstream(folder.path() / "rank-0007.json") << R"({"rank": 7, "ho)";
+  std::ofstream(folder.path() / "rank-0008.json") << R"([1, 2])";
+  const auto records = read_records(folder.path());
+  ASSERT_EQ(records.size(), 2u) << "the damaged ones are left out";
+  EXPECT_EQ(records[0].rank, 2);
+  EXPECT_EQ(records[0].signal, SIGKILL);
+  EXPECT_EQ(records[1].time_ns, record.time_ns);
+  EXPECT_TRUE(records[1].told);
+
+  const auto line = from_marked_line(to_marked_line(record) + "\n");
+  ASSERT_TRUE(line.has_value());
+  EXPECT_EQ(line->exit_code, 3);
+  EXPECT_FALSE(from_marked_line("loss 0.5").has_value());
+  EXPECT_FALSE(from_marked_line("farandole-run-record nonsense").has_value());
+}
+
+TEST(RankRecord, AMissingFolderIsNoError) {
+  EXPECT_FALSE(write_record("/nonexistent/folder", ended(0, 0, 1)));
+  EXPECT_TRUE(read_records("/nonexistent/folder").empty());
+  EXPECT_EQ(count_records("/nonexistent/folder"), 0);
+}
+
+TEST(FirstFailure, IsTheEarliestThatWasNotTold) {
+  EXPECT_FALSE(first_failure({ended(0, 0, 1), ended(1, 0, 2)}).has_value());
+  EXPECT_EQ(first_failure({ended(0, 1, 9), ended(1, 2, 3), ended(2, 0, 1)})->rank, 1);
+  EXPECT_EQ(first_failure({killed(0, SIGTERM, 1, true), killed(1, SIGSEGV, 5)})->rank, 1)
+      << "clocks of hosts differ";
+  EXPECT_EQ(first_failure({ended(0, 70, 1), killed(1, SIGKILL, 5)})->rank, 1) << "rank 0 only lost its peer";
+  EXPECT_EQ(first_failure({ended(0, 70, 4), ended(1, 70, 3)})->rank, 1);
+  EXPECT_EQ(first_failure({killed(0, SIGTERM, 1, true), ended(1, 75, 5, true)})->rank, 1)
+      << "the program's answer";
+}
+
+Verdict judge_two(const std::vector<RankRecord>& records, ChildEnd starter, int signal = 0) {
+  return judge(records, 2, starter, "mpirun", signal, "logs");
+}
+
+TEST(Verdict, NamesRankHostCauseAndLog) {
+  const auto exited = judge_two({ended(0, 3, 1), killed(1, SIGTERM, 2, true)}, {3, 0});
+  EXPECT_EQ(exited.exit_code, 3);
+  EXPECT_EQ(exited.message, "rank 0 (host node1) failed first: exit code 3; its log is logs/rank-0000.log");
+  const auto dead = judge_two({ended(0, 70, 3), killed(1, SIGKILL, 2)}, {137, 0});
+  EXPECT_EQ(dead.exit_code, 137);
+  EXPECT_EQ(
+      dead.message,
+      "rank 1 (host node2) failed first: it was killed by signal 9 (Killed); its log is logs/rank-0001.log");
+}
+
+TEST(Verdict, IsSilentWhereTheProgramHasSpoken) {
+  for (const int code : {64, 65, 75}) {
+    const auto verdict = judge_two({ended(0, code, 1), killed(1, SIGTERM, 2, true)}, {code, 0});
+    EXPECT_EQ(verdict.exit_code, code);
+    EXPECT_EQ(verdict.message, "");
+  }
+  EXPECT_NE(judge_two({ended(0, 64, 1), ended(1, 1, 2)}, {64, 0}).message, "") << "they do not agree";
+  EXPECT_EQ(judge_two({ended(0, 0, 1), ended(1, 0, 1)}, {0, 0}).exit_code, 0);
+}
+
+TEST(Verdict, OfAJobThatWasToldToStopIsTheProgramsAnswer) {
+  const auto saved = judge_two({ended(0, 75, 1, true), ended(1, 75, 2, true)}, {143, 0}, SIGTERM);
+  EXPECT_EQ(saved.exit_code, 75);
+  EXPECT_EQ(saved.message, "");
+  EXPECT_EQ(judge_two({killed(0, SIGTERM, 1, true), killed(1, SIGTERM, 2, true)}, {1, 0}, SIGTERM).exit_code,
+            143);
+  EXPECT_EQ(judge_two({}, {0, SIGINT}, SIGINT).exit_code, 130);
+}
+
+TEST(Verdict, SaysWhichRanksSaidNothing) {
+  const auto lost = judge_two({killed(0, SIGTERM, 1, true)}, {1, 0});
+  EXPECT_EQ(lost.exit_code, 1);
+  EXPECT_EQ(lost.message, "mpirun ended with code 1 and nothing was heard of the end of rank 1");
+  EXPECT_TRUE(lost.show_left_out);
+  EXPECT_EQ(judge_two({ended(0, 0, 1)}, {0, 0}).exit_code, 1) << "a missing rank is no success";
+}
+
+const std::string dashes(74, '-');
+
+TEST(ChatterFilter, LeavesOutWhatTheLauncherSaysItself) {
+  ChatterFilter filter;
+  std::string shown;
+  for (const auto& line :
+       {dashes + "\n", std::string("Primary job  terminated normally, but 1 process returned\n"),
+        std::string("a non-zero exit code.\n"), dashes + "\n",
+        std::string("srun: error: node2: tasks 1-3: Exited with exit code 3\n"),
+        std::string("srun: launch/slurm: _step_signal: Terminating StepId=1.0\n"),
+        std::string("slurmstepd-node1: error: *** STEP 1.0 ON node1 CANCELLED AT 2026 ***\n"),
+        to_marked_line(killed(1, 9, 2)) + "\n"})
+    shown += filter.take(line);
+  EXPECT_EQ(shown + filter.flush(), "");
+  EXPECT_NE(filter.left_out().find("tasks 1-3"), std::string::npos);
+  ASSERT_EQ(filter.records().size(), 1u);
+  EXPECT_EQ(filter.records()[0].rank, 1);
+}
+
+TEST(ChatterFilter, ShowsEverythingElse) {
+  const std::vector<std::string> others = {
+      "loss 0.5\n",
+      dashes + "\n",
+      "There are not enough slots available\n",
+      dashes + "\n",
+      "srun: error: Unable to create step for job 1: More processors requested than permitted\n",
+      "---\n",
+      "tail"};
+  ChatterFilter filter;
+  std::string shown, all;
+  for (const auto& line : others) {
+    all += line;
+    shown += filter.take(line);
+  }
+  EXPECT_EQ(shown + filter.flush(), all);
+  EXPECT_EQ(filter.left_out(), "");
+}
+
+TEST(ChatterFilter, HoldsABoundedAmount) {
+  ChatterFilter filter;
+  std::string shown = filter.take(dashes + "\n"), all = dashes + "\n";
+  EXPECT_TRUE(filter.holds());
+  for (int line = 0; line < 1000; ++line) {
+    all += "a program's own table\n";
+    shown += filter.take("a program's own table\n");
+  }
+  EXPECT_FALSE(filter.holds());
+  EXPECT_EQ(shown, all);
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# farandole run with the real mpirun: exit codes, the first failing rank, logs, signals, and what it leaves behind: nothing.
+set -uo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
+trap 'rm -rf "$work"' EXIT
+unset OMP_NUM_THREADS "${!SLURM_@}"
+export TMPDIR=$work/tmp MARK=farandole-test-$$ PATH=$bin:$PATH
+mkdir "$TMPDIR"
+run=("$bin/farandole" run)
+rank='[ "$OMPI_COMM_WORLD_RANK" =' # e.g. $rank 1 ]
+
+# Ranks, threads, streams.
+for n in 1 2 4; do
+  expect 0 "${run[@]}" -n $n -- sh -c 'echo "rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE"; echo oops >&2'
+  [[ $(sort "$work/out" | xargs) == "$(for ((i = 0; i < n; i++)); do echo "rank $i of $n"; done | xargs)" ]] || fail "ranks of -n $n"
+  [[ $(grep -cx oops "$work/err") == "$n" ]] || fail "stderr of -n $n"
+done
+expect 0 "${run[@]}" -n -1 sh -c 'echo $OMP_NUM_THREADS'
+[[ $(wc -l <"$work/out") -ge 1 && $(sort -u "$work/out") == 1 ]] || fail "-n -1: one thread on each core"
+expect 0 env OMP_NUM_THREADS=7 "${run[@]}" sh -c 'echo $OMP_NUM_THREADS'
+says out '^7$'
+expect 0 "${run[@]}" -n 2 farandole --version
+[[ $(wc -l <"$work/out") == 2 ]] || fail "farandole is in PATH of the ranks"
+echo input | expect 0 "${run[@]}" -n 1 cat
+says out '^input$'
+
+# Lines stay whole, however many ranks write at once.
+expect 0 "${run[@]}" -n 4 -- sh -c 'yes "$OMPI_COMM_WORLD_RANK$OMPI_COMM_WORLD_RANK-0123456789-0123456789-0123456789" | head -n 50000'
+[[ $(sort "$work/out" | uniq -c | awk '{ print $1 }' | xargs) == "50000 50000 50000 50000" ]] || fail "lines were cut"
+
+# Prefix and logs.
+expect 0 "${run[@]}" -n 2 --prefix --log-dir "$work/logs" sh -c 'echo hello; printf end >&2'
+says out '^\[1 [0-9:.]{12}\] hello$'
+says err '^\[0 [0-9:.]{12}\] end$'
+for r in 0 1; do grep -q '\] end$' "$work/logs/rank-000$r.log" || fail "log of rank $r"; done
+
+# The rank that failed first.
+expect 3 "${run[@]}" -n 3 sh -c "$rank 1 ] && exit 3; exec sleep 600"
+[[ $(wc -l <"$work/err") == 1 ]] || fail "one line on failure: $(<"$work/err")"
+says err "^farandole run: rank 1 \(host $(hostname)\) failed first: exit code 3\$"
+expect 137 "${run[@]}" -n 2 --log-dir "$work/logs" sh -c "$rank 1 ] && kill -9 \$\$; exec sleep 600"
+says err 'rank 1 .* was killed by signal 9 \(Killed\); its log is .*/logs/rank-0001.log$'
+for code in 70 255; do
+  expect $code "${run[@]}" -n 2 sh -c "exit $code"
+  says err "exit code $code"
+done
+for code in 64 65 75; do
+  expect $code "${run[@]}" -n 2 sh -c "$rank 1 ] && sleep 0.1; echo done; exit $code"
+  silent err
+  [[ $(wc -l <"$work/out") == 2 ]] || fail "rank 1 was killed before it had ended with $code"
+done
+
+# Refusals: one line, code 64.
+for bad in '-n 0 true' '-n -3 true' '-n x true' '--frobnicate true' '-n 2' '-n 2 /nonexistent/program' "--log-dir /dev/null/x true"; do
+  # shellcheck disable=SC2086
+  expect 64 "${run[@]}" $bad
+  [[ $(wc -l <"$work/err") == 1 ]] || fail "one line for: $bad: $(<"$work/err")"
+done
+if [[ $EUID -eq 0 ]]; then
+  expect 64 env -u OMPI_ALLOW_RUN_AS_ROOT "${run[@]}" true
+  says err 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1'
+fi
+expect 64 env PATH=/nonexistent "${run[@]}" /bin/true
+says err 'mpirun'
+expect 64 "${run[@]}" -n 2 -- farandole run -n 2 true
+says err 'already one of 2 ranks'
+
+# Signals: USR1 is passed on; after TERM the ranks may save and their answer counts; a second TERM ends all.
+signalled() {  # SCRIPT SIGNAL...: when both ranks are ready
+  # A shell without job control ignores INT in what it starts in the background.
+  env --default-signal=INT "${run[@]}" -n 2 bash -c "$1; touch $work/ready.\$OMPI_COMM_WORLD_RANK; while :; do sleep 0.05; done" >"$work/out" 2>"$work/err" &
+  local launcher=$! number
+  shift
+  until [[ -e $work/ready.0 && -e $work/ready.1 ]]; do sleep 0.05; done
+  for number; do kill "-$number" $launcher; sleep 0.3; done
+  wait $launcher
+  code=$?
+  rm -f "$work"/ready.*
+}
+last="signals"
+signalled 'trap "echo saved; exit 75" USR1' USR1
+[[ $code == 75 && $(grep -c saved "$work/out") == 2 ]] || fail "USR1: $code"
+signalled 'trap "sleep 1.5; echo saved; exit 75" TERM' TERM
+[[ $code == 75 && $(grep -c saved "$work/out") == 2 ]] || fail "TERM: $code, $(<"$work/out")"
+silent err
+signalled 'trap "" TERM' TERM TERM
+[[ $code == 143 || $code == 137 || $code == 1 ]] || fail "two TERMs: $code"
+signalled ':' INT
+[[ $code == 130 ]] || fail "INT: $code, $(<"$work/err")"
+
+nohup "${run[@]}" sh -c "touch $work/ready.0; while [ ! -e $work/go ]; do sleep 0.05; done" </dev/null >/dev/null 2>&1 &
+until [[ -e $work/ready.0 ]]; do sleep 0.05; done
+kill -HUP $!
+touch "$work/go"
+wait $! || fail "nohup: $?"
+
+# A reader that leaves ends the job.
+"${run[@]}" -n 2 yes "$MARK" 2>"$work/err" | head -n 1 >"$work/out"
+says out "$MARK"
+
+# A background process of a rank ends with it.
+expect 0 "${run[@]}" -n 2 sh -c "sleep 601 & echo started"
+for pid in $(pgrep -x sleep); do
+  tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "MARK=$MARK" && fail "process $pid was left behind: $(tr '\0' ' ' <"/proc/$pid/cmdline")"
+done
+left=$(find "$TMPDIR" -name "farandole-*")
+[[ -z $left ]] || fail "left behind: $left"
+exit $((failures > 0))
