@@ -111,8 +111,8 @@ void Hdf5Dataset::read_rows(std::int64_t first, std::int64_t count, DType dtype,
     throw UserError(impl_->where() + " is of type " + impl_->type_name + ", which cannot be read as " +
                     std::string(name_of(dtype)));
   if (first < 0 || count < 0 || count > rows() || first > rows() - count)
-    throw UserError(impl_->where() + " has " + std::to_string(rows()) + " rows; rows " +
-                    std::to_string(first) + " to " + std::to_string(first + count) + " are not all there");
+    throw UserError(impl_->where() + " has " + std::to_string(rows()) + " rows, not " +
+                    std::to_string(count) + " from row " + std::to_string(first) + " on");
   const auto elements = impl_->elements(count);
   if (out.size() != elements * size_of(dtype))
     throw Error(impl_->where() + " needs " + std::to_string(elements * size_of(dtype)) + " bytes of memory");
