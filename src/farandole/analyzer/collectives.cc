@@ -11,29 +11,41 @@ namespace {
 
 struct Arrival {
   std::uint16_t communicator = 0;
-  std::uint32_t restarts_to_come = 0;
+  std::uint16_t occurrence = 0;  // of this sequence number on this rank, counted from the run's end
   std::uint32_t sequence = 0;
   std::uint32_t rank_index = 0;
   const CollectiveSpan* span = nullptr;
 
-  auto key() const { return std::tuple(communicator, restarts_to_come, sequence); }
+  auto key() const { return std::tuple(communicator, sequence, occurrence); }
 };
 
-// Counts restarts from the run's end, because what a bounded recorder forgets is the beginning.
-void add_arrivals(const RankModel& rank, std::uint32_t rank_index, std::vector<Arrival>& arrivals) {
-  struct Seen {
-    std::uint32_t sequence = 0;
-    std::uint32_t restarts = 0;
-  };
-  std::map<std::uint16_t, Seen> later;
-  for (auto span = rank.collectives.rbegin(); span != rank.collectives.rend(); ++span) {
-    if (!span->matchable) continue;
-    const auto [found, first] = later.try_emplace(span->what.communicator, Seen{span->what.sequence, 0});
-    auto& seen = found->second;
-    if (!first && span->what.sequence >= seen.sequence) ++seen.restarts;
-    seen.sequence = span->what.sequence;
-    arrivals.push_back({span->what.communicator, seen.restarts, span->what.sequence, rank_index, &*span});
+// Sequence numbers begin anew after a restart. Occurrences are counted from the end, because what a bounded
+// recorder forgets is the beginning. Sorted by key, then rank.
+std::vector<Arrival> arrivals_of(const RunModel& run) {
+  std::vector<Arrival> arrivals;
+  for (std::size_t i = 0; i < run.ranks.size(); ++i)
+    for (const auto& span : run.ranks[i].collectives)
+      if (span.matchable)
+        arrivals.push_back(
+            {span.what.communicator, 0, span.what.sequence, static_cast<std::uint32_t>(i), &span});
+  std::sort(arrivals.begin(), arrivals.end(), [](const Arrival& a, const Arrival& b) {
+    const std::tuple left(a.communicator, a.sequence, a.rank_index);
+    const std::tuple right(b.communicator, b.sequence, b.rank_index);
+    return left != right ? left < right : a.span->start > b.span->start;
+  });
+  bool repeated = false;
+  for (std::size_t i = 1; i < arrivals.size(); ++i) {
+    const auto& before = arrivals[i - 1];
+    if (before.communicator != arrivals[i].communicator || before.sequence != arrivals[i].sequence ||
+        before.rank_index != arrivals[i].rank_index)
+      continue;
+    arrivals[i].occurrence = static_cast<std::uint16_t>(before.occurrence + 1);
+    repeated = true;
   }
+  if (repeated)
+    std::stable_sort(arrivals.begin(), arrivals.end(),
+                     [](const Arrival& a, const Arrival& b) { return a.key() < b.key(); });
+  return arrivals;
 }
 
 std::string without_underscores(std::string_view text) {
@@ -104,26 +116,21 @@ CollectiveRow row_of(const std::string& name, const std::string& operation, cons
 }  // namespace
 
 CollectiveMatches match_collectives(const RunModel& run, Interval window) {
-  std::vector<Arrival> arrivals;
+  const auto arrivals = arrivals_of(run);
   CollectiveMatches result;
   const auto inside = [&](std::int64_t time) { return time >= window.start && time <= window.end; };
-  for (std::size_t i = 0; i < run.ranks.size(); ++i) {
-    add_arrivals(run.ranks[i], static_cast<std::uint32_t>(i), arrivals);
-    for (const auto& span : run.ranks[i].collectives)
+  for (const auto& rank : run.ranks)
+    for (const auto& span : rank.collectives)
       if (!span.matchable && inside(span.start)) ++result.unmatched;
-  }
   std::map<std::uint16_t, std::set<std::uint32_t>> members;
   for (const auto& arrival : arrivals) members[arrival.communicator].insert(arrival.rank_index);
-  std::sort(arrivals.begin(), arrivals.end(), [](const Arrival& a, const Arrival& b) {
-    return std::pair(a.key(), a.rank_index) < std::pair(b.key(), b.rank_index);
-  });
   for (std::size_t begin = 0, end = 0; begin < arrivals.size(); begin = end) {
     std::int64_t last = arrivals[begin].span->start;
     for (end = begin; end < arrivals.size() && arrivals[end].key() == arrivals[begin].key(); ++end)
       last = std::max(last, arrivals[end].span->start);
     if (!inside(last)) continue;
     if (end - begin == members[arrivals[begin].communicator].size())
-      add_match(run, std::span(arrivals).subspan(begin, end - begin), result);
+      add_match(run, std::span<const Arrival>(arrivals).subspan(begin, end - begin), result);
     else
       result.unmatched += end - begin;
   }

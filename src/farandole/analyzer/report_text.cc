@@ -23,21 +23,24 @@ std::string percent(const Figure& figure) {
   return figure.value ? percent(*figure.value) + " %" : "unknown";
 }
 
-std::string time_text(double us) {
-  if (us >= 1e6) return fmt::format("{:.2f} s", us * 1e-6);
-  if (us >= 1e3) return fmt::format("{:.2f} ms", us * 1e-3);
-  return fmt::format("{:.1f} µs", us);
+// Three digits or so in the unit that fits; absurd values stay narrow.
+std::string in_units(double value, double step, std::initializer_list<const char*> units,
+                     int decimals_of_first) {
+  auto unit = units.begin();
+  for (; value >= step && unit + 1 != units.end(); ++unit) value /= step;
+  if (value >= 1e5) return fmt::format("{:.2g} {}", value, *unit);
+  return fmt::format("{:.{}f} {}", value, unit == units.begin() ? decimals_of_first : 2, *unit);
 }
-
+std::string time_text(double us) {
+  return in_units(us, 1000, {"µs", "ms", "s"}, 1);
+}
 std::string size_text(double bytes) {
-  if (bytes >= 1e9) return fmt::format("{:.2f} GB", bytes * 1e-9);
-  if (bytes >= 1e6) return fmt::format("{:.2f} MB", bytes * 1e-6);
-  if (bytes >= 1e3) return fmt::format("{:.2f} kB", bytes * 1e-3);
-  return fmt::format("{:.0f} B", bytes);
+  return in_units(bytes, 1000, {"B", "kB", "MB", "GB", "TB", "PB", "EB"}, 0);
 }
 
 std::string bandwidth(const Figure& figure) {
-  return figure.value ? fmt::format("{:.2f}", *figure.value) : "–";
+  if (!figure.value) return "–";
+  return *figure.value < 1e5 ? fmt::format("{:.2f}", *figure.value) : fmt::format("{:.1e}", *figure.value);
 }
 
 // Writes one run, section by section.
@@ -119,8 +122,9 @@ class RunText {
       line("window", fmt::format("{:.3f} s: {}", seconds, window.no_steps));
     } else {
       line("window", fmt::format("{:.3f} s: {} step{}, {} warm-up step{} left out", seconds,
-                                 window.steps.size(), window.steps.size() == 1 ? "" : "s",
-                                 window.warmup_steps, window.warmup_steps == 1 ? "" : "s"));
+                                 with_thousands(static_cast<double>(window.steps.size())),
+                                 window.steps.size() == 1 ? "" : "s", window.warmup_steps,
+                                 window.warmup_steps == 1 ? "" : "s"));
       const auto interval = median_interval(window.step_ms);
       line("step", fmt::format("median {:.2f} ms ({}), p95 {:.2f} ms", quantile(window.step_ms, 0.5),
                                interval ? fmt::format("95 %: {:.2f} to {:.2f}", interval->low, interval->high)
@@ -176,12 +180,13 @@ class RunText {
       text_ += "  " + metrics_.overlap.unknown + "\n";
       return;
     }
-    text_ += fmt::format(
-        "  {} of the time, {} of it overlaps with compute; exposed {} (of the time), waiting {}, transfer "
-        "{}\n",
-        percent(metrics_.fraction(&RankMetrics::communication)), percent(metrics_.overlap),
-        percent(metrics_.fraction(&RankMetrics::exposed)), percent(metrics_.fraction(&RankMetrics::waiting)),
-        percent(metrics_.fraction(&RankMetrics::transfer)));
+    const auto of_time = [&](std::int64_t RankMetrics::*part) { return percent(metrics_.fraction(part)); };
+    const auto summary = fmt::format(
+        "{} of the time: {} waiting for ranks and {} transfer; {} of it overlaps with compute, so {} of the "
+        "time is exposed",
+        of_time(&RankMetrics::communication), of_time(&RankMetrics::waiting), of_time(&RankMetrics::transfer),
+        percent(metrics_.overlap), of_time(&RankMetrics::exposed));
+    text_ += "  " + wrapped(summary, 2) + "\n";
     if (metrics_.collectives.empty()) return;
     TextTable table(
         {"collective", "operation", "count", "size", "median", "mean wait", "transfer", "algbw", "busbw"}, 2);

@@ -16,7 +16,7 @@ constexpr std::array<const char*, share_count> loss_texts = {
     "writing checkpoints",
     "evaluation",
     "work outside of the phases",
-    "time in which nothing is recorded or a thread waits for its turn"};
+    "time in which ranks neither compute nor communicate"};
 
 constexpr std::array<const char*, share_count> loss_titles = {"",
                                                               "Ranks wait for each other",
@@ -35,7 +35,7 @@ constexpr std::array<const char*, share_count> changes = {
     "checkpoint less often, or in the background",
     "evaluate less often, or on fewer samples",
     "annotate what the training thread does there",
-    "look at the timeline: what does the training thread wait for?"};
+    "see in the timeline what the training thread waits for"};
 
 Share largest_loss(const RunMetrics& metrics) {
   auto largest = Share::waiting;

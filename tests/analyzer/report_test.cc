@@ -1,0 +1,207 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <random>
+#include <sstream>
+
+#include "analyzer/trace_builder.h"
+
+#include "farandole/analyzer/report_json.h"
+#include "farandole/analyzer/report_text.h"
+#include "farandole/analyzer/text_table.h"
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::TemporaryFolder;
+using testing::TraceBuilder;
+using ::testing::UnorderedElementsAre;
+
+constexpr std::int64_t ms = TraceBuilder::ms;
+
+TraceBuilder trace_of(int ranks, int steps, const std::string& name = "bucket 0") {
+  TraceBuilder trace(ranks);
+  for (int step = 0; step < steps; ++step)
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::int64_t t = step * 100 * ms;
+      trace.step(rank, step, t, t + 100 * ms);
+      trace.span(rank, 0, "forward", t, t + 30 * ms);
+      trace.span(rank, 0, "backward", t + 30 * ms, t + 80 * ms);
+      trace.collective(rank, 1, step, t + (40 + rank % 3) * ms, t + 90 * ms, 4'000'000, name);
+    }
+  return trace;
+}
+
+json run_json(int ranks, double batch) {
+  return {{"ranks", ranks},
+          {"device", "cpu"},
+          {"program", "mnist"},
+          {"global_batch", batch},
+          {"parameters", 206922},
+          {"started", "2026-01-01T00:00:00Z"},
+          {"ended", "2026-01-01T00:01:00Z"},
+          {"exit_code", 0},
+          {"restarts", 1}};
+}
+
+std::vector<std::string> keys_of(const json& object) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.push_back(key);
+  return keys;
+}
+
+void expect_no_null(const json& value) {
+  EXPECT_FALSE(value.is_null());
+  if (value.is_structured())
+    for (const auto& entry : value) expect_no_null(entry);
+}
+
+// Columns without ANSI attributes.
+void expect_fits_terminal(const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(width_of(line), terminal_columns) << line;
+}
+
+TEST(ReportJson, has_the_stable_keys) {
+  const TemporaryFolder folder;
+  trace_of(2, 20).write_run(folder / "n2", run_json(2, 64));
+  trace_of(4, 20).write_run(folder / "n4", run_json(4, 128));
+  const auto report =
+      json::parse(report_json(report_of({analyze_run(folder / "n2"), analyze_run(folder / "n4")})));
+  expect_no_null(report);
+  EXPECT_EQ(report["farandole_report"], 1);
+  ASSERT_EQ(report["runs"].size(), 2U);
+  const auto& run = report["runs"][0];
+  EXPECT_THAT(keys_of(run),
+              UnorderedElementsAre("path", "ranks", "nodes", "steps", "warmup_steps", "window_s",
+                                   "throughput_samples_per_s", "step_ms", "phases", "communication", "gpu",
+                                   "efficiency", "by_rank", "stragglers", "verdict", "findings", "warnings"));
+  EXPECT_EQ(run["ranks"], 2);
+  EXPECT_EQ(run["nodes"], 2);
+  EXPECT_EQ(run["steps"], 18);
+  EXPECT_EQ(run["warmup_steps"], 2);
+  EXPECT_DOUBLE_EQ(run["window_s"], 1.8);
+  EXPECT_DOUBLE_EQ(run["throughput_samples_per_s"], 640);
+  EXPECT_THAT(keys_of(run["step_ms"]), UnorderedElementsAre("median", "p95", "ci95"));
+  EXPECT_EQ(run["step_ms"]["ci95"], json::array({100.0, 100.0}));
+  EXPECT_THAT(keys_of(run["phases"]), UnorderedElementsAre("data", "forward", "backward", "optimizer", "wait",
+                                                           "checkpoint", "evaluation", "other"));
+  EXPECT_DOUBLE_EQ(run["phases"]["backward"], 0.5);
+  EXPECT_THAT(keys_of(run["communication"]),
+              UnorderedElementsAre("fraction", "overlap", "exposed_fraction", "wait_fraction",
+                                   "transfer_fraction", "collectives"));
+  EXPECT_THAT(keys_of(run["communication"]["collectives"][0]),
+              UnorderedElementsAre("name", "operation", "count", "bytes", "median_us", "wait_us",
+                                   "transfer_us", "algbw_gbps", "busbw_gbps"));
+  EXPECT_EQ(run["gpu"]["unknown"], "no GPU in this run");
+  EXPECT_THAT(keys_of(run["efficiency"]),
+              UnorderedElementsAre("parallel", "load_balance", "communication", "serialisation", "transfer"));
+  EXPECT_TRUE(run["efficiency"]["serialisation"].contains("unknown"));
+  for (const auto* key : {"rank", "host", "compute_s", "communication_s", "overlap", "exposed_s", "idle_s",
+                          "lateness_ms", "gpu"})
+    EXPECT_TRUE(run["by_rank"][1].contains(key)) << key;
+  EXPECT_DOUBLE_EQ(run["by_rank"][1]["lateness_ms"]["median"], 1);
+  EXPECT_THAT(keys_of(report["scaling"]), UnorderedElementsAre("mode", "base_ranks", "points"));
+  EXPECT_EQ(report["scaling"]["mode"], "weak");
+  EXPECT_DOUBLE_EQ(report["scaling"]["points"][1]["efficiency"], 1);
+}
+
+TEST(ReportJson, of_one_run_has_no_scaling) {
+  const TemporaryFolder folder;
+  trace_of(1, 3).write_run(folder / "run", json::object());
+  const auto report = json::parse(report_json(report_of({analyze_run(folder / "run")})));
+  expect_no_null(report);
+  EXPECT_TRUE(report["scaling"].contains("unknown"));
+  EXPECT_TRUE(report["runs"][0]["throughput_samples_per_s"].contains("unknown"));
+  EXPECT_TRUE(report["runs"][0]["step_ms"]["ci95"].contains("unknown"));
+}
+
+TEST(ReportText, fits_a_terminal_and_begins_with_the_verdict) {
+  const TemporaryFolder folder;
+  trace_of(2, 20, std::string(300, 'n') + "\033[31m").write_run(folder / "n2", run_json(2, 64));
+  trace_of(40, 5).write_run(folder / "n40", run_json(40, 64 * 20));
+  trace_of(2, 1).write_run(folder / "bare", "damaged");
+  const auto report =
+      report_of({analyze_run(folder / "n2"), analyze_run(folder / "n40"), analyze_run(folder / "bare")});
+  const auto text = report_text(report, false);
+  expect_fits_terminal(text);
+  EXPECT_TRUE(text.starts_with(
+      "2 ranks train 640 samples/s; 80.0 % of the time is useful compute; the largest loss, "));
+  EXPECT_THAT(text, Not(HasSubstr("\033")));
+  EXPECT_THAT(text, HasSubstr("the 8 latest of 40 ranks"));
+  EXPECT_THAT(text, HasSubstr("206,922 parameters"));
+  EXPECT_THAT(text, HasSubstr("unknown: the global batch of"));
+  EXPECT_THAT(report_text(report, true), HasSubstr("\033[1m"));
+}
+
+TEST(TextTable, aligns_and_shortens_utf8) {
+  TextTable table({"name", "µs"}, 1);
+  table.add({"é", "1.0"});
+  table.add({"long", "10.25"});
+  EXPECT_EQ(table.text(Style(false)), "  name     µs\n  é       1.0\n  long  10.25\n");
+  EXPECT_EQ(shortened("ééééé", 3), "éé…");
+  EXPECT_EQ(shortened("a\033b\n", 9), "a?b?");
+  EXPECT_EQ(wrapped("one two three", 2, 9), "one two\n  three");
+}
+
+TEST(Report, of_missing_or_unsound_input_says_so) {
+  const TemporaryFolder folder;
+  EXPECT_THROW(analyze_run(folder / "nothing"), UserError);
+  std::filesystem::create_directory(folder / "empty");
+  EXPECT_THROW(analyze_run(folder / "empty"), UserError);
+  testing::write_text(folder / "text", "not a trace");
+  EXPECT_THROW(analyze_run(folder / "text"), CorruptInput);
+  testing::write_text(folder / "metadata", R"([{"ph":"M","name":"process_name","pid":1,"args":{"rank":0}}])");
+  EXPECT_THROW(analyze_run(folder / "metadata"), CorruptInput);
+}
+
+// Whatever is damaged: a report whose JSON parses, whose text fits, or a one-line error.
+TEST(Report, survives_mutated_runs) {
+  const TemporaryFolder folder;
+  const auto text = trace_of(2, 4).text();
+  const auto facts = run_json(2, 64).dump();
+  std::filesystem::create_directory(folder / "run");
+  std::mt19937 random(8);
+  const auto mutate = [&](std::string bytes, unsigned most) {
+    for (auto count = 1 + random() % most; count > 0; --count) {
+      const auto at = random() % bytes.size();
+      switch (random() % 5) {
+        case 0:
+          bytes[at] = static_cast<char>(random());
+          break;
+        case 1:
+          bytes[at] = "0123456789eE-.{}[]\",:"[random() % 21];
+          break;
+        case 2:
+          bytes.erase(at, 1 + random() % 200);
+          break;
+        case 3:
+          bytes.insert(at, std::to_string(random()));
+          break;
+        default:
+          bytes.insert(at, bytes.substr(random() % bytes.size(), random() % 300));
+      }
+      if (bytes.empty()) bytes = "x";
+    }
+    return bytes;
+  };
+  for (int round = 0; round < 3'000; ++round) {
+    for (const auto* name : {"timeline.json.gz", "run.json"}) std::filesystem::remove(folder / "run" / name);
+    testing::write_text(folder / "run" / "timeline.json.gz", mutate(text, 8));
+    testing::write_text(folder / "run" / "run.json", round % 2 == 0 ? facts : mutate(facts, 3));
+    try {
+      const auto report = report_of({analyze_run(folder / "run")});
+      expect_no_null(json::parse(report_json(report)));
+      expect_fits_terminal(report_text(report, false));
+    } catch (const CorruptInput& error) {
+      EXPECT_THAT(error.what(), Not(HasSubstr("\n")));
+    }
+    if (::testing::Test::HasFailure()) FAIL() << "round " << round;
+  }
+}
+
+}  // namespace
+}  // namespace farandole

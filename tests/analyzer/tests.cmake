@@ -1,0 +1,1 @@
+farandole_script_test(analyzer.analyze-command analyzer/analyze_command_test 60)
