@@ -14,7 +14,7 @@ double LearningRate::at(std::int64_t step) const {
   if (step >= total_steps) return minimum;
   const double progress =
       static_cast<double>(step - warmup_steps) / static_cast<double>(total_steps - warmup_steps);
-  return minimum + 0.5 * (top - minimum) * (1 + std::cos(std::numbers::pi * progress));
+  return top - 0.5 * (top - minimum) * (1 - std::cos(std::numbers::pi * progress));
 }
 
 }  // namespace farandole

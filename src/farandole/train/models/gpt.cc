@@ -1,7 +1,6 @@
 #include "farandole/train/models/gpt.h"
 
 #include <cmath>
-#include <string>
 
 namespace farandole {
 namespace {
@@ -75,8 +74,10 @@ Gpt::Gpt(const ModelOptions& options)
       wpe_(register_module("wpe", nn::Embedding(options.context, options.width))),
       ln_f_(nullptr),
       lm_head_(nullptr) {
+  nn::ModuleList h = register_module("h", nn::ModuleList());
   for (std::int64_t i = 0; i < options.layers; ++i) {
-    blocks_.push_back(register_module("h." + std::to_string(i), std::make_shared<GptBlock>(options)));
+    blocks_.push_back(std::make_shared<GptBlock>(options));
+    h->push_back(blocks_.back());
   }
   ln_f_ = register_module("ln_f", norm(options.width));
   lm_head_ = register_module("lm_head", nn::Linear(nn::LinearOptions(options.width, bytes).bias(false)));

@@ -1,0 +1,131 @@
+// The sampler against what PyTorch's DistributedSampler deals, and the laws of sharding.
+#include "farandole/train/distributed_sampler.h"
+
+#include <algorithm>
+#include <gmock/gmock.h>
+#include <set>
+#include <zlib.h>
+
+#include "train/data_fixtures.h"
+
+namespace farandole {
+namespace {
+
+using testing::HasSubstr;
+using Shares = std::vector<std::vector<std::int64_t>>;
+
+Shares shares_of(std::int64_t size, int world, SamplerOptions options, std::int64_t epoch) {
+  Shares shares;
+  for (int rank = 0; rank < world; ++rank) {
+    DistributedSampler sampler(size, rank, world, options);
+    sampler.set_epoch(epoch);
+    shares.push_back(sampler.indices());
+    EXPECT_EQ(sampler.size(), static_cast<std::int64_t>(shares.back().size()));
+  }
+  return shares;
+}
+
+struct SmallCase {
+  std::int64_t size;
+  int world;
+  bool shuffle, drop_last;
+  std::uint64_t seed;
+  std::int64_t epoch;
+  Shares shares;
+};
+
+struct LargeCase {
+  std::int64_t size;
+  int world;
+  bool shuffle, drop_last;
+  std::uint64_t seed;
+  std::int64_t epoch;
+  std::uint32_t crc;
+};
+
+TEST(DistributedSampler, DealsWhatPyTorchDeals) {
+  const std::vector<SmallCase> cases = {
+#define FARANDOLE_SMALL_SAMPLERS
+#include "train/distributed_sampler_reference.inc"
+#undef FARANDOLE_SMALL_SAMPLERS
+  };
+  EXPECT_GT(cases.size(), 150U);
+  for (const auto& c : cases) {
+    EXPECT_EQ(shares_of(c.size, c.world, {c.shuffle, c.drop_last, c.seed}, c.epoch), c.shares)
+        << c.size << " samples, " << c.world << " ranks, seed " << c.seed << ", epoch " << c.epoch;
+  }
+}
+
+TEST(DistributedSampler, DealsWhatPyTorchDealsOfLargeSets) {
+  const std::vector<LargeCase> cases = {
+#include "train/distributed_sampler_reference.inc"
+  };
+  EXPECT_EQ(cases.size(), 8U);
+  for (const auto& c : cases) {
+    uLong crc = 0;
+    for (const auto& share : shares_of(c.size, c.world, {c.shuffle, c.drop_last, c.seed}, c.epoch)) {
+      crc = crc32(crc, reinterpret_cast<const Bytef*>(share.data()), static_cast<uInt>(8 * share.size()));
+    }
+    EXPECT_EQ(crc, c.crc) << c.size << " samples, " << c.world << " ranks";
+  }
+}
+
+TEST(DistributedSampler, CoversEverySampleEvenly) {
+  for (std::int64_t size = 1; size < 40; ++size) {
+    for (int world = 1; world < 12; ++world) {
+      const auto shares = shares_of(size, world, {}, 5);
+      std::vector<int> times(static_cast<std::size_t>(size));
+      for (const auto& share : shares) {
+        ASSERT_EQ(share.size(), shares[0].size());
+        for (const auto index : share) ++times.at(static_cast<std::size_t>(index));
+      }
+      const auto [least, most] = std::minmax_element(times.begin(), times.end());
+      EXPECT_GE(*least, 1);
+      EXPECT_LE(*most - *least, 1);
+    }
+  }
+}
+
+TEST(DistributedSampler, DropsLessThanOneRoundAndRepeatsNothing) {
+  for (std::int64_t size = 7; size < 60; ++size) {
+    std::set<std::int64_t> seen;
+    for (const auto& share : shares_of(size, 7, {.drop_last = true}, 2))
+      seen.insert(share.begin(), share.end());
+    EXPECT_EQ(static_cast<std::int64_t>(seen.size()), size / 7 * 7);
+  }
+}
+
+TEST(DistributedSampler, ShufflesAnewEachEpochAndTheSameAgain) {
+  DistributedSampler sampler(1000, 0, 2);
+  const auto first = sampler.indices();
+  EXPECT_EQ(sampler.epoch(), 0);
+  sampler.set_epoch(1);
+  const auto second = sampler.indices();
+  EXPECT_NE(first, second);
+  sampler.set_epoch(0);
+  EXPECT_EQ(sampler.indices(), first);
+  DistributedSampler seeded(1000, 0, 2, {.seed = 1});  // PyTorch: seed + epoch
+  EXPECT_EQ(seeded.indices(), second);
+}
+
+TEST(DistributedSampler, TakesRankAndSizeFromASession) {
+  struct {
+    int rank() const { return 1; }
+    int size() const { return 3; }
+  } session;
+  EXPECT_EQ(DistributedSampler(7, session, {.shuffle = false}).indices(),
+            (std::vector<std::int64_t>{1, 4, 0}));
+}
+
+TEST(DistributedSampler, RefusesWhatCannotBeDealt) {
+  EXPECT_THAT(message_of<UserError>([] { DistributedSampler(0, 0, 1); }), HasSubstr("empty"));
+  EXPECT_THAT(message_of<UserError>([] { DistributedSampler(3, 0, 4, {.drop_last = true}); }),
+              HasSubstr("3 samples cannot be dealt to 4 ranks"));
+  EXPECT_THAT(message_of<UserError>([] { DistributedSampler(3, 4, 4); }), HasSubstr("rank 4"));
+  EXPECT_THAT(message_of<UserError>([] { DistributedSampler(3, -1, 4); }), HasSubstr("rank -1"));
+  EXPECT_THAT(message_of<UserError>([] { DistributedSampler(3, 0, 0); }), HasSubstr("world of 0"));
+  EXPECT_EQ(DistributedSampler(3, 3, 4).indices().size(), 1U);
+}
+
+}  // namespace
+}  // namespace farandole
