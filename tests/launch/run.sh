@@ -82,7 +82,7 @@ signalled 'trap "echo saved; exit 75" USR1' USR1
 [[ $code == 75 && $(grep -c saved "$work/out") == 2 ]] || fail "USR1: $code"
 signalled 'trap "sleep 1.5; echo saved; exit 75" TERM' TERM
 [[ $code == 75 && $(grep -c saved "$work/out") == 2 ]] || fail "TERM: $code, $(<"$work/out")"
-silent err
+grep -q 'farandole run' "$work/err" && fail "a stop that was asked for is no failure: $(<"$work/err")"
 signalled 'trap "" TERM' TERM TERM
 [[ $code == 143 || $code == 137 || $code == 1 ]] || fail "two TERMs: $code"
 signalled ':' INT

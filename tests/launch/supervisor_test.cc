@@ -33,6 +33,7 @@ class Supervised {
     auto to_out = make_pipe(), to_err = make_pipe();
     pid = ::fork();
     if (pid == 0) {
+      ::setpgid(0, 0);  // as mpirun does
       to_out.read_end.reset();
       to_err.read_end.reset();
       ::dup2(to_out.write_end.get(), STDOUT_FILENO);
@@ -214,6 +215,15 @@ TEST(Supervisor, EndsWhatTheProgramLeftRunning) {
   int seen = 0;
   for (pid_t pid; pids >> pid; ++seen) EXPECT_EQ(::kill(pid, 0), -1) << pid;
   EXPECT_EQ(seen, 2);
+}
+
+TEST(Supervisor, LetsACommandFinishWhoseScriptDiedOfSigterm) {
+  Supervised rank(
+      shell("bash -c 'trap \"echo saved; exit\" TERM; echo ready; while :; do sleep 0.1; done'; true"));
+  rank.await("ready\n");
+  rank.signal(SIGTERM);
+  EXPECT_EQ(rank.finish(), 143);
+  EXPECT_EQ(rank.out, "ready\nsaved\n");
 }
 
 TEST(Supervisor, SaysWhatCannotBeStarted) {

@@ -35,6 +35,8 @@ class Supervisor {
   void announce_step() const;
   void serve(std::optional<Clock::time_point> deadline);
   void take_signals();
+  void pass_on(int number);
+  void wait_for_orphans();
   void parent_ended();
   void drain();
   void report();
@@ -126,12 +128,33 @@ void Supervisor::take_signals() {
   signalfd_siginfo info;
   while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
     const int number = static_cast<int>(info.ssi_signo);
-    if (number == SIGCHLD) continue;
+    if (number == SIGCHLD || static_cast<pid_t>(info.ssi_pid) == ::getpid()) continue;
     if (number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT) record_.told = true;
     const bool to_the_group =
         static_cast<int>(info.ssi_code) == SI_KERNEL || static_cast<pid_t>(info.ssi_pid) == ::getppid();
-    if (!to_the_group && child_) child_->signal(number);
+    if (!to_the_group) pass_on(number);
     if (number == SIGTSTP) ::raise(SIGSTOP);
+  }
+}
+
+// To all of the rank where the process group is its own, as mpirun makes it: a script's commands mind
+// SIGTERM, too.
+void Supervisor::pass_on(int number) {
+  if (::getpgrp() == ::getpid()) {
+    ::kill(0, number);  // comes back to this process, which knows its own
+  } else if (child_) {
+    child_->signal(number);
+  }
+}
+
+// A script dies of SIGTERM before its commands have: those that were told to stop get the time they need.
+void Supervisor::wait_for_orphans() {
+  while (record_.told && !abandoned_) {
+    pid_t ended;
+    while ((ended = ::waitpid(-1, nullptr, WNOHANG)) > 0) {
+    }
+    if (ended < 0) return;
+    serve(std::nullopt);
   }
 }
 
@@ -217,6 +240,7 @@ int Supervisor::run() {
         fmt::format("farandole run: rank {} ({}): {}\n", record_.rank, record_.host, error.what()));
   }
   record_.time_ns = real_time_ns();
+  wait_for_orphans();
   kill_orphans();
   drain();
   report();
