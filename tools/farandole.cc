@@ -13,6 +13,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
+#include "farandole/base/program_folder.h"
 
 namespace {
 
@@ -32,13 +33,9 @@ constexpr std::pair<std::string_view, std::string_view> descriptions[] = {
     {"bench", "measure collectives, steps, checkpoints and the recorder"},
 };
 
-fs::path own_folder() {
-  return fs::read_symlink("/proc/self/exe").parent_path();
-}
-
 std::vector<std::string> commands() {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(own_folder())) {
+  for (const auto& entry : fs::directory_iterator(farandole::program_folder())) {
     const auto name = entry.path().filename().string();
     if (name.starts_with(program_prefix) && entry.is_regular_file() &&
         ::access(entry.path().c_str(), X_OK) == 0)
@@ -65,7 +62,7 @@ void print_help(std::FILE* stream) {
 }
 
 [[noreturn]] void become(const std::string& command, std::vector<char*> arguments) {
-  const auto program = (own_folder() / (std::string(program_prefix) + command)).string();
+  const auto program = (farandole::program_folder() / (std::string(program_prefix) + command)).string();
   arguments.insert(arguments.begin(), const_cast<char*>(program.c_str()));
   arguments.push_back(nullptr);
   const bool is_name = !command.empty() && command.find('/') == std::string::npos;

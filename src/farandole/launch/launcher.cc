@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/program_folder.h"
 #include "farandole/launch/chatter_filter.h"
 #include "farandole/launch/line_splitter.h"
 #include "farandole/launch/machine.h"
@@ -43,12 +44,12 @@ LaunchFacts look_around() {
   facts.srun_found = find_program("srun", path_variable()).has_value();
   facts.mpirun_found = find_program("mpirun", path_variable()).has_value();
   facts.terminal_columns = terminal_columns(STDOUT_FILENO);
-  facts.programs = own_program().parent_path();
+  facts.programs = program_folder();
   return facts;
 }
 
 void require_program(const std::string& program) {
-  if (find_program(program, path_variable() + ":" + own_program().parent_path().string())) return;
+  if (find_program(program, path_variable() + ":" + program_folder().string())) return;
   throw UserError("no program '" + program +
                   "' that can be executed; give its path, or put its folder into PATH");
 }

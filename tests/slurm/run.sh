@@ -1,0 +1,132 @@
+#!/usr/bin/env bash
+# farandole run and slurm/train.sbatch in real Slurm jobs, over two hosts of a sandbox that this test brings up and down.
+set -uo pipefail
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+: "${FARANDOLE_SOURCE:=$here/../..}"
+skip() { echo "skipped: $*"; exit 77; }
+
+sandbox=${FARANDOLE_SLURM_SANDBOX:-$FARANDOLE_SOURCE/../shared/slurm-sandbox/slurm-sandbox}
+[[ -x $sandbox ]] || skip "no Slurm sandbox; name its script in FARANDOLE_SLURM_SANDBOX"
+((EUID == 0)) || skip "the Slurm sandbox needs root"
+unshare --net --uts --ipc --mount --pid --fork true 2>/dev/null || skip "no namespaces can be made here"
+
+source "$FARANDOLE_SOURCE/tests/launch/expect.sh"
+# Its own network, bridge and ports: other sandboxes may be up.
+id=$(($$ % 200))
+export SLURM_SANDBOX_DIR=$work/sandbox SLURM_SANDBOX_NET=10.79.$id SLURM_SANDBOX_BRIDGE=frnd$id SLURM_SANDBOX_PORT=$((20000 + id * 10))
+trap '"$sandbox" down; rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
+"$sandbox" up --hosts 2 --cpus 2 >"$work/up" 2>&1 || skip "the Slurm sandbox does not come up: $(tail -n 3 "$work/up")"
+eval "$("$sandbox" env)"
+unset OMP_NUM_THREADS
+export PATH=$bin:$PATH FARANDOLE_BIN=$bin
+cd "$work" || exit 1
+
+# batch SECONDS SBATCH-ARGUMENTS...: submits, waits for the end; output in $work/out, exit code in $code.
+batch() {
+  local seconds=$1 job state=
+  shift
+  last="sbatch $*"
+  : >out
+  job=$(sbatch --parsable --output="$work/out" "$@") || { fail "sbatch $*"; code=-1; return; }
+  for ((i = 0; i < seconds * 5; i++)); do
+    state=$(scontrol show job "$job" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p')
+    [[ $state != PENDING && $state != RUNNING && $state != COMPLETING ]] && break
+    sleep 0.2
+  done
+  code=$(scontrol show job "$job" | sed -n 's/.*ExitCode=\([0-9]*\):.*/\1/p')
+  [[ $state == COMPLETED || $state == FAILED ]] || { fail "job is $state after $seconds s: $last"; scancel "$job"; }
+  cp out err
+}
+script() { printf '#!/bin/bash\n%s\n' "$1" >job.sbatch; }
+is() { [[ $code == "$1" ]] || fail "exit code $code, not $1: $last
+$(tail -n 20 out)"; }
+
+# A small MPI program: sums its ranks; `fail R C` makes rank R end with C while the others wait for it.
+cat >ring.c <<'C'
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  int rank, size, sum;
+  char host[64];
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  gethostname(host, sizeof host);
+  MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  printf("rank %d of %d on %s sum %d omp %s\n", rank, size, host, sum, getenv("OMP_NUM_THREADS"));
+  fflush(stdout);
+  if (argc > 3 && rank == atoi(argv[2])) _exit(atoi(argv[3]));
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Finalize();
+}
+C
+mpicc ring.c -o ring || fail "mpicc"
+
+script "farandole run --prefix --log-dir $work/logs -- $work/ring"
+batch 60 -N2 --ntasks-per-node=2 job.sbatch
+is 0
+for r in 0 1 2 3; do says out "^\[$r [0-9:.]{12}\] rank $r of 4 on node$((r / 2 + 1)) sum 6 omp 1\$"; done
+for r in 0 1 2 3; do grep -q "\] rank $r of 4" "logs/rank-000$r.log" || fail "log of rank $r"; done
+[[ -z $(find logs -name 'farandole-*') ]] || fail "left behind in the log folder: $(ls logs)"
+
+script "farandole run --log-dir $work/logs2 -- $work/ring fail 1 7"
+batch 60 -N2 --ntasks-per-node=1 job.sbatch
+is 7
+says out '^farandole run: rank 1 \(host node2\) failed first: exit code 7; its log is .*/logs2/rank-0001.log$'
+[[ $(grep -cE '^(farandole|srun|slurmstepd)' out) == 1 ]] || fail "more than one line about a failure: $(<out)"
+
+script 'farandole run -n 4 -- sh -c "[ \$SLURM_PROCID = 2 ] && kill -9 \$\$; exec sleep 600"'
+batch 60 -N2 --ntasks-per-node=1 job.sbatch
+is 137
+says out 'rank 2 \(host node[12]\) failed first: it was killed by signal 9 \(Killed\)$'
+
+# SIGTERM to the launcher reaches the ranks, and their answer comes back.
+script "farandole run -- bash -c 'trap \"echo saved; exit 75\" TERM; touch $work/ready.\$SLURM_PROCID; while :; do sleep 0.1; done' &
+until [[ -e $work/ready.0 && -e $work/ready.1 ]]; do sleep 0.1; done
+kill -TERM \$!; wait \$!"
+batch 60 -N2 --ntasks-per-node=1 job.sbatch
+is 75
+[[ $(grep -cx saved out) == 2 ]] || fail "a rank had no time to save: $(<out)"
+
+script 'srun -n2 farandole run true'
+batch 60 -N2 --ntasks-per-node=1 job.sbatch
+is 64
+says out 'already one of 2 ranks \(SLURM_STEP_NUM_TASKS\)'
+
+if [[ ! -x $bin/farandole-train ]]; then
+  echo "left out: training, farandole-train is not built"
+  exit $((failures > 0))
+fi
+
+script "farandole train --profile mnist --data synthetic --run-dir $work/alone --steps 2"
+batch 60 -N1 -n2 job.sbatch
+is 64
+says out 'a world of 1 rank, but SLURM_NTASKS says 2'
+[[ ! -e alone/checkpoints ]] || fail "a run of one rank was started"
+
+data=${FARANDOLE_TEST_DATA:-$FARANDOLE_SOURCE/../shared/data}/mnist
+if [[ ! -d $data ]]; then
+  echo "left out: training on real data, there is no $data; set FARANDOLE_TEST_DATA"
+  exit $((failures > 0))
+fi
+batch 150 -N2 --ntasks-per-node=1 "$FARANDOLE_SOURCE/slurm/train.sbatch" --profile mnist --data "$data" --run-dir "$work/run" --steps 20
+is 0
+python3 - "$work/run" <<'PY' || fail "the run of slurm/train.sbatch, see above; its output: $(tail -n 20 out)"
+import gzip, json, pathlib, sys
+run = pathlib.Path(sys.argv[1])
+info = json.loads((run / "run.json").read_text())
+assert info["ranks"] == 2, info["ranks"]
+hosts = [host["name"] if isinstance(host, dict) else host for host in info["hosts"]]
+assert sorted(set(hosts)) == ["node1", "node2"], hosts
+assert info["exit_code"] == 0, info["exit_code"]
+trace = json.load(gzip.open(run / "timeline.json.gz"))
+events = trace["traceEvents"] if isinstance(trace, dict) else trace
+assert {event["pid"] for event in events if event.get("ph") == "X"} >= {0, 1}, "spans of both ranks"
+assert list((run / "checkpoints").glob("step-*.h5")), "a checkpoint"
+assert len(list((run / "logs").glob("rank-*.log"))) == 2, "a log of each rank"
+PY
+exit $((failures > 0))
