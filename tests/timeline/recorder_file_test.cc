@@ -113,7 +113,7 @@ TEST(RecorderFile, TruncatedFileGivesWhatIsLeft) {
   const RecorderFile whole(path);
   const auto all = whole.records(0);
   std::size_t last = 0;
-  for (std::size_t bytes = 0; bytes <= contents.size(); bytes += 97) {
+  for (std::size_t bytes = 0; bytes <= contents.size(); bytes += 397) {
     write(folder / "cut", contents.substr(0, bytes));
     if (bytes < recorder::Geometry(recorder::smallest_file).chunks_offset) {
       reads(folder / "cut");
@@ -135,7 +135,7 @@ TEST(RecorderFile, SurvivesRandomDamage) {
   const std::string sound = contents_of(recorded_in(folder, 3000));
   const std::size_t tables = recorder::Geometry(recorder::smallest_file).chunks_offset;
   int refused = 0;
-  for (int round = 0; round < 4000; ++round) {
+  for (int round = 0; round < 2000; ++round) {
     std::string contents = sound;
     const int damages = 1 + static_cast<int>(random() % 8);
     for (int i = 0; i < damages; ++i) {

@@ -45,9 +45,10 @@ struct Collective {
 //   {"displayTimeUnit":"ms","otherData":{"farandole_trace":1,"ranks":2,"clock_residual_us":[0.0,1.5]},"traceEvents":[
 //   one event a line, separated by ",\n"; ts and dur in microseconds with 3 decimals, on rank 0's clock, ts ≥ 0
 //   ]}
+//   clock_residual_us is by rank, null where the rank's clock is unknown
 //
 //   process     {"ph":"M","name":"process_name","pid":P,"args":{"name":"rank 0 · node1","rank":0,"host":"node1"}},
-//               process_sort_index = rank; P = rank + 1
+//               process_sort_index = rank; P = rank + 1; process_labels says how many events are missing
 //   thread      {"ph":"M","name":"thread_name","pid":P,"tid":T,"args":{"name":"training"}}, thread_sort_index;
 //               T = 1,000,000 + 1,000·rank + index, so that no tid equals a pid (Perfetto would merge them);
 //               index 0 is the training thread

@@ -210,12 +210,12 @@ void Timeline::Impl::write(std::int64_t step, Fill&& fill) {
   Ring* const ring = this->ring();
   if (ring == nullptr) return drop();
   if (ring->next == ring->chunk_end) start_chunk(*ring);
-  Record record{};
+  Record& record = *ring->next++;  // in place: a copy would wait for its stores
+  record = Record{};
   record.step = step;
   record.track = ring->slot;
   fill(record);
   record.check = record_check(record, ring->head);
-  *ring->next++ = record;
   std::atomic_ref(ring->entry->head).store(++ring->head, std::memory_order_release);
 }
 
