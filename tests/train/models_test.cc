@@ -3,6 +3,7 @@
 #include <cmath>
 #include <gmock/gmock.h>
 #include <map>
+#include <numeric>
 
 #include "train/data_fixtures.h"
 
@@ -223,7 +224,7 @@ void train(Model& model, const Dataset& data, std::int64_t batch, double lr, int
 Score score_all(Model& model, const Dataset& data) {
   torch::NoGradGuard no_grad;
   std::vector<std::int64_t> indices(static_cast<std::size_t>(data.size()));
-  for (std::size_t i = 0; i < indices.size(); ++i) indices[i] = static_cast<std::int64_t>(i);
+  std::iota(indices.begin(), indices.end(), 0);
   const auto batch = data.get(indices);
   return model.score(model.forward(batch.x), batch.y);
 }
@@ -249,6 +250,22 @@ TEST(Models, LearnSyntheticData) {
   const auto written = generate(*gpt, "a", 200, 0.5, at::detail::createCPUGenerator(5));
   EXPECT_EQ(written.size(), 200U);
   EXPECT_EQ(written.find_first_not_of("abcdefghijklmnopqrstuvwxyz .,;'\n"), std::string::npos);
+}
+
+TEST(Models, MnistNetLearnsRealDigitsInOneEpoch) {
+  REAL_DATA_OR_SKIP(folder, "mnist");
+  at::set_num_threads(1);
+  torch::manual_seed(1);
+  const auto data = open_data({.path = folder.string()});
+  const auto model = make_model({.name = "mnist"}, data.shape);
+  train(*model, *data.train, 64, 0.002, 1);
+  torch::NoGradGuard no_grad;
+  std::vector<std::int64_t> indices(2000);
+  std::iota(indices.begin(), indices.end(), 0);
+  const auto batch = data.held_out->get(indices);
+  const auto score = model->score(model->forward(batch.x), batch.y);
+  EXPECT_EQ(score.count, 2000);
+  EXPECT_GT(score.correct, 1700);
 }
 
 TEST(Generate, IsAFunctionOfModelPromptAndGenerator) {

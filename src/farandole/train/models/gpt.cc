@@ -3,14 +3,21 @@
 #include <cmath>
 
 namespace farandole {
-namespace {
 
 namespace nn = torch::nn;
 
+namespace {
+
 constexpr std::int64_t bytes = 256;
 
-struct Attention final : nn::Module {
-  Attention(const ModelOptions& options)
+nn::LayerNorm norm(std::int64_t width) {
+  return nn::LayerNorm(nn::LayerNormOptions({width}));
+}
+
+}  // namespace
+
+struct GptAttention final : nn::Module {
+  GptAttention(const ModelOptions& options)
       : heads(options.heads),
         dropout(options.dropout),
         c_attn(register_module("c_attn", nn::Linear(options.width, 3 * options.width))),
@@ -29,8 +36,8 @@ struct Attention final : nn::Module {
   nn::Linear c_attn, c_proj;
 };
 
-struct FeedForward final : nn::Module {
-  FeedForward(const ModelOptions& options)
+struct GptFeedForward final : nn::Module {
+  GptFeedForward(const ModelOptions& options)
       : dropout(options.dropout),
         c_fc(register_module("c_fc", nn::Linear(options.width, 4 * options.width))),
         c_proj(register_module("c_proj", nn::Linear(4 * options.width, options.width))) {}
@@ -43,18 +50,12 @@ struct FeedForward final : nn::Module {
   nn::Linear c_fc, c_proj;
 };
 
-nn::LayerNorm norm(std::int64_t width) {
-  return nn::LayerNorm(nn::LayerNormOptions({width}));
-}
-
-}  // namespace
-
 struct GptBlock final : nn::Module {
   explicit GptBlock(const ModelOptions& options)
       : ln_1(register_module("ln_1", norm(options.width))),
-        attn(register_module("attn", std::make_shared<Attention>(options))),
+        attn(register_module("attn", std::make_shared<GptAttention>(options))),
         ln_2(register_module("ln_2", norm(options.width))),
-        mlp(register_module("mlp", std::make_shared<FeedForward>(options))) {}
+        mlp(register_module("mlp", std::make_shared<GptFeedForward>(options))) {}
 
   torch::Tensor forward(torch::Tensor x) {
     x = x + attn->forward(ln_1(x));
@@ -62,9 +63,9 @@ struct GptBlock final : nn::Module {
   }
 
   nn::LayerNorm ln_1;
-  std::shared_ptr<Attention> attn;
+  std::shared_ptr<GptAttention> attn;
   nn::LayerNorm ln_2;
-  std::shared_ptr<FeedForward> mlp;
+  std::shared_ptr<GptFeedForward> mlp;
 };
 
 Gpt::Gpt(const ModelOptions& options)

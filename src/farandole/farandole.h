@@ -1,0 +1,7 @@
+// Everything a C++ program needs to train with Farandole.
+#pragma once
+
+#include "farandole/train/distributed_optimizer.h"
+#include "farandole/train/distributed_sampler.h"
+#include "farandole/train/learning_rate.h"
+#include "farandole/train/session.h"

@@ -1,0 +1,57 @@
+// Any torch::optim optimizer over gradients that are reduced over all ranks while backward runs. Used by the
+// training thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <torch/torch.h>
+#include <utility>
+#include <vector>
+
+#include "farandole/fusion/bucket_plan.h"
+#include "farandole/train/session.h"
+
+namespace farandole {
+
+struct DistributedOptimizerOptions {
+  // Gradients of so many backward calls are added up, as PyTorch does, before they are reduced and step() is
+  // called.
+  int backward_passes_per_step = 1;
+  bool average = true;              // false: sum over ranks
+  std::optional<double> clip_norm;  // bound for the global 2-norm, applied to the reduced gradients
+  BucketOptions buckets;
+};
+
+// Gradients are views of the buckets that are reduced: nothing is packed. A parameter that got a gradient on
+// some ranks only takes part with zeros on the others; one that got none on any rank keeps an undefined
+// gradient in step(), so that the optimizer leaves it alone, as it would in one process.
+class DistributedOptimizer {
+ public:
+  using NamedParameters = torch::OrderedDict<std::string, torch::Tensor>;
+
+  // Collective: throws UserError on all ranks where they do not train the same tensors. `session` and
+  // `optimizer` outlive this.
+  DistributedOptimizer(Session& session, torch::optim::Optimizer& optimizer,
+                       const NamedParameters& parameters, DistributedOptimizerOptions options = {});
+  ~DistributedOptimizer();
+
+  // Zeroes the gradients and makes them views of the buckets again.
+  void zero_grad();
+  // Waits for the reduction, clips, updates. With a closure (LBFGS): reduces after each of its evaluations.
+  torch::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr);
+  // The first half of step(): afterwards all ranks hold the same gradients. step() does not repeat it.
+  void synchronize();
+
+  double gradient_norm() const;        // before clipping, of the last step; NaN without clip_norm
+  std::size_t gradient_bytes() const;  // of all buckets
+  std::size_t packed_bytes()
+      const;  // copied into buckets since the start, where autograd gave a gradient memory of its own
+  torch::optim::Optimizer& inner();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,163 @@
+#include "farandole/train/optimizer_state.h"
+
+#include <map>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+using torch::Tensor;
+
+// The fields of each optimizer's state, once, for both directions.
+template <class State, class Visit>
+void visit_adam(State& state, Visit visit) {
+  visit.number(
+      "step", [&] { return state.step(); }, [&](std::int64_t value) { state.step(value); });
+  visit.tensor(
+      "exp_avg", [&] { return state.exp_avg(); }, [&](Tensor value) { state.exp_avg(value); });
+  visit.tensor(
+      "exp_avg_sq", [&] { return state.exp_avg_sq(); }, [&](Tensor value) { state.exp_avg_sq(value); });
+  visit.tensor(
+      "max_exp_avg_sq", [&] { return state.max_exp_avg_sq(); },
+      [&](Tensor value) { state.max_exp_avg_sq(value); });
+}
+
+template <class Visit>
+void visit_fields(torch::optim::AdamParamState& state, Visit visit) {
+  visit_adam(state, visit);
+}
+
+template <class Visit>
+void visit_fields(torch::optim::AdamWParamState& state, Visit visit) {
+  visit_adam(state, visit);
+}
+
+template <class Visit>
+void visit_fields(torch::optim::SGDParamState& state, Visit visit) {
+  visit.tensor(
+      "momentum_buffer", [&] { return state.momentum_buffer(); },
+      [&](Tensor value) { state.momentum_buffer(value); });
+}
+
+template <class Visit>
+void visit_fields(torch::optim::RMSpropParamState& state, Visit visit) {
+  visit.number(
+      "step", [&] { return state.step(); }, [&](std::int64_t value) { state.step(value); });
+  visit.tensor(
+      "square_avg", [&] { return state.square_avg(); }, [&](Tensor value) { state.square_avg(value); });
+  visit.tensor(
+      "momentum_buffer", [&] { return state.momentum_buffer(); },
+      [&](Tensor value) { state.momentum_buffer(value); });
+  visit.tensor(
+      "grad_avg", [&] { return state.grad_avg(); }, [&](Tensor value) { state.grad_avg(value); });
+}
+
+template <class Visit>
+void visit_fields(torch::optim::AdagradParamState& state, Visit visit) {
+  visit.number(
+      "step", [&] { return state.step(); }, [&](std::int64_t value) { state.step(value); });
+  visit.tensor(
+      "sum", [&] { return state.sum(); }, [&](Tensor value) { state.sum(value); });
+}
+
+struct Export {
+  const std::string& parameter;
+  NamedTensors& out;
+
+  template <class Get, class Set>
+  void number(const char* field, Get get, Set) const {
+    out.emplace_back(parameter + "/" + field, torch::tensor(std::int64_t{get()}, torch::kInt64));
+  }
+  template <class Get, class Set>
+  void tensor(const char* field, Get get, Set) const {
+    if (Tensor value = get(); value.defined()) out.emplace_back(parameter + "/" + field, value);
+  }
+};
+
+struct Import {
+  const std::string& parameter;
+  const Tensor& like;
+  const std::map<std::string, Tensor>& in;
+
+  const Tensor* find(const char* field) const {
+    const auto found = in.find(parameter + "/" + field);
+    return found == in.end() ? nullptr : &found->second;
+  }
+  template <class Get, class Set>
+  void number(const char* field, Get, Set set) const {
+    if (const Tensor* value = find(field)) set(value->template item<std::int64_t>());
+  }
+  template <class Get, class Set>
+  void tensor(const char* field, Get, Set set) const {
+    const Tensor* value = find(field);
+    if (value == nullptr) return;
+    if (value->sizes() != like.sizes())
+      throw UserError("optimizer state " + parameter + "/" + field + " does not have the parameter's shape");
+    set(value->to(like.device(), value->scalar_type(), /*non_blocking=*/false, /*copy=*/true));
+  }
+};
+
+// Calls `function` with a null pointer of the optimizer's own state type.
+template <class Function>
+void with_state_type(torch::optim::Optimizer& optimizer, Function function) {
+  using namespace torch::optim;
+  if (dynamic_cast<AdamW*>(&optimizer) != nullptr) return function(static_cast<AdamWParamState*>(nullptr));
+  if (dynamic_cast<Adam*>(&optimizer) != nullptr) return function(static_cast<AdamParamState*>(nullptr));
+  if (dynamic_cast<SGD*>(&optimizer) != nullptr) return function(static_cast<SGDParamState*>(nullptr));
+  if (dynamic_cast<RMSprop*>(&optimizer) != nullptr)
+    return function(static_cast<RMSpropParamState*>(nullptr));
+  if (dynamic_cast<Adagrad*>(&optimizer) != nullptr)
+    return function(static_cast<AdagradParamState*>(nullptr));
+  throw UserError(
+      "the state of this optimizer is not known; known are SGD, Adam, AdamW, RMSprop and Adagrad");
+}
+
+template <class Function>
+void for_each_parameter(torch::optim::Optimizer& optimizer, const std::vector<std::string>& names,
+                        Function function) {
+  std::size_t index = 0;
+  for (auto& group : optimizer.param_groups())
+    for (auto& parameter : group.params()) function(names.at(index++), parameter);
+}
+
+}  // namespace
+
+std::vector<std::string> numbered_parameters(const torch::optim::Optimizer& optimizer) {
+  std::vector<std::string> names;
+  for (const auto& group : optimizer.param_groups())
+    for (std::size_t i = 0; i < group.params().size(); ++i) names.push_back(std::to_string(names.size()));
+  return names;
+}
+
+NamedTensors export_optimizer_state(torch::optim::Optimizer& optimizer,
+                                    const std::vector<std::string>& names) {
+  NamedTensors result;
+  with_state_type(optimizer, [&](auto* type) {
+    using State = std::remove_pointer_t<decltype(type)>;
+    for_each_parameter(optimizer, names, [&](const std::string& name, Tensor& parameter) {
+      const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+      if (found != optimizer.state().end())
+        visit_fields(static_cast<State&>(*found->second), Export{name, result});
+    });
+  });
+  return result;
+}
+
+void import_optimizer_state(torch::optim::Optimizer& optimizer, const std::vector<std::string>& names,
+                            const NamedTensors& state) {
+  const std::map<std::string, Tensor> by_name(state.begin(), state.end());
+  with_state_type(optimizer, [&](auto* type) {
+    using State = std::remove_pointer_t<decltype(type)>;
+    optimizer.state().clear();
+    for_each_parameter(optimizer, names, [&](const std::string& name, Tensor& parameter) {
+      const auto first = by_name.lower_bound(name + "/");
+      if (first == by_name.end() || !first->first.starts_with(name + "/")) return;
+      auto restored = std::make_unique<State>();
+      visit_fields(*restored, Import{name, parameter, by_name});
+      optimizer.state()[parameter.unsafeGetTensorImpl()] = std::move(restored);
+    });
+  });
+}
+
+}  // namespace farandole

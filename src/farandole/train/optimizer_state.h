@@ -1,0 +1,28 @@
+// The state of LibTorch's optimizers as named tensors, for broadcasts and checkpoints. Used by the training
+// thread.
+#pragma once
+
+#include <string>
+#include <torch/torch.h>
+#include <utility>
+#include <vector>
+
+namespace farandole {
+
+using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
+
+// "0", "1", …: names for the parameters of all groups, in order, where the caller has no better ones.
+std::vector<std::string> numbered_parameters(const torch::optim::Optimizer& optimizer);
+
+// ("conv1.weight/momentum_buffer", tensor), …; counters come as int64 scalars. `names` has a name for each
+// parameter of all groups, in order. Parameters without state are left out. Throws UserError for an optimizer
+// it does not know (known: SGD, Adam, AdamW, RMSprop, Adagrad). The tensors are the optimizer's own, not
+// copies.
+NamedTensors export_optimizer_state(torch::optim::Optimizer& optimizer,
+                                    const std::vector<std::string>& names);
+
+// Replaces the optimizer's whole state. Throws UserError for names or shapes that do not belong to it.
+void import_optimizer_state(torch::optim::Optimizer& optimizer, const std::vector<std::string>& names,
+                            const NamedTensors& state);
+
+}  // namespace farandole

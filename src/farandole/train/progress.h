@@ -1,0 +1,41 @@
+// What a person sees of a training run: a bar that is redrawn on a terminal, plain lines elsewhere. On rank
+// 0, one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace farandole {
+
+class Progress {
+ public:
+  // total: steps of the whole run. The width comes from the terminal, or from FARANDOLE_TERMINAL_COLUMNS,
+  // which `farandole run` sets because ranks write into a pipe.
+  Progress(std::int64_t first_step, std::int64_t total_steps);
+
+  struct State {
+    std::int64_t step = 0;
+    std::int64_t epoch = 0;
+    double loss = 0;
+    double samples_per_s = 0;
+  };
+  // Redraws the bar at most ten times a second, prints a line at most every two seconds.
+  void update(const State& state);
+  // A line that stays, above the bar.
+  void say(const std::string& line);
+  // Ends the bar.
+  void finish();
+
+ private:
+  std::string bar(const State& state) const;
+  double seconds_left(std::int64_t step) const;
+
+  std::int64_t first_step_;
+  std::int64_t total_steps_;
+  int columns_;  // 0: no terminal
+  std::int64_t started_ns_;
+  std::int64_t shown_ns_ = 0;
+  std::string bar_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,69 @@
+#include "farandole/train/recording.h"
+
+#include <cstring>
+#include <spdlog/spdlog.h>
+#include <utility>
+
+#include "farandole/comm/clock_exchange.h"
+#include "farandole/timeline/record_source.h"
+#include "farandole/timeline/trace_merge.h"
+
+namespace farandole {
+
+Recording::Recording(const MpiJob& job, Timeline& timeline, std::filesystem::path run_dir)
+    : timeline_(timeline),
+      run_dir_(std::move(run_dir)),
+      channel_(job.new_channel()),
+      counters_(std::make_unique<CounterSampler>(timeline)),
+      round_trips_(exchange_clocks(*channel_)) {}
+
+Recording::~Recording() = default;
+
+void Recording::publish() {
+  counters_.reset();
+  const auto last = exchange_clocks(*channel_);
+  round_trips_.insert(round_trips_.end(), last.begin(), last.end());
+  if (channel_->rank() == 0)
+    merge();
+  else
+    send();
+}
+
+// What merge() asks for, in its order: clock samples, the rank's facts, then on a further word its records
+// block by block.
+void Recording::send() {
+  channel_->send(0, std::as_bytes(std::span(round_trips_)));
+  const auto source = open_source(timeline_.options().file);
+  channel_->send(0, pack(source->info()));
+  channel_->receive(0);
+  for (auto block = source->next(); !block.empty(); block = source->next())
+    channel_->send(0, std::as_bytes(block));
+  channel_->send(0, {});
+}
+
+void Recording::merge() {
+  std::vector<RankTimeline> ranks;
+  ranks.push_back({open_source(timeline_.options().file), ClockModel(), true});
+  for (int rank = 1; rank < channel_->size(); ++rank) {
+    const auto bytes = channel_->receive(rank);
+    std::vector<RoundTrip> samples(bytes.size() / sizeof(RoundTrip));
+    std::memcpy(samples.data(), bytes.data(), samples.size() * sizeof(RoundTrip));
+    auto receive = [this, rank, asked = false]() mutable {
+      if (!std::exchange(asked, true)) channel_->send(rank, {});
+      return channel_->receive(rank);
+    };
+    ranks.push_back({received_source(unpack(channel_->receive(rank)), std::move(receive)),
+                     ClockModel::fit(samples), true});
+  }
+  const auto result = merge_timelines(std::move(ranks), run_dir_ / "timeline.json.gz");
+  if (result.overwritten > 0)
+    spdlog::warn(
+        "the timeline lacks its oldest {} events: the recorders were full; raise --recorder-mb or record "
+        "fewer steps",
+        result.overwritten);
+  if (result.dropped + result.damaged > 0)
+    spdlog::warn("the timeline lacks {} events of threads without a recorder and {} damaged ones",
+                 result.dropped, result.damaged);
+}
+
+}  // namespace farandole

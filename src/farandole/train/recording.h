@@ -1,0 +1,38 @@
+// A session's recording: clock samples at its start and end, counters meanwhile, the merged timeline at its
+// end. Made and published by all ranks together, on the main thread.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "farandole/comm/message_channel.h"
+#include "farandole/comm/mpi_job.h"
+#include "farandole/timeline/clock_model.h"
+#include "farandole/timeline/counters.h"
+#include "farandole/timeline/timeline.h"
+
+namespace farandole {
+
+class Recording {
+ public:
+  // Both outlive this object.
+  Recording(const MpiJob& job, Timeline& timeline, std::filesystem::path run_dir);
+
+  ~Recording();
+
+  // Every rank's records to rank 0, which writes RUN/timeline.json.gz. Once.
+  void publish();
+
+ private:
+  void send();
+  void merge();
+
+  Timeline& timeline_;
+  std::filesystem::path run_dir_;
+  std::unique_ptr<MessageChannel> channel_;
+  std::unique_ptr<CounterSampler> counters_;
+  std::vector<RoundTrip> round_trips_;
+};
+
+}  // namespace farandole

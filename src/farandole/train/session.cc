@@ -1,0 +1,149 @@
+#include "farandole/train/session.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fmt/format.h>
+#include <sched.h>
+#include <thread>
+#include <unistd.h>
+
+#include "farandole/base/error.h"
+#include "farandole/base/log.h"
+#include "farandole/comm/traced_communicator.h"
+#include "farandole/train/recording.h"
+
+namespace farandole {
+namespace {
+
+// A failure that all ranks know of: the job may end in order.
+class AgreedError : public Error {
+ public:
+  AgreedError(const std::string& message, ExitCode code, int rank) : Error(message, code), first_rank(rank) {}
+  const int first_rank;
+};
+
+void share_cores(int local_size) {
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  cpu_set_t allowed;
+  const int cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0
+                        ? CPU_COUNT(&allowed)
+                        : static_cast<int>(std::thread::hardware_concurrency());
+  // A rank that is bound to cores of its own may use them all.
+  const int online = static_cast<int>(std::thread::hardware_concurrency());
+  torch::set_num_threads(std::max(1, cores < online ? cores : cores / local_size));
+}
+
+}  // namespace
+
+Session::Session(int, const char* const*)
+    : job_(std::make_unique<MpiJob>()),
+      timeline_(std::make_unique<Timeline>()),
+      exceptions_at_start_(std::uncaught_exceptions()) {
+  set_up_log(rank(), size());
+  share_cores(local_size());
+  communicator_ = new_communicator(Waiting::polite);
+  if (const char* folder = std::getenv("FARANDOLE_RUN_DIR"); folder != nullptr)
+    start_recording({folder, {}, std::size_t{64} << 20});
+}
+
+Session::~Session() {
+  if (std::uncaught_exceptions() > exceptions_at_start_) {
+    fmt::print(stderr,
+               "farandole: rank {} on {}: an exception leaves the session's scope, so the job ends; catch it "
+               "inside to see it\n",
+               rank(), node());
+    MpiJob::abort(static_cast<int>(ExitCode::failure));
+  }
+  try {
+    publish_timeline();
+  } catch (const std::exception& error) {
+    spdlog::error("the timeline could not be published: {}", error.what());
+  }
+}
+
+std::unique_ptr<Communicator> Session::new_communicator(Waiting waiting) {
+  return std::make_unique<TracedCommunicator>(job_->new_communicator(waiting), *timeline_, communicators_++);
+}
+
+void Session::start_recording(const RecordingOptions& options) {
+  communicator_.reset();
+  recording_.reset();
+  timeline_ = std::make_unique<Timeline>();
+  communicators_ = 0;
+  communicator_ = new_communicator(Waiting::polite);
+  if (options.window.off()) return;
+  std::unique_ptr<Timeline> timeline;
+  together([&] {
+    timeline = std::make_unique<Timeline>(
+        TimelineOptions{options.run_dir / "recorder" / fmt::format("rank-{:04}.ftl", rank()), options.window,
+                        options.recorder_bytes, rank(), size(), node()});
+  });
+  timeline_ = std::move(timeline);
+  timeline_->name_thread("training");
+  recording_ = std::make_unique<Recording>(*job_, *timeline_, options.run_dir);
+  communicators_ = 0;
+  communicator_ = new_communicator(Waiting::polite);
+}
+
+void Session::publish_timeline() {
+  if (recording_ == nullptr) return;
+  const auto recording = std::exchange(recording_, nullptr);
+  recording->publish();
+}
+
+void Session::together(const std::function<void()>& work) {
+  std::string message;
+  int code = 0;
+  try {
+    work();
+  } catch (const Error& error) {
+    message = error.what();
+    code = static_cast<int>(error.exit_code());
+  } catch (const std::exception& error) {
+    message = error.what();
+    code = static_cast<int>(ExitCode::failure);
+  }
+  int first = code != 0 ? rank() : size();
+  communicator_->allreduce("agreement", &first, 1, DType::int32, ReduceOp::min);
+  if (first == size()) return;
+  communicator_->broadcast("exit code", &code, sizeof code, first);
+  broadcast(message, first);
+  throw AgreedError(message, static_cast<ExitCode>(code), first);
+}
+
+int run_session(const std::string& program, int argc, const char* const* argv,
+                const std::function<int(Session&)>& body) {
+  set_up_log();
+  try {
+    Session session(argc, argv);
+    const auto who = [&](int rank) {
+      return session.size() > 1
+                 ? fmt::format("rank {} on {}: ", rank, session.hosts()[static_cast<std::size_t>(rank)])
+                 : "";
+    };
+    try {
+      return body(session);
+    } catch (const AgreedError& error) {
+      if (session.rank() == error.first_rank)
+        fmt::print(stderr, "{}: {}{}\n", program, error.first_rank > 0 ? who(error.first_rank) : "",
+                   error.what());
+      std::fflush(stderr);
+      return static_cast<int>(error.exit_code());
+    } catch (const std::exception& error) {
+      const auto* own = dynamic_cast<const Error*>(&error);
+      const std::string text = error.what();
+      fmt::print(stderr, "{}: {}{}\n", program, who(session.rank()),
+                 text.substr(0, own != nullptr ? text.size() : text.find('\n')));
+      std::fflush(stderr);
+      const int code = static_cast<int>(own != nullptr ? own->exit_code() : ExitCode::failure);
+      if (session.size() > 1) MpiJob::abort(code);
+      return code;
+    }
+  } catch (const Error& error) {  // no session: nobody to agree with
+    fmt::print(stderr, "{}: {}\n", program, error.what());
+    return static_cast<int>(error.exit_code());
+  }
+}
+
+}  // namespace farandole

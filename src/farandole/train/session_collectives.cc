@@ -1,0 +1,199 @@
+#include <algorithm>
+#include <fmt/format.h>
+#include <numeric>
+#include <sstream>
+
+#include "farandole/base/error.h"
+#include "farandole/train/optimizer_state.h"
+#include "farandole/train/session.h"
+#include "farandole/train/tensor_bytes.h"
+
+namespace farandole {
+namespace {
+
+// n rows dealt to `size` ranks, the first ranks getting one more where it does not divide.
+std::vector<std::int64_t> even_rows(std::int64_t rows, int size) {
+  std::vector<std::int64_t> share(static_cast<std::size_t>(size), rows / size);
+  for (std::int64_t r = 0; r < rows % size; ++r) ++share[static_cast<std::size_t>(r)];
+  return share;
+}
+
+std::int64_t elements_in_row(const torch::Tensor& tensor) {
+  const auto sizes = tensor.sizes();
+  return std::accumulate(sizes.begin() + 1, sizes.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+void need_rows(const torch::Tensor& tensor, const char* operation) {
+  if (tensor.dim() == 0)
+    throw UserError(std::string(operation) + " works on rows; give the scalar a dimension with unsqueeze(0)");
+}
+
+std::vector<std::size_t> times(const std::vector<std::int64_t>& rows, std::int64_t factor) {
+  std::vector<std::size_t> result;
+  for (const auto n : rows) result.push_back(static_cast<std::size_t>(n * factor));
+  return result;
+}
+
+torch::Tensor empty_rows(const torch::Tensor& like, std::int64_t rows) {
+  auto sizes = like.sizes().vec();
+  sizes[0] = rows;
+  return torch::empty(sizes, like.options().requires_grad(false));
+}
+
+// Runs a collective on contiguous memory that stands for `tensor`, then writes the result back where it was a
+// copy.
+template <class Call>
+void in_place(torch::Tensor& tensor, Call call) {
+  const torch::NoGradGuard no_grad;
+  auto contiguous = tensor.contiguous();
+  call(contiguous);
+  if (!contiguous.is_same(tensor)) tensor.copy_(contiguous);
+}
+
+}  // namespace
+
+torch::Tensor Session::allreduce(const torch::Tensor& tensor, ReduceOp op) {
+  auto result = tensor.detach().clone(torch::MemoryFormat::Contiguous);
+  allreduce_(result, op);
+  return result;
+}
+
+void Session::allreduce_(torch::Tensor& tensor, ReduceOp op) {
+  in_place(tensor, [&](torch::Tensor& data) {
+    communicator_->allreduce("allreduce", data.data_ptr(), static_cast<std::size_t>(data.numel()),
+                             dtype_of(data), op);
+  });
+}
+
+torch::Tensor Session::all_gather(const torch::Tensor& tensor) {
+  need_rows(tensor, "all_gather");
+  const auto data = tensor.detach().contiguous();
+  // Rows, elements in a row and type of every rank: what may differ, and what must not.
+  std::vector<std::int64_t> own = {data.size(0), elements_in_row(data),
+                                   static_cast<std::int64_t>(dtype_of(data))};
+  std::vector<std::int64_t> all(own.size() * static_cast<std::size_t>(size()));
+  const std::vector<std::size_t> header_bytes(static_cast<std::size_t>(size()), own.size() * sizeof own[0]);
+  communicator_->all_gather("shapes of all_gather", own.data(), all.data(), header_bytes);
+  std::vector<std::int64_t> rows;
+  for (int r = 0; r < size(); ++r) {
+    const auto* header = all.data() + static_cast<std::size_t>(r) * own.size();
+    if (header[1] != all[1] || header[2] != all[2])
+      throw UserError(fmt::format(
+          "all_gather: rank {} has rows of {} {} and rank 0 of {} {}; only the first dimension may differ", r,
+          header[1], name_of(static_cast<DType>(header[2])), all[1], name_of(static_cast<DType>(all[2]))));
+    rows.push_back(header[0]);
+  }
+  auto result = empty_rows(data, std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
+  const auto bytes = times(rows, elements_in_row(data) * static_cast<std::int64_t>(data.element_size()));
+  communicator_->all_gather("all_gather", data.data_ptr(), result.data_ptr(), bytes);
+  return result;
+}
+
+void Session::broadcast_(torch::Tensor& tensor, int root) {
+  dtype_of(tensor);
+  in_place(tensor, [&](torch::Tensor& data) {
+    communicator_->broadcast("broadcast", data.data_ptr(), bytes_of(data), root);
+  });
+}
+
+torch::Tensor Session::reduce_scatter(const torch::Tensor& tensor, ReduceOp op) {
+  need_rows(tensor, "reduce_scatter");
+  const auto data = tensor.detach().contiguous();
+  const auto rows = even_rows(data.size(0), size());
+  auto result = empty_rows(data, rows[static_cast<std::size_t>(rank())]);
+  communicator_->reduce_scatter("reduce_scatter", data.data_ptr(), result.data_ptr(),
+                                times(rows, elements_in_row(data)), dtype_of(data), op);
+  return result;
+}
+
+torch::Tensor Session::all_to_all(const torch::Tensor& tensor, std::vector<std::int64_t> splits) {
+  need_rows(tensor, "all_to_all");
+  const auto data = tensor.detach().contiguous();
+  const auto ranks = static_cast<std::size_t>(size());
+  if (splits.empty()) splits = even_rows(data.size(0), size());
+  const auto total = std::accumulate(splits.begin(), splits.end(), std::int64_t{0});
+  if (splits.size() != ranks || total != data.size(0))
+    throw UserError(
+        fmt::format("all_to_all: {} splits of {} rows in all for {} ranks and {} rows; give one a rank that "
+                    "add up to the "
+                    "rows",
+                    splits.size(), total, ranks, data.size(0)));
+  std::vector<std::int64_t> arriving(ranks);
+  const std::vector<std::size_t> one(ranks, sizeof(std::int64_t));
+  communicator_->all_to_all("splits of all_to_all", splits.data(), one, arriving.data(), one);
+  auto result = empty_rows(data, std::accumulate(arriving.begin(), arriving.end(), std::int64_t{0}));
+  const auto row_bytes = elements_in_row(data) * static_cast<std::int64_t>(data.element_size());
+  communicator_->all_to_all("all_to_all", data.data_ptr(), times(splits, row_bytes), result.data_ptr(),
+                            times(arriving, row_bytes));
+  return result;
+}
+
+void Session::barrier() {
+  communicator_->barrier();
+}
+
+void Session::broadcast(torch::nn::Module& module) {
+  const auto send = [this](const std::string& name, torch::Tensor tensor) {
+    in_place(tensor, [&](torch::Tensor& data) {
+      communicator_->broadcast(name, data.data_ptr(), bytes_of(data), 0);
+    });
+  };
+  for (const auto& item : module.named_parameters()) send(item.key(), item.value().detach());
+  for (const auto& item : module.named_buffers())
+    if (item.value().defined()) send(item.key(), item.value());
+}
+
+void Session::broadcast(std::string& text, int root) {
+  std::uint64_t length = text.size();
+  communicator_->broadcast("length of text", &length, sizeof length, root);
+  text.resize(length);
+  communicator_->broadcast("text", text.data(), length, root);
+}
+
+void Session::broadcast(torch::optim::Optimizer& optimizer) {
+  // The options of each group first, as LibTorch itself serializes them.
+  for (auto& group : optimizer.param_groups()) {
+    if (!group.has_options()) continue;
+    std::string text;
+    if (rank() == 0) {
+      std::ostringstream stream;
+      torch::serialize::OutputArchive archive;
+      group.options().serialize(archive);
+      archive.save_to(stream);
+      text = stream.str();
+    }
+    broadcast(text);
+    if (rank() == 0) continue;
+    std::istringstream stream(text);
+    torch::serialize::InputArchive archive;
+    archive.load_from(stream);
+    group.options().serialize(archive);
+  }
+  // Then the state: a table of what there is, then the values.
+  const auto names = numbered_parameters(optimizer);
+  auto state = rank() == 0 ? export_optimizer_state(optimizer, names) : NamedTensors{};
+  std::string table;
+  for (const auto& [name, value] : state) {
+    table += fmt::format("{} {} {}", name, static_cast<int>(dtype_of(value)), value.dim());
+    for (const auto extent : value.sizes()) table += fmt::format(" {}", extent);
+    table += '\n';
+  }
+  broadcast(table);
+  if (rank() != 0) {
+    std::istringstream stream(table);
+    std::string name;
+    for (int dtype = 0, dimensions = 0; stream >> name >> dtype >> dimensions;) {
+      std::vector<std::int64_t> shape(static_cast<std::size_t>(dimensions));
+      for (auto& extent : shape) stream >> extent;
+      state.emplace_back(name, torch::empty(shape, scalar_type_of(static_cast<DType>(dtype))));
+    }
+  }
+  for (auto& [name, value] : state) {
+    auto data = value.contiguous();
+    communicator_->broadcast(name, data.data_ptr(), bytes_of(data), 0);
+    value = data;
+  }
+  if (rank() != 0) import_optimizer_state(optimizer, names, state);
+}
+
+}  // namespace farandole

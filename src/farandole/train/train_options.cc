@@ -1,0 +1,151 @@
+#include "farandole/train/train_options.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "farandole/base/error.h"
+#include "farandole/timeline/timeline.h"
+
+namespace farandole {
+namespace {
+
+namespace po = boost::program_options;
+
+template <class T>
+auto value(T& variable) {
+  return po::value(&variable)->default_value(variable);
+}
+
+// Boost prints a double's every digit in --help.
+auto value(double& variable) {
+  return po::value(&variable)->default_value(variable, fmt::format("{:g}", variable));
+}
+
+void at_least(std::int64_t minimum, std::int64_t actual, const char* option) {
+  if (actual < minimum)
+    throw UserError(fmt::format("--{} is {}; it must be at least {}", option, actual, minimum));
+}
+
+void not_negative(double actual, const char* option) {
+  if (!(actual >= 0)) throw UserError(fmt::format("--{} is {}; it must not be negative", option, actual));
+}
+
+void one_of(const std::string& actual, const std::vector<std::string>& known, const char* option) {
+  if (std::find(known.begin(), known.end(), actual) != known.end()) return;
+  const auto nearest = nearest_name(actual, known);
+  throw UserError(fmt::format("--{} cannot be '{}'; it is one of {}{}", option, actual,
+                              fmt::join(known, ", "),
+                              nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+}
+
+}  // namespace
+
+OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& profiles) {
+  OptionParser parser;
+  parser.usage =
+      "usage: farandole train --data PATH --run-dir RUN [--profile NAME] [--set name=value]…\n"
+      "Trains a model data-parallel over the ranks it was started on (farandole run -n 4 -- farandole train "
+      "…).\n";
+  parser.profiles = profiles;
+  po::options_description what("What to train"), how("How"), keep("What is kept");
+  what.add_options()("model", value(o.model.name), "mnist, mlp or gpt")(
+      "data", value(o.data.path),
+      "folder with IDX files, HDF5 file with /x and /y, text file or folder, or: synthetic")(
+      "layers", value(o.model.layers), "gpt: blocks; mlp: linear layers")(
+      "width", value(o.model.width), "gpt: embedding; mlp: hidden units")("heads", value(o.model.heads),
+                                                                          "gpt: attention heads")(
+      "context", value(o.model.context), "gpt: bytes a sample")("dropout", value(o.model.dropout),
+                                                                "gpt: dropout")(
+      "held-out", value(o.data.held_out),
+      "fraction of the data to evaluate on, where it has no test set of its own")(
+      "synthetic-samples", value(o.data.synthetic_samples), "size of the synthetic data set");
+  how.add_options()("epochs", value(o.epochs), "passes over the data")(
+      "steps", value(o.steps), "stop after so many optimizer steps; 0: after the epochs")(
+      "batch", value(o.batch), "samples a rank and backward pass")(
+      "accumulate", value(o.accumulate), "backward passes a step")("optimizer", value(o.optimizer),
+                                                                   "sgd, adam, adamw or rmsprop")(
+      "lr", value(o.lr), "learning rate of one rank")("scale-lr", value(o.scale_lr),
+                                                      "multiply it by the number of ranks")(
+      "warmup-steps", value(o.warmup_steps), "steps from --lr to the scaled rate")(
+      "schedule", value(o.schedule), "after the warm-up: constant, or cosine to 0 at the last step")(
+      "momentum", value(o.momentum), "sgd, rmsprop: momentum")(
+      "weight-decay", value(o.weight_decay), "weight decay")("clip-norm", value(o.clip_norm),
+                                                             "bound for the gradients' global norm; 0: none")(
+      "bucket-mb", value(o.bucket_mb), "MiB of gradients that are reduced together")(
+      "seed", value(o.seed), "of parameters, shuffling and dropout");
+  keep.add_options()("run-dir", value(o.run_dir), "folder of everything the run leaves")(
+      "resume", value(o.resume), "auto: from the run's newest checkpoint; none; or a checkpoint's path")(
+      "checkpoint-steps", value(o.checkpoint_steps), "save every so many steps; 0: not by steps")(
+      "checkpoint-epochs", value(o.checkpoint_epochs), "save every so many epochs; 0: not by epochs")(
+      "checkpoint-keep", value(o.checkpoint_keep), "how many to keep, besides the best")(
+      "timeline", value(o.timeline), "off, steps=A-B or all")(
+      "recorder-mb", value(o.recorder_mb), "MiB of a rank's flight recorder; the oldest events go first")(
+      "log-steps", value(o.log_steps), "steps between two lines of metrics.jsonl")(
+      "sample", value(o.sample), "gpt: bytes of text to generate at the end");
+  parser.visible.add(what).add(how).add(keep);
+  return parser;
+}
+
+void TrainOptions::check() const {
+  if (data.path.empty()) throw UserError("--data is missing; name a file or folder, or 'synthetic'");
+  if (run_dir.empty()) throw UserError("--run-dir is missing; name the folder that is to hold the run");
+  one_of(model.name, {"mnist", "mlp", "gpt"}, "model");
+  one_of(optimizer, {"sgd", "adam", "adamw", "rmsprop"}, "optimizer");
+  one_of(schedule, {"constant", "cosine"}, "schedule");
+  at_least(1, epochs, "epochs");
+  at_least(0, steps, "steps");
+  at_least(1, batch, "batch");
+  at_least(1, accumulate, "accumulate");
+  at_least(0, warmup_steps, "warmup-steps");
+  at_least(0, checkpoint_steps, "checkpoint-steps");
+  at_least(0, checkpoint_epochs, "checkpoint-epochs");
+  at_least(1, checkpoint_keep, "checkpoint-keep");
+  at_least(1, log_steps, "log-steps");
+  at_least(0, sample, "sample");
+  at_least(1, static_cast<std::int64_t>(recorder_mb), "recorder-mb");
+  not_negative(lr, "lr");
+  not_negative(momentum, "momentum");
+  not_negative(weight_decay, "weight-decay");
+  not_negative(clip_norm, "clip-norm");
+  if (!(bucket_mb > 0)) throw UserError(fmt::format("--bucket-mb is {}; it must be more than 0", bucket_mb));
+  if (!(data.held_out > 0 && data.held_out < 1))
+    throw UserError(fmt::format("--held-out is {}; it must lie between 0 and 1", data.held_out));
+  if (sample > 0 && model.name != "gpt")
+    throw UserError("--sample needs --model gpt; no other model generates text");
+  if (optimizer != "sgd" && optimizer != "rmsprop" && momentum > 0)
+    throw UserError("--momentum does not go with --optimizer " + optimizer + "; it is for sgd and rmsprop");
+  StepWindow::parse(timeline);
+}
+
+std::string TrainOptions::to_json() const {
+  nlohmann::json json = {{"model", {{"name", model.name}}},
+                         {"data", data.path},
+                         {"epochs", epochs},
+                         {"steps", steps},
+                         {"batch", batch},
+                         {"accumulate", accumulate},
+                         {"seed", seed},
+                         {"optimizer", optimizer},
+                         {"lr", lr},
+                         {"momentum", momentum},
+                         {"weight_decay", weight_decay},
+                         {"scale_lr", scale_lr},
+                         {"warmup_steps", warmup_steps},
+                         {"schedule", schedule},
+                         {"clip_norm", clip_norm}};
+  auto& shape = json["model"];
+  if (model.name != "mnist") {
+    shape["layers"] = model.layers;
+    shape["width"] = model.width;
+  }
+  if (model.name == "gpt") {
+    shape["heads"] = model.heads;
+    shape["context"] = model.context;
+  }
+  return json.dump();
+}
+
+}  // namespace farandole

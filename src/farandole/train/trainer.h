@@ -1,0 +1,72 @@
+// The training loop of `farandole train`. Every rank has one; used by the main thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "farandole/checkpoint/checkpoint_store.h"
+#include "farandole/train/data/dataset.h"
+#include "farandole/train/distributed_optimizer.h"
+#include "farandole/train/distributed_sampler.h"
+#include "farandole/train/learning_rate.h"
+#include "farandole/train/metrics_log.h"
+#include "farandole/train/models/model.h"
+#include "farandole/train/progress.h"
+#include "farandole/train/session.h"
+#include "farandole/train/train_options.h"
+#include "farandole/train/training_state.h"
+
+namespace farandole {
+
+class Trainer {
+ public:
+  // Collective. `session`, `options` and `data` outlive this object.
+  Trainer(Session& session, const TrainOptions& options, const DataSplit& data, std::shared_ptr<Model> model);
+
+  // Continues from a snapshot; rank 0 has it, the others pass nullptr. Collective.
+  void resume(const Snapshot* snapshot);
+  // Trains to the end, evaluating and saving on the way. Collective.
+  void run();
+
+  std::int64_t total_steps() const;
+  std::int64_t steps_per_epoch() const;
+  const Position& position() const { return position_; }
+  std::int64_t global_batch() const { return options_.batch * options_.accumulate * session_.size(); }
+
+ private:
+  void train_epoch();
+  void step(const std::vector<std::int64_t>& indices);
+  Batch fetch(const std::vector<std::int64_t>& indices, std::int64_t batch);
+  double evaluate();
+  void save(double score);
+  void report(double seconds);
+  void show_sample();
+  bool due(std::int64_t every, std::int64_t count) const { return every > 0 && count % every == 0; }
+  bool finished() const { return position_.step >= total_steps(); }
+  bool leads() const { return session_.rank() == 0; }
+
+  Session& session_;
+  const TrainOptions& options_;
+  const DataSplit& data_;
+  std::shared_ptr<Model> model_;
+  std::unique_ptr<torch::optim::Optimizer> inner_;
+  DistributedOptimizer optimizer_;
+  DistributedSampler sampler_;
+  LearningRate rate_;
+
+  Position position_;
+  std::int64_t saved_step_ = -1;
+  torch::Tensor loss_sum_;  // over the steps since the last line of metrics
+  std::int64_t loss_steps_ = 0;
+  double last_loss_ = 0;
+  std::optional<double> last_score_;
+
+  // On rank 0 only.
+  std::unique_ptr<CheckpointStore> store_;
+  std::unique_ptr<MetricsLog> metrics_;
+  std::unique_ptr<Progress> progress_;
+  std::int64_t reported_ns_ = 0;
+};
+
+}  // namespace farandole

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# What a user gets wrong ends in one line on stderr and the right exit code, on 1 and 2 ranks, and leaves what was there as it was.
+source "$(dirname "$0")/common.sh"
+
+# refused CODE PATTERN OPTION…
+refused() {
+  local code=$1 pattern=$2 ranks
+  shift 2
+  for ranks in 1 2; do
+    train "$ranks" "$@"
+    local got=$?
+    [[ $got == "$code" ]] || fail "exit code $got instead of $code on $ranks ranks: $*"
+    grep -qE -- "$pattern" err || fail "stderr lacks '$pattern' on $ranks ranks: $*"
+    [[ $(grep -c . err) == 1 ]] || fail "stderr is not one line on $ranks ranks: $*"
+  done
+}
+
+small=(--model mlp --data synthetic --width 8 --steps 2 --timeline off)
+refused 64 'unknown option --epoch; did you mean --epochs' "${small[@]}" --run-dir r --epoch 3
+refused 64 "unknown option.*widht.*did you mean width" "${small[@]}" --run-dir r --set widht=3
+refused 64 "'--?epochs'|--epochs" "${small[@]}" --run-dir r --epochs many
+refused 64 '--epochs is 0' "${small[@]}" --run-dir r --epochs 0
+refused 64 '--heads' --model gpt --data synthetic --width 10 --heads 3 --run-dir r
+refused 64 '--data is missing' --model mlp --run-dir r
+refused 64 '--run-dir is missing' --model mlp --data synthetic
+refused 64 "no profile 'mnits'.*did you mean mnist" --profile mnits --data synthetic --run-dir r
+refused 64 'timeline' "${small[@]}" --run-dir r --timeline sometimes
+printf 'model=mlp\nwidth=8\n# a comment\nwdith=9\n' >profile.ini
+refused 64 'profile.ini:4: .*wdith.*did you mean width' --profile profile.ini --data synthetic --run-dir r
+refused 64 'nowhere' --model mnist --data nowhere --run-dir r
+refused 64 'mnist' --model mnist --data /usr/share/common-licenses --run-dir r
+mkdir empty
+refused 64 'empty' --model gpt --data empty --run-dir r
+printf 'short' >short.txt
+refused 64 'short.txt' --model gpt --data short.txt --run-dir r
+refused 64 'samples' --model mlp --data synthetic --synthetic-samples 0 --run-dir r
+touch file
+refused 64 'file' "${small[@]}" --run-dir file/run
+
+# IDX: wrong magic, cut, a label out of range; HDF5: cut, no /y.
+/usr/bin/python3 - <<'PYTHON'
+import gzip, os, struct
+import h5py, numpy
+def idx(folder, images=b"", labels=b"", magic=2051, n=4):
+    os.makedirs(folder)
+    for prefix in ("train", "t10k"):
+        open(f"{folder}/{prefix}-images-idx3-ubyte", "wb").write(struct.pack(">4I", magic, n, 28, 28) + images)
+        gzip.open(f"{folder}/{prefix}-labels-idx1-ubyte.gz", "wb").write(struct.pack(">2I", 2049, n) + labels)
+idx("good", bytes(4 * 784), bytes([0, 1, 2, 3]))
+idx("magic", bytes(4 * 784), bytes(4), magic=2052)
+idx("cut", bytes(4 * 784 - 1), bytes(4))
+idx("label", bytes(4 * 784), bytes([0, 1, 2, 10]))
+with h5py.File("no_y.h5", "w") as f:
+    f["x"] = numpy.zeros((10, 4), "f4")
+with h5py.File("whole.h5", "w") as f:
+    f["x"] = numpy.zeros((100, 40), "f4")
+    f["y"] = numpy.zeros(100, "i8")
+open("cut.h5", "wb").write(open("whole.h5", "rb").read()[:-3000])
+PYTHON
+refused 65 'magic.*2052|2052.*magic' --model mnist --data magic --run-dir r
+refused 65 'cut/train-images-idx3-ubyte' --model mnist --data cut --run-dir r
+refused 65 'label.*offset|offset.*label' --model mnist --data label --run-dir r
+refused 64 'no_y.h5.*y' --model mlp --data no_y.h5 --run-dir r
+refused 65 'cut.h5' --model mlp --data cut.h5 --run-dir r
+[[ ! -e r ]] || fail "a refused run left its run directory: $(find r)"
+train 5 --model mnist --data good --run-dir r
+[[ $? == 64 ]] && grep -q '4 training samples for 5 ranks' err || fail "more ranks than samples"
+
+# A run directory of another model, or of a run that must not be overwritten, stays as it is.
+train 2 "${small[@]}" --run-dir kept || fail "a small run"
+before=$(find kept -type f | sort | xargs sha256sum)
+refused 64 'another model.*width 8.*width 9' "${small[@]}" --width 9 --run-dir kept
+refused 64 'holds a run already' "${small[@]}" --run-dir kept --resume none
+refused 64 'nosuch.h5' "${small[@]}" --run-dir kept --resume nosuch.h5
+[[ $before == "$(find kept -type f | sort | xargs sha256sum)" ]] || fail "a refused run changed the run directory"
+for file in kept/checkpoints/*.h5; do printf 'x' | dd of="$file" bs=1 seek=3000 conv=notrunc status=none; done
+before=$(sha256sum kept/checkpoints/*)
+train 2 "${small[@]}" --run-dir kept --steps 4
+[[ $? == 65 ]] || fail "damaged checkpoints must end with 65"
+[[ $before == "$(sha256sum kept/checkpoints/*)" ]] || fail "damaged checkpoints were changed"

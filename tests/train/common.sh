@@ -1,0 +1,25 @@
+# Sourced by the script tests of the trainer: a folder that goes away, the programs, and what a test says.
+set -uo pipefail
+bin=${FARANDOLE_BIN:?}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+
+fail() {
+  echo "FAILED: $*" >&2
+  [[ ! -s out ]] || sed 's/^/  stdout: /' out >&2
+  [[ ! -s err ]] || sed 's/^/  stderr: /' err >&2
+  exit 1
+}
+
+# train RANKS OPTION…: output in the files out and err; the exit code is the launcher's.
+train() {
+  local ranks=$1
+  shift
+  timeout 240 "$bin/farandole" run -n "$ranks" -- "$bin/farandole" train "$@" >out 2>err
+}
+
+need_data() {  # FOLDER: of FARANDOLE_TEST_DATA; skips the test without it
+  data=${FARANDOLE_TEST_DATA:-}/$1
+  [[ -e $data ]] || { echo "skipped: FARANDOLE_TEST_DATA has no $1"; exit 77; }
+}

@@ -1,0 +1,257 @@
+#include <algorithm>
+#include <cmath>
+#include <gtest/gtest.h>
+
+#include "train/mpi_session.h"
+
+#include "farandole/base/error.h"
+#include "farandole/train/optimizer_state.h"
+
+namespace farandole {
+namespace {
+
+using torch::Tensor;
+
+struct Net : torch::nn::Module {
+  Net() {
+    first = register_module("first", torch::nn::Linear(7, 13));
+    norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({13})));
+    second = register_module("second", torch::nn::Linear(13, 3));
+    spare = register_module("spare", torch::nn::Linear(13, 3));
+    nobody = register_module("nobody", torch::nn::Linear(2, 2));
+    register_buffer("seen", torch::zeros({}, torch::kInt64));
+    to(torch::kFloat64);
+  }
+  Tensor forward(const Tensor& x, bool use_spare = false) {
+    const auto hidden = torch::tanh(norm(first(x)));
+    return use_spare ? second(hidden) + spare(hidden) : second(hidden);
+  }
+  torch::nn::Linear first{nullptr}, second{nullptr}, spare{nullptr}, nobody{nullptr};
+  torch::nn::LayerNorm norm{nullptr};
+};
+
+constexpr std::int64_t rows_a_rank = 6;
+
+Tensor all_x(int step) {
+  torch::manual_seed(100 + step);
+  return torch::randn({rows_a_rank * session->size(), 7}, torch::kFloat64);
+}
+Tensor own(const Tensor& all) {
+  return all.slice(0, session->rank() * rows_a_rank, (session->rank() + 1) * rows_a_rank);
+}
+Tensor loss_of(const Tensor& output) {
+  return (output - 0.3).pow(2).mean();
+}
+
+std::shared_ptr<Net> same_net(unsigned seed = 7) {
+  torch::manual_seed(seed);
+  return std::make_shared<Net>();
+}
+
+void expect_close(const torch::nn::Module& a, const torch::nn::Module& b, double relative = 1e-6) {
+  for (const auto& item : a.named_parameters()) {
+    const auto& other = b.named_parameters()[item.key()];
+    const double distance = (item.value() - other).norm().item<double>();
+    EXPECT_LE(distance, relative * other.norm().item<double>() + 1e-12) << item.key();
+  }
+}
+
+using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<Tensor>)>;
+
+std::vector<std::pair<std::string, MakeOptimizer>> optimizers() {
+  using namespace torch::optim;
+  return {
+      {"SGD",
+       [](auto p) { return std::make_unique<SGD>(p, SGDOptions(0.05).momentum(0.9).weight_decay(0.01)); }},
+      {"Adam", [](auto p) { return std::make_unique<Adam>(p, AdamOptions(0.01).amsgrad(true)); }},
+      {"AdamW", [](auto p) { return std::make_unique<AdamW>(p, AdamWOptions(0.01).weight_decay(0.1)); }},
+      {"RMSprop",
+       [](auto p) {
+         return std::make_unique<RMSprop>(p, RMSpropOptions(0.01).momentum(0.5).centered(true));
+       }},
+      {"Adagrad", [](auto p) { return std::make_unique<Adagrad>(p, AdagradOptions(0.05)); }}};
+}
+
+// N ranks on their shares and one process on the concatenated batch must take the same path; also with tiny
+// buckets.
+TEST(DistributedOptimizer, MatchesOneProcessOnTheConcatenatedBatch) {
+  for (const auto& [name, make] : optimizers()) {
+    for (const std::size_t bucket_bytes : {std::size_t{1}, std::size_t{400}, std::size_t{1} << 20}) {
+      const auto net = same_net(), alone = same_net();
+      const auto sgd = make(net->parameters()), reference = make(alone->parameters());
+      DistributedOptimizer optimizer(*session, *sgd, net->named_parameters(),
+                                     {.clip_norm = 0.5, .buckets = {bucket_bytes, bucket_bytes}});
+      for (int step = 0; step < 5; ++step) {
+        optimizer.zero_grad();
+        loss_of(net->forward(own(all_x(step)))).backward();
+        optimizer.step();
+        reference->zero_grad();
+        loss_of(alone->forward(all_x(step))).backward();
+        torch::nn::utils::clip_grad_norm_(alone->parameters(), 0.5);
+        reference->step();
+      }
+      SCOPED_TRACE(name);
+      expect_close(*net, *alone);
+      EXPECT_EQ(optimizer.packed_bytes(), 0u);
+    }
+  }
+}
+
+TEST(DistributedOptimizer, AccumulatesOverBackwardPasses) {
+  const auto net = same_net(), alone = same_net();
+  torch::optim::SGD sgd(net->parameters(), 0.1), reference(alone->parameters(), 0.1);
+  DistributedOptimizer optimizer(*session, sgd, net->named_parameters(), {.backward_passes_per_step = 3});
+  for (int step = 0; step < 3; ++step) {
+    const int passes = step == 2 ? 2 : 3;  // the last group of an epoch may be short
+    optimizer.zero_grad();
+    reference.zero_grad();
+    for (int pass = 0; pass < passes; ++pass) {
+      loss_of(net->forward(own(all_x(10 * step + pass)))).backward();
+      loss_of(alone->forward(all_x(10 * step + pass))).backward();
+    }
+    optimizer.step();
+    reference.step();
+  }
+  expect_close(*net, *alone);
+}
+
+TEST(DistributedOptimizer, SumsOnDemand) {
+  const auto net = same_net(), alone = same_net();
+  torch::optim::SGD sgd(net->parameters(), 0.01), reference(alone->parameters(), 0.01 * session->size());
+  DistributedOptimizer optimizer(*session, sgd, net->named_parameters(), {.average = false});
+  loss_of(net->forward(own(all_x(1)))).backward();
+  optimizer.step();
+  loss_of(alone->forward(all_x(1))).backward();
+  reference.step();
+  expect_close(*net, *alone);
+}
+
+// "spare" gets a gradient on rank 0 only, "nobody" on none: with weight decay, a zero gradient would move it.
+TEST(DistributedOptimizer, ParametersWithoutGradient) {
+  const auto net = same_net();
+  const auto before = net->nobody->weight.detach().clone();
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.5));
+  DistributedOptimizer optimizer(*session, sgd, net->named_parameters());
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    loss_of(net->forward(own(all_x(step)), session->rank() == 0)).backward();
+    const auto gradient_here = net->spare->weight.grad().clone();
+    optimizer.synchronize();
+    auto sum = session->allreduce(gradient_here, ReduceOp::average);
+    EXPECT_TRUE(torch::allclose(net->spare->weight.grad(), sum));
+    EXPECT_FALSE(net->nobody->weight.grad().defined());
+    optimizer.step();
+  }
+  EXPECT_TRUE(torch::equal(net->nobody->weight, before));
+  for (const auto& item : net->named_parameters()) {
+    auto of_root = item.value().detach().clone();
+    session->broadcast_(of_root);
+    EXPECT_TRUE(torch::equal(of_root, item.value())) << item.key();
+  }
+}
+
+TEST(DistributedOptimizer, GradientsThatAutogradOwnsArePackedAndCounted) {
+  const auto net = same_net(), alone = same_net();
+  torch::optim::SGD sgd(net->parameters(), 0.1), reference(alone->parameters(), 0.1);
+  DistributedOptimizer optimizer(*session, sgd, net->named_parameters());
+  for (int step = 0; step < 3; ++step) {
+    sgd.zero_grad();  // the inner optimizer's: gradients become undefined
+    loss_of(net->forward(own(all_x(step)))).backward();
+    optimizer.step();
+    reference.zero_grad();
+    loss_of(alone->forward(all_x(step))).backward();
+    reference.step();
+  }
+  expect_close(*net, *alone);
+  EXPECT_GT(optimizer.packed_bytes(), 0u);
+}
+
+TEST(DistributedOptimizer, ASkippedStepLeavesNothingBehind) {
+  const auto net = same_net(), alone = same_net();
+  torch::optim::SGD sgd(net->parameters(), 0.1), reference(alone->parameters(), 0.1);
+  DistributedOptimizer optimizer(*session, sgd, net->named_parameters());
+  loss_of(net->forward(own(all_x(1)))).backward();  // thrown away on all ranks, as after an overflow
+  optimizer.zero_grad();
+  loss_of(net->forward(own(all_x(2)))).backward();
+  optimizer.step();
+  loss_of(alone->forward(all_x(2))).backward();
+  reference.step();
+  expect_close(*net, *alone);
+}
+
+TEST(DistributedOptimizer, WorksWithLbfgs) {
+  const auto net = same_net(), alone = same_net();
+  const auto options = torch::optim::LBFGSOptions(0.5).max_iter(4);
+  torch::optim::LBFGS lbfgs({net->first->weight, net->second->weight}, options);
+  torch::optim::LBFGS reference({alone->first->weight, alone->second->weight}, options);
+  for (auto* module : {net.get(), alone.get()})
+    for (auto& item : module->named_parameters())
+      if (item.key() != "first.weight" && item.key() != "second.weight")
+        item.value().set_requires_grad(false);
+  DistributedOptimizer optimizer(*session, lbfgs, net->named_parameters());
+  for (int step = 0; step < 2; ++step) {
+    optimizer.step([&] {
+      optimizer.zero_grad();
+      auto loss = loss_of(net->forward(own(all_x(step))));
+      loss.backward();
+      return session->allreduce(loss);
+    });
+    reference.step([&] {
+      reference.zero_grad();
+      auto loss = loss_of(alone->forward(all_x(step)));
+      loss.backward();
+      return loss;
+    });
+  }
+  expect_close(*net, *alone, 1e-6);
+}
+
+TEST(DistributedOptimizer, RefusesTwoBackwardsInOneStep) {
+  const auto net = same_net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  DistributedOptimizer optimizer(*session, sgd, net->named_parameters());
+  loss_of(net->forward(own(all_x(1)))).backward();
+  EXPECT_THROW(loss_of(net->forward(own(all_x(1)))).backward(), std::exception);
+}
+
+TEST(DistributedOptimizer, DifferentModelsAreRefusedOnAllRanks) {
+  if (session->size() == 1) GTEST_SKIP() << "needs two ranks";
+  torch::nn::Linear linear(3, session->rank() == 0 ? 4 : 5);
+  torch::optim::SGD sgd(linear->parameters(), 0.1);
+  EXPECT_THROW(DistributedOptimizer(*session, sgd, linear->named_parameters()), UserError);
+}
+
+TEST(Broadcast, ParametersBuffersAndOptimizerState) {
+  for (const auto& [name, make] : optimizers()) {
+    SCOPED_TRACE(name);
+    const auto net = same_net(static_cast<unsigned>(session->rank()) + 1);
+    net->named_buffers()["seen"].fill_(session->rank() + 5);
+    const auto optimizer = make(net->parameters());
+    if (session->rank() == 0) {  // the others have no state yet
+      loss_of(net->forward(torch::ones({2, 7}, torch::kFloat64))).backward();
+      optimizer->step();
+      for (auto& group : optimizer->param_groups()) group.options().set_lr(0.123);
+    }
+    session->broadcast(*net);
+    session->broadcast(*optimizer);
+    EXPECT_EQ(net->named_buffers()["seen"].item<int>(), 5);
+    EXPECT_DOUBLE_EQ(optimizer->param_groups()[0].options().get_lr(), 0.123);
+    // From here all ranks must go the same way, bit for bit.
+    net->zero_grad();
+    loss_of(net->forward(torch::ones({2, 7}, torch::kFloat64) * 0.5)).backward();
+    optimizer->step();
+    for (const auto& item : net->named_parameters()) {
+      auto of_root = item.value().detach().clone();
+      session->broadcast_(of_root);
+      EXPECT_TRUE(torch::equal(of_root, item.value())) << item.key();
+    }
+    const auto names = numbered_parameters(*optimizer);
+    const auto state = export_optimizer_state(*optimizer, names);
+    EXPECT_EQ(session->allreduce(torch::tensor(static_cast<std::int64_t>(state.size())), ReduceOp::max)
+                  .item<std::int64_t>(),
+              static_cast<std::int64_t>(state.size()));
+  }
+}
+
+}  // namespace
+}  // namespace farandole

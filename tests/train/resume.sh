@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# A run on 2 ranks that is stopped and resumed, within an epoch and between two, equals the uninterrupted one bit for bit.
+source "$(dirname "$0")/common.sh"
+options=(--model gpt --data /usr/share/common-licenses --layers 1 --width 32 --heads 2 --context 32 --batch 64 --dropout 0.1
+         --optimizer adamw --lr 0.001 --warmup-steps 5 --schedule constant --clip-norm 1 --accumulate 2 --epochs 3 --log-steps 5)
+train 2 "${options[@]}" --run-dir whole || fail "the uninterrupted run"
+last=$(ls whole/checkpoints | tail -n 1)
+per_epoch=$(($((10#${last//[^0-9]/})) / 3))
+
+for stop in $((per_epoch / 2)) $per_epoch $((per_epoch + 7)); do
+  rm -rf parts
+  train 2 "${options[@]}" --run-dir parts --steps "$stop" || fail "the first part, $stop steps"
+  train 2 "${options[@]}" --run-dir parts || fail "the second part after $stop steps"
+  grep -q "going on from step $stop" out || fail "it did not resume at $stop"
+  /usr/bin/python3 - "whole/checkpoints/$last" "parts/checkpoints/$last" <<'PYTHON' || fail "stopped at $stop: the checkpoints differ"
+import sys, h5py, numpy
+a, b = (h5py.File(name) for name in sys.argv[1:])
+names = []
+a.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+assert any(n.startswith("model/") for n in names) and any(n.startswith("optimizer/") for n in names), names
+assert any(n.startswith("rng/") for n in names) and "sampler/epoch" in names, names
+for name in names:
+    assert numpy.array_equal(a[name][()].view(numpy.uint8) if a[name].shape else a[name][()],
+                             b[name][()].view(numpy.uint8) if b[name].shape else b[name][()]), name
+print(len(names), "arrays equal")
+PYTHON
+  grep -q '"restarts": 1' parts/run.json || fail "run.json does not count the restart"
+done
+
+# Metrics have each evaluated step once, and a finished run has nothing left to do.
+[[ $(grep -c eval_loss parts/metrics.jsonl) -ge 3 ]] || fail "evaluations are missing: $(cat parts/metrics.jsonl)"
+[[ -z $(grep -o '"step":[0-9]*,"epoch":[0-9]*,"loss"' parts/metrics.jsonl | sort | uniq -d) ]] || fail "a step is logged twice"
+train 2 "${options[@]}" --run-dir parts || fail "resuming a finished run"
+grep -q "nothing left to do" out || fail "a finished run should say so"
+
+# On another number of ranks it goes on as well; --resume PATH takes any checkpoint into a new run.
+train 3 "${options[@]}" --run-dir parts --epochs 4 || fail "resuming on 3 ranks"
+train 1 "${options[@]}" --run-dir fresh --resume "whole/checkpoints/$last" --epochs 4 || fail "--resume PATH"
+grep -q "going on from step" out || fail "--resume PATH was not used"
