@@ -71,7 +71,7 @@ signalled() {  # SCRIPT SIGNAL...: when both ranks are ready
   env --default-signal=INT "${run[@]}" -n 2 bash -c "$1; touch $work/ready.\$OMPI_COMM_WORLD_RANK; while :; do sleep 0.05; done" >"$work/out" 2>"$work/err" &
   local launcher=$! number
   shift
-  until [[ -e $work/ready.0 && -e $work/ready.1 ]]; do sleep 0.05; done
+  until [[ -e $work/ready.0 && -e $work/ready.1 ]] || ! kill -0 $launcher; do sleep 0.05; done
   for number; do kill "-$number" $launcher; sleep 0.3; done
   wait $launcher
   code=$?
@@ -89,7 +89,7 @@ signalled ':' INT
 [[ $code == 130 ]] || fail "INT: $code, $(<"$work/err")"
 
 nohup "${run[@]}" sh -c "touch $work/ready.0; while [ ! -e $work/go ]; do sleep 0.05; done" </dev/null >/dev/null 2>&1 &
-until [[ -e $work/ready.0 ]]; do sleep 0.05; done
+until [[ -e $work/ready.0 ]] || ! kill -0 $!; do sleep 0.05; done
 kill -HUP $!
 touch "$work/go"
 wait $! || fail "nohup: $?"

@@ -186,17 +186,24 @@ class Launcher {
   // mpirun kills its ranks a second after SIGTERM, srun at once; told past them they have time for a
   // checkpoint.
   bool signal_ranks(int number) {
-    for (const pid_t pid : supervisors_) ::kill(pid, number);
-    std::string step;
-    if (supervisors_.empty() && std::getline(std::ifstream(folder_.path() / "step"), step)) {
-      try {
-        scancel_.emplace(std::vector<std::string>{"scancel", fmt::format("--signal={}", number), step},
-                         ChildStreams{}, SIGTERM);
-      } catch (const Error&) {
-        return false;
-      }
+    if (plan_.starter == LaunchPlan::Starter::srun) return signal_step(number);
+    while (!out_.full() && !err_.full() && take_datagram()) {  // supervisors may just have said who they are
     }
-    return !supervisors_.empty() || !step.empty();
+    if (static_cast<int>(supervisors_.size()) < plan_.ranks) return false;
+    for (const pid_t pid : supervisors_) ::kill(pid, number);
+    return true;
+  }
+
+  bool signal_step(int number) {
+    std::string step;
+    if (!std::getline(std::ifstream(folder_.path() / "step"), step)) return false;
+    try {
+      scancel_.emplace(std::vector<std::string>{"scancel", fmt::format("--signal={}", number), step},
+                       ChildStreams{}, SIGTERM);
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
   }
 
   int conclude() {
