@@ -50,7 +50,7 @@ std::shared_ptr<Net> same_net(unsigned seed = 7) {
 
 void expect_close(const torch::nn::Module& a, const torch::nn::Module& b, double relative = 1e-6) {
   for (const auto& item : a.named_parameters()) {
-    const auto& other = b.named_parameters()[item.key()];
+    const Tensor other = b.named_parameters()[item.key()];
     const double distance = (item.value() - other).norm().item<double>();
     EXPECT_LE(distance, relative * other.norm().item<double>() + 1e-12) << item.key();
   }

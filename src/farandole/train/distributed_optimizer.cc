@@ -1,5 +1,6 @@
 #include "farandole/train/distributed_optimizer.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -126,6 +127,8 @@ struct DistributedOptimizer::Impl {
   }
 
   void zero_grad() {
+    // Gradients that are thrown away may be on their way already: all ranks end the step that they began.
+    if (std::any_of(passes.begin(), passes.end(), [](int n) { return n > 0; })) reducer->finish();
     reducer->zero();
     std::fill(passes.begin(), passes.end(), 0);
     for (std::size_t i = 0; i < parameters.size(); ++i) attach(i);

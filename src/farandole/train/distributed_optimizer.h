@@ -18,9 +18,9 @@ struct DistributedOptimizerOptions {
   // Gradients of so many backward calls are added up, as PyTorch does, before they are reduced and step() is
   // called.
   int backward_passes_per_step = 1;
-  bool average = true;              // false: sum over ranks
-  std::optional<double> clip_norm;  // bound for the global 2-norm, applied to the reduced gradients
-  BucketOptions buckets;
+  bool average = true;                // false: sum over ranks
+  std::optional<double> clip_norm{};  // bound for the global 2-norm, applied to the reduced gradients
+  BucketOptions buckets{};
 };
 
 // Gradients are views of the buckets that are reduced: nothing is packed. A parameter that got a gradient on
@@ -36,7 +36,8 @@ class DistributedOptimizer {
                        const NamedParameters& parameters, DistributedOptimizerOptions options = {});
   ~DistributedOptimizer();
 
-  // Zeroes the gradients and makes them views of the buckets again.
+  // Zeroes the gradients and makes them views of the buckets again. Collective where backward ran without a
+  // step(): gradients to be thrown away are thrown away on all ranks.
   void zero_grad();
   // Waits for the reduction, clips, updates. With a closure (LBFGS): reduces after each of its evaluations.
   torch::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr);

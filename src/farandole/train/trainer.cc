@@ -129,7 +129,10 @@ void Trainer::step(const std::vector<std::int64_t>& indices) {
     const std::int64_t passes = std::min<std::int64_t>(options_.accumulate, batches - position_.batches);
     const double rate = rate_.at(position_.step);
     for (auto& group : inner_->param_groups()) group.options().set_lr(rate);
-    optimizer_.zero_grad();
+    {
+      const Span span(timeline, Category::optimizer, "zero gradients");
+      optimizer_.zero_grad();
+    }
     for (std::int64_t pass = 0; pass < passes; ++pass) {
       const Batch batch = fetch(indices, position_.batches++);
       torch::Tensor loss;
@@ -159,8 +162,8 @@ Batch Trainer::fetch(const std::vector<std::int64_t>& indices, std::int64_t batc
   return data_.train->get(std::span(indices).subspan(first, count));
 }
 
-// All ranks' mean loss goes to metrics.jsonl at the first step and every log_steps; between these, the bar shows the last one
-// known.
+// All ranks' mean loss goes to metrics.jsonl at the first step and every log_steps; between these, the bar
+// shows the last one known.
 void Trainer::report(double seconds) {
   const bool log = position_.step == 1 || due(options_.log_steps, position_.step) || finished();
   if (log) {
