@@ -208,6 +208,19 @@ TEST(Metrics, claim_nothing_below_the_clocks_residual) {
   EXPECT_THAT(verdict_of(metrics, {}), HasSubstr("No rank stands out"));
 }
 
+TEST(Metrics, do_not_call_all_late_because_one_is_early) {
+  TraceBuilder trace(4);
+  for (int step = 0; step < 10; ++step)
+    for (int rank = 0; rank < 4; ++rank) {
+      const std::int64_t t = step * 100 * ms;
+      trace.step(rank, step, t, t + 100 * ms);
+      trace.collective(rank, 1, step, t + (rank == 2 ? 20 : 60) * ms, t + 80 * ms);
+    }
+  const auto metrics = measure_trace(trace);
+  EXPECT_DOUBLE_EQ(quantile(metrics.ranks[0].step_lateness_ms, 0.5), 40);
+  EXPECT_TRUE(find_stragglers(metrics).empty());
+}
+
 TEST(Metrics, tell_one_off_from_chronic) {
   TraceBuilder trace(2);
   std::int64_t t = 0;

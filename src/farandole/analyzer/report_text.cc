@@ -204,7 +204,7 @@ class RunText {
   }
 
   void gpu() {
-    section("GPU");
+    section("GPU", metrics_.no_gpu.empty() ? "% of the window" : "");
     if (!metrics_.no_gpu.empty()) {
       text_ += "  " + wrapped(metrics_.no_gpu, 2) + "\n";
       return;

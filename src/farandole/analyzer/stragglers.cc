@@ -12,13 +12,31 @@ struct Lateness {
   double sum_ms = 0;
 };
 
-Lateness late_steps_of(const RankMetrics& rank, double threshold_ms) {
+// The lower median over ranks of each kept step's lateness: what a rank must exceed to be late where one rank
+// alone is early.
+std::vector<double> typical_lateness_ms(const RunMetrics& metrics) {
+  std::vector<std::vector<double>> by_step(metrics.window.steps.size());
+  for (const auto& rank : metrics.ranks)
+    for (std::size_t i = 0; i < rank.step_lateness_ms.size(); ++i)
+      by_step[rank.lateness_steps[i]].push_back(rank.step_lateness_ms[i]);
+  std::vector<double> typical;
+  for (auto& lateness : by_step) {
+    if (lateness.empty()) lateness.push_back(0);
+    const auto middle = lateness.begin() + static_cast<std::ptrdiff_t>((lateness.size() - 1) / 2);
+    std::nth_element(lateness.begin(), middle, lateness.end());
+    typical.push_back(*middle);
+  }
+  return typical;
+}
+
+Lateness late_steps_of(const RankMetrics& rank, const std::vector<double>& typical_ms, double threshold_ms) {
   Lateness late;
   for (std::size_t i = 0; i < rank.step_lateness_ms.size(); ++i) {
-    if (rank.step_lateness_ms[i] <= threshold_ms) continue;
+    const double excess_ms = rank.step_lateness_ms[i] - typical_ms[rank.lateness_steps[i]];
+    if (excess_ms <= threshold_ms) continue;
     late.steps.push_back(rank.lateness_steps[i]);
     late.ms.push_back(rank.step_lateness_ms[i]);
-    late.sum_ms += rank.step_lateness_ms[i];
+    late.sum_ms += excess_ms;
   }
   return late;
 }
@@ -73,9 +91,10 @@ std::vector<Straggler> find_stragglers(const RunMetrics& metrics) {
   if (metrics.ranks.size() < 2 || metrics.window.step_ms.empty()) return {};
   const double threshold_ms = std::max(metrics.clock_floor_ms, 0.02 * quantile(metrics.window.step_ms, 0.5));
   const double worth_ms = 0.005 * metrics.window_ns() * 1e-6;
+  const auto typical_ms = typical_lateness_ms(metrics);
   std::vector<Candidate> candidates;
   for (std::size_t i = 0; i < metrics.ranks.size(); ++i) {
-    const auto late = late_steps_of(metrics.ranks[i], threshold_ms);
+    const auto late = late_steps_of(metrics.ranks[i], typical_ms, threshold_ms);
     if (late.steps.empty() || late.sum_ms < worth_ms) continue;
     Straggler straggler{i, pattern_of(late.steps.size(), metrics.window.steps.size()), "",
                         quantile(late.ms, 0.5), late.steps.size()};
