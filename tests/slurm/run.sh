@@ -125,7 +125,9 @@ assert sorted(set(hosts)) == ["node1", "node2"], hosts
 assert info["exit_code"] == 0, info["exit_code"]
 trace = json.load(gzip.open(run / "timeline.json.gz"))
 events = trace["traceEvents"] if isinstance(trace, dict) else trace
-assert {event["pid"] for event in events if event.get("ph") == "X"} >= {0, 1}, "spans of both ranks"
+processes = {event["pid"]: event["args"] for event in events if event["ph"] == "M" and event["name"] == "process_name"}
+with_spans = {event["pid"] for event in events if event["ph"] == "X"}
+assert {(processes[pid]["rank"], processes[pid]["host"]) for pid in with_spans} == {(0, "node1"), (1, "node2")}, processes
 assert list((run / "checkpoints").glob("step-*.h5")), "a checkpoint"
 assert len(list((run / "logs").glob("rank-*.log"))) == 2, "a log of each rank"
 PY
