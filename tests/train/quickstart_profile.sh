@@ -36,6 +36,6 @@ import json, sys
 report = json.load(sys.stdin)
 run = report["runs"][0]
 assert report["farandole_report"] == 1 and run["ranks"] == 2 and run["throughput_samples_per_s"] > 0
-assert abs(sum(run["phases"].values()) - 1) < 1e-6, run["phases"]
+assert 0.95 < sum(run["phases"].values()) <= 1 + 1e-9, run["phases"]
 assert 0 <= run["communication"]["overlap"] <= 1 and "unknown" in run["gpu"] and run["verdict"]
 ' || fail "the report"

@@ -2,10 +2,13 @@
 # A run on 2 ranks that is stopped and resumed, within an epoch and between two, equals the uninterrupted one bit for bit.
 source "$(dirname "$0")/common.sh"
 options=(--model gpt --data /usr/share/common-licenses --layers 1 --width 32 --heads 2 --context 32 --batch 64 --dropout 0.1
-         --optimizer adamw --lr 0.001 --warmup-steps 5 --schedule constant --clip-norm 1 --accumulate 2 --epochs 3 --log-steps 5)
+         --optimizer adamw --lr 0.001 --warmup-steps 5 --schedule constant --clip-norm 1 --accumulate 2 --log-steps 5)
+longer=("${options[@]}" --epochs 4)
+options+=(--epochs 3)
 train 2 "${options[@]}" --run-dir whole || fail "the uninterrupted run"
 last=$(ls whole/checkpoints | tail -n 1)
-per_epoch=$(($((10#${last//[^0-9]/})) / 3))
+steps=${last#step-}
+per_epoch=$((10#${steps%.h5} / 3))
 
 for stop in $((per_epoch / 2)) $per_epoch $((per_epoch + 7)); do
   rm -rf parts
@@ -34,6 +37,6 @@ train 2 "${options[@]}" --run-dir parts || fail "resuming a finished run"
 grep -q "nothing left to do" out || fail "a finished run should say so"
 
 # On another number of ranks it goes on as well; --resume PATH takes any checkpoint into a new run.
-train 3 "${options[@]}" --run-dir parts --epochs 4 || fail "resuming on 3 ranks"
-train 1 "${options[@]}" --run-dir fresh --resume "whole/checkpoints/$last" --epochs 4 || fail "--resume PATH"
+train 3 "${longer[@]}" --run-dir parts || fail "resuming on 3 ranks"
+train 1 "${longer[@]}" --run-dir fresh --resume "whole/checkpoints/$last" || fail "--resume PATH"
 grep -q "going on from step" out || fail "--resume PATH was not used"

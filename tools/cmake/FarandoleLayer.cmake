@@ -18,10 +18,6 @@ function(farandole_layer name)
   foreach(file IN LISTS ARG_EXCLUDE)
     list(REMOVE_ITEM sources ${CMAKE_CURRENT_SOURCE_DIR}/${name}/${file})
   endforeach()
-  if(NOT sources)  # SCAFFOLD
-    file(WRITE ${PROJECT_BINARY_DIR}/empty_${name}.cc "namespace farandole {}\n")
-    set(sources ${PROJECT_BINARY_DIR}/empty_${name}.cc)
-  endif()
   add_library(farandole_${name} STATIC ${sources})
   target_include_directories(farandole_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
@@ -32,9 +28,6 @@ endfunction()
 # farandole_program(NAME LAYER...) builds tools/NAME.cc into bin/NAME.
 function(farandole_program name)
   string(REPLACE "-" "_" file ${name})
-  if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${file}.cc)  # SCAFFOLD
-    return()
-  endif()
   add_executable(${name} ${file}.cc)
   list(TRANSFORM ARGN PREPEND farandole_)
   target_link_libraries(${name} PRIVATE ${ARGN} farandole_flags)

@@ -43,13 +43,14 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
 }  // namespace
 
 Trainer::Trainer(Session& session, const TrainOptions& options, const DataSplit& data,
-                 std::shared_ptr<Model> model)
+                 std::shared_ptr<Model> model, std::function<bool()> stop_requested)
     : session_(session),
       options_(options),
       data_(data),
       model_(std::move(model)),
       inner_(make_optimizer(options, model_->parameters())),
       optimizer_(session, *inner_, model_->named_parameters(), optimizer_options(options)),
+      stop_requested_(std::move(stop_requested)),
       sampler_(data.train->size(), session, {.shuffle = true, .drop_last = false, .seed = options.seed}),
       loss_sum_(torch::zeros({}, torch::kFloat64)) {
   rate_.base = options.lr;
@@ -78,7 +79,7 @@ void Trainer::resume(const Snapshot* snapshot) {
   saved_step_ = position_.step;
 }
 
-void Trainer::run() {
+ExitCode Trainer::run() {
   if (leads()) {
     store_ = std::make_unique<CheckpointStore>(
         CheckpointOptions{options_.run_dir / "checkpoints", options_.checkpoint_keep}, session_.timeline());
@@ -88,6 +89,7 @@ void Trainer::run() {
   }
   while (!finished()) {
     train_epoch();
+    if (stopping_) break;
     const double score = evaluate();
     if (due(options_.checkpoint_epochs, position_.epoch) || finished()) save(score);
   }
@@ -96,9 +98,10 @@ void Trainer::run() {
     const Span span(session_.timeline(), Category::checkpoint, "wait for the last checkpoint");
     store_->wait();
     progress_->finish();
-    show_sample();
+    if (finished()) show_sample();
   }
   session_.barrier();
+  return stopping_ && !finished() ? ExitCode::preempted : ExitCode::done;
 }
 
 void Trainer::train_epoch() {
@@ -106,7 +109,7 @@ void Trainer::train_epoch() {
   sampler_.set_epoch(position_.epoch);
   const auto indices = sampler_.indices();
   const std::int64_t batches = ceil_div(sampler_.size(), options_.batch);
-  while (position_.batches < batches && !finished()) {
+  while (position_.batches < batches && !finished() && !stopping_) {
     step(indices);
     if (due(options_.checkpoint_steps, position_.step) && !finished() && position_.batches < batches)
       save(not_evaluated);
@@ -162,14 +165,16 @@ Batch Trainer::fetch(const std::vector<std::int64_t>& indices, std::int64_t batc
   return data_.train->get(std::span(indices).subspan(first, count));
 }
 
-// All ranks' mean loss goes to metrics.jsonl at the first step and every log_steps; between these, the bar
-// shows the last one known.
+// All ranks' mean loss, and at no extra message whether any of them is to stop, go to all. The loss goes to
+// metrics.jsonl at the first step and every log_steps; between these, the bar shows the last one known.
 void Trainer::report(double seconds) {
   const bool log = position_.step == 1 || due(options_.log_steps, position_.step) || finished();
   if (log) {
-    auto mean = loss_sum_ / static_cast<double>(loss_steps_);
-    session_.allreduce_(mean, ReduceOp::average);
-    last_loss_ = mean.item<double>();
+    auto sums = torch::stack({loss_sum_ / static_cast<double>(loss_steps_),
+                              torch::tensor(stop_requested_() ? 1.0 : 0.0, torch::kFloat64)});
+    session_.allreduce_(sums, ReduceOp::average);
+    last_loss_ = sums[0].item<double>();
+    stopping_ = sums[1].item<double>() > 0;
     if (!std::isfinite(last_loss_))
       throw Error(
           fmt::format("the loss is {} at step {}; lower --lr, or bound the gradients with --clip-norm",
@@ -237,8 +242,9 @@ void Trainer::show_sample() {
   if (options_.sample == 0) return;
   const Span span(session_.timeline(), Category::evaluation, "sample");
   auto generator = at::make_generator<at::CPUGeneratorImpl>(options_.seed);
-  progress_->say("\nA sample of what it writes:\n" +
-                 generate(*model_, "The ", options_.sample, 0.8, generator) + "\n");
+  const std::string prompt = "The ";
+  progress_->say("\nA sample of what it writes:\n" + prompt +
+                 generate(*model_, prompt, options_.sample, 0.8, generator));
 }
 
 }  // namespace farandole

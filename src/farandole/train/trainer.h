@@ -1,10 +1,12 @@
 // The training loop of `farandole train`. Every rank has one; used by the main thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "farandole/base/error.h"
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/train/data/dataset.h"
 #include "farandole/train/distributed_optimizer.h"
@@ -21,13 +23,16 @@ namespace farandole {
 
 class Trainer {
  public:
-  // Collective. `session`, `options` and `data` outlive this object.
-  Trainer(Session& session, const TrainOptions& options, const DataSplit& data, std::shared_ptr<Model> model);
+  // Collective. `session`, `options` and `data` outlive this object. `stop_requested` is asked on every rank
+  // now and then.
+  Trainer(Session& session, const TrainOptions& options, const DataSplit& data, std::shared_ptr<Model> model,
+          std::function<bool()> stop_requested);
 
   // Continues from a snapshot; rank 0 has it, the others pass nullptr. Collective.
   void resume(const Snapshot* snapshot);
-  // Trains to the end, evaluating and saving on the way. Collective.
-  void run();
+  // Trains to the end, evaluating and saving on the way. Where any rank is asked to stop, all save and return
+  // ExitCode::preempted within --log-steps steps. Collective.
+  ExitCode run();
 
   std::int64_t total_steps() const;
   std::int64_t steps_per_epoch() const;
@@ -52,6 +57,8 @@ class Trainer {
   std::shared_ptr<Model> model_;
   std::unique_ptr<torch::optim::Optimizer> inner_;
   DistributedOptimizer optimizer_;
+  std::function<bool()> stop_requested_;
+  bool stopping_ = false;  // the same on all ranks
   DistributedSampler sampler_;
   LearningRate rate_;
 

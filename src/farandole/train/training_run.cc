@@ -104,7 +104,8 @@ void greet(Session& session, const TrainOptions& options, const DataSplit& data,
 
 }  // namespace
 
-int train(Session& session, TrainOptions options, int argc, const char* const* argv) {
+int train(Session& session, TrainOptions options, int argc, const char* const* argv,
+          std::function<bool()> stop_requested) {
   std::optional<RunDirectory> run;
   std::optional<Snapshot> start;
   DataSplit data;
@@ -126,7 +127,7 @@ int train(Session& session, TrainOptions options, int argc, const char* const* a
   });
   session.start_recording({options.run_dir, StepWindow::parse(options.timeline), options.recorder_mb << 20});
 
-  Trainer trainer(session, options, data, model);
+  Trainer trainer(session, options, data, model, std::move(stop_requested));
   std::int64_t resumed = start ? start->step : -1;
   session.communicator().broadcast("resumed step", &resumed, sizeof resumed, 0);
   if (resumed >= 0) trainer.resume(start ? &*start : nullptr);
@@ -143,15 +144,19 @@ int train(Session& session, TrainOptions options, int argc, const char* const* a
     if (resumed >= 0) fmt::print("going on from step {}\n", resumed);
     run->started(facts);
   }
+  auto result = ExitCode::done;
   try {
-    trainer.run();
+    result = trainer.run();
   } catch (const Error& error) {
     if (run) run->ended(static_cast<int>(error.exit_code()));
     throw;
   }
   session.publish_timeline();
-  if (run) run->ended(0);
-  return 0;
+  if (run) run->ended(static_cast<int>(result));
+  if (run && result == ExitCode::preempted)
+    fmt::print("asked to stop: saved at step {} of {}; the same command goes on from there\n",
+               trainer.position().step, trainer.total_steps());
+  return static_cast<int>(result);
 }
 
 }  // namespace farandole

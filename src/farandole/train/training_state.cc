@@ -139,7 +139,8 @@ Position restore(Session& session, torch::nn::Module& model, torch::optim::Optim
   if (saved > 0) {
     if (!rng.defined()) rng = torch::empty({saved, own_rng.size(0)}, own_rng.options());
     session.broadcast_(rng);
-    if (session.rank() < saved) generator.set_state(rng[session.rank()].contiguous());
+    // A copy: LibTorch 2.11 reads past the end of a state that does not begin its storage.
+    if (session.rank() < saved) generator.set_state(rng[session.rank()].clone());
   }
   return {numbers[0].item<std::int64_t>(), numbers[1].item<std::int64_t>(), numbers[2].item<std::int64_t>()};
 }

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# The held-out loss of the same parameters is the same on any number of ranks; HDF5 data and plain IDX train; the timeline keeps to its steps.
+source "$(dirname "$0")/common.sh"
+/usr/bin/python3 - <<'PYTHON'
+import h5py, numpy
+rng = numpy.random.default_rng(1)
+y = rng.integers(0, 4, 1003)
+x = rng.normal(size=(1003, 6)) + 3 * numpy.eye(6)[y]
+with h5py.File("data.h5", "w") as f:
+    f["x"], f["y"] = x.astype("f4"), y.astype("i4")
+PYTHON
+frozen=(--model mlp --data data.h5 --width 16 --layers 2 --lr 0 --epochs 1 --batch 7 --timeline off)
+for ranks in 1 2 3; do
+  train "$ranks" "${frozen[@]}" --run-dir "frozen$ranks" || fail "$ranks ranks"
+  grep -o '"eval_loss":[^}]*' "frozen$ranks/metrics.jsonl" >>evaluations
+done
+/usr/bin/python3 - <<'PYTHON' || fail "the evaluation depends on the number of ranks"
+import json
+lines = [json.loads("{" + line + "}") for line in open("evaluations")]
+assert len(lines) == 3, lines
+for line in lines:
+    assert abs(line["eval_loss"] - lines[0]["eval_loss"]) < 1e-6 and line["eval_accuracy"] == lines[0]["eval_accuracy"], lines
+PYTHON
+[[ ! -e frozen1/timeline.json.gz && ! -e frozen1/recorder ]] || fail "--timeline off leaves a timeline"
+
+train 2 --model mlp --data data.h5 --width 16 --layers 2 --optimizer adam --lr 0.005 --epochs 6 --timeline steps=10-19 \
+  --checkpoint-keep 2 --run-dir run || fail "training on HDF5"
+/usr/bin/python3 - <<'PYTHON' || fail "the run on HDF5"
+import gzip, json, glob
+accuracy = [json.loads(line) for line in open("run/metrics.jsonl")][-1]["eval_accuracy"]
+assert accuracy > 0.9, accuracy
+events = json.load(gzip.open("run/timeline.json.gz"))["traceEvents"]
+assert sorted({e["args"]["step"] for e in events if e.get("cat") == "step"}) == list(range(10, 20))
+assert 2 <= len(glob.glob("run/checkpoints/step-*.h5")) <= 3, glob.glob("run/checkpoints/*")
+PYTHON

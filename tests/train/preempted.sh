@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# USR1, which Slurm sends before a time limit: the ranks save, end with 75, and the same command goes on from there.
+source "$(dirname "$0")/common.sh"
+command=("$bin/farandole" run -n 2 -- "$bin/farandole" train --model mlp --data synthetic --width 16 --epochs 1000000 --log-steps 5
+         --checkpoint-epochs 0 --timeline off --run-dir run)
+"${command[@]}" >out 2>err &
+launcher=$!
+until [[ -s run/metrics.jsonl ]]; do kill -0 $launcher || fail "the run ended early"; done
+kill -USR1 $launcher
+wait $launcher
+code=$?
+[[ $code == 75 ]] || fail "exit code $code instead of 75"
+grep -q 'asked to stop: saved at step' out || fail "it does not say so"
+grep -q '"exit_code": 75' run/run.json || fail "run.json: $(cat run/run.json)"
+saved=$(ls run/checkpoints | wc -l)
+[[ $saved == 1 ]] || fail "$saved checkpoints"
+"${command[@]}" --steps 1 >out 2>err || fail "resuming"
+grep -q 'nothing left to do' out || fail "it did not resume"
