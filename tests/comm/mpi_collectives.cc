@@ -228,7 +228,9 @@ TEST_P(Collectives, RandomSequencesInTheSameOrder) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Waiting, Collectives, testing::Values(Waiting::spin, Waiting::polite),
-                         [](const auto& parameter) { return parameter.param == Waiting::spin ? "Spin" : "Polite"; });
+                         [](const auto& parameter) {
+                           return parameter.param == Waiting::spin ? "Spin" : "Polite";
+                         });
 
 }  // namespace
 }  // namespace farandole

@@ -9,7 +9,7 @@
 namespace farandole {
 
 enum class Category : std::uint8_t {
-  data,           // fetching and preparing a batch
+  data,  // fetching and preparing a batch
   forward,
   backward,
   optimizer,      // parameter update
@@ -19,14 +19,16 @@ enum class Category : std::uint8_t {
   evaluation,
   gpu_kernel,
   gpu_memcpy,
-  step,           // one whole training step, around the others
-  other,          // user annotations
+  step,   // one whole training step, around the others
+  other,  // user annotations
 };
 inline constexpr std::array<std::string_view, 12> category_names = {
-    "data", "forward", "backward", "optimizer", "communication", "wait", "checkpoint",
-    "evaluation", "gpu_kernel", "gpu_memcpy", "step", "other"};
+    "data",       "forward",    "backward",   "optimizer",  "communication", "wait",
+    "checkpoint", "evaluation", "gpu_kernel", "gpu_memcpy", "step",          "other"};
 
-constexpr std::string_view name_of(Category category) { return category_names[static_cast<std::size_t>(category)]; }
+constexpr std::string_view name_of(Category category) {
+  return category_names[static_cast<std::size_t>(category)];
+}
 constexpr std::optional<Category> category_of(std::string_view name) {
   for (std::size_t i = 0; i < category_names.size(); ++i)
     if (category_names[i] == name) return static_cast<Category>(i);
@@ -36,20 +38,25 @@ constexpr std::optional<Category> category_of(std::string_view name) {
 // A collective's execution on one rank; its arrival is the span's start: when this rank entered the call.
 struct Collective {
   std::uint32_t sequence = 0;  // counts the collectives of one communicator, equal on all ranks
-  std::uint16_t communicator = 0;  // which communicator, equal on all ranks; (communicator, sequence) links ranks
-  std::uint64_t bytes = 0;     // payload of this rank
+  std::uint16_t communicator =
+      0;                    // which communicator, equal on all ranks; (communicator, sequence) links ranks
+  std::uint64_t bytes = 0;  // payload of this rank
 };
 
-// The Chrome trace that rank 0 publishes (timeline.json.gz), and that trace_writer.h and trace_reader.h agree on:
+// The Chrome trace that rank 0 publishes (timeline.json.gz), and that trace_writer.h and trace_reader.h agree
+// on:
 //
 //   {"displayTimeUnit":"ms","otherData":{"farandole_trace":1,"ranks":2,"clock_residual_us":[0.0,1.5]},"traceEvents":[
-//   one event a line, separated by ",\n"; ts and dur in microseconds with 3 decimals, on rank 0's clock, ts ≥ 0
+//   one event a line, separated by ",\n"; ts and dur in microseconds with 3 decimals, on rank 0's clock, ts ≥
+//   0
 //   ]}
 //   clock_residual_us is by rank, null where the rank's clock is unknown
 //
-//   process     {"ph":"M","name":"process_name","pid":P,"args":{"name":"rank 0 · node1","rank":0,"host":"node1"}},
+//   process     {"ph":"M","name":"process_name","pid":P,"args":{"name":"rank 0 ·
+//   node1","rank":0,"host":"node1"}},
 //               process_sort_index = rank; P = rank + 1; process_labels says how many events are missing
-//   thread      {"ph":"M","name":"thread_name","pid":P,"tid":T,"args":{"name":"training"}}, thread_sort_index;
+//   thread      {"ph":"M","name":"thread_name","pid":P,"tid":T,"args":{"name":"training"}},
+//   thread_sort_index;
 //               T = 1,000,000 + 1,000·rank + index, so that no tid equals a pid (Perfetto would merge them);
 //               index 0 is the training thread
 //   span        {"ph":"X","cat":"forward","name":"forward","pid":P,"tid":T,"ts":…,"dur":…,"args":{"step":12}}
@@ -58,7 +65,8 @@ struct Collective {
 //               args {"step":12,"operation":"allreduce","communicator":0,"sequence":17,"bytes":1048576}
 //   flow        "s" on the collective of the first rank to arrive, "f" (with "bp":"e") on each other rank's,
 //               cat "flow", name "collective"; one id a pair, so that every "s" has exactly one "f"
-//   counter     {"ph":"C","name":"CPU %","pid":P,"ts":…,"args":{"value":98.5}}; names: "CPU %" (100 = one core),
+//   counter     {"ph":"C","name":"CPU %","pid":P,"ts":…,"args":{"value":98.5}}; names: "CPU %" (100 = one
+//   core),
 //               "memory MiB" (resident), "GPU %", "GPU memory MiB"
 //   instant     {"ph":"i","s":"t","cat":"other","name":…,"pid":P,"tid":T,"ts":…}
 

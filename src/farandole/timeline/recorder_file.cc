@@ -103,7 +103,8 @@ void RecorderFile::read_threads() {
     const std::uint64_t room = std::uint64_t{entry.chunks_used} * fixed.chunk_records;
     if (entry.head > 0 && room == 0) damaged_at(offset, "a thread with records but without a chunk");
     if (entry.in_use == 0 && entry.head == 0) continue;
-    // Where the pool is empty, the oldest record of a full ring is the one that the writer may be overwriting.
+    // Where the pool is empty, the oldest record of a full ring is the one that the writer may be
+    // overwriting.
     const bool next_overwrites = header_.next_chunk >= fixed.chunk_count;
     const std::uint64_t end = entry.head + (next_overwrites && entry.head > 0 ? 1 : 0);
     const std::uint64_t overwritten = end > room ? end - room : 0;
