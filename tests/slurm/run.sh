@@ -14,6 +14,9 @@ source "$FARANDOLE_SOURCE/tests/launch/expect.sh"
 # Its own network, bridge and ports: other sandboxes may be up.
 id=$(($$ % 200))
 export SLURM_SANDBOX_DIR=$work/sandbox SLURM_SANDBOX_NET=10.79.$id SLURM_SANDBOX_BRIDGE=frnd$id SLURM_SANDBOX_PORT=$((20000 + id * 10))
+# Open MPI names its files in TMPDIR after host, user and job, and all sandboxes have a job 1 on a node1.
+mkdir -m 1777 "$work/tmp"
+export TMPDIR=$work/tmp
 trap '"$sandbox" down; rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 "$sandbox" up --hosts 2 --cpus 2 >"$work/up" 2>&1 || skip "the Slurm sandbox does not come up: $(tail -n 3 "$work/up")"
