@@ -1,7 +1,7 @@
 # Sourced by the script tests: a folder of their own (open to the eye: munge insists), and checks that say what failed.
+bin=${FARANDOLE_BIN:?the folder of the built programs}
 work=$(mktemp -d "${TMPDIR:-/tmp}/farandole-test.XXXXXX")
 chmod 755 "$work"
-bin=${FARANDOLE_BIN:?the folder of the built programs}
 failures=0
 fail() { echo "FAILED: $*" >&2; failures=$((failures + 1)); }
 
