@@ -65,6 +65,10 @@ refused 65 'cut.h5' --model mlp --data cut.h5 --run-dir r
 train 5 --model mnist --data good --run-dir r
 [[ $? == 64 ]] && grep -q '4 training samples for 5 ranks' err || fail "more ranks than samples"
 
+# A run that diverges ends on all ranks, and says so in run.json.
+refused 1 'the loss is .* at step [0-9]+; lower --lr' --model mlp --data good --run-dir diverged --lr 1e30 --epochs 100 --timeline off
+grep -q '"exit_code": 1' diverged/run.json || fail "run.json of a diverged run: $(cat diverged/run.json)"
+
 # A run directory of another model, or of a run that must not be overwritten, stays as it is.
 train 2 "${small[@]}" --run-dir kept || fail "a small run"
 before=$(find kept -type f | sort | xargs sha256sum)

@@ -125,7 +125,6 @@ void Trainer::train_epoch() {
 void Trainer::step(const std::vector<std::int64_t>& indices) {
   Timeline& timeline = session_.timeline();
   timeline.set_step(position_.step);
-  const std::int64_t started = now_ns();
   {
     const Span whole(timeline, Category::step, "step");
     const std::int64_t batches = ceil_div(sampler_.size(), options_.batch);
@@ -155,7 +154,7 @@ void Trainer::step(const std::vector<std::int64_t>& indices) {
   }
   ++position_.step;
   ++loss_steps_;
-  report(seconds_since(started));
+  report();
 }
 
 Batch Trainer::fetch(const std::vector<std::int64_t>& indices, std::int64_t batch) {
@@ -166,8 +165,8 @@ Batch Trainer::fetch(const std::vector<std::int64_t>& indices, std::int64_t batc
 }
 
 // All ranks' mean loss, and at no extra message whether any of them is to stop, go to all. The loss goes to
-// metrics.jsonl at the first step and every log_steps; between these, the bar shows the last one known.
-void Trainer::report(double seconds) {
+// metrics.jsonl at the first step and every log_steps; between these, the bar shows the last values known.
+void Trainer::report() {
   const bool log = position_.step == 1 || due(options_.log_steps, position_.step) || finished();
   if (log) {
     auto sums = torch::stack({loss_sum_ / static_cast<double>(loss_steps_),
@@ -175,23 +174,24 @@ void Trainer::report(double seconds) {
     session_.allreduce_(sums, ReduceOp::average);
     last_loss_ = sums[0].item<double>();
     stopping_ = sums[1].item<double>() > 0;
-    if (!std::isfinite(last_loss_))
-      throw Error(
-          fmt::format("the loss is {} at step {}; lower --lr, or bound the gradients with --clip-norm",
-                      last_loss_, position_.step));
+    if (!std::isfinite(last_loss_)) {  // on all ranks, as the loss is
+      session_.together([&] {
+        throw Error(
+            fmt::format("the loss is {} at step {}; lower --lr, or bound the gradients with --clip-norm",
+                        last_loss_, position_.step));
+      });
+    }
     if (leads()) {
       const double step_s = seconds_since(reported_ns_) / static_cast<double>(loss_steps_);
+      samples_per_s_ = static_cast<double>(global_batch()) / step_s;
       metrics_->write(MetricsLog::Training{position_.step, position_.epoch, last_loss_,
-                                           rate_.at(position_.step - 1),
-                                           static_cast<double>(global_batch()) / step_s, step_s * 1e3});
+                                           rate_.at(position_.step - 1), samples_per_s_, step_s * 1e3});
     }
     loss_sum_.zero_();
     loss_steps_ = 0;
     reported_ns_ = now_ns();
   }
-  if (leads())
-    progress_->update(
-        {position_.step, position_.epoch, last_loss_, static_cast<double>(global_batch()) / seconds});
+  if (leads()) progress_->update({position_.step, position_.epoch, last_loss_, samples_per_s_});
 }
 
 // Every held-out sample once, whatever the number of ranks; sums are reduced.

@@ -45,7 +45,7 @@ class Trainer {
   Batch fetch(const std::vector<std::int64_t>& indices, std::int64_t batch);
   double evaluate();
   void save(double score);
-  void report(double seconds);
+  void report();
   void show_sample();
   bool due(std::int64_t every, std::int64_t count) const { return every > 0 && count % every == 0; }
   bool finished() const { return position_.step >= total_steps(); }
@@ -73,7 +73,8 @@ class Trainer {
   std::unique_ptr<CheckpointStore> store_;
   std::unique_ptr<MetricsLog> metrics_;
   std::unique_ptr<Progress> progress_;
-  std::int64_t reported_ns_ = 0;
+  std::int64_t reported_ns_ = 0;  // when the last line of metrics was written
+  double samples_per_s_ = 0;      // between the last two
 };
 
 }  // namespace farandole

@@ -1,0 +1,53 @@
+#include "farandole/comm/traced_communicator.h"
+
+#include <gtest/gtest.h>
+
+#include "fusion/thread_world.h"
+#include "timeline/temporary_folder.h"
+
+#include "farandole/timeline/recorder_file.h"
+
+namespace farandole {
+namespace {
+
+TEST(TracedCommunicator, RecordsWhatTheAnalyzerNeeds) {
+  const TemporaryFolder folder;
+  TimelineOptions options;
+  options.file = folder / "rank-0000.ftl";
+  {
+    Timeline timeline(options);
+    ThreadWorld::run(1, [&](Communicator& inner) {
+      // The world's communicator stays the owner: this one only passes on.
+      struct Pass : FailingCommunicator {
+        explicit Pass(Communicator& to) : to_(to) {}
+        void allreduce(std::string_view name, void* data, std::size_t count, DType dtype,
+                       ReduceOp op) override {
+          to_.allreduce(name, data, count, dtype, op);
+        }
+        Communicator& to_;
+      };
+      TracedCommunicator traced(std::make_unique<Pass>(inner), timeline, 3);
+      std::vector<double> data(10, 1.0);
+      timeline.set_step(7);
+      traced.allreduce("bucket 0", data.data(), data.size(), DType::float64, ReduceOp::sum);
+      traced.allreduce("bucket 1", data.data(), 5, DType::float64, ReduceOp::sum);
+      traced.allreduce("bucket 0", data.data(), data.size(), DType::float64, ReduceOp::sum);
+    });
+  }
+  const RecorderFile file(options.file);
+  std::vector<Record> records;
+  for (std::size_t slot = 0; slot < file.threads().size(); ++slot)
+    for (const auto& record : file.records(slot)) records.push_back(record);
+  ASSERT_EQ(records.size(), 3u);
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(records[i].sequence, i);
+    EXPECT_EQ(records[i].communicator, 3);
+    EXPECT_EQ(records[i].step, 7);
+    EXPECT_EQ(file.names()[records[i].operation], "allreduce");
+    EXPECT_EQ(file.names()[records[i].name], i == 1 ? "bucket 1" : "bucket 0");
+    EXPECT_EQ(records[i].payload, i == 1 ? 40u : 80u);
+  }
+}
+
+}  // namespace
+}  // namespace farandole

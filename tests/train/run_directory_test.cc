@@ -1,0 +1,72 @@
+#include "farandole/train/run_directory.h"
+
+#include <fstream>
+#include <gtest/gtest.h>
+
+#include "timeline/temporary_folder.h"
+#include <nlohmann/json.hpp>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+RunFacts facts() {
+  RunFacts result;
+  result.ranks = 2;
+  result.hosts = {"node1", "node2"};
+  result.program = "farandole-train --data \"x\"";
+  result.global_batch = 64;
+  result.parameters = 21840;
+  result.config = R"({"model":{"name":"mnist"}})";
+  result.versions = {{"libtorch", "2.11.0"}};
+  return result;
+}
+
+nlohmann::json read(const RunDirectory& run) {
+  std::ifstream stream(run.run_json());
+  return nlohmann::json::parse(stream);
+}
+
+TEST(RunDirectory, RunJsonHasTheKeysThatScriptsRelyOn) {
+  const TemporaryFolder folder;
+  RunDirectory run(folder.path() / "a" / "b");
+  run.started(facts());
+  auto json = read(run);
+  for (const char* key : {"ranks", "hosts", "device", "program", "started", "restarts", "global_batch",
+                          "versions", "parameters", "config"})
+    EXPECT_TRUE(json.contains(key)) << key;
+  EXPECT_FALSE(json.contains("exit_code"));
+  EXPECT_EQ(json["restarts"], 0);
+  run.ended(75);
+  json = read(run);
+  EXPECT_EQ(json["exit_code"], 75);
+  EXPECT_GE(json["ended"], json["started"]);
+}
+
+TEST(RunDirectory, CountsRestartsAndOutlivesADamagedFile) {
+  const TemporaryFolder folder;
+  RunDirectory run(folder.path());
+  run.ended(1);  // nothing was started: nothing is written
+  EXPECT_FALSE(std::filesystem::exists(run.run_json()));
+  run.started(facts());
+  run.started(facts());
+  EXPECT_EQ(read(run)["restarts"], 1);
+  std::ofstream(run.run_json()) << "{\"restarts\": ";
+  run.started(facts());
+  EXPECT_EQ(read(run)["restarts"], 0);
+}
+
+TEST(RunDirectory, AFileInItsWayIsNamed) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "file") << "x";
+  try {
+    RunDirectory run(folder.path() / "file" / "run");
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("--run-dir"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace farandole
