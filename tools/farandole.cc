@@ -29,7 +29,7 @@ constexpr std::pair<std::string_view, std::string_view> descriptions[] = {
     {"analyze", "say where a run's time went"},
     {"doctor", "say why a run hung, crashed or refused to start"},
     {"timeline", "merge, salvage or slice a run's timeline"},
-    {"checkpoint", "list, show, verify or export checkpoints"},
+    {"checkpoint", "list, show or verify checkpoints"},
     {"bench", "measure collectives, steps, checkpoints and the recorder"},
 };
 

@@ -24,12 +24,12 @@ PYTHON
 [[ ! -e frozen1/timeline.json.gz && ! -e frozen1/recorder ]] || fail "--timeline off leaves a timeline"
 
 train 2 --model mlp --data data.h5 --width 16 --layers 2 --optimizer adam --lr 0.005 --epochs 6 --timeline steps=10-19 \
-  --checkpoint-keep 2 --run-dir run || fail "training on HDF5"
+  --checkpoint-keep 2 --run-dir "a run" || fail "training on HDF5"
 /usr/bin/python3 - <<'PYTHON' || fail "the run on HDF5"
 import gzip, json, glob
-accuracy = [json.loads(line) for line in open("run/metrics.jsonl")][-1]["eval_accuracy"]
+accuracy = [json.loads(line) for line in open("a run/metrics.jsonl")][-1]["eval_accuracy"]
 assert accuracy > 0.9, accuracy
-events = json.load(gzip.open("run/timeline.json.gz"))["traceEvents"]
+events = json.load(gzip.open("a run/timeline.json.gz"))["traceEvents"]
 assert sorted({e["args"]["step"] for e in events if e.get("cat") == "step"}) == list(range(10, 20))
-assert 2 <= len(glob.glob("run/checkpoints/step-*.h5")) <= 3, glob.glob("run/checkpoints/*")
+assert 2 <= len(glob.glob("a run/checkpoints/step-*.h5")) <= 3, glob.glob("a run/checkpoints/*")
 PYTHON

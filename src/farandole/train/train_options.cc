@@ -51,40 +51,43 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       "…).\n";
   parser.profiles = profiles;
   po::options_description what("What to train"), how("How"), keep("What is kept");
-  what.add_options()("model", value(o.model.name), "mnist, mlp or gpt")(
-      "data", value(o.data.path),
-      "folder with IDX files, HDF5 file with /x and /y, text file or folder, or: synthetic")(
-      "layers", value(o.model.layers), "gpt: blocks; mlp: linear layers")(
-      "width", value(o.model.width), "gpt: embedding; mlp: hidden units")("heads", value(o.model.heads),
-                                                                          "gpt: attention heads")(
-      "context", value(o.model.context), "gpt: bytes a sample")("dropout", value(o.model.dropout),
-                                                                "gpt: dropout")(
-      "held-out", value(o.data.held_out),
-      "fraction of the data to evaluate on, where it has no test set of its own")(
-      "synthetic-samples", value(o.data.synthetic_samples), "size of the synthetic data set");
-  how.add_options()("epochs", value(o.epochs), "passes over the data")(
-      "steps", value(o.steps), "stop after so many optimizer steps; 0: after the epochs")(
-      "batch", value(o.batch), "samples a rank and backward pass")(
-      "accumulate", value(o.accumulate), "backward passes a step")("optimizer", value(o.optimizer),
-                                                                   "sgd, adam, adamw or rmsprop")(
-      "lr", value(o.lr), "learning rate of one rank")("scale-lr", value(o.scale_lr),
-                                                      "multiply it by the number of ranks")(
-      "warmup-steps", value(o.warmup_steps), "steps from --lr to the scaled rate")(
-      "schedule", value(o.schedule), "after the warm-up: constant, or cosine to 0 at the last step")(
-      "momentum", value(o.momentum), "sgd, rmsprop: momentum")(
-      "weight-decay", value(o.weight_decay), "weight decay")("clip-norm", value(o.clip_norm),
-                                                             "bound for the gradients' global norm; 0: none")(
-      "bucket-mb", value(o.bucket_mb), "MiB of gradients that are reduced together")(
-      "seed", value(o.seed), "of parameters, shuffling and dropout");
-  keep.add_options()("run-dir", value(o.run_dir), "folder of everything the run leaves")(
-      "resume", value(o.resume), "auto: from the run's newest checkpoint; none; or a checkpoint's path")(
-      "checkpoint-steps", value(o.checkpoint_steps), "save every so many steps; 0: not by steps")(
-      "checkpoint-epochs", value(o.checkpoint_epochs), "save every so many epochs; 0: not by epochs")(
-      "checkpoint-keep", value(o.checkpoint_keep), "how many to keep, besides the best")(
-      "timeline", value(o.timeline), "off, steps=A-B or all")(
-      "recorder-mb", value(o.recorder_mb), "MiB of a rank's flight recorder; the oldest events go first")(
-      "log-steps", value(o.log_steps), "steps between two lines of metrics.jsonl")(
-      "sample", value(o.sample), "gpt: bytes of text to generate at the end");
+  // clang-format off
+  what.add_options()
+      ("model", value(o.model.name), "mnist, mlp or gpt")
+      ("data", po::value(&o.data.path), "folder with IDX files, HDF5 file with /x and /y, text file or folder, or: synthetic")
+      ("layers", value(o.model.layers), "gpt: blocks; mlp: linear layers")
+      ("width", value(o.model.width), "gpt: embedding; mlp: hidden units")
+      ("heads", value(o.model.heads), "gpt: attention heads")
+      ("context", value(o.model.context), "gpt: bytes a sample")
+      ("dropout", value(o.model.dropout), "gpt: dropout")
+      ("held-out", value(o.data.held_out), "fraction of the data to evaluate on, where it has no test set of its own")
+      ("synthetic-samples", value(o.data.synthetic_samples), "size of the synthetic data set");
+  how.add_options()
+      ("epochs", value(o.epochs), "passes over the data")
+      ("steps", value(o.steps), "stop after so many optimizer steps; 0: after the epochs")
+      ("batch", value(o.batch), "samples a rank and backward pass")
+      ("accumulate", value(o.accumulate), "backward passes a step")
+      ("optimizer", value(o.optimizer), "sgd, adam, adamw or rmsprop")
+      ("lr", value(o.lr), "learning rate of one rank")
+      ("scale-lr", value(o.scale_lr), "multiply it by the number of ranks")
+      ("warmup-steps", value(o.warmup_steps), "steps from --lr to the scaled rate")
+      ("schedule", value(o.schedule), "after the warm-up: constant, or cosine to 0 at the last step")
+      ("momentum", value(o.momentum), "sgd, rmsprop: momentum")
+      ("weight-decay", value(o.weight_decay), "weight decay")
+      ("clip-norm", value(o.clip_norm), "bound for the gradients' global norm; 0: none")
+      ("bucket-mb", value(o.bucket_mb), "MiB of gradients that are reduced together")
+      ("seed", value(o.seed), "of parameters, shuffling and dropout");
+  keep.add_options()
+      ("run-dir", po::value<std::string>()->notifier([&o](const std::string& path) { o.run_dir = path; }), "folder of everything the run leaves")
+      ("resume", value(o.resume), "auto: from the run's newest checkpoint; none; or a checkpoint's path")
+      ("checkpoint-steps", value(o.checkpoint_steps), "save every so many steps; 0: not by steps")
+      ("checkpoint-epochs", value(o.checkpoint_epochs), "save every so many epochs; 0: not by epochs")
+      ("checkpoint-keep", value(o.checkpoint_keep), "how many to keep, besides the best")
+      ("timeline", value(o.timeline), "off, steps=A-B or all")
+      ("recorder-mb", value(o.recorder_mb), "MiB of a rank's flight recorder; the oldest events go first")
+      ("log-steps", value(o.log_steps), "steps between two lines of metrics.jsonl")
+      ("sample", value(o.sample), "gpt: bytes of text to generate at the end");
+  // clang-format on
   parser.visible.add(what).add(how).add(keep);
   return parser;
 }
