@@ -66,7 +66,8 @@ train 5 --model mnist --data good --run-dir r
 [[ $? == 64 ]] && grep -q '4 training samples for 5 ranks' err || fail "more ranks than samples"
 
 # A run that diverges ends on all ranks, and says so in run.json.
-refused 1 'the loss is .* at step [0-9]+; lower --lr' --model mlp --data good --run-dir diverged --lr 1e30 --epochs 100 --timeline off
+train 2 --model mlp --data good --run-dir diverged --lr 1e30 --epochs 100 --timeline off
+[[ $? == 1 && $(grep -c 'the loss is .* at step [0-9]*; lower --lr' err) == 1 ]] || fail "a diverging run"
 grep -q '"exit_code": 1' diverged/run.json || fail "run.json of a diverged run: $(cat diverged/run.json)"
 
 # A run directory of another model, or of a run that must not be overwritten, stays as it is.

@@ -48,7 +48,8 @@ std::string Progress::bar(const State& state) const {
                   state.samples_per_s, state.loss, duration(seconds_left(state.step)));
   const int width = columns_ - static_cast<int>(text.size()) - 3;
   if (width < 10) return text.substr(1, static_cast<std::size_t>(std::max(0, columns_ - 1)));
-  const auto filled = static_cast<int>(width * state.step / std::max<std::int64_t>(1, total_steps_));
+  const auto filled = static_cast<int>(
+      std::min<std::int64_t>(width, width * state.step / std::max<std::int64_t>(1, total_steps_)));
   return "[" + std::string(static_cast<std::size_t>(filled), '#') +
          std::string(static_cast<std::size_t>(width - filled), '.') + "]" + text;
 }
