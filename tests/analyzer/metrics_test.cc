@@ -14,7 +14,6 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
-using testing::TemporaryFolder;
 using testing::TraceBuilder;
 
 constexpr std::int64_t ms = TraceBuilder::ms;

@@ -16,7 +16,6 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using testing::TemporaryFolder;
 using testing::TraceBuilder;
 using ::testing::UnorderedElementsAre;
 

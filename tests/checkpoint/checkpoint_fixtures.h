@@ -11,32 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "temporary_folder.h"
+
 #include "farandole/checkpoint/snapshot.h"
 
 namespace farandole {
 
 inline constexpr DType all_dtypes[] = {DType::float16, DType::bfloat16, DType::float32, DType::float64,
                                        DType::int32,   DType::int64,    DType::uint8,   DType::boolean};
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "farandole-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
 
 inline Array random_array(std::string path, DType dtype, std::vector<std::int64_t> shape,
                           std::mt19937_64& random) {

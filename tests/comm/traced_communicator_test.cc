@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "fusion/thread_world.h"
-#include "timeline/temporary_folder.h"
+#include "temporary_folder.h"
 
 #include "farandole/timeline/recorder_file.h"
 

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "timeline/temporary_folder.h"
+#include "temporary_folder.h"
 
 #include "farandole/timeline/gpu_counters.h"
 #include "farandole/timeline/recorder_file.h"

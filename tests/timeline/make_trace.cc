@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <iostream>
 
+#include "temporary_folder.h"
 #include "timeline/synthetic_run.h"
-#include "timeline/temporary_folder.h"
 
 int main(int argc, char** argv) try {
   if (argc < 2) {

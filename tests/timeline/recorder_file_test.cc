@@ -7,7 +7,7 @@
 #include <random>
 #include <string>
 
-#include "timeline/temporary_folder.h"
+#include "temporary_folder.h"
 
 #include "farandole/base/error.h"
 #include "farandole/timeline/record_source.h"

@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "timeline/temporary_folder.h"
+#include "temporary_folder.h"
 
 #include "farandole/base/error.h"
 #include "farandole/timeline/recorder_file.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <zlib.h>
 
+#include "temporary_folder.h"
 #include "timeline/synthetic_run.h"
-#include "timeline/temporary_folder.h"
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"

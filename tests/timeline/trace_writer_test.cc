@@ -6,7 +6,7 @@
 #include <string>
 #include <zlib.h>
 
-#include "timeline/temporary_folder.h"
+#include "temporary_folder.h"
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"

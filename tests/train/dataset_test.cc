@@ -6,7 +6,7 @@
 #include <random>
 #include <thread>
 
-#include "timeline/temporary_folder.h"
+#include "temporary_folder.h"
 #include "train/data_fixtures.h"
 
 #include "farandole/checkpoint/hdf5_file.h"

@@ -33,3 +33,14 @@ events = json.load(gzip.open("a run/timeline.json.gz"))["traceEvents"]
 assert sorted({e["args"]["step"] for e in events if e.get("cat") == "step"}) == list(range(10, 20))
 assert 2 <= len(glob.glob("a run/checkpoints/step-*.h5")) <= 3, glob.glob("a run/checkpoints/*")
 PYTHON
+
+# A recorder without room on the disk is said once, and the training goes on.
+mkdir tiny
+if mount -t tmpfs -o size=30m none tiny 2>/dev/null; then
+  trap 'umount "$work/tiny"; rm -rf "$work"' EXIT
+  train 2 --model mlp --data data.h5 --width 16 --epochs 1 --run-dir tiny/run || fail "training without room for a recorder"
+  [[ $(grep -c 'recorder' err) -ge 1 && $(grep -c . err) -le 2 ]] || fail "the missing recorder is not said once a rank"
+  [[ $(find tiny/run/checkpoints -name '*.h5' | wc -l) == 1 ]] || fail "no checkpoint"
+  "$bin/farandole" analyze tiny/run >out 2>err
+  [[ $? == 65 && $(grep -c . err) == 1 ]] || fail "an empty timeline"
+fi

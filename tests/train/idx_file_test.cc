@@ -5,7 +5,7 @@
 #include <numeric>
 #include <random>
 
-#include "timeline/temporary_folder.h"
+#include "temporary_folder.h"
 #include "train/data_fixtures.h"
 
 #include "farandole/train/data/idx_folder.h"

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <sstream>
 
-#include "timeline/temporary_folder.h"
+#include "temporary_folder.h"
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"

@@ -3,7 +3,7 @@
 #include <fstream>
 #include <gtest/gtest.h>
 
-#include "timeline/temporary_folder.h"
+#include "temporary_folder.h"
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"

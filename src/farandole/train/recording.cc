@@ -29,11 +29,22 @@ void Recording::publish() {
     send();
 }
 
+// A rank that could not record, for want of disk, takes part without records.
+std::unique_ptr<RecordSource> Recording::own_records() const {
+  const auto& options = timeline_.options();
+  if (timeline_.enabled()) return open_source(options.file);
+  RankInfo nothing;
+  nothing.rank = options.rank;
+  nothing.world_size = options.world_size;
+  nothing.host = options.host;
+  return received_source(std::move(nothing), [] { return std::vector<std::byte>(); });
+}
+
 // What merge() asks for, in its order: clock samples, the rank's facts, then on a further word its records
 // block by block.
 void Recording::send() {
   channel_->send(0, std::as_bytes(std::span(round_trips_)));
-  const auto source = open_source(timeline_.options().file);
+  const auto source = own_records();
   channel_->send(0, pack(source->info()));
   channel_->receive(0);
   for (auto block = source->next(); !block.empty(); block = source->next())
@@ -43,7 +54,7 @@ void Recording::send() {
 
 void Recording::merge() {
   std::vector<RankTimeline> ranks;
-  ranks.push_back({open_source(timeline_.options().file), ClockModel(), true});
+  ranks.push_back({own_records(), ClockModel(), true});
   for (int rank = 1; rank < channel_->size(); ++rank) {
     const auto bytes = channel_->receive(rank);
     std::vector<RoundTrip> samples(bytes.size() / sizeof(RoundTrip));

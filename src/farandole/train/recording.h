@@ -10,6 +10,7 @@
 #include "farandole/comm/mpi_job.h"
 #include "farandole/timeline/clock_model.h"
 #include "farandole/timeline/counters.h"
+#include "farandole/timeline/record_source.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {
@@ -25,6 +26,7 @@ class Recording {
   void publish();
 
  private:
+  std::unique_ptr<RecordSource> own_records() const;
   void send();
   void merge();
 

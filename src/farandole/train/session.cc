@@ -58,7 +58,9 @@ Session::~Session() {
   try {
     publish_timeline();
   } catch (const std::exception& error) {
+    // Where rank 0 could not write, the others still wait for it to take their records.
     spdlog::error("the timeline could not be published: {}", error.what());
+    MpiJob::abort(static_cast<int>(ExitCode::failure));
   }
 }
 

@@ -27,7 +27,7 @@ class Farandole(CMakePackage):
 
     # Not any mpi: the launcher speaks to Open MPI's mpirun, and to Slurm through PMIx.
     depends_on("openmpi@4.1:")
-    depends_on("hdf5@1.10:")
+    depends_on("hdf5@1.10.7:")
     depends_on("boost@1.70: +program_options")
     depends_on("nlohmann-json@3.9:")
     depends_on("simdjson@2:")

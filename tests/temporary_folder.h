@@ -11,7 +11,7 @@ namespace farandole {
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "farandole-timeline-XXXXXX").string();
+    std::string name = (std::filesystem::temp_directory_path() / "farandole-test-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot create " + name);
     path_ = name;
   }
