@@ -30,9 +30,9 @@ constexpr std::array<const char*, share_count> loss_titles = {"",
 constexpr std::array<const char*, share_count> changes = {
     "",
     "look at the rank's node: other load, clock frequency, uneven batches",
-    "let buckets start earlier (smaller first bucket) or send less (larger batch per rank)",
-    "more loader threads, or keep prepared samples in memory",
-    "checkpoint less often, or in the background",
+    "let buckets start earlier (smaller --bucket-mb) or send less (larger --batch per rank)",
+    "prepare samples on another thread, or keep them in memory",
+    "checkpoint less often (--checkpoint-steps, --checkpoint-epochs)",
     "evaluate less often, or on fewer samples",
     "annotate what the training thread does there",
     "see in the timeline what the training thread waits for"};
