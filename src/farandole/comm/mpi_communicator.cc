@@ -67,8 +67,8 @@ MpiCommunicator::~MpiCommunicator() {
   MPI_Comm_free(&comm_);
 }
 
-// A thread that waits inside MPI spins, and on a node whose cores are all training it takes turns with the
-// very threads that it waits for. So it first waits for everybody's arrival in naps.
+// A thread that waits inside MPI spins. Where ranks outnumber the cores it would take turns with the very
+// threads that it waits for, so it first waits for everybody's arrival in naps.
 void MpiCommunicator::await_all(std::string_view name) {
   if (waiting_ == Waiting::spin || size == 1) return;
   MPI_Request request = MPI_REQUEST_NULL;

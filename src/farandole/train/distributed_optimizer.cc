@@ -42,7 +42,7 @@ struct DistributedOptimizer::Impl {
     if (options.backward_passes_per_step < 1) throw UserError("backward_passes_per_step must be at least 1");
     auto plan = plan_buckets(describe(parameters), options.buckets);
     check_plan_agreement(session.communicator(), plan);
-    communicator = session.new_communicator(Waiting::polite);
+    communicator = session.new_communicator(session.waiting_for_gradients());
     reducer = std::make_unique<GradientReducer>(*communicator, std::move(plan),
                                                 options.average ? ReduceOp::average : ReduceOp::sum,
                                                 session.timeline());

@@ -23,15 +23,20 @@ class AgreedError : public Error {
   const int first_rank;
 };
 
+int allowed_cores() {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
+
+// A rank that is bound to cores of its own may use them all.
+bool has_own_cores() {
+  return allowed_cores() < static_cast<int>(std::thread::hardware_concurrency());
+}
+
 void share_cores(int local_size) {
   if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
-  cpu_set_t allowed;
-  const int cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0
-                        ? CPU_COUNT(&allowed)
-                        : static_cast<int>(std::thread::hardware_concurrency());
-  // A rank that is bound to cores of its own may use them all.
-  const int online = static_cast<int>(std::thread::hardware_concurrency());
-  torch::set_num_threads(std::max(1, cores < online ? cores : cores / local_size));
+  torch::set_num_threads(std::max(1, has_own_cores() ? allowed_cores() : allowed_cores() / local_size));
 }
 
 }  // namespace
@@ -62,6 +67,10 @@ Session::~Session() {
     spdlog::error("the timeline could not be published: {}", error.what());
     MpiJob::abort(static_cast<int>(ExitCode::failure));
   }
+}
+
+Waiting Session::waiting_for_gradients() const {
+  return !has_own_cores() && local_size() > allowed_cores() ? Waiting::polite : Waiting::spin;
 }
 
 std::unique_ptr<Communicator> Session::new_communicator(Waiting waiting) {

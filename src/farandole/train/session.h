@@ -80,6 +80,10 @@ class Session {
   // before.
   void publish_timeline();
 
+  // How a thread that reduces gradients beside the training thread had best wait. On 2 cores, 2 ranks' steps
+  // were 7 to 10 % shorter (gpt) with spinning inside MPI, in spite of the cores it takes; 4 ranks' the same,
+  // where napping is kinder to others.
+  Waiting waiting_for_gradients() const;
   // A further communicator over all ranks, for a thread of its own; collective. Must not outlive the session.
   std::unique_ptr<Communicator> new_communicator(Waiting waiting);
   Communicator& communicator() { return *communicator_; }
