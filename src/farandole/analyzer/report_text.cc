@@ -177,7 +177,7 @@ class RunText {
   void communication() {
     section("Communication");
     if (!metrics_.overlap.value) {
-      text_ += "  " + metrics_.overlap.unknown + "\n";
+      text_ += "  " + wrapped(metrics_.overlap.unknown, 2) + "\n";
       return;
     }
     const auto of_time = [&](std::int64_t RankMetrics::*part) { return percent(metrics_.fraction(part)); };
@@ -275,7 +275,7 @@ class RunText {
 
 std::string scaling_text(const Scaling& scaling, const Style& style) {
   if (!scaling.unknown.empty())
-    return "\n" + style.bold("Scaling") + "\n  unknown: " + wrapped(scaling.unknown, 2) + "\n";
+    return "\n" + style.bold("Scaling") + "\n  " + wrapped("unknown: " + scaling.unknown, 2) + "\n";
   const auto detail =
       fmt::format("{}, against {} rank{}",
                   scaling.mode == "weak" ? "weak: same batch per rank" : "strong: same global batch",
