@@ -14,5 +14,9 @@ grep -q 'asked to stop: saved at step' out || fail "it does not say so"
 grep -q '"exit_code": 75' run/run.json || fail "run.json: $(cat run/run.json)"
 saved=$(ls run/checkpoints | wc -l)
 [[ $saved == 1 ]] || fail "$saved checkpoints"
+/usr/bin/python3 - <<'PYTHON' || fail "it has a score, though nothing was evaluated at its step"
+import glob, math, h5py
+assert math.isnan(h5py.File(glob.glob("run/checkpoints/*.h5")[0]).attrs["score"])
+PYTHON
 "${command[@]}" --steps 1 >out 2>err || fail "resuming"
 grep -q 'nothing left to do' out || fail "it did not resume"

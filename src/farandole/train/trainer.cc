@@ -65,12 +65,12 @@ Trainer::Trainer(Session& session, const TrainOptions& options, const DataSplit&
   torch::manual_seed(options.seed + 1 + static_cast<std::uint64_t>(session.rank()));
 }
 
-std::int64_t Trainer::steps_per_epoch() const {
-  return ceil_div(ceil_div(sampler_.size(), options_.batch), options_.accumulate);
+std::int64_t Trainer::batches_per_epoch() const {
+  return ceil_div(sampler_.size(), options_.batch);
 }
 
 std::int64_t Trainer::total_steps() const {
-  const std::int64_t all = options_.epochs * steps_per_epoch();
+  const std::int64_t all = options_.epochs * ceil_div(batches_per_epoch(), options_.accumulate);
   return options_.steps > 0 ? std::min(options_.steps, all) : all;
 }
 
@@ -93,7 +93,7 @@ ExitCode Trainer::run() {
     const double score = evaluate();
     if (due(options_.checkpoint_epochs, position_.epoch) || finished()) save(score);
   }
-  if (saved_step_ < position_.step) save(last_score_.value_or(not_evaluated));
+  if (saved_step_ < position_.step) save(not_evaluated);
   if (leads()) {
     const Span span(session_.timeline(), Category::checkpoint, "wait for the last checkpoint");
     store_->wait();
@@ -108,7 +108,7 @@ void Trainer::train_epoch() {
   model_->train();
   sampler_.set_epoch(position_.epoch);
   const auto indices = sampler_.indices();
-  const std::int64_t batches = ceil_div(sampler_.size(), options_.batch);
+  const std::int64_t batches = batches_per_epoch();
   while (position_.batches < batches && !finished() && !stopping_) {
     step(indices);
     if (due(options_.checkpoint_steps, position_.step) && !finished() && position_.batches < batches)
@@ -127,8 +127,8 @@ void Trainer::step(const std::vector<std::int64_t>& indices) {
   timeline.set_step(position_.step);
   {
     const Span whole(timeline, Category::step, "step");
-    const std::int64_t batches = ceil_div(sampler_.size(), options_.batch);
-    const std::int64_t passes = std::min<std::int64_t>(options_.accumulate, batches - position_.batches);
+    const std::int64_t passes =
+        std::min<std::int64_t>(options_.accumulate, batches_per_epoch() - position_.batches);
     const double rate = rate_.at(position_.step);
     for (auto& group : inner_->param_groups()) group.options().set_lr(rate);
     {
@@ -217,7 +217,6 @@ double Trainer::evaluate() {
   session_.allreduce_(sums, ReduceOp::sum);
   const double loss = (sums[0] / sums[2]).item<double>();
   const double accuracy = (sums[1] / sums[2]).item<double>();
-  last_score_ = loss;
   if (leads()) {
     metrics_->write(MetricsLog::Evaluation{position_.step, position_.epoch, loss, accuracy});
     progress_->say(fmt::format("epoch {}  step {}  held-out loss {:.4f}{}  accuracy {:.2f} %",

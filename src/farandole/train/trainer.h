@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "farandole/base/error.h"
@@ -35,11 +34,11 @@ class Trainer {
   ExitCode run();
 
   std::int64_t total_steps() const;
-  std::int64_t steps_per_epoch() const;
   const Position& position() const { return position_; }
   std::int64_t global_batch() const { return options_.batch * options_.accumulate * session_.size(); }
 
  private:
+  std::int64_t batches_per_epoch() const;  // of this rank, the last one perhaps smaller
   void train_epoch();
   void step(const std::vector<std::int64_t>& indices);
   Batch fetch(const std::vector<std::int64_t>& indices, std::int64_t batch);
@@ -67,7 +66,6 @@ class Trainer {
   torch::Tensor loss_sum_;  // over the steps since the last line of metrics
   std::int64_t loss_steps_ = 0;
   double last_loss_ = 0;
-  std::optional<double> last_score_;
 
   // On rank 0 only.
   std::unique_ptr<CheckpointStore> store_;
