@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -13,7 +14,7 @@
 
 namespace farandole {
 
-enum class ReduceOp { sum, average, min, max, product };
+enum class ReduceOp : std::uint8_t { sum, average, min, max, product };
 std::string_view name_of(ReduceOp op);
 
 // Memory that the communicator reduces without a copy where it can; 64-byte aligned, zeroed.
