@@ -1,0 +1,11 @@
+// kernel_sets() where only the portable ones exist.
+#include "farandole/comm/kernels/kernel_sets.h"
+
+namespace farandole {
+
+std::span<const KernelSet* const> kernel_sets() {
+  static constexpr const KernelSet* only[] = {&portable_kernels};
+  return only;
+}
+
+}  // namespace farandole

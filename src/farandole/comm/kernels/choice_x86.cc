@@ -1,0 +1,31 @@
+// kernel_sets() on x86-64.
+#include "farandole/comm/kernels/kernel_sets.h"
+
+namespace farandole {
+namespace {
+
+struct Choice {
+  const KernelSet* sets[3] = {};
+  std::size_t count = 0;
+
+  Choice() {
+    const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi") &&
+                    __builtin_cpu_supports("bmi2");
+    const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                    __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                    __builtin_cpu_supports("avx512vl");
+    if (v4) sets[count++] = &avx512_kernels;
+    if (v3) sets[count++] = &avx2_kernels;
+    sets[count++] = &portable_kernels;
+  }
+};
+
+}  // namespace
+
+std::span<const KernelSet* const> kernel_sets() {
+  static const Choice choice;
+  return {choice.sets, choice.count};
+}
+
+}  // namespace farandole

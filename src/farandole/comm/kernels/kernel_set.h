@@ -1,0 +1,34 @@
+// The kernels of comm/reduce_kernels.h and comm/convert.h, once an instruction set. Usable from any thread;
+// internal to this layer and its tests.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "farandole/base/dtype.h"
+
+namespace farandole {
+
+// outputs[o][i] = op over k < inputs_count of inputs[k][i], see comm/reduce_kernels.h.
+using ReduceKernel = void (*)(const std::byte* const* inputs, std::size_t inputs_count,
+                              std::byte* const* outputs, std::size_t outputs_count, std::size_t count);
+// out[i] = in[i] * factor, rounded once; see comm/convert.h.
+using ConvertKernel = void (*)(const std::byte* in, std::byte* out, std::size_t count, float factor);
+
+struct KernelSet {
+  static constexpr std::size_t dtypes = 8;  // indexed by DType
+  static constexpr std::size_t ops = 5;     // indexed by ReduceOp
+
+  const char* instructions = "";
+  ReduceKernel reduce[dtypes][ops] = {};  // null where check_reduction refuses
+  ConvertKernel to_float16 = nullptr;     // from and to float32
+  ConvertKernel to_bfloat16 = nullptr;
+  ConvertKernel from_float16 = nullptr;
+  ConvertKernel from_bfloat16 = nullptr;
+};
+
+// Those that this processor can run, the best first; the last one is portable.
+std::span<const KernelSet* const> kernel_sets();
+
+}  // namespace farandole

@@ -1,0 +1,248 @@
+// The kernels, written once over vectors of the compiler's vector extension; each file that includes this is
+// compiled for one instruction set.
+//
+// Everything depends on the parameter `Isa`, a type of the including file's unnamed namespace, or is always
+// inlined, and calls no inline function of another header: so nothing in here has external linkage, and the
+// linker cannot pick code for a newer processor where another file wants the same function.
+//
+// A unit is one vector of memory. Elements of 16 bits become two vectors of float32 each.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace farandole {
+
+template <class T, std::size_t bytes>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(bytes)));
+};
+template <class Isa, class T>
+using Vector = typename VectorOf<T, Isa::bytes>::type;
+
+// Vectors at any address. Through memcpy GCC 12 keeps 256-bit vectors on the stack.
+template <class T, std::size_t bytes>
+struct VectorInMemory {
+  typedef T type __attribute__((vector_size(bytes), aligned(1), may_alias));
+};
+template <class T, std::size_t bytes>
+[[gnu::always_inline]] inline typename VectorOf<T, bytes>::type load_vector(const std::byte* from) {
+  return *reinterpret_cast<const typename VectorInMemory<T, bytes>::type*>(from);
+}
+template <class T, std::size_t bytes>
+[[gnu::always_inline]] inline void store_vector(typename VectorOf<T, bytes>::type value, std::byte* to) {
+  *reinterpret_cast<typename VectorInMemory<T, bytes>::type*>(to) = value;
+}
+
+// A unit of numbers that are computed with as they are.
+template <class Isa, class T>
+struct Plain {
+  using Lanes = Vector<Isa, T>;
+  static constexpr std::size_t element_bytes = sizeof(T);
+  static constexpr int parts = 1;
+
+  [[gnu::always_inline]] static void load(const std::byte* from, Lanes* lanes) {
+    *lanes = load_vector<T, Isa::bytes>(from);
+  }
+  [[gnu::always_inline]] static void store(const Lanes* lanes, std::byte* to) {
+    store_vector<T, Isa::bytes>(*lanes, to);
+  }
+};
+
+// Numbers at even and at odd places in a vector each: a bfloat16 is the upper half of a float32, so neither
+// way needs a permutation.
+template <class Isa>
+struct BFloat16Unit {
+  using Lanes = Vector<Isa, float>;
+  using Bits = Vector<Isa, std::uint32_t>;
+  static constexpr std::size_t element_bytes = 2;
+  static constexpr int parts = 2;
+
+  [[gnu::always_inline]] static void load(const std::byte* from, Lanes* lanes) {
+    const Bits pairs = load_vector<std::uint32_t, Isa::bytes>(from);
+    lanes[0] = (Lanes)(pairs << 16);
+    lanes[1] = (Lanes)(pairs & 0xffff0000u);
+  }
+  [[gnu::always_inline]] static void store(const Lanes* lanes, std::byte* to) {
+    store_vector<std::uint32_t, Isa::bytes>(rounded(lanes[0]) >> 16 | (rounded(lanes[1]) & 0xffff0000u), to);
+  }
+  // To nearest even in the upper half; a NaN stays one.
+  [[gnu::always_inline]] static Bits rounded(Lanes value) {
+    const Bits bits = (Bits)value;
+    return value != value ? bits | 0x400000u : bits + 0x7fffu + ((bits >> 16) & 1u);
+  }
+};
+
+template <class Isa>
+struct Float16Unit {
+  using Lanes = Vector<Isa, float>;
+  static constexpr std::size_t element_bytes = 2;
+  static constexpr int parts = 2;
+
+  [[gnu::always_inline]] static void load(const std::byte* from, Lanes* lanes) {
+    lanes[0] = Isa::from_float16(from);
+    lanes[1] = Isa::from_float16(from + Isa::bytes / 2);
+  }
+  [[gnu::always_inline]] static void store(const Lanes* lanes, std::byte* to) {
+    Isa::to_float16(lanes[0], to);
+    Isa::to_float16(lanes[1], to + Isa::bytes / 2);
+  }
+};
+
+struct SumOf {
+  template <class Lanes>
+  [[gnu::always_inline]] static Lanes apply(Lanes a, Lanes b) {
+    return a + b;
+  }
+};
+struct ProductOf {
+  template <class Lanes>
+  [[gnu::always_inline]] static Lanes apply(Lanes a, Lanes b) {
+    return a * b;
+  }
+};
+// a != a: NaN wins.
+struct MinOf {
+  template <class Lanes>
+  [[gnu::always_inline]] static Lanes apply(Lanes a, Lanes b) {
+    return (a <= b) | (a != a) ? a : b;
+  }
+};
+struct MaxOf {
+  template <class Lanes>
+  [[gnu::always_inline]] static Lanes apply(Lanes a, Lanes b) {
+    return (a >= b) | (a != a) ? a : b;
+  }
+};
+
+struct AndOf {
+  template <class Lanes>
+  [[gnu::always_inline]] static Lanes apply(Lanes a, Lanes b) {
+    return a & b;
+  }
+};
+struct OrOf {
+  template <class Lanes>
+  [[gnu::always_inline]] static Lanes apply(Lanes a, Lanes b) {
+    return a | b;
+  }
+};
+
+struct Unchanged {
+  explicit Unchanged(std::size_t) {}
+  template <class Lanes>
+  [[gnu::always_inline]] Lanes operator()(Lanes value) const {
+    return value;
+  }
+};
+template <class T>
+struct DividedBy {
+  explicit DividedBy(std::size_t count) : divisor(static_cast<T>(count)) {}
+  template <class Lanes>
+  [[gnu::always_inline]] Lanes operator()(Lanes value) const {
+    return value / divisor;
+  }
+  T divisor;
+};
+// The same for powers of two, whose reciprocals are exact; much faster in caches.
+template <class T>
+struct MultipliedBy {
+  explicit MultipliedBy(std::size_t count) : factor(T{1} / static_cast<T>(count)) {}
+  template <class Lanes>
+  [[gnu::always_inline]] Lanes operator()(Lanes value) const {
+    return value * factor;
+  }
+  T factor;
+};
+
+template <class Isa, class Unit, class Op, class Finish>
+struct Reduction {
+  using Lanes = typename Unit::Lanes;
+  static constexpr int at_once = 4;  // units, which hides the latency of loads
+  static constexpr std::size_t unit_elements = Isa::bytes / Unit::element_bytes;
+
+  const std::byte* const* inputs;
+  std::byte* const* outputs;
+  std::size_t inputs_count;
+  std::size_t outputs_count;
+  Finish finish;
+
+  template <int units>
+  [[gnu::always_inline]] void step(std::size_t offset) const {
+    Lanes result[units * Unit::parts];
+    for (int u = 0; u < units; ++u) Unit::load(inputs[0] + offset + u * Isa::bytes, result + u * Unit::parts);
+    for (std::size_t k = 1; k < inputs_count; ++k)
+      for (int u = 0; u < units; ++u) {
+        Lanes next[Unit::parts];
+        Unit::load(inputs[k] + offset + u * Isa::bytes, next);
+        for (int p = 0; p < Unit::parts; ++p)
+          result[u * Unit::parts + p] = Op::apply(result[u * Unit::parts + p], next[p]);
+      }
+    for (auto& lanes : result) lanes = finish(lanes);
+    for (std::size_t o = 0; o < outputs_count; ++o)
+      for (int u = 0; u < units; ++u)
+        Unit::store(result + u * Unit::parts, outputs[o] + offset + u * Isa::bytes);
+  }
+
+  // Less than a unit: through copies.
+  void rest(std::size_t offset, std::size_t bytes) const {
+    alignas(Isa::bytes) std::byte unit[Isa::bytes] = {};
+    Lanes result[Unit::parts];
+    __builtin_memcpy(unit, inputs[0] + offset, bytes);
+    Unit::load(unit, result);
+    for (std::size_t k = 1; k < inputs_count; ++k) {
+      Lanes next[Unit::parts];
+      __builtin_memcpy(unit, inputs[k] + offset, bytes);
+      Unit::load(unit, next);
+      for (int p = 0; p < Unit::parts; ++p) result[p] = Op::apply(result[p], next[p]);
+    }
+    for (auto& lanes : result) lanes = finish(lanes);
+    Unit::store(result, unit);
+    for (std::size_t o = 0; o < outputs_count; ++o) __builtin_memcpy(outputs[o] + offset, unit, bytes);
+  }
+
+  [[gnu::always_inline]] void run(std::size_t count) const {
+    const std::size_t bytes = count * Unit::element_bytes;
+    std::size_t offset = 0;
+    for (; offset + at_once * Isa::bytes <= bytes; offset += at_once * Isa::bytes) step<at_once>(offset);
+    for (; offset + Isa::bytes <= bytes; offset += Isa::bytes) step<1>(offset);
+    if (offset < bytes) rest(offset, bytes - offset);
+  }
+};
+
+// Copies of the pointers and known counts let the compiler keep both in registers: stores through std::byte
+// might change what the caller's arrays hold.
+template <class Isa, class Unit, class Op, class Finish, int fixed>
+void reduce_fixed(const std::byte* const* inputs, std::byte* const* outputs, std::size_t count) {
+  const std::byte* from[fixed];
+  std::byte* to[fixed];
+  for (int k = 0; k < fixed; ++k) {
+    from[k] = inputs[k];
+    to[k] = outputs[k];
+  }
+  const Reduction<Isa, Unit, Op, Finish> reduction{from, to, fixed, fixed, Finish(fixed)};
+  reduction.run(count);
+}
+
+template <class Isa, class Unit, class Op, class Finish>
+void reduce_any(const std::byte* const* inputs, std::size_t inputs_count, std::byte* const* outputs,
+                std::size_t outputs_count, std::size_t count) {
+  const bool in_place = inputs_count == outputs_count;
+  if (in_place && inputs_count == 2) return reduce_fixed<Isa, Unit, Op, Finish, 2>(inputs, outputs, count);
+  if (in_place && inputs_count == 3) return reduce_fixed<Isa, Unit, Op, Finish, 3>(inputs, outputs, count);
+  if (in_place && inputs_count == 4) return reduce_fixed<Isa, Unit, Op, Finish, 4>(inputs, outputs, count);
+  const Reduction<Isa, Unit, Op, Finish> reduction{inputs, outputs, inputs_count, outputs_count,
+                                                   Finish(inputs_count)};
+  reduction.run(count);
+}
+
+template <class Isa, class Unit, class T>
+void average_any(const std::byte* const* inputs, std::size_t inputs_count, std::byte* const* outputs,
+                 std::size_t outputs_count, std::size_t count) {
+  const bool power_of_two = (inputs_count & (inputs_count - 1)) == 0;
+  const auto run = power_of_two ? reduce_any<Isa, Unit, SumOf, MultipliedBy<T>>
+                                : reduce_any<Isa, Unit, SumOf, DividedBy<T>>;
+  run(inputs, inputs_count, outputs, outputs_count, count);
+}
+
+}  // namespace farandole
