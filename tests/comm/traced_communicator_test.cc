@@ -49,5 +49,32 @@ TEST(TracedCommunicator, RecordsWhatTheAnalyzerNeeds) {
   }
 }
 
+TEST(TracedCommunicator, IsOnTheBoardWhileACollectiveLasts) {
+  Timeline off;
+  CallBoard board;
+  ThreadWorld::run(1, [&](Communicator&) {
+    struct Look : FailingCommunicator {
+      explicit Look(CallBoard& on) : board_(on) {}
+      void allreduce(std::string_view, void*, std::size_t, DType, ReduceOp) override {
+        seen = board_.read().at(0);
+        throw Error("lost");
+      }
+      CallBoard& board_;
+      BoardedCall seen;
+    };
+    auto look = std::make_unique<Look>(board);
+    const auto& seen = look->seen;
+    TracedCommunicator traced(std::move(look), off, 3, &board);
+    int data = 0;
+    EXPECT_THROW(traced.allreduce("bucket 7", &data, 1, DType::int32, ReduceOp::sum), Error);
+    EXPECT_TRUE(seen.in_flight);
+    EXPECT_EQ(seen.name, "bucket 7");
+    EXPECT_EQ(seen.bytes, 4u);
+    EXPECT_EQ(seen.entered, 1u);
+    EXPECT_FALSE(board.read().at(0).in_flight);
+  });
+  EXPECT_TRUE(board.read().empty());
+}
+
 }  // namespace
 }  // namespace farandole

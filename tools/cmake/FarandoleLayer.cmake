@@ -31,5 +31,6 @@ function(farandole_program name)
   add_executable(${name} ${file}.cc)
   list(TRANSFORM ARGN PREPEND farandole_)
   target_link_libraries(${name} PRIVATE ${ARGN} farandole_flags)
+  set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON)  # stacks name functions
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()

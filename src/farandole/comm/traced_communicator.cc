@@ -4,28 +4,46 @@
 
 namespace farandole {
 
+namespace {
+
+struct Leave {
+  void operator()(CallLine* line) const { line->leave(); }
+};
+
+}  // namespace
+
 TracedCommunicator::TracedCommunicator(std::unique_ptr<Communicator> inner, Timeline& timeline,
-                                       std::uint16_t number)
+                                       std::uint16_t number, CallBoard* board)
     : Communicator(inner->rank, inner->size),
       inner_(std::move(inner)),
       timeline_(timeline),
       number_(number),
-      allreduce_(timeline.intern("allreduce")),
-      all_gather_(timeline.intern("all_gather")),
-      broadcast_(timeline.intern("broadcast")),
-      reduce_scatter_(timeline.intern("reduce_scatter")),
-      all_to_all_(timeline.intern("all_to_all")) {}
+      line_(board != nullptr ? board->add(number) : nullptr) {
+  const auto named = [&](const char* name) { return Operation{name, timeline.intern(name)}; };
+  allreduce_ = named("allreduce");
+  all_gather_ = named("all_gather");
+  broadcast_ = named("broadcast");
+  reduce_scatter_ = named("reduce_scatter");
+  all_to_all_ = named("all_to_all");
+}
 
 template <class Call>
-void TracedCommunicator::record(NameId operation, std::string_view name, std::size_t bytes, Call call) {
+void TracedCommunicator::record(const Operation& operation, std::string_view name, std::size_t bytes,
+                                Call call) {
   const Collective what{sequence_++, number_, bytes};
-  if (!timeline_.recording()) return call();
+  const bool recording = timeline_.recording();
+  if (!recording && line_ == nullptr) return call();
   const std::int64_t start = now_ns();
-  call();
+  {
+    if (line_ != nullptr) line_->enter(what.sequence, operation.name, name, bytes, start);
+    const std::unique_ptr<CallLine, Leave> until_done(line_.get());
+    call();
+  }
+  if (!recording) return;
   const std::int64_t end = now_ns();
   auto known = names_.find(name);
   if (known == names_.end()) known = names_.emplace(name, timeline_.intern(name)).first;
-  timeline_.collective(known->second, operation, what, start, end);
+  timeline_.collective(known->second, operation.id, what, start, end);
 }
 
 void TracedCommunicator::allreduce(std::string_view name, void* data, std::size_t count, DType dtype,

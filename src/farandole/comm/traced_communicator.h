@@ -1,5 +1,5 @@
-// Puts every collective of another communicator into the timeline. Used by one thread at a time, like that
-// one.
+// Puts every collective of another communicator into the timeline and, while it lasts, on the call board.
+// Used by one thread at a time, like that one.
 #pragma once
 
 #include <functional>
@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "farandole/comm/call_board.h"
 #include "farandole/comm/communicator.h"
 #include "farandole/timeline/timeline.h"
 
@@ -15,8 +16,9 @@ namespace farandole {
 class TracedCommunicator : public Communicator {
  public:
   // `number` is equal on all ranks and different for each communicator of the job; `timeline` outlives this
-  // object.
-  TracedCommunicator(std::unique_ptr<Communicator> inner, Timeline& timeline, std::uint16_t number);
+  // object. Without a board nobody watches its collectives.
+  TracedCommunicator(std::unique_ptr<Communicator> inner, Timeline& timeline, std::uint16_t number,
+                     CallBoard* board = nullptr);
 
   void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
   void all_gather(std::string_view name, const void* in, void* out,
@@ -29,15 +31,20 @@ class TracedCommunicator : public Communicator {
   Buffer allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
 
  private:
+  struct Operation {
+    const char* name;
+    NameId id;
+  };
   template <class Call>
-  void record(NameId operation, std::string_view name, std::size_t bytes, Call call);
+  void record(const Operation& operation, std::string_view name, std::size_t bytes, Call call);
 
   std::unique_ptr<Communicator> inner_;
   Timeline& timeline_;
   std::uint16_t number_;
   std::uint32_t sequence_ = 0;
   std::map<std::string, NameId, std::less<>> names_;  // of the collectives so far
-  NameId allreduce_, all_gather_, broadcast_, reduce_scatter_, all_to_all_;
+  Operation allreduce_, all_gather_, broadcast_, reduce_scatter_, all_to_all_;
+  std::shared_ptr<CallLine> line_;  // null: no board
 };
 
 }  // namespace farandole

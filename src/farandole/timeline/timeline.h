@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "farandole/base/clock.h"
+#include "farandole/timeline/current_span.h"
 #include "farandole/timeline/event.h"
 
 namespace farandole {
@@ -91,26 +92,40 @@ class Timeline {
   std::shared_ptr<Impl> impl_;  // shared with the threads that have a ring, which give it back when they end
 };
 
-// Records the time from its construction to its destruction. `name` must be a string literal or otherwise
-// outlive it.
+// Records the time from its construction to its destruction, and is meanwhile what its thread is said to do.
+// `name` must be a string literal or otherwise outlive it. Lives on the stack of the thread that made it.
 class Span {
  public:
   Span(Timeline& timeline, Category category, const char* name)
       : timeline_(timeline),
         category_(category),
         name_(name),
-        start_ns_(timeline.recording() ? now_ns() : 0) {}
+        start_ns_(timeline.recording() ? now_ns() : 0),
+        outer_(current_span.innermost.load(std::memory_order_relaxed)) {
+    current_span.category.store(category, std::memory_order_relaxed);
+    current_span.innermost.store(this, std::memory_order_release);  // after what a signal handler reads
+  }
   ~Span() {
+    if (outer_ != nullptr) current_span.category.store(outer_->category_, std::memory_order_relaxed);
+    current_span.innermost.store(outer_, std::memory_order_release);
     if (start_ns_ != 0) timeline_.span(category_, name_, start_ns_, now_ns());
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
+  static void* operator new(std::size_t) = delete;
+
+  // Of the thread's own spans, as a signal handler on it may read them.
+  Category category() const { return category_; }
+  const char* name() const { return name_; }
+  std::int64_t start_ns() const { return start_ns_; }  // 0: nothing is recorded
+  const Span* outer() const { return outer_; }
 
  private:
   Timeline& timeline_;
   Category category_;
   const char* name_;
   std::int64_t start_ns_;
+  const Span* outer_;
 };
 
 }  // namespace farandole

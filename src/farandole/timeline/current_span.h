@@ -1,0 +1,20 @@
+// Which spans a thread is in, innermost first: set by that thread for next to nothing, also where nothing is
+// recorded. Other threads may read its category, and nothing else.
+#pragma once
+
+#include <atomic>
+
+#include "farandole/timeline/event.h"
+
+namespace farandole {
+
+class Span;
+
+struct CurrentSpan {
+  std::atomic<const Span*> innermost{nullptr};
+  std::atomic<Category> category{Category::other};  // of the innermost; only where there is one
+};
+
+inline constinit thread_local CurrentSpan current_span;
+
+}  // namespace farandole
