@@ -21,8 +21,9 @@ std::string_view name_of(ReduceOp op);
 using Buffer = std::unique_ptr<std::byte[], std::function<void(std::byte*)>>;
 
 // `name` stands for the operation in the timeline and in messages ("bucket 0", "parameter fc1.weight").
-// Errors: UserError for an operation that the element type does not have (sum of bool, average of integers);
-// Error with ExitCode::peer_lost or failure where the transport fails.
+// Errors: UserError for an operation that the element type does not have (sum of bool, average of integers),
+// and on every rank for calls that differ between ranks (comm/call_contract.h): then the communicator is of
+// no more use. Error with ExitCode::peer_lost or failure where the transport fails.
 class Communicator {
  public:
   Communicator(int own_rank, int world_size) : rank(own_rank), size(world_size) {}
@@ -35,12 +36,14 @@ class Communicator {
 
   // In place: data[i] = op over ranks of data[i], bit-wise the same on every rank.
   virtual void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) = 0;
-  // Rank r contributes bytes_by_rank[r] bytes (known on every rank); `out` holds them in rank order.
+  // Rank r contributes bytes_by_rank[r] bytes (known on every rank); `out` holds them in rank order. `in` may
+  // be exactly this rank's part of `out`, which saves a copy; else nothing overlaps.
   virtual void all_gather(std::string_view name, const void* in, void* out,
                           std::span<const std::size_t> bytes_by_rank) = 0;
   virtual void broadcast(std::string_view name, void* data, std::size_t bytes, int root) = 0;
   // `in` holds sum(count_by_rank) elements on every rank; `out` gets this rank's count_by_rank[rank] reduced
-  // ones.
+  // ones. `out` may be exactly this rank's part of `in`, whose other parts stay as they are; else nothing
+  // overlaps.
   virtual void reduce_scatter(std::string_view name, const void* in, void* out,
                               std::span<const std::size_t> count_by_rank, DType dtype, ReduceOp op) = 0;
   // Sends send_bytes[r] consecutive bytes of `in` to rank r, receives receive_bytes[r] from it, both in rank

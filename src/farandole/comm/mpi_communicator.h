@@ -4,7 +4,9 @@
 
 #include <memory>
 #include <mpi.h>
+#include <vector>
 
+#include "farandole/comm/call_contract.h"
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/mpi_types.h"
 
@@ -16,10 +18,17 @@ enum class Waiting {
   polite,  // tests and sleeps in turns, so that a thread that computes keeps its core; adds up to 50 µs
 };
 
+// Whether a communicator makes sure, before each collective, that all ranks make the same call.
+enum class Contract {
+  checked,
+  trusted,  // part of a communicator that has made sure already
+};
+
 class MpiCommunicator : public Communicator {
  public:
   // Duplicates `parent` (collective over it). `types` outlives this object.
-  MpiCommunicator(MPI_Comm parent, const MpiTypes& types, Waiting waiting);
+  MpiCommunicator(MPI_Comm parent, const MpiTypes& types, Waiting waiting,
+                  Contract contract = Contract::checked);
   ~MpiCommunicator() override;
 
   void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
@@ -32,12 +41,24 @@ class MpiCommunicator : public Communicator {
                   std::span<const std::size_t> receive_bytes) override;
   Buffer allocate(std::size_t bytes) override;
 
+  // What every collective starts with: waits until all ranks have come, and throws UserError with the table
+  // of differences on all of them where their calls differ. Gives the call its sequence number.
+  void agree(CallDescriptor call);
+
  private:
-  void await_all(std::string_view name);
+  void wait_politely(MPI_Request& request, const char* call, std::string_view name);
+  [[noreturn]] void report_mismatch(const CallDescriptor& own);
+  void broadcast_pieces(std::string_view name, void* data, std::size_t bytes, int root);
+  void reduce_to_each(std::string_view name, const std::byte* in, std::byte* out,
+                      std::span<const std::size_t> count_by_rank, DType dtype, MPI_Op op);
+  std::byte* scratch(std::size_t bytes);
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   const MpiTypes& types_;
   Waiting waiting_;
+  Contract contract_;
+  std::uint64_t calls_ = 0;
+  std::vector<std::byte> scratch_;  // kept: fresh memory costs page faults
 };
 
 }  // namespace farandole
