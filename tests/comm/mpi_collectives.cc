@@ -4,93 +4,14 @@
 #include <numeric>
 #include <random>
 
+#include "comm/communicator_ways.h"
 #include "comm/mpi_world.h"
+#include "comm/typed_values.h"
 
 #include "farandole/base/error.h"
-#include "farandole/comm/float16.h"
 
 namespace farandole {
 namespace {
-
-// Element i of rank r in a case: small integers, so that every type and every order of summation is exact.
-int element(unsigned seed, int rank, std::size_t i) {
-  return static_cast<int>(
-             (seed * 7919u + static_cast<unsigned>(rank) * 104729u + static_cast<unsigned>(i) * 31u) % 3u) +
-         1;
-}
-
-void store(std::byte* data, DType dtype, std::size_t i, double value) {
-  const auto put = [&](auto typed) { std::memcpy(data + i * sizeof typed, &typed, sizeof typed); };
-  switch (dtype) {
-    case DType::float16: {
-      Float16 half{};
-      from_float(static_cast<float>(value), half);
-      return put(half);
-    }
-    case DType::bfloat16: {
-      BFloat16 half{};
-      from_float(static_cast<float>(value), half);
-      return put(half);
-    }
-    case DType::float32:
-      return put(static_cast<float>(value));
-    case DType::float64:
-      return put(value);
-    case DType::int32:
-      return put(static_cast<std::int32_t>(value));
-    case DType::int64:
-      return put(static_cast<std::int64_t>(value));
-    case DType::uint8:
-      return put(static_cast<std::uint8_t>(value));
-    case DType::boolean:
-      return put(value > 1);
-  }
-}
-
-double load(const std::byte* data, DType dtype, std::size_t i) {
-  const auto get = [&](auto typed) {
-    std::memcpy(&typed, data + i * sizeof typed, sizeof typed);
-    return typed;
-  };
-  switch (dtype) {
-    case DType::float16:
-      return to_float(get(Float16{}));
-    case DType::bfloat16:
-      return to_float(get(BFloat16{}));
-    case DType::float32:
-      return get(float{});
-    case DType::float64:
-      return get(double{});
-    case DType::int32:
-      return get(std::int32_t{});
-    case DType::int64:
-      return static_cast<double>(get(std::int64_t{}));
-    case DType::uint8:
-      return get(std::uint8_t{});
-    case DType::boolean:
-      return get(bool{}) ? 1 : 0;
-  }
-  return 0;
-}
-
-double reference(ReduceOp op, DType dtype, unsigned seed, int size, std::size_t i) {
-  const bool logical = dtype == DType::boolean;
-  double result = 0;
-  for (int r = 0; r < size; ++r) {
-    const double value = logical ? (element(seed, r, i) > 1 ? 1 : 0) : element(seed, r, i);
-    if (r == 0)
-      result = value;
-    else if (op == ReduceOp::sum || op == ReduceOp::average)
-      result += value;
-    else if (op == ReduceOp::min)
-      result = std::min(result, value);
-    else if (op == ReduceOp::max)
-      result = std::max(result, value);
-    else
-      result *= value;
-  }
-  return op == ReduceOp::average ? result / size : result;
-}
 
 const std::vector<DType> all_types = {DType::float16, DType::bfloat16, DType::float32, DType::float64,
                                       DType::int32,   DType::int64,    DType::uint8,   DType::boolean};
@@ -98,13 +19,10 @@ const std::vector<ReduceOp> all_ops = {ReduceOp::sum, ReduceOp::average, ReduceO
                                        ReduceOp::product};
 const std::vector<std::size_t> sizes = {0, 1, 2, 3, 7, 64, 1023, 65537, 1000003};
 
-double tolerance(DType dtype) {
-  return dtype == DType::bfloat16 ? 1e-2 : dtype == DType::float16 ? 2e-3 : 1e-6;
-}
-
-class Collectives : public testing::TestWithParam<Waiting> {
+class Collectives : public testing::TestWithParam<Way> {
  protected:
-  std::unique_ptr<Communicator> comm_ = world->new_communicator(GetParam());
+  MpiTypes types_;
+  std::unique_ptr<Communicator> comm_ = GetParam().make(types_);
 };
 
 TEST_P(Collectives, AllreduceMatchesTheReference) {
@@ -113,6 +31,7 @@ TEST_P(Collectives, AllreduceMatchesTheReference) {
     for (const auto op : all_ops) {
       for (const auto count : sizes) {
         ++seed;
+        if (GetParam().node_of != nullptr && count > 70'000 && dtype != DType::float32) continue;
         auto buffer = comm_->allocate(count * size_of(dtype));
         for (std::size_t i = 0; i < count; ++i) store(buffer.get(), dtype, i, element(seed, comm_->rank, i));
         try {
@@ -136,12 +55,14 @@ TEST_P(Collectives, AllreduceMatchesTheReference) {
 TEST_P(Collectives, AllreduceIsBitwiseEqualOnAllRanks) {
   std::mt19937 random(static_cast<unsigned>(comm_->rank) + 17);
   std::normal_distribution<float> normal(0, 1e3);
-  std::vector<float> data(100'003);
-  for (auto& value : data) value = normal(random);
-  comm_->allreduce("test", data.data(), data.size(), DType::float32, ReduceOp::average);
-  auto of_root = data;
-  comm_->broadcast("test", of_root.data(), of_root.size() * sizeof(float), 0);
-  EXPECT_EQ(std::memcmp(data.data(), of_root.data(), data.size() * sizeof(float)), 0);
+  for (const std::size_t count : {1u, 3u, 100u, 5000u, 100'003u}) {
+    std::vector<float> data(count);
+    for (auto& value : data) value = normal(random);
+    comm_->allreduce("test", data.data(), data.size(), DType::float32, ReduceOp::average);
+    auto of_root = data;
+    comm_->broadcast("test", of_root.data(), of_root.size() * sizeof(float), 0);
+    EXPECT_EQ(std::memcmp(data.data(), of_root.data(), data.size() * sizeof(float)), 0);
+  }
 }
 
 TEST_P(Collectives, AverageOfFloat16DoesNotOverflow) {
@@ -149,6 +70,46 @@ TEST_P(Collectives, AverageOfFloat16DoesNotOverflow) {
   for (auto& value : data) from_float(60000.0f, value);
   comm_->allreduce("test", data.data(), data.size(), DType::float16, ReduceOp::average);
   for (const auto value : data) EXPECT_NEAR(to_float(value), 60000.0f, 100.0f);
+}
+
+// 5 ranks of 60000 are beyond float16's largest number, on every path.
+TEST_P(Collectives, ReduceScatterOfFloat16AveragesWithoutOverflow) {
+  const std::vector<std::size_t> counts(static_cast<std::size_t>(comm_->size), 3);
+  std::vector<Float16> in(3 * counts.size()), out(3);
+  for (auto& value : in) from_float(60000.0f, value);
+  comm_->reduce_scatter("test", in.data(), out.data(), counts, DType::float16, ReduceOp::average);
+  for (const auto value : out) EXPECT_NEAR(to_float(value), 60000.0f, 100.0f);
+}
+
+// `in` is this rank's part of `out`, and the other way round; the other parts of `in` stay.
+TEST_P(Collectives, AliasesOfTheOwnPart) {
+  for (const auto dtype : {DType::float16, DType::float32, DType::float64})
+    for (const auto op : {ReduceOp::sum, ReduceOp::average})
+      for (const std::size_t unit : {0u, 1u, 3u, 5003u}) {
+        std::vector<std::size_t> counts, bytes;
+        for (int r = 0; r < comm_->size; ++r) {
+          counts.push_back(unit * static_cast<std::size_t>(r % 3 + 1));
+          bytes.push_back(counts.back() * size_of(dtype));
+        }
+        const auto own = static_cast<std::size_t>(comm_->rank);
+        const auto total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+        const auto first = std::accumulate(counts.begin(), counts.begin() + comm_->rank, std::size_t{0});
+        auto data = comm_->allocate(total * size_of(dtype));
+        for (std::size_t i = 0; i < total; ++i) store(data.get(), dtype, i, element(11, comm_->rank, i));
+        auto* part = data.get() + first * size_of(dtype);
+        comm_->reduce_scatter("test", data.get(), part, counts, dtype, op);
+        for (std::size_t i = 0; i < total; ++i) {
+          const bool reduced = i >= first && i < first + counts[own];
+          const double expected =
+              reduced ? reference(op, dtype, 11, comm_->size, i) : element(11, comm_->rank, i);
+          ASSERT_NEAR(load(data.get(), dtype, i), expected, expected * tolerance(dtype)) << i;
+        }
+        comm_->all_gather("test", part, data.get(), bytes);
+        for (std::size_t i = 0; i < total; ++i) {
+          const double expected = reference(op, dtype, 11, comm_->size, i);
+          ASSERT_NEAR(load(data.get(), dtype, i), expected, expected * tolerance(dtype)) << i;
+        }
+      }
 }
 
 TEST_P(Collectives, AllGatherOfDifferentSizes) {
@@ -227,10 +188,40 @@ TEST_P(Collectives, RandomSequencesInTheSameOrder) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Waiting, Collectives, testing::Values(Waiting::spin, Waiting::polite),
-                         [](const auto& parameter) {
-                           return parameter.param == Waiting::spin ? "Spin" : "Polite";
-                         });
+// Real numbers, at any offset of an allocated buffer: within the rounding of the type against float64.
+TEST_P(Collectives, RandomReductionsMatchFloat64) {
+  std::mt19937 random(99);  // the same on all ranks
+  std::uniform_real_distribution<double> value(-2, 2);
+  const DType types[] = {DType::float16, DType::bfloat16, DType::float32, DType::float64};
+  for (int round = 0; round < 60; ++round) {
+    const DType dtype = types[random() % 4];
+    const ReduceOp op = all_ops[random() % all_ops.size()];
+    const std::size_t count = random() % (std::size_t{1} << random() % 17);
+    const std::size_t offset = random() % 40;
+    auto buffer = comm_->allocate((offset + count) * size_of(dtype));
+    std::vector<double> expected(count), magnitude(count);
+    for (int r = 0; r < comm_->size; ++r)
+      for (std::size_t i = 0; i < count; ++i) {
+        std::byte rounded[8];
+        store(rounded, dtype, 0, value(random));
+        const double x = load(rounded, dtype, 0);
+        if (r == comm_->rank)
+          std::memcpy(buffer.get() + (offset + i) * size_of(dtype), rounded, size_of(dtype));
+        expected[i] = r == 0 ? x : combine(op, expected[i], x);
+        magnitude[i] = std::max(std::abs(expected[i]), magnitude[i] + std::abs(x));
+      }
+    auto* data = buffer.get() + offset * size_of(dtype);
+    comm_->allreduce("test", data, count, dtype, op);
+    const double scaling = op == ReduceOp::average ? comm_->size : 1;
+    for (std::size_t i = 0; i < count; ++i)
+      ASSERT_NEAR(load(data, dtype, i), expected[i] / scaling,
+                  magnitude[i] * (comm_->size + 1) * unit_roundoff(dtype) + 1e-6)
+          << name_of(dtype) << " " << name_of(op) << " " << count << " at " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Way, Collectives, testing::ValuesIn(ways()),
+                         [](const auto& parameter) { return parameter.param.name; });
 
 }  // namespace
 }  // namespace farandole

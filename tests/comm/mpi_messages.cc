@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <thread>
 
@@ -39,6 +40,11 @@ TEST(RankLayout, IsConsistent) {
   EXPECT_LT(layout.rank, layout.size);
   EXPECT_LT(layout.local_rank, layout.local_size);
   EXPECT_EQ(layout.hosts[static_cast<std::size_t>(layout.rank)], layout.node);
+  ASSERT_EQ(layout.nodes.size(), static_cast<std::size_t>(layout.size));
+  EXPECT_EQ(layout.nodes[0], 0);
+  EXPECT_EQ(std::count(layout.nodes.begin(), layout.nodes.end(),
+                       layout.nodes[static_cast<std::size_t>(layout.rank)]),
+            layout.local_size);
 }
 
 }  // namespace

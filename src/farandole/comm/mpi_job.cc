@@ -1,10 +1,16 @@
 #include "farandole/comm/mpi_job.h"
 
 #include <cstdlib>
+#include <fmt/format.h>
+#include <map>
+#include <set>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "farandole/base/error.h"
 #include "farandole/comm/mpi_check.h"
+#include "farandole/comm/mpi_handle.h"
+#include "farandole/comm/transport.h"
 #include "farandole/launch/launch_environment.h"
 
 namespace farandole {
@@ -22,6 +28,40 @@ std::vector<std::string> gather_hosts(int size) {
   return hosts;
 }
 
+// Collective over the job: the lowest rank of each rank's node stands for the node.
+std::vector<int> number_nodes(MPI_Comm node, int rank, int size) {
+  int lowest = rank;
+  check_mpi(MPI_Bcast(&lowest, 1, MPI_INT, 0, node), "MPI_Bcast");
+  std::vector<int> lowest_by_rank(static_cast<std::size_t>(size));
+  check_mpi(MPI_Allgather(&lowest, 1, MPI_INT, lowest_by_rank.data(), 1, MPI_INT, MPI_COMM_WORLD),
+            "MPI_Allgather");
+  std::map<int, int> number;
+  for (const int first : lowest_by_rank) number.emplace(first, 0);
+  int next = 0;
+  for (auto& [first, own] : number) own = next++;
+  std::vector<int> nodes;
+  for (const int first : lowest_by_rank) nodes.push_back(number[first]);
+  return nodes;
+}
+
+// Throws UserError where `ranks` are no group that `own` can be in.
+void check_group(std::span<const int> ranks, int own, int size) {
+  std::set<int> seen;
+  for (const int rank : ranks) {
+    if (rank < 0 || rank >= size)
+      throw UserError(fmt::format("a group names rank {}, but the job has ranks 0 to {}", rank, size - 1));
+    if (!seen.insert(rank).second) throw UserError(fmt::format("a group names rank {} twice", rank));
+  }
+  if (!seen.contains(own))
+    throw UserError(fmt::format("rank {} makes a communicator for a group that it is not in", own));
+}
+
+// Groups that share ranks may be made by several threads at once: the tag keeps them apart.
+int tag_of(std::span<const int> ranks) {
+  constexpr std::uint64_t tags = 32768;  // that every MPI has
+  return static_cast<int>(XXH3_64bits(ranks.data(), ranks.size_bytes()) % tags);
+}
+
 RankLayout find_layout() {
   RankLayout layout;
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &layout.rank), "MPI_Comm_rank");
@@ -31,6 +71,7 @@ RankLayout find_layout() {
             "MPI_Comm_split_type");
   MPI_Comm_rank(node, &layout.local_rank);
   MPI_Comm_size(node, &layout.local_size);
+  layout.nodes = number_nodes(node, layout.rank, layout.size);
   MPI_Comm_free(&node);
   layout.hosts = gather_hosts(layout.size);
   layout.node = layout.hosts[static_cast<std::size_t>(layout.rank)];
@@ -67,7 +108,21 @@ MpiJob::MpiJob() : layout_(find_layout()) {}
 MpiJob::~MpiJob() = default;
 
 std::unique_ptr<Communicator> MpiJob::new_communicator(Waiting waiting) const {
-  return std::make_unique<MpiCommunicator>(MPI_COMM_WORLD, types_, waiting);
+  return make_communicator(MPI_COMM_WORLD, layout_.nodes, types_, waiting);
+}
+
+std::unique_ptr<Communicator> MpiJob::new_communicator(Waiting waiting, std::span<const int> ranks) const {
+  check_group(ranks, layout_.rank, layout_.size);
+  std::vector<int> nodes;
+  for (const int rank : ranks) nodes.push_back(layout_.nodes[static_cast<std::size_t>(rank)]);
+  MPI_Group job = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
+  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &job), "MPI_Comm_group");
+  check_mpi(MPI_Group_incl(job, static_cast<int>(ranks.size()), ranks.data(), &group), "MPI_Group_incl");
+  MpiHandle comm;
+  check_mpi(MPI_Comm_create_group(MPI_COMM_WORLD, group, tag_of(ranks), &comm.comm), "MPI_Comm_create_group");
+  MPI_Group_free(&group);
+  MPI_Group_free(&job);
+  return make_communicator(comm.comm, nodes, types_, waiting);
 }
 
 std::unique_ptr<MessageChannel> MpiJob::new_channel() const {

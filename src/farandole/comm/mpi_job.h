@@ -3,7 +3,7 @@
 #pragma once
 
 #include <memory>
-#include <string_view>
+#include <span>
 
 #include "farandole/comm/message_channel.h"
 #include "farandole/comm/mpi_communicator.h"
@@ -22,8 +22,13 @@ class MpiJob {
   MpiJob& operator=(const MpiJob&) = delete;
 
   const RankLayout& layout() const { return layout_; }
-  // Collective. Threads of different communicators may communicate at the same time.
+  // Collective. Threads of different communicators may communicate at the same time. comm/transport.h picks
+  // what it is.
   std::unique_ptr<Communicator> new_communicator(Waiting waiting) const;
+  // Among these ranks of the job, numbered there in the order given here. Collective over them alone: each
+  // calls it with the same list, the others not at all. Throws UserError where the list names a rank twice,
+  // or one that does not exist, or not the caller.
+  std::unique_ptr<Communicator> new_communicator(Waiting waiting, std::span<const int> ranks) const;
   // Collective.
   std::unique_ptr<MessageChannel> new_channel() const;
   // Ends all ranks of the job now, with this exit code.

@@ -13,6 +13,7 @@ struct RankLayout {
   int local_size = 1;
   std::string node;                // this node's host name
   std::vector<std::string> hosts;  // host name of every rank, by rank
+  std::vector<int> nodes;          // node of every rank, by rank: numbered from 0 by their lowest ranks
 };
 
 }  // namespace farandole

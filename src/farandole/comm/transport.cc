@@ -1,0 +1,68 @@
+#include "farandole/comm/transport.h"
+
+#include <cstdlib>
+#include <string>
+
+#include "farandole/base/error.h"
+#include "farandole/comm/mpi_check.h"
+#include "farandole/comm/mpi_handle.h"
+#include "farandole/comm/rail_plan.h"
+
+namespace farandole {
+namespace {
+
+// The ranks that say `takes_part`, in the order of `place`; null for the others.
+void split(MPI_Comm group, bool takes_part, int place, MpiHandle& result) {
+  check_mpi(MPI_Comm_split(group, takes_part ? 0 : MPI_UNDEFINED, place, &result.comm), "MPI_Comm_split");
+}
+
+std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, const RailPlan& plan,
+                                                             const MpiTypes& types, Waiting waiting,
+                                                             HierarchicalCommunicator::Options options) {
+  HierarchicalCommunicator::Parts parts;
+  parts.all = std::make_unique<MpiCommunicator>(group, types, waiting);
+  const auto rank = static_cast<std::size_t>(parts.all->rank);
+  const int own_node = plan.node[rank], own_local = plan.local[rank];
+  MpiHandle node;
+  check_mpi(MPI_Comm_split(group, own_node, own_local, &node.comm), "MPI_Comm_split");
+  parts.node = make_node_communicator(node.comm, types, waiting, Contract::trusted);
+  for (int k = 0; k < plan.rails; ++k) {
+    MpiHandle rail;
+    split(group, plan.server(own_node, k) == own_local, own_node, rail);
+    auto& made = parts.rails.emplace_back();
+    if (rail.comm != MPI_COMM_NULL)
+      made = std::make_unique<MpiCommunicator>(rail.comm, types, Waiting::spin, Contract::trusted);
+  }
+  return std::make_unique<HierarchicalCommunicator>(std::move(parts), plan, options);
+}
+
+}  // namespace
+
+Transport parse_transport(std::string_view text) {
+  if (text == "auto") return Transport::automatic;
+  if (text == "mpi") return Transport::mpi;
+  throw UserError("FARANDOLE_TRANSPORT is '" + std::string(text) + "', but must be auto or mpi");
+}
+
+Transport requested_transport() {
+  const char* const text = std::getenv("FARANDOLE_TRANSPORT");
+  return text == nullptr ? Transport::automatic : parse_transport(text);
+}
+
+std::unique_ptr<Communicator> make_communicator(MPI_Comm group, std::span<const int> node_by_rank,
+                                                const MpiTypes& types, Waiting waiting,
+                                                const TransportOptions& options) {
+  const RailPlan plan(node_by_rank, options.rails);
+  const bool all_alone = plan.node_count() == static_cast<int>(node_by_rank.size());
+  if (options.transport == Transport::mpi || (all_alone && plan.node_count() > 1))
+    return std::make_unique<MpiCommunicator>(group, types, waiting);
+  if (plan.node_count() == 1) return make_node_communicator(group, types, waiting);
+  return make_hierarchical_communicator(group, plan, types, waiting, options.hierarchy);
+}
+
+std::unique_ptr<Communicator> make_node_communicator(MPI_Comm node, const MpiTypes& types, Waiting waiting,
+                                                     Contract contract) {
+  return std::make_unique<MpiCommunicator>(node, types, waiting, contract);
+}
+
+}  // namespace farandole

@@ -1,0 +1,44 @@
+// Picks how the ranks of a group reach each other: the one place that knows all kinds of communicators.
+// Usable from any thread; what is collective says so.
+#pragma once
+
+#include <memory>
+#include <mpi.h>
+#include <span>
+#include <string_view>
+
+#include "farandole/comm/communicator.h"
+#include "farandole/comm/hierarchical_communicator.h"
+#include "farandole/comm/mpi_communicator.h"
+#include "farandole/comm/mpi_types.h"
+
+namespace farandole {
+
+enum class Transport {
+  automatic,  // the fastest for the group's nodes
+  mpi,        // MPI alone, for comparisons
+};
+
+// "auto" or "mpi". Throws UserError for anything else.
+Transport parse_transport(std::string_view text);
+// What the environment variable FARANDOLE_TRANSPORT says; automatic where it is not set.
+Transport requested_transport();
+
+struct TransportOptions {
+  Transport transport = requested_transport();
+  int rails = 0;  // between nodes; 0: as many as the largest node has ranks
+  HierarchicalCommunicator::Options hierarchy = {};
+};
+
+// A communicator among the ranks of `group`; rank r of it runs on node node_by_rank[r] (any numbers, equal on
+// the same node). Collective over the group, with equal arguments on all its ranks. `group` is only read;
+// `types` outlives the result.
+std::unique_ptr<Communicator> make_communicator(MPI_Comm group, std::span<const int> node_by_rank,
+                                                const MpiTypes& types, Waiting waiting,
+                                                const TransportOptions& options = {});
+
+// The same where all ranks of `node` run on one node.
+std::unique_ptr<Communicator> make_node_communicator(MPI_Comm node, const MpiTypes& types, Waiting waiting,
+                                                     Contract contract = Contract::checked);
+
+}  // namespace farandole

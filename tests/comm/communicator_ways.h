@@ -1,0 +1,59 @@
+// The kinds of communicators that every test of collectives runs on.
+#pragma once
+
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "comm/mpi_world.h"
+
+#include "farandole/comm/transport.h"
+
+namespace farandole {
+
+// How the job's ranks lie on nodes that are made up, so that one machine tests many; null: as they really do.
+using Nodes = int (*)(int rank);
+
+struct Way {
+  std::string name;
+  Waiting waiting = Waiting::spin;
+  Nodes node_of = nullptr;
+  TransportOptions options = {};
+
+  // Collective over the job.
+  std::unique_ptr<Communicator> make(const MpiTypes& types) const {
+    if (node_of == nullptr) return world->new_communicator(waiting);
+    std::vector<int> nodes;
+    for (int r = 0; r < world->layout().size; ++r) nodes.push_back(node_of(r));
+    return make_communicator(MPI_COMM_WORLD, nodes, types, waiting, options);
+  }
+};
+
+inline void PrintTo(const Way& way, std::ostream* out) {
+  *out << way.name;
+}
+
+inline std::vector<Way> ways() {
+  const auto pairs = [](int rank) { return rank / 2; };
+  const auto cyclic = [](int rank) { return rank % 2; };
+  const auto last_alone = [](int rank) { return rank == 3 ? 0 : 1; };
+  const auto alone = [](int rank) { return rank; };
+  std::vector<Way> all = {{"Spin", Waiting::spin}, {"Polite", Waiting::polite}};
+  const auto add = [&](const std::string& name, Nodes nodes, int rails, std::size_t latency_bytes,
+                       std::size_t flat_bytes, Waiting waiting = Waiting::spin) {
+    all.push_back({name, waiting, nodes, {Transport::automatic, rails, {flat_bytes, latency_bytes}}});
+  };
+  add("Pairs", pairs, 0, 4096, 0);
+  add("PairsOneRail", pairs, 1, 4096, 16);
+  add("PairsPolite", pairs, 0, 4096, 64, Waiting::polite);
+  add("Cyclic", cyclic, 0, 0, 0);
+  add("CyclicOneRail", cyclic, 1, 0, 0, Waiting::polite);
+  add("OneAlone", last_alone, 0, 4096, 0);
+  add("OneAloneTwoRails", last_alone, 2, 0, 0);
+  add("AllAlone", alone, 0, 4096, 0);
+  all.push_back({"MpiAlone", Waiting::spin, pairs, {Transport::mpi}});
+  return all;
+}
+
+}  // namespace farandole

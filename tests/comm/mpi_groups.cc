@@ -1,0 +1,69 @@
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <random>
+#include <thread>
+
+#include "comm/mpi_world.h"
+
+#include "farandole/base/error.h"
+#include "farandole/comm/transport.h"
+
+namespace farandole {
+namespace {
+
+int sum_of_ranks(Communicator& comm) {
+  int sum = world->layout().rank;
+  comm.allreduce("ranks", &sum, 1, DType::int32, ReduceOp::sum);
+  return sum;
+}
+
+TEST(Groups, AnySubsetInAnyOrder) {
+  std::mt19937 random(7);  // the same on all ranks
+  for (int round = 0; round < 30; ++round) {
+    std::vector<int> ranks;
+    for (int r = 0; r < world->layout().size; ++r)
+      if (random() % 2 == 0) ranks.push_back(r);
+    std::shuffle(ranks.begin(), ranks.end(), random);
+    const auto own = std::find(ranks.begin(), ranks.end(), world->layout().rank);
+    if (own == ranks.end()) continue;
+    const auto comm = world->new_communicator(Waiting::polite, ranks);
+    EXPECT_EQ(comm->rank, own - ranks.begin());
+    EXPECT_EQ(comm->size, static_cast<int>(ranks.size()));
+    int sum = 0;
+    for (const int r : ranks) sum += r;
+    EXPECT_EQ(sum_of_ranks(*comm), sum);
+  }
+}
+
+TEST(Groups, TwoThreadsMakeTheirsAtOnce) {
+  const int size = world->layout().size, rank = world->layout().rank;
+  std::vector<int> all, pair = {rank / 2 * 2, std::min(rank / 2 * 2 + 1, size - 1)};
+  if (pair[0] == pair[1]) pair.pop_back();
+  for (int r = size - 1; r >= 0; --r) all.push_back(r);
+  int sum = 0, sum_of_pair = 0;
+  std::thread other([&] { sum_of_pair = sum_of_ranks(*world->new_communicator(Waiting::polite, pair)); });
+  sum = sum_of_ranks(*world->new_communicator(Waiting::polite, all));
+  other.join();
+  EXPECT_EQ(sum, size * (size - 1) / 2);
+  EXPECT_EQ(sum_of_pair, pair.size() == 2 ? pair[0] + pair[1] : pair[0]);
+}
+
+TEST(Groups, ListsThatAreNone) {
+  const int rank = world->layout().rank, size = world->layout().size;
+  const auto make = [](std::vector<int> ranks) { world->new_communicator(Waiting::spin, ranks); };
+  EXPECT_THROW(make({}), UserError);
+  EXPECT_THROW(make({rank, rank}), UserError);
+  EXPECT_THROW(make({rank, size}), UserError);
+  EXPECT_THROW(make({rank, -1}), UserError);
+  EXPECT_THROW(make({(rank + 1) % (size + 1)}), UserError);
+}
+
+TEST(Transport, SaysWhichValuesItKnows) {
+  EXPECT_EQ(parse_transport("auto"), Transport::automatic);
+  EXPECT_EQ(parse_transport("mpi"), Transport::mpi);
+  EXPECT_THROW(parse_transport("MPI"), UserError);
+  EXPECT_THROW(parse_transport(""), UserError);
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,62 @@
+#include "farandole/comm/rail_plan.h"
+
+#include <gtest/gtest.h>
+#include <random>
+
+namespace farandole {
+namespace {
+
+TEST(RailPlan, UnevenNodes) {
+  const std::vector<int> nodes = {4, 4, 9, 9, 1};
+  const RailPlan plan(nodes);
+  EXPECT_EQ(plan.rails, 2);
+  EXPECT_EQ(plan.members, (std::vector<std::vector<int>>{{0, 1}, {2, 3}, {4}}));
+  EXPECT_EQ(plan.server(0, 1), 1);
+  EXPECT_EQ(plan.server(2, 1), 0);
+  EXPECT_TRUE(plan.consecutive());
+}
+
+TEST(RailPlan, CyclicRanks) {
+  const std::vector<int> nodes = {0, 1, 0, 1};
+  const RailPlan plan(nodes);
+  EXPECT_EQ(plan.members, (std::vector<std::vector<int>>{{0, 2}, {1, 3}}));
+  EXPECT_EQ(plan.local, (std::vector<int>{0, 0, 1, 1}));
+  EXPECT_FALSE(plan.consecutive());
+  EXPECT_EQ(plan.by_rail, (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(RailPlan(nodes, 1).by_rail, (std::vector<int>{0, 2, 1, 3}));
+}
+
+TEST(RailPlan, HoldsWhatTheCommunicatorCountsOn) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 500; ++round) {
+    std::vector<int> nodes(1 + random() % 20);
+    for (auto& node : nodes) node = static_cast<int>(random() % 5);
+    const RailPlan plan(nodes, static_cast<int>(random() % 9));
+    EXPECT_GE(plan.rails, 1);
+    for (std::size_t r = 0; r < nodes.size(); ++r)
+      EXPECT_EQ(plan.members[static_cast<std::size_t>(plan.node[r])][static_cast<std::size_t>(plan.local[r])],
+                static_cast<int>(r));
+    for (int n = 0; n < plan.node_count(); ++n) {
+      EXPECT_EQ(plan.server(n, 0), 0);
+      for (int k = 0; k < plan.rails; ++k) {
+        EXPECT_LT(plan.server(n, k), plan.local_size(n));
+        if (k > 0) {
+          EXPECT_GE(plan.server(n, k), plan.server(n, k - 1));
+        }
+      }
+      for (int l = 0; l < plan.local_size(n); ++l) {
+        const auto r =
+            static_cast<std::size_t>(plan.members[static_cast<std::size_t>(n)][static_cast<std::size_t>(l)]);
+        const int server = plan.server(n, plan.rail[r]);
+        // Where there are enough rails, every rank serves its own.
+        if (plan.rails >= plan.local_size(n)) {
+          EXPECT_EQ(server, l);
+        }
+        EXPECT_LE(server, l);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace farandole
