@@ -1,5 +1,5 @@
-// Ranks as threads of one process: a communicator that reduces float64 and gathers bytes over shared vectors,
-// for tests of what lies above.
+// Ranks as threads of one process: a communicator that reduces and gathers over each other's memory, for
+// tests of what lies above.
 #pragma once
 
 #include <barrier>
@@ -11,6 +11,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/comm/communicator.h"
+#include "farandole/comm/reduce_kernels.h"
 
 namespace farandole {
 
@@ -36,16 +37,19 @@ class ThreadWorld {
         : Communicator(own_rank, static_cast<int>(world.pointers_.size())), world_(world) {}
 
     void allreduce(std::string_view, void* data, std::size_t count, DType dtype, ReduceOp op) override {
-      if (dtype == DType::float64)
-        reduce(static_cast<double*>(data), count, op);
-      else if (dtype == DType::int64)
-        reduce(static_cast<std::int64_t*>(data), count, op);
-      else
-        throw UserError("ThreadWorld reduces float64 and int64 only");
+      world_.pointers_[static_cast<std::size_t>(rank)] = static_cast<std::byte*>(data);
+      world_.barrier_.arrive_and_wait();
+      const std::vector<const std::byte*> inputs(world_.pointers_.begin(), world_.pointers_.end());
+      std::vector<std::byte> result(count * size_of(dtype));
+      std::byte* const output = result.data();
+      reduce(inputs, {&output, 1}, count, dtype, op);
+      world_.barrier_.arrive_and_wait();
+      if (count > 0) std::memcpy(data, result.data(), result.size());
+      world_.barrier_.arrive_and_wait();
     }
     void all_gather(std::string_view, const void* in, void* out,
                     std::span<const std::size_t> bytes_by_rank) override {
-      world_.pointers_[static_cast<std::size_t>(rank)] = const_cast<void*>(in);
+      world_.pointers_[static_cast<std::size_t>(rank)] = static_cast<std::byte*>(const_cast<void*>(in));
       world_.barrier_.arrive_and_wait();
       auto* at = static_cast<std::byte*>(out);
       for (std::size_t r = 0; r < bytes_by_rank.size(); ++r) {
@@ -69,29 +73,11 @@ class ThreadWorld {
     }
 
    private:
-    template <class T>
-    void reduce(T* data, std::size_t count, ReduceOp op) {
-      world_.pointers_[static_cast<std::size_t>(rank)] = data;
-      world_.barrier_.arrive_and_wait();
-      std::vector<T> result(data, data + count);
-      for (int r = 0; r < size; ++r) {
-        if (r == rank) continue;
-        const auto* peer = static_cast<const T*>(world_.pointers_[static_cast<std::size_t>(r)]);
-        for (std::size_t i = 0; i < count; ++i)
-          result[i] = op == ReduceOp::max ? std::max(result[i], peer[i]) : result[i] + peer[i];
-      }
-      if (op == ReduceOp::average)
-        for (auto& value : result) value /= static_cast<T>(size);
-      world_.barrier_.arrive_and_wait();
-      std::copy(result.begin(), result.end(), data);
-      world_.barrier_.arrive_and_wait();
-    }
-
     ThreadWorld& world_;
   };
 
   std::barrier<> barrier_;
-  std::vector<void*> pointers_;
+  std::vector<std::byte*> pointers_;
 };
 
 // A transport that has lost its peer.

@@ -1,0 +1,63 @@
+#include "farandole/fusion/half_compressor.h"
+
+#include <algorithm>
+
+#include "farandole/comm/convert.h"
+
+namespace farandole {
+namespace {
+
+// float64 goes through float32 in pieces that stay in the cache.
+template <class Step>
+void in_pieces(std::size_t count, Step step) {
+  constexpr std::size_t piece = 1024;
+  float floats[piece];
+  for (std::size_t first = 0; first < count; first += piece)
+    step(floats, first, std::min(piece, count - first));
+}
+
+void narrow_any(const std::byte* from, DType from_dtype, std::byte* to, std::size_t count, DType dtype,
+                double factor) {
+  if (from_dtype == DType::float32)
+    return narrow(reinterpret_cast<const float*>(from), to, count, dtype, static_cast<float>(factor));
+  const auto* values = reinterpret_cast<const double*>(from);
+  in_pieces(count, [&](float* floats, std::size_t first, std::size_t length) {
+    for (std::size_t i = 0; i < length; ++i) floats[i] = static_cast<float>(values[first + i] * factor);
+    narrow(floats, to + first * size_of(dtype), length, dtype);
+  });
+}
+
+void widen_any(const std::byte* from, DType dtype, std::byte* to, DType to_dtype, std::size_t count,
+               float factor) {
+  if (to_dtype == DType::float32) return widen(from, reinterpret_cast<float*>(to), count, dtype, factor);
+  auto* values = reinterpret_cast<double*>(to);
+  in_pieces(count, [&](float* floats, std::size_t first, std::size_t length) {
+    widen(from + first * size_of(dtype), floats, length, dtype, factor);
+    std::copy_n(floats, length, values + first);
+  });
+}
+
+}  // namespace
+
+HalfCompressor::HalfCompressor(DType dtype) : dtype_(dtype) {}
+
+void HalfCompressor::allreduce(Communicator& communicator, std::string_view name, const BucketPlan& plan,
+                               std::size_t bucket, std::byte* memory, ReduceOp op) {
+  const auto& what = plan.buckets[bucket];
+  if (what.dtype != DType::float32 && what.dtype != DType::float64)
+    return PlainCompressor::allreduce(communicator, name, plan, bucket, memory, op);
+  const std::size_t count = what.count();
+  const std::size_t bytes = count * size_of(dtype_);
+  if (bytes > halves_bytes_) {
+    halves_ = nullptr;  // before the larger one, which may need its memory
+    halves_ = communicator.allocate(bytes);
+    halves_bytes_ = bytes;
+  }
+  narrow_any(memory, what.dtype, halves_.get(), count, dtype_, 1.0 / communicator.size);
+  communicator.allreduce(name, halves_.get(), count, dtype_, ReduceOp::sum);
+  sent_bytes_ += bytes;
+  widen_any(halves_.get(), dtype_, memory, what.dtype, count,
+            op == ReduceOp::sum ? static_cast<float>(communicator.size) : 1.0f);
+}
+
+}  // namespace farandole
