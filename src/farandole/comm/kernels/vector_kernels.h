@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace farandole {
 
@@ -212,25 +213,32 @@ struct Reduction {
 
 // Copies of the pointers and known counts let the compiler keep both in registers: stores through std::byte
 // might change what the caller's arrays hold.
-template <class Isa, class Unit, class Op, class Finish, int fixed>
+template <class Isa, class Unit, class Op, class Finish, std::size_t ins, std::size_t outs>
 void reduce_fixed(const std::byte* const* inputs, std::byte* const* outputs, std::size_t count) {
-  const std::byte* from[fixed];
-  std::byte* to[fixed];
-  for (int k = 0; k < fixed; ++k) {
-    from[k] = inputs[k];
-    to[k] = outputs[k];
-  }
-  const Reduction<Isa, Unit, Op, Finish> reduction{from, to, fixed, fixed, Finish(fixed)};
+  const std::byte* from[ins];
+  std::byte* to[outs];
+  for (std::size_t k = 0; k < ins; ++k) from[k] = inputs[k];
+  for (std::size_t k = 0; k < outs; ++k) to[k] = outputs[k];
+  const Reduction<Isa, Unit, Op, Finish> reduction{from, to, ins, outs, Finish(ins)};
   reduction.run(count);
 }
 
+// Everybody's memory in place, or staging areas into one output.
 template <class Isa, class Unit, class Op, class Finish>
 void reduce_any(const std::byte* const* inputs, std::size_t inputs_count, std::byte* const* outputs,
                 std::size_t outputs_count, std::size_t count) {
-  const bool in_place = inputs_count == outputs_count;
-  if (in_place && inputs_count == 2) return reduce_fixed<Isa, Unit, Op, Finish, 2>(inputs, outputs, count);
-  if (in_place && inputs_count == 3) return reduce_fixed<Isa, Unit, Op, Finish, 3>(inputs, outputs, count);
-  if (in_place && inputs_count == 4) return reduce_fixed<Isa, Unit, Op, Finish, 4>(inputs, outputs, count);
+  const auto known = [&](auto ins, auto outs) {
+    if (inputs_count != ins || outputs_count != outs) return false;
+    reduce_fixed<Isa, Unit, Op, Finish, ins, outs>(inputs, outputs, count);
+    return true;
+  };
+  using std::integral_constant;
+  if (known(integral_constant<std::size_t, 2>(), integral_constant<std::size_t, 2>())) return;
+  if (known(integral_constant<std::size_t, 3>(), integral_constant<std::size_t, 3>())) return;
+  if (known(integral_constant<std::size_t, 4>(), integral_constant<std::size_t, 4>())) return;
+  if (known(integral_constant<std::size_t, 1>(), integral_constant<std::size_t, 1>())) return;
+  if (known(integral_constant<std::size_t, 2>(), integral_constant<std::size_t, 1>())) return;
+  if (known(integral_constant<std::size_t, 3>(), integral_constant<std::size_t, 1>())) return;
   const Reduction<Isa, Unit, Op, Finish> reduction{inputs, outputs, inputs_count, outputs_count,
                                                    Finish(inputs_count)};
   reduction.run(count);
