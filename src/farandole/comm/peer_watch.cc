@@ -59,12 +59,16 @@ std::optional<LostPeer> PeerWatch::lost() const {
   std::vector<pollfd> polled;
   for (const Watched& one : watched_) polled.push_back({one.pidfd.get(), POLLIN, 0});
   if (::poll(polled.data(), polled.size(), 0) <= 0) return std::nullopt;
+  std::optional<LostPeer> first;
   for (std::size_t i = 0; i < polled.size(); ++i) {
     if (polled[i].revents == 0) continue;
     const Peer& peer = watched_[i].peer;
-    return LostPeer{peer.rank, peer.pid, cause_of_end(peer.pid, polled[i].fd)};
+    LostPeer lost{peer.rank, peer.pid, cause_of_end(peer.pid, polled[i].fd)};
+    // Others may have ended because they missed this one.
+    if (lost.cause.starts_with("killed")) return lost;
+    if (!first) first = std::move(lost);
   }
-  return std::nullopt;
+  return first;
 }
 
 std::vector<int> PeerWatch::descriptors() const {

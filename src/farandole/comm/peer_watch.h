@@ -34,7 +34,8 @@ class PeerWatch {
   PeerWatch(const PeerWatch&) = delete;
   PeerWatch& operator=(const PeerWatch&) = delete;
 
-  // The lowest rank of those that have ended, if any. A system call: for waits that last, not for each.
+  // The lowest of the ranks that were killed, else of those that have ended, if any. A system call: for waits
+  // that last, not for each.
   std::optional<LostPeer> lost() const;
   // One a watched peer, to poll for POLLIN: readable from the moment it ends.
   std::vector<int> descriptors() const;

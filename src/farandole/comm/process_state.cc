@@ -4,7 +4,6 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <sys/wait.h>
 
@@ -12,7 +11,8 @@ namespace farandole {
 
 std::optional<ProcessState> read_process_state(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string text;  // read as a whole: a process that ends meanwhile makes it empty
+  std::getline(file, text, '\0');
   const auto name_end = text.rfind(')');  // the program's name may hold anything
   if (name_end == std::string::npos) return std::nullopt;
   constexpr int state_field = 3, exit_code_field = 52;  // as proc(5) counts
