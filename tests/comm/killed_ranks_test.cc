@@ -1,0 +1,90 @@
+// Ranks that are killed in the middle of a collective: the others are told, and nothing is left behind.
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <random>
+#include <set>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "comm/fork_world.h"
+
+#include "farandole/comm/shared_memory_communicator.h"
+
+namespace farandole {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::set<std::string> shared_memory_files() {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator("/dev/shm"))
+    if (entry.path().filename().string().find("farandole") != std::string::npos) names.insert(entry.path());
+  return names;
+}
+
+// Reduces until it is killed or told that another was; the exit code says which.
+int reduce_forever(ForkWorld& world, int rank, unsigned seed) {
+  ::alarm(20);  // a rank that hangs dies of it, which the test sees
+  try {
+    ForkWorld::Exchange exchange(world, rank);
+    SharedMemoryCommunicator comm(exchange, {.arena_bytes = std::size_t{64} << 20});
+    std::mt19937 random(seed);  // the same on all ranks
+    auto buffer = comm.allocate(1 << 20);
+    std::vector<std::byte> elsewhere(1 << 20);
+    for (;;) {
+      const std::size_t bytes = (std::size_t{1} << random() % 18) * 8;
+      auto* const data = random() % 2 == 0 ? buffer.get() : elsewhere.data();
+      comm.allreduce("until killed", data, bytes / 8, DType::int64, ReduceOp::max);
+      if (rank == 0) world.progress().fetch_add(1, std::memory_order_relaxed);
+    }
+  } catch (const Error& error) {
+    const bool told = error.exit_code() == ExitCode::peer_lost &&
+                      std::string_view(error.what()).find("SIGKILL") != std::string_view::npos;
+    if (!told) std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+    return told ? static_cast<int>(ExitCode::peer_lost) : 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+    return 1;
+  }
+}
+
+TEST(KilledRanks, AreNamedOnAllSurvivorsAndLeaveNothingBehind) {
+  const auto before = shared_memory_files();
+  std::mt19937 random(20261121);
+  for (int round = 0; round < 100; ++round) {
+    const int size = 2 + round % 3;
+    const auto victim = static_cast<std::size_t>(random() % static_cast<unsigned>(size));
+    const std::uint64_t moment = random() % 300;  // calls
+    ForkWorld world(size);
+    std::vector<pid_t> pids;
+    for (int rank = 0; rank < size; ++rank) {
+      const pid_t pid = ::fork();
+      if (pid == 0) ::_exit(reduce_forever(world, rank, static_cast<unsigned>(round)));
+      pids.push_back(pid);
+    }
+    const auto everybody_lives = [&] {
+      return std::all_of(pids.begin(), pids.end(),
+                         [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) == 0; });
+    };
+    while (world.progress().load(std::memory_order_relaxed) <= moment)
+      ASSERT_TRUE(everybody_lives()) << "before the kill, in round " << round;
+    ::kill(pids[victim], SIGKILL);
+    for (std::size_t r = 0; r < pids.size(); ++r) {
+      if (r == victim) continue;
+      int status = 0;
+      ASSERT_EQ(::waitpid(pids[r], &status, 0), pids[r]);
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::peer_lost))
+          << "round " << round << " rank " << r << " status " << status;
+    }
+    ::waitpid(pids[victim], nullptr, 0);
+  }
+  EXPECT_EQ(shared_memory_files(), before);
+}
+
+}  // namespace
+}  // namespace farandole
