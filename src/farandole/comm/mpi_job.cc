@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <map>
 #include <set>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -108,7 +109,7 @@ MpiJob::MpiJob() : layout_(find_layout()) {}
 MpiJob::~MpiJob() = default;
 
 std::unique_ptr<Communicator> MpiJob::new_communicator(Waiting waiting) const {
-  return make_communicator(MPI_COMM_WORLD, layout_.nodes, types_, waiting);
+  return make_communicator(MPI_COMM_WORLD, layout_.nodes, types_, waiting, transport());
 }
 
 std::unique_ptr<Communicator> MpiJob::new_communicator(Waiting waiting, std::span<const int> ranks) const {
@@ -122,7 +123,17 @@ std::unique_ptr<Communicator> MpiJob::new_communicator(Waiting waiting, std::spa
   check_mpi(MPI_Comm_create_group(MPI_COMM_WORLD, group, tag_of(ranks), &comm.comm), "MPI_Comm_create_group");
   MPI_Group_free(&group);
   MPI_Group_free(&job);
-  return make_communicator(comm.comm, nodes, types_, waiting);
+  return make_communicator(comm.comm, nodes, types_, waiting, transport());
+}
+
+TransportOptions MpiJob::transport() const {
+  TransportOptions options;
+  options.fell_back = [this](const std::string& reason) {
+    if (said_fallback_.exchange(true)) return;
+    spdlog::warn("the ranks on {} cannot share memory and communicate through MPI, which is slower: {}",
+                 layout_.node, reason);
+  };
+  return options;
 }
 
 std::unique_ptr<MessageChannel> MpiJob::new_channel() const {

@@ -2,12 +2,14 @@
 // main thread.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <span>
 
 #include "farandole/comm/message_channel.h"
 #include "farandole/comm/mpi_communicator.h"
 #include "farandole/comm/rank_layout.h"
+#include "farandole/comm/transport.h"
 
 namespace farandole {
 
@@ -39,9 +41,12 @@ class MpiJob {
     Runtime();
     ~Runtime();
   };
+  TransportOptions transport() const;
+
   Runtime runtime_;
   RankLayout layout_;
   MpiTypes types_;
+  mutable std::atomic<bool> said_fallback_{false};
 };
 
 }  // namespace farandole

@@ -1,12 +1,15 @@
 #include "farandole/comm/transport.h"
 
 #include <cstdlib>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "farandole/base/error.h"
 #include "farandole/comm/mpi_check.h"
 #include "farandole/comm/mpi_handle.h"
 #include "farandole/comm/rail_plan.h"
+#include "farandole/comm/shared_memory_communicator.h"
 
 namespace farandole {
 namespace {
@@ -16,16 +19,30 @@ void split(MPI_Comm group, bool takes_part, int place, MpiHandle& result) {
   check_mpi(MPI_Comm_split(group, takes_part ? 0 : MPI_UNDEFINED, place, &result.comm), "MPI_Comm_split");
 }
 
+std::vector<int> ranks_in_world(MPI_Comm comm) {
+  int size = 0;
+  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  std::vector<int> here(static_cast<std::size_t>(size)), there(here.size());
+  std::iota(here.begin(), here.end(), 0);
+  MPI_Group group = MPI_GROUP_NULL, world = MPI_GROUP_NULL;
+  MPI_Comm_group(comm, &group);
+  MPI_Comm_group(MPI_COMM_WORLD, &world);
+  MPI_Group_translate_ranks(group, size, here.data(), world, there.data());
+  MPI_Group_free(&group);
+  MPI_Group_free(&world);
+  return there;
+}
+
 std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, const RailPlan& plan,
                                                              const MpiTypes& types, Waiting waiting,
-                                                             HierarchicalCommunicator::Options options) {
+                                                             const TransportOptions& options) {
   HierarchicalCommunicator::Parts parts;
   parts.all = std::make_unique<MpiCommunicator>(group, types, waiting);
   const auto rank = static_cast<std::size_t>(parts.all->rank);
   const int own_node = plan.node[rank], own_local = plan.local[rank];
   MpiHandle node;
   check_mpi(MPI_Comm_split(group, own_node, own_local, &node.comm), "MPI_Comm_split");
-  parts.node = make_node_communicator(node.comm, types, waiting, Contract::trusted);
+  parts.node = make_node_communicator(node.comm, types, waiting, options, Contract::trusted);
   for (int k = 0; k < plan.rails; ++k) {
     MpiHandle rail;
     split(group, plan.server(own_node, k) == own_local, own_node, rail);
@@ -33,7 +50,7 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, con
     if (rail.comm != MPI_COMM_NULL)
       made = std::make_unique<MpiCommunicator>(rail.comm, types, Waiting::spin, Contract::trusted);
   }
-  return std::make_unique<HierarchicalCommunicator>(std::move(parts), plan, options);
+  return std::make_unique<HierarchicalCommunicator>(std::move(parts), plan, options.hierarchy);
 }
 
 }  // namespace
@@ -56,13 +73,22 @@ std::unique_ptr<Communicator> make_communicator(MPI_Comm group, std::span<const 
   const bool all_alone = plan.node_count() == static_cast<int>(node_by_rank.size());
   if (options.transport == Transport::mpi || (all_alone && plan.node_count() > 1))
     return std::make_unique<MpiCommunicator>(group, types, waiting);
-  if (plan.node_count() == 1) return make_node_communicator(group, types, waiting);
-  return make_hierarchical_communicator(group, plan, types, waiting, options.hierarchy);
+  if (plan.node_count() == 1) return make_node_communicator(group, types, waiting, options);
+  return make_hierarchical_communicator(group, plan, types, waiting, options);
 }
 
 std::unique_ptr<Communicator> make_node_communicator(MPI_Comm node, const MpiTypes& types, Waiting waiting,
-                                                     Contract contract) {
-  return std::make_unique<MpiCommunicator>(node, types, waiting, contract);
+                                                     const TransportOptions& options, Contract contract) {
+  auto mpi = std::make_unique<MpiCommunicator>(node, types, waiting, contract);
+  if (mpi->size == 1) return mpi;
+  try {
+    SharedMemoryOptions memory{.world_ranks = ranks_in_world(node)};
+    if (waiting == Waiting::polite) memory.spin = std::chrono::nanoseconds(0);
+    return std::make_unique<SharedMemoryCommunicator>(*mpi, std::move(memory));
+  } catch (const Error& error) {  // on all ranks
+    if (mpi->rank == 0 && options.fell_back) options.fell_back(error.what());
+    return mpi;
+  }
 }
 
 }  // namespace farandole

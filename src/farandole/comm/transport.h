@@ -2,9 +2,11 @@
 // Usable from any thread; what is collective says so.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mpi.h>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "farandole/comm/communicator.h"
@@ -28,6 +30,8 @@ struct TransportOptions {
   Transport transport = requested_transport();
   int rails = 0;  // between nodes; 0: as many as the largest node has ranks
   HierarchicalCommunicator::Options hierarchy = {};
+  // Told on one rank of a node, why its ranks cannot share memory and communicate through MPI instead.
+  std::function<void(const std::string& reason)> fell_back = {};
 };
 
 // A communicator among the ranks of `group`; rank r of it runs on node node_by_rank[r] (any numbers, equal on
@@ -37,8 +41,9 @@ std::unique_ptr<Communicator> make_communicator(MPI_Comm group, std::span<const 
                                                 const MpiTypes& types, Waiting waiting,
                                                 const TransportOptions& options = {});
 
-// The same where all ranks of `node` run on one node.
+// The same where all ranks of `node` run on one node: through shared memory, where they can have it.
 std::unique_ptr<Communicator> make_node_communicator(MPI_Comm node, const MpiTypes& types, Waiting waiting,
+                                                     const TransportOptions& options = {},
                                                      Contract contract = Contract::checked);
 
 }  // namespace farandole
