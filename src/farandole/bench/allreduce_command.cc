@@ -1,0 +1,128 @@
+#include "farandole/bench/allreduce_command.h"
+
+#include <fmt/format.h>
+
+#include <boost/algorithm/string/classification.hpp>
+#include <boost/algorithm/string/split.hpp>
+
+#include "farandole/base/error.h"
+#include "farandole/base/options.h"
+#include "farandole/bench/allreduce_report.h"
+
+namespace farandole {
+namespace {
+
+// "64", "64K", "64M", "1G".
+std::size_t parse_bytes(const std::string& text, const char* option) {
+  std::size_t end = 0;
+  unsigned long long value = 0;
+  try {
+    value = std::stoull(text, &end);
+  } catch (const std::exception&) {
+    end = 0;
+  }
+  const std::string unit = text.substr(end);
+  const int shift = unit.empty() ? 0 : unit == "K" ? 10 : unit == "M" ? 20 : unit == "G" ? 30 : -1;
+  if (end == 0 || shift < 0 || value == 0)
+    throw UserError(
+        fmt::format("--{} cannot be '{}'; give bytes, or for example 64K, 16M, 1G", option, text));
+  return static_cast<std::size_t>(value) << shift;
+}
+
+std::vector<DType> parse_dtypes(const std::string& text) {
+  std::vector<std::string> names;
+  boost::split(names, text, boost::is_any_of(","));
+  std::vector<DType> result;
+  for (const auto& name : names) {
+    const DType known[] = {DType::float16, DType::bfloat16, DType::float32,
+                           DType::float64, DType::int32,    DType::int64};
+    const auto found =
+        std::find_if(std::begin(known), std::end(known), [&](DType t) { return name_of(t) == name; });
+    if (found == std::end(known))
+      throw UserError("--dtype cannot be '" + name +
+                      "'; it is a list of float16, bfloat16, float32, float64, int32, int64");
+    result.push_back(*found);
+  }
+  return result;
+}
+
+std::vector<Buffers> parse_buffers(const std::string& text) {
+  std::vector<std::string> names;
+  boost::split(names, text, boost::is_any_of(","));
+  std::vector<Buffers> result;
+  for (const auto& name : names) {
+    const Buffers known[] = {Buffers::warm, Buffers::written, Buffers::cold};
+    const auto found =
+        std::find_if(std::begin(known), std::end(known), [&](Buffers b) { return name_of(b) == name; });
+    if (found == std::end(known))
+      throw UserError("--buffers cannot be '" + name + "'; it is a list of warm, written and cold");
+    result.push_back(*found);
+  }
+  return result;
+}
+
+ReduceOp parse_op(const std::string& name) {
+  for (const auto op : {ReduceOp::sum, ReduceOp::average, ReduceOp::min, ReduceOp::max, ReduceOp::product})
+    if (name_of(op) == name) return op;
+  throw UserError("--op cannot be '" + name + "'; it is sum, average, min, max or product");
+}
+
+std::string mpi_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  const std::string all(text, static_cast<std::size_t>(length));
+  return all.substr(0, all.find(','));
+}
+
+}  // namespace
+
+int allreduce_command(int argc, const char* const* argv) {
+  namespace po = boost::program_options;
+  AllreduceBenchmarkOptions options;
+  std::string smallest = "8", largest = "1G", dtypes = "float32", op = "sum", buffers = "warm",
+              format = "text";
+  OptionParser parser;
+  parser.usage =
+      "usage: farandole run -n 2 -- farandole bench allreduce [OPTION]…\n"
+      "Our allreduce against MPI_Allreduce, interleaved in one run: medians of microseconds a call, over\n"
+      "ranks and repetitions; GB/s as nccl-tests count them; the share of what a local kernel reaches that\n"
+      "moves as much memory.\n";
+  parser.visible.add_options()("from", po::value(&smallest)->default_value(smallest), "smallest size")(
+      "to", po::value(&largest)->default_value(largest), "largest size")(
+      "factor", po::value(&options.factor)->default_value(options.factor), "between two sizes")(
+      "dtype", po::value(&dtypes)->default_value(dtypes), "element types, separated by commas")(
+      "op", po::value(&op)->default_value(op), "sum, average, min, max or product")(
+      "buffers", po::value(&buffers)->default_value(buffers),
+      "warm: the same buffer again and again; written: each rank writes its own before each call, untimed; "
+      "cold: "
+      "buffers in turn that exceed the caches; a list")(
+      "repetitions", po::value(&options.repetitions)->default_value(options.repetitions), "of each size")(
+      "format", po::value(&format)->default_value(format), "text or json");
+  if (!parser.parse(argc - 1, argv + 1)) return 0;
+  options.smallest_bytes = parse_bytes(smallest, "from");
+  options.largest_bytes = parse_bytes(largest, "to");
+  options.dtypes = parse_dtypes(dtypes);
+  options.op = parse_op(op);
+  if (options.factor < 2) throw UserError("--factor must be at least 2");
+  if (options.repetitions < 1) throw UserError("--repetitions must be at least 1");
+  options.buffers = parse_buffers(buffers);
+  if (format != "text" && format != "json")
+    throw UserError("--format cannot be '" + format + "'; it is text or json");
+
+  const MpiJob job;
+  if (job.layout().size < 2)
+    throw UserError("an allreduce needs two ranks: farandole run -n 2 -- farandole bench allreduce");
+  const bool speaks = job.layout().rank == 0;
+  const bool text = format == "text";
+  if (speaks && text) fmt::print("{}", allreduce_header());
+  const auto results = benchmark_allreduce(job, options, [&](const AllreduceResult& result) {
+    if (!speaks || !text) return;
+    fmt::print("{}", allreduce_line(result));
+    std::fflush(stdout);
+  });
+  if (speaks && !text) fmt::print("{}\n", allreduce_json(results, mpi_version()));
+  return 0;
+}
+
+}  // namespace farandole

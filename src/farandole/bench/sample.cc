@@ -1,0 +1,11 @@
+#include "farandole/bench/sample.h"
+
+#include "farandole/analyzer/statistics.h"
+
+namespace farandole {
+
+double Sample::quantile(double fraction) const {
+  return farandole::quantile(us, fraction);
+}
+
+}  // namespace farandole

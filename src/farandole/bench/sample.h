@@ -1,0 +1,16 @@
+// Repeated measurements of one thing. Plain values.
+#pragma once
+
+#include <vector>
+
+namespace farandole {
+
+struct Sample {
+  std::vector<double> us;  // microseconds a call, one of each repetition
+
+  bool empty() const { return us.empty(); }
+  double median() const { return quantile(0.5); }
+  double quantile(double fraction) const;
+};
+
+}  // namespace farandole
