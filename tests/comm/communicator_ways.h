@@ -42,9 +42,10 @@ inline std::vector<Way> ways() {
   std::vector<Way> all = {{"Spin", Waiting::spin}, {"Polite", Waiting::polite}};
   const auto add = [&](const std::string& name, Nodes nodes, int rails, std::size_t latency_bytes,
                        std::size_t flat_bytes, Waiting waiting = Waiting::spin) {
-    all.push_back({name, waiting, nodes, {Transport::automatic, rails, {flat_bytes, latency_bytes}}});
+    all.push_back({name, waiting, nodes, {Transport::automatic, rails, 3000, {flat_bytes, latency_bytes}}});
   };
-  add("Pairs", pairs, 0, 4096, 0);
+  add("Pairs", pairs, 2, 4096, 0);
+  add("PairsOwnChoice", pairs, 0, 0, 0);
   add("PairsOneRail", pairs, 1, 4096, 16);
   add("PairsPolite", pairs, 0, 4096, 64, Waiting::polite);
   add("Cyclic", cyclic, 0, 0, 0);

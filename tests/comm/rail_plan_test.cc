@@ -8,7 +8,10 @@ namespace {
 
 TEST(RailPlan, UnevenNodes) {
   const std::vector<int> nodes = {4, 4, 9, 9, 1};
-  const RailPlan plan(nodes);
+  EXPECT_EQ(RailPlan(nodes).rails, 1);
+  EXPECT_EQ(RailPlan(std::vector<int>{0, 0, 0, 1}).rails, 3);
+  EXPECT_EQ(RailPlan(std::vector<int>{0, 0, 0, 1, 1}).rails, 2);
+  const RailPlan plan(nodes, 5);
   EXPECT_EQ(plan.rails, 2);
   EXPECT_EQ(plan.members, (std::vector<std::vector<int>>{{0, 1}, {2, 3}, {4}}));
   EXPECT_EQ(plan.server(0, 1), 1);

@@ -1,26 +1,8 @@
 #!/usr/bin/env bash
 # farandole run and slurm/train.sbatch in real Slurm jobs, over two hosts of a sandbox that this test brings up and down.
-set -uo pipefail
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
-: "${FARANDOLE_SOURCE:=$here/../..}"
-skip() { echo "skipped: $*"; exit 77; }
-
-sandbox=${FARANDOLE_SLURM_SANDBOX:-$FARANDOLE_SOURCE/../shared/slurm-sandbox/slurm-sandbox}
-[[ -x $sandbox ]] || skip "no Slurm sandbox; name its script in FARANDOLE_SLURM_SANDBOX"
-((EUID == 0)) || skip "the Slurm sandbox needs root"
-unshare --net --uts --ipc --mount --pid --fork true 2>/dev/null || skip "no namespaces can be made here"
-
-source "$FARANDOLE_SOURCE/tests/launch/expect.sh"
-# Its own network, bridge and ports: other sandboxes may be up.
-id=$(($$ % 200))
-export SLURM_SANDBOX_DIR=$work/sandbox SLURM_SANDBOX_NET=10.79.$id SLURM_SANDBOX_BRIDGE=frnd$id SLURM_SANDBOX_PORT=$((20000 + id * 10))
-# Open MPI names its files in TMPDIR after host, user and job, and all sandboxes have a job 1 on a node1.
-mkdir -m 1777 "$work/tmp"
-export TMPDIR=$work/tmp
-trap '"$sandbox" down; rm -rf "$work"' EXIT
-trap 'exit 1' INT TERM
-"$sandbox" up --hosts 2 --cpus 2 >"$work/up" 2>&1 || skip "the Slurm sandbox does not come up: $(tail -n 3 "$work/up")"
-eval "$("$sandbox" env)"
+hosts=2
+source "$here/sandbox.sh"
 unset OMP_NUM_THREADS
 export PATH=$bin:$PATH FARANDOLE_BIN=$bin
 cd "$work" || exit 1

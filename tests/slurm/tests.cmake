@@ -1,2 +1,3 @@
 farandole_script_test(slurm.run slurm/run.sh 300)
-set_tests_properties(slurm.run PROPERTIES RUN_SERIAL TRUE)
+farandole_script_test(slurm.nodes slurm/nodes.sh 300)
+set_tests_properties(slurm.run slurm.nodes PROPERTIES RUN_SERIAL TRUE)

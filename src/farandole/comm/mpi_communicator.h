@@ -45,13 +45,16 @@ class MpiCommunicator : public Communicator {
   // of differences on all of them where their calls differ. Gives the call its sequence number.
   void agree(CallDescriptor call);
 
+ protected:
+  MPI_Comm comm() const { return comm_; }
+  std::byte* scratch(std::size_t bytes);  // of at least so many; overwritten by the next collective
+
  private:
   void wait_politely(MPI_Request& request, const char* call, std::string_view name);
   [[noreturn]] void report_mismatch(const CallDescriptor& own);
   void broadcast_pieces(std::string_view name, void* data, std::size_t bytes, int root);
   void reduce_to_each(std::string_view name, const std::byte* in, std::byte* out,
                       std::span<const std::size_t> count_by_rank, DType dtype, MPI_Op op);
-  std::byte* scratch(std::size_t bytes);
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   const MpiTypes& types_;

@@ -16,9 +16,12 @@ RailPlan::RailPlan(std::span<const int> node_by_rank, int wanted) {
     local.push_back(static_cast<int>(ranks.size()));
     ranks.push_back(static_cast<int>(rank));
   }
-  int largest = 1;
-  for (const auto& ranks : members) largest = std::max(largest, static_cast<int>(ranks.size()));
-  rails = wanted > 0 ? std::min(wanted, largest) : largest;
+  int largest = 1, smallest = static_cast<int>(node.size());
+  for (const auto& ranks : members) {
+    largest = std::max(largest, static_cast<int>(ranks.size()));
+    smallest = std::min(smallest, static_cast<int>(ranks.size()));
+  }
+  rails = wanted > 0 ? std::min(wanted, largest) : 2 * smallest >= largest ? smallest : largest;
   for (std::size_t rank = 0; rank < node.size(); ++rank) {
     int nearest = rails - 1;
     while (server(node[rank], nearest) > local[rank]) --nearest;

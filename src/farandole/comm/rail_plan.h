@@ -11,8 +11,8 @@ namespace farandole {
 // node serve about as many; those of one rank have consecutive numbers. Nodes are numbered by their lowest
 // ranks.
 struct RailPlan {
-  // rails == 0: as many as the largest node has ranks, so that every rank there serves one. More than that
-  // are cut.
+  // rails == 0: as many as the smallest node has ranks, so that nobody serves two, one after the other; but
+  // where that leaves more than half of the largest node's ranks idle, as many as that one has. Never more.
   explicit RailPlan(std::span<const int> node_by_rank, int rails = 0);
 
   int node_count() const { return static_cast<int>(members.size()); }

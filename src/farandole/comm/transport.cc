@@ -8,6 +8,7 @@
 #include "farandole/base/error.h"
 #include "farandole/comm/mpi_check.h"
 #include "farandole/comm/mpi_handle.h"
+#include "farandole/comm/rail_communicator.h"
 #include "farandole/comm/rail_plan.h"
 #include "farandole/comm/shared_memory_communicator.h"
 
@@ -48,7 +49,8 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, con
     split(group, plan.server(own_node, k) == own_local, own_node, rail);
     auto& made = parts.rails.emplace_back();
     if (rail.comm != MPI_COMM_NULL)
-      made = std::make_unique<MpiCommunicator>(rail.comm, types, Waiting::spin, Contract::trusted);
+      made = std::make_unique<RailCommunicator>(rail.comm, types, Waiting::spin, Contract::trusted,
+                                                options.ring_bytes);
   }
   return std::make_unique<HierarchicalCommunicator>(std::move(parts), plan, options.hierarchy);
 }
@@ -70,9 +72,7 @@ std::unique_ptr<Communicator> make_communicator(MPI_Comm group, std::span<const 
                                                 const MpiTypes& types, Waiting waiting,
                                                 const TransportOptions& options) {
   const RailPlan plan(node_by_rank, options.rails);
-  const bool all_alone = plan.node_count() == static_cast<int>(node_by_rank.size());
-  if (options.transport == Transport::mpi || (all_alone && plan.node_count() > 1))
-    return std::make_unique<MpiCommunicator>(group, types, waiting);
+  if (options.transport == Transport::mpi) return std::make_unique<MpiCommunicator>(group, types, waiting);
   if (plan.node_count() == 1) return make_node_communicator(group, types, waiting, options);
   return make_hierarchical_communicator(group, plan, types, waiting, options);
 }
