@@ -13,9 +13,8 @@ constexpr std::size_t alignment_bytes = 64;
 
 void append(Bucket& bucket, std::size_t tensor, std::size_t count) {
   const std::size_t step = alignment_bytes / size_of(bucket.dtype);
-  const std::size_t offset = (bucket.payload + step - 1) / step * step;
-  bucket.slots.push_back({tensor, offset, count});
-  bucket.payload = offset + count;
+  bucket.slots.push_back({tensor, bucket.payload, count});
+  bucket.payload += (count + step - 1) / step * step;
 }
 
 }  // namespace

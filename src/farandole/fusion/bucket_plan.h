@@ -31,12 +31,13 @@ struct BucketSlot {
   std::size_t count = 0;   // elements
 };
 
-// A bucket's memory: its slots, then one element a slot that says whether the gradient is there (see
-// gradient_reducer.h).
+// A bucket's memory: its slots, each padded to whole 64 bytes, then one element a slot that says whether the
+// gradient is there (see gradient_reducer.h). Whole vectors throughout: what a kernel makes of an element
+// does not depend on its place.
 struct Bucket {
   DType dtype = DType::float32;
   std::vector<BucketSlot> slots;
-  std::size_t payload = 0;  // elements before the flags
+  std::size_t payload = 0;  // elements before the flags, padding included
 
   std::size_t count() const { return payload + slots.size(); }  // elements in all
 };

@@ -99,7 +99,7 @@ void GradientReducer::mark_ready(std::size_t tensor) {
   if (bucket_full) work_.notify_one();
 }
 
-void GradientReducer::finish() {
+void GradientReducer::finish(const std::function<void(std::size_t)>& reduced) {
   for (std::size_t tensor = 0; tensor < marked_.size(); ++tensor) {
     if (marked_[tensor] != 0) continue;
     std::memset(data(tensor), 0, plan_.tensors[tensor].count() * size_of(plan_.tensors[tensor].dtype));
@@ -108,19 +108,26 @@ void GradientReducer::finish() {
   std::unique_lock lock(mutex_);
   for (auto& bucket : buckets_) bucket.missing = 0;
   work_.notify_one();
-  {
-    const Span span(timeline_, Category::wait, "wait for gradients");
-    done_.wait(lock, [this] { return reduced_ == buckets_.size() || failure_ != nullptr; });
+  if (!reduced) await(lock, buckets_.size());
+  for (std::size_t b = 0; reduced && b < buckets_.size(); ++b) {
+    await(lock, b + 1);
+    lock.unlock();
+    reduced(b);
+    lock.lock();
   }
-  if (failure_ != nullptr) std::rethrow_exception(failure_);
-  sent_ = reduced_ = 0;
+  sent_ = reduced_ = awaited_ = 0;
   for (std::size_t b = 0; b < buckets_.size(); ++b) buckets_[b].missing = plan_.buckets[b].slots.size();
   std::fill(marked_.begin(), marked_.end(), char{0});
 }
 
-void GradientReducer::zero() {
-  for (std::size_t b = 0; b < buckets_.size(); ++b)
-    std::memset(buckets_[b].memory.get(), 0, plan_.buckets[b].count() * size_of(plan_.buckets[b].dtype));
+void GradientReducer::await(std::unique_lock<std::mutex>& lock, std::size_t buckets) {
+  awaited_ = buckets;
+  const auto there = [this] { return reduced_ >= awaited_ || failure_ != nullptr; };
+  if (!there()) {
+    const Span span(timeline_, Category::wait, "wait for gradients");
+    done_.wait(lock, there);
+  }
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
 }
 
 void GradientReducer::run() {
@@ -141,7 +148,7 @@ void GradientReducer::run() {
     }
     lock.lock();
     if (failure != nullptr) failure_ = failure;
-    if (++reduced_ == buckets_.size() || failure != nullptr) done_.notify_one();
+    if (++reduced_ == awaited_ || failure != nullptr) done_.notify_one();
     if (failure != nullptr) return;
   }
 }

@@ -9,6 +9,7 @@
 
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -36,13 +37,12 @@ class GradientReducer {
 
   // This rank's gradient of the tensor is complete. From any thread; once a tensor and step.
   void mark_ready(std::size_t tensor);
-  // Sends off what is left: gradients never marked take part as zeros. Returns when all are reduced; throws
-  // what the reduction threw. From the training thread.
-  void finish();
-  // After finish(): whether any rank had this gradient.
+  // Sends off what is left: gradients never marked take part as zeros. Calls `reduced` for each bucket, in
+  // order, as soon as it is reduced, while those behind it still are; returns when all are. Throws what the
+  // reduction threw. From the training thread.
+  void finish(const std::function<void(std::size_t bucket)>& reduced = {});
+  // Once its bucket is reduced, until the next mark_ready(): whether any rank had this gradient.
   bool present(std::size_t tensor) const;
-  // Zeroes all gradients. From the training thread, after finish().
-  void zero();
 
  private:
   struct State {
@@ -50,6 +50,7 @@ class GradientReducer {
     std::size_t missing = 0;  // gradients not yet marked in this step
   };
   void run();
+  void await(std::unique_lock<std::mutex>& lock, std::size_t buckets);
   void set_flag(std::size_t tensor, bool present);
 
   Communicator& communicator_;
@@ -65,6 +66,7 @@ class GradientReducer {
   std::condition_variable done_;
   std::size_t sent_ = 0;  // buckets of this step that the thread has reduced or is reducing
   std::size_t reduced_ = 0;
+  std::size_t awaited_ = 0;  // the training thread wants to know when so many are reduced
   bool stop_ = false;
   std::exception_ptr failure_;
   std::thread thread_;

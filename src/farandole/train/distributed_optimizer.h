@@ -23,31 +23,34 @@ struct DistributedOptimizerOptions {
   BucketOptions buckets{};
 };
 
-// Gradients are views of the buckets that are reduced: nothing is packed. A parameter that got a gradient on
-// some ranks only takes part with zeros on the others; one that got none on any rank keeps an undefined
-// gradient in step(), so that the optimizer leaves it alone, as it would in one process.
+// Parameters, reduced gradients and optimizer state are views of flat buckets. SGD, Adam and AdamW update
+// whole buckets with LibTorch's fused kernels, equal to their own step() but for rounding, each as soon as it
+// is reduced; any other optimizer, types other than float32 and float64, and steps with a closure go through
+// the optimizer's own step(). A parameter that got a gradient on some ranks only takes part with zeros on the
+// others; one that got none on any rank keeps an undefined gradient and is left alone, as in one process.
 class DistributedOptimizer {
  public:
   using NamedParameters = torch::OrderedDict<std::string, torch::Tensor>;
 
   // Collective: throws UserError on all ranks where they do not train the same tensors. `session` and
-  // `optimizer` outlive this.
+  // `optimizer` outlive this. The parameters get new memory, with the values that they have.
   DistributedOptimizer(Session& session, torch::optim::Optimizer& optimizer,
                        const NamedParameters& parameters, DistributedOptimizerOptions options = {});
   ~DistributedOptimizer();
 
-  // Zeroes the gradients and makes them views of the buckets again. Collective where backward ran without a
-  // step(): gradients to be thrown away are thrown away on all ranks.
+  // Gradients become undefined. Collective where backward ran without a step(): gradients to be thrown away
+  // are thrown away on all ranks.
   void zero_grad();
   // Waits for the reduction, clips, updates. With a closure (LBFGS): reduces after each of its evaluations.
   torch::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr);
-  // The first half of step(): afterwards all ranks hold the same gradients. step() does not repeat it.
+  // The first half of step(): afterwards all ranks hold the same gradients, clipped, which may be changed
+  // before step(). Without this call, step() can update a bucket while others are still being reduced.
   void synchronize();
 
   double gradient_norm() const;        // before clipping, of the last step; NaN without clip_norm
   std::size_t gradient_bytes() const;  // of all buckets
-  std::size_t packed_bytes()
-      const;  // copied into buckets since the start, where autograd gave a gradient memory of its own
+  // Copied into buckets since the start: autograd gives a gradient memory of its own.
+  std::size_t packed_bytes() const;
   torch::optim::Optimizer& inner();
 
  private:

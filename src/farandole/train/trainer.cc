@@ -148,8 +148,6 @@ void Trainer::step(const std::vector<std::int64_t>& indices) {
       }
       loss_sum_ += loss.detach() / static_cast<double>(passes);
     }
-    optimizer_.synchronize();
-    const Span span(timeline, Category::optimizer, "optimizer");
     optimizer_.step();
   }
   ++position_.step;

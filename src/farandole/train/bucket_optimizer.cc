@@ -1,0 +1,157 @@
+#include "farandole/train/bucket_optimizer.h"
+
+#include <torch/csrc/autograd/variable.h>
+#include <unordered_map>
+#include <utility>
+
+#include "farandole/train/bucket_views.h"
+
+namespace farandole {
+
+using torch::Tensor;
+
+// Neighbours that one call updates: elements [first, end) of the flat tensors.
+struct BucketOptimizer::Run {
+  std::size_t group;
+  std::int64_t earlier;
+  std::size_t fields;
+  std::size_t first, end;
+  std::size_t next_slot;
+};
+
+BucketOptimizer::BucketOptimizer(torch::optim::Optimizer& optimizer, const BucketPlan& plan,
+                                 std::vector<Tensor> parameters, std::vector<Tensor> gradients)
+    : optimizer_(optimizer),
+      plan_(plan),
+      rule_(make_fused_rule(optimizer)),
+      parameters_(std::move(parameters)),
+      gradients_(std::move(gradients)) {
+  places_.resize(parameters_.size());
+  slots_.resize(parameters_.size());
+  flat_state_.resize(plan_.buckets.size());
+  for (const auto& bucket : plan_.buckets) {
+    flat_parameters_.push_back(flat_tensor(bucket));
+    for (const auto& slot : bucket.slots) {
+      places_[slot.tensor] = slot_view(flat_parameters_.back(), slot, parameters_[slot.tensor]);
+      settle_parameter(slot.tensor);
+    }
+  }
+  find_groups();
+}
+
+// Modules replace a parameter's memory where they are loaded or converted.
+void BucketOptimizer::settle_parameter(std::size_t tensor) {
+  auto& parameter = parameters_[tensor];
+  if (same_place(parameter, places_[tensor])) return;
+  const torch::NoGradGuard no_grad;
+  places_[tensor].copy_(parameter);
+  parameter.set_data(places_[tensor]);
+}
+
+void BucketOptimizer::find_groups() {
+  std::unordered_map<const void*, std::size_t> group_of;
+  in_groups_ = 0;
+  const auto& groups = optimizer_.param_groups();
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    in_groups_ += groups[g].params().size();
+    for (const auto& parameter : groups[g].params()) group_of[parameter.unsafeGetTensorImpl()] = g;
+  }
+  std::size_t fused = 0;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    slots_[i].group.reset();
+    const auto found = group_of.find(parameters_[i].unsafeGetTensorImpl());
+    const auto type = parameters_[i].scalar_type();
+    // In half precision LibTorch's kernels round elsewhere than its optimizers do.
+    if (rule_ == nullptr || found == group_of.end() || (type != torch::kFloat32 && type != torch::kFloat64))
+      continue;
+    slots_[i].group = found->second;
+    ++fused;
+  }
+  others_ = fused < in_groups_;
+}
+
+const torch::optim::OptimizerOptions& BucketOptimizer::options_of(std::size_t group) const {
+  const auto& found = std::as_const(optimizer_).param_groups()[group];
+  return found.has_options() ? found.options() : std::as_const(optimizer_).defaults();
+}
+
+std::span<const Tensor> BucketOptimizer::places(std::size_t bucket, const BucketSlot& slot) {
+  const std::size_t fields = rule_->fields(options_of(*slots_[slot.tensor].group));
+  auto& flat = flat_state_[bucket];
+  while (flat.size() < fields) flat.push_back(flat_tensor(plan_.buckets[bucket]));
+  auto& state = slots_[slot.tensor].state;
+  while (state.size() < fields) state.push_back(slot_view(flat[state.size()], slot, places_[slot.tensor]));
+  return {state.data(), fields};
+}
+
+std::vector<BucketOptimizer::Run> BucketOptimizer::runs(std::size_t b) {
+  std::vector<Run> result;
+  const auto& bucket = plan_.buckets[b];
+  for (std::size_t s = 0; s < bucket.slots.size(); ++s) {
+    const auto& slot = bucket.slots[s];
+    const auto& parameter = parameters_[slot.tensor];
+    const auto group = slots_[slot.tensor].group;
+    if (!group || !parameter.grad().defined()) continue;
+    settle_parameter(slot.tensor);
+    const auto& options = options_of(*group);
+    const auto state = places(b, slot);
+    const auto earlier = rule_->settle(parameter, options, state);
+    torch::autograd::impl::bump_version(parameter);
+    const bool padding = rule_->keeps_zeros(options);
+    const std::size_t next = s + 1 < bucket.slots.size() ? bucket.slots[s + 1].offset : bucket.payload;
+    const Run run{*group, earlier, state.size(), slot.offset, padding ? next : slot.offset + slot.count,
+                  s + 1};
+    const bool joins = padding && !result.empty() && result.back().next_slot == s &&
+                       result.back().group == run.group && result.back().earlier == earlier;
+    if (!joins) {
+      result.push_back(run);
+      continue;
+    }
+    result.back().end = run.end;
+    result.back().next_slot = run.next_slot;
+  }
+  return result;
+}
+
+// The kernels divide gradients by a float32 and store them: a pass less, where that is exact enough.
+std::optional<Tensor> BucketOptimizer::scale_for(std::size_t b, double factor) {
+  if (factor == 1) return {};
+  bool all = plan_.buckets[b].dtype == DType::float32;
+  for (const auto& slot : plan_.buckets[b].slots) all = all && slots_[slot.tensor].group;
+  if (all) return torch::full({}, 1 / factor, torch::kFloat32);
+  gradients_[b].mul_(factor);
+  return {};
+}
+
+void BucketOptimizer::update(std::size_t b, double factor) {
+  const torch::NoGradGuard no_grad;
+  std::size_t in_groups = 0;
+  for (const auto& group : optimizer_.param_groups()) in_groups += group.params().size();
+  if (in_groups != in_groups_) find_groups();
+  const auto scale = scale_for(b, factor);
+  if (rule_ == nullptr) return;
+  for (const auto& run : runs(b)) {
+    if (run.first == run.end) continue;  // a tensor without elements
+    const auto piece = [&](const Tensor& flat) {
+      return flat.narrow(0, static_cast<std::int64_t>(run.first),
+                         static_cast<std::int64_t>(run.end - run.first));
+    };
+    FlatRun flat{piece(flat_parameters_[b]), piece(gradients_[b]), {}};
+    for (std::size_t f = 0; f < run.fields; ++f) flat.state[f] = piece(flat_state_[b][f]);
+    rule_->update(flat, options_of(run.group), run.earlier, scale);
+  }
+}
+
+void BucketOptimizer::update_others() {
+  if (!others_) return;
+  std::vector<Tensor> hidden(parameters_.size());
+  const auto swap = [&] {
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+      if (slots_[i].group) std::swap(parameters_[i].mutable_grad(), hidden[i]);
+  };
+  swap();
+  optimizer_.step();
+  swap();
+}
+
+}  // namespace farandole

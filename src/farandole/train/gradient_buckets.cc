@@ -1,0 +1,130 @@
+#include "farandole/train/gradient_buckets.h"
+
+#include <algorithm>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "farandole/base/error.h"
+#include "farandole/train/bucket_views.h"
+#include "farandole/train/tensor_bytes.h"
+
+namespace farandole {
+
+using torch::Tensor;
+
+GradientBuckets::GradientBuckets(GradientReducer& reducer, std::vector<Tensor> parameters, int passes)
+    : reducer_(reducer), parameters_(std::move(parameters)), passes_per_step_(passes) {
+  if (passes < 1) throw UserError("backward_passes_per_step must be at least 1");
+  views_.resize(parameters_.size());
+  passes_.assign(parameters_.size(), 0);
+  hooks_.resize(parameters_.size());
+  for (const auto& bucket : reducer_.plan().buckets) {
+    flat_.push_back(torch::from_blob(reducer_.data(bucket.slots.front().tensor),
+                                     {static_cast<std::int64_t>(bucket.payload)},
+                                     scalar_type_of(bucket.dtype)));
+    for (const auto& slot : bucket.slots)
+      views_[slot.tensor] = slot_view(flat_.back(), slot, parameters_[slot.tensor]);
+  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i].mutable_grad() = Tensor();
+    listen(i);
+  }
+}
+
+GradientBuckets::~GradientBuckets() {
+  for (auto& [accumulator, key] : hooks_) accumulator->del_post_hook(key);
+  for (auto& parameter : parameters_) parameter.mutable_grad() = Tensor();
+}
+
+// A parameter's accumulator lives as long as someone holds it; its post hook runs when the gradient is in
+// place.
+void GradientBuckets::listen(std::size_t i) {
+  auto accumulator = torch::autograd::impl::grad_accumulator(parameters_[i]);
+  auto hook = std::make_unique<torch::autograd::utils::LambdaPostHook>(
+      [this, i](const torch::autograd::variable_list& outputs, const torch::autograd::variable_list&) {
+        arrived(i);
+        return outputs;
+      });
+  const auto key = accumulator->add_post_hook(std::move(hook));
+  hooks_[i] = {std::move(accumulator), key};
+}
+
+// A parameter that is given other memory, as torch::load does, gets another accumulator. Returns whether this
+// one was.
+bool GradientBuckets::listen_again(std::size_t i) {
+  auto& [accumulator, key] = hooks_[i];
+  if (torch::autograd::impl::try_get_grad_accumulator(parameters_[i]) == accumulator) return false;
+  accumulator->del_post_hook(key);
+  listen(i);
+  return true;
+}
+
+void GradientBuckets::arrived(std::size_t i) {
+  if (!parameters_[i].grad().defined()) return;
+  pack(i);
+  if (++passes_[i] == passes_per_step_) reducer_.mark_ready(i);
+  if (passes_[i] > passes_per_step_)
+    throw UserError(
+        "a second backward came before step(); set backward_passes_per_step to the number of backward "
+        "calls a step");
+}
+
+void GradientBuckets::pack(std::size_t i) {
+  auto& gradient = parameters_[i].mutable_grad();
+  if (same_place(gradient, views_[i])) return;
+  const torch::NoGradGuard no_grad;
+  views_[i].copy_(gradient.is_sparse() ? gradient.to_dense() : gradient);
+  packed_bytes_ += bytes_of(views_[i]);
+  // One that has a graph is the user's until it is reduced.
+  if (!gradient.requires_grad()) gradient = views_[i];
+}
+
+void GradientBuckets::attach(std::size_t bucket) {
+  for (const auto& slot : reducer_.plan().buckets[bucket].slots)
+    parameters_[slot.tensor].mutable_grad() = reducer_.present(slot.tensor) ? views_[slot.tensor] : Tensor();
+}
+
+void GradientBuckets::finish(const std::function<void(std::size_t)>& reduced) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (listen_again(i) && passes_[i] == 0) arrived(i);
+    if (passes_[i] > 0 && passes_[i] < passes_per_step_) reducer_.mark_ready(i);
+  }
+  reducer_.finish([&](std::size_t bucket) {
+    attach(bucket);
+    if (reduced) reduced(bucket);
+  });
+  std::fill(passes_.begin(), passes_.end(), 0);
+}
+
+void GradientBuckets::clear() {
+  // Gradients that are thrown away may be on their way already: all ranks end the step that they began.
+  if (std::any_of(passes_.begin(), passes_.end(), [](int n) { return n > 0; })) reducer_.finish();
+  std::fill(passes_.begin(), passes_.end(), 0);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i].mutable_grad() = Tensor();
+    listen_again(i);
+  }
+}
+
+void GradientBuckets::collect(std::size_t bucket) {
+  for (const auto& slot : reducer_.plan().buckets[bucket].slots)
+    if (parameters_[slot.tensor].grad().defined()) pack(slot.tensor);
+}
+
+// Sums of squares of whole buckets, padding included, which is zero; in short rows, because float32 would not
+// do for the whole.
+double GradientBuckets::norm() const {
+  const torch::NoGradGuard no_grad;
+  constexpr std::int64_t row = 4096;
+  std::vector<Tensor> norms;
+  for (const auto& flat : flat_) {
+    const std::int64_t whole = flat.numel() / row * row;
+    if (whole > 0) norms.push_back(flat.narrow(0, 0, whole).view({-1, row}).norm(2, 1).to(torch::kFloat64));
+    norms.push_back(flat.narrow(0, whole, flat.numel() - whole).norm().to(torch::kFloat64).view({1}));
+  }
+  return norms.empty() ? 0.0 : torch::cat(norms).norm().item<double>();
+}
+
+}  // namespace farandole
