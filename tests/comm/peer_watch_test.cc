@@ -75,6 +75,8 @@ TEST(PeerWatch, TheLowestLostRankComesFirst) {
   EXPECT_EQ(peers.lost()->rank, 4);
   two.reap(SIGKILL);
   EXPECT_EQ(peers.lost()->rank, 2);
+  ASSERT_EQ(peers.all_lost().size(), 2u);
+  EXPECT_EQ(peers.all_lost()[1].rank, 4);
 }
 
 TEST(PeerWatch, LeavesOutPeersThatItCannotSee) {

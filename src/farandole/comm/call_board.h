@@ -57,7 +57,8 @@ class CallBoard {
     std::vector<std::string> contents;
     std::vector<std::string> awaited;  // those of them that this rank has not produced yet
   };
-  // Called by the watching thread while the training thread may be stuck anywhere: must not wait for a lock.
+  // For name "": the communicator's next collective, which this rank has not begun. Called by the watching
+  // thread while the training thread may be stuck anywhere: must not wait for a lock.
   using Explain = std::function<std::optional<Meaning>(std::string_view name)>;
   // Ends an explanation with its scope; waits for one that is being given. Must not outlive the board.
   using Explanation = std::unique_ptr<void, std::function<void(void*)>>;

@@ -56,19 +56,23 @@ PeerWatch::PeerWatch(std::span<const Peer> peers) {
 }
 
 std::optional<LostPeer> PeerWatch::lost() const {
+  auto all = all_lost();
+  return all.empty() ? std::nullopt : std::optional(std::move(all.front()));
+}
+
+std::vector<LostPeer> PeerWatch::all_lost() const {
   std::vector<pollfd> polled;
   for (const Watched& one : watched_) polled.push_back({one.pidfd.get(), POLLIN, 0});
-  if (::poll(polled.data(), polled.size(), 0) <= 0) return std::nullopt;
-  std::optional<LostPeer> first;
+  std::vector<LostPeer> lost;
+  if (::poll(polled.data(), polled.size(), 0) <= 0) return lost;
   for (std::size_t i = 0; i < polled.size(); ++i) {
-    if (polled[i].revents == 0) continue;
     const Peer& peer = watched_[i].peer;
-    LostPeer lost{peer.rank, peer.pid, cause_of_end(peer.pid, polled[i].fd)};
-    // Others may have ended because they missed this one.
-    if (lost.cause.starts_with("killed")) return lost;
-    if (!first) first = std::move(lost);
+    if (polled[i].revents != 0) lost.push_back({peer.rank, peer.pid, cause_of_end(peer.pid, polled[i].fd)});
   }
-  return first;
+  // Others may have ended because they missed one that was killed.
+  std::stable_partition(lost.begin(), lost.end(),
+                        [](const LostPeer& one) { return one.cause.starts_with("killed"); });
+  return lost;
 }
 
 std::vector<int> PeerWatch::descriptors() const {

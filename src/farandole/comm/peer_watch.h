@@ -37,6 +37,7 @@ class PeerWatch {
   // The lowest of the ranks that were killed, else of those that have ended, if any. A system call: for waits
   // that last, not for each.
   std::optional<LostPeer> lost() const;
+  std::vector<LostPeer> all_lost() const;  // those that were killed first, then by rank
   // One a watched peer, to poll for POLLIN: readable from the moment it ends.
   std::vector<int> descriptors() const;
 

@@ -20,6 +20,8 @@ class TracedCommunicator : public Communicator {
   TracedCommunicator(std::unique_ptr<Communicator> inner, Timeline& timeline, std::uint16_t number,
                      CallBoard* board = nullptr);
 
+  std::uint16_t number() const { return number_; }
+
   void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
   void all_gather(std::string_view name, const void* in, void* out,
                   std::span<const std::size_t> bytes_by_rank) override;
