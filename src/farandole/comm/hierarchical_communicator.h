@@ -22,7 +22,7 @@ class HierarchicalCommunicator : public Communicator {
   };
   struct Options {
     std::size_t flat_bytes = 0;             // allreduce up to here goes through `all`
-    std::size_t latency_bytes = 16 * 1024;  // allreduce up to here takes one rail
+    std::size_t latency_bytes = 64 * 1024;  // allreduce up to here takes one rail
   };
 
   // The parts need no contract of their own: `all` has checked each call before they see it.

@@ -8,7 +8,8 @@ namespace farandole {
 
 class RailCommunicator : public MpiCommunicator {
  public:
-  // Allreduces of `ring_bytes` or more take the ring, but for averages. Else as MpiCommunicator.
+  // Allreduces of `ring_bytes` or more among three ranks or more take the ring, but for averages. Else as
+  // MpiCommunicator.
   RailCommunicator(MPI_Comm parent, const MpiTypes& types, Waiting waiting, Contract contract,
                    std::size_t ring_bytes);
 
