@@ -35,8 +35,13 @@ bool any_bit(const std::byte* at, DType dtype) {
 
 }  // namespace
 
-GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline)
-    : communicator_(communicator), plan_(std::move(plan)), op_(op), timeline_(timeline) {
+GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline,
+                                 Compressor* compressor)
+    : communicator_(communicator),
+      plan_(std::move(plan)),
+      op_(op),
+      timeline_(timeline),
+      compressor_(compressor != nullptr ? *compressor : plain_) {
   place_.resize(plan_.tensors.size());
   marked_.assign(plan_.tensors.size(), 0);
   for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
@@ -140,9 +145,8 @@ void GradientReducer::run() {
     lock.unlock();
     std::exception_ptr failure;
     try {
-      const auto& bucket = plan_.buckets[index];
-      communicator_.allreduce("bucket " + std::to_string(index), buckets_[index].memory.get(), bucket.count(),
-                              bucket.dtype, op_);
+      compressor_.allreduce(communicator_, "bucket " + std::to_string(index), plan_, index,
+                            buckets_[index].memory.get(), op_);
     } catch (...) {
       failure = std::current_exception();
     }

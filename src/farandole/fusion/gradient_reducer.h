@@ -17,15 +17,17 @@
 
 #include "farandole/comm/communicator.h"
 #include "farandole/fusion/bucket_plan.h"
+#include "farandole/fusion/compressor.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {
 
 class GradientReducer {
  public:
-  // op: sum or average. `communicator` is used by the reducer's thread alone from here on; both references
-  // outlive this object.
-  GradientReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline);
+  // op: sum or average. `communicator` and `compressor` are used by the reducer's thread alone from here on;
+  // without a compressor gradients travel as they are. What is referred to outlives this object.
+  GradientReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline,
+                  Compressor* compressor = nullptr);
   // Waits for a collective that is running; one that its peers never enter ends with the job.
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
@@ -57,6 +59,8 @@ class GradientReducer {
   const BucketPlan plan_;
   const ReduceOp op_;
   Timeline& timeline_;
+  PlainCompressor plain_;
+  Compressor& compressor_;
   std::vector<State> buckets_;
   std::vector<std::pair<std::size_t, std::size_t>> place_;  // tensor → (bucket, slot)
   std::vector<char> marked_;

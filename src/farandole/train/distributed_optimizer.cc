@@ -8,6 +8,7 @@
 #include "farandole/fusion/plan_agreement.h"
 #include "farandole/train/bucket_optimizer.h"
 #include "farandole/train/gradient_buckets.h"
+#include "farandole/train/make_compressor.h"
 #include "farandole/train/tensor_bytes.h"
 
 namespace farandole {
@@ -48,10 +49,11 @@ struct DistributedOptimizer::Impl {
     const auto parameters = that_train(named);
     auto plan = plan_buckets(describe(parameters), options.buckets);
     check_plan_agreement(session.communicator(), plan);
+    compressor = make_compressor(options.compression, plan.tensors);
     communicator = session.new_communicator(session.waiting_for_gradients());
     reducer = std::make_unique<GradientReducer>(*communicator, std::move(plan),
                                                 options.average ? ReduceOp::average : ReduceOp::sum,
-                                                session.timeline());
+                                                session.timeline(), compressor.get());
     gradients =
         std::make_unique<GradientBuckets>(*reducer, tensors_of(parameters), options.backward_passes_per_step);
     buckets =
@@ -114,6 +116,7 @@ struct DistributedOptimizer::Impl {
   torch::optim::Optimizer& inner;
   const DistributedOptimizerOptions options;
   std::unique_ptr<Communicator> communicator;
+  std::unique_ptr<Compressor> compressor;
   std::unique_ptr<GradientReducer> reducer;
   std::unique_ptr<GradientBuckets> gradients;
   std::unique_ptr<BucketOptimizer> buckets;
@@ -151,6 +154,12 @@ std::size_t DistributedOptimizer::gradient_bytes() const {
 }
 std::size_t DistributedOptimizer::packed_bytes() const {
   return impl_->gradients->packed_bytes();
+}
+std::size_t DistributedOptimizer::sent_bytes() const {
+  return impl_->compressor->sent_bytes();
+}
+Compressor& DistributedOptimizer::compressor() {
+  return *impl_->compressor;
 }
 torch::optim::Optimizer& DistributedOptimizer::inner() {
   return impl_->inner;

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "farandole/fusion/bucket_plan.h"
+#include "farandole/fusion/compression.h"
+#include "farandole/fusion/compressor.h"
 #include "farandole/train/session.h"
 
 namespace farandole {
@@ -21,6 +23,7 @@ struct DistributedOptimizerOptions {
   bool average = true;                // false: sum over ranks
   std::optional<double> clip_norm{};  // bound for the global 2-norm, applied to the reduced gradients
   BucketOptions buckets{};
+  Compression compression{};  // of gradients on their way between ranks
 };
 
 // Parameters, reduced gradients and optimizer state are views of flat buckets. SGD, Adam and AdamW update
@@ -51,6 +54,8 @@ class DistributedOptimizer {
   std::size_t gradient_bytes() const;  // of all buckets
   // Copied into buckets since the start: autograd gives a gradient memory of its own.
   std::size_t packed_bytes() const;
+  std::size_t sent_bytes() const;  // that this rank gave to collectives since the start, for gradients
+  Compressor& compressor();        // not between backward and step()
   torch::optim::Optimizer& inner();
 
  private:

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
+#include "farandole/fusion/compression.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {
@@ -76,6 +77,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("weight-decay", value(o.weight_decay), "weight decay")
       ("clip-norm", value(o.clip_norm), "bound for the gradients' global norm; 0: none")
       ("bucket-mb", value(o.bucket_mb), "MiB of gradients that are reduced together")
+      ("compression", value(o.compression), "of gradients between ranks: none, float16, bfloat16, powersgd:RANK or topk:FRACTION")
       ("seed", value(o.seed), "of parameters, shuffling and dropout");
   keep.add_options()
       ("run-dir", po::value<std::string>()->notifier([&o](const std::string& path) { o.run_dir = path; }), "folder of everything the run leaves")
@@ -120,6 +122,7 @@ void TrainOptions::check() const {
     throw UserError("--sample needs --model gpt; no other model generates text");
   if (optimizer != "sgd" && optimizer != "rmsprop" && momentum > 0)
     throw UserError("--momentum does not go with --optimizer " + optimizer + "; it is for sgd and rmsprop");
+  parse_compression(compression);
   StepWindow::parse(timeline);
 }
 
@@ -138,7 +141,8 @@ std::string TrainOptions::to_json() const {
                          {"scale_lr", scale_lr},
                          {"warmup_steps", warmup_steps},
                          {"schedule", schedule},
-                         {"clip_norm", clip_norm}};
+                         {"clip_norm", clip_norm},
+                         {"compression", compression}};
   auto& shape = json["model"];
   if (model.name != "mnist") {
     shape["layers"] = model.layers;

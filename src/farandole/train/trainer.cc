@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "farandole/base/error.h"
+#include "farandole/train/compression_state.h"
 #include "farandole/train/models/generate.h"
 
 namespace farandole {
@@ -31,6 +32,7 @@ DistributedOptimizerOptions optimizer_options(const TrainOptions& o) {
   DistributedOptimizerOptions result;
   result.backward_passes_per_step = o.accumulate;
   if (o.clip_norm > 0) result.clip_norm = o.clip_norm;
+  result.compression = parse_compression(o.compression);
   result.buckets.bytes = static_cast<std::size_t>(o.bucket_mb * 1024 * 1024);
   result.buckets.first_bytes = std::min(result.buckets.bytes, result.buckets.first_bytes);
   return result;
@@ -76,6 +78,7 @@ std::int64_t Trainer::total_steps() const {
 
 void Trainer::resume(const Snapshot* snapshot) {
   position_ = restore(session_, *model_, *inner_, snapshot);
+  restore_compression(session_, parse_compression(options_.compression), optimizer_.compressor(), snapshot);
   saved_step_ = position_.step;
 }
 
@@ -228,6 +231,7 @@ double Trainer::evaluate() {
 void Trainer::save(double score) {
   const Span span(session_.timeline(), Category::checkpoint, "snapshot");
   auto snapshot = capture(session_, *model_, *inner_, position_);
+  capture_compression(session_, parse_compression(options_.compression), optimizer_.compressor(), snapshot);
   saved_step_ = position_.step;
   if (!leads()) return;
   snapshot.config = options_.to_json();

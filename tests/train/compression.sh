@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Runs with compressed gradients: what compression has left out is in the checkpoint of every rank, so that a stopped and
+# resumed run equals the uninterrupted one bit for bit; another compression goes on from it too; wrong ones are refused.
+source "$(dirname "$0")/common.sh"
+options=(--model mlp --data synthetic --synthetic-samples 320 --layers 2 --width 32 --batch 16 --lr 0.05 --epochs 1
+         --checkpoint-epochs 0 --log-steps 5)
+for kind in topk:0.1 powersgd:2; do
+  rm -rf whole parts
+  train 2 "${options[@]}" --compression $kind --run-dir whole || fail "the uninterrupted run with $kind"
+  train 2 "${options[@]}" --compression $kind --run-dir parts --steps 4 || fail "the first part with $kind"
+  train 2 "${options[@]}" --compression $kind --run-dir parts || fail "the second part with $kind"
+  grep -q "going on from step 4" out || fail "it did not resume"
+  last=$(ls whole/checkpoints | tail -n 1)
+  /usr/bin/python3 - "whole/checkpoints/$last" "parts/checkpoints/$last" <<'PYTHON' || fail "$kind: the checkpoints differ"
+import sys, h5py, numpy
+a, b = (h5py.File(name) for name in sys.argv[1:])
+names = []
+a.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+for rank in ("rank-0000", "rank-0001"):
+    assert any(n.startswith("compression/") and rank + "/residual/" in n for n in names), names
+for name in names:
+    assert numpy.array_equal(a[name][()], b[name][()]), name
+PYTHON
+done
+rm -rf parts
+train 2 "${options[@]}" --compression topk:0.1 --run-dir parts --steps 4 || fail "the first part"
+train 3 "${options[@]}" --compression bfloat16 --run-dir parts || fail "going on with another compression on 3 ranks"
+grep -q "going on from step 4" out || fail "it did not resume with another compression"
+grep -q "compressed in another way" err || fail "nobody says that residuals are dropped"
+
+train 1 "${options[@]}" --compression fp16 --run-dir wrong
+[[ $? == 64 ]] || fail "an unknown compression should end with 64"
+grep -q "compression 'fp16' is not known" err || fail "the message does not name it"
