@@ -64,6 +64,7 @@ TEST(CompressedGradients, ContinueFromASnapshotAsIfNeverStopped) {
     DistributedOptimizer resumed_optimizer(*session, resumed_sgd, resumed->named_parameters(), options);
     for (int step = 0; step < 5; ++step) train_compressed(net, optimizer, step);
     Snapshot snapshot;
+    snapshot.world_size = session->size();
     capture_compression(*session, options.compression, optimizer.compressor(), snapshot);
     restore_compression(*session, options.compression, resumed_optimizer.compressor(),
                         session->rank() == 0 ? &snapshot : nullptr);
@@ -92,6 +93,7 @@ TEST(CompressedGradients, ForgetWhatIsOfAnotherCompression) {
   compressor->restore(std::vector<CompressorState>{
       {"residual/w", DType::float32, {3}, std::vector<std::byte>(12, std::byte{1})}});
   Snapshot snapshot;
+  snapshot.world_size = session->size();
   capture_compression(*session, topk, *compressor, snapshot);
   auto same = make_compressor(topk, tensors), fresh = make_compressor(other, tensors);
   const auto* there = session->rank() == 0 ? &snapshot : nullptr;
