@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/heap.h"
 #include "farandole/base/log.h"
 #include "farandole/comm/traced_communicator.h"
 #include "farandole/train/recording.h"
@@ -47,6 +48,7 @@ Session::Session(int, const char* const*)
       exceptions_at_start_(std::uncaught_exceptions()) {
   set_up_log(rank(), size());
   share_cores(local_size());
+  keep_freed_memory();
   communicator_ = new_communicator(Waiting::polite);
   if (const char* folder = std::getenv("FARANDOLE_RUN_DIR"); folder != nullptr)
     start_recording({folder, {}, std::size_t{64} << 20});
