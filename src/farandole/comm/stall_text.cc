@@ -49,7 +49,7 @@ std::string describe_missing(const RankStatus& status) {
   std::string text;
   switch (status.life) {
     case Life::unknown:
-      return "does not answer: its host is gone, cut off, or it is stopped with all ranks of its node";
+      return "does not answer: it is stopped with all ranks of its host, or the host is gone or cut off";
     case Life::ended:
       return "has ended";
     case Life::leaving:

@@ -117,7 +117,8 @@ void StallWatch::send_node(std::span<const int> to, std::int64_t now_ns) {
 void StallWatch::take(const Alert& alert, std::int64_t now_ns) {
   using Kind = Alert::Kind;
   if (alert.kind != Kind::status && alert.kind != Kind::inquire && alert.kind != Kind::collecting) return;
-  if (!stall_ && alert.stalled != over_) open(alert.stalled, false, now_ns);
+  const bool was_there = now_ns - self_.runs_since_ns() > question_lasts;
+  if (!stall_ && alert.stalled != over_ && was_there) open(alert.stalled, false, now_ns);
   if (!stall_) return;
   stall_->here.insert(alert.from);
   if (alert.kind == Kind::status) stall_->heard[alert.status.rank] = alert.status;
