@@ -141,5 +141,23 @@ TEST(GradientReducer, RefusesIntegers) {
   });
 }
 
+TEST(GradientReducer, ExplainsItsBuckets) {
+  ThreadWorld::run(1, [](Communicator& communicator) {
+    Timeline timeline;
+    GradientReducer reducer(communicator, small_plan(6, 1 << 20), ReduceOp::sum, timeline);
+    ASSERT_EQ(reducer.plan().buckets.size(), 1u);
+    reducer.mark_ready(5);
+    const auto next = reducer.explain("");
+    ASSERT_TRUE(next);
+    EXPECT_EQ(next->contents.size(), 6u);
+    EXPECT_EQ(next->awaited, (std::vector<std::string>{"t4", "t3", "t2", "t1", "t0"}));
+    EXPECT_EQ(reducer.explain("bucket 0")->contents, next->contents);
+    EXPECT_FALSE(reducer.explain("bucket 1"));
+    EXPECT_FALSE(reducer.explain("shapes"));
+    reducer.finish();
+    EXPECT_EQ(reducer.explain("")->awaited.size(), 6u);
+  });
+}
+
 }  // namespace
 }  // namespace farandole

@@ -135,6 +135,25 @@ void GradientReducer::await(std::unique_lock<std::mutex>& lock, std::size_t buck
   if (failure_ != nullptr) std::rethrow_exception(failure_);
 }
 
+std::optional<CallBoard::Meaning> GradientReducer::explain(std::string_view collective) const {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return std::nullopt;
+  std::size_t index = 0;
+  const auto called = [&](std::string_view name) { return name == "bucket " + std::to_string(index); };
+  if (collective.empty())
+    index = sent_;
+  else
+    while (index < buckets_.size() && !called(collective)) ++index;
+  if (index >= buckets_.size()) return std::nullopt;
+  CallBoard::Meaning meaning;
+  for (const auto& slot : plan_.buckets[index].slots) {
+    const auto& name = plan_.tensors[slot.tensor].name;
+    meaning.contents.push_back(name);
+    if (marked_[slot.tensor] == 0) meaning.awaited.push_back(name);
+  }
+  return meaning;
+}
+
 void GradientReducer::run() {
   timeline_.name_thread("communication");
   std::unique_lock lock(mutex_);

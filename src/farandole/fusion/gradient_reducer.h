@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "farandole/comm/call_board.h"
 #include "farandole/comm/communicator.h"
 #include "farandole/fusion/bucket_plan.h"
 #include "farandole/fusion/compressor.h"
@@ -45,6 +46,9 @@ class GradientReducer {
   void finish(const std::function<void(std::size_t bucket)>& reduced = {});
   // Once its bucket is reduced, until the next mark_ready(): whether any rank had this gradient.
   bool present(std::size_t tensor) const;
+  // For stall reports (CallBoard::Explain): the tensors of "bucket 3", or of the next bucket for "", and
+  // which of them this rank has not produced in this step. From any thread; never waits.
+  std::optional<CallBoard::Meaning> explain(std::string_view collective) const;
 
  private:
   struct State {
@@ -65,7 +69,7 @@ class GradientReducer {
   std::vector<std::pair<std::size_t, std::size_t>> place_;  // tensor → (bucket, slot)
   std::vector<char> marked_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable work_;
   std::condition_variable done_;
   std::size_t sent_ = 0;  // buckets of this step that the thread has reduced or is reducing
