@@ -50,10 +50,14 @@ struct DistributedOptimizer::Impl {
     auto plan = plan_buckets(describe(parameters), options.buckets);
     check_plan_agreement(session.communicator(), plan);
     compressor = make_compressor(options.compression, plan.tensors);
-    communicator = session.new_communicator(session.waiting_for_gradients());
+    auto traced = session.new_communicator(session.waiting_for_gradients());
+    const auto number = traced->number();
+    communicator = std::move(traced);
     reducer = std::make_unique<GradientReducer>(*communicator, std::move(plan),
                                                 options.average ? ReduceOp::average : ReduceOp::sum,
                                                 session.timeline(), compressor.get());
+    explanation = session.call_board().explain(
+        number, [this](std::string_view collective) { return reducer->explain(collective); });
     gradients =
         std::make_unique<GradientBuckets>(*reducer, tensors_of(parameters), options.backward_passes_per_step);
     buckets =
@@ -118,6 +122,7 @@ struct DistributedOptimizer::Impl {
   std::unique_ptr<Communicator> communicator;
   std::unique_ptr<Compressor> compressor;
   std::unique_ptr<GradientReducer> reducer;
+  CallBoard::Explanation explanation;
   std::unique_ptr<GradientBuckets> gradients;
   std::unique_ptr<BucketOptimizer> buckets;
   bool synchronized = false;

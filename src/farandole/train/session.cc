@@ -49,6 +49,9 @@ Session::Session(int, const char* const*)
   set_up_log(rank(), size());
   share_cores(local_size());
   keep_freed_memory();
+  const auto stalls = WatchdogOptions::from_environment();
+  if (size() > 1) watchdog_ = make_watchdog(job_->layout(), calls_);
+  watch_stalls(stalls);
   communicator_ = new_communicator(Waiting::polite);
   if (const char* folder = std::getenv("FARANDOLE_RUN_DIR"); folder != nullptr)
     start_recording({folder, {}, std::size_t{64} << 20});
@@ -60,6 +63,7 @@ Session::~Session() {
                "farandole: rank {} on {}: an exception leaves the session's scope, so the job ends; catch it "
                "inside to see it\n",
                rank(), node());
+    is_ending(ExitCode::failure);
     MpiJob::abort(static_cast<int>(ExitCode::failure));
   }
   try {
@@ -67,6 +71,7 @@ Session::~Session() {
   } catch (const std::exception& error) {
     // Where rank 0 could not write, the others still wait for it to take their records.
     spdlog::error("the timeline could not be published: {}", error.what());
+    is_ending(ExitCode::failure);
     MpiJob::abort(static_cast<int>(ExitCode::failure));
   }
 }
@@ -75,8 +80,20 @@ Waiting Session::waiting_for_gradients() const {
   return !has_own_cores() && local_size() > allowed_cores() ? Waiting::polite : Waiting::spin;
 }
 
-std::unique_ptr<Communicator> Session::new_communicator(Waiting waiting) {
-  return std::make_unique<TracedCommunicator>(job_->new_communicator(waiting), *timeline_, communicators_++);
+std::unique_ptr<TracedCommunicator> Session::new_communicator(Waiting waiting) {
+  return std::make_unique<TracedCommunicator>(job_->new_communicator(waiting), *timeline_, communicators_++,
+                                              watchdog_ != nullptr ? &calls_ : nullptr);
+}
+
+void Session::watch_stalls(const WatchdogOptions& options) {
+  if (watchdog_ != nullptr) watchdog_->set_options(options);
+}
+
+bool Session::is_ending(ExitCode code) {
+  if (watchdog_ == nullptr) return true;
+  const bool is_news = code != ExitCode::peer_lost || watchdog_->claim_loss();
+  watchdog_->leave(code != ExitCode::peer_lost);
+  return is_news;
 }
 
 void Session::start_recording(const RecordingOptions& options) {
@@ -145,13 +162,14 @@ int run_session(const std::string& program, int argc, const char* const* argv,
       return static_cast<int>(error.exit_code());
     } catch (const std::exception& error) {
       const auto* own = dynamic_cast<const Error*>(&error);
+      const auto code = own != nullptr ? own->exit_code() : ExitCode::failure;
       const std::string text = error.what();
-      fmt::print(stderr, "{}: {}{}\n", program, who(session.rank()),
-                 text.substr(0, own != nullptr ? text.size() : text.find('\n')));
+      if (session.is_ending(code))
+        fmt::print(stderr, "{}: {}{}\n", program, who(session.rank()),
+                   text.substr(0, own != nullptr ? text.size() : text.find('\n')));
       std::fflush(stderr);
-      const int code = static_cast<int>(own != nullptr ? own->exit_code() : ExitCode::failure);
-      if (session.size() > 1) MpiJob::abort(code);
-      return code;
+      if (session.size() > 1) MpiJob::abort(static_cast<int>(code));
+      return static_cast<int>(code);
     }
   } catch (const Error& error) {  // no session: nobody to agree with
     fmt::print(stderr, "{}: {}\n", program, error.what());

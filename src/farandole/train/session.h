@@ -9,8 +9,12 @@
 #include <torch/torch.h>
 #include <vector>
 
+#include "farandole/base/error.h"
+#include "farandole/comm/call_board.h"
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/mpi_job.h"
+#include "farandole/comm/traced_communicator.h"
+#include "farandole/comm/watchdog.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {
@@ -29,9 +33,10 @@ struct RecordingOptions {
 // no sense.
 class Session {
  public:
-  // Starts MPI; sets LibTorch's threads to this rank's share of the node's cores, unless OMP_NUM_THREADS is
-  // set. With the environment variable FARANDOLE_RUN_DIR the timeline is recorded there from the start.
-  // Throws UserError where this process is alone in a larger job.
+  // Starts MPI and the watch over stalls and lost ranks; sets LibTorch's threads to this rank's share of the
+  // node's cores, unless OMP_NUM_THREADS is set. With the environment variable FARANDOLE_RUN_DIR the timeline
+  // is recorded there from the start. Throws UserError where this process is alone in a larger job, or
+  // FARANDOLE_STALL_SECONDS or FARANDOLE_STALL_ABORT is no number.
   Session(int argc, const char* const* argv);
   // Publishes the timeline and ends MPI: a collective operation. While an exception is on its way it says so
   // and ends the whole job instead, because the other ranks would wait forever; prefer together() and
@@ -85,15 +90,25 @@ class Session {
   // where napping is kinder to others.
   Waiting waiting_for_gradients() const;
   // A further communicator over all ranks, for a thread of its own; collective. Must not outlive the session.
-  std::unique_ptr<Communicator> new_communicator(Waiting waiting);
+  std::unique_ptr<TracedCommunicator> new_communicator(Waiting waiting);
   Communicator& communicator() { return *communicator_; }
+
+  // When a collective counts as stalled; from now on, instead of what the environment said.
+  void watch_stalls(const WatchdogOptions& options);
+  // For those who can say what a collective's name stands for.
+  CallBoard& call_board() { return calls_; }
+  // This rank's user knows why the job ends: the other ranks need not find out. Returns whether that is news,
+  // for an error that says a peer was lost; otherwise this rank's watchdog has said it already.
+  bool is_ending(ExitCode code);
 
  private:
   std::unique_ptr<MpiJob> job_;
   std::unique_ptr<Timeline> timeline_;
   std::unique_ptr<Recording> recording_;
+  CallBoard calls_;
   std::unique_ptr<Communicator> communicator_;
   std::uint16_t communicators_ = 0;
+  std::unique_ptr<Watchdog> watchdog_;  // null in a job of one rank
   int exceptions_at_start_;
 };
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
+#include "farandole/comm/watchdog.h"
 #include "farandole/fusion/compression.h"
 #include "farandole/timeline/timeline.h"
 
@@ -23,6 +24,12 @@ auto value(T& variable) {
 // Boost prints a double's every digit in --help.
 auto value(double& variable) {
   return po::value(&variable)->default_value(variable, fmt::format("{:g}", variable));
+}
+
+auto seconds(std::optional<double>& variable, const char* option) {
+  return po::value<std::string>()->notifier([&variable, option](const std::string& text) {
+    variable = WatchdogOptions::parse_seconds(option, text);
+  });
 }
 
 void at_least(std::int64_t minimum, std::int64_t actual, const char* option) {
@@ -88,6 +95,8 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("timeline", value(o.timeline), "off, steps=A-B or all")
       ("recorder-mb", value(o.recorder_mb), "MiB of a rank's flight recorder; the oldest events go first")
       ("log-steps", value(o.log_steps), "steps between two lines of metrics.jsonl")
+      ("stall-seconds", seconds(o.stall_seconds, "--stall-seconds"), "report a collective that lasts so long; 0: never; default 60, or FARANDOLE_STALL_SECONDS")
+      ("stall-abort", seconds(o.stall_abort, "--stall-abort"), "end the job with exit code 70 after so many seconds in a collective; 0: never; default 0, or FARANDOLE_STALL_ABORT")
       ("sample", value(o.sample), "gpt: bytes of text to generate at the end");
   // clang-format on
   parser.visible.add(what).add(how).add(keep);

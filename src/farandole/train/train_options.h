@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "farandole/base/options.h"
@@ -43,6 +44,8 @@ struct TrainOptions {
   std::string timeline = "all";
   std::size_t recorder_mb = 64;
   std::int64_t log_steps = 10;
+  // Seconds in one collective until it is reported, and until the job ends; none: as the environment says.
+  std::optional<double> stall_seconds, stall_abort;
   std::int64_t sample = 0;  // gpt: bytes of text to generate at the end
 
   // The options that decide what is trained and how, as JSON with sorted keys: kept in checkpoints and

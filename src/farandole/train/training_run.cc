@@ -106,6 +106,10 @@ void greet(Session& session, const TrainOptions& options, const DataSplit& data,
 
 int train(Session& session, TrainOptions options, int argc, const char* const* argv,
           std::function<bool()> stop_requested) {
+  auto stalls = WatchdogOptions::from_environment();
+  stalls.stall_seconds = options.stall_seconds.value_or(stalls.stall_seconds);
+  stalls.stall_abort_seconds = options.stall_abort.value_or(stalls.stall_abort_seconds);
+  session.watch_stalls(stalls);
   std::optional<RunDirectory> run;
   std::optional<Snapshot> start;
   DataSplit data;
