@@ -90,6 +90,13 @@ TEST(StallText, AStoppedRankIsMissingWhereverItIs) {
   }
 }
 
+// It said its status before it made the communicator, and was stopped before it said it again.
+TEST(StallText, AStoppedRankMayNotHaveToldOfTheCommunicator) {
+  const auto summary =
+      summary_of({rank(0, {call(1, 92, true)}), rank(1, {call(0, 3, false)}, Life::stopped)});
+  EXPECT_THAT(summary.missing, ElementsAre(1));
+}
+
 TEST(StallText, NamesTheCulpritBeforeItsVictims) {
   const auto text = summary_of({rank(0, {call(0, 9, true, "stop", "broadcast"), call(1, 16, false)}),
                                 rank(1, {call(0, 8, false), call(1, 16, false)}, Life::stopped),

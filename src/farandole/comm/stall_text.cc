@@ -109,9 +109,11 @@ bool is_missing(const RankStatus& status, const CallKey& key) {
   if (waits_in(status, key)) return false;
   if (status.life == Life::unknown || status.life == Life::leaving || status.life == Life::ended) return true;
   const auto* call = call_of(status, key.communicator);
-  if (call == nullptr) return false;
-  // Stopped, it holds others up even in what it has left already: messages of its are not on their way.
-  if (status.life == Life::stopped || status.life == Life::traced) return true;
+  const bool is_ahead = call != nullptr && call->entered > key.sequence + 1;
+  // Stopped, it holds others up even in what it has left already: messages of its are not on their way. What
+  // it has said last may be older than the communicator.
+  if (status.life == Life::stopped || status.life == Life::traced) return !is_ahead;
+  if (call == nullptr || is_ahead) return false;
   return call->entered <= key.sequence;
 }
 
