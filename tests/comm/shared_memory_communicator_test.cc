@@ -363,7 +363,7 @@ TEST(SharedMemoryCommunicator, WhereMemoryCannotBeSharedAllRanksLearnWhy) {
       SharedMemoryCommunicator comm(exchange, options);
       ADD_FAILURE() << "a petabyte was mapped";
     } catch (const Error& error) {
-      EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 2"), HasSubstr("address space")));
+      EXPECT_THAT(error.what(), HasSubstr("address space"));
     }
   });
 }

@@ -26,13 +26,6 @@ constexpr std::size_t staged_bytes = 1024;
 constexpr int ranks_that_slice = 4;
 constexpr std::size_t sliced_bytes = std::size_t{16} << 10;
 
-std::size_t arena_bytes(const SharedMemoryOptions& options, int size) {
-  if (options.arena_bytes != 0) return options.arena_bytes;
-  const auto memory =
-      static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return std::min(memory, (std::size_t{16} << 40) / static_cast<std::size_t>(size));  // of 128 TiB
-}
-
 // Elements [first, last) that belong to `part` of `parts`, cut at cache lines.
 std::pair<std::size_t, std::size_t> slice(std::size_t count, std::size_t element_bytes, int part, int parts) {
   const std::size_t line = 64 / element_bytes;
@@ -51,65 +44,23 @@ std::size_t sum(std::span<const std::size_t> values) {
   return std::accumulate(values.begin(), values.end(), std::size_t{0});
 }
 
-Buffer private_memory(std::size_t bytes) {
-  constexpr std::align_val_t alignment{64};
-  auto* memory = static_cast<std::byte*>(::operator new[](std::max<std::size_t>(bytes, 1), alignment));
-  std::memset(memory, 0, bytes);
-  return Buffer(memory, [](std::byte* data) { ::operator delete[](data, alignment); });
-}
-
 }  // namespace
 
 SharedMemoryCommunicator::SharedMemoryCommunicator(Communicator& exchange, SharedMemoryOptions options)
-    : Communicator(exchange.rank, exchange.size), world_ranks_(std::move(options.world_ranks)) {
-  const auto ranks = static_cast<std::size_t>(size);
+    : Communicator(exchange.rank, exchange.size),
+      world_ranks_(std::move(options.world_ranks)),
+      memory_(exchange, staging_offset + 2 * piece_bytes, options.arena_bytes),
+      places_(static_cast<std::size_t>(size)) {
   if (world_ranks_.empty()) {
-    world_ranks_.resize(ranks);
+    world_ranks_.resize(places_.size());
     std::iota(world_ranks_.begin(), world_ranks_.end(), 0);
   }
-  std::string reason;
-  const auto attempt = [&](auto work) {
-    try {
-      work();
-    } catch (const Error& error) {
-      reason = error.what();
-    }
-  };
-  ArenaAddress own;
-  attempt([&] {
-    arena_ = SharedArena::create(arena_bytes(options, size), staging_offset + 2 * piece_bytes);
-    own = arena_->address();
-  });
-  std::vector<ArenaAddress> addresses(ranks);
-  exchange.all_gather("addresses of shared memory", &own, addresses.data(),
-                      std::vector<std::size_t>(ranks, sizeof own));
-  mappings_.resize(ranks);
-  bases_.resize(ranks);
-  places_.resize(ranks);
-  for (std::size_t r = 0; r < ranks; ++r) {
-    if (static_cast<int>(r) == rank) {
-      bases_[r] = arena_ != nullptr ? arena_->data() : nullptr;
-    } else if (addresses[r].fd >= 0 && reason.empty()) {
-      attempt([&] { mappings_[r] = map_peer(addresses[r]); });
-      bases_[r] = mappings_[r] != nullptr ? mappings_[r]->data() : nullptr;
-    }
-  }
-  // Also the moment from which all have mapped all.
-  std::array<char, 256> text{};
-  reason.copy(text.data(), text.size() - 1);
-  std::vector<std::array<char, 256>> reasons(ranks);
-  exchange.all_gather("reasons against shared memory", text.data(), reasons.data(),
-                      std::vector<std::size_t>(ranks, sizeof text));
-  if (arena_ != nullptr) arena_->close_descriptor();
-  for (std::size_t r = 0; r < ranks; ++r)
-    if (reasons[r][0] != 0) throw Error(fmt::format("rank {}: {}", world_ranks_[r], reasons[r].data()));
-
   std::vector<ArrivalLine*> lines;
   std::vector<PeerWatch::Peer> peers;
-  for (std::size_t r = 0; r < ranks; ++r) {
-    lines.push_back(reinterpret_cast<ArrivalLine*>(bases_[r] + line_offset));
-    if (addresses[r].pid != ::getpid())
-      peers.push_back({world_ranks_[r], static_cast<pid_t>(addresses[r].pid)});
+  for (int r = 0; r < size; ++r) {
+    lines.push_back(reinterpret_cast<ArrivalLine*>(memory_.base(r) + line_offset));
+    const pid_t pid = memory_.pid(r);
+    if (pid != ::getpid()) peers.push_back({world_ranks_[static_cast<std::size_t>(r)], pid});
   }
   peers_ = std::make_unique<PeerWatch>(peers);
   rendezvous_ = std::make_unique<Rendezvous>(rank, std::move(lines), options.spin,
@@ -141,24 +92,27 @@ void SharedMemoryCommunicator::enter(CallDescriptor call, const void* data, std:
   call.sequence = calls_++;
   call_ = call;
   met_ = false;
-  const auto r = static_cast<std::size_t>(rank);
-  std::memcpy(bases_[r] + calls_offset + calls_ % 2 * sizeof call_, &call_, sizeof call_);
+  std::memcpy(memory_.base(rank) + calls_offset + calls_ % 2 * sizeof call_, &call_, sizeof call_);
   std::optional<std::size_t> offset;
   if (bytes == 0) offset = 0;
-  if (bytes > staged_bytes) offset = arena_->offset_of(data, bytes);
+  if (bytes > staged_bytes) offset = memory_.offset_of(data, bytes);
   rendezvous_->note(rank, calls_) = {hash_of(call_), offset.value_or(not_shared)};
 }
 
 void SharedMemoryCommunicator::meet() {
   rendezvous_->arrive_and_wait();
-  if (std::exchange(met_, true)) return;
+  if (!std::exchange(met_, true)) compare_calls();
+}
+
+void SharedMemoryCommunicator::compare_calls() const {
   const auto own = rendezvous_->note(rank, calls_).contract;
   bool same = true;
   for (int r = 0; r < size; ++r) same = same && rendezvous_->note(r, calls_).contract == own;
   if (same) return;
   std::vector<CallDescriptor> by_rank(static_cast<std::size_t>(size));
-  for (std::size_t r = 0; r < by_rank.size(); ++r)
-    std::memcpy(&by_rank[r], bases_[r] + calls_offset + calls_ % 2 * sizeof call_, sizeof call_);
+  for (int r = 0; r < size; ++r)
+    std::memcpy(&by_rank[static_cast<std::size_t>(r)],
+                memory_.base(r) + calls_offset + calls_ % 2 * sizeof call_, sizeof call_);
   throw UserError(describe_mismatch(by_rank, world_ranks_));
 }
 
@@ -173,11 +127,11 @@ bool SharedMemoryCommunicator::all_shared() const {
 }
 
 std::byte* SharedMemoryCommunicator::shared(int r) const {
-  return bases_[static_cast<std::size_t>(r)] + rendezvous_->note(r, calls_).offset;
+  return memory_.base(r) + rendezvous_->note(r, calls_).offset;
 }
 
 std::byte* SharedMemoryCommunicator::staging(int r) const {
-  return bases_[static_cast<std::size_t>(r)] + staging_offset + pieces_ % 2 * piece_bytes;
+  return memory_.base(r) + staging_offset + pieces_ % 2 * piece_bytes;
 }
 
 // At the same place of every rank's memory, as `where` gives it.
@@ -189,25 +143,58 @@ std::span<const std::byte* const> SharedMemoryCommunicator::everywhere(Where whe
 
 void SharedMemoryCommunicator::allreduce(std::string_view name, void* data, std::size_t count, DType dtype,
                                          ReduceOp op) {
+  start(name, data, count, dtype, op);
+  finish();
+}
+
+void SharedMemoryCommunicator::start(std::string_view name, void* data, std::size_t count, DType dtype,
+                                     ReduceOp op) {
   if (size == 1) return check_reduction(op, dtype);
   const std::size_t bytes = count * size_of(dtype);
   enter(allreduce_call(name, count, dtype, op), data, bytes);
-  bool staged = !is_shared(rank);
-  if (staged) copy_bytes(staging(rank), data, std::min(bytes, piece_bytes));
-  meet();
-  check_reduction(op, dtype);  // now, for a rank alone with its refusal would leave the others waiting
-  if (bytes > staged_bytes) {
-    if (all_shared()) return reduce_direct(count, dtype, op);
-    for (int r = 0; r < size; ++r) staged = staged && !is_shared(r);  // else some have yet to stage
-  }
-  reduce_staged(static_cast<std::byte*>(data), count, dtype, op, staged);
+  if (!is_shared(rank)) copy_bytes(staging(rank), data, std::min(bytes, piece_bytes));
+  rendezvous_->arrive();
+  pending_ = Pending{static_cast<std::byte*>(data), count, dtype, op};
 }
 
-void SharedMemoryCommunicator::reduce_direct(std::size_t count, DType dtype, ReduceOp op) {
+bool SharedMemoryCommunicator::progress() {
+  while (pending_ && rendezvous_->complete()) advance();
+  return !pending_;
+}
+
+void SharedMemoryCommunicator::finish() {
+  while (pending_) {
+    rendezvous_->wait();
+    advance();
+  }
+}
+
+// All ranks have arrived as often as this one: does what they have arrived for.
+void SharedMemoryCommunicator::advance() {
+  const auto [data, count, dtype, op] = *pending_;
+  const bool reduced = std::exchange(met_, true);
+  if (reduced) return pending_.reset();
+  try {
+    compare_calls();
+    check_reduction(op, dtype);  // now, for a rank alone with its refusal would leave the others waiting
+  } catch (...) {
+    pending_.reset();
+    throw;
+  }
+  if (count * size_of(dtype) > staged_bytes && all_shared()) {
+    reduce_slice(count, dtype, op);
+    return rendezvous_->arrive();
+  }
+  bool staged = true;
+  for (int r = 0; r < size; ++r) staged = staged && !is_shared(r);  // else some have yet to stage
+  pending_.reset();
+  reduce_staged(data, count, dtype, op, staged);
+}
+
+void SharedMemoryCommunicator::reduce_slice(std::size_t count, DType dtype, ReduceOp op) {
   const auto [first, last] = slice(count, size_of(dtype), rank, size);
   const auto inputs = everywhere([&](int r) { return shared(r); }, first * size_of(dtype));
   if (last > first) reduce(inputs, places_, last - first, dtype, op);
-  meet();
 }
 
 // The first piece is there already where `staged`.
@@ -381,8 +368,7 @@ std::size_t* SharedMemoryCommunicator::sizes_at(int r) const {
 }
 
 Buffer SharedMemoryCommunicator::allocate(std::size_t bytes) {
-  if (auto buffer = arena_->allocate(bytes)) return buffer;
-  return private_memory(bytes);
+  return memory_.allocate(bytes);
 }
 
 }  // namespace farandole

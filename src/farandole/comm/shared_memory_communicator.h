@@ -14,14 +14,16 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "farandole/comm/call_contract.h"
 #include "farandole/comm/communicator.h"
+#include "farandole/comm/node_memory.h"
 #include "farandole/comm/peer_watch.h"
 #include "farandole/comm/rendezvous.h"
-#include "farandole/comm/shared_arena.h"
+#include "farandole/comm/split_allreduce.h"
 
 namespace farandole {
 
@@ -31,7 +33,7 @@ struct SharedMemoryOptions {
   std::size_t arena_bytes = std::size_t{0};  // address space a rank; 0: the machine's memory
 };
 
-class SharedMemoryCommunicator : public Communicator {
+class SharedMemoryCommunicator : public Communicator, public SplitAllreduce {
  public:
   // Collective over `exchange`, whose ranks are of one node and which is needed for nothing else afterwards.
   // Throws Error on all ranks, with the first reason, where they cannot share memory.
@@ -48,11 +50,25 @@ class SharedMemoryCommunicator : public Communicator {
                   std::span<const std::size_t> receive_bytes) override;
   Buffer allocate(std::size_t bytes) override;
 
+  void start(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
+  bool progress() override;
+  void finish() override;
+
  private:
+  // An allreduce between start() and its end.
+  struct Pending {
+    std::byte* data;
+    std::size_t count;
+    DType dtype;
+    ReduceOp op;
+  };
+
   void look_around(int missing, bool left) const;
   std::string describe_call() const;
   void enter(CallDescriptor call, const void* data, std::size_t bytes);
   void meet();  // the first time in a call, compares what the ranks call
+  void compare_calls() const;
+  void advance();
 
   // The rank's data of the call in progress, where it lies in its arena.
   bool is_shared(int r) const;
@@ -63,18 +79,17 @@ class SharedMemoryCommunicator : public Communicator {
   std::size_t* sizes_at(int r) const;
   template <class Where>
   std::span<const std::byte* const> everywhere(Where where, std::size_t offset);
-  void reduce_direct(std::size_t count, DType dtype, ReduceOp op);
+  void reduce_slice(std::size_t count, DType dtype, ReduceOp op);
   void reduce_staged(std::byte* data, std::size_t count, DType dtype, ReduceOp op, bool staged);
 
   std::vector<int> world_ranks_;
-  std::shared_ptr<SharedArena> arena_;
-  std::vector<std::unique_ptr<ArenaMapping>> mappings_;  // by rank; none for this one
-  std::vector<std::byte*> bases_;                        // of each rank's arena, here
-  std::vector<std::byte*> places_;                       // see everywhere()
+  NodeMemory memory_;
+  std::vector<std::byte*> places_;  // see everywhere()
   std::unique_ptr<PeerWatch> peers_;
   std::unique_ptr<Rendezvous> rendezvous_;
-  CallDescriptor call_;       // the one in progress
-  bool met_ = false;          // in that one
+  CallDescriptor call_;  // the one in progress
+  bool met_ = false;     // in that one
+  std::optional<Pending> pending_;
   std::uint64_t calls_ = 0;   // begun so far
   std::uint64_t pieces_ = 0;  // that went through staging areas
 };

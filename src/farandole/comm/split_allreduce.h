@@ -1,0 +1,25 @@
+// An allreduce in two halves, for a thread that has other work between them. One at a time; used by the
+// thread that uses the communicator.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include "farandole/comm/communicator.h"
+
+namespace farandole {
+
+class SplitAllreduce {
+ public:
+  virtual ~SplitAllreduce() = default;
+
+  // As Communicator::allreduce, but returns at once; `data` belongs to the operation until it is done, and no
+  // other collective of the communicator may be called.
+  virtual void start(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) = 0;
+  // Does this rank's part of the work as far as it need not wait for others; true when the operation is done.
+  virtual bool progress() = 0;
+  // Waits until it is done.
+  virtual void finish() = 0;
+};
+
+}  // namespace farandole
