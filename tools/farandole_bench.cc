@@ -6,18 +6,23 @@
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
 #include "farandole/bench/allreduce_command.h"
+#include "farandole/bench/step_command.h"
 
 int main(int argc, char** argv) {
   using namespace farandole;
   const std::string what = argc > 1 ? argv[1] : "";
   try {
     if (what == "allreduce") return allreduce_command(argc, argv);
+    if (what == "step") return step_command(argc, argv);
     if (what == "--help" || what == "-h") {
-      fmt::print("usage: farandole bench allreduce [OPTION]…      farandole bench allreduce --help\n");
+      fmt::print(
+          "farandole bench allreduce|step [OPTION]…      farandole bench allreduce --help\n\n"
+          "  allreduce   our collectives against MPI's and the memory's limit, by size\n"
+          "  step        training steps with communication and without\n");
       return 0;
     }
-    throw UserError(what.empty() ? "name what to measure: allreduce"
-                                 : "no benchmark '" + what + "'; there is allreduce");
+    throw UserError(what.empty() ? "name what to measure: allreduce or step"
+                                 : "no benchmark '" + what + "'; there are allreduce and step");
   } catch (const Error& error) {
     fmt::print(stderr, "farandole bench: {}\n", error.what());
     return static_cast<int>(error.exit_code());

@@ -48,11 +48,13 @@ struct DistributedOptimizer::Impl {
       : session(the_session), inner(the_optimizer), options(the_options) {
     const auto parameters = that_train(named);
     auto plan = plan_buckets(describe(parameters), options.buckets);
-    check_plan_agreement(session.communicator(), plan);
     compressor = make_compressor(options.compression, plan.tensors);
-    auto traced = session.new_communicator(session.waiting_for_gradients());
+    auto traced = options.group.empty()
+                      ? session.new_communicator(session.waiting_for_gradients())
+                      : session.new_communicator(session.waiting_for_gradients(), options.group);
     const auto number = traced->number();
     communicator = std::move(traced);
+    check_plan_agreement(*communicator, plan);
     reducer = std::make_unique<GradientReducer>(*communicator, std::move(plan),
                                                 options.average ? ReduceOp::average : ReduceOp::sum,
                                                 session.timeline(), compressor.get());

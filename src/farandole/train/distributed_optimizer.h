@@ -24,6 +24,7 @@ struct DistributedOptimizerOptions {
   std::optional<double> clip_norm{};  // bound for the global 2-norm, applied to the reduced gradients
   BucketOptions buckets{};
   Compression compression{};  // of gradients on their way between ranks
+  std::vector<int> group{};  // ranks that train together, this one among them; empty: all
 };
 
 // Parameters, reduced gradients and optimizer state are views of flat buckets. SGD, Adam and AdamW update

@@ -1,5 +1,6 @@
 #include "farandole/train/session.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -94,6 +95,16 @@ bool Session::is_ending(ExitCode code) {
   const bool is_news = code != ExitCode::peer_lost || watchdog_->claim_loss();
   watchdog_->leave(code != ExitCode::peer_lost);
   return is_news;
+}
+
+std::unique_ptr<TracedCommunicator> Session::new_communicator(Waiting waiting, std::span<const int> ranks) {
+  auto group = job_->new_communicator(waiting, ranks);
+  // Groups that exist at the same time have different first ranks, and so different numbers.
+  const auto number = communicators_ + *std::min_element(ranks.begin(), ranks.end());
+  communicators_ = static_cast<std::uint16_t>(communicators_ + size());
+  return std::make_unique<TracedCommunicator>(std::move(group), *timeline_,
+                                              static_cast<std::uint16_t>(number),
+                                              watchdog_ != nullptr ? &calls_ : nullptr);
 }
 
 void Session::start_recording(const RecordingOptions& options) {

@@ -91,6 +91,9 @@ class Session {
   Waiting waiting_for_gradients() const;
   // A further communicator over all ranks, for a thread of its own; collective. Must not outlive the session.
   std::unique_ptr<TracedCommunicator> new_communicator(Waiting waiting);
+  // The same over a group of ranks, in their order there. All ranks of the job call it at the same time, each
+  // with the group that it belongs to.
+  std::unique_ptr<TracedCommunicator> new_communicator(Waiting waiting, std::span<const int> ranks);
   Communicator& communicator() { return *communicator_; }
 
   // When a collective counts as stalled; from now on, instead of what the environment said.

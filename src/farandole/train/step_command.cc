@@ -1,0 +1,99 @@
+#include "farandole/bench/step_command.h"
+
+#include <fmt/format.h>
+
+#include <boost/algorithm/string/classification.hpp>
+#include <boost/algorithm/string/split.hpp>
+#include <nlohmann/json.hpp>
+
+#include "farandole/base/error.h"
+#include "farandole/base/options.h"
+#include "farandole/bench/machine_facts.h"
+#include "farandole/train/step_benchmark.h"
+
+namespace farandole {
+namespace {
+
+constexpr double mib = 1024 * 1024;
+
+void print_header() {
+  fmt::print("{:<6} {:>5}  {:<22} {:<22} {:>7} {:>13} {:>11}\n", "model", "ranks", "step ms (quartiles)",
+             "without communication", "added", "gradients MiB", "packed MiB");
+}
+
+std::string with_spread(const Sample& sample) {
+  return fmt::format("{:.2f} ({:.2f}–{:.2f})", sample.median() * 1e-3, sample.quantile(0.25) * 1e-3,
+                     sample.quantile(0.75) * 1e-3);
+}
+
+void print(const StepResult& r) {
+  fmt::print("{:<6} {:>5}  {:<22} {:<22} {:>5.1f} % {:>13.1f} {:>11.1f}\n", r.model, r.ranks,
+             with_spread(r.step), with_spread(r.step_without_communication),
+             100 * (r.step.median() / r.step_without_communication.median() - 1),
+             static_cast<double>(r.gradient_bytes) / mib, static_cast<double>(r.packed_bytes) / mib);
+  std::fflush(stdout);
+}
+
+std::vector<double> milliseconds(const Sample& sample) {
+  std::vector<double> result;
+  for (const double us : sample.us) result.push_back(us * 1e-3);
+  return result;
+}
+
+nlohmann::json to_json(const StepResult& r) {
+  return {{"model", r.model},
+          {"ranks", r.ranks},
+          {"step_ms", r.step.median() * 1e-3},
+          {"step_without_communication_ms", r.step_without_communication.median() * 1e-3},
+          {"steps_ms", milliseconds(r.step)},
+          {"steps_without_communication_ms", milliseconds(r.step_without_communication)},
+          {"gradient_bytes", r.gradient_bytes},
+          {"packed_bytes", r.packed_bytes}};
+}
+
+}  // namespace
+
+int step_command(int argc, const char* const* argv) {
+  namespace po = boost::program_options;
+  StepBenchmarkOptions options;
+  std::string models = "mlp,gpt,mnist", format = "text";
+  OptionParser parser;
+  parser.usage =
+      "usage: farandole run -n 2 -- farandole bench step [OPTION]…\n"
+      "Training steps on random data beside the same steps without communication, in turns; medians of rank "
+      "0,\n"
+      "and the bytes that are copied into and out of buckets a step. OMP_NUM_THREADS sets LibTorch's "
+      "threads.\n";
+  parser.visible.add_options()("model", po::value(&models)->default_value(models),
+                               "mlp, gpt or mnist; several are separated by commas")(
+      "steps", po::value(&options.steps)->default_value(options.steps), "measured steps of each kind")(
+      "warmup", po::value(&options.warmup)->default_value(options.warmup), "steps before them")(
+      "format", po::value(&format)->default_value(format), "text or json");
+  for (int i = 1; i < argc; ++i)
+    if (const std::string_view word = argv[i]; word == "--help" || word == "-h")
+      return parser.parse(argc - 1, argv + 1), 0;
+  return run_session("farandole bench", argc, argv, [&](Session& session) {
+    std::vector<std::string> names;
+    session.together([&] {
+      parser.parse(argc - 1, argv + 1);
+      boost::split(names, models, boost::is_any_of(","));
+      if (options.steps < 1) throw UserError("--steps must be at least 1");
+      if (options.warmup < 1) throw UserError("--warmup must be at least 1");
+      if (format != "text" && format != "json")
+        throw UserError("--format cannot be '" + format + "'; it is text or json");
+    });
+    const bool speaks = session.rank() == 0;
+    nlohmann::json json = {
+        {"bench", "step"}, {"machine", machine_facts()}, {"results", nlohmann::json::array()}};
+    if (speaks && format == "text") print_header();
+    for (const auto& name : names) {
+      const auto result = benchmark_step(session, name, options);
+      if (speaks && format == "text") print(result);
+      json["results"].push_back(to_json(result));
+    }
+    if (speaks && format == "json") fmt::print("{}\n", json.dump(1));
+    return 0;
+  });
+}
+
+}  // namespace farandole
