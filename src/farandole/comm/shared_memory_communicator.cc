@@ -157,9 +157,10 @@ void SharedMemoryCommunicator::start(std::string_view name, void* data, std::siz
   pending_ = Pending{static_cast<std::byte*>(data), count, dtype, op};
 }
 
-bool SharedMemoryCommunicator::progress() {
-  while (pending_ && rendezvous_->complete()) advance();
-  return !pending_;
+SplitAllreduce::Progress SharedMemoryCommunicator::progress() {
+  bool worked = false;
+  for (; pending_ && rendezvous_->complete(); worked = true) advance();
+  return !pending_ ? Progress::done : worked ? Progress::some : Progress::none;
 }
 
 void SharedMemoryCommunicator::finish() {

@@ -49,9 +49,10 @@ class SharedMemoryCommunicator : public Communicator, public SplitAllreduce {
   void all_to_all(std::string_view name, const void* in, std::span<const std::size_t> send_bytes, void* out,
                   std::span<const std::size_t> receive_bytes) override;
   Buffer allocate(std::size_t bytes) override;
+  SplitAllreduce* split() override { return this; }
 
   void start(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
-  bool progress() override;
+  Progress progress() override;
   void finish() override;
 
  private:

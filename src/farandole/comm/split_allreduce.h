@@ -11,13 +11,18 @@ namespace farandole {
 
 class SplitAllreduce {
  public:
+  enum class Progress {
+    none,  // others are missing
+    some,  // this rank has done its part
+    done,
+  };
   virtual ~SplitAllreduce() = default;
 
   // As Communicator::allreduce, but returns at once; `data` belongs to the operation until it is done, and no
   // other collective of the communicator may be called.
   virtual void start(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) = 0;
-  // Does this rank's part of the work as far as it need not wait for others; true when the operation is done.
-  virtual bool progress() = 0;
+  // Does this rank's part of the work as far as it need not wait for others.
+  virtual Progress progress() = 0;
   // Waits until it is done.
   virtual void finish() = 0;
 };

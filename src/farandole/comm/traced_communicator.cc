@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "farandole/comm/split_allreduce.h"
+
 namespace farandole {
 
 namespace {
@@ -27,6 +29,14 @@ TracedCommunicator::TracedCommunicator(std::unique_ptr<Communicator> inner, Time
   all_to_all_ = named("all_to_all");
 }
 
+TracedCommunicator::~TracedCommunicator() = default;
+
+NameId TracedCommunicator::name_id(std::string_view name) {
+  auto known = names_.find(name);
+  if (known == names_.end()) known = names_.emplace(name, timeline_.intern(name)).first;
+  return known->second;
+}
+
 template <class Call>
 void TracedCommunicator::record(const Operation& operation, std::string_view name, std::size_t bytes,
                                 Call call) {
@@ -41,9 +51,7 @@ void TracedCommunicator::record(const Operation& operation, std::string_view nam
   }
   if (!recording) return;
   const std::int64_t end = now_ns();
-  auto known = names_.find(name);
-  if (known == names_.end()) known = names_.emplace(name, timeline_.intern(name)).first;
-  timeline_.collective(known->second, operation.id, what, start, end);
+  timeline_.collective(name_id(name), operation.id, what, start, end);
 }
 
 void TracedCommunicator::allreduce(std::string_view name, void* data, std::size_t count, DType dtype,
@@ -75,6 +83,53 @@ void TracedCommunicator::all_to_all(std::string_view name, const void* in,
                                     std::span<const std::size_t> receive_bytes) {
   const auto total = std::accumulate(send_bytes.begin(), send_bytes.end(), std::size_t{0});
   record(all_to_all_, name, total, [&] { inner_->all_to_all(name, in, send_bytes, out, receive_bytes); });
+}
+
+class TracedCommunicator::Split : public SplitAllreduce {
+ public:
+  Split(TracedCommunicator& traced, SplitAllreduce& inner)
+      : traced_(traced), inner_(inner), track_(traced.timeline_.add_track("reductions")) {}
+
+  void start(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override {
+    what_ = {traced_.sequence_++, traced_.number_, count * size_of(dtype)};
+    name_ = traced_.name_id(name);
+    start_ns_ = now_ns();
+    if (traced_.line_ != nullptr)
+      traced_.line_->enter(what_.sequence, traced_.allreduce_.name, name, what_.bytes, start_ns_);
+    inner_.start(name, data, count, dtype, op);
+  }
+
+  Progress progress() override {
+    const std::int64_t before = now_ns();
+    const auto made = inner_.progress();
+    if (made != Progress::none) traced_.timeline_.span(Category::communication, name_, before, now_ns());
+    if (made == Progress::done) end();
+    return made;
+  }
+
+  void finish() override {
+    inner_.finish();
+    end();
+  }
+
+ private:
+  void end() {
+    if (traced_.line_ != nullptr) traced_.line_->leave();
+    traced_.timeline_.collective_on(track_, name_, traced_.allreduce_.id, what_, start_ns_, now_ns());
+  }
+
+  TracedCommunicator& traced_;
+  SplitAllreduce& inner_;
+  const TrackId track_;
+  Collective what_{};
+  NameId name_;
+  std::int64_t start_ns_ = 0;
+};
+
+SplitAllreduce* TracedCommunicator::split() {
+  auto* const inner = inner_->split();
+  if (split_ == nullptr && inner != nullptr) split_ = std::make_unique<Split>(*this, *inner);
+  return split_.get();
 }
 
 }  // namespace farandole

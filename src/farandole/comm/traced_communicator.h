@@ -19,6 +19,7 @@ class TracedCommunicator : public Communicator {
   // object. Without a board nobody watches its collectives.
   TracedCommunicator(std::unique_ptr<Communicator> inner, Timeline& timeline, std::uint16_t number,
                      CallBoard* board = nullptr);
+  ~TracedCommunicator() override;
 
   std::uint16_t number() const { return number_; }
 
@@ -31,12 +32,17 @@ class TracedCommunicator : public Communicator {
   void all_to_all(std::string_view name, const void* in, std::span<const std::size_t> send_bytes, void* out,
                   std::span<const std::size_t> receive_bytes) override;
   Buffer allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
+  // Such an allreduce lies on a track of its own, from this rank's arrival to the end; the thread's own part
+  // of the work is a span of that thread.
+  SplitAllreduce* split() override;
 
  private:
+  class Split;
   struct Operation {
     const char* name;
     NameId id;
   };
+  NameId name_id(std::string_view name);
   template <class Call>
   void record(const Operation& operation, std::string_view name, std::size_t bytes, Call call);
 
@@ -47,6 +53,7 @@ class TracedCommunicator : public Communicator {
   std::map<std::string, NameId, std::less<>> names_;  // of the collectives so far
   Operation allreduce_, all_gather_, broadcast_, reduce_scatter_, all_to_all_;
   std::shared_ptr<CallLine> line_;  // null: no board
+  std::unique_ptr<Split> split_;    // made when first asked for
 };
 
 }  // namespace farandole

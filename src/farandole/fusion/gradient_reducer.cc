@@ -36,33 +36,29 @@ bool any_bit(const std::byte* at, DType dtype) {
 }  // namespace
 
 GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline,
-                                 Compressor* compressor)
+                                 Compressor* compressor, ReductionProgress progress)
     : communicator_(communicator),
       plan_(std::move(plan)),
       op_(op),
-      timeline_(timeline),
       compressor_(compressor != nullptr ? *compressor : plain_) {
   place_.resize(plan_.tensors.size());
   marked_.assign(plan_.tensors.size(), 0);
   for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
     const auto& bucket = plan_.buckets[b];
-    buckets_.push_back({communicator_.allocate(bucket.count() * size_of(bucket.dtype)), bucket.slots.size()});
+    buckets_.push_back({"bucket " + std::to_string(b),
+                        communicator_.allocate(bucket.count() * size_of(bucket.dtype)), bucket.slots.size()});
     for (std::size_t s = 0; s < bucket.slots.size(); ++s) {
       place_[bucket.slots[s].tensor] = {b, s};
       set_flag(bucket.slots[s].tensor, false);  // also refuses element types that are no gradients
     }
   }
-  thread_ = std::thread([this] { run(); });
+  if (progress == ReductionProgress::in_passing && compressor == nullptr && communicator_.split() != nullptr)
+    queue_ = reduce_in_passing([this](std::size_t b) { start(b); }, *communicator_.split(), timeline);
+  else
+    queue_ = reduce_on_thread([this](std::size_t b) { reduce(b); }, timeline);
 }
 
-GradientReducer::~GradientReducer() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  work_.notify_one();
-  thread_.join();
-}
+GradientReducer::~GradientReducer() = default;
 
 std::byte* GradientReducer::data(std::size_t tensor) {
   const auto [b, s] = place_[tensor];
@@ -89,19 +85,20 @@ bool GradientReducer::present(std::size_t tensor) const {
 }
 
 void GradientReducer::mark_ready(std::size_t tensor) {
-  bool bucket_full = false;
-  {
-    const std::lock_guard lock(mutex_);
-    if (marked_[tensor] != 0)
-      throw Error("the gradient of " + plan_.tensors[tensor].name +
-                  " came twice in one step; set backward_passes_per_step to the number of backward calls "
-                  "before step()");
-    marked_[tensor] = 1;
-    set_flag(tensor, true);
-    const std::size_t bucket = place_[tensor].first;
-    bucket_full = --buckets_[bucket].missing == 0 && bucket == sent_;
-  }
-  if (bucket_full) work_.notify_one();
+  const std::lock_guard lock(mutex_);
+  if (marked_[tensor] != 0)
+    throw Error("the gradient of " + plan_.tensors[tensor].name +
+                " came twice in one step; set backward_passes_per_step to the number of backward calls "
+                "before step()");
+  marked_[tensor] = 1;
+  set_flag(tensor, true);
+  --buckets_[place_[tensor].first].missing;
+  push_full_buckets();
+  queue_->poll();
+}
+
+void GradientReducer::push_full_buckets() {
+  for (; pushed_ < buckets_.size() && buckets_[pushed_].missing == 0; ++pushed_) queue_->push();
 }
 
 void GradientReducer::finish(const std::function<void(std::size_t)>& reduced) {
@@ -112,38 +109,30 @@ void GradientReducer::finish(const std::function<void(std::size_t)>& reduced) {
   }
   std::unique_lock lock(mutex_);
   for (auto& bucket : buckets_) bucket.missing = 0;
-  work_.notify_one();
-  if (!reduced) await(lock, buckets_.size());
-  for (std::size_t b = 0; reduced && b < buckets_.size(); ++b) {
-    await(lock, b + 1);
-    lock.unlock();
-    reduced(b);
-    lock.lock();
+  push_full_buckets();
+  lock.unlock();  // explain() is to know more than that this waits
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    if (!reduced) b = buckets_.size() - 1;
+    queue_->await(b + 1);
+    if (reduced) reduced(b);
   }
-  sent_ = reduced_ = awaited_ = 0;
+  lock.lock();
+  queue_->restart();
+  pushed_ = 0;
   for (std::size_t b = 0; b < buckets_.size(); ++b) buckets_[b].missing = plan_.buckets[b].slots.size();
   std::fill(marked_.begin(), marked_.end(), char{0});
 }
 
-void GradientReducer::await(std::unique_lock<std::mutex>& lock, std::size_t buckets) {
-  awaited_ = buckets;
-  const auto there = [this] { return reduced_ >= awaited_ || failure_ != nullptr; };
-  if (!there()) {
-    const Span span(timeline_, Category::wait, "wait for gradients");
-    done_.wait(lock, there);
-  }
-  if (failure_ != nullptr) std::rethrow_exception(failure_);
+void GradientReducer::reduce(std::size_t b) {
+  compressor_.allreduce(communicator_, buckets_[b].name, plan_, b, buckets_[b].memory.get(), op_);
 }
 
 std::optional<CallBoard::Meaning> GradientReducer::explain(std::string_view collective) const {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return std::nullopt;
-  std::size_t index = 0;
-  const auto called = [&](std::string_view name) { return name == "bucket " + std::to_string(index); };
-  if (collective.empty())
-    index = sent_;
-  else
-    while (index < buckets_.size() && !called(collective)) ++index;
+  std::size_t index = collective.empty() ? pushed_ : 0;
+  if (!collective.empty())
+    while (index < buckets_.size() && buckets_[index].name != collective) ++index;
   if (index >= buckets_.size()) return std::nullopt;
   CallBoard::Meaning meaning;
   for (const auto& slot : plan_.buckets[index].slots) {
@@ -154,26 +143,10 @@ std::optional<CallBoard::Meaning> GradientReducer::explain(std::string_view coll
   return meaning;
 }
 
-void GradientReducer::run() {
-  timeline_.name_thread("communication");
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    work_.wait(lock, [this] { return stop_ || (sent_ < buckets_.size() && buckets_[sent_].missing == 0); });
-    if (stop_) return;
-    const std::size_t index = sent_++;
-    lock.unlock();
-    std::exception_ptr failure;
-    try {
-      compressor_.allreduce(communicator_, "bucket " + std::to_string(index), plan_, index,
-                            buckets_[index].memory.get(), op_);
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    lock.lock();
-    if (failure != nullptr) failure_ = failure;
-    if (++reduced_ == awaited_ || failure != nullptr) done_.notify_one();
-    if (failure != nullptr) return;
-  }
+void GradientReducer::start(std::size_t b) {
+  const auto& bucket = plan_.buckets[b];
+  started_bytes_ += bucket.count() * size_of(bucket.dtype);
+  communicator_.split()->start(buckets_[b].name, buckets_[b].memory.get(), bucket.count(), bucket.dtype, op_);
 }
 
 }  // namespace farandole

@@ -1,4 +1,4 @@
-// Reduces gradients bucket by bucket on a thread of its own while backward still computes.
+// Reduces gradients bucket by bucket while backward still computes.
 //
 // Gradients live in the buckets: data(i) is where tensor i's gradient is to be written. A bucket is reduced
 // as soon as all of its gradients are ready and all buckets before it have been sent off; the order is the
@@ -7,28 +7,34 @@
 // summed with the others, so that every rank learns at no extra message whether any rank had one.
 #pragma once
 
-#include <condition_variable>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <thread>
+#include <string>
 #include <vector>
 
 #include "farandole/comm/call_board.h"
 #include "farandole/comm/communicator.h"
 #include "farandole/fusion/bucket_plan.h"
 #include "farandole/fusion/compressor.h"
+#include "farandole/fusion/reduction_queue.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {
+
+// Who reduces. Compressed gradients, and transports that cannot make progress in halves, need the thread.
+enum class ReductionProgress {
+  on_thread,   // a thread beside the training thread: for ranks with cores to spare
+  in_passing,  // the training thread, from mark_ready() and finish(), when the other ranks have come
+};
 
 class GradientReducer {
  public:
   // op: sum or average. `communicator` and `compressor` are used by the reducer's thread alone from here on;
   // without a compressor gradients travel as they are. What is referred to outlives this object.
   GradientReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline,
-                  Compressor* compressor = nullptr);
+                  Compressor* compressor = nullptr,
+                  ReductionProgress progress = ReductionProgress::on_thread);
   // Waits for a collective that is running; one that its peers never enter ends with the job.
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
@@ -37,6 +43,8 @@ class GradientReducer {
   const BucketPlan& plan() const { return plan_; }
   std::byte* data(std::size_t tensor);  // not between mark_ready(tensor) and finish()
   std::size_t bucket_bytes() const;     // memory of all buckets
+  // That this rank gave to collectives since the start; not between mark_ready() and finish().
+  std::size_t sent_bytes() const { return compressor_.sent_bytes() + started_bytes_; }
 
   // This rank's gradient of the tensor is complete. From any thread; once a tensor and step.
   void mark_ready(std::size_t tensor);
@@ -52,32 +60,28 @@ class GradientReducer {
 
  private:
   struct State {
+    std::string name;
     Buffer memory;
     std::size_t missing = 0;  // gradients not yet marked in this step
   };
-  void run();
-  void await(std::unique_lock<std::mutex>& lock, std::size_t buckets);
+  void push_full_buckets();
+  void reduce(std::size_t bucket);
+  void start(std::size_t bucket);
   void set_flag(std::size_t tensor, bool present);
 
   Communicator& communicator_;
   const BucketPlan plan_;
   const ReduceOp op_;
-  Timeline& timeline_;
   PlainCompressor plain_;
   Compressor& compressor_;
   std::vector<State> buckets_;
   std::vector<std::pair<std::size_t, std::size_t>> place_;  // tensor → (bucket, slot)
   std::vector<char> marked_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable work_;
-  std::condition_variable done_;
-  std::size_t sent_ = 0;  // buckets of this step that the thread has reduced or is reducing
-  std::size_t reduced_ = 0;
-  std::size_t awaited_ = 0;  // the training thread wants to know when so many are reduced
-  bool stop_ = false;
-  std::exception_ptr failure_;
-  std::thread thread_;
+  mutable std::mutex mutex_;  // backward may run hooks on several threads
+  std::size_t pushed_ = 0;    // buckets of this step that the queue has
+  std::size_t started_bytes_ = 0;
+  std::unique_ptr<ReductionQueue> queue_;  // uses all of the above, so it goes first
 };
 
 }  // namespace farandole

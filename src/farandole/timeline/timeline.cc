@@ -296,9 +296,10 @@ void Timeline::span(Category category, const char* name, std::int64_t start_ns,
   span(category, NameId{cached.id}, start_ns, end_ns);
 }
 
-void Timeline::collective(NameId name, NameId operation, const Collective& what, std::int64_t start_ns,
-                          std::int64_t end_ns) noexcept {
+void Timeline::collective(const TrackId* track, NameId name, NameId operation, const Collective& what,
+                          std::int64_t start_ns, std::int64_t end_ns) noexcept {
   if (!recording()) return;
+  if (track != nullptr && track->value >= recorder::thread_slots) return impl_->drop();
   impl_->write(step(), [&](Record& record) {
     record.kind = RecordKind::collective;
     record.category = Category::communication;
@@ -309,7 +310,18 @@ void Timeline::collective(NameId name, NameId operation, const Collective& what,
     record.payload = what.bytes;
     record.start_ns = start_ns;
     record.end_ns = end_ns;
+    if (track != nullptr) record.track = track->value;
   });
+}
+
+void Timeline::collective(NameId name, NameId operation, const Collective& what, std::int64_t start_ns,
+                          std::int64_t end_ns) noexcept {
+  collective(nullptr, name, operation, what, start_ns, end_ns);
+}
+
+void Timeline::collective_on(TrackId track, NameId name, NameId operation, const Collective& what,
+                             std::int64_t start_ns, std::int64_t end_ns) noexcept {
+  collective(&track, name, operation, what, start_ns, end_ns);
 }
 
 void Timeline::instant(NameId name, std::int64_t at_ns) noexcept {

@@ -83,10 +83,15 @@ class Timeline {
   void span_on(TrackId track, Category category, NameId name, std::int64_t step, std::int64_t start_ns,
                std::int64_t end_ns) noexcept;
 
+  void collective_on(TrackId track, NameId name, NameId operation, const Collective& what,
+                     std::int64_t start_ns, std::int64_t end_ns) noexcept;
+
   const TimelineOptions& options() const { return options_; }
 
  private:
   struct Impl;
+  void collective(const TrackId* track, NameId name, NameId operation, const Collective& what,
+                  std::int64_t start_ns, std::int64_t end_ns) noexcept;
   TimelineOptions options_;
   std::atomic<std::int64_t> step_{-1};
   std::shared_ptr<Impl> impl_;  // shared with the threads that have a ring, which give it back when they end

@@ -55,9 +55,9 @@ struct DistributedOptimizer::Impl {
     const auto number = traced->number();
     communicator = std::move(traced);
     check_plan_agreement(*communicator, plan);
-    reducer = std::make_unique<GradientReducer>(*communicator, std::move(plan),
-                                                options.average ? ReduceOp::average : ReduceOp::sum,
-                                                session.timeline(), compressor.get());
+    reducer = std::make_unique<GradientReducer>(
+        *communicator, std::move(plan), options.average ? ReduceOp::average : ReduceOp::sum,
+        session.timeline(), compresses() ? compressor.get() : nullptr, options.progress);
     explanation = session.call_board().explain(
         number, [this](std::string_view collective) { return reducer->explain(collective); });
     gradients =
@@ -65,6 +65,8 @@ struct DistributedOptimizer::Impl {
     buckets =
         std::make_unique<BucketOptimizer>(inner, reducer->plan(), tensors_of(parameters), gradients->flat());
   }
+
+  bool compresses() const { return options.compression.kind != Compression::Kind::none; }
 
   void synchronize() {
     if (synchronized) return;
@@ -163,7 +165,7 @@ std::size_t DistributedOptimizer::packed_bytes() const {
   return impl_->gradients->packed_bytes();
 }
 std::size_t DistributedOptimizer::sent_bytes() const {
-  return impl_->compressor->sent_bytes();
+  return impl_->reducer->sent_bytes();
 }
 Compressor& DistributedOptimizer::compressor() {
   return *impl_->compressor;

@@ -12,6 +12,7 @@
 #include "farandole/fusion/bucket_plan.h"
 #include "farandole/fusion/compression.h"
 #include "farandole/fusion/compressor.h"
+#include "farandole/fusion/gradient_reducer.h"
 #include "farandole/train/session.h"
 
 namespace farandole {
@@ -24,6 +25,7 @@ struct DistributedOptimizerOptions {
   std::optional<double> clip_norm{};  // bound for the global 2-norm, applied to the reduced gradients
   BucketOptions buckets{};
   Compression compression{};  // of gradients on their way between ranks
+  ReductionProgress progress = ReductionProgress::on_thread;
   std::vector<int> group{};  // ranks that train together, this one among them; empty: all
 };
 

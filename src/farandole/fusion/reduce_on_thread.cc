@@ -1,0 +1,93 @@
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "farandole/fusion/reduction_queue.h"
+
+namespace farandole {
+namespace {
+
+class ThreadQueue : public ReductionQueue {
+ public:
+  ThreadQueue(std::function<void(std::size_t)> reduce, Timeline& timeline)
+      : reduce_(std::move(reduce)), timeline_(timeline), thread_([this] { run(); }) {}
+
+  ~ThreadQueue() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    work_.notify_one();
+    thread_.join();
+  }
+
+  void push() override {
+    {
+      const std::lock_guard lock(mutex_);
+      ++pushed_;
+    }
+    work_.notify_one();
+  }
+
+  void poll() override {}
+
+  void await(std::size_t buckets) override {
+    std::unique_lock lock(mutex_);
+    awaited_ = buckets;
+    const auto there = [this] { return reduced_ >= awaited_ || failure_ != nullptr; };
+    if (!there()) {
+      const Span span(timeline_, Category::wait, "wait for gradients");
+      done_.wait(lock, there);
+    }
+    if (failure_ != nullptr) std::rethrow_exception(failure_);
+  }
+
+  void restart() override {
+    const std::lock_guard lock(mutex_);
+    pushed_ = reduced_ = awaited_ = 0;
+  }
+
+ private:
+  void run() {
+    timeline_.name_thread("communication");
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      work_.wait(lock, [this] { return stop_ || reduced_ < pushed_; });
+      if (stop_) return;
+      const std::size_t bucket = reduced_;
+      lock.unlock();
+      std::exception_ptr failure;
+      try {
+        reduce_(bucket);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      lock.lock();
+      failure_ = failure;
+      if (++reduced_ == awaited_ || failure != nullptr) done_.notify_one();
+      if (failure != nullptr) return;
+    }
+  }
+
+  const std::function<void(std::size_t)> reduce_;
+  Timeline& timeline_;
+  std::mutex mutex_;
+  std::condition_variable work_;
+  std::condition_variable done_;
+  std::size_t pushed_ = 0;
+  std::size_t reduced_ = 0;
+  std::size_t awaited_ = 0;  // somebody wants to know when so many are reduced
+  bool stop_ = false;
+  std::exception_ptr failure_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<ReductionQueue> reduce_on_thread(std::function<void(std::size_t)> reduce,
+                                                 Timeline& timeline) {
+  return std::make_unique<ThreadQueue>(std::move(reduce), timeline);
+}
+
+}  // namespace farandole
