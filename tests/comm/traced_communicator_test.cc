@@ -5,6 +5,8 @@
 #include "fusion/thread_world.h"
 #include "temporary_folder.h"
 
+#include "farandole/comm/shared_memory_communicator.h"
+#include "farandole/comm/split_allreduce.h"
 #include "farandole/timeline/recorder_file.h"
 
 namespace farandole {
@@ -46,6 +48,51 @@ TEST(TracedCommunicator, RecordsWhatTheAnalyzerNeeds) {
     EXPECT_EQ(file.names()[records[i].operation], "allreduce");
     EXPECT_EQ(file.names()[records[i].name], i == 1 ? "bucket 1" : "bucket 0");
     EXPECT_EQ(records[i].payload, i == 1 ? 40u : 80u);
+  }
+}
+
+// An allreduce in halves lies on a track of its own, this thread's part of it among the thread's spans.
+TEST(TracedCommunicator, RecordsAnAllreduceInHalves) {
+  const TemporaryFolder folder;
+  TimelineOptions options;
+  options.file = folder / "rank-0000.ftl";
+  ThreadWorld::run(2, [&](Communicator& world) {
+    TimelineOptions own = options;
+    if (world.rank != 0) own.file.clear();
+    const auto kept = own.file.empty() ? std::make_unique<Timeline>() : std::make_unique<Timeline>(own);
+    Timeline& timeline = *kept;
+    CallBoard board;
+    TracedCommunicator traced(std::make_unique<SharedMemoryCommunicator>(
+                                  world, SharedMemoryOptions{.arena_bytes = std::size_t{64} << 20}),
+                              timeline, 3, &board);
+    auto* const split = traced.split();
+    ASSERT_NE(split, nullptr);
+    const std::size_t count = 10'000;
+    auto buffer = traced.allocate(count * sizeof(double));
+    split->start("bucket 0", buffer.get(), count, DType::float64, ReduceOp::sum);
+    EXPECT_TRUE(board.read().at(0).in_flight);
+    if (world.rank == 0) {
+      auto made = split->progress();
+      while (made != SplitAllreduce::Progress::done) made = split->progress();
+    } else {
+      split->finish();
+    }
+    EXPECT_FALSE(board.read().at(0).in_flight);
+  });
+  const RecorderFile file(options.file);
+  std::vector<Record> collectives, spans;
+  for (std::size_t slot = 0; slot < file.threads().size(); ++slot)
+    for (const auto& record : file.records(slot))
+      (record.kind == RecordKind::collective ? collectives : spans).push_back(record);
+  ASSERT_EQ(collectives.size(), 1u);
+  EXPECT_EQ(file.names()[collectives[0].name], "bucket 0");
+  EXPECT_EQ(collectives[0].payload, 80'000u);
+  ASSERT_GE(spans.size(), 1u);
+  for (const auto& span : spans) {
+    EXPECT_EQ(span.category, Category::communication);
+    EXPECT_NE(span.track, collectives[0].track);
+    EXPECT_GE(span.start_ns, collectives[0].start_ns);
+    EXPECT_LE(span.end_ns, collectives[0].end_ns);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "fusion/thread_world.h"
 
 #include "farandole/base/error.h"
+#include "farandole/comm/shared_memory_communicator.h"
 
 namespace farandole {
 namespace {
@@ -31,8 +32,25 @@ void expect_all(GradientReducer& reducer, std::size_t tensor, double value) {
   for (const double each : values) ASSERT_DOUBLE_EQ(each, value) << "tensor " << tensor;
 }
 
+enum class Way { any_on_thread, shared_on_thread, shared_in_passing };
+
+class Reductions : public testing::TestWithParam<Way> {
+ protected:
+  static void run(int ranks, const std::function<void(Communicator&, ReductionProgress)>& body) {
+    ThreadWorld::run(ranks, [&](Communicator& world) {
+      if (GetParam() == Way::any_on_thread) return body(world, ReductionProgress::on_thread);
+      SharedMemoryCommunicator shared(world, {.arena_bytes = std::size_t{64} << 20});
+      body(shared, GetParam() == Way::shared_in_passing ? ReductionProgress::in_passing
+                                                        : ReductionProgress::on_thread);
+    });
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Ways, Reductions,
+                         testing::Values(Way::any_on_thread, Way::shared_on_thread, Way::shared_in_passing));
+
 // Ranks as threads: each marks a random part of its gradients in an order of its own, over several steps.
-TEST(GradientReducer, RandomOrdersAndAbsentGradients) {
+TEST_P(Reductions, RandomOrdersAndAbsentGradients) {
   for (unsigned seed = 0; seed < 30; ++seed) {
     const int ranks = 1 + static_cast<int>(seed % 4);
     const std::size_t tensors = 1 + seed % 23;
@@ -42,9 +60,10 @@ TEST(GradientReducer, RandomOrdersAndAbsentGradients) {
                  3 !=
              0;
     };
-    ThreadWorld::run(ranks, [&](Communicator& communicator) {
+    run(ranks, [&](Communicator& communicator, ReductionProgress progress) {
       Timeline timeline;
-      GradientReducer reducer(communicator, small_plan(tensors, 200), ReduceOp::average, timeline);
+      GradientReducer reducer(communicator, small_plan(tensors, 200), ReduceOp::average, timeline, nullptr,
+                              progress);
       std::mt19937 random(seed + static_cast<unsigned>(communicator.rank));
       for (int step = 0; step < 5; ++step) {
         std::vector<std::size_t> order(tensors);

@@ -101,18 +101,29 @@ class TracedCommunicator::Split : public SplitAllreduce {
 
   Progress progress() override {
     const std::int64_t before = now_ns();
-    const auto made = inner_.progress();
+    auto made = Progress::none;
+    ended_by_error([&] { made = inner_.progress(); });
     if (made != Progress::none) traced_.timeline_.span(Category::communication, name_, before, now_ns());
     if (made == Progress::done) end();
     return made;
   }
 
   void finish() override {
-    inner_.finish();
+    ended_by_error([&] { inner_.finish(); });
     end();
   }
 
  private:
+  template <class Work>
+  void ended_by_error(Work work) {
+    try {
+      work();
+    } catch (...) {
+      if (traced_.line_ != nullptr) traced_.line_->leave();
+      throw;
+    }
+  }
+
   void end() {
     if (traced_.line_ != nullptr) traced_.line_->leave();
     traced_.timeline_.collective_on(track_, name_, traced_.allreduce_.id, what_, start_ns_, now_ns());
