@@ -35,6 +35,13 @@ bool any_bit(const std::byte* at, DType dtype) {
 
 }  // namespace
 
+ReductionProgress parse_progress(std::string_view text) {
+  if (text == "auto") return ReductionProgress::automatic;
+  if (text == "thread") return ReductionProgress::on_thread;
+  if (text == "passing") return ReductionProgress::in_passing;
+  throw UserError("--progress cannot be '" + std::string(text) + "'; it is auto, thread or passing");
+}
+
 GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline,
                                  Compressor* compressor, ReductionProgress progress)
     : communicator_(communicator),
@@ -52,7 +59,7 @@ GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, Re
       set_flag(bucket.slots[s].tensor, false);  // also refuses element types that are no gradients
     }
   }
-  if (progress == ReductionProgress::in_passing && compressor == nullptr && communicator_.split() != nullptr)
+  if (progress != ReductionProgress::on_thread && compressor == nullptr && communicator_.split() != nullptr)
     queue_ = reduce_in_passing([this](std::size_t b) { start(b); }, *communicator_.split(), timeline);
   else
     queue_ = reduce_on_thread([this](std::size_t b) { reduce(b); }, timeline);

@@ -24,9 +24,12 @@ namespace farandole {
 
 // Who reduces. Compressed gradients, and transports that cannot make progress in halves, need the thread.
 enum class ReductionProgress {
-  on_thread,   // a thread beside the training thread: for ranks with cores to spare
+  automatic,   // in passing where the transport can
+  on_thread,   // a thread beside the training thread, for ranks with a core to spare
   in_passing,  // the training thread, from mark_ready() and finish(), when the other ranks have come
 };
+// "auto", "thread" or "passing". Throws UserError.
+ReductionProgress parse_progress(std::string_view text);
 
 class GradientReducer {
  public:

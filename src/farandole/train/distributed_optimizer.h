@@ -25,7 +25,7 @@ struct DistributedOptimizerOptions {
   std::optional<double> clip_norm{};  // bound for the global 2-norm, applied to the reduced gradients
   BucketOptions buckets{};
   Compression compression{};  // of gradients on their way between ranks
-  ReductionProgress progress = ReductionProgress::on_thread;
+  ReductionProgress progress = ReductionProgress::automatic;
   std::vector<int> group{};  // ranks that train together, this one among them; empty: all
 };
 

@@ -48,12 +48,11 @@ Workload workload(const std::string& name) {
 
 class Trainee {
  public:
-  Trainee(Session& session, const Workload& workload, bool communicates)
+  Trainee(Session& session, const Workload& workload, const DistributedOptimizerOptions& options)
       : batch_(workload.batch),
         model_(make_model(workload.model, workload.data)),
         inner_(workload.optimizer(model_->parameters())),
-        optimizer_(session, *inner_, model_->named_parameters(),
-                   {.group = communicates ? std::vector<int>{} : std::vector<int>{session.rank()}}) {}
+        optimizer_(session, *inner_, model_->named_parameters(), options) {}
 
   void steps(int count, Sample* sample) {
     for (int i = 0; i < count; ++i) {
@@ -82,7 +81,9 @@ class Trainee {
 StepResult benchmark_step(Session& session, const std::string& model, const StepBenchmarkOptions& options) {
   torch::manual_seed(1);
   const auto what = workload(model);
-  Trainee together(session, what, true), alone(session, what, false);
+  auto own_group = options.optimizer;
+  own_group.group = {session.rank()};
+  Trainee together(session, what, options.optimizer), alone(session, what, own_group);
   StepResult result{model, session.size(), {}, {}, together.gradient_bytes(), 0};
   together.steps(options.warmup, nullptr);
   alone.steps(options.warmup, nullptr);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "farandole/bench/sample.h"
+#include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/session.h"
 
 namespace farandole {
@@ -12,6 +13,7 @@ namespace farandole {
 struct StepBenchmarkOptions {
   int steps = 20;  // measured of each kind, in turns of a few
   int warmup = 5;  // steps before
+  DistributedOptimizerOptions optimizer{};
 };
 
 struct StepResult {
