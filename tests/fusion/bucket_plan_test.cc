@@ -70,5 +70,18 @@ TEST(TensorSpec, DescribesItself) {
   EXPECT_EQ((TensorSpec{"fc1.weight", {50, 320}, DType::float32}).describe(), "fc1.weight float32 [50, 320]");
 }
 
+TEST(BucketPlan, FollowsTheOrderInWhichGradientsCame) {
+  std::vector<TensorSpec> specs;
+  for (int i = 0; i < 6; ++i) specs.push_back({"t" + std::to_string(i), {16}, DType::float32});
+  const std::vector<std::size_t> order = {3, 1, 5, 0, 2, 4};
+  const auto plan = plan_buckets(specs, {128, 64}, order);
+  std::vector<std::size_t> planned;
+  for (const auto& bucket : plan.buckets)
+    for (const auto& slot : bucket.slots) planned.push_back(slot.tensor);
+  EXPECT_EQ(planned, order);
+  EXPECT_EQ(plan.buckets[0].slots.size(), 1u);
+  EXPECT_EQ(plan.buckets[1].slots.size(), 2u);
+}
+
 }  // namespace
 }  // namespace farandole

@@ -28,10 +28,12 @@ std::string TensorSpec::describe() const {
   return fmt::format("{} {} [{}]", name, name_of(dtype), fmt::join(shape, ", "));
 }
 
-BucketPlan plan_buckets(std::vector<TensorSpec> tensors, const BucketOptions& options) {
+BucketPlan plan_buckets(std::vector<TensorSpec> tensors, const BucketOptions& options,
+                        std::span<const std::size_t> order) {
   BucketPlan plan;
   std::map<DType, Bucket> open;
-  for (std::size_t i = tensors.size(); i-- > 0;) {
+  for (std::size_t turn = 0; turn < tensors.size(); ++turn) {
+    const std::size_t i = order.empty() ? tensors.size() - 1 - turn : order[turn];
     const auto& tensor = tensors[i];
     auto& bucket = open[tensor.dtype];
     bucket.dtype = tensor.dtype;

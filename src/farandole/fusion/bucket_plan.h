@@ -47,8 +47,10 @@ struct BucketPlan {
   std::vector<Bucket> buckets;  // in the order of their reduction
 };
 
-// Backward produces gradients roughly in reverse order of the parameters, so the plan goes through them
-// backwards and closes buckets as they fill; each element type fills buckets of its own.
-BucketPlan plan_buckets(std::vector<TensorSpec> tensors, const BucketOptions& options);
+// Goes through the tensors in `order` (indices, each once), in which their gradients are expected to come,
+// and closes buckets as they fill; each element type fills buckets of its own. Without an order: backwards,
+// as backward roughly does.
+BucketPlan plan_buckets(std::vector<TensorSpec> tensors, const BucketOptions& options,
+                        std::span<const std::size_t> order = {});
 
 }  // namespace farandole

@@ -98,6 +98,7 @@ void GradientReducer::mark_ready(std::size_t tensor) {
                 " came twice in one step; set backward_passes_per_step to the number of backward calls "
                 "before step()");
   marked_[tensor] = 1;
+  if (first_step_) first_order_.push_back(tensor);
   set_flag(tensor, true);
   --buckets_[place_[tensor].first].missing;
   push_full_buckets();
@@ -111,6 +112,7 @@ void GradientReducer::push_full_buckets() {
 void GradientReducer::finish(const std::function<void(std::size_t)>& reduced) {
   for (std::size_t tensor = 0; tensor < marked_.size(); ++tensor) {
     if (marked_[tensor] != 0) continue;
+    if (first_step_) first_order_.push_back(tensor);
     std::memset(data(tensor), 0, plan_.tensors[tensor].count() * size_of(plan_.tensors[tensor].dtype));
     set_flag(tensor, false);
   }
@@ -124,10 +126,16 @@ void GradientReducer::finish(const std::function<void(std::size_t)>& reduced) {
     if (reduced) reduced(b);
   }
   lock.lock();
+  first_step_ = false;
   queue_->restart();
   pushed_ = 0;
   for (std::size_t b = 0; b < buckets_.size(); ++b) buckets_[b].missing = plan_.buckets[b].slots.size();
   std::fill(marked_.begin(), marked_.end(), char{0});
+}
+
+std::span<const std::size_t> GradientReducer::first_order() const {
+  if (first_step_) return {};
+  return first_order_;
 }
 
 void GradientReducer::reduce(std::size_t b) {

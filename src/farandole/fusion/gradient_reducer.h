@@ -57,6 +57,9 @@ class GradientReducer {
   void finish(const std::function<void(std::size_t bucket)>& reduced = {});
   // Once its bucket is reduced, until the next mark_ready(): whether any rank had this gradient.
   bool present(std::size_t tensor) const;
+  // The order in which this rank's gradients came in the first step, by tensor, with those that did not come
+  // at the end; empty before that step's finish().
+  std::span<const std::size_t> first_order() const;
   // For stall reports (CallBoard::Explain): the tensors of "bucket 3", or of the next bucket for "", and
   // which of them this rank has not produced in this step. From any thread; never waits.
   std::optional<CallBoard::Meaning> explain(std::string_view collective) const;
@@ -83,6 +86,8 @@ class GradientReducer {
 
   mutable std::mutex mutex_;  // backward may run hooks on several threads
   std::size_t pushed_ = 0;    // buckets of this step that the queue has
+  std::vector<std::size_t> first_order_;
+  bool first_step_ = true;
   std::size_t started_bytes_ = 0;
   std::unique_ptr<ReductionQueue> queue_;  // uses all of the above, so it goes first
 };

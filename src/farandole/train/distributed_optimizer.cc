@@ -45,16 +45,25 @@ std::vector<torch::Tensor> tensors_of(const Named& parameters) {
 struct DistributedOptimizer::Impl {
   Impl(Session& the_session, torch::optim::Optimizer& the_optimizer, const NamedParameters& named,
        const DistributedOptimizerOptions& the_options)
-      : session(the_session), inner(the_optimizer), options(the_options) {
-    const auto parameters = that_train(named);
+      : session(the_session), inner(the_optimizer), options(the_options), parameters(that_train(named)) {
     auto plan = plan_buckets(describe(parameters), options.buckets);
     compressor = make_compressor(options.compression, plan.tensors);
     auto traced = options.group.empty()
                       ? session.new_communicator(session.waiting_for_gradients())
                       : session.new_communicator(session.waiting_for_gradients(), options.group);
-    const auto number = traced->number();
+    number = traced->number();
     communicator = std::move(traced);
     check_plan_agreement(*communicator, plan);
+    build(std::move(plan));
+  }
+
+  void build(BucketPlan plan) {
+    packed_before = packed_bytes();
+    sent_before = sent_bytes();
+    buckets.reset();
+    gradients.reset();
+    explanation.reset();
+    reducer.reset();
     reducer = std::make_unique<GradientReducer>(
         *communicator, std::move(plan), options.average ? ReduceOp::average : ReduceOp::sum,
         session.timeline(), compresses() ? compressor.get() : nullptr, options.progress);
@@ -65,6 +74,25 @@ struct DistributedOptimizer::Impl {
     buckets =
         std::make_unique<BucketOptimizer>(inner, reducer->plan(), tensors_of(parameters), gradients->flat());
   }
+
+  // Once, after the first step: buckets in the order in which rank 0's gradients came, so that the first are
+  // full as early as can be. Not where bits depend on the plan, which a resumed run makes anew: norms are
+  // rounded by bucket, and compressors choose by bucket.
+  void plan_again() {
+    if (planned_again || reducer->first_order().empty()) return;
+    planned_again = true;
+    if (options.clip_norm || compresses()) return;
+    const auto own = reducer->first_order();
+    std::vector<std::uint64_t> order(own.begin(), own.end());
+    communicator->broadcast("order of gradients", order.data(), order.size() * sizeof order[0], 0);
+    build(plan_buckets(describe(parameters), options.buckets,
+                       std::vector<std::size_t>(order.begin(), order.end())));
+  }
+
+  std::size_t packed_bytes() const {
+    return packed_before + (gradients != nullptr ? gradients->packed_bytes() : 0);
+  }
+  std::size_t sent_bytes() const { return sent_before + (reducer != nullptr ? reducer->sent_bytes() : 0); }
 
   bool compresses() const { return options.compression.kind != Compression::Kind::none; }
 
@@ -110,6 +138,7 @@ struct DistributedOptimizer::Impl {
 
   // The optimizer's own step, which evaluates the closure as often as it likes.
   torch::Tensor step(const torch::optim::Optimizer::LossClosure& closure) {
+    planned_again = true;  // such an optimizer may hold on to the parameters' memory
     auto loss = inner.step([&] {
       synchronized = false;
       auto value = closure();
@@ -123,12 +152,16 @@ struct DistributedOptimizer::Impl {
   Session& session;
   torch::optim::Optimizer& inner;
   const DistributedOptimizerOptions options;
+  const Named parameters;
+  std::uint16_t number = 0;  // of the communicator
   std::unique_ptr<Communicator> communicator;
   std::unique_ptr<Compressor> compressor;
   std::unique_ptr<GradientReducer> reducer;
   CallBoard::Explanation explanation;
   std::unique_ptr<GradientBuckets> gradients;
   std::unique_ptr<BucketOptimizer> buckets;
+  std::size_t packed_before = 0, sent_before = 0;  // by what build() replaced
+  bool planned_again = false;
   bool synchronized = false;
   double norm = std::numeric_limits<double>::quiet_NaN();
 };
@@ -142,6 +175,7 @@ DistributedOptimizer::~DistributedOptimizer() = default;
 
 void DistributedOptimizer::zero_grad() {
   impl_->gradients->clear();
+  impl_->plan_again();
   impl_->synchronized = false;
 }
 
@@ -162,10 +196,10 @@ std::size_t DistributedOptimizer::gradient_bytes() const {
   return impl_->reducer->bucket_bytes();
 }
 std::size_t DistributedOptimizer::packed_bytes() const {
-  return impl_->gradients->packed_bytes();
+  return impl_->packed_bytes();
 }
 std::size_t DistributedOptimizer::sent_bytes() const {
-  return impl_->reducer->sent_bytes();
+  return impl_->sent_bytes();
 }
 Compressor& DistributedOptimizer::compressor() {
   return *impl_->compressor;

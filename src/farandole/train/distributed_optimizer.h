@@ -44,8 +44,9 @@ class DistributedOptimizer {
                        const NamedParameters& parameters, DistributedOptimizerOptions options = {});
   ~DistributedOptimizer();
 
-  // Gradients become undefined. Collective where backward ran without a step(): gradients to be thrown away
-  // are thrown away on all ranks.
+  // Gradients become undefined. Collective after the first step, when buckets are planned again by the order
+  // in which gradients came, and where backward ran without a step(): gradients to be thrown away are thrown
+  // away on all ranks.
   void zero_grad();
   // Waits for the reduction, clips, updates. With a closure (LBFGS): reduces after each of its evaluations.
   torch::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr);
