@@ -24,7 +24,7 @@ TEST(PeerWatch, NobodyIsLostWhileAllLive) {
 
 TEST(PeerWatch, NamesTheSignalThatKilledAPeer) {
   for (const auto& [number, name] :
-       {std::pair(SIGKILL, "killed by SIGKILL"), std::pair(SIGSEGV, "killed by SIGSEGV")}) {
+       {std::pair(SIGKILL, "killed by SIGKILL"), std::pair(SIGABRT, "killed by SIGABRT")}) {
     const Child alive(Child::sleep_forever), killed(Child::sleep_forever);
     const auto peers = watch({{0, alive.pid()}, {3, killed.pid()}});
     killed.signal(number);
