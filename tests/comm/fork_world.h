@@ -43,8 +43,8 @@ class ForkWorld {
     Exchange(ForkWorld& world, int own_rank) : Communicator(own_rank, world.size_), page_(*world.page_) {
       std::vector<ArrivalLine*> lines;
       for (int r = 0; r < size; ++r) lines.push_back(&page_.lines[static_cast<std::size_t>(r)]);
-      rendezvous_ =
-          std::make_unique<Rendezvous>(own_rank, lines, std::chrono::nanoseconds(0), [](int, bool left) {
+      rendezvous_ = std::make_unique<Rendezvous>(
+          own_rank, lines, Patience{std::chrono::nanoseconds(0), false}, [](int, bool left) {
             if (left) throw Error("a rank is missing");
           });
     }

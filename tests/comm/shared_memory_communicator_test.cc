@@ -239,7 +239,9 @@ TEST(SharedMemoryCommunicator, ReduceScatterInPlaceAndElsewhere) {
 
 // More ranks than cores, waiting in every way.
 TEST(SharedMemoryCommunicator, ManyCallsWithoutAHang) {
-  for (const auto spin : {std::chrono::nanoseconds(0), std::chrono::nanoseconds(50'000)}) {
+  using std::chrono::nanoseconds;
+  for (const auto patience : {Patience{nanoseconds(0), false}, Patience{nanoseconds(50'000), false},
+                              Patience{nanoseconds(50'000), true}}) {
     run_ranks(4,
               [](Communicator& comm) {
                 auto buffer = comm.allocate(8192);
@@ -251,7 +253,7 @@ TEST(SharedMemoryCommunicator, ManyCallsWithoutAHang) {
                   if (i % 16 == 0) comm.allreduce("direct", buffer.get(), 1024, DType::int64, ReduceOp::max);
                 }
               },
-              {.spin = spin});
+              {.patience = patience});
   }
 }
 

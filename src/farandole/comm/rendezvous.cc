@@ -4,6 +4,7 @@
 #include <climits>
 #include <ctime>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -36,11 +37,11 @@ bool futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value) {
 
 }  // namespace
 
-Rendezvous::Rendezvous(int rank, std::vector<ArrivalLine*> lines, std::chrono::nanoseconds spin,
+Rendezvous::Rendezvous(int rank, std::vector<ArrivalLine*> lines, Patience patience,
                        std::function<void(int, bool)> while_waiting)
     : rank_(static_cast<std::size_t>(rank)),
       lines_(std::move(lines)),
-      spin_(spin),
+      patience_(patience),
       while_waiting_(std::move(while_waiting)) {}
 
 Rendezvous::~Rendezvous() {
@@ -69,9 +70,9 @@ void Rendezvous::wait() {
   std::int64_t give_up_ns = 0;
   for (std::size_t r = 0; r < lines_.size(); ++r) {
     for (int spins = 0; !is_here(r);) {
-      pause();
-      if (++spins % spins_between_clocks != 0) continue;
-      if (give_up_ns == 0) give_up_ns = now_ns() + spin_.count();
+      patience_.yield ? static_cast<void>(::sched_yield()) : pause();
+      if (++spins % (patience_.yield ? 1 : spins_between_clocks) != 0) continue;
+      if (give_up_ns == 0) give_up_ns = now_ns() + patience_.spin.count();
       if (now_ns() < give_up_ns) continue;
       sleep_until_here(r);
     }

@@ -2,7 +2,7 @@
 //
 // Every rank counts its arrivals in a line of memory of its own and reads the others'; nobody writes a shared
 // counter, so that an arrival costs one cache miss a peer, and a rank that is missed has a name. A rank spins
-// first, which is quickest, then sleeps on a futex, so that a peer that needs its core gets it.
+// first, which is quickest, or yields its core in turns, then sleeps on a futex.
 #pragma once
 
 #include <atomic>
@@ -32,11 +32,18 @@ struct alignas(64) ArrivalLine {
 };
 static_assert(sizeof(ArrivalLine) == 64 && std::atomic<std::uint32_t>::is_always_lock_free);
 
+// What a rank does before it sleeps.
+struct Patience {
+  std::chrono::nanoseconds spin{50'000};
+  // Between two looks, whoever waits for the core gets it: for ranks that outnumber the cores.
+  bool yield = false;
+};
+
 class Rendezvous {
  public:
   // `lines` by rank, shared by all. `while_waiting` is called about every 50 ms of a wait, with the rank
   // that is waited for and whether it has left for good; what it throws ends the wait.
-  Rendezvous(int rank, std::vector<ArrivalLine*> lines, std::chrono::nanoseconds spin,
+  Rendezvous(int rank, std::vector<ArrivalLine*> lines, Patience patience,
              std::function<void(int missing, bool left)> while_waiting);
   // Wakes the ranks that wait for this one: it will not come.
   ~Rendezvous();
@@ -66,7 +73,7 @@ class Rendezvous {
 
   const std::size_t rank_;
   const std::vector<ArrivalLine*> lines_;
-  const std::chrono::nanoseconds spin_;
+  const Patience patience_;
   const std::function<void(int, bool)> while_waiting_;
   std::uint32_t arrivals_ = 0;
 };

@@ -63,7 +63,7 @@ SharedMemoryCommunicator::SharedMemoryCommunicator(Communicator& exchange, Share
     if (pid != ::getpid()) peers.push_back({world_ranks_[static_cast<std::size_t>(r)], pid});
   }
   peers_ = std::make_unique<PeerWatch>(peers);
-  rendezvous_ = std::make_unique<Rendezvous>(rank, std::move(lines), options.spin,
+  rendezvous_ = std::make_unique<Rendezvous>(rank, std::move(lines), options.patience,
                                              [this](int missing, bool left) { look_around(missing, left); });
 }
 

@@ -28,8 +28,8 @@
 namespace farandole {
 
 struct SharedMemoryOptions {
-  std::vector<int> world_ranks{};            // of this communicator's ranks, for messages; default: 0, 1, …
-  std::chrono::nanoseconds spin{50'000};     // before a rank that waits sleeps
+  std::vector<int> world_ranks{};  // of this communicator's ranks, for messages; default: 0, 1, …
+  Patience patience{};
   std::size_t arena_bytes = std::size_t{0};  // address space a rank; 0: the machine's memory
 };
 

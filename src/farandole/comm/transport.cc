@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "farandole/base/error.h"
+#include "farandole/comm/cores.h"
 #include "farandole/comm/mpi_check.h"
 #include "farandole/comm/mpi_handle.h"
 #include "farandole/comm/rail_communicator.h"
@@ -83,7 +84,9 @@ std::unique_ptr<Communicator> make_node_communicator(MPI_Comm node, const MpiTyp
   if (mpi->size == 1) return mpi;
   try {
     SharedMemoryOptions memory{.world_ranks = ranks_in_world(node)};
-    if (waiting == Waiting::polite) memory.spin = std::chrono::nanoseconds(0);
+    memory.patience.yield = outnumber_cores(mpi->size);
+    if (waiting == Waiting::polite && !memory.patience.yield)
+      memory.patience.spin = std::chrono::nanoseconds(0);
     return std::make_unique<SharedMemoryCommunicator>(*mpi, std::move(memory));
   } catch (const Error& error) {  // on all ranks
     if (mpi->rank == 0 && options.fell_back) options.fell_back(error.what());

@@ -5,13 +5,12 @@
 #include <cstdlib>
 #include <exception>
 #include <fmt/format.h>
-#include <sched.h>
-#include <thread>
 #include <unistd.h>
 
 #include "farandole/base/error.h"
 #include "farandole/base/heap.h"
 #include "farandole/base/log.h"
+#include "farandole/comm/cores.h"
 #include "farandole/comm/traced_communicator.h"
 #include "farandole/train/recording.h"
 
@@ -24,17 +23,6 @@ class AgreedError : public Error {
   AgreedError(const std::string& message, ExitCode code, int rank) : Error(message, code), first_rank(rank) {}
   const int first_rank;
 };
-
-int allowed_cores() {
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
-  return static_cast<int>(std::thread::hardware_concurrency());
-}
-
-// A rank that is bound to cores of its own may use them all.
-bool has_own_cores() {
-  return allowed_cores() < static_cast<int>(std::thread::hardware_concurrency());
-}
 
 void share_cores(int local_size) {
   if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
@@ -78,7 +66,7 @@ Session::~Session() {
 }
 
 Waiting Session::waiting_for_gradients() const {
-  return !has_own_cores() && local_size() > allowed_cores() ? Waiting::polite : Waiting::spin;
+  return outnumber_cores(local_size()) ? Waiting::polite : Waiting::spin;
 }
 
 std::unique_ptr<TracedCommunicator> Session::new_communicator(Waiting waiting) {
