@@ -259,6 +259,24 @@ TEST(Metrics, match_collectives_again_after_a_restart) {
   expect_identities(metrics);
 }
 
+// The training thread's part of a collective on a track of its own is no compute, and no collective either.
+TEST(Metrics, of_collectives_that_the_training_thread_drives) {
+  auto trace = even_trace(20);
+  for (int step = 0; step < 20; ++step)
+    for (int rank = 0; rank < 2; ++rank)
+      trace.span(rank, 0, "communication", (step * 100 + 55) * ms, (step * 100 + 60) * ms, {}, "bucket 0");
+  const auto metrics = measure_trace(trace);
+  EXPECT_EQ(metrics.matches.unmatched, 0U);
+  ASSERT_THAT(metrics.collectives, SizeIs(1));
+  EXPECT_EQ(metrics.collectives[0].count, 18U);
+  for (const auto& rank : metrics.ranks) {
+    EXPECT_EQ(rank.communication, 18 * 30 * ms);
+    EXPECT_EQ(rank.compute, 18 * 70 * ms);
+    EXPECT_EQ(rank.overlap, 18 * 15 * ms);
+  }
+  expect_identities(metrics);
+}
+
 TEST(Metrics, say_what_is_missing) {
   const TemporaryFolder folder;
   testing::write_gzip(folder / "t", even_trace(3).text());

@@ -34,6 +34,7 @@ struct Thread {
   std::vector<CategorySpan> spans;
   std::vector<StepSpan> steps;
   std::vector<CollectiveSpan> collectives;
+  std::vector<CollectiveSpan> parts;  // that no collective says of itself
   std::vector<CategorySpan> gpu;
 };
 
@@ -67,10 +68,11 @@ class Collector : public TraceVisitor {
     thread.spans.push_back({event.start_ns, end, event.category});
     if (event.category == Category::step && event.step)
       thread.steps.push_back({*event.step, event.start_ns, end});
-    if (event.category == Category::communication)
-      thread.collectives.push_back({event.start_ns, end, event.collective.value_or(Collective{}),
-                                    event.collective.has_value(), names_.id(event.name),
-                                    names_.id(event.operation)});
+    if (event.category != Category::communication) return;
+    const bool is_part = !event.collective && event.operation.empty();
+    (is_part ? thread.parts : thread.collectives)
+        .push_back({event.start_ns, end, event.collective.value_or(Collective{}),
+                    event.collective.has_value(), names_.id(event.name), names_.id(event.operation)});
   }
 
   std::map<std::int64_t, Process>& processes() { return processes_; }
@@ -137,10 +139,14 @@ RankModel rank_model(int rank, Process& process) {
     model.training = std::move(training->spans);
     model.steps = each_step_once(std::move(training->steps));
   }
+  std::vector<CollectiveSpan> parts;
   for (auto& [tid, thread] : process.threads) {
     move_to(thread.collectives, model.collectives);
+    move_to(thread.parts, parts);
     move_to(thread.gpu, model.gpu);
   }
+  // A thread's part in collectives that lie on a track of their own; in other tools' traces, all there is.
+  if (model.collectives.empty()) model.collectives = std::move(parts);
   std::sort(model.collectives.begin(), model.collectives.end(),
             [](const CollectiveSpan& a, const CollectiveSpan& b) { return a.start < b.start; });
   return model;
