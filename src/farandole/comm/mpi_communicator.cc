@@ -12,6 +12,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/comm/mpi_check.h"
+#include "farandole/comm/private_memory.h"
 
 namespace farandole {
 namespace {
@@ -253,12 +254,7 @@ void MpiCommunicator::all_to_all(std::string_view name, const void* in,
 }
 
 Buffer MpiCommunicator::allocate(std::size_t bytes) {
-  constexpr std::size_t alignment = 64;
-  const std::size_t rounded = std::max(alignment, (bytes + alignment - 1) / alignment * alignment);
-  auto* memory = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded));
-  if (memory == nullptr) throw std::bad_alloc();
-  std::memset(memory, 0, rounded);
-  return Buffer(memory, [](std::byte* data) { std::free(data); });
+  return private_memory(bytes);
 }
 
 }  // namespace farandole

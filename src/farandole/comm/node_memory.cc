@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <fmt/format.h>
-#include <new>
 #include <unistd.h>
 
 #include "farandole/base/error.h"
+#include "farandole/comm/private_memory.h"
 
 namespace farandole {
 namespace {
@@ -18,13 +17,6 @@ std::size_t default_bytes(int size) {
   const auto memory =
       static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   return std::min(memory, (std::size_t{16} << 40) / static_cast<std::size_t>(size));  // of 128 TiB
-}
-
-Buffer private_memory(std::size_t bytes) {
-  constexpr std::align_val_t alignment{64};
-  auto* memory = static_cast<std::byte*>(::operator new[](std::max<std::size_t>(bytes, 1), alignment));
-  std::memset(memory, 0, bytes);
-  return Buffer(memory, [](std::byte* data) { ::operator delete[](data, alignment); });
 }
 
 // What `work` throws, if it does.
