@@ -1,6 +1,8 @@
 #include "farandole/bench/allreduce_command.h"
 
+#include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <boost/algorithm/string/classification.hpp>
 #include <boost/algorithm/string/split.hpp>
@@ -29,34 +31,19 @@ std::size_t parse_bytes(const std::string& text, const char* option) {
   return static_cast<std::size_t>(value) << shift;
 }
 
-std::vector<DType> parse_dtypes(const std::string& text) {
-  std::vector<std::string> names;
+// Names from `known`, separated by commas.
+template <class T>
+std::vector<T> parse_list(const std::string& text, const char* option, const std::vector<T>& known) {
+  std::vector<std::string> names, choices;
   boost::split(names, text, boost::is_any_of(","));
-  std::vector<DType> result;
+  for (const T value : known) choices.emplace_back(name_of(value));
+  std::vector<T> result;
   for (const auto& name : names) {
-    const DType known[] = {DType::float16, DType::bfloat16, DType::float32,
-                           DType::float64, DType::int32,    DType::int64};
-    const auto found =
-        std::find_if(std::begin(known), std::end(known), [&](DType t) { return name_of(t) == name; });
-    if (found == std::end(known))
-      throw UserError("--dtype cannot be '" + name +
-                      "'; it is a list of float16, bfloat16, float32, float64, int32, int64");
-    result.push_back(*found);
-  }
-  return result;
-}
-
-std::vector<Buffers> parse_buffers(const std::string& text) {
-  std::vector<std::string> names;
-  boost::split(names, text, boost::is_any_of(","));
-  std::vector<Buffers> result;
-  for (const auto& name : names) {
-    const Buffers known[] = {Buffers::warm, Buffers::written, Buffers::cold};
-    const auto found =
-        std::find_if(std::begin(known), std::end(known), [&](Buffers b) { return name_of(b) == name; });
-    if (found == std::end(known))
-      throw UserError("--buffers cannot be '" + name + "'; it is a list of warm, written and cold");
-    result.push_back(*found);
+    const auto found = std::find(choices.begin(), choices.end(), name);
+    if (found == choices.end())
+      throw UserError(
+          fmt::format("--{} cannot be '{}'; it is a list of {}", option, name, fmt::join(choices, ", ")));
+    result.push_back(known[static_cast<std::size_t>(found - choices.begin())]);
   }
   return result;
 }
@@ -102,11 +89,13 @@ int allreduce_command(int argc, const char* const* argv) {
   if (!parser.parse(argc - 1, argv + 1)) return 0;
   options.smallest_bytes = parse_bytes(smallest, "from");
   options.largest_bytes = parse_bytes(largest, "to");
-  options.dtypes = parse_dtypes(dtypes);
+  options.dtypes = parse_list<DType>(
+      dtypes, "dtype",
+      {DType::float16, DType::bfloat16, DType::float32, DType::float64, DType::int32, DType::int64});
   options.op = parse_op(op);
   if (options.factor < 2) throw UserError("--factor must be at least 2");
   if (options.repetitions < 1) throw UserError("--repetitions must be at least 1");
-  options.buffers = parse_buffers(buffers);
+  options.buffers = parse_list<Buffers>(buffers, "buffers", {Buffers::warm, Buffers::written, Buffers::cold});
   if (format != "text" && format != "json")
     throw UserError("--format cannot be '" + format + "'; it is text or json");
 
