@@ -193,5 +193,50 @@ TEST(RecordSource, RefusesBlocksThatAreNoRecords) {
   }
 }
 
+TEST(RecorderFile, TellsWhatAThreadIsInTheMiddleOf) {
+  const TemporaryFolder folder;
+  TimelineOptions options;
+  options.file = folder / "rank-0000.ftl";
+  options.recorder_bytes = recorder::smallest_file;
+  Timeline timeline(options), another;
+  timeline.name_thread("training");
+  const auto open = [&] {
+    const RecorderFile file(options.file);
+    const auto event = file.open(0);
+    return event ? file.names()[event->name] : "";
+  };
+  const auto bucket = timeline.intern("bucket 0"), allreduce = timeline.intern("allreduce");
+  EXPECT_EQ(open(), "");
+  {
+    const Span step(timeline, Category::step, "step");
+    EXPECT_EQ(open(), "step");
+    {
+      const Span elsewhere(another, Category::data, "elsewhere");
+      const Span wait(timeline, Category::wait, "wait");
+      EXPECT_EQ(RecorderFile(options.file).open(0)->category, Category::wait);
+      timeline.begin_collective(bucket, allreduce, {7, 1, 64}, 5);
+      const auto event = RecorderFile(options.file).open(0);
+      EXPECT_EQ(open(), "bucket 0");
+      EXPECT_EQ(event->kind, RecordKind::collective);
+      EXPECT_EQ(event->sequence, 7u);
+      EXPECT_EQ(event->communicator, 1);
+      EXPECT_EQ(event->start_ns, 5);
+      timeline.collective(bucket, allreduce, {7, 1, 64}, 5, 6);
+      EXPECT_EQ(open(), "wait");
+    }
+    EXPECT_EQ(open(), "") << "the enclosing span is another timeline's";
+    timeline.collective(bucket, allreduce, {8, 1, 64}, 5, 6);
+    EXPECT_EQ(open(), "step");
+  }
+  EXPECT_EQ(open(), "");
+  const TrackId track = timeline.add_track("reductions");
+  timeline.begin_collective_on(track, bucket, allreduce, {9, 1, 64}, 5);
+  EXPECT_EQ(RecorderFile(options.file).open(track.value)->sequence, 9u);
+  EXPECT_EQ(open(), "");
+  timeline.collective_on(track, bucket, allreduce, {9, 1, 64}, 5, 6);
+  EXPECT_FALSE(RecorderFile(options.file).open(track.value));
+  EXPECT_FALSE(RecorderFile(options.file).open(1000));
+}
+
 }  // namespace
 }  // namespace farandole

@@ -43,15 +43,18 @@ void TracedCommunicator::record(const Operation& operation, std::string_view nam
   const Collective what{sequence_++, number_, bytes};
   const bool recording = timeline_.recording();
   if (!recording && line_ == nullptr) return call();
+  const NameId id = recording ? name_id(name) : NameId{};
   const std::int64_t start = now_ns();
-  {
-    if (line_ != nullptr) line_->enter(what.sequence, operation.name, name, bytes, start);
-    const std::unique_ptr<CallLine, Leave> until_done(line_.get());
+  timeline_.begin_collective(id, operation.id, what, start);
+  if (line_ != nullptr) line_->enter(what.sequence, operation.name, name, bytes, start);
+  const std::unique_ptr<CallLine, Leave> until_done(line_.get());
+  try {
     call();
+  } catch (...) {  // this rank was there: who looks into the recorders finds who was not
+    timeline_.collective(id, operation.id, what, start, now_ns());
+    throw;
   }
-  if (!recording) return;
-  const std::int64_t end = now_ns();
-  timeline_.collective(name_id(name), operation.id, what, start, end);
+  timeline_.collective(id, operation.id, what, start, now_ns());
 }
 
 void TracedCommunicator::allreduce(std::string_view name, void* data, std::size_t count, DType dtype,
@@ -96,6 +99,7 @@ class TracedCommunicator::Split : public SplitAllreduce {
     start_ns_ = now_ns();
     if (traced_.line_ != nullptr)
       traced_.line_->enter(what_.sequence, traced_.allreduce_.name, name, what_.bytes, start_ns_);
+    traced_.timeline_.begin_collective_on(track_, name_, traced_.allreduce_.id, what_, start_ns_);
     inner_.start(name, data, count, dtype, op);
   }
 

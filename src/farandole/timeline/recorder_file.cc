@@ -133,6 +133,15 @@ void RecorderFile::read_names() {
   }
 }
 
+std::optional<recorder::OpenEvent> RecorderFile::open(std::size_t slot) const {
+  if (slot >= threads_.size()) return std::nullopt;
+  const recorder::OpenEvent& open = entries_[slot].open;
+  const bool sound = (open.kind == RecordKind::span || open.kind == RecordKind::collective) &&
+                     static_cast<std::size_t>(open.category) < category_names.size() &&
+                     open.name < names_.size() && open.operation < names_.size();
+  return sound ? std::optional(open) : std::nullopt;
+}
+
 bool RecorderFile::sound(const Record& record, std::uint64_t index) const {
   return record.check == record_check(record, index) && record.kind > RecordKind::none &&
          record.kind <= RecordKind::counter &&

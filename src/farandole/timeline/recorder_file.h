@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,8 @@ class RecorderFile {
   const std::vector<std::string>& names() const { return names_; }
   // By slot; Record::track is an index into it. Those without a record may be tracks.
   const std::vector<RecorderThread>& threads() const { return threads_; }
+  // The innermost span or collective that thread `slot` was in the middle of, if any.
+  std::optional<recorder::OpenEvent> open(std::size_t slot) const;
 
   // What thread `slot` has recorded and is still there, oldest first. Records that are cut off or damaged are
   // left out; *damaged, where given, grows by their number, *first_damage becomes the first one's offset

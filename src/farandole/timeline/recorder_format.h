@@ -102,10 +102,24 @@ struct Header {
 };
 static_assert(std::is_trivially_copyable_v<Header> && sizeof(Header) <= 4096);
 
+// A span or collective that has begun: its record is written at its end, which a killed process does not
+// reach.
+struct OpenEvent {
+  std::int64_t start_ns;  // 0: has not begun quite yet
+  std::uint32_t name;
+  std::uint32_t operation;
+  std::uint32_t sequence;
+  std::uint16_t communicator;
+  RecordKind kind;  // span, collective, or none: the thread is in neither
+  Category category;
+};
+static_assert(std::is_trivially_copyable_v<OpenEvent> && sizeof(OpenEvent) == 24);
+
 struct ThreadEntry {
   alignas(64) std::uint64_t head;  // records ever written, published after each
   std::uint32_t chunks_used;
   std::uint32_t in_use;                   // 1 once the slot was handed out
+  OpenEvent open;                         // the innermost; all zero in files of older writers
   alignas(64) std::array<char, 64> name;  // ends with a zero
   std::array<std::uint16_t, chunk_count> chunks;
 };

@@ -51,6 +51,16 @@ std::uint64_t next_instance() {
   return ++last;
 }
 
+recorder::OpenEvent opened(NameId name, NameId operation, const Collective& what, std::int64_t start_ns) {
+  return {start_ns,
+          name.value,
+          operation.value,
+          what.sequence,
+          what.communicator,
+          RecordKind::collective,
+          Category::communication};
+}
+
 bool is_main_thread() {
   return ::syscall(SYS_gettid) == ::getpid();
 }
@@ -285,15 +295,51 @@ void Timeline::span(Category category, NameId name, std::int64_t start_ns, std::
   });
 }
 
-void Timeline::span(Category category, const char* name, std::int64_t start_ns,
-                    std::int64_t end_ns) noexcept {
-  if (!recording()) return;
+std::uint32_t Timeline::id_of(const char* name) noexcept {
   NameCacheEntry& cached = name_cache[(reinterpret_cast<std::uintptr_t>(name) * 0x9E3779B97F4A7C15u) >> 58];
   if (cached.literal != name || cached.instance != impl_->instance || std::strcmp(cached.text, name) != 0) {
     const std::uint32_t id = impl_->intern(name);
     cached = {name, impl_->text_of(id), impl_->instance, id};
   }
-  span(category, NameId{cached.id}, start_ns, end_ns);
+  return cached.id;
+}
+
+void Timeline::span(Category category, const char* name, std::int64_t start_ns,
+                    std::int64_t end_ns) noexcept {
+  if (recording()) span(category, NameId{id_of(name)}, start_ns, end_ns);
+}
+
+void Timeline::begin(Span& span) noexcept {
+  span.name_id_ = id_of(span.name_);
+  Ring* const ring = impl_->ring();
+  span.start_ns_ = now_ns();
+  if (ring != nullptr)
+    ring->entry->open = {span.start_ns_, span.name_id_, 0, 0, 0, RecordKind::span, span.category_};
+}
+
+void Timeline::end(const Span& ended, std::int64_t end_ns) noexcept {
+  span(ended.category_, NameId{ended.name_id_}, ended.start_ns_, end_ns);
+  if (Ring* const ring = impl_->ring(); ring != nullptr) reopen(ring->entry->open, ended.outer_);
+}
+
+void Timeline::reopen(recorder::OpenEvent& open, const Span* span) const noexcept {
+  if (span != nullptr && &span->timeline_ == this && span->start_ns_ != 0)
+    open = {span->start_ns_, span->name_id_, 0, 0, 0, RecordKind::span, span->category_};
+  else
+    open.kind = RecordKind::none;
+}
+
+void Timeline::begin_collective(NameId name, NameId operation, const Collective& what,
+                                std::int64_t start_ns) noexcept {
+  if (!recording()) return;
+  if (Ring* const ring = impl_->ring(); ring != nullptr)
+    ring->entry->open = opened(name, operation, what, start_ns);
+}
+
+void Timeline::begin_collective_on(TrackId track, NameId name, NameId operation, const Collective& what,
+                                   std::int64_t start_ns) noexcept {
+  if (recording() && track.value < recorder::thread_slots)
+    impl_->rings[track.value].entry->open = opened(name, operation, what, start_ns);
 }
 
 void Timeline::collective(const TrackId* track, NameId name, NameId operation, const Collective& what,
@@ -312,6 +358,10 @@ void Timeline::collective(const TrackId* track, NameId name, NameId operation, c
     record.end_ns = end_ns;
     if (track != nullptr) record.track = track->value;
   });
+  if (track != nullptr)
+    impl_->rings[track->value].entry->open = {};
+  else if (Ring* const ring = impl_->ring(); ring != nullptr)
+    reopen(ring->entry->open, current_span.innermost.load(std::memory_order_relaxed));
 }
 
 void Timeline::collective(NameId name, NameId operation, const Collective& what, std::int64_t start_ns,

@@ -46,6 +46,10 @@ struct TrackId {
   std::uint16_t value = 0;
 };
 
+namespace recorder {
+struct OpenEvent;
+}
+
 class Timeline {
  public:
   // Records nothing: for programs and tests that want no file.
@@ -72,6 +76,12 @@ class Timeline {
   void span(Category category, const char* name, std::int64_t start_ns, std::int64_t end_ns) noexcept;
   void collective(NameId name, NameId operation, const Collective& what, std::int64_t start_ns,
                   std::int64_t end_ns) noexcept;
+  // The calling thread, or whoever has the track, begins a collective: what a reader finds where the process
+  // does not live to record it. collective() and collective_on() end it.
+  void begin_collective(NameId name, NameId operation, const Collective& what,
+                        std::int64_t start_ns) noexcept;
+  void begin_collective_on(TrackId track, NameId name, NameId operation, const Collective& what,
+                           std::int64_t start_ns) noexcept;
   void instant(NameId name) noexcept { instant(name, now_ns()); }
   void instant(NameId name, std::int64_t at_ns) noexcept;
   void counter(NameId name, double value) noexcept { counter(name, value, now_ns()); }
@@ -89,7 +99,12 @@ class Timeline {
   const TimelineOptions& options() const { return options_; }
 
  private:
+  friend class Span;
   struct Impl;
+  std::uint32_t id_of(const char* name) noexcept;
+  void begin(Span& span) noexcept;
+  void end(const Span& span, std::int64_t end_ns) noexcept;
+  void reopen(recorder::OpenEvent& open, const Span* span) const noexcept;
   void collective(const TrackId* track, NameId name, NameId operation, const Collective& what,
                   std::int64_t start_ns, std::int64_t end_ns) noexcept;
   TimelineOptions options_;
@@ -105,15 +120,15 @@ class Span {
       : timeline_(timeline),
         category_(category),
         name_(name),
-        start_ns_(timeline.recording() ? now_ns() : 0),
         outer_(current_span.innermost.load(std::memory_order_relaxed)) {
+    if (timeline.recording()) timeline.begin(*this);
     current_span.category.store(category, std::memory_order_relaxed);
     current_span.innermost.store(this, std::memory_order_release);  // after what a signal handler reads
   }
   ~Span() {
     if (outer_ != nullptr) current_span.category.store(outer_->category_, std::memory_order_relaxed);
     current_span.innermost.store(outer_, std::memory_order_release);
-    if (start_ns_ != 0) timeline_.span(category_, name_, start_ns_, now_ns());
+    if (start_ns_ != 0) timeline_.end(*this, now_ns());
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
@@ -126,10 +141,12 @@ class Span {
   const Span* outer() const { return outer_; }
 
  private:
+  friend class Timeline;
   Timeline& timeline_;
   Category category_;
   const char* name_;
-  std::int64_t start_ns_;
+  std::uint32_t name_id_;  // where something is recorded
+  std::int64_t start_ns_ = 0;
   const Span* outer_;
 };
 
