@@ -3,5 +3,6 @@
 
 #include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/distributed_sampler.h"
+#include "farandole/train/group.h"
 #include "farandole/train/learning_rate.h"
 #include "farandole/train/session.h"

@@ -48,9 +48,9 @@ struct DistributedOptimizer::Impl {
       : session(the_session), inner(the_optimizer), options(the_options), parameters(that_train(named)) {
     auto plan = plan_buckets(describe(parameters), options.buckets);
     compressor = make_compressor(options.compression, plan.tensors);
-    auto traced = options.group.empty()
+    auto traced = options.group == nullptr
                       ? session.new_communicator(session.waiting_for_gradients())
-                      : session.new_communicator(session.waiting_for_gradients(), options.group);
+                      : session.new_communicator(session.waiting_for_gradients(), *options.group);
     number = traced->number();
     communicator = std::move(traced);
     check_plan_agreement(*communicator, plan);

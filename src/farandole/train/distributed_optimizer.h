@@ -26,7 +26,7 @@ struct DistributedOptimizerOptions {
   BucketOptions buckets{};
   Compression compression{};  // of gradients on their way between ranks
   ReductionProgress progress = ReductionProgress::automatic;
-  std::vector<int> group{};  // ranks that train together, this one among them; empty: all
+  Group* group = nullptr;  // of ranks that train together, this one among them; null: all
 };
 
 // Parameters, reduced gradients and optimizer state are views of flat buckets. SGD, Adam and AdamW update

@@ -11,6 +11,7 @@
 #include "farandole/base/heap.h"
 #include "farandole/base/log.h"
 #include "farandole/comm/cores.h"
+#include "farandole/comm/group_agreement.h"
 #include "farandole/comm/traced_communicator.h"
 #include "farandole/train/recording.h"
 
@@ -41,7 +42,7 @@ Session::Session(int, const char* const*)
   const auto stalls = WatchdogOptions::from_environment();
   if (size() > 1) watchdog_ = make_watchdog(job_->layout(), calls_);
   watch_stalls(stalls);
-  communicator_ = new_communicator(Waiting::polite);
+  collectives_.use(new_communicator(Waiting::polite));
   if (const char* folder = std::getenv("FARANDOLE_RUN_DIR"); folder != nullptr)
     start_recording({folder, {}, std::size_t{64} << 20});
 }
@@ -69,9 +70,27 @@ Waiting Session::waiting_for_gradients() const {
   return outnumber_cores(local_size()) ? Waiting::polite : Waiting::spin;
 }
 
-std::unique_ptr<TracedCommunicator> Session::new_communicator(Waiting waiting) {
-  return std::make_unique<TracedCommunicator>(job_->new_communicator(waiting), *timeline_, communicators_++,
+std::unique_ptr<TracedCommunicator> Session::traced(std::unique_ptr<Communicator> communicator,
+                                                    std::uint16_t number) {
+  return std::make_unique<TracedCommunicator>(std::move(communicator), *timeline_, number,
                                               watchdog_ != nullptr ? &calls_ : nullptr);
+}
+
+std::unique_ptr<TracedCommunicator> Session::new_communicator(Waiting waiting) {
+  return traced(job_->new_communicator(waiting), communicators_++);
+}
+
+std::unique_ptr<TracedCommunicator> Session::new_communicator(Waiting waiting, Group& group) {
+  return traced(job_->new_communicator(waiting, group.ranks()), group.next_number());
+}
+
+std::unique_ptr<Group> Session::new_group(std::span<const int> ranks) {
+  check_group_agreement(communicator(), ranks);
+  const auto number = communicators_;
+  communicators_ = static_cast<std::uint16_t>(communicators_ + Group::numbers);
+  if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end()) return nullptr;
+  return std::unique_ptr<Group>(new Group({ranks.begin(), ranks.end()}, number,
+                                          traced(job_->new_communicator(Waiting::polite, ranks), number)));
 }
 
 void Session::watch_stalls(const WatchdogOptions& options) {
@@ -85,22 +104,12 @@ bool Session::is_ending(ExitCode code) {
   return is_news;
 }
 
-std::unique_ptr<TracedCommunicator> Session::new_communicator(Waiting waiting, std::span<const int> ranks) {
-  auto group = job_->new_communicator(waiting, ranks);
-  // Groups that exist at the same time have different first ranks, and so different numbers.
-  const auto number = communicators_ + *std::min_element(ranks.begin(), ranks.end());
-  communicators_ = static_cast<std::uint16_t>(communicators_ + size());
-  return std::make_unique<TracedCommunicator>(std::move(group), *timeline_,
-                                              static_cast<std::uint16_t>(number),
-                                              watchdog_ != nullptr ? &calls_ : nullptr);
-}
-
 void Session::start_recording(const RecordingOptions& options) {
-  communicator_.reset();
+  collectives_.use(nullptr);
   recording_.reset();
   timeline_ = std::make_unique<Timeline>();
   communicators_ = 0;
-  communicator_ = new_communicator(Waiting::polite);
+  collectives_.use(new_communicator(Waiting::polite));
   if (options.window.off()) return;
   std::unique_ptr<Timeline> timeline;
   together([&] {
@@ -112,7 +121,7 @@ void Session::start_recording(const RecordingOptions& options) {
   timeline_->name_thread("training");
   recording_ = std::make_unique<Recording>(*job_, *timeline_, options.run_dir);
   communicators_ = 0;
-  communicator_ = new_communicator(Waiting::polite);
+  collectives_.use(new_communicator(Waiting::polite));
 }
 
 void Session::publish_timeline() {
@@ -134,9 +143,9 @@ void Session::together(const std::function<void()>& work) {
     code = static_cast<int>(ExitCode::failure);
   }
   int first = code != 0 ? rank() : size();
-  communicator_->allreduce("agreement", &first, 1, DType::int32, ReduceOp::min);
+  communicator().allreduce("agreement", &first, 1, DType::int32, ReduceOp::min);
   if (first == size()) return;
-  communicator_->broadcast("exit code", &code, sizeof code, first);
+  communicator().broadcast("exit code", &code, sizeof code, first);
   broadcast(message, first);
   throw AgreedError(message, static_cast<ExitCode>(code), first);
 }

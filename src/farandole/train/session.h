@@ -4,7 +4,9 @@
 
 #include <filesystem>
 #include <functional>
+#include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 #include <torch/torch.h>
 #include <vector>
@@ -16,6 +18,8 @@
 #include "farandole/comm/traced_communicator.h"
 #include "farandole/comm/watchdog.h"
 #include "farandole/timeline/timeline.h"
+#include "farandole/train/group.h"
+#include "farandole/train/tensor_collectives.h"
 
 namespace farandole {
 
@@ -28,9 +32,6 @@ struct RecordingOptions {
   std::size_t recorder_bytes = std::size_t{64} << 20;
 };
 
-// Collectives: every rank calls the same ones in the same order. Tensors may be non-contiguous; on every rank
-// the same shape and type, where nothing else is said. All throw UserError for types or operations that make
-// no sense.
 class Session {
  public:
   // Starts MPI and the watch over stalls and lost ranks; sets LibTorch's threads to this rank's share of the
@@ -53,26 +54,35 @@ class Session {
   const std::vector<std::string>& hosts() const { return job_->layout().hosts; }  // by rank
   torch::Device device() const { return torch::kCPU; }
 
-  // Reduced over all ranks; bit-wise the same on each.
-  torch::Tensor allreduce(const torch::Tensor& tensor, ReduceOp op = ReduceOp::average);
-  void allreduce_(torch::Tensor& tensor, ReduceOp op = ReduceOp::average);  // in place
-  // Joined along the first dimension in rank order; first dimensions may differ between ranks.
-  torch::Tensor all_gather(const torch::Tensor& tensor);
-  // In place: root's values on every rank.
-  void broadcast_(torch::Tensor& tensor, int root = 0);
-  // This rank's rows of the reduction: rank r gets rows [r·n/size …) of the n rows, the first n % size ranks
-  // one more.
-  torch::Tensor reduce_scatter(const torch::Tensor& tensor, ReduceOp op = ReduceOp::sum);
-  // splits[r] rows go to rank r (default: equal shares); returns what arrived, in rank order. Splits may
-  // differ between ranks.
-  torch::Tensor all_to_all(const torch::Tensor& tensor, std::vector<std::int64_t> splits = {});
-  void barrier();
+  // As TensorCollectives has them, over all ranks of the job.
+  torch::Tensor allreduce(const torch::Tensor& tensor, ReduceOp op = ReduceOp::average) {
+    return collectives_.allreduce(tensor, op);
+  }
+  void allreduce_(torch::Tensor& tensor, ReduceOp op = ReduceOp::average) {
+    collectives_.allreduce_(tensor, op);
+  }
+  torch::Tensor all_gather(const torch::Tensor& tensor) { return collectives_.all_gather(tensor); }
+  void broadcast_(torch::Tensor& tensor, int root = 0) { collectives_.broadcast_(tensor, root); }
+  torch::Tensor reduce_scatter(const torch::Tensor& tensor, ReduceOp op = ReduceOp::sum) {
+    return collectives_.reduce_scatter(tensor, op);
+  }
+  torch::Tensor all_to_all(const torch::Tensor& tensor, std::vector<std::int64_t> splits = {}) {
+    return collectives_.all_to_all(tensor, std::move(splits));
+  }
+  void barrier() { collectives_.barrier(); }
+  void broadcast(torch::nn::Module& module, int root = 0) { collectives_.broadcast(module, root); }
+  void broadcast(torch::optim::Optimizer& optimizer) { collectives_.broadcast(optimizer); }
+  void broadcast(std::string& text, int root = 0) { collectives_.broadcast(text, root); }
+  TensorCollectives& collectives() { return collectives_; }
 
-  // Rank 0's parameters and buffers.
-  void broadcast(torch::nn::Module& module);
-  // Rank 0's state and options; Adam, AdamW, SGD, RMSprop, Adagrad.
-  void broadcast(torch::optim::Optimizer& optimizer);
-  void broadcast(std::string& text, int root = 0);
+  // The job's ranks that `ranks` names, numbered there in this order. Collective over all ranks of the job,
+  // which all give the same list; null on those that it does not name. Throws UserError on all ranks where
+  // the lists differ, or name nobody, a rank twice, or one that does not exist. Must not outlive the session,
+  // nor its call of start_recording.
+  std::unique_ptr<Group> new_group(std::span<const int> ranks);
+  std::unique_ptr<Group> new_group(std::initializer_list<int> ranks) {
+    return new_group(std::span(ranks.begin(), ranks.size()));
+  }
 
   // Runs `work` (no collectives inside) on every rank; where it throws on any, every rank throws that of the
   // lowest such rank.
@@ -91,10 +101,9 @@ class Session {
   Waiting waiting_for_gradients() const;
   // A further communicator over all ranks, for a thread of its own; collective. Must not outlive the session.
   std::unique_ptr<TracedCommunicator> new_communicator(Waiting waiting);
-  // The same over a group of ranks, in their order there. All ranks of the job call it at the same time, each
-  // with the group that it belongs to.
-  std::unique_ptr<TracedCommunicator> new_communicator(Waiting waiting, std::span<const int> ranks);
-  Communicator& communicator() { return *communicator_; }
+  // The same over a group; collective over its ranks.
+  std::unique_ptr<TracedCommunicator> new_communicator(Waiting waiting, Group& group);
+  Communicator& communicator() { return collectives_.communicator(); }
 
   // When a collective counts as stalled; from now on, instead of what the environment said.
   void watch_stalls(const WatchdogOptions& options);
@@ -105,11 +114,14 @@ class Session {
   bool is_ending(ExitCode code);
 
  private:
+  std::unique_ptr<TracedCommunicator> traced(std::unique_ptr<Communicator> communicator,
+                                             std::uint16_t number);
+
   std::unique_ptr<MpiJob> job_;
   std::unique_ptr<Timeline> timeline_;
   std::unique_ptr<Recording> recording_;
   CallBoard calls_;
-  std::unique_ptr<Communicator> communicator_;
+  TensorCollectives collectives_;
   std::uint16_t communicators_ = 0;
   std::unique_ptr<Watchdog> watchdog_;  // null in a job of one rank
   int exceptions_at_start_;

@@ -81,9 +81,12 @@ class Trainee {
 StepResult benchmark_step(Session& session, const std::string& model, const StepBenchmarkOptions& options) {
   torch::manual_seed(1);
   const auto what = workload(model);
-  auto own_group = options.optimizer;
-  own_group.group = {session.rank()};
-  Trainee together(session, what, options.optimizer), alone(session, what, own_group);
+  std::unique_ptr<Group> own;
+  for (int r = 0; r < session.size(); ++r)
+    if (auto group = session.new_group({r}); group != nullptr) own = std::move(group);
+  auto by_itself = options.optimizer;
+  by_itself.group = own.get();
+  Trainee together(session, what, options.optimizer), alone(session, what, by_itself);
   StepResult result{model, session.size(), {}, {}, together.gradient_bytes(), 0};
   together.steps(options.warmup, nullptr);
   alone.steps(options.warmup, nullptr);

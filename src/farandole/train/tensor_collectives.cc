@@ -1,3 +1,5 @@
+#include "farandole/train/tensor_collectives.h"
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <numeric>
@@ -5,7 +7,6 @@
 
 #include "farandole/base/error.h"
 #include "farandole/train/optimizer_state.h"
-#include "farandole/train/session.h"
 #include "farandole/train/tensor_bytes.h"
 
 namespace farandole {
@@ -52,20 +53,29 @@ void in_place(torch::Tensor& tensor, Call call) {
 
 }  // namespace
 
-torch::Tensor Session::allreduce(const torch::Tensor& tensor, ReduceOp op) {
+TensorCollectives::TensorCollectives(std::unique_ptr<Communicator> communicator)
+    : communicator_(std::move(communicator)) {}
+
+TensorCollectives::~TensorCollectives() = default;
+
+void TensorCollectives::use(std::unique_ptr<Communicator> communicator) {
+  communicator_ = std::move(communicator);
+}
+
+torch::Tensor TensorCollectives::allreduce(const torch::Tensor& tensor, ReduceOp op) {
   auto result = tensor.detach().clone(torch::MemoryFormat::Contiguous);
   allreduce_(result, op);
   return result;
 }
 
-void Session::allreduce_(torch::Tensor& tensor, ReduceOp op) {
+void TensorCollectives::allreduce_(torch::Tensor& tensor, ReduceOp op) {
   in_place(tensor, [&](torch::Tensor& data) {
     communicator_->allreduce("allreduce", data.data_ptr(), static_cast<std::size_t>(data.numel()),
                              dtype_of(data), op);
   });
 }
 
-torch::Tensor Session::all_gather(const torch::Tensor& tensor) {
+torch::Tensor TensorCollectives::all_gather(const torch::Tensor& tensor) {
   need_rows(tensor, "all_gather");
   const auto data = tensor.detach().contiguous();
   // Rows, elements in a row and type of every rank: what may differ, and what must not.
@@ -89,14 +99,14 @@ torch::Tensor Session::all_gather(const torch::Tensor& tensor) {
   return result;
 }
 
-void Session::broadcast_(torch::Tensor& tensor, int root) {
+void TensorCollectives::broadcast_(torch::Tensor& tensor, int root) {
   dtype_of(tensor);
   in_place(tensor, [&](torch::Tensor& data) {
     communicator_->broadcast("broadcast", data.data_ptr(), bytes_of(data), root);
   });
 }
 
-torch::Tensor Session::reduce_scatter(const torch::Tensor& tensor, ReduceOp op) {
+torch::Tensor TensorCollectives::reduce_scatter(const torch::Tensor& tensor, ReduceOp op) {
   need_rows(tensor, "reduce_scatter");
   const auto data = tensor.detach().contiguous();
   const auto rows = even_rows(data.size(0), size());
@@ -106,7 +116,7 @@ torch::Tensor Session::reduce_scatter(const torch::Tensor& tensor, ReduceOp op) 
   return result;
 }
 
-torch::Tensor Session::all_to_all(const torch::Tensor& tensor, std::vector<std::int64_t> splits) {
+torch::Tensor TensorCollectives::all_to_all(const torch::Tensor& tensor, std::vector<std::int64_t> splits) {
   need_rows(tensor, "all_to_all");
   const auto data = tensor.detach().contiguous();
   const auto ranks = static_cast<std::size_t>(size());
@@ -128,14 +138,14 @@ torch::Tensor Session::all_to_all(const torch::Tensor& tensor, std::vector<std::
   return result;
 }
 
-void Session::barrier() {
+void TensorCollectives::barrier() {
   communicator_->barrier();
 }
 
-void Session::broadcast(torch::nn::Module& module) {
-  const auto send = [this](const std::string& name, torch::Tensor tensor) {
+void TensorCollectives::broadcast(torch::nn::Module& module, int root) {
+  const auto send = [&](const std::string& name, torch::Tensor tensor) {
     in_place(tensor, [&](torch::Tensor& data) {
-      communicator_->broadcast(name, data.data_ptr(), bytes_of(data), 0);
+      communicator_->broadcast(name, data.data_ptr(), bytes_of(data), root);
     });
   };
   for (const auto& item : module.named_parameters()) send(item.key(), item.value().detach());
@@ -143,14 +153,14 @@ void Session::broadcast(torch::nn::Module& module) {
     if (item.value().defined()) send(item.key(), item.value());
 }
 
-void Session::broadcast(std::string& text, int root) {
+void TensorCollectives::broadcast(std::string& text, int root) {
   std::uint64_t length = text.size();
   communicator_->broadcast("length of text", &length, sizeof length, root);
   text.resize(length);
   communicator_->broadcast("text", text.data(), length, root);
 }
 
-void Session::broadcast(torch::optim::Optimizer& optimizer) {
+void TensorCollectives::broadcast(torch::optim::Optimizer& optimizer) {
   // The options of each group first, as LibTorch itself serializes them.
   for (auto& group : optimizer.param_groups()) {
     if (!group.has_options()) continue;

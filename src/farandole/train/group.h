@@ -1,0 +1,36 @@
+// Some of the job's ranks, with collectives of their own. Made by Session::new_group; used by the training
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "farandole/comm/communicator.h"
+#include "farandole/train/tensor_collectives.h"
+
+namespace farandole {
+
+// rank() and size() are those in the group, whose rank i is the job's ranks()[i].
+class Group : public TensorCollectives {
+ public:
+  const std::vector<int>& ranks() const { return ranks_; }
+
+ private:
+  friend class Session;
+  // Communicators of a group are numbered from here on, one for each purpose.
+  static constexpr std::uint16_t numbers = 8;
+
+  Group(std::vector<int> ranks, std::uint16_t number, std::unique_ptr<Communicator> communicator)
+      : TensorCollectives(std::move(communicator)), ranks_(std::move(ranks)), first_number_(number) {}
+  // For the group's next communicator; those of its first optimizers may be gone when numbers come again.
+  std::uint16_t next_number() {
+    return static_cast<std::uint16_t>(first_number_ + 1 + made_++ % (numbers - 1));
+  }
+
+  const std::vector<int> ranks_;
+  const std::uint16_t first_number_;
+  std::uint16_t made_ = 0;
+};
+
+}  // namespace farandole
