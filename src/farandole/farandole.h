@@ -5,4 +5,5 @@
 #include "farandole/train/distributed_sampler.h"
 #include "farandole/train/group.h"
 #include "farandole/train/learning_rate.h"
+#include "farandole/train/linear.h"
 #include "farandole/train/session.h"

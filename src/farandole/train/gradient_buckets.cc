@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
-#include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "farandole/base/error.h"
@@ -19,7 +18,7 @@ GradientBuckets::GradientBuckets(GradientReducer& reducer, std::vector<Tensor> p
   if (passes < 1) throw UserError("backward_passes_per_step must be at least 1");
   views_.resize(parameters_.size());
   passes_.assign(parameters_.size(), 0);
-  hooks_.resize(parameters_.size());
+  listeners_.resize(parameters_.size());
   for (const auto& bucket : reducer_.plan().buckets) {
     flat_.push_back(torch::from_blob(reducer_.data(bucket.slots.front().tensor),
                                      {static_cast<std::int64_t>(bucket.payload)},
@@ -34,29 +33,28 @@ GradientBuckets::GradientBuckets(GradientReducer& reducer, std::vector<Tensor> p
 }
 
 GradientBuckets::~GradientBuckets() {
-  for (auto& [accumulator, key] : hooks_) accumulator->del_post_hook(key);
+  for (auto& listener : listeners_) listener.stop();
   for (auto& parameter : parameters_) parameter.mutable_grad() = Tensor();
+}
+
+void GradientBuckets::Listener::stop() {
+  accumulator->del_post_hook(reinterpret_cast<std::uintptr_t>(home));
 }
 
 // A parameter's accumulator lives as long as someone holds it; its post hook runs when the gradient is in
 // place.
 void GradientBuckets::listen(std::size_t i) {
-  auto accumulator = torch::autograd::impl::grad_accumulator(parameters_[i]);
-  auto hook = std::make_unique<torch::autograd::utils::LambdaPostHook>(
-      [this, i](const torch::autograd::variable_list& outputs, const torch::autograd::variable_list&) {
-        arrived(i);
-        return outputs;
-      });
-  const auto key = accumulator->add_post_hook(std::move(hook));
-  hooks_[i] = {std::move(accumulator), key};
+  auto home = std::make_unique<GradientHome>(views_[i], [this, i] { arrived(i); });
+  listeners_[i] = {torch::autograd::impl::grad_accumulator(parameters_[i]), home.get()};
+  listeners_[i].accumulator->add_post_hook(std::move(home));
 }
 
 // A parameter that is given other memory, as torch::load does, gets another accumulator. Returns whether this
 // one was.
 bool GradientBuckets::listen_again(std::size_t i) {
-  auto& [accumulator, key] = hooks_[i];
-  if (torch::autograd::impl::try_get_grad_accumulator(parameters_[i]) == accumulator) return false;
-  accumulator->del_post_hook(key);
+  if (torch::autograd::impl::try_get_grad_accumulator(parameters_[i]) == listeners_[i].accumulator)
+    return false;
+  listeners_[i].stop();
   listen(i);
   return true;
 }
@@ -105,6 +103,7 @@ void GradientBuckets::clear() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     parameters_[i].mutable_grad() = Tensor();
     listen_again(i);
+    listeners_[i].home->give_back();
   }
 }
 
@@ -113,18 +112,24 @@ void GradientBuckets::collect(std::size_t bucket) {
     if (parameters_[slot.tensor].grad().defined()) pack(slot.tensor);
 }
 
-// Sums of squares of whole buckets, padding included, which is zero; in short rows, because float32 would not
-// do for the whole.
+// Tensor by tensor, so that the plan does not decide how it is rounded; in short rows, because float32 would
+// not do for the whole.
 double GradientBuckets::norm() const {
   const torch::NoGradGuard no_grad;
   constexpr std::int64_t row = 4096;
-  std::vector<Tensor> norms;
-  for (const auto& flat : flat_) {
-    const std::int64_t whole = flat.numel() / row * row;
-    if (whole > 0) norms.push_back(flat.narrow(0, 0, whole).view({-1, row}).norm(2, 1).to(torch::kFloat64));
-    norms.push_back(flat.narrow(0, whole, flat.numel() - whole).norm().to(torch::kFloat64).view({1}));
+  std::vector<Tensor> norms(2 * parameters_.size());
+  for (std::size_t b = 0; b < flat_.size(); ++b) {
+    for (const auto& slot : reducer_.plan().buckets[b].slots) {
+      const auto all =
+          flat_[b].narrow(0, static_cast<std::int64_t>(slot.offset), static_cast<std::int64_t>(slot.count));
+      const std::int64_t rest = all.numel() % row;
+      const auto rows = all.narrow(0, 0, all.numel() - rest).view({-1, row});
+      norms[2 * slot.tensor] = rows.norm(2, 1).to(torch::kFloat64);
+      norms[2 * slot.tensor + 1] =
+          all.narrow(0, all.numel() - rest, rest).norm().to(torch::kFloat64).view({1});
+    }
   }
-  return norms.empty() ? 0.0 : torch::cat(norms).norm().item<double>();
+  return torch::cat(norms).norm().item<double>();
 }
 
 }  // namespace farandole

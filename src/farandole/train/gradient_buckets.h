@@ -2,8 +2,9 @@
 // backward may run its hooks on other threads.
 //
 // Before backward a parameter has no gradient, so that autograd hands over the memory that it computed the
-// gradient in instead of adding it to zeros; a hook copies it to its place in the bucket at once, while it is
-// in the cache. From then on grad() is the view of the bucket, to which further backward passes add.
+// gradient in instead of adding it to zeros. Linear (linear.h) computes it in its place in the bucket; other
+// modules' gradients a hook copies there at once, while they are in the cache. From then on grad() is the
+// view of the bucket, to which further backward passes add.
 #pragma once
 
 #include <atomic>
@@ -11,10 +12,10 @@
 #include <functional>
 #include <memory>
 #include <torch/torch.h>
-#include <utility>
 #include <vector>
 
 #include "farandole/fusion/gradient_reducer.h"
+#include "farandole/train/gradient_home.h"
 
 namespace farandole {
 
@@ -42,6 +43,11 @@ class GradientBuckets {
   std::size_t packed_bytes() const { return packed_bytes_; }        // copied into buckets since the start
 
  private:
+  struct Listener {
+    std::shared_ptr<torch::autograd::Node> accumulator;
+    GradientHome* home = nullptr;  // a hook of it
+    void stop();
+  };
   void listen(std::size_t tensor);
   bool listen_again(std::size_t tensor);
   void arrived(std::size_t tensor);
@@ -52,8 +58,8 @@ class GradientBuckets {
   std::vector<torch::Tensor> parameters_, views_;  // by tensor
   std::vector<torch::Tensor> flat_;
   const int passes_per_step_;
-  std::vector<int> passes_;  // backward passes of this step, by tensor
-  std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> hooks_;  // by tensor
+  std::vector<int> passes_;          // backward passes of this step, by tensor
+  std::vector<Listener> listeners_;  // by tensor
   std::atomic<std::size_t> packed_bytes_{0};
 };
 

@@ -20,8 +20,8 @@ struct GptAttention final : nn::Module {
   GptAttention(const ModelOptions& options)
       : heads(options.heads),
         dropout(options.dropout),
-        c_attn(register_module("c_attn", nn::Linear(options.width, 3 * options.width))),
-        c_proj(register_module("c_proj", nn::Linear(options.width, options.width))) {}
+        c_attn(register_module("c_attn", Linear(options.width, 3 * options.width))),
+        c_proj(register_module("c_proj", Linear(options.width, options.width))) {}
 
   torch::Tensor forward(const torch::Tensor& x) {
     const auto n = x.size(0), t = x.size(1), width = x.size(2);
@@ -33,21 +33,21 @@ struct GptAttention final : nn::Module {
 
   std::int64_t heads;
   double dropout;
-  nn::Linear c_attn, c_proj;
+  Linear c_attn, c_proj;
 };
 
 struct GptFeedForward final : nn::Module {
   GptFeedForward(const ModelOptions& options)
       : dropout(options.dropout),
-        c_fc(register_module("c_fc", nn::Linear(options.width, 4 * options.width))),
-        c_proj(register_module("c_proj", nn::Linear(4 * options.width, options.width))) {}
+        c_fc(register_module("c_fc", Linear(options.width, 4 * options.width))),
+        c_proj(register_module("c_proj", Linear(4 * options.width, options.width))) {}
 
   torch::Tensor forward(const torch::Tensor& x) {
     return torch::dropout(c_proj(torch::gelu(c_fc(x), "tanh")), dropout, is_training());
   }
 
   double dropout;
-  nn::Linear c_fc, c_proj;
+  Linear c_fc, c_proj;
 };
 
 struct GptBlock final : nn::Module {
@@ -81,7 +81,7 @@ Gpt::Gpt(const ModelOptions& options)
     h->push_back(blocks_.back());
   }
   ln_f_ = register_module("ln_f", norm(options.width));
-  lm_head_ = register_module("lm_head", nn::Linear(nn::LinearOptions(options.width, bytes).bias(false)));
+  lm_head_ = register_module("lm_head", Linear(nn::LinearOptions(options.width, bytes).bias(false)));
 
   // GPT-2's: what is added to the residual stream 2 · layers times is scaled so that its variance stays that
   // of one.

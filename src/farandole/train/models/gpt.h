@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 #include <vector>
 
+#include "farandole/train/linear.h"
 #include "farandole/train/models/model.h"
 
 namespace farandole {
@@ -29,7 +30,7 @@ class Gpt final : public Model {
   torch::nn::Embedding wte_, wpe_;
   std::vector<std::shared_ptr<GptBlock>> blocks_;  // "h.0", "h.1", …
   torch::nn::LayerNorm ln_f_;
-  torch::nn::Linear lm_head_;
+  Linear lm_head_;
 };
 
 }  // namespace farandole

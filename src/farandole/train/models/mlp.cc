@@ -7,8 +7,7 @@ namespace farandole {
 Mlp::Mlp(std::int64_t inputs, std::int64_t width, std::int64_t layers, std::int64_t classes) {
   for (std::int64_t i = 0; i < layers; ++i) {
     const auto out = i + 1 == layers ? classes : width;
-    layers_.push_back(
-        register_module("fc" + std::to_string(i + 1), torch::nn::Linear(i == 0 ? inputs : width, out)));
+    layers_.push_back(register_module("fc" + std::to_string(i + 1), Linear(i == 0 ? inputs : width, out)));
   }
 }
 

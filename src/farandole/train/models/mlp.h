@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 #include <vector>
 
+#include "farandole/train/linear.h"
 #include "farandole/train/models/model.h"
 
 namespace farandole {
@@ -18,7 +19,7 @@ class Mlp final : public Model {
   torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& y) override;
 
  private:
-  std::vector<torch::nn::Linear> layers_;
+  std::vector<Linear> layers_;
 };
 
 }  // namespace farandole

@@ -8,8 +8,8 @@ MnistNet::MnistNet()
     : conv1_(register_module("conv1", nn::Conv2d(nn::Conv2dOptions(1, 10, 5)))),
       conv2_(register_module("conv2", nn::Conv2d(nn::Conv2dOptions(10, 20, 5)))),
       conv2_drop_(register_module("conv2_drop", nn::Dropout2d())),
-      fc1_(register_module("fc1", nn::Linear(320, 50))),
-      fc2_(register_module("fc2", nn::Linear(50, 10))) {}
+      fc1_(register_module("fc1", Linear(320, 50))),
+      fc2_(register_module("fc2", Linear(50, 10))) {}
 
 torch::Tensor MnistNet::forward(torch::Tensor x) {
   x = torch::relu(torch::max_pool2d(conv1_(x), 2));

@@ -3,6 +3,7 @@
 
 #include <torch/torch.h>
 
+#include "farandole/train/linear.h"
 #include "farandole/train/models/model.h"
 
 namespace farandole {
@@ -17,7 +18,7 @@ class MnistNet final : public Model {
  private:
   torch::nn::Conv2d conv1_, conv2_;
   torch::nn::Dropout2d conv2_drop_;
-  torch::nn::Linear fc1_, fc2_;
+  Linear fc1_, fc2_;
 };
 
 }  // namespace farandole

@@ -1,0 +1,57 @@
+#include "farandole/train/linear.h"
+
+#include "farandole/train/gradient_home.h"
+
+namespace farandole {
+namespace {
+
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+Tensor place_for(const Tensor& parameter) {
+  auto* const home = GradientHome::of(parameter);
+  return home != nullptr ? home->take(parameter) : Tensor();
+}
+
+// The products that autograd would compute, in the same order.
+struct LinearFunction : torch::autograd::Function<LinearFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
+                        const std::optional<Tensor>& bias) {
+    context->save_for_backward({x, weight, bias.value_or(Tensor())});
+    return torch::linear(x, weight, bias);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& outputs) {
+    const auto saved = context->get_saved_variables();
+    const Tensor &x = saved[0], &weight = saved[1], &bias = saved[2];
+    const auto rows = outputs[0].reshape({-1, weight.size(0)});
+    variable_list gradients(3);
+    if (context->needs_input_grad(0)) gradients[0] = rows.mm(weight).view(x.sizes());
+    if (context->needs_input_grad(1)) {
+      const auto inputs = x.reshape({-1, weight.size(1)});
+      auto place = place_for(weight);
+      gradients[1] = place.defined() ? at::mm_out(place, rows.t(), inputs) : rows.t().mm(inputs);
+    }
+    if (bias.defined() && context->needs_input_grad(2)) {
+      auto place = place_for(bias);
+      gradients[2] = place.defined() ? at::sum_out(place, rows, {0}) : rows.sum(0);
+    }
+    return gradients;
+  }
+};
+
+bool has_tangent(const Tensor& tensor) {  // of forward-mode differentiation
+  return tensor.defined() && tensor._fw_grad(/*level=*/0).defined();
+}
+
+}  // namespace
+
+Tensor LinearImpl::forward(const Tensor& x) {
+  const auto own_bias = bias.defined() ? std::make_optional(bias) : std::nullopt;
+  const bool in_place = torch::GradMode::is_enabled() && GradientHome::of(weight) != nullptr &&
+                        !has_tangent(x) && !has_tangent(weight) && !has_tangent(bias);
+  return in_place ? LinearFunction::apply(x, weight, own_bias) : torch::linear(x, weight, own_bias);
+}
+
+}  // namespace farandole

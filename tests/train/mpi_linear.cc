@@ -1,0 +1,132 @@
+#include <gtest/gtest.h>
+
+#include "train/mpi_session.h"
+
+#include "farandole/train/linear.h"
+
+namespace farandole {
+namespace {
+
+using torch::Tensor;
+
+Linear same_linear(std::int64_t in, std::int64_t out, bool bias = true) {
+  torch::manual_seed(5);
+  Linear linear(torch::nn::LinearOptions(in, out).bias(bias));
+  linear->to(torch::kFloat64);
+  return linear;
+}
+
+Tensor random(std::vector<std::int64_t> shape, int seed) {
+  torch::manual_seed(seed);
+  return torch::randn(shape, torch::kFloat64);
+}
+
+void step_of(DistributedOptimizer& optimizer, const Tensor& loss) {
+  optimizer.zero_grad();
+  loss.backward();
+  optimizer.step();
+}
+
+TEST(Linear, ComputesGradientsWhereTheyAreReduced) {
+  for (const bool bias : {true, false}) {
+    for (const std::vector<std::int64_t>& rows : {std::vector<std::int64_t>{}, {4}, {2, 3}, {0}}) {
+      auto shape = rows;
+      shape.push_back(6);
+      auto linear = same_linear(6, 5, bias);
+      torch::nn::Linear reference(torch::nn::LinearOptions(6, 5).bias(bias));
+      reference->to(torch::kFloat64);
+      {
+        const torch::NoGradGuard no_grad;
+        reference->weight.copy_(linear->weight);
+        if (bias) reference->bias.copy_(linear->bias);
+      }
+      torch::optim::SGD sgd(linear->parameters(), 0.1);
+      DistributedOptimizer optimizer(*session, sgd, linear->named_parameters());
+      const auto x = random(shape, 1).requires_grad_(), x2 = x.detach().clone().requires_grad_();
+      const auto y = linear->forward(x), y2 = reference->forward(x2);
+      EXPECT_TRUE(torch::allclose(y, y2));
+      y.square().sum().backward();
+      y2.square().sum().backward();
+      optimizer.synchronize();
+      EXPECT_TRUE(torch::allclose(x.grad(), x2.grad()));
+      EXPECT_TRUE(torch::allclose(linear->weight.grad(), reference->weight.grad()));
+      if (bias) {
+        EXPECT_TRUE(torch::allclose(linear->bias.grad(), reference->bias.grad()));
+      }
+      EXPECT_EQ(optimizer.packed_bytes(), 0u);
+    }
+  }
+}
+
+TEST(Linear, UsedTwiceAddsUp) {
+  auto linear = same_linear(4, 4), copy = same_linear(4, 4);
+  torch::optim::SGD sgd(linear->parameters(), 0.1), plain(copy->parameters(), 0.1);
+  DistributedOptimizer optimizer(*session, sgd, linear->named_parameters());
+  const auto loss = [](Linear net, int step) {
+    return net(torch::tanh(net(random({3, 4}, step)))).square().sum();
+  };
+  for (int step = 0; step < 4; ++step) {
+    step_of(optimizer, loss(linear, step));
+    plain.zero_grad();
+    loss(copy, step).backward();
+    plain.step();
+    EXPECT_TRUE(torch::allclose(linear->weight, copy->weight));
+    EXPECT_TRUE(torch::allclose(linear->bias, copy->bias));
+  }
+}
+
+TEST(Linear, AddsUpOverBackwardPasses) {
+  auto linear = same_linear(4, 2), copy = same_linear(4, 2);
+  torch::optim::SGD sgd(linear->parameters(), 0.1);
+  DistributedOptimizer optimizer(*session, sgd, linear->named_parameters(), {.backward_passes_per_step = 2});
+  for (int pass = 0; pass < 2; ++pass) {
+    linear(random({3, 4}, pass)).square().sum().backward();
+    copy(random({3, 4}, pass)).square().sum().backward();
+  }
+  optimizer.synchronize();
+  EXPECT_TRUE(torch::allclose(linear->weight.grad(), copy->weight.grad()));
+  EXPECT_EQ(optimizer.packed_bytes(), 0u);
+}
+
+// What torch::autograd::grad() returns belongs to its caller: the next step must not write there.
+TEST(Linear, GradientsAskedForAreTheCallers) {
+  auto linear = same_linear(4, 2);
+  torch::optim::SGD sgd(linear->parameters(), 0.1);
+  DistributedOptimizer optimizer(*session, sgd, linear->named_parameters());
+  const auto asked = torch::autograd::grad({linear(random({3, 4}, 1)).square().sum()}, {linear->weight})[0];
+  const auto before = asked.clone();
+  step_of(optimizer, linear(random({3, 4}, 2)).square().sum());
+  EXPECT_TRUE(torch::equal(asked, before));
+  EXPECT_EQ(optimizer.packed_bytes(), 0u);
+}
+
+TEST(Linear, HooksAndSecondDerivatives) {
+  auto linear = same_linear(4, 2), copy = same_linear(4, 2);
+  torch::optim::SGD sgd(linear->parameters(), 0.1);
+  DistributedOptimizer optimizer(*session, sgd, linear->named_parameters());
+  const auto penalty = [](Linear net) {
+    const auto x = random({3, 4}, 1).requires_grad_();
+    const auto slope = torch::autograd::grad({torch::tanh(net(x)).sum()}, {x}, {}, true, true)[0];
+    return slope.square().sum();
+  };
+  linear->weight.register_hook([](const Tensor& gradient) { return 2 * gradient; });
+  penalty(linear).backward();
+  penalty(copy).backward();
+  optimizer.synchronize();
+  EXPECT_TRUE(torch::allclose(linear->weight.grad(), 2 * copy->weight.grad()));
+}
+
+// Gradients that are thrown away leave nothing behind.
+TEST(Linear, BackwardWithoutStep) {
+  auto linear = same_linear(4, 2), copy = same_linear(4, 2);
+  torch::optim::SGD sgd(linear->parameters(), 0.1), plain(copy->parameters(), 0.1);
+  DistributedOptimizer optimizer(*session, sgd, linear->named_parameters());
+  linear(random({3, 4}, 1)).sum().backward();
+  step_of(optimizer, linear(random({3, 4}, 2)).square().sum());
+  copy(random({3, 4}, 2)).square().sum().backward();
+  plain.step();
+  EXPECT_TRUE(torch::allclose(linear->weight, copy->weight));
+}
+
+}  // namespace
+}  // namespace farandole
