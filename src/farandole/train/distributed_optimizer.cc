@@ -76,12 +76,12 @@ struct DistributedOptimizer::Impl {
   }
 
   // Once, after the first step: buckets in the order in which rank 0's gradients came, so that the first are
-  // full as early as can be. Not where bits depend on the plan, which a resumed run makes anew: norms are
-  // rounded by bucket, and compressors choose by bucket.
+  // full as early as can be. Not where bits depend on the plan, which a resumed run makes anew: compressors
+  // choose by bucket.
   void plan_again() {
     if (planned_again || reducer->first_order().empty()) return;
     planned_again = true;
-    if (options.clip_norm || compresses()) return;
+    if (compresses()) return;
     const auto own = reducer->first_order();
     std::vector<std::uint64_t> order(own.begin(), own.end());
     communicator->broadcast("order of gradients", order.data(), order.size() * sizeof order[0], 0);
