@@ -12,6 +12,7 @@
 #include "farandole/comm/rail_communicator.h"
 #include "farandole/comm/rail_plan.h"
 #include "farandole/comm/shared_memory_communicator.h"
+#include "farandole/comm/solo_communicator.h"
 
 namespace farandole {
 namespace {
@@ -81,7 +82,7 @@ std::unique_ptr<Communicator> make_communicator(MPI_Comm group, std::span<const 
 std::unique_ptr<Communicator> make_node_communicator(MPI_Comm node, const MpiTypes& types, Waiting waiting,
                                                      const TransportOptions& options, Contract contract) {
   auto mpi = std::make_unique<MpiCommunicator>(node, types, waiting, contract);
-  if (mpi->size == 1) return mpi;
+  if (mpi->size == 1) return std::make_unique<SoloCommunicator>();
   try {
     SharedMemoryOptions memory{.world_ranks = ranks_in_world(node)};
     memory.patience.yield = outnumber_cores(mpi->size);

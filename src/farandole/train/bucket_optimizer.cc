@@ -154,4 +154,12 @@ void BucketOptimizer::update_others() {
   swap();
 }
 
+std::vector<Tensor>& BucketOptimizer::writable_parameters() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    settle_parameter(i);
+    torch::autograd::impl::bump_version(parameters_[i]);
+  }
+  return flat_parameters_;
+}
+
 }  // namespace farandole

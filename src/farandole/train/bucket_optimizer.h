@@ -34,6 +34,8 @@ class BucketOptimizer {
   // Then the optimizer's own step(), which is to leave updated parameters alone, for all that update() could
   // not.
   void update_others();
+  // All parameters, a tensor a bucket, for others to write to.
+  std::vector<torch::Tensor>& writable_parameters();
 
  private:
   struct Slot {

@@ -4,11 +4,13 @@
 #include <set>
 
 #include "farandole/base/error.h"
+#include "farandole/comm/solo_communicator.h"
 #include "farandole/fusion/gradient_reducer.h"
 #include "farandole/fusion/plan_agreement.h"
 #include "farandole/train/bucket_optimizer.h"
 #include "farandole/train/gradient_buckets.h"
 #include "farandole/train/make_compressor.h"
+#include "farandole/train/model_average.h"
 #include "farandole/train/tensor_bytes.h"
 
 namespace farandole {
@@ -51,9 +53,17 @@ struct DistributedOptimizer::Impl {
     auto traced = options.group == nullptr
                       ? session.new_communicator(session.waiting_for_gradients())
                       : session.new_communicator(session.waiting_for_gradients(), *options.group);
-    number = traced->number();
-    communicator = std::move(traced);
-    check_plan_agreement(*communicator, plan);
+    check_plan_agreement(*traced, plan);
+    if (options.synchronization.of_parameters()) {
+      if (compresses())
+        throw UserError("compression is of gradients; it does not go with averaged parameters");
+      planned_again = true;  // by an order that were each rank's own
+      communicator = std::make_unique<SoloCommunicator>();
+      average.emplace(std::move(traced));
+    } else {
+      number = traced->number();
+      communicator = std::move(traced);
+    }
     build(std::move(plan));
   }
 
@@ -67,8 +77,9 @@ struct DistributedOptimizer::Impl {
     reducer = std::make_unique<GradientReducer>(
         *communicator, std::move(plan), options.average ? ReduceOp::average : ReduceOp::sum,
         session.timeline(), compresses() ? compressor.get() : nullptr, options.progress);
-    explanation = session.call_board().explain(
-        number, [this](std::string_view collective) { return reducer->explain(collective); });
+    if (number)
+      explanation = session.call_board().explain(
+          *number, [this](std::string_view collective) { return reducer->explain(collective); });
     gradients =
         std::make_unique<GradientBuckets>(*reducer, tensors_of(parameters), options.backward_passes_per_step);
     buckets =
@@ -92,7 +103,9 @@ struct DistributedOptimizer::Impl {
   std::size_t packed_bytes() const {
     return packed_before + (gradients != nullptr ? gradients->packed_bytes() : 0);
   }
-  std::size_t sent_bytes() const { return sent_before + (reducer != nullptr ? reducer->sent_bytes() : 0); }
+  std::size_t sent_bytes() const {
+    return sent_before + (reducer != nullptr && !average ? reducer->sent_bytes() : 0);
+  }
 
   bool compresses() const { return options.compression.kind != Compression::Kind::none; }
 
@@ -149,18 +162,33 @@ struct DistributedOptimizer::Impl {
     return loss;
   }
 
+  // At the end of each step.
+  void average_where_due() {
+    if (++steps_alone == options.synchronization.every) average_parameters();
+  }
+
+  void average_parameters() {
+    if (!average) return;
+    auto& flat_parameters = buckets->writable_parameters();
+    average->average(flat_parameters);
+    for (const auto& flat : flat_parameters) sent_before += bytes_of(flat);
+    steps_alone = 0;
+  }
+
   Session& session;
   torch::optim::Optimizer& inner;
   const DistributedOptimizerOptions options;
   const Named parameters;
-  std::uint16_t number = 0;  // of the communicator
+  std::optional<std::uint16_t> number;  // of the communicator, where gradients travel
   std::unique_ptr<Communicator> communicator;
+  std::optional<ModelAverage> average;  // where parameters do
   std::unique_ptr<Compressor> compressor;
   std::unique_ptr<GradientReducer> reducer;
   CallBoard::Explanation explanation;
   std::unique_ptr<GradientBuckets> gradients;
   std::unique_ptr<BucketOptimizer> buckets;
   std::size_t packed_before = 0, sent_before = 0;  // by what build() replaced
+  std::int64_t steps_alone = 0;                    // since the last average
   bool planned_again = false;
   bool synchronized = false;
   double norm = std::numeric_limits<double>::quiet_NaN();
@@ -184,9 +212,20 @@ void DistributedOptimizer::synchronize() {
 }
 
 torch::Tensor DistributedOptimizer::step(torch::optim::Optimizer::LossClosure closure) {
-  if (closure) return impl_->step(closure);
-  impl_->step();
-  return {};
+  torch::Tensor loss;
+  if (closure)
+    loss = impl_->step(closure);
+  else
+    impl_->step();
+  impl_->average_where_due();
+  return loss;
+}
+
+void DistributedOptimizer::average_parameters() {
+  impl_->average_parameters();
+}
+void DistributedOptimizer::average_state() {
+  if (impl_->average) impl_->average->average(impl_->inner);
 }
 
 double DistributedOptimizer::gradient_norm() const {

@@ -14,6 +14,7 @@
 #include "farandole/fusion/compressor.h"
 #include "farandole/fusion/gradient_reducer.h"
 #include "farandole/train/session.h"
+#include "farandole/train/synchronization.h"
 
 namespace farandole {
 
@@ -26,6 +27,9 @@ struct DistributedOptimizerOptions {
   BucketOptions buckets{};
   Compression compression{};  // of gradients on their way between ranks
   ReductionProgress progress = ReductionProgress::automatic;
+  // Of parameters: each rank steps by its own gradients (local SGD), and average_parameters() is called every
+  // so many steps, or by the user alone.
+  Synchronization synchronization{};
   Group* group = nullptr;  // of ranks that train together, this one among them; null: all
 };
 
@@ -54,12 +58,19 @@ class DistributedOptimizer {
   // before step(). Without this call, step() can update a bucket while others are still being reduced.
   void synchronize();
 
+  // Where ranks synchronize parameters, these become equal to their average over ranks; else nothing is to
+  // do. Collective.
+  void average_parameters();
+  // The same for the optimizer's state, so that one rank's is what all go on from: before a checkpoint.
+  void average_state();
+
   double gradient_norm() const;        // before clipping, of the last step; NaN without clip_norm
   std::size_t gradient_bytes() const;  // of all buckets
   // Copied into buckets since the start: autograd gives a gradient memory of its own.
   std::size_t packed_bytes() const;
-  std::size_t sent_bytes() const;  // that this rank gave to collectives since the start, for gradients
-  Compressor& compressor();        // not between backward and step()
+  // That this rank gave to collectives since the start, of gradients or parameters.
+  std::size_t sent_bytes() const;
+  Compressor& compressor();  // not between backward and step()
   torch::optim::Optimizer& inner();
 
  private:

@@ -1,8 +1,11 @@
 #include "farandole/train/optimizer_state.h"
 
+#include <fmt/format.h>
 #include <map>
+#include <sstream>
 
 #include "farandole/base/error.h"
+#include "farandole/train/tensor_bytes.h"
 
 namespace farandole {
 namespace {
@@ -158,6 +161,28 @@ void import_optimizer_state(torch::optim::Optimizer& optimizer, const std::vecto
       optimizer.state()[parameter.unsafeGetTensorImpl()] = std::move(restored);
     });
   });
+}
+
+std::string table_of(const NamedTensors& state) {
+  std::string table;
+  for (const auto& [name, value] : state) {
+    table += fmt::format("{} {} {}", name, static_cast<int>(dtype_of(value)), value.dim());
+    for (const auto extent : value.sizes()) table += fmt::format(" {}", extent);
+    table += '\n';
+  }
+  return table;
+}
+
+NamedTensors zeros_from(const std::string& table) {
+  NamedTensors state;
+  std::istringstream stream(table);
+  std::string name;
+  for (int dtype = 0, dimensions = 0; stream >> name >> dtype >> dimensions;) {
+    std::vector<std::int64_t> shape(static_cast<std::size_t>(dimensions));
+    for (auto& extent : shape) stream >> extent;
+    state.emplace_back(name, torch::zeros(shape, scalar_type_of(static_cast<DType>(dtype))));
+  }
+  return state;
 }
 
 }  // namespace farandole

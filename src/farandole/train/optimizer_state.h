@@ -25,4 +25,8 @@ NamedTensors export_optimizer_state(torch::optim::Optimizer& optimizer,
 void import_optimizer_state(torch::optim::Optimizer& optimizer, const std::vector<std::string>& names,
                             const NamedTensors& state);
 
+// A line for each tensor, without its values: what another rank has to know to make room for them.
+std::string table_of(const NamedTensors& state);
+NamedTensors zeros_from(const std::string& table);
+
 }  // namespace farandole

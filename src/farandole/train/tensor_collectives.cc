@@ -182,22 +182,9 @@ void TensorCollectives::broadcast(torch::optim::Optimizer& optimizer) {
   // Then the state: a table of what there is, then the values.
   const auto names = numbered_parameters(optimizer);
   auto state = rank() == 0 ? export_optimizer_state(optimizer, names) : NamedTensors{};
-  std::string table;
-  for (const auto& [name, value] : state) {
-    table += fmt::format("{} {} {}", name, static_cast<int>(dtype_of(value)), value.dim());
-    for (const auto extent : value.sizes()) table += fmt::format(" {}", extent);
-    table += '\n';
-  }
+  auto table = table_of(state);
   broadcast(table);
-  if (rank() != 0) {
-    std::istringstream stream(table);
-    std::string name;
-    for (int dtype = 0, dimensions = 0; stream >> name >> dtype >> dimensions;) {
-      std::vector<std::int64_t> shape(static_cast<std::size_t>(dimensions));
-      for (auto& extent : shape) stream >> extent;
-      state.emplace_back(name, torch::empty(shape, scalar_type_of(static_cast<DType>(dtype))));
-    }
-  }
+  if (rank() != 0) state = zeros_from(table);
   for (auto& [name, value] : state) {
     auto data = value.contiguous();
     communicator_->broadcast(name, data.data_ptr(), bytes_of(data), 0);

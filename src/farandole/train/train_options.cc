@@ -10,6 +10,7 @@
 #include "farandole/comm/watchdog.h"
 #include "farandole/fusion/compression.h"
 #include "farandole/timeline/timeline.h"
+#include "farandole/train/synchronization.h"
 
 namespace farandole {
 namespace {
@@ -85,6 +86,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("clip-norm", value(o.clip_norm), "bound for the gradients' global norm; 0: none")
       ("bucket-mb", value(o.bucket_mb), "MiB of gradients that are reduced together")
       ("compression", value(o.compression), "of gradients between ranks: none, float16, bfloat16, powersgd:RANK or topk:FRACTION")
+      ("synchronize", value(o.synchronize), "gradients, in each step; or parameters:K or parameters:epoch: ranks step on their own and average their parameters every K steps or each epoch")
       ("seed", value(o.seed), "of parameters, shuffling and dropout");
   keep.add_options()
       ("run-dir", po::value<std::string>()->notifier([&o](const std::string& path) { o.run_dir = path; }), "folder of everything the run leaves")
@@ -131,7 +133,9 @@ void TrainOptions::check() const {
     throw UserError("--sample needs --model gpt; no other model generates text");
   if (optimizer != "sgd" && optimizer != "rmsprop" && momentum > 0)
     throw UserError("--momentum does not go with --optimizer " + optimizer + "; it is for sgd and rmsprop");
-  parse_compression(compression);
+  const bool compresses = parse_compression(compression).kind != Compression::Kind::none;
+  if (parse_synchronization(synchronize).of_parameters() && compresses)
+    throw UserError("--compression is of gradients; it does not go with --synchronize " + synchronize);
   StepWindow::parse(timeline);
 }
 
@@ -151,7 +155,8 @@ std::string TrainOptions::to_json() const {
                          {"warmup_steps", warmup_steps},
                          {"schedule", schedule},
                          {"clip_norm", clip_norm},
-                         {"compression", compression}};
+                         {"compression", compression},
+                         {"synchronize", synchronize}};
   auto& shape = json["model"];
   if (model.name != "mnist") {
     shape["layers"] = model.layers;

@@ -34,7 +34,8 @@ struct TrainOptions {
   std::string schedule = "constant";  // constant | cosine
   double clip_norm = 0;               // 0: off
   double bucket_mb = 25;
-  std::string compression = "none";  // see fusion/compression.h
+  std::string compression = "none";       // see fusion/compression.h
+  std::string synchronize = "gradients";  // see synchronization.h
 
   std::int64_t checkpoint_steps = 0;  // every so many steps; 0: not by steps
   std::int64_t checkpoint_epochs = 1;

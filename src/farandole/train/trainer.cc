@@ -33,6 +33,7 @@ DistributedOptimizerOptions optimizer_options(const TrainOptions& o) {
   result.backward_passes_per_step = o.accumulate;
   if (o.clip_norm > 0) result.clip_norm = o.clip_norm;
   result.compression = parse_compression(o.compression);
+  result.synchronization = parse_synchronization(o.synchronize);
   result.buckets.bytes = static_cast<std::size_t>(o.bucket_mb * 1024 * 1024);
   result.buckets.first_bytes = std::min(result.buckets.bytes, result.buckets.first_bytes);
   return result;
@@ -93,6 +94,7 @@ ExitCode Trainer::run() {
   while (!finished()) {
     train_epoch();
     if (stopping_) break;
+    optimizer_.average_parameters();
     const double score = evaluate();
     if (due(options_.checkpoint_epochs, position_.epoch) || finished()) save(score);
   }
@@ -230,6 +232,8 @@ double Trainer::evaluate() {
 
 void Trainer::save(double score) {
   const Span span(session_.timeline(), Category::checkpoint, "snapshot");
+  optimizer_.average_parameters();
+  optimizer_.average_state();
   auto snapshot = capture(session_, *model_, *inner_, position_);
   capture_compression(session_, parse_compression(options_.compression), optimizer_.compressor(), snapshot);
   saved_step_ = position_.step;

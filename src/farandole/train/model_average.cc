@@ -1,0 +1,50 @@
+#include "farandole/train/model_average.h"
+
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "farandole/train/optimizer_state.h"
+#include "farandole/train/tensor_bytes.h"
+
+namespace farandole {
+namespace {
+
+using torch::Tensor;
+
+// All ranks' texts, one after the other.
+std::string gather(TensorCollectives& ranks, const std::string& text) {
+  auto own = torch::empty({static_cast<std::int64_t>(text.size())}, torch::kUInt8);
+  std::memcpy(own.data_ptr(), text.data(), text.size());
+  const auto all = ranks.all_gather(own);
+  return {static_cast<const char*>(all.data_ptr()), static_cast<std::size_t>(all.numel())};
+}
+
+// What any rank has, of this rank with zeros where it has none, by name.
+std::map<std::string, Tensor> union_of(const NamedTensors& own, const std::string& tables) {
+  std::map<std::string, Tensor> all(own.begin(), own.end());
+  for (auto& [name, zeros] : zeros_from(tables)) all.try_emplace(name, zeros);
+  return all;
+}
+
+}  // namespace
+
+void ModelAverage::average(std::vector<Tensor>& parameters) {
+  const torch::NoGradGuard no_grad;
+  for (auto& tensor : parameters)
+    ranks_.communicator().allreduce("average of parameters", tensor.data_ptr(),
+                                    static_cast<std::size_t>(tensor.numel()), dtype_of(tensor),
+                                    ReduceOp::average);
+}
+
+void ModelAverage::average(torch::optim::Optimizer& optimizer) {
+  const torch::NoGradGuard no_grad;
+  const auto names = numbered_parameters(optimizer);
+  const auto own = export_optimizer_state(optimizer, names);
+  auto state = union_of(own, gather(ranks_, table_of(own)));
+  for (auto& [name, value] : state)
+    ranks_.allreduce_(value, torch::isFloatingType(value.scalar_type()) ? ReduceOp::average : ReduceOp::max);
+  import_optimizer_state(optimizer, names, {state.begin(), state.end()});
+}
+
+}  // namespace farandole

@@ -1,0 +1,179 @@
+#include <gtest/gtest.h>
+
+#include "train/mpi_session.h"
+
+#include "farandole/base/error.h"
+#include "farandole/train/optimizer_state.h"
+
+namespace farandole {
+namespace {
+
+using torch::Tensor;
+
+struct Learner : torch::nn::Module {
+  Learner() {
+    first = register_module("first", Linear(5, 7));
+    second = register_module("second", torch::nn::Linear(7, 3));
+    spare = register_module("spare", torch::nn::Linear(7, 3));
+    to(torch::kFloat64);
+  }
+  Tensor loss(int rank, int step) {
+    torch::manual_seed(1000 * rank + step);
+    const auto hidden = torch::tanh(first(torch::randn({4, 5}, torch::kFloat64)));
+    return (rank == 0 ? second(hidden) + spare(hidden) : second(hidden)).square().mean();
+  }
+  Linear first{nullptr};
+  torch::nn::Linear second{nullptr}, spare{nullptr};
+};
+
+std::shared_ptr<Learner> same_learner() {
+  torch::manual_seed(3);
+  return std::make_shared<Learner>();
+}
+
+DistributedOptimizerOptions averaging(std::int64_t every) {
+  return {.synchronization = {Synchronization::Kind::parameters, every}};
+}
+
+// What all ranks together do, in one process.
+class Everybody {
+ public:
+  explicit Everybody(const std::function<std::unique_ptr<torch::optim::Optimizer>(Learner&)>& make) {
+    for (int r = 0; r < session->size(); ++r) {
+      nets.push_back(same_learner());
+      optimizers.push_back(make(*nets.back()));
+    }
+  }
+  void step(int number) {
+    for (int r = 0; r < session->size(); ++r) {
+      optimizers[static_cast<std::size_t>(r)]->zero_grad();
+      nets[static_cast<std::size_t>(r)]->loss(r, number).backward();
+      optimizers[static_cast<std::size_t>(r)]->step();
+    }
+  }
+  void average() {
+    const torch::NoGradGuard no_grad;
+    for (const auto& item : nets[0]->named_parameters()) {
+      auto mean = torch::zeros_like(item.value());
+      for (const auto& net : nets) mean += net->named_parameters()[item.key()] / session->size();
+      for (const auto& net : nets) net->named_parameters()[item.key()].copy_(mean);
+    }
+  }
+  std::vector<std::shared_ptr<Learner>> nets;
+  std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers;
+};
+
+std::unique_ptr<torch::optim::Optimizer> momentum(Learner& net) {
+  return std::make_unique<torch::optim::SGD>(net.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+}
+std::unique_ptr<torch::optim::Optimizer> adam(Learner& net) {
+  return std::make_unique<torch::optim::Adam>(net.parameters(), torch::optim::AdamOptions(0.01));
+}
+std::unique_ptr<torch::optim::Optimizer> rms(Learner& net) {
+  return std::make_unique<torch::optim::RMSprop>(net.parameters(), torch::optim::RMSpropOptions(0.01));
+}
+
+void expect_same(Learner& net, Learner& other) {
+  for (const auto& item : net.named_parameters())
+    EXPECT_TRUE(torch::allclose(item.value(), other.named_parameters()[item.key()], 1e-9, 1e-12))
+        << item.key();
+}
+
+TEST(ParameterAveraging, IsTheMeanOfWhatRanksTrainedAlone) {
+  for (const auto& make : {momentum, adam, rms}) {
+    const auto net = same_learner();
+    Everybody all(make);
+    const auto inner = make(*net);
+    DistributedOptimizer optimizer(*session, *inner, net->named_parameters(), averaging(3));
+    for (int step = 1; step <= 8; ++step) {
+      optimizer.zero_grad();
+      net->loss(session->rank(), step).backward();
+      optimizer.step();
+      all.step(step);
+      if (step % 3 == 0) all.average();
+      expect_same(*net, *all.nets[static_cast<std::size_t>(session->rank())]);
+    }
+    EXPECT_GE(optimizer.sent_bytes(), 2 * 8u * 90u);  // two averages of 90 float64
+    EXPECT_LE(optimizer.sent_bytes(), 2 * optimizer.gradient_bytes());
+  }
+}
+
+// An average on demand counts as one: the next comes so many steps later.
+TEST(ParameterAveraging, OnDemand) {
+  for (const std::int64_t every : {0, 3}) {
+    const auto net = same_learner();
+    Everybody all(momentum);
+    const auto inner = momentum(*net);
+    DistributedOptimizer optimizer(*session, *inner, net->named_parameters(), averaging(every));
+    for (int step = 1; step <= 6; ++step) {
+      optimizer.zero_grad();
+      net->loss(session->rank(), step).backward();
+      optimizer.step();
+      all.step(step);
+      if (step == 2) optimizer.average_parameters();
+      if (step == 2 || (every > 0 && step == 5)) all.average();
+      expect_same(*net, *all.nets[static_cast<std::size_t>(session->rank())]);
+    }
+  }
+}
+
+// "spare" has state on rank 0 only.
+TEST(ParameterAveraging, StateBecomesTheMeanToo) {
+  for (const auto& make : {momentum, adam, rms}) {
+    const auto net = same_learner();
+    Everybody all(make);
+    const auto inner = make(*net);
+    DistributedOptimizer optimizer(*session, *inner, net->named_parameters(), averaging(0));
+    for (int step = 1; step <= 3; ++step) {
+      optimizer.zero_grad();
+      net->loss(session->rank(), step).backward();
+      optimizer.step();
+      all.step(step);
+    }
+    optimizer.average_parameters();
+    optimizer.average_state();
+    std::map<std::string, Tensor> mean;
+    for (auto& other : all.optimizers) {
+      for (const auto& [name, value] : export_optimizer_state(*other, numbered_parameters(*other))) {
+        auto& sum = mean[name];
+        if (!torch::isFloatingType(value.scalar_type()))
+          sum = value;
+        else
+          sum = (sum.defined() ? sum : torch::zeros_like(value)) + value / session->size();
+      }
+    }
+    const auto state = export_optimizer_state(*inner, numbered_parameters(*inner));
+    ASSERT_EQ(state.size(), mean.size());
+    for (const auto& [name, value] : state) EXPECT_TRUE(torch::allclose(value, mean[name])) << name;
+    // And training goes on, the same on ranks that see the same data.
+    optimizer.zero_grad();
+    net->loss(0, 4).backward();
+    optimizer.step();
+    for (const auto& item : net->named_parameters()) {
+      auto of_root = item.value().detach().clone();
+      session->broadcast_(of_root);
+      EXPECT_TRUE(torch::equal(of_root, item.value())) << item.key();
+    }
+  }
+}
+
+TEST(ParameterAveraging, DoesNotGoWithCompression) {
+  const auto net = same_learner();
+  const auto inner = momentum(*net);
+  auto options = averaging(1);
+  options.compression.kind = Compression::Kind::float16;
+  EXPECT_THROW(DistributedOptimizer(*session, *inner, net->named_parameters(), options), UserError);
+}
+
+TEST(Synchronization, IsParsed) {
+  using Kind = Synchronization::Kind;
+  EXPECT_EQ(parse_synchronization("gradients"), (Synchronization{Kind::gradients, 0}));
+  EXPECT_EQ(parse_synchronization("parameters:12"), (Synchronization{Kind::parameters, 12}));
+  EXPECT_EQ(parse_synchronization("parameters:epoch"), (Synchronization{Kind::parameters, 0}));
+  for (const auto* wrong : {"", "gradient", "parameters", "parameters:", "parameters:0", "parameters:-3",
+                            "parameters:2x", "parameters:epochs"})
+    EXPECT_THROW(parse_synchronization(wrong), UserError) << wrong;
+}
+
+}  // namespace
+}  // namespace farandole

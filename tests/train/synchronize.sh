@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Runs that average parameters instead of gradients: a stopped and resumed one equals the uninterrupted one bit for bit, and
+# wrong options are refused.
+source "$(dirname "$0")/common.sh"
+options=(--model mlp --data synthetic --synthetic-samples 320 --layers 2 --width 32 --batch 16 --epochs 2
+         --scale-lr false --checkpoint-steps 4 --checkpoint-keep 99 --log-steps 5)
+for kind in "--synchronize parameters:3 --optimizer sgd --momentum 0.9 --lr 0.05" \
+            "--synchronize parameters:epoch --optimizer adamw --lr 0.001"; do
+  rm -rf whole parts
+  read -ra choice <<<"$kind"
+  train 2 "${options[@]}" "${choice[@]}" --run-dir whole || fail "the uninterrupted run with $kind"
+  train 2 "${options[@]}" "${choice[@]}" --run-dir parts || fail "the first run with $kind"
+  for file in parts/checkpoints/*.h5; do
+    step=${file##*step-}
+    ((10#${step%.h5} <= 8)) || rm "$file"
+  done
+  train 2 "${options[@]}" "${choice[@]}" --run-dir parts || fail "the second part with $kind"
+  grep -q "going on from step 8" out || fail "it did not resume"
+  last=$(ls whole/checkpoints | tail -n 1)
+  /usr/bin/python3 - "whole/checkpoints/$last" "parts/checkpoints/$last" <<'PYTHON' || fail "$kind: the checkpoints differ"
+import sys, h5py, numpy
+a, b = (h5py.File(name) for name in sys.argv[1:])
+names = []
+a.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+assert names
+for name in names:
+    assert numpy.array_equal(a[name][()], b[name][()]), name
+PYTHON
+done
+
+train 1 "${options[@]}" --synchronize parameters:0 --run-dir wrong
+[[ $? == 64 ]] || fail "an average every 0 steps should end with 64"
+grep -q "synchronize cannot be 'parameters:0'" err || fail "the message does not name it"
+train 1 "${options[@]}" --synchronize parameters:2 --compression float16 --run-dir wrong
+[[ $? == 64 ]] || fail "compression of averaged parameters should end with 64"
