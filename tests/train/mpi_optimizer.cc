@@ -254,5 +254,41 @@ TEST(Broadcast, ParametersBuffersAndOptimizerState) {
   }
 }
 
+// Whatever plans are tried, parameters and optimizer state go on as with one plan, bit for bit, and ranks
+// agree.
+TEST(DistributedOptimizer, TuningChangesNoBit) {
+  const auto tuned_net = same_net(), net = same_net();
+  torch::optim::Adam adam(tuned_net->parameters(), 0.01), same(net->parameters(), 0.01);
+  const BucketOptions small{200, 200};
+  DistributedOptimizer tuned(*session, adam, tuned_net->named_parameters(),
+                             {.clip_norm = 0.5, .buckets = small, .tune = true});
+  DistributedOptimizer plain(*session, same, net->named_parameters(), {.clip_norm = 0.5, .buckets = small});
+  const auto step_of = [](Net& model, DistributedOptimizer& optimizer, int step) {
+    optimizer.zero_grad();
+    loss_of(model.forward(own(all_x(step)))).backward();
+    optimizer.step();
+  };
+  int steps = 0;
+  for (; steps < 200 && (steps < 5 || (session->size() > 1 && !tuned.tuned())); ++steps) {
+    step_of(*tuned_net, tuned, steps);
+    step_of(*net, plain, steps);
+  }
+  for (int more = 0; more < 2; ++more) {
+    step_of(*tuned_net, tuned, 1000 + more);
+    step_of(*net, plain, 1000 + more);
+  }
+  for (const auto& item : net->named_parameters())
+    EXPECT_TRUE(torch::equal(item.value(), tuned_net->named_parameters()[item.key()])) << item.key();
+  if (session->size() == 1) return;
+  const auto found = tuned.tuned();
+  ASSERT_TRUE(found);
+  EXPECT_LE(found->steps, 4 * PlanTuner::rounds * PlanTuner::steps_a_turn);
+  EXPECT_GT(found->steps, 0);
+  auto bytes = torch::tensor(static_cast<std::int64_t>(found->choice.bucket_bytes));
+  const auto here = bytes.clone();
+  session->broadcast_(bytes);
+  EXPECT_TRUE(torch::equal(bytes, here));
+}
+
 }  // namespace
 }  // namespace farandole

@@ -1,7 +1,7 @@
 if(FARANDOLE_TORCH)
   add_executable(example train/example.cc)
   target_link_libraries(example PRIVATE farandole_train farandole_flags)
-  foreach(script IN ITEMS example resume evaluation preempted stalled compression synchronize bad_input quickstart_profile mnist)
+  foreach(script IN ITEMS example resume evaluation preempted stalled compression synchronize tuning bad_input quickstart_profile mnist)
     farandole_script_test(train.${script} train/${script}.sh 280)
     set_tests_properties(train.${script} PROPERTIES LABELS program PROCESSORS 2)
   endforeach()

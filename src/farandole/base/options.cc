@@ -97,6 +97,13 @@ void read_profile(const std::filesystem::path& file, const po::options_descripti
   }
 }
 
+// What is stored first stays.
+void read_profiles(const std::vector<std::string>& names, const std::filesystem::path& folder,
+                   const po::options_description& options, po::variables_map& found) {
+  for (auto name = names.rbegin(); name != names.rend(); ++name)
+    read_profile(profile_file(*name, folder), options, found);
+}
+
 }  // namespace
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
@@ -118,10 +125,10 @@ bool OptionParser::parse(int argc, const char* const* argv, po::variables_map* f
   po::options_description common("General");
   common.add_options()("help,h", "print this text");
   std::vector<std::string> settings;
-  std::string profile;
   if (with_profiles)
-    common.add_options()("profile", po::value(&profile),
-                         "options file, or the name of one that comes with Farandole")(
+    common.add_options()(
+        "profile", po::value<std::vector<std::string>>()->composing(),
+        "options file, or the name of one that comes with Farandole; repeatable, the last wins")(
         "set", po::value(&settings)->composing(),
         "name=value: the same as --name value, for scripts; repeatable");
   po::options_description all;
@@ -155,7 +162,7 @@ bool OptionParser::parse(int argc, const char* const* argv, po::variables_map* f
     }
   }
   if (with_profiles && variables.count("profile") != 0)
-    read_profile(profile_file(variables["profile"].as<std::string>(), profiles), visible, variables);
+    read_profiles(variables["profile"].as<std::vector<std::string>>(), profiles, visible, variables);
   try {
     po::notify(variables);
   } catch (const po::error& error) {

@@ -35,10 +35,22 @@ bool any_bit(const std::byte* at, DType dtype) {
 
 }  // namespace
 
+std::string_view name_of(ReductionProgress progress) {
+  switch (progress) {
+    case ReductionProgress::automatic:
+      return "auto";
+    case ReductionProgress::on_thread:
+      return "thread";
+    case ReductionProgress::in_passing:
+      return "passing";
+  }
+  return "auto";
+}
+
 ReductionProgress parse_progress(std::string_view text) {
-  if (text == "auto") return ReductionProgress::automatic;
-  if (text == "thread") return ReductionProgress::on_thread;
-  if (text == "passing") return ReductionProgress::in_passing;
+  for (const auto progress :
+       {ReductionProgress::automatic, ReductionProgress::on_thread, ReductionProgress::in_passing})
+    if (text == name_of(progress)) return progress;
   throw UserError("--progress cannot be '" + std::string(text) + "'; it is auto, thread or passing");
 }
 

@@ -30,6 +30,7 @@ enum class ReductionProgress {
 };
 // "auto", "thread" or "passing". Throws UserError.
 ReductionProgress parse_progress(std::string_view text);
+std::string_view name_of(ReductionProgress progress);
 
 class GradientReducer {
  public:

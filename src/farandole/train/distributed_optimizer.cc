@@ -1,8 +1,10 @@
 #include "farandole/train/distributed_optimizer.h"
 
+#include <algorithm>
 #include <limits>
 #include <set>
 
+#include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/comm/solo_communicator.h"
 #include "farandole/fusion/gradient_reducer.h"
@@ -48,7 +50,9 @@ struct DistributedOptimizer::Impl {
   Impl(Session& the_session, torch::optim::Optimizer& the_optimizer, const NamedParameters& named,
        const DistributedOptimizerOptions& the_options)
       : session(the_session), inner(the_optimizer), options(the_options), parameters(that_train(named)) {
-    auto plan = plan_buckets(describe(parameters), options.buckets);
+    if (options.tune && compresses())
+      throw UserError("compressors choose by bucket: with compression, bucket sizes are not tuned");
+    const auto plan = plan_buckets(describe(parameters), options.buckets);
     compressor = make_compressor(options.compression, plan.tensors);
     auto traced = options.group == nullptr
                       ? session.new_communicator(session.waiting_for_gradients())
@@ -64,10 +68,14 @@ struct DistributedOptimizer::Impl {
       number = traced->number();
       communicator = std::move(traced);
     }
-    build(std::move(plan));
+    build(choice);
   }
 
-  void build(BucketPlan plan) {
+  void build(const PlanChoice& made) {
+    choice = made;
+    auto sizes = options.buckets;
+    sizes.bytes = choice.bucket_bytes;
+    sizes.first_bytes = std::min(sizes.first_bytes, sizes.bytes);
     packed_before = packed_bytes();
     sent_before = sent_bytes();
     buckets.reset();
@@ -75,8 +83,9 @@ struct DistributedOptimizer::Impl {
     explanation.reset();
     reducer.reset();
     reducer = std::make_unique<GradientReducer>(
-        *communicator, std::move(plan), options.average ? ReduceOp::average : ReduceOp::sum,
-        session.timeline(), compresses() ? compressor.get() : nullptr, options.progress);
+        *communicator, plan_buckets(describe(parameters), sizes, order),
+        options.average ? ReduceOp::average : ReduceOp::sum, session.timeline(),
+        compresses() ? compressor.get() : nullptr, choice.progress);
     if (number)
       explanation = session.call_board().explain(
           *number, [this](std::string_view collective) { return reducer->explain(collective); });
@@ -94,10 +103,23 @@ struct DistributedOptimizer::Impl {
     planned_again = true;
     if (compresses()) return;
     const auto own = reducer->first_order();
-    std::vector<std::uint64_t> order(own.begin(), own.end());
-    communicator->broadcast("order of gradients", order.data(), order.size() * sizeof order[0], 0);
-    build(plan_buckets(describe(parameters), options.buckets,
-                       std::vector<std::size_t>(order.begin(), order.end())));
+    std::vector<std::uint64_t> of_root(own.begin(), own.end());
+    communicator->broadcast("order of gradients", of_root.data(), of_root.size() * sizeof of_root[0], 0);
+    order.assign(of_root.begin(), of_root.end());
+    build(choice);
+    if (options.tune && communicator->size > 1)
+      tuner.emplace(plan_choices(reducer->plan().tensors, choice, communicator->split() != nullptr));
+  }
+
+  // At the end of each step; ranks take the same steps, and agree once a round.
+  void time_step() {
+    const auto before = std::exchange(step_ended_ns, now_ns());
+    if (!tuner || tuner->finished() || before == 0 || choice != tuner->current()) return;
+    if (!tuner->record(static_cast<double>(step_ended_ns - before) * 1e-6)) return;
+    auto medians = tuner->medians();
+    communicator->allreduce("medians of steps", medians.data(), medians.size(), DType::float64,
+                            ReduceOp::max);
+    tuner->decide(medians);
   }
 
   std::size_t packed_bytes() const {
@@ -189,6 +211,10 @@ struct DistributedOptimizer::Impl {
   std::unique_ptr<BucketOptimizer> buckets;
   std::size_t packed_before = 0, sent_before = 0;  // by what build() replaced
   std::int64_t steps_alone = 0;                    // since the last average
+  PlanChoice choice{options.buckets.bytes, options.progress};
+  std::vector<std::size_t> order;  // in which gradients are expected; empty: not yet known
+  std::optional<PlanTuner> tuner;
+  std::int64_t step_ended_ns = 0;
   bool planned_again = false;
   bool synchronized = false;
   double norm = std::numeric_limits<double>::quiet_NaN();
@@ -204,6 +230,7 @@ DistributedOptimizer::~DistributedOptimizer() = default;
 void DistributedOptimizer::zero_grad() {
   impl_->gradients->clear();
   impl_->plan_again();
+  if (impl_->tuner && impl_->choice != impl_->tuner->current()) impl_->build(impl_->tuner->current());
   impl_->synchronized = false;
 }
 
@@ -218,6 +245,7 @@ torch::Tensor DistributedOptimizer::step(torch::optim::Optimizer::LossClosure cl
   else
     impl_->step();
   impl_->average_where_due();
+  impl_->time_step();
   return loss;
 }
 
@@ -226,6 +254,12 @@ void DistributedOptimizer::average_parameters() {
 }
 void DistributedOptimizer::average_state() {
   if (impl_->average) impl_->average->average(impl_->inner);
+}
+
+std::optional<TunedPlan> DistributedOptimizer::tuned() const {
+  const auto& tuner = impl_->tuner;
+  if (!tuner || !tuner->finished()) return std::nullopt;
+  return TunedPlan{tuner->current(), tuner->milliseconds(), tuner->default_milliseconds(), tuner->steps()};
 }
 
 double DistributedOptimizer::gradient_norm() const {

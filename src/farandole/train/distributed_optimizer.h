@@ -13,6 +13,7 @@
 #include "farandole/fusion/compression.h"
 #include "farandole/fusion/compressor.h"
 #include "farandole/fusion/gradient_reducer.h"
+#include "farandole/fusion/plan_tuner.h"
 #include "farandole/train/session.h"
 #include "farandole/train/synchronization.h"
 
@@ -27,6 +28,8 @@ struct DistributedOptimizerOptions {
   BucketOptions buckets{};
   Compression compression{};  // of gradients on their way between ranks
   ReductionProgress progress = ReductionProgress::automatic;
+  // Try other bucket sizes, and who reduces, in the first steps, and stay with the best; see tuned().
+  bool tune = false;
   // Of parameters: each rank steps by its own gradients (local SGD), and average_parameters() is called every
   // so many steps, or by the user alone.
   Synchronization synchronization{};
@@ -38,6 +41,12 @@ struct DistributedOptimizerOptions {
 // is reduced; any other optimizer, types other than float32 and float64, and steps with a closure go through
 // the optimizer's own step(). A parameter that got a gradient on some ranks only takes part with zeros on the
 // others; one that got none on any rank keeps an undefined gradient and is left alone, as in one process.
+struct TunedPlan {
+  PlanChoice choice;
+  double milliseconds = 0, default_milliseconds = 0;  // medians of a step, on the slowest rank
+  int steps = 0;                                      // that it took
+};
+
 class DistributedOptimizer {
  public:
   using NamedParameters = torch::OrderedDict<std::string, torch::Tensor>;
@@ -63,6 +72,9 @@ class DistributedOptimizer {
   void average_parameters();
   // The same for the optimizer's state, so that one rank's is what all go on from: before a checkpoint.
   void average_state();
+
+  // What DistributedOptimizerOptions::tune found, once it has; the same on all ranks.
+  std::optional<TunedPlan> tuned() const;
 
   double gradient_norm() const;        // before clipping, of the last step; NaN without clip_norm
   std::size_t gradient_bytes() const;  // of all buckets

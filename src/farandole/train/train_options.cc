@@ -9,6 +9,7 @@
 #include "farandole/base/error.h"
 #include "farandole/comm/watchdog.h"
 #include "farandole/fusion/compression.h"
+#include "farandole/fusion/gradient_reducer.h"
 #include "farandole/timeline/timeline.h"
 #include "farandole/train/synchronization.h"
 
@@ -31,6 +32,22 @@ auto seconds(std::optional<double>& variable, const char* option) {
   return po::value<std::string>()->notifier([&variable, option](const std::string& text) {
     variable = WatchdogOptions::parse_seconds(option, text);
   });
+}
+
+auto bucket_size(std::optional<double>& variable) {
+  return po::value<std::string>()
+      ->default_value(fmt::format("{:g}", *variable))
+      ->notifier([&](const std::string& text) {
+        if (text == "auto") return variable.reset();
+        std::size_t used = 0;
+        try {
+          variable = std::stod(text, &used);
+        } catch (const std::logic_error&) {
+        }
+        if (used == 0 || used != text.size() || !(*variable > 0))
+          throw UserError(
+              fmt::format("--bucket-mb cannot be '{}'; it is a number of MiB above 0, or auto", text));
+      });
 }
 
 void at_least(std::int64_t minimum, std::int64_t actual, const char* option) {
@@ -84,7 +101,8 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("momentum", value(o.momentum), "sgd, rmsprop: momentum")
       ("weight-decay", value(o.weight_decay), "weight decay")
       ("clip-norm", value(o.clip_norm), "bound for the gradients' global norm; 0: none")
-      ("bucket-mb", value(o.bucket_mb), "MiB of gradients that are reduced together")
+      ("bucket-mb", bucket_size(o.bucket_mb), "MiB of gradients that are reduced together; auto: what is fastest in the first steps, kept in RUN/tuned-N-ranks.ini, a profile")
+      ("progress", value(o.progress), "who reduces gradients: thread (needs a core to spare), passing (the training thread), or auto")
       ("compression", value(o.compression), "of gradients between ranks: none, float16, bfloat16, powersgd:RANK or topk:FRACTION")
       ("synchronize", value(o.synchronize), "gradients, in each step; or parameters:K or parameters:epoch: ranks step on their own and average their parameters every K steps or each epoch")
       ("seed", value(o.seed), "of parameters, shuffling and dropout");
@@ -126,7 +144,7 @@ void TrainOptions::check() const {
   not_negative(momentum, "momentum");
   not_negative(weight_decay, "weight-decay");
   not_negative(clip_norm, "clip-norm");
-  if (!(bucket_mb > 0)) throw UserError(fmt::format("--bucket-mb is {}; it must be more than 0", bucket_mb));
+  parse_progress(progress);
   if (!(data.held_out > 0 && data.held_out < 1))
     throw UserError(fmt::format("--held-out is {}; it must lie between 0 and 1", data.held_out));
   if (sample > 0 && model.name != "gpt")
@@ -136,6 +154,10 @@ void TrainOptions::check() const {
   const bool compresses = parse_compression(compression).kind != Compression::Kind::none;
   if (parse_synchronization(synchronize).of_parameters() && compresses)
     throw UserError("--compression is of gradients; it does not go with --synchronize " + synchronize);
+  if (!bucket_mb && (compresses || parse_synchronization(synchronize).of_parameters()))
+    throw UserError(
+        fmt::format("--bucket-mb auto does not go with {}; name a size",
+                    compresses ? "--compression " + compression : "--synchronize " + synchronize));
   StepWindow::parse(timeline);
 }
 

@@ -31,9 +31,10 @@ struct TrainOptions {
   double weight_decay = 0;
   bool scale_lr = true;  // by the number of ranks
   std::int64_t warmup_steps = 0;
-  std::string schedule = "constant";  // constant | cosine
-  double clip_norm = 0;               // 0: off
-  double bucket_mb = 25;
+  std::string schedule = "constant";      // constant | cosine
+  double clip_norm = 0;                   // 0: off
+  std::optional<double> bucket_mb = 25;   // none: found by trial in the first steps
+  std::string progress = "auto";          // auto | thread | passing
   std::string compression = "none";       // see fusion/compression.h
   std::string synchronize = "gradients";  // see synchronization.h
 

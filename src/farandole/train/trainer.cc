@@ -8,6 +8,7 @@
 #include "farandole/base/error.h"
 #include "farandole/train/compression_state.h"
 #include "farandole/train/models/generate.h"
+#include "farandole/train/tuned_plan.h"
 
 namespace farandole {
 namespace {
@@ -34,7 +35,9 @@ DistributedOptimizerOptions optimizer_options(const TrainOptions& o) {
   if (o.clip_norm > 0) result.clip_norm = o.clip_norm;
   result.compression = parse_compression(o.compression);
   result.synchronization = parse_synchronization(o.synchronize);
-  result.buckets.bytes = static_cast<std::size_t>(o.bucket_mb * 1024 * 1024);
+  result.progress = parse_progress(o.progress);
+  result.tune = !o.bucket_mb;
+  if (o.bucket_mb) result.buckets.bytes = static_cast<std::size_t>(*o.bucket_mb * 1024 * 1024);
   result.buckets.first_bytes = std::min(result.buckets.bytes, result.buckets.first_bytes);
   return result;
 }
@@ -193,6 +196,10 @@ void Trainer::report() {
     loss_sum_.zero_();
     loss_steps_ = 0;
     reported_ns_ = now_ns();
+  }
+  if (leads() && !options_.bucket_mb && !tuning_kept_ && optimizer_.tuned()) {
+    progress_->say(keep_tuned_plan(options_.run_dir, session_.size(), *optimizer_.tuned()));
+    tuning_kept_ = true;
   }
   if (leads()) progress_->update({position_.step, position_.epoch, last_loss_, samples_per_s_});
 }

@@ -73,6 +73,7 @@ class Trainer {
   std::unique_ptr<Progress> progress_;
   std::int64_t reported_ns_ = 0;  // when the last line of metrics was written
   double samples_per_s_ = 0;      // between the last two
+  bool tuning_kept_ = false;
 };
 
 }  // namespace farandole

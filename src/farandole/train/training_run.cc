@@ -15,6 +15,7 @@
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/train/run_directory.h"
 #include "farandole/train/trainer.h"
+#include "farandole/train/tuned_plan.h"
 
 namespace farandole {
 namespace {
@@ -102,6 +103,14 @@ void greet(Session& session, const TrainOptions& options, const DataSplit& data,
   std::fflush(stdout);
 }
 
+// Rank 0 alone has looked into the run directory.
+void share_plan(Session& session, TrainOptions& options) {
+  double mib = options.bucket_mb.value_or(0);
+  session.communicator().broadcast("bucket size", &mib, sizeof mib, 0);
+  session.broadcast(options.progress);
+  options.bucket_mb = mib > 0 ? std::optional(mib) : std::nullopt;
+}
+
 }  // namespace
 
 int train(Session& session, TrainOptions options, int argc, const char* const* argv,
@@ -128,7 +137,9 @@ int train(Session& session, TrainOptions options, int argc, const char* const* a
     if (session.rank() != 0) return;
     run.emplace(options.run_dir);
     start = find_start(options, *run);
+    take_tuned_plan(options, session.size());
   });
+  share_plan(session, options);
   session.start_recording({options.run_dir, StepWindow::parse(options.timeline), options.recorder_mb << 20});
 
   Trainer trainer(session, options, data, model, std::move(stop_requested));

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# --bucket-mb auto: what it finds is said, kept as a profile, taken up when the run goes on, and usable for another run.
+source "$(dirname "$0")/common.sh"
+options=(--model mlp --data synthetic --synthetic-samples 4000 --layers 3 --width 64 --batch 16 --epochs 1 --log-steps 10)
+train 2 "${options[@]}" --bucket-mb auto --run-dir run --steps 100 || fail "the tuned run"
+grep -q "^buckets of .* MiB, progress .* kept in run/tuned-2-ranks.ini" out || fail "nobody says what was found"
+grep -qx "bucket-mb=[0-9.]*" run/tuned-2-ranks.ini || fail "no size is kept: $(cat run/tuned-2-ranks.ini)"
+grep -Eqx "progress=(auto|thread|passing)" run/tuned-2-ranks.ini || fail "no progress is kept"
+train 2 "${options[@]}" --bucket-mb auto --run-dir run || fail "going on"
+grep -q "going on from step 100" out || fail "it did not resume"
+! grep -q "kept in" out || fail "it was tuned again"
+train 2 --profile run/tuned-2-ranks.ini --profile mlp "${options[@]}" --run-dir other --steps 5 || fail "the profile"
+
+train 1 "${options[@]}" --bucket-mb auto --compression float16 --run-dir wrong
+[[ $? == 64 ]] || fail "tuning of compressed gradients should end with 64"
+grep -q "bucket-mb auto does not go with --compression float16" err || fail "the message does not say why"
+for wrong in 0 -1 many 3MiB nan; do
+  train 1 "${options[@]}" "--bucket-mb=$wrong" --run-dir wrong
+  [[ $? == 64 ]] || fail "--bucket-mb=$wrong should end with 64"
+  grep -q "bucket-mb cannot be '$wrong'" err || fail "the message does not name $wrong"
+done
+train 1 "${options[@]}" --progress later --run-dir wrong
+[[ $? == 64 ]] || fail "--progress later should end with 64"
