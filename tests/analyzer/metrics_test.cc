@@ -355,9 +355,9 @@ TEST(Metrics, keep_their_identities_on_random_spans) {
     }
     const auto metrics = measure_trace(trace);
     expect_identities(metrics);
-    for (const auto& match : metrics.matches.matches)
-      for (const auto& part : metrics.matches.parts_of(match)) {
-        const auto wait = wait_of(match, part);
+    for (const auto& parts : metrics.matches.parts)
+      for (const auto& part : parts) {
+        const auto wait = wait_of(metrics.matches.matches[part.match], part);
         EXPECT_LE(wait.start, wait.end);
         EXPECT_LE(wait.end, part.end);
       }

@@ -278,6 +278,50 @@ TEST_F(TraceReader, reads_events_across_window_bounds) {
     EXPECT_TRUE(recorded_.texts[i].ends_with(" 1000+" + std::to_string(1000 * i)));
 }
 
+// Events are read in blocks where their bounds can be told at a glance, one by one where not: with the same
+// result.
+TEST_F(TraceReader, reads_damage_within_blocks_as_alone) {
+  const std::vector<std::string> odd = {
+      R"({"ph":"X","cat":"data","name":"}, {","pid":1,"tid":1,"ts":1,"dur":1,"args":{"l":[{"a":1}, {"b":2}]}})",
+      R"({"ph":"X","cat":"data","name":"no time","pid":1,"tid":1,"dur":1})",
+      "{\"ph\":\"X\",\"cat\":\"data\",\"name\":\"\xff\",\"pid\":1,\"tid\":1,\"ts\":1,\"dur\":1}",
+      R"({"ph":"X","cat":"data" "name":"no comma"})",
+      R"({"ph":"X","cat":"data","name":"unclosed)",
+      R"({"ph":"X","cat":"data","name":"open","args":{"a":[1}})",
+      R"(7)",
+      forward + " x"};
+  for (std::size_t i = 0; i < odd.size(); ++i) {
+    for (const std::size_t before : {0, 1, 3'000}) {
+      std::string text = "{\"traceEvents\":[\n";
+      for (std::size_t n = 0; n < before; ++n) text += forward + ",\n";
+      text += odd[i] + ",\n";
+      for (std::size_t n = 0; n < 3'000; ++n) text += backward + (n + 1 < 3'000 ? ",\n" : "\n");
+      recorded_.texts.clear();
+      const auto summary =
+          read(text + "],\"more\":[{\"ph\":\"X\"}, {\"ph\":\"X\"}, {}],\"otherData\":{\"ranks\":3}}");
+      const bool sound = i == 0;
+      const bool counts_twice = i == 7;  // the event is sound, the text behind it is not
+      EXPECT_EQ(summary.damaged, sound ? 0U : 1U) << odd[i];
+      EXPECT_EQ(summary.events, before + 3'000 + (sound || counts_twice ? 1 : 0))
+          << odd[i] << " behind " << before;
+      EXPECT_EQ(summary.header.ranks, 3);
+      if (!sound) {
+        ASSERT_THAT(summary.warnings, SizeIs(1));
+        const auto at = 17 + before * (forward.size() + 2) + (counts_twice ? forward.size() + 1 : 0);
+        EXPECT_THAT(summary.warnings[0], HasSubstr("byte " + std::to_string(at) + ":")) << odd[i];
+      }
+    }
+  }
+}
+
+TEST_F(TraceReader, takes_unknown_clocks) {
+  const auto summary =
+      read(R"({"otherData":{"clock_residual_us":[0.0,null,2.5]},"traceEvents":[)" + forward + "]}");
+  ASSERT_THAT(summary.header.clock_residual_us, SizeIs(3));
+  EXPECT_FALSE(summary.header.clock_residual_us[1]);
+  EXPECT_EQ(summary.header.clock_residual_us[2], 2.5);
+}
+
 // Random damage: never a crash, and what is reported sound is bounded by what was written.
 TEST_F(TraceReader, survives_mutations) {
   std::string text = "{\"otherData\":{\"ranks\":1},\"traceEvents\":[\n" + forward;

@@ -2,51 +2,36 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
-#include <set>
 #include <tuple>
+#include <unordered_map>
+
+#include "farandole/analyzer/distribution.h"
 
 namespace farandole {
 namespace {
 
-struct Arrival {
+constexpr std::uint32_t no_match = UINT32_MAX;
+
+struct Key {
   std::uint16_t communicator = 0;
   std::uint16_t occurrence = 0;  // of this sequence number on this rank, counted from the run's end
   std::uint32_t sequence = 0;
-  std::uint32_t rank_index = 0;
-  const CollectiveSpan* span = nullptr;
-
-  auto key() const { return std::tuple(communicator, sequence, occurrence); }
+  bool operator==(const Key&) const = default;
+};
+struct KeyHash {
+  std::size_t operator()(const Key& key) const {
+    const auto all =
+        std::uint64_t{key.communicator} << 48 | std::uint64_t{key.occurrence} << 32 | key.sequence;
+    return all * 0x9E3779B97F4A7C15U;
+  }
 };
 
-// Sequence numbers begin anew after a restart. Occurrences are counted from the end, because what a bounded
-// recorder forgets is the beginning. Sorted by key, then rank.
-std::vector<Arrival> arrivals_of(const RunModel& run) {
-  std::vector<Arrival> arrivals;
-  for (std::size_t i = 0; i < run.ranks.size(); ++i)
-    for (const auto& span : run.ranks[i].collectives)
-      if (span.matchable)
-        arrivals.push_back(
-            {span.what.communicator, 0, span.what.sequence, static_cast<std::uint32_t>(i), &span});
-  std::sort(arrivals.begin(), arrivals.end(), [](const Arrival& a, const Arrival& b) {
-    const std::tuple left(a.communicator, a.sequence, a.rank_index);
-    const std::tuple right(b.communicator, b.sequence, b.rank_index);
-    return left != right ? left < right : a.span->start > b.span->start;
-  });
-  bool repeated = false;
-  for (std::size_t i = 1; i < arrivals.size(); ++i) {
-    const auto& before = arrivals[i - 1];
-    if (before.communicator != arrivals[i].communicator || before.sequence != arrivals[i].sequence ||
-        before.rank_index != arrivals[i].rank_index)
-      continue;
-    arrivals[i].occurrence = static_cast<std::uint16_t>(before.occurrence + 1);
-    repeated = true;
-  }
-  if (repeated)
-    std::stable_sort(arrivals.begin(), arrivals.end(),
-                     [](const Arrival& a, const Arrival& b) { return a.key() < b.key(); });
-  return arrivals;
-}
+// What is known of a collective while the ranks pass.
+struct Group {
+  CollectiveMatch match;
+  std::uint64_t bytes_sum = 0;
+  std::uint16_t communicator = 0;
+};
 
 std::string without_underscores(std::string_view text) {
   std::string result;
@@ -55,53 +40,121 @@ std::string without_underscores(std::string_view text) {
   return result;
 }
 
-std::uint64_t bytes_of(const std::string& operation, std::span<const Arrival> group) {
-  const bool gathers = without_underscores(operation) == "allgather";
-  std::uint64_t bytes = 0;
-  for (const auto& arrival : group)
-    bytes = gathers ? bytes + arrival.span->what.bytes : std::max(bytes, arrival.span->what.bytes);
-  return bytes;
-}
+// Gathers groups rank by rank.
+class Matcher {
+ public:
+  explicit Matcher(const RunModel& run, Interval window) : run_(run), window_(window) {}
 
-void add_match(const RunModel& run, std::span<const Arrival> group, CollectiveMatches& result) {
-  CollectiveMatch match;
-  match.first_part = result.parts.size();
-  match.part_count = static_cast<std::uint32_t>(group.size());
-  match.name = group.front().span->name;
-  match.operation = group.front().span->operation;
-  match.bytes = bytes_of(run.names[match.operation], group);
-  match.first_arrival = match.last_arrival = group.front().span->start;
-  for (const auto& arrival : group) {
-    match.first_arrival = std::min(match.first_arrival, arrival.span->start);
-    match.last_arrival = std::max(match.last_arrival, arrival.span->start);
-    result.parts.push_back({arrival.rank_index, arrival.span->start, arrival.span->end});
+  CollectiveMatches run() {
+    for (std::uint32_t i = 0; i < run_.ranks.size(); ++i) add_rank(i);
+    finish();
+    return std::move(result_);
   }
-  result.matches.push_back(match);
-}
+
+ private:
+  bool inside(std::int64_t time) const { return time >= window_.start && time <= window_.end; }
+
+  // Sequence numbers begin anew after a restart. Occurrences are counted from the end, because what a bounded
+  // recorder forgets is the beginning.
+  void add_rank(std::uint32_t rank_index) {
+    const auto spans = run_.ranks[rank_index].collectives();
+    auto& parts = result_.parts.emplace_back();
+    parts.reserve(spans.size());
+    std::unordered_map<Key, std::uint16_t, KeyHash> seen;
+    std::map<std::uint16_t, bool> communicators;
+    for (auto span = spans.rbegin(); span != spans.rend(); ++span) {
+      if (!span->matchable) {
+        if (inside(span->start)) ++result_.unmatched;
+        continue;
+      }
+      Key key{span->what.communicator, 0, span->what.sequence};
+      key.occurrence = seen[key]++;
+      communicators[key.communicator] = true;
+      parts.push_back({span->start, span->end, add_part(key, *span, rank_index)});
+    }
+    for (const auto& [communicator, there] : communicators) ++members_[communicator];
+    std::reverse(parts.begin(), parts.end());
+  }
+
+  std::uint32_t add_part(const Key& key, const CollectiveSpan& span, std::uint32_t rank_index) {
+    const auto [found, is_new] = index_.try_emplace(key, static_cast<std::uint32_t>(groups_.size()));
+    if (is_new) {
+      auto& group = groups_.emplace_back();
+      group.communicator = key.communicator;
+      group.match.name = span.name;
+      group.match.operation = span.operation;
+      group.match.first_arrival = INT64_MAX;
+      group.match.last_arrival = INT64_MIN;
+    }
+    auto& group = groups_[found->second];
+    auto& match = group.match;
+    ++match.part_count;
+    match.bytes = std::max(match.bytes, span.what.bytes);
+    group.bytes_sum += span.what.bytes;
+    match.first_arrival = std::min(match.first_arrival, span.start);
+    if (span.start > match.last_arrival) {
+      match.last_arrival = span.start;
+      match.last_rank = rank_index;
+    }
+    return found->second;
+  }
+
+  void finish() {
+    std::vector<std::uint32_t> order;
+    for (std::uint32_t i = 0; i < groups_.size(); ++i) {
+      auto& group = groups_[i];
+      if (!inside(group.match.last_arrival)) continue;
+      if (group.match.part_count != members_[group.communicator]) {
+        result_.unmatched += group.match.part_count;
+        continue;
+      }
+      if (without_underscores(run_.names[group.match.operation]) == "allgather")
+        group.match.bytes = group.bytes_sum;
+      order.push_back(i);
+    }
+    std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return std::tuple(groups_[a].match.last_arrival, a) < std::tuple(groups_[b].match.last_arrival, b);
+    });
+    std::vector<std::uint32_t> place(groups_.size(), no_match);
+    for (const auto i : order) {
+      place[i] = static_cast<std::uint32_t>(result_.matches.size());
+      result_.matches.push_back(groups_[i].match);
+    }
+    for (auto& parts : result_.parts) {
+      for (auto& part : parts) part.match = place[part.match];
+      std::erase_if(parts, [](const CollectivePart& part) { return part.match == no_match; });
+      parts.shrink_to_fit();
+    }
+  }
+
+  const RunModel& run_;
+  const Interval window_;
+  std::vector<Group> groups_;
+  std::unordered_map<Key, std::uint32_t, KeyHash> index_;
+  std::map<std::uint16_t, std::uint32_t> members_;  // ranks by communicator
+  CollectiveMatches result_;
+};
 
 double us(std::int64_t ns) {
   return static_cast<double>(ns) * 1e-3;
 }
 
 struct Samples {
-  std::vector<double> bytes, duration_us, transfer_us;
+  Distribution bytes, duration_us, transfer_us;
   double wait_us = 0;
   std::size_t ranks = 0;
 };
 
 CollectiveRow row_of(const std::string& name, const std::string& operation, const Samples& samples) {
-  CollectiveRow row{name,
-                    operation,
-                    samples.bytes.size(),
-                    quantile(samples.bytes, 0.5),
-                    quantile(samples.duration_us, 0.5),
-                    0,
-                    quantile(samples.transfer_us, 0.5),
-                    {},
-                    {},
-                    0};
-  row.wait_us = samples.wait_us / static_cast<double>(samples.duration_us.size());
-  row.total_s = std::accumulate(samples.duration_us.begin(), samples.duration_us.end(), 0.0) * 1e-6;
+  CollectiveRow row;
+  row.name = name;
+  row.operation = operation;
+  row.count = samples.bytes.count();
+  row.bytes = samples.bytes.quantile(0.5);
+  row.median_us = samples.duration_us.quantile(0.5);
+  row.wait_us = samples.wait_us / static_cast<double>(samples.duration_us.count());
+  row.transfer_us = samples.transfer_us.quantile(0.5);
+  row.total_s = samples.duration_us.sum() * 1e-6;
   if (row.bytes <= 0) {
     row.algbw_gbps = row.busbw_gbps = Figure::because("it carries no bytes");
     return row;
@@ -113,49 +166,46 @@ CollectiveRow row_of(const std::string& name, const std::string& operation, cons
   return row;
 }
 
+// The best bus bandwidth that a tenth of some row's parts reached; 0 where none is known.
+double proven_gbps(const CollectiveRow& row, const Samples& samples) {
+  const double quick_us = samples.transfer_us.quantile(0.1);
+  if (!row.busbw_gbps.value || samples.transfer_us.count() < 10 || quick_us <= 0) return 0;
+  return *row.busbw_gbps.value * row.transfer_us / quick_us;
+}
+
 }  // namespace
 
 CollectiveMatches match_collectives(const RunModel& run, Interval window) {
-  const auto arrivals = arrivals_of(run);
-  CollectiveMatches result;
-  const auto inside = [&](std::int64_t time) { return time >= window.start && time <= window.end; };
-  for (const auto& rank : run.ranks)
-    for (const auto& span : rank.collectives)
-      if (!span.matchable && inside(span.start)) ++result.unmatched;
-  std::map<std::uint16_t, std::set<std::uint32_t>> members;
-  for (const auto& arrival : arrivals) members[arrival.communicator].insert(arrival.rank_index);
-  for (std::size_t begin = 0, end = 0; begin < arrivals.size(); begin = end) {
-    std::int64_t last = arrivals[begin].span->start;
-    for (end = begin; end < arrivals.size() && arrivals[end].key() == arrivals[begin].key(); ++end)
-      last = std::max(last, arrivals[end].span->start);
-    if (!inside(last)) continue;
-    if (end - begin == members[arrivals[begin].communicator].size())
-      add_match(run, std::span<const Arrival>(arrivals).subspan(begin, end - begin), result);
-    else
-      result.unmatched += end - begin;
-  }
-  std::sort(
-      result.matches.begin(), result.matches.end(),
-      [](const CollectiveMatch& a, const CollectiveMatch& b) { return a.last_arrival < b.last_arrival; });
-  return result;
+  return Matcher(run, window).run();
 }
 
 std::vector<CollectiveRow> collective_table(const RunModel& run, const CollectiveMatches& matches) {
   std::map<std::pair<std::uint32_t, std::uint32_t>, Samples> groups;
+  std::vector<Samples*> samples_of;
   for (const auto& match : matches.matches) {
     auto& samples = groups[{match.name, match.operation}];
-    samples.bytes.push_back(static_cast<double>(match.bytes));
+    samples.bytes.add(static_cast<double>(match.bytes));
     samples.ranks = std::max<std::size_t>(samples.ranks, match.part_count);
-    for (const auto& part : matches.parts_of(match)) {
-      const auto wait = wait_of(match, part);
-      samples.duration_us.push_back(us(part.end - part.start));
-      samples.wait_us += us(wait.end - wait.start);
-      samples.transfer_us.push_back(us(part.end - wait.end));
-    }
+    samples_of.push_back(&samples);
   }
+  for (const auto& parts : matches.parts)
+    for (const auto& part : parts) {
+      const auto wait = wait_of(matches.matches[part.match], part);
+      auto& samples = *samples_of[part.match];
+      samples.duration_us.add(us(part.end - part.start));
+      samples.wait_us += us(wait.end - wait.start);
+      samples.transfer_us.add(us(part.end - wait.end));
+    }
   std::vector<CollectiveRow> rows;
-  for (const auto& [key, samples] : groups)
+  double proven = 0;
+  for (const auto& [key, samples] : groups) {
     rows.push_back(row_of(run.names[key.first], run.names[key.second], samples));
+    proven = std::max(proven, proven_gbps(rows.back(), samples));
+  }
+  for (auto& row : rows)
+    row.of_proven = row.busbw_gbps.value ? Figure::ratio(*row.busbw_gbps.value, proven,
+                                                         "too few collectives to prove a bandwidth")
+                                         : row.busbw_gbps;
   std::sort(rows.begin(), rows.end(), [](const CollectiveRow& a, const CollectiveRow& b) {
     return std::tuple(-a.total_s, a.name, a.operation) < std::tuple(-b.total_s, b.name, b.operation);
   });

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,37 +12,34 @@
 
 namespace farandole {
 
-struct CollectivePart {
-  std::uint32_t rank_index = 0;  // into RunModel::ranks
-  std::int64_t start = 0;        // arrival
-  std::int64_t end = 0;
-};
-
 // One collective on all ranks of its communicator.
 struct CollectiveMatch {
-  std::vector<CollectivePart>::size_type first_part = 0;
-  std::uint32_t part_count = 0;
   std::uint32_t name = 0;
   std::uint32_t operation = 0;
+  std::uint32_t part_count = 0;
+  std::uint32_t last_rank = 0;  // index into RunModel::ranks of the rank that arrived last
   std::uint64_t bytes =
       0;  // as nccl-tests counts them: of an all-gather all ranks' contributions, else one rank's payload
   std::int64_t first_arrival = 0;
   std::int64_t last_arrival = 0;
 };
 
+// One rank's part of a match.
+struct CollectivePart {
+  std::int64_t start = 0;  // arrival
+  std::int64_t end = 0;
+  std::uint32_t match = 0;  // index into CollectiveMatches::matches
+};
+
 struct CollectiveMatches {
-  std::vector<CollectiveMatch> matches;  // by last arrival
-  std::vector<CollectivePart> parts;
+  std::vector<CollectiveMatch> matches;            // by last arrival
+  std::vector<std::vector<CollectivePart>> parts;  // by index into RunModel::ranks, by start
   std::uint64_t unmatched =
       0;  // in the window, but not seen on every rank of their communicator, or without a number
-
-  std::span<const CollectivePart> parts_of(const CollectiveMatch& match) const {
-    return {parts.data() + match.first_part, match.part_count};
-  }
 };
 
 // Those whose last arrival lies in `window`. Sequence numbers that begin anew (after a restart) are told
-// apart.
+// apart. Memory: 24 bytes a rank and collective.
 CollectiveMatches match_collectives(const RunModel& run, Interval window);
 
 // When this part waited for the last rank; clocks that are off, or an operation that may leave early, cannot
@@ -61,6 +57,7 @@ struct CollectiveRow {
   double transfer_us = 0;  // median
   Figure algbw_gbps;       // bytes / transfer: waiting is not the network's
   Figure busbw_gbps;
+  Figure of_proven;    // busbw as a fraction of the best busbw that any row's quickest tenth reached
   double total_s = 0;  // all ranks' durations added
 };
 

@@ -69,4 +69,16 @@ IntervalSet subtract(const IntervalSet& a, const IntervalSet& b) {
   return result;
 }
 
+std::vector<std::int64_t> measure_between(const IntervalSet& set, const std::vector<std::int64_t>& bounds) {
+  std::vector<std::int64_t> measures(bounds.empty() ? 0 : bounds.size() - 1);
+  std::size_t slot = 0;
+  for (const auto& interval : set.intervals()) {
+    while (slot < measures.size() && bounds[slot + 1] <= interval.start) ++slot;
+    for (auto at = slot; at < measures.size() && bounds[at] < interval.end; ++at)
+      measures[at] += std::max<std::int64_t>(
+          0, std::min(interval.end, bounds[at + 1]) - std::max(interval.start, bounds[at]));
+  }
+  return measures;
+}
+
 }  // namespace farandole

@@ -35,4 +35,7 @@ IntervalSet unite(const IntervalSet& a, const IntervalSet& b);
 IntervalSet intersect(const IntervalSet& a, const IntervalSet& b);
 IntervalSet subtract(const IntervalSet& a, const IntervalSet& b);  // a without b
 
+// How much of `set` lies between each of the sorted `bounds` and the next: one value less than bounds.
+std::vector<std::int64_t> measure_between(const IntervalSet& set, const std::vector<std::int64_t>& bounds);
+
 }  // namespace farandole

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "farandole/analyzer/rank_metrics.h"
+#include "farandole/analyzer/replay.h"
 
 namespace farandole {
 namespace {
@@ -13,37 +14,50 @@ constexpr const char* empty_window = "the window is empty";
 
 // Two ranks' clocks may be off by both residuals.
 double clock_floor_ms(const TraceHeader& header) {
-  auto residuals = header.clock_residual_us;
+  std::vector<double> residuals;
+  for (const auto& residual : header.clock_residual_us)
+    if (residual) residuals.push_back(*residual);
   std::sort(residuals.rbegin(), residuals.rend());
   double floor = 0;
   for (std::size_t i = 0; i < std::min<std::size_t>(2, residuals.size()); ++i) floor += residuals[i] * 1e-3;
   return floor;
 }
 
-// Which kept step a time belongs to: the last one that has begun.
-std::optional<std::size_t> step_at(const Window& window, std::int64_t time) {
-  const auto after = std::upper_bound(window.steps.begin(), window.steps.end(), time,
-                                      [](std::int64_t t, const Interval& step) { return t < step.start; });
-  if (after == window.steps.begin()) return std::nullopt;
-  return static_cast<std::size_t>(after - window.steps.begin()) - 1;
+bool clock_known(const TraceHeader& header, int rank) {
+  const auto index = static_cast<std::size_t>(rank);
+  return index >= header.clock_residual_us.size() || header.clock_residual_us[index];
 }
 
-// Matches come by last arrival, so each rank's steps come in order.
-void add_lateness(const Window& window, const CollectiveMatches& matches, std::vector<RankMetrics>& ranks) {
-  for (const auto& match : matches.matches) {
-    if (match.part_count < 2) continue;
-    const auto step = step_at(window, match.last_arrival);
-    if (!step) continue;
-    for (const auto& part : matches.parts_of(match)) {
-      auto& rank = ranks[part.rank_index];
-      const double late_ms = static_cast<double>(part.start - match.first_arrival) * 1e-6;
-      if (rank.lateness_steps.empty() || rank.lateness_steps.back() != *step) {
-        rank.lateness_steps.push_back(*step);
-        rank.step_lateness_ms.push_back(late_ms);
-      } else {
-        rank.step_lateness_ms.back() = std::max(rank.step_lateness_ms.back(), late_ms);
-      }
-    }
+// By kept step, the latest of this rank's arrivals; what no other rank shares is nothing to be late for.
+void add_lateness(const CollectiveMatches& matches, const std::vector<std::optional<std::size_t>>& step_of,
+                  const std::vector<CollectivePart>& parts, std::size_t steps, RankMetrics& rank) {
+  std::vector<double> late_ms(steps, -1);
+  for (const auto& part : parts) {
+    const auto& match = matches.matches[part.match];
+    if (match.part_count < 2 || !step_of[part.match]) continue;
+    auto& late = late_ms[*step_of[part.match]];
+    late = std::max(late, static_cast<double>(part.start - match.first_arrival) * 1e-6);
+  }
+  for (std::size_t step = 0; step < steps; ++step) {
+    if (late_ms[step] < 0) continue;
+    rank.lateness_steps.push_back(step);
+    rank.step_lateness_ms.push_back(late_ms[step]);
+  }
+}
+
+// Rank after rank, so that only one rank's events are unpacked at a time.
+void measure_ranks(const RunModel& run, RunMetrics& metrics) {
+  const auto& matches = metrics.matches;
+  std::vector<std::optional<std::size_t>> step_of;
+  for (const auto& match : matches.matches) step_of.push_back(step_at(metrics.window, match.last_arrival));
+  metrics.steps.resize(metrics.window.steps.size());
+  for (std::size_t i = 0; i < run.ranks.size(); ++i) {
+    std::vector<Interval> waits;
+    for (const auto& part : matches.parts[i]) waits.push_back(wait_of(matches.matches[part.match], part));
+    metrics.ranks.push_back(
+        measure_rank(run.ranks[i], metrics.window, IntervalSet(std::move(waits)), metrics.steps));
+    metrics.ranks.back().clock_known = clock_known(run.header, run.ranks[i].rank);
+    add_lateness(matches, step_of, matches.parts[i], metrics.window.steps.size(), metrics.ranks.back());
   }
 }
 
@@ -72,6 +86,44 @@ void add_efficiencies(RunMetrics& metrics) {
   metrics.parallel_efficiency = Figure::ratio(mean, metrics.window_ns(), empty_window);
   metrics.load_balance = Figure::ratio(mean, most, "no rank computes in the window");
   metrics.communication_efficiency = Figure::ratio(most, metrics.window_ns(), empty_window);
+}
+
+// The product of both is the communication efficiency, also where the replay comes out a little longer than
+// the run or shorter than its longest rank.
+void add_replay(RunMetrics& metrics) {
+  std::string why;
+  double most = 0;
+  for (const auto& rank : metrics.ranks) {
+    most = std::max(most, static_cast<double>(rank.compute));
+    if (rank.gpu) why = "the replay follows the training thread, which on GPUs runs ahead of the kernels";
+  }
+  if (metrics.window.steps.empty()) why = metrics.window.no_steps;
+  if (most <= 0) why = "no rank computes in the window";
+  if (!why.empty()) {
+    metrics.serialisation = metrics.transfer_efficiency = Figure::because(why);
+    return;
+  }
+  const double window = metrics.window_ns();
+  const auto instant = static_cast<double>(replay_length(metrics, Network::instant));
+  const double ideal = std::clamp(instant, most, std::max(most, window));
+  metrics.serialisation = Figure::ratio(most, ideal, empty_window);
+  metrics.transfer_efficiency = Figure::ratio(ideal, window, empty_window);
+  metrics.replay_error = static_cast<double>(replay_length(metrics, Network::as_it_was)) / window - 1;
+}
+
+void add_intervals(const RunModel& run, RunMetrics& metrics) {
+  const auto& periods = metrics.window.periods_ms;
+  std::vector<double> compute, communication, overlap, available, samples;
+  for (std::size_t i = 0; i < metrics.steps.size(); ++i) {
+    compute.push_back(metrics.steps[i].compute);
+    communication.push_back(metrics.steps[i].communication);
+    overlap.push_back(metrics.steps[i].overlap);
+    available.push_back(periods[i] * 1e6 * static_cast<double>(metrics.ranks.size()));
+    samples.push_back(run.facts.global_batch.value_or(0) * 1e3);
+  }
+  metrics.parallel_ci95 = ratio_interval(compute, available);
+  metrics.overlap_ci95 = ratio_interval(overlap, communication);
+  if (metrics.throughput.value) metrics.throughput_ci95 = ratio_interval(samples, periods);
 }
 
 void add_overlap(RunMetrics& metrics) {
@@ -115,6 +167,13 @@ double RunMetrics::share(Share share) const {
   return mean_fraction(sum, *this).value.value_or(0);
 }
 
+std::optional<std::size_t> step_at(const Window& window, std::int64_t time) {
+  const auto after = std::upper_bound(window.steps.begin(), window.steps.end(), time,
+                                      [](std::int64_t t, const Interval& step) { return t < step.start; });
+  if (after == window.steps.begin()) return std::nullopt;
+  return static_cast<std::size_t>(after - window.steps.begin()) - 1;
+}
+
 RunMetrics measure(const RunModel& run) {
   RunMetrics metrics;
   metrics.warnings = run.warnings;
@@ -123,23 +182,23 @@ RunMetrics measure(const RunModel& run) {
   metrics.collectives = collective_table(run, metrics.matches);
   metrics.nodes = count_nodes(run);
   metrics.clock_floor_ms = clock_floor_ms(run.header);
-  std::vector<RankWaits> waits(run.ranks.size());
-  for (const auto& match : metrics.matches.matches)
-    for (const auto& part : metrics.matches.parts_of(match))
-      waits[part.rank_index].push_back(wait_of(match, part));
-  for (std::size_t i = 0; i < run.ranks.size(); ++i)
-    metrics.ranks.push_back(measure_rank(run.ranks[i], metrics.window, IntervalSet(std::move(waits[i]))));
-  add_lateness(metrics.window, metrics.matches, metrics.ranks);
+  measure_ranks(run, metrics);
   if (std::none_of(metrics.ranks.begin(), metrics.ranks.end(), [](const auto& rank) { return rank.gpu; }))
     metrics.no_gpu = why_no_gpu(run);
   metrics.throughput = throughput_of(run, metrics);
   add_overlap(metrics);
   add_efficiencies(metrics);
+  add_replay(metrics);
+  add_intervals(run, metrics);
   if (metrics.matches.unmatched > 0)
     metrics.warnings.push_back(fmt::format(
         "{} collectives are not there on all ranks of their communicator: their waiting is unknown and "
         "counted as transfer",
         metrics.matches.unmatched));
+  for (const auto& rank : metrics.ranks)
+    if (!rank.clock_known && run.ranks.size() > 1)
+      metrics.warnings.push_back(fmt::format(
+          "the clock of rank {} could not be aligned: nothing is claimed of its lateness", rank.rank));
   if (run.ranks.size() > 1 && run.header.clock_residual_us.empty())
     metrics.warnings.push_back("the trace does not state how well its clocks agree: lateness may be off");
   return metrics;

@@ -34,6 +34,7 @@ struct GpuTimes {  // nanoseconds; the last four add up to the window
 struct RankMetrics {
   int rank = 0;
   std::string host;
+  bool clock_known = true;         // false: the trace says that it could not be aligned
   std::int64_t compute = 0;        // |U|
   std::int64_t communication = 0;  // |M|
   std::int64_t overlap = 0;        // |M ∩ U|
@@ -50,6 +51,16 @@ struct RankMetrics {
   std::vector<double>
       step_lateness_ms;  // by kept step that has a collective: the latest own arrival behind the first rank's
   std::vector<std::size_t> lateness_steps;  // which kept steps those are
+  std::vector<Interval> training_waits;     // when the training thread waits for or runs collectives
+  std::int64_t last_end = 0;                // of its steps in the window; without steps the window's end
+};
+
+// Of all ranks together, in ns, within one kept step's tile: from its start to the next one's.
+struct StepTotals {
+  double compute = 0;
+  double communication = 0;
+  double overlap = 0;
+  double waiting = 0;
 };
 
 struct RunMetrics {
@@ -63,7 +74,11 @@ struct RunMetrics {
   Figure throughput;          // samples/s
   Figure overlap;             // of all ranks together
   Figure parallel_efficiency, load_balance, communication_efficiency;
-  std::vector<std::string> warnings;  // the model's and the metrics' own
+  Figure serialisation, transfer_efficiency;  // communication efficiency is their product
+  std::optional<double> replay_error;  // of the window's length, when replayed with the network as it was
+  std::vector<StepTotals> steps;       // by kept step
+  std::optional<Range> throughput_ci95, overlap_ci95, parallel_ci95;  // bootstrap over steps
+  std::vector<std::string> warnings;                                  // the model's and the metrics' own
 
   double window_ns() const { return static_cast<double>(window.length()); }
   // Mean over ranks of a part of the window, 0 to 1; unknown where the window is empty.
@@ -73,5 +88,12 @@ struct RunMetrics {
 };
 
 RunMetrics measure(const RunModel& run);
+
+// Which kept step a time belongs to: the last one that has begun.
+std::optional<std::size_t> step_at(const Window& window, std::int64_t time);
+
+// A collective that ends this much behind a wait, or another's start, may still be what ended it: threads
+// wake up, and spans are closed, a little late.
+inline constexpr std::int64_t wake_up_ns = 50'000;
 
 }  // namespace farandole

@@ -25,7 +25,7 @@ IntervalSet union_of(const std::vector<CategorySpan>& spans, std::initializer_li
 
 IntervalSet collectives_of(const RankModel& rank, Interval window) {
   std::vector<Interval> found;
-  for (const auto& span : rank.collectives) found.push_back({span.start, span.end});
+  for (const auto& span : rank.collectives()) found.push_back({span.start, span.end});
   return intersect(IntervalSet(std::move(found)), IntervalSet({window}));
 }
 
@@ -82,18 +82,45 @@ Shares share_out(const IntervalSet& compute, const IntervalSet& communication, c
   return shares;
 }
 
+std::int64_t last_end_of(const RankModel& rank, const Window& window) {
+  std::int64_t last = window.steps.empty() ? window.time.end : window.time.start;
+  for (const auto& step : rank.steps)
+    if (step.end <= window.time.end) last = std::max(last, step.end);
+  return last;
+}
+
+// What the sets measure in each step's tile, which reaches to the next step's start: the tiles make up the
+// window.
+void add_totals(const IntervalSet& compute, const IntervalSet& communication, const IntervalSet& overlap,
+                const IntervalSet& waiting, const Window& window, std::vector<StepTotals>& totals) {
+  std::vector<std::int64_t> bounds;
+  for (const auto& step : window.steps) bounds.push_back(step.start);
+  bounds.push_back(window.time.end);
+  const auto add = [&](const IntervalSet& set, double StepTotals::*part) {
+    const auto measures = measure_between(set, bounds);
+    for (std::size_t i = 0; i < measures.size(); ++i) totals[i].*part += static_cast<double>(measures[i]);
+  };
+  add(compute, &StepTotals::compute);
+  add(communication, &StepTotals::communication);
+  add(overlap, &StepTotals::overlap);
+  add(waiting, &StepTotals::waiting);
+}
+
 }  // namespace
 
-RankMetrics measure_rank(const RankModel& rank, const Window& window, const IntervalSet& waits) {
+RankMetrics measure_rank(const RankModel& rank, const Window& window, const IntervalSet& waits,
+                         std::vector<StepTotals>& totals) {
   RankMetrics metrics;
   metrics.rank = rank.rank;
   metrics.host = rank.host;
-  const auto pieces = clip(innermost(rank.training), window.time);
+  const auto pieces = clip(innermost(rank.training()), window.time);
   for (const auto& piece : pieces)
     metrics.phases[static_cast<std::size_t>(phase_of(piece.category))] += piece.end - piece.start;
   metrics.step_phases = phases_by_step(pieces, window);
+  metrics.last_end = last_end_of(rank, window);
+  metrics.training_waits = union_of(pieces, {Category::wait, Category::communication}).intervals();
 
-  const auto gpu = clip(rank.gpu, window.time);
+  const auto gpu = clip(rank.gpu(), window.time);
   const bool has_kernels = !union_of(gpu, {Category::gpu_kernel}).intervals().empty();
   auto compute = union_of(pieces, {Category::forward, Category::backward, Category::optimizer});
   if (has_kernels) compute = union_of(gpu, {Category::gpu_kernel});
@@ -101,11 +128,12 @@ RankMetrics measure_rank(const RankModel& rank, const Window& window, const Inte
   if (communication.intervals().empty()) communication = collectives_of(rank, window.time);
   if (!gpu.empty()) metrics.gpu = gpu_times(gpu, window.length());
 
+  const auto overlap = intersect(communication, compute);
+  const auto waiting = intersect(communication, waits);
   metrics.compute = compute.measure();
   metrics.communication = communication.measure();
-  metrics.overlap = intersect(communication, compute).measure();
+  metrics.overlap = overlap.measure();
   metrics.exposed = metrics.communication - metrics.overlap;
-  const auto waiting = intersect(communication, waits);
   metrics.waiting = waiting.measure();
   metrics.transfer = metrics.communication - metrics.waiting;
   metrics.shares = share_out(compute, communication, waiting, pieces, window.length());
@@ -113,6 +141,7 @@ RankMetrics measure_rank(const RankModel& rank, const Window& window, const Inte
   metrics.other =
       share(Share::data) + share(Share::checkpoint) + share(Share::evaluation) + share(Share::other);
   metrics.idle = share(Share::idle);
+  if (!window.steps.empty()) add_totals(compute, communication, overlap, waiting, window, totals);
   return metrics;
 }
 

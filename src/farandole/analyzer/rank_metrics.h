@@ -8,9 +8,9 @@
 
 namespace farandole {
 
-using RankWaits = std::vector<Interval>;
-
-// All but the lateness. `waits`: when this rank's collectives waited for the last rank to arrive.
-RankMetrics measure_rank(const RankModel& rank, const Window& window, const IntervalSet& waits);
+// All but the lateness; adds to `totals`, one entry a kept step. `waits`: when this rank's collectives waited
+// for the last rank to arrive.
+RankMetrics measure_rank(const RankModel& rank, const Window& window, const IntervalSet& waits,
+                         std::vector<StepTotals>& totals);
 
 }  // namespace farandole

@@ -12,6 +12,8 @@ RunReport analyze_run(const std::filesystem::path& path) {
   report.events = run.events;
   report.metrics = measure(run);
   report.stragglers = find_stragglers(report.metrics);
+  report.wait_causes = find_wait_causes(report.metrics);
+  report.critical_path = find_critical_path(run, report.metrics);
   report.verdict = verdict_of(report.metrics, report.stragglers);
   report.findings = findings_of(report.metrics, report.stragglers);
   return report;

@@ -7,10 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "farandole/analyzer/critical_path.h"
 #include "farandole/analyzer/metrics.h"
 #include "farandole/analyzer/scaling.h"
 #include "farandole/analyzer/stragglers.h"
 #include "farandole/analyzer/verdict.h"
+#include "farandole/analyzer/wait_causes.h"
 
 namespace farandole {
 
@@ -20,6 +22,8 @@ struct RunReport {
   std::uint64_t events = 0;
   RunMetrics metrics;
   std::vector<Straggler> stragglers;
+  std::vector<WaitCause> wait_causes;
+  CriticalPath critical_path;
   std::string verdict;
   std::vector<Finding> findings;
 };

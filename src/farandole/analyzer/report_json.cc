@@ -46,7 +46,8 @@ Json collectives_json(const RunMetrics& metrics) {
                            {"wait_us", row.wait_us},
                            {"transfer_us", row.transfer_us},
                            {"algbw_gbps", json_of(row.algbw_gbps)},
-                           {"busbw_gbps", json_of(row.busbw_gbps)}});
+                           {"busbw_gbps", json_of(row.busbw_gbps)},
+                           {"of_proven_bandwidth", json_of(row.of_proven)}});
   return collectives;
 }
 
@@ -85,13 +86,49 @@ Json gpu_json(const RunMetrics& metrics) {
 }
 
 Json efficiency_json(const RunMetrics& metrics) {
-  const std::string later =
-      "needs a replay of the run on an instant network, which this version does not have";
-  return {{"parallel", json_of(metrics.parallel_efficiency)},
-          {"load_balance", json_of(metrics.load_balance)},
-          {"communication", json_of(metrics.communication_efficiency)},
-          {"serialisation", unknown(later)},
-          {"transfer", unknown(later)}};
+  return {
+      {"parallel", json_of(metrics.parallel_efficiency)},
+      {"load_balance", json_of(metrics.load_balance)},
+      {"communication", json_of(metrics.communication_efficiency)},
+      {"serialisation", json_of(metrics.serialisation)},
+      {"transfer", json_of(metrics.transfer_efficiency)},
+      {"replay_error", metrics.replay_error ? Json(*metrics.replay_error) : unknown("there was no replay")}};
+}
+
+// Bootstrap over steps.
+Json confidence_json(const RunMetrics& metrics) {
+  const auto interval = [](const std::optional<Range>& range) {
+    return range ? json_of(*range) : unknown("fewer than 6 steps, or the figure itself is unknown");
+  };
+  return {{"throughput_samples_per_s", interval(metrics.throughput_ci95)},
+          {"overlap", interval(metrics.overlap_ci95)},
+          {"parallel", interval(metrics.parallel_ci95)}};
+}
+
+Json wait_causes_json(const RunReport& run) {
+  auto causes = Json::array();
+  for (const auto& cause : run.wait_causes)
+    causes.push_back(
+        {{"rank", run.metrics.ranks[cause.rank_index].rank},
+         {"phase", cause.phase.empty() ? unknown("no phase of its own explains it") : Json(cause.phase)},
+         {"seconds", cause.seconds}});
+  return causes;
+}
+
+Json critical_path_json(const RunReport& run) {
+  auto ranks = Json::array();
+  for (const auto& path : run.critical_path.ranks) {
+    Json phases = Json::object();
+    for (std::size_t i = 0; i < phase_count; ++i)
+      phases[std::string(phase_names[i])] = seconds(path.phases[i]);
+    phases["idle"] = seconds(path.idle);
+    ranks.push_back({{"rank", run.metrics.ranks[path.rank_index].rank},
+                     {"seconds", seconds(path.total())},
+                     {"phases_s", phases}});
+  }
+  return {{"transfer_s", seconds(run.critical_path.transfer)},
+          {"changes_of_rank", run.critical_path.changes},
+          {"ranks", ranks}};
 }
 
 Json lateness_json(const RankMetrics& rank) {
@@ -158,6 +195,9 @@ Json run_json(const RunReport& run) {
           {"communication", communication_json(metrics)},
           {"gpu", gpu_json(metrics)},
           {"efficiency", efficiency_json(metrics)},
+          {"ci95", confidence_json(metrics)},
+          {"wait_causes", wait_causes_json(run)},
+          {"critical_path", critical_path_json(run)},
           {"by_rank", ranks},
           {"stragglers", stragglers},
           {"verdict", run.verdict},

@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "farandole/analyzer/phases.h"
+#include "farandole/analyzer/interval.h"
+#include "farandole/analyzer/packed_events.h"
 #include "farandole/analyzer/run_facts.h"
 #include "farandole/timeline/trace_reader.h"
 
@@ -20,24 +21,22 @@ struct StepSpan {
   std::int64_t end = 0;
 };
 
-// One rank's part of a collective; `start` is its arrival.
-struct CollectiveSpan {
-  std::int64_t start = 0;
-  std::int64_t end = 0;
-  Collective what;
-  bool matchable = false;  // has a sequence number
-  std::uint32_t name = 0;  // indices into RunModel::names
-  std::uint32_t operation = 0;
-};
-
+// One rank's events, packed: memory grows with phases and collectives, not with what is recorded inside of
+// them. Only one rank's are unpacked at a time.
 struct RankModel {
   int rank = 0;
   std::string host;
-  std::vector<CategorySpan> training;  // all spans of the training thread, also collectives and steps
   std::vector<StepSpan> steps;  // by number, each once; the last where a number comes again after a restart
-  std::vector<CollectiveSpan> collectives;  // of all threads, by start
+  Interval extent{INT64_MAX, INT64_MIN};  // from the first start to the last end of the events below
+  PackedSpans packed_training;
+  std::vector<PackedCollectives> packed_collectives;
+  std::vector<PackedSpans> packed_gpu;
+
+  // Of the training thread, also collectives and steps, as recorded but for what cannot change innermost().
+  std::vector<CategorySpan> training() const;
+  std::vector<CollectiveSpan> collectives() const;  // of all threads, by start
   // Kernels are gpu_kernel, NCCL's are communication, copies are gpu_memcpy.
-  std::vector<CategorySpan> gpu;
+  std::vector<CategorySpan> gpu() const;
 };
 
 struct RunModel {

@@ -37,11 +37,17 @@ std::optional<Range> median_interval(std::vector<double> values);
 class Bootstrap {
  public:
   explicit Bootstrap(std::uint64_t seed) : state_(seed) {}
+  std::size_t draw(std::size_t count) { return next() % count; }  // below `count`
   double resampled_mean(const std::vector<double>& values);
 
  private:
   std::uint64_t next();
   std::uint64_t state_;
 };
+
+// 95 % interval of sum(numerators) / sum(denominators) when the pairs are drawn anew; nullopt for fewer than
+// 6 pairs, or where a denominator of 0 comes up.
+std::optional<Range> ratio_interval(const std::vector<double>& numerators,
+                                    const std::vector<double>& denominators);
 
 }  // namespace farandole

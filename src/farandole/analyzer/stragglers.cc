@@ -12,13 +12,17 @@ struct Lateness {
   double sum_ms = 0;
 };
 
-// The lower median over ranks of each kept step's lateness: what a rank must exceed to be late where one rank
-// alone is early.
-std::vector<double> typical_lateness_ms(const RunMetrics& metrics) {
+std::vector<std::vector<double>> lateness_by_step(const RunMetrics& metrics) {
   std::vector<std::vector<double>> by_step(metrics.window.steps.size());
   for (const auto& rank : metrics.ranks)
     for (std::size_t i = 0; i < rank.step_lateness_ms.size(); ++i)
       by_step[rank.lateness_steps[i]].push_back(rank.step_lateness_ms[i]);
+  return by_step;
+}
+
+// The lower median over ranks of each kept step's lateness: what a rank must exceed to be late where one rank
+// alone is early.
+std::vector<double> typical_lateness_ms(std::vector<std::vector<double>> by_step) {
   std::vector<double> typical;
   for (auto& lateness : by_step) {
     if (lateness.empty()) lateness.push_back(0);
@@ -65,8 +69,21 @@ std::string phase_behind(const RunMetrics& metrics, std::size_t rank_index, cons
   return std::string(found);
 }
 
-LatePattern pattern_of(std::size_t late, std::size_t all) {
-  if (2 * late >= all && all > 3) return LatePattern::chronic;
+// In how many of its steps the rank comes later than the median of the others: where ranks take turns, half.
+double share_behind_others(const std::vector<std::vector<double>>& by_step, const RankMetrics& rank) {
+  std::size_t behind = 0;
+  for (std::size_t i = 0; i < rank.step_lateness_ms.size(); ++i) {
+    const auto& all = by_step[rank.lateness_steps[i]];
+    const double own = rank.step_lateness_ms[i];
+    const auto later = std::count_if(all.begin(), all.end(), [&](double ms) { return ms > own; });
+    const auto earlier = std::count_if(all.begin(), all.end(), [&](double ms) { return ms < own; });
+    behind += earlier > later ? 1 : 0;
+  }
+  return static_cast<double>(behind) / static_cast<double>(rank.step_lateness_ms.size());
+}
+
+LatePattern pattern_of(std::size_t late, std::size_t all, double behind) {
+  if (2 * late >= all && all > 3 && behind >= 0.75) return LatePattern::chronic;
   return late <= std::max<std::size_t>(3, all / 100) ? LatePattern::one_off : LatePattern::rotating;
 }
 
@@ -91,13 +108,17 @@ std::vector<Straggler> find_stragglers(const RunMetrics& metrics) {
   if (metrics.ranks.size() < 2 || metrics.window.step_ms.empty()) return {};
   const double threshold_ms = std::max(metrics.clock_floor_ms, 0.02 * quantile(metrics.window.step_ms, 0.5));
   const double worth_ms = 0.005 * metrics.window_ns() * 1e-6;
-  const auto typical_ms = typical_lateness_ms(metrics);
+  const auto by_step = lateness_by_step(metrics);
+  const auto typical_ms = typical_lateness_ms(by_step);
   std::vector<Candidate> candidates;
   for (std::size_t i = 0; i < metrics.ranks.size(); ++i) {
+    if (!metrics.ranks[i].clock_known) continue;
     const auto late = late_steps_of(metrics.ranks[i], typical_ms, threshold_ms);
     if (late.steps.empty() || late.sum_ms < worth_ms) continue;
-    Straggler straggler{i, pattern_of(late.steps.size(), metrics.window.steps.size()), "",
-                        quantile(late.ms, 0.5), late.steps.size()};
+    Straggler straggler{i,
+                        pattern_of(late.steps.size(), metrics.window.steps.size(),
+                                   share_behind_others(by_step, metrics.ranks[i])),
+                        "", quantile(late.ms, 0.5), late.steps.size()};
     straggler.phase = phase_behind(metrics, i, late);
     candidates.push_back({std::move(straggler), late.sum_ms});
   }

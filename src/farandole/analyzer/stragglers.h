@@ -22,8 +22,8 @@ struct Straggler {
 
 // The one that costs most first. A rank is late in a step in which it exceeds the ranks' (lower) median
 // lateness by more than max(the clocks' residual, 2 % of the median step): chronic in at least half of the
-// steps; one-off in at most 3 or 1 % of them; else rotating. What costs less than 0.5 % of the window is not
-// named.
+// steps, where in three quarters of all steps more ranks come before it than after it; one-off in at most 3
+// or 1 % of them; else rotating. What costs less than 0.5 % of the window is not named.
 std::vector<Straggler> find_stragglers(const RunMetrics& metrics);
 
 }  // namespace farandole

@@ -43,16 +43,9 @@ std::vector<std::int64_t> common_numbers(const RunModel& run, std::vector<std::s
 
 Interval extent_of(const RunModel& run) {
   Interval extent{INT64_MAX, INT64_MIN};
-  const auto include = [&](const auto& spans) {
-    for (const auto& span : spans) {
-      extent.start = std::min(extent.start, span.start);
-      extent.end = std::max(extent.end, span.end);
-    }
-  };
   for (const auto& rank : run.ranks) {
-    include(rank.training);
-    include(rank.collectives);
-    include(rank.gpu);
+    extent.start = std::min(extent.start, rank.extent.start);
+    extent.end = std::max(extent.end, rank.extent.end);
   }
   return extent.start <= extent.end ? extent : Interval{};
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
+#include "farandole/timeline/own_span.h"
 #include "farandole/timeline/trace_scanner.h"
 
 namespace farandole {
@@ -224,7 +225,8 @@ TraceHeader header_of(const std::string& other_data, const std::string& where,
   integer_of("ranks", header.ranks);
   if (const auto found = json.find("clock_residual_us"); found != json.end() && found->is_array())
     for (const auto& residual : *found)
-      if (residual.is_number()) header.clock_residual_us.push_back(std::abs(residual.get<double>()));
+      header.clock_residual_us.push_back(
+          residual.is_number() ? std::optional(std::abs(residual.get<double>())) : std::nullopt);
   return header;
 }
 
@@ -267,16 +269,88 @@ std::optional<std::int64_t> nanoseconds_of(std::string_view microseconds) {
   return negative ? -ns : ns;
 }
 
-TraceSummary read_trace(const std::filesystem::path& file, TraceVisitor& visitor) {
-  TraceScanner scanner(file);
-  TraceSummary summary;
-  const auto where = "trace " + file.string();
-  std::string first_damage;
-  ondemand::parser parser;
-  while (const auto raw = scanner.next()) {
+namespace {
+
+// Reads blocks of events where all is sound, and event by event what is not.
+class Reader {
+ public:
+  Reader(const std::filesystem::path& file, TraceVisitor& visitor) : scanner_(file), visitor_(visitor) {}
+
+  TraceSummary run(const std::string& where) {
+    for (;;) {
+      if (read_own_spans()) continue;
+      if (const auto block = scanner_.next_block())
+        read_block(*block);
+      else if (const auto raw = scanner_.next())
+        read_event(*raw);
+      else
+        break;
+    }
+    summary_.bytes = scanner_.offset();
+    if (summary_.damaged > 0)
+      summary_.warnings.push_back(where + ": " + std::to_string(summary_.damaged) + " damaged event" +
+                                  (summary_.damaged > 1 ? "s" : "") + " left out, the first " +
+                                  first_damage_);
+    if (!scanner_.damage().empty())
+      summary_.warnings.push_back(where + ": " + scanner_.damage() + "; what is before it was read");
+    summary_.header = header_of(scanner_.other_data(), where, summary_.warnings);
+    return std::move(summary_);
+  }
+
+ private:
+  void take(ondemand::object& object) {
+    const auto fields = read_fields(object);
+    if (!visit(fields, visitor_)) ++summary_.unused;
+    ++summary_.events;
+  }
+
+  // As many spans as come in our writer's own form; false where the next event is none.
+  bool read_own_spans() {
+    const auto text = scanner_.next_text();
+    if (!text) return false;
+    const char* const begin = text->text.data();
+    const char* const end = begin + text->text.size();
+    const char* behind = begin;
+    TraceSpan span;
+    for (const char* at = begin; at < end;) {
+      const char* const next = read_own_span(at, end, span);
+      if (next == nullptr || next >= end || (*next != ',' && *next != '\n')) break;
+      visitor_.span(span);
+      ++summary_.events;
+      behind = next;
+      if (next[0] != ',' || end - next < 3) break;
+      at = next + (next[1] == '\n' ? 2 : 1);
+    }
+    scanner_.take(static_cast<std::size_t>(behind - begin));
+    return behind != begin;
+  }
+
+  void read_block(const RawEvent& block) {
+    const char* const begin = block.text.data();
+    const char* at = begin + 1;  // behind the last event that was taken
     try {
       ondemand::document document;
-      check(parser.iterate(raw->text.data(), raw->text.size(), raw->text.size() + TraceWindow::padding)
+      check(
+          parser_.iterate(begin, block.text.size(), block.text.size() + TraceWindow::padding).get(document));
+      ondemand::array events;
+      check(document.get_array().get(events));
+      for (auto event : events) {
+        ondemand::object object;
+        check(event.get_object().get(object));
+        take(object);
+        check(document.current_location().get(at));
+      }
+      // The array of events may end within the block.
+      if (at + 1 != begin + block.text.size()) scanner_.resume_at(static_cast<std::size_t>(at - begin));
+    } catch (const Damage&) {
+      scanner_.resume_at(static_cast<std::size_t>(at - begin));
+    }
+  }
+
+  void read_event(const RawEvent& raw) {
+    try {
+      ondemand::document document;
+      check(parser_.iterate(raw.text.data(), raw.text.size(), raw.text.size() + TraceWindow::padding)
                 .get(document));
       ondemand::object object;
       check(document.get_object().get(object));
@@ -284,20 +358,27 @@ TraceSummary read_trace(const std::filesystem::path& file, TraceVisitor& visitor
       const char* behind = nullptr;
       if (document.current_location().get(behind) == simdjson::SUCCESS)
         throw Damage{"text behind the object"};
-      if (!visit(fields, visitor)) ++summary.unused;
-      ++summary.events;
+      if (!visit(fields, visitor_)) ++summary_.unused;
+      ++summary_.events;
     } catch (const Damage& damage) {
-      scanner.reject();
-      if (summary.damaged++ == 0) first_damage = "at byte " + std::to_string(raw->offset) + ": " + damage.why;
+      scanner_.reject();
+      if (summary_.damaged++ == 0)
+        first_damage_ = "at byte " + std::to_string(raw.offset) + ": " + damage.why;
     }
   }
-  summary.bytes = scanner.offset();
-  if (summary.damaged > 0)
-    summary.warnings.push_back(where + ": " + std::to_string(summary.damaged) + " damaged event" +
-                               (summary.damaged > 1 ? "s" : "") + " left out, the first " + first_damage);
-  if (!scanner.damage().empty())
-    summary.warnings.push_back(where + ": " + scanner.damage() + "; what is before it was read");
-  summary.header = header_of(scanner.other_data(), where, summary.warnings);
+
+  TraceScanner scanner_;
+  TraceVisitor& visitor_;
+  ondemand::parser parser_;
+  TraceSummary summary_;
+  std::string first_damage_;
+};
+
+}  // namespace
+
+TraceSummary read_trace(const std::filesystem::path& file, TraceVisitor& visitor) {
+  const auto where = "trace " + file.string();
+  auto summary = Reader(file, visitor).run(where);
   if (summary.events == 0)
     throw CorruptInput(summary.warnings.empty() ? where + " holds no events" : summary.warnings.front());
   return summary;

@@ -17,7 +17,8 @@ namespace farandole {
 struct TraceHeader {
   std::optional<std::int64_t> farandole_trace;  // version of the vocabulary
   std::optional<std::int64_t> ranks;
-  std::vector<double> clock_residual_us;  // by rank: what clock alignment could not remove
+  // By rank: what clock alignment could not remove; nullopt where the rank's clock is unknown.
+  std::vector<std::optional<double>> clock_residual_us;
 };
 
 // Texts are valid during the call only. Times are nanoseconds on the trace's clock, within ±2^61 (73 years).

@@ -12,7 +12,8 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t window_bytes = std::size_t{256} << 10;
+constexpr std::size_t window_bytes = std::size_t{512} << 10;
+constexpr std::size_t block_bytes = std::size_t{192} << 10;
 constexpr std::size_t max_value_bytes = std::size_t{256} << 20;
 constexpr std::size_t max_event_bytes = std::size_t{1} << 20;
 constexpr std::size_t max_other_data_bytes = std::size_t{4} << 20;
@@ -221,24 +222,74 @@ void TraceScanner::reject() {
   pending_ = next_line(pending_);
 }
 
-std::optional<RawEvent> TraceScanner::next() {
+// Consumes what is between events; false where none begins: at the end, or before what is no event.
+bool TraceScanner::begin_event() {
   window_.consume(std::exchange(pending_, 0));
-  if (done_) return std::nullopt;
+  if (done_) return false;
   for (;;) {
     if (!skip_space()) {
       done_ = true;
       // A bare array may stay open: programs append to it until they end.
       if (in_object_ || !window_.damage().empty()) stop("cut off");
-      return std::nullopt;
+      return false;
     }
     if (peek() != ',') break;
     window_.consume(1);
   }
-  if (peek() == ']') {
-    window_.consume(1);
-    read_keys_behind();
-    return std::nullopt;
+  if (peek() != ']') return true;
+  window_.consume(1);
+  read_keys_behind();
+  return false;
+}
+
+// Up to the last bracket in reach that "}, {" closes, which mostly is that of an event; 0 where there is
+// none. Where it is another, the block does not parse, and next() is asked.
+std::size_t TraceScanner::block_length() const {
+  const char* const text = window_.data();
+  std::size_t at = std::min(window_.size(), block_bytes);
+  const auto back_over_space = [&](std::size_t i) {
+    while (i > 0 && is_space(text[i - 1])) --i;
+    return i;
+  };
+  for (int tries = 0; tries < 64; ++tries) {
+    const auto open = std::string_view(text, at).rfind('{');
+    if (open == std::string_view::npos || open == 0) return 0;
+    const auto comma = back_over_space(open);
+    const auto close = comma > 0 && text[comma - 1] == ',' ? back_over_space(comma - 1) : 0;
+    if (close > 0 && text[close - 1] == '}') return close;
+    at = open;
   }
+  return 0;
+}
+
+std::optional<RawEvent> TraceScanner::next_text() {
+  if (!begin_event() || peek() != '{') return std::nullopt;
+  while (window_.size() < block_bytes && window_.refill()) {
+  }
+  return RawEvent{{window_.data(), window_.size()}, offset()};
+}
+
+std::optional<RawEvent> TraceScanner::next_block() {
+  if (offset() + pending_ < no_block_before_ || !begin_event() || peek() != '{') return std::nullopt;
+  while (window_.size() < block_bytes && window_.refill()) {
+  }
+  const auto length = block_length();
+  if (length == 0) return std::nullopt;
+  block_.resize(length + 2 + TraceWindow::padding);
+  block_[0] = '[';
+  std::memcpy(block_.data() + 1, window_.data(), length);
+  block_[length + 1] = ']';
+  pending_ = length;
+  return RawEvent{{block_.data(), length + 2}, offset()};
+}
+
+void TraceScanner::resume_at(std::size_t offset_in_block) {
+  no_block_before_ = offset() + std::exchange(pending_, 0);
+  window_.consume(offset_in_block > 0 ? offset_in_block - 1 : 0);
+}
+
+std::optional<RawEvent> TraceScanner::next() {
+  if (!begin_event()) return std::nullopt;
   const auto length = peek() == '{' ? value_end(max_event_bytes) : none;
   pending_ = length == none ? next_line(window_.size()) : length;
   if (length == none && pending_ == window_.size()) {

@@ -62,6 +62,17 @@ class TraceScanner {
   // The next event, valid until the next call; nullopt after the last sound one: then damage() says whether
   // it was the end.
   std::optional<RawEvent> next();
+  // The text from the next event on, as far as it is at hand (RawEvent::text may end within an event), for a
+  // reader that tells by take() how much of it it has read: whole events, up to a closing bracket. nullopt as
+  // for next_block().
+  std::optional<RawEvent> next_text();
+  void take(std::size_t bytes) { pending_ = bytes; }
+  // Several whole events at once, as the JSON text of an array, valid until the next call. Where one of them
+  // turns out not to be sound, resume_at() says from which on next() is to give them. nullopt where next()
+  // must be asked: at the end, and where the events' bounds cannot be told at a glance.
+  std::optional<RawEvent> next_block();
+  // Goes back to byte `offset` of the block; next_block() gives nothing until the block is over.
+  void resume_at(std::size_t offset);
   // The event that next() gave is not sound: go on where the next line begins an object, even inside of it.
   void reject();
   // The text of the key "otherData", or empty; known after the last event at the latest.
@@ -78,6 +89,8 @@ class TraceScanner {
   bool find_events();
   void read_keys_behind();
   void stop(const std::string& why);
+  bool begin_event();
+  std::size_t block_length() const;
 
   std::filesystem::path file_;
   TraceWindow window_;
@@ -85,7 +98,9 @@ class TraceScanner {
   std::string damage_;
   bool in_object_ = false;
   bool done_ = false;
-  std::size_t pending_ = 0;  // bytes of the event that next() gave
+  std::size_t pending_ = 0;  // bytes of the event or block given last
+  std::vector<char> block_;
+  std::uint64_t no_block_before_ = 0;
 };
 
 }  // namespace farandole

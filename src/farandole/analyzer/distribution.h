@@ -1,0 +1,35 @@
+// Quantiles of any number of values in bounded memory. A plain value, used by one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace farandole {
+
+// Exact up to `exact_values` values; of more, values are kept in logarithmic bins, which makes quantiles
+// wrong by at most 0.3 % (values of 0 and below are one bin). Count, sum and the extremes stay exact.
+class Distribution {
+ public:
+  static constexpr std::size_t exact_values = 1 << 16;
+
+  void add(double value);
+  std::uint64_t count() const { return count_; }
+  double sum() const { return sum_; }
+  double mean() const { return count_ > 0 ? sum_ / static_cast<double>(count_) : 0; }
+  double max() const { return max_; }
+  double quantile(double fraction) const;  // 0 where there is no value
+
+ private:
+  void put_in_bin(double value);
+
+  std::vector<double> values_;
+  std::map<int, std::uint64_t> bins_;
+  std::uint64_t count_ = 0;
+  double sum_ = 0;
+  double min_ = 0;
+  double max_ = 0;
+};
+
+}  // namespace farandole

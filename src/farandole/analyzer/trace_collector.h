@@ -1,0 +1,64 @@
+// Gathers a trace's events by process and thread in packed form, as the reader passes them. One thread per
+// object.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "farandole/analyzer/run_model.h"
+
+namespace farandole {
+
+struct CollectedThread {
+  std::string name;
+  ThreadSpans spans;
+  std::vector<StepSpan> steps;
+  PackedCollectives collectives;
+  PackedCollectives parts;  // that no collective says of itself
+  PackedSpans gpu;
+  Interval extent{INT64_MAX, INT64_MIN};              // of all spans
+  Interval collectives_extent{INT64_MAX, INT64_MIN};  // of collectives, parts and GPU work
+
+  bool has_spans() const { return spans.seen() > 0 || gpu.size() > 0; }
+};
+
+struct CollectedProcess {
+  std::string name, host;
+  std::optional<std::int64_t> rank;
+  std::map<std::int64_t, CollectedThread> threads;
+
+  bool has_spans() const;
+};
+
+// Metadata may come before or after the spans.
+class TraceCollector : public TraceVisitor {
+ public:
+  void process(const TraceProcess& event) override;
+  void thread(const TraceThread& event) override;
+  void span(const TraceSpan& event) override;
+
+  std::map<std::int64_t, CollectedProcess>& processes() { return processes_; }
+  std::vector<std::string> take_names() { return std::move(texts_); }
+
+ private:
+  CollectedThread& thread_of(std::int64_t pid, std::int64_t tid);
+  std::uint32_t name_id(std::string_view text);
+
+  std::map<std::int64_t, CollectedProcess> processes_;
+  std::unordered_map<std::string, std::uint32_t> ids_;
+  std::vector<std::string> texts_;
+  std::string scratch_;
+  CollectedThread* last_ = nullptr;
+  std::int64_t last_pid_ = 0;
+  std::int64_t last_tid_ = 0;
+};
+
+// What the collected process says of its rank; the process is used up.
+RankModel rank_model_of(int rank, CollectedProcess& process);
+
+}  // namespace farandole
