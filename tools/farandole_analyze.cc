@@ -1,4 +1,4 @@
-// farandole analyze RUN…: where the time of one or more runs went, as text or JSON.
+// farandole analyze RUN…: where the time of one or more runs went, as text, JSON or HTML.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "farandole/analyzer/report.h"
+#include "farandole/analyzer/report_html.h"
 #include "farandole/analyzer/report_json.h"
 #include "farandole/analyzer/report_text.h"
 #include "farandole/base/atomic_file.h"
@@ -34,16 +35,17 @@ bool parse(int argc, char** argv, Options& options) {
   namespace po = boost::program_options;
   farandole::OptionParser parser;
   parser.usage =
-      "Usage: farandole analyze RUN... [--format text|json] [-o FILE]\n\n"
+      "Usage: farandole analyze RUN... [--format text|json|html] [-o FILE]\n\n"
       "Says where the time of a run went. RUN is a run directory or a Chrome trace (gzip or not); runs of\n"
       "several sizes give a scaling table.\n";
-  parser.visible.add_options()("format", po::value(&options.format), "text or json")(
+  parser.visible.add_options()("format", po::value(&options.format),
+                               "text, json, or html: one file that opens offline")(
       "output,o", po::value(&options.output), "file to write, instead of stdout")(
       "run", po::value(&options.runs), "a run; the word alone does");
   parser.positional.add("run", -1);
   if (!parser.parse(argc, argv)) return false;
-  if (options.format != "text" && options.format != "json")
-    throw farandole::UserError("--format " + options.format + " is not known; use text or json");
+  if (options.format != "text" && options.format != "json" && options.format != "html")
+    throw farandole::UserError("--format " + options.format + " is not known; use text, json or html");
   if (options.runs.empty()) throw farandole::UserError("no run given; name a run directory or a trace");
   return true;
 }
@@ -69,8 +71,9 @@ int run(int argc, char** argv) {
   const auto report = farandole::report_of(analyze(options.runs));
   const bool colour =
       options.output.empty() && isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
-  const auto text =
-      options.format == "json" ? farandole::report_json(report) : farandole::report_text(report, colour);
+  const auto text = options.format == "json"   ? farandole::report_json(report)
+                    : options.format == "html" ? farandole::report_html(report, options.output)
+                                               : farandole::report_text(report, colour);
   if (!options.output.empty())
     farandole::write_file_atomically(options.output, text);
   else if (!(std::cout << text << std::flush))

@@ -196,8 +196,9 @@ TEST(Metrics, name_an_injected_straggler) {
   EXPECT_DOUBLE_EQ(stragglers[0].lateness_ms, 200);
   EXPECT_THAT(verdict_of(metrics, stragglers),
               HasSubstr("Rank 1 (node1) is 200.0 ms late step after step, delayed in backward"));
-  ASSERT_FALSE(findings_of(metrics, stragglers).empty());
-  EXPECT_EQ(findings_of(metrics, stragglers)[0].title, "Ranks wait for rank 1");
+  const auto findings = findings_of(metrics, stragglers, find_wait_causes(metrics));
+  ASSERT_FALSE(findings.empty());
+  EXPECT_EQ(findings[0].title, "Ranks wait for rank 1");
 }
 
 TEST(Metrics, claim_nothing_below_the_clocks_residual) {

@@ -77,8 +77,8 @@ TEST(ReportJson, has_the_stable_keys) {
   EXPECT_THAT(keys_of(run),
               UnorderedElementsAre("path", "ranks", "nodes", "steps", "warmup_steps", "window_s",
                                    "throughput_samples_per_s", "step_ms", "phases", "communication", "gpu",
-                                   "efficiency", "ci95", "wait_causes", "critical_path", "by_rank",
-                                   "stragglers", "verdict", "findings", "warnings"));
+                                   "efficiency", "ci95", "waterfall", "wait_causes", "critical_path",
+                                   "by_rank", "stragglers", "verdict", "findings", "warnings"));
   EXPECT_EQ(run["ranks"], 2);
   EXPECT_EQ(run["nodes"], 2);
   EXPECT_EQ(run["steps"], 18);
@@ -103,7 +103,9 @@ TEST(ReportJson, has_the_stable_keys) {
                           "lateness_ms", "gpu"})
     EXPECT_TRUE(run["by_rank"][1].contains(key)) << key;
   EXPECT_DOUBLE_EQ(run["by_rank"][1]["lateness_ms"]["median"], 1);
-  EXPECT_THAT(keys_of(report["scaling"]), UnorderedElementsAre("mode", "base_ranks", "points"));
+  EXPECT_THAT(keys_of(report["scaling"]),
+              UnorderedElementsAre("mode", "base_ranks", "points", "fit", "forecast", "worth_until_ranks"));
+  EXPECT_THAT(report["scaling"]["forecast"]["unknown"], HasSubstr("add a run of 8 ranks"));
   EXPECT_EQ(report["scaling"]["mode"], "weak");
   EXPECT_DOUBLE_EQ(report["scaling"]["points"][1]["efficiency"], 1);
 }

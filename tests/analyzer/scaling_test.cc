@@ -42,7 +42,73 @@ TEST(Scaling, joins_repeats_and_gives_an_interval_around_the_efficiency) {
   EXPECT_NEAR(point.step_ms, 113, 0.1);
   EXPECT_LT(point.ci95.low, point.efficiency);
   EXPECT_GT(point.ci95.high, point.efficiency);
-  EXPECT_LT(point.ci95.high - point.ci95.low, 0.03);
+  // Runs differ more than the steps of one run, so it reaches from one run's efficiency to the other's.
+  EXPECT_NEAR(point.ci95.low, 103.0 / 123, 0.01);
+  EXPECT_NEAR(point.ci95.high, 1, 0.01);
+  EXPECT_EQ(point.runs, 2);
+}
+
+std::vector<SizedRun> runs_by(LawKind kind, const ScalingLaw& law, const std::vector<int>& sizes, bool weak) {
+  std::vector<SizedRun> runs;
+  for (const int ranks : sizes) {
+    const double ideal_ms = weak ? 100 : 100.0 / ranks;
+    runs.push_back(run_of(ranks, weak ? 32.0 * ranks : 64,
+                          std::vector<double>(50, ideal_ms / efficiency_by(kind, law, ranks))));
+  }
+  return runs;
+}
+
+TEST(Scaling, finds_the_law_that_made_the_runs) {
+  ScalingLaw law;
+  law.amdahl = 0.04;
+  auto scaling = measure_scaling(runs_by(LawKind::amdahl, law, {1, 2, 4}, false));
+  EXPECT_NEAR(scaling.law.amdahl, 0.04, 1e-9);
+  EXPECT_NEAR(scaling.amdahl.low, 0.04, 1e-9);
+  EXPECT_EQ(scaling.model, "Amdahl");
+  ASSERT_THAT(scaling.forecast, SizeIs(3));
+  EXPECT_EQ(scaling.forecast[2].ranks, 32);
+  EXPECT_NEAR(scaling.forecast[2].efficiency, 1 / (1 + 0.04 * 31), 1e-9);
+  law.gustafson = 0.1;
+  scaling = measure_scaling(runs_by(LawKind::gustafson, law, {1, 2, 4}, true));
+  EXPECT_NEAR(scaling.law.gustafson, 0.1, 1e-9);
+  EXPECT_EQ(scaling.model, "Gustafson");
+  law.contention = 0.03;
+  law.coherency = 0.002;
+  scaling = measure_scaling(runs_by(LawKind::usl, law, {1, 2, 4, 8}, true));
+  EXPECT_NEAR(scaling.law.contention, 0.03, 1e-9);
+  EXPECT_NEAR(scaling.law.coherency, 0.002, 1e-9);
+  EXPECT_EQ(scaling.model, "universal scalability");
+  EXPECT_NEAR(scaling.forecast[0].efficiency, efficiency_by(LawKind::usl, law, 16), 1e-9);
+  // d(x·e)/dx falls to one half: with x·e = x / (1 + 0.03·(x − 1) + 0.002·x·(x − 1)).
+  const auto gain = [&](double x) {
+    return (x + 0.01) * efficiency_by(LawKind::usl, law, x + 0.01) - x * efficiency_by(LawKind::usl, law, x);
+  };
+  EXPECT_NEAR(gain(scaling.worth_until_ranks) / 0.01, 0.5, 0.02);
+}
+
+TEST(Scaling, forecasts_within_its_band_what_it_has_not_seen) {
+  ScalingLaw law;
+  law.contention = 0.02;
+  law.coherency = 0.001;
+  auto runs = runs_by(LawKind::usl, law, {1, 2, 4, 8}, true);
+  std::uint64_t state = 1;
+  for (auto& run : runs)
+    for (auto& ms : run.periods_ms) {
+      state = state * 6364136223846793005 + 1442695040888963407;
+      ms *= 0.97 + 0.06 * static_cast<double>(state >> 40) / static_cast<double>(1 << 24);
+    }
+  const auto scaling = measure_scaling(runs);
+  ASSERT_THAT(scaling.forecast, SizeIs(3));
+  for (const auto& point : scaling.forecast) {
+    EXPECT_LE(point.band.low, efficiency_by(LawKind::usl, law, point.ranks));
+    EXPECT_GE(point.band.high, efficiency_by(LawKind::usl, law, point.ranks));
+  }
+}
+
+TEST(Scaling, refuses_to_forecast_from_two_sizes) {
+  const auto scaling = measure_scaling({run_of(1, 32, {100, 100}), run_of(4, 128, {110, 110})});
+  EXPECT_TRUE(scaling.forecast.empty());
+  EXPECT_THAT(scaling.no_forecast, HasSubstr("add a run of 8 ranks with the same batch a rank"));
 }
 
 TEST(Scaling, says_why_it_is_unknown) {

@@ -71,7 +71,8 @@ TEST(OwnSpan, agrees_with_the_parser) {
       continue;
     }
     const auto length = static_cast<std::size_t>(behind - padded.data());
-    if (length == text.size()) EXPECT_EQ(quick.texts, parsed.texts) << text;
+    if (length != text.size()) continue;
+    EXPECT_EQ(quick.texts, parsed.texts) << text;
   }
 }
 

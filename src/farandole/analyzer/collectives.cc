@@ -154,6 +154,8 @@ CollectiveRow row_of(const std::string& name, const std::string& operation, cons
   row.median_us = samples.duration_us.quantile(0.5);
   row.wait_us = samples.wait_us / static_cast<double>(samples.duration_us.count());
   row.transfer_us = samples.transfer_us.quantile(0.5);
+  row.transfer_p10_us = samples.transfer_us.quantile(0.1);
+  row.transfer_p90_us = samples.transfer_us.quantile(0.9);
   row.total_s = samples.duration_us.sum() * 1e-6;
   if (row.bytes <= 0) {
     row.algbw_gbps = row.busbw_gbps = Figure::because("it carries no bytes");
@@ -168,9 +170,8 @@ CollectiveRow row_of(const std::string& name, const std::string& operation, cons
 
 // The best bus bandwidth that a tenth of some row's parts reached; 0 where none is known.
 double proven_gbps(const CollectiveRow& row, const Samples& samples) {
-  const double quick_us = samples.transfer_us.quantile(0.1);
-  if (!row.busbw_gbps.value || samples.transfer_us.count() < 10 || quick_us <= 0) return 0;
-  return *row.busbw_gbps.value * row.transfer_us / quick_us;
+  if (!row.busbw_gbps.value || samples.transfer_us.count() < 10 || row.transfer_p10_us <= 0) return 0;
+  return *row.busbw_gbps.value * row.transfer_us / row.transfer_p10_us;
 }
 
 }  // namespace

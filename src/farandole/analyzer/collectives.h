@@ -55,7 +55,8 @@ struct CollectiveRow {
   double median_us = 0;    // duration on a rank, waiting included
   double wait_us = 0;      // mean over ranks
   double transfer_us = 0;  // median
-  Figure algbw_gbps;       // bytes / transfer: waiting is not the network's
+  double transfer_p10_us = 0, transfer_p90_us = 0;
+  Figure algbw_gbps;  // bytes / transfer: waiting is not the network's
   Figure busbw_gbps;
   Figure of_proven;    // busbw as a fraction of the best busbw that any row's quickest tenth reached
   double total_s = 0;  // all ranks' durations added

@@ -14,8 +14,9 @@ RunReport analyze_run(const std::filesystem::path& path) {
   report.stragglers = find_stragglers(report.metrics);
   report.wait_causes = find_wait_causes(report.metrics);
   report.critical_path = find_critical_path(run, report.metrics);
+  report.losses = find_losses(report.metrics, report.wait_causes);
   report.verdict = verdict_of(report.metrics, report.stragglers);
-  report.findings = findings_of(report.metrics, report.stragglers);
+  report.findings = findings_of(report.metrics, report.stragglers, report.wait_causes);
   return report;
 }
 

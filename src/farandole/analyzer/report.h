@@ -13,6 +13,7 @@
 #include "farandole/analyzer/stragglers.h"
 #include "farandole/analyzer/verdict.h"
 #include "farandole/analyzer/wait_causes.h"
+#include "farandole/analyzer/waterfall.h"
 
 namespace farandole {
 
@@ -24,6 +25,7 @@ struct RunReport {
   std::vector<Straggler> stragglers;
   std::vector<WaitCause> wait_causes;
   CriticalPath critical_path;
+  std::vector<Loss> losses;
   std::string verdict;
   std::vector<Finding> findings;
 };

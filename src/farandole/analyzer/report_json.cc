@@ -115,6 +115,13 @@ Json wait_causes_json(const RunReport& run) {
   return causes;
 }
 
+Json losses_json(const RunReport& run) {
+  auto losses = Json::array();
+  for (const auto& loss : run.losses)
+    losses.push_back({{"name", loss.name}, {"fraction", loss.fraction}, {"hours", loss.hours}});
+  return {{"unit", hours_unit(run.metrics)}, {"losses", losses}};
+}
+
 Json critical_path_json(const RunReport& run) {
   auto ranks = Json::array();
   for (const auto& path : run.critical_path.ranks) {
@@ -196,6 +203,7 @@ Json run_json(const RunReport& run) {
           {"gpu", gpu_json(metrics)},
           {"efficiency", efficiency_json(metrics)},
           {"ci95", confidence_json(metrics)},
+          {"waterfall", losses_json(run)},
           {"wait_causes", wait_causes_json(run)},
           {"critical_path", critical_path_json(run)},
           {"by_rank", ranks},
@@ -205,13 +213,44 @@ Json run_json(const RunReport& run) {
           {"warnings", metrics.warnings}};
 }
 
+Json forecast_json(const Scaling& scaling) {
+  if (!scaling.no_forecast.empty()) return unknown(scaling.no_forecast);
+  auto points = Json::array();
+  for (const auto& point : scaling.forecast)
+    points.push_back(
+        {{"ranks", point.ranks}, {"efficiency", point.efficiency}, {"band", json_of(point.band)}});
+  return points;
+}
+
 Json scaling_json(const Scaling& scaling) {
   if (!scaling.unknown.empty()) return unknown(scaling.unknown);
   auto points = Json::array();
   for (const auto& point : scaling.points)
-    points.push_back(
-        {{"ranks", point.ranks}, {"efficiency", point.efficiency}, {"ci95", json_of(point.ci95)}});
-  return {{"mode", scaling.mode}, {"base_ranks", scaling.base_ranks}, {"points", points}};
+    points.push_back({{"ranks", point.ranks},
+                      {"efficiency", point.efficiency},
+                      {"ci95", json_of(point.ci95)},
+                      {"runs", point.runs}});
+  const auto& law = scaling.law;
+  const auto parameter = [](double value, const Range& range) {
+    return Json{{"value", value}, {"ci95", json_of(range)}};
+  };
+  const Json fit = {
+      {"amdahl", {{"serial", parameter(law.amdahl, scaling.amdahl)}}},
+      {"gustafson", {{"serial", parameter(law.gustafson, scaling.gustafson)}}},
+      {"usl",
+       {{"contention", parameter(law.contention, scaling.contention)},
+        {"coherency", parameter(law.coherency, scaling.coherency)}}},
+      {"forecast_by", scaling.model.empty() ? unknown(scaling.no_forecast) : Json(scaling.model)}};
+  return {{"mode", scaling.mode},
+          {"base_ranks", scaling.base_ranks},
+          {"points", points},
+          {"fit", fit},
+          {"forecast", forecast_json(scaling)},
+          {"worth_until_ranks",
+           scaling.worth_until_ranks > 0
+               ? Json(scaling.worth_until_ranks)
+               : unknown(scaling.no_forecast.empty() ? "not within 1024 times the largest size"
+                                                     : scaling.no_forecast)}};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <numeric>
 
 #include "farandole/analyzer/text_table.h"
@@ -12,9 +13,9 @@ namespace {
 
 constexpr std::size_t max_rank_rows = 16;
 constexpr std::size_t max_collective_rows = 8;
-constexpr std::array<const char*, share_count> share_names = {
-    "compute",    "waiting for ranks", "transfer, exposed", "data",
-    "checkpoint", "evaluation",        "other work",        "idle"};
+constexpr std::size_t max_path_ranks = 3;
+constexpr std::size_t max_outliers = 5;
+constexpr double bar_columns = 30;
 
 std::string percent(double fraction) {
   return fmt::format("{:.1f}", 100 * fraction);
@@ -38,6 +39,11 @@ std::string size_text(double bytes) {
   return in_units(bytes, 1000, {"B", "kB", "MB", "GB", "TB", "PB", "EB"}, 0);
 }
 
+std::string padded(std::string text, std::size_t columns) {
+  text.append(columns - std::min(columns, width_of(text)), ' ');
+  return text;
+}
+
 std::string bandwidth(const Figure& figure) {
   if (!figure.value) return "–";
   return *figure.value < 1e5 ? fmt::format("{:.2f}", *figure.value) : fmt::format("{:.1e}", *figure.value);
@@ -52,11 +58,12 @@ class RunText {
   std::string text() {
     text_ = style_.bold(wrapped(run_.verdict, 0)) + "\n";
     facts();
-    shares();
+    waterfall();
     phases();
     communication();
     gpu();
     lateness();
+    path();
     findings();
     notes();
     return std::move(text_);
@@ -113,6 +120,10 @@ class RunText {
     line("efficiency", fmt::format("parallel {} = load balance {} × communication {}",
                                    percent(metrics_.parallel_efficiency), percent(metrics_.load_balance),
                                    percent(metrics_.communication_efficiency)));
+    if (metrics_.serialisation.value)
+      line("", fmt::format("communication {} = serialisation {} × transfer {}",
+                           percent(metrics_.communication_efficiency), percent(metrics_.serialisation),
+                           percent(metrics_.transfer_efficiency)));
   }
 
   void steps() {
@@ -130,6 +141,7 @@ class RunText {
                                interval ? fmt::format("95 %: {:.2f} to {:.2f}", interval->low, interval->high)
                                         : "too few steps for an interval",
                                quantile(window.step_ms, 0.95)));
+      outliers();
     }
     if (metrics_.throughput.value)
       line("throughput",
@@ -139,17 +151,44 @@ class RunText {
       line("throughput", "unknown: " + metrics_.throughput.unknown);
   }
 
-  void shares() {
+  void outliers() {
+    const auto& window = metrics_.window;
+    const auto found = window.outliers();
+    if (found.empty()) return;
+    std::vector<std::string> named;
+    for (const auto index : found)
+      if (named.size() < max_outliers)
+        named.push_back(
+            fmt::format("{} ({})", window.step_numbers[index], time_text(1e3 * window.step_ms[index])));
+    line("outliers",
+         fmt::format(
+             "step{} {}{}", found.size() == 1 ? "" : "s", fmt::join(named, ", "),
+             found.size() > named.size() ? fmt::format(" and {} more", found.size() - named.size()) : ""));
+  }
+
+  // 100 % downwards: what each loss takes, to what is left.
+  void waterfall() {
     if (metrics_.window.length() <= 0) return;
-    section("Where the time goes", "mean over ranks, of the window");
-    for (std::size_t i = 0; i < share_count; ++i) {
-      const double share = metrics_.share(static_cast<Share>(i));
-      if (share < 0.0005 && i > 0) continue;
-      std::string bar;
-      for (long n = std::lround(share * 60); n > 0; --n) bar += "█";
-      text_ += fmt::format("  {:<18}{:>6} %  {}\n", share_names[i], percent(share),
-                           i == 0 ? bar : style_.dim(bar));
+    section("Where the time goes", "from 100 % of the ranks' time down to what is useful");
+    double left = 1;
+    const auto row = [&](const std::string& name, double fraction, const std::string& lost, double from) {
+      const auto begin = static_cast<std::size_t>(std::max(0L, std::lround(from * bar_columns)));
+      const auto length = static_cast<std::size_t>(std::lround((from + fraction) * bar_columns)) - begin;
+      std::string bar(begin, ' ');
+      for (std::size_t i = 0; i < std::max<std::size_t>(length, 1); ++i) bar += "█";
+      text_ += fmt::format("  {}{:>6} % {:>18}  {}\n", padded(shortened(name, 36), 36), percent(fraction),
+                           lost, lost.empty() ? bar : style_.dim(bar));
+    };
+    double unnamed = 0;
+    for (const auto& loss : run_.losses) {
+      if (loss.fraction < 0.0005) {
+        unnamed += loss.fraction;
+        continue;
+      }
+      left -= loss.fraction;
+      row(loss.name, loss.fraction, rank_time_text(loss.hours, metrics_), left);
     }
+    row("useful compute", std::max(0.0, left - unnamed), "", 0);
   }
 
   void phases() {
@@ -248,6 +287,27 @@ class RunText {
     more_ranks();
   }
 
+  void path() {
+    const auto& path = run_.critical_path;
+    if (metrics_.ranks.size() < 2 || metrics_.window_ns() <= 0 || path.ranks.empty()) return;
+    section("Critical path", "the chain of work that the run's length hangs on");
+    const auto part = [&](double ns) { return percent(ns / metrics_.window_ns()) + " %"; };
+    std::vector<std::string> parts;
+    for (const auto& of_rank : path.ranks) {
+      if (parts.size() == max_path_ranks) break;
+      const auto most = std::max_element(of_rank.phases.begin(), of_rank.phases.end());
+      parts.push_back(fmt::format("rank {} {} (most of it {})", metrics_.ranks[of_rank.rank_index].rank,
+                                  part(static_cast<double>(of_rank.total())),
+                                  phase_names[static_cast<std::size_t>(most - of_rank.phases.begin())]));
+    }
+    if (path.ranks.size() > parts.size())
+      parts.push_back(fmt::format("{} more ranks", path.ranks.size() - parts.size()));
+    parts.push_back("transfer " + part(static_cast<double>(path.transfer)));
+    const auto summary = fmt::format("{}; it changes ranks {} times", fmt::join(parts, ", "),
+                                     with_thousands(static_cast<double>(path.changes)));
+    text_ += "  " + wrapped(summary, 2) + "\n";
+  }
+
   void findings() {
     if (run_.findings.empty()) return;
     section("Findings", "gain: if the whole loss went away");
@@ -280,13 +340,30 @@ std::string scaling_text(const Scaling& scaling, const Style& style) {
       fmt::format("{}, against {} rank{}",
                   scaling.mode == "weak" ? "weak: same batch per rank" : "strong: same global batch",
                   scaling.base_ranks, scaling.base_ranks == 1 ? "" : "s");
-  TextTable table({"ranks", "step", "efficiency", "95 % interval"}, 0);
+  TextTable table({"ranks", "runs", "step", "efficiency", "95 % interval"}, 0);
   for (const auto& point : scaling.points)
-    table.add({std::to_string(point.ranks), time_text(1e3 * point.step_ms), percent(point.efficiency) + " %",
+    table.add({std::to_string(point.ranks), std::to_string(point.runs), time_text(1e3 * point.step_ms),
+               percent(point.efficiency) + " %",
                point.ranks == scaling.base_ranks
                    ? "–"
                    : percent(point.ci95.low) + " to " + percent(point.ci95.high) + " %"});
-  return "\n" + style.bold("Scaling") + "  " + style.dim(detail) + "\n" + table.text(style);
+  for (const auto& point : scaling.forecast)
+    table.add({std::to_string(point.ranks), "forecast", "–", percent(point.efficiency) + " %",
+               percent(point.band.low) + " to " + percent(point.band.high) + " %"});
+  auto text = "\n" + style.bold("Scaling") + "  " + style.dim(detail) + "\n" + table.text(style);
+  if (!scaling.no_forecast.empty()) {
+    text += "  " + wrapped("No forecast: " + scaling.no_forecast + ".", 2) + "\n";
+    return text;
+  }
+  auto law = fmt::format("Forecast by the {} law", scaling.model);
+  if (scaling.points.size() >= 4)
+    law +=
+        fmt::format(" (contention {:.2g}, coherency {:.2g})", scaling.law.contention, scaling.law.coherency);
+  else
+    law += fmt::format(" (share that does not scale: {} %)",
+                       percent(scaling.mode == "strong" ? scaling.law.amdahl : scaling.law.gustafson));
+  if (scaling.worth_until_ranks > 0) law += ". " + worth_text(scaling);
+  return text + "  " + wrapped(law + ".", 2) + "\n";
 }
 
 }  // namespace

@@ -11,8 +11,31 @@ namespace {
 
 struct Size {
   double global_batch = 0;
-  std::vector<double> periods_ms;  // of all repeats
+  std::vector<std::vector<double>> repeats;  // periods in ms, run by run
+
+  double mean_ms() const {
+    double sum = 0;
+    std::size_t count = 0;
+    for (const auto& run : repeats) {
+      sum += std::accumulate(run.begin(), run.end(), 0.0);
+      count += run.size();
+    }
+    return sum / static_cast<double>(count);
+  }
+  // Runs are drawn anew, and of each its steps.
+  double resampled_ms(Bootstrap& bootstrap) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < repeats.size(); ++i)
+      sum += bootstrap.resampled_mean(repeats[repeats.size() == 1 ? 0 : bootstrap.draw(repeats.size())]);
+    return sum / static_cast<double>(repeats.size());
+  }
+  std::size_t steps() const {
+    std::size_t count = 0;
+    for (const auto& run : repeats) count += run.size();
+    return count;
+  }
 };
+using Sizes = std::map<int, Size>;
 
 double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
@@ -28,25 +51,89 @@ double efficiency(double base_batch_per_rank, double base_ms, double batch_per_r
   return (batch_per_rank / ms) / (base_batch_per_rank / base_ms);
 }
 
-Range interval_of(const Size& base, double base_per_rank, const Size& size, double per_rank) {
+Range quantiles(const std::vector<double>& values) {
+  return {quantile(values, 0.025), quantile(values, 0.975)};
+}
+
+std::vector<SizedEfficiency> efficiencies(const Sizes& sizes, auto step_ms) {
+  const auto& [base_ranks, base] = *sizes.begin();
+  const double base_ms = step_ms(base);
+  std::vector<SizedEfficiency> points;
+  for (const auto& [ranks, size] : sizes)
+    points.push_back({static_cast<double>(ranks) / base_ranks,
+                      points.empty() ? 1
+                                     : efficiency(base.global_batch / base_ranks, base_ms,
+                                                  size.global_batch / ranks, step_ms(size))});
+  return points;
+}
+
+// Each resample's efficiencies and the law that fits them.
+struct Resample {
+  std::vector<SizedEfficiency> points;
+  ScalingLaw law;
+};
+
+std::vector<Resample> resample(const Sizes& sizes) {
   constexpr std::size_t budget = 20'000'000;  // draws, so that long runs do not take long
-  const auto draws = base.periods_ms.size() + size.periods_ms.size();
-  const auto resamples = std::clamp<std::size_t>(budget / draws, 200, 2000);
+  std::size_t draws = 0;
+  for (const auto& [ranks, size] : sizes) draws += size.steps();
   Bootstrap bootstrap(2718281828);
-  std::vector<double> efficiencies;
-  for (std::size_t i = 0; i < resamples; ++i) {
-    const double base_ms = bootstrap.resampled_mean(base.periods_ms);
-    efficiencies.push_back(
-        efficiency(base_per_rank, base_ms, per_rank, bootstrap.resampled_mean(size.periods_ms)));
+  std::vector<Resample> resamples(std::clamp<std::size_t>(budget / draws, 200, 2000));
+  for (auto& one : resamples) {
+    one.points = efficiencies(sizes, [&](const Size& size) { return size.resampled_ms(bootstrap); });
+    one.law = fit_scaling(one.points);
   }
-  return {quantile(efficiencies, 0.025), quantile(efficiencies, 0.975)};
+  return resamples;
+}
+
+Range interval_of(const std::vector<Resample>& resamples, auto value) {
+  std::vector<double> values;
+  for (const auto& one : resamples) values.push_back(value(one));
+  return quantiles(values);
+}
+
+// Two unknowns need four sizes, one needs three: so that there is always one more point than needed to see a
+// miss.
+LawKind choose_law(const Scaling& scaling) {
+  if (scaling.points.size() >= 4) return LawKind::usl;
+  return scaling.mode == "strong" ? LawKind::amdahl : LawKind::gustafson;
+}
+
+void forecast(Scaling& scaling, const std::vector<SizedEfficiency>& points,
+              const std::vector<Resample>& resamples) {
+  const int largest = scaling.points.back().ranks;
+  if (scaling.points.size() < 3) {
+    const int other = 2 * largest;
+    scaling.no_forecast =
+        fmt::format("two sizes cannot tell a law from chance; add a run of {} ranks with the same batch {}",
+                    other, scaling.mode == "weak" ? "a rank" : "of all ranks");
+    return;
+  }
+  const auto kind = choose_law(scaling);
+  scaling.model = name_of(kind);
+  double miss = 0;
+  for (const auto& point : points)
+    miss = std::max(miss, std::abs(point.efficiency - efficiency_by(kind, scaling.law, point.x)));
+  for (int ranks = 2 * largest, doublings = 0; doublings < 3 && ranks < (1 << 28); ranks *= 2, ++doublings) {
+    const double x = static_cast<double>(ranks) / scaling.base_ranks;
+    const auto band =
+        interval_of(resamples, [&](const Resample& one) { return efficiency_by(kind, one.law, x); });
+    scaling.forecast.push_back({ranks,
+                                std::max(0.0, efficiency_by(kind, scaling.law, x)),
+                                {std::max(0.0, band.low - miss), band.high + miss}});
+  }
+  const double most = 1024.0 * largest / scaling.base_ranks;
+  const double worth = worth_until(kind, scaling.law, most);
+  scaling.worth_until_ranks = worth < most ? worth * scaling.base_ranks : 0;
 }
 
 Scaling unknown(std::string why) {
-  return {std::move(why), {}, 0, {}};
+  Scaling scaling;
+  scaling.unknown = std::move(why);
+  return scaling;
 }
 
-std::string mode_of(const std::map<int, Size>& sizes) {
+std::string mode_of(const Sizes& sizes) {
   const auto& [base_ranks, base] = *sizes.begin();
   bool weak = true;
   bool strong = true;
@@ -59,8 +146,15 @@ std::string mode_of(const std::map<int, Size>& sizes) {
 
 }  // namespace
 
+std::string worth_text(const Scaling& scaling) {
+  const bool none = scaling.worth_until_ranks < scaling.base_ranks + 1;
+  return fmt::format(
+      "{} you pay more than you gain: each adds less than half a rank's work",
+      none ? "With any further rank" : fmt::format("Beyond {:.0f} ranks", scaling.worth_until_ranks));
+}
+
 Scaling measure_scaling(const std::vector<SizedRun>& runs) {
-  std::map<int, Size> sizes;
+  Sizes sizes;
   for (const auto& run : runs) {
     if (!run.global_batch.value)
       return unknown(
@@ -68,11 +162,11 @@ Scaling measure_scaling(const std::vector<SizedRun>& runs) {
     if (run.periods_ms.empty() || !(mean(run.periods_ms) > 0))
       return unknown(run.path + " has no steps in its window");
     auto& size = sizes[run.ranks];
-    if (!size.periods_ms.empty() && !nearly_equal(size.global_batch, *run.global_batch.value))
+    if (!size.repeats.empty() && !nearly_equal(size.global_batch, *run.global_batch.value))
       return unknown(fmt::format("runs of {} ranks differ in global batch ({} and {})", run.ranks,
                                  size.global_batch, *run.global_batch.value));
     size.global_batch = *run.global_batch.value;
-    size.periods_ms.insert(size.periods_ms.end(), run.periods_ms.begin(), run.periods_ms.end());
+    size.repeats.push_back(run.periods_ms);
   }
   if (sizes.size() < 2)
     return unknown("scaling needs runs of at least two sizes; add one of another number of ranks");
@@ -81,18 +175,22 @@ Scaling measure_scaling(const std::vector<SizedRun>& runs) {
   if (scaling.mode.empty())
     return unknown("the runs have neither the same batch per rank (weak) nor the same global batch (strong)");
   scaling.base_ranks = sizes.begin()->first;
-  const auto& base = sizes.begin()->second;
-  const double base_per_rank = base.global_batch / scaling.base_ranks;
-  const double base_ms = mean(base.periods_ms);
+  const auto points = efficiencies(sizes, [](const Size& size) { return size.mean_ms(); });
+  const auto resamples = resample(sizes);
+  std::size_t index = 0;
   for (const auto& [ranks, size] : sizes) {
-    const double per_rank = size.global_batch / ranks;
-    ScalingPoint point{ranks, mean(size.periods_ms), 1, {1, 1}};
-    if (ranks != scaling.base_ranks) {
-      point.efficiency = efficiency(base_per_rank, base_ms, per_rank, point.step_ms);
-      point.ci95 = interval_of(base, base_per_rank, size, per_rank);
-    }
-    scaling.points.push_back(point);
+    const auto ci95 =
+        interval_of(resamples, [&](const Resample& one) { return one.points[index].efficiency; });
+    scaling.points.push_back(
+        {ranks, size.mean_ms(), points[index].efficiency, ci95, static_cast<int>(size.repeats.size())});
+    ++index;
   }
+  scaling.law = fit_scaling(points);
+  scaling.amdahl = interval_of(resamples, [](const Resample& one) { return one.law.amdahl; });
+  scaling.gustafson = interval_of(resamples, [](const Resample& one) { return one.law.gustafson; });
+  scaling.contention = interval_of(resamples, [](const Resample& one) { return one.law.contention; });
+  scaling.coherency = interval_of(resamples, [](const Resample& one) { return one.law.coherency; });
+  forecast(scaling, points, resamples);
   return scaling;
 }
 

@@ -1,9 +1,10 @@
-// Weak and strong scaling efficiency from runs of different sizes. Plain functions.
+// Weak and strong scaling efficiency from runs of different sizes, and its forecast. Plain functions.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "farandole/analyzer/scaling_fit.h"
 #include "farandole/analyzer/statistics.h"
 
 namespace farandole {
@@ -20,7 +21,14 @@ struct ScalingPoint {
   int ranks = 0;
   double step_ms = 0;     // mean period
   double efficiency = 0;  // against the smallest size; 1 there
-  Range ci95;             // bootstrap over steps
+  Range ci95;             // bootstrap over repeats and steps
+  int runs = 1;           // repeats
+};
+
+struct ForecastPoint {
+  int ranks = 0;
+  double efficiency = 0;
+  Range band;  // 95 %: of the bootstrap, widened by what the law misses the points by
 };
 
 struct Scaling {
@@ -28,7 +36,17 @@ struct Scaling {
   std::string mode;     // "weak": same batch a rank; "strong": same global batch
   int base_ranks = 0;
   std::vector<ScalingPoint> points;  // by ranks
+
+  ScalingLaw law;  // of all points; with its 95 % intervals
+  Range amdahl, gustafson, contention, coherency;
+  std::string model;                    // whose forecast it is
+  std::string no_forecast;              // why there is none, and what run to add
+  std::vector<ForecastPoint> forecast;  // to eight times the largest size
+  double worth_until_ranks = 0;         // beyond, a further rank adds less than half of one
 };
+
+// "Beyond 96 ranks you pay more than you gain: …"; worth_until_ranks must be known.
+std::string worth_text(const Scaling& scaling);
 
 Scaling measure_scaling(const std::vector<SizedRun>& runs);
 

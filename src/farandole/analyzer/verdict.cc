@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <fmt/format.h>
+#include <set>
 
 namespace farandole {
 namespace {
@@ -29,11 +31,12 @@ constexpr std::array<const char*, share_count> loss_titles = {"",
 
 constexpr std::array<const char*, share_count> changes = {
     "",
-    "look at the rank's node: other load, clock frequency, uneven batches",
-    "let buckets start earlier (smaller --bucket-mb) or send less (larger --batch per rank)",
+    "look at the ranks' nodes: other load, clock frequency, uneven batches",
+    "let buckets start earlier (smaller --bucket-mb) or send less (--compression, larger --batch, "
+    "--accumulate)",
     "prepare samples on another thread, or keep them in memory",
     "checkpoint less often (--checkpoint-steps, --checkpoint-epochs)",
-    "evaluate less often, or on fewer samples",
+    "evaluate less often, or on fewer samples (--held-out)",
     "annotate what the training thread does there",
     "see in the timeline what the training thread waits for"};
 
@@ -44,14 +47,124 @@ Share largest_loss(const RunMetrics& metrics) {
   return largest;
 }
 
-std::string lateness_text(const RunMetrics& metrics, const Straggler& straggler) {
-  const auto& rank = metrics.ranks[straggler.rank_index];
-  const auto steps = metrics.window.steps.size();
-  const auto when = straggler.pattern == LatePattern::chronic
-                        ? std::string("step after step")
-                        : fmt::format("in {} of {} steps", straggler.late_steps, steps);
-  return fmt::format("{} is {:.1f} ms late {}{}", name_of_rank(rank), straggler.lateness_ms, when,
-                     straggler.phase.empty() ? "" : ", delayed in " + straggler.phase);
+// Late ranks that belong together: one, or all of a node.
+struct LateGroup {
+  std::string name;                // "rank 1 (node7)", "node node7 (ranks 4 to 7)"
+  std::vector<std::size_t> ranks;  // indices
+  Straggler worst;
+};
+
+std::string node_name(const RunMetrics& metrics, const std::vector<std::size_t>& ranks) {
+  const auto [first, last] = std::minmax_element(ranks.begin(), ranks.end());
+  return fmt::format("node {} ({} ranks from {} to {})", metrics.ranks[*first].host, ranks.size(),
+                     metrics.ranks[*first].rank, metrics.ranks[*last].rank);
+}
+
+// Of chronic stragglers: a node whose ranks are all late is one group.
+std::vector<LateGroup> group_by_node(const RunMetrics& metrics, const std::vector<Straggler>& stragglers) {
+  std::vector<LateGroup> groups;
+  std::set<std::string> nodes_done;
+  for (const auto& straggler : stragglers) {
+    const auto& rank = metrics.ranks[straggler.rank_index];
+    if (straggler.pattern == LatePattern::chronic && !rank.host.empty() && metrics.nodes > 1) {
+      if (nodes_done.count(rank.host) > 0) continue;
+      std::vector<std::size_t> late;
+      for (const auto& other : stragglers)
+        if (other.pattern == LatePattern::chronic && metrics.ranks[other.rank_index].host == rank.host)
+          late.push_back(other.rank_index);
+      const auto there = std::count_if(metrics.ranks.begin(), metrics.ranks.end(),
+                                       [&](const RankMetrics& other) { return other.host == rank.host; });
+      if (late.size() > 1 && late.size() == static_cast<std::size_t>(there)) {
+        nodes_done.insert(rank.host);
+        groups.push_back({node_name(metrics, late), late, straggler});
+        continue;
+      }
+    }
+    groups.push_back({name_of_rank(rank), {straggler.rank_index}, straggler});
+  }
+  return groups;
+}
+
+std::string lateness_text(const RunMetrics& metrics, const LateGroup& group) {
+  const auto when =
+      group.worst.pattern == LatePattern::chronic
+          ? std::string("step after step")
+          : fmt::format("in {} of {} steps", group.worst.late_steps, metrics.window.steps.size());
+  return fmt::format("{} is {:.1f} ms late {}{}", group.name, group.worst.lateness_ms, when,
+                     group.worst.phase.empty() ? "" : ", delayed in " + group.worst.phase);
+}
+
+std::string change_for(const LateGroup& group) {
+  const auto& phase = group.worst.phase;
+  if (phase == "data") return "prepare that rank's samples on another thread, look at its storage";
+  if (phase == "checkpoint") return "checkpoint less often (--checkpoint-steps, --checkpoint-epochs)";
+  if (phase == "evaluation") return "share the evaluation out among the ranks";
+  if (group.worst.pattern == LatePattern::one_off)
+    return "look at what the node did then: other jobs, page cache, the file system";
+  return "look at the node: other load, clock frequency, thermal limits; or give it smaller batches";
+}
+
+double wait_share_of(const LateGroup& group, const RunMetrics& metrics,
+                     const std::vector<WaitCause>& causes) {
+  double all = 0;
+  double own = 0;
+  for (const auto& cause : causes) {
+    all += cause.seconds;
+    if (std::find(group.ranks.begin(), group.ranks.end(), cause.rank_index) != group.ranks.end())
+      own += cause.seconds;
+  }
+  return all > 0 ? metrics.share(Share::waiting) * own / all : 0;
+}
+
+std::string main_phase(const std::vector<WaitCause>& causes) {
+  std::array<double, phase_count> seconds{};
+  for (const auto& cause : causes)
+    for (std::size_t i = 0; i < phase_count; ++i)
+      if (cause.phase == phase_names[i]) seconds[i] += cause.seconds;
+  const auto most = std::max_element(seconds.begin(), seconds.end());
+  return *most > 0 ? std::string(phase_names[static_cast<std::size_t>(most - seconds.begin())]) : "";
+}
+
+// What waiting is due to: ranks or nodes by name, and what is left to ranks that take turns.
+void add_waiting(const RunMetrics& metrics, const std::vector<Straggler>& stragglers,
+                 const std::vector<WaitCause>& causes, std::vector<Finding>& findings) {
+  const double waiting = metrics.share(Share::waiting);
+  double left = waiting;
+  for (const auto& group : group_by_node(metrics, stragglers)) {
+    if (group.worst.pattern == LatePattern::rotating) continue;
+    const double share = wait_share_of(group, metrics, causes);
+    left -= share;
+    if (share < 0.01) continue;
+    const auto& first = metrics.ranks[group.ranks.front()];
+    const auto name =
+        group.ranks.size() == 1 ? fmt::format("rank {}", first.rank) : fmt::format("node {}", first.host);
+    findings.push_back({fmt::format("Ranks wait for {}", name),
+                        fmt::format("{:.1f} % of the ranks' time is waiting for it; {}", 100 * share,
+                                    lateness_text(metrics, group)),
+                        100 * share, change_for(group)});
+  }
+  if (left < 0.01) return;
+  const auto phase = main_phase(causes);
+  findings.push_back(
+      {"Ranks take turns at being late",
+       fmt::format("{:.1f} % of the ranks' time is waiting for ranks that arrive late at collectives, now "
+                   "one, now another{}",
+                   100 * left, phase.empty() ? "" : ", mostly held up in " + phase),
+       100 * left,
+       "give ranks cores of their own and nothing else to run, and equal batches; larger steps "
+       "(--batch, --accumulate) even out what is left"});
+}
+
+void add_transfer(const RunMetrics& metrics, double share, Finding& finding) {
+  if (metrics.overlap.value)
+    finding.evidence +=
+        fmt::format("; {:.1f} % of communication overlaps with compute", 100 * *metrics.overlap.value);
+  if (metrics.transfer_efficiency.value && *metrics.transfer_efficiency.value < 1) {
+    const double instant = 1 - *metrics.transfer_efficiency.value;
+    finding.evidence +=
+        fmt::format(", and on an instant network the run would be {:.1f} % shorter", 100 * instant);
+    finding.gain_percent = 100 * std::max(instant, share);
+  }
 }
 
 }  // namespace
@@ -59,7 +172,7 @@ std::string lateness_text(const RunMetrics& metrics, const Straggler& straggler)
 std::string with_thousands(double value, int decimals) {
   auto text = fmt::format("{:.{}f}", value, decimals);
   const auto point = std::min(text.find('.'), text.size());
-  for (auto at = point; at > 3 + (text[0] == '-' ? 1U : 0U); at -= 3) text.insert(at - 3, ",");
+  for (auto at = point; at > 3 + (text[0] == '-' ? 1U : 0U); at -= 3) text.insert(at - 3, 1, ',');
   return text;
 }
 
@@ -84,29 +197,33 @@ std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& 
   else
     text += fmt::format("; the largest loss, {:.1f} %, is {}.", 100 * metrics.share(loss),
                         loss_texts[static_cast<std::size_t>(loss)]);
-  if (!stragglers.empty()) {
-    auto late = lateness_text(metrics, stragglers.front());
-    late[0] = 'R';
+  const auto groups = group_by_node(metrics, stragglers);
+  const auto named = std::find_if(groups.begin(), groups.end(), [](const LateGroup& group) {
+    return group.worst.pattern != LatePattern::rotating;
+  });
+  if (named != groups.end()) {
+    auto late = lateness_text(metrics, *named);
+    late[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(late[0])));
     text += " " + late + ".";
+  } else if (!groups.empty()) {
+    text += " Ranks take turns at being late.";
   } else if (!one && !metrics.matches.matches.empty()) {
     text += " No rank stands out as late.";
   }
   return text;
 }
 
-std::vector<Finding> findings_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers) {
+std::vector<Finding> findings_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers,
+                                 const std::vector<WaitCause>& causes) {
   std::vector<Finding> findings;
-  for (std::size_t i = 1; i < share_count; ++i) {
+  add_waiting(metrics, stragglers, causes, findings);
+  for (std::size_t i = static_cast<std::size_t>(Share::transfer); i < share_count; ++i) {
     const double share = metrics.share(static_cast<Share>(i));
     if (share < 0.01) continue;
     Finding finding{loss_titles[i],
                     fmt::format("{:.1f} % of the ranks' time is {}", 100 * share, loss_texts[i]), 100 * share,
                     changes[i]};
-    if (static_cast<Share>(i) == Share::waiting && !stragglers.empty()) {
-      finding.title =
-          fmt::format("Ranks wait for rank {}", metrics.ranks[stragglers.front().rank_index].rank);
-      finding.evidence += "; " + lateness_text(metrics, stragglers.front());
-    }
+    if (static_cast<Share>(i) == Share::transfer) add_transfer(metrics, share, finding);
     findings.push_back(std::move(finding));
   }
   std::stable_sort(findings.begin(), findings.end(),

@@ -6,6 +6,7 @@
 
 #include "farandole/analyzer/metrics.h"
 #include "farandole/analyzer/stragglers.h"
+#include "farandole/analyzer/wait_causes.h"
 
 namespace farandole {
 
@@ -18,8 +19,9 @@ struct Finding {
 
 std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers);
 
-// The largest first; losses below 1 % of the window are none.
-std::vector<Finding> findings_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers);
+// The largest gain first; gains below 1 % of the window are none.
+std::vector<Finding> findings_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers,
+                                 const std::vector<WaitCause>& causes);
 
 // "rank 1 (node7)"
 std::string name_of_rank(const RankMetrics& rank);

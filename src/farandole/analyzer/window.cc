@@ -1,8 +1,11 @@
 #include "farandole/analyzer/window.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <iterator>
+
+#include "farandole/analyzer/statistics.h"
 
 namespace farandole {
 namespace {
@@ -53,10 +56,12 @@ Interval extent_of(const RunModel& run) {
 struct CommonStep {
   Interval time{INT64_MAX, INT64_MIN};
   std::int64_t longest = 0;
+  std::int64_t number = 0;
 };
 
 std::vector<CommonStep> measure_steps(const RunModel& run, const std::vector<std::int64_t>& numbers) {
   std::vector<CommonStep> steps(numbers.size());
+  for (std::size_t i = 0; i < numbers.size(); ++i) steps[i].number = numbers[i];
   for (const auto& rank : run.ranks) {
     auto own = rank.steps.begin();
     for (std::size_t i = 0; i < numbers.size() && !rank.steps.empty(); ++i) {
@@ -70,6 +75,18 @@ std::vector<CommonStep> measure_steps(const RunModel& run, const std::vector<std
 }
 
 }  // namespace
+
+std::vector<std::size_t> Window::outliers() const {
+  std::vector<std::size_t> found;
+  if (step_ms.size() < 6) return found;
+  const double median = quantile(step_ms, 0.5);
+  std::vector<double> deviations;
+  for (const double ms : step_ms) deviations.push_back(std::abs(ms - median));
+  const double bound = std::max(1.5 * median, median + 8 * quantile(deviations, 0.5));
+  for (std::size_t i = 0; i < step_ms.size(); ++i)
+    if (step_ms[i] > bound) found.push_back(i);
+  return found;
+}
 
 std::int64_t warmup_of(std::int64_t steps) {
   if (steps <= 1) return 0;
@@ -92,6 +109,7 @@ Window choose_window(const RunModel& run, std::vector<std::string>& warnings) {
   for (const auto& step : steps) {
     window.time.end = std::max(window.time.end, step.time.end);
     window.steps.push_back(step.time);
+    window.step_numbers.push_back(step.number);
     window.step_ms.push_back(static_cast<double>(step.longest) * 1e-6);
   }
   for (std::size_t i = 0; i < steps.size(); ++i) {

@@ -14,10 +14,15 @@ namespace farandole {
 struct Window {
   Interval time;                // from the first kept step's first start to the last kept step's last end
   std::vector<Interval> steps;  // kept ones by start: first start to last end over the ranks
+  std::vector<std::int64_t> step_numbers;  // of the kept steps
   std::int64_t warmup_steps = 0;
   std::vector<double> step_ms;     // of each kept step, its longest duration on any rank
   std::vector<double> periods_ms;  // from each kept step's start to the next one's; they add up to the window
   std::string no_steps;            // why there are none: then `time` is all that the trace covers
+
+  // Kept steps that took more than 1.5 times the median and eight times the median deviation beyond it; by
+  // index.
+  std::vector<std::size_t> outliers() const;
 
   std::int64_t length() const { return time.end - time.start; }
 };

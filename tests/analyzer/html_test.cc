@@ -1,0 +1,101 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <regex>
+
+#include "temporary_folder.h"
+#include "tools/large_run.h"
+
+#include "farandole/analyzer/html/png_image.h"
+#include "farandole/analyzer/html/svg.h"
+#include "farandole/analyzer/report_html.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::LargeRun;
+using ::testing::Not;
+
+std::string html_of(const LargeRun& run) {
+  const TemporaryFolder folder;
+  run.write(folder / "run", 5);
+  return report_html(report_of({analyze_run(folder / "run")}), folder / "run" / "report.html");
+}
+
+// Every tag that is opened is closed, in order; those without content are left out.
+void expect_balanced(const std::string& html) {
+  std::vector<std::string> open;
+  const std::regex tag("<(/?)([a-zA-Z0-9]+)((?:[^<>\"]|\"[^\"]*\")*?)(/?)>");
+  const auto body = html.substr(html.find("<body>"), html.find("<script>") - html.find("<body>"));
+  for (std::sregex_iterator at(body.begin(), body.end(), tag), end; at != end; ++at) {
+    const auto name = (*at)[2].str();
+    if (name == "br" || !(*at)[4].str().empty()) continue;
+    if ((*at)[1].str().empty()) {
+      open.push_back(name);
+    } else {
+      ASSERT_FALSE(open.empty()) << name;
+      ASSERT_EQ(open.back(), name);
+      open.pop_back();
+    }
+  }
+  EXPECT_THAT(open, ::testing::ElementsAre("body"));
+}
+
+TEST(ReportHtml, needs_nothing_from_elsewhere) {
+  LargeRun run;
+  run.slow_rank = 1;
+  run.slow_ns = 5'000'000;
+  const auto html = html_of(run);
+  expect_balanced(html);
+  EXPECT_THAT(html, Not(HasSubstr("src=")));
+  EXPECT_THAT(html, Not(HasSubstr("@import")));
+  EXPECT_THAT(html, Not(HasSubstr("<link")));
+  EXPECT_THAT(html, Not(HasSubstr("url(h")));
+  EXPECT_THAT(html, Not(HasSubstr("nan")));
+  for (const auto* part :
+       {"Where the time goes", "What to do", "Efficiency", "Phases by rank", "Step times", "Over the run",
+        "Who came late, and when", "Communication", "no GPU in this run", "Critical path", "In the trace",
+        "href=\"timeline.json.gz\"", "Ranks wait for rank 1"})
+    EXPECT_THAT(html, HasSubstr(part));
+}
+
+TEST(ReportHtml, stays_small) {
+  LargeRun run;
+  run.ranks = 64;
+  run.steps = 1'000;
+  run.events = 10;
+  EXPECT_LT(html_of(run).size(), 2'000'000U);
+}
+
+TEST(ReportHtml, escapes_what_the_run_says) {
+  const TemporaryFolder folder;
+  LargeRun().write(folder / "run", 5);
+  std::ofstream(folder / "run" / "run.json")
+      << R"({"ranks":8,"program":"<script>alert(1)</script> & \"x\"","device":"cpu\u0007"})";
+  const auto html = report_html(report_of({analyze_run(folder / "run")}), "");
+  expect_balanced(html);
+  EXPECT_THAT(html, HasSubstr("&lt;script&gt;alert(1)&lt;/script&gt; &amp; &quot;x&quot;"));
+  EXPECT_EQ(html::escaped("a\xff"
+                          "b\xc3\xa9"),
+            "a\xEF\xBF\xBD"
+            "b\xc3\xa9");
+}
+
+TEST(Base64, is_that_of_the_rfc) {
+  EXPECT_EQ(html::base64(""), "");
+  EXPECT_EQ(html::base64("f"), "Zg==");
+  EXPECT_EQ(html::base64("fo"), "Zm8=");
+  EXPECT_EQ(html::base64("foo"), "Zm9v");
+  EXPECT_EQ(html::base64("foobar"), "Zm9vYmFy");
+}
+
+TEST(Ticks, are_round_and_inside) {
+  EXPECT_EQ(html::ticks(0, 1, 5), (std::vector<double>{0, 0.2, 0.4, 0.6000000000000001, 0.8, 1}));
+  EXPECT_EQ(html::ticks(3, 3, 5), std::vector<double>{3});
+  EXPECT_EQ(html::powers(1, 1000, 10), (std::vector<double>{1, 10, 100, 1000}));
+  EXPECT_EQ(html::number(1.50), "1.5");
+  EXPECT_EQ(html::number(-0.001), "0");
+}
+
+}  // namespace
+}  // namespace farandole
