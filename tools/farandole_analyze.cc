@@ -1,4 +1,5 @@
-// farandole analyze RUN…: where the time of one or more runs went, as text, JSON or HTML.
+// farandole analyze RUN…: where the time of one or more runs went, as text, JSON, HTML or CSV.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "farandole/analyzer/report.h"
+#include "farandole/analyzer/report_csv.h"
 #include "farandole/analyzer/report_html.h"
 #include "farandole/analyzer/report_json.h"
 #include "farandole/analyzer/report_text.h"
@@ -28,6 +30,10 @@ struct Options {
   std::vector<std::string> runs;
   std::string format = "text";
   std::string output;
+  std::string table = "ranks";
+  std::string against;
+  std::string fail_on;
+  std::vector<farandole::Condition> conditions;
 };
 
 // False after --help.
@@ -35,17 +41,29 @@ bool parse(int argc, char** argv, Options& options) {
   namespace po = boost::program_options;
   farandole::OptionParser parser;
   parser.usage =
-      "Usage: farandole analyze RUN... [--format text|json|html] [-o FILE]\n\n"
+      "Usage: farandole analyze RUN... [--format text|json|html|csv] [-o FILE] [--against RUN]\n\n"
       "Says where the time of a run went. RUN is a run directory or a Chrome trace (gzip or not); runs of\n"
       "several sizes give a scaling table.\n";
   parser.visible.add_options()("format", po::value(&options.format),
-                               "text, json, or html: one file that opens offline")(
+                               "text; json; html: one file that opens offline; csv: one --table")(
       "output,o", po::value(&options.output), "file to write, instead of stdout")(
-      "run", po::value(&options.runs), "a run; the word alone does");
+      "table", po::value(&options.table),
+      "of csv: runs, ranks (default), phases, steps, lateness, collectives, losses, wait-causes, "
+      "critical-path, "
+      "stragglers, findings or scaling")(
+      "against", po::value(&options.against),
+      "a run to compare the first one with: what changed, and is it chance?")(
+      "fail-on", po::value(&options.fail_on),
+      "end with exit code 1 where one of these holds, for example throughput<-5%,overlap<0.5: with % the "
+      "change "
+      "against the other run, without the figure itself")("run", po::value(&options.runs),
+                                                          "a run; the word alone does");
   parser.positional.add("run", -1);
   if (!parser.parse(argc, argv)) return false;
-  if (options.format != "text" && options.format != "json" && options.format != "html")
-    throw farandole::UserError("--format " + options.format + " is not known; use text, json or html");
+  const std::vector<std::string> formats = {"text", "json", "html", "csv"};
+  if (std::find(formats.begin(), formats.end(), options.format) == formats.end())
+    throw farandole::UserError("--format " + options.format + " is not known; use text, json, html or csv");
+  options.conditions = farandole::parse_conditions(options.fail_on);
   if (options.runs.empty()) throw farandole::UserError("no run given; name a run directory or a trace");
   return true;
 }
@@ -65,20 +83,33 @@ std::vector<farandole::RunReport> analyze(const std::vector<std::string>& paths)
   return runs;
 }
 
+std::string written(const farandole::Report& report, const Options& options) {
+  if (options.format == "json") return farandole::report_json(report);
+  if (options.format == "html") return farandole::report_html(report, options.output);
+  if (options.format == "csv") return farandole::report_csv(report, options.table);
+  const bool colour =
+      options.output.empty() && isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
+  return farandole::report_text(report, colour);
+}
+
 int run(int argc, char** argv) {
   Options options;
   if (!parse(argc, argv, options)) return static_cast<int>(ExitCode::done);
-  const auto report = farandole::report_of(analyze(options.runs));
-  const bool colour =
-      options.output.empty() && isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
-  const auto text = options.format == "json"   ? farandole::report_json(report)
-                    : options.format == "html" ? farandole::report_html(report, options.output)
-                                               : farandole::report_text(report, colour);
+  auto report = farandole::report_of(analyze(options.runs));
+  const auto& metrics = report.runs.front().metrics;
+  if (!options.against.empty()) {
+    report.against = options.against;
+    report.comparison = farandole::compare(metrics, farandole::analyze_run(options.against).metrics);
+  }
+  report.failures =
+      farandole::failures(options.conditions, metrics, report.comparison ? &*report.comparison : nullptr);
+  const auto text = written(report, options);
   if (!options.output.empty())
     farandole::write_file_atomically(options.output, text);
   else if (!(std::cout << text << std::flush))
     throw farandole::Error("the report cannot be written to stdout");
-  return static_cast<int>(ExitCode::done);
+  for (const auto& failure : report.failures) complain(failure.c_str());
+  return static_cast<int>(report.failures.empty() ? ExitCode::done : ExitCode::failure);
 }
 
 }  // namespace

@@ -92,6 +92,8 @@ struct LargeRun {
   std::int64_t data_ns = 0;         // longer data of data_rank, in every step
   std::int64_t noise_ns = 100'000;  // forward takes up to that much more, another time on each rank and step
 
+  int seed = 0;  // of the noise
+
   // The answers, of steps [first, steps).
   struct Truth {
     std::int64_t window = 0;
@@ -124,7 +126,8 @@ struct LargeRun {
   };
 
   std::int64_t noise(int rank, int s) const {
-    std::uint64_t z = static_cast<std::uint64_t>(rank) * 0x9e3779b97f4a7c15 +
+    std::uint64_t z = static_cast<std::uint64_t>(seed) * 0xd1342543de82ef95 +
+                      static_cast<std::uint64_t>(rank) * 0x9e3779b97f4a7c15 +
                       static_cast<std::uint64_t>(s) * 0xbf58476d1ce4e5b9;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
     z = (z ^ (z >> 27)) * 0x94d049bb133111eb;

@@ -28,7 +28,10 @@ Report report_of(std::vector<RunReport> runs) {
     sized.push_back({run.path.string(), static_cast<int>(run.metrics.ranks.size()), batch,
                      run.metrics.window.periods_ms});
   }
-  return {std::move(runs), measure_scaling(sized)};
+  Report report;
+  report.scaling = measure_scaling(sized);
+  report.runs = std::move(runs);
+  return report;
 }
 
 }  // namespace farandole

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "farandole/analyzer/comparison.h"
 #include "farandole/analyzer/critical_path.h"
 #include "farandole/analyzer/metrics.h"
 #include "farandole/analyzer/scaling.h"
@@ -33,6 +35,9 @@ struct RunReport {
 struct Report {
   std::vector<RunReport> runs;
   Scaling scaling;
+  std::filesystem::path against;         // the run that the first one is compared with
+  std::optional<Comparison> comparison;  // where there is one
+  std::vector<std::string> failures;     // of --fail-on
 };
 
 // Reads one run and frees its events before it returns. Throws as read_run does.

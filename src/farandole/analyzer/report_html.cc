@@ -328,6 +328,20 @@ std::string scaling_section(const Scaling& scaling) {
   return section("Scaling", sub, html::scaling_chart(scaling) + table.finish());
 }
 
+std::string comparison_section(const Report& report) {
+  const auto& comparison = *report.comparison;
+  Table table({"figure", "before", "now", "change", "95 % interval", "verdict"}, 1);
+  for (const auto& difference : comparison.differences)
+    table.add({difference.name, value_text(difference, difference.before),
+               value_text(difference, difference.now),
+               difference.change.value ? change_text(difference, *difference.change.value) : "–",
+               difference.ci95 ? change_text(difference, difference.ci95->low) + " to " +
+                                     change_text(difference, difference.ci95->high)
+                               : "–",
+               std::string(name_of(difference.verdict))});
+  return section("Against " + report.against.string(), comparison.verdict, table.finish());
+}
+
 }  // namespace
 
 std::string report_html(const Report& report, const std::filesystem::path& output) {
@@ -338,6 +352,7 @@ std::string report_html(const Report& report, const std::filesystem::path& outpu
       body += fmt::format("<a href=\"#run{}\">{}</a>", i, escaped(report.runs[i].path.string()));
     body += "</nav>" + scaling_section(report.scaling) + "<br>";
   }
+  if (report.comparison) body += comparison_section(report) + "<br>";
   for (std::size_t i = 0; i < report.runs.size(); ++i) body += RunPage(report.runs[i], output).text(i);
   body +=
       "<footer>Written by farandole analyze. Definitions: compute is forward, backward and optimizer (on "

@@ -253,12 +253,30 @@ Json scaling_json(const Scaling& scaling) {
                                                      : scaling.no_forecast)}};
 }
 
+Json comparison_json(const Report& report) {
+  auto differences = Json::array();
+  for (const auto& difference : report.comparison->differences)
+    differences.push_back({{"name", difference.name},
+                           {"now", json_of(difference.now)},
+                           {"before", json_of(difference.before)},
+                           {"change", json_of(difference.change)},
+                           {"relative", difference.relative},
+                           {"ci95", difference.ci95 ? json_of(*difference.ci95)
+                                                    : unknown("fewer than 6 steps, or a figure is unknown")},
+                           {"verdict", name_of(difference.verdict)}});
+  return {{"against", report.against.string()},
+          {"verdict", report.comparison->verdict},
+          {"differences", differences}};
+}
+
 }  // namespace
 
 std::string report_json(const Report& report) {
   auto runs = Json::array();
   for (const auto& run : report.runs) runs.push_back(run_json(run));
-  const Json json = {{"farandole_report", 1}, {"runs", runs}, {"scaling", scaling_json(report.scaling)}};
+  Json json = {{"farandole_report", 1}, {"runs", runs}, {"scaling", scaling_json(report.scaling)}};
+  if (report.comparison) json["comparison"] = comparison_json(report);
+  if (!report.failures.empty()) json["failures"] = report.failures;
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -366,6 +366,23 @@ std::string scaling_text(const Scaling& scaling, const Style& style) {
   return text + "  " + wrapped(law + ".", 2) + "\n";
 }
 
+std::string comparison_text(const Report& report, const Style& style) {
+  const auto& comparison = *report.comparison;
+  auto text = "\n" + style.bold("Against") + "  " + style.dim(shortened(report.against.string(), 90)) +
+              "\n  " + wrapped(comparison.verdict, 2) + "\n";
+  TextTable table({"figure", "before", "now", "change", "95 % interval", ""}, 1);
+  for (const auto& difference : comparison.differences) {
+    const auto interval = difference.ci95 ? change_text(difference, difference.ci95->low) + " to " +
+                                                change_text(difference, difference.ci95->high)
+                                          : "–";
+    table.add({difference.name, value_text(difference, difference.before),
+               value_text(difference, difference.now),
+               difference.change.value ? change_text(difference, *difference.change.value) : "–", interval,
+               difference.verdict == Change::same ? "" : std::string(name_of(difference.verdict))});
+  }
+  return text + table.text(style);
+}
+
 }  // namespace
 
 std::string report_text(const Report& report, bool colour) {
@@ -373,6 +390,7 @@ std::string report_text(const Report& report, bool colour) {
   std::string text;
   for (const auto& run : report.runs) text += (text.empty() ? "" : "\n\n") + RunText(run, style).text();
   if (report.runs.size() > 1) text += scaling_text(report.scaling, style);
+  if (report.comparison) text += comparison_text(report, style);
   return text;
 }
 

@@ -195,7 +195,8 @@ std::string lateness_map(const RunMetrics& metrics) {
   svg.raw(
       "<defs><linearGradient id=\"late\"><stop stop-color=\"#D55E00\" stop-opacity=\"0\"/>"
       "<stop offset=\"1\" stop-color=\"#D55E00\"/></linearGradient></defs>");
-  svg.raw(fmt::format(R"(<rect x="140" y="{}" width="200" height="12" fill="url(#late)"/>)", number(height + 44)));
+  svg.raw(fmt::format(R"svg(<rect x="140" y="{}" width="200" height="12" fill="url(#late)"/>)svg",
+                      number(height + 44)));
   svg.text(132, height + 55, Anchor::end, "on time", "small");
   svg.text(348, height + 55, Anchor::start, ms_text(most) + " late, or more", "small");
   return svg.finish();
