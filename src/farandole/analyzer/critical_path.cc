@@ -125,9 +125,15 @@ std::int64_t PathOfRank::total() const {
 }
 
 CriticalPath find_critical_path(const RunModel& run, const RunMetrics& metrics) {
+  CriticalPath path;
+  if (std::any_of(metrics.ranks.begin(), metrics.ranks.end(),
+                  [](const RankMetrics& rank) { return rank.gpu; }))
+    path.unknown = "it follows the training threads, which on GPUs run ahead of the kernels";
+  else if (!metrics.no_compute.empty())
+    path.unknown = metrics.no_compute;
+  if (!path.unknown.empty()) return path;
   Walk walk(metrics);
   walk.run();
-  CriticalPath path;
   path.transfer = walk.transfer;
   path.changes = walk.changes;
   for (std::size_t i = 0; i < run.ranks.size(); ++i)

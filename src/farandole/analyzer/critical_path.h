@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "farandole/analyzer/metrics.h"
@@ -18,6 +19,7 @@ struct PathOfRank {
 
 // The parts add up to the window.
 struct CriticalPath {
+  std::string unknown;            // why there is none; then the rest is empty
   std::vector<PathOfRank> ranks;  // that are on it, the longest first
   std::int64_t transfer = 0;      // collectives from their last arrival on
   std::uint64_t changes = 0;      // how often it goes from one rank to another

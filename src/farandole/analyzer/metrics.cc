@@ -69,13 +69,29 @@ Figure throughput_of(const RunModel& run, const RunMetrics& metrics) {
   return Figure::ratio(samples, metrics.window_ns() * 1e-9, empty_window);
 }
 
+// A trace of ours without compute has none; others may just not record it.
+std::string why_no_compute(const RunModel& run, const RunMetrics& metrics) {
+  if (run.source == TraceSource::farandole) return "";
+  if (run.source == TraceSource::horovod) return "a Horovod timeline does not record what the ranks compute";
+  const bool some = std::any_of(metrics.ranks.begin(), metrics.ranks.end(),
+                                [](const RankMetrics& rank) { return rank.compute > 0; });
+  return some ? "" : "the trace has neither GPU kernels nor spans of forward, backward and optimizer";
+}
+
 std::string why_no_gpu(const RunModel& run) {
+  if (run.source == TraceSource::horovod) return "a Horovod timeline does not record GPU kernels";
   if (!run.facts.device) return "the trace has no GPU kernels, and no run.json says what device was used";
   if (*run.facts.device == "cpu") return "no GPU in this run";
   return "device is " + *run.facts.device + ", but the trace has no GPU kernels";
 }
 
 void add_efficiencies(RunMetrics& metrics) {
+  if (!metrics.no_compute.empty()) {
+    for (auto* figure :
+         {&metrics.parallel_efficiency, &metrics.load_balance, &metrics.communication_efficiency})
+      *figure = Figure::because(metrics.no_compute);
+    return;
+  }
   double sum = 0;
   double most = 0;
   for (const auto& rank : metrics.ranks) {
@@ -99,6 +115,7 @@ void add_replay(RunMetrics& metrics) {
   }
   if (metrics.window.steps.empty()) why = metrics.window.no_steps;
   if (most <= 0) why = "no rank computes in the window";
+  if (!metrics.no_compute.empty()) why = metrics.no_compute;
   if (!why.empty()) {
     metrics.serialisation = metrics.transfer_efficiency = Figure::because(why);
     return;
@@ -121,12 +138,16 @@ void add_intervals(const RunModel& run, RunMetrics& metrics) {
     available.push_back(periods[i] * 1e6 * static_cast<double>(metrics.ranks.size()));
     samples.push_back(run.facts.global_batch.value_or(0) * 1e3);
   }
-  metrics.parallel_ci95 = ratio_interval(compute, available);
-  metrics.overlap_ci95 = ratio_interval(overlap, communication);
+  if (metrics.parallel_efficiency.value) metrics.parallel_ci95 = ratio_interval(compute, available);
+  if (metrics.overlap.value) metrics.overlap_ci95 = ratio_interval(overlap, communication);
   if (metrics.throughput.value) metrics.throughput_ci95 = ratio_interval(samples, periods);
 }
 
 void add_overlap(RunMetrics& metrics) {
+  if (!metrics.no_compute.empty()) {
+    metrics.overlap = Figure::because(metrics.no_compute);
+    return;
+  }
   double communication = 0;
   double overlap = 0;
   for (const auto& rank : metrics.ranks) {
@@ -185,6 +206,7 @@ RunMetrics measure(const RunModel& run) {
   measure_ranks(run, metrics);
   if (std::none_of(metrics.ranks.begin(), metrics.ranks.end(), [](const auto& rank) { return rank.gpu; }))
     metrics.no_gpu = why_no_gpu(run);
+  metrics.no_compute = why_no_compute(run, metrics);
   metrics.throughput = throughput_of(run, metrics);
   add_overlap(metrics);
   add_efficiencies(metrics);

@@ -21,7 +21,10 @@ inline constexpr std::size_t share_count = 8;
 using Shares =
     std::array<std::int64_t, share_count>;  // nanoseconds; waiting and transfer: only what is exposed
 
-struct GpuTimes {  // nanoseconds; the last four add up to the window
+struct GpuTimes {  // nanoseconds; the last four add up to `window`
+  // The run's window; of traces of PyTorch's profiler, as in Holistic Trace Analysis, from this rank's first
+  // kernel's start to its last one's end.
+  std::int64_t window = 0;
   std::int64_t kernels = 0;
   std::int64_t compute = 0;
   std::int64_t communication_only = 0;
@@ -71,6 +74,7 @@ struct RunMetrics {
   std::size_t nodes = 0;
   double clock_floor_ms = 0;  // differences between ranks below it may be the clocks'
   std::string no_gpu;         // why there is no GpuTimes
+  std::string no_compute;     // why nothing is known of what the ranks compute; "" where it is
   Figure throughput;          // samples/s
   Figure overlap;             // of all ranks together
   Figure parallel_efficiency, load_balance, communication_efficiency;

@@ -46,11 +46,18 @@ std::vector<PhaseTimes> phases_by_step(const std::vector<CategorySpan>& pieces, 
   return steps;
 }
 
-GpuTimes gpu_times(const std::vector<CategorySpan>& gpu, std::int64_t window) {
+// Of all that the GPU does; `window` in ns, 0: from the first kernel's start to the last one's end.
+GpuTimes gpu_times(std::vector<CategorySpan> gpu, std::int64_t window) {
+  if (window == 0) {
+    const auto kernels = union_of(gpu, {Category::gpu_kernel, Category::communication}).intervals();
+    if (!kernels.empty()) gpu = clip(std::move(gpu), {kernels.front().start, kernels.back().end});
+    if (!kernels.empty()) window = kernels.back().end - kernels.front().start;
+  }
   const auto compute = union_of(gpu, {Category::gpu_kernel});
   const auto kernels = union_of(gpu, {Category::gpu_kernel, Category::communication});
   const auto busy = unite(kernels, union_of(gpu, {Category::gpu_memcpy}));
   GpuTimes times;
+  times.window = window;
   times.kernels = kernels.measure();
   times.compute = compute.measure();
   times.communication_only = times.kernels - times.compute;
@@ -95,7 +102,7 @@ void add_totals(const IntervalSet& compute, const IntervalSet& communication, co
                 const IntervalSet& waiting, const Window& window, std::vector<StepTotals>& totals) {
   std::vector<std::int64_t> bounds;
   for (const auto& step : window.steps) bounds.push_back(step.start);
-  bounds.push_back(window.time.end);
+  bounds.push_back(window.of_gpu ? window.steps.back().end : window.time.end);
   const auto add = [&](const IntervalSet& set, double StepTotals::*part) {
     const auto measures = measure_between(set, bounds);
     for (std::size_t i = 0; i < measures.size(); ++i) totals[i].*part += static_cast<double>(measures[i]);
@@ -126,7 +133,7 @@ RankMetrics measure_rank(const RankModel& rank, const Window& window, const Inte
   if (has_kernels) compute = union_of(gpu, {Category::gpu_kernel});
   auto communication = union_of(gpu, {Category::communication});
   if (communication.intervals().empty()) communication = collectives_of(rank, window.time);
-  if (!gpu.empty()) metrics.gpu = gpu_times(gpu, window.length());
+  if (!gpu.empty()) metrics.gpu = gpu_times(gpu, window.of_gpu ? 0 : window.length());
 
   const auto overlap = intersect(communication, compute);
   const auto waiting = intersect(communication, waits);

@@ -222,6 +222,7 @@ class RunPage {
   std::string path() const {
     const auto& path = run_.critical_path;
     if (metrics_.ranks.size() < 2 || metrics_.window.length() <= 0) return "";
+    if (!path.unknown.empty()) return "<p class=\"none\">Unknown: " + escaped(path.unknown) + ".</p>";
     std::vector<std::string> header = {"on it"};
     header.emplace_back("of the window");
     header.insert(header.end(), phase_names.begin(), phase_names.end());

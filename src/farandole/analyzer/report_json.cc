@@ -60,9 +60,11 @@ Json communication_json(const RunMetrics& metrics) {
           {"collectives", collectives_json(metrics)}};
 }
 
-Json gpu_json(const GpuTimes& gpu, double ranks, double window_ns) {
-  if (!(window_ns > 0)) return unknown("the window is empty");
-  const auto fraction = [&](std::int64_t ns) { return static_cast<double>(ns) / (ranks * window_ns); };
+Json gpu_json(const GpuTimes& gpu) {
+  if (gpu.window <= 0) return unknown("the window is empty");
+  const auto fraction = [&](std::int64_t ns) {
+    return static_cast<double>(ns) / static_cast<double>(gpu.window);
+  };
   return {{"utilization", fraction(gpu.kernels)},
           {"compute", fraction(gpu.compute)},
           {"communication_only", fraction(gpu.communication_only)},
@@ -72,17 +74,16 @@ Json gpu_json(const GpuTimes& gpu, double ranks, double window_ns) {
 
 Json gpu_json(const RunMetrics& metrics) {
   GpuTimes sum;
-  double ranks = 0;
   for (const auto& rank : metrics.ranks) {
     if (!rank.gpu) continue;
-    ++ranks;
+    sum.window += rank.gpu->window;
     sum.kernels += rank.gpu->kernels;
     sum.compute += rank.gpu->compute;
     sum.communication_only += rank.gpu->communication_only;
     sum.memcpy_only += rank.gpu->memcpy_only;
     sum.idle += rank.gpu->idle;
   }
-  return ranks > 0 ? gpu_json(sum, ranks, metrics.window_ns()) : unknown(metrics.no_gpu);
+  return metrics.no_gpu.empty() ? gpu_json(sum) : unknown(metrics.no_gpu);
 }
 
 Json efficiency_json(const RunMetrics& metrics) {
@@ -123,6 +124,7 @@ Json losses_json(const RunReport& run) {
 }
 
 Json critical_path_json(const RunReport& run) {
+  if (!run.critical_path.unknown.empty()) return unknown(run.critical_path.unknown);
   auto ranks = Json::array();
   for (const auto& path : run.critical_path.ranks) {
     Json phases = Json::object();
@@ -161,7 +163,7 @@ Json rank_json(const RankMetrics& rank, const RunMetrics& metrics) {
       {"wait_s", seconds(rank.waiting)},
       {"phases_s", phases},
       {"lateness_ms", lateness_json(rank)},
-      {"gpu", rank.gpu ? gpu_json(*rank.gpu, 1, metrics.window_ns())
+      {"gpu", rank.gpu ? gpu_json(*rank.gpu)
                        : unknown(metrics.no_gpu.empty() ? "no GPU kernels of this rank" : metrics.no_gpu)}};
 }
 

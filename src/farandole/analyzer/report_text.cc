@@ -253,7 +253,8 @@ class RunText {
     for (const auto* rank : shown_) {
       if (!rank->gpu) continue;
       const auto cell = [&](std::int64_t ns) {
-        return percent(static_cast<double>(ns) / metrics_.window_ns());
+        return percent(static_cast<double>(ns) /
+                       static_cast<double>(std::max<std::int64_t>(1, rank->gpu->window)));
       };
       table.add({std::to_string(rank->rank), host_of(*rank), cell(rank->gpu->kernels),
                  cell(rank->gpu->compute), cell(rank->gpu->communication_only), cell(rank->gpu->memcpy_only),

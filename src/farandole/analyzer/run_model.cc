@@ -5,7 +5,10 @@
 #include <fmt/ranges.h>
 #include <map>
 
+#include "farandole/analyzer/horovod_run.h"
+#include "farandole/analyzer/kineto_run.h"
 #include "farandole/analyzer/trace_collector.h"
+#include "farandole/analyzer/trace_probe.h"
 #include "farandole/base/error.h"
 
 namespace farandole {
@@ -102,11 +105,33 @@ RunFiles find_files(const std::filesystem::path& path) {
 
 }  // namespace
 
-RunModel read_run(const std::filesystem::path& path) {
-  const auto files = find_files(path);
+namespace {
+
+bool is_trace_name(const std::filesystem::path& file) {
+  const auto name = file.filename().string();
+  return name.ends_with(".json") || name.ends_with(".json.gz");
+}
+
+// The traces of a folder that is no run directory, where they are those of PyTorch's profiler.
+std::vector<std::filesystem::path> kineto_files(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  std::vector<std::filesystem::path> files;
+  if (!std::filesystem::is_directory(folder, ignored) ||
+      std::filesystem::exists(folder / "timeline.json.gz", ignored) ||
+      std::filesystem::exists(folder / "timeline.json", ignored))
+    return files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
+    if (entry.is_regular_file(ignored) && is_trace_name(entry.path()) &&
+        probe_trace(entry.path()) == TraceSource::kineto)
+      files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+RunModel read_one_trace(const RunFiles& files, RunFacts facts, TraceSource source) {
   RunModel model;
-  model.path = path;
-  model.facts = read_run_facts(files.run_json);
+  model.source = source;
+  model.facts = std::move(facts);
   model.warnings = model.facts.warnings;
   TraceCollector collector;
   auto summary = read_trace(files.trace, collector);
@@ -118,6 +143,24 @@ RunModel read_run(const std::filesystem::path& path) {
   add_ranks(model, collector.processes());
   if (model.ranks.empty())
     throw CorruptInput("trace " + files.trace.string() + " holds no spans of any rank");
+  return model;
+}
+
+RunModel read_any(const std::filesystem::path& path) {
+  if (const auto files = kineto_files(path); !files.empty()) return read_kineto(files);
+  const auto files = find_files(path);
+  auto facts = read_run_facts(files.run_json);
+  const auto source = probe_trace(files.trace);
+  if (source == TraceSource::kineto) return read_kineto({files.trace});
+  if (source == TraceSource::horovod) return read_horovod(files.trace);
+  return read_one_trace(files, std::move(facts), source);
+}
+
+}  // namespace
+
+RunModel read_run(const std::filesystem::path& path) {
+  auto model = read_any(path);
+  model.path = path;
   name_missing_and_foreign_ranks(model);
   settle_hosts(model);
   return model;

@@ -31,7 +31,9 @@ struct RankModel {
   PackedSpans packed_training;
   std::vector<PackedCollectives> packed_collectives;
   std::vector<PackedSpans> packed_gpu;
+  std::int64_t shift_ns = 0;  // that the functions below add, and that steps and extent have
 
+  void shift_by(std::int64_t ns);
   // Of the training thread, also collectives and steps, as recorded but for what cannot change innermost().
   std::vector<CategorySpan> training() const;
   std::vector<CollectiveSpan> collectives() const;  // of all threads, by start
@@ -39,8 +41,11 @@ struct RankModel {
   std::vector<CategorySpan> gpu() const;
 };
 
+enum class TraceSource { farandole, kineto, horovod, chrome };
+
 struct RunModel {
   std::filesystem::path path;
+  TraceSource source = TraceSource::farandole;
   RunFacts facts;
   TraceHeader header;
   std::vector<RankModel> ranks;  // by rank; those that the trace has
@@ -50,8 +55,9 @@ struct RunModel {
   std::vector<std::string> warnings;
 };
 
-// `path` is a run directory (run.json, timeline.json.gz) or a trace. What is damaged or missing is named in
-// `warnings`. Throws UserError where there is no trace, CorruptInput where nothing in it is sound.
+// `path` is a run directory (run.json, timeline.json.gz), a trace of ours or of another program, or a folder
+// of traces of PyTorch's profiler, one a rank. What is damaged or missing is named in `warnings`. Throws
+// UserError where there is no trace, CorruptInput where nothing in it is sound.
 RunModel read_run(const std::filesystem::path& path);
 
 }  // namespace farandole

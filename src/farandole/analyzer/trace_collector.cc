@@ -1,10 +1,15 @@
 #include "farandole/analyzer/trace_collector.h"
 
 #include <algorithm>
+#include <functional>
 #include <tuple>
+
+#include "farandole/analyzer/foreign_events.h"
 
 namespace farandole {
 namespace {
+
+constexpr std::size_t max_open = 10'000;
 
 void include(Interval& extent, std::int64_t start, std::int64_t end) {
   extent.start = std::min(extent.start, start);
@@ -36,6 +41,22 @@ std::vector<StepSpan> each_step_once(std::vector<StepSpan> steps) {
       once.push_back(step);
   }
   return once;
+}
+
+// Other profilers give kernels of collectives no numbers: they are counted within each process group.
+PackedCollectives numbered_kernels(const std::map<std::int64_t, CollectedThread>& threads) {
+  std::vector<CollectiveSpan> kernels;
+  for (const auto& [tid, thread] : threads) thread.kernels.unpack(kernels);
+  std::stable_sort(kernels.begin(), kernels.end(),
+                   [](const CollectiveSpan& a, const CollectiveSpan& b) { return a.start < b.start; });
+  std::map<std::uint16_t, std::uint32_t> next;
+  PackedCollectives packed;
+  for (auto& kernel : kernels) {
+    kernel.matchable = true;
+    kernel.what.sequence = next[kernel.what.communicator]++;
+    packed.append(kernel);
+  }
+  return packed;
 }
 
 }  // namespace
@@ -72,16 +93,65 @@ void TraceCollector::thread(const TraceThread& event) {
   thread_of(event.pid, event.tid).name = event.name;
 }
 
-void TraceCollector::span(const TraceSpan& event) {
+void TraceCollector::begin(const TraceSpan& event) {
   auto& thread = thread_of(event.pid, event.tid);
+  if (thread.open.size() >= max_open) return;
+  thread.open.push_back(event);
+  thread.open_names.push_back(name_id(event.name));
+  thread.open_names.push_back(name_id(event.category_text));
+}
+
+void TraceCollector::end(std::int64_t pid, std::int64_t tid, std::int64_t time_ns) {
+  auto& thread = thread_of(pid, tid);
+  if (thread.open.empty()) return;
+  auto event = thread.open.back();
+  thread.open.pop_back();
+  const auto category = texts_[thread.open_names.back()];
+  thread.open_names.pop_back();
+  const auto name = texts_[thread.open_names.back()];
+  thread.open_names.pop_back();
+  event.name = name;
+  event.category_text = category;
+  event.operation = {};
+  event.message = {};
+  event.duration_ns = std::max<std::int64_t>(0, time_ns - event.start_ns);
+  span(event);
+}
+
+void TraceCollector::gpu_span(const TraceSpan& event, CollectedThread& thread) {
   const auto end = event.start_ns + event.duration_ns;
-  if (event.category == Category::gpu_kernel || event.category == Category::gpu_memcpy) {
-    const bool nccl = event.category == Category::gpu_kernel &&
-                      (event.name.starts_with("nccl") || !event.operation.empty() || event.collective);
-    thread.gpu.append({event.start_ns, end, nccl ? Category::communication : event.category});
-    include(thread.collectives_extent, event.start_ns, end);
-    return;
-  }
+  const bool collective = event.category == Category::gpu_kernel &&
+                          (is_collective_kernel(event.name) || !event.operation.empty() || event.collective);
+  thread.gpu.append({event.start_ns, end, collective ? Category::communication : event.category});
+  include(thread.collectives_extent, event.start_ns, end);
+  if (!collective || !event.operation.empty() || event.collective) return;
+  // Of a profiler of others: it has no sequence number, but all ranks' kernels come in the same order.
+  const auto operation =
+      event.message.collective.empty() ? operation_of_kernel(event.name) : event.message.collective;
+  Collective what;
+  what.communicator =
+      static_cast<std::uint16_t>(std::hash<std::string_view>{}(event.message.process_group) % 65521);
+  what.bytes = event.message.elements.value_or(0) * bytes_of_dtype(event.message.dtype);
+  const auto name = name_id(operation.empty() ? event.name : operation);
+  thread.kernels.append({event.start_ns, end, what, false, name, name_id(operation)});
+}
+
+void TraceCollector::span(const TraceSpan& event) {
+  if (event.category != Category::other || event.category_text == name_of(Category::other))
+    return take(event);
+  const auto meaning = meaning_of(event);
+  if (meaning.ignored) return;
+  auto meant = event;
+  meant.category = meaning.category;
+  if (meaning.step) meant.step = meaning.step;
+  take(meant);
+}
+
+void TraceCollector::take(const TraceSpan& event) {
+  auto& thread = thread_of(event.pid, event.tid);
+  if (event.category == Category::gpu_kernel || event.category == Category::gpu_memcpy)
+    return gpu_span(event, thread);
+  const auto end = event.start_ns + event.duration_ns;
   thread.spans.add({event.start_ns, end, event.category});
   include(thread.extent, event.start_ns, end);
   if (event.category == Category::step && event.step)
@@ -115,13 +185,29 @@ RankModel rank_model_of(int rank, CollectedProcess& process) {
     if (thread.gpu.size() > 0) model.packed_gpu.push_back(std::move(thread.gpu));
     include(model.extent, thread.collectives_extent.start, thread.collectives_extent.end);
   }
+  if (model.packed_collectives.empty()) model.packed_collectives.push_back(numbered_kernels(process.threads));
   process.threads.clear();
   return model;
+}
+
+void RankModel::shift_by(std::int64_t ns) {
+  shift_ns += ns;
+  for (auto& step : steps) {
+    step.start += ns;
+    step.end += ns;
+  }
+  if (extent.start > extent.end) return;
+  extent.start += ns;
+  extent.end += ns;
 }
 
 std::vector<CategorySpan> RankModel::training() const {
   std::vector<CategorySpan> spans;
   packed_training.unpack(spans);
+  for (auto& span : spans) {
+    span.start += shift_ns;
+    span.end += shift_ns;
+  }
   return spans;
 }
 
@@ -131,12 +217,20 @@ std::vector<CollectiveSpan> RankModel::collectives() const {
   const auto by_start = [](const CollectiveSpan& a, const CollectiveSpan& b) { return a.start < b.start; };
   if (!std::is_sorted(spans.begin(), spans.end(), by_start))
     std::stable_sort(spans.begin(), spans.end(), by_start);
+  for (auto& span : spans) {
+    span.start += shift_ns;
+    span.end += shift_ns;
+  }
   return spans;
 }
 
 std::vector<CategorySpan> RankModel::gpu() const {
   std::vector<CategorySpan> spans;
   for (const auto& packed : packed_gpu) packed.unpack(spans);
+  for (auto& span : spans) {
+    span.start += shift_ns;
+    span.end += shift_ns;
+  }
   return spans;
 }
 

@@ -21,6 +21,9 @@ struct CollectedThread {
   PackedCollectives collectives;
   PackedCollectives parts;  // that no collective says of itself
   PackedSpans gpu;
+  PackedCollectives kernels;    // collectives that run as kernels, as other profilers say
+  std::vector<TraceSpan> open;  // begun by an event of its own; without texts
+  std::vector<std::uint32_t> open_names;
   Interval extent{INT64_MAX, INT64_MIN};              // of all spans
   Interval collectives_extent{INT64_MAX, INT64_MIN};  // of collectives, parts and GPU work
 
@@ -41,6 +44,8 @@ class TraceCollector : public TraceVisitor {
   void process(const TraceProcess& event) override;
   void thread(const TraceThread& event) override;
   void span(const TraceSpan& event) override;
+  void begin(const TraceSpan& event) override;
+  void end(std::int64_t pid, std::int64_t tid, std::int64_t time_ns) override;
 
   std::map<std::int64_t, CollectedProcess>& processes() { return processes_; }
   std::vector<std::string> take_names() { return std::move(texts_); }
@@ -48,6 +53,8 @@ class TraceCollector : public TraceVisitor {
  private:
   CollectedThread& thread_of(std::int64_t pid, std::int64_t tid);
   std::uint32_t name_id(std::string_view text);
+  void take(const TraceSpan& event);
+  void gpu_span(const TraceSpan& event, CollectedThread& thread);
 
   std::map<std::int64_t, CollectedProcess> processes_;
   std::unordered_map<std::string, std::uint32_t> ids_;

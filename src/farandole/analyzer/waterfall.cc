@@ -52,6 +52,7 @@ void split_waiting(const RunMetrics& metrics, const std::vector<WaitCause>& caus
 
 std::vector<Loss> find_losses(const RunMetrics& metrics, const std::vector<WaitCause>& causes) {
   std::vector<Loss> losses;
+  if (!metrics.no_compute.empty()) return losses;
   for (std::size_t i = 1; i < share_count; ++i) {
     const auto share = static_cast<Share>(i);
     const double fraction = metrics.share(share);

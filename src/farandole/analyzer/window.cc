@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <iterator>
+#include <optional>
 
 #include "farandole/analyzer/statistics.h"
 
@@ -53,6 +54,18 @@ Interval extent_of(const RunModel& run) {
   return extent.start <= extent.end ? extent : Interval{};
 }
 
+// From the first kernel's start to the last one's end.
+std::optional<Interval> gpu_extent_of(const RunModel& run) {
+  Interval extent{INT64_MAX, INT64_MIN};
+  for (const auto& rank : run.ranks)
+    for (const auto& span : rank.gpu()) {
+      if (span.category == Category::gpu_memcpy) continue;
+      extent.start = std::min(extent.start, span.start);
+      extent.end = std::max(extent.end, span.end);
+    }
+  return extent.start < extent.end ? std::optional(extent) : std::nullopt;
+}
+
 struct CommonStep {
   Interval time{INT64_MAX, INT64_MIN};
   std::int64_t longest = 0;
@@ -98,22 +111,27 @@ Window choose_window(const RunModel& run, std::vector<std::string>& warnings) {
   auto steps = measure_steps(run, common_numbers(run, warnings));
   std::sort(steps.begin(), steps.end(),
             [](const CommonStep& a, const CommonStep& b) { return a.time.start < b.time.start; });
-  window.warmup_steps = warmup_of(static_cast<std::int64_t>(steps.size()));
+  const auto gpu = run.source == TraceSource::kineto ? gpu_extent_of(run) : std::nullopt;
+  window.warmup_steps = gpu ? 0 : warmup_of(static_cast<std::int64_t>(steps.size()));
   steps.erase(steps.begin(), steps.begin() + window.warmup_steps);
-  if (steps.empty()) {
+  if (steps.empty() && !gpu) {
     window.no_steps = "the trace has no step that all ranks have";
     window.time = extent_of(run);
     return window;
   }
-  window.time = steps.front().time;
+  window.of_gpu = gpu.has_value();
+  if (steps.empty()) window.no_steps = "the trace has no step that all ranks have";
+  window.time = gpu ? *gpu : steps.front().time;
   for (const auto& step : steps) {
-    window.time.end = std::max(window.time.end, step.time.end);
+    if (!gpu) window.time.end = std::max(window.time.end, step.time.end);
     window.steps.push_back(step.time);
     window.step_numbers.push_back(step.number);
     window.step_ms.push_back(static_cast<double>(step.longest) * 1e-6);
   }
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    const auto next = i + 1 < steps.size() ? steps[i + 1].time.start : window.time.end;
+    const auto next = i + 1 < steps.size() ? steps[i + 1].time.start
+                      : gpu                ? steps[i].time.end
+                                           : window.time.end;
     window.periods_ms.push_back(static_cast<double>(next - steps[i].time.start) * 1e-6);
   }
   return window;

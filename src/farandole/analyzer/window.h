@@ -18,6 +18,7 @@ struct Window {
   std::int64_t warmup_steps = 0;
   std::vector<double> step_ms;     // of each kept step, its longest duration on any rank
   std::vector<double> periods_ms;  // from each kept step's start to the next one's; they add up to the window
+  bool of_gpu = false;             // the GPUs' work, as other profilers recorded it, sets the window
   std::string no_steps;            // why there are none: then `time` is all that the trace covers
 
   // Kept steps that took more than 1.5 times the median and eight times the median deviation beyond it; by

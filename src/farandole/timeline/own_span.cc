@@ -85,7 +85,8 @@ void read_collective(Cursor& cursor, TraceSpan& span) {
 const char* read_own_span(const char* at, const char* end, TraceSpan& span) {
   Cursor cursor(at, end);
   cursor.expect("{\"ph\":\"X\",\"cat\":\"");
-  span.category = category_of(cursor.text()).value_or(Category::other);
+  span.category_text = cursor.text();
+  span.category = category_of(span.category_text).value_or(Category::other);
   cursor.expect(",\"name\":\"");
   span.name = cursor.text();
   cursor.expect(",\"pid\":");

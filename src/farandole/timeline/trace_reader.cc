@@ -34,6 +34,8 @@ struct Fields {
   std::optional<std::int64_t> rank, step;
   std::optional<std::uint64_t> sequence, communicator, bytes;
   std::optional<double> value;
+  TraceMessage message;
+  bool named_thread = false;  // tid is a text
 };
 
 void check(simdjson::error_code error) {
@@ -117,6 +119,14 @@ void read_args(ondemand::value& value, Fields& fields) {
       take_if(entry, fields.rank);
     else if (key == "host")
       take_if(entry, fields.host);
+    else if (key == "Collective name")
+      take_if(entry, fields.message.collective);
+    else if (key == "In msg nelems")
+      take_as<std::uint64_t>(entry, fields.message.elements);
+    else if (key == "dtype")
+      take_if(entry, fields.message.dtype);
+    else if (key == "Process Group Name")
+      take_if(entry, fields.message.process_group);
   }
 }
 
@@ -138,6 +148,7 @@ Fields read_fields(ondemand::object& object) {
       fields.pid = identity(value, "pid");
     } else if (key == "tid") {
       fields.tid = identity(value, "tid");
+      fields.named_thread = !fields.tid;
     } else if (key == "cat") {
       fields.category = text(value, "cat");
     } else if (key == "name") {
@@ -163,16 +174,22 @@ std::int64_t required(const std::optional<std::int64_t>& value, const char* name
   return *value;
 }
 
+TraceSpan span_of(const Fields& fields, std::int64_t duration_ns) {
+  return {*fields.pid,
+          fields.tid.value_or(0),
+          category_of(fields.category).value_or(Category::other),
+          fields.name,
+          required(fields.start_ns, "ts"),
+          duration_ns,
+          fields.step,
+          fields.operation,
+          collective_of(fields),
+          fields.category,
+          fields.message};
+}
+
 void visit_span(const Fields& fields, TraceVisitor& visitor) {
-  const TraceSpan span{*fields.pid,
-                       *fields.tid,
-                       category_of(fields.category).value_or(Category::other),
-                       fields.name,
-                       required(fields.start_ns, "ts"),
-                       required(fields.duration_ns, "dur"),
-                       fields.step,
-                       fields.operation,
-                       collective_of(fields)};
+  const auto span = span_of(fields, required(fields.duration_ns, "dur"));
   if (span.duration_ns < 0) throw Damage{"dur is negative"};
   visitor.span(span);
 }
@@ -183,8 +200,16 @@ bool visit(const Fields& fields, TraceVisitor& visitor) {
   if (!fields.pid) return false;
   switch (fields.kind) {
     case 'X':
-      if (!fields.tid) return false;
+      if (fields.named_thread) return false;
       visit_span(fields, visitor);
+      return true;
+    case 'B':
+      if (fields.named_thread) return false;
+      visitor.begin(span_of(fields, 0));
+      return true;
+    case 'E':
+      if (fields.named_thread) return false;
+      visitor.end(*fields.pid, fields.tid.value_or(0), required(fields.start_ns, "ts"));
       return true;
     case 'M':
       if (fields.name == "process_name")
@@ -206,6 +231,17 @@ bool visit(const Fields& fields, TraceVisitor& visitor) {
     default:
       return false;
   }
+}
+
+void read_distributed_info(const std::string& text, TraceHeader& header) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object()) return;
+  const auto take = [&](const char* key, std::optional<std::int64_t>& target) {
+    const auto found = json.find(key);
+    if (found != json.end() && found->is_number_integer()) target = found->get<std::int64_t>();
+  };
+  take("rank", header.kineto_rank);
+  take("world_size", header.kineto_world_size);
 }
 
 TraceHeader header_of(const std::string& other_data, const std::string& where,
@@ -294,6 +330,7 @@ class Reader {
     if (!scanner_.damage().empty())
       summary_.warnings.push_back(where + ": " + scanner_.damage() + "; what is before it was read");
     summary_.header = header_of(scanner_.other_data(), where, summary_.warnings);
+    read_distributed_info(scanner_.distributed_info(), summary_.header);
     return std::move(summary_);
   }
 

@@ -19,6 +19,8 @@ struct TraceHeader {
   std::optional<std::int64_t> ranks;
   // By rank: what clock alignment could not remove; nullopt where the rank's clock is unknown.
   std::vector<std::optional<double>> clock_residual_us;
+
+  std::optional<std::int64_t> kineto_rank, kineto_world_size;  // PyTorch's "distributedInfo"
 };
 
 // Texts are valid during the call only. Times are nanoseconds on the trace's clock, within ±2^61 (73 years).
@@ -33,6 +35,11 @@ struct TraceThread {
   std::int64_t tid = 0;
   std::string_view name;
 };
+// What PyTorch's profiler says of a GPU kernel that is a collective.
+struct TraceMessage {
+  std::string_view collective, dtype, process_group;
+  std::optional<std::uint64_t> elements;
+};
 struct TraceSpan {
   std::int64_t pid = 0;
   std::int64_t tid = 0;
@@ -43,6 +50,8 @@ struct TraceSpan {
   std::optional<std::int64_t> step;
   std::string_view operation;            // of a collective
   std::optional<Collective> collective;  // where the span has a sequence number
+  std::string_view category_text;        // as it stands there
+  TraceMessage message;
 };
 struct TraceCounter {
   std::int64_t pid = 0;
@@ -63,6 +72,8 @@ class TraceVisitor {
   virtual void process(const TraceProcess&) {}
   virtual void thread(const TraceThread&) {}
   virtual void span(const TraceSpan&) {}
+  virtual void begin(const TraceSpan&) {}  // of a span whose end follows: its duration is 0
+  virtual void end(std::int64_t /*pid*/, std::int64_t /*tid*/, std::int64_t /*time_ns*/) {}
   virtual void counter(const TraceCounter&) {}
   virtual void instant(const TraceInstant&) {}
 };
@@ -70,7 +81,7 @@ class TraceVisitor {
 struct TraceSummary {
   TraceHeader header;
   std::uint64_t events = 0;           // sound ones, of all kinds
-  std::uint64_t unused = 0;           // of them: of kinds that are not visited (flows, begin/end pairs, …)
+  std::uint64_t unused = 0;           // of them: of kinds that are not visited (flows, …)
   std::uint64_t damaged = 0;          // left out
   std::uint64_t bytes = 0;            // read, uncompressed
   std::vector<std::string> warnings;  // what is damaged, and where: one line each, with file and byte

@@ -156,6 +156,15 @@ std::string TraceScanner::take_value(std::size_t keep_bytes) {
   return value;
 }
 
+// Consumes the key's value, and keeps it where it is of interest and sound.
+void TraceScanner::take_value_of(const std::string& key) {
+  auto* const kept = key == "\"otherData\""         ? &other_data_
+                     : key == "\"distributedInfo\"" ? &distributed_info_
+                                                    : nullptr;
+  auto value = take_value(kept != nullptr ? max_other_data_bytes : 0);
+  if (kept != nullptr && damage_.empty()) *kept = std::move(value);
+}
+
 // From behind the object's opening bracket, or behind an earlier value, to behind the bracket of traceEvents.
 bool TraceScanner::find_events() {
   for (;;) {
@@ -174,10 +183,8 @@ bool TraceScanner::find_events() {
       window_.consume(1);
       return true;
     }
-    const bool other = key == "\"otherData\"";
-    auto value = take_value(other ? max_other_data_bytes : 0);
+    take_value_of(key);
     if (done_) return false;
-    if (other) other_data_ = std::move(value);
   }
 }
 
@@ -197,10 +204,8 @@ void TraceScanner::read_keys_behind() {
     if (!skip_space() || peek() != ':') return stop("no colon behind a key");
     window_.consume(1);
     if (!skip_space()) break;
-    const bool other = key == "\"otherData\"";
-    auto value = take_value(other ? max_other_data_bytes : 0);
+    take_value_of(key);
     if (!damage_.empty()) return;
-    if (other) other_data_ = std::move(value);
   }
   if (window_.size() == 0) return stop("cut off behind the events");
   window_.consume(1);

@@ -75,8 +75,10 @@ class TraceScanner {
   void resume_at(std::size_t offset);
   // The event that next() gave is not sound: go on where the next line begins an object, even inside of it.
   void reject();
-  // The text of the key "otherData", or empty; known after the last event at the latest.
+  // The texts of the keys "otherData" and "distributedInfo" (of PyTorch), or empty; known after the last
+  // event at the latest.
   const std::string& other_data() const { return other_data_; }
+  const std::string& distributed_info() const { return distributed_info_; }
   const std::string& damage() const { return damage_; }
   std::uint64_t offset() const { return window_.offset(); }
 
@@ -86,6 +88,7 @@ class TraceScanner {
   std::size_t value_end(std::size_t max_bytes);
   std::size_t next_line(std::size_t length) const;
   std::string take_value(std::size_t keep_bytes);
+  void take_value_of(const std::string& key);
   bool find_events();
   void read_keys_behind();
   void stop(const std::string& why);
@@ -95,6 +98,7 @@ class TraceScanner {
   std::filesystem::path file_;
   TraceWindow window_;
   std::string other_data_;
+  std::string distributed_info_;
   std::string damage_;
   bool in_object_ = false;
   bool done_ = false;

@@ -1,0 +1,29 @@
+// What other tools' names and categories mean in our vocabulary. Plain functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "farandole/timeline/trace_reader.h"
+
+namespace farandole {
+
+struct ForeignMeaning {
+  bool ignored = false;  // a repetition of what is there already
+  Category category = Category::other;
+  std::optional<std::int64_t> step;
+};
+
+// Of a span whose category is none of ours: PyTorch's profiler (kernels, copies, ProfilerStep#, its own
+// annotations).
+ForeignMeaning meaning_of(const TraceSpan& span);
+
+// A kernel of NCCL, RCCL or MSCCL, by its name.
+bool is_collective_kernel(std::string_view name);
+// "allreduce", "allgather", … from a kernel's name; "" where it does not say.
+std::string_view operation_of_kernel(std::string_view name);
+// Of PyTorch's dtype names; 0 for one that is not known.
+std::uint64_t bytes_of_dtype(std::string_view dtype);
+
+}  // namespace farandole

@@ -1,0 +1,240 @@
+// Traces of other programs, with known answers: PyTorch's profiler, Horovod, generic Chrome traces.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "analyzer/trace_builder.h"
+
+#include "farandole/analyzer/report_html.h"
+#include "farandole/analyzer/report_json.h"
+#include "farandole/analyzer/report_text.h"
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+using nlohmann::json;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+// As torch.profiler writes it; times in microseconds.
+class KinetoFile {
+ public:
+  explicit KinetoFile(int rank, int world_size = 2) {
+    file_ = {{"schemaVersion", 1},
+             {"deviceProperties", {{{"id", 0}, {"name", "NVIDIA H200"}}}},
+             {"distributedInfo", {{"backend", "nccl"}, {"rank", rank}, {"world_size", world_size}}},
+             {"displayTimeUnit", "ms"},
+             {"traceName", "trace.json"}};
+    add({{"ph", "M"},
+         {"name", "process_name"},
+         {"pid", 39},
+         {"tid", 0},
+         {"ts", 0},
+         {"args", {{"name", "python"}}}});
+    add({{"ph", "X"},
+         {"cat", "Trace"},
+         {"name", "PyTorch Profiler (0)"},
+         {"pid", "Spans"},
+         {"tid", "PyTorch Profiler"},
+         {"ts", 0},
+         {"dur", 9e6}});
+  }
+  void add(json event) { events_.push_back(std::move(event)); }
+  void cpu(const std::string& category, const std::string& name, double start, double end) {
+    add({{"ph", "X"},
+         {"cat", category},
+         {"name", name},
+         {"pid", 39},
+         {"tid", 39},
+         {"ts", start},
+         {"dur", end - start},
+         {"args", {{"External id", 5}}}});
+  }
+  void gpu(const std::string& category, const std::string& name, int stream, double start, double end,
+           json args = json::object()) {
+    args["stream"] = stream;
+    args["device"] = 0;
+    args["grid"] = {1, 2, 3};
+    add({{"ph", "X"},
+         {"cat", category},
+         {"name", name},
+         {"pid", 0},
+         {"tid", stream},
+         {"ts", start},
+         {"dur", end - start},
+         {"args", args}});
+  }
+  void all_reduce(double start, double end) {
+    gpu("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 20, start, end,
+        {{"Collective name", "allreduce"},
+         {"In msg nelems", 1000000},
+         {"dtype", "Float"},
+         {"Process Group Name", "0"}});
+  }
+  std::string text() const {
+    auto file = file_;
+    file["traceEvents"] = events_;
+    return file.dump(2);
+  }
+
+ private:
+  json file_, events_ = json::array();
+};
+
+// Steps of 100 ms: kernels from 10 to 60, the collective from 50 to 80, a copy from 75 to 90, idle else. The
+// other rank's clock is `ahead` and it comes to the collective 5 ms later.
+KinetoFile kineto_of(int rank, double ahead_us = 0) {
+  KinetoFile file(rank);
+  for (int step = 0; step < 12; ++step) {
+    const double t = 1e6 + step * 1e5 + ahead_us;
+    file.cpu("user_annotation", "ProfilerStep#" + std::to_string(step + 5), t, t + 1e5);
+    file.cpu("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", t, t + 4e3);
+    file.cpu("user_annotation", "Optimizer.step#SGD.step", t + 8e4, t + 9e4);
+    file.gpu("gpu_user_annotation", "ProfilerStep#" + std::to_string(step + 5), 7, t, t + 1e5);
+    file.gpu("kernel", "void gemm<float>(int)", 7, t + 1e4, t + 4e4);
+    file.gpu("kernel", "void relu<float>(int)", 7, t + 4e4, t + 6e4);
+    file.all_reduce(t + (rank == 1 ? 5.5e4 : 5e4), t + 8e4);
+    file.gpu("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 7, t + 7.5e4, t + 9e4);
+  }
+  return file;
+}
+
+TEST(Kineto, is_read_as_holistic_trace_analysis_reads_it) {
+  const TemporaryFolder folder;
+  testing::write_text(folder / "host_1.pt.trace.json", kineto_of(1, 7.25e6).text());
+  testing::write_gzip(folder / "host_0.pt.trace.json.gz", kineto_of(0).text());
+  testing::write_text(folder / "notes.json", "{\"traceEvents\":[]}");
+  const auto run = analyze_run(folder.path());
+  const auto& metrics = run.metrics;
+  ASSERT_THAT(metrics.ranks, SizeIs(2));
+  EXPECT_TRUE(metrics.warnings.empty());
+  for (const auto& rank : metrics.ranks) {
+    ASSERT_TRUE(rank.gpu);
+    // From the first kernel's start, at 10 ms, to the last one's end, at 1,180 ms.
+    EXPECT_EQ(rank.gpu->window, 1'170'000'000);
+    EXPECT_EQ(rank.gpu->compute, 12 * 50'000'000);
+    EXPECT_EQ(rank.gpu->communication_only, 12 * 20'000'000);
+    EXPECT_EQ(rank.gpu->memcpy_only, 11 * 10'000'000);
+    EXPECT_EQ(rank.gpu->idle, 11 * 20'000'000);
+    EXPECT_EQ(rank.gpu->kernels, 12 * 70'000'000);
+  }
+  EXPECT_EQ(metrics.ranks[0].overlap, 12 * 10'000'000);
+  EXPECT_EQ(metrics.ranks[1].overlap, 12 * 5'000'000);
+  EXPECT_EQ(metrics.ranks[1].communication, 12 * 25'000'000);
+  EXPECT_DOUBLE_EQ(*metrics.overlap.value, 15.0 / 55);
+  EXPECT_THAT(metrics.window.steps, SizeIs(12));
+  EXPECT_EQ(metrics.window.step_numbers.front(), 5);
+  // Clocks are aligned by the ends of collectives.
+  ASSERT_THAT(metrics.collectives, SizeIs(1));
+  EXPECT_EQ(metrics.collectives[0].operation, "allreduce");
+  EXPECT_EQ(metrics.collectives[0].count, 12U);
+  EXPECT_DOUBLE_EQ(metrics.collectives[0].bytes, 4e6);
+  EXPECT_DOUBLE_EQ(metrics.collectives[0].transfer_us, 25'000);
+  EXPECT_DOUBLE_EQ(*metrics.collectives[0].algbw_gbps.value, 0.16);
+  EXPECT_NEAR(metrics.clock_floor_ms, 0, 1e-9);
+  EXPECT_DOUBLE_EQ(quantile(metrics.ranks[1].step_lateness_ms, 0.5), 5);
+  EXPECT_FALSE(metrics.serialisation.value);
+  const auto report = report_of({run});
+  EXPECT_EQ(json::parse(report_json(report))["runs"][0]["gpu"]["compute"], 600.0 / 1170);
+  EXPECT_THAT(report_text(report, false), HasSubstr("utilization"));
+  EXPECT_THAT(report_html(report, ""), HasSubstr("What the GPUs do"));
+}
+
+TEST(Kineto, of_one_file_is_one_rank_of_several) {
+  const TemporaryFolder folder;
+  testing::write_text(folder / "trace.json", kineto_of(1).text());
+  const auto run = analyze_run(folder / "trace.json");
+  ASSERT_THAT(run.metrics.ranks, SizeIs(1));
+  EXPECT_EQ(run.metrics.ranks[0].rank, 1);
+  EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("nothing of rank 0 (of 2)")));
+}
+
+TEST(Kineto, names_damaged_and_doubled_files) {
+  const TemporaryFolder folder;
+  testing::write_text(folder / "a.json", kineto_of(0).text());
+  testing::write_text(folder / "b.json", kineto_of(0).text());
+  const auto text = kineto_of(1).text();
+  testing::write_text(folder / "c.json", text.substr(0, text.size() / 2));
+  testing::write_text(folder / "d.json", R"({"schemaVersion":1,"traceEvents":[]})");
+  const auto run = analyze_run(folder.path());
+  EXPECT_THAT(run.metrics.ranks, SizeIs(2));
+  EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("rank 0 is in")));
+  EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("c.json")));
+  EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("d.json holds no events")));
+}
+
+TEST(Kineto, of_two_captures_claims_nothing_of_clocks) {
+  const TemporaryFolder folder;
+  auto shorter = KinetoFile(1);
+  shorter.all_reduce(5e6, 5.1e6);
+  testing::write_text(folder / "a.json", kineto_of(0).text());
+  testing::write_text(folder / "b.json", shorter.text());
+  const auto run = analyze_run(folder.path());
+  EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("the clock of rank 1 could not be aligned")));
+  EXPECT_TRUE(run.stragglers.empty());
+}
+
+// Two tensors on three ranks; rank 2 is ready 30 ms behind the others. The array is left open, as Horovod
+// leaves it.
+TEST(Horovod, says_when_each_rank_was_ready) {
+  std::string text = "[\n";
+  const auto line = [&](const std::string& event) { text += event + ",\n"; };
+  for (int tensor = 1; tensor <= 2; ++tensor) {
+    const auto pid = R"("pid":)" + std::to_string(tensor) + "}";
+    line(R"({"name":"process_name","ph":"M","args":{"name":"grad/)" + std::to_string(tensor) + "\"}," + pid);
+    line(R"({"name":"process_sort_index","ph":"M","args":{"sort_index":1},)" + pid);
+    for (int step = 0; step < 10; ++step) {
+      const auto at = [&](int ms) {
+        return R"("ts":)" + std::to_string((step * 100 + tensor * 10 + ms) * 1000) + ",";
+      };
+      line(R"({"ph":"B","name":"NEGOTIATE_ALLREDUCE",)" + at(0) + pid);
+      for (int rank = 0; rank < 3; ++rank)
+        line(R"({"ph":"X","name":")" + std::to_string(rank) + R"(","dur":0,)" + at(rank == 2 ? 30 : 0) + pid);
+      line(R"({"ph":"E",)" + at(30) + pid);
+      line(R"({"ph":"B","name":"ALLREDUCE",)" + at(31) + pid);
+      for (const auto* phase :
+           {"QUEUE", "MEMCPY_IN_FUSION_BUFFER", "NCCL_ALLREDUCE", "MEMCPY_OUT_FUSION_BUFFER"}) {
+        line(R"({"ph":"B","name":")" + std::string(phase) + "\"," + at(32) + pid);
+        line(R"({"ph":"E",)" + at(33) + pid);
+      }
+      line(R"({"ph":"E",)" + at(40) + pid);
+    }
+  }
+  const TemporaryFolder folder;
+  testing::write_text(folder / "timeline.json", text);
+  const auto run = analyze_run(folder / "timeline.json");
+  const auto& metrics = run.metrics;
+  ASSERT_THAT(metrics.ranks, SizeIs(3));
+  ASSERT_THAT(metrics.collectives, SizeIs(2));
+  EXPECT_EQ(metrics.collectives[0].operation, "allreduce");
+  EXPECT_EQ(metrics.collectives[0].count, 10U);
+  EXPECT_DOUBLE_EQ(metrics.collectives[0].wait_us, 20'000);
+  EXPECT_DOUBLE_EQ(metrics.collectives[0].transfer_us, 10'000);
+  EXPECT_THAT(metrics.overlap.unknown, HasSubstr("does not record what the ranks compute"));
+  EXPECT_FALSE(metrics.parallel_efficiency.value);
+  EXPECT_FALSE(metrics.no_gpu.empty());
+  const auto report = json::parse(report_json(report_of({run})));
+  EXPECT_TRUE(report["runs"][0]["communication"]["overlap"].contains("unknown"));
+  EXPECT_THAT(run.verdict, HasSubstr("3 ranks"));
+}
+
+TEST(ChromeTrace, pairs_begins_and_ends) {
+  const TemporaryFolder folder;
+  testing::write_text(folder / "t.json", R"([
+{"ph":"B","cat":"forward","name":"f","pid":1,"tid":1,"ts":0},
+{"ph":"B","cat":"data","name":"d","pid":1,"tid":1,"ts":10},
+{"ph":"E","pid":1,"tid":1,"ts":30},
+{"ph":"E","pid":1,"tid":1,"ts":100},
+{"ph":"E","pid":1,"tid":1,"ts":200},
+{"ph":"B","cat":"backward","name":"b","pid":1,"tid":1,"ts":100}
+])");
+  const auto run = analyze_run(folder / "t.json");
+  ASSERT_THAT(run.metrics.ranks, SizeIs(1));
+  EXPECT_EQ(run.metrics.ranks[0].phases[static_cast<std::size_t>(Phase::forward)], 80'000);
+  EXPECT_EQ(run.metrics.ranks[0].phases[static_cast<std::size_t>(Phase::data)], 20'000);
+  EXPECT_EQ(run.metrics.window.length(), 100'000);
+}
+
+}  // namespace
+}  // namespace farandole
