@@ -18,10 +18,53 @@ using testing::TraceBuilder;
 
 constexpr std::int64_t ms = TraceBuilder::ms;
 
+// What the critical path and the causes of waiting must add up to.
+void expect_reasons_add_up(const RunModel& run, const RunMetrics& metrics) {
+  const auto path = find_critical_path(run, metrics);
+  if (path.unknown.empty()) {
+    auto length = path.transfer;
+    EXPECT_GE(path.transfer, 0);
+    for (const auto& rank : path.ranks) {
+      length += rank.total();
+      EXPECT_GE(rank.idle, 0);
+    }
+    EXPECT_EQ(length, metrics.window.length());
+  }
+  double waited = 0;
+  for (const auto& parts : metrics.matches.parts)
+    for (const auto& part : parts) {
+      const auto wait = wait_of(metrics.matches.matches[part.match], part);
+      waited += static_cast<double>(wait.end - wait.start) * 1e-9;
+    }
+  const auto causes = find_wait_causes(metrics);
+  for (const auto& cause : causes) waited -= cause.seconds;
+  EXPECT_NEAR(waited, 0, 1e-9);
+  double lost = 0;
+  for (const auto& loss : find_losses(metrics, causes)) lost += loss.fraction;
+  if (metrics.parallel_efficiency.value) {
+    EXPECT_NEAR(lost + *metrics.parallel_efficiency.value, 1, 1e-9);
+  }
+  if (metrics.serialisation.value) {
+    EXPECT_LE(*metrics.serialisation.value, 1);
+    EXPECT_LE(*metrics.transfer_efficiency.value, 1);
+    EXPECT_NEAR(*metrics.serialisation.value * *metrics.transfer_efficiency.value,
+                *metrics.communication_efficiency.value, 1e-9);
+  }
+  double overlap = 0;
+  for (const auto& rank : metrics.ranks) overlap += static_cast<double>(rank.overlap);
+  for (const auto& step : metrics.steps) overlap -= step.overlap;
+  if (!metrics.steps.empty()) {
+    EXPECT_NEAR(overlap, 0, 1e-3);
+  }
+}
+
 RunMetrics measure_trace(const TraceBuilder& trace, const nlohmann::json& run_json = {}) {
   const TemporaryFolder folder;
   trace.write_run(folder / "run", run_json);
-  return measure(read_run(folder / "run"));
+  const auto run = read_run(folder / "run");
+  auto metrics = measure(run);
+  expect_reasons_add_up(run, metrics);
+  return metrics;
 }
 
 void expect_identities(const RunMetrics& metrics) {
@@ -96,6 +139,10 @@ TEST(Metrics, of_a_known_trace_are_exact) {
   EXPECT_DOUBLE_EQ(*metrics.parallel_efficiency.value, 1350.0 / 1795);
   EXPECT_DOUBLE_EQ(*metrics.load_balance.value, 1);
   EXPECT_DOUBLE_EQ(*metrics.communication_efficiency.value, 1350.0 / 1795);
+  EXPECT_DOUBLE_EQ(*metrics.serialisation.value,
+                   1350.0 / 1615);  // the waits of 10 ms a step are the network's
+  EXPECT_DOUBLE_EQ(*metrics.transfer_efficiency.value, 1615.0 / 1795);
+  EXPECT_DOUBLE_EQ(*metrics.replay_error, 0);
   EXPECT_EQ(metrics.no_gpu, "no GPU in this run");
   EXPECT_EQ(metrics.nodes, 2U);
   ASSERT_THAT(metrics.collectives, SizeIs(1));

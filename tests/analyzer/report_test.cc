@@ -5,6 +5,8 @@
 
 #include "analyzer/trace_builder.h"
 
+#include "farandole/analyzer/report_csv.h"
+#include "farandole/analyzer/report_html.h"
 #include "farandole/analyzer/report_json.h"
 #include "farandole/analyzer/report_text.h"
 #include "farandole/analyzer/text_table.h"
@@ -197,6 +199,9 @@ TEST(Report, survives_mutated_runs) {
       const auto report = report_of({analyze_run(folder / "run")});
       expect_no_null(json::parse(report_json(report)));
       expect_fits_terminal(report_text(report, false));
+      EXPECT_THAT(report_html(report, ""), Not(HasSubstr("=\"nan\"")));
+      report_csv(report, "ranks");
+      compare(report.runs[0].metrics, report.runs[0].metrics);
     } catch (const CorruptInput& error) {
       EXPECT_THAT(error.what(), Not(HasSubstr("\n")));
     }

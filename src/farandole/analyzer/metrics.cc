@@ -197,6 +197,7 @@ std::optional<std::size_t> step_at(const Window& window, std::int64_t time) {
 
 RunMetrics measure(const RunModel& run) {
   RunMetrics metrics;
+  metrics.source = run.source;
   metrics.warnings = run.warnings;
   metrics.window = choose_window(run, metrics.warnings);
   metrics.matches = match_collectives(run, metrics.window.time);

@@ -67,6 +67,7 @@ struct StepTotals {
 };
 
 struct RunMetrics {
+  TraceSource source = TraceSource::farandole;
   Window window;
   std::vector<RankMetrics> ranks;
   CollectiveMatches matches;

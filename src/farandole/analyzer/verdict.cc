@@ -9,36 +9,42 @@
 namespace farandole {
 namespace {
 
-// Losses by Share, but for compute, which is none.
-constexpr std::array<const char*, share_count> loss_texts = {
-    "",
-    "waiting for ranks that arrive late at collectives",
-    "communication that compute does not hide",
-    "loading data",
-    "writing checkpoints",
-    "evaluation",
-    "work outside of the phases",
-    "time in which ranks neither compute nor communicate"};
+// How a loss is called, and what helps.
+struct LossTexts {
+  const char* text;
+  const char* title;
+  const char* change;
+};
 
-constexpr std::array<const char*, share_count> loss_titles = {"",
-                                                              "Ranks wait for each other",
-                                                              "Communication is exposed",
-                                                              "Data loading holds up training",
-                                                              "Checkpoints hold up training",
-                                                              "Evaluation takes its share",
-                                                              "Unnamed work",
-                                                              "Idle time"};
+// By Share, but for compute, which is none.
+constexpr std::array<LossTexts, share_count> loss_texts = {{
+    {"", "", ""},
+    {"waiting for ranks that arrive late at collectives", "Ranks wait for each other",
+     "look at the ranks' nodes: other load, clock frequency, uneven batches"},
+    {"communication that compute does not hide", "Communication is exposed",
+     "let buckets start earlier (smaller --bucket-mb) or send less (--compression, larger --batch, "
+     "--accumulate)"},
+    {"loading data", "Data loading holds up training",
+     "prepare samples on another thread, or keep them in memory"},
+    {"writing checkpoints", "Checkpoints hold up training",
+     "checkpoint less often (--checkpoint-steps, --checkpoint-epochs)"},
+    {"evaluation", "Evaluation takes its share", "evaluate less often, or on fewer samples (--held-out)"},
+    {"work outside of the phases", "Unnamed work", "annotate what the training thread does there"},
+    {"time in which ranks neither compute nor communicate", "Idle time",
+     "see in the timeline what the training thread waits for"},
+}};
 
-constexpr std::array<const char*, share_count> changes = {
-    "",
-    "look at the ranks' nodes: other load, clock frequency, uneven batches",
-    "let buckets start earlier (smaller --bucket-mb) or send less (--compression, larger --batch, "
-    "--accumulate)",
-    "prepare samples on another thread, or keep them in memory",
-    "checkpoint less often (--checkpoint-steps, --checkpoint-epochs)",
-    "evaluate less often, or on fewer samples (--held-out)",
-    "annotate what the training thread does there",
-    "see in the timeline what the training thread waits for"};
+LossTexts texts_of(Share share, const RunMetrics& metrics) {
+  auto texts = loss_texts[static_cast<std::size_t>(share)];
+  if (share == Share::other && metrics.no_gpu.empty())
+    return {"time in which the GPUs have nothing to do while their processes work", "GPUs wait for the host",
+            "larger batches, CUDA graphs, fewer and larger kernels, no synchronisation within a step"};
+  if (share == Share::transfer && metrics.source != TraceSource::farandole)
+    texts.change =
+        "let buckets start earlier (PyTorch: smaller bucket_cap_mb), or send less: compression hooks, larger "
+        "batches, gradient accumulation";
+  return texts;
+}
 
 Share largest_loss(const RunMetrics& metrics) {
   auto largest = Share::waiting;
@@ -196,7 +202,7 @@ std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& 
     text += "; nothing else takes 0.1 %.";
   else
     text += fmt::format("; the largest loss, {:.1f} %, is {}.", 100 * metrics.share(loss),
-                        loss_texts[static_cast<std::size_t>(loss)]);
+                        texts_of(loss, metrics).text);
   const auto groups = group_by_node(metrics, stragglers);
   const auto named = std::find_if(groups.begin(), groups.end(), [](const LateGroup& group) {
     return group.worst.pattern != LatePattern::rotating;
@@ -220,9 +226,9 @@ std::vector<Finding> findings_of(const RunMetrics& metrics, const std::vector<St
   for (std::size_t i = static_cast<std::size_t>(Share::transfer); i < share_count; ++i) {
     const double share = metrics.share(static_cast<Share>(i));
     if (share < 0.01) continue;
-    Finding finding{loss_titles[i],
-                    fmt::format("{:.1f} % of the ranks' time is {}", 100 * share, loss_texts[i]), 100 * share,
-                    changes[i]};
+    const auto texts = texts_of(static_cast<Share>(i), metrics);
+    Finding finding{texts.title, fmt::format("{:.1f} % of the ranks' time is {}", 100 * share, texts.text),
+                    100 * share, texts.change};
     if (static_cast<Share>(i) == Share::transfer) add_transfer(metrics, share, finding);
     findings.push_back(std::move(finding));
   }

@@ -130,6 +130,16 @@ void read_args(ondemand::value& value, Fields& fields) {
   }
 }
 
+// Events of PyTorch's profiler whose many arguments say nothing to us; they come behind category and name
+// there.
+bool has_idle_args(const Fields& fields) {
+  const auto category = fields.category;
+  if (category == "kernel") return fields.name.find("ccl") == std::string_view::npos;
+  return category == "cpu_op" || category == "cuda_runtime" || category == "cuda_driver" ||
+         category == "python_function" || category == "ac2g" || category == "fwdbwd" ||
+         category == "gpu_user_annotation";
+}
+
 Fields read_fields(ondemand::object& object) {
   Fields fields;
   for (auto field : object) {
@@ -154,7 +164,7 @@ Fields read_fields(ondemand::object& object) {
     } else if (key == "name") {
       fields.name = text(value, "name");
     } else if (key == "args") {
-      read_args(value, fields);
+      if (!has_idle_args(fields)) read_args(value, fields);
     }
   }
   return fields;
