@@ -1,4 +1,5 @@
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <gtest/gtest.h>
 #include <numeric>
@@ -49,6 +50,22 @@ TEST_P(Collectives, AllreduceMatchesTheReference) {
         }
       }
     }
+  }
+}
+
+// FARANDOLE_TEST_CALLS=1000000 for a night's worth of hangs, with more ranks than cores.
+TEST_P(Collectives, ManySmallAllreduces) {
+  const char* const asked = std::getenv("FARANDOLE_TEST_CALLS");
+  const long calls = asked != nullptr ? std::atol(asked) : 500;
+  std::mt19937 random(3);
+  auto buffer = comm_->allocate(2048);
+  auto* const values = reinterpret_cast<std::int64_t*>(buffer.get());
+  for (long call = 0; call < calls; ++call) {
+    const std::size_t count = 1 + random() % 256;
+    values[0] = values[count - 1] = call + comm_->rank;
+    comm_->allreduce("test", values, count, DType::int64, ReduceOp::max);
+    ASSERT_EQ(values[0], call + comm_->size - 1);
+    ASSERT_EQ(values[count - 1], call + comm_->size - 1);
   }
 }
 
