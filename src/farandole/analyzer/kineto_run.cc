@@ -7,7 +7,7 @@
 #include <thread>
 #include <unordered_map>
 
-#include "farandole/analyzer/statistics.h"
+#include "farandole/analyzer/clock_alignment.h"
 #include "farandole/analyzer/trace_collector.h"
 #include "farandole/base/error.h"
 
@@ -75,37 +75,6 @@ void rename(RankModel& model, const std::vector<std::string>& names, RunModel& r
   model.packed_collectives.assign(1, std::move(packed));
 }
 
-using Ends = std::map<std::pair<std::uint16_t, std::uint32_t>, std::int64_t>;
-
-Ends ends_of(const RankModel& rank) {
-  Ends ends;
-  for (const auto& span : rank.collectives())
-    if (span.matchable) ends[{span.what.communicator, span.what.sequence}] = span.end;
-  return ends;
-}
-
-// Shifts every rank to the first one's clock.
-void align_clocks(RunModel& run) {
-  run.header.clock_residual_us.assign(1, 0.0);
-  const auto reference = ends_of(run.ranks.front());
-  for (std::size_t i = 1; i < run.ranks.size(); ++i) {
-    const auto ends = ends_of(run.ranks[i]);
-    std::vector<double> differences;
-    if (ends.size() == reference.size())
-      for (const auto& [key, end] : ends)
-        if (const auto other = reference.find(key); other != reference.end())
-          differences.push_back(static_cast<double>(other->second - end));
-    if (differences.empty()) {
-      run.header.clock_residual_us.push_back(std::nullopt);
-      continue;
-    }
-    const double shift = quantile(differences, 0.5);
-    for (auto& difference : differences) difference = std::abs(difference - shift);
-    run.ranks[i].shift_by(static_cast<std::int64_t>(shift));
-    run.header.clock_residual_us.push_back(quantile(differences, 0.95) * 1e-3);
-  }
-}
-
 }  // namespace
 
 RunModel read_kineto(const std::vector<std::filesystem::path>& files) {
@@ -140,7 +109,7 @@ RunModel read_kineto(const std::vector<std::filesystem::path>& files) {
     throw CorruptInput(run.warnings.empty() ? "no trace of a rank can be read" : run.warnings.front());
   std::sort(run.ranks.begin(), run.ranks.end(),
             [](const RankModel& a, const RankModel& b) { return a.rank < b.rank; });
-  align_clocks(run);
+  align_by_collectives(run);
   return run;
 }
 

@@ -61,6 +61,20 @@ void measure_ranks(const RunModel& run, RunMetrics& metrics) {
   }
 }
 
+void name_unknown_clocks(RunMetrics& metrics) {
+  std::size_t others = 0;
+  std::optional<int> first;
+  for (const auto& rank : metrics.ranks) {
+    if (rank.clock_known || metrics.ranks.size() < 2) continue;
+    others += first ? 1 : 0;
+    if (!first) first = rank.rank;
+  }
+  if (!first) return;
+  metrics.warnings.push_back(
+      fmt::format("the clock of rank {}{} could not be aligned: nothing is claimed of lateness there", *first,
+                  others > 0 ? fmt::format(" and of {} more ranks", others) : ""));
+}
+
 Figure throughput_of(const RunModel& run, const RunMetrics& metrics) {
   if (!metrics.window.no_steps.empty()) return Figure::because(metrics.window.no_steps);
   if (!run.facts.found) return Figure::because("there is no run.json, which states the global batch");
@@ -218,10 +232,7 @@ RunMetrics measure(const RunModel& run) {
         "{} collectives are not there on all ranks of their communicator: their waiting is unknown and "
         "counted as transfer",
         metrics.matches.unmatched));
-  for (const auto& rank : metrics.ranks)
-    if (!rank.clock_known && run.ranks.size() > 1)
-      metrics.warnings.push_back(fmt::format(
-          "the clock of rank {} could not be aligned: nothing is claimed of its lateness", rank.rank));
+  name_unknown_clocks(metrics);
   if (run.ranks.size() > 1 && run.header.clock_residual_us.empty())
     metrics.warnings.push_back("the trace does not state how well its clocks agree: lateness may be off");
   return metrics;

@@ -7,6 +7,7 @@
 
 #include "farandole/analyzer/horovod_run.h"
 #include "farandole/analyzer/kineto_run.h"
+#include "farandole/analyzer/nsys_run.h"
 #include "farandole/analyzer/trace_collector.h"
 #include "farandole/analyzer/trace_probe.h"
 #include "farandole/base/error.h"
@@ -109,11 +110,11 @@ namespace {
 
 bool is_trace_name(const std::filesystem::path& file) {
   const auto name = file.filename().string();
-  return name.ends_with(".json") || name.ends_with(".json.gz");
+  return name.ends_with(".json") || name.ends_with(".json.gz") || name.ends_with(".sqlite");
 }
 
-// The traces of a folder that is no run directory, where they are those of PyTorch's profiler.
-std::vector<std::filesystem::path> kineto_files(const std::filesystem::path& folder) {
+// The traces of a folder that is no run directory, where they are those of one of other profilers.
+std::vector<std::filesystem::path> profiles_in(const std::filesystem::path& folder, TraceSource source) {
   std::error_code ignored;
   std::vector<std::filesystem::path> files;
   if (!std::filesystem::is_directory(folder, ignored) ||
@@ -121,8 +122,7 @@ std::vector<std::filesystem::path> kineto_files(const std::filesystem::path& fol
       std::filesystem::exists(folder / "timeline.json", ignored))
     return files;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
-    if (entry.is_regular_file(ignored) && is_trace_name(entry.path()) &&
-        probe_trace(entry.path()) == TraceSource::kineto)
+    if (entry.is_regular_file(ignored) && is_trace_name(entry.path()) && probe_trace(entry.path()) == source)
       files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   return files;
@@ -147,11 +147,13 @@ RunModel read_one_trace(const RunFiles& files, RunFacts facts, TraceSource sourc
 }
 
 RunModel read_any(const std::filesystem::path& path) {
-  if (const auto files = kineto_files(path); !files.empty()) return read_kineto(files);
+  if (const auto files = profiles_in(path, TraceSource::kineto); !files.empty()) return read_kineto(files);
+  if (const auto files = profiles_in(path, TraceSource::nsys); !files.empty()) return read_nsys(files);
   const auto files = find_files(path);
   auto facts = read_run_facts(files.run_json);
   const auto source = probe_trace(files.trace);
   if (source == TraceSource::kineto) return read_kineto({files.trace});
+  if (source == TraceSource::nsys) return read_nsys({files.trace});
   if (source == TraceSource::horovod) return read_horovod(files.trace);
   return read_one_trace(files, std::move(facts), source);
 }

@@ -41,7 +41,7 @@ struct RankModel {
   std::vector<CategorySpan> gpu() const;
 };
 
-enum class TraceSource { farandole, kineto, horovod, chrome };
+enum class TraceSource { farandole, kineto, horovod, nsys, chrome };
 
 struct RunModel {
   std::filesystem::path path;
@@ -56,8 +56,8 @@ struct RunModel {
 };
 
 // `path` is a run directory (run.json, timeline.json.gz), a trace of ours or of another program, or a folder
-// of traces of PyTorch's profiler, one a rank. What is damaged or missing is named in `warnings`. Throws
-// UserError where there is no trace, CorruptInput where nothing in it is sound.
+// of traces of PyTorch's profiler or of Nsight Systems, one a rank. What is damaged or missing is named in
+// `warnings`. Throws UserError where there is no trace, CorruptInput where nothing in it is sound.
 RunModel read_run(const std::filesystem::path& path);
 
 }  // namespace farandole

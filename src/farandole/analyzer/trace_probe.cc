@@ -11,6 +11,7 @@ TraceSource probe_trace(const std::filesystem::path& file) {
   window.refill();
   const std::string_view text(window.data(), window.size());
   const auto has = [&](std::string_view part) { return text.find(part) != std::string_view::npos; };
+  if (text.starts_with("SQLite format 3")) return TraceSource::nsys;
   if (has("\"farandole_trace\"")) return TraceSource::farandole;
   if (has("\"NEGOTIATE_")) return TraceSource::horovod;
   if (has("\"schemaVersion\"") || has("\"distributedInfo\"") || has("\"deviceProperties\""))

@@ -17,14 +17,21 @@ std::vector<std::int64_t> numbers_of(const RankModel& rank) {
   return numbers;
 }
 
+std::string first_of(const std::vector<int>& ranks) {
+  const auto shown = std::min<std::size_t>(ranks.size(), 8);
+  std::string text;
+  for (std::size_t i = 0; i < shown; ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return ranks.size() > shown ? fmt::format("{} and {} more", text, ranks.size() - shown) : text;
+}
+
 std::vector<std::int64_t> common_numbers(const RunModel& run, std::vector<std::string>& warnings) {
   std::vector<std::int64_t> common;
+  std::vector<int> without;
   bool first = true;
   std::size_t most = 0;
   for (const auto& rank : run.ranks) {
     if (rank.steps.empty()) {
-      warnings.push_back(
-          fmt::format("rank {} has no steps: it is left out of the choice of the window", rank.rank));
+      without.push_back(rank.rank);
       continue;
     }
     auto numbers = numbers_of(rank);
@@ -39,6 +46,10 @@ std::vector<std::int64_t> common_numbers(const RunModel& run, std::vector<std::s
     }
     first = false;
   }
+  if (!without.empty() && without.size() < run.ranks.size())
+    warnings.push_back(fmt::format("rank{} {}{} no steps: left out of the choice of the window",
+                                   without.size() == 1 ? "" : "s", first_of(without),
+                                   without.size() == 1 ? " has" : " have"));
   if (common.size() < most)
     warnings.push_back(fmt::format("only {} of {} steps are there on all ranks: the window is cut to those",
                                    common.size(), most));
@@ -111,7 +122,8 @@ Window choose_window(const RunModel& run, std::vector<std::string>& warnings) {
   auto steps = measure_steps(run, common_numbers(run, warnings));
   std::sort(steps.begin(), steps.end(),
             [](const CommonStep& a, const CommonStep& b) { return a.time.start < b.time.start; });
-  const auto gpu = run.source == TraceSource::kineto ? gpu_extent_of(run) : std::nullopt;
+  const bool others = run.source == TraceSource::kineto || run.source == TraceSource::nsys;
+  const auto gpu = others ? gpu_extent_of(run) : std::nullopt;
   window.warmup_steps = gpu ? 0 : warmup_of(static_cast<std::int64_t>(steps.size()));
   steps.erase(steps.begin(), steps.begin() + window.warmup_steps);
   if (steps.empty() && !gpu) {

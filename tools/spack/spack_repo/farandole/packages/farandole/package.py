@@ -32,6 +32,7 @@ class Farandole(CMakePackage):
     depends_on("nlohmann-json@3.9:")
     depends_on("simdjson@2:")
     depends_on("zlib-api")
+    depends_on("sqlite@3.30:")
     depends_on("fmt@8:")
     depends_on("spdlog@1.10:")
     depends_on("xxhash@0.8:")

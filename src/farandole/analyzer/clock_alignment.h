@@ -1,0 +1,13 @@
+// Brings ranks whose traces have clocks of their own onto one. A plain function.
+#pragma once
+
+#include "farandole/analyzer/run_model.h"
+
+namespace farandole {
+
+// Shifts every rank to the first one's clock, by the ends of collectives, which all ranks leave at nearly the
+// same time, and states in the header's clock_residual_us what is left open: nullopt for ranks that have not
+// the same collectives.
+void align_by_collectives(RunModel& run);
+
+}  // namespace farandole
