@@ -10,7 +10,8 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 SizedRun run_of(int ranks, double batch, std::vector<double> periods_ms) {
-  return {"runs/n" + std::to_string(ranks), ranks, Figure::known(batch), std::move(periods_ms)};
+  return {"runs/n" + std::to_string(ranks), ranks, Figure::known(batch), std::move(periods_ms),
+          Figure::known(40)};
 }
 
 TEST(Scaling, is_weak_for_the_same_batch_per_rank) {
@@ -105,6 +106,18 @@ TEST(Scaling, forecasts_within_its_band_what_it_has_not_seen) {
   }
 }
 
+TEST(Scaling, says_where_compute_itself_takes_longer) {
+  auto runs = std::vector{run_of(1, 32, {100, 100}), run_of(4, 128, {200, 200})};
+  EXPECT_EQ(slower_compute_text(measure_scaling(runs)), "");
+  runs[1].compute_ms = Figure::known(80);
+  const auto scaling = measure_scaling(runs);
+  EXPECT_DOUBLE_EQ(*scaling.points[1].compute_scaling.value, 0.5);
+  EXPECT_THAT(slower_compute_text(scaling),
+              HasSubstr("On 4 ranks a sample's compute itself takes 2.0 times as long as on 1"));
+  runs[1].compute_ms = Figure::because("no kernels");
+  EXPECT_EQ(measure_scaling(runs).points[1].compute_scaling.unknown, "no kernels");
+}
+
 TEST(Scaling, refuses_to_forecast_from_two_sizes) {
   const auto scaling = measure_scaling({run_of(1, 32, {100, 100}), run_of(4, 128, {110, 110})});
   EXPECT_TRUE(scaling.forecast.empty());
@@ -116,8 +129,10 @@ TEST(Scaling, says_why_it_is_unknown) {
   EXPECT_THAT(measure_scaling({run_of(1, 32, {1}), run_of(2, 50, {1})}).unknown, HasSubstr("neither"));
   EXPECT_THAT(measure_scaling({run_of(1, 32, {1}), run_of(1, 50, {1})}).unknown,
               HasSubstr("differ in global batch"));
-  EXPECT_THAT(measure_scaling({run_of(1, 32, {1}), {"x", 2, Figure::because("no run.json"), {1}}}).unknown,
-              HasSubstr("x is unknown: no run.json"));
+  EXPECT_THAT(
+      measure_scaling({run_of(1, 32, {1}), {"x", 2, Figure::because("no run.json"), {1}, Figure::known(1)}})
+          .unknown,
+      HasSubstr("x is unknown: no run.json"));
   EXPECT_THAT(measure_scaling({run_of(1, 32, {}), run_of(2, 64, {1})}).unknown, HasSubstr("no steps"));
 }
 

@@ -293,6 +293,10 @@ Comparison compare(const RunMetrics& now, const RunMetrics& before) {
     if (!nothing) comparison.differences.push_back(std::move(difference));
   }
   comparison.verdict = verdict_of(comparison);
+  if (now.ranks.size() != before.ranks.size())
+    comparison.verdict = fmt::format("The runs are of different size ({} and {} ranks). ", now.ranks.size(),
+                                     before.ranks.size()) +
+                         comparison.verdict;
   return comparison;
 }
 

@@ -20,13 +20,26 @@ RunReport analyze_run(const std::filesystem::path& path) {
   return report;
 }
 
+namespace {
+
+// Of a rank and step, mean.
+Figure compute_ms_of(const RunMetrics& metrics) {
+  if (!metrics.no_compute.empty()) return Figure::because(metrics.no_compute);
+  double sum = 0;
+  for (const auto& rank : metrics.ranks) sum += static_cast<double>(rank.compute) * 1e-6;
+  return Figure::ratio(sum, static_cast<double>(metrics.ranks.size() * metrics.window.steps.size()),
+                       metrics.window.no_steps);
+}
+
+}  // namespace
+
 Report report_of(std::vector<RunReport> runs) {
   std::vector<SizedRun> sized;
   for (const auto& run : runs) {
     const auto batch = run.facts.global_batch ? Figure::known(*run.facts.global_batch)
                                               : Figure::because("run.json states no global_batch");
     sized.push_back({run.path.string(), static_cast<int>(run.metrics.ranks.size()), batch,
-                     run.metrics.window.periods_ms});
+                     run.metrics.window.periods_ms, compute_ms_of(run.metrics)});
   }
   Report report;
   report.scaling = measure_scaling(sized);

@@ -314,17 +314,18 @@ class RunPage {
 
 std::string scaling_section(const Scaling& scaling) {
   if (!scaling.unknown.empty()) return section("Scaling", "Unknown: " + scaling.unknown + ".", " ");
-  Table table({"ranks", "runs", "step", "efficiency", "95 % interval"}, 0);
+  Table table({"ranks", "runs", "step", "efficiency", "95 % interval", "compute scaling"}, 0);
   for (const auto& point : scaling.points)
     table.add({std::to_string(point.ranks), std::to_string(point.runs), ms(point.step_ms),
                percent(point.efficiency), percent(point.ci95.low) + " to " + percent(point.ci95.high)});
   for (const auto& point : scaling.forecast)
     table.add({std::to_string(point.ranks), "forecast", "–", percent(point.efficiency),
-               percent(point.band.low) + " to " + percent(point.band.high)});
+               percent(point.band.low) + " to " + percent(point.band.high), "–"});
   auto sub = fmt::format("{} scaling against {} rank{}.",
                          scaling.mode == "weak" ? "Weak (same batch a rank)" : "Strong (same global batch)",
                          scaling.base_ranks, scaling.base_ranks == 1 ? "" : "s");
   if (!scaling.no_forecast.empty()) sub += " No forecast: " + scaling.no_forecast + ".";
+  sub += " " + slower_compute_text(scaling);
   if (scaling.worth_until_ranks > 0) sub += " " + worth_text(scaling) + ".";
   return section("Scaling", sub, html::scaling_chart(scaling) + table.finish());
 }

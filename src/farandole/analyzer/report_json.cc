@@ -231,7 +231,8 @@ Json scaling_json(const Scaling& scaling) {
     points.push_back({{"ranks", point.ranks},
                       {"efficiency", point.efficiency},
                       {"ci95", json_of(point.ci95)},
-                      {"runs", point.runs}});
+                      {"runs", point.runs},
+                      {"compute_scaling", json_of(point.compute_scaling)}});
   const auto& law = scaling.law;
   const auto parameter = [](double value, const Range& range) {
     return Json{{"value", value}, {"ci95", json_of(range)}};

@@ -15,7 +15,7 @@ constexpr std::size_t max_rank_rows = 16;
 constexpr std::size_t max_collective_rows = 8;
 constexpr std::size_t max_path_ranks = 3;
 constexpr std::size_t max_outliers = 5;
-constexpr double bar_columns = 30;
+constexpr double bar_columns = 26;
 
 std::string percent(double fraction) {
   return fmt::format("{:.1f}", 100 * fraction);
@@ -176,7 +176,7 @@ class RunText {
       const auto length = static_cast<std::size_t>(std::lround((from + fraction) * bar_columns)) - begin;
       std::string bar(begin, ' ');
       for (std::size_t i = 0; i < std::max<std::size_t>(length, 1); ++i) bar += "█";
-      text_ += fmt::format("  {}{:>6} % {:>18}  {}\n", padded(shortened(name, 36), 36), percent(fraction),
+      text_ += fmt::format("  {}{:>6} % {:>18}  {}\n", padded(shortened(name, 40), 40), percent(fraction),
                            lost, lost.empty() ? bar : style_.dim(bar));
     };
     double unnamed = 0;
@@ -302,7 +302,8 @@ class RunText {
                                   phase_names[static_cast<std::size_t>(most - of_rank.phases.begin())]));
     }
     if (path.ranks.size() > parts.size())
-      parts.push_back(fmt::format("{} more ranks", path.ranks.size() - parts.size()));
+      parts.push_back(fmt::format("{} more rank{}", path.ranks.size() - parts.size(),
+                                  path.ranks.size() - parts.size() == 1 ? "" : "s"));
     parts.push_back("transfer " + part(static_cast<double>(path.transfer)));
     const auto summary = fmt::format("{}; it changes ranks {} times", fmt::join(parts, ", "),
                                      with_thousands(static_cast<double>(path.changes)));
@@ -341,17 +342,20 @@ std::string scaling_text(const Scaling& scaling, const Style& style) {
       fmt::format("{}, against {} rank{}",
                   scaling.mode == "weak" ? "weak: same batch per rank" : "strong: same global batch",
                   scaling.base_ranks, scaling.base_ranks == 1 ? "" : "s");
-  TextTable table({"ranks", "runs", "step", "efficiency", "95 % interval"}, 0);
+  TextTable table({"ranks", "runs", "step", "efficiency", "95 % interval", "compute scaling"}, 0);
   for (const auto& point : scaling.points)
     table.add({std::to_string(point.ranks), std::to_string(point.runs), time_text(1e3 * point.step_ms),
                percent(point.efficiency) + " %",
                point.ranks == scaling.base_ranks
                    ? "–"
-                   : percent(point.ci95.low) + " to " + percent(point.ci95.high) + " %"});
+                   : percent(point.ci95.low) + " to " + percent(point.ci95.high) + " %",
+               percent(point.compute_scaling)});
   for (const auto& point : scaling.forecast)
     table.add({std::to_string(point.ranks), "forecast", "–", percent(point.efficiency) + " %",
-               percent(point.band.low) + " to " + percent(point.band.high) + " %"});
+               percent(point.band.low) + " to " + percent(point.band.high) + " %", "–"});
   auto text = "\n" + style.bold("Scaling") + "  " + style.dim(detail) + "\n" + table.text(style);
+  if (const auto slower = slower_compute_text(scaling); !slower.empty())
+    text += "  " + wrapped(slower, 2) + "\n";
   if (!scaling.no_forecast.empty()) {
     text += "  " + wrapped("No forecast: " + scaling.no_forecast + ".", 2) + "\n";
     return text;

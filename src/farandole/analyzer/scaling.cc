@@ -12,6 +12,7 @@ namespace {
 struct Size {
   double global_batch = 0;
   std::vector<std::vector<double>> repeats;  // periods in ms, run by run
+  std::vector<Figure> compute_ms;            // run by run
 
   double mean_ms() const {
     double sum = 0;
@@ -49,6 +50,25 @@ bool nearly_equal(double a, double b) {
 // equal, for strong scaling: n·T_n / (N·T_N).
 double efficiency(double base_batch_per_rank, double base_ms, double batch_per_rank, double ms) {
   return (batch_per_rank / ms) / (base_batch_per_rank / base_ms);
+}
+
+// Of a sample, in ms, where all runs of the size have it.
+Figure compute_per_sample(int ranks, const Size& size) {
+  double sum = 0;
+  for (const auto& ms : size.compute_ms) {
+    if (!ms.value) return ms;
+    sum += *ms.value;
+  }
+  return Figure::ratio(sum / static_cast<double>(size.compute_ms.size()), size.global_batch / ranks,
+                       "no samples");
+}
+
+Figure compute_scaling(const Sizes& sizes, int ranks, const Size& size) {
+  const auto base = compute_per_sample(sizes.begin()->first, sizes.begin()->second);
+  const auto here = compute_per_sample(ranks, size);
+  if (!base.value) return base;
+  if (!here.value) return here;
+  return Figure::ratio(*base.value, *here.value, "no compute in the window");
 }
 
 Range quantiles(const std::vector<double>& values) {
@@ -146,6 +166,17 @@ std::string mode_of(const Sizes& sizes) {
 
 }  // namespace
 
+std::string slower_compute_text(const Scaling& scaling) {
+  if (scaling.points.empty()) return "";
+  const auto& last = scaling.points.back();
+  if (!last.compute_scaling.value || *last.compute_scaling.value > 0.9) return "";
+  return fmt::format(
+      "On {} ranks a sample's compute itself takes {:.1f} times as long as on {}: ranks share cores or "
+      "memory bandwidth, or "
+      "the clock frequency falls.",
+      last.ranks, 1 / std::max(*last.compute_scaling.value, 1e-6), scaling.base_ranks);
+}
+
 std::string worth_text(const Scaling& scaling) {
   const bool none = scaling.worth_until_ranks < scaling.base_ranks + 1;
   return fmt::format(
@@ -167,6 +198,7 @@ Scaling measure_scaling(const std::vector<SizedRun>& runs) {
                                  size.global_batch, *run.global_batch.value));
     size.global_batch = *run.global_batch.value;
     size.repeats.push_back(run.periods_ms);
+    size.compute_ms.push_back(run.compute_ms);
   }
   if (sizes.size() < 2)
     return unknown("scaling needs runs of at least two sizes; add one of another number of ranks");
@@ -181,8 +213,8 @@ Scaling measure_scaling(const std::vector<SizedRun>& runs) {
   for (const auto& [ranks, size] : sizes) {
     const auto ci95 =
         interval_of(resamples, [&](const Resample& one) { return one.points[index].efficiency; });
-    scaling.points.push_back(
-        {ranks, size.mean_ms(), points[index].efficiency, ci95, static_cast<int>(size.repeats.size())});
+    scaling.points.push_back({ranks, size.mean_ms(), points[index].efficiency, ci95,
+                              static_cast<int>(size.repeats.size()), compute_scaling(sizes, ranks, size)});
     ++index;
   }
   scaling.law = fit_scaling(points);

@@ -15,6 +15,7 @@ struct SizedRun {
   int ranks = 0;
   Figure global_batch;             // samples per step of all ranks
   std::vector<double> periods_ms;  // step by step; they add up to its window
+  Figure compute_ms;               // of a rank and step, mean
 };
 
 struct ScalingPoint {
@@ -23,6 +24,9 @@ struct ScalingPoint {
   double efficiency = 0;  // against the smallest size; 1 there
   Range ci95;             // bootstrap over repeats and steps
   int runs = 1;           // repeats
+  // How long a sample's compute takes at the base against here: below 1 where ranks share cores or memory
+  // bandwidth. Efficiency is this times what communication and imbalance leave.
+  Figure compute_scaling;
 };
 
 struct ForecastPoint {
@@ -47,6 +51,9 @@ struct Scaling {
 
 // "Beyond 96 ranks you pay more than you gain: …"; worth_until_ranks must be known.
 std::string worth_text(const Scaling& scaling);
+
+// Where compute itself takes a tenth longer or more: a sentence that says so; else "".
+std::string slower_compute_text(const Scaling& scaling);
 
 Scaling measure_scaling(const std::vector<SizedRun>& runs);
 
