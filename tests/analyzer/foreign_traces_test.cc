@@ -1,6 +1,8 @@
 // Traces of other programs, with known answers: PyTorch's profiler, Horovod, generic Chrome traces.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <iterator>
+#include <random>
 #include <sqlite3.h>
 
 #include "analyzer/trace_builder.h"
@@ -253,7 +255,7 @@ TEST(Nsys, of_several_files_and_bad_ones) {
 
 // Two tensors on three ranks; rank 2 is ready 30 ms behind the others. The array is left open, as Horovod
 // leaves it.
-TEST(Horovod, says_when_each_rank_was_ready) {
+std::string horovod_text() {
   std::string text = "[\n";
   const auto line = [&](const std::string& event) { text += event + ",\n"; };
   for (int tensor = 1; tensor <= 2; ++tensor) {
@@ -277,8 +279,12 @@ TEST(Horovod, says_when_each_rank_was_ready) {
       line(R"({"ph":"E",)" + at(40) + pid);
     }
   }
+  return text;
+}
+
+TEST(Horovod, says_when_each_rank_was_ready) {
   const TemporaryFolder folder;
-  testing::write_text(folder / "timeline.json", text);
+  testing::write_text(folder / "timeline.json", horovod_text());
   const auto run = analyze_run(folder / "timeline.json");
   const auto& metrics = run.metrics;
   ASSERT_THAT(metrics.ranks, SizeIs(3));
@@ -310,6 +316,52 @@ TEST(ChromeTrace, pairs_begins_and_ends) {
   EXPECT_EQ(run.metrics.ranks[0].phases[static_cast<std::size_t>(Phase::forward)], 80'000);
   EXPECT_EQ(run.metrics.ranks[0].phases[static_cast<std::size_t>(Phase::data)], 20'000);
   EXPECT_EQ(run.metrics.window.length(), 100'000);
+}
+
+std::string bytes_of(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+// Whatever is damaged: a report, or an error of one line.
+TEST(ForeignTraces, survive_mutations) {
+  const TemporaryFolder folder;
+  execute(folder / "report.sqlite", nsys_tables(true));
+  const std::vector<std::string> sound = {kineto_of(0).text(), horovod_text(),
+                                          bytes_of(folder / "report.sqlite")};
+  std::mt19937 random(9);
+  for (int round = 0; round < 900; ++round) {
+    auto bytes = sound[static_cast<std::size_t>(round) % sound.size()];
+    for (auto count = 1 + random() % 6; count > 0; --count) {
+      const auto at = random() % bytes.size();
+      switch (random() % 4) {
+        case 0:
+          bytes[at] = static_cast<char>(random());
+          break;
+        case 1:
+          bytes[at] = "0123456789eE-.{}[]\",:"[random() % 21];
+          break;
+        case 2:
+          bytes.erase(at, 1 + random() % 300);
+          break;
+        default:
+          bytes.insert(at, bytes.substr(random() % bytes.size(), random() % 300));
+      }
+      if (bytes.empty()) bytes = "x";
+    }
+    const auto file = folder / ("mutated" + std::to_string(round));
+    testing::write_text(file, bytes);
+    try {
+      const auto report = report_of({analyze_run(file)});
+      EXPECT_FALSE(json::parse(report_json(report)).empty());
+      report_text(report, false);
+      report_html(report, "");
+    } catch (const CorruptInput& error) {
+      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+    }
+    std::filesystem::remove(file);
+    if (::testing::Test::HasFailure()) FAIL() << "round " << round;
+  }
 }
 
 }  // namespace
