@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <numeric>
 
 #include "train/mpi_session.h"
 
@@ -28,6 +29,56 @@ TEST(TensorCollectives, AllreduceRefusesWhatMakesNoSense) {
   EXPECT_THROW(session->allreduce(torch::ones({2}, torch::kBool), ReduceOp::sum), UserError);
   EXPECT_THROW(session->allreduce(torch::ones({2}, torch::kComplexFloat)), UserError);
   EXPECT_TRUE(session->allreduce(torch::tensor({session->rank() == 0}), ReduceOp::max).item<bool>());
+}
+
+// As one by one, bit for bit, whatever the mix.
+TEST(TensorCollectives, AllreduceOfManyAtOnce) {
+  const std::vector<torch::ScalarType> types = {torch::kFloat32, torch::kFloat64, torch::kBFloat16,
+                                                torch::kInt64, torch::kFloat16};
+  for (int round = 0; round < 40; ++round) {
+    torch::manual_seed(round);  // shapes: the same on all ranks
+    const auto pick = [](int below) { return torch::randint(below, {1}).item<int>(); };
+    const ReduceOp op =
+        std::vector{ReduceOp::sum, ReduceOp::max, ReduceOp::average}[static_cast<std::size_t>(pick(3))];
+    std::vector<torch::Tensor> tensors;
+    for (int i = pick(9); i > 0; --i) {
+      const int kinds = op == ReduceOp::average ? 3 : 5;  // integers have no average
+      std::vector<std::int64_t> shape(static_cast<std::size_t>(pick(4)));
+      for (auto& extent : shape) extent = pick(20) + (pick(9) == 0 ? 100 : 0);
+      tensors.push_back(torch::empty(shape, types[static_cast<std::size_t>(pick(kinds))]));
+    }
+    torch::manual_seed(100 * round + session->rank());
+    for (auto& tensor : tensors) {
+      tensor = (torch::randn(tensor.sizes()) * 10).to(tensor.scalar_type());
+      if (tensor.dim() == 2) tensor = tensor.t();  // not contiguous
+    }
+    std::vector<torch::Tensor> expected;
+    for (const auto& tensor : tensors) expected.push_back(session->allreduce(tensor, op));
+    const auto results = session->allreduce(tensors, op);
+    ASSERT_EQ(results.size(), tensors.size());
+    session->allreduce_(tensors, op);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      EXPECT_TRUE(torch::equal(results[i], expected[i])) << results[i].scalar_type() << results[i].sizes();
+      EXPECT_TRUE(torch::equal(tensors[i], expected[i]));
+    }
+  }
+}
+
+TEST(TensorCollectives, AllreduceOfManyRefusesOthersOnAllRanks) {
+  if (session->size() == 1) GTEST_SKIP() << "needs two ranks";
+  const bool odd = session->rank() == 1;
+  const auto a = torch::ones({2, 3}), b = torch::ones({4}), turned = torch::ones({3, 2});
+  const auto group = [] {  // a communicator is of no more use after a refusal
+    std::vector<int> all(static_cast<std::size_t>(session->size()));
+    std::iota(all.begin(), all.end(), 0);
+    return session->new_group(all);
+  };
+  using Tensors = std::vector<torch::Tensor>;
+  EXPECT_THROW(group()->allreduce(odd ? Tensors{b, a} : Tensors{a, b}), UserError);
+  EXPECT_THROW(group()->allreduce(odd ? Tensors{turned, b} : Tensors{a, b}), UserError);
+  EXPECT_THROW(group()->allreduce(odd ? Tensors{} : Tensors{a}), UserError);
+  EXPECT_THROW(group()->allreduce(Tensors{torch::ones({2}, torch::kInt64)}), UserError);
+  session->barrier();
 }
 
 TEST(TensorCollectives, AllGatherOfDifferentRowCounts) {

@@ -61,6 +61,13 @@ class Session {
   void allreduce_(torch::Tensor& tensor, ReduceOp op = ReduceOp::average) {
     collectives_.allreduce_(tensor, op);
   }
+  std::vector<torch::Tensor> allreduce(const std::vector<torch::Tensor>& tensors,
+                                       ReduceOp op = ReduceOp::average) {
+    return collectives_.allreduce(tensors, op);
+  }
+  void allreduce_(std::vector<torch::Tensor>& tensors, ReduceOp op = ReduceOp::average) {
+    collectives_.allreduce_(tensors, op);
+  }
   torch::Tensor all_gather(const torch::Tensor& tensor) { return collectives_.all_gather(tensor); }
   void broadcast_(torch::Tensor& tensor, int root = 0) { collectives_.broadcast_(tensor, root); }
   torch::Tensor reduce_scatter(const torch::Tensor& tensor, ReduceOp op = ReduceOp::sum) {

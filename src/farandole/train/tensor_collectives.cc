@@ -59,6 +59,7 @@ TensorCollectives::TensorCollectives(std::unique_ptr<Communicator> communicator)
 TensorCollectives::~TensorCollectives() = default;
 
 void TensorCollectives::use(std::unique_ptr<Communicator> communicator) {
+  fused_ = {};
   communicator_ = std::move(communicator);
 }
 
@@ -73,6 +74,19 @@ void TensorCollectives::allreduce_(torch::Tensor& tensor, ReduceOp op) {
     communicator_->allreduce("allreduce", data.data_ptr(), static_cast<std::size_t>(data.numel()),
                              dtype_of(data), op);
   });
+}
+
+std::vector<torch::Tensor> TensorCollectives::allreduce(const std::vector<torch::Tensor>& tensors,
+                                                        ReduceOp op) {
+  std::vector<torch::Tensor> results;
+  for (const auto& tensor : tensors)
+    results.push_back(torch::empty(tensor.sizes(), tensor.options().requires_grad(false)));
+  fused_.run(*communicator_, tensors, results, op);
+  return results;
+}
+
+void TensorCollectives::allreduce_(std::vector<torch::Tensor>& tensors, ReduceOp op) {
+  fused_.run(*communicator_, tensors, tensors, op);
 }
 
 torch::Tensor TensorCollectives::all_gather(const torch::Tensor& tensor) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "farandole/comm/communicator.h"
+#include "farandole/train/fused_allreduce.h"
 
 namespace farandole {
 
@@ -27,6 +28,10 @@ class TensorCollectives {
   // Reduced over all ranks; bit-wise the same on each.
   torch::Tensor allreduce(const torch::Tensor& tensor, ReduceOp op = ReduceOp::average);
   void allreduce_(torch::Tensor& tensor, ReduceOp op = ReduceOp::average);  // in place
+  // Many tensors as one: their shapes and types may differ, and are the same on every rank.
+  std::vector<torch::Tensor> allreduce(const std::vector<torch::Tensor>& tensors,
+                                       ReduceOp op = ReduceOp::average);
+  void allreduce_(std::vector<torch::Tensor>& tensors, ReduceOp op = ReduceOp::average);
   // Joined along the first dimension in rank order; first dimensions may differ between ranks.
   torch::Tensor all_gather(const torch::Tensor& tensor);
   // In place: root's values on every rank.
@@ -51,6 +56,7 @@ class TensorCollectives {
 
  private:
   std::unique_ptr<Communicator> communicator_;
+  FusedAllreduce fused_;  // has memory of the communicator
 };
 
 }  // namespace farandole
