@@ -1,6 +1,7 @@
 #include "farandole/train/distributed_optimizer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -13,6 +14,7 @@
 #include "farandole/train/gradient_buckets.h"
 #include "farandole/train/make_compressor.h"
 #include "farandole/train/model_average.h"
+#include "farandole/train/sparse_gradients.h"
 #include "farandole/train/tensor_bytes.h"
 
 namespace farandole {
@@ -38,6 +40,30 @@ Named that_train(const DistributedOptimizer::NamedParameters& parameters) {
   return result;
 }
 
+// Takes those out of `parameters` that `names` names.
+Named take_sparse(Named& parameters, const std::vector<std::string>& names,
+                  const torch::optim::Optimizer& optimizer) {
+  if (names.empty()) return {};
+  if (dynamic_cast<const torch::optim::Adam*>(&optimizer) != nullptr ||
+      dynamic_cast<const torch::optim::AdamW*>(&optimizer) != nullptr)
+    throw UserError(
+        "Adam and AdamW do not take sparse gradients; use SGD or Adagrad, or name no sparse_parameters");
+  Named sparse, dense;
+  for (auto& parameter : parameters)
+    (std::count(names.begin(), names.end(), parameter.first) > 0 ? sparse : dense).push_back(parameter);
+  for (const auto& name : names)
+    if (std::none_of(sparse.begin(), sparse.end(), [&](const auto& known) { return known.first == name; }))
+      throw UserError("sparse_parameters names '" + name + "', but no parameter of that name is trained");
+  parameters = std::move(dense);
+  return sparse;
+}
+
+std::vector<std::string> names_of(const Named& parameters) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : parameters) names.push_back(name);
+  return names;
+}
+
 std::vector<torch::Tensor> tensors_of(const Named& parameters) {
   std::vector<torch::Tensor> tensors;
   for (const auto& [name, tensor] : parameters) tensors.push_back(tensor);
@@ -52,15 +78,19 @@ struct DistributedOptimizer::Impl {
       : session(the_session), inner(the_optimizer), options(the_options), parameters(that_train(named)) {
     if (options.tune && compresses())
       throw UserError("compressors choose by bucket: with compression, bucket sizes are not tuned");
+    const auto sparse_ones = take_sparse(parameters, options.sparse_parameters, inner);
     const auto plan = plan_buckets(describe(parameters), options.buckets);
     compressor = make_compressor(options.compression, plan.tensors);
     auto traced = options.group == nullptr
                       ? session.new_communicator(session.waiting_for_gradients())
                       : session.new_communicator(session.waiting_for_gradients(), *options.group);
     check_plan_agreement(*traced, plan);
+    check_plan_agreement(*traced, {describe(sparse_ones), {}});
     if (options.synchronization.of_parameters()) {
       if (compresses())
         throw UserError("compression is of gradients; it does not go with averaged parameters");
+      if (!sparse_ones.empty())
+        throw UserError("sparse_parameters have gradients reduced; they do not go with averaged parameters");
       planned_again = true;  // by an order that were each rank's own
       communicator = std::make_unique<SoloCommunicator>();
       average.emplace(std::move(traced));
@@ -68,6 +98,7 @@ struct DistributedOptimizer::Impl {
       number = traced->number();
       communicator = std::move(traced);
     }
+    sparse = std::make_unique<SparseGradients>(*communicator, names_of(sparse_ones), tensors_of(sparse_ones));
     build(choice);
   }
 
@@ -77,7 +108,7 @@ struct DistributedOptimizer::Impl {
     sizes.bytes = choice.bucket_bytes;
     sizes.first_bytes = std::min(sizes.first_bytes, sizes.bytes);
     packed_before = packed_bytes();
-    sent_before = sent_bytes();
+    sent_before = sent_bytes() - sparse->sent_bytes();
     buckets.reset();
     gradients.reset();
     explanation.reset();
@@ -126,24 +157,28 @@ struct DistributedOptimizer::Impl {
     return packed_before + (gradients != nullptr ? gradients->packed_bytes() : 0);
   }
   std::size_t sent_bytes() const {
-    return sent_before + (reducer != nullptr && !average ? reducer->sent_bytes() : 0);
+    return sent_before + (reducer != nullptr && !average ? reducer->sent_bytes() : 0) + sparse->sent_bytes();
   }
 
   bool compresses() const { return options.compression.kind != Compression::Kind::none; }
 
+  void reduce_sparse() { sparse->reduce(options.average ? communicator->size : 1); }
+
   void synchronize() {
     if (synchronized) return;
     gradients->finish();
+    reduce_sparse();
     synchronized = true;
     if (const double factor = clip_factor(); factor != 1) {
       const torch::NoGradGuard no_grad;
       for (auto flat : gradients->flat()) flat.mul_(factor);
+      sparse->scale(factor);
     }
   }
 
   double clip_factor() {
     if (!options.clip_norm) return 1;
-    norm = gradients->norm();
+    norm = std::hypot(gradients->norm(), sparse->norm());
     return norm > *options.clip_norm ? *options.clip_norm / (norm + 1e-6) : 1;
   }
 
@@ -163,9 +198,13 @@ struct DistributedOptimizer::Impl {
       update_all(1);
     } else if (options.clip_norm) {
       gradients->finish();
-      update_all(clip_factor());
+      reduce_sparse();
+      const double factor = clip_factor();
+      update_all(factor);
+      if (factor != 1) sparse->scale(factor);
     } else {
       gradients->finish([this](std::size_t b) { update(b, 1); });
+      reduce_sparse();
     }
     buckets->update_others();
     synchronized = false;
@@ -200,10 +239,11 @@ struct DistributedOptimizer::Impl {
   Session& session;
   torch::optim::Optimizer& inner;
   const DistributedOptimizerOptions options;
-  const Named parameters;
+  Named parameters;                     // those in buckets
   std::optional<std::uint16_t> number;  // of the communicator, where gradients travel
   std::unique_ptr<Communicator> communicator;
   std::optional<ModelAverage> average;  // where parameters do
+  std::unique_ptr<SparseGradients> sparse;
   std::unique_ptr<Compressor> compressor;
   std::unique_ptr<GradientReducer> reducer;
   CallBoard::Explanation explanation;
@@ -229,6 +269,7 @@ DistributedOptimizer::~DistributedOptimizer() = default;
 
 void DistributedOptimizer::zero_grad() {
   impl_->gradients->clear();
+  impl_->sparse->clear();
   impl_->plan_again();
   if (impl_->tuner && impl_->choice != impl_->tuner->current()) impl_->build(impl_->tuner->current());
   impl_->synchronized = false;

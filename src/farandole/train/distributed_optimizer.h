@@ -33,6 +33,11 @@ struct DistributedOptimizerOptions {
   // Of parameters: each rank steps by its own gradients (local SGD), and average_parameters() is called every
   // so many steps, or by the user alone.
   Synchronization synchronization{};
+  // Names of parameters that get sparse gradients, as sparse_parameters(module) finds them: reduced by
+  // gathering rows, behind backward, not compressed, and left sparse for the optimizer's own step(), which
+  // must know them (SGD without weight decay and Adagrad do; Adam and AdamW do not). All others are reduced
+  // dense.
+  std::vector<std::string> sparse_parameters{};
   Group* group = nullptr;  // of ranks that train together, this one among them; null: all
 };
 
@@ -77,7 +82,7 @@ class DistributedOptimizer {
   std::optional<TunedPlan> tuned() const;
 
   double gradient_norm() const;        // before clipping, of the last step; NaN without clip_norm
-  std::size_t gradient_bytes() const;  // of all buckets
+  std::size_t gradient_bytes() const;  // of all buckets, without sparse ones
   // Copied into buckets since the start: autograd gives a gradient memory of its own.
   std::size_t packed_bytes() const;
   // That this rank gave to collectives since the start, of gradients or parameters.

@@ -117,6 +117,7 @@ void GradientBuckets::collect(std::size_t bucket) {
 double GradientBuckets::norm() const {
   const torch::NoGradGuard no_grad;
   constexpr std::int64_t row = 4096;
+  if (parameters_.empty()) return 0;
   std::vector<Tensor> norms(2 * parameters_.size());
   for (std::size_t b = 0; b < flat_.size(); ++b) {
     for (const auto& slot : reducer_.plan().buckets[b].slots) {
