@@ -7,6 +7,7 @@
 #include "farandole/base/options.h"
 #include "farandole/bench/allreduce_command.h"
 #include "farandole/bench/step_command.h"
+#include "farandole/bench/timeline_command.h"
 
 int main(int argc, char** argv) {
   using namespace farandole;
@@ -14,15 +15,17 @@ int main(int argc, char** argv) {
   try {
     if (what == "allreduce") return allreduce_command(argc, argv);
     if (what == "step") return step_command(argc, argv);
+    if (what == "timeline") return timeline_command(argc, argv);
     if (what == "--help" || what == "-h") {
       fmt::print(
-          "farandole bench allreduce|step [OPTION]…      farandole bench allreduce --help\n\n"
+          "farandole bench allreduce|step|timeline [OPTION]…      farandole bench allreduce --help\n\n"
           "  allreduce   our collectives against MPI's and the memory's limit, by size\n"
-          "  step        training steps with communication and without\n");
+          "  step        training steps with communication and without\n"
+          "  timeline    a span beside its two clock reads, and the merge\n");
       return 0;
     }
-    throw UserError(what.empty() ? "name what to measure: allreduce or step"
-                                 : "no benchmark '" + what + "'; there are allreduce and step");
+    throw UserError(what.empty() ? "name what to measure: allreduce, step or timeline"
+                                 : "no benchmark '" + what + "'; there are allreduce, step and timeline");
   } catch (const Error& error) {
     fmt::print(stderr, "farandole bench: {}\n", error.what());
     return static_cast<int>(error.exit_code());

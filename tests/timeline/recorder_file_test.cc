@@ -198,7 +198,10 @@ TEST(RecorderFile, TellsWhatAThreadIsInTheMiddleOf) {
   TimelineOptions options;
   options.file = folder / "rank-0000.ftl";
   options.recorder_bytes = recorder::smallest_file;
-  Timeline timeline(options), another;
+  Timeline timeline(options), off;
+  options.file = folder / "another.ftl";
+  Timeline another(options);
+  options.file = folder / "rank-0000.ftl";
   timeline.name_thread("training");
   const auto open = [&] {
     const RecorderFile file(options.file);
@@ -212,6 +215,7 @@ TEST(RecorderFile, TellsWhatAThreadIsInTheMiddleOf) {
     EXPECT_EQ(open(), "step");
     {
       const Span elsewhere(another, Category::data, "elsewhere");
+      const Span unrecorded(off, Category::data, "unrecorded");
       const Span wait(timeline, Category::wait, "wait");
       EXPECT_EQ(RecorderFile(options.file).open(0)->category, Category::wait);
       timeline.begin_collective(bucket, allreduce, {7, 1, 64}, 5);

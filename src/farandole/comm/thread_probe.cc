@@ -98,6 +98,7 @@ void capture_this_thread(int) {
 
 ThreadProbe::ThreadProbe()
     : thread_(static_cast<pid_t>(::syscall(SYS_gettid))), spans_(current_span), signal_(free_signal()) {
+  current_span.watched = true;
   void* frame = nullptr;
   ::backtrace(&frame, 1);  // loads libgcc, which a handler must not
   if (signal_ == 0) return;

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
-#include <string_view>
-#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <zlib.h>
 
 #include "farandole/base/error.h"
+#include "farandole/timeline/deflater.h"
 
 namespace farandole {
 namespace {
@@ -23,60 +22,84 @@ void append_little_endian(std::string& bytes, std::uint32_t value) {
 
 }  // namespace
 
-GzipWriter::GzipWriter(const std::filesystem::path& path, unsigned threads, int level)
-    : path_(path),
-      fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)),
-      threads_(threads > 0 ? threads : std::clamp(std::thread::hardware_concurrency(), 1u, 8u)),
-      level_(level) {
+GzipWriter::GzipWriter(const std::filesystem::path& path, unsigned threads)
+    : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
   if (fd_ < 0) throw system_error("create", path_);
   try {
-    write_bytes(std::string(gzip_header));
+    write_bytes(gzip_header);
   } catch (...) {
     ::close(fd_);
     throw;
   }
+  if (threads == 0) threads = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
+  while (threads_.size() < threads) threads_.emplace_back([this] { work(); });
 }
 
 GzipWriter::~GzipWriter() {
-  under_way_.clear();
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  to_do_given_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
   ::close(fd_);
 }
 
-GzipWriter::Deflated GzipWriter::deflate(const std::string& piece, int level) {
-  z_stream stream{};
-  if (::deflateInit2(&stream, level, Z_DEFLATED, -15, 9, Z_DEFAULT_STRATEGY) != Z_OK)
-    throw Error("zlib cannot start to compress: out of memory");
-  Deflated result;
-  result.bytes.resize(::deflateBound(&stream, piece.size()) + 16);
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(piece.data()));
-  stream.avail_in = static_cast<uInt>(piece.size());
-  stream.next_out = reinterpret_cast<Bytef*>(result.bytes.data());
-  stream.avail_out = static_cast<uInt>(result.bytes.size());
-  const int code = ::deflate(&stream, Z_SYNC_FLUSH);
-  const bool whole = code == Z_OK && stream.avail_in == 0 && stream.avail_out > 0;
-  result.bytes.resize(result.bytes.size() - stream.avail_out);
-  ::deflateEnd(&stream);
-  if (!whole) throw Error("zlib could not compress a piece (code " + std::to_string(code) + ")");
-  result.crc = static_cast<std::uint32_t>(
-      ::crc32(0, reinterpret_cast<const Bytef*>(piece.data()), static_cast<uInt>(piece.size())));
-  result.raw_bytes = piece.size();
-  return result;
+void GzipWriter::work() {
+  Deflater deflater;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    to_do_given_.wait(lock, [this] { return stop_ || !to_do_.empty(); });
+    if (stop_) return;
+    Piece& piece = *to_do_.front();
+    to_do_.pop_front();
+    lock.unlock();
+    try {
+      const std::string_view raw(piece.raw.data(), piece.raw.size());
+      deflater.compress(raw, piece.deflated);
+      piece.crc = Deflater::crc32(raw);
+    } catch (...) {
+      piece.failure = std::current_exception();
+    }
+    lock.lock();
+    piece.done = true;
+    piece_done_.notify_one();
+  }
 }
 
-void GzipWriter::write(std::string piece) {
-  if (piece.empty()) return;
-  while (under_way_.size() >= threads_) write_oldest();
-  under_way_.push_back(std::async(
-      std::launch::async, [piece = std::move(piece), level = level_] { return deflate(piece, level); }));
+void GzipWriter::write(fmt::memory_buffer& piece) {
+  if (piece.size() == 0) return;
+  while (under_way_.size() > threads_.size()) write_oldest();
+  auto next = idle_ != nullptr ? std::exchange(idle_, nullptr) : std::make_unique<Piece>();
+  std::swap(next->raw, piece);
+  piece.clear();
+  next->done = false;
+  {
+    const std::lock_guard lock(mutex_);
+    to_do_.push_back(next.get());
+  }
+  under_way_.push_back(std::move(next));
+  to_do_given_.notify_one();
+}
+
+void GzipWriter::write(std::string_view piece) {
+  fmt::memory_buffer copy;
+  copy.append(piece.data(), piece.data() + piece.size());
+  write(copy);
 }
 
 void GzipWriter::write_oldest() {
-  std::future<Deflated> oldest = std::move(under_way_.front());
+  {
+    std::unique_lock lock(mutex_);
+    piece_done_.wait(lock, [this] { return under_way_.front()->done; });
+  }
+  idle_ = std::move(under_way_.front());
   under_way_.pop_front();
-  const Deflated piece = oldest.get();
-  crc_ = static_cast<std::uint32_t>(::crc32_combine(crc_, piece.crc, static_cast<z_off_t>(piece.raw_bytes)));
-  raw_bytes_ += piece.raw_bytes;
-  write_bytes(piece.bytes);
+  if (idle_->failure) std::rethrow_exception(idle_->failure);
+  const auto bytes = idle_->raw.size();
+  crc_ = static_cast<std::uint32_t>(::crc32_combine(crc_, idle_->crc, static_cast<z_off_t>(bytes)));
+  raw_bytes_ += bytes;
+  write_bytes(idle_->deflated);
 }
 
 void GzipWriter::finish() {
@@ -87,12 +110,12 @@ void GzipWriter::finish() {
   write_bytes(end);
 }
 
-void GzipWriter::write_bytes(const std::string& bytes) {
-  for (std::size_t done = 0; done < bytes.size();) {
-    const ssize_t count = ::write(fd_, bytes.data() + done, bytes.size() - done);
+void GzipWriter::write_bytes(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(fd_, bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw system_error("write", path_);
-    done += static_cast<std::size_t>(count);
+    bytes.remove_prefix(static_cast<std::size_t>(count));
   }
 }
 

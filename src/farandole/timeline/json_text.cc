@@ -1,14 +1,21 @@
 #include "farandole/timeline/json_text.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <iterator>
 
 namespace farandole {
 namespace {
 
+constexpr std::array<bool, 256> plain = [] {
+  std::array<bool, 256> table{};
+  for (int c = 0x20; c < 0x7f; ++c) table[static_cast<std::size_t>(c)] = c != '"' && c != '\\';
+  return table;
+}();
+
 bool is_plain(char c) {
-  return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+  return plain[static_cast<unsigned char>(c)];
 }
 
 // The length of the UTF-8 character that `text` starts with; 0: it is none (overlong, surrogate, above
@@ -39,10 +46,10 @@ void append(fmt::memory_buffer& to, std::string_view text) {
 void append_json_text(fmt::memory_buffer& to, std::string_view text) {
   to.push_back('"');
   while (!text.empty()) {
-    const auto plain =
+    const auto count =
         static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), is_plain) - text.begin());
-    append(to, text.substr(0, plain));
-    text.remove_prefix(plain);
+    append(to, text.substr(0, count));
+    text.remove_prefix(count);
     if (text.empty()) break;
     const std::size_t length = character_length(text);
     const auto c = static_cast<unsigned char>(text.front());

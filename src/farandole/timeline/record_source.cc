@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <tuple>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
+#include "farandole/timeline/sorted_records.h"
 
 namespace farandole {
 namespace {
@@ -21,32 +21,46 @@ class FileSource : public RecordSource {
     info_.dropped = file_.dropped();
     info_.names = file_.names();
     info_.threads = file_.threads();
-    for (std::size_t slot = 0; slot < info_.threads.size(); ++slot)
-      for (const Record& record : file_.records(slot, &info_.damaged))
-        info_.first_ns = std::min(info_.first_ns, record.start_ns);
+    for (std::size_t slot = 0; slot < info_.threads.size(); ++slot) {
+      const RingFacts facts = survey(file_, slot);
+      info_.damaged += facts.damaged;
+      info_.first_ns = std::min(info_.first_ns, facts.first_ns);
+      for (std::size_t track = 0; track < facts.by_track.size(); ++track)
+        if (facts.by_track[track] > 0) parts_.push_back({slot, track, facts.by_track[track]});
+    }
+    // A track that a thread has written comes to lie among the file's threads.
+    for (const Part& part : parts_)
+      if (part.track >= info_.threads.size()) info_.threads.resize(part.track + 1);
   }
 
   const RankInfo& info() const override { return info_; }
 
   std::span<const Record> next() override {
-    while (given_ == records_.size()) {
-      if (slot_ == info_.threads.size()) return {};
-      records_ = file_.records(slot_++);
-      given_ = 0;
-      std::sort(records_.begin(), records_.end(), [](const Record& a, const Record& b) {
-        return std::tie(a.track, a.start_ns, b.end_ns) < std::tie(b.track, b.start_ns, a.end_ns);
-      });
+    block_.resize(largest_block_bytes / sizeof(Record));
+    while (true) {
+      if (records_ != nullptr)
+        if (const std::size_t count = records_->next(block_); count > 0) return {block_.data(), count};
+      records_.reset();
+      if (next_part_ == parts_.size()) return {};
+      const Part& part = parts_[next_part_++];
+      records_ = std::make_unique<SortedRecords>(file_, part.slot, part.track, part.records);
     }
-    const std::size_t count = std::min(records_.size() - given_, largest_block_bytes / sizeof(Record));
-    return {records_.data() + std::exchange(given_, given_ + count), count};
   }
 
  private:
+  // What one thread has recorded for one line of the trace.
+  struct Part {
+    std::size_t slot;
+    std::size_t track;
+    std::uint64_t records;
+  };
+
   RecorderFile file_;
   RankInfo info_;
-  std::size_t slot_ = 0;
-  std::vector<Record> records_;
-  std::size_t given_ = 0;
+  std::vector<Part> parts_;
+  std::size_t next_part_ = 0;
+  std::unique_ptr<SortedRecords> records_;
+  std::vector<Record> block_;
 };
 
 class ReceivedSource : public RecordSource {

@@ -43,8 +43,7 @@ class RecordSource {
   virtual std::span<const Record> next() = 0;
 };
 
-// Holds one thread's records in memory at a time, at most TimelineOptions::recorder_bytes. Throws as
-// RecorderFile.
+// Takes memory for a quarter of one thread's records at a time (sorted_records.h). Throws as RecorderFile.
 std::unique_ptr<RecordSource> open_source(const std::filesystem::path& recorder_file);
 
 inline constexpr std::size_t largest_block_bytes = std::size_t{256} << 10;

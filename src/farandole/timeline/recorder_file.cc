@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <unistd.h>
@@ -11,6 +12,9 @@
 
 namespace farandole {
 namespace {
+
+// 36 years from the host's start: sums and differences of such times do not overflow.
+constexpr std::int64_t farthest_ns = std::int64_t{1} << 60;
 
 template <std::size_t n>
 std::string text_of(const std::array<char, n>& field) {
@@ -76,9 +80,11 @@ void RecorderFile::read_fixed_header() {
   const bool known_shape =
       fixed.record_bytes == sizeof(Record) && fixed.thread_slots == recorder::thread_slots &&
       fixed.chunk_count == recorder::chunk_count && fixed.chunk_records > 0 &&
-      fixed.chunk_records < (1u << 28) && fixed.threads_offset < (1u << 20) &&
+      fixed.chunk_records < (1u << 22) && fixed.threads_offset < (1u << 20) &&
       fixed.names_bytes <= (1u << 20) && fixed.names_offset < (1u << 20) &&
-      fixed.chunks_offset < (1u << 22) && fixed.rank >= 0 && fixed.world_size > fixed.rank;
+      fixed.chunks_offset < (1u << 22) && fixed.rank >= 0 && fixed.world_size > fixed.rank &&
+      fixed.file_bytes ==
+          fixed.chunks_offset + std::uint64_t{fixed.chunk_records} * fixed.chunk_count * sizeof(Record);
   if (!known_shape) damaged_at(0, "the header's numbers do not fit together");
   host_ = text_of(fixed.host);
 }
@@ -147,37 +153,45 @@ bool RecorderFile::sound(const Record& record, std::uint64_t index) const {
          record.kind <= RecordKind::counter &&
          static_cast<std::size_t>(record.category) < category_names.size() &&
          record.track < header_.fixed.thread_slots && record.name < names_.size() &&
-         record.operation < names_.size();
+         record.operation < names_.size() && std::abs(record.start_ns) < farthest_ns &&
+         std::abs(record.end_ns) < farthest_ns;
+}
+
+std::size_t RecorderFile::read_records(std::size_t slot, std::uint64_t index, std::span<Record> into,
+                                       std::int64_t* first_damage) const {
+  const recorder::ThreadEntry& entry = entries_.at(slot);
+  if (index >= entry.head || into.empty()) return 0;
+  const std::uint64_t chunk_records = header_.fixed.chunk_records;
+  const std::uint64_t within = index % chunk_records;
+  const std::uint64_t count =
+      std::min<std::uint64_t>({chunk_records - within, entry.head - index, into.size()});
+  const std::uint64_t place =
+      entry.chunks[index / chunk_records % entry.chunks_used] * chunk_records + within;
+  const std::uint64_t offset = header_.fixed.chunks_offset + place * sizeof(Record);
+  const std::uint64_t there = read(offset, into.data(), count * sizeof(Record)) / sizeof(Record);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (i < there && sound(into[i], index + i)) continue;
+    into[i].kind = RecordKind::none;
+    if (first_damage != nullptr && *first_damage < 0)
+      *first_damage = static_cast<std::int64_t>(offset + i * sizeof(Record));
+  }
+  return count;
 }
 
 std::vector<Record> RecorderFile::records(std::size_t slot, std::uint64_t* damaged,
                                           std::int64_t* first_damage) const {
-  const recorder::ThreadEntry& entry = entries_.at(slot);
+  const std::uint64_t oldest = slot < threads_.size() ? threads_[slot].overwritten : 0;
   const std::uint64_t chunk_records = header_.fixed.chunk_records;
   std::vector<Record> result;
-  const auto left_out = [&](std::uint64_t count, std::uint64_t offset) {
-    if (damaged != nullptr) *damaged += count;
-    if (first_damage != nullptr && *first_damage < 0) *first_damage = static_cast<std::int64_t>(offset);
-  };
-  for (std::uint64_t index = slot < threads_.size() ? threads_[slot].overwritten : 0; index < entry.head;) {
-    const std::uint64_t within = index % chunk_records;
-    const std::uint64_t count = std::min(chunk_records - within, entry.head - index);
-    const std::uint64_t place =
-        entry.chunks[index / chunk_records % entry.chunks_used] * chunk_records + within;
-    const std::uint64_t offset = header_.fixed.chunks_offset + place * sizeof(Record);
-    const std::uint64_t to_end = offset < file_bytes_ ? (file_bytes_ - offset) / sizeof(Record) : 0;
-    std::size_t kept = result.size();
-    result.resize(kept + std::min(count, to_end));
-    const std::size_t there =
-        read(offset, result.data() + kept, (result.size() - kept) * sizeof(Record)) / sizeof(Record);
-    for (std::size_t i = 0, from = kept; i < there; ++i, ++from) {
-      if (sound(result[from], index + i))
-        result[kept++] = result[from];
-      else
-        left_out(1, offset + i * sizeof(Record));
+  std::vector<Record> block(std::min<std::uint64_t>(chunk_records, 4096));
+  for (std::uint64_t index = oldest; index < entries_.at(slot).head;) {
+    const std::size_t count = read_records(slot, index, block, first_damage);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (block[i].kind != RecordKind::none)
+        result.push_back(block[i]);
+      else if (damaged != nullptr)
+        ++*damaged;
     }
-    result.resize(kept);
-    if (there < count) left_out(count - there, offset + there * sizeof(Record));
     index += count;
   }
   return result;

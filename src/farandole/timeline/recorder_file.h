@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,9 +46,14 @@ class RecorderFile {
   // The innermost span or collective that thread `slot` was in the middle of, if any.
   std::optional<recorder::OpenEvent> open(std::size_t slot) const;
 
+  // Reads records of thread `slot` from its `index`th on, at most as many as `into` holds and lie together in
+  // the file; returns how many. Those that are cut off or damaged get the kind none; *first_damage, where
+  // given, becomes the first one's offset unless it is ≥ 0 already.
+  std::size_t read_records(std::size_t slot, std::uint64_t index, std::span<Record> into,
+                           std::int64_t* first_damage = nullptr) const;
+
   // What thread `slot` has recorded and is still there, oldest first. Records that are cut off or damaged are
-  // left out; *damaged, where given, grows by their number, *first_damage becomes the first one's offset
-  // unless it is ≥ 0 already.
+  // left out; *damaged, where given, grows by their number, *first_damage is as above.
   std::vector<Record> records(std::size_t slot, std::uint64_t* damaged = nullptr,
                               std::int64_t* first_damage = nullptr) const;
 

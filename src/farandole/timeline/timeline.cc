@@ -5,6 +5,7 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <unordered_map>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "farandole/base/error.h"
+#include "farandole/timeline/page_keeper.h"
 #include "farandole/timeline/recorder_format.h"
 #include "farandole/timeline/recorder_map.h"
 
@@ -74,11 +76,13 @@ struct Timeline::Impl {
       rings[i].slot = static_cast<std::uint16_t>(i);
     }
     intern("(unnamed)");
+    pages.emplace(*map);
   }
 
   const std::uint64_t instance = next_instance();
   const std::unique_ptr<RecorderMap> map;
   std::array<Ring, recorder::thread_slots> rings;
+  std::optional<PageKeeper> pages;
 
   std::mutex mutex;                                  // of what follows, and of the file's names
   std::array<bool, recorder::thread_slots> taken{};  // by a thread that lives
@@ -170,6 +174,7 @@ Ring* Timeline::Impl::take_slot(std::string_view name) {
   const std::lock_guard lock(mutex);
   const auto take = [&](Ring& ring) {
     taken[ring.slot] = true;
+    if (ring.chunks == 0 && ring.slot > 0) pages->prepare(ring.slot);
     if (std::exchange(ring.entry->in_use, 1u) == 0) set_name(*ring.entry, name);
     return &ring;
   };
@@ -213,6 +218,7 @@ void Timeline::Impl::start_chunk(Ring& ring) {
   if (!ring.growing) ring.present = (ring.present + 1) % ring.chunks;
   ring.next = map->chunk(entry.chunks[ring.present]);
   ring.chunk_end = ring.next + map->geometry.chunk_records;
+  pages->chunk_started();
 }
 
 template <typename Fill>
@@ -323,7 +329,7 @@ void Timeline::end(const Span& ended, std::int64_t end_ns) noexcept {
 }
 
 void Timeline::reopen(recorder::OpenEvent& open, const Span* span) const noexcept {
-  if (span != nullptr && &span->timeline_ == this && span->start_ns_ != 0)
+  if (span != nullptr && span->timeline_ == this && span->start_ns_ != 0)
     open = {span->start_ns_, span->name_id_, 0, 0, 0, RecordKind::span, span->category_};
   else
     open.kind = RecordKind::none;
@@ -413,6 +419,23 @@ void Timeline::span_on(TrackId track, Category category, NameId name, std::int64
     record.start_ns = start_ns;
     record.end_ns = end_ns;
   });
+}
+
+void Span::begin(Timeline& timeline, Category category, const char* name) noexcept {
+  timeline_ = &timeline;
+  category_ = category;
+  name_ = name;
+  start_ns_ = 0;
+  outer_ = current_span.innermost.load(std::memory_order_relaxed);
+  if (timeline.recording()) timeline.begin(*this);
+  current_span.category.store(category, std::memory_order_relaxed);
+  current_span.innermost.store(this, std::memory_order_release);  // after what a signal handler reads
+}
+
+void Span::end() noexcept {
+  if (outer_ != nullptr) current_span.category.store(outer_->category_, std::memory_order_relaxed);
+  current_span.innermost.store(outer_, std::memory_order_release);
+  if (start_ns_ != 0) timeline_->end(*this, now_ns());
 }
 
 }  // namespace farandole

@@ -1,8 +1,8 @@
 // A rank's flight recorder as the rest of Farandole sees it: spans, collectives, instants and counters go
 // into per-thread rings in one mapped file. record functions may be called from any thread and never allocate
-// (after a thread's first event), lock, wait or make a system call; a full ring overwrites its oldest
-// records, which are counted. Up to 32 threads at a time have a ring; the events of others are dropped and
-// counted.
+// (after a thread's first event), lock, wait or make a system call, but for a wake-up of the page keeper once
+// in thousands of records; a full ring overwrites its oldest records, which are counted. Up to 32 threads at
+// a time have a ring; the events of others are dropped and counted.
 #pragma once
 
 #include <atomic>
@@ -63,8 +63,9 @@ class Timeline {
   bool enabled() const { return impl_ != nullptr; }
   // Enabled, and the present step is in the window.
   bool recording() const {
+    if (!enabled()) return false;
     const std::int64_t now = step();
-    return enabled() && (now < 0 || (now >= options_.window.first && now <= options_.window.last));
+    return now < 0 || (now >= options_.window.first && now <= options_.window.last);
   }
   NameId intern(std::string_view name);     // takes a lock; thread-safe
   void name_thread(std::string_view name);  // the calling thread; "training" is the one that trains
@@ -112,29 +113,25 @@ class Timeline {
   std::shared_ptr<Impl> impl_;  // shared with the threads that have a ring, which give it back when they end
 };
 
-// Records the time from its construction to its destruction, and is meanwhile what its thread is said to do.
-// `name` must be a string literal or otherwise outlive it. Lives on the stack of the thread that made it.
+// Records the time from its construction to its destruction, and is meanwhile what its thread is said to do
+// where that is recorded or watched (current_span.h). `name` must be a string literal or otherwise outlive
+// it. Lives on the stack of the thread that made it.
 class Span {
  public:
   Span(Timeline& timeline, Category category, const char* name)
-      : timeline_(timeline),
-        category_(category),
-        name_(name),
-        outer_(current_span.innermost.load(std::memory_order_relaxed)) {
-    if (timeline.recording()) timeline.begin(*this);
-    current_span.category.store(category, std::memory_order_relaxed);
-    current_span.innermost.store(this, std::memory_order_release);  // after what a signal handler reads
+      : live_(timeline.recording() || current_span.watched) {
+    if (live_) [[unlikely]]
+      begin(timeline, category, name);
   }
   ~Span() {
-    if (outer_ != nullptr) current_span.category.store(outer_->category_, std::memory_order_relaxed);
-    current_span.innermost.store(outer_, std::memory_order_release);
-    if (start_ns_ != 0) timeline_.end(*this, now_ns());
+    if (live_) [[unlikely]]
+      end();
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
   static void* operator new(std::size_t) = delete;
 
-  // Of the thread's own spans, as a signal handler on it may read them.
+  // Of the thread's own live spans, as a signal handler on it may read them.
   Category category() const { return category_; }
   const char* name() const { return name_; }
   std::int64_t start_ns() const { return start_ns_; }  // 0: nothing is recorded
@@ -142,11 +139,15 @@ class Span {
 
  private:
   friend class Timeline;
-  Timeline& timeline_;
+  void begin(Timeline& timeline, Category category, const char* name) noexcept;
+  void end() noexcept;
+
+  const bool live_;  // recorded or watched; else nothing that follows is set
   Category category_;
-  const char* name_;
   std::uint32_t name_id_;  // where something is recorded
-  std::int64_t start_ns_ = 0;
+  Timeline* timeline_;
+  const char* name_;
+  std::int64_t start_ns_;
   const Span* outer_;
 };
 

@@ -21,7 +21,7 @@ struct RankTimeline {
 struct MergeOptions {
   // Collectives that are linked by flows; 24 bytes of memory and up to two events each. Above it, only every
   // second, fourth, … sequence number is linked.
-  std::size_t most_linked = std::size_t{1} << 20;
+  std::size_t most_linked = std::size_t{1} << 19;
 };
 
 struct MergeResult {

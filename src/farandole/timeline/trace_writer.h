@@ -1,6 +1,7 @@
 // Streams a Chrome trace, in the form that event.h defines, into a gzip file. Used by one thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <fmt/format.h>
@@ -56,15 +57,27 @@ class TraceWriter {
   std::uint64_t events() const { return events_; }
 
  private:
-  void begin_event();
-  void end_event();
-  void text(std::string_view value);  // with its quotation marks
-  void begin_span(Place place, Category category, std::string_view name, Interval when);
+  // Room for an event with `text_bytes` of text and the event's start; end_event() takes back what is left.
+  char* begin_event(std::size_t text_bytes);
+  void end_event(char* end);
+  // With its quotation marks; valid until the next call.
+  std::string_view quoted(std::string_view text);
+  char* put_place(char* at, Place place);
+  char* put_span(char* at, Place place, Category category, std::string_view quoted_name, Interval when);
+
+  // How a name was written before, found by its length and ends: names come again and again.
+  struct Quoted {
+    std::string text;
+    std::string json;
+  };
 
   std::filesystem::path path_;
   std::filesystem::path temporary_;
   GzipWriter file_;
   fmt::memory_buffer buffer_;
+  std::array<Quoted, 256> quoted_;
+  Place last_place_{-1, -1};
+  std::string place_text_;
   std::uint64_t events_ = 0;
   bool finished_ = false;
 };

@@ -33,6 +33,7 @@ class Farandole(CMakePackage):
     depends_on("simdjson@2:")
     depends_on("zlib-api")
     depends_on("sqlite@3.30:")
+    depends_on("isa-l@2.29:")
     depends_on("fmt@8:")
     depends_on("spdlog@1.10:")
     depends_on("xxhash@0.8:")

@@ -1,0 +1,201 @@
+#include "farandole/bench/timeline_benchmark.h"
+
+#include <algorithm>
+#include <atomic>
+#include <fmt/format.h>
+#include <fstream>
+#include <random>
+#include <sys/resource.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include "farandole/base/clock.h"
+#include "farandole/bench/sample.h"
+#include "farandole/timeline/timeline.h"
+#include "farandole/timeline/trace_merge.h"
+
+namespace farandole {
+namespace {
+
+constexpr int spans_a_repetition = 20'000;
+// A new recorder of 64 MiB is not full after these: every page is met for the first time.
+constexpr int spans_of_new_recorder = 300'000;
+
+TimelineOptions recording_of(const TimelineBenchmarkOptions& options, int rank) {
+  TimelineOptions result;
+  result.file = options.folder / fmt::format("rank-{:04}.ftl", rank);
+  result.rank = rank;
+  result.world_size = options.merge_ranks;
+  result.host = "node1";
+  return result;
+}
+
+template <typename Work>
+double ns_each(int count, Work&& work) {
+  const std::int64_t start_ns = now_ns();
+  for (int i = 0; i < count; ++i) {
+    work();
+    asm volatile("" ::: "memory");
+  }
+  return static_cast<double>(now_ns() - start_ns) / count;
+}
+
+void read_clock_twice() {
+  const std::int64_t start_ns = now_ns();
+  asm volatile("" ::"r"(start_ns) : "memory");
+  const std::int64_t end_ns = now_ns();
+  asm volatile("" ::"r"(end_ns) : "memory");
+}
+
+// Inlined, as a span's ends are in the function whose time it takes.
+[[gnu::always_inline]] inline void take_span(Timeline& timeline) {
+  const Span span(timeline, Category::forward, "forward");
+  asm volatile("" ::: "memory");
+}
+
+// Each call's own time, without the median of what timing it adds.
+template <typename Work>
+void time_each(Sample& sample, int count, double added_ns, Work&& work) {
+  for (int i = 0; i < count; ++i) {
+    const std::int64_t start_ns = now_ns();
+    work();
+    sample.us.push_back((static_cast<double>(now_ns() - start_ns) - added_ns) * 1e-3);
+  }
+}
+
+// One step of a training run, with times as irregular as real ones, which compress as badly.
+void record_step(Timeline& timeline, TrackId reducer, std::mt19937& random, std::int64_t step,
+                 std::int64_t at) {
+  constexpr int buckets = 6;
+  const auto span = [&](Category category, const char* name, std::int64_t from, std::int64_t to) {
+    timeline.span(category, name, at + from, at + to);
+  };
+  const auto jitter = [&] { return static_cast<std::int64_t>(random() % 400'000); };
+  timeline.set_step(step);
+  const std::int64_t fetched = 300'000 + jitter();
+  const std::int64_t forward = fetched + 3'000'000 + jitter();
+  const std::int64_t backward = forward + 6'000'000 + jitter();
+  const std::int64_t reduced = backward + 1'000'000 + jitter();
+  const std::int64_t end = reduced + 500'000 + jitter();
+  span(Category::optimizer, "zero gradients", 2'000 + jitter() % 1'000, 20'000);
+  span(Category::data, "data", 20'000, fetched);
+  span(Category::forward, "forward", fetched + 500, forward);
+  span(Category::backward, "backward", forward + 500, backward);
+  for (int bucket = 0; bucket < buckets; ++bucket) {
+    const std::int64_t start = forward + 1'000'000 + bucket * 1'000'000 + jitter();
+    timeline.collective_on(reducer, timeline.intern(fmt::format("bucket {}", bucket)),
+                           timeline.intern("allreduce"),
+                           {static_cast<std::uint32_t>(step * buckets + bucket), 1, 1 << 22}, at + start,
+                           at + start + 500'000 + jitter() / 4);
+  }
+  span(Category::wait, "wait for gradients", backward + 300, reduced);
+  span(Category::optimizer, "update", reduced + 200, end);
+  span(Category::step, "step", 0, end + 300);
+  if (step % 64 == 0)
+    timeline.counter(timeline.intern("CPU %"), 90 + 1e-6 * static_cast<double>(jitter()), at);
+}
+constexpr int events_a_step = 14;  // about
+
+void record_rank(const TimelineBenchmarkOptions& options, int rank) {
+  Timeline timeline(recording_of(options, rank));
+  timeline.name_thread("training");
+  const TrackId reducer = timeline.add_track("gradients");
+  std::mt19937 random(static_cast<unsigned>(rank));
+  const std::int64_t start = now_ns();
+  for (int step = 0; step < options.merge_events / events_a_step; ++step)
+    record_step(timeline, reducer, random, step, start + step * std::int64_t{14'000'000});
+}
+
+double processor_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+double status_mib(const char* field) {
+  std::ifstream status("/proc/self/status");
+  for (std::string name; status >> name; status.ignore(1 << 10, '\n'))
+    if (double kib = 0; name == field && status >> kib) return kib / 1024;
+  return 0;
+}
+
+// From now on, the process's peak counts anew.
+bool reset_peak() {
+  std::ofstream file("/proc/self/clear_refs");
+  return static_cast<bool>(file << 5 << std::flush);
+}
+
+}  // namespace
+
+SpanCost measure_spans(const TimelineBenchmarkOptions& options) {
+  Timeline off;
+  Sample pair, span, disabled, watched;
+  {
+    Timeline timeline(recording_of(options, 0));
+    timeline.name_thread("training");
+    for (int repetition = 0; repetition < options.repetitions; ++repetition) {
+      pair.us.push_back(ns_each(spans_a_repetition, read_clock_twice) * 1e-3);
+      span.us.push_back(ns_each(spans_a_repetition, [&] { take_span(timeline); }) * 1e-3);
+      disabled.us.push_back(ns_each(spans_a_repetition, [&] { take_span(off); }) * 1e-3);
+      current_span.watched = true;
+      watched.us.push_back(ns_each(spans_a_repetition, [&] { take_span(off); }) * 1e-3);
+      current_span.watched = false;
+    }
+  }
+  Sample nothing, each_pair, each_span;
+  time_each(nothing, spans_a_repetition, 0, [] {});
+  const double added_ns = nothing.median() * 1e3;
+  for (int round = 0; round < 3; ++round) {
+    Timeline timeline(recording_of(options, 0));
+    timeline.name_thread("training");
+    for (int done = 0; done < spans_of_new_recorder; done += spans_a_repetition) {
+      time_each(each_pair, spans_a_repetition, added_ns, read_clock_twice);
+      time_each(each_span, spans_a_repetition, added_ns, [&] { take_span(timeline); });
+    }
+  }
+  std::filesystem::remove(recording_of(options, 0).file);
+  return {pair.median() * 1e3,
+          span.median() * 1e3,
+          disabled.median() * 1e3,
+          watched.median() * 1e3,
+          each_pair.quantile(0.999) * 1e3,
+          each_span.quantile(0.999) * 1e3};
+}
+
+MergeCost measure_merge(const TimelineBenchmarkOptions& options) {
+  for (int rank = 0; rank < options.merge_ranks; ++rank) record_rank(options, rank);
+  const auto trace = options.folder / "timeline.json.gz";
+  MergeCost best;
+  for (int repetition = 0; repetition < 3; ++repetition) {
+    const bool peak_is_known = reset_peak();
+    const double before_mib = status_mib("VmRSS:");
+    const double before_s = processor_seconds();
+    const std::int64_t start_ns = now_ns();
+    std::vector<RankTimeline> ranks;
+    for (int rank = 0; rank < options.merge_ranks; ++rank)
+      ranks.push_back({open_source(recording_of(options, rank).file), ClockModel(), true});
+    const MergeResult result = merge_timelines(std::move(ranks), trace);
+    const auto events = static_cast<double>(result.events);
+    MergeCost cost;
+    cost.wall_events_per_s = events / seconds_since(start_ns);
+    cost.events_per_s = events / (processor_seconds() - before_s);
+    cost.events = result.events;
+    cost.trace_bytes = static_cast<double>(std::filesystem::file_size(trace));
+    if (peak_is_known) cost.peak_mib = status_mib("VmHWM:") - before_mib;
+    if (repetition == 0) best = cost;
+    if (cost.events_per_s > best.events_per_s) {
+      cost.peak_mib = best.peak_mib;  // of the first: later ones find memory that the process has kept
+      best = cost;
+    }
+  }
+  for (int rank = 0; rank < options.merge_ranks; ++rank)
+    std::filesystem::remove(recording_of(options, rank).file);
+  std::filesystem::remove(trace);
+  return best;
+}
+
+}  // namespace farandole
