@@ -1,5 +1,6 @@
 #include "farandole/timeline/recorder_file.h"
 
+#include <cstdlib>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -135,7 +136,9 @@ TEST(RecorderFile, SurvivesRandomDamage) {
   const std::string sound = contents_of(recorded_in(folder, 3000));
   const std::size_t tables = recorder::Geometry(recorder::smallest_file).chunks_offset;
   int refused = 0;
-  for (int round = 0; round < 2000; ++round) {
+  // FARANDOLE_TEST_MUTATIONS=100000 is what the reader is held to.
+  const char* const mutations = std::getenv("FARANDOLE_TEST_MUTATIONS");
+  for (int round = 0; round < (mutations != nullptr ? std::atoi(mutations) : 2000); ++round) {
     std::string contents = sound;
     const int damages = 1 + static_cast<int>(random() % 8);
     for (int i = 0; i < damages; ++i) {

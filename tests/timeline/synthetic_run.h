@@ -45,6 +45,7 @@ struct SyntheticRun {
       timeline.set_step(step);
       record_step(timeline, communication, rank, step);
     }
+    if (rank > 0) timeline.set_clock(round_trips(rank));
     timeline.set_step(-1);
     timeline.instant(timeline.intern("end \"of\" \xc3\xa9\x80run\t"),
                      start_ns + clock_ahead_ns(rank) + steps * step_ns);
@@ -77,12 +78,13 @@ struct SyntheticRun {
     timeline.counter(timeline.intern("memory MiB"), step == 5 ? 0.0 / 0.0 : 512, t);
   }
 
-  ClockModel clock(int rank) const {
+  static std::vector<RoundTrip> round_trips(int rank) {
     std::vector<RoundTrip> trips;
     for (const std::int64_t at : {start_ns, start_ns + 60'000'000'000})
       trips.push_back({at + clock_ahead_ns(rank), at + 1000, at + clock_ahead_ns(rank) + 2000});
-    return rank == 0 ? ClockModel() : ClockModel::fit(trips);
+    return trips;
   }
+  ClockModel clock(int rank) const { return rank == 0 ? ClockModel() : ClockModel::fit(round_trips(rank)); }
 
   MergeResult merge(const std::filesystem::path& folder, const std::filesystem::path& output,
                     const MergeOptions& options = {}) const {

@@ -25,27 +25,28 @@ Point point_of(const RoundTrip& trip) {
   return {middle, trip.reference_ns - middle, half + 1};
 }
 
-std::vector<Point> best_of_bursts(std::span<const RoundTrip> samples) {
+}  // namespace
+
+std::vector<RoundTrip> best_of_bursts(std::span<const RoundTrip> samples) {
   std::vector<RoundTrip> trips(samples.begin(), samples.end());
   std::erase_if(trips, [](const RoundTrip& trip) { return trip.receive_ns < trip.send_ns; });
   std::sort(trips.begin(), trips.end(), [](const auto& a, const auto& b) { return a.send_ns < b.send_ns; });
-  std::vector<Point> best;
+  std::vector<RoundTrip> best;
   std::int64_t last_ns = 0;
   for (const RoundTrip& trip : trips) {
     const Point point = point_of(trip);
     if (best.empty() || point.at_ns - last_ns >= burst_gap_ns)
-      best.push_back(point);
-    else if (point.half_ns < best.back().half_ns)
-      best.back() = point;
+      best.push_back(trip);
+    else if (point.half_ns < point_of(best.back()).half_ns)
+      best.back() = trip;
     last_ns = point.at_ns;
   }
   return best;
 }
 
-}  // namespace
-
 ClockModel ClockModel::fit(std::span<const RoundTrip> samples) {
-  const std::vector<Point> points = best_of_bursts(samples);
+  std::vector<Point> points;
+  for (const RoundTrip& trip : best_of_bursts(samples)) points.push_back(point_of(trip));
   if (points.empty()) throw Error("no usable round trip between the clocks of two ranks");
   // Relative to the first point: the clocks' own values exceed what a double holds to the nanosecond.
   ClockModel model;
@@ -82,6 +83,17 @@ ClockModel ClockModel::fit(std::span<const RoundTrip> samples) {
 
 std::int64_t ClockModel::to_reference(std::int64_t local_ns) const {
   return local_ns + offset_ns_ + std::llround(drift_ * static_cast<double>(local_ns - anchor_ns_));
+}
+
+ClockModel ClockModel::shifted(std::int64_t first_ns, double first_shift_ns, std::int64_t last_ns,
+                               double last_shift_ns, std::int64_t residual_ns) const {
+  const double slope =
+      last_ns > first_ns ? (last_shift_ns - first_shift_ns) / static_cast<double>(last_ns - first_ns) : 0;
+  ClockModel model = *this;
+  model.offset_ns_ += std::llround(first_shift_ns - slope * static_cast<double>(first_ns - anchor_ns_));
+  model.drift_ += slope;
+  model.residual_ns_ = residual_ns;
+  return model;
 }
 
 }  // namespace farandole

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace farandole {
 
@@ -13,16 +14,19 @@ struct RoundTrip {
   std::int64_t receive_ns = 0;
 };
 
+// The shortest of each burst, in order of time: round trips less than 1 s apart are a burst (Cristian's
+// algorithm). Those that end before they begin are left out.
+std::vector<RoundTrip> best_of_bursts(std::span<const RoundTrip> samples);
+
 // reference = local + offset + drift · (local − anchor). The default is the reference clock itself.
 class ClockModel {
  public:
   ClockModel() = default;
 
-  // Samples in any order, taken in bursts (at the start, the end, and in between on long runs). Round trips
-  // less than 1 s apart are a burst, of which the shortest counts (Cristian's algorithm); a line is fitted
-  // through the bursts, weighted by 1/(half round trip)², where its slope exceeds what the round trips leave
-  // open, else a constant. Round trips that end before they begin are ignored; throws Error where none is
-  // left.
+  // Samples in any order, taken in bursts (at the start, the end, and in between on long runs), of which the
+  // shortest count; a line is fitted through the bursts, weighted by 1/(half round trip)², where its slope
+  // exceeds what the round trips leave open, else a constant. Round trips that end before they begin are
+  // ignored; throws Error where none is left.
   static ClockModel fit(std::span<const RoundTrip> samples);
 
   // Monotone in local_ns.
@@ -30,6 +34,10 @@ class ClockModel {
   // Bound of the error at and between the bursts: half of the shortest round trip and the distance from the
   // line.
   std::int64_t residual_ns() const { return residual_ns_; }
+  // The same with times later by first_shift_ns at first_ns, by last_shift_ns at last_ns (both of this rank's
+  // clock) and in proportion elsewhere, and another bound of the error.
+  ClockModel shifted(std::int64_t first_ns, double first_shift_ns, std::int64_t last_ns, double last_shift_ns,
+                     std::int64_t residual_ns) const;
   double drift() const { return drift_; }  // 1e-6 = 1 ppm
   std::int64_t offset_ns() const { return offset_ns_; }
 

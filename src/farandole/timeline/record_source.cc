@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -14,15 +15,19 @@ namespace {
 
 class FileSource : public RecordSource {
  public:
-  explicit FileSource(const std::filesystem::path& path) : file_(path) {
-    info_.rank = file_.rank();
-    info_.world_size = file_.world_size();
-    info_.host = file_.host();
-    info_.dropped = file_.dropped();
-    info_.names = file_.names();
-    info_.threads = file_.threads();
+  explicit FileSource(std::unique_ptr<RecorderFile> file) : file_(std::move(file)) {
+    info_.rank = file_->rank();
+    info_.world_size = file_->world_size();
+    info_.host = file_->host();
+    info_.dropped = file_->dropped();
+    info_.names = file_->names();
+    info_.threads = file_->threads();
+    info_.start_monotonic_ns = file_->start_monotonic_ns();
+    info_.start_realtime_ns = file_->start_realtime_ns();
+    info_.clock_samples = file_->clock_samples();
+    Meetings meetings(info_.names);
     for (std::size_t slot = 0; slot < info_.threads.size(); ++slot) {
-      const RingFacts facts = survey(file_, slot);
+      const RingFacts facts = survey(*file_, slot, meetings);
       info_.damaged += facts.damaged;
       info_.first_ns = std::min(info_.first_ns, facts.first_ns);
       for (std::size_t track = 0; track < facts.by_track.size(); ++track)
@@ -31,6 +36,7 @@ class FileSource : public RecordSource {
     // A track that a thread has written comes to lie among the file's threads.
     for (const Part& part : parts_)
       if (part.track >= info_.threads.size()) info_.threads.resize(part.track + 1);
+    info_.meetings = std::move(meetings).take();
   }
 
   const RankInfo& info() const override { return info_; }
@@ -43,7 +49,7 @@ class FileSource : public RecordSource {
       records_.reset();
       if (next_part_ == parts_.size()) return {};
       const Part& part = parts_[next_part_++];
-      records_ = std::make_unique<SortedRecords>(file_, part.slot, part.track, part.records);
+      records_ = std::make_unique<SortedRecords>(*file_, part.slot, part.track, part.records);
     }
   }
 
@@ -55,7 +61,7 @@ class FileSource : public RecordSource {
     std::uint64_t records;
   };
 
-  RecorderFile file_;
+  std::unique_ptr<RecorderFile> file_;
   RankInfo info_;
   std::vector<Part> parts_;
   std::size_t next_part_ = 0;
@@ -96,10 +102,58 @@ class ReceivedSource : public RecordSource {
   std::vector<Record> records_;
 };
 
+class StepsOfSource : public RecordSource {
+ public:
+  StepsOfSource(std::unique_ptr<RecordSource> source, const StepWindow& steps)
+      : source_(std::move(source)), steps_(steps) {}
+
+  const RankInfo& info() const override { return source_->info(); }
+
+  std::span<const Record> next() override {
+    records_.clear();
+    while (records_.empty()) {
+      const auto block = source_->next();
+      if (block.empty()) break;
+      std::copy_if(block.begin(), block.end(), std::back_inserter(records_), [this](const Record& record) {
+        return record.step >= steps_.first && record.step <= steps_.last;
+      });
+    }
+    return records_;
+  }
+
+ private:
+  std::unique_ptr<RecordSource> source_;
+  const StepWindow steps_;
+  std::vector<Record> records_;
+};
+
+template <typename T>
+void append_bytes(std::vector<std::byte>& bytes, const std::vector<T>& values) {
+  const auto more = std::as_bytes(std::span(values));
+  bytes.insert(bytes.end(), more.begin(), more.end());
+}
+
+template <typename T>
+std::vector<T> take_bytes(std::span<const std::byte>& bytes, std::size_t count) {
+  if (count > bytes.size() / sizeof(T)) throw CorruptInput("a rank's description of its records is cut off");
+  std::vector<T> values(count);
+  if (count > 0) std::memcpy(values.data(), bytes.data(), count * sizeof(T));
+  bytes = bytes.subspan(count * sizeof(T));
+  return values;
+}
+
 }  // namespace
 
 std::unique_ptr<RecordSource> open_source(const std::filesystem::path& recorder_file) {
-  return std::make_unique<FileSource>(recorder_file);
+  return open_source(std::make_unique<RecorderFile>(recorder_file));
+}
+
+std::unique_ptr<RecordSource> open_source(std::unique_ptr<RecorderFile> file) {
+  return std::make_unique<FileSource>(std::move(file));
+}
+
+std::unique_ptr<RecordSource> steps_of(std::unique_ptr<RecordSource> source, const StepWindow& steps) {
+  return std::make_unique<StepsOfSource>(std::move(source), steps);
 }
 
 std::unique_ptr<RecordSource> received_source(RankInfo info,
@@ -107,21 +161,25 @@ std::unique_ptr<RecordSource> received_source(RankInfo info,
   return std::make_unique<ReceivedSource>(std::move(info), std::move(receive));
 }
 
+// The length of a description in CBOR, it, and the samples as they lie in memory: ranks are of one build.
 std::vector<std::byte> pack(const RankInfo& info) {
   nlohmann::json threads = nlohmann::json::array();
   for (const RecorderThread& thread : info.threads)
     threads.push_back({thread.name, thread.recorded, thread.overwritten});
-  const std::vector<std::uint8_t> bytes =
-      nlohmann::json::to_cbor({info.rank, info.world_size, info.host, info.first_ns, info.dropped,
-                               info.damaged, info.names, threads});
-  std::vector<std::byte> result(bytes.size());
-  std::memcpy(result.data(), bytes.data(), bytes.size());
+  const std::vector<std::uint8_t> json = nlohmann::json::to_cbor(
+      {info.rank, info.world_size, info.host, info.first_ns, info.dropped, info.damaged, info.names, threads,
+       info.start_monotonic_ns, info.start_realtime_ns, info.clock_samples.size(), info.meetings.size()});
+  std::vector<std::byte> result;
+  append_bytes(result, std::vector<std::uint64_t>{json.size()});
+  append_bytes(result, json);
+  append_bytes(result, info.clock_samples);
+  append_bytes(result, info.meetings);
   return result;
 }
 
 RankInfo unpack(std::span<const std::byte> bytes) try {
-  const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
-  const auto json = nlohmann::json::from_cbor(data, data + bytes.size());
+  const std::uint64_t json_bytes = take_bytes<std::uint64_t>(bytes, 1)[0];
+  const auto json = nlohmann::json::from_cbor(take_bytes<std::uint8_t>(bytes, json_bytes));
   RankInfo info;
   info.rank = json.at(0);
   info.world_size = json.at(1);
@@ -131,6 +189,10 @@ RankInfo unpack(std::span<const std::byte> bytes) try {
   info.damaged = json.at(5);
   info.names = json.at(6);
   for (const auto& thread : json.at(7)) info.threads.push_back({thread.at(0), thread.at(1), thread.at(2)});
+  info.start_monotonic_ns = json.at(8);
+  info.start_realtime_ns = json.at(9);
+  info.clock_samples = take_bytes<RoundTrip>(bytes, json.at(10).get<std::size_t>());
+  info.meetings = take_bytes<Meeting>(bytes, json.at(11).get<std::size_t>());
   return info;
 } catch (const nlohmann::json::exception& error) {
   throw CorruptInput(std::string("a rank's description of its records is damaged: ") + error.what());

@@ -16,7 +16,10 @@
 #include <string>
 #include <vector>
 
+#include "farandole/timeline/clock_model.h"
+#include "farandole/timeline/meetings.h"
 #include "farandole/timeline/recorder_file.h"
+#include "farandole/timeline/timeline.h"
 
 namespace farandole {
 
@@ -26,11 +29,15 @@ struct RankInfo {
   int world_size = 1;
   std::string host;
   std::int64_t first_ns =
-      INT64_MAX;                   // the earliest record's start, on the host's clock; INT64_MAX: no record
-  std::uint64_t dropped = 0;       // of threads without a ring
-  std::uint64_t damaged = 0;       // records left out
-  std::vector<std::string> names;  // by Record::name and ::operation
-  std::vector<RecorderThread> threads;  // by Record::track
+      INT64_MAX;              // the earliest record's start, on the host's clock; INT64_MAX: no record
+  std::uint64_t dropped = 0;  // of threads without a ring
+  std::uint64_t damaged = 0;  // records left out
+  std::int64_t start_monotonic_ns = 0;  // the same moment on the host's clock and by its date
+  std::int64_t start_realtime_ns = 0;
+  std::vector<RoundTrip> clock_samples;  // with rank 0; none on rank 0 itself
+  std::vector<Meeting> meetings;         // a sample of its collectives
+  std::vector<std::string> names;        // by Record::name and ::operation
+  std::vector<RecorderThread> threads;   // by Record::track
 };
 
 class RecordSource {
@@ -45,6 +52,9 @@ class RecordSource {
 
 // Takes memory for a quarter of one thread's records at a time (sorted_records.h). Throws as RecorderFile.
 std::unique_ptr<RecordSource> open_source(const std::filesystem::path& recorder_file);
+std::unique_ptr<RecordSource> open_source(std::unique_ptr<RecorderFile> file);
+// The records of `source` in these steps; those outside of steps only where all steps are asked for.
+std::unique_ptr<RecordSource> steps_of(std::unique_ptr<RecordSource> source, const StepWindow& steps);
 
 inline constexpr std::size_t largest_block_bytes = std::size_t{256} << 10;
 

@@ -28,6 +28,7 @@ RecorderFile::RecorderFile(const std::filesystem::path& path)
   if (fd_ < 0) throw UserError("open " + path_ + ": " + std::strerror(errno));
   try {
     read_fixed_header();
+    read_clocks();
     read_threads();
     // Behind the threads: a record of a live file names nothing that is not there yet.
     read_names();
@@ -43,6 +44,10 @@ RecorderFile::~RecorderFile() {
 
 void RecorderFile::damaged_at(std::uint64_t offset, const std::string& what) const {
   throw CorruptInput(path_ + ", offset " + std::to_string(offset) + ": " + what);
+}
+
+void RecorderFile::note(std::uint64_t offset, const std::string& what) {
+  problems_.push_back(path_ + ", offset " + std::to_string(offset) + ": " + what);
 }
 
 // Less than `bytes` only at the end of the file.
@@ -75,8 +80,6 @@ void RecorderFile::read_fixed_header() {
     damaged_at(offsetof(recorder::FixedHeader, version),
                "format version " + std::to_string(fixed.version) + ", this program reads " +
                    std::to_string(recorder::version) + ": use the program that wrote it");
-  const auto crc = ::crc32(0, reinterpret_cast<const Bytef*>(&fixed), offsetof(recorder::FixedHeader, crc));
-  if (crc != fixed.crc) damaged_at(0, "the header is damaged (checksum)");
   const bool known_shape =
       fixed.record_bytes == sizeof(Record) && fixed.thread_slots == recorder::thread_slots &&
       fixed.chunk_count == recorder::chunk_count && fixed.chunk_records > 0 &&
@@ -86,7 +89,37 @@ void RecorderFile::read_fixed_header() {
       fixed.file_bytes ==
           fixed.chunks_offset + std::uint64_t{fixed.chunk_records} * fixed.chunk_count * sizeof(Record);
   if (!known_shape) damaged_at(0, "the header's numbers do not fit together");
+  const auto crc = ::crc32(0, reinterpret_cast<const Bytef*>(&fixed), offsetof(recorder::FixedHeader, crc));
+  if (crc != fixed.crc) note(0, "the header is damaged (checksum): rank, host and start may be wrong");
   host_ = text_of(fixed.host);
+}
+
+void RecorderFile::read_clocks() {
+  recorder::ClockTable table{};
+  read(recorder::clocks_offset, &table, sizeof table);
+  for (const recorder::ClockSample& sample : table.samples) {
+    const bool empty = sample.send_ns == 0 && sample.receive_ns == 0 && sample.check == 0;
+    if (!empty && sample.check == clock_check(sample))
+      clock_samples_.push_back({sample.send_ns, sample.reference_ns, sample.receive_ns});
+    else if (!empty)
+      note(recorder::clocks_offset +
+               static_cast<std::uint64_t>(&sample - table.samples.data()) * sizeof sample,
+           "a sample of the clock is damaged");
+  }
+}
+
+// "" where nothing is; else the entry is not to be used.
+std::string RecorderFile::wrong_with(const recorder::ThreadEntry& entry, std::vector<bool>& used) const {
+  const recorder::FixedHeader& fixed = header_.fixed;
+  if (entry.chunks_used > fixed.chunk_count) return "a thread with more chunks than the file has";
+  for (std::uint32_t i = 0; i < entry.chunks_used; ++i) {
+    if (entry.chunks[i] >= fixed.chunk_count || used[entry.chunks[i]])
+      return "a thread whose chunks are not its own";
+    used[entry.chunks[i]] = true;
+  }
+  if (entry.head >= std::uint64_t{1} << 60) return "a thread with more records than time to write them";
+  if (entry.head > 0 && entry.chunks_used == 0) return "a thread with records but without a chunk";
+  return "";
 }
 
 void RecorderFile::read_threads() {
@@ -97,17 +130,12 @@ void RecorderFile::read_threads() {
   if (there < bytes) damaged_at(fixed.threads_offset + there, "the file ends inside its table of threads");
   std::vector<bool> used(fixed.chunk_count);
   for (std::size_t slot = 0; slot < entries_.size(); ++slot) {
-    const recorder::ThreadEntry& entry = entries_[slot];
-    const std::uint64_t offset = fixed.threads_offset + slot * sizeof entry;
-    if (entry.chunks_used > fixed.chunk_count)
-      damaged_at(offset, "a thread with more chunks than the file has");
-    for (std::uint32_t i = 0; i < entry.chunks_used; ++i) {
-      if (entry.chunks[i] >= fixed.chunk_count || used[entry.chunks[i]])
-        damaged_at(offset, "a thread whose chunks are not its own");
-      used[entry.chunks[i]] = true;
+    recorder::ThreadEntry& entry = entries_[slot];
+    if (const std::string wrong = wrong_with(entry, used); !wrong.empty()) {
+      note(fixed.threads_offset + slot * sizeof entry, wrong + ": its records are lost");
+      entry = {};
     }
     const std::uint64_t room = std::uint64_t{entry.chunks_used} * fixed.chunk_records;
-    if (entry.head > 0 && room == 0) damaged_at(offset, "a thread with records but without a chunk");
     if (entry.in_use == 0 && entry.head == 0) continue;
     // Where the pool is empty, the oldest record of a full ring is the one that the writer may be
     // overwriting.
@@ -121,22 +149,32 @@ void RecorderFile::read_threads() {
 
 void RecorderFile::read_names() {
   const recorder::FixedHeader& fixed = header_.fixed;
+  const auto lost_from = [&](std::uint64_t offset, const std::string& what) {
+    note(offset, what + ": the names from there on are lost");
+    names_lost_ = true;
+  };
   read(offsetof(recorder::Header, names_used), &header_.names_used, sizeof header_.names_used);
-  if (header_.names_used > fixed.names_bytes)
-    damaged_at(offsetof(recorder::Header, names_used), "more names than there is room for");
+  if (header_.names_used > fixed.names_bytes) {
+    lost_from(offsetof(recorder::Header, names_used), "more names than there is room for");
+    header_.names_used = fixed.names_bytes;
+  }
   std::vector<char> bytes(header_.names_used);
   const std::size_t there = read(fixed.names_offset, bytes.data(), bytes.size());
-  if (there < bytes.size()) damaged_at(fixed.names_offset + there, "the file ends inside its names");
+  if (there < bytes.size()) {
+    lost_from(fixed.names_offset + there, "the file ends inside its names");
+    bytes.resize(there);
+  }
   for (std::size_t at = 0; at < bytes.size();) {
     std::uint16_t length = 0;
-    if (bytes.size() - at < sizeof length) damaged_at(fixed.names_offset + at, "a name is cut off");
-    std::memcpy(&length, &bytes[at], sizeof length);
-    at += sizeof length;
-    if (length > bytes.size() - at)
-      damaged_at(fixed.names_offset + at, "a name that runs past the names' end");
-    names_.emplace_back(bytes.data() + at, length);
-    at += length;
+    if (bytes.size() - at >= sizeof length) std::memcpy(&length, &bytes[at], sizeof length);
+    if (bytes.size() - at < sizeof length + length) {
+      if (!names_lost_) lost_from(fixed.names_offset + at, "a name that runs past the names' end");
+      break;
+    }
+    names_.emplace_back(bytes.data() + at + sizeof length, length);
+    at += sizeof length + length;
   }
+  if (names_.empty()) names_.emplace_back("(unnamed)");
 }
 
 std::optional<recorder::OpenEvent> RecorderFile::open(std::size_t slot) const {
@@ -152,9 +190,9 @@ bool RecorderFile::sound(const Record& record, std::uint64_t index) const {
   return record.check == record_check(record, index) && record.kind > RecordKind::none &&
          record.kind <= RecordKind::counter &&
          static_cast<std::size_t>(record.category) < category_names.size() &&
-         record.track < header_.fixed.thread_slots && record.name < names_.size() &&
-         record.operation < names_.size() && std::abs(record.start_ns) < farthest_ns &&
-         std::abs(record.end_ns) < farthest_ns;
+         record.track < header_.fixed.thread_slots &&
+         (names_lost_ || (record.name < names_.size() && record.operation < names_.size())) &&
+         std::abs(record.start_ns) < farthest_ns && std::abs(record.end_ns) < farthest_ns;
 }
 
 std::size_t RecorderFile::read_records(std::size_t slot, std::uint64_t index, std::span<Record> into,
@@ -170,7 +208,11 @@ std::size_t RecorderFile::read_records(std::size_t slot, std::uint64_t index, st
   const std::uint64_t offset = header_.fixed.chunks_offset + place * sizeof(Record);
   const std::uint64_t there = read(offset, into.data(), count * sizeof(Record)) / sizeof(Record);
   for (std::uint64_t i = 0; i < count; ++i) {
-    if (i < there && sound(into[i], index + i)) continue;
+    if (i < there && sound(into[i], index + i)) {
+      if (into[i].name >= names_.size()) into[i].name = 0;
+      if (into[i].operation >= names_.size()) into[i].operation = 0;
+      continue;
+    }
     into[i].kind = RecordKind::none;
     if (first_damage != nullptr && *first_damage < 0)
       *first_damage = static_cast<std::int64_t>(offset + i * sizeof(Record));
@@ -198,6 +240,7 @@ std::vector<Record> RecorderFile::records(std::size_t slot, std::uint64_t* damag
 }
 
 void RecorderFile::verify() const {
+  if (!problems_.empty()) throw CorruptInput(problems_.front());
   std::uint64_t damaged = 0;
   std::int64_t first = -1;
   for (std::size_t slot = 0; slot < threads_.size(); ++slot) records(slot, &damaged, &first);

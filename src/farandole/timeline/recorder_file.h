@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "farandole/timeline/clock_model.h"
 #include "farandole/timeline/recorder_format.h"
 
 namespace farandole {
@@ -19,11 +20,11 @@ struct RecorderThread {
   std::uint64_t overwritten = 0;
 };
 
-// No number in the file is trusted: whatever does not fit raises CorruptInput with file and offset.
+// No number in the file is trusted. What is damaged is left out, and named in problems().
 class RecorderFile {
  public:
-  // Throws UserError where the file cannot be opened, CorruptInput where it is no recorder's file or is
-  // damaged.
+  // Throws UserError where the file cannot be opened, CorruptInput with file and offset where it is no
+  // recorder's file, ends before its records, or has a header that nothing can be read with.
   explicit RecorderFile(const std::filesystem::path& path);
   ~RecorderFile();
   RecorderFile(const RecorderFile&) = delete;
@@ -43,6 +44,11 @@ class RecorderFile {
   const std::vector<std::string>& names() const { return names_; }
   // By slot; Record::track is an index into it. Those without a record may be tracks.
   const std::vector<RecorderThread>& threads() const { return threads_; }
+  // Round trips with rank 0's clock; none on rank 0.
+  const std::vector<RoundTrip>& clock_samples() const { return clock_samples_; }
+  // What is damaged beside the records, each with file and offset.
+  const std::vector<std::string>& problems() const { return problems_; }
+  const std::string& path() const { return path_; }
   // The innermost span or collective that thread `slot` was in the middle of, if any.
   std::optional<recorder::OpenEvent> open(std::size_t slot) const;
 
@@ -57,15 +63,18 @@ class RecorderFile {
   std::vector<Record> records(std::size_t slot, std::uint64_t* damaged = nullptr,
                               std::int64_t* first_damage = nullptr) const;
 
-  // Throws CorruptInput that names the first damaged or missing record.
+  // Throws CorruptInput that names the first problem, or damaged or missing record.
   void verify() const;
 
  private:
   [[noreturn]] void damaged_at(std::uint64_t offset, const std::string& what) const;
+  void note(std::uint64_t offset, const std::string& what);
   std::size_t read(std::uint64_t offset, void* into, std::size_t bytes) const;
   void read_fixed_header();
+  void read_clocks();
   void read_names();
   void read_threads();
+  std::string wrong_with(const recorder::ThreadEntry& entry, std::vector<bool>& used) const;
   bool sound(const Record& record, std::uint64_t index) const;
 
   std::string path_;
@@ -74,6 +83,9 @@ class RecorderFile {
   recorder::Header header_{};
   std::string host_;
   std::vector<std::string> names_;
+  bool names_lost_ = false;
+  std::vector<RoundTrip> clock_samples_;
+  std::vector<std::string> problems_;
   std::vector<RecorderThread> threads_;
   std::vector<recorder::ThreadEntry> entries_;
 };

@@ -125,6 +125,26 @@ struct ThreadEntry {
 };
 static_assert(std::is_trivially_copyable_v<ThreadEntry> && sizeof(ThreadEntry) == 640);
 
+// A round trip between this rank's clock and rank 0's (clock_model.h), so that a file alone can be aligned.
+struct ClockSample {
+  std::int64_t send_ns;
+  std::int64_t reference_ns;
+  std::int64_t receive_ns;
+  std::uint64_t check;  // clock_check()
+};
+inline std::uint64_t clock_check(const ClockSample& sample) {
+  return 0x9E3779B97F4A7C15u ^ static_cast<std::uint64_t>(sample.send_ns) ^
+         std::rotl(static_cast<std::uint64_t>(sample.reference_ns), 21) ^
+         std::rotl(static_cast<std::uint64_t>(sample.receive_ns), 42);
+}
+
+// Between the header and the threads; all zero on rank 0 and in files of older writers.
+inline constexpr std::size_t clocks_offset = 2048;
+struct ClockTable {
+  std::array<ClockSample, 64> samples;
+};
+static_assert(sizeof(Header) <= clocks_offset && clocks_offset + sizeof(ClockTable) <= 4096);
+
 struct Geometry {
   std::size_t threads_offset = 4096;
   std::size_t names_offset = threads_offset + thread_slots * sizeof(ThreadEntry);

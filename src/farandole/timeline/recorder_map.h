@@ -22,6 +22,9 @@ class RecorderMap {
 
   const recorder::Geometry geometry;
   recorder::Header& header() { return *reinterpret_cast<recorder::Header*>(base_); }
+  recorder::ClockTable& clocks() {
+    return *reinterpret_cast<recorder::ClockTable*>(base_ + recorder::clocks_offset);
+  }
   recorder::ThreadEntry& thread(std::size_t slot) {
     return reinterpret_cast<recorder::ThreadEntry*>(base_ + geometry.threads_offset)[slot];
   }

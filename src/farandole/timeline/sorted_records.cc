@@ -26,11 +26,12 @@ std::uint64_t each_record(const RecorderFile& file, std::size_t slot, Visit visi
 
 }  // namespace
 
-RingFacts survey(const RecorderFile& file, std::size_t slot) {
+RingFacts survey(const RecorderFile& file, std::size_t slot, Meetings& meetings) {
   RingFacts facts;
   facts.damaged = each_record(file, slot, [&](std::uint64_t, const Record& record) {
     facts.first_ns = std::min(facts.first_ns, record.start_ns);
     ++facts.by_track.at(record.track);
+    if (record.kind == RecordKind::collective) meetings.add(record);
   });
   return facts;
 }

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "farandole/timeline/meetings.h"
 #include "farandole/timeline/recorder_file.h"
 
 namespace farandole {
@@ -17,7 +18,7 @@ struct RingFacts {
   std::uint64_t damaged = 0;
   std::array<std::uint64_t, recorder::thread_slots> by_track{};  // records that each track shows
 };
-RingFacts survey(const RecorderFile& file, std::size_t slot);
+RingFacts survey(const RecorderFile& file, std::size_t slot, Meetings& meetings);
 
 // By start; of those that start together the longest first, so that a span comes before what is inside it.
 // Takes 16 bytes a record and 4 MiB, because the records themselves are read again when they are due: threads

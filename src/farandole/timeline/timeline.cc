@@ -421,6 +421,21 @@ void Timeline::span_on(TrackId track, Category category, NameId name, std::int64
   });
 }
 
+void Timeline::set_clock(std::span<const RoundTrip> samples) {
+  if (!enabled()) return;
+  const std::lock_guard lock(impl_->mutex);
+  auto& table = impl_->map->clocks().samples;
+  const std::vector<RoundTrip> best = best_of_bursts(samples);
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    // More bursts than there is room for: the first, the last, and some in between.
+    const std::size_t from = best.size() <= table.size() ? i : i * (best.size() - 1) / (table.size() - 1);
+    if (from >= best.size()) break;
+    recorder::ClockSample sample{best[from].send_ns, best[from].reference_ns, best[from].receive_ns, 0};
+    sample.check = clock_check(sample);
+    table[i] = sample;
+  }
+}
+
 void Span::begin(Timeline& timeline, Category category, const char* name) noexcept {
   timeline_ = &timeline;
   category_ = category;

@@ -9,10 +9,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "farandole/base/clock.h"
+#include "farandole/timeline/clock_model.h"
 #include "farandole/timeline/current_span.h"
 #include "farandole/timeline/event.h"
 
@@ -96,6 +98,9 @@ class Timeline {
 
   void collective_on(TrackId track, NameId name, NameId operation, const Collective& what,
                      std::int64_t start_ns, std::int64_t end_ns) noexcept;
+
+  // Keeps the best round trips with rank 0's clock in the recorder's file, in place of those it had.
+  void set_clock(std::span<const RoundTrip> samples);
 
   const TimelineOptions& options() const { return options_; }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "farandole/base/error.h"
@@ -134,7 +135,21 @@ void sort_by_rank(std::vector<RankTimeline>& ranks) {
           fmt::format("two timelines are of rank {}: merge the files of one run only", rank_of(ranks[i])));
 }
 
-std::int64_t earliest_ns(const std::vector<RankTimeline>& ranks) {
+}  // namespace
+
+std::uint64_t refine_clocks_of(std::vector<RankTimeline>& ranks) {
+  std::vector<RankClock> clocks;
+  for (const RankTimeline& rank : ranks)
+    clocks.push_back({rank.clock, rank.clock_known, rank.records->info().meetings});
+  const std::uint64_t broken = refine_clocks(clocks);
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    ranks[i].clock = clocks[i].model;
+    ranks[i].clock_known = clocks[i].known;
+  }
+  return broken;
+}
+
+std::int64_t earliest_of(const std::vector<RankTimeline>& ranks) {
   std::int64_t earliest = INT64_MAX;
   for (const RankTimeline& rank : ranks)
     if (const std::int64_t first = rank.records->info().first_ns; first != INT64_MAX)
@@ -142,11 +157,35 @@ std::int64_t earliest_ns(const std::vector<RankTimeline>& ranks) {
   return earliest == INT64_MAX ? 0 : earliest;
 }
 
-}  // namespace
+std::vector<RankTimeline> with_clocks(std::vector<std::unique_ptr<RecordSource>> sources) {
+  std::vector<RankTimeline> ranks;
+  // What the date shows when rank 0's clock shows 0, by a rank that knows that clock.
+  std::optional<std::int64_t> date_of_zero;
+  for (auto& source : sources) {
+    const RankInfo& info = source->info();
+    ClockModel clock;
+    const bool known = info.rank == 0 || !info.clock_samples.empty();
+    if (info.rank > 0 && known) clock = ClockModel::fit(info.clock_samples);
+    if (known && (!date_of_zero || info.rank == 0))
+      date_of_zero = info.start_realtime_ns - clock.to_reference(info.start_monotonic_ns);
+    ranks.push_back({std::move(source), clock, known});
+  }
+  for (RankTimeline& rank : ranks) {
+    if (rank.clock_known) continue;
+    const RankInfo& info = rank.records->info();
+    const std::int64_t date_of_own_zero = info.start_realtime_ns - info.start_monotonic_ns;
+    if (!date_of_zero) date_of_zero = date_of_own_zero;
+    const auto shift = static_cast<double>(date_of_own_zero - *date_of_zero);
+    rank.clock = ClockModel().shifted(0, shift, 0, shift, 0);
+  }
+  return ranks;
+}
 
 MergeResult merge_timelines(std::vector<RankTimeline> ranks, const std::filesystem::path& output,
                             const MergeOptions& options) {
   sort_by_rank(ranks);
+  MergeResult result;
+  result.left_early = refine_clocks_of(ranks);
   int world_size = ranks.back().records->info().rank + 1;
   for (const RankTimeline& rank : ranks) world_size = std::max(world_size, rank.records->info().world_size);
   std::vector<std::int64_t> residuals(static_cast<std::size_t>(world_size), -1);
@@ -156,8 +195,7 @@ MergeResult merge_timelines(std::vector<RankTimeline> ranks, const std::filesyst
 
   TraceWriter trace(output, {world_size, residuals});
   CollectiveLinks links(options.most_linked);
-  const std::int64_t origin_ns = earliest_ns(ranks);
-  MergeResult result;
+  const std::int64_t origin_ns = earliest_of(ranks);
   for (RankTimeline& rank : ranks) {
     RankMerger merger(rank, origin_ns, trace, links);
     merger.run();

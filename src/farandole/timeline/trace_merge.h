@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "farandole/timeline/clock_model.h"
+#include "farandole/timeline/clock_refinement.h"
 #include "farandole/timeline/record_source.h"
 
 namespace farandole {
@@ -15,8 +16,16 @@ namespace farandole {
 struct RankTimeline {
   std::unique_ptr<RecordSource> records;
   ClockModel clock;         // to rank 0's
-  bool clock_known = true;  // false: the residual is given as unknown (null)
+  bool clock_known = true;  // false: the residual is given as unknown (null), unless collectives tell it
 };
+
+// The clock of each rank from its own samples, or where it has none from its host's date.
+std::vector<RankTimeline> with_clocks(std::vector<std::unique_ptr<RecordSource>> ranks);
+
+// Corrects the clocks by the ranks' collectives, and returns what that leaves (clock_refinement.h).
+std::uint64_t refine_clocks_of(std::vector<RankTimeline>& ranks);
+// The earliest record's start, on rank 0's clock; 0 where there is none.
+std::int64_t earliest_of(const std::vector<RankTimeline>& ranks);
 
 struct MergeOptions {
   // Collectives that are linked by flows; 24 bytes of memory and up to two events each. Above it, only every
@@ -32,12 +41,14 @@ struct MergeResult {
   std::uint64_t overwritten = 0;  // records that the bounded recorders no longer had
   std::uint64_t dropped = 0;
   std::uint64_t damaged = 0;
+  std::uint64_t left_early = 0;  // times that a rank left a collective before another came, by their clocks
 };
 
 // Writes the trace of `ranks` (any order, some may be missing) to `output`, in rank order; the earliest event
-// of all is at ts 0. Reads one source after the other: memory is that of one block, of the table of linked
-// collectives and of the writer. Throws UserError for a rank given twice or none at all, what the sources
-// throw, and Error where writing fails; `output` is then as it was.
+// of all is at ts 0. Clocks are refined by causality (clock_refinement.h). Reads one source after the other:
+// memory is that of one block, of the table of linked collectives and of the writer. Throws UserError for a
+// rank given twice or none at all, what the sources throw, and Error where writing fails; `output` is then as
+// it was.
 MergeResult merge_timelines(std::vector<RankTimeline> ranks, const std::filesystem::path& output,
                             const MergeOptions& options = {});
 

@@ -1,6 +1,5 @@
 #include "farandole/train/recording.h"
 
-#include <cstring>
 #include <spdlog/spdlog.h>
 #include <utility>
 
@@ -15,7 +14,9 @@ Recording::Recording(const MpiJob& job, Timeline& timeline, std::filesystem::pat
       run_dir_(std::move(run_dir)),
       channel_(job.new_channel()),
       counters_(std::make_unique<CounterSampler>(timeline)),
-      round_trips_(exchange_clocks(*channel_)) {}
+      round_trips_(exchange_clocks(*channel_)) {
+  timeline_.set_clock(round_trips_);
+}
 
 Recording::~Recording() = default;
 
@@ -23,6 +24,7 @@ void Recording::publish() {
   counters_.reset();
   const auto last = exchange_clocks(*channel_);
   round_trips_.insert(round_trips_.end(), last.begin(), last.end());
+  timeline_.set_clock(round_trips_);
   if (channel_->rank() == 0)
     merge();
   else
@@ -37,13 +39,12 @@ std::unique_ptr<RecordSource> Recording::own_records() const {
   nothing.rank = options.rank;
   nothing.world_size = options.world_size;
   nothing.host = options.host;
+  nothing.clock_samples = round_trips_;
   return received_source(std::move(nothing), [] { return std::vector<std::byte>(); });
 }
 
-// What merge() asks for, in its order: clock samples, the rank's facts, then on a further word its records
-// block by block.
+// What merge() asks for, in its order: the rank's facts, then on a further word its records block by block.
 void Recording::send() {
-  channel_->send(0, std::as_bytes(std::span(round_trips_)));
   const auto source = own_records();
   channel_->send(0, pack(source->info()));
   channel_->receive(0);
@@ -53,20 +54,16 @@ void Recording::send() {
 }
 
 void Recording::merge() {
-  std::vector<RankTimeline> ranks;
-  ranks.push_back({own_records(), ClockModel(), true});
+  std::vector<std::unique_ptr<RecordSource>> ranks;
+  ranks.push_back(own_records());
   for (int rank = 1; rank < channel_->size(); ++rank) {
-    const auto bytes = channel_->receive(rank);
-    std::vector<RoundTrip> samples(bytes.size() / sizeof(RoundTrip));
-    std::memcpy(samples.data(), bytes.data(), samples.size() * sizeof(RoundTrip));
     auto receive = [this, rank, asked = false]() mutable {
       if (!std::exchange(asked, true)) channel_->send(rank, {});
       return channel_->receive(rank);
     };
-    ranks.push_back({received_source(unpack(channel_->receive(rank)), std::move(receive)),
-                     ClockModel::fit(samples), true});
+    ranks.push_back(received_source(unpack(channel_->receive(rank)), std::move(receive)));
   }
-  const auto result = merge_timelines(std::move(ranks), run_dir_ / "timeline.json.gz");
+  const auto result = merge_timelines(with_clocks(std::move(ranks)), run_dir_ / "timeline.json.gz");
   if (result.overwritten > 0)
     spdlog::warn(
         "the timeline lacks its oldest {} events: the recorders were full; raise --recorder-mb or record "

@@ -1,0 +1,41 @@
+#include "farandole/timeline/rank_set.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+
+RankSet RankSet::parse(std::string_view text) {
+  const auto wrong = [&] {
+    return UserError("ranks '" + std::string(text) + "' are not understood: give for example 0,3-5");
+  };
+  const auto number = [&](std::string_view digits) {
+    int value = -1;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc() || end != digits.data() + digits.size() || value < 0) throw wrong();
+    return value;
+  };
+  RankSet ranks;
+  for (std::string_view rest = text;;) {
+    const std::size_t comma = std::min(rest.find(','), rest.size());
+    const std::string_view part = rest.substr(0, comma);
+    const std::size_t dash = part.find('-');
+    const int first = number(part.substr(0, std::min(dash, part.size())));
+    const int last = dash == std::string_view::npos ? first : number(part.substr(dash + 1));
+    if (last < first) throw wrong();
+    ranks.ranges_.emplace_back(first, last);
+    if (comma == rest.size()) return ranks;
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+bool RankSet::contains(int rank) const {
+  return all() || std::any_of(ranges_.begin(), ranges_.end(), [rank](const auto& range) {
+           return rank >= range.first && rank <= range.second;
+         });
+}
+
+}  // namespace farandole

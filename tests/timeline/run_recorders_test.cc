@@ -1,0 +1,146 @@
+#include "farandole/timeline/run_recorders.h"
+
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <iterator>
+
+#include "temporary_folder.h"
+#include "timeline/synthetic_run.h"
+#include "timeline/unzipped.h"
+#include <nlohmann/json.hpp>
+
+#include "farandole/base/error.h"
+#include "farandole/timeline/rank_choice.h"
+
+namespace farandole {
+namespace {
+
+using nlohmann::json;
+
+json trace_in(const TemporaryFolder& folder) {
+  return json::parse(unzipped(folder / "timeline.json.gz"));
+}
+
+RunRecorders merge_in(const TemporaryFolder& folder, const RunMergeOptions& options = {}) {
+  RunRecorders run = open_run(recorder_files(folder.path()), options);
+  merge_timelines(std::move(run.ranks), folder / "timeline.json.gz");
+  return run;
+}
+
+void record(const SyntheticRun& run, const TemporaryFolder& folder) {
+  for (int rank = 0; rank < run.ranks; ++rank) run.record(folder.path(), rank);
+}
+
+TEST(RankSet, ParsesWhatTheOptionTakes) {
+  const RankSet ranks = RankSet::parse("0,3-5,17");
+  for (const int rank : {0, 3, 4, 5, 17}) EXPECT_TRUE(ranks.contains(rank));
+  for (const int rank : {1, 2, 6, 16, 18}) EXPECT_FALSE(ranks.contains(rank));
+  EXPECT_TRUE(RankSet().contains(99));
+  for (const char* text : {"", ",", "1,", "a", "-1", "3-1", "1-", "1--2", "1 ,2", "99999999999"})
+    EXPECT_THROW(RankSet::parse(text), UserError) << text;
+}
+
+TEST(RunRecorders, FilesAloneAreAlignedAsTheRunWas) {
+  const TemporaryFolder folder;
+  const SyntheticRun run;
+  record(run, folder);
+  run.merge(folder.path(), folder / "run.json.gz");
+  const RunRecorders result = merge_in(folder);
+  EXPECT_TRUE(result.sound());
+  ASSERT_EQ(result.files.size(), 3u);
+  EXPECT_EQ(result.files[1].rank, 1);
+  EXPECT_TRUE(result.files[1].closed);
+  EXPECT_EQ(unzipped(folder / "timeline.json.gz"), unzipped(folder / "run.json.gz"));
+}
+
+TEST(RunRecorders, SlicesRanksAndSteps) {
+  const TemporaryFolder folder;
+  const SyntheticRun run;
+  record(run, folder);
+  RunMergeOptions options;
+  options.ranks = RankSet::parse("0,2");
+  options.steps = StepWindow::parse("steps=5-6");
+  merge_in(folder, options);
+  std::set<int> pids, steps;
+  std::size_t spans = 0;
+  const json trace = trace_in(folder);
+  for (const json& event : trace["traceEvents"]) {
+    pids.insert(event["pid"].get<int>());
+    if (event["ph"] != "X") continue;
+    steps.insert(event["args"]["step"].get<int>());
+    spans += event["name"] == "step";
+  }
+  EXPECT_EQ(pids, (std::set<int>{1, 3}));
+  EXPECT_EQ(steps, (std::set<int>{5, 6}));
+  EXPECT_EQ(spans, 4u);
+  options.ranks = RankSet::parse("7");
+  EXPECT_THROW(merge_in(folder, options), UserError);
+}
+
+TEST(RunRecorders, ReadsWhatIsSoundAndNamesTheRest) {
+  const TemporaryFolder folder;
+  SyntheticRun run;
+  run.ranks = 5;
+  run.recorder_bytes = recorder::smallest_file;
+  record(run, folder);
+  std::ofstream(run.file(folder.path(), 1), std::ios::trunc) << "foreign";
+  std::filesystem::resize_file(run.file(folder.path(), 2), 60'000);
+  std::filesystem::resize_file(run.file(folder.path(), 3), 0);
+  {
+    std::fstream file(run.file(folder.path(), 4), std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(offsetof(recorder::FixedHeader, host) + 2);
+    file.put('X');
+  }
+  const RunRecorders result = merge_in(folder);
+  EXPECT_FALSE(result.sound());
+  EXPECT_TRUE(result.files[0].sound());
+  EXPECT_FALSE(result.files[1].readable);
+  EXPECT_TRUE(result.files[2].readable);
+  EXPECT_GT(result.files[2].records, 0u);
+  EXPECT_GT(result.files[2].damaged, 0u);
+  EXPECT_THAT(result.files[2].problems, testing::ElementsAre(testing::HasSubstr("is the first")));
+  EXPECT_THAT(result.files[3].problems, testing::ElementsAre(testing::HasSubstr("empty")));
+  EXPECT_TRUE(result.files[4].readable);
+  EXPECT_THAT(result.files[4].problems, testing::ElementsAre(testing::HasSubstr("checksum")));
+  EXPECT_TRUE(trace_in(folder).is_object());
+}
+
+TEST(RunRecorders, FailsOnlyWhereNothingCanBeRead) {
+  const TemporaryFolder folder;
+  EXPECT_THROW(recorder_files(folder.path()), UserError);
+  EXPECT_THROW(recorder_files(folder / "missing"), UserError);
+  std::ofstream(folder / "rank-0000.ftl") << "FARANDO1 but no more";
+  try {
+    merge_in(folder);
+    FAIL();
+  } catch (const CorruptInput& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("rank-0000.ftl, offset"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "timeline.json.gz"));
+}
+
+TEST(RunRecorders, ManyRanksGiveASampleWithTheSlowest) {
+  const TemporaryFolder folder;
+  std::vector<RankTimeline> ranks;
+  for (int rank = 0; rank < 100; ++rank) {
+    RankInfo info;
+    info.rank = rank;
+    for (std::uint64_t key = 0; key < 10; ++key)
+      info.meetings.push_back({key, static_cast<std::int64_t>(key * 1000 + (rank == 61 ? 500 : rank)), 0});
+    ranks.push_back({received_source(info, [] { return std::vector<std::byte>(); }), ClockModel(), true});
+  }
+  const RankChoice choice = choose_ranks(ranks, 8);
+  EXPECT_EQ(choice.chosen.size(), 8u);
+  EXPECT_EQ(choice.slowest, 61);
+  EXPECT_THAT(choice.chosen, testing::IsSupersetOf({0u, 61u, 99u}));
+  EXPECT_THAT(left_out_text(ranks, choice), testing::HasSubstr("8 of 100 ranks"));
+  EXPECT_EQ(choose_ranks(ranks, 0).chosen.size(), 100u);
+  EXPECT_EQ(choose_ranks(ranks, 100).chosen.size(), 100u);
+  EXPECT_EQ(left_out_text(ranks, choose_ranks(ranks, 100)), "");
+  EXPECT_THAT(choose_ranks(ranks, 1).chosen, testing::ElementsAre(0u));
+  EXPECT_EQ(choose_ranks(ranks, 99).chosen.size(), 99u);
+}
+
+}  // namespace
+}  // namespace farandole
