@@ -68,6 +68,20 @@ std::string bytes_text(double bytes) {
   return fmt::format("{:.4g} {}", bytes, units[unit]);
 }
 
+// Escaped, with options ("--batch") as code, which is not broken across lines.
+std::string with_options(const std::string& text) {
+  std::string result;
+  const auto safe = escaped(text);
+  for (std::size_t at = 0; at < safe.size();) {
+    const auto begin = std::min(safe.find("--", at), safe.size());
+    const auto end = std::min(safe.find_first_not_of("abcdefghijklmnopqrstuvwxyz-", begin), safe.size());
+    result += safe.substr(at, begin - at);
+    if (begin < end) result += "<code>" + safe.substr(begin, end - begin) + "</code>";
+    at = std::max(end, begin);
+  }
+  return result;
+}
+
 // One run, section by section.
 class RunPage {
  public:
@@ -179,7 +193,8 @@ class RunPage {
           "<div class=\"finding\"><h3>{} <span class=\"gain\">gain up to {:.1f} "
           "%</span></h3><p>{}.</p><p><b>To change:</b> "
           "{}.</p></div>",
-          escaped(finding.title), finding.gain_percent, escaped(finding.evidence), escaped(finding.change));
+          escaped(finding.title), finding.gain_percent, escaped(finding.evidence),
+          with_options(finding.change));
     return text;
   }
 

@@ -39,6 +39,7 @@ section{margin:38px 0 0}
 .finding h3{margin:0;font-size:15.5px}.finding p{margin:2px 0;max-width:60em}
 .gain{color:var(--warn);font-weight:600;white-space:nowrap}
 .none{color:var(--dim)}
+code{white-space:nowrap;font-size:.93em}
 svg{width:100%;height:auto;display:block;font-size:13px;font-family:inherit}
 svg text{fill:var(--ink)}svg .small{font-size:11.5px;fill:var(--dim)}svg .strong{font-weight:600}
 .grid{stroke:var(--line);stroke-width:1}.axis{stroke:var(--dim);stroke-width:1}
