@@ -8,6 +8,7 @@
 #include "farandole/analyzer/horovod_run.h"
 #include "farandole/analyzer/kineto_run.h"
 #include "farandole/analyzer/nsys_run.h"
+#include "farandole/analyzer/recorder_run.h"
 #include "farandole/analyzer/trace_collector.h"
 #include "farandole/analyzer/trace_probe.h"
 #include "farandole/base/error.h"
@@ -146,7 +147,22 @@ RunModel read_one_trace(const RunFiles& files, RunFacts facts, TraceSource sourc
   return model;
 }
 
+// A run directory without a merged trace, or one recorder's file.
+bool is_of_recorders(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (path.extension() == ".ftl") return std::filesystem::is_regular_file(path, ignored);
+  return std::filesystem::is_directory(path / "recorder", ignored) &&
+         !std::filesystem::exists(path / "timeline.json.gz", ignored) &&
+         !std::filesystem::exists(path / "timeline.json", ignored);
+}
+
 RunModel read_any(const std::filesystem::path& path) {
+  if (is_of_recorders(path)) {
+    auto model = read_recorders(path);
+    model.facts = read_run_facts(path / "run.json");
+    model.warnings.insert(model.warnings.begin(), model.facts.warnings.begin(), model.facts.warnings.end());
+    return model;
+  }
   if (const auto files = profiles_in(path, TraceSource::kineto); !files.empty()) return read_kineto(files);
   if (const auto files = profiles_in(path, TraceSource::nsys); !files.empty()) return read_nsys(files);
   const auto files = find_files(path);

@@ -1,0 +1,67 @@
+#include "farandole/analyzer/recorder_run.h"
+
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "temporary_folder.h"
+#include "timeline/synthetic_run.h"
+
+#include "farandole/analyzer/report.h"
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+std::filesystem::path record(const TemporaryFolder& folder, const SyntheticRun& run) {
+  std::filesystem::create_directories(folder / "run" / "recorder");
+  for (int rank = 0; rank < run.ranks; ++rank) run.record(folder / "run" / "recorder", rank);
+  return folder / "run";
+}
+
+TEST(RecorderRun, is_analyzed_without_a_merged_trace) {
+  const TemporaryFolder folder;
+  const SyntheticRun synthetic;
+  const auto path = record(folder, synthetic);
+  const auto run = analyze_run(path);
+  const auto& metrics = run.metrics;
+  ASSERT_THAT(metrics.ranks, SizeIs(synthetic.ranks));
+  EXPECT_THAT(metrics.warnings, Contains(HasSubstr("there is no merged trace")));
+  EXPECT_THAT(metrics.window.steps, SizeIs(synthetic.steps - warmup_of(synthetic.steps)));
+  for (const auto& rank : metrics.ranks) {
+    EXPECT_EQ(rank.host, "node" + std::to_string(rank.rank / 2));
+    EXPECT_GT(rank.compute, 0);
+  }
+  ASSERT_THAT(metrics.collectives, SizeIs(synthetic.buckets));
+  EXPECT_DOUBLE_EQ(metrics.collectives[0].bytes, 1 << 20);
+}
+
+TEST(RecorderRun, goes_on_where_a_file_is_damaged) {
+  const TemporaryFolder folder;
+  const SyntheticRun synthetic;
+  const auto path = record(folder, synthetic);
+  std::ofstream(synthetic.file(path / "recorder", 1), std::ios::binary) << "nonsense";
+  const auto run = analyze_run(path);
+  EXPECT_THAT(run.metrics.ranks, SizeIs(synthetic.ranks - 1));
+  EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("rank-0001.ftl")));
+  EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("nothing of rank 1 (of 3)")));
+  for (int rank = 0; rank < synthetic.ranks; ++rank)
+    std::ofstream(synthetic.file(path / "recorder", rank), std::ios::binary) << "nonsense";
+  EXPECT_THROW(analyze_run(path), CorruptInput);
+}
+
+TEST(RecorderRun, takes_one_file) {
+  const TemporaryFolder folder;
+  const SyntheticRun synthetic;
+  const auto path = record(folder, synthetic);
+  const auto run = analyze_run(synthetic.file(path / "recorder", 2));
+  ASSERT_THAT(run.metrics.ranks, SizeIs(1));
+  EXPECT_EQ(run.metrics.ranks[0].rank, 2);
+}
+
+}  // namespace
+}  // namespace farandole
