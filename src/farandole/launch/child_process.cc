@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -80,11 +81,13 @@ bool ChildProcess::has_ended() {
 void ChildProcess::collect(int options) {
   int status = 0;
   pid_t got;
-  do got = ::waitpid(pid_, &status, options);
+  rusage used{};
+  do got = ::wait4(pid_, &status, options, &used);
   while (got < 0 && errno == EINTR);
   if (got != pid_) return;
   ended_ = true;
   end_ = WIFSIGNALED(status) ? ChildEnd{0, WTERMSIG(status)} : ChildEnd{WEXITSTATUS(status), 0};
+  end_.peak_memory_bytes = std::int64_t{used.ru_maxrss} * 1024;
 }
 
 OwnedDescriptor& OwnedDescriptor::operator=(OwnedDescriptor&& other) noexcept {

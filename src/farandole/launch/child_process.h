@@ -1,6 +1,7 @@
 // A child process: started with its own standard streams, ended with this one. One thread owns it.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <sys/types.h>
@@ -19,7 +20,8 @@ using EnvironmentChanges = std::vector<std::pair<std::string, std::optional<std:
 // How a child ended.
 struct ChildEnd {
   int exit_code = 0;
-  int signal = 0;  // that killed it; 0: it exited
+  int signal = 0;                      // that killed it; 0: it exited
+  std::int64_t peak_memory_bytes = 0;  // resident, of it or the largest child that it waited for
 };
 
 // The child gets `signal_at_parent_end` when the thread that started it ends, whatever ends it; default

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
@@ -16,6 +17,9 @@
 #include "farandole/base/error.h"
 #include "farandole/base/program_folder.h"
 #include "farandole/launch/chatter_filter.h"
+#include "farandole/launch/command_output.h"
+#include "farandole/launch/job_record.h"
+#include "farandole/launch/launch_folder.h"
 #include "farandole/launch/line_splitter.h"
 #include "farandole/launch/machine.h"
 #include "farandole/launch/output_queue.h"
@@ -69,11 +73,29 @@ fs::path parent_of_temporary(const LaunchPlan& plan, const fs::path& log_folder)
   return fs::temp_directory_path();
 }
 
+JobRecord describe_job(const LaunchRequest& request, const LaunchPlan& plan) {
+  JobRecord job;
+  job.start_ns = real_time_ns();
+  job.host = host_name();
+  job.pid = ::getpid();
+  job.launch = fmt::format("{}-{}-{}", job.start_ns, job.host, job.pid);
+  job.ranks = plan.ranks;
+  job.starter = plan.command.front();
+  job.version = FARANDOLE_VERSION;
+  job.program = request.program;
+  job.folder = fs::current_path();
+  job.slurm = slurm_facts(&std::getenv);
+  return job;
+}
+
 class Launcher {
  public:
   Launcher(const LaunchRequest& request, LaunchPlan plan, const fs::path& log_folder)
       : plan_(std::move(plan)),
         log_folder_(log_folder),
+        run_(find_launched_run(request.program, log_folder, &std::getenv)),
+        launch_folder_(run_),
+        job_(describe_job(request, plan_)),
         folder_(parent_of_temporary(plan_, log_folder)),
         signals_(signal_descriptor(
             {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})) {
@@ -86,6 +108,7 @@ class Launcher {
     auto command = plan_.command;
     const auto supervisor = supervisor_arguments(request, local);
     command.insert(command.end(), supervisor.begin(), supervisor.end());
+    launch_folder_.begin(job_);
     starter_.emplace(command, ChildStreams{-1, -1, err.write_end.get()}, SIGTERM, plan_.environment);
   }
 
@@ -110,6 +133,9 @@ class Launcher {
                                           local ? socket_path().string() : "",
                                           request.prefix ? "prefix" : "",
                                           log_folder_,
+                                          run_.folder,
+                                          run_.logged ? "logged" : "",
+                                          job_.launch,
                                           "--"};
     arguments.insert(arguments.end(), request.program.begin(), request.program.end());
     return arguments;
@@ -177,6 +203,8 @@ class Launcher {
       return;
     }
     const bool ends = number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT;
+    if (constexpr std::size_t most = 16; job_.signals.size() < most)
+      job_.signals.push_back({number, real_time_ns()});
     const bool first = ends && signal_ == 0;
     if (first) signal_ = number;
     if (from_terminal) return;
@@ -206,6 +234,23 @@ class Launcher {
     }
   }
 
+  void keep_records(std::vector<RankRecord> records, const Verdict& verdict) {
+    job_.exit_code = verdict.exit_code;
+    job_.message = verdict.message;
+    job_.starter_said = chatter_.left_out();
+    if (verdict.exit_code != 0 && job_.slurm.contains("JOB_ID")) job_.job_state = ask_for_job_state();
+    job_.free_bytes = launch_folder_.free_bytes();
+    job_.end_ns = real_time_ns();
+    launch_folder_.end(job_, records);
+  }
+
+  // Slurm forgets a job's state minutes after its end, or is not there where the run directory is looked at.
+  std::map<std::string, std::string> ask_for_job_state() const {
+    constexpr std::chrono::seconds patience(3);  // a busy controller must not hold up a requeue
+    const auto answer = output_of({"scontrol", "show", "job", job_.slurm.at("JOB_ID")}, patience);
+    return job_state_of(answer.value_or(""));
+  }
+
   int conclude() {
     auto records = read_records(folder_.path());
     records.insert(records.end(), chatter_.records().begin(), chatter_.records().end());
@@ -214,11 +259,15 @@ class Launcher {
     if (verdict.show_left_out) err_.push(chatter_.left_out());
     if (!verdict.message.empty()) err_.push("farandole run: " + verdict.message + "\n");
     write_all();
+    keep_records(std::move(records), verdict);
     return verdict.exit_code;
   }
 
   LaunchPlan plan_;
   fs::path log_folder_;
+  LaunchedRun run_;
+  LaunchFolder launch_folder_;
+  JobRecord job_;
   TemporaryFolder folder_;
   OwnedDescriptor signals_;
   OwnedDescriptor socket_;
@@ -249,7 +298,7 @@ bool is_supervisor(int argc, const char* const* argv) {
 }
 
 int run_supervisor(int argc, const char* const* argv) {
-  constexpr int program = 9;
+  constexpr int program = 12;
   const auto rank = launched_rank([](const char* name) { return std::getenv(name); });
   if (argc <= program || std::string_view(argv[program - 1]) != "--" || !rank)
     throw UserError("--supervise is for farandole run itself; use farandole run -n 4 -- PROGRAM ARGUMENTS");
@@ -260,6 +309,8 @@ int run_supervisor(int argc, const char* const* argv) {
   if (argv[4] == host_name()) options.socket = argv[5];
   options.prefix = std::string_view(argv[6]) == "prefix";
   options.log_folder = argv[7];
+  options.run = {argv[8], std::string_view(argv[9]) == "logged"};
+  options.launch = argv[10];
   options.program.assign(argv + program, argv + argc);
   return supervise(options);
 }

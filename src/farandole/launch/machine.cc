@@ -7,7 +7,8 @@
 #include <sstream>
 #include <sys/ioctl.h>
 #include <unistd.h>
-#include <vector>
+
+#include "farandole/launch/control_group.h"
 
 namespace farandole {
 namespace {
@@ -25,33 +26,12 @@ std::optional<double> quota_of(const fs::path& group) {
   return std::nullopt;
 }
 
-// The folders of this process' CPU control groups, v2 ("0::/path") and v1 ("4:cpu,cpuacct:/path").
-std::vector<std::pair<fs::path, fs::path>> cpu_groups(const fs::path& root, const fs::path& self) {
-  std::vector<std::pair<fs::path, fs::path>> groups;
-  std::ifstream stream(self);
-  for (std::string line; std::getline(stream, line);) {
-    const auto first = line.find(':');
-    const auto second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const auto controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const auto group = fs::path(line.substr(second + 1)).relative_path();
-    if (controllers == ",,") groups.emplace_back(root, group);
-    if (controllers.find(",cpu,") != std::string::npos) groups.emplace_back(root / "cpu", group);
-  }
-  return groups;
-}
-
 }  // namespace
 
 std::optional<int> cgroup_cores(const fs::path& root, const fs::path& self) {
   std::optional<double> least;
-  for (const auto& [mount, group] : cpu_groups(root, self)) {
-    for (fs::path folder = group;;
-         folder = folder.parent_path()) {  // a parent's limit holds for its children
-      if (const auto quota = quota_of(mount / folder)) least = std::min(least.value_or(*quota), *quota);
-      if (folder.empty()) break;
-    }
-  }
+  for (const auto& folder : control_group_folders("cpu", root, self))
+    if (const auto quota = quota_of(folder)) least = std::min(least.value_or(*quota), *quota);
   if (!least) return std::nullopt;
   return std::max(1, static_cast<int>(std::ceil(*least)));
 }

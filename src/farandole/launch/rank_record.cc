@@ -16,18 +16,42 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::string_view mark = "farandole-run-record ";
 
-std::string to_json(const RankRecord& record) {
-  const nlohmann::json json = {{"rank", record.rank},           {"host", record.host},
-                               {"exit_code", record.exit_code}, {"signal", record.signal},
-                               {"told", record.told},           {"time_ns", record.time_ns}};
+std::string to_json(const RankRecord& record, bool with_last_words) {
+  nlohmann::ordered_json json = {{"rank", record.rank},
+                                 {"host", record.host},
+                                 {"exit_code", record.exit_code},
+                                 {"signal", record.signal},
+                                 {"told", record.told},
+                                 {"time_ns", record.time_ns},
+                                 {"start_ns", record.start_ns},
+                                 {"pid", record.pid},
+                                 {"peak_memory_bytes", record.peak_memory_bytes},
+                                 {"memory_limit_bytes", record.memory_limit_bytes},
+                                 {"asked_signal", record.asked_signal},
+                                 {"asked_ns", record.asked_ns},
+                                 {"out_of_memory", record.out_of_memory},
+                                 {"kernel", record.kernel},
+                                 {"launch", record.launch}};
+  if (with_last_words) json["last_words"] = record.last_words;
   return json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
 std::optional<RankRecord> from_json(std::string_view text) {
   const auto json = nlohmann::json::parse(text, nullptr, false);
   try {
-    return RankRecord{json.at("rank"),   json.at("host"), json.at("exit_code"),
+    RankRecord record{json.at("rank"),   json.at("host"), json.at("exit_code"),
                       json.at("signal"), json.at("told"), json.at("time_ns")};
+    record.start_ns = json.value("start_ns", record.start_ns);
+    record.pid = json.value("pid", record.pid);
+    record.peak_memory_bytes = json.value("peak_memory_bytes", record.peak_memory_bytes);
+    record.memory_limit_bytes = json.value("memory_limit_bytes", record.memory_limit_bytes);
+    record.asked_signal = json.value("asked_signal", record.asked_signal);
+    record.asked_ns = json.value("asked_ns", record.asked_ns);
+    record.out_of_memory = json.value("out_of_memory", record.out_of_memory);
+    record.kernel = json.value("kernel", record.kernel);
+    record.launch = json.value("launch", record.launch);
+    record.last_words = json.value("last_words", record.last_words);
+    return record;
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }
@@ -47,7 +71,7 @@ bool write_record(const fs::path& folder, const RankRecord& record) {
   const auto path = folder / fmt::format("rank-{:04}.json", record.rank);
   const auto temporary = folder / fmt::format(".rank-{:04}.tmp", record.rank);
   std::ofstream stream(temporary);
-  stream << to_json(record) << std::flush;
+  stream << to_json(record, true) << std::flush;
   std::error_code error;
   if (stream) fs::rename(temporary, path, error);
   return stream && !error;
@@ -74,7 +98,7 @@ int count_records(const fs::path& folder) {
 }
 
 std::string to_marked_line(const RankRecord& record) {
-  return std::string(mark) + to_json(record);
+  return std::string(mark) + to_json(record, false);
 }
 
 std::optional<RankRecord> from_marked_line(std::string_view line) {

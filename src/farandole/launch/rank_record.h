@@ -19,6 +19,17 @@ struct RankRecord {
   bool told =
       false;  // it ended after somebody had asked it to stop (mpirun and srun do when another rank failed)
   std::int64_t time_ns = 0;  // CLOCK_REALTIME at its end
+  // For who looks into a run that went wrong; a record of an older program has none of these.
+  std::int64_t start_ns = 0;            // CLOCK_REALTIME
+  std::int64_t pid = 0;                 // of the program
+  std::int64_t peak_memory_bytes = 0;   // resident
+  std::int64_t memory_limit_bytes = 0;  // of its control group; 0: none is known
+  int asked_signal = 0;                 // the first that asked it to stop or to save; 0: none
+  std::int64_t asked_ns = 0;
+  std::string out_of_memory = {};  // why it seems to have been killed for want of memory
+  std::string kernel = {};         // of its host
+  std::string launch = {};         // JobRecord::launch
+  std::string last_words = {};     // the end of its stderr; not in a marked line
 
   bool failed() const { return exit_code != 0 || signal != 0; }
   int shell_code() const { return signal != 0 ? 128 + signal : exit_code; }  // what a shell would say

@@ -6,6 +6,11 @@
 #include <unistd.h>
 
 namespace farandole {
+namespace {
+
+constexpr std::size_t most_kept = 8192;
+
+}  // namespace
 
 StreamRelay::StreamRelay(OwnedDescriptor source, OutputChannel& destination, LineFormatter::Mark prefix,
                          std::ostream* log)
@@ -25,6 +30,18 @@ void StreamRelay::take(std::string_view piece) {
     queue_.push(piece);
   }
   if (log_ != nullptr) *log_ << logged_.format(piece);
+  if (!piece.ends_with('\r')) keep(piece);
+}
+
+void StreamRelay::keep(std::string_view piece) {
+  last_ += piece;
+  if (last_.size() > 4 * most_kept) last_.erase(0, last_.size() - most_kept);
+}
+
+std::string StreamRelay::last_lines() const {
+  if (last_.size() <= most_kept) return last_;
+  const auto line_end = last_.find('\n', last_.size() - most_kept);
+  return line_end == std::string::npos ? last_.substr(last_.size() - most_kept) : last_.substr(line_end + 1);
 }
 
 bool StreamRelay::read_some() {

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <ostream>
+#include <string>
 
 #include "farandole/launch/line_formatter.h"
 #include "farandole/launch/line_splitter.h"
@@ -22,6 +23,8 @@ class StreamRelay {
   int source() const { return source_.get(); }  // -1 after its end
   bool wants_input() const { return source_.get() >= 0 && !queue_.full(); }
   OutputQueue& queue() { return queue_; }
+  // The last whole lines that came, a few KiB; without those that were redrawn.
+  std::string last_lines() const;
   // Reads what fits into one buffer; false: there is nothing now, or it was the end.
   bool read_some();
   // No more input: passes on the last line, also without its newline.
@@ -29,12 +32,14 @@ class StreamRelay {
 
  private:
   void take(std::string_view piece);
+  void keep(std::string_view piece);
 
   OwnedDescriptor source_;
   OutputQueue queue_;
   std::ostream* log_;
   std::optional<LineFormatter> visible_;
   LineFormatter logged_;
+  std::string last_;
   LineSplitter splitter_;
 };
 

@@ -12,11 +12,13 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "farandole/base/error.h"
 #include "farandole/launch/machine.h"
+#include "farandole/launch/memory_watch.h"
 #include "farandole/launch/rank_record.h"
 #include "farandole/launch/stream_relay.h"
 
@@ -39,6 +41,7 @@ class Supervisor {
   void wait_for_orphans();
   void parent_ended();
   void drain();
+  void note_memory();
   void report();
   void wait_for_peers();
   bool all_written() { return out_->queue().empty() && err_->queue().empty(); }
@@ -51,6 +54,8 @@ class Supervisor {
   std::ofstream log_;
   std::optional<StreamRelay> out_, err_;
   std::optional<ChildProcess> child_;
+  LaunchFolder launch_folder_;
+  MemoryWatch memory_;
   RankRecord record_;
   bool abandoned_ = false;  // the parent has ended: nobody may be taking output any more
 };
@@ -84,11 +89,14 @@ Supervisor::Supervisor(const SupervisorOptions& options)
     : options_(options),
       signals_(
           signal_descriptor({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})),
-      parent_(watch_parent()) {
+      parent_(watch_parent()),
+      launch_folder_(options.run) {
   ::signal(SIGPIPE, SIG_IGN);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   record_.rank = options.rank;
   record_.host = host_name();
+  record_.launch = options.launch;
+  if (utsname system{}; ::uname(&system) == 0) record_.kernel = system.release;
   if (options.socket.empty()) {
     to_out_ = std::make_unique<DescriptorChannel>(STDOUT_FILENO);
     to_err_ = std::make_unique<DescriptorChannel>(STDERR_FILENO);
@@ -120,7 +128,9 @@ void Supervisor::start() {
   const ChildStreams streams{-1, out.write_end.get(), err.write_end.get()};
   out_.emplace(std::move(out.read_end), *to_out_, mark, log);
   err_.emplace(std::move(err.read_end), *to_err_, mark, log);
+  record_.start_ns = real_time_ns();
   child_.emplace(options_.program, streams, SIGKILL);
+  record_.pid = child_->pid();
   announce_step();
 }
 
@@ -130,6 +140,10 @@ void Supervisor::take_signals() {
     const int number = static_cast<int>(info.ssi_signo);
     if (number == SIGCHLD || static_cast<pid_t>(info.ssi_pid) == ::getpid()) continue;
     if (number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT) record_.told = true;
+    if (record_.asked_signal == 0 && (record_.told || number == SIGUSR1)) {
+      record_.asked_signal = number;
+      record_.asked_ns = real_time_ns();
+    }
     const bool to_the_group =
         static_cast<int>(info.ssi_code) == SI_KERNEL || static_cast<pid_t>(info.ssi_pid) == ::getppid();
     if (!to_the_group) pass_on(number);
@@ -208,6 +222,8 @@ void Supervisor::drain() {
 }
 
 void Supervisor::report() {
+  record_.last_words = err_->last_lines();
+  launch_folder_.end(record_);
   if (log_.is_open()) log_ << "--- " << describe_end(record_) << "\n" << std::flush;
   if (options_.folder.empty() || write_record(options_.folder, record_)) return;
   const auto line = to_marked_line(record_) + "\n";
@@ -228,12 +244,20 @@ void Supervisor::wait_for_peers() {
     serve(Clock::now() + std::chrono::milliseconds(20));
 }
 
+// Before the others of its control group come to their ends.
+void Supervisor::note_memory() {
+  record_.peak_memory_bytes = child_->end().peak_memory_bytes;
+  record_.memory_limit_bytes = memory_.limit_bytes().value_or(0);
+  if (record_.signal == SIGKILL && !record_.told) record_.out_of_memory = memory_.evidence(child_->pid());
+}
+
 int Supervisor::run() {
   try {
     start();
     while (!child_->has_ended()) serve(std::nullopt);
     record_.exit_code = child_->end().exit_code;
     record_.signal = child_->end().signal;
+    note_memory();
   } catch (const UserError& error) {  // it could not be started
     record_.exit_code = static_cast<int>(error.exit_code());
     err_->queue().push(

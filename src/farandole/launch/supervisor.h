@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "farandole/launch/launch_folder.h"
+
 namespace farandole {
 
 struct SupervisorOptions {
@@ -16,6 +18,8 @@ struct SupervisorOptions {
   std::filesystem::path socket;      // of the launcher on this host; empty: output goes to stdout and stderr
   bool prefix = false;               // "[3 12:34:56.789] " in front of each line
   std::filesystem::path log_folder;  // empty: no log
+  LaunchedRun run;                   // gets the record, too
+  std::string launch;                // JobRecord::launch
   std::vector<std::string> program;  // and its arguments
 };
 

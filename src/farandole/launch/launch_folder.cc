@@ -1,0 +1,98 @@
+#include "farandole/launch/launch_folder.h"
+
+#include <algorithm>
+#include <string_view>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <system_error>
+#include <utility>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::int64_t changed_ns(const fs::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return -1;
+  return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
+bool is_training(const std::vector<std::string>& program) {
+  const auto name = program.empty() ? "" : fs::path(program.front()).filename().string();
+  return name == "farandole-train" || (name == "farandole" && program.size() > 1 && program[1] == "train");
+}
+
+// The last one counts, as it does for the program.
+std::string value_of(const std::vector<std::string>& program, std::string_view option) {
+  std::string value;
+  for (std::size_t i = 1; i < program.size(); ++i) {
+    const std::string_view word = program[i];
+    if (word == option && i + 1 < program.size()) value = program[i + 1];
+    if (word.starts_with(option) && word.substr(option.size()).starts_with('='))
+      value = word.substr(option.size() + 1);
+  }
+  return value;
+}
+
+}  // namespace
+
+LaunchedRun find_launched_run(const std::vector<std::string>& program, const fs::path& log_folder,
+                              const Environment& environment) {
+  const auto logs = log_folder.has_filename() ? log_folder : log_folder.parent_path();
+  if (logs.filename() == "logs") return {fs::absolute(logs).parent_path(), true};
+  if (is_training(program))
+    if (const auto folder = value_of(program, "--run-dir"); !folder.empty())
+      return {fs::absolute(folder), false};
+  if (const char* folder = environment("FARANDOLE_RUN_DIR"); folder != nullptr && *folder != '\0')
+    return {fs::absolute(folder), false};
+  return {};
+}
+
+LaunchFolder::LaunchFolder(LaunchedRun run) : run_(std::move(run)), before_(state()) {}
+
+LaunchFolder::State LaunchFolder::state() const {
+  State state;
+  if (run_.folder.empty()) return state;
+  state.run_json_ns = changed_ns(run_.folder / "run.json");
+  state.recorder_ns = changed_ns(run_.folder / "recorder");
+  return state;
+}
+
+bool LaunchFolder::make(bool failed, int exit_code) const {
+  if (run_.folder.empty()) return false;
+  const auto code = static_cast<ExitCode>(exit_code);
+  const bool refused = code == ExitCode::user_error || code == ExitCode::corrupt_input;
+  if (!run_.logged && (!failed || refused) && state() == before_) return false;
+  std::error_code error;
+  fs::create_directories(folder(), error);
+  return !error;
+}
+
+void LaunchFolder::begin(const JobRecord& job) {
+  if (run_.logged && make(false, 0)) write_job(folder() / "job.json", job);
+}
+
+void LaunchFolder::end(const RankRecord& rank) {
+  if (make(rank.failed(), rank.exit_code)) write_record(folder(), rank);
+}
+
+void LaunchFolder::end(const JobRecord& job, const std::vector<RankRecord>& ranks) {
+  if (!make(job.exit_code != 0, job.exit_code)) return;
+  const auto there = read_records(folder());
+  for (const auto& rank : ranks)
+    if (std::none_of(there.begin(), there.end(),
+                     [&](const auto& one) { return one.rank == rank.rank && one.launch == rank.launch; }))
+      write_record(folder(), rank);
+  write_job(folder() / "job.json", job);
+}
+
+std::optional<std::int64_t> LaunchFolder::free_bytes() const {
+  struct statvfs status {};
+  if (run_.folder.empty() || ::statvfs(run_.folder.c_str(), &status) != 0) return std::nullopt;
+  return static_cast<std::int64_t>(status.f_bavail) * static_cast<std::int64_t>(status.f_frsize);
+}
+
+}  // namespace farandole
