@@ -123,32 +123,8 @@ bool waits_elsewhere(const RankStatus& status) {
 
 }  // namespace
 
-std::string describe_seconds(std::int64_t ns) {
-  const double seconds = static_cast<double>(ns) * 1e-9;
-  return seconds < 9.95 ? fmt::format("{:.1f} s", seconds) : fmt::format("{:.0f} s", seconds);
-}
-
 std::string describe_call(const CallStatus& call) {
   return fmt::format("{} #{}{}", call.operation, call.key.sequence, quoted(call.name));
-}
-
-std::string describe_ranks(std::span<const int> ranks) {
-  std::vector<std::string> parts;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    parts.push_back(last == i       ? fmt::format("{}", ranks[i])
-                    : last == i + 1 ? fmt::format("{}, {}", ranks[i], ranks[last])
-                                    : fmt::format("{}-{}", ranks[i], ranks[last]));
-    i = last + 1;
-  }
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", describe_list(parts, 20));
-}
-
-std::string describe_list(std::span<const std::string> texts, std::size_t most) {
-  const auto shown = texts.first(std::min(most, texts.size()));
-  return texts.size() <= most ? fmt::format("{}", fmt::join(shown, ", "))
-                              : fmt::format("{} and {} more", fmt::join(shown, ", "), texts.size() - most);
 }
 
 const CallStatus* waiting_in(const RankStatus& status) {

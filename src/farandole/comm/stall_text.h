@@ -8,17 +8,14 @@
 #include <string_view>
 #include <vector>
 
+#include "farandole/base/phrases.h"
 #include "farandole/comm/call_board.h"
 #include "farandole/comm/rank_status.h"
 #include "farandole/comm/thread_probe.h"
 
 namespace farandole {
 
-std::string describe_call(const CallStatus& call);           // "allreduce #17 'bucket 0'"
-std::string describe_ranks(std::span<const int> ascending);  // "rank 3", "ranks 0, 2-4"
-std::string describe_seconds(std::int64_t ns);               // "0.4 s", "61 s"
-// At most `most` of them, then how many more.
-std::string describe_list(std::span<const std::string> texts, std::size_t most);
+std::string describe_call(const CallStatus& call);  // "allreduce #17 'bucket 0'"
 
 // What the rank does, as a clause: "is in allreduce #17 'bucket 0' for 61 s", "is stuck in data loading
 // ('load' for 61 s)". nullptr: no collective counts.
