@@ -140,6 +140,14 @@ std::unique_ptr<MessageChannel> MpiJob::new_channel() const {
   return std::make_unique<MessageChannel>(MPI_COMM_WORLD);
 }
 
+std::string MpiJob::library_version() {
+  std::string text(MPI_MAX_LIBRARY_VERSION_STRING, '\0');
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  text.resize(static_cast<std::size_t>(length));
+  return text.substr(0, text.find(','));
+}
+
 void MpiJob::abort(int exit_code) {
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::_Exit(exit_code);

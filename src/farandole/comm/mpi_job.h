@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "farandole/comm/message_channel.h"
 #include "farandole/comm/mpi_communicator.h"
@@ -33,6 +34,7 @@ class MpiJob {
   std::unique_ptr<Communicator> new_communicator(Waiting waiting, std::span<const int> ranks) const;
   // Collective.
   std::unique_ptr<MessageChannel> new_channel() const;
+  static std::string library_version();  // "Open MPI v4.1.4", of the library that is loaded
   // Ends all ranks of the job now, with this exit code.
   [[noreturn]] static void abort(int exit_code);
 

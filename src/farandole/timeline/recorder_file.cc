@@ -222,11 +222,34 @@ std::size_t RecorderFile::read_records(std::size_t slot, std::uint64_t index, st
 
 std::vector<Record> RecorderFile::records(std::size_t slot, std::uint64_t* damaged,
                                           std::int64_t* first_damage) const {
+  return records_from(slot, 0, damaged, first_damage);
+}
+
+std::vector<Record> RecorderFile::newest_records(std::size_t slot, std::uint64_t most,
+                                                 std::uint64_t* damaged) const {
+  const std::uint64_t head = entries_.at(slot).head;
+  return records_from(slot, head > most ? head - most : 0, damaged, nullptr);
+}
+
+std::map<std::string, std::string> RecorderFile::facts() const {
+  std::map<std::string, std::string> facts;
+  for (const auto& name : names_) {
+    if (!name.starts_with(recorder::fact_mark)) continue;
+    const auto equals = name.find('=');
+    if (equals != std::string::npos)
+      facts[name.substr(recorder::fact_mark.size(), equals - recorder::fact_mark.size())] =
+          name.substr(equals + 1);
+  }
+  return facts;
+}
+
+std::vector<Record> RecorderFile::records_from(std::size_t slot, std::uint64_t first, std::uint64_t* damaged,
+                                               std::int64_t* first_damage) const {
   const std::uint64_t oldest = slot < threads_.size() ? threads_[slot].overwritten : 0;
   const std::uint64_t chunk_records = header_.fixed.chunk_records;
   std::vector<Record> result;
   std::vector<Record> block(std::min<std::uint64_t>(chunk_records, 4096));
-  for (std::uint64_t index = oldest; index < entries_.at(slot).head;) {
+  for (std::uint64_t index = std::max(first, oldest); index < entries_.at(slot).head;) {
     const std::size_t count = read_records(slot, index, block, first_damage);
     for (std::size_t i = 0; i < count; ++i) {
       if (block[i].kind != RecordKind::none)

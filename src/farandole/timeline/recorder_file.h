@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -42,6 +43,7 @@ class RecorderFile {
   std::int64_t last_step() const { return header_.step; }
   std::uint64_t dropped() const { return header_.dropped; }  // events of threads that got no ring
   const std::vector<std::string>& names() const { return names_; }
+  std::map<std::string, std::string> facts() const;  // as Timeline::state() gave them
   // By slot; Record::track is an index into it. Those without a record may be tracks.
   const std::vector<RecorderThread>& threads() const { return threads_; }
   // Round trips with rank 0's clock; none on rank 0.
@@ -49,6 +51,9 @@ class RecorderFile {
   // What is damaged beside the records, each with file and offset.
   const std::vector<std::string>& problems() const { return problems_; }
   const std::string& path() const { return path_; }
+  // The newest `most` of them, without reading the others.
+  std::vector<Record> newest_records(std::size_t slot, std::uint64_t most,
+                                     std::uint64_t* damaged = nullptr) const;
   // The innermost span or collective that thread `slot` was in the middle of, if any.
   std::optional<recorder::OpenEvent> open(std::size_t slot) const;
 
@@ -76,6 +81,8 @@ class RecorderFile {
   void read_threads();
   std::string wrong_with(const recorder::ThreadEntry& entry, std::vector<bool>& used) const;
   bool sound(const Record& record, std::uint64_t index) const;
+  std::vector<Record> records_from(std::size_t slot, std::uint64_t first, std::uint64_t* damaged,
+                                   std::int64_t* first_damage) const;
 
   std::string path_;
   int fd_;

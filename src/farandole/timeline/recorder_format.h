@@ -12,6 +12,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <type_traits>
 
 #include "farandole/timeline/event.h"
@@ -62,7 +63,8 @@ inline constexpr std::uint32_t byte_order = 0x01020304;
 inline constexpr std::uint32_t version = 1;
 inline constexpr std::uint32_t thread_slots = 32;
 inline constexpr std::uint32_t chunk_count = 256;
-inline constexpr std::size_t longest_name = 512;  // bytes kept of an interned name
+inline constexpr std::size_t longest_name = 512;         // bytes kept of an interned name
+inline constexpr std::string_view fact_mark = "fact: ";  // begins a name that no record has: "fact: mpi=4.1"
 inline constexpr std::size_t smallest_file = 128 << 10;
 
 // Never changes after creation; `crc` is the CRC-32 of the bytes before it.

@@ -273,6 +273,10 @@ NameId Timeline::intern(std::string_view name) {
   return {enabled() ? impl_->intern(name) : 0};
 }
 
+void Timeline::state(std::string_view fact, std::string_view value) {
+  intern(std::string(recorder::fact_mark).append(fact).append("=").append(value));
+}
+
 void Timeline::name_thread(std::string_view name) {
   if (!enabled()) return;
   name = name.substr(0, sizeof(recorder::ThreadEntry::name) - 1);

@@ -69,7 +69,9 @@ class Timeline {
     const std::int64_t now = step();
     return now < 0 || (now >= options_.window.first && now <= options_.window.last);
   }
-  NameId intern(std::string_view name);     // takes a lock; thread-safe
+  NameId intern(std::string_view name);  // takes a lock; thread-safe
+  // What this rank runs, such as a version, for who compares the ranks later: kept as long as the file.
+  void state(std::string_view fact, std::string_view value);
   void name_thread(std::string_view name);  // the calling thread; "training" is the one that trains
   void set_step(std::int64_t step);         // from now on, on all threads; -1: outside of steps
   std::int64_t step() const { return step_.load(std::memory_order_relaxed); }

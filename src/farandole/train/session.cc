@@ -119,6 +119,9 @@ void Session::start_recording(const RecordingOptions& options) {
   });
   timeline_ = std::move(timeline);
   timeline_->name_thread("training");
+  timeline_->state("farandole", FARANDOLE_VERSION);
+  timeline_->state("libtorch", TORCH_VERSION);
+  timeline_->state("mpi", MpiJob::library_version());
   recording_ = std::make_unique<Recording>(*job_, *timeline_, options.run_dir);
   communicators_ = 0;
   collectives_.use(new_communicator(Waiting::polite));

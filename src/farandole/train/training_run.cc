@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 #include <hdf5.h>
 #include <memory>
-#include <mpi.h>
 #include <optional>
 #include <set>
 
@@ -21,15 +20,11 @@ namespace farandole {
 namespace {
 
 std::map<std::string, std::string> versions() {
-  char mpi[MPI_MAX_LIBRARY_VERSION_STRING];
-  int length = 0;
-  MPI_Get_library_version(mpi, &length);
   unsigned major = 0, minor = 0, release = 0;
   H5get_libversion(&major, &minor, &release);
-  const std::string mpi_version(mpi, static_cast<std::size_t>(length));
   return {{"farandole", FARANDOLE_VERSION},
           {"libtorch", TORCH_VERSION},
-          {"mpi", mpi_version.substr(0, mpi_version.find(','))},
+          {"mpi", MpiJob::library_version()},
           {"hdf5", fmt::format("{}.{}.{}", major, minor, release)}};
 }
 
