@@ -1,0 +1,110 @@
+#include "farandole/doctor/advice.h"
+
+#include <fmt/format.h>
+
+#include "farandole/launch/supervisor.h"
+
+namespace farandole {
+namespace {
+
+std::string job_id(const RunEvidence& run) {
+  if (!run.job) return "";
+  const auto id = run.job->slurm.find("JOB_ID");
+  return id == run.job->slurm.end() ? "" : id->second;
+}
+
+std::string host_of(const Diagnosis& diagnosis) {
+  return diagnosis.host.empty() ? "its host" : diagnosis.host;
+}
+
+// The log of the rank, or how to have one next time.
+std::string look_at_log(const RunEvidence& run, int rank) {
+  const auto log = log_of(run.folder / "logs", rank);
+  std::error_code ignored;
+  return std::filesystem::exists(log, ignored)
+             ? "its whole output: " + log.string()
+             : fmt::format("keep its whole output next time: farandole run --log-dir {}",
+                           (run.folder / "logs").string());
+}
+
+std::string go_on(const RunEvidence& run) {
+  return run.checkpoint_step
+             ? fmt::format("the same command goes on from step {} (--resume auto)", *run.checkpoint_step)
+             : "there is no checkpoint to go on from; --checkpoint-steps N saves one every N steps";
+}
+
+void about_stall(const RunEvidence& run, const Diagnosis& diagnosis, std::vector<std::string>& next) {
+  if (!diagnosis.rank) return;
+  const auto& rank = run.ranks.at(static_cast<std::size_t>(*diagnosis.rank));
+  if (rank.alive) {
+    next.push_back(fmt::format("look at it: gdb -p {} -batch -ex 'thread apply all bt'", rank.recorder->pid));
+    next.push_back(fmt::format("if it is stopped: kill -CONT {}", rank.recorder->pid));
+  }
+  if (rank.recorder && rank.recorder->doing && rank.recorder->doing->category == Category::data)
+    next.emplace_back("it was loading data: look at the file system that --data is on");
+  next.emplace_back(
+      "--stall-seconds 30 has every rank say what it does, with its stack; --stall-abort 300 ends the job "
+      "then");
+}
+
+}  // namespace
+
+std::vector<std::string> advise(const RunEvidence& run, const Diagnosis& diagnosis) {
+  std::vector<std::string> next;
+  const auto id = job_id(run);
+  switch (diagnosis.cause) {
+    case Cause::done:
+      next.push_back("farandole analyze " + run.folder.string());
+      return next;
+    case Cause::running:
+      return next;
+    case Cause::out_of_memory:
+      next.emplace_back("less memory a rank: a smaller --batch with --accumulate for the same batch in all");
+      next.emplace_back(id.empty() ? "or fewer ranks on the host, or a higher limit"
+                                   : "or more of it: sbatch --mem, --mem-per-cpu, or fewer ranks a node");
+      break;
+    case Cause::killed:
+      next.push_back(fmt::format("ask the kernel, on {}: dmesg -T | grep -i -B2 -A8 'killed process'",
+                                 host_of(diagnosis)));
+      if (!id.empty())
+        next.push_back(fmt::format("ask Slurm: sacct -j {} -o JobID,State,ExitCode,MaxRSS,NodeList", id));
+      break;
+    case Cause::crashed:
+    case Cause::uncaught_exception:
+      if (diagnosis.rank) next.push_back(look_at_log(run, *diagnosis.rank));
+      next.emplace_back("for a stack: ulimit -c unlimited, run again, gdb PROGRAM CORE");
+      break;
+    case Cause::failed:
+      if (diagnosis.rank) next.push_back(look_at_log(run, *diagnosis.rank));
+      break;
+    case Cause::refused:
+      next.emplace_back("change what it names and start it again; requeueing alone does not help");
+      return next;
+    case Cause::corrupt_input:
+      next.push_back("farandole checkpoint verify " + run.folder.string());
+      return next;
+    case Cause::host_lost:
+      if (!id.empty())
+        next.push_back(fmt::format("submit again without the host: sbatch --exclude={}", host_of(diagnosis)));
+      break;
+    case Cause::stalled:
+      about_stall(run, diagnosis, next);
+      break;
+    case Cause::time_limit:
+      next.emplace_back(
+          "a longer sbatch --time, or sbatch --signal=USR1@120: the ranks then save and end with 75");
+      break;
+    case Cause::unknown:
+      next.push_back(fmt::format("let the launcher keep what it knows: farandole run --log-dir {}",
+                                 (run.folder / "logs").string()));
+      break;
+    case Cause::preempted:
+    case Cause::interrupted:
+    case Cause::cancelled:
+      break;
+  }
+  next.push_back(go_on(run));
+  return next;
+}
+
+}  // namespace farandole

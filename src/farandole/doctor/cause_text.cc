@@ -1,0 +1,220 @@
+#include "farandole/doctor/cause_text.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "farandole/base/phrases.h"
+#include "farandole/doctor/rank_words.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::int64_t second = 1'000'000'000;
+constexpr std::int64_t long_wait = 10 * second;  // in a collective: the run hung
+
+const char* was(std::size_t count) {
+  return count == 1 ? "was" : "were";
+}
+
+class Sentence {
+ public:
+  Sentence(const RunEvidence& run, const Culprit& culprit, const std::optional<StalledCall>& call,
+           std::int64_t time_ns)
+      : run_(run), culprit_(culprit), call_(call), time_ns_(time_ns) {}
+
+  std::string text() const {
+    const auto& why = culprit_.why;
+    switch (culprit_.cause) {
+      case Cause::done:
+        return "the run ended in order" +
+               (run_.last_step ? fmt::format("; its last metrics are of step {}", *run_.last_step) : "");
+      case Cause::refused:
+        return refusal("the run was refused");
+      case Cause::corrupt_input:
+        return refusal("the run could not use its input");
+      case Cause::preempted:
+        return stopped(by_itself() ? "the run stopped as it was asked to" : "the run was preempted");
+      case Cause::interrupted:
+        return culprit_.rank ? of_rank("was killed by " + why) : stopped("the run was asked to stop");
+      case Cause::time_limit:
+        return stopped("the run was ended by its time limit") + hang_before();
+      case Cause::cancelled:
+        return stopped("the run was cancelled") + hang_before();
+      case Cause::host_lost:
+        return host_loss();
+      case Cause::stalled:
+        return stall();
+      case Cause::out_of_memory:
+        return of_rank(fmt::format("was killed by signal 9 (out of memory: {})", why));
+      case Cause::killed:
+        return of_rank(
+            "was killed by signal 9 (Killed; by whom is unknown: no sign of the out-of-memory killer or of "
+            "Slurm)");
+      case Cause::crashed:
+        return of_rank("crashed with " + describe_signal(culprit_.end->signal));
+      case Cause::uncaught_exception:
+        return of_rank(fmt::format("ended by an uncaught exception ({})", why));
+      case Cause::failed:
+        return failure();
+      default:
+        return unknown();
+    }
+  }
+
+ private:
+  const RankEvidence& rank(int number) const { return run_.ranks.at(static_cast<std::size_t>(number)); }
+  bool by_itself() const { return culprit_.end && culprit_.end->signal == 0; }
+  int exit_code() const {
+    return culprit_.end ? culprit_.end->exit_code : static_cast<int>(run_.facts.exit_code.value_or(1));
+  }
+
+  std::string refusal(const char* what) const {
+    return fmt::format("{} with exit code {}: {}", what, exit_code(),
+                       culprit_.why.empty() ? "its reason is unknown, there is no log" : culprit_.why);
+  }
+
+  std::string stopped(std::string text) const {
+    if (!culprit_.why.empty()) text += fmt::format(" ({})", culprit_.why);
+    if (time_ns_ != 0) text += " at " + clock_time_of(time_ns_);
+    return text + (run_.checkpoint_step
+                       ? fmt::format("; its newest checkpoint is of step {}", *run_.checkpoint_step)
+                       : "; it has left no checkpoint");
+  }
+
+  // What was the matter before it was stopped, where something was.
+  std::string hang_before() const {
+    if (!call_ || call_->missing.empty() || time_ns_ - call_->since_ns < long_wait) return "";
+    return "; it hung: " + describe_wait(run_, *call_, time_ns_, Tense::past);
+  }
+
+  std::string host_loss() const {
+    if (!culprit_.rank) return "the run lost a host: " + culprit_.why;
+    const auto& first = rank(*culprit_.rank);
+    std::vector<int> there;
+    for (const auto& one : run_.ranks)
+      if (one.host == first.host) there.push_back(one.rank);
+    auto text = fmt::format("{} went away with host {}: nothing was heard of {} end", describe_ranks(there),
+                            first.host, there.size() == 1 ? "its" : "their");
+    if (!culprit_.why.empty()) text += fmt::format(" ({})", culprit_.why);
+    if (const auto place = describe_place(first); !place.empty())
+      text += fmt::format("; rank {} was last seen{}", first.rank, place);
+    return text + others();
+  }
+
+  std::string stall() const {
+    if (!call_ || call_->missing.empty())
+      return fmt::format("the run stalled and was ended for it: {}", culprit_.why);
+    std::int64_t until = 0;
+    for (const auto& one : run_.ranks)
+      if (one.end && (until == 0 || one.end->time_ns < until)) until = one.end->time_ns;
+    return describe_wait(run_, *call_, std::max(until, call_->since_ns), Tense::past) +
+           "; the job was ended for it (--stall-abort)";
+  }
+
+  std::string failure() const {
+    const int code = exit_code();
+    auto what = fmt::format("ended with exit code {}", code);
+    if (code > 128 && code <= 128 + 64)
+      what += fmt::format(", a shell's way to say {}", describe_signal(code - 128));
+    if (!culprit_.why.empty()) what += fmt::format(" ({})", culprit_.why);
+    return culprit_.rank ? of_rank(what) : "the run " + what;
+  }
+
+  std::string unknown() const {
+    std::string text = "why the run ended is unknown: ";
+    if (culprit_.rank)
+      text += fmt::format("nothing was heard of the end of {}{}", describe_who(rank(*culprit_.rank)),
+                          culprit_.why.empty() ? "" : " (" + culprit_.why + ")");
+    else if (!run_.job && known_ends(run_).empty())
+      text +=
+          "no launcher has left a record of it (it was killed itself, or was not farandole run), and there "
+          "are no logs";
+    else
+      text += "the launcher was killed before it could say";
+    if (call_ && !call_->missing.empty())
+      text +=
+          fmt::format("; by the flight recorders {} waited in {} for {}, last seen{}",
+                      describe_ranks(call_->waiting), call_->text, describe_who(rank(call_->missing.front())),
+                      describe_place(rank(call_->missing.front())));
+    return text;
+  }
+
+  std::string of_rank(std::string what) const {
+    if (!culprit_.rank) return "a rank " + what;
+    const auto& one = rank(*culprit_.rank);
+    auto text = describe_who(one) + " " + what + describe_place(one);
+    if (culprit_.end && culprit_.end->time_ns != 0) text += ", at " + clock_time_of(culprit_.end->time_ns);
+    return text + others();
+  }
+
+  // "; ranks 0-2 waited in … for it; they ended 1.9 s later with exit code 70"
+  std::string others() const {
+    std::vector<int> others, waiting;
+    for (const auto& one : run_.ranks)
+      if (one.rank != *culprit_.rank && one.end) others.push_back(one.rank);
+    if (call_) waiting = call_->waiting;
+    std::erase(waiting, *culprit_.rank);
+    std::string text;
+    if (!waiting.empty()) {
+      const bool missed = std::count(call_->missing.begin(), call_->missing.end(), *culprit_.rank) > 0;
+      text = fmt::format("; {} {} in {}{}", describe_ranks(waiting), missed ? "waited" : was(waiting.size()),
+                         call_->text, missed ? " for it" : "");
+    }
+    const auto ends = ends_of(others);
+    if (ends.empty()) return text;
+    if (waiting == others) return text + " and " + ends;
+    return text + fmt::format("; {} {}", describe_ranks(others), ends);
+  }
+
+  std::string ends_of(const std::vector<int>& ranks) const {
+    if (ranks.empty()) return "";
+    std::int64_t last = 0;
+    bool all_told = true;
+    std::vector<std::string> different;
+    for (const int number : ranks) {
+      const auto& end = *rank(number).end;
+      all_told &= end.told && end.failed();
+      last = std::max(last, end.time_ns);
+      const auto how = end.signal != 0 ? fmt::format("by signal {}", end.signal)
+                                       : fmt::format("with exit code {}", end.exit_code);
+      if (std::count(different.begin(), different.end(), how) == 0) different.push_back(how);
+    }
+    const auto first = culprit_.end ? culprit_.end->time_ns : 0;
+    const auto after =
+        first != 0 && last > first ? fmt::format(" {} later", describe_seconds(last - first)) : "";
+    if (all_told) return fmt::format("{} stopped by the launcher{}", was(ranks.size()), after);
+    return fmt::format("ended{} {}", after, describe_list(different, 3));
+  }
+
+  const RunEvidence& run_;
+  const Culprit& culprit_;
+  const std::optional<StalledCall>& call_;
+  const std::int64_t time_ns_;
+};
+
+}  // namespace
+
+std::string describe_cause(const RunEvidence& run, const Culprit& culprit,
+                           const std::optional<StalledCall>& call, std::int64_t time_ns) {
+  return Sentence(run, culprit, call, time_ns).text();
+}
+
+std::string describe_wait(const RunEvidence& run, const StalledCall& call, std::int64_t until_ns,
+                          Tense tense) {
+  const auto& missing = run.ranks.at(static_cast<std::size_t>(call.missing.front()));
+  const char* verb = tense == Tense::past       ? "waited"
+                     : call.waiting.size() == 1 ? "has waited"
+                                                : "have waited";
+  auto text = fmt::format("{} {} {} in {} for ", describe_ranks(call.waiting), verb,
+                          describe_seconds(until_ns - call.since_ns), call.text);
+  if (call.missing.size() > 1) text += describe_ranks(call.missing) + ", first of all ";
+  text += describe_who(missing);
+  const auto place = describe_place(missing);
+  if (place.empty()) return text;
+  text += fmt::format(", which {}{}", tense == Tense::past ? "was" : "is", place);
+  if (missing.recorder->doing && missing.recorder->doing->start_ns > 0)
+    text += fmt::format(" for {}", describe_seconds(until_ns - missing.recorder->doing->start_ns));
+  return text;
+}
+
+}  // namespace farandole

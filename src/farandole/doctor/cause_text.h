@@ -1,0 +1,22 @@
+// The verdict on a run that has ended, as a sentence. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "farandole/doctor/culprit.h"
+
+namespace farandole {
+
+// Without its full stop. `time_ns`: of the end, 0 where it is unknown.
+std::string describe_cause(const RunEvidence& run, const Culprit& culprit,
+                           const std::optional<StalledCall>& call, std::int64_t time_ns);
+
+// "ranks 0, 2 waited 61 s in allreduce #17 'bucket 2' for rank 1 on node1, which was in data for 62 s".
+// `call` lacks a rank; `verb`: "waited", or "wait" for has and have waited.
+enum class Tense { past, present };
+std::string describe_wait(const RunEvidence& run, const StalledCall& call, std::int64_t until_ns,
+                          Tense tense);
+
+}  // namespace farandole

@@ -1,0 +1,200 @@
+#include "farandole/doctor/culprit.h"
+
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <cstring>
+#include <fmt/format.h>
+
+#include "farandole/base/error.h"
+#include "farandole/base/phrases.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::int64_t second = 1'000'000'000;
+
+std::string slurm_word(const RunEvidence& run, const char* field) {
+  const auto found = run.slurm_state.find(field);
+  return found == run.slurm_state.end() ? "" : found->second;
+}
+
+// When Slurm will end or has ended the job for its time limit; 0: unknown.
+std::int64_t limit_ns(const RunEvidence& run) {
+  if (!run.job) return 0;
+  const auto end = run.job->slurm.find("JOB_END_TIME");
+  std::int64_t seconds = 0;
+  if (end == run.job->slurm.end() ||
+      std::from_chars(end->second.data(), end->second.data() + end->second.size(), seconds).ec != std::errc())
+    return 0;
+  return seconds * second;
+}
+
+// Slurm's own word for why it ended the job, if it did.
+std::optional<Culprit> ended_by_slurm(const RunEvidence& run) {
+  const auto state = slurm_word(run, "JobState");
+  const auto said =
+      fmt::format("Slurm says {} of job {}", state,
+                  run.job && run.job->slurm.contains("JOB_ID") ? run.job->slurm.at("JOB_ID") : "?");
+  if (state.starts_with("TIMEOUT")) return Culprit{Cause::time_limit, {}, {}, said};
+  if (state.starts_with("DEADLINE")) return Culprit{Cause::time_limit, {}, {}, said};
+  if (state.starts_with("OUT_OF_MEMORY")) return Culprit{Cause::out_of_memory, {}, {}, said};
+  if (state.starts_with("NODE_FAIL") || state.starts_with("BOOT_FAIL"))
+    return Culprit{Cause::host_lost, {}, {}, said};
+  if (state.starts_with("PREEMPTED")) return Culprit{Cause::preempted, {}, {}, said};
+  if (state.starts_with("CANCELLED")) return Culprit{Cause::cancelled, {}, {}, said};
+  return std::nullopt;
+}
+
+// Why ranks were asked to stop: `asked` of them, at `asked_ns`.
+Culprit asked_to_stop(const RunEvidence& run, int asked, std::int64_t asked_ns) {
+  if (auto by_slurm = ended_by_slurm(run)) return *by_slurm;
+  const auto limit = limit_ns(run);
+  const auto left = limit - asked_ns;
+  constexpr std::int64_t kill_wait = 60 * second, warning = 15 * 60 * second;
+  if (limit != 0 && asked_ns != 0 && left < (asked == SIGUSR1 ? warning : kill_wait) && left > -5 * kill_wait)
+    return {Cause::time_limit,
+            {},
+            {},
+            left > 0 ? fmt::format("{} before the time limit of its Slurm job", describe_seconds(left))
+                     : "at the time limit of its Slurm job"};
+  return {Cause::interrupted, {}, {}, fmt::format("signal {} ({})", asked, ::strsignal(asked))};
+}
+
+Cause cause_of_code(int exit_code) {
+  switch (static_cast<ExitCode>(exit_code)) {
+    case ExitCode::done:
+      return Cause::done;
+    case ExitCode::user_error:
+      return Cause::refused;
+    case ExitCode::corrupt_input:
+      return Cause::corrupt_input;
+    case ExitCode::preempted:
+      return Cause::preempted;
+    default:
+      return Cause::failed;
+  }
+}
+
+const RankEvidence& evidence_of(const RunEvidence& run, int rank) {
+  return run.ranks.at(static_cast<std::size_t>(rank));
+}
+
+Culprit classify(const RunEvidence& run, const RankRecord& end) {
+  Culprit culprit{cause_of_code(end.exit_code), end.rank, end, ""};
+  const auto& log = evidence_of(run, end.rank).log;
+  if (end.signal == SIGKILL) {
+    const auto by_slurm = ended_by_slurm(run);
+    culprit.cause = by_slurm ? by_slurm->cause : Cause::killed;
+    if (by_slurm) culprit.why = by_slurm->why;
+    if (!end.out_of_memory.empty()) culprit.cause = Cause::out_of_memory, culprit.why = end.out_of_memory;
+  } else if (end.signal == SIGINT || end.signal == SIGTERM || end.signal == SIGHUP || end.signal == SIGUSR1 ||
+             end.signal == SIGUSR2) {
+    culprit.cause = Cause::interrupted;
+    culprit.why = fmt::format("signal {} ({})", end.signal, ::strsignal(end.signal));
+  } else if (end.signal != 0) {
+    culprit.cause = log.uncaught_exception ? Cause::uncaught_exception : Cause::crashed;
+    culprit.why = log.uncaught_exception ? log.error : "";
+  } else if (culprit.cause == Cause::preempted) {
+    const auto asked = asked_to_stop(run, end.asked_signal, end.asked_ns);
+    if (end.asked_signal != 0) culprit.why = asked.why;
+    culprit.rank.reset();
+  } else if (culprit.cause != Cause::done) {
+    culprit.why = log.error;
+  }
+  return culprit;
+}
+
+// Ranks of whose end nothing is known although others ended.
+std::vector<int> unheard_of(const RunEvidence& run, const std::vector<RankRecord>& ends) {
+  std::vector<int> ranks;
+  for (const auto& rank : run.ranks)
+    if (std::none_of(ends.begin(), ends.end(), [&](const auto& end) { return end.rank == rank.rank; }))
+      ranks.push_back(rank.rank);
+  return ranks;
+}
+
+Culprit lost_with_host(const RunEvidence& run, int rank) {
+  Culprit culprit{Cause::host_lost, rank, {}, ""};
+  if (const auto by_slurm = ended_by_slurm(run)) culprit.why = by_slurm->why;
+  const auto node = slurm_word(run, "FailedNode");
+  if (!node.empty()) culprit.why += (culprit.why.empty() ? "" : ", failed node ") + node;
+  for (const auto& one : run.ranks)
+    for (const auto& loss : one.log.losses)
+      if (culprit.why.empty() && loss.find("does not answer") != std::string::npos) culprit.why = loss;
+  return culprit;
+}
+
+// Whether all ranks of a host are unheard of, and another host's are not.
+bool host_is_gone(const RunEvidence& run, const std::vector<int>& unheard, int rank) {
+  const auto& host = evidence_of(run, rank).host;
+  if (host.empty()) return false;
+  bool others = false;
+  for (const auto& one : run.ranks) {
+    const bool silent = std::count(unheard.begin(), unheard.end(), one.rank) > 0;
+    if (one.host == host && !silent) return false;
+    others |= one.host != host && !silent;
+  }
+  return others;
+}
+
+}  // namespace
+
+std::vector<RankRecord> known_ends(const RunEvidence& run) {
+  std::vector<RankRecord> ends;
+  for (const auto& rank : run.ranks) {
+    if (rank.end) {
+      ends.push_back(*rank.end);
+    } else if (rank.log.exit_code || rank.log.signal) {
+      RankRecord end;
+      end.rank = rank.rank;
+      end.host = rank.host;
+      end.exit_code = rank.log.exit_code.value_or(0);
+      end.signal = rank.log.signal.value_or(0);
+      end.told = end.signal == SIGTERM;
+      ends.push_back(std::move(end));
+    }
+  }
+  return ends;
+}
+
+Culprit find_culprit(const RunEvidence& run, const std::optional<StalledCall>& call) {
+  const auto ends = known_ends(run);
+  const auto unheard = unheard_of(run, ends);
+  const auto first = first_failure(ends);
+  const bool lost_a_peer =
+      first && first->signal == 0 && first->exit_code == static_cast<int>(ExitCode::peer_lost);
+  if (first && !first->told && !lost_a_peer) return classify(run, *first);
+  for (const auto& rank : run.ranks)
+    if (!rank.log.stall_end.empty())
+      return {Cause::stalled,
+              call && !call->missing.empty() ? std::optional(call->missing.front()) : std::nullopt,
+              {},
+              rank.log.stall_end};
+  const bool asked_by_launcher = run.job && !run.job->signals.empty();
+  if (!ends.empty() && !asked_by_launcher)
+    for (const int rank : unheard)
+      if (host_is_gone(run, unheard, rank)) return lost_with_host(run, rank);
+  if (first && first->told) {
+    const auto* signal = asked_by_launcher ? &run.job->signals.front() : nullptr;
+    auto culprit = asked_to_stop(run, signal != nullptr ? signal->number : first->asked_signal,
+                                 signal != nullptr ? signal->time_ns : first->asked_ns);
+    if (first->exit_code == static_cast<int>(ExitCode::preempted) && first->signal == 0)
+      culprit.cause = Cause::preempted;
+    culprit.end = first;
+    return culprit;
+  }
+  if (first) return classify(run, *first);
+  if (const auto by_slurm = ended_by_slurm(run)) return *by_slurm;
+  if (!ends.empty() && unheard.empty()) return {Cause::done, {}, {}, ""};
+  if (!ends.empty() && run.job && run.job->end_ns != 0)
+    return {Cause::unknown, unheard.front(), {}, run.job->message};
+  if (run.facts.exit_code) {
+    Culprit culprit{cause_of_code(static_cast<int>(*run.facts.exit_code)), {}, {}, ""};
+    culprit.why = fmt::format("run.json says exit code {}", *run.facts.exit_code);
+    return culprit;
+  }
+  return {Cause::unknown, {}, {}, ""};
+}
+
+}  // namespace farandole

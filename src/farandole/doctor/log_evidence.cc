@@ -1,0 +1,153 @@
+#include "farandole/doctor/log_evidence.h"
+
+#include <algorithm>
+#include <cctype>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+
+namespace farandole {
+namespace {
+
+constexpr std::size_t most_read = 4 << 20;
+constexpr std::size_t lines_kept = 8;
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+// "[12:34:56.789] text" to "text".
+std::string_view without_time(std::string_view line) {
+  constexpr std::string_view shape = "[00:00:00.000] ";
+  if (line.size() < shape.size()) return line;
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    if (shape[i] == '0' ? std::isdigit(static_cast<unsigned char>(line[i])) == 0 : line[i] != shape[i])
+      return line;
+  return line.substr(shape.size());
+}
+
+// The text behind "farandole: [rank 3] ", of a line of the watch over stalls and losses.
+std::string_view watch_text(std::string_view line) {
+  constexpr std::string_view begin = "farandole: [rank ";
+  const auto end = line.find("] ");
+  return line.starts_with(begin) && end != std::string_view::npos ? line.substr(end + 2) : std::string_view();
+}
+
+std::optional<int> number_behind(std::string_view text, std::string_view before) {
+  const auto at = text.find(before);
+  return at == std::string_view::npos
+             ? std::nullopt
+             : std::optional(std::atoi(std::string(text.substr(at + before.size(), 12)).c_str()));
+}
+
+class Reader {
+ public:
+  void take(std::string_view line) {
+    if (line.starts_with("--- ")) return take_mark(line.substr(4));
+    line = without_time(line);
+    if (line.empty()) return;
+    if (take_stall(line)) return;
+    take_complaint(line);
+    evidence_.last_lines.emplace_back(line.substr(0, 400));
+    if (evidence_.last_lines.size() > lines_kept) evidence_.last_lines.erase(evidence_.last_lines.begin());
+  }
+
+  LogEvidence evidence() && {
+    evidence_.found = true;
+    return std::move(evidence_);
+  }
+
+ private:
+  // The supervisor's own lines: "2026-11-21 19:20:38: rank 0 of 2 on node1: PROGRAM", "exit code 3", "killed
+  // by signal 9 (Killed)".
+  void take_mark(std::string_view text) {
+    if (contains(text, ": rank ")) {
+      evidence_ = LogEvidence();
+      in_stall_ = false;
+      const auto host = text.find(" on ");
+      if (host != std::string_view::npos)
+        evidence_.host = text.substr(host + 4, text.find(':', host) - host - 4);
+      std::tm local{};
+      local.tm_isdst = -1;
+      if (::strptime(std::string(text).c_str(), "%Y-%m-%d %H:%M:%S", &local) != nullptr)
+        evidence_.start_ns = std::int64_t{::mktime(&local)} * 1'000'000'000;
+    }
+    if (text.starts_with("exit code ")) evidence_.exit_code = number_behind(text, "exit code ");
+    if (text.starts_with("killed by signal ")) evidence_.signal = number_behind(text, "killed by signal ");
+  }
+
+  // True where the line belongs to a report of the watch, whose stacks are no complaints.
+  bool take_stall(std::string_view line) {
+    const auto text = watch_text(line);
+    if (text.empty()) {
+      if (!line.starts_with("  ")) in_stall_ = in_report_ = false;
+      if (in_stall_) evidence_.stall += "\n" + std::string(line);
+      return in_stall_ || in_report_;
+    }
+    in_stall_ = text.starts_with("stall: ");
+    in_report_ = true;
+    if (in_stall_) evidence_.stall = text;
+    if (contains(text, "the stall in ") && contains(text, " is over")) evidence_.stall.clear();
+    if (contains(text, "the job ends here")) evidence_.stall_end = text;
+    if (text.starts_with("rank ") && (contains(text, "; rank ") || contains(text, "does not answer")))
+      evidence_.losses.emplace_back(text);
+    return true;
+  }
+
+  void take_complaint(std::string_view line) {
+    evidence_.disk_full |= contains(line, "No space left on device") || contains(line, "Disk quota exceeded");
+    evidence_.memory_short |= contains(line, "bad_alloc") || contains(line, "Cannot allocate memory") ||
+                              contains(line, "not enough memory") || contains(line, "out of memory");
+    const auto what = line.find("what():");
+    if (line.starts_with("terminate called")) {
+      evidence_.uncaught_exception = true;
+      evidence_.error = line;
+    } else if (what != std::string_view::npos && evidence_.uncaught_exception) {
+      auto text = line.substr(what + 7);
+      text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+      const auto type = evidence_.error.find('\'');
+      const auto type_end = evidence_.error.rfind('\'');
+      evidence_.error =
+          (type < type_end ? evidence_.error.substr(type + 1, type_end - type - 1) + ": " : "") +
+          std::string(text);
+    } else if (!evidence_.uncaught_exception &&
+               (line.starts_with("farandole") || contains(line, "rror: ") || contains(line, "xception"))) {
+      evidence_.error = line;
+    }
+  }
+
+  LogEvidence evidence_;
+  bool in_stall_ = false, in_report_ = false;
+};
+
+LogEvidence read_lines(std::string_view text) {
+  Reader reader;
+  while (!text.empty()) {
+    const auto end = std::min(text.find('\n'), text.size());
+    auto line = text.substr(0, end);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    reader.take(line);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return std::move(reader).evidence();
+}
+
+}  // namespace
+
+LogEvidence read_log(const std::filesystem::path& file) {
+  std::error_code ignored;
+  std::ifstream stream(file, std::ios::binary | std::ios::ate);
+  if (!stream || !std::filesystem::is_regular_file(file, ignored)) return {};
+  const auto size = static_cast<std::size_t>(std::max<std::streamoff>(stream.tellg(), 0));
+  stream.seekg(static_cast<std::streamoff>(size > most_read ? size - most_read : 0));
+  const std::string text(std::istreambuf_iterator<char>(stream), {});
+  std::string_view whole = text;
+  if (size > most_read) whole.remove_prefix(std::min(whole.find('\n') + 1, whole.size()));
+  return read_lines(whole);
+}
+
+LogEvidence read_last_words(std::string_view text) {
+  return read_lines(text);
+}
+
+}  // namespace farandole

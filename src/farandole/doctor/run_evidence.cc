@@ -1,0 +1,245 @@
+#include "farandole/doctor/run_evidence.h"
+
+#include <algorithm>
+#include <charconv>
+#include <ctime>
+#include <fmt/format.h>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "farandole/base/error.h"
+#include "farandole/doctor/slurm_evidence.h"
+#include "farandole/launch/machine.h"
+#include "farandole/launch/supervisor.h"
+
+namespace farandole {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr int most_ranks = 1 << 17;  // so that a damaged number costs no memory
+constexpr std::int64_t second = 1'000'000'000;
+
+// "rank-0003.ftl", "rank-0003.json", "rank-0003.log"; "step-00001200.h5".
+std::optional<std::int64_t> number_of(const fs::path& file, std::string_view before,
+                                      std::string_view extension) {
+  const auto name = file.stem().string();
+  if (file.extension() != extension || !name.starts_with(before)) return std::nullopt;
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(name.data() + before.size(), name.data() + name.size(), number);
+  if (error != std::errc() || end != name.data() + name.size() || number < 0) return std::nullopt;
+  return number;
+}
+
+std::vector<fs::path> files_in(const fs::path& folder) {
+  std::error_code ignored;
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// Whether process `pid` runs and is not a later one that has taken the number.
+bool is_alive(std::int64_t pid, std::int64_t known_ns) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  const auto name_end = text.rfind(')');
+  if (pid <= 0 || name_end == std::string::npos) return false;
+  std::istringstream fields(text.substr(name_end + 1));
+  std::string state, skipped;
+  std::int64_t ticks = 0;  // after boot, field 22
+  fields >> state;
+  for (int field = 4; field < 22; ++field) fields >> skipped;
+  timespec up{};
+  if (state == "Z" || !(fields >> ticks) || ::clock_gettime(CLOCK_BOOTTIME, &up) != 0) return false;
+  const std::int64_t since_boot = ticks * (second / ::sysconf(_SC_CLK_TCK));
+  const std::int64_t age = std::int64_t{up.tv_sec} * second + up.tv_nsec - since_boot;
+  return real_time_ns() - age < known_ns + 2 * second;
+}
+
+class Gatherer {
+ public:
+  explicit Gatherer(const fs::path& folder) { run_.folder = folder; }
+
+  RunEvidence gather() {
+    std::error_code error;
+    if (!fs::is_directory(run_.folder, error))
+      throw UserError(
+          fmt::format("{} is no folder; name the run directory that --run-dir gave", run_.folder.string()));
+    run_.now_ns = real_time_ns();
+    read_launch();
+    read_run_json();
+    read_recorders();
+    read_logs();
+    read_progress();
+    refuse_nothing();
+    complete();
+    return std::move(run_);
+  }
+
+ private:
+  RankEvidence& rank(std::int64_t number) {
+    for (auto next = run_.ranks.size(); next <= static_cast<std::size_t>(number); ++next)
+      run_.ranks.emplace_back().rank = static_cast<int>(next);
+    return run_.ranks[static_cast<std::size_t>(number)];
+  }
+
+  // Of the last start alone: a start whose launcher was killed has records of its ranks at most.
+  void read_launch() {
+    try {
+      run_.job = read_job(run_.folder / "launch" / "job.json");
+    } catch (const CorruptInput& corrupt) {
+      run_.troubles.emplace_back(corrupt.what());
+    }
+    for (const auto& file : files_in(run_.folder / "launch"))
+      if (number_of(file, "rank-", ".json") && !std::ifstream(file))
+        run_.troubles.push_back(file.string() + " cannot be read");
+    auto records = read_records(run_.folder / "launch");
+    const auto newest = std::max_element(
+        records.begin(), records.end(), [](const auto& a, const auto& b) { return a.start_ns < b.start_ns; });
+    if (newest == records.end()) return;
+    std::string launch = newest->launch;
+    if (run_.job && run_.job->start_ns > newest->start_ns) launch = run_.job->launch;
+    if (run_.job && run_.job->launch != launch) run_.job.reset();
+    for (auto& record : records)
+      if (record.launch == launch && record.rank >= 0 && record.rank < most_ranks) {
+        auto& there = rank(record.rank);
+        there.host = record.host;
+        there.end = std::move(record);
+      }
+  }
+
+  void read_run_json() {
+    run_.facts = read_run_facts(run_.folder / "run.json");
+    run_.troubles.insert(run_.troubles.end(), run_.facts.warnings.begin(), run_.facts.warnings.end());
+  }
+
+  // When the last start began; 0: unknown.
+  std::int64_t began_ns() const {
+    if (run_.job) return run_.job->start_ns;
+    std::int64_t first = 0;
+    for (const auto& one : run_.ranks)
+      if (one.end && (first == 0 || one.end->start_ns < first)) first = one.end->start_ns;
+    return first;
+  }
+
+  void read_recorders() {
+    constexpr std::int64_t clocks_differ = 60 * second;  // of two hosts, at most
+    const std::int64_t began = began_ns();
+    int stale = 0;
+    for (const auto& file : files_in(run_.folder / "recorder")) {
+      const auto number = number_of(file, "rank-", ".ftl");
+      if (!number || *number >= most_ranks) continue;
+      auto evidence = read_recorder_evidence(file);
+      if (!evidence.trouble.empty()) run_.troubles.push_back(evidence.trouble);
+      if (!evidence.readable) continue;
+      if (evidence.start_ns + clocks_differ < began) {
+        ++stale;
+        continue;
+      }
+      auto& there = rank(*number);
+      if (there.host.empty()) there.host = evidence.host;
+      world_size_ = std::max(world_size_, evidence.world_size);
+      there.recorder = std::move(evidence);
+    }
+    if (stale > 0)
+      run_.troubles.push_back(fmt::format("{} flight recorder{} of an earlier start: left out", stale,
+                                          stale == 1 ? " is" : "s are"));
+  }
+
+  void read_logs() {
+    const std::int64_t began = began_ns();
+    for (const auto& file : files_in(run_.folder / "logs")) {
+      const auto number = number_of(file, "rank-", ".log");
+      if (!number || *number >= most_ranks) continue;
+      auto log = read_log(file);
+      // Its times are local: of another zone, where the folder was copied.
+      constexpr std::int64_t zones_differ = 27 * 3600 * second;
+      struct stat status {};
+      const bool old_file =
+          ::stat(file.c_str(), &status) == 0 && std::int64_t{status.st_mtim.tv_sec + 5} * second < began;
+      if (!log.found ||
+          (began != 0 && (old_file || (log.start_ns != 0 && log.start_ns + zones_differ < began))))
+        continue;
+      auto& there = rank(*number);
+      if (there.host.empty()) there.host = log.host;
+      there.log = std::move(log);
+    }
+    for (auto& one : run_.ranks)
+      if (!one.log.found && one.end && !one.end->last_words.empty())
+        one.log = read_last_words(one.end->last_words);
+  }
+
+  void read_progress() {
+    std::ifstream metrics(run_.folder / "metrics.jsonl");
+    for (std::string line; std::getline(metrics, line);) {
+      const auto json = nlohmann::json::parse(line, nullptr, false);
+      if (!json.is_object()) continue;
+      if (const auto step = json.find("step"); step != json.end() && step->is_number_integer())
+        run_.last_step = step->get<std::int64_t>();
+    }
+    for (const auto& file : files_in(run_.folder / "checkpoints"))
+      if (const auto step = number_of(file, "step-", ".h5"))
+        run_.checkpoint_step = std::max(run_.checkpoint_step.value_or(0), *step);
+  }
+
+  void refuse_nothing() const {
+    const bool something =
+        run_.job || run_.facts.found || run_.last_step || run_.checkpoint_step || !run_.ranks.empty();
+    if (something) return;
+    if (!run_.troubles.empty())
+      throw CorruptInput(
+          fmt::format("nothing in {} can be read: {}", run_.folder.string(), run_.troubles.front()));
+    throw UserError(
+        fmt::format("{} holds no run: no run.json, recorder, logs or launch in it; name the run "
+                    "directory that --run-dir gave",
+                    run_.folder.string()));
+  }
+
+  void complete() {
+    std::int64_t world = world_size_;
+    if (run_.job)
+      world = run_.job->ranks;
+    else if (run_.facts.ranks)
+      world = std::max(world, *run_.facts.ranks);
+    if (world > 0 && world <= most_ranks) {
+      rank(world - 1);
+      run_.ranks.resize(static_cast<std::size_t>(world));
+    }
+    for (std::size_t r = 0; r < run_.ranks.size(); ++r)
+      if (run_.ranks[r].host.empty() && r < run_.facts.hosts.size()) run_.ranks[r].host = run_.facts.hosts[r];
+    struct statvfs status {};
+    if (::statvfs(run_.folder.c_str(), &status) == 0)
+      run_.free_bytes =
+          static_cast<std::int64_t>(status.f_bavail) * static_cast<std::int64_t>(status.f_frsize);
+    look_for_processes();
+    if (run_.job) run_.slurm_state = run_.job->job_state;
+    if (run_.job && run_.slurm_state.empty()) run_.slurm_state = ask_slurm(*run_.job);
+  }
+
+  void look_for_processes() {
+    const auto here = host_name();
+    if (run_.job && run_.job->end_ns == 0 && run_.job->host == here)
+      run_.launcher_alive = is_alive(run_.job->pid, run_.job->start_ns);
+    for (auto& one : run_.ranks)
+      if (!one.end && one.recorder && !one.recorder->closed && one.host == here)
+        one.alive = is_alive(one.recorder->pid, one.recorder->start_ns);
+  }
+
+  RunEvidence run_;
+  int world_size_ = 0;
+};
+
+}  // namespace
+
+RunEvidence read_run_evidence(const fs::path& folder) {
+  return Gatherer(folder).gather();
+}
+
+}  // namespace farandole

@@ -1,0 +1,37 @@
+# Sourced by the tests of the doctor: starts jobs that come to grief and checks what the doctor says of them.
+source "$(dirname "${BASH_SOURCE[0]}")/../launch/expect.sh"
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+unset OMP_NUM_THREADS FARANDOLE_STALL_SECONDS FARANDOLE_STALL_ABORT "${!SLURM_@}"
+doctor=$bin/farandole-doctor
+host=$(hostname)
+
+# job CODE RANKS SCENARIO CULPRIT [OPTION-OF-RUN...]: runs it in the folder run, new, and checks its exit code.
+job() {
+  local code=$1 ranks=$2 scenario=$3 culprit=$4 got=0
+  rm -rf run
+  mkdir run
+  FARANDOLE_RUN_DIR=$work/run timeout 60 "$bin/farandole" run -n "$ranks" "${@:5}" -- "$bin/doomed_program" run "$scenario" "$culprit" >job.out 2>job.err || got=$?
+  [[ $got == "$code" ]] || fail "the job $scenario $culprit ended with $got, not $code: $(<job.err)"
+}
+# diagnosed [RUN]: by the doctor, in words to out and as JSON to out.json.
+diagnosed() {
+  expect 0 "$doctor" "${1:-run}" --format json
+  cp out out.json
+  python3 -m json.tool out.json >/dev/null || fail "no JSON: $(<out.json)"
+  silent err
+  expect 0 "$doctor" "${1:-run}"
+  silent err
+}
+# verdict PATTERN: of the first paragraph, as one line.
+verdict() {
+  local text
+  text=$(sed '/^$/,$d' out | tr '\n' ' ')
+  grep -qE -- "$1" <<<"$text" || fail "the verdict lacks '$1': $text"
+}
+# field NAME VALUE: of the JSON, as Python writes it.
+field() {
+  local got
+  got=$(python3 -c 'import json, sys; print(json.load(open("out.json"))[sys.argv[1]])' "$1")
+  [[ $got == "$2" ]] || fail "$1 is $got, not $2, of: $last"
+}

@@ -1,0 +1,214 @@
+#include "farandole/doctor/diagnosis.h"
+
+#include <csignal>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "farandole/doctor/diagnosis_json.h"
+#include "farandole/doctor/diagnosis_text.h"
+
+namespace farandole {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+constexpr std::int64_t second = 1'000'000'000, noon = 1'800'000'000 * second;
+
+RunEvidence run_of(int ranks) {
+  RunEvidence run;
+  run.folder = "run";
+  run.now_ns = noon + 3600 * second;
+  run.job.emplace();
+  run.job->ranks = ranks;
+  run.job->start_ns = noon - 3600 * second;
+  run.job->end_ns = noon + second;
+  for (int r = 0; r < ranks; ++r) {
+    run.ranks.emplace_back();
+    run.ranks.back().rank = r;
+    run.ranks.back().host = r < ranks / 2 ? "node1" : "node2";
+  }
+  return run;
+}
+
+RankRecord& end(RankEvidence& rank, int exit_code, int signal = 0, bool told = false) {
+  rank.end.emplace();
+  rank.end->rank = rank.rank;
+  rank.end->host = rank.host;
+  rank.end->exit_code = exit_code;
+  rank.end->signal = signal;
+  rank.end->told = told;
+  rank.end->time_ns = noon + (told ? second : 0);
+  return *rank.end;
+}
+
+Activity call(std::uint32_t sequence, std::int64_t start_ns, bool open = true) {
+  Activity activity{
+      RecordKind::collective, Category::communication, "bucket 0", "allreduce", 1, sequence, start_ns, 0};
+  if (!open) activity.end_ns = start_ns + 1;
+  return activity;
+}
+
+// In `doing`, or in the collective; through the collectives before `sequence`.
+void record(RankEvidence& rank, std::uint32_t sequence, std::optional<Category> doing,
+            std::int64_t since_ns) {
+  rank.recorder.emplace();
+  rank.recorder->readable = true;
+  rank.recorder->step = 12;
+  rank.recorder->last_ns = since_ns;
+  rank.recorder->calls[1] = doing ? call(sequence - 1, since_ns - second, false) : call(sequence, since_ns);
+  Activity activity;
+  activity.category = doing.value_or(Category::wait);
+  activity.name = name_of(activity.category);
+  activity.start_ns = since_ns;
+  rank.recorder->doing = activity;
+}
+
+void in_slurm(RunEvidence& run, std::map<std::string, std::string> state, std::int64_t limit_ns = 0) {
+  run.job->slurm = {{"JOB_ID", "7"}};
+  if (limit_ns != 0) run.job->slurm["JOB_END_TIME"] = std::to_string(limit_ns / second);
+  run.slurm_state = std::move(state);
+}
+
+TEST(Diagnosis, BlamesTheKernelOnlyWithEvidence) {
+  auto run = run_of(2);
+  end(run.ranks[1], 0, SIGKILL).out_of_memory = "its control group counts 1 more out-of-memory kill";
+  end(run.ranks[0], 0, SIGTERM, true);
+  record(run.ranks[1], 5, Category::backward, noon - second);
+  record(run.ranks[0], 5, std::nullopt, noon - second);
+  auto found = diagnose(run);
+  EXPECT_EQ(found.cause, Cause::out_of_memory);
+  EXPECT_THAT(found.verdict,
+              HasSubstr("rank 1 on node2 was killed by signal 9 (out of memory: its control group"));
+  EXPECT_THAT(found.verdict,
+              HasSubstr("in step 12, in backward, at 08:00:00 UTC; rank 0 waited in allreduce #5 "
+                        "'bucket 0' for it and was stopped by the launcher 1.0 s later."));
+  run.ranks[1].end->out_of_memory.clear();
+  EXPECT_EQ(diagnose(run).cause, Cause::killed);
+  in_slurm(run, {{"JobState", "OUT_OF_MEMORY"}});
+  EXPECT_EQ(diagnose(run).cause, Cause::out_of_memory);
+  in_slurm(run, {{"JobState", "NODE_FAIL"}});
+  EXPECT_EQ(diagnose(run).cause, Cause::host_lost);
+}
+
+TEST(Diagnosis, NamesAHostOfWhichNothingIsHeard) {
+  auto run = run_of(4);
+  for (int r = 0; r < 2; ++r) {
+    end(run.ranks[static_cast<std::size_t>(r)], 70);
+    record(run.ranks[static_cast<std::size_t>(r)], 5, std::nullopt, noon);
+  }
+  record(run.ranks[2], 5, Category::data, noon);
+  auto found = diagnose(run);
+  EXPECT_EQ(found.cause, Cause::host_lost);
+  EXPECT_EQ(found.rank, 2);
+  EXPECT_THAT(found.verdict, HasSubstr("ranks 2, 3 went away with host node2"));
+  EXPECT_THAT(found.verdict,
+              HasSubstr("rank 2 was last seen in step 12, in data; ranks 0, 1 waited in allreduce"));
+  end(run.ranks[3], 0, SIGTERM, true);
+  found = diagnose(run);
+  EXPECT_NE(found.cause, Cause::host_lost) << "its other rank was heard of";
+}
+
+TEST(Diagnosis, TellsWhoStopsAJob) {
+  auto run = run_of(2);
+  for (auto& rank : run.ranks) end(rank, 0, SIGTERM, true);
+  run.job->signals = {{SIGTERM, noon}};
+  EXPECT_EQ(diagnose(run).cause, Cause::interrupted);
+  in_slurm(run, {{"JobState", "TIMEOUT"}});
+  EXPECT_EQ(diagnose(run).cause, Cause::time_limit);
+  in_slurm(run, {{"JobState", "CANCELLED"}});
+  EXPECT_EQ(diagnose(run).cause, Cause::cancelled);
+  in_slurm(run, {{"JobState", "PREEMPTED"}});
+  EXPECT_EQ(diagnose(run).cause, Cause::preempted);
+  in_slurm(run, {}, noon - 5 * second);
+  auto found = diagnose(run);
+  EXPECT_EQ(found.cause, Cause::time_limit);
+  EXPECT_THAT(found.verdict, HasSubstr("at the time limit of its Slurm job"));
+  in_slurm(run, {}, noon + 7200 * second);
+  EXPECT_EQ(diagnose(run).cause, Cause::interrupted);
+  for (auto& rank : run.ranks) {
+    end(rank, 75).asked_signal = SIGUSR1;
+    rank.end->asked_ns = noon - second;
+  }
+  run.job->signals.clear();
+  run.checkpoint_step = 400;
+  in_slurm(run, {}, noon + 119 * second);
+  found = diagnose(run);
+  EXPECT_EQ(found.cause, Cause::preempted);
+  EXPECT_THAT(found.verdict,
+              HasSubstr("(120 s before the time limit of its Slurm job) at 08:00:00 UTC; its newest "
+                        "checkpoint is of step 400"));
+}
+
+TEST(Diagnosis, SaysThatARunHungBeforeItWasStopped) {
+  auto run = run_of(4);
+  for (auto& rank : run.ranks) {
+    end(rank, 0, SIGTERM, true);
+    record(rank, 9, rank.rank == 2 ? std::optional(Category::data) : std::nullopt, noon - 600 * second);
+  }
+  run.job->signals = {{SIGTERM, noon}};
+  in_slurm(run, {{"JobState", "TIMEOUT"}});
+  EXPECT_THAT(
+      diagnose(run).verdict,
+      HasSubstr(
+          "it hung: ranks 0, 1, 3 waited 601 s in allreduce #9 'bucket 0' for rank 2 on node2, which was "
+          "in step 12, in data for 601 s"));
+}
+
+TEST(Diagnosis, NamesWhomARunningJobWaitsFor) {
+  auto run = run_of(3);
+  run.job->end_ns = 0;
+  for (auto& rank : run.ranks) {
+    rank.alive = true;
+    record(rank, 9, rank.rank == 0 ? std::optional(Category::checkpoint) : std::nullopt,
+           run.now_ns - 2 * second);
+  }
+  EXPECT_EQ(diagnose(run).cause, Cause::running);
+  run.now_ns += 60 * second;
+  const auto found = diagnose(run);
+  EXPECT_EQ(found.cause, Cause::stalled);
+  EXPECT_EQ(found.rank, 0);
+  EXPECT_THAT(found.verdict, HasSubstr("ranks 1, 2 have waited 62 s"));
+}
+
+TEST(Diagnosis, ListsVersionsThatDiffer) {
+  auto run = run_of(4);
+  for (auto& rank : run.ranks) {
+    end(rank, 0).kernel = rank.rank == 3 ? "6.2" : "6.1";
+    record(rank, 9, Category::forward, noon);
+    rank.recorder->facts = {{"mpi", "4.1.4"}, {"libtorch", rank.rank == 0 ? "2.10" : "2.11"}};
+  }
+  const auto found = diagnose(run);
+  EXPECT_EQ(found.cause, Cause::done);
+  EXPECT_THAT(found.evidence, Contains("kernel differs between ranks: 6.1 on ranks 0-2; 6.2 on rank 3"));
+  EXPECT_THAT(found.evidence, Contains("libtorch differs between ranks: 2.10 on rank 0; 2.11 on ranks 1-3"));
+  EXPECT_THAT(found.evidence, testing::Not(Contains(HasSubstr("mpi differs"))));
+}
+
+TEST(Diagnosis, OfNothingIsUnknown) {
+  auto run = run_of(0);
+  run.job.reset();
+  EXPECT_EQ(diagnose(run).cause, Cause::unknown);
+  run.facts.exit_code = 75;
+  EXPECT_EQ(diagnose(run).cause, Cause::preempted);
+  EXPECT_FALSE(diagnosis_text(run, diagnose(run)).empty());
+}
+
+TEST(Diagnosis, ShowsThousandsOfRanksBriefly) {
+  auto run = run_of(2000);
+  for (auto& rank : run.ranks) end(rank, 0, SIGTERM, true);
+  end(run.ranks[1234], 0, SIGBUS);
+  const auto found = diagnose(run);
+  EXPECT_EQ(found.rank, 1234);
+  const auto text = diagnosis_text(run, found);
+  EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 60);
+  EXPECT_THAT(text, HasSubstr("1234"));
+  const auto json = nlohmann::json::parse(diagnosis_json(run, found));
+  EXPECT_EQ(json["ranks"].size(), 2000u);
+  EXPECT_EQ(json["cause"], "crashed");
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,120 @@
+// A training-like job whose rank CULPRIT comes to grief in step 3, as SCENARIO says; its timeline is recorded
+// in FOLDER, where there is one, beside its process ids: FOLDER/pid.RANK.
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <poll.h>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include "farandole/base/error.h"
+#include "farandole/comm/mpi_job.h"
+#include "farandole/comm/traced_communicator.h"
+#include "farandole/comm/watchdog.h"
+#include "farandole/launch/child_process.h"
+
+namespace farandole {
+namespace {
+
+constexpr int fatal_step = 3;
+
+void nap() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+void come_to_grief(const std::string& how) {
+  if (how == "kill") ::raise(SIGKILL);
+  if (how == "crash") ::raise(SIGSEGV);
+  if (how == "stop") ::raise(SIGSTOP);
+  if (how == "exit") std::_Exit(3);
+  if (how == "throw") throw std::runtime_error("the batch has no samples");
+  if (how == "disk") {
+    std::ofstream full("/dev/full");
+    full << "x" << std::flush;
+    std::fputs("doomed_program: write model.h5: No space left on device\n", stderr);
+    std::_Exit(1);
+  }
+  while (how == "hang") nap();
+  if (how == "memory")
+    for (std::vector<std::vector<char>> taken;;) taken.emplace_back(std::size_t{16} << 20, 'x');
+}
+
+struct Program {
+  std::filesystem::path folder;
+  std::string scenario;
+  int culprit;
+
+  void step(int number, Timeline& timeline, Communicator& gradients) const {
+    timeline.set_step(number);
+    const Span whole(timeline, Category::step, "step");
+    {
+      const Span span(timeline, Category::forward, "forward");
+      nap();
+    }
+    {
+      const Span span(timeline, Category::backward, "backward");
+      if (gradients.rank == culprit && number == fatal_step) come_to_grief(scenario);
+    }
+    float gradient[256] = {};
+    const Span span(timeline, Category::wait, "wait for gradients");
+    gradients.allreduce("bucket 0", gradient, 256, DType::float32, ReduceOp::sum);
+  }
+
+  int steps(Timeline& timeline, Communicator& control, Communicator& gradients, int signals) const {
+    for (int number = 0; number < 6 || scenario == "forever"; ++number) {
+      step(number, timeline, gradients);
+      int asked = std::ifstream(folder / "stop") ? 1 : 0;
+      pollfd signalled{signals, POLLIN, 0};
+      asked |= ::poll(&signalled, 1, 0) > 0 ? 2 : 0;
+      control.allreduce("stop", &asked, 1, DType::int32, ReduceOp::max);
+      if (asked >= 2) return static_cast<int>(ExitCode::preempted);
+      if (asked == 1) break;
+    }
+    return 0;
+  }
+
+  int run(MpiJob& job, int signals) const {
+    const auto& layout = job.layout();
+    TimelineOptions options{folder / "recorder" / fmt::format("rank-{:04}.ftl", layout.rank),
+                            {},
+                            1 << 20,
+                            layout.rank,
+                            layout.size,
+                            layout.node};
+    Timeline timeline(options);
+    timeline.name_thread("training");
+    timeline.state("mpi", scenario == "versions" ? fmt::format("Open MPI v4.1.{}", layout.rank)
+                                                 : MpiJob::library_version());
+    CallBoard board;
+    TracedCommunicator control(job.new_communicator(Waiting::polite), timeline, 0, &board);
+    TracedCommunicator gradients(job.new_communicator(Waiting::polite), timeline, 1, &board);
+    Watchdog watchdog(make_watch_post(MPI_COMM_WORLD), layout, board, &MpiJob::abort);
+    watchdog.set_options(WatchdogOptions::from_environment());
+    std::ofstream(folder / fmt::format("pid.{}", layout.rank)) << ::getpid() << '\n';
+    try {
+      return steps(timeline, control, gradients, signals);
+    } catch (const Error& error) {  // a lost peer; what else is thrown is nobody's to catch
+      std::fprintf(stderr, "doomed_program: %s\n", error.what());
+      MpiJob::abort(static_cast<int>(error.exit_code()));
+    }
+  }
+};
+
+}  // namespace
+}  // namespace farandole
+
+int main(int argc, char** argv) {
+  if (argc != 4) return std::fputs("doomed_program: FOLDER SCENARIO CULPRIT are missing\n", stderr), 64;
+  const farandole::Program program{argv[1], argv[2], std::atoi(argv[3])};
+  if (program.scenario == "refuse")
+    return std::fputs("farandole train: --lr is 'x'; give a number\n", stderr), 64;
+  const auto signals = farandole::signal_descriptor({SIGUSR1});  // blocked before MPI makes threads
+  farandole::MpiJob job;
+  return program.run(job, signals.get());
+}

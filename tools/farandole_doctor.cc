@@ -1,0 +1,70 @@
+// farandole doctor [RUN]: why a run hung, crashed or refused to start; without a run, what this machine
+// lacks.
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <string>
+
+#include "farandole/base/error.h"
+#include "farandole/base/options.h"
+#include "farandole/doctor/diagnosis_json.h"
+#include "farandole/doctor/diagnosis_text.h"
+#include "farandole/doctor/installation.h"
+
+namespace {
+
+using farandole::ExitCode;
+
+struct Options {
+  std::string run;
+  std::string format = "text";
+};
+
+// False after --help.
+bool parse(int argc, char** argv, Options& options) {
+  namespace po = boost::program_options;
+  farandole::OptionParser parser;
+  parser.usage =
+      "farandole doctor [RUN] [--format text|json]\n\n"
+      "Says why a run hung, crashed, was killed or refused to start: RUN is its run directory, or a copy.\n"
+      "Without a run it checks this installation: 1 is the exit code where something fails.\n";
+  parser.visible.add_options()("format", po::value(&options.format), "text or json")(
+      "run", po::value(&options.run), "the run directory; the word alone does");
+  parser.positional.add("run", 1);
+  if (!parser.parse(argc, argv)) return false;
+  if (options.format != "text" && options.format != "json")
+    throw farandole::UserError("--format " + options.format + " is not known; use text or json");
+  return true;
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  if (!parse(argc, argv, options)) return 0;
+  const bool json = options.format == "json";
+  auto code = ExitCode::done;
+  if (options.run.empty()) {
+    const auto checks = farandole::check_installation();
+    std::cout << (json ? checks_json(checks) : checks_text(checks));
+    if (has_failure(checks)) code = ExitCode::failure;
+  } else {
+    const auto evidence = farandole::read_run_evidence(options.run);
+    const auto diagnosis = farandole::diagnose(evidence);
+    std::cout << (json ? diagnosis_json(evidence, diagnosis) : diagnosis_text(evidence, diagnosis));
+  }
+  if (!std::cout.flush()) throw farandole::Error("stdout cannot be written");
+  return static_cast<int>(code);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const farandole::Error& error) {
+    std::fprintf(stderr, "farandole doctor: %s\n", error.what());
+    return static_cast<int>(error.exit_code());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "farandole doctor: %s\n", error.what());
+    return static_cast<int>(ExitCode::failure);
+  }
+}
