@@ -104,6 +104,20 @@ verdict "^Why the run ended is unknown: no launcher has left a record.*; by the 
 field cause unknown
 field rank 1
 
+# Killed by the kernel for want of memory, where a control group with a limit can be made here.
+group=/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory:\(.*\)/\1/p' /proc/self/cgroup)
+group=${group%/*}/farandole-test-$$
+if mkdir "$group" 2>/dev/null && echo $((256 << 20)) >"$group/memory.limit_in_bytes"; then
+  (echo "$BASHPID" >"$group/cgroup.procs" && job 137 2 memory 1; exit $failures) || failures=$((failures + 1))
+  diagnosed
+  verdict "^Rank 1 on $host was killed by signal 9 \(out of memory: .* in step 3, in backward"
+  field cause 'out of memory'
+  says out 'rank 1 had [0-9]+ MiB of memory at most, the limit of its control group is 256 MiB'
+else
+  echo "left out: an out-of-memory kill, no control group can be made here"
+fi
+rmdir "$group" 2>/dev/null
+
 # Ranks that differ.
 job 0 2 versions 0
 diagnosed

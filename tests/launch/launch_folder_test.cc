@@ -130,6 +130,7 @@ TEST(JobRecord, TakesWhatSlurmSays) {
       "   TimeLimit=00:01:00 EndTime=2026-11-21T19:00:00 ExitCode=0:15\n");
   EXPECT_EQ(state.at("JobState"), "TIMEOUT");
   EXPECT_EQ(state.at("TimeLimit"), "00:01:00");
+  EXPECT_NEAR(std::stod(state.at("EndUnix")), 1795287600, 26 * 3600);
   EXPECT_TRUE(job_state_of("slurm_load_jobs error: Invalid job id specified").empty());
   EXPECT_TRUE(slurm_facts(with({{"SLURM_JOB_PARTITION", "p"}})).empty()) << "no job";
   EXPECT_EQ(slurm_facts(with({{"SLURM_JOB_ID", "3"}, {"SLURM_JOB_END_TIME", "9"}})).at("JOB_END_TIME"), "9");

@@ -22,31 +22,45 @@ std::string slurm_word(const RunEvidence& run, const char* field) {
 // When Slurm will end or has ended the job for its time limit; 0: unknown.
 std::int64_t limit_ns(const RunEvidence& run) {
   if (!run.job) return 0;
-  const auto end = run.job->slurm.find("JOB_END_TIME");
+  std::string text;
+  if (const auto end = run.job->slurm.find("JOB_END_TIME"); end != run.job->slurm.end()) text = end->second;
+  // Of a job that is ending it is the end itself.
+  if (text.empty() && slurm_word(run, "JobState") == "RUNNING") text = slurm_word(run, "EndUnix");
   std::int64_t seconds = 0;
-  if (end == run.job->slurm.end() ||
-      std::from_chars(end->second.data(), end->second.data() + end->second.size(), seconds).ec != std::errc())
-    return 0;
-  return seconds * second;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  return error == std::errc() && seconds < INT64_MAX / second ? seconds * second : 0;
 }
 
-// Slurm's own word for why it ended the job, if it did.
+// Slurm's own word for why it ended the job, if it did: the job's state, or, where this is lost, what its
+// daemons wrote to the step's output.
 std::optional<Culprit> ended_by_slurm(const RunEvidence& run) {
+  constexpr std::pair<std::string_view, Cause> states[] = {
+      {"TIMEOUT", Cause::time_limit},          {"DEADLINE", Cause::time_limit},
+      {"OUT_OF_MEMORY", Cause::out_of_memory}, {"NODE_FAIL", Cause::host_lost},
+      {"BOOT_FAIL", Cause::host_lost},         {"PREEMPTED", Cause::preempted},
+      {"CANCELLED", Cause::cancelled}};
   const auto state = slurm_word(run, "JobState");
-  const auto said =
-      fmt::format("Slurm says {} of job {}", state,
-                  run.job && run.job->slurm.contains("JOB_ID") ? run.job->slurm.at("JOB_ID") : "?");
-  if (state.starts_with("TIMEOUT")) return Culprit{Cause::time_limit, {}, {}, said};
-  if (state.starts_with("DEADLINE")) return Culprit{Cause::time_limit, {}, {}, said};
-  if (state.starts_with("OUT_OF_MEMORY")) return Culprit{Cause::out_of_memory, {}, {}, said};
-  if (state.starts_with("NODE_FAIL") || state.starts_with("BOOT_FAIL"))
-    return Culprit{Cause::host_lost, {}, {}, said};
-  if (state.starts_with("PREEMPTED")) return Culprit{Cause::preempted, {}, {}, said};
-  if (state.starts_with("CANCELLED")) return Culprit{Cause::cancelled, {}, {}, said};
+  for (const auto& [word, cause] : states)
+    if (state.starts_with(word))
+      return Culprit{
+          cause,
+          {},
+          {},
+          fmt::format("Slurm says {} of job {}", state,
+                      run.job && run.job->slurm.contains("JOB_ID") ? run.job->slurm.at("JOB_ID") : "?")};
+  if (slurm_word(run, "Reason") == "TimeLimit")
+    return Culprit{Cause::time_limit, {}, {}, "Slurm's reason is TimeLimit"};
+  constexpr std::pair<std::string_view, Cause> dues[] = {{"DUE TO TIME LIMIT", Cause::time_limit},
+                                                         {"DUE TO PREEMPTION", Cause::preempted},
+                                                         {"DUE TO NODE FAILURE", Cause::host_lost},
+                                                         {"CANCELLED AT", Cause::cancelled}};
+  for (const auto& [words, cause] : dues)
+    if (run.job && !run.job->slurm.empty() && run.job->starter_said.find(words) != std::string::npos)
+      return Culprit{cause, {}, {}, fmt::format("slurmstepd said {}", words)};
   return std::nullopt;
 }
 
-// Why ranks were asked to stop: `asked` of them, at `asked_ns`.
+// Why ranks were asked to stop: by signal `asked`, at `asked_ns`.
 Culprit asked_to_stop(const RunEvidence& run, int asked, std::int64_t asked_ns) {
   if (auto by_slurm = ended_by_slurm(run)) return *by_slurm;
   const auto limit = limit_ns(run);
@@ -125,6 +139,14 @@ Culprit lost_with_host(const RunEvidence& run, int rank) {
   return culprit;
 }
 
+// Whether somebody says that ranks or hosts went away, and not only that the job was to stop.
+bool is_missed(const RunEvidence& run) {
+  const auto by_slurm = ended_by_slurm(run);
+  return (by_slurm && by_slurm->cause == Cause::host_lost) ||
+         std::any_of(run.ranks.begin(), run.ranks.end(),
+                     [](const auto& one) { return !one.log.losses.empty(); });
+}
+
 // Whether all ranks of a host are unheard of, and another host's are not.
 bool host_is_gone(const RunEvidence& run, const std::vector<int>& unheard, int rank) {
   const auto& host = evidence_of(run, rank).host;
@@ -172,7 +194,7 @@ Culprit find_culprit(const RunEvidence& run, const std::optional<StalledCall>& c
               {},
               rank.log.stall_end};
   const bool asked_by_launcher = run.job && !run.job->signals.empty();
-  if (!ends.empty() && !asked_by_launcher)
+  if (!ends.empty() && (!asked_by_launcher || is_missed(run)))
     for (const int rank : unheard)
       if (host_is_gone(run, unheard, rank)) return lost_with_host(run, rank);
   if (first && first->told) {

@@ -53,7 +53,8 @@ class Finder {
   void slurm(const std::string& id) {
     if (run_.slurm_state.empty()) return add(fmt::format("Slurm job {}; its state is unknown here", id));
     std::vector<std::string> words;
-    for (const auto& [field, value] : run_.slurm_state) words.push_back(field + "=" + value);
+    for (const auto& [field, value] : run_.slurm_state)
+      if (field != "EndUnix") words.push_back(field + "=" + value);
     add(fmt::format("Slurm job {}: {}", id, fmt::join(words, " ")));
   }
 

@@ -220,7 +220,8 @@ class Gatherer {
           static_cast<std::int64_t>(status.f_bavail) * static_cast<std::int64_t>(status.f_frsize);
     look_for_processes();
     if (run_.job) run_.slurm_state = run_.job->job_state;
-    if (run_.job && run_.slurm_state.empty()) run_.slurm_state = ask_slurm(*run_.job);
+    if (run_.job && (run_.slurm_state.empty() || run_.slurm_state["JobState"] == "COMPLETING"))
+      if (auto now = ask_slurm(*run_.job); !now.empty()) run_.slurm_state = std::move(now);
   }
 
   void look_for_processes() {

@@ -1,6 +1,6 @@
 #include "farandole/launch/job_record.h"
 
-#include <array>
+#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -76,6 +76,11 @@ std::map<std::string, std::string> job_state_of(const std::string& scontrol_outp
     for (const char* field : {"JobState", "Reason", "TimeLimit", "EndTime", "ExitCode", "FailedNode"})
       if (const auto name = std::string(field) + "="; word.starts_with(name))
         state.emplace(field, word.substr(name.size()));
+  std::tm local{};
+  local.tm_isdst = -1;
+  if (const auto end = state.find("EndTime");
+      end != state.end() && ::strptime(end->second.c_str(), "%Y-%m-%dT%H:%M:%S", &local) != nullptr)
+    state["EndUnix"] = std::to_string(::mktime(&local));
   return state;
 }
 

@@ -40,7 +40,8 @@ struct JobRecord {
 
 // The variables that tell a job's limits.
 std::map<std::string, std::string> slurm_facts(const Environment& environment);
-// The fields of `scontrol show job` that tell why a job ended.
+// The fields of `scontrol show job` that tell why a job ended; "EndUnix" is EndTime in seconds, as this
+// machine's zone has it.
 std::map<std::string, std::string> job_state_of(const std::string& scontrol_output);
 
 // Returns false where it cannot be written; whole or not at all.

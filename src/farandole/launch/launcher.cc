@@ -203,7 +203,7 @@ class Launcher {
       return;
     }
     const bool ends = number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT;
-    if (constexpr std::size_t most = 16; job_.signals.size() < most)
+    if (constexpr std::size_t most = 16; number != SIGCONT && job_.signals.size() < most)
       job_.signals.push_back({number, real_time_ns()});
     const bool first = ends && signal_ == 0;
     if (first) signal_ = number;
