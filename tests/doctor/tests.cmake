@@ -1,6 +1,6 @@
 # A job that comes to grief, and what the doctor says of what it left.
 add_executable(doomed_program doctor/doomed_program.cc)
 target_link_libraries(doomed_program PRIVATE farandole_comm farandole_flags)
-foreach(script IN ITEMS runs copies)
+foreach(script IN ITEMS runs copies installation)
   farandole_script_test(doctor.${script} doctor/${script}.sh 280)
 endforeach()

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# farandole doctor alone: checks of this machine, each with a remedy where it is not well; 1 where something fails.
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+subjects='MPI LibTorch HDF5 GPU Slurm shared-memory limits cores memory disk host-name clock'
+
+expect 0 "$doctor"
+silent err
+says out '^ok +MPI +.*mpirun [0-9.]+ starts two ranks'
+says out '^(ok|warn) +shared memory '
+expect 0 "$doctor" --format json
+python3 - "$work/out" "$subjects" <<'PY' || fail "the JSON: $(<"$work/out")"
+import json, sys
+report = json.load(open(sys.argv[1]))
+assert report["farandole_doctor"] == 1
+assert [check["subject"].replace(" ", "-") for check in report["checks"]] == sys.argv[2].split()
+for check in report["checks"]:
+    assert check["health"] in ("ok", "warn", "fail") and check["finding"]
+    assert (check["remedy"] is None) == (check["health"] == "ok"), check
+PY
+
+# Without mpirun no run starts here.
+mkdir bare
+ln -s "$(command -v env)" bare/env
+expect 1 env PATH="$work/bare" "$doctor"
+says out '^fail +MPI +mpirun is not in PATH'
+says out '→ install Open MPI'
+says out 'checks? fail'
+# Few descriptors.
+(ulimit -S -n 300 && expect 0 "$doctor" && says out '^warn +limits +open files 300' && exit $failures) || fail "ulimit -n"
+expect 64 "$doctor" --format xml
+expect 64 "$doctor" run another
+exit $((failures > 0))
