@@ -2,6 +2,8 @@
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/expect.sh"
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
+mkdir tmp
+export TMPDIR=$work/tmp  # a launcher that is killed leaves its folder there
 unset OMP_NUM_THREADS FARANDOLE_STALL_SECONDS FARANDOLE_STALL_ABORT "${!SLURM_@}"
 doctor=$bin/farandole-doctor
 host=$(hostname)
