@@ -1,14 +1,11 @@
 #include "farandole/timeline/trace_reader.h"
 
-#include <charconv>
-#include <cmath>
 #include <limits>
 #include <simdjson.h>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/error.h"
 #include "farandole/timeline/own_span.h"
+#include "farandole/timeline/trace_header.h"
 #include "farandole/timeline/trace_scanner.h"
 
 namespace farandole {
@@ -243,80 +240,6 @@ bool visit(const Fields& fields, TraceVisitor& visitor) {
   }
 }
 
-void read_distributed_info(const std::string& text, TraceHeader& header) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
-  if (!json.is_object()) return;
-  const auto take = [&](const char* key, std::optional<std::int64_t>& target) {
-    const auto found = json.find(key);
-    if (found != json.end() && found->is_number_integer()) target = found->get<std::int64_t>();
-  };
-  take("rank", header.kineto_rank);
-  take("world_size", header.kineto_world_size);
-}
-
-TraceHeader header_of(const std::string& other_data, const std::string& where,
-                      std::vector<std::string>& warnings) {
-  TraceHeader header;
-  if (other_data.empty()) return header;
-  const auto json = nlohmann::json::parse(other_data, nullptr, false);
-  if (!json.is_object()) {
-    warnings.push_back(where + ": otherData is damaged and left out");
-    return header;
-  }
-  const auto integer_of = [&](const char* key, std::optional<std::int64_t>& target) {
-    const auto found = json.find(key);
-    if (found != json.end() && found->is_number_integer()) target = found->get<std::int64_t>();
-  };
-  integer_of("farandole_trace", header.farandole_trace);
-  integer_of("ranks", header.ranks);
-  if (const auto found = json.find("clock_residual_us"); found != json.end() && found->is_array())
-    for (const auto& residual : *found)
-      header.clock_residual_us.push_back(
-          residual.is_number() ? std::optional(std::abs(residual.get<double>())) : std::nullopt);
-  return header;
-}
-
-}  // namespace
-
-std::optional<std::int64_t> nanoseconds_of(std::string_view microseconds) {
-  while (!microseconds.empty() &&
-         std::string_view(" \n\r\t").find(microseconds.back()) != std::string_view::npos)
-    microseconds.remove_suffix(1);
-  const bool negative = microseconds.starts_with('-');
-  const char* at = microseconds.data() + (negative ? 1 : 0);
-  const char* const end = microseconds.data() + microseconds.size();
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  if (at == end || !is_digit(*at)) return std::nullopt;
-  std::int64_t ns = 0;
-  bool overflow = false;
-  const auto append = [&](char digit) {
-    overflow |= __builtin_mul_overflow(ns, std::int64_t{10}, &ns);
-    overflow |= __builtin_add_overflow(ns, std::int64_t{digit - '0'}, &ns);
-  };
-  for (; at != end && is_digit(*at); ++at) append(*at);
-  int decimals = 0;
-  if (at != end && *at == '.') {
-    if (++at == end || !is_digit(*at)) return std::nullopt;
-    for (; at != end && is_digit(*at); ++at, ++decimals) {
-      if (decimals < 3)
-        append(*at);
-      else if (decimals == 3 && *at >= '5')
-        overflow |= __builtin_add_overflow(ns, std::int64_t{1}, &ns);
-    }
-  }
-  if (at != end) {  // an exponent: rare enough for the rounding of a double
-    double value = 0;
-    const auto [stopped, error] = std::from_chars(microseconds.data(), end, value);
-    if (error != std::errc() || stopped != end || !(std::abs(value) < 9.2e15)) return std::nullopt;
-    return std::llround(value * 1e3);
-  }
-  for (; decimals < 3; ++decimals) append('0');
-  if (overflow) return std::nullopt;
-  return negative ? -ns : ns;
-}
-
-namespace {
-
 // Reads blocks of events where all is sound, and event by event what is not.
 class Reader {
  public:
@@ -339,8 +262,8 @@ class Reader {
                                   first_damage_);
     if (!scanner_.damage().empty())
       summary_.warnings.push_back(where + ": " + scanner_.damage() + "; what is before it was read");
-    summary_.header = header_of(scanner_.other_data(), where, summary_.warnings);
-    read_distributed_info(scanner_.distributed_info(), summary_.header);
+    summary_.header =
+        trace_header(scanner_.other_data(), scanner_.distributed_info(), where, summary_.warnings);
     return std::move(summary_);
   }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "farandole/timeline/event.h"
+#include "farandole/timeline/trace_time.h"
 
 namespace farandole {
 
@@ -90,9 +91,5 @@ struct TraceSummary {
 // Visits every sound event, in the order of the file. What is damaged is left out and named in `warnings`.
 // Throws UserError where the file cannot be opened, CorruptInput where it holds no sound event.
 TraceSummary read_trace(const std::filesystem::path& file, TraceVisitor& visitor);
-
-// "1234.567" microseconds as 1234567 ns: exact, further decimals rounded to nearest; nullopt where that is no
-// number of JSON or does not fit.
-std::optional<std::int64_t> nanoseconds_of(std::string_view microseconds);
 
 }  // namespace farandole

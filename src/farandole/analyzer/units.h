@@ -1,0 +1,15 @@
+// Figures as people read them. Plain functions.
+#pragma once
+
+#include <string>
+
+#include "farandole/analyzer/statistics.h"
+
+namespace farandole {
+
+std::string percent(double fraction);       // 0.905 as "90.5"
+std::string percent(const Figure& figure);  // "90.5 %", or "unknown"
+std::string time_text(double us);           // "85.71 ms"; absurd values stay narrow
+std::string size_text(double bytes);        // "1.19 MB", by 1000
+
+}  // namespace farandole
