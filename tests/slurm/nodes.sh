@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The collectives' tests on 5 ranks of 3 hosts, 2 + 2 + 1: ranks in order, ranks dealt in turns, and over a slow network.
+# The collectives' tests on 5 ranks of 3 hosts, 2 + 2 + 1: ranks in order, ranks dealt in turns, and over a slow network; their clocks.
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 hosts=3
 source "$here/sandbox.sh"
@@ -21,6 +21,7 @@ on_hosts "2 + 2 + 1 ranks" block "$real"
   || fail "the ranks do not lie 2 + 2 + 1"
 on_hosts "ranks dealt in turns" cyclic '*/Polite:Groups.*:RankLayout.*'
 on_hosts "made-up nodes across hosts" block '*RandomReductions*/Cyclic:*Broadcast*/Pairs:*ReduceScatter*/OneAlone'
+FARANDOLE_TEST_RESIDUAL_US=20 on_hosts "clocks of three hosts" block 'Clocks.*'
 for n in 1 2 3; do
   "$sandbox" exec "node$n" tc qdisc add dev eth0 root tbf rate 1gbit burst 128kb latency 50ms || skip "the network cannot be slowed"
 done

@@ -1,5 +1,5 @@
-// Writes the merged trace of a made-up run: make_trace OUTPUT [RANKS [STEPS]]. For viewers, and to measure
-// the merge.
+// Writes the merged trace of a made-up run: make_trace OUTPUT [RANKS [STEPS [RUN]]], and keeps its small
+// recorders in RUN/recorder. For viewers, and to measure the merge.
 #include <cstdlib>
 #include <exception>
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 
 int main(int argc, char** argv) try {
   if (argc < 2) {
-    std::cerr << "make_trace OUTPUT [RANKS [STEPS]]\n";
+    std::cerr << "make_trace OUTPUT [RANKS [STEPS [RUN]]]\n";
     return 64;
   }
   farandole::SyntheticRun run;
@@ -18,9 +18,12 @@ int main(int argc, char** argv) try {
   if (argc > 3) run.steps = std::atoi(argv[3]);
   run.recorder_bytes = std::size_t{64} << 20;
   const farandole::TemporaryFolder folder;
-  for (int rank = 0; rank < run.ranks; ++rank) run.record(folder.path(), rank);
+  const bool keep = argc > 4;
+  const auto place = keep ? std::filesystem::path(argv[4]) / "recorder" : folder.path();
+  if (keep) run.recorder_bytes = std::size_t{2} << 20;
+  for (int rank = 0; rank < run.ranks; ++rank) run.record(place, rank);
   const auto start_ns = farandole::now_ns();
-  const farandole::MergeResult result = run.merge(folder.path(), argv[1]);
+  const farandole::MergeResult result = run.merge(place, argv[1]);
   const double seconds = farandole::seconds_since(start_ns);
   fmt::print("{} events, {} flows, {} clipped, {} overwritten in {:.3f} s: {:.0f} events/s\n", result.events,
              result.flows, result.clipped, result.overwritten, seconds,

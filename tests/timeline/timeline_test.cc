@@ -10,6 +10,7 @@
 #include <mutex>
 #include <random>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -306,6 +307,36 @@ TEST(Timeline, SaysWhatIsWrongWithTheFile) {
   options = options_in(folder);
   options.file = folder / "file/rank-0003.ftl";
   EXPECT_THROW(Timeline{options}, Error);
+}
+
+// What the disk has no room for is said once, and the program goes on.
+TEST(Timeline, AFullDiskStopsRecordingOnly) {
+  const TemporaryFolder folder;
+  const TimelineOptions options = options_in(folder);
+  int error[2];
+  ASSERT_EQ(::pipe(error), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(error[1], STDOUT_FILENO);
+    ::dup2(error[1], STDERR_FILENO);
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit small{100 << 10, 100 << 10};
+    ::setrlimit(RLIMIT_FSIZE, &small);
+    Timeline timeline(options);
+    for (int i = 0; i < 1000; ++i) const Span span(timeline, Category::forward, "forward");
+    timeline.set_clock({});
+    ::_exit(timeline.enabled() ? 1 : 0);
+  }
+  ::close(error[1]);
+  std::string said;
+  for (char c; ::read(error[0], &c, 1) == 1;) said.push_back(c);
+  ::close(error[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  EXPECT_THAT(said, testing::HasSubstr("no timeline is recorded"));
+  EXPECT_FALSE(std::filesystem::exists(options.file));
 }
 
 // A child records numbered events on three threads until it is killed; what it says it has recorded must be

@@ -19,16 +19,18 @@ namespace {
 
 constexpr int compute_stream = 7;
 constexpr int communication_stream = 20;
+constexpr int launching_thread = 99;
 
 // One rank's file, published when it is whole.
 class KinetoFile {
  public:
   KinetoFile(const std::filesystem::path& path, int rank, int world_size)
       : path_(path), temporary_(temporary_beside(path)), file_(temporary_), rank_(rank) {
-    fmt::format_to(out(),
-                   R"({{"schemaVersion":1,"distributedInfo":{{"backend":"nccl","rank":{},"world_size":{}}},)"
-                   R"("deviceProperties":[],"traceEvents":[)",
-                   rank, world_size);
+    fmt::format_to(
+        out(),
+        R"({{"schemaVersion": 1, "distributedInfo": {{"backend": "nccl", "rank": {}, "world_size": {}}}, )"
+        R"("deviceProperties": [], "traceEvents": [)",
+        rank, world_size);
     fmt::format_to(
         out(), R"({{"ph":"M","name":"process_name","pid":{},"tid":0,"ts":0,"args":{{"name":"rank {}"}}}})",
         rank, rank);
@@ -44,11 +46,14 @@ class KinetoFile {
     flush();
   }
 
-  // As CUPTI would give it: on a stream of the device.
+  // As CUPTI would give it: on a stream of the device, launched by the host at once, because tools count only
+  // kernels whose launch they find.
   void kernel(std::string_view category, std::string_view name, int stream, std::int64_t start_ns,
               std::int64_t end_ns) {
-    begin(category, name, stream, start_ns, end_ns);
     ++id_;
+    begin("cuda_runtime", "cudaLaunchKernel", launching_thread, start_ns, start_ns);
+    fmt::format_to(out(), R"("args":{{"correlation":{},"External id":{}}}}})", id_, id_);
+    begin(category, name, stream, start_ns, end_ns);
     fmt::format_to(out(),
                    R"("args":{{"device":0,"context":1,"stream":{},"correlation":{},"External id":{}}}}})",
                    stream, id_, id_);
