@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 #include <map>
 #include <string>
+#include <sys/mman.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "temporary_folder.h"
 
 #include "farandole/timeline/gpu_counters.h"
+#include "farandole/timeline/process_counters.h"
 #include "farandole/timeline/recorder_file.h"
 
 namespace farandole {
@@ -66,6 +69,45 @@ TEST(CounterSampler, SamplesOnceAnInterval) {
   EXPECT_GT(total, 0);
 }
 
+// What the test itself does, at the least, must be in the counters.
+TEST(ProcessCounters, CountWhatHappens) {
+  const auto before = ProcessCounters::read();
+  constexpr std::size_t pages = 2000;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  auto* const memory =
+      ::mmap(nullptr, pages * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  ::madvise(memory, pages * page, MADV_NOHUGEPAGE);
+  for (std::size_t i = 0; i < pages; ++i) static_cast<volatile char*>(memory)[i * page] = 1;
+  ::munmap(memory, pages * page);
+  std::thread([] { std::this_thread::yield(); }).join();
+  const auto after = ProcessCounters::read();
+  EXPECT_GE(after.page_faults - before.page_faults, static_cast<std::int64_t>(pages));
+  EXPECT_GT(after.cpu_ns, before.cpu_ns);
+  EXPECT_GE(after.context_switches + after.preemptions, before.context_switches + before.preemptions);
+  if (before.file_written_bytes) {
+    EXPECT_GE(after.file_written_bytes.value_or(-1), *before.file_written_bytes);
+  }
+  if (before.network_sent_bytes) {
+    EXPECT_GE(after.network_sent_bytes.value_or(-1), *before.network_sent_bytes);
+  }
+}
+
+TEST(CounterSampler, RecordsRates) {
+  const TemporaryFolder folder;
+  const TimelineOptions options = options_in(folder);
+  {
+    Timeline timeline(options);
+    const CounterSampler sampler(timeline, {std::chrono::hours(24), ""});
+  }
+  const auto values = counters_of(options.file);
+  for (const char* name :
+       {"CPU %", "page faults/s", "major page faults/s", "context switches/s", "preemptions/s"}) {
+    ASSERT_EQ(values.count(name), 1u) << name;
+    EXPECT_GE(values.at(name)[0], 0) << name;
+  }
+}
+
 TEST(CounterSampler, WithoutARecorderDoesNothing) {
   Timeline timeline;
   const CounterSampler sampler(timeline, {std::chrono::milliseconds(1), "0"});
@@ -84,6 +126,9 @@ TEST(GpuCounters, ReadsTheFirstDevice) {
   EXPECT_GE(sample->utilization_percent, 0);
   EXPECT_LE(sample->utilization_percent, 100);
   EXPECT_GT(sample->memory_mib, 0);
+  if (sample->power_w) {
+    EXPECT_GT(*sample->power_w, 0);
+  }
 }
 
 }  // namespace

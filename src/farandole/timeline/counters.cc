@@ -1,61 +1,76 @@
 #include "farandole/timeline/counters.h"
 
 #include <algorithm>
-#include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
-#include <unistd.h>
+#include <vector>
 
 #include "farandole/timeline/gpu_counters.h"
+#include "farandole/timeline/process_counters.h"
 
 namespace farandole {
 namespace {
 
-// Of all threads, those of libraries included.
-std::int64_t cpu_time_ns() {
-  timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
-
-std::optional<double> resident_mib() {
-  std::ifstream file("/proc/self/statm");
-  std::int64_t total = 0, resident = 0;
-  if (!(file >> total >> resident)) return std::nullopt;
-  return static_cast<double>(resident) * static_cast<double>(::sysconf(_SC_PAGESIZE)) / (1 << 20);
-}
+// A counter of the timeline that grows by what a field of ProcessCounters has grown a second.
+struct Rate {
+  NameId name;
+  double unit;  // of the field in one of the counter
+  std::function<std::optional<std::int64_t>(const ProcessCounters&)> field;
+};
 
 class Sampler {
  public:
   Sampler(Timeline& timeline, const std::string& gpu)
-      : timeline_(timeline),
-        cpu_(timeline.intern("CPU %")),
-        memory_(timeline.intern("memory MiB")),
-        gpu_load_(timeline.intern("GPU %")),
-        gpu_memory_(timeline.intern("GPU memory MiB")),
-        gpu_(GpuCounters::open(gpu)) {}
+      : timeline_(timeline), memory_(timeline.intern("memory MiB")), gpu_(GpuCounters::open(gpu)) {
+    using Counters = ProcessCounters;
+    rate("CPU %", 1e7, [](const Counters& c) { return c.cpu_ns; });
+    rate("page faults/s", 1, [](const Counters& c) { return c.page_faults; });
+    rate("major page faults/s", 1, [](const Counters& c) { return c.major_page_faults; });
+    rate("context switches/s", 1, [](const Counters& c) { return c.context_switches; });
+    rate("preemptions/s", 1, [](const Counters& c) { return c.preemptions; });
+    rate("file read MB/s", 1e6, [](const Counters& c) { return c.file_read_bytes; });
+    rate("file write MB/s", 1e6, [](const Counters& c) { return c.file_written_bytes; });
+    rate("host network in MB/s", 1e6, [](const Counters& c) { return c.network_received_bytes; });
+    rate("host network out MB/s", 1e6, [](const Counters& c) { return c.network_sent_bytes; });
+  }
 
   void sample() {
     const std::int64_t now = now_ns();
-    const std::int64_t cpu = cpu_time_ns();
-    if (now > last_ns_)
-      timeline_.counter(
-          cpu_, 100.0 * static_cast<double>(cpu - last_cpu_ns_) / static_cast<double>(now - last_ns_), now);
+    const auto counters = ProcessCounters::read();
+    const double seconds = static_cast<double>(now - last_ns_) * 1e-9;
+    for (const auto& rate : rates_) {
+      const auto value = rate.field(counters), before = rate.field(last_);
+      if (seconds > 0 && value && before)
+        timeline_.counter(rate.name, static_cast<double>(*value - *before) / rate.unit / seconds, now);
+    }
     last_ns_ = now;
-    last_cpu_ns_ = cpu;
+    last_ = counters;
     if (const auto mib = resident_mib()) timeline_.counter(memory_, *mib, now);
-    const auto gpu = gpu_ != nullptr ? gpu_->sample() : std::nullopt;
-    if (!gpu) return;
-    timeline_.counter(gpu_load_, gpu->utilization_percent, now);
-    timeline_.counter(gpu_memory_, gpu->memory_mib, now);
+    if (gpu_ != nullptr) sample_gpu(now);
   }
 
  private:
+  void rate(const char* name, double unit,
+            std::function<std::optional<std::int64_t>(const ProcessCounters&)> field) {
+    rates_.push_back({timeline_.intern(name), unit, std::move(field)});
+  }
+
+  void sample_gpu(std::int64_t now) {
+    const auto gpu = gpu_->sample();
+    if (!gpu) return;
+    timeline_.counter(timeline_.intern("GPU %"), gpu->utilization_percent, now);
+    timeline_.counter(timeline_.intern("GPU memory MiB"), gpu->memory_mib, now);
+    if (gpu->power_w) timeline_.counter(timeline_.intern("GPU power W"), *gpu->power_w, now);
+    if (gpu->celsius) timeline_.counter(timeline_.intern("GPU temperature C"), *gpu->celsius, now);
+  }
+
   Timeline& timeline_;
-  NameId cpu_, memory_, gpu_load_, gpu_memory_;
+  NameId memory_;
+  std::vector<Rate> rates_;
   std::unique_ptr<GpuCounters> gpu_;
   std::int64_t last_ns_ = now_ns();
-  std::int64_t last_cpu_ns_ = cpu_time_ns();
+  ProcessCounters last_ = ProcessCounters::read();
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Records what the process uses - CPU, memory, GPU - as counters of the timeline, from a thread of its own.
-// Created and destroyed by one thread.
+// Records what the process uses - CPU, memory, files, network, GPU - as counters of the timeline, from a
+// thread of its own. Created and destroyed by one thread.
 #pragma once
 
 #include <chrono>
@@ -17,9 +17,11 @@ struct CounterOptions {
   std::string gpu;  // as GpuCounters::open() takes it; "": none
 };
 
-// "CPU %" (100 = one core, over the time since the last sample), "memory MiB" (resident), and, where there is
-// such a GPU, "GPU %" and "GPU memory MiB": once an interval and once at the end. What the system does not
-// tell is left out.
+// Once an interval and once at the end; what the system does not tell is left out. Over the time since the
+// last sample: "CPU %" (100 = one core), "page faults/s", "major page faults/s", "context switches/s",
+// "preemptions/s", "file read MB/s", "file write MB/s", "host network in MB/s" and "out" (ProcessCounters
+// says what they are; MB are 10⁶ bytes). At the time: "memory MiB" (resident) and, where there is such a GPU,
+// "GPU %", "GPU memory MiB", "GPU power W", "GPU temperature C".
 class CounterSampler {
  public:
   // `timeline` outlives the sampler. Without a recorder no thread starts.

@@ -65,9 +65,7 @@ struct Collective {
 //               args {"step":12,"operation":"allreduce","communicator":0,"sequence":17,"bytes":1048576}
 //   flow        "s" on the collective of the first rank to arrive, "f" (with "bp":"e") on each other rank's,
 //               cat "flow", name "collective"; one id a pair, so that every "s" has exactly one "f"
-//   counter     {"ph":"C","name":"CPU %","pid":P,"ts":…,"args":{"value":98.5}}; names: "CPU %" (100 = one
-//   core),
-//               "memory MiB" (resident), "GPU %", "GPU memory MiB"
+//   counter     {"ph":"C","name":"CPU %","pid":P,"ts":…,"args":{"value":98.5}}; names and units: counters.h
 //   instant     {"ph":"i","s":"t","cat":"other","name":…,"pid":P,"tid":T,"ts":…}
 
 }  // namespace farandole

@@ -25,6 +25,8 @@ struct GpuCounters::Nvml {
   int (*by_uuid)(const char*, Device*) = nullptr;
   int (*utilization)(Device, Utilization*) = nullptr;
   int (*memory)(Device, Memory*) = nullptr;
+  int (*power)(Device, unsigned* milliwatts) = nullptr;
+  int (*temperature)(Device, int sensor, unsigned* celsius) = nullptr;
 
   Nvml() = default;
   Nvml(const Nvml&) = delete;
@@ -45,7 +47,8 @@ struct GpuCounters::Nvml {
     return library != nullptr && find(init, "nvmlInit_v2") && find(shutdown, "nvmlShutdown") &&
            find(by_index, "nvmlDeviceGetHandleByIndex_v2") &&
            find(by_bus, "nvmlDeviceGetHandleByPciBusId_v2") && find(by_uuid, "nvmlDeviceGetHandleByUUID") &&
-           find(utilization, "nvmlDeviceGetUtilizationRates") && find(memory, "nvmlDeviceGetMemoryInfo");
+           find(utilization, "nvmlDeviceGetUtilizationRates") && find(memory, "nvmlDeviceGetMemoryInfo") &&
+           find(power, "nvmlDeviceGetPowerUsage") && find(temperature, "nvmlDeviceGetTemperature");
   }
 
   bool select(const std::string& name) {
@@ -73,7 +76,12 @@ std::optional<GpuCounters::Sample> GpuCounters::sample() const {
   Nvml::Memory memory{};
   if (nvml_->utilization(nvml_->device, &utilization) != 0 || nvml_->memory(nvml_->device, &memory) != 0)
     return std::nullopt;
-  return Sample{static_cast<double>(utilization.gpu), static_cast<double>(memory.used) / (1 << 20)};
+  Sample sample{static_cast<double>(utilization.gpu), static_cast<double>(memory.used) / (1 << 20), {}, {}};
+  constexpr int of_the_chip = 0;  // NVML_TEMPERATURE_GPU
+  unsigned milliwatts = 0, celsius = 0;
+  if (nvml_->power(nvml_->device, &milliwatts) == 0) sample.power_w = milliwatts * 1e-3;
+  if (nvml_->temperature(nvml_->device, of_the_chip, &celsius) == 0) sample.celsius = celsius;
+  return sample;
 }
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
-// Reads a GPU's load and memory from the driver's NVML, which is looked for at run time. Used by one thread
-// at a time.
+// Reads a GPU's load, memory, power and temperature from the driver's NVML, which is looked for at run time.
+// Used by one thread at a time.
 #pragma once
 
 #include <memory>
@@ -13,6 +13,7 @@ class GpuCounters {
   struct Sample {
     double utilization_percent = 0;  // share of the driver's last sampling period in which a kernel ran
     double memory_mib = 0;           // in use on the device, by all processes
+    std::optional<double> power_w, celsius;
   };
 
   // `device` is a PCI bus id ("0000:1b:00.0", as cudaDeviceGetPCIBusId gives it), a UUID ("GPU-…", "MIG-…")
