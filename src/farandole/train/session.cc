@@ -44,7 +44,7 @@ Session::Session(int, const char* const*)
   watch_stalls(stalls);
   collectives_.use(new_communicator(Waiting::polite));
   if (const char* folder = std::getenv("FARANDOLE_RUN_DIR"); folder != nullptr)
-    start_recording({folder, {}, std::size_t{64} << 20});
+    start_recording({.run_dir = folder});
 }
 
 Session::~Session() {
@@ -106,6 +106,7 @@ bool Session::is_ending(ExitCode code) {
 
 void Session::start_recording(const RecordingOptions& options) {
   collectives_.use(nullptr);
+  gpu_activity_.reset();
   recording_.reset();
   timeline_ = std::make_unique<Timeline>();
   communicators_ = 0;
@@ -122,12 +123,19 @@ void Session::start_recording(const RecordingOptions& options) {
   timeline_->state("farandole", FARANDOLE_VERSION);
   timeline_->state("libtorch", TORCH_VERSION);
   timeline_->state("mpi", MpiJob::library_version());
+  gpu_activity_ = GpuActivity::start(*timeline_, options.gpu_activity, no_gpu_activity_);
   recording_ = std::make_unique<Recording>(*job_, *timeline_, options.run_dir);
   communicators_ = 0;
   collectives_.use(new_communicator(Waiting::polite));
 }
 
+void Session::set_step(std::int64_t step) {
+  timeline_->set_step(step);
+  if (gpu_activity_ != nullptr) gpu_activity_->mark_step(step);
+}
+
 void Session::publish_timeline() {
+  gpu_activity_.reset();
   if (recording_ == nullptr) return;
   const auto recording = std::exchange(recording_, nullptr);
   recording->publish();

@@ -17,6 +17,7 @@
 #include "farandole/comm/mpi_job.h"
 #include "farandole/comm/traced_communicator.h"
 #include "farandole/comm/watchdog.h"
+#include "farandole/timeline/gpu_activity.h"
 #include "farandole/timeline/timeline.h"
 #include "farandole/train/group.h"
 #include "farandole/train/tensor_collectives.h"
@@ -29,6 +30,7 @@ struct RecordingOptions {
   std::filesystem::path
       run_dir;  // gets recorder/rank-0003.ftl of each rank and, at the end, timeline.json.gz from rank 0
   StepWindow window;
+  StepWindow gpu_activity;  // steps whose kernels and copies are recorded, where there is a GPU
   std::size_t recorder_bytes = std::size_t{64} << 20;
 };
 
@@ -98,6 +100,10 @@ class Session {
   // From now on; collective. Call before making objects that use the timeline.
   void start_recording(const RecordingOptions& options);
   Timeline& timeline() { return *timeline_; }
+  // What is recorded from now on belongs to this step; -1: to none.
+  void set_step(std::int64_t step);
+  // Why no GPU activity is recorded; empty where it is.
+  const std::string& no_gpu_activity() const { return no_gpu_activity_; }
   // Merges all ranks' records into RUN/timeline.json.gz: collective, called by the destructor if it was not
   // before.
   void publish_timeline();
@@ -126,6 +132,8 @@ class Session {
 
   std::unique_ptr<MpiJob> job_;
   std::unique_ptr<Timeline> timeline_;
+  std::unique_ptr<GpuActivity> gpu_activity_;
+  std::string no_gpu_activity_ = "nothing is recorded";
   std::unique_ptr<Recording> recording_;
   CallBoard calls_;
   TensorCollectives collectives_;

@@ -113,6 +113,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("checkpoint-epochs", value(o.checkpoint_epochs), "save every so many epochs; 0: not by epochs")
       ("checkpoint-keep", value(o.checkpoint_keep), "how many to keep, besides the best")
       ("timeline", value(o.timeline), "off, steps=A-B or all")
+      ("gpu-activity", po::value<std::string>()->notifier([&o](const std::string& text) { o.gpu_activity = text; }), "kernels and copies of GPUs: off, steps=A-B or all (the default where there is a GPU)")
       ("recorder-mb", value(o.recorder_mb), "MiB of a rank's flight recorder; the oldest events go first")
       ("log-steps", value(o.log_steps), "steps between two lines of metrics.jsonl")
       ("stall-seconds", seconds(o.stall_seconds, "--stall-seconds"), "report a collective that lasts so long; 0: never; default 60, or FARANDOLE_STALL_SECONDS")
@@ -159,6 +160,14 @@ void TrainOptions::check() const {
         fmt::format("--bucket-mb auto does not go with {}; name a size",
                     compresses ? "--compression " + compression : "--synchronize " + synchronize));
   StepWindow::parse(timeline);
+  if (gpu_activity) {
+    try {
+      StepWindow::parse(*gpu_activity);
+    } catch (const UserError&) {
+      throw UserError(
+          fmt::format("--gpu-activity cannot be '{}'; it is off, steps=A-B or all", *gpu_activity));
+    }
+  }
 }
 
 std::string TrainOptions::to_json() const {

@@ -44,6 +44,7 @@ struct TrainOptions {
   std::string resume = "auto";  // auto | none | a checkpoint's path
 
   std::string timeline = "all";
+  std::optional<std::string> gpu_activity;  // as timeline; none: all where there is a GPU
   std::size_t recorder_mb = 64;
   std::int64_t log_steps = 10;
   // Seconds in one collective until it is reported, and until the job ends; none: as the environment says.

@@ -122,7 +122,7 @@ void Trainer::train_epoch() {
     if (due(options_.checkpoint_steps, position_.step) && !finished() && position_.batches < batches)
       save(not_evaluated);
   }
-  session_.timeline().set_step(-1);
+  session_.set_step(-1);
   if (position_.batches < batches) return;
   ++position_.epoch;
   position_.batches = 0;
@@ -132,7 +132,7 @@ void Trainer::train_epoch() {
 // update.
 void Trainer::step(const std::vector<std::int64_t>& indices) {
   Timeline& timeline = session_.timeline();
-  timeline.set_step(position_.step);
+  session_.set_step(position_.step);
   {
     const Span whole(timeline, Category::step, "step");
     const std::int64_t passes =

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
+#include "farandole/base/log.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/train/run_directory.h"
@@ -135,7 +136,11 @@ int train(Session& session, TrainOptions options, int argc, const char* const* a
     take_tuned_plan(options, session.size());
   });
   share_plan(session, options);
-  session.start_recording({options.run_dir, StepWindow::parse(options.timeline), options.recorder_mb << 20});
+  const auto gpu_steps = StepWindow::parse(options.gpu_activity.value_or("all"));
+  session.start_recording(
+      {options.run_dir, StepWindow::parse(options.timeline), gpu_steps, options.recorder_mb << 20});
+  if (options.gpu_activity && !gpu_steps.off() && session.rank() == 0 && !session.no_gpu_activity().empty())
+    spdlog::warn("--gpu-activity: nothing of a GPU is recorded: {}", session.no_gpu_activity());
 
   Trainer trainer(session, options, data, model, std::move(stop_requested));
   std::int64_t resumed = start ? start->step : -1;

@@ -1,0 +1,12 @@
+# What only a GPU can show; compiled wherever the CUDA Toolkit is, skipped without a device.
+include(CheckLanguage)
+check_language(CUDA)
+if(CMAKE_CUDA_COMPILER AND CUPTI_INCLUDE_DIR)
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+  enable_language(CUDA)
+  add_library(gpu_kernels STATIC gpu/kernels.cu)
+  target_include_directories(gpu_kernels PUBLIC ${PROJECT_SOURCE_DIR}/tests)
+  set_target_properties(gpu_kernels PROPERTIES CUDA_STANDARD 17)
+  farandole_tests(gpu timeline)
+  target_link_libraries(gpu_test PRIVATE gpu_kernels)
+endif()

@@ -1,0 +1,200 @@
+#include "farandole/timeline/cupti/activity_reader.h"
+
+#include <algorithm>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "temporary_folder.h"
+
+#include "farandole/timeline/gpu_activity.h"
+#include "farandole/timeline/recorder_file.h"
+
+namespace farandole {
+namespace {
+
+using testing::ElementsAre;
+using testing::UnorderedElementsAre;
+
+template <class Record>
+Record zeroed(CUpti_ActivityKind kind) {
+  Record record{};
+  record.kind = kind;
+  return record;
+}
+
+CUpti_ActivityKernel10 kernel(std::uint32_t correlation, std::uint64_t start, const char* name,
+                              std::uint32_t stream = 7) {
+  auto record = zeroed<CUpti_ActivityKernel10>(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+  record.start = start;
+  record.end = start + 10;
+  record.correlationId = correlation;
+  record.streamId = stream;
+  record.name = name;
+  return record;
+}
+
+CUpti_ActivityAPI call(std::uint32_t correlation, std::uint64_t start) {
+  auto record = zeroed<CUpti_ActivityAPI>(CUPTI_ACTIVITY_KIND_RUNTIME);
+  record.start = start;
+  record.end = start + 1;
+  record.correlationId = correlation;
+  return record;
+}
+
+// A recorder, a history of steps of 1000 ns (step s from 1000·s to 1000·s + 900), and a reader.
+struct Recording {
+  Recording() : timeline(options()) {
+    for (std::int64_t step = 1; step < 100; ++step) {
+      history.mark(1000 * step, step);
+      history.mark(1000 * step + 900, -1);
+    }
+  }
+  TimelineOptions options() const {
+    TimelineOptions result;
+    result.file = folder / "rank-0000.ftl";
+    result.recorder_bytes = 1 << 20;
+    return result;
+  }
+  template <class Record>
+  void read(const Record& record) {
+    reader.read(reinterpret_cast<const CUpti_Activity&>(record));
+  }
+  // "track category name step start end", sorted.
+  std::vector<std::string> events() {
+    reader.finish();
+    const RecorderFile file(options().file);
+    std::vector<std::string> result;
+    for (std::size_t slot = 0; slot < file.threads().size(); ++slot)
+      for (const Record& r : file.records(slot))
+        result.push_back(file.threads().at(r.track).name + "|" + std::string(name_of(r.category)) + "|" +
+                         file.names().at(r.name) + "|" + std::to_string(r.step) + "|" +
+                         std::to_string(r.start_ns) + "|" + std::to_string(r.end_ns));
+    return result;
+  }
+
+  TemporaryFolder folder;
+  Timeline timeline;
+  StepHistory history;
+  ActivityReader reader{timeline, history};
+};
+
+TEST(ActivityReader, KernelsCarryTheStepOfTheirLaunch) {
+  Recording recording;
+  recording.read(call(1, 1850));  // launched at the end of step 1, run in step 2
+  recording.read(kernel(1, 2100, "_ZN2at6native4gemmIfEEvPT_"));
+  recording.read(kernel(2, 3100, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 9));  // its launch comes later
+  recording.read(call(2, 2200));
+  recording.read(kernel(3, 4100, nullptr));  // whose launch is never told
+  EXPECT_THAT(
+      recording.events(),
+      UnorderedElementsAre("GPU 0 stream 7|gpu_kernel|at::native::gemm<float>|1|2100|2110",
+                           "GPU 0 stream 9|communication|ncclDevKernel_AllReduce_Sum_f32_RING_LL|2|3100|3110",
+                           "GPU 0 stream 7|gpu_kernel|kernel|4|4100|4110"));
+}
+
+TEST(ActivityReader, KnowsCopiesSetsAndSynchronisation) {
+  Recording recording;
+  auto copy = zeroed<CUpti_ActivityMemcpy6>(CUPTI_ACTIVITY_KIND_MEMCPY);
+  copy.copyKind = CUPTI_ACTIVITY_MEMCPY_KIND_HTOD;
+  copy.start = 5000, copy.end = 5100, copy.correlationId = 4, copy.deviceId = 1;
+  recording.read(call(4, 4900));  // between steps
+  recording.read(copy);
+  auto set = zeroed<CUpti_ActivityMemset4>(CUPTI_ACTIVITY_KIND_MEMSET);
+  set.start = 5200, set.end = 5210, set.correlationId = 5;
+  recording.read(set);
+  recording.read(call(5, 5150));
+  auto wait = zeroed<CUpti_ActivitySynchronization2>(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
+  wait.type = CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE;
+  wait.start = 5300, wait.end = 5400;
+  recording.read(wait);
+  EXPECT_THAT(recording.events(),
+              UnorderedElementsAre("GPU 1 stream 0|gpu_memcpy|copy host to device|-1|5000|5100",
+                                   "GPU 0 stream 0|gpu_memcpy|set memory|5|5200|5210",
+                                   "GPU synchronisation|wait|wait for a stream|5|5300|5400"));
+}
+
+TEST(ActivityReader, RangesOfNvtx) {
+  Recording recording;
+  const auto marker = [](std::uint32_t id, std::uint64_t at, CUpti_ActivityFlag flags, const char* name) {
+    auto record = zeroed<CUpti_ActivityMarker2>(CUPTI_ACTIVITY_KIND_MARKER);
+    record.id = id, record.timestamp = at, record.flags = flags, record.name = name;
+    return record;
+  };
+  recording.read(marker(1, 7000, CUPTI_ACTIVITY_FLAG_MARKER_START, "outer"));
+  recording.read(marker(2, 7100, CUPTI_ACTIVITY_FLAG_MARKER_START, "inner"));
+  recording.read(marker(2, 7200, CUPTI_ACTIVITY_FLAG_MARKER_END, nullptr));
+  recording.read(marker(3, 7250, CUPTI_ACTIVITY_FLAG_MARKER_INSTANTANEOUS, "now"));
+  recording.read(marker(1, 7300, CUPTI_ACTIVITY_FLAG_MARKER_END, nullptr));
+  recording.read(marker(9, 7400, CUPTI_ACTIVITY_FLAG_MARKER_END, nullptr));  // begun before the recording
+  EXPECT_THAT(recording.events(),
+              UnorderedElementsAre("NVTX|other|inner|7|7100|7200", "NVTX|other|outer|7|7000|7300"));
+}
+
+// A launch of a graph is one call with many kernels; what the device could not time is left out.
+TEST(ActivityReader, GraphsAndMissingTimes) {
+  Recording recording;
+  recording.read(kernel(8, 6100, "k"));
+  recording.read(call(8, 6000));
+  recording.read(kernel(8, 6200, "k"));
+  auto lost = kernel(8, 0, "k");
+  lost.end = 0;
+  recording.read(lost);
+  recording.read(zeroed<CUpti_ActivityAPI>(CUPTI_ACTIVITY_KIND_OVERHEAD));
+  EXPECT_THAT(recording.events(), UnorderedElementsAre("GPU 0 stream 7|gpu_kernel|k|6|6100|6110",
+                                                       "GPU 0 stream 7|gpu_kernel|k|6|6200|6210"));
+}
+
+// Buffers come in any order: the outcome is the same.
+TEST(ActivityReader, OrderOfRecordsDoesNotMatter) {
+  std::mt19937 random(1);
+  std::vector<std::string> expected;
+  for (int trial = 0; trial < 20; ++trial) {
+    Recording recording;
+    std::vector<int> order(200);
+    for (int i = 0; i < 200; ++i) order[static_cast<std::size_t>(i)] = i;
+    if (trial > 0) std::shuffle(order.begin(), order.end(), random);
+    for (const int i : order) {
+      const auto correlation = static_cast<std::uint32_t>(i / 2);
+      if (i % 2 == 0)
+        recording.read(call(correlation, 1000 + 700 * correlation));
+      else
+        recording.read(kernel(correlation, 1500 + 700 * correlation, "_Z1kv", correlation % 3));
+    }
+    auto events = recording.events();
+    std::sort(events.begin(), events.end());
+    if (trial == 0) expected = events;
+    EXPECT_EQ(events, expected);
+    EXPECT_EQ(events.size(), 100u);
+  }
+}
+
+TEST(StepHistory, TellsTheStepOfATime) {
+  StepHistory history;
+  EXPECT_EQ(history.step_at(5), -1);
+  history.mark(10, 0);
+  history.mark(20, -1);
+  history.mark(30, 1);
+  const std::vector<std::int64_t> times = {9, 10, 19, 20, 29, 30, 1000};
+  std::vector<std::int64_t> steps;
+  for (const auto time : times) steps.push_back(history.step_at(time));
+  EXPECT_THAT(steps, ElementsAre(-1, 0, 0, -1, -1, 1, 1));
+  for (std::int64_t i = 0; i < 100'000; ++i) history.mark(100 + i, i);
+  EXPECT_EQ(history.step_at(100'000), 99'900);
+  EXPECT_EQ(history.step_at(50), -1);  // forgotten
+}
+
+TEST(GpuActivity, SaysWhyThereIsNone) {
+  std::string why;
+  Timeline none;
+  EXPECT_EQ(GpuActivity::start(none, {}, why), nullptr);
+  EXPECT_EQ(why, "it is switched off");
+  const Recording recording;
+  const auto activity = GpuActivity::start(const_cast<Timeline&>(recording.timeline), {}, why);
+  EXPECT_EQ(activity == nullptr, !why.empty()) << why;
+}
+
+}  // namespace
+}  // namespace farandole
