@@ -29,8 +29,8 @@ class Recording;
 struct RecordingOptions {
   std::filesystem::path
       run_dir;  // gets recorder/rank-0003.ftl of each rank and, at the end, timeline.json.gz from rank 0
-  StepWindow window;
-  StepWindow gpu_activity;  // steps whose kernels and copies are recorded, where there is a GPU
+  StepWindow window{};
+  StepWindow gpu_activity{};  // steps whose kernels and copies are recorded, where there is a GPU
   std::size_t recorder_bytes = std::size_t{64} << 20;
 };
 
