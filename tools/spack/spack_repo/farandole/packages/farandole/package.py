@@ -18,6 +18,8 @@ class Farandole(CMakePackage):
 
     variant("torch", default=True, description="The trainer, which needs LibTorch; without it: launcher, analyzer")
 
+    variant("cuda", default=False, description="GPU activity in the timeline, through CUPTI")
+
     # Kept in step with CMakeLists.txt, tools/setup and README.md.
     depends_on("c", type="build")
     depends_on("cxx", type="build")
@@ -38,6 +40,7 @@ class Farandole(CMakePackage):
     depends_on("spdlog@1.10:")
     depends_on("xxhash@0.8:")
     depends_on("py-torch@2.1:", when="+torch")
+    depends_on("cuda@13", when="+cuda")
 
     depends_on("googletest@1.12: +gmock", type="test")
     depends_on("benchmark@1.7:", type="test")
