@@ -4,6 +4,7 @@
 #include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/distributed_sampler.h"
 #include "farandole/train/group.h"
+#include "farandole/train/join.h"
 #include "farandole/train/learning_rate.h"
 #include "farandole/train/linear.h"
 #include "farandole/train/session.h"

@@ -118,7 +118,13 @@ TEST(TracedCommunicator, IsOnTheBoardWhileACollectiveLasts) {
     EXPECT_EQ(seen.name, "bucket 7");
     EXPECT_EQ(seen.bytes, 4u);
     EXPECT_EQ(seen.entered, 1u);
+    EXPECT_LE(seen.since_ns, now_ns());
     EXPECT_FALSE(board.read().at(0).in_flight);
+    traced.set_patient(true);  // has not waited for long, ever
+    EXPECT_THROW(traced.allreduce("join", &data, 1, DType::int32, ReduceOp::sum), Error);
+    EXPECT_TRUE(seen.in_flight);
+    EXPECT_EQ(seen.entered, 2u);
+    EXPECT_GT(seen.since_ns, now_ns());
   });
   EXPECT_TRUE(board.read().empty());
 }

@@ -54,7 +54,7 @@ void SelfWatch::look(std::int64_t now_ns) {
 void SelfWatch::add_call(const BoardedCall& call, std::int64_t now_ns) {
   CallStatus& to = status_.calls[status_.calls_used++];
   to.bytes = call.bytes;
-  to.waited_ns = call.in_flight ? now_ns - call.since_ns : 0;
+  to.waited_ns = call.in_flight ? std::max<std::int64_t>(0, now_ns - call.since_ns) : 0;
   to.key = {call.communicator, call.entered > 0 ? call.entered - 1 : 0};
   to.entered = call.entered;
   to.in_flight = call.in_flight ? 1 : 0;

@@ -35,6 +35,8 @@ class TracedCommunicator : public Communicator {
   // Such an allreduce lies on a track of its own, from this rank's arrival to the end; the thread's own part
   // of the work is a span of that thread.
   SplitAllreduce* split() override;
+  // From now on, waiting in a collective is no stall, however long: others are busy, and this rank is not.
+  void set_patient(bool patient) { patient_ = patient; }
 
  private:
   class Split;
@@ -49,6 +51,7 @@ class TracedCommunicator : public Communicator {
   std::unique_ptr<Communicator> inner_;
   Timeline& timeline_;
   std::uint16_t number_;
+  bool patient_ = false;
   std::uint32_t sequence_ = 0;
   std::map<std::string, NameId, std::less<>> names_;  // of the collectives so far
   Operation allreduce_, all_gather_, broadcast_, reduce_scatter_, all_to_all_;

@@ -12,6 +12,7 @@
 #include "farandole/fusion/plan_agreement.h"
 #include "farandole/train/bucket_optimizer.h"
 #include "farandole/train/gradient_buckets.h"
+#include "farandole/train/join_turn.h"
 #include "farandole/train/make_compressor.h"
 #include "farandole/train/model_average.h"
 #include "farandole/train/sparse_gradients.h"
@@ -144,7 +145,7 @@ struct DistributedOptimizer::Impl {
 
   // At the end of each step; ranks take the same steps, and agree once a round.
   void time_step() {
-    const auto before = std::exchange(step_ended_ns, now_ns());
+    const auto before = std::exchange(step_ended_ns, joining ? 0 : now_ns());
     if (!tuner || tuner->finished() || before == 0 || choice != tuner->current()) return;
     if (!tuner->record(static_cast<double>(step_ended_ns - before) * 1e-6)) return;
     auto medians = tuner->medians();
@@ -165,16 +166,32 @@ struct DistributedOptimizer::Impl {
   void reduce_sparse() { sparse->reduce(options.average ? communicator->size : 1); }
 
   void synchronize() {
-    if (synchronized) return;
+    if (!synchronized) reduce_all(true);
+  }
+
+  // `active`: this rank still has batches. Returns whether any rank has.
+  bool reduce_all(bool active) {
+    const bool contributes = active || gradients->pending();
     gradients->finish();
     reduce_sparse();
     synchronized = true;
-    if (const double factor = clip_factor(); factor != 1) {
-      const torch::NoGradGuard no_grad;
-      for (auto flat : gradients->flat()) flat.mul_(factor);
-      sparse->scale(factor);
+    if (joining_gradients()) {
+      const auto there = count_joined(*communicator, active, contributes);
+      if (there.active == 0) return false;
+      if (options.average && !divide_by_all) scale(communicator->size / double(there.contributing));
     }
+    scale(clip_factor());
+    return true;
   }
+
+  void scale(double factor) {
+    if (factor == 1) return;
+    const torch::NoGradGuard no_grad;
+    for (auto flat : gradients->flat()) flat.mul_(factor);
+    sparse->scale(factor);
+  }
+
+  bool joining_gradients() const { return joining && !average; }
 
   double clip_factor() {
     if (!options.clip_norm) return 1;
@@ -193,6 +210,10 @@ struct DistributedOptimizer::Impl {
 
   // Without a norm to wait for, a bucket is updated while those behind it are still being reduced.
   void step() {
+    if (joining_gradients()) {
+      synchronize();
+      agree_to_step(*communicator, inner, true, true);
+    }
     if (synchronized) {
       for (std::size_t b = 0; b < gradients->flat().size(); ++b) gradients->collect(b);
       update_all(1);
@@ -212,6 +233,7 @@ struct DistributedOptimizer::Impl {
 
   // The optimizer's own step, which evaluates the closure as often as it likes.
   torch::Tensor step(const torch::optim::Optimizer::LossClosure& closure) {
+    if (joining) throw UserError("step() takes no closure inside a Join: ranks without batches have none");
     planned_again = true;  // such an optimizer may hold on to the parameters' memory
     auto loss = inner.step([&] {
       synchronized = false;
@@ -230,10 +252,76 @@ struct DistributedOptimizer::Impl {
 
   void average_parameters() {
     if (!average) return;
+    if (joining) {
+      average_turn(true);
+      return;
+    }
     auto& flat_parameters = buckets->writable_parameters();
     average->average(flat_parameters);
     for (const auto& flat : flat_parameters) sent_before += bytes_of(flat);
     steps_alone = 0;
+  }
+
+  // The average of those that have stepped since the last. Returns whether any rank still has batches.
+  bool average_turn(bool active) {
+    const torch::NoGradGuard no_grad;
+    const bool stepped = steps_alone > 0;
+    const int size = average->ranks().size();
+    const auto there = count_joined(average->ranks().communicator(), active, stepped);
+    if (there.contributing == 0) return there.active > 0;
+    auto& flat_parameters = buckets->writable_parameters();
+    for (auto& flat : flat_parameters) {
+      if (!stepped) flat.zero_();
+      if (stepped && there.contributing < size) flat.mul_(size / double(there.contributing));
+      sent_before += bytes_of(flat);
+    }
+    average->average(flat_parameters);
+    steps_alone = 0;
+    return there.active > 0;
+  }
+
+  void zero_grad() {
+    const bool thrown_away = gradients->clear();
+    if (joining_gradients() && (thrown_away || synchronized)) {
+      if (thrown_away) {
+        reduce_sparse();
+        count_joined(*communicator, true, true);
+      }
+      agree_to_step(*communicator, inner, true, false);
+    }
+    sparse->clear();
+    synchronized = false;
+    if (joining) return;  // ranks without batches do not know of this call
+    plan_again();
+    if (tuner && choice != tuner->current()) build(tuner->current());
+  }
+
+  void join(bool by_all) {
+    zero_grad();
+    joining = true;
+    divide_by_all = by_all;
+  }
+
+  // What the others still do, without gradients.
+  std::size_t shadow() {
+    std::size_t turns = 0;
+    if (!gradients->pending()) sparse->clear();  // of the last step
+    if (average)
+      while (average_turn(false)) ++turns;
+    else
+      for (; reduce_all(false); ++turns) {
+        if (agree_to_step(*communicator, inner, false, false)) {
+          update_all(1);
+          buckets->update_others();
+        }
+        gradients->clear();
+        sparse->clear();
+      }
+    gradients->clear();
+    sparse->clear();
+    synchronized = joining = false;
+    step_ended_ns = 0;
+    return turns;
   }
 
   Session& session;
@@ -257,6 +345,7 @@ struct DistributedOptimizer::Impl {
   std::int64_t step_ended_ns = 0;
   bool planned_again = false;
   bool synchronized = false;
+  bool joining = false, divide_by_all = false;  // see train/join.h
   double norm = std::numeric_limits<double>::quiet_NaN();
 };
 
@@ -268,11 +357,14 @@ DistributedOptimizer::DistributedOptimizer(Session& session, torch::optim::Optim
 DistributedOptimizer::~DistributedOptimizer() = default;
 
 void DistributedOptimizer::zero_grad() {
-  impl_->gradients->clear();
-  impl_->sparse->clear();
-  impl_->plan_again();
-  if (impl_->tuner && impl_->choice != impl_->tuner->current()) impl_->build(impl_->tuner->current());
-  impl_->synchronized = false;
+  impl_->zero_grad();
+}
+
+void DistributedOptimizer::join(bool divide_by_all) {
+  impl_->join(divide_by_all);
+}
+std::size_t DistributedOptimizer::shadow() {
+  return impl_->shadow();
 }
 
 void DistributedOptimizer::synchronize() {
@@ -294,6 +386,7 @@ void DistributedOptimizer::average_parameters() {
   impl_->average_parameters();
 }
 void DistributedOptimizer::average_state() {
+  if (impl_->joining) throw UserError("average_state() cannot be called inside a Join");
   if (impl_->average) impl_->average->average(impl_->inner);
 }
 

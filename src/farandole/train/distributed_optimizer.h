@@ -91,6 +91,10 @@ class DistributedOptimizer {
   torch::optim::Optimizer& inner();
 
  private:
+  friend class Join;
+  void join(bool divide_by_all);
+  std::size_t shadow();  // returns the steps of others that it took part in
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

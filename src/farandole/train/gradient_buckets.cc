@@ -96,15 +96,21 @@ void GradientBuckets::finish(const std::function<void(std::size_t)>& reduced) {
   std::fill(passes_.begin(), passes_.end(), 0);
 }
 
-void GradientBuckets::clear() {
+bool GradientBuckets::pending() const {
+  return std::any_of(passes_.begin(), passes_.end(), [](int n) { return n > 0; });
+}
+
+bool GradientBuckets::clear() {
   // Gradients that are thrown away may be on their way already: all ranks end the step that they began.
-  if (std::any_of(passes_.begin(), passes_.end(), [](int n) { return n > 0; })) reducer_.finish();
+  const bool thrown_away = pending();
+  if (thrown_away) reducer_.finish();
   std::fill(passes_.begin(), passes_.end(), 0);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     parameters_[i].mutable_grad() = Tensor();
     listen_again(i);
     listeners_[i].home->give_back();
   }
+  return thrown_away;
 }
 
 void GradientBuckets::collect(std::size_t bucket) {

@@ -34,7 +34,9 @@ class GradientBuckets {
   void finish(const std::function<void(std::size_t bucket)>& reduced = {});
   // Gradients become undefined. Collective where backward ran without finish(): gradients to be thrown away
   // are thrown away on all ranks.
-  void clear();
+  // Returns whether it was.
+  bool clear();
+  bool pending() const;  // backward ran since the last finish()
   // Takes over what users put in the place of a bucket's reduced gradients.
   void collect(std::size_t bucket);
 

@@ -21,7 +21,7 @@ class Group : public TensorCollectives {
   // Communicators of a group are numbered from here on, one for each purpose.
   static constexpr std::uint16_t numbers = 8;
 
-  Group(std::vector<int> ranks, std::uint16_t number, std::unique_ptr<Communicator> communicator)
+  Group(std::vector<int> ranks, std::uint16_t number, std::unique_ptr<TracedCommunicator> communicator)
       : TensorCollectives(std::move(communicator)), ranks_(std::move(ranks)), first_number_(number) {}
   // For the group's next communicator; those of its first optimizers may be gone when numbers come again.
   std::uint16_t next_number() {

@@ -11,7 +11,7 @@ namespace farandole {
 
 class ModelAverage {
  public:
-  explicit ModelAverage(std::unique_ptr<Communicator> communicator) : ranks_(std::move(communicator)) {}
+  explicit ModelAverage(std::unique_ptr<TracedCommunicator> communicator) : ranks_(std::move(communicator)) {}
 
   // In place, one collective a tensor; each in one piece of memory.
   void average(std::vector<torch::Tensor>& parameters);

@@ -76,15 +76,24 @@ std::unique_ptr<TracedCommunicator> Session::traced(std::unique_ptr<Communicator
                                               watchdog_ != nullptr ? &calls_ : nullptr);
 }
 
+// Ranks that have joined would not take part.
+void Session::refuse_while_joining() const {
+  if (collectives_.joining())
+    throw UserError("optimizers, groups and communicators cannot be made inside a Join; make them before it");
+}
+
 std::unique_ptr<TracedCommunicator> Session::new_communicator(Waiting waiting) {
+  refuse_while_joining();
   return traced(job_->new_communicator(waiting), communicators_++);
 }
 
 std::unique_ptr<TracedCommunicator> Session::new_communicator(Waiting waiting, Group& group) {
+  refuse_while_joining();
   return traced(job_->new_communicator(waiting, group.ranks()), group.next_number());
 }
 
 std::unique_ptr<Group> Session::new_group(std::span<const int> ranks) {
+  refuse_while_joining();
   check_group_agreement(communicator(), ranks);
   const auto number = communicators_;
   communicators_ = static_cast<std::uint16_t>(communicators_ + Group::numbers);
@@ -158,6 +167,9 @@ void Session::together(const std::function<void()>& work) {
   if (first == size()) return;
   communicator().broadcast("exit code", &code, sizeof code, first);
   broadcast(message, first);
+  // Ranks that have joined do not know of it, so the job cannot end in order.
+  if (collectives_.joining() && collectives_.joinable().active() < size())
+    throw Error(message, static_cast<ExitCode>(code));
   throw AgreedError(message, static_cast<ExitCode>(code), first);
 }
 

@@ -127,6 +127,7 @@ class Session {
   bool is_ending(ExitCode code);
 
  private:
+  void refuse_while_joining() const;
   std::unique_ptr<TracedCommunicator> traced(std::unique_ptr<Communicator> communicator,
                                              std::uint16_t number);
 

@@ -53,14 +53,16 @@ void in_place(torch::Tensor& tensor, Call call) {
 
 }  // namespace
 
-TensorCollectives::TensorCollectives(std::unique_ptr<Communicator> communicator)
-    : communicator_(std::move(communicator)) {}
+TensorCollectives::TensorCollectives(std::unique_ptr<TracedCommunicator> communicator) {
+  use(std::move(communicator));
+}
 
 TensorCollectives::~TensorCollectives() = default;
 
-void TensorCollectives::use(std::unique_ptr<Communicator> communicator) {
+void TensorCollectives::use(std::unique_ptr<TracedCommunicator> communicator) {
   fused_ = {};
-  communicator_ = std::move(communicator);
+  communicator_.reset();
+  if (communicator != nullptr) communicator_ = std::make_unique<JoinCommunicator>(std::move(communicator));
 }
 
 torch::Tensor TensorCollectives::allreduce(const torch::Tensor& tensor, ReduceOp op) {
@@ -92,19 +94,24 @@ void TensorCollectives::allreduce_(std::vector<torch::Tensor>& tensors, ReduceOp
 torch::Tensor TensorCollectives::all_gather(const torch::Tensor& tensor) {
   need_rows(tensor, "all_gather");
   const auto data = tensor.detach().contiguous();
-  // Rows, elements in a row and type of every rank: what may differ, and what must not.
+  // Rows, elements in a row and type of every rank: what may differ, and what must not. Then whether it is
+  // there at all: of one that has joined (join.h) come zeros.
   std::vector<std::int64_t> own = {data.size(0), elements_in_row(data),
-                                   static_cast<std::int64_t>(dtype_of(data))};
+                                   static_cast<std::int64_t>(dtype_of(data)), 1};
   std::vector<std::int64_t> all(own.size() * static_cast<std::size_t>(size()));
   const std::vector<std::size_t> header_bytes(static_cast<std::size_t>(size()), own.size() * sizeof own[0]);
   communicator_->all_gather("shapes of all_gather", own.data(), all.data(), header_bytes);
   std::vector<std::int64_t> rows;
+  const auto header_of = [&](int r) { return all.data() + static_cast<std::size_t>(r) * own.size(); };
+  int first = 0;
+  while (header_of(first)[3] == 0) ++first;
   for (int r = 0; r < size(); ++r) {
-    const auto* header = all.data() + static_cast<std::size_t>(r) * own.size();
-    if (header[1] != all[1] || header[2] != all[2])
+    const auto *header = header_of(r), *one = header_of(first);
+    if (header[3] != 0 && (header[1] != one[1] || header[2] != one[2]))
       throw UserError(fmt::format(
-          "all_gather: rank {} has rows of {} {} and rank 0 of {} {}; only the first dimension may differ", r,
-          header[1], name_of(static_cast<DType>(header[2])), all[1], name_of(static_cast<DType>(all[2]))));
+          "all_gather: rank {} has rows of {} {} and rank {} of {} {}; only the first dimension may differ",
+          r, header[1], name_of(static_cast<DType>(header[2])), first, one[1],
+          name_of(static_cast<DType>(one[2]))));
     rows.push_back(header[0]);
   }
   auto result = empty_rows(data, std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "farandole/comm/communicator.h"
+#include "farandole/comm/join_communicator.h"
+#include "farandole/comm/traced_communicator.h"
 #include "farandole/train/fused_allreduce.h"
 
 namespace farandole {
@@ -17,7 +19,7 @@ namespace farandole {
 // UserError for types or operations that make no sense.
 class TensorCollectives {
  public:
-  explicit TensorCollectives(std::unique_ptr<Communicator> communicator = {});
+  explicit TensorCollectives(std::unique_ptr<TracedCommunicator> communicator = {});
   ~TensorCollectives();
   TensorCollectives(const TensorCollectives&) = delete;
   TensorCollectives& operator=(const TensorCollectives&) = delete;
@@ -52,10 +54,13 @@ class TensorCollectives {
 
   Communicator& communicator() { return *communicator_; }
   // From now on over this one; null until another comes.
-  void use(std::unique_ptr<Communicator> communicator);
+  void use(std::unique_ptr<TracedCommunicator> communicator);
+  // Of the same, for Join.
+  JoinCommunicator& joinable() { return *communicator_; }
+  bool joining() const { return communicator_ != nullptr && communicator_->joining(); }
 
  private:
-  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<JoinCommunicator> communicator_;
   FusedAllreduce fused_;  // has memory of the communicator
 };
 

@@ -1,0 +1,69 @@
+#include "farandole/train/join.h"
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <thread>
+
+namespace farandole {
+namespace {
+
+using Shadow = std::function<std::size_t()>;
+
+// Each on a thread of its own, for the others may call them in any order; the first on this one.
+std::vector<std::size_t> run_together(const std::vector<Shadow>& shadows) {
+  std::vector<std::size_t> counts(shadows.size());
+  std::vector<std::exception_ptr> failures(shadows.size());
+  const auto run = [&](std::size_t i) {
+    try {
+      counts[i] = shadows[i]();
+    } catch (...) {
+      failures[i] = std::current_exception();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (std::size_t i = 1; i < shadows.size(); ++i) threads.emplace_back(run, i);
+  run(0);
+  for (auto& thread : threads) thread.join();
+  for (const auto& failure : failures)
+    if (failure != nullptr) std::rethrow_exception(failure);
+  return counts;
+}
+
+}  // namespace
+
+Join::Join(Session& session, std::vector<DistributedOptimizer*> optimizers, std::vector<Group*> groups,
+           JoinOptions options)
+    : session_(session),
+      optimizers_(std::move(optimizers)),
+      groups_(std::move(groups)),
+      exceptions_at_start_(std::uncaught_exceptions()) {
+  for (auto* optimizer : optimizers_) optimizer->join(options.divide_by_all);
+  for (auto* group : groups_)
+    if (group != nullptr) group->joinable().join(options.divide_by_all);
+  session_.collectives().joinable().join(options.divide_by_all);
+}
+
+Join::~Join() noexcept(false) {
+  if (std::uncaught_exceptions() == exceptions_at_start_) finish();
+}
+
+int Join::finish() {
+  if (last_ >= 0) return last_;
+  last_ = session_.rank();  // where the rest fails, the destructor is not to try again
+  std::vector<Shadow> shadows;
+  for (auto* optimizer : optimizers_) shadows.push_back([optimizer] { return optimizer->shadow(); });
+  shadows.push_back([this] { return session_.collectives().joinable().shadow(); });
+  const auto counted = static_cast<std::ptrdiff_t>(shadows.size());
+  for (auto* group : groups_)
+    if (group != nullptr) shadows.push_back([group] { return group->joinable().shadow(); });
+  const auto counts = run_together(shadows);
+  // Who took part in the fewest steps and collectives of others was there longest.
+  std::int64_t own = 0;
+  for (auto i = counts.begin(); i != counts.begin() + counted; ++i) own += static_cast<std::int64_t>(*i);
+  const auto all = session_.all_gather(torch::tensor({own}, torch::kInt64));
+  last_ = static_cast<int>(all.argmin().item<std::int64_t>());
+  return last_;
+}
+
+}  // namespace farandole

@@ -1,0 +1,50 @@
+#include "farandole/train/join_turn.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+// Options of a user's own optimizer may have none.
+double learning_rate(torch::optim::OptimizerParamGroup& group) {
+  try {
+    return group.options().get_lr();
+  } catch (const c10::Error&) {
+    return std::numeric_limits<double>::quiet_NaN();
+  }
+}
+
+}  // namespace
+
+JoinCount count_joined(Communicator& communicator, bool active, bool contributes) {
+  int counts[2] = {active ? 1 : 0, contributes ? 1 : 0};
+  communicator.allreduce("join", counts, 2, DType::int32, ReduceOp::sum);
+  return {counts[0], counts[1]};
+}
+
+bool agree_to_step(Communicator& communicator, torch::optim::Optimizer& optimizer, bool active, bool steps) {
+  std::vector<double> own = {active ? 1.0 : 0.0, steps ? 1.0 : 0.0};
+  for (auto& group : optimizer.param_groups()) own.push_back(learning_rate(group));
+  const auto ranks = static_cast<std::size_t>(communicator.size);
+  std::vector<double> all(own.size() * ranks);
+  const std::vector<std::size_t> bytes(ranks, own.size() * sizeof own[0]);
+  communicator.all_gather("join step", own.data(), all.data(), bytes);
+  const double* first = nullptr;  // of the active ranks
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const double* const said = all.data() + r * own.size();
+    if (said[0] == 0) continue;
+    if (first == nullptr) first = said;
+    if (said[1] != first[1])
+      throw UserError("some ranks call step() where others throw their gradients away; all must do the same");
+  }
+  if (first == nullptr) return false;
+  for (std::size_t g = 0; !active && g < optimizer.param_groups().size(); ++g)
+    if (!std::isnan(first[2 + g])) optimizer.param_groups()[g].options().set_lr(first[2 + g]);
+  return first[1] != 0;
+}
+
+}  // namespace farandole

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Ranks with different numbers of batches end together; one that fails while others have joined ends the job as anywhere else.
+source "$(dirname "$0")/common.sh"
+run() {
+  timeout 60 "$bin/farandole" run -n 3 -- "$bin/joining" "$@" >out 2>err
+}
+run || fail "uneven batches"
+grep -q "rank 2 was last" out || fail "another rank was last"
+for how in throw together; do
+  run "$how"
+  code=$?
+  [[ $code == 65 ]] || fail "$how: exit code $code"
+  [[ $(grep -c "the sixth batch is damaged" err) -ge 1 ]] || fail "$how: the cause is not told"
+done
+exit 0
