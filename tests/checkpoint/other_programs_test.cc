@@ -49,7 +49,7 @@ TEST(OtherPrograms, ReadWhatWeWrite) {
         {{"path", array.path}, {"dtype", name_of(array.dtype)}, {"shape", array.shape}, {"raw", raw}});
   }
   write_contents(folder / "expected.json", expected.dump());
-  const auto script = std::filesystem::path(__FILE__).parent_path() / "read_with_h5py.py";
+  const auto script = std::filesystem::path(FARANDOLE_SOURCE) / "tests/checkpoint/read_with_h5py.py";
   const auto result = run("/usr/bin/python3 " + script.string() + " " + folder.path().string());
   if (result.exit_code == 77) GTEST_SKIP() << result.output;
   EXPECT_EQ(result.exit_code, 0) << result.output;

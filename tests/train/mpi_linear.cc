@@ -116,6 +116,19 @@ TEST(Linear, HooksAndSecondDerivatives) {
   EXPECT_TRUE(torch::allclose(linear->weight.grad(), 2 * copy->weight.grad()));
 }
 
+TEST(Linear, IsClonedAsWhatItIs) {
+  const torch::nn::Sequential net(Linear(4, 3), torch::nn::Tanh(),
+                                  Linear(torch::nn::LinearOptions(3, 2).bias(false)));
+  auto copy = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(net->clone());
+  ASSERT_NE(copy, nullptr);
+  const auto x = torch::randn({5, 4});
+  EXPECT_TRUE(torch::equal(copy->forward(x), torch::nn::Sequential(net)->forward(x)));
+  EXPECT_NE(copy->ptr(0)->as<Linear>(), nullptr);
+  copy->parameters()[0].detach().add_(1);  // memory of its own
+  EXPECT_FALSE(torch::equal(copy->parameters()[0], net->parameters()[0]));
+  EXPECT_TRUE(copy->parameters()[0].requires_grad());
+}
+
 // Gradients that are thrown away leave nothing behind.
 TEST(Linear, BackwardWithoutStep) {
   auto linear = same_linear(4, 2), copy = same_linear(4, 2);

@@ -54,4 +54,11 @@ Tensor LinearImpl::forward(const Tensor& x) {
   return in_place ? LinearFunction::apply(x, weight, own_bias) : torch::linear(x, weight, own_bias);
 }
 
+std::shared_ptr<torch::nn::Module> LinearImpl::clone(const std::optional<torch::Device>& device) const {
+  const auto copied = torch::nn::LinearImpl::clone(device);
+  auto result = std::make_shared<LinearImpl>(options);
+  static_cast<torch::nn::LinearImpl&>(*result) = dynamic_cast<const torch::nn::LinearImpl&>(*copied);
+  return result;
+}
+
 }  // namespace farandole

@@ -3,6 +3,8 @@
 // takes the place of.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <torch/torch.h>
 
 namespace farandole {
@@ -13,6 +15,9 @@ class LinearImpl : public torch::nn::LinearImpl {
   using torch::nn::LinearImpl::LinearImpl;
   // x [..., in_features] → [..., out_features].
   torch::Tensor forward(const torch::Tensor& x);
+  // As the type that it is, which a Sequential counts on.
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<torch::Device>& device = std::nullopt) const override;
 };
 TORCH_MODULE(Linear);
 
