@@ -1,5 +1,7 @@
 # Sourced by the tests of the doctor: starts jobs that come to grief and checks what the doctor says of them.
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/expect.sh"
+# Crashes are to reach the launcher as they are, not as a sanitizer's report.
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}handle_segv=0:handle_abort=0
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 mkdir tmp

@@ -5,7 +5,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 job 137 3 kill 1
 diagnosed
 verdict "^Rank 1 on $host was killed by signal 9 \(Killed; by whom is unknown.* in step 3, in backward, at [0-9:]+ UTC; "
-verdict "ranks 0, 2 waited in allreduce #3 'bucket 0' for it.* (was|were) stopped by the launcher [0-9.]+ s later\. $"
+verdict "ranks 0, 2 waited in allreduce #3 'bucket 0' for it.*((was|were) stopped by the launcher [0-9.]+ s later|ended with exit code 70)\. $"
 field cause killed
 field rank 1
 field host "$host"
@@ -53,7 +53,7 @@ field cause done
 field exit_code 0
 
 # A stall that ends the job.
-FARANDOLE_STALL_SECONDS=1 FARANDOLE_STALL_ABORT=1 job 70 3 hang 2
+FARANDOLE_STALL_SECONDS=1 FARANDOLE_STALL_ABORT=4 job 70 3 hang 2
 diagnosed
 verdict "^Ranks 0, 1 waited [0-9.]+ s in allreduce #3 'bucket 0' for rank 2 on $host, which was in step 3, in backward for [0-9.]+ s; the job was ended for it"
 field cause stalled

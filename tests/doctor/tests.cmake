@@ -4,3 +4,5 @@ target_link_libraries(doomed_program PRIVATE farandole_comm farandole_flags)
 foreach(script IN ITEMS runs copies installation)
   farandole_script_test(doctor.${script} doctor/${script}.sh 280)
 endforeach()
+# Jobs as users run them, whose ends are told by their times: not beside other jobs, nor slowed by sanitizers.
+set_tests_properties(doctor.runs PROPERTIES LABELS program RUN_SERIAL TRUE)

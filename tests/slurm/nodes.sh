@@ -21,9 +21,8 @@ on_hosts "2 + 2 + 1 ranks" block "$real"
   || fail "the ranks do not lie 2 + 2 + 1"
 on_hosts "ranks dealt in turns" cyclic '*/Polite:Groups.*:RankLayout.*'
 on_hosts "made-up nodes across hosts" block '*RandomReductions*/Cyclic:*Broadcast*/Pairs:*ReduceScatter*/OneAlone'
-# What else the machine does may get into all round trips of one try.
-clocks() { FARANDOLE_TEST_RESIDUAL_US=20 timeout 60 srun -N3 -n5 --overcommit --mpi=pmix "$bin/comm_mpi_test" --gtest_filter='Clocks.*' >out 2>&1; }
-clocks || clocks || clocks || fail "clocks of three hosts: $(grep -E 'agrees|Failure|Error' out | head -n 20)"
+# With FARANDOLE_TEST_RESIDUAL_US=20, on a quiet machine, also how well.
+on_hosts "clocks of three hosts" block 'Clocks.*'
 for n in 1 2 3; do
   "$sandbox" exec "node$n" tc qdisc add dev eth0 root tbf rate 1gbit burst 128kb latency 50ms || skip "the network cannot be slowed"
 done
