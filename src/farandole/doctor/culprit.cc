@@ -62,11 +62,16 @@ std::optional<Culprit> ended_by_slurm(const RunEvidence& run) {
 
 // Why ranks were asked to stop: by signal `asked`, at `asked_ns`.
 Culprit asked_to_stop(const RunEvidence& run, int asked, std::int64_t asked_ns) {
-  if (auto by_slurm = ended_by_slurm(run)) return *by_slurm;
   const auto limit = limit_ns(run);
   const auto left = limit - asked_ns;
   constexpr std::int64_t kill_wait = 60 * second, warning = 15 * 60 * second;
-  if (limit != 0 && asked_ns != 0 && left < (asked == SIGUSR1 ? warning : kill_wait) && left > -5 * kill_wait)
+  const bool near_limit =
+      limit != 0 && asked_ns != 0 && left < (asked == SIGUSR1 ? warning : kill_wait) && left > -5 * kill_wait;
+  // Slurm cancels the step, too, when the first rank has ended behind its checkpoint.
+  if (const auto by_slurm = ended_by_slurm(run);
+      by_slurm && !(near_limit && asked == SIGUSR1 && by_slurm->cause == Cause::cancelled))
+    return *by_slurm;
+  if (near_limit)
     return {Cause::time_limit,
             {},
             {},
