@@ -12,8 +12,8 @@
 #include "farandole/base/log.h"
 #include "farandole/comm/cores.h"
 #include "farandole/comm/group_agreement.h"
+#include "farandole/comm/recording.h"
 #include "farandole/comm/traced_communicator.h"
-#include "farandole/train/recording.h"
 
 namespace farandole {
 namespace {
@@ -133,7 +133,7 @@ void Session::start_recording(const RecordingOptions& options) {
   timeline_->state("libtorch", TORCH_VERSION);
   timeline_->state("mpi", MpiJob::library_version());
   gpu_activity_ = GpuActivity::start(*timeline_, options.gpu_activity, no_gpu_activity_);
-  recording_ = std::make_unique<Recording>(*job_, *timeline_, options.run_dir);
+  recording_ = std::make_unique<Recording>(job_->new_channel(), *timeline_, options.run_dir);
   communicators_ = 0;
   collectives_.use(new_communicator(Waiting::polite));
 }

@@ -1,5 +1,5 @@
-// A session's recording: clock samples at its start and end, counters meanwhile, the merged timeline at its
-// end. Made and published by all ranks together, on the main thread.
+// A job's recording: clock samples at its start and end, counters meanwhile, the merged timeline at its end.
+// Made and published by all ranks together, on the main thread.
 #pragma once
 
 #include <filesystem>
@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "farandole/comm/message_channel.h"
-#include "farandole/comm/mpi_job.h"
 #include "farandole/timeline/clock_model.h"
 #include "farandole/timeline/counters.h"
 #include "farandole/timeline/record_source.h"
@@ -17,8 +16,8 @@ namespace farandole {
 
 class Recording {
  public:
-  // Both outlive this object.
-  Recording(const MpiJob& job, Timeline& timeline, std::filesystem::path run_dir);
+  // `timeline` outlives this object; the channel is for it alone.
+  Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline, std::filesystem::path run_dir);
 
   ~Recording();
 

@@ -1,4 +1,4 @@
-#include "farandole/train/recording.h"
+#include "farandole/comm/recording.h"
 
 #include <spdlog/spdlog.h>
 #include <utility>
@@ -9,10 +9,11 @@
 
 namespace farandole {
 
-Recording::Recording(const MpiJob& job, Timeline& timeline, std::filesystem::path run_dir)
+Recording::Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline,
+                     std::filesystem::path run_dir)
     : timeline_(timeline),
       run_dir_(std::move(run_dir)),
-      channel_(job.new_channel()),
+      channel_(std::move(channel)),
       counters_(std::make_unique<CounterSampler>(timeline)),
       round_trips_(exchange_clocks(*channel_)) {
   timeline_.set_clock(round_trips_);
