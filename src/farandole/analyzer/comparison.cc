@@ -1,12 +1,12 @@
 #include "farandole/analyzer/comparison.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/parse_number.h"
 
 namespace farandole {
 namespace {
@@ -247,10 +247,9 @@ Condition parse_condition(std::string_view text) {
   condition.of_change = bound.ends_with('%');
   if (condition.of_change) bound = trimmed(bound.substr(0, bound.size() - 1));
   if (bound.starts_with('+')) bound.remove_prefix(1);
-  const auto [end, error] = std::from_chars(bound.data(), bound.data() + bound.size(), condition.bound);
-  if (error != std::errc() || end != bound.data() + bound.size() || !std::isfinite(condition.bound))
-    throw wrong("the bound is no number");
-  if (condition.of_change) condition.bound /= 100;
+  const auto number = parse_number<double>(bound);
+  if (!number || !std::isfinite(*number)) throw wrong("the bound is no number");
+  condition.bound = condition.of_change ? *number / 100 : *number;
   std::vector<std::string> names;
   for (const auto& [name, figure] : figures_of(RunMetrics{})) names.push_back(name);
   if (std::find(names.begin(), names.end(), condition.name) == names.end())

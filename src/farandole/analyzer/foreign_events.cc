@@ -1,8 +1,9 @@
 #include "farandole/analyzer/foreign_events.h"
 
 #include <array>
-#include <charconv>
 #include <utility>
+
+#include "farandole/base/parse_number.h"
 
 namespace farandole {
 namespace {
@@ -13,10 +14,7 @@ bool contains(std::string_view text, std::string_view part) {
 
 std::optional<std::int64_t> number_behind(std::string_view text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return std::nullopt;
-  text.remove_prefix(prefix.size());
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+  return parse_number<std::int64_t>(text.substr(prefix.size()));
 }
 
 // Annotations that PyTorch makes itself, and those that its users make most.

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <map>
 
 #include "farandole/base/error.h"
+#include "farandole/base/parse_number.h"
 
 namespace farandole {
 namespace {
@@ -13,11 +13,8 @@ namespace {
 constexpr int max_ranks = 1 << 20;
 
 std::optional<int> rank_of(std::string_view name) {
-  int rank = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), rank);
-  const bool sound =
-      error == std::errc() && end == name.data() + name.size() && rank >= 0 && rank < max_ranks;
-  return sound ? std::optional(rank) : std::nullopt;
+  const auto rank = parse_number<int>(name);
+  return rank && *rank >= 0 && *rank < max_ranks ? rank : std::nullopt;
 }
 
 // "NEGOTIATE_ALLREDUCE" is of "allreduce".

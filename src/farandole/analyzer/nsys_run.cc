@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <fmt/format.h>
 
 #include "farandole/analyzer/clock_alignment.h"
 #include "farandole/analyzer/sqlite_file.h"
 #include "farandole/analyzer/trace_collector.h"
 #include "farandole/base/error.h"
+#include "farandole/base/parse_number.h"
 
 namespace farandole {
 namespace {
@@ -32,9 +32,7 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   while (!word.empty() && std::string_view(" #:_=").find(word.back()) != std::string_view::npos)
     word.remove_suffix(1);
   if (std::find(words.begin(), words.end(), word) == words.end()) return std::nullopt;
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(name.data() + digit, name.data() + name.size(), number);
-  return error == std::errc() && end == name.data() + name.size() ? std::optional(number) : std::nullopt;
+  return parse_number<std::int64_t>(std::string_view(name).substr(digit));
 }
 
 // Reads one file; processes get pids of their own, so that one collector takes all files.

@@ -1,10 +1,10 @@
 // The files of a folder of checkpoints, as seen by who resumes from it. Usable from any thread.
 #include <algorithm>
-#include <charconv>
 #include <fmt/format.h>
 
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
+#include "farandole/base/parse_number.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"
 
@@ -13,11 +13,8 @@ namespace {
 
 std::optional<std::int64_t> step_of(std::string_view name) {
   if (!name.starts_with("step-") || !name.ends_with(".h5")) return std::nullopt;
-  const auto digits = name.substr(5, name.size() - 8);
-  std::int64_t step = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  if (error != std::errc() || end != digits.data() + digits.size() || step < 0) return std::nullopt;
-  return step;
+  const auto step = parse_number<std::int64_t>(name.substr(5, name.size() - 8));
+  return step && *step >= 0 ? step : std::nullopt;
 }
 
 }  // namespace

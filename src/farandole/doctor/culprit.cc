@@ -1,12 +1,12 @@
 #include "farandole/doctor/culprit.h"
 
 #include <algorithm>
-#include <charconv>
 #include <csignal>
 #include <cstring>
 #include <fmt/format.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/parse_number.h"
 #include "farandole/base/phrases.h"
 
 namespace farandole {
@@ -26,9 +26,8 @@ std::int64_t limit_ns(const RunEvidence& run) {
   if (const auto end = run.job->slurm.find("JOB_END_TIME"); end != run.job->slurm.end()) text = end->second;
   // Of a job that is ending it is the end itself.
   if (text.empty() && slurm_word(run, "JobState") == "RUNNING") text = slurm_word(run, "EndUnix");
-  std::int64_t seconds = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  return error == std::errc() && seconds < INT64_MAX / second ? seconds * second : 0;
+  const auto seconds = parse_number<std::int64_t>(text);
+  return seconds && *seconds < INT64_MAX / second ? *seconds * second : 0;
 }
 
 // Slurm's own word for why it ended the job, if it did: the job's state, or, where this is lost, what its

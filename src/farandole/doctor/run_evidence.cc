@@ -1,7 +1,6 @@
 #include "farandole/doctor/run_evidence.h"
 
 #include <algorithm>
-#include <charconv>
 #include <ctime>
 #include <fmt/format.h>
 #include <fstream>
@@ -15,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
+#include "farandole/base/parse_number.h"
 #include "farandole/doctor/slurm_evidence.h"
 #include "farandole/launch/machine.h"
 #include "farandole/launch/supervisor.h"
@@ -31,10 +31,8 @@ std::optional<std::int64_t> number_of(const fs::path& file, std::string_view bef
                                       std::string_view extension) {
   const auto name = file.stem().string();
   if (file.extension() != extension || !name.starts_with(before)) return std::nullopt;
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(name.data() + before.size(), name.data() + name.size(), number);
-  if (error != std::errc() || end != name.data() + name.size() || number < 0) return std::nullopt;
-  return number;
+  const auto number = parse_number<std::int64_t>(std::string_view(name).substr(before.size()));
+  return number && *number >= 0 ? number : std::nullopt;
 }
 
 std::vector<fs::path> files_in(const fs::path& folder) {

@@ -1,20 +1,11 @@
 #include "farandole/fusion/compression.h"
 
-#include <charconv>
 #include <fmt/format.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/parse_number.h"
 
 namespace farandole {
-namespace {
-
-template <class T>
-bool parse_number(std::string_view text, T& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-}  // namespace
 
 Compression parse_compression(std::string_view text) {
   using Kind = Compression::Kind;
@@ -28,12 +19,17 @@ Compression parse_compression(std::string_view text) {
                 : kind == "powersgd" ? Kind::powersgd
                 : kind == "topk"     ? Kind::top_k
                                      : Kind::none;
-  const bool understood =
-      parsed.kind != Kind::none &&
-      (colon == text.npos ||
-       (parsed.kind == Kind::powersgd && parse_number(number, parsed.rank) && parsed.rank > 0) ||
-       (parsed.kind == Kind::top_k && parse_number(number, parsed.fraction) && parsed.fraction > 0 &&
-        parsed.fraction <= 1));
+  bool understood = parsed.kind != Kind::none;
+  if (understood && colon != text.npos) {
+    understood = false;
+    if (parsed.kind == Kind::powersgd) {
+      parsed.rank = parse_number<int>(number).value_or(0);
+      understood = parsed.rank > 0;
+    } else if (parsed.kind == Kind::top_k) {
+      parsed.fraction = parse_number<double>(number).value_or(0);
+      understood = parsed.fraction > 0 && parsed.fraction <= 1;
+    }
+  }
   if (!understood)
     throw UserError(
         fmt::format("compression '{}' is not known; give none, float16, bfloat16, powersgd:RANK "

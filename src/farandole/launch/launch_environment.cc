@@ -1,9 +1,10 @@
 #include "farandole/launch/launch_environment.h"
 
-#include <charconv>
 #include <fmt/format.h>
 #include <initializer_list>
 #include <string_view>
+
+#include "farandole/base/parse_number.h"
 
 namespace farandole {
 namespace {
@@ -11,11 +12,8 @@ namespace {
 std::optional<int> number(const Environment& environment, const char* variable, int least) {
   const char* text = environment(variable);
   if (text == nullptr) return std::nullopt;
-  const std::string_view view(text);
-  int value = 0;
-  const auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), value);
-  if (error != std::errc() || end != view.data() + view.size() || value < least) return std::nullopt;
-  return value;
+  const auto value = parse_number<int>(text);
+  return value && *value >= least ? value : std::nullopt;
 }
 
 std::optional<LaunchValue> first_of(const Environment& environment,

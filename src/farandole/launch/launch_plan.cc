@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "farandole/base/error.h"
+#include "farandole/base/parse_number.h"
 
 namespace farandole {
 namespace {
@@ -36,11 +37,8 @@ class Planner {
     return value == nullptr ? "" : value;
   }
   std::optional<int> number(const char* variable) const {
-    const auto value = text(variable);
-    int result = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
-    const bool good = error == std::errc() && end == value.data() + value.size() && result > 0;
-    return good ? std::optional<int>(result) : std::nullopt;
+    const auto value = parse_number<int>(text(variable));
+    return value && *value > 0 ? value : std::nullopt;
   }
   void set_unless_given(const char* variable, const std::string& value) {
     if (text(variable).empty()) plan_.environment.emplace_back(variable, value);

@@ -1,7 +1,6 @@
 #include "farandole/launch/launcher.h"
 
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -15,6 +14,7 @@
 #include <unistd.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/parse_number.h"
 #include "farandole/base/program_folder.h"
 #include "farandole/launch/chatter_filter.h"
 #include "farandole/launch/command_output.h"
@@ -171,10 +171,8 @@ class Launcher {
     const std::string_view text(buffer.data() + 1, static_cast<std::size_t>(got) - 1);
     if (buffer[0] == static_cast<char>(OutputStream::out)) out_.push(text);
     if (buffer[0] == static_cast<char>(OutputStream::err)) err_.push(text);
-    pid_t pid = 0;
-    if (buffer[0] == 's' && std::from_chars(text.data(), text.data() + text.size(), pid).ec == std::errc() &&
-        pid > 1)
-      supervisors_.push_back(pid);
+    if (buffer[0] == 's')
+      if (const auto pid = parse_number<pid_t>(text); pid && *pid > 1) supervisors_.push_back(*pid);
     return true;
   }
 

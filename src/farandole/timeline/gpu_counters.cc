@@ -1,7 +1,8 @@
 #include "farandole/timeline/gpu_counters.h"
 
-#include <charconv>
 #include <dlfcn.h>
+
+#include "farandole/base/parse_number.h"
 
 namespace farandole {
 
@@ -54,9 +55,8 @@ struct GpuCounters::Nvml {
   bool select(const std::string& name) {
     if (name.find(':') != std::string::npos) return by_bus(name.c_str(), &device) == 0;
     if (name.starts_with("GPU-") || name.starts_with("MIG-")) return by_uuid(name.c_str(), &device) == 0;
-    unsigned index = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
-    return error == std::errc() && end == name.data() + name.size() && by_index(index, &device) == 0;
+    const auto index = parse_number<unsigned>(name);
+    return index && by_index(*index, &device) == 0;
   }
 };
 

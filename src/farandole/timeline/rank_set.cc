@@ -1,10 +1,10 @@
 #include "farandole/timeline/rank_set.h"
 
 #include <algorithm>
-#include <charconv>
 #include <string>
 
 #include "farandole/base/error.h"
+#include "farandole/base/parse_number.h"
 
 namespace farandole {
 
@@ -13,10 +13,9 @@ RankSet RankSet::parse(std::string_view text) {
     return UserError("ranks '" + std::string(text) + "' are not understood: give for example 0,3-5");
   };
   const auto number = [&](std::string_view digits) {
-    int value = -1;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc() || end != digits.data() + digits.size() || value < 0) throw wrong();
-    return value;
+    const auto value = parse_number<int>(digits);
+    if (!value || *value < 0) throw wrong();
+    return *value;
   };
   RankSet ranks;
   for (std::string_view rest = text;;) {

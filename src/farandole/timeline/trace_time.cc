@@ -1,7 +1,8 @@
 #include "farandole/timeline/trace_time.h"
 
-#include <charconv>
 #include <cmath>
+
+#include "farandole/base/parse_number.h"
 
 namespace farandole {
 
@@ -32,10 +33,9 @@ std::optional<std::int64_t> nanoseconds_of(std::string_view microseconds) {
     }
   }
   if (at != end) {  // an exponent: rare enough for the rounding of a double
-    double value = 0;
-    const auto [stopped, error] = std::from_chars(microseconds.data(), end, value);
-    if (error != std::errc() || stopped != end || !(std::abs(value) < 9.2e15)) return std::nullopt;
-    return std::llround(value * 1e3);
+    const auto value = parse_number<double>(microseconds);
+    if (!value || !(std::abs(*value) < 9.2e15)) return std::nullopt;
+    return std::llround(*value * 1e3);
   }
   for (; decimals < 3; ++decimals) append('0');
   if (overflow) return std::nullopt;
