@@ -1,7 +1,6 @@
 #include "farandole/timeline/timeline.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -233,28 +232,6 @@ void Timeline::Impl::write(std::int64_t step, Fill&& fill) {
   fill(record);
   record.check = record_check(record, ring->head);
   std::atomic_ref(ring->entry->head).store(++ring->head, std::memory_order_release);
-}
-
-StepWindow StepWindow::parse(std::string_view text) {
-  if (text == "all") return {};
-  if (text == "off") return {0, -1};
-  const auto wrong = [&] {
-    return UserError("timeline '" + std::string(text) + "' is not understood: give off, all or steps=A-B");
-  };
-  constexpr std::string_view prefix = "steps=";
-  const std::size_t dash = text.find('-');
-  if (!text.starts_with(prefix) || dash == std::string_view::npos) throw wrong();
-  const auto number = [&](std::string_view digits) {
-    std::int64_t value = -1;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc() || end != digits.data() + digits.size() || value < 0) throw wrong();
-    return value;
-  };
-  const StepWindow window{number(text.substr(prefix.size(), dash - prefix.size())),
-                          number(text.substr(dash + 1))};
-  if (window.off())
-    throw UserError("timeline '" + std::string(text) + "' ends before it starts: give off to record nothing");
-  return window;
 }
 
 Timeline::Timeline() = default;

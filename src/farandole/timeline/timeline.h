@@ -17,17 +17,9 @@
 #include "farandole/timeline/clock_model.h"
 #include "farandole/timeline/current_span.h"
 #include "farandole/timeline/event.h"
+#include "farandole/timeline/step_window.h"
 
 namespace farandole {
-
-// Which steps are recorded: --timeline off|steps=A-B|all (A and B inclusive; events outside of steps always
-// are, but for off).
-struct StepWindow {
-  std::int64_t first = 0;
-  std::int64_t last = INT64_MAX;                   // last < first: off
-  static StepWindow parse(std::string_view text);  // throws UserError
-  bool off() const { return last < first; }
-};
 
 struct TimelineOptions {
   std::filesystem::path file;  // RUN/recorder/rank-0003.ftl; empty: record nothing
