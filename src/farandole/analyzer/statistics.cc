@@ -9,17 +9,6 @@ Figure Figure::ratio(double numerator, double denominator, const std::string& wh
   return denominator > 0 ? known(numerator / denominator) : because(why);
 }
 
-double quantile(std::vector<double> values, double fraction) {
-  const double position = fraction * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<std::size_t>(position);
-  const auto nth = values.begin() + static_cast<std::ptrdiff_t>(below);
-  std::nth_element(values.begin(), nth, values.end());
-  const double low = *nth;
-  if (below + 1 == values.size()) return low;
-  const double high = *std::min_element(nth + 1, values.end());
-  return low + (position - static_cast<double>(below)) * (high - low);
-}
-
 std::optional<Range> median_interval(std::vector<double> values) {
   const auto count = values.size();
   if (count < 6) return std::nullopt;

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "farandole/base/quantile.h"
+
 namespace farandole {
 
 // A number of the report, or the reason why it cannot be known.
@@ -25,9 +27,6 @@ struct Range {
   double low = 0;
   double high = 0;
 };
-
-// Linear interpolation between the order statistics, as NumPy's default; `values` must not be empty.
-double quantile(std::vector<double> values, double fraction);
 
 // Distribution-free 95 % interval of the median from order statistics (the binomial distribution of how many
 // values lie below it); nullopt for fewer than 6 values, which cannot give 95 %.

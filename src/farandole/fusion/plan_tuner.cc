@@ -3,16 +3,9 @@
 #include <algorithm>
 #include <set>
 
+#include "farandole/base/quantile.h"
+
 namespace farandole {
-namespace {
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-}  // namespace
 
 std::vector<PlanChoice> plan_choices(const std::vector<TensorSpec>& tensors, const PlanChoice& preset,
                                      bool either_progress) {
@@ -56,7 +49,7 @@ bool PlanTuner::record(double milliseconds) {
 
 std::vector<double> PlanTuner::medians() const {
   std::vector<double> result;
-  for (const auto& trial : trials_) result.push_back(trial.out ? 0 : median(trial.milliseconds));
+  for (const auto& trial : trials_) result.push_back(trial.out ? 0 : quantile(trial.milliseconds, 0.5));
   return result;
 }
 
