@@ -48,15 +48,11 @@ void HalfCompressor::allreduce(Communicator& communicator, std::string_view name
     return PlainCompressor::allreduce(communicator, name, plan, bucket, memory, op);
   const std::size_t count = what.count();
   const std::size_t bytes = count * size_of(dtype_);
-  if (bytes > halves_bytes_) {
-    halves_ = nullptr;  // before the larger one, which may need its memory
-    halves_ = communicator.allocate(bytes);
-    halves_bytes_ = bytes;
-  }
-  narrow_any(memory, what.dtype, halves_.get(), count, dtype_, 1.0 / communicator.size);
-  communicator.allreduce(name, halves_.get(), count, dtype_, ReduceOp::sum);
+  std::byte* const halves = halves_.get(communicator, bytes);
+  narrow_any(memory, what.dtype, halves, count, dtype_, 1.0 / communicator.size);
+  communicator.allreduce(name, halves, count, dtype_, ReduceOp::sum);
   sent_bytes_ += bytes;
-  widen_any(halves_.get(), dtype_, memory, what.dtype, count,
+  widen_any(halves, dtype_, memory, what.dtype, count,
             op == ReduceOp::sum ? static_cast<float>(communicator.size) : 1.0f);
 }
 

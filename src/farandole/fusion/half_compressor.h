@@ -7,6 +7,7 @@
 // 11.
 #pragma once
 
+#include "farandole/comm/kept_buffer.h"
 #include "farandole/fusion/compressor.h"
 
 namespace farandole {
@@ -20,8 +21,7 @@ class HalfCompressor : public PlainCompressor {
 
  private:
   const DType dtype_;
-  Buffer halves_;  // as large as the largest bucket so far
-  std::size_t halves_bytes_ = 0;
+  KeptBuffer halves_;
 };
 
 }  // namespace farandole

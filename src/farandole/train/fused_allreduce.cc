@@ -44,20 +44,16 @@ void FusedAllreduce::run(Communicator& communicator, const std::vector<torch::Te
         members.push_back(i);
         bytes += padded_bytes(tensors[i]);
       }
-    auto& staging = staging_[type];
-    if (staging.bytes < bytes) {
-      staging.memory.reset();
-      staging = {communicator.allocate(bytes), bytes};
-    }
+    std::byte* const staging = staging_[type].get(communicator, bytes);
     const auto each = [&](auto visit) {
       std::size_t offset = 0;
       for (const auto i : members) {
-        visit(i, torch::from_blob(staging.memory.get() + offset, tensors[i].sizes(), scalar_type_of(type)));
+        visit(i, torch::from_blob(staging + offset, tensors[i].sizes(), scalar_type_of(type)));
         offset += padded_bytes(tensors[i]);
       }
     };
     each([&](std::size_t i, torch::Tensor place) { place.copy_(tensors[i]); });
-    communicator.allreduce(name, staging.memory.get(), bytes / size_of(type), type, op);
+    communicator.allreduce(name, staging, bytes / size_of(type), type, op);
     each([&](std::size_t i, const torch::Tensor& place) { results[i].copy_(place); });
   }
 }

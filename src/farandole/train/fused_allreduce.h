@@ -1,13 +1,12 @@
 // Reduces many tensors as one: those of an element type travel in one buffer. Used by one thread at a time.
 #pragma once
 
-#include <cstddef>
 #include <map>
 #include <torch/torch.h>
 #include <vector>
 
 #include "farandole/base/dtype.h"
-#include "farandole/comm/communicator.h"
+#include "farandole/comm/kept_buffer.h"
 
 namespace farandole {
 
@@ -20,11 +19,7 @@ class FusedAllreduce {
            std::vector<torch::Tensor>& results, ReduceOp op);
 
  private:
-  struct Staging {
-    Buffer memory;
-    std::size_t bytes = 0;
-  };
-  std::map<DType, Staging> staging_;  // kept, because fresh memory costs page faults
+  std::map<DType, KeptBuffer> staging_;
 };
 
 }  // namespace farandole

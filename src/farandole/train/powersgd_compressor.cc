@@ -166,15 +166,6 @@ at::Tensor PowerSgdCompressor::first_factor(std::size_t tensor) const {
                    at::detail::createCPUGenerator(tensor + 1), options_of(spec.dtype));
 }
 
-std::byte* PowerSgdCompressor::message(Communicator& communicator, std::size_t bytes) {
-  if (bytes > message_bytes_) {
-    message_ = nullptr;  // before the larger one, which may need its memory
-    message_ = communicator.allocate(bytes);
-    message_bytes_ = bytes;
-  }
-  return message_.get();
-}
-
 void PowerSgdCompressor::allreduce(Communicator& communicator, std::string_view name, const BucketPlan& plan,
                                    std::size_t bucket, std::byte* memory, ReduceOp op) {
   const c10::NoGradGuard no_grad;
@@ -182,7 +173,7 @@ void PowerSgdCompressor::allreduce(Communicator& communicator, std::string_view 
   Step step(*this, what, memory);
   if (step.matrices.empty()) return PlainCompressor::allreduce(communicator, name, plan, bucket, memory, op);
   const std::size_t p_count = step.p_count(), q_count = step.q_count();
-  auto* data = message(communicator, std::max(p_count, q_count) * step.size);
+  auto* data = message_.get(communicator, std::max(p_count, q_count) * step.size);
   step.write_p(data);
   communicator.allreduce(name, data, p_count, what.dtype, op);
   step.read_p(data);

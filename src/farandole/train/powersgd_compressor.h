@@ -12,6 +12,7 @@
 
 #include <ATen/ATen.h>
 
+#include "farandole/comm/kept_buffer.h"
 #include "farandole/fusion/residuals.h"
 
 namespace farandole {
@@ -34,14 +35,12 @@ class PowerSgdCompressor : public PlainCompressor {
   bool compresses(std::size_t tensor) const { return factors_[tensor].defined(); }
   // The same on all ranks, and different for every tensor.
   at::Tensor first_factor(std::size_t tensor) const;
-  std::byte* message(Communicator& communicator, std::size_t bytes);
 
   const std::vector<TensorSpec> tensors_;
   const int rank_;
   Residuals residuals_;
   std::vector<at::Tensor> factors_;  // Q by tensor; undefined: not compressed
-  Buffer message_;                   // as large as the largest so far
-  std::size_t message_bytes_ = 0;
+  KeptBuffer message_;
 };
 
 }  // namespace farandole

@@ -75,13 +75,9 @@ void SparseGradients::gather(std::size_t i, const Tensor& own, const std::vector
     return;
   }
   const auto total = std::accumulate(parts.begin(), parts.end(), std::size_t{0});
-  if (total > memory_bytes_) {
-    memory_.reset();
-    memory_bytes_ = total + total / 2;
-    memory_ = communicator_.allocate(memory_bytes_);
-  }
+  std::byte* const gathered = gathered_.get(communicator_, total);
   std::vector<Tensor> numbers, values;  // where each rank's lie
-  std::byte* place = memory_.get();
+  std::byte* place = gathered;
   std::byte* own_place = place;
   for (std::size_t r = 0; r < parts.size(); place += parts[r++]) {
     if (static_cast<int>(r) == communicator_.rank) own_place = place;
@@ -95,7 +91,7 @@ void SparseGradients::gather(std::size_t i, const Tensor& own, const std::vector
     numbers[rank].copy_(own.indices());
     values[rank].copy_(own.values());
   }
-  communicator_.all_gather("sparse " + names_[i], own_place, memory_.get(), parts);
+  communicator_.all_gather("sparse " + names_[i], own_place, gathered, parts);
   sent_bytes_ += parts[rank];
   auto sum =
       torch::sparse_coo_tensor(torch::cat(numbers, 1), torch::cat(values), parameter.sizes()).coalesce();

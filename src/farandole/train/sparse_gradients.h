@@ -10,7 +10,7 @@
 #include <torch/torch.h>
 #include <vector>
 
-#include "farandole/comm/communicator.h"
+#include "farandole/comm/kept_buffer.h"
 
 namespace farandole {
 
@@ -38,8 +38,7 @@ class SparseGradients {
   Communicator& communicator_;
   const std::vector<std::string> names_;
   std::vector<torch::Tensor> parameters_;
-  Buffer memory_;  // of what is gathered; kept
-  std::size_t memory_bytes_ = 0;
+  KeptBuffer gathered_;
   std::size_t sent_bytes_ = 0;
 };
 
