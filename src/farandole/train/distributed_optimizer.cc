@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <set>
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
@@ -17,80 +16,28 @@
 #include "farandole/train/model_average.h"
 #include "farandole/train/sparse_gradients.h"
 #include "farandole/train/tensor_bytes.h"
+#include "farandole/train/trained_parameters.h"
 
 namespace farandole {
-namespace {
-
-using Named = std::vector<std::pair<std::string, torch::Tensor>>;
-
-std::vector<TensorSpec> describe(const Named& parameters) {
-  std::vector<TensorSpec> specs;
-  for (const auto& [name, tensor] : parameters)
-    specs.push_back({name, tensor.sizes().vec(), dtype_of(tensor)});
-  return specs;
-}
-
-// A tensor that several modules share trains once, under its first name.
-Named that_train(const DistributedOptimizer::NamedParameters& parameters) {
-  Named result;
-  std::set<const void*> seen;
-  for (const auto& item : parameters)
-    if (item.value().requires_grad() && seen.insert(item.value().unsafeGetTensorImpl()).second)
-      result.emplace_back(item.key(), item.value());
-  if (result.empty()) throw UserError("DistributedOptimizer: no parameter requires a gradient");
-  return result;
-}
-
-// Takes those out of `parameters` that `names` names.
-Named take_sparse(Named& parameters, const std::vector<std::string>& names,
-                  const torch::optim::Optimizer& optimizer) {
-  if (names.empty()) return {};
-  if (dynamic_cast<const torch::optim::Adam*>(&optimizer) != nullptr ||
-      dynamic_cast<const torch::optim::AdamW*>(&optimizer) != nullptr)
-    throw UserError(
-        "Adam and AdamW do not take sparse gradients; use SGD or Adagrad, or name no sparse_parameters");
-  Named sparse, dense;
-  for (auto& parameter : parameters)
-    (std::count(names.begin(), names.end(), parameter.first) > 0 ? sparse : dense).push_back(parameter);
-  for (const auto& name : names)
-    if (std::none_of(sparse.begin(), sparse.end(), [&](const auto& known) { return known.first == name; }))
-      throw UserError("sparse_parameters names '" + name + "', but no parameter of that name is trained");
-  parameters = std::move(dense);
-  return sparse;
-}
-
-std::vector<std::string> names_of(const Named& parameters) {
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : parameters) names.push_back(name);
-  return names;
-}
-
-std::vector<torch::Tensor> tensors_of(const Named& parameters) {
-  std::vector<torch::Tensor> tensors;
-  for (const auto& [name, tensor] : parameters) tensors.push_back(tensor);
-  return tensors;
-}
-
-}  // namespace
 
 struct DistributedOptimizer::Impl {
   Impl(Session& the_session, torch::optim::Optimizer& the_optimizer, const NamedParameters& named,
        const DistributedOptimizerOptions& the_options)
-      : session(the_session), inner(the_optimizer), options(the_options), parameters(that_train(named)) {
+      : session(the_session), inner(the_optimizer), options(the_options), parameters(named) {
     if (options.tune && compresses())
       throw UserError("compressors choose by bucket: with compression, bucket sizes are not tuned");
-    const auto sparse_ones = take_sparse(parameters, options.sparse_parameters, inner);
-    const auto plan = plan_buckets(describe(parameters), options.buckets);
+    const auto sparse_ones = parameters.take_sparse(options.sparse_parameters, inner);
+    const auto plan = plan_buckets(parameters.specs(), options.buckets);
     compressor = make_compressor(options.compression, plan.tensors);
     auto traced = options.group == nullptr
                       ? session.new_communicator(session.waiting_for_gradients())
                       : session.new_communicator(session.waiting_for_gradients(), *options.group);
     check_plan_agreement(*traced, plan);
-    check_plan_agreement(*traced, {describe(sparse_ones), {}});
+    check_plan_agreement(*traced, {sparse_ones.specs(), {}});
     if (options.synchronization.of_parameters()) {
       if (compresses())
         throw UserError("compression is of gradients; it does not go with averaged parameters");
-      if (!sparse_ones.empty())
+      if (!sparse_ones.names.empty())
         throw UserError("sparse_parameters have gradients reduced; they do not go with averaged parameters");
       planned_again = true;  // by an order that were each rank's own
       communicator = std::make_unique<SoloCommunicator>();
@@ -99,7 +46,7 @@ struct DistributedOptimizer::Impl {
       number = traced->number();
       communicator = std::move(traced);
     }
-    sparse = std::make_unique<SparseGradients>(*communicator, names_of(sparse_ones), tensors_of(sparse_ones));
+    sparse = std::make_unique<SparseGradients>(*communicator, sparse_ones.names, sparse_ones.tensors);
     build(choice);
   }
 
@@ -114,17 +61,17 @@ struct DistributedOptimizer::Impl {
     gradients.reset();
     explanation.reset();
     reducer.reset();
-    reducer = std::make_unique<GradientReducer>(
-        *communicator, plan_buckets(describe(parameters), sizes, order),
-        options.average ? ReduceOp::average : ReduceOp::sum, session.timeline(),
-        compresses() ? compressor.get() : nullptr, choice.progress);
+    reducer = std::make_unique<GradientReducer>(*communicator, plan_buckets(parameters.specs(), sizes, order),
+                                                options.average ? ReduceOp::average : ReduceOp::sum,
+                                                session.timeline(), compresses() ? compressor.get() : nullptr,
+                                                choice.progress);
     if (number)
       explanation = session.call_board().explain(
           *number, [this](std::string_view collective) { return reducer->explain(collective); });
     gradients =
-        std::make_unique<GradientBuckets>(*reducer, tensors_of(parameters), options.backward_passes_per_step);
+        std::make_unique<GradientBuckets>(*reducer, parameters.tensors, options.backward_passes_per_step);
     buckets =
-        std::make_unique<BucketOptimizer>(inner, reducer->plan(), tensors_of(parameters), gradients->flat());
+        std::make_unique<BucketOptimizer>(inner, reducer->plan(), parameters.tensors, gradients->flat());
   }
 
   // Once, after the first step: buckets in the order in which rank 0's gradients came, so that the first are
@@ -256,7 +203,10 @@ struct DistributedOptimizer::Impl {
       average_turn(true);
       return;
     }
-    auto& flat_parameters = buckets->writable_parameters();
+    average_flat(buckets->writable_parameters());
+  }
+
+  void average_flat(std::vector<torch::Tensor>& flat_parameters) {
     average->average(flat_parameters);
     for (const auto& flat : flat_parameters) sent_before += bytes_of(flat);
     steps_alone = 0;
@@ -273,10 +223,8 @@ struct DistributedOptimizer::Impl {
     for (auto& flat : flat_parameters) {
       if (!stepped) flat.zero_();
       if (stepped && there.contributing < size) flat.mul_(size / double(there.contributing));
-      sent_before += bytes_of(flat);
     }
-    average->average(flat_parameters);
-    steps_alone = 0;
+    average_flat(flat_parameters);
     return there.active > 0;
   }
 
@@ -327,7 +275,7 @@ struct DistributedOptimizer::Impl {
   Session& session;
   torch::optim::Optimizer& inner;
   const DistributedOptimizerOptions options;
-  Named parameters;                     // those in buckets
+  TrainedParameters parameters;         // those in buckets
   std::optional<std::uint16_t> number;  // of the communicator, where gradients travel
   std::unique_ptr<Communicator> communicator;
   std::optional<ModelAverage> average;  // where parameters do

@@ -41,17 +41,17 @@ struct DistributedOptimizerOptions {
   Group* group = nullptr;  // of ranks that train together, this one among them; null: all
 };
 
-// Parameters, reduced gradients and optimizer state are views of flat buckets. SGD, Adam and AdamW update
-// whole buckets with LibTorch's fused kernels, equal to their own step() but for rounding, each as soon as it
-// is reduced; any other optimizer, types other than float32 and float64, and steps with a closure go through
-// the optimizer's own step(). A parameter that got a gradient on some ranks only takes part with zeros on the
-// others; one that got none on any rank keeps an undefined gradient and is left alone, as in one process.
 struct TunedPlan {
   PlanChoice choice;
   double milliseconds = 0, default_milliseconds = 0;  // medians of a step, on the slowest rank
   int steps = 0;                                      // that it took
 };
 
+// Parameters, reduced gradients and optimizer state are views of flat buckets. SGD, Adam and AdamW update
+// whole buckets with LibTorch's fused kernels, equal to their own step() but for rounding, each as soon as it
+// is reduced; any other optimizer, types other than float32 and float64, and steps with a closure go through
+// the optimizer's own step(). A parameter that got a gradient on some ranks only takes part with zeros on the
+// others; one that got none on any rank keeps an undefined gradient and is left alone, as in one process.
 class DistributedOptimizer {
  public:
   using NamedParameters = torch::OrderedDict<std::string, torch::Tensor>;
