@@ -1,14 +1,15 @@
 #include "farandole/comm/mpi_job.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <map>
-#include <set>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include "farandole/base/error.h"
+#include "farandole/comm/group_agreement.h"
 #include "farandole/comm/mpi_check.h"
 #include "farandole/comm/mpi_handle.h"
 #include "farandole/comm/transport.h"
@@ -43,18 +44,6 @@ std::vector<int> number_nodes(MPI_Comm node, int rank, int size) {
   std::vector<int> nodes;
   for (const int first : lowest_by_rank) nodes.push_back(number[first]);
   return nodes;
-}
-
-// Throws UserError where `ranks` are no group that `own` can be in.
-void check_group(std::span<const int> ranks, int own, int size) {
-  std::set<int> seen;
-  for (const int rank : ranks) {
-    if (rank < 0 || rank >= size)
-      throw UserError(fmt::format("a group names rank {}, but the job has ranks 0 to {}", rank, size - 1));
-    if (!seen.insert(rank).second) throw UserError(fmt::format("a group names rank {} twice", rank));
-  }
-  if (!seen.contains(own))
-    throw UserError(fmt::format("rank {} makes a communicator for a group that it is not in", own));
 }
 
 // Groups that share ranks may be made by several threads at once: the tag keeps them apart.
@@ -113,7 +102,9 @@ std::unique_ptr<Communicator> MpiJob::new_communicator(Waiting waiting) const {
 }
 
 std::unique_ptr<Communicator> MpiJob::new_communicator(Waiting waiting, std::span<const int> ranks) const {
-  check_group(ranks, layout_.rank, layout_.size);
+  check_group(ranks, layout_.size);
+  if (std::find(ranks.begin(), ranks.end(), layout_.rank) == ranks.end())
+    throw UserError(fmt::format("rank {} makes a communicator for a group that it is not in", layout_.rank));
   std::vector<int> nodes;
   for (const int rank : ranks) nodes.push_back(layout_.nodes[static_cast<std::size_t>(rank)]);
   MPI_Group job = MPI_GROUP_NULL, group = MPI_GROUP_NULL;

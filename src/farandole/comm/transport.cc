@@ -22,9 +22,14 @@ void split(MPI_Comm group, bool takes_part, int place, MpiHandle& result) {
   check_mpi(MPI_Comm_split(group, takes_part ? 0 : MPI_UNDEFINED, place, &result.comm), "MPI_Comm_split");
 }
 
-std::vector<int> ranks_in_world(MPI_Comm comm) {
+int size_of(MPI_Comm comm) {
   int size = 0;
   check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  return size;
+}
+
+std::vector<int> ranks_in_world(MPI_Comm comm) {
+  const int size = size_of(comm);
   std::vector<int> here(static_cast<std::size_t>(size)), there(here.size());
   std::iota(here.begin(), here.end(), 0);
   MPI_Group group = MPI_GROUP_NULL, world = MPI_GROUP_NULL;
@@ -81,8 +86,8 @@ std::unique_ptr<Communicator> make_communicator(MPI_Comm group, std::span<const 
 
 std::unique_ptr<Communicator> make_node_communicator(MPI_Comm node, const MpiTypes& types, Waiting waiting,
                                                      const TransportOptions& options, Contract contract) {
+  if (size_of(node) == 1) return std::make_unique<SoloCommunicator>();
   auto mpi = std::make_unique<MpiCommunicator>(node, types, waiting, contract);
-  if (mpi->size == 1) return std::make_unique<SoloCommunicator>();
   try {
     SharedMemoryOptions memory{.world_ranks = ranks_in_world(node)};
     memory.patience.yield = outnumber_cores(mpi->size);
