@@ -105,6 +105,7 @@ void warn_of_losses(const Snapshot& snapshot, const Compression& compression, in
 // One part after the other, so that never more than one part of all ranks is in memory besides the snapshot.
 void capture_compression(Session& session, const Compression& compression, const Compressor& compressor,
                          Snapshot& snapshot) {
+  if (compression.kind == Compression::Kind::none) return;  // on all ranks
   auto& communicator = session.communicator();
   const auto own = compressor.state();
   std::string text;
