@@ -16,7 +16,7 @@
 #include "farandole/base/error.h"
 #include "farandole/comm/mpi_job.h"
 #include "farandole/comm/traced_communicator.h"
-#include "farandole/comm/watchdog.h"
+#include "farandole/comm/watch/watchdog.h"
 #include "farandole/launch/child_process.h"
 
 namespace farandole {

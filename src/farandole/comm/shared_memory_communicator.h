@@ -21,9 +21,9 @@
 #include "farandole/comm/call_contract.h"
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/node_memory.h"
-#include "farandole/comm/peer_watch.h"
 #include "farandole/comm/rendezvous.h"
 #include "farandole/comm/split_allreduce.h"
+#include "farandole/comm/watch/peer_watch.h"
 
 namespace farandole {
 

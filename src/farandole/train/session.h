@@ -16,7 +16,7 @@
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/mpi_job.h"
 #include "farandole/comm/traced_communicator.h"
-#include "farandole/comm/watchdog.h"
+#include "farandole/comm/watch/watchdog.h"
 #include "farandole/timeline/gpu_activity.h"
 #include "farandole/timeline/timeline.h"
 #include "farandole/train/group.h"

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
-#include "farandole/comm/watchdog.h"
+#include "farandole/comm/watch/watchdog.h"
 #include "farandole/fusion/compression.h"
 #include "farandole/fusion/gradient_reducer.h"
 #include "farandole/timeline/timeline.h"

@@ -1,0 +1,84 @@
+#include "farandole/comm/watch/peer_watch.h"
+
+#include <algorithm>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "farandole/comm/watch/process_state.h"
+
+namespace farandole {
+namespace {
+
+// From Linux 6.15 on a pidfd remembers how its process ended, also after somebody has waited for it. The
+// first version of the structure in linux/pidfd.h, which older kernels' headers lack.
+struct PidfdInfo {
+  std::uint64_t mask = 0;
+  std::uint64_t cgroup = 0;
+  std::uint32_t ids[11] = {};
+  std::int32_t wait_status = 0;
+};
+constexpr std::uint64_t pidfd_info_exit = 1u << 3;
+
+std::optional<int> remembered_end(int pidfd) {
+  PidfdInfo info;
+  info.mask = pidfd_info_exit;
+  constexpr auto get_info = _IOWR(0xFF, 11, PidfdInfo);
+  if (::ioctl(pidfd, get_info, &info) != 0 || (info.mask & pidfd_info_exit) == 0) return std::nullopt;
+  return info.wait_status;
+}
+
+std::string cause_of_end(pid_t pid, int pidfd) {
+  if (const auto zombie = read_process_state(pid); zombie && zombie->state == 'Z')
+    return describe_end(zombie->wait_status);
+  const auto remembered = remembered_end(pidfd);
+  return remembered ? describe_end(*remembered) : "ended";
+}
+
+}  // namespace
+
+std::uint64_t PeerWatch::own_pid_namespace() {
+  struct stat status;
+  return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
+PeerWatch::PeerWatch(std::span<const Peer> peers) {
+  const std::uint64_t here = own_pid_namespace();
+  for (const Peer& peer : peers) {
+    if (peer.pid_namespace != 0 && peer.pid_namespace != here) continue;
+    OwnedDescriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+    if (pidfd.get() >= 0) watched_.push_back({peer, std::move(pidfd)});
+  }
+  std::sort(watched_.begin(), watched_.end(),
+            [](const Watched& a, const Watched& b) { return a.peer.rank < b.peer.rank; });
+}
+
+std::optional<LostPeer> PeerWatch::lost() const {
+  auto all = all_lost();
+  return all.empty() ? std::nullopt : std::optional(std::move(all.front()));
+}
+
+std::vector<LostPeer> PeerWatch::all_lost() const {
+  std::vector<pollfd> polled;
+  for (const Watched& one : watched_) polled.push_back({one.pidfd.get(), POLLIN, 0});
+  std::vector<LostPeer> lost;
+  if (::poll(polled.data(), polled.size(), 0) <= 0) return lost;
+  for (std::size_t i = 0; i < polled.size(); ++i) {
+    const Peer& peer = watched_[i].peer;
+    if (polled[i].revents != 0) lost.push_back({peer.rank, peer.pid, cause_of_end(peer.pid, polled[i].fd)});
+  }
+  // Others may have ended because they missed one that was killed.
+  std::stable_partition(lost.begin(), lost.end(),
+                        [](const LostPeer& one) { return one.cause.starts_with("killed"); });
+  return lost;
+}
+
+std::vector<int> PeerWatch::descriptors() const {
+  std::vector<int> all;
+  for (const Watched& one : watched_) all.push_back(one.pidfd.get());
+  return all;
+}
+
+}  // namespace farandole

@@ -1,0 +1,211 @@
+#include "farandole/comm/watch/stall_text.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <functional>
+
+namespace farandole {
+namespace {
+
+std::string quoted(std::string_view text) {
+  return text.empty() ? std::string() : fmt::format(" '{}'", text);
+}
+
+std::span<const CallStatus> calls_of(const RankStatus& status) {
+  return std::span(status.calls).first(std::min<std::size_t>(status.calls_used, RankStatus::most_calls));
+}
+
+std::string_view phase_of(Category category) {
+  switch (category) {
+    case Category::data:
+      return "is stuck in data loading";
+    case Category::checkpoint:
+      return "is stuck in a checkpoint";
+    case Category::evaluation:
+      return "is stuck in the evaluation";
+    case Category::forward:
+    case Category::backward:
+    case Category::optimizer:
+      return "is still computing";
+    case Category::step:
+      return "is between the phases of a step";
+    case Category::wait:
+      return "waits for another thread";
+    default:
+      return "is busy";
+  }
+}
+
+std::string describe_span(const RankStatus& status) {
+  if (!status.in_span) return "is in the program's own code, outside of any phase";
+  std::string inside(name_of(status.category));
+  if (status.span[0] != '\0' && inside != status.span) inside += quoted(status.span);
+  if (status.span_ns > 0) inside += " for " + describe_seconds(status.span_ns);
+  return fmt::format("{} ({})", phase_of(status.category), inside);
+}
+
+std::string describe_missing(const RankStatus& status) {
+  std::string text;
+  switch (status.life) {
+    case Life::unknown:
+      return "does not answer: it is stopped with all ranks of its host, or the host is gone or cut off";
+    case Life::ended:
+      return "has ended";
+    case Life::leaving:
+      return "has ended its session already";
+    case Life::silent:
+      text = "does not get to run (host overloaded, or it hangs in the kernel); it was last seen: it ";
+      break;
+    case Life::stopped:
+      return fmt::format("is stopped (state T); kill -CONT {} lets it go on; it {}", status.pid,
+                         describe_activity(status));
+    case Life::traced:
+      text = "is held by a debugger; it ";
+      break;
+    case Life::running:
+      break;
+  }
+  text += describe_activity(status);
+  if (status.in_kernel != 0) text += ", inside the kernel (state D: a file system or device that hangs?)";
+  if (status.detail[0] != '\0') text += fmt::format("; {}", status.detail);
+  return text;
+}
+
+const CallStatus* call_of(const RankStatus& status, std::uint32_t communicator) {
+  for (const auto& call : calls_of(status))
+    if (call.key.communicator == communicator) return &call;
+  return nullptr;
+}
+
+bool waits_in(const RankStatus& status, const CallKey& key) {
+  const auto* call = call_of(status, key.communicator);
+  return call != nullptr && call->in_flight != 0 && call->key == key &&
+         (status.life == Life::running || status.life == Life::silent);
+}
+
+// Where the most ranks wait; of equal ones where the longest wait is.
+const CallStatus* most_waited_in(std::span<const RankStatus> statuses) {
+  const CallStatus* best = nullptr;
+  std::ptrdiff_t most = 0;
+  for (const auto& status : statuses) {
+    for (const auto& call : calls_of(status)) {
+      if (!waits_in(status, call.key)) continue;
+      const auto ranks = std::count_if(statuses.begin(), statuses.end(),
+                                       [&](const auto& one) { return waits_in(one, call.key); });
+      if (best == nullptr || ranks > most || (ranks == most && call.waited_ns > best->waited_ns)) {
+        best = &call;
+        most = ranks;
+      }
+      if (2 * most > static_cast<std::ptrdiff_t>(statuses.size())) return best;
+    }
+  }
+  return best;
+}
+
+// Whether the collective lacks this rank: one that does not know the communicator is none of its group, and
+// one that has begun a later collective has been there.
+bool is_missing(const RankStatus& status, const CallKey& key) {
+  if (waits_in(status, key)) return false;
+  if (status.life == Life::unknown || status.life == Life::leaving || status.life == Life::ended) return true;
+  const auto* call = call_of(status, key.communicator);
+  const bool is_ahead = call != nullptr && call->entered > key.sequence + 1;
+  // Stopped, it holds others up even in what it has left already: messages of its are not on their way. What
+  // it has said last may be older than the communicator.
+  if (status.life == Life::stopped || status.life == Life::traced) return !is_ahead;
+  if (call == nullptr || is_ahead) return false;
+  return call->entered <= key.sequence;
+}
+
+bool waits_elsewhere(const RankStatus& status) {
+  return (status.life == Life::running || status.life == Life::silent) && waiting_in(status) != nullptr;
+}
+
+}  // namespace
+
+std::string describe_call(const CallStatus& call) {
+  return fmt::format("{} #{}{}", call.operation, call.key.sequence, quoted(call.name));
+}
+
+const CallStatus* waiting_in(const RankStatus& status) {
+  const CallStatus* longest = nullptr;
+  for (const auto& call : calls_of(status))
+    if (call.in_flight != 0 && (longest == nullptr || call.waited_ns > longest->waited_ns)) longest = &call;
+  return longest;
+}
+
+std::string describe_activity(const RankStatus& status) {
+  if (const auto* call = waiting_in(status); call != nullptr)
+    return fmt::format("is in {} for {}", describe_call(*call), describe_seconds(call->waited_ns));
+  return describe_span(status);
+}
+
+std::string own_report(const OwnReport& report) {
+  const RankStatus& status = report.status;
+  const auto* call = waiting_in(status);
+  std::string text;
+  if (report.missed_in && (call == nullptr || call->key != *report.missed_in))
+    text = fmt::format("keeps other ranks waiting: it {}", describe_activity(status));
+  else
+    text = fmt::format("is stalled: it {}", describe_activity(status));
+  text += fmt::format("; pid {} on {}", status.pid, report.host);
+  if (call != nullptr) {
+    if (call->bytes > 0) text += fmt::format("; {} bytes", call->bytes);
+    if (status.in_span) text += fmt::format("; the training thread {}", describe_span(status));
+  }
+  if (status.detail[0] != '\0') text += fmt::format("; {}", status.detail);
+  if (report.meaning && !report.meaning->contents.empty())
+    text += fmt::format("\n  it holds: {}", describe_list(report.meaning->contents, 24));
+  if (!report.thread) {
+    text += fmt::format("\n  the training thread does not answer{}",
+                        status.in_kernel != 0 ? ": it is inside the kernel (state D)" : "");
+  } else {
+    text += "\n  the training thread's stack:";
+    for (const auto& frame : report.thread->stack) text += "\n    " + frame;
+  }
+  return text;
+}
+
+std::optional<StallSummary> summarize_stall(
+    std::span<const RankStatus> statuses, const std::vector<std::string>& hosts,
+    const std::function<std::optional<CallBoard::Meaning>(const CallKey&)>& explain) {
+  const CallStatus* const call = most_waited_in(statuses);
+  if (call == nullptr) return std::nullopt;
+  StallSummary summary;
+  summary.call = *call;
+  std::int64_t& longest = summary.call.waited_ns;
+  for (std::size_t r = 0; r < statuses.size(); ++r) {
+    if (waits_in(statuses[r], call->key)) {
+      summary.waiting.push_back(static_cast<int>(r));
+      longest = std::max(longest, call_of(statuses[r], call->key.communicator)->waited_ns);
+    } else if (is_missing(statuses[r], call->key)) {
+      summary.missing.push_back(static_cast<int>(r));
+    }
+  }
+  const bool one = summary.waiting.size() == 1;
+  summary.text = fmt::format("stall: {} {} waited {} in {}", describe_ranks(summary.waiting),
+                             one ? "has" : "have", describe_seconds(longest), describe_call(*call));
+  if (const auto meaning = explain(call->key); meaning && !meaning->contents.empty())
+    summary.text += fmt::format(" ({})", describe_list(meaning->contents, 6));
+  if (summary.missing.empty())
+    summary.text += "\n  nobody is missing: the network or the file system below it hangs, or is very slow";
+  // Those that wait themselves, elsewhere, are more likely victims than culprits.
+  const auto waits = [&](int rank) { return waits_elsewhere(statuses[static_cast<std::size_t>(rank)]); };
+  auto ordered = summary.missing;
+  const auto victims = std::stable_partition(ordered.begin(), ordered.end(), std::not_fn(waits));
+  const bool culprit_known = victims != ordered.begin();
+  constexpr std::size_t most_lines = 32;
+  for (std::size_t i = 0; i < std::min(most_lines, ordered.size()); ++i) {
+    const auto r = static_cast<std::size_t>(ordered[i]);
+    const auto& status = statuses[r];
+    const auto pid = status.pid != 0 ? fmt::format("pid {} on ", status.pid) : "on ";
+    summary.text +=
+        fmt::format("\n  rank {} ({}{}) is missing{}: it {}", r, pid, hosts.at(r),
+                    culprit_known && waits(ordered[i]) ? ", but waits itself" : "", describe_missing(status));
+  }
+  if (ordered.size() > most_lines)
+    summary.text += fmt::format("\n  {} are missing in all", describe_ranks(summary.missing));
+  return summary;
+}
+
+}  // namespace farandole

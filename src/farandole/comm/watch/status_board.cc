@@ -1,0 +1,179 @@
+#include "farandole/comm/watch/status_board.h"
+
+#include <array>
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <random>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+
+namespace {
+constexpr std::size_t status_words = sizeof(RankStatus) / 8;
+constexpr std::uint64_t asked = std::uint64_t{1} << 63;
+}  // namespace
+
+// Fresh memory is zero, which is a valid state of every field.
+struct StatusBoard::Header {
+  std::atomic<std::uint64_t> token;
+  std::atomic<std::uint64_t> question;  // `asked` | communicator << 32 | sequence
+  std::atomic<std::int64_t> asked_ns;
+  std::atomic<std::uint32_t> ending;
+  std::atomic<std::uint32_t> loss_state;  // 0 none, 1 being written, 2 there
+  std::int64_t lost_rank, lost_pid;
+  char lost_cause[80];
+};
+
+// Two copies: the one that is not being written is whole, also where the writer was stopped or killed in the
+// middle of the other. Status n lies in copy n % 2, which changes again only after `published` has become n +
+// 1; stores with release and loads with acquire let a reader that sees a later word see that, too.
+struct alignas(64) StatusBoard::Slot {
+  std::atomic<std::uint32_t> published;
+  std::atomic<std::uint32_t> left;
+  std::atomic<std::int64_t> published_ns;
+  std::array<std::array<std::atomic<std::uint64_t>, status_words>, 2> copies;
+};
+
+std::unique_ptr<StatusBoard> StatusBoard::create(std::size_t slots) {
+  const int fd = ::memfd_create("farandole-status", MFD_CLOEXEC);
+  if (fd < 0) throw system_error("memfd_create", "farandole-status");
+  const auto bytes = sizeof(Header) + (slots + 1) * sizeof(Slot);
+  std::unique_ptr<StatusBoard> board;
+  if (::ftruncate(fd, static_cast<off_t>(bytes)) == 0) board.reset(new StatusBoard(fd, slots));
+  if (board == nullptr) {
+    ::close(fd);
+    throw system_error("ftruncate", "farandole-status");
+  }
+  std::random_device random;
+  board->header_->token = (std::uint64_t{random()} << 32) | random() | 1u;
+  return board;
+}
+
+std::unique_ptr<StatusBoard> StatusBoard::open(const Address& address, std::size_t slots) {
+  const auto path = fmt::format("/proc/{}/fd/{}", address.pid, address.fd);
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) throw system_error("open", path);
+  std::uint64_t token = 0;
+  // Before it is mapped: it may be anything, where PID namespaces differ.
+  if (::pread(fd, &token, sizeof token, 0) != sizeof token || token != address.token) {
+    ::close(fd);
+    throw Error(path + " is another process's");
+  }
+  std::unique_ptr<StatusBoard> board(new StatusBoard(fd, slots));
+  board->close_address();
+  return board;
+}
+
+std::unique_ptr<StatusBoard> StatusBoard::alone() {
+  return std::unique_ptr<StatusBoard>(new StatusBoard(-1, 1));
+}
+
+StatusBoard::StatusBoard(int fd, std::size_t slots) : fd_(fd), slots_(slots) {
+  const auto bytes = sizeof(Header) + (slots + 1) * sizeof(Slot);
+  void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
+  if (at == MAP_FAILED) {
+    close_address();
+    throw system_error("mmap", "status board");
+  }
+  header_ = static_cast<Header*>(at);
+}
+
+StatusBoard::~StatusBoard() {
+  ::munmap(header_, sizeof(Header) + (slots_ + 1) * sizeof(Slot));
+  close_address();
+}
+
+StatusBoard::Address StatusBoard::address() const {
+  return {::getpid(), fd_, header_->token};
+}
+
+void StatusBoard::close_address() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+StatusBoard::Slot& StatusBoard::slot(std::size_t index) const {
+  constexpr auto header_bytes = (sizeof(Header) + alignof(Slot) - 1) / alignof(Slot) * alignof(Slot);
+  auto* first = reinterpret_cast<std::byte*>(header_) + header_bytes;
+  return reinterpret_cast<Slot*>(first)[index];
+}
+
+void StatusBoard::publish(std::size_t index, const RankStatus& status, std::int64_t now_ns) {
+  std::array<std::uint64_t, status_words> words;
+  std::memcpy(words.data(), &status, sizeof status);
+  Slot& to = slot(index);
+  const auto number = to.published.load(std::memory_order_relaxed) + 1;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    to.copies[number % 2][i].store(words[i], std::memory_order_release);
+  to.published.store(number, std::memory_order_release);
+  to.published_ns.store(now_ns, std::memory_order_relaxed);
+}
+
+RankStatus StatusBoard::read(std::size_t index) const {
+  const Slot& from = slot(index);
+  std::array<std::uint64_t, status_words> words{};
+  constexpr int enough = 10'000;  // its writer comes a few times a second
+  for (int attempt = 0; attempt < enough; ++attempt) {
+    const auto number = from.published.load(std::memory_order_acquire);
+    if (number == 0) return {};
+    for (std::size_t i = 0; i < words.size(); ++i)
+      words[i] = from.copies[number % 2][i].load(std::memory_order_acquire);
+    if (from.published.load(std::memory_order_relaxed) == number) break;
+  }
+  RankStatus status;
+  std::memcpy(static_cast<void*>(&status), words.data(), sizeof status);
+  return status;
+}
+
+std::int64_t StatusBoard::published_ns(std::size_t index) const {
+  return slot(index).published_ns;
+}
+
+void StatusBoard::leave(std::size_t index) {
+  slot(index).left = 1;
+}
+
+bool StatusBoard::left(std::size_t index) const {
+  return slot(index).left != 0;
+}
+
+void StatusBoard::ask(const CallKey& stalled, std::int64_t now_ns) {
+  header_->asked_ns = now_ns;
+  header_->question = asked | std::uint64_t{stalled.communicator} << 32 | stalled.sequence;
+}
+
+std::optional<StatusBoard::Question> StatusBoard::question() const {
+  const std::uint64_t word = header_->question;
+  if (word == 0) return std::nullopt;
+  return Question{{static_cast<std::uint32_t>((word & ~asked) >> 32), static_cast<std::uint32_t>(word)},
+                  header_->asked_ns};
+}
+
+void StatusBoard::post_loss(const LostPeer& lost) {
+  std::uint32_t none = 0;
+  if (!header_->loss_state.compare_exchange_strong(none, 1)) return;
+  header_->lost_rank = lost.rank;
+  header_->lost_pid = lost.pid;
+  store_text(header_->lost_cause, lost.cause);
+  header_->loss_state = 2;
+}
+
+std::optional<LostPeer> StatusBoard::loss() const {
+  if (header_->loss_state != 2) return std::nullopt;
+  return LostPeer{static_cast<int>(header_->lost_rank), static_cast<pid_t>(header_->lost_pid),
+                  header_->lost_cause};
+}
+
+void StatusBoard::post_ending() {
+  header_->ending = 1;
+}
+
+bool StatusBoard::ending() const {
+  return header_->ending != 0;
+}
+
+}  // namespace farandole

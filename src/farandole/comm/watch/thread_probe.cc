@@ -1,0 +1,138 @@
+#include "farandole/comm/watch/thread_probe.h"
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <fmt/format.h>
+#include <memory>
+#include <sys/syscall.h>
+#include <thread>
+#include <unistd.h>
+
+#include "farandole/timeline/timeline.h"
+
+namespace farandole {
+
+namespace {
+
+// What the signal handler fills in; it finds it only here. It may be asked in vain and come later.
+struct Capture {
+  static constexpr std::size_t most_spans = 8, longest_name = 64;
+  static constexpr int most_frames = 50;
+  struct InSpan {
+    Category category = Category::other;
+    std::int64_t start_ns = 0;
+    char name[longest_name] = {};
+  };
+  enum State { idle, asked, filling, filled };
+  std::atomic<int> state{idle};
+  std::size_t span_count = 0;
+  int frame_count = 0;
+  InSpan spans[most_spans] = {};
+  void* frames[most_frames] = {};
+};
+constinit Capture capture;
+
+int free_signal() {
+  for (int number = SIGRTMAX - 2; number > SIGRTMIN; --number) {
+    struct sigaction present;
+    if (::sigaction(number, nullptr, &present) == 0 && (present.sa_flags & SA_SIGINFO) == 0 &&
+        present.sa_handler == SIG_DFL)
+      return number;
+  }
+  return 0;
+}
+
+std::string file_name(const char* path) {
+  const char* const slash = std::strrchr(path, '/');
+  return slash != nullptr ? slash + 1 : path;
+}
+
+std::string describe_frame(void* address, bool is_return_address) {
+  Dl_info info{};
+  // A return address may lie behind its function's last instruction.
+  const auto at = reinterpret_cast<std::uintptr_t>(address) - (is_return_address ? 1 : 0);
+  if (::dladdr(reinterpret_cast<void*>(at), &info) == 0 || info.dli_fname == nullptr)
+    return fmt::format("{}", address);
+  const auto offset_from = [&](const void* base) {
+    return reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(base);
+  };
+  const auto file = file_name(info.dli_fname);
+  if (info.dli_sname == nullptr) return fmt::format("{}+{:#x}", file, offset_from(info.dli_fbase));
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> plain(
+      abi::__cxa_demangle(info.dli_sname, nullptr, nullptr, &status), &std::free);
+  return fmt::format("{}+{:#x} in {}", status == 0 ? plain.get() : info.dli_sname,
+                     offset_from(info.dli_saddr), file);
+}
+
+// Runs on the probed thread: nothing here allocates or locks. The stack walk finds its tables without a lock
+// from glibc 2.35 on.
+void capture_this_thread(int) {
+  const int saved_errno = errno;
+  int asked = Capture::asked;
+  if (capture.state.compare_exchange_strong(asked, Capture::filling, std::memory_order_acquire)) {
+    capture.span_count = 0;
+    for (const Span* span = current_span.innermost.load(std::memory_order_relaxed);
+         span != nullptr && capture.span_count < Capture::most_spans; span = span->outer()) {
+      auto& copy = capture.spans[capture.span_count++];
+      copy.category = span->category();
+      copy.start_ns = span->start_ns();
+      std::size_t length = 0;
+      for (; length + 1 < Capture::longest_name && span->name()[length] != '\0'; ++length)
+        copy.name[length] = span->name()[length];
+      copy.name[length] = '\0';
+    }
+    capture.frame_count = ::backtrace(capture.frames, Capture::most_frames);
+    capture.state.store(Capture::filled, std::memory_order_release);
+  }
+  errno = saved_errno;
+}
+
+}  // namespace
+
+ThreadProbe::ThreadProbe()
+    : thread_(static_cast<pid_t>(::syscall(SYS_gettid))), spans_(current_span), signal_(free_signal()) {
+  current_span.watched = true;
+  void* frame = nullptr;
+  ::backtrace(&frame, 1);  // loads libgcc, which a handler must not
+  if (signal_ == 0) return;
+  struct sigaction action {};
+  action.sa_handler = &capture_this_thread;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
+  ::sigemptyset(&action.sa_mask);
+  ::sigaction(signal_, &action, nullptr);
+}
+
+std::optional<Category> ThreadProbe::category() const {
+  if (spans_.innermost.load(std::memory_order_relaxed) == nullptr) return std::nullopt;
+  return spans_.category.load(std::memory_order_relaxed);
+}
+
+std::optional<ThreadSnapshot> ThreadProbe::take(std::chrono::milliseconds patience) {
+  if (signal_ == 0) return std::nullopt;
+  capture.state.store(Capture::asked, std::memory_order_release);
+  if (::syscall(SYS_tgkill, ::getpid(), thread_, signal_) != 0) return std::nullopt;
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (capture.state.load(std::memory_order_acquire) != Capture::filled) {
+    int asked = Capture::asked;
+    if (std::chrono::steady_clock::now() > deadline &&
+        capture.state.compare_exchange_strong(asked, Capture::idle, std::memory_order_acquire))
+      return std::nullopt;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ThreadSnapshot snapshot;
+  for (std::size_t i = 0; i < capture.span_count; ++i)
+    snapshot.spans.push_back({capture.spans[i].category, capture.spans[i].name, capture.spans[i].start_ns});
+  // The handler and the kernel's trampoline come first; the frame after them was interrupted, not called.
+  for (int i = 2; i < capture.frame_count; ++i)
+    snapshot.stack.push_back(describe_frame(capture.frames[i], i > 2));
+  return snapshot;
+}
+
+}  // namespace farandole

@@ -1,0 +1,266 @@
+#include "farandole/comm/watch/watchdog.h"
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "farandole/base/clock.h"
+#include "farandole/base/error.h"
+#include "farandole/base/parse_number.h"
+#include "farandole/comm/mpi_job.h"
+#include "farandole/comm/watch/stall_text.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::int64_t ms = 1'000'000;
+// For the training thread to notice a loss itself and to end in its own way.
+constexpr std::int64_t grace = 500 * ms;
+// mpirun kills a second after SIGTERM; until then, news of a loss may come from other nodes.
+constexpr std::int64_t news_take = 700 * ms, roll_takes = 500 * ms;
+constexpr auto abort_takes = std::chrono::seconds(5);
+
+std::int64_t to_ns(double seconds) {
+  return static_cast<std::int64_t>(std::min(seconds, 1e9) * 1e9);
+}
+
+// The signals of the program are for its own threads.
+std::thread without_signals(const std::function<void()>& body) {
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(body);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+std::string what_it_did(const RankStatus& status) {
+  if (const auto* call = waiting_in(status); call != nullptr) return "in " + describe_call(*call);
+  if (status.in_span) return fmt::format("in {}", name_of(status.category));
+  return "in no collective";
+}
+
+// The first two of every other node: one of them may not be able to.
+template <class Send>
+void to_other_nodes(const WatchPost& post, Send send) {
+  for (std::size_t g = 0; g < post.groups.size(); ++g)
+    for (std::size_t i = 0; g != post.group && i < std::min<std::size_t>(2, post.groups[g].size()); ++i)
+      send(post.groups[g][i]);
+}
+
+}  // namespace
+
+double WatchdogOptions::parse_seconds(std::string_view name, std::string_view text) {
+  const auto seconds = parse_number<double>(text);
+  if (!seconds || !(*seconds >= 0) || !std::isfinite(*seconds))
+    throw UserError(fmt::format("{} is '{}'; give a number of seconds, 0 for never", name, text));
+  return *seconds;
+}
+
+WatchdogOptions WatchdogOptions::from_environment() {
+  WatchdogOptions options;
+  const auto read = [](const char* name, double& to) {
+    if (const char* text = std::getenv(name); text != nullptr && *text != '\0')
+      to = parse_seconds(name, text);
+  };
+  read("FARANDOLE_STALL_SECONDS", options.stall_seconds);
+  read("FARANDOLE_STALL_ABORT", options.stall_abort_seconds);
+  return options;
+}
+
+Watchdog::Watchdog(WatchPost post, RankLayout layout, const CallBoard& calls, std::function<void(int)> abort)
+    : post_(std::move(post)),
+      layout_(std::move(layout)),
+      abort_(std::move(abort)),
+      self_(layout_.rank, calls, probe_),
+      stalls_(post_, layout_, self_, [this](const std::string& text) { say(text); }),
+      stop_(::eventfd(0, EFD_CLOEXEC)) {
+  const std::int64_t now = now_ns();
+  self_.look(now);
+  post_.board->publish(post_.slot, self_.status(), now);  // so that mates know its process from the start
+  thread_ = without_signals([this] { run(); });
+}
+
+Watchdog::~Watchdog() {
+  leave();
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto ignored = ::write(stop_.get(), &one, sizeof one);
+  thread_.join();
+}
+
+void Watchdog::set_options(const WatchdogOptions& options) {
+  abort_ns_ = to_ns(options.stall_abort_seconds);
+  const bool abort_first =
+      options.stall_abort_seconds > 0 &&
+      !(options.stall_seconds > 0 && options.stall_seconds < options.stall_abort_seconds);
+  stalls_.set_threshold(to_ns(abort_first ? options.stall_abort_seconds : options.stall_seconds));
+}
+
+void Watchdog::leave(bool job_ends) {
+  post_.board->leave(post_.slot);
+  if (job_ends) post_.board->post_ending();
+}
+
+bool Watchdog::claim_loss() {
+  return !loss_claimed_.exchange(true);
+}
+
+void Watchdog::run() {
+  ::pthread_setname_np(::pthread_self(), "watchdog");
+  const auto peers = post_.peers->descriptors();
+  for (;;) {
+    std::vector<pollfd> waiting = {{stop_.get(), POLLIN, 0},
+                                   {terminated_ns_ == 0 ? termination_.descriptor() : -1, POLLIN, 0}};
+    for (const int peer : peers) waiting.push_back({peers_end_ ? -1 : peer, POLLIN, 0});
+    ::poll(waiting.data(), waiting.size(), tick_ms());
+    if (waiting[0].revents != 0) return;
+    tick();
+  }
+}
+
+int Watchdog::tick_ms() const {
+  if (terminated_ns_ != 0) return 20;
+  return stalls_.busy() || lost_ns_ != 0 ? 50 : 250;
+}
+
+void Watchdog::tick() {
+  const std::int64_t now = now_ns();
+  self_.look(now);
+  post_.board->publish(post_.slot, self_.status(), now);
+  receive(now);
+  look_for_losses(now);
+  if (lost_ns_ == 0) stalls_.tick(now);
+  mind_termination(now);
+  mind_abort(now);
+}
+
+void Watchdog::receive(std::int64_t now) {
+  if (post_.channel == nullptr) return;
+  while (const auto alert = post_.channel->receive()) {
+    answered_.insert(alert->from);
+    if (alert->kind == Alert::Kind::ping) post_.channel->send(alert->from, Alert{});
+    if (alert->kind == Alert::Kind::loss)
+      note_loss({alert->lost_rank, alert->lost_pid, alert->lost_cause}, false, now);
+    else if (lost_ns_ == 0)
+      stalls_.take(*alert, now);
+  }
+}
+
+void Watchdog::look_for_losses(std::int64_t now) {
+  if (lost_ns_ != 0) return;
+  if (const auto lost = post_.board->loss()) return note_loss(*lost, false, now);
+  const auto& mates = post_.mates();
+  for (const auto& lost : post_.peers->all_lost()) {
+    peers_end_ = true;
+    const auto mate = std::find(mates.begin(), mates.end(), lost.rank);
+    const bool left =
+        mate != mates.end() && post_.board->left(static_cast<std::size_t>(mate - mates.begin()));
+    const bool asked_for = lost.cause == "killed by SIGINT";  // by the user, at the terminal
+    if (!left && !asked_for) return note_loss(lost, true, now);
+  }
+}
+
+void Watchdog::note_loss(const LostPeer& lost, bool seen_here, std::int64_t now) {
+  if (lost_ns_ != 0) return;
+  lost_ns_ = now;
+  post_.board->post_loss(lost);
+  if (claim_loss()) {
+    const auto pid = lost.pid != 0 ? fmt::format("pid {} on ", lost.pid) : "on ";
+    say(fmt::format("rank {} ({}{}) {}{}; rank {} was {}", lost.rank, pid,
+                    layout_.hosts.at(static_cast<std::size_t>(lost.rank)),
+                    lost.cause.starts_with("killed") ? "was " : "", lost.cause, layout_.rank,
+                    what_it_did(self_.status())));
+  }
+  if (!seen_here || post_.channel == nullptr || !stalls_.speaks_for_node(now)) return;
+  Alert alert;
+  alert.kind = Alert::Kind::loss;
+  alert.lost_rank = lost.rank;
+  alert.lost_pid = lost.pid;
+  store_text(alert.lost_cause, lost.cause);
+  to_other_nodes(post_, [&](int rank) { post_.channel->send(rank, alert); });
+}
+
+void Watchdog::mind_termination(std::int64_t now) {
+  if (terminated_ns_ == 0) {
+    if (!termination_.requested()) return;
+    terminated_ns_ = now;
+    call_the_roll();
+  }
+  if (lost_ns_ == 0 && now - terminated_ns_ > roll_takes) close_the_roll(now);
+  if (lost_ns_ == 0 && !post_.board->ending() && now - terminated_ns_ < news_take) return;
+  leave();
+  Termination::go_on();
+}
+
+// Where a node's only rank is lost, nobody there can say so.
+void Watchdog::call_the_roll() {
+  const auto& collectors = stalls_.collectors();
+  if (post_.channel == nullptr || std::count(collectors.begin(), collectors.end(), post_.rank) == 0) return;
+  answered_ = {post_.rank};
+  Alert ping;
+  ping.kind = Alert::Kind::ping;
+  to_other_nodes(post_, [&](int rank) { post_.channel->send(rank, ping); });
+}
+
+void Watchdog::close_the_roll(std::int64_t now) {
+  const auto& collectors = stalls_.collectors();
+  const auto first = std::find_if(collectors.begin(), collectors.end(),
+                                  [this](int rank) { return answered_.contains(rank); });
+  if (post_.channel == nullptr || first == collectors.end() || *first != post_.rank) return;
+  for (std::size_t g = 0; g < post_.groups.size(); ++g) {
+    const auto& ranks = post_.groups[g];
+    if (g == post_.group ||
+        std::any_of(ranks.begin(), ranks.end(), [this](int rank) { return answered_.contains(rank); }))
+      continue;
+    return note_loss({ranks.front(), 0,
+                      ranks.size() == 1 ? "does not answer: it is gone, or its host is"
+                                        : "and the others of its host do not answer: they are gone"},
+                     true, now);
+  }
+}
+
+void Watchdog::mind_abort(std::int64_t now) {
+  if (ending_) return;
+  if (lost_ns_ != 0 && now - lost_ns_ > grace && self_.waited_ns() > grace) return end_job();
+  const std::int64_t limit = abort_ns_;
+  if (limit == 0 || self_.waited_ns() < limit || !stalls_.is_told(now)) return;
+  if (!stalls_.speaks_for_node(now) && self_.waited_ns() < limit + 1000 * ms) return;
+  const auto* call = waiting_in(self_.status());
+  say(fmt::format("waited {} in {}: the job ends here (stall-abort is {})", describe_seconds(call->waited_ns),
+                  describe_call(*call), describe_seconds(limit)));
+  end_job();
+}
+
+void Watchdog::end_job() {
+  ending_ = true;
+  leave(true);
+  constexpr int code = static_cast<int>(ExitCode::peer_lost);
+  // MPI may be as stuck as the rest.
+  std::thread([] {
+    std::this_thread::sleep_for(abort_takes);
+    std::_Exit(code);
+  }).detach();
+  abort_(code);
+}
+
+// One write, so that other ranks' lines come before or after it.
+void Watchdog::say(const std::string& text) const {
+  const auto line = fmt::format("farandole: [rank {}] {}\n", layout_.rank, text);
+  for (std::size_t done = 0; done < line.size();) {
+    const auto wrote = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
+    if (wrote <= 0) return;
+    done += static_cast<std::size_t>(wrote);
+  }
+}
+
+std::unique_ptr<Watchdog> make_watchdog(const RankLayout& layout, const CallBoard& calls) {
+  return std::make_unique<Watchdog>(make_watch_post(MPI_COMM_WORLD), layout, calls, &MpiJob::abort);
+}
+
+}  // namespace farandole

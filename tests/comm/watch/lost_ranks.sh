@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# A rank that dies in the middle of a collective is named by all survivors; one that is told to end is not.
+source "$(dirname "${BASH_SOURCE[0]}")/stall_job.sh"
+
+for starter in mpirun farandole; do
+  [[ $starter == mpirun ]] || launcher=("$bin/farandole" run)
+  for culprit in 0 2; do
+    start 3 stop $culprit
+    sleep "0.$((RANDOM % 5))"  # anywhere
+    kill -KILL "$(<pid.$culprit)"
+    ends 137
+    for r in 0 1 2; do
+      [[ $r == "$culprit" || $(grep -cE "\[rank $r\] rank $culprit \(pid $(<pid.$culprit) on $(hostname)\) was killed by SIGKILL; rank $r was in " err) == 1 ]] ||
+        fail "rank $r does not name it once"
+    done
+  done
+done
+
+launcher=(mpirun -q)
+start 2 exit 1
+touch block
+ends 3 70
+has "\[rank 0\] rank 1 .* ended with exit code 3; rank 0 was in" || fail "its exit code"
+
+# A program's own handler of SIGTERM stays; where there is none, SIGTERM ends the ranks as it does without a watchdog.
+start 2 handler 9
+kill -TERM "$(<pid.0)"
+ends 9
+start 2 stop 9
+kill -TERM "$(<pid.0)"
+ends 143
+has 'was killed' && fail "a rank was told to end, and is called lost"
+exit $((failures > 0))

@@ -1,0 +1,94 @@
+// A job for the stall tests, told what to do by files: FOLDER/stop ends it in order, FOLDER/block makes rank
+// CULPRIT misbehave as SCENARIO says for as long as it is there. Each rank leaves its process id in
+// FOLDER/pid.RANK, and in FOLDER/blocked that the culprit has begun.
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "farandole/base/error.h"
+#include "farandole/comm/mpi_job.h"
+#include "farandole/comm/traced_communicator.h"
+#include "farandole/comm/watch/watchdog.h"
+
+namespace farandole {
+namespace {
+
+struct Program {
+  std::filesystem::path folder;
+  std::string scenario;
+  int culprit;
+
+  bool exists(const char* name) const { return std::filesystem::exists(folder / name); }
+  void write(const std::string& name, long value) const {
+    std::ofstream(folder / (name + ".tmp")) << value << '\n';
+    std::filesystem::rename(folder / (name + ".tmp"), folder / name);
+  }
+  void run(MpiJob& job) const;
+  void misbehave(Communicator& control, Timeline& timeline) const;
+};
+
+void nap() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+void Program::misbehave(Communicator& control, Timeline& timeline) const {
+  write("blocked", ::getpid());
+  if (scenario == "data") {
+    const Span step(timeline, Category::step, "step");
+    const Span load(timeline, Category::data, "load a batch");
+    while (exists("block")) nap();
+  } else if (scenario == "other") {
+    double in = 1, out[8] = {};
+    const std::vector<std::size_t> bytes(static_cast<std::size_t>(control.size), sizeof in);
+    control.all_gather("shapes", &in, out, bytes);
+  } else if (scenario == "exit") {
+    std::_Exit(3);
+  } else if (scenario == "handler") {
+    while (exists("block")) nap();
+  }
+}
+
+void Program::run(MpiJob& job) const {
+  Timeline timeline;
+  CallBoard board;
+  TracedCommunicator control(job.new_communicator(Waiting::polite), timeline, 0, &board);
+  TracedCommunicator gradients(job.new_communicator(Waiting::polite), timeline, 1, &board);
+  const auto explanation = board.explain(1, [](std::string_view name) -> std::optional<CallBoard::Meaning> {
+    if (name == "bucket 0") return CallBoard::Meaning{{"fc1.weight", "fc1.bias"}, {}};
+    if (name.empty()) return CallBoard::Meaning{{"fc1.weight", "fc1.bias"}, {"fc1.bias"}};
+    return std::nullopt;
+  });
+  Watchdog watchdog(make_watch_post(MPI_COMM_WORLD), job.layout(), board, &MpiJob::abort);
+  watchdog.set_options(WatchdogOptions::from_environment());
+  write("pid." + std::to_string(control.rank), ::getpid());
+  for (;;) {
+    int stop = exists("stop") ? 1 : 0;
+    control.broadcast("stop", &stop, sizeof stop, 0);
+    if (stop != 0) return;
+    if (control.rank == culprit && exists("block")) misbehave(control, timeline);
+    float gradient[256] = {};
+    const Span span(timeline, Category::wait, "wait for gradients");
+    gradients.allreduce("bucket 0", gradient, 256, DType::float32, ReduceOp::sum);
+    nap();
+  }
+}
+
+}  // namespace
+}  // namespace farandole
+
+int main(int argc, char** argv) {
+  if (argc != 4) return std::fputs("usage: stall_program FOLDER SCENARIO CULPRIT\n", stderr), 64;
+  const farandole::Program program{argv[1], argv[2], std::atoi(argv[3])};
+  if (program.scenario == "handler") std::signal(SIGTERM, [](int) { std::_Exit(9); });
+  try {
+    farandole::MpiJob job;
+    program.run(job);
+  } catch (const farandole::Error& error) {
+    std::fprintf(stderr, "stall_program: %s\n", error.what());
+    return static_cast<int>(error.exit_code());
+  }
+}

@@ -1,0 +1,172 @@
+#include "farandole/comm/watch/stall_text.h"
+
+#include <gmock/gmock.h>
+
+namespace farandole {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using Life = farandole::Life;
+
+constexpr std::int64_t second = 1'000'000'000;
+
+CallStatus call(std::uint32_t communicator, std::uint32_t sequence, bool in_flight,
+                const char* name = "bucket 0", const char* operation = "allreduce") {
+  CallStatus status;
+  status.key = {communicator, sequence};
+  status.entered = sequence + 1;
+  status.in_flight = in_flight ? 1 : 0;
+  status.waited_ns = in_flight ? 61 * second : 0;
+  store_text(status.name, name);
+  store_text(status.operation, operation);
+  return status;
+}
+
+RankStatus rank(int number, std::initializer_list<CallStatus> calls, Life life = Life::running) {
+  RankStatus status;
+  status.rank = number;
+  status.pid = 4711 + number;
+  status.life = life;
+  for (const auto& one : calls) status.calls[status.calls_used++] = one;
+  return status;
+}
+
+RankStatus in_span(RankStatus status, Category category, const char* name) {
+  status.in_span = true;
+  status.category = category;
+  status.span_ns = 60 * second;
+  store_text(status.span, name);
+  return status;
+}
+
+StallSummary summary_of(std::vector<RankStatus> statuses) {
+  const std::vector<std::string> hosts(statuses.size(), "node1");
+  auto summary = summarize_stall(statuses, hosts, [](const CallKey&) { return std::nullopt; });
+  EXPECT_TRUE(summary);
+  return summary.value_or(StallSummary());
+}
+
+TEST(StallText, NamesARankStuckInDataLoading) {
+  const auto summary = summary_of({rank(0, {call(1, 17, true)}),
+                                   in_span(rank(1, {call(1, 16, false)}), Category::data, "load a batch"),
+                                   rank(2, {call(1, 17, true)}), rank(3, {call(1, 17, true)})});
+  EXPECT_THAT(summary.waiting, ElementsAre(0, 2, 3));
+  EXPECT_THAT(summary.missing, ElementsAre(1));
+  EXPECT_EQ(
+      summary.text,
+      "stall: ranks 0, 2, 3 have waited 61 s in allreduce #17 'bucket 0'\n"
+      "  rank 1 (pid 4712 on node1) is missing: it is stuck in data loading (data 'load a batch' for 60 s)");
+}
+
+TEST(StallText, EveryPhaseHasItsName) {
+  const std::pair<Category, const char*> phases[] = {{Category::checkpoint, "stuck in a checkpoint"},
+                                                     {Category::evaluation, "stuck in the evaluation"},
+                                                     {Category::backward, "still computing (backward"}};
+  for (const auto& [category, text] : phases)
+    EXPECT_THAT(
+        summary_of({rank(0, {call(1, 1, true)}), in_span(rank(1, {call(1, 0, false)}), category, "x")}).text,
+        HasSubstr(text));
+  EXPECT_THAT(summary_of({rank(0, {call(1, 1, true)}), rank(1, {call(1, 0, false)})}).text,
+              HasSubstr("outside of any phase"));
+}
+
+TEST(StallText, NamesAnotherCollective) {
+  const auto summary = summary_of({rank(0, {call(0, 4, false, "x"), call(1, 17, true)}),
+                                   rank(1, {call(0, 5, true, "shapes", "all_gather"), call(1, 16, false)}),
+                                   rank(2, {call(0, 4, false, "x"), call(1, 17, true)})});
+  EXPECT_THAT(summary.missing, ElementsAre(1));
+  EXPECT_THAT(summary.text,
+              HasSubstr("rank 1 (pid 4712 on node1) is missing: it is in all_gather #5 'shapes' for"));
+}
+
+TEST(StallText, AStoppedRankIsMissingWhereverItIs) {
+  for (const auto& where : {call(1, 16, false), call(1, 17, true), call(1, 17, false)}) {
+    const auto summary = summary_of({rank(0, {where}, Life::stopped), rank(1, {call(1, 17, true)})});
+    EXPECT_THAT(summary.missing, ElementsAre(0));
+    EXPECT_THAT(summary.text, HasSubstr("is stopped (state T); kill -CONT 4711"));
+  }
+}
+
+// It said its status before it made the communicator, and was stopped before it said it again.
+TEST(StallText, AStoppedRankMayNotHaveToldOfTheCommunicator) {
+  const auto summary =
+      summary_of({rank(0, {call(1, 92, true)}), rank(1, {call(0, 3, false)}, Life::stopped)});
+  EXPECT_THAT(summary.missing, ElementsAre(1));
+}
+
+TEST(StallText, NamesTheCulpritBeforeItsVictims) {
+  const auto text = summary_of({rank(0, {call(0, 9, true, "stop", "broadcast"), call(1, 16, false)}),
+                                rank(1, {call(0, 8, false), call(1, 16, false)}, Life::stopped),
+                                rank(2, {call(0, 9, false), call(1, 17, true)}),
+                                rank(3, {call(0, 9, false), call(1, 17, true)})})
+                        .text;
+  EXPECT_LT(text.find("rank 1 (pid 4712"),
+            text.find("rank 0 (pid 4711 on node1) is missing, but waits itself"));
+}
+
+TEST(StallText, TellsRanksThatDoNotAnswerFromThoseThatEnded) {
+  const auto summary = summary_of({rank(0, {call(1, 17, true)}), rank(1, {}, Life::unknown),
+                                   rank(2, {}, Life::leaving), rank(3, {call(1, 3, false)}, Life::ended)});
+  EXPECT_THAT(summary.missing, ElementsAre(1, 2, 3));
+  EXPECT_THAT(summary.text, HasSubstr("it does not answer"));
+  EXPECT_THAT(summary.text, HasSubstr("it has ended its session already"));
+  EXPECT_THAT(summary.text, HasSubstr("it has ended"));
+}
+
+TEST(StallText, RanksOutsideOfTheGroupAndThoseAheadAreNotMissing) {
+  const auto summary = summary_of({rank(0, {call(2, 5, true)}), rank(1, {call(1, 17, false)}),
+                                   rank(2, {call(2, 6, false)}), rank(3, {call(2, 5, false)})});
+  EXPECT_THAT(summary.missing, IsEmpty());
+  EXPECT_THAT(summary.text, HasSubstr("nobody is missing"));
+}
+
+TEST(StallText, NobodyWaitsNoSummary) {
+  const std::vector<RankStatus> statuses = {rank(0, {call(1, 1, false)}), rank(1, {})};
+  EXPECT_FALSE(summarize_stall(statuses, {"a", "b"}, [](const CallKey&) { return std::nullopt; }));
+}
+
+TEST(StallText, StaysReadableWithManyRanks) {
+  std::vector<RankStatus> statuses;
+  for (int r = 0; r < 1024; ++r) statuses.push_back(rank(r, {call(1, 17, r % 2 == 0)}));
+  for (int r = 1; r < 1024; r += 2) statuses[static_cast<std::size_t>(r)].calls[0] = call(1, 16, false);
+  const auto text = summary_of(statuses).text;
+  EXPECT_LT(text.size(), 6000u);
+  EXPECT_THAT(text, HasSubstr("ranks 0, 2, 4"));
+  EXPECT_THAT(text, HasSubstr("more"));
+}
+
+TEST(StallText, Ranks) {
+  EXPECT_EQ(describe_ranks(std::vector{3}), "rank 3");
+  EXPECT_EQ(describe_ranks(std::vector{0, 1}), "ranks 0, 1");
+  EXPECT_EQ(describe_ranks(std::vector{0, 1, 2, 5, 7, 8, 9}), "ranks 0-2, 5, 7-9");
+}
+
+TEST(StallText, OwnReport) {
+  OwnReport report;
+  report.status = in_span(rank(1, {call(1, 16, false)}), Category::data, "load");
+  report.host = "node1";
+  report.missed_in = CallKey{1, 17};
+  store_text(report.status.detail, "not there yet: fc1.bias");
+  report.thread.emplace();
+  report.thread->stack = {"read+0x1 in libc.so.6", "main+0x2 in train"};
+  EXPECT_EQ(
+      own_report(report),
+      "keeps other ranks waiting: it is stuck in data loading (data 'load' for 60 s); pid 4712 on node1; "
+      "not there yet: fc1.bias\n"
+      "  the training thread's stack:\n    read+0x1 in libc.so.6\n    main+0x2 in train");
+  report.status = in_span(rank(1, {call(1, 17, true)}), Category::wait, "wait for gradients");
+  report.missed_in.reset();
+  report.meaning = CallBoard::Meaning{{"a", "b"}, {}};
+  report.thread.reset();
+  const auto text = own_report(report);
+  EXPECT_THAT(text, HasSubstr("is stalled: it is in allreduce #17 'bucket 0' for 61 s; pid 4712 on node1"));
+  EXPECT_THAT(text, HasSubstr("it holds: a, b"));
+  EXPECT_THAT(text, HasSubstr("the training thread does not answer"));
+  EXPECT_THAT(text, Not(HasSubstr("stack")));
+}
+
+}  // namespace
+}  // namespace farandole

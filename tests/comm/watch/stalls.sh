@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Ranks that are stopped, stuck or in another collective are named, and the job goes on or ends as it should.
+source "$(dirname "${BASH_SOURCE[0]}")/stall_job.sh"
+
+for culprit in 0 1; do
+  start 3 stop $culprit FARANDOLE_STALL_SECONDS=1
+  kill -STOP "$(<pid.$culprit)"
+  until_true has "^  rank $culprit \(pid $(<pid.$culprit) on .*is missing: it is stopped \(state T\)"
+  for r in 0 1 2; do
+    [[ $r == "$culprit" ]] || has "^farandole: \[rank $r\] is stalled: it is in .*; pid $(<pid.$r) on $(hostname)" || fail "rank $r says nothing"
+  done
+  [[ $(grep -c 'stall: rank' err) == 1 ]] || fail "not one summary"
+  kill -CONT "$(<pid.$culprit)"
+  until_true has 'the stall in .* is over, after'
+  touch stop
+  ends 0
+done
+
+start 3 data 1 FARANDOLE_STALL_SECONDS=1
+touch block
+until_true has "stall: ranks 0, 2 have waited [0-9.]+ s in allreduce #[0-9]+ 'bucket 0' \(fc1.weight, fc1.bias\)"
+has "^  rank 1 \(pid $(<pid.1) on $(hostname)\) is missing: it is stuck in data loading \(data 'load a batch'.*not there yet: fc1.bias" || fail "the cause"
+has "^farandole: \[rank 1\] keeps other ranks waiting: it is stuck in data loading" || fail "the missed rank"
+for r in 0 1 2; do
+  grep -A 80 "^farandole: \[rank $r\] [ik]" err | sed '1d;/^farandole/,$d' | grep -q '^    main+0x' || fail "rank $r's stack"
+done
+rm block
+until_true has "the stall in allreduce #[0-9]+ 'bucket 0' is over, after"
+touch stop
+ends 0
+
+start 2 data 0 FARANDOLE_STALL_SECONDS=1
+touch block
+until_true has '^  rank 0 .* is missing: it is stuck in data loading'
+rm block
+touch stop
+ends 0
+
+start 4 other 1 FARANDOLE_STALL_SECONDS=1 FARANDOLE_STALL_ABORT=2
+touch block
+ends 70
+has "stall: ranks 0, 2, 3 have waited .* in allreduce #[0-9]+ 'bucket 0'" || fail "who waits"
+has "^  rank 1 .* is missing: it is in all_gather #[0-9]+ 'shapes'" || fail "where the other is"
+has "the job ends here \(stall-abort is 2.0 s\)" || fail "why it ends"
+
+# Stopped ranks are cleaned up, whoever starts them.
+for culprit in 0 1; do
+  start 2 stop $culprit FARANDOLE_STALL_ABORT=1
+  kill -STOP "$(<pid.$culprit)"
+  ends 70
+  has "is stopped \(state T\)" || fail "the cause"
+done
+launcher=("$bin/farandole" run)
+start 3 stop 1 FARANDOLE_STALL_SECONDS=1 FARANDOLE_STALL_ABORT=1
+kill -STOP "$(<pid.1)"
+ends 70
+
+exit $((failures > 0))
