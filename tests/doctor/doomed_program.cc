@@ -18,6 +18,7 @@
 #include "farandole/comm/traced_communicator.h"
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/launch/child_process.h"
+#include "farandole/timeline/recorder_place.h"
 
 namespace farandole {
 namespace {
@@ -86,7 +87,8 @@ struct Program {
                             1 << 20,
                             layout.rank,
                             layout.size,
-                            layout.node};
+                            layout.node,
+                            place_recorder(folder, wished_place(), 1 << 20)};
     Timeline timeline(options);
     timeline.name_thread("training");
     timeline.state("mpi", scenario == "versions" ? fmt::format("Open MPI v4.1.{}", layout.rank)

@@ -1,7 +1,7 @@
 # A job that comes to grief, and what the doctor says of what it left.
 add_executable(doomed_program doctor/doomed_program.cc)
 target_link_libraries(doomed_program PRIVATE farandole_comm farandole_flags)
-foreach(script IN ITEMS runs copies installation)
+foreach(script IN ITEMS runs copies installation node_recorders)
   farandole_script_test(doctor.${script} doctor/${script}.sh 280)
 endforeach()
 # Jobs as users run them, whose ends are told by their times: not beside other jobs, nor slowed by sanitizers.

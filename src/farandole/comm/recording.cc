@@ -4,15 +4,23 @@
 #include <utility>
 
 #include "farandole/comm/clock_exchange.h"
+#include "farandole/timeline/rank_choice.h"
 #include "farandole/timeline/record_source.h"
 #include "farandole/timeline/trace_merge.h"
 
 namespace farandole {
+namespace {
+
+// Rank 0's answer to a rank that its merge does without.
+const std::vector<std::byte> not_needed{std::byte{1}};
+
+}  // namespace
 
 Recording::Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline,
-                     std::filesystem::path run_dir)
+                     std::filesystem::path run_dir, std::size_t merge_limit)
     : timeline_(timeline),
       run_dir_(std::move(run_dir)),
+      merge_limit_(merge_limit),
       channel_(std::move(channel)),
       counters_(std::make_unique<CounterSampler>(timeline)),
       round_trips_(exchange_clocks(*channel_)) {
@@ -35,7 +43,7 @@ void Recording::publish() {
 // A rank that could not record, for want of disk, takes part without records.
 std::unique_ptr<RecordSource> Recording::own_records() const {
   const auto& options = timeline_.options();
-  if (timeline_.enabled()) return open_source(options.file);
+  if (timeline_.enabled()) return open_source(timeline_.file());
   RankInfo nothing;
   nothing.rank = options.rank;
   nothing.world_size = options.world_size;
@@ -44,17 +52,17 @@ std::unique_ptr<RecordSource> Recording::own_records() const {
   return received_source(std::move(nothing), [] { return std::vector<std::byte>(); });
 }
 
-// What merge() asks for, in its order: the rank's facts, then on a further word its records block by block.
+// What merge() asks for, in its order: the rank's facts, then, if it says so, its records block by block.
 void Recording::send() {
   const auto source = own_records();
   channel_->send(0, pack(source->info()));
-  channel_->receive(0);
+  if (channel_->receive(0) == not_needed) return;
   for (auto block = source->next(); !block.empty(); block = source->next())
     channel_->send(0, std::as_bytes(block));
   channel_->send(0, {});
 }
 
-void Recording::merge() {
+std::vector<std::unique_ptr<RecordSource>> Recording::all_ranks() {
   std::vector<std::unique_ptr<RecordSource>> ranks;
   ranks.push_back(own_records());
   for (int rank = 1; rank < channel_->size(); ++rank) {
@@ -64,7 +72,22 @@ void Recording::merge() {
     };
     ranks.push_back(received_source(unpack(channel_->receive(rank)), std::move(receive)));
   }
-  const auto result = merge_timelines(with_clocks(std::move(ranks)), run_dir_ / "timeline.json.gz");
+  return ranks;
+}
+
+std::vector<RankTimeline> Recording::choose(std::vector<RankTimeline> ranks) {
+  const auto choice = choose_ranks(ranks, merge_limit_);
+  if (const auto text = left_out_text(ranks, choice); !text.empty()) spdlog::warn(text);
+  std::vector<RankTimeline> chosen;
+  for (const auto i : choice.chosen) chosen.push_back(std::move(ranks[i]));
+  for (const auto& left_out : ranks)
+    if (left_out.records != nullptr && left_out.records->info().rank != 0)
+      channel_->send(left_out.records->info().rank, not_needed);
+  return chosen;
+}
+
+void Recording::merge() {
+  const auto result = merge_timelines(choose(with_clocks(all_ranks())), run_dir_ / "timeline.json.gz");
   if (result.overwritten > 0)
     spdlog::warn(
         "the timeline lacks its oldest {} events: the recorders were full; raise --recorder-mb or record "

@@ -11,26 +11,32 @@
 #include "farandole/timeline/counters.h"
 #include "farandole/timeline/record_source.h"
 #include "farandole/timeline/timeline.h"
+#include "farandole/timeline/trace_merge.h"
 
 namespace farandole {
 
 class Recording {
  public:
-  // `timeline` outlives this object; the channel is for it alone.
-  Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline, std::filesystem::path run_dir);
+  // `timeline` outlives this object; the channel is for it alone. `merge_limit`: ranks in the trace; 0: any
+  // number.
+  Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline, std::filesystem::path run_dir,
+            std::size_t merge_limit = 64);
 
   ~Recording();
 
-  // Every rank's records to rank 0, which writes RUN/timeline.json.gz. Once.
+  // The ranks' records, of at most merge_limit ranks, to rank 0, which writes RUN/timeline.json.gz. Once.
   void publish();
 
  private:
   std::unique_ptr<RecordSource> own_records() const;
   void send();
   void merge();
+  std::vector<std::unique_ptr<RecordSource>> all_ranks();
+  std::vector<RankTimeline> choose(std::vector<RankTimeline> ranks);
 
   Timeline& timeline_;
-  std::filesystem::path run_dir_;
+  const std::filesystem::path run_dir_;
+  const std::size_t merge_limit_;
   std::unique_ptr<MessageChannel> channel_;
   std::unique_ptr<CounterSampler> counters_;
   std::vector<RoundTrip> round_trips_;

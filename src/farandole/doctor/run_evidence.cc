@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
+#include "farandole/base/node_file.h"
 #include "farandole/base/parse_number.h"
 #include "farandole/doctor/slurm_evidence.h"
 #include "farandole/launch/machine.h"
@@ -127,14 +128,20 @@ class Gatherer {
     return first;
   }
 
+  std::vector<fs::path> recorders() const {
+    const auto folder = run_.folder / "recorder";
+    std::error_code ignored;
+    return fs::is_directory(folder, ignored) ? homes_in(folder, ".ftl") : std::vector<fs::path>();
+  }
+
   void read_recorders() {
     constexpr std::int64_t clocks_differ = 60 * second;  // of two hosts, at most
     const std::int64_t began = began_ns();
     int stale = 0;
-    for (const auto& file : files_in(run_.folder / "recorder")) {
-      const auto number = number_of(file, "rank-", ".ftl");
+    for (const auto& home : recorders()) {
+      const auto number = number_of(home, "rank-", ".ftl");
       if (!number || *number >= most_ranks) continue;
-      auto evidence = read_recorder_evidence(file);
+      auto evidence = read_recorder_evidence(readable_at(home));
       if (!evidence.trouble.empty()) run_.troubles.push_back(evidence.trouble);
       if (!evidence.readable) continue;
       if (evidence.start_ns + clocks_differ < began) {

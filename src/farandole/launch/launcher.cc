@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/node_file.h"
 #include "farandole/base/parse_number.h"
 #include "farandole/base/program_folder.h"
 #include "farandole/launch/chatter_filter.h"
@@ -201,7 +202,9 @@ class Launcher {
       return;
     }
     const bool ends = number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT;
-    if (constexpr std::size_t most = 16; number != SIGCONT && job_.signals.size() < most)
+    // SIGUSR2 asks for a trace, and for nothing that would tell why the job ended.
+    const bool tells = number != SIGCONT && number != SIGUSR2;
+    if (constexpr std::size_t most = 16; tells && job_.signals.size() < most)
       job_.signals.push_back({number, real_time_ns()});
     const bool first = ends && signal_ == 0;
     if (first) signal_ = number;
@@ -242,6 +245,20 @@ class Launcher {
     launch_folder_.end(job_, records);
   }
 
+  // Of ranks whose supervisors were killed with them, where they ran on this node.
+  void bring_recorders() const {
+    const auto folder = run_.folder / "recorder";
+    std::error_code ignored;
+    if (run_.folder.empty() || !fs::is_directory(folder, ignored)) return;
+    for (const auto& home : homes_in(folder, ".ftl")) {
+      try {
+        bring_home(home);
+      } catch (const Error& error) {
+        fmt::print(stderr, "farandole run: a recorder stays on this node: {}\n", error.what());
+      }
+    }
+  }
+
   // Slurm forgets a job's state minutes after its end, or is not there where the run directory is looked at.
   std::map<std::string, std::string> ask_for_job_state() const {
     constexpr std::chrono::seconds patience(3);  // a busy controller must not hold up a requeue
@@ -257,6 +274,7 @@ class Launcher {
     if (verdict.show_left_out) err_.push(chatter_.left_out());
     if (!verdict.message.empty()) err_.push("farandole run: " + verdict.message + "\n");
     write_all();
+    bring_recorders();
     keep_records(std::move(records), verdict);
     return verdict.exit_code;
   }

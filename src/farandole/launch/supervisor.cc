@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/node_file.h"
 #include "farandole/launch/machine.h"
 #include "farandole/launch/memory_watch.h"
 #include "farandole/launch/rank_record.h"
@@ -42,6 +43,9 @@ class Supervisor {
   void parent_ended();
   void drain();
   void note_memory();
+  std::filesystem::path recorder() const;
+  void save_recorder();
+  void bring_recorder();
   void report();
   void wait_for_peers();
   bool all_written() { return out_->queue().empty() && err_->queue().empty(); }
@@ -136,6 +140,7 @@ void Supervisor::start() {
 
 void Supervisor::take_signals() {
   signalfd_siginfo info;
+  const bool was_told = record_.told;
   while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
     const int number = static_cast<int>(info.ssi_signo);
     if (number == SIGCHLD || static_cast<pid_t>(info.ssi_pid) == ::getpid()) continue;
@@ -149,6 +154,7 @@ void Supervisor::take_signals() {
     if (!to_the_group) pass_on(number);
     if (number == SIGTSTP) ::raise(SIGSTOP);
   }
+  if (record_.told && !was_told) save_recorder();
 }
 
 // To all of the rank where the process group is its own, as mpirun makes it: a script's commands mind
@@ -251,6 +257,31 @@ void Supervisor::note_memory() {
   if (record_.signal == SIGKILL && !record_.told) record_.out_of_memory = memory_.evidence(child_->pid());
 }
 
+// The rank's, where it lies on this node (base/node_file.h).
+std::filesystem::path Supervisor::recorder() const {
+  return options_.run.folder / "recorder" / fmt::format("rank-{:04}.ftl", options_.rank);
+}
+
+// SIGKILL may follow, to this process as to the rank.
+void Supervisor::save_recorder() {
+  if (options_.run.folder.empty()) return;
+  try {
+    copy_home(recorder());
+  } catch (const Error&) {  // said at the end, should it still be so
+  }
+}
+
+// Of a rank that was killed; another has brought it itself.
+void Supervisor::bring_recorder() {
+  if (options_.run.folder.empty()) return;
+  try {
+    bring_home(recorder());
+  } catch (const Error& error) {
+    err_->queue().push(fmt::format("farandole run: rank {} ({}): its recorder stays on its node: {}\n",
+                                   record_.rank, record_.host, error.what()));
+  }
+}
+
 int Supervisor::run() {
   try {
     start();
@@ -258,6 +289,7 @@ int Supervisor::run() {
     record_.exit_code = child_->end().exit_code;
     record_.signal = child_->end().signal;
     note_memory();
+    bring_recorder();                 // before the rest: mpirun may kill this process a second after SIGTERM
   } catch (const UserError& error) {  // it could not be started
     record_.exit_code = static_cast<int>(error.exit_code());
     err_->queue().push(

@@ -28,7 +28,7 @@ std::filesystem::path log_of(const std::filesystem::path& log_folder, int rank);
 // Runs the program to its end and returns its exit code, or 128 + the signal that killed it. Signals from the
 // parent are not passed on: Open MPI and Slurm signal a rank's whole process group, so the program has them
 // already. When the parent ends, the program is killed. Memory stays bounded: a program whose output nobody
-// takes has to wait.
+// takes has to wait. The recorder that a killed rank has left on this node comes into the run directory.
 int supervise(const SupervisorOptions& options);
 
 }  // namespace farandole

@@ -51,27 +51,28 @@ RankChoice choose_ranks(std::span<const RankTimeline> ranks, std::size_t limit) 
   const std::vector<std::size_t> by_rank = choice.chosen;
   std::set<std::size_t> chosen{by_rank.front()};
   if (limit > 1) chosen.insert(by_rank.back());
-  if (const std::size_t slowest = slowest_of(ranks); slowest < ranks.size()) {
-    choice.slowest = rank_of(slowest);
-    if (chosen.size() < limit) chosen.insert(slowest);
-  }
+  const std::size_t slowest = slowest_of(ranks);
+  if (slowest < ranks.size() && chosen.size() < limit) chosen.insert(slowest);
   // Evenly over the ranks, then from the start on where that met some twice.
   const std::size_t room = limit - chosen.size();
   for (std::size_t i = 1; i <= room; ++i) chosen.insert(by_rank[i * (by_rank.size() - 1) / (room + 1)]);
   for (std::size_t i = 0; chosen.size() < limit; ++i) chosen.insert(by_rank[i]);
   choice.chosen.assign(chosen.begin(), chosen.end());
+  if (slowest < ranks.size() && chosen.contains(slowest)) choice.slowest = rank_of(slowest);
   return choice;
 }
 
 std::string left_out_text(std::span<const RankTimeline> ranks, const RankChoice& choice) {
   if (choice.chosen.size() == ranks.size()) return "";
+  const std::size_t named = choice.slowest >= 0 ? 3 : 2;
   return fmt::format(
-      "the timeline shows {} of {} ranks: the first, the last{} and a sample; each rank's recorder has the "
-      "rest "
-      "(farandole timeline slice --ranks, or merge --merge-limit)",
-      choice.chosen.size(), ranks.size(),
-      choice.slowest >= 0 ? fmt::format(", rank {}, which the others waited for longest,", choice.slowest)
-                          : "");
+      "the timeline shows {} of {} ranks: the first{}{}{}; each rank's recorder has the rest (farandole "
+      "timeline "
+      "slice --ranks, or merge --merge-limit)",
+      choice.chosen.size(), ranks.size(), choice.chosen.size() > 1 ? ", the last" : "",
+      choice.slowest >= 0 ? fmt::format(", rank {}, which the others waited for longest", choice.slowest)
+                          : "",
+      choice.chosen.size() > named ? ", and a sample" : "");
 }
 
 }  // namespace farandole

@@ -9,6 +9,7 @@
 #include <zlib.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/node_file.h"
 
 namespace farandole {
 namespace {
@@ -25,7 +26,13 @@ std::string text_of(const std::array<char, n>& field) {
 
 RecorderFile::RecorderFile(const std::filesystem::path& path)
     : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (fd_ < 0) throw UserError("open " + path_ + ": " + std::strerror(errno));
+  if (fd_ < 0) {
+    const int failure = errno;
+    std::error_code none;
+    if (const auto elsewhere = std::filesystem::read_symlink(node_link(path), none); !none)
+      throw UserError(path_ + " still lies on its rank's node, at " + elsewhere.string());
+    throw UserError("open " + path_ + ": " + std::strerror(failure));
+  }
   try {
     read_fixed_header();
     read_clocks();

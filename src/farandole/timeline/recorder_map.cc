@@ -11,6 +11,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
+#include "farandole/base/node_file.h"
 
 namespace farandole {
 namespace {
@@ -61,24 +62,31 @@ std::unique_ptr<RecorderMap> RecorderMap::create(const TimelineOptions& options)
     if (failure)
       throw Error("create folder " + options.file.parent_path().string() + ": " + failure.message());
   }
+  const bool away = !options.node_folder.empty();
   // A new inode: an older file of this name may still be mapped by somebody.
-  ::unlink(options.file.c_str());
-  const Descriptor file{::open(options.file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666)};
-  if (file.fd < 0) throw system_error("create", options.file);
+  if (!away) forget_home(options.file);
+  const auto path = away ? leave_home(options.file, options.node_folder) : options.file;
+  const Descriptor file{::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666)};
+  if (file.fd < 0) {
+    const Error error = system_error("create", path);
+    forget_home(options.file);
+    throw error;
+  }
   const recorder::Geometry geometry(options.recorder_bytes);
   if (const int failure = ::posix_fallocate(file.fd, 0, static_cast<off_t>(geometry.file_bytes));
       failure != 0) {
     errno = failure;
-    const Error error = system_error("allocate", options.file);
-    ::unlink(options.file.c_str());
+    const Error error = system_error("allocate", path);
+    forget_home(options.file);
     if (failure != ENOSPC && failure != EDQUOT && failure != EFBIG) throw error;
     spdlog::warn("no timeline is recorded: {} ({} bytes; make room or lower the recorder's bound)",
                  error.what(), geometry.file_bytes);
     return nullptr;
   }
   void* base = ::mmap(nullptr, geometry.file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, 0);
-  if (base == MAP_FAILED) throw system_error("map", options.file);
-  std::unique_ptr<RecorderMap> map(new RecorderMap(geometry, static_cast<std::byte*>(base)));
+  if (base == MAP_FAILED) throw system_error("map", path);
+  std::unique_ptr<RecorderMap> map(
+      new RecorderMap(geometry, path, options.file, static_cast<std::byte*>(base)));
   map->header().step = -1;
   map->header().next_chunk = recorder::thread_slots;  // those before are reserved for the slots
   fill(map->header().fixed, geometry, options);
@@ -88,6 +96,12 @@ std::unique_ptr<RecorderMap> RecorderMap::create(const TimelineOptions& options)
 RecorderMap::~RecorderMap() {
   std::atomic_ref(header().end_monotonic_ns).store(now_ns(), std::memory_order_release);
   ::munmap(base_, geometry.file_bytes);
+  if (path == home_) return;
+  try {
+    bring_home(home_);
+  } catch (const std::exception& error) {
+    spdlog::warn("the recorder stays where only its node has it, at {}: {}", path.string(), error.what());
+  }
 }
 
 }  // namespace farandole

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "farandole/timeline/recorder_format.h"
 #include "farandole/timeline/timeline.h"
@@ -12,15 +14,17 @@ namespace farandole {
 
 class RecorderMap {
  public:
-  // Creates options.file, its folder where needed, with all its blocks, so that writing to the map cannot
-  // fail later. nullptr, and a warning in the log, where the disk or quota is full. Throws UserError for a
-  // bound below recorder::smallest_file, Error where the file cannot be created.
+  // Creates options.file, its folder where needed, or the one in options.node_folder that stands for it, with
+  // all its blocks, so that writing to the map cannot fail later. nullptr, and a warning in the log, where
+  // the disk or quota is full. Throws UserError for a bound below recorder::smallest_file, Error where the
+  // file cannot be created.
   static std::unique_ptr<RecorderMap> create(const TimelineOptions& options);
-  ~RecorderMap();
+  ~RecorderMap();  // brings the file to options.file; warns in the log where that has no room for it
   RecorderMap(const RecorderMap&) = delete;
   RecorderMap& operator=(const RecorderMap&) = delete;
 
   const recorder::Geometry geometry;
+  const std::filesystem::path path;
   recorder::Header& header() { return *reinterpret_cast<recorder::Header*>(base_); }
   recorder::ClockTable& clocks() {
     return *reinterpret_cast<recorder::ClockTable*>(base_ + recorder::clocks_offset);
@@ -34,8 +38,11 @@ class RecorderMap {
   }
 
  private:
-  RecorderMap(const recorder::Geometry& shape, std::byte* base) : geometry(shape), base_(base) {}
-  std::byte* base_;
+  RecorderMap(const recorder::Geometry& shape, std::filesystem::path file, std::filesystem::path home,
+              std::byte* base)
+      : geometry(shape), path(std::move(file)), home_(std::move(home)), base_(base) {}
+  const std::filesystem::path home_;
+  std::byte* const base_;
 };
 
 }  // namespace farandole

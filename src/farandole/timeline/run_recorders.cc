@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "farandole/base/error.h"
+#include "farandole/base/node_file.h"
 #include "farandole/timeline/rank_choice.h"
 #include "farandole/timeline/record_source.h"
 
@@ -13,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view extension = ".ftl";
+constexpr const char* extension = ".ftl";
 
 // Opens the file and says in `report` what it holds; nullptr where it cannot be read.
 std::unique_ptr<RecordSource> survey_file(const fs::path& path, RecorderReport& report) try {
@@ -57,12 +58,10 @@ std::vector<fs::path> recorder_files(const fs::path& run) {
     throw UserError("there is no run " + run.string() + ": give a run directory or a recorder's file");
   const fs::path folder = fs::is_directory(run / "recorder", failure) ? run / "recorder" : run;
   std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.path().extension() == extension && entry.is_regular_file()) files.push_back(entry.path());
+  for (const auto& home : homes_in(folder, extension)) files.push_back(readable_at(home));
   if (files.empty())
     throw UserError(folder.string() +
                     " holds no recorder's file (*.ftl): was the run started with --timeline off?");
-  std::sort(files.begin(), files.end());
   return files;
 }
 

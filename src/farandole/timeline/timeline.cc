@@ -246,6 +246,10 @@ Timeline::Timeline(const TimelineOptions& options) : options_(options) {
 
 Timeline::~Timeline() = default;
 
+std::filesystem::path Timeline::file() const {
+  return enabled() ? impl_->map->path : std::filesystem::path();
+}
+
 NameId Timeline::intern(std::string_view name) {
   return {enabled() ? impl_->intern(name) : 0};
 }

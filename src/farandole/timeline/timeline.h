@@ -28,6 +28,8 @@ struct TimelineOptions {
   int rank = 0;
   int world_size = 1;
   std::string host;
+  // Where the file lies until the timeline ends (base/node_file.h); empty: where `file` says.
+  std::filesystem::path node_folder = {};
 };
 
 // An interned name: make it once, outside of loops.
@@ -55,6 +57,8 @@ class Timeline {
   Timeline& operator=(const Timeline&) = delete;
 
   bool enabled() const { return impl_ != nullptr; }
+  // Where the records are to be read meanwhile; empty: nothing is recorded.
+  std::filesystem::path file() const;
   // Enabled, and the present step is in the window.
   bool recording() const {
     if (!enabled()) return false;

@@ -14,6 +14,7 @@
 #include "farandole/comm/group_agreement.h"
 #include "farandole/comm/recording.h"
 #include "farandole/comm/traced_communicator.h"
+#include "farandole/timeline/recorder_place.h"
 
 namespace farandole {
 namespace {
@@ -125,7 +126,9 @@ void Session::start_recording(const RecordingOptions& options) {
   together([&] {
     timeline = std::make_unique<Timeline>(
         TimelineOptions{options.run_dir / "recorder" / fmt::format("rank-{:04}.ftl", rank()), options.window,
-                        options.recorder_bytes, rank(), size(), node()});
+                        options.recorder_bytes, rank(), size(), node(),
+                        place_recorder(options.run_dir, options.recorder_dir.value_or(wished_place()),
+                                       options.recorder_bytes)});
   });
   timeline_ = std::move(timeline);
   timeline_->name_thread("training");
@@ -133,7 +136,8 @@ void Session::start_recording(const RecordingOptions& options) {
   timeline_->state("libtorch", TORCH_VERSION);
   timeline_->state("mpi", MpiJob::library_version());
   gpu_activity_ = GpuActivity::start(*timeline_, options.gpu_activity, no_gpu_activity_);
-  recording_ = std::make_unique<Recording>(job_->new_channel(), *timeline_, options.run_dir);
+  recording_ =
+      std::make_unique<Recording>(job_->new_channel(), *timeline_, options.run_dir, options.merge_limit);
   communicators_ = 0;
   collectives_.use(new_communicator(Waiting::polite));
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <torch/torch.h>
@@ -32,6 +33,9 @@ struct RecordingOptions {
   StepWindow window{};
   StepWindow gpu_activity{};  // steps whose kernels and copies are recorded, where there is a GPU
   std::size_t recorder_bytes = std::size_t{64} << 20;
+  // Where recorders lie meanwhile, see timeline/recorder_place.h; none: as FARANDOLE_RECORDER_DIR says.
+  std::optional<std::string> recorder_dir{};
+  std::size_t merge_limit = 64;  // ranks in timeline.json.gz; of more, a sample; 0: any number
 };
 
 class Session {

@@ -115,6 +115,8 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("timeline", value(o.timeline), "off, steps=A-B or all")
       ("gpu-activity", po::value<std::string>()->notifier([&o](const std::string& text) { o.gpu_activity = text; }), "kernels and copies of GPUs: off, steps=A-B or all (the default where there is a GPU)")
       ("recorder-mb", value(o.recorder_mb), "MiB of a rank's flight recorder; the oldest events go first")
+      ("recorder-dir", po::value<std::string>()->notifier([&o](const std::string& text) { o.recorder_dir = text; }), "where recorders lie while the run lasts: run (in the run directory), a folder of the nodes, or auto (on the nodes where the run directory lies on a parallel or network file system); default auto, or FARANDOLE_RECORDER_DIR")
+      ("merge-limit", value(o.merge_limit), "ranks in timeline.json.gz; of more, the first, the last, the slowest and a sample; 0: all")
       ("log-steps", value(o.log_steps), "steps between two lines of metrics.jsonl")
       ("stall-seconds", seconds(o.stall_seconds, "--stall-seconds"), "report a collective that lasts so long; 0: never; default 60, or FARANDOLE_STALL_SECONDS")
       ("stall-abort", seconds(o.stall_abort, "--stall-abort"), "end the job with exit code 70 after so many seconds in a collective; 0: never; default 0, or FARANDOLE_STALL_ABORT")

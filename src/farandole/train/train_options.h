@@ -46,6 +46,8 @@ struct TrainOptions {
   std::string timeline = "all";
   std::optional<std::string> gpu_activity;  // as timeline; none: all where there is a GPU
   std::size_t recorder_mb = 64;
+  std::optional<std::string> recorder_dir;  // auto | run | a folder; none: as the environment says
+  std::size_t merge_limit = 64;             // ranks in timeline.json.gz; 0: all
   std::int64_t log_steps = 10;
   // Seconds in one collective until it is reported, and until the job ends; none: as the environment says.
   std::optional<double> stall_seconds, stall_abort;

@@ -1,0 +1,150 @@
+#include "farandole/base/node_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <random>
+#include <set>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "farandole/base/atomic_file.h"
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* link_extension = ".node";
+// Begins the name of a file that a link may lead to: nothing else is ever removed.
+constexpr std::string_view away_mark = "farandole-";
+
+struct Descriptor {
+  Descriptor(const fs::path& path, int flags) : fd(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
+    if (fd < 0) throw system_error("open", path);
+  }
+  ~Descriptor() { ::close(fd); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  const int fd;
+};
+
+// Empty where the link leads nowhere on this node.
+fs::path file_behind(const fs::path& link) {
+  std::error_code ignored;
+  const fs::path target = fs::read_symlink(link, ignored);
+  const bool ours = target.filename().string().starts_with(away_mark);
+  return ours && fs::is_regular_file(target, ignored) ? target : fs::path();
+}
+
+std::size_t read_block(const Descriptor& from, std::vector<char>& block, off_t at, const fs::path& path) {
+  std::size_t done = 0;
+  while (done < block.size()) {
+    const ssize_t count =
+        ::pread(from.fd, block.data() + done, block.size() - done, at + static_cast<off_t>(done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw system_error("read", path);
+    if (count == 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  return done;
+}
+
+void write_block(const Descriptor& to, const char* bytes, std::size_t count, off_t at, const fs::path& path) {
+  for (std::size_t done = 0; done < count;) {
+    const ssize_t written = ::pwrite(to.fd, bytes + done, count - done, at + static_cast<off_t>(done));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw system_error("write", path);
+    done += static_cast<std::size_t>(written);
+  }
+}
+
+// From the start to the end: of a file that is still written to, its tables are older than its records.
+void copy_sparse(const fs::path& source, const fs::path& target) {
+  const Descriptor from(source, O_RDONLY);
+  const Descriptor to(target, O_WRONLY | O_CREAT | O_TRUNC);
+  std::vector<char> block(std::size_t{256} << 10);
+  off_t at = 0;
+  for (std::size_t count = 1; count > 0; at += static_cast<off_t>(count)) {
+    count = read_block(from, block, at, source);
+    const bool empty = count == 0 || (block[0] == '\0' && std::memcmp(&block[0], &block[1], count - 1) == 0);
+    if (!empty) write_block(to, block.data(), count, at, target);
+  }
+  if (::ftruncate(to.fd, at) != 0) throw system_error("write", target);
+  if (::fsync(to.fd) != 0) throw system_error("fsync", target);
+}
+
+// False where the file went home while it was copied: by another process, and whole.
+bool copy_from(const fs::path& file, const fs::path& home) {
+  const auto temporary = temporary_beside(home);
+  try {
+    copy_sparse(file, temporary);
+    if (file_behind(node_link(home)) == file) {
+      publish_file(temporary, home);
+      return true;
+    }
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  ::unlink(temporary.c_str());
+  return false;
+}
+
+}  // namespace
+
+fs::path node_link(const fs::path& home) {
+  return fs::path(home).replace_extension(link_extension);
+}
+
+fs::path leave_home(const fs::path& home, const fs::path& node_folder) {
+  forget_home(home);
+  std::random_device random;
+  const auto name = std::string(away_mark) + home.stem().string() + "-" + std::to_string(::getpid()) + "-" +
+                    std::to_string(random()) + home.extension().string();
+  const fs::path file = fs::absolute(node_folder) / name;
+  if (::symlink(file.c_str(), node_link(home).c_str()) != 0)
+    throw system_error("make the link", node_link(home));
+  return file;
+}
+
+void forget_home(const fs::path& home) {
+  const auto link = node_link(home);
+  if (const auto file = file_behind(link); !file.empty()) ::unlink(file.c_str());
+  ::unlink(link.c_str());
+  ::unlink(home.c_str());
+}
+
+bool copy_home(const fs::path& home) {
+  const auto file = file_behind(node_link(home));
+  return !file.empty() && copy_from(file, home);
+}
+
+bool bring_home(const fs::path& home) {
+  const auto file = file_behind(node_link(home));
+  if (file.empty() || !copy_from(file, home)) return false;
+  ::unlink(node_link(home).c_str());
+  ::unlink(file.c_str());
+  return true;
+}
+
+fs::path readable_at(const fs::path& home) {
+  const auto file = file_behind(node_link(home));
+  return file.empty() ? home : file;
+}
+
+std::vector<fs::path> homes_in(const fs::path& folder, const std::string& extension) {
+  std::set<fs::path> homes;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    std::error_code ignored;
+    fs::path path = entry.path();
+    if (path.extension() == link_extension && entry.is_symlink(ignored))
+      homes.insert(path.replace_extension(extension));
+    else if (path.extension() == extension && entry.is_regular_file(ignored))
+      homes.insert(path);
+  }
+  return {homes.begin(), homes.end()};
+}
+
+}  // namespace farandole
