@@ -5,14 +5,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <iterator>
+#include <malloc.h>
 #include <random>
 #include <string>
+#include <sys/resource.h>
 
 #include "temporary_folder.h"
 
 #include "farandole/base/error.h"
 #include "farandole/timeline/record_source.h"
+#include "farandole/timeline/run_recorders.h"
 #include "farandole/timeline/timeline.h"
+#include "farandole/timeline/trace_merge.h"
+#include "farandole/timeline/trace_reader.h"
+
+extern "C" std::size_t __sanitizer_get_current_allocated_bytes() __attribute__((weak));
 
 namespace farandole {
 namespace {
@@ -96,9 +103,10 @@ TEST(RecorderFile, DamagedRecordIsLeftOutAndNamed) {
   contents[offset + 5] ^= 4;
   write(path, contents);
   const RecorderFile file(path);
-  std::uint64_t damaged = 0;
-  EXPECT_EQ(file.records(0, &damaged).size(), 20u);
-  EXPECT_EQ(damaged, 1u);
+  RecordDamage damage;
+  EXPECT_EQ(file.records(0, &damage).size(), 20u);
+  EXPECT_EQ(damage.records, 1u);
+  EXPECT_EQ(damage.first_offset, static_cast<std::int64_t>(offset));
   try {
     file.verify();
     FAIL();
@@ -121,47 +129,98 @@ TEST(RecorderFile, TruncatedFileGivesWhatIsLeft) {
       continue;
     }
     const RecorderFile file(folder / "cut");
-    std::uint64_t damaged = 0;
-    const auto left = file.records(0, &damaged);
-    ASSERT_EQ(left.size() + damaged, all.size());
+    RecordDamage damage;
+    const auto left = file.records(0, &damage);
+    ASSERT_EQ(left.size() + damage.records, all.size());
     ASSERT_GE(left.size(), last);
     last = left.size();
   }
   EXPECT_GT(last, all.size() / 2);
 }
 
+// `sound` with up to 8 places damaged, most of them where it hurts: header, threads, names' start.
+std::string damaged(const std::string& sound, std::mt19937_64& random) {
+  std::string contents = sound;
+  const std::size_t tables = recorder::Geometry(recorder::smallest_file).chunks_offset;
+  const int damages = 1 + static_cast<int>(random() % 8);
+  for (int i = 0; i < damages; ++i) {
+    const std::size_t range = random() % 4 == 0 ? contents.size() : random() % 2 == 0 ? 4096 + 700 : tables;
+    const std::size_t at = random() % range;
+    switch (random() % 3) {
+      case 0:
+        contents[at] = static_cast<char>(contents[at] ^ (1 << random() % 8));
+        break;
+      case 1:
+        contents[at] = static_cast<char>(random());
+        break;
+      default:
+        for (std::size_t byte = at; byte < std::min(at + 8, contents.size()); ++byte) contents[byte] = '\xff';
+    }
+  }
+  if (random() % 10 == 0) contents.resize(random() % contents.size());
+  return contents;
+}
+
+// As `farandole timeline salvage` does; false where nothing can be read.
+bool salvages(const std::filesystem::path& path, const std::filesystem::path& trace) {
+  RunRecorders run;
+  try {
+    run = open_run(recorder_files(path), {});
+  } catch (const CorruptInput& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("offset"));
+    return false;
+  }
+  merge_timelines(std::move(run.ranks), trace);
+  struct : TraceVisitor {
+  } nobody;
+  const TraceSummary summary = read_trace(trace, nobody);
+  EXPECT_EQ(summary.damaged, 0u);
+  EXPECT_THAT(summary.warnings, testing::IsEmpty());
+  return true;
+}
+
+// What this process holds: bytes of its heap, open files.
+struct Holdings {
+  std::size_t bytes = 0;
+  long files = 0;
+  static Holdings now() {
+    const auto files = std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+    // AddressSanitizer has a heap of its own.
+    return {__sanitizer_get_current_allocated_bytes != nullptr ? __sanitizer_get_current_allocated_bytes()
+                                                               : ::mallinfo2().uordblks,
+            files};
+  }
+};
+
 TEST(RecorderFile, SurvivesRandomDamage) {
   const TemporaryFolder folder;
   std::mt19937_64 random(42);
   const std::string sound = contents_of(recorded_in(folder, 3000));
-  const std::size_t tables = recorder::Geometry(recorder::smallest_file).chunks_offset;
-  int refused = 0;
-  // FARANDOLE_TEST_MUTATIONS=100000 is what the reader is held to.
+  // FARANDOLE_TEST_MUTATIONS=100000 is what the reader is held to: each is read, salvaged and merged.
   const char* const mutations = std::getenv("FARANDOLE_TEST_MUTATIONS");
-  for (int round = 0; round < (mutations != nullptr ? std::atoi(mutations) : 2000); ++round) {
-    std::string contents = sound;
-    const int damages = 1 + static_cast<int>(random() % 8);
-    for (int i = 0; i < damages; ++i) {
-      // Most of it where it hurts: header, threads, names' start.
-      const std::size_t range = random() % 4 == 0 ? contents.size() : random() % 2 == 0 ? 4096 + 700 : tables;
-      const std::size_t at = random() % range;
-      switch (random() % 3) {
-        case 0:
-          contents[at] = static_cast<char>(contents[at] ^ (1 << random() % 8));
-          break;
-        case 1:
-          contents[at] = static_cast<char>(random());
-          break;
-        default:
-          for (std::size_t byte = at; byte < std::min(at + 8, contents.size()); ++byte)
-            contents[byte] = '\xff';
-      }
+  const int rounds = mutations != nullptr ? std::atoi(mutations) : 2000;
+  const int salvage_every = mutations != nullptr ? 1 : 16;
+  int refused = 0;
+  Holdings before;
+  for (int round = 0; round < rounds; ++round) {
+    if (round == rounds / 4) before = Holdings::now();
+    write(folder / "damaged", damaged(sound, random));
+    const bool whole = reads(folder / "damaged");
+    refused += !whole;
+    if (round % salvage_every == 0) {
+      const bool salvaged = salvages(folder / "damaged", folder / "trace.json.gz");
+      EXPECT_TRUE(salvaged || !whole);
     }
-    if (random() % 10 == 0) contents.resize(random() % contents.size());
-    write(folder / "damaged", contents);
-    refused += !reads(folder / "damaged");
   }
-  EXPECT_GT(refused, 100);
+  EXPECT_GT(refused, rounds / 20);
+  const Holdings after = Holdings::now();
+  EXPECT_LE(after.bytes, before.bytes + (std::size_t{256} << 10));
+  EXPECT_EQ(after.files, before.files);
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  if (__sanitizer_get_current_allocated_bytes == nullptr) {
+    EXPECT_LE(used.ru_maxrss, 200 << 10) << "KiB";
+  }
 }
 
 TEST(RecordSource, PackedInfoComesBack) {

@@ -20,6 +20,9 @@
 
 #include "farandole/base/error.h"
 #include "farandole/timeline/recorder_file.h"
+#include "farandole/timeline/run_recorders.h"
+#include "farandole/timeline/trace_merge.h"
+#include "farandole/timeline/trace_reader.h"
 
 namespace farandole {
 namespace {
@@ -339,8 +342,29 @@ TEST(Timeline, AFullDiskStopsRecordingOnly) {
   EXPECT_FALSE(std::filesystem::exists(options.file));
 }
 
+// The trace of a recorder's file whose records are `spans` spans, all of them sound and shown.
+void expect_sound_trace(const TemporaryFolder& folder, const std::filesystem::path& file, std::size_t spans) {
+  struct Counting : TraceVisitor {
+    void span(const TraceSpan& span) override {
+      ++spans;
+      negative += span.duration_ns < 0 || span.start_ns < 0;
+    }
+    std::size_t spans = 0, negative = 0;
+  } shown;
+  RunRecorders run = open_run(recorder_files(file), {});
+  EXPECT_TRUE(run.sound());
+  const MergeResult merged = merge_timelines(std::move(run.ranks), folder / "trace.json.gz");
+  EXPECT_EQ(merged.damaged, 0u);
+  const TraceSummary summary = read_trace(folder / "trace.json.gz", shown);
+  EXPECT_EQ(summary.events, merged.events);
+  EXPECT_EQ(summary.damaged, 0u);
+  EXPECT_THAT(summary.warnings, testing::IsEmpty());
+  EXPECT_EQ(shown.spans, spans);
+  EXPECT_EQ(shown.negative, 0u);
+}
+
 // A child records numbered events on three threads until it is killed; what it says it has recorded must be
-// there.
+// there, and the trace of it.
 TEST(Timeline, KilledProcessLeavesWhatItWrote) {
   const TemporaryFolder folder;
   std::mt19937 random(20240607);
@@ -379,12 +403,41 @@ TEST(Timeline, KilledProcessLeavesWhatItWrote) {
     EXPECT_FALSE(file.closed());
     file.verify();
     EXPECT_GE(file.threads().at(slot_of(file, "worker 0")).recorded, static_cast<std::uint64_t>(written));
+    std::size_t spans = 0;
     for (std::size_t slot = 0; slot < file.threads().size(); ++slot) {
       const auto records = file.records(slot);
+      spans += records.size();
       ASSERT_EQ(records.size() + file.threads()[slot].overwritten, file.threads()[slot].recorded);
       for (std::size_t i = 0; i < records.size(); ++i)
         ASSERT_EQ(records[i].start_ns, static_cast<std::int64_t>(file.threads()[slot].overwritten + i));
     }
+    expect_sound_trace(folder, options.file, spans);
+  }
+}
+
+// A file that is read while it is written to, or was copied meanwhile, lacks what was overwritten since; that
+// is no damage.
+TEST(Timeline, WhatIsOverwrittenWhileItIsReadIsNoDamage) {
+  const TemporaryFolder folder;
+  const TimelineOptions options = options_in(folder, 256 << 10);
+  Timeline timeline(options);
+  std::int64_t next = 0;
+  const auto work = [&](int events) {
+    for (int i = 0; i < events; ++i, ++next) timeline.span(Category::other, "work", next, next + 1);
+  };
+  timeline.name_thread("training");
+  work(10'000);
+  for (const int more : {1, 100, 1000, 5000, 100'000}) {
+    const RecorderFile file(options.file);
+    const auto oldest = static_cast<std::int64_t>(file.threads().at(0).overwritten);
+    const auto end = next;
+    work(more);
+    RecordDamage damage;
+    const auto records = file.records(0, &damage);
+    EXPECT_EQ(damage.records, 0u) << more;
+    const auto left = std::max<std::int64_t>(0, end - oldest - (more - 1));
+    EXPECT_EQ(static_cast<std::int64_t>(records.size()), left) << more;
+    EXPECT_TRUE(records.empty() || records.back().start_ns == end - 1);
   }
 }
 

@@ -24,14 +24,14 @@ class Reading {
     evidence_.start_ns = evidence_.last_ns = file_.start_realtime_ns();
     evidence_.step = file_.last_step();
     evidence_.facts = file_.facts();
-    std::uint64_t damaged = 0;
+    RecordDamage damage;
     for (std::size_t slot = 0; slot < file_.threads().size(); ++slot) {
-      for (const Record& record : file_.newest_records(slot, newest_records, &damaged)) take(record, slot);
+      for (const Record& record : file_.newest_records(slot, newest_records, &damage)) take(record, slot);
       if (!evidence_.closed) take_open(slot);
     }
-    if (damaged > 0)
+    if (damage.records > 0)
       evidence_.trouble =
-          fmt::format("{}: {} of its newest records are damaged or missing", file_.path(), damaged);
+          fmt::format("{}: {} of its newest records are damaged or missing", file_.path(), damage.records);
     if (!file_.problems().empty()) evidence_.trouble = file_.problems().front();
   }
 

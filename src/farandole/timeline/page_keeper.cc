@@ -1,12 +1,13 @@
 #include "farandole/timeline/page_keeper.h"
 
 #include <algorithm>
-#include <csignal>
 #include <cstddef>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <utility>
+
+#include "farandole/base/quiet_thread.h"
 
 namespace farandole {
 namespace {
@@ -15,27 +16,12 @@ constexpr int populate_write = 23;  // MADV_POPULATE_WRITE, which older headers 
 // Of the pool, 1/32 of the file: at one event in 50 ns, 2 ms of a recorder of 64 MiB.
 constexpr std::uint32_t chunks_ahead = 8;
 
-// Signals are for the program's own threads.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
-
 }  // namespace
 
 PageKeeper::PageKeeper(RecorderMap& map) : map_(map) {
   prepare(0);
   prepare_pool();
-  const SignalsBlocked blocked;
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_quiet_thread([this] { run(); });
 }
 
 PageKeeper::~PageKeeper() {

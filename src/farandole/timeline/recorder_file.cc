@@ -5,7 +5,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <iterator>
 #include <unistd.h>
+#include <utility>
 #include <zlib.h>
 
 #include "farandole/base/error.h"
@@ -202,8 +204,17 @@ bool RecorderFile::sound(const Record& record, std::uint64_t index) const {
          std::abs(record.start_ns) < farthest_ns && std::abs(record.end_ns) < farthest_ns;
 }
 
+// Whether it stands in place `index` because the ring has come round: its check tells the place it was made
+// for.
+bool RecorderFile::is_later(const Record& record, std::size_t slot, std::uint64_t index) const {
+  const std::uint64_t room = std::uint64_t{entries_[slot].chunks_used} * header_.fixed.chunk_records;
+  const std::uint64_t own = record_index(record);
+  return !closed() && own > index && own - index <= room * 1'000'000 && (own - index) % room == 0 &&
+         sound(record, own);
+}
+
 std::size_t RecorderFile::read_records(std::size_t slot, std::uint64_t index, std::span<Record> into,
-                                       std::int64_t* first_damage) const {
+                                       RecordDamage* damage) const {
   const recorder::ThreadEntry& entry = entries_.at(slot);
   if (index >= entry.head || into.empty()) return 0;
   const std::uint64_t chunk_records = header_.fixed.chunk_records;
@@ -214,28 +225,32 @@ std::size_t RecorderFile::read_records(std::size_t slot, std::uint64_t index, st
       entry.chunks[index / chunk_records % entry.chunks_used] * chunk_records + within;
   const std::uint64_t offset = header_.fixed.chunks_offset + place * sizeof(Record);
   const std::uint64_t there = read(offset, into.data(), count * sizeof(Record)) / sizeof(Record);
+  bool later = false;  // the record before
   for (std::uint64_t i = 0; i < count; ++i) {
     if (i < there && sound(into[i], index + i)) {
       if (into[i].name >= names_.size()) into[i].name = 0;
       if (into[i].operation >= names_.size()) into[i].operation = 0;
+      later = false;
       continue;
     }
+    // Behind those that were overwritten lies one that is being written.
+    const bool overwritten = i < there && (is_later(into[i], slot, index + i) || std::exchange(later, false));
+    if (overwritten) later = is_later(into[i], slot, index + i);
     into[i].kind = RecordKind::none;
-    if (first_damage != nullptr && *first_damage < 0)
-      *first_damage = static_cast<std::int64_t>(offset + i * sizeof(Record));
+    if (overwritten || damage == nullptr) continue;
+    if (damage->records++ == 0) damage->first_offset = static_cast<std::int64_t>(offset + i * sizeof(Record));
   }
   return count;
 }
 
-std::vector<Record> RecorderFile::records(std::size_t slot, std::uint64_t* damaged,
-                                          std::int64_t* first_damage) const {
-  return records_from(slot, 0, damaged, first_damage);
+std::vector<Record> RecorderFile::records(std::size_t slot, RecordDamage* damage) const {
+  return records_from(slot, 0, damage);
 }
 
 std::vector<Record> RecorderFile::newest_records(std::size_t slot, std::uint64_t most,
-                                                 std::uint64_t* damaged) const {
+                                                 RecordDamage* damage) const {
   const std::uint64_t head = entries_.at(slot).head;
-  return records_from(slot, head > most ? head - most : 0, damaged, nullptr);
+  return records_from(slot, head > most ? head - most : 0, damage);
 }
 
 std::map<std::string, std::string> RecorderFile::facts() const {
@@ -250,20 +265,17 @@ std::map<std::string, std::string> RecorderFile::facts() const {
   return facts;
 }
 
-std::vector<Record> RecorderFile::records_from(std::size_t slot, std::uint64_t first, std::uint64_t* damaged,
-                                               std::int64_t* first_damage) const {
+std::vector<Record> RecorderFile::records_from(std::size_t slot, std::uint64_t first,
+                                               RecordDamage* damage) const {
   const std::uint64_t oldest = slot < threads_.size() ? threads_[slot].overwritten : 0;
   const std::uint64_t chunk_records = header_.fixed.chunk_records;
   std::vector<Record> result;
   std::vector<Record> block(std::min<std::uint64_t>(chunk_records, 4096));
   for (std::uint64_t index = std::max(first, oldest); index < entries_.at(slot).head;) {
-    const std::size_t count = read_records(slot, index, block, first_damage);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (block[i].kind != RecordKind::none)
-        result.push_back(block[i]);
-      else if (damaged != nullptr)
-        ++*damaged;
-    }
+    const std::size_t count = read_records(slot, index, block, damage);
+    std::copy_if(block.begin(), block.begin() + static_cast<std::ptrdiff_t>(count),
+                 std::back_inserter(result),
+                 [](const Record& record) { return record.kind != RecordKind::none; });
     index += count;
   }
   return result;
@@ -271,12 +283,11 @@ std::vector<Record> RecorderFile::records_from(std::size_t slot, std::uint64_t f
 
 void RecorderFile::verify() const {
   if (!problems_.empty()) throw CorruptInput(problems_.front());
-  std::uint64_t damaged = 0;
-  std::int64_t first = -1;
-  for (std::size_t slot = 0; slot < threads_.size(); ++slot) records(slot, &damaged, &first);
-  if (damaged > 0)
-    damaged_at(static_cast<std::uint64_t>(first),
-               std::to_string(damaged) + " records are damaged or missing, this is the first");
+  RecordDamage damage;
+  for (std::size_t slot = 0; slot < threads_.size(); ++slot) records(slot, &damage);
+  if (damage.records > 0)
+    damaged_at(static_cast<std::uint64_t>(damage.first_offset),
+               std::to_string(damage.records) + " records are damaged or missing, this is the first");
 }
 
 }  // namespace farandole

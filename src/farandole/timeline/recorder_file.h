@@ -21,6 +21,12 @@ struct RecorderThread {
   std::uint64_t overwritten = 0;
 };
 
+// Records that should be there and are not.
+struct RecordDamage {
+  std::uint64_t records = 0;
+  std::int64_t first_offset = -1;  // in the file; -1: there is none
+};
+
 // No number in the file is trusted. What is damaged is left out, and named in problems().
 class RecorderFile {
  public:
@@ -53,20 +59,20 @@ class RecorderFile {
   const std::string& path() const { return path_; }
   // The newest `most` of them, without reading the others.
   std::vector<Record> newest_records(std::size_t slot, std::uint64_t most,
-                                     std::uint64_t* damaged = nullptr) const;
+                                     RecordDamage* damage = nullptr) const;
   // The innermost span or collective that thread `slot` was in the middle of, if any.
   std::optional<recorder::OpenEvent> open(std::size_t slot) const;
 
   // Reads records of thread `slot` from its `index`th on, at most as many as `into` holds and lie together in
-  // the file; returns how many. Those that are cut off or damaged get the kind none; *first_damage, where
-  // given, becomes the first one's offset unless it is ≥ 0 already.
+  // the file; returns how many. Those that are cut off or damaged get the kind none, and *damage, where
+  // given, grows by them; so do, but for that, those that a rank which goes on has overwritten since this
+  // file was opened, or while it was copied.
   std::size_t read_records(std::size_t slot, std::uint64_t index, std::span<Record> into,
-                           std::int64_t* first_damage = nullptr) const;
+                           RecordDamage* damage = nullptr) const;
 
   // What thread `slot` has recorded and is still there, oldest first. Records that are cut off or damaged are
-  // left out; *damaged, where given, grows by their number, *first_damage is as above.
-  std::vector<Record> records(std::size_t slot, std::uint64_t* damaged = nullptr,
-                              std::int64_t* first_damage = nullptr) const;
+  // left out, and *damage, where given, grows by them.
+  std::vector<Record> records(std::size_t slot, RecordDamage* damage = nullptr) const;
 
   // Throws CorruptInput that names the first problem, or damaged or missing record.
   void verify() const;
@@ -81,8 +87,8 @@ class RecorderFile {
   void read_threads();
   std::string wrong_with(const recorder::ThreadEntry& entry, std::vector<bool>& used) const;
   bool sound(const Record& record, std::uint64_t index) const;
-  std::vector<Record> records_from(std::size_t slot, std::uint64_t first, std::uint64_t* damaged,
-                                   std::int64_t* first_damage) const;
+  bool is_later(const Record& record, std::size_t slot, std::uint64_t index) const;
+  std::vector<Record> records_from(std::size_t slot, std::uint64_t first, RecordDamage* damage) const;
 
   std::string path_;
   int fd_;

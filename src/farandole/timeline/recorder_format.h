@@ -44,16 +44,25 @@ static_assert(sizeof(Record) == 64 && std::is_trivially_copyable_v<Record>);
 
 // Differs where a bit of the record or its place in the thread's sequence does. Made from the fields, which a
 // writer has in registers, because reading them back as words would wait for the narrow stores.
-inline std::uint64_t record_check(const Record& r, std::uint64_t index) {
+inline constexpr std::uint64_t place_factor = 0x9E3779B97F4A7C15u;
+inline std::uint64_t record_contents(const Record& r) {
   const auto word = [](std::uint64_t low, std::uint64_t high) { return low | high << 32; };
   const std::uint64_t place = std::uint64_t{r.communicator} | std::uint64_t{r.track} << 16;
   const std::uint64_t kind = static_cast<std::uint64_t>(r.kind) |
                              static_cast<std::uint64_t>(r.category) << 8 | std::uint64_t{r.reserved} << 16;
-  return (index + 1) * 0x9E3779B97F4A7C15u ^ static_cast<std::uint64_t>(r.start_ns) ^
-         std::rotl(static_cast<std::uint64_t>(r.end_ns), 9) ^
+  return static_cast<std::uint64_t>(r.start_ns) ^ std::rotl(static_cast<std::uint64_t>(r.end_ns), 9) ^
          std::rotl(static_cast<std::uint64_t>(r.step), 18) ^ std::rotl(r.payload, 27) ^
          std::rotl(word(r.name, r.operation), 36) ^ std::rotl(word(r.sequence, place), 45) ^
          std::rotl(word(kind, r.reserved2), 54);
+}
+inline std::uint64_t record_check(const Record& r, std::uint64_t index) {
+  return (index + 1) * place_factor ^ record_contents(r);
+}
+// The place that a sound record was made for.
+inline std::uint64_t record_index(const Record& r) {
+  constexpr std::uint64_t inverse = 0xF1DE83E19937733Du;  // of place_factor, modulo 2^64
+  static_assert(place_factor * inverse == 1);
+  return (r.check ^ record_contents(r)) * inverse - 1;
 }
 
 namespace recorder {

@@ -24,12 +24,12 @@ std::unique_ptr<RecordSource> survey_file(const fs::path& path, RecorderReport& 
   report.closed = file->closed();
   report.dropped = file->dropped();
   report.problems = file->problems();
-  std::int64_t first_damage = -1;
+  RecordDamage damage;
   std::vector<Record> block(1024);
-  for (std::size_t slot = 0; slot < file->threads().size() && first_damage < 0; ++slot) {
+  for (std::size_t slot = 0; slot < file->threads().size() && damage.records == 0; ++slot) {
     const RecorderThread& thread = file->threads()[slot];
-    for (std::uint64_t index = thread.overwritten; index < thread.recorded && first_damage < 0;)
-      index += file->read_records(slot, index, block, &first_damage);
+    for (std::uint64_t index = thread.overwritten; index < thread.recorded && damage.records == 0;)
+      index += file->read_records(slot, index, block, &damage);
   }
   for (const RecorderThread& thread : file->threads()) {
     report.overwritten += thread.overwritten;
@@ -40,7 +40,7 @@ std::unique_ptr<RecordSource> survey_file(const fs::path& path, RecorderReport& 
   report.records -= report.damaged;
   if (report.damaged > 0)
     report.problems.push_back(fmt::format("{}, offset {}: {} record{} damaged or missing, this is the first",
-                                          path.string(), first_damage, report.damaged,
+                                          path.string(), damage.first_offset, report.damaged,
                                           report.damaged == 1 ? "" : "s"));
   report.readable = true;
   return source;

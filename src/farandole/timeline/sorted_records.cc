@@ -5,23 +5,19 @@
 namespace farandole {
 namespace {
 
-// Calls visit(index, record) for what is sound of a ring.
+// Calls visit(index, record) for what is sound of a ring; returns how many are damaged.
 template <typename Visit>
 std::uint64_t each_record(const RecorderFile& file, std::size_t slot, Visit visit) {
   const RecorderThread& thread = file.threads().at(slot);
   std::vector<Record> block(4096);
-  std::uint64_t damaged = 0;
+  RecordDamage damage;
   for (std::uint64_t index = thread.overwritten; index < thread.recorded;) {
-    const std::size_t count = file.read_records(slot, index, block);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (block[i].kind == RecordKind::none)
-        ++damaged;
-      else
-        visit(index + i, block[i]);
-    }
+    const std::size_t count = file.read_records(slot, index, block, &damage);
+    for (std::size_t i = 0; i < count; ++i)
+      if (block[i].kind != RecordKind::none) visit(index + i, block[i]);
     index += count;
   }
-  return damaged;
+  return damage.records;
 }
 
 }  // namespace

@@ -193,7 +193,7 @@ MergeResult merge_timelines(std::vector<RankTimeline> ranks, const std::filesyst
     if (rank.clock_known)
       residuals[static_cast<std::size_t>(rank.records->info().rank)] = rank.clock.residual_ns();
 
-  TraceWriter trace(output, {world_size, residuals});
+  TraceWriter trace(output, {world_size, residuals}, options.threads);
   CollectiveLinks links(options.most_linked);
   const std::int64_t origin_ns = earliest_of(ranks);
   for (RankTimeline& rank : ranks) {

@@ -31,6 +31,7 @@ struct MergeOptions {
   // Collectives that are linked by flows; 24 bytes of memory and up to two events each. Above it, only every
   // second, fourth, … sequence number is linked.
   std::size_t most_linked = std::size_t{1} << 19;
+  unsigned threads = 0;  // that compress; 0: as many as the machine has, at most 8
 };
 
 struct MergeResult {

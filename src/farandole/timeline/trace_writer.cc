@@ -59,8 +59,8 @@ std::string json_of(std::string_view text) {
 
 }  // namespace
 
-TraceWriter::TraceWriter(const std::filesystem::path& path, const Header& header)
-    : path_(path), temporary_(temporary_beside(path)), file_(temporary_) {
+TraceWriter::TraceWriter(const std::filesystem::path& path, const Header& header, unsigned threads)
+    : path_(path), temporary_(temporary_beside(path)), file_(temporary_, threads) {
   buffer_.reserve(GzipWriter::piece_bytes + (std::size_t{16} << 10));
   const auto to = std::back_inserter(buffer_);
   fmt::format_to(to, R"({{"displayTimeUnit":"ms","otherData":{{"farandole_trace":1,"ranks":{},)",

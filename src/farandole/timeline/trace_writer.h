@@ -34,8 +34,9 @@ class TraceWriter {
     std::int64_t end_ns = 0;
   };
 
-  // Writes beside `path`, which finish() publishes. Throws Error, as all functions do.
-  TraceWriter(const std::filesystem::path& path, const Header& header);
+  // Writes beside `path`, which finish() publishes; `threads` compress, 0: as GzipWriter has it. Throws
+  // Error, as all functions do.
+  TraceWriter(const std::filesystem::path& path, const Header& header, unsigned threads = 0);
   ~TraceWriter();  // without finish() nothing is left
   TraceWriter(const TraceWriter&) = delete;
   TraceWriter& operator=(const TraceWriter&) = delete;

@@ -1,6 +1,7 @@
 #include "farandole/train/session.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -13,6 +14,7 @@
 #include "farandole/comm/cores.h"
 #include "farandole/comm/group_agreement.h"
 #include "farandole/comm/recording.h"
+#include "farandole/comm/trace_requests.h"
 #include "farandole/comm/traced_communicator.h"
 #include "farandole/timeline/recorder_place.h"
 
@@ -36,6 +38,7 @@ void share_cores(int local_size) {
 Session::Session(int, const char* const*)
     : job_(std::make_unique<MpiJob>()),
       timeline_(std::make_unique<Timeline>()),
+      trace_asked_(SIGUSR2),
       exceptions_at_start_(std::uncaught_exceptions()) {
   set_up_log(rank(), size());
   share_cores(local_size());
@@ -117,6 +120,7 @@ bool Session::is_ending(ExitCode code) {
 void Session::start_recording(const RecordingOptions& options) {
   collectives_.use(nullptr);
   gpu_activity_.reset();
+  trace_requests_.reset();
   recording_.reset();
   timeline_ = std::make_unique<Timeline>();
   communicators_ = 0;
@@ -138,6 +142,8 @@ void Session::start_recording(const RecordingOptions& options) {
   gpu_activity_ = GpuActivity::start(*timeline_, options.gpu_activity, no_gpu_activity_);
   recording_ =
       std::make_unique<Recording>(job_->new_channel(), *timeline_, options.run_dir, options.merge_limit);
+  trace_requests_ = std::make_unique<TraceRequests>(
+      job_->layout(), trace_asked_, *timeline_, TraceRequestOptions{options.run_dir, options.merge_limit});
   communicators_ = 0;
   collectives_.use(new_communicator(Waiting::polite));
 }
@@ -150,6 +156,7 @@ void Session::set_step(std::int64_t step) {
 void Session::publish_timeline() {
   gpu_activity_.reset();
   if (recording_ == nullptr) return;
+  trace_requests_.reset();
   const auto recording = std::exchange(recording_, nullptr);
   recording->publish();
 }

@@ -16,6 +16,7 @@
 #include "farandole/comm/call_board.h"
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/mpi_job.h"
+#include "farandole/comm/signal_event.h"
 #include "farandole/comm/traced_communicator.h"
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/timeline/gpu_activity.h"
@@ -26,6 +27,7 @@
 namespace farandole {
 
 class Recording;
+class TraceRequests;
 
 struct RecordingOptions {
   std::filesystem::path
@@ -101,7 +103,9 @@ class Session {
   // lowest such rank.
   void together(const std::function<void()>& work);
 
-  // From now on; collective. Call before making objects that use the timeline.
+  // From now on; collective. Call before making objects that use the timeline. SIGUSR2 to any rank asks for
+  // the trace of what was recorded so far (comm/trace_requests.h); where nothing is recorded, it does
+  // nothing.
   void start_recording(const RecordingOptions& options);
   Timeline& timeline() { return *timeline_; }
   // What is recorded from now on belongs to this step; -1: to none.
@@ -140,6 +144,8 @@ class Session {
   std::unique_ptr<GpuActivity> gpu_activity_;
   std::string no_gpu_activity_ = "nothing is recorded";
   std::unique_ptr<Recording> recording_;
+  SignalEvent trace_asked_;
+  std::unique_ptr<TraceRequests> trace_requests_;
   CallBoard calls_;
   TensorCollectives collectives_;
   std::uint16_t communicators_ = 0;

@@ -1,5 +1,5 @@
-// What watchdogs of different nodes tell each other when something is wrong. Used by one thread, which never
-// waits in it.
+// What threads beside the one that trains tell those of other ranks, mostly that something is wrong. Used by
+// one thread, which never waits in it.
 #pragma once
 
 #include <list>
@@ -20,6 +20,7 @@ struct Alert {
     status,      // what a rank of my node does while others wait in `stalled`
     inquire,     // send me the status of your node: others wait in `stalled`
     loss,        // a rank was lost
+    trace,       // somebody asks for the trace (trace_requests.h)
   };
   Kind kind = Kind::here;
   std::int32_t from = -1;

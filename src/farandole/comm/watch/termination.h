@@ -3,25 +3,24 @@
 // polls.
 #pragma once
 
-#include "farandole/launch/child_process.h"
+#include "farandole/comm/signal_event.h"
 
 namespace farandole {
 
 class Termination {
  public:
-  // Takes SIGTERM where it would end the process; a handler of the program's, now or later, is left alone.
   Termination();
-  ~Termination();  // gives it back
+  ~Termination();  // ends the process where it was asked to
   Termination(const Termination&) = delete;
   Termination& operator=(const Termination&) = delete;
 
-  int descriptor() const { return event_.get(); }  // readable once SIGTERM has come
-  bool requested() const;
+  int descriptor() const { return signal_.descriptor(); }  // readable once SIGTERM has come
+  bool requested() const { return signal_.requested(); }
   // Ends the process as SIGTERM would have.
   [[noreturn]] static void go_on();
 
  private:
-  OwnedDescriptor event_;
+  SignalEvent signal_;
 };
 
 }  // namespace farandole

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <csignal>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <poll.h>
@@ -13,6 +12,7 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/parse_number.h"
+#include "farandole/base/quiet_thread.h"
 #include "farandole/comm/mpi_job.h"
 #include "farandole/comm/watch/stall_text.h"
 
@@ -28,16 +28,6 @@ constexpr auto abort_takes = std::chrono::seconds(5);
 
 std::int64_t to_ns(double seconds) {
   return static_cast<std::int64_t>(std::min(seconds, 1e9) * 1e9);
-}
-
-// The signals of the program are for its own threads.
-std::thread without_signals(const std::function<void()>& body) {
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(body);
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
 }
 
 std::string what_it_did(const RankStatus& status) {
@@ -84,7 +74,7 @@ Watchdog::Watchdog(WatchPost post, RankLayout layout, const CallBoard& calls, st
   const std::int64_t now = now_ns();
   self_.look(now);
   post_.board->publish(post_.slot, self_.status(), now);  // so that mates know its process from the start
-  thread_ = without_signals([this] { run(); });
+  thread_ = start_quiet_thread([this] { run(); });
 }
 
 Watchdog::~Watchdog() {

@@ -1,0 +1,117 @@
+#include <csignal>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <functional>
+#include <gtest/gtest.h>
+#include <optional>
+#include <sys/stat.h>
+#include <thread>
+#include <unistd.h>
+
+#include "comm/mpi_world.h"
+#include "temporary_folder.h"
+#include "timeline/unzipped.h"
+#include <nlohmann/json.hpp>
+
+#include "farandole/base/node_file.h"
+#include "farandole/comm/trace_requests.h"
+
+namespace farandole {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Rank 0's folder, for all.
+class TraceRequestsTest : public testing::Test {
+ protected:
+  TraceRequestsTest() {
+    char path[512] = "";
+    if (layout().rank == 0) {
+      folder_.emplace();
+      folder_->path().string().copy(path, sizeof path - 1);
+      fs::create_directories(*folder_ / "node");
+    }
+    world->new_communicator(Waiting::polite)->broadcast("folder", path, sizeof path, 0);
+    run_ = path;
+  }
+  ~TraceRequestsTest() override { barrier(); }
+
+  static const RankLayout& layout() { return world->layout(); }
+  static void barrier() { world->new_communicator(Waiting::polite)->barrier("barrier"); }
+
+  void record(bool on_node) {
+    TimelineOptions options;
+    options.file = run_ / "recorder" / fmt::format("rank-{:04}.ftl", layout().rank);
+    options.recorder_bytes = 1 << 20;
+    options.rank = layout().rank;
+    options.world_size = layout().size;
+    options.host = layout().node;
+    if (on_node) options.node_folder = run_ / "node";
+    timeline_ = std::make_unique<Timeline>(options);
+    timeline_->name_thread("training");
+    requests_ = std::make_unique<TraceRequests>(layout(), asked_, *timeline_, TraceRequestOptions{run_, 64});
+  }
+  void add(const char* name) { const Span span(*timeline_, Category::forward, name); }
+  void end() {
+    requests_.reset();
+    timeline_.reset();
+  }
+
+  // The ranks in the trace that have this span; waits for a trace in which `ranks` do.
+  std::set<int> ranks_with(const std::string& name, std::size_t ranks) const {
+    std::set<int> found;
+    for (int look = 0; look < 20'000 && found.size() < ranks; ++look) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (!fs::exists(run_ / "timeline.json.gz")) continue;
+      found.clear();
+      const auto trace = nlohmann::json::parse(unzipped(run_ / "timeline.json.gz"));
+      for (const auto& event : trace["traceEvents"])
+        if (event["ph"] == "X" && event["name"] == name) found.insert(event["pid"].get<int>() - 1);
+    }
+    return found;
+  }
+
+  SignalEvent asked_{SIGUSR2};
+  fs::path run_;
+  std::unique_ptr<Timeline> timeline_;
+  std::unique_ptr<TraceRequests> requests_;
+
+ private:
+  std::optional<TemporaryFolder> folder_;
+};
+
+TEST_F(TraceRequestsTest, AnyRankOrAllMayBeAskedAgainAndAgain) {
+  for (const bool on_node : {false, true}) {
+    record(on_node);
+    const auto all = static_cast<std::size_t>(layout().size);
+    const char* names[] = {"first", "second", "third"};
+    for (int round = 0; round < 3; ++round) {
+      add(names[round]);
+      barrier();
+      const int asked = round == 0 ? 0 : round == 1 ? layout().size - 1 : layout().rank;
+      if (layout().rank == asked) ::kill(::getpid(), SIGUSR2);
+      EXPECT_EQ(ranks_with(names[round], all).size(), all) << names[round];
+      barrier();
+    }
+    end();
+    barrier();
+    if (layout().rank == 0) {
+      EXPECT_TRUE(fs::is_empty(run_ / "node"));
+      EXPECT_EQ(homes_in(run_ / "recorder", ".ftl").size(), all);
+      fs::remove(run_ / "timeline.json.gz");
+    }
+    barrier();
+  }
+}
+
+// What a rank leaves that ends before others are done with a request must not hold those up.
+TEST_F(TraceRequestsTest, EndsWhileSomebodyAsks) {
+  record(false);
+  add("only");
+  ::kill(::getpid(), SIGUSR2);
+  end();
+  barrier();
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# SIGUSR2, to the launcher or to any rank, gives the trace so far while training goes on bit for bit; also where rank 0 is stopped.
+source "$(dirname "$0")/common.sh"
+options=(--model mlp --data synthetic --width 16 --log-steps 5 --checkpoint-epochs 0 --resume none)
+"$bin/farandole" run -n 2 -- "$bin/farandole" train "${options[@]}" --epochs 1000000 --run-dir run --stall-seconds 0 >out 2>err &
+launcher=$!
+goes_on() { kill -0 $launcher || fail "the run ended early"; sleep 0.05; }
+until [[ -s run/metrics.jsonl ]]; do goes_on; done
+pids=()
+for pid in $(pgrep -x farandole-train); do
+  [[ $(readlink "/proc/$pid/cwd") == "$PWD" ]] || continue
+  for r in 0 1; do grep -qzx OMPI_COMM_WORLD_RANK=$r "/proc/$pid/environ" && pids[r]=$pid; done
+done
+[[ ${#pids[@]} == 2 ]] || fail "the ranks are not found: ${pids[*]}"
+
+# Each time anew, whole and of both ranks; "$1": the steps that rank 0 must at least have.
+arrives() {
+  until [[ -e run/timeline.json.gz ]]; do goes_on; done
+  mv run/timeline.json.gz trace.json.gz
+  python3 - "$1" <<'PYTHON' || fail "the trace"
+import gzip, json, sys
+trace = json.load(gzip.open("trace.json.gz"))
+events = trace["traceEvents"]
+steps = {pid: max((e["args"]["step"] for e in events if e["ph"] == "X" and e["pid"] == pid and e["name"] == "step"), default=-1) for pid in (1, 2)}
+assert all(step >= int(sys.argv[1]) for step in steps.values()), steps
+PYTHON
+}
+reached() { tail -n 1 run/metrics.jsonl | python3 -c 'import json, sys; print(json.loads(sys.stdin.read())["step"] - 1)'; }
+later_than() { until (($(reached) > $1)); do goes_on; done; }
+step=$(reached)
+kill -USR2 $launcher
+arrives "$step"
+for r in 0 1; do
+  later_than "$step"
+  step=$(reached)
+  kill -USR2 "${pids[r]}"
+  arrives "$step"
+done
+kill -STOP "${pids[0]}"
+kill -USR2 "${pids[1]}"
+arrives "$step"
+kill -CONT "${pids[0]}"
+later_than "$step"
+kill -USR1 $launcher
+wait $launcher
+code=$?
+[[ $code == 75 ]] || fail "exit code $code instead of 75"
+grep -q 'as SIGUSR2 asked for: run/timeline.json.gz has the .* of 2 of 2 ranks' err || fail "it does not say so"
+[[ -s run/timeline.json.gz && ! -e run/recorder/merging ]] || fail "what is left: $(ls run run/recorder)"
+
+# Asked all the time or never: the same parameters.
+train 2 "${options[@]}" --steps 300 --run-dir never || fail "never asked"
+"$bin/farandole" run -n 2 -- "$bin/farandole" train "${options[@]}" --steps 300 --run-dir asked >out 2>err &
+launcher=$!
+until [[ -s asked/metrics.jsonl ]]; do kill -0 $launcher || fail "the run ended early"; done
+while kill -USR2 $launcher 2>/dev/null; do sleep 0.05; done
+wait $launcher || fail "always asked: $?"
+/usr/bin/python3 - <<'PYTHON' || fail "asking changed the parameters"
+import glob, h5py
+files = [h5py.File(sorted(glob.glob(f"{run}/checkpoints/*.h5"))[-1]) for run in ("never", "asked")]
+names = []
+files[0]["model"].visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+assert names
+for name in names:
+    assert (files[0]["model"][name][()] == files[1]["model"][name][()]).all(), name
+PYTHON
