@@ -71,7 +71,7 @@ class TraceRequestsTest : public testing::Test {
     return found;
   }
 
-  SignalEvent asked_{SIGUSR2};
+  SignalEvent asked_{SIGUSR2, SignalEvent::Afterwards::ignored};
   fs::path run_;
   std::unique_ptr<Timeline> timeline_;
   std::unique_ptr<TraceRequests> requests_;

@@ -44,8 +44,11 @@ bool is_handled_by(int number, void (*handler)(int)) {
 
 }  // namespace
 
-SignalEvent::SignalEvent(int number) : number_(number), event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (event_.get() < 0 || !is_handled_by(number, SIG_DFL)) return;
+SignalEvent::SignalEvent(int number, Afterwards afterwards)
+    : number_(number), afterwards_(afterwards), event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  const bool free =
+      is_handled_by(number, SIG_DFL) || (afterwards == Afterwards::ignored && is_handled_by(number, SIG_IGN));
+  if (event_.get() < 0 || !free) return;
   event_of_handler[static_cast<std::size_t>(number)] = event_.get() + 1;
   owner_of_handler = ::getpid();
   handle_with(number, &on_signal);
@@ -53,7 +56,7 @@ SignalEvent::SignalEvent(int number) : number_(number), event_(::eventfd(0, EFD_
 
 void SignalEvent::give_back() {
   if (!is_handled_by(number_, &on_signal)) return;
-  handle_with(number_, SIG_DFL);
+  handle_with(number_, afterwards_ == Afterwards::ignored ? SIG_IGN : SIG_DFL);
   event_of_handler[static_cast<std::size_t>(number_)] = 0;
 }
 

@@ -8,9 +8,11 @@ namespace farandole {
 
 class SignalEvent {
  public:
-  // Takes the signal where it would end the process; a handler of the program's, now or later, is left alone.
-  // A process that is forked from this one gets it as if nothing had been taken.
-  explicit SignalEvent(int number);
+  enum class Afterwards { as_before, ignored };
+  // Takes the signal where it would end the process or, if it is to be ignored afterwards, is ignored; a
+  // handler of the program's, now or later, is left alone. A process that is forked from this one gets it as
+  // if nothing had been taken.
+  explicit SignalEvent(int number, Afterwards afterwards = Afterwards::as_before);
   ~SignalEvent() { give_back(); }
   SignalEvent(const SignalEvent&) = delete;
   SignalEvent& operator=(const SignalEvent&) = delete;
@@ -18,10 +20,11 @@ class SignalEvent {
   int descriptor() const { return event_.get(); }  // readable once the signal has come
   bool requested() const;                          // whether it has
   bool take();                                     // the same, and from now on it has not
-  void give_back();                                // what comes later is the system's again
+  void give_back();                                // what comes later does not come here
 
  private:
   const int number_;
+  const Afterwards afterwards_;
   OwnedDescriptor event_;
 };
 

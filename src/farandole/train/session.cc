@@ -38,7 +38,7 @@ void share_cores(int local_size) {
 Session::Session(int, const char* const*)
     : job_(std::make_unique<MpiJob>()),
       timeline_(std::make_unique<Timeline>()),
-      trace_asked_(SIGUSR2),
+      trace_asked_(SIGUSR2, SignalEvent::Afterwards::ignored),
       exceptions_at_start_(std::uncaught_exceptions()) {
   set_up_log(rank(), size());
   share_cores(local_size());

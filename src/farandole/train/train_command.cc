@@ -19,6 +19,7 @@ int train_command(int argc, const char* const* argv) {
   // Slurm's --signal=USR1 before a time limit or a preemption. Blocked before any thread is made, so that all
   // inherit it.
   const auto signals = signal_descriptor({SIGUSR1});
+  ::signal(SIGUSR2, SIG_IGN);  // until the session takes it, which asks for a trace
   const auto stop_requested = [&] {
     pollfd poll{signals.get(), POLLIN, 0};
     return ::poll(&poll, 1, 0) > 0;
