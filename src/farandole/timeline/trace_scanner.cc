@@ -5,7 +5,6 @@
 #include <cstring>
 #include <limits>
 #include <utility>
-#include <zlib.h>
 
 #include "farandole/base/error.h"
 
@@ -36,16 +35,11 @@ std::string at_byte(std::uint64_t offset) {
 
 }  // namespace
 
-void TraceWindow::Close::operator()(gzFile_s* file) const {
-  gzclose_r(file);
-}
-
-TraceWindow::TraceWindow(const std::filesystem::path& file)
-    : file_(gzopen(file.c_str(), "rbe")), buffer_(window_bytes + padding) {
+TraceWindow::TraceWindow(const std::filesystem::path& file) : buffer_(window_bytes + padding) {
   std::error_code ignored;
-  if (file_ == nullptr || std::filesystem::is_directory(file, ignored))
+  if (!std::filesystem::is_directory(file, ignored)) file_ = InflatedFile::open(file);
+  if (file_ == nullptr)
     throw UserError("trace " + file.string() + " cannot be read; give a run directory or a Chrome trace");
-  gzbuffer(file_.get(), 128 << 10);
 }
 
 void TraceWindow::consume(std::size_t bytes) {
@@ -61,16 +55,10 @@ bool TraceWindow::refill() {
     begin_ = 0;
   }
   if (end_ + padding == buffer_.size()) buffer_.resize(2 * buffer_.size());
-  const int room = static_cast<int>(buffer_.size() - padding - end_);
-  const int got = gzread(file_.get(), buffer_.data() + end_, static_cast<unsigned>(room));
-  int error = Z_OK;
-  const std::string why = gzerror(file_.get(), &error);
-  if (got > 0) end_ += static_cast<std::size_t>(got);
-  if (got < room) at_end_ = true;
-  if (error == Z_BUF_ERROR)
-    damage_ = "the gzip data is truncated";
-  else if (error != Z_OK && error != Z_STREAM_END)
-    damage_ = "the gzip data is damaged (" + why + ")";
+  const std::size_t room = buffer_.size() - padding - end_;
+  const std::size_t got = file_->read(buffer_.data() + end_, room);
+  end_ += got;
+  at_end_ = got < room;
   return got > 0;
 }
 

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-struct gzFile_s;
+#include "farandole/timeline/inflated_file.h"
 
 namespace farandole {
 
@@ -31,19 +31,15 @@ class TraceWindow {
   // Appends to the window, which may move; false at the end of the readable stream.
   bool refill();
   // Why the stream ended early: truncated or damaged gzip data.
-  const std::string& damage() const { return damage_; }
+  const std::string& damage() const { return file_->damage(); }
 
  private:
-  struct Close {
-    void operator()(gzFile_s* file) const;
-  };
-  std::unique_ptr<gzFile_s, Close> file_;
+  std::unique_ptr<InflatedFile> file_;
   std::vector<char> buffer_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
   std::uint64_t offset_ = 0;
   bool at_end_ = false;
-  std::string damage_;
 };
 
 struct RawEvent {
