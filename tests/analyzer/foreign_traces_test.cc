@@ -5,6 +5,8 @@
 #include <random>
 #include <sqlite3.h>
 
+#include "analyzer/kineto_file.h"
+#include "analyzer/mutation.h"
 #include "analyzer/trace_builder.h"
 
 #include "farandole/analyzer/report_html.h"
@@ -18,72 +20,8 @@ namespace {
 using nlohmann::json;
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using testing::KinetoFile;
 using ::testing::SizeIs;
-
-// As torch.profiler writes it; times in microseconds.
-class KinetoFile {
- public:
-  explicit KinetoFile(int rank, int world_size = 2) {
-    file_ = {{"schemaVersion", 1},
-             {"deviceProperties", {{{"id", 0}, {"name", "NVIDIA H200"}}}},
-             {"distributedInfo", {{"backend", "nccl"}, {"rank", rank}, {"world_size", world_size}}},
-             {"displayTimeUnit", "ms"},
-             {"traceName", "trace.json"}};
-    add({{"ph", "M"},
-         {"name", "process_name"},
-         {"pid", 39},
-         {"tid", 0},
-         {"ts", 0},
-         {"args", {{"name", "python"}}}});
-    add({{"ph", "X"},
-         {"cat", "Trace"},
-         {"name", "PyTorch Profiler (0)"},
-         {"pid", "Spans"},
-         {"tid", "PyTorch Profiler"},
-         {"ts", 0},
-         {"dur", 9e6}});
-  }
-  void add(json event) { events_.push_back(std::move(event)); }
-  void cpu(const std::string& category, const std::string& name, double start, double end) {
-    add({{"ph", "X"},
-         {"cat", category},
-         {"name", name},
-         {"pid", 39},
-         {"tid", 39},
-         {"ts", start},
-         {"dur", end - start},
-         {"args", {{"External id", 5}}}});
-  }
-  void gpu(const std::string& category, const std::string& name, int stream, double start, double end,
-           json args = json::object()) {
-    args["stream"] = stream;
-    args["device"] = 0;
-    args["grid"] = {1, 2, 3};
-    add({{"ph", "X"},
-         {"cat", category},
-         {"name", name},
-         {"pid", 0},
-         {"tid", stream},
-         {"ts", start},
-         {"dur", end - start},
-         {"args", args}});
-  }
-  void all_reduce(double start, double end) {
-    gpu("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 20, start, end,
-        {{"Collective name", "allreduce"},
-         {"In msg nelems", 1000000},
-         {"dtype", "Float"},
-         {"Process Group Name", "0"}});
-  }
-  std::string text() const {
-    auto file = file_;
-    file["traceEvents"] = events_;
-    return file.dump(2);
-  }
-
- private:
-  json file_, events_ = json::array();
-};
 
 // Steps of 100 ms: kernels from 10 to 60, the collective from 50 to 80, a copy from 75 to 90, idle else. The
 // other rank's clock is `ahead` and it comes to the collective 5 ms later.
@@ -114,11 +52,11 @@ TEST(Kineto, is_read_as_holistic_trace_analysis_reads_it) {
   EXPECT_TRUE(metrics.warnings.empty());
   for (const auto& rank : metrics.ranks) {
     ASSERT_TRUE(rank.gpu);
-    // From the first kernel's start, at 10 ms, to the last one's end, at 1,180 ms.
-    EXPECT_EQ(rank.gpu->window, 1'170'000'000);
+    // From the first kernel's start, at 10 ms, to the last copy's end, at 1,190 ms.
+    EXPECT_EQ(rank.gpu->window, 1'180'000'000);
     EXPECT_EQ(rank.gpu->compute, 12 * 50'000'000);
     EXPECT_EQ(rank.gpu->communication_only, 12 * 20'000'000);
-    EXPECT_EQ(rank.gpu->memcpy_only, 11 * 10'000'000);
+    EXPECT_EQ(rank.gpu->memcpy_only, 12 * 10'000'000);
     EXPECT_EQ(rank.gpu->idle, 11 * 20'000'000);
     EXPECT_EQ(rank.gpu->kernels, 12 * 70'000'000);
   }
@@ -139,7 +77,7 @@ TEST(Kineto, is_read_as_holistic_trace_analysis_reads_it) {
   EXPECT_DOUBLE_EQ(quantile(metrics.ranks[1].step_lateness_ms, 0.5), 5);
   EXPECT_FALSE(metrics.serialisation.value);
   const auto report = report_of({run});
-  EXPECT_EQ(json::parse(report_json(report))["runs"][0]["gpu"]["compute"], 600.0 / 1170);
+  EXPECT_EQ(json::parse(report_json(report))["runs"][0]["gpu"]["compute"], 600.0 / 1180);
   EXPECT_THAT(report_text(report, false), HasSubstr("utilization"));
   EXPECT_THAT(report_html(report, ""), HasSubstr("What the GPUs do"));
 }
@@ -226,17 +164,17 @@ TEST(Nsys, is_read_from_its_sqlite_export) {
   const auto& metrics = run.metrics;
   ASSERT_THAT(metrics.ranks, SizeIs(2));
   EXPECT_THAT(metrics.warnings, Contains(HasSubstr("do not say which rank")));
-  EXPECT_EQ(metrics.ranks[0].gpu->window, 970'000'000);
+  EXPECT_EQ(metrics.ranks[0].gpu->window, 980'000'000);
   EXPECT_EQ(metrics.ranks[0].gpu->compute, 500'000'000);
   EXPECT_EQ(metrics.ranks[0].gpu->communication_only, 200'000'000);
-  EXPECT_EQ(metrics.ranks[0].gpu->memcpy_only, 9 * 5'000'000);
+  EXPECT_EQ(metrics.ranks[0].gpu->memcpy_only, 10 * 5'000'000);
   EXPECT_EQ(metrics.ranks[0].overlap, 200'000'000);
   EXPECT_EQ(metrics.ranks[1].overlap, 100'000'000);
   EXPECT_THAT(metrics.window.steps, SizeIs(10));
   ASSERT_THAT(metrics.collectives, SizeIs(1));
   EXPECT_EQ(metrics.collectives[0].operation, "allreduce");
   EXPECT_EQ(metrics.collectives[0].count, 10U);
-  EXPECT_DOUBLE_EQ(metrics.collectives[0].wait_us, 5'000);
+  EXPECT_DOUBLE_EQ(metrics.collectives[0].wait_us.value.value(), 5'000);
   EXPECT_EQ(metrics.ranks[0].phases[static_cast<std::size_t>(Phase::forward)], 245'000'000);
 }
 
@@ -291,7 +229,7 @@ TEST(Horovod, says_when_each_rank_was_ready) {
   ASSERT_THAT(metrics.collectives, SizeIs(2));
   EXPECT_EQ(metrics.collectives[0].operation, "allreduce");
   EXPECT_EQ(metrics.collectives[0].count, 10U);
-  EXPECT_DOUBLE_EQ(metrics.collectives[0].wait_us, 20'000);
+  EXPECT_DOUBLE_EQ(metrics.collectives[0].wait_us.value.value(), 20'000);
   EXPECT_DOUBLE_EQ(metrics.collectives[0].transfer_us, 10'000);
   EXPECT_THAT(metrics.overlap.unknown, HasSubstr("does not record what the ranks compute"));
   EXPECT_FALSE(metrics.parallel_efficiency.value);
@@ -301,16 +239,18 @@ TEST(Horovod, says_when_each_rank_was_ready) {
   EXPECT_THAT(run.verdict, HasSubstr("3 ranks"));
 }
 
-TEST(ChromeTrace, pairs_begins_and_ends) {
-  const TemporaryFolder folder;
-  testing::write_text(folder / "t.json", R"([
+constexpr const char* begins_and_ends = R"([
 {"ph":"B","cat":"forward","name":"f","pid":1,"tid":1,"ts":0},
 {"ph":"B","cat":"data","name":"d","pid":1,"tid":1,"ts":10},
 {"ph":"E","pid":1,"tid":1,"ts":30},
 {"ph":"E","pid":1,"tid":1,"ts":100},
 {"ph":"E","pid":1,"tid":1,"ts":200},
 {"ph":"B","cat":"backward","name":"b","pid":1,"tid":1,"ts":100}
-])");
+])";
+
+TEST(ChromeTrace, pairs_begins_and_ends) {
+  const TemporaryFolder folder;
+  testing::write_text(folder / "t.json", begins_and_ends);
   const auto run = analyze_run(folder / "t.json");
   ASSERT_THAT(run.metrics.ranks, SizeIs(1));
   EXPECT_EQ(run.metrics.ranks[0].phases[static_cast<std::size_t>(Phase::forward)], 80'000);
@@ -327,28 +267,12 @@ std::string bytes_of(const std::filesystem::path& file) {
 TEST(ForeignTraces, survive_mutations) {
   const TemporaryFolder folder;
   execute(folder / "report.sqlite", nsys_tables(true));
-  const std::vector<std::string> sound = {kineto_of(0).text(), horovod_text(),
-                                          bytes_of(folder / "report.sqlite")};
+  testing::write_gzip(folder / "kineto.gz", kineto_of(0).text());
+  const std::vector<std::string> sound = {kineto_of(0).text(), horovod_text(), begins_and_ends,
+                                          bytes_of(folder / "report.sqlite"), bytes_of(folder / "kineto.gz")};
   std::mt19937 random(9);
-  for (int round = 0; round < 900; ++round) {
-    auto bytes = sound[static_cast<std::size_t>(round) % sound.size()];
-    for (auto count = 1 + random() % 6; count > 0; --count) {
-      const auto at = random() % bytes.size();
-      switch (random() % 4) {
-        case 0:
-          bytes[at] = static_cast<char>(random());
-          break;
-        case 1:
-          bytes[at] = "0123456789eE-.{}[]\",:"[random() % 21];
-          break;
-        case 2:
-          bytes.erase(at, 1 + random() % 300);
-          break;
-        default:
-          bytes.insert(at, bytes.substr(random() % bytes.size(), random() % 300));
-      }
-      if (bytes.empty()) bytes = "x";
-    }
+  for (int round = 0; round < testing::mutations(900); ++round) {
+    const auto bytes = testing::mutated(sound[static_cast<std::size_t>(round) % sound.size()], random, 6);
     const auto file = folder / ("mutated" + std::to_string(round));
     testing::write_text(file, bytes);
     try {

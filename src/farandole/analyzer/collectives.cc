@@ -89,6 +89,7 @@ class Matcher {
     auto& group = groups_[found->second];
     auto& match = group.match;
     ++match.part_count;
+    match.ranks = std::max({match.ranks, match.part_count, span.ranks});
     match.bytes = std::max(match.bytes, span.what.bytes);
     group.bytes_sum += span.what.bytes;
     match.first_arrival = std::min(match.first_arrival, span.start);
@@ -143,6 +144,7 @@ struct Samples {
   Distribution bytes, duration_us, transfer_us;
   double wait_us = 0;
   std::size_t ranks = 0;
+  std::size_t parts = 0;  // ranks that are there
 };
 
 CollectiveRow row_of(const std::string& name, const std::string& operation, const Samples& samples) {
@@ -152,7 +154,10 @@ CollectiveRow row_of(const std::string& name, const std::string& operation, cons
   row.count = samples.bytes.count();
   row.bytes = samples.bytes.quantile(0.5);
   row.median_us = samples.duration_us.quantile(0.5);
-  row.wait_us = samples.wait_us / static_cast<double>(samples.duration_us.count());
+  row.wait_us = samples.parts < 2 && samples.ranks > 1
+                    ? Figure::because(one_rank_of_several)
+                    : Figure::ratio(samples.wait_us, static_cast<double>(samples.duration_us.count()),
+                                    "no rank has it");
   row.transfer_us = samples.transfer_us.quantile(0.5);
   row.transfer_p10_us = samples.transfer_us.quantile(0.1);
   row.transfer_p90_us = samples.transfer_us.quantile(0.9);
@@ -186,7 +191,8 @@ std::vector<CollectiveRow> collective_table(const RunModel& run, const Collectiv
   for (const auto& match : matches.matches) {
     auto& samples = groups[{match.name, match.operation}];
     samples.bytes.add(static_cast<double>(match.bytes));
-    samples.ranks = std::max<std::size_t>(samples.ranks, match.part_count);
+    samples.ranks = std::max<std::size_t>(samples.ranks, match.ranks);
+    samples.parts = std::max<std::size_t>(samples.parts, match.part_count);
     samples_of.push_back(&samples);
   }
   for (const auto& parts : matches.parts)

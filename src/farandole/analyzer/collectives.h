@@ -17,6 +17,7 @@ struct CollectiveMatch {
   std::uint32_t name = 0;
   std::uint32_t operation = 0;
   std::uint32_t part_count = 0;
+  std::uint32_t ranks = 0;      // of its communicator: more than parts where the run lacks ranks
   std::uint32_t last_rank = 0;  // index into RunModel::ranks of the rank that arrived last
   std::uint64_t bytes =
       0;  // as nccl-tests counts them: of an all-gather all ranks' contributions, else one rank's payload
@@ -53,14 +54,19 @@ struct CollectiveRow {
   std::uint64_t count = 0;
   double bytes = 0;        // median
   double median_us = 0;    // duration on a rank, waiting included
-  double wait_us = 0;      // mean over ranks
-  double transfer_us = 0;  // median
+  Figure wait_us;          // mean over ranks; unknown where the run has one rank of several
+  double transfer_us = 0;  // median; where waiting is unknown it is in there
   double transfer_p10_us = 0, transfer_p90_us = 0;
-  Figure algbw_gbps;  // bytes / transfer: waiting is not the network's
+  Figure algbw_gbps;  // bytes / transfer: waiting is not the network's; at least that where it is unknown
   Figure busbw_gbps;
   Figure of_proven;    // busbw as a fraction of the best busbw that any row's quickest tenth reached
   double total_s = 0;  // all ranks' durations added
+
+  Figure known_transfer_us() const { return wait_us.value ? Figure::known(transfer_us) : wait_us; }
 };
+
+inline constexpr const char* one_rank_of_several =
+    "the trace has one rank of several: when the others arrived is not in it";
 
 // By name and operation, the one that took longest first.
 std::vector<CollectiveRow> collective_table(const RunModel& run, const CollectiveMatches& matches);

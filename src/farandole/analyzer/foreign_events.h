@@ -10,20 +10,22 @@
 namespace farandole {
 
 struct ForeignMeaning {
-  bool ignored = false;  // a repetition of what is there already
+  bool ignored = false;  // a repetition of what is there already, or a call of the GPU's driver
   Category category = Category::other;
-  std::optional<std::int64_t> step;
+  std::optional<std::int64_t> step = std::nullopt;
+  bool only_outermost = false;      // the category counts only where no other phase is around the span
+  std::string_view operation = {};  // of a collective that a thread of the host executes: "all_reduce"
 };
 
-// Of a span whose category is none of ours: PyTorch's profiler (kernels, copies, ProfilerStep#, its own
-// annotations).
+// Of a span whose category is none of ours: PyTorch's profiler (kernels, copies, operators, ProfilerStep#,
+// its own annotations, Gloo's collectives).
 ForeignMeaning meaning_of(const TraceSpan& span);
 
 // A kernel of NCCL, RCCL or MSCCL, by its name.
 bool is_collective_kernel(std::string_view name);
 // "allreduce", "allgather", … from a kernel's name; "" where it does not say.
 std::string_view operation_of_kernel(std::string_view name);
-// Of PyTorch's dtype names; 0 for one that is not known.
+// Of PyTorch's names of element types; 0 for one that is not known.
 std::uint64_t bytes_of_dtype(std::string_view dtype);
 
 }  // namespace farandole

@@ -10,6 +10,7 @@
 #include "farandole/analyzer/clock_alignment.h"
 #include "farandole/analyzer/trace_collector.h"
 #include "farandole/base/error.h"
+#include "farandole/base/parse_number.h"
 
 namespace farandole {
 namespace {
@@ -21,6 +22,27 @@ struct RankFile {
   TraceSummary summary;
   bool sound = false;
 };
+
+// What the training thread of a run without GPU does while none of its operators runs is not in the trace.
+// Where a collective ends in such a gap, the thread has waited for it from the collective's start on.
+void add_waits(RankModel& model) {
+  std::vector<Interval> running;
+  std::vector<std::int64_t> ends;
+  for (const auto& span : model.collectives()) {
+    running.push_back({span.start, span.end});
+    ends.push_back(span.end);
+  }
+  std::sort(ends.begin(), ends.end());
+  std::vector<Interval> gaps;
+  for (const auto& piece : innermost(model.training())) {
+    if (piece.category != Category::other) continue;
+    const auto after = std::upper_bound(ends.begin(), ends.end(), piece.end);
+    if (after != ends.begin()) gaps.push_back({piece.start, *(after - 1)});
+  }
+  const auto waits = intersect(IntervalSet(std::move(running)), IntervalSet(std::move(gaps)));
+  for (const auto& wait : waits.intervals())
+    model.packed_training.append({wait.start, wait.end, Category::wait});
+}
 
 // Processor and devices are processes of their own there: all of them are the rank.
 RankFile read_file(const std::filesystem::path& file) {
@@ -39,8 +61,20 @@ RankFile read_file(const std::filesystem::path& file) {
   result.sound = whole.has_spans();
   if (!result.sound) result.summary.warnings.push_back("trace " + file.string() + " holds no spans");
   result.model = rank_model_of(0, whole);
+  if (result.model.packed_gpu.empty()) add_waits(result.model);
   result.names = collector.take_names();
   return result;
+}
+
+// "rank_3.pt.trace.json", "host-rank3.json".
+std::optional<std::int64_t> rank_in_name(const std::filesystem::path& file) {
+  const auto name = file.filename().string();
+  auto at = name.find("rank");
+  if (at == std::string::npos) return std::nullopt;
+  at += 4;
+  if (at < name.size() && (name[at] == '-' || name[at] == '_' || name[at] == '.')) ++at;
+  const auto behind = std::min(name.find_first_not_of("0123456789", at), name.size());
+  return parse_number<std::int32_t>(std::string_view(name).substr(at, behind - at));
 }
 
 std::vector<RankFile> read_files(const std::vector<std::filesystem::path>& files) {
@@ -89,7 +123,11 @@ RunModel read_kineto(const std::vector<std::filesystem::path>& files) {
     run.warnings.insert(run.warnings.end(), result.summary.warnings.begin(), result.summary.warnings.end());
     if (!result.sound) continue;
     const auto stated = result.summary.header.kineto_rank;
-    const auto rank = stated && *stated >= 0 && *stated < INT32_MAX ? *stated : next;
+    const auto named = stated && *stated >= 0 && *stated < INT32_MAX ? stated : rank_in_name(files[i]);
+    if (!named && files.size() > 1)
+      run.warnings.push_back(
+          fmt::format("{} does not say of which rank it is: taken as rank {}", files[i].string(), next));
+    const auto rank = named.value_or(next);
     next = std::max(next, rank + 1);
     const auto [first, is_new] = file_of_rank.try_emplace(rank, files[i]);
     if (!is_new) {

@@ -92,8 +92,17 @@ std::string why_no_compute(const RunModel& run, const RunMetrics& metrics) {
   return some ? "" : "the trace has neither GPU kernels nor spans of forward, backward and optimizer";
 }
 
+bool is_one_of_several(const RunModel& run, const CollectiveMatches& matches) {
+  if (run.ranks.size() != 1) return false;
+  return run.facts.ranks.value_or(1) > 1 || run.header.ranks.value_or(1) > 1 ||
+         std::any_of(matches.matches.begin(), matches.matches.end(),
+                     [](const CollectiveMatch& match) { return match.ranks > match.part_count; });
+}
+
 std::string why_no_gpu(const RunModel& run) {
   if (run.source == TraceSource::horovod) return "a Horovod timeline does not record GPU kernels";
+  if (run.source == TraceSource::kineto)
+    return "the trace has no GPU kernels: nothing ran on GPUs, or the profiler was not asked to record them";
   if (!run.facts.device) return "the trace has no GPU kernels, and no run.json says what device was used";
   if (*run.facts.device == "cpu") return "no GPU in this run";
   return "device is " + *run.facts.device + ", but the trace has no GPU kernels";
@@ -185,6 +194,8 @@ Figure mean_fraction(double sum_ns, const RunMetrics& metrics) {
 }  // namespace
 
 Figure RunMetrics::fraction(std::int64_t RankMetrics::*part) const {
+  if (!no_waiting.empty() && (part == &RankMetrics::waiting || part == &RankMetrics::transfer))
+    return Figure::because(no_waiting);
   double sum = 0;
   for (const auto& rank : ranks) sum += static_cast<double>(rank.*part);
   return mean_fraction(sum, *this);
@@ -222,6 +233,10 @@ RunMetrics measure(const RunModel& run) {
   if (std::none_of(metrics.ranks.begin(), metrics.ranks.end(), [](const auto& rank) { return rank.gpu; }))
     metrics.no_gpu = why_no_gpu(run);
   metrics.no_compute = why_no_compute(run, metrics);
+  if (is_one_of_several(run, metrics.matches)) {
+    metrics.no_waiting = one_rank_of_several;
+    for (auto& row : metrics.collectives) row.wait_us = Figure::because(metrics.no_waiting);
+  }
   metrics.throughput = throughput_of(run, metrics);
   add_overlap(metrics);
   add_efficiencies(metrics);

@@ -22,8 +22,8 @@ using Shares =
     std::array<std::int64_t, share_count>;  // nanoseconds; waiting and transfer: only what is exposed
 
 struct GpuTimes {  // nanoseconds; the last four add up to `window`
-  // The run's window; of traces of PyTorch's profiler, as in Holistic Trace Analysis, from this rank's first
-  // kernel's start to its last one's end.
+  // The run's window; of traces of PyTorch's profiler, as in Holistic Trace Analysis, from the start of this
+  // rank's first kernel or copy to the end of its last.
   std::int64_t window = 0;
   std::int64_t kernels = 0;
   std::int64_t compute = 0;
@@ -76,6 +76,7 @@ struct RunMetrics {
   double clock_floor_ms = 0;  // differences between ranks below it may be the clocks'
   std::string no_gpu;         // why there is no GpuTimes
   std::string no_compute;     // why nothing is known of what the ranks compute; "" where it is
+  std::string no_waiting;     // why waiting and transfer cannot be told apart; "" where they can
   Figure throughput;          // samples/s
   Figure overlap;             // of all ranks together
   Figure parallel_efficiency, load_balance, communication_efficiency;

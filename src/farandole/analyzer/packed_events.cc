@@ -36,6 +36,7 @@ void PackedCollectives::append(const CollectiveSpan& span) {
   append_signed(bytes_, std::int64_t{span.what.sequence} - last_.what.sequence);
   append_signed(bytes_, std::int64_t{span.what.communicator} - last_.what.communicator);
   append_varint(bytes_, span.what.bytes);
+  append_varint(bytes_, span.ranks);
   append_varint(bytes_, span.name);
   append_varint(bytes_, span.operation);
   last_ = span;
@@ -54,10 +55,18 @@ void PackedCollectives::unpack(std::vector<CollectiveSpan>& into) const {
     span.what.sequence = static_cast<std::uint32_t>(span.what.sequence + take_signed(at));
     span.what.communicator = static_cast<std::uint16_t>(span.what.communicator + take_signed(at));
     span.what.bytes = take_varint(at);
+    span.ranks = static_cast<std::uint32_t>(take_varint(at));
     span.name = static_cast<std::uint32_t>(take_varint(at));
     span.operation = static_cast<std::uint32_t>(take_varint(at));
     into.push_back(span);
   }
+}
+
+bool ThreadSpans::is_inside_phase(const CategorySpan& span) const {
+  if (span.start < last_start_) return false;
+  return std::any_of(open_.begin(), open_.end(), [&](const CategorySpan& around) {
+    return around.end > span.start && around.category != Category::step && around.category != Category::other;
+  });
 }
 
 void ThreadSpans::add(const CategorySpan& span) {

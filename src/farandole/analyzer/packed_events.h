@@ -18,6 +18,7 @@ struct CollectiveSpan {
   bool matchable = false;  // has a sequence number
   std::uint32_t name = 0;  // indices into RunModel::names
   std::uint32_t operation = 0;
+  std::uint32_t ranks = 0;  // of its communicator; 0 where the trace does not say
 };
 
 // Spans in the order of appending: about five bytes each. Ends must not lie before starts.
@@ -34,7 +35,7 @@ class PackedSpans {
   std::int64_t last_start_ = 0;
 };
 
-// The same for collectives: about ten bytes each.
+// The same for collectives: about eleven bytes each.
 class PackedCollectives {
  public:
   void append(const CollectiveSpan& span);
@@ -53,6 +54,8 @@ class PackedCollectives {
 class ThreadSpans {
  public:
   void add(const CategorySpan& span);
+  // Whether a kept span other than a step is around one that would be added next.
+  bool is_inside_phase(const CategorySpan& span) const;
   std::uint64_t seen() const { return seen_; }
   const PackedSpans& kept() const { return kept_; }
   void shrink() { kept_.shrink(); }

@@ -46,12 +46,12 @@ std::vector<PhaseTimes> phases_by_step(const std::vector<CategorySpan>& pieces, 
   return steps;
 }
 
-// Of all that the GPU does; `window` in ns, 0: from the first kernel's start to the last one's end.
+// Of all that the GPU does; `window` in ns, 0: from its first kernel's or copy's start to the last one's end.
 GpuTimes gpu_times(std::vector<CategorySpan> gpu, std::int64_t window) {
   if (window == 0) {
-    const auto kernels = union_of(gpu, {Category::gpu_kernel, Category::communication}).intervals();
-    if (!kernels.empty()) gpu = clip(std::move(gpu), {kernels.front().start, kernels.back().end});
-    if (!kernels.empty()) window = kernels.back().end - kernels.front().start;
+    const auto work =
+        union_of(gpu, {Category::gpu_kernel, Category::communication, Category::gpu_memcpy}).intervals();
+    if (!work.empty()) window = work.back().end - work.front().start;
   }
   const auto compute = union_of(gpu, {Category::gpu_kernel});
   const auto kernels = union_of(gpu, {Category::gpu_kernel, Category::communication});

@@ -77,9 +77,11 @@ std::string ranks_csv(const Report& report) {
   for (const auto& run : report.runs)
     for (const auto& rank : run.metrics.ranks) {
       csv.cell(path_of(run)).cell(rank.rank).cell(rank.host);
-      for (const auto ns : {rank.compute, rank.communication, rank.overlap, rank.exposed, rank.waiting,
-                            rank.transfer, rank.other, rank.idle})
-        csv.seconds(ns);
+      for (const auto ns : {rank.compute, rank.communication, rank.overlap, rank.exposed}) csv.seconds(ns);
+      for (const auto ns : {rank.waiting, rank.transfer})
+        csv.cell(run.metrics.no_waiting.empty() ? Figure::known(static_cast<double>(ns) * 1e-9)
+                                                : Figure::because(run.metrics.no_waiting));
+      for (const auto ns : {rank.other, rank.idle}) csv.seconds(ns);
       for (const double part : {0.5, 0.95})
         csv.cell(rank.step_lateness_ms.empty() ? Figure::because("no collectives")
                                                : Figure::known(quantile(rank.step_lateness_ms, part)));
@@ -149,7 +151,7 @@ std::string collectives_csv(const Report& report) {
           .cell(row.bytes)
           .cell(row.median_us)
           .cell(row.wait_us)
-          .cell(row.transfer_us)
+          .cell(row.known_transfer_us())
           .cell(row.transfer_p10_us)
           .cell(row.transfer_p90_us)
           .cell(row.algbw_gbps)

@@ -94,7 +94,7 @@ class RunPage {
         "Where the time goes",
         "From all of the ranks' time in the window down to useful compute. Waiting is split by what made the "
         "last rank come late.",
-        metrics_.window.length() > 0 ? html::waterfall_chart(run_) : "");
+        metrics_.window.length() > 0 && metrics_.no_compute.empty() ? html::waterfall_chart(run_) : "");
     text += section("What to do",
                     "The largest gain first; a gain is what the run would win if the whole loss went away.",
                     findings());
@@ -227,7 +227,8 @@ class RunPage {
     for (std::size_t i = 0; i < std::min<std::size_t>(metrics_.collectives.size(), 100); ++i) {
       const auto& row = metrics_.collectives[i];
       table.add({row.name, row.operation, std::to_string(row.count), bytes_text(row.bytes),
-                 ms(row.median_us * 1e-3), ms(row.wait_us * 1e-3), ms(row.transfer_us * 1e-3),
+                 ms(row.median_us * 1e-3), row.wait_us.value ? ms(*row.wait_us.value * 1e-3) : "–",
+                 row.wait_us.value ? ms(row.transfer_us * 1e-3) : "–",
                  row.busbw_gbps.value ? fmt::format("{:.3g}", *row.busbw_gbps.value) : "–",
                  row.of_proven.value ? percent(*row.of_proven.value) : "–"});
     }
@@ -255,8 +256,8 @@ class RunPage {
       table.add(cells);
     }
     table.add({"transfer", part(path.transfer)});
-    return table.finish() + fmt::format("<p class=\"sub\">It changes from one rank to another {} times.</p>",
-                                        with_thousands(static_cast<double>(path.changes)));
+    return table.finish() + fmt::format("<p class=\"sub\">It changes from one rank to another {}.</p>",
+                                        times_text(path.changes));
   }
 
   // Moments worth a look, by their time in the trace.
@@ -307,8 +308,9 @@ class RunPage {
     for (const auto& rank : metrics_.ranks) {
       const bool late = !rank.step_lateness_ms.empty();
       table.add({std::to_string(rank.rank), rank.host, part(rank.compute), part(rank.communication),
-                 part(rank.overlap), part(rank.exposed), part(rank.waiting), part(rank.other),
-                 part(rank.idle), late ? ms(quantile(rank.step_lateness_ms, 0.5)) : "–",
+                 part(rank.overlap), part(rank.exposed),
+                 metrics_.no_waiting.empty() ? part(rank.waiting) : "–", part(rank.other), part(rank.idle),
+                 late ? ms(quantile(rank.step_lateness_ms, 0.5)) : "–",
                  late ? ms(quantile(rank.step_lateness_ms, 0.95)) : "–"});
     }
     return fmt::format("<details{}><summary>all {} ranks</summary>{}</details>",

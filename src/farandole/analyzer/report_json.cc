@@ -43,8 +43,8 @@ Json collectives_json(const RunMetrics& metrics) {
                            {"count", row.count},
                            {"bytes", row.bytes},
                            {"median_us", row.median_us},
-                           {"wait_us", row.wait_us},
-                           {"transfer_us", row.transfer_us},
+                           {"wait_us", json_of(row.wait_us)},
+                           {"transfer_us", json_of(row.known_transfer_us())},
                            {"algbw_gbps", json_of(row.algbw_gbps)},
                            {"busbw_gbps", json_of(row.busbw_gbps)},
                            {"of_proven_bandwidth", json_of(row.of_proven)}});
@@ -160,7 +160,7 @@ Json rank_json(const RankMetrics& rank, const RunMetrics& metrics) {
       {"exposed_s", seconds(rank.exposed)},
       {"other_s", seconds(rank.other)},
       {"idle_s", seconds(rank.idle)},
-      {"wait_s", seconds(rank.waiting)},
+      {"wait_s", metrics.no_waiting.empty() ? Json(seconds(rank.waiting)) : unknown(metrics.no_waiting)},
       {"phases_s", phases},
       {"lateness_ms", lateness_json(rank)},
       {"gpu", rank.gpu ? gpu_json(*rank.gpu)

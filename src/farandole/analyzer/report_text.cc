@@ -148,7 +148,7 @@ class RunText {
 
   // 100 % downwards: what each loss takes, to what is left.
   void waterfall() {
-    if (metrics_.window.length() <= 0) return;
+    if (metrics_.window.length() <= 0 || !metrics_.no_compute.empty()) return;
     section("Where the time goes", "from 100 % of the ranks' time down to what is useful");
     double left = 1;
     const auto row = [&](const std::string& name, double fraction, const std::string& lost, double from) {
@@ -200,26 +200,34 @@ class RunText {
       return;
     }
     const auto of_time = [&](std::int64_t RankMetrics::*part) { return percent(metrics_.fraction(part)); };
-    const auto summary = fmt::format(
-        "{} of the time: {} waiting for ranks and {} transfer; {} of it overlaps with compute, so {} of the "
-        "time is exposed",
-        of_time(&RankMetrics::communication), of_time(&RankMetrics::waiting), of_time(&RankMetrics::transfer),
-        percent(metrics_.overlap), of_time(&RankMetrics::exposed));
+    const bool split = metrics_.no_waiting.empty();
+    const auto parts = split ? fmt::format(": {} waiting for ranks and {} transfer",
+                                           of_time(&RankMetrics::waiting), of_time(&RankMetrics::transfer))
+                             : "";
+    const auto summary =
+        fmt::format("{} of the time{}; {} of it overlaps with compute, so {} of the time is exposed",
+                    of_time(&RankMetrics::communication), parts, percent(metrics_.overlap),
+                    of_time(&RankMetrics::exposed));
     text_ += "  " + wrapped(summary, 2) + "\n";
+    if (!split) text_ += "  " + wrapped("Waiting is unknown: " + metrics_.no_waiting + ".", 2) + "\n";
     if (metrics_.collectives.empty()) return;
     TextTable table(
         {"collective", "operation", "count", "size", "median", "mean wait", "transfer", "algbw", "busbw"}, 2);
     for (std::size_t i = 0; i < std::min(metrics_.collectives.size(), max_collective_rows); ++i) {
       const auto& row = metrics_.collectives[i];
+      const auto time = [](const Figure& us) { return us.value ? time_text(*us.value) : "–"; };
       table.add({shortened(row.name, 22), shortened(row.operation, 14), std::to_string(row.count),
-                 size_text(row.bytes), time_text(row.median_us), time_text(row.wait_us),
-                 time_text(row.transfer_us), bandwidth(row.algbw_gbps), bandwidth(row.busbw_gbps)});
+                 row.bytes > 0 ? size_text(row.bytes) : "–", time_text(row.median_us), time(row.wait_us),
+                 time(row.known_transfer_us()), bandwidth(row.algbw_gbps), bandwidth(row.busbw_gbps)});
     }
     text_ += table.text(style_);
     if (metrics_.collectives.size() > max_collective_rows)
       text_ += style_.dim(fmt::format("  and {} more; --format json has all\n",
                                       metrics_.collectives.size() - max_collective_rows));
-    text_ += style_.dim("  algbw, busbw: GB/s from the last rank's arrival on, as in nccl-tests\n");
+    text_ += style_.dim(
+        split
+            ? "  algbw, busbw: GB/s from the last rank's arrival on, as in nccl-tests\n"
+            : "  algbw, busbw: GB/s as in nccl-tests, over the median, in which waiting is: at least that\n");
   }
 
   void gpu() {
@@ -285,8 +293,8 @@ class RunText {
       parts.push_back(fmt::format("{} more rank{}", path.ranks.size() - parts.size(),
                                   path.ranks.size() - parts.size() == 1 ? "" : "s"));
     parts.push_back("transfer " + part(static_cast<double>(path.transfer)));
-    const auto summary = fmt::format("{}; it changes ranks {} times", fmt::join(parts, ", "),
-                                     with_thousands(static_cast<double>(path.changes)));
+    const auto summary =
+        fmt::format("{}; it changes ranks {}", fmt::join(parts, ", "), times_text(path.changes));
     text_ += "  " + wrapped(summary, 2) + "\n";
   }
 

@@ -43,18 +43,18 @@ std::vector<StepSpan> each_step_once(std::vector<StepSpan> steps) {
   return once;
 }
 
-// Other profilers give kernels of collectives no numbers: they are counted within each process group.
-PackedCollectives numbered_kernels(const std::map<std::int64_t, CollectedThread>& threads) {
-  std::vector<CollectiveSpan> kernels;
-  for (const auto& [tid, thread] : threads) thread.kernels.unpack(kernels);
-  std::stable_sort(kernels.begin(), kernels.end(),
+// Other profilers give collectives no numbers: they are counted within each process group.
+PackedCollectives numbered(const std::map<std::int64_t, CollectedThread>& threads) {
+  std::vector<CollectiveSpan> spans;
+  for (const auto& [tid, thread] : threads) thread.unnumbered.unpack(spans);
+  std::stable_sort(spans.begin(), spans.end(),
                    [](const CollectiveSpan& a, const CollectiveSpan& b) { return a.start < b.start; });
   std::map<std::uint16_t, std::uint32_t> next;
   PackedCollectives packed;
-  for (auto& kernel : kernels) {
-    kernel.matchable = true;
-    kernel.what.sequence = next[kernel.what.communicator]++;
-    packed.append(kernel);
+  for (auto& span : spans) {
+    span.matchable = true;
+    span.what.sequence = next[span.what.communicator]++;
+    packed.append(span);
   }
   return packed;
 }
@@ -126,14 +126,26 @@ void TraceCollector::gpu_span(const TraceSpan& event, CollectedThread& thread) {
   include(thread.collectives_extent, event.start_ns, end);
   if (!collective || !event.operation.empty() || event.collective) return;
   // Of a profiler of others: it has no sequence number, but all ranks' kernels come in the same order.
-  const auto operation =
-      event.message.collective.empty() ? operation_of_kernel(event.name) : event.message.collective;
+  unnumbered_collective(
+      event, event.message.collective.empty() ? operation_of_kernel(event.name) : event.message.collective,
+      thread);
+}
+
+// Threads of the host may execute two at a time, each rank in another order: those are told apart by what
+// they are and by their size.
+void TraceCollector::unnumbered_collective(const TraceSpan& event, std::string_view operation,
+                                           CollectedThread& thread) {
+  const auto& message = event.message;
   Collective what;
-  what.communicator =
-      static_cast<std::uint16_t>(std::hash<std::string_view>{}(event.message.process_group) % 65521);
-  what.bytes = event.message.elements.value_or(0) * bytes_of_dtype(event.message.dtype);
+  what.bytes = message.elements.value_or(0) * bytes_of_dtype(message.dtype);
+  scratch_.assign(message.process_group);
+  if (event.category == Category::communication)
+    scratch_.append(operation).append(std::to_string(what.bytes));
+  what.communicator = static_cast<std::uint16_t>(std::hash<std::string>{}(scratch_) % 65521);
+  const auto ranks = std::min<std::uint64_t>(message.ranks.value_or(0), UINT32_MAX);
   const auto name = name_id(operation.empty() ? event.name : operation);
-  thread.kernels.append({event.start_ns, end, what, false, name, name_id(operation)});
+  thread.unnumbered.append({event.start_ns, event.start_ns + event.duration_ns, what, false, name,
+                            name_id(operation), static_cast<std::uint32_t>(ranks)});
 }
 
 void TraceCollector::span(const TraceSpan& event) {
@@ -144,7 +156,13 @@ void TraceCollector::span(const TraceSpan& event) {
   auto meant = event;
   meant.category = meaning.category;
   if (meaning.step) meant.step = meaning.step;
-  take(meant);
+  auto& thread = thread_of(event.pid, event.tid);
+  const CategorySpan as_span{event.start_ns, event.start_ns + event.duration_ns, meaning.category};
+  if (meaning.only_outermost && thread.spans.is_inside_phase(as_span)) meant.category = Category::other;
+  if (meaning.operation.empty()) return take(meant);
+  thread.spans.add(as_span);
+  include(thread.collectives_extent, as_span.start, as_span.end);
+  unnumbered_collective(meant, meaning.operation, thread);
 }
 
 void TraceCollector::take(const TraceSpan& event) {
@@ -185,7 +203,7 @@ RankModel rank_model_of(int rank, CollectedProcess& process) {
     if (thread.gpu.size() > 0) model.packed_gpu.push_back(std::move(thread.gpu));
     include(model.extent, thread.collectives_extent.start, thread.collectives_extent.end);
   }
-  if (model.packed_collectives.empty()) model.packed_collectives.push_back(numbered_kernels(process.threads));
+  if (model.packed_collectives.empty()) model.packed_collectives.push_back(numbered(process.threads));
   process.threads.clear();
   return model;
 }

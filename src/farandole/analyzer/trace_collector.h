@@ -21,8 +21,8 @@ struct CollectedThread {
   PackedCollectives collectives;
   PackedCollectives parts;  // that no collective says of itself
   PackedSpans gpu;
-  PackedCollectives kernels;    // collectives that run as kernels, as other profilers say
-  std::vector<TraceSpan> open;  // begun by an event of its own; without texts
+  PackedCollectives unnumbered;  // collectives as other profilers give them: kernels, and Gloo's on the host
+  std::vector<TraceSpan> open;   // begun by an event of its own; without texts
   std::vector<std::uint32_t> open_names;
   Interval extent{INT64_MAX, INT64_MIN};              // of all spans
   Interval collectives_extent{INT64_MAX, INT64_MIN};  // of collectives, parts and GPU work
@@ -55,6 +55,7 @@ class TraceCollector : public TraceVisitor {
   std::uint32_t name_id(std::string_view text);
   void take(const TraceSpan& event);
   void gpu_span(const TraceSpan& event, CollectedThread& thread);
+  void unnumbered_collective(const TraceSpan& event, std::string_view operation, CollectedThread& thread);
 
   std::map<std::int64_t, CollectedProcess> processes_;
   std::unordered_map<std::string, std::uint32_t> ids_;

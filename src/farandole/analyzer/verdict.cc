@@ -182,6 +182,11 @@ std::string with_thousands(double value, int decimals) {
   return text;
 }
 
+std::string times_text(std::uint64_t count) {
+  if (count < 2) return count == 0 ? "never" : "once";
+  return with_thousands(static_cast<double>(count)) + " times";
+}
+
 std::string name_of_rank(const RankMetrics& rank) {
   return rank.host.empty() ? fmt::format("rank {}", rank.rank)
                            : fmt::format("rank {} ({})", rank.rank, rank.host);
@@ -223,7 +228,9 @@ std::vector<Finding> findings_of(const RunMetrics& metrics, const std::vector<St
                                  const std::vector<WaitCause>& causes) {
   std::vector<Finding> findings;
   add_waiting(metrics, stragglers, causes, findings);
-  for (std::size_t i = static_cast<std::size_t>(Share::transfer); i < share_count; ++i) {
+  // Where compute is unknown, so is what is left beside it.
+  const auto known = metrics.no_compute.empty() ? share_count : static_cast<std::size_t>(Share::transfer);
+  for (std::size_t i = static_cast<std::size_t>(Share::transfer); i < known; ++i) {
     const double share = metrics.share(static_cast<Share>(i));
     if (share < 0.01) continue;
     const auto texts = texts_of(static_cast<Share>(i), metrics);

@@ -25,6 +25,8 @@ std::vector<Finding> findings_of(const RunMetrics& metrics, const std::vector<St
 
 // "rank 1 (node7)"
 std::string name_of_rank(const RankMetrics& rank);
+// "never", "once", "1,234 times".
+std::string times_text(std::uint64_t count);
 // 1234.5 as "1,234.5".
 std::string with_thousands(double value, int decimals = 0);
 

@@ -59,6 +59,8 @@ std::vector<Loss> find_losses(const RunMetrics& metrics, const std::vector<WaitC
     if (!(fraction > 0)) continue;
     if (share == Share::waiting)
       split_waiting(metrics, causes, fraction, losses);
+    else if (share == Share::transfer && !metrics.no_waiting.empty())
+      losses.push_back({share, "communication, not hidden by compute", fraction, 0});
     else
       losses.push_back({share, names[i], fraction, 0});
   }

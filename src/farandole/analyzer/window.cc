@@ -65,12 +65,11 @@ Interval extent_of(const RunModel& run) {
   return extent.start <= extent.end ? extent : Interval{};
 }
 
-// From the first kernel's start to the last one's end.
+// From the start of the GPUs' first kernel or copy to the end of the last.
 std::optional<Interval> gpu_extent_of(const RunModel& run) {
   Interval extent{INT64_MAX, INT64_MIN};
   for (const auto& rank : run.ranks)
     for (const auto& span : rank.gpu()) {
-      if (span.category == Category::gpu_memcpy) continue;
       extent.start = std::min(extent.start, span.start);
       extent.end = std::max(extent.end, span.end);
     }

@@ -1,5 +1,6 @@
 #include "farandole/timeline/trace_reader.h"
 
+#include <algorithm>
 #include <limits>
 #include <simdjson.h>
 
@@ -90,6 +91,34 @@ void take_if(ondemand::value& value, std::optional<double>& target) {
   take_as<double>(value, target);
 }
 
+// Of tensors' shapes, [[2,3],[4]] or, of lists of tensors, [[[2,3],[4]]]: 10.
+std::uint64_t elements_in(ondemand::value& value, int depth = 0) {
+  ondemand::array sizes;
+  if (depth > 3 || value.get(sizes) != simdjson::SUCCESS) return 0;
+  std::uint64_t sum = 0;
+  std::uint64_t product = 0;
+  for (auto element : sizes) {
+    ondemand::value entry;
+    check(element.get(entry));
+    std::uint64_t size = 0;
+    if (entry.get(size) == simdjson::SUCCESS)
+      product = (product == 0 ? 1 : product) * std::min<std::uint64_t>(size, 1U << 31);
+    else
+      sum += elements_in(entry, depth + 1);
+  }
+  return sum + product;
+}
+
+void take_first(ondemand::value& value, std::string_view& target) {
+  ondemand::array entries;
+  if (value.get(entries) != simdjson::SUCCESS) return;
+  for (auto element : entries) {
+    ondemand::value entry;
+    check(element.get(entry));
+    if (target.empty()) take_if(entry, target);
+  }
+}
+
 void read_args(ondemand::value& value, Fields& fields) {
   ondemand::object args;
   if (value.get(args) != simdjson::SUCCESS) return;
@@ -124,6 +153,12 @@ void read_args(ondemand::value& value, Fields& fields) {
       take_if(entry, fields.message.dtype);
     else if (key == "Process Group Name")
       take_if(entry, fields.message.process_group);
+    else if (key == "Group size")
+      take_as<std::uint64_t>(entry, fields.message.ranks);
+    else if (key == "Input Dims" && fields.name.find(':') != std::string_view::npos)
+      fields.message.elements = elements_in(entry);
+    else if (key == "Input type" && fields.name.find(':') != std::string_view::npos)
+      take_first(entry, fields.message.dtype);
   }
 }
 

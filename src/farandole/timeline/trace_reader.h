@@ -36,10 +36,10 @@ struct TraceThread {
   std::int64_t tid = 0;
   std::string_view name;
 };
-// What PyTorch's profiler says of a GPU kernel that is a collective.
+// What PyTorch's profiler says of a collective: of NCCL's kernels, and of Gloo's annotations.
 struct TraceMessage {
   std::string_view collective, dtype, process_group;
-  std::optional<std::uint64_t> elements;
+  std::optional<std::uint64_t> elements, ranks;
 };
 struct TraceSpan {
   std::int64_t pid = 0;

@@ -1,0 +1,87 @@
+// Builds small traces as PyTorch's profiler writes them. Plain values.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace farandole::testing {
+
+// As torch.profiler writes it; times in microseconds.
+class KinetoFile {
+ public:
+  explicit KinetoFile(int rank, int world_size = 2, const std::string& backend = "nccl") {
+    file_ = {{"schemaVersion", 1},
+             {"deviceProperties", {{{"id", 0}, {"name", "NVIDIA H200"}}}},
+             {"distributedInfo", {{"backend", backend}, {"rank", rank}, {"world_size", world_size}}},
+             {"displayTimeUnit", "ms"},
+             {"traceName", "trace.json"}};
+    add({{"ph", "M"},
+         {"name", "process_name"},
+         {"pid", 39},
+         {"tid", 0},
+         {"ts", 0},
+         {"args", {{"name", "python"}}}});
+    add({{"ph", "X"},
+         {"cat", "Trace"},
+         {"name", "PyTorch Profiler (0)"},
+         {"pid", "Spans"},
+         {"tid", "PyTorch Profiler"},
+         {"ts", 0},
+         {"dur", 9e6}});
+  }
+  void add(nlohmann::json event) { events_.push_back(std::move(event)); }
+  void cpu(const std::string& category, const std::string& name, double start, double end) {
+    add({{"ph", "X"},
+         {"cat", category},
+         {"name", name},
+         {"pid", 39},
+         {"tid", 39},
+         {"ts", start},
+         {"dur", end - start},
+         {"args", {{"External id", 5}}}});
+  }
+  // Of another thread than the training thread's.
+  void gloo(const std::string& name, int thread, double start, double end, int elements) {
+    add({{"ph", "X"},
+         {"cat", "user_annotation"},
+         {"name", name},
+         {"pid", 39},
+         {"tid", thread},
+         {"ts", start},
+         {"dur", end - start},
+         {"args", {{"Input type", {"float"}}, {"Input Dims", {{elements}}}}}});
+  }
+  void gpu(const std::string& category, const std::string& name, int stream, double start, double end,
+           nlohmann::json args = nlohmann::json::object()) {
+    args["stream"] = stream;
+    args["device"] = 0;
+    args["grid"] = {1, 2, 3};
+    add({{"ph", "X"},
+         {"cat", category},
+         {"name", name},
+         {"pid", 0},
+         {"tid", stream},
+         {"ts", start},
+         {"dur", end - start},
+         {"args", args}});
+  }
+  void all_reduce(double start, double end) {
+    gpu("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 20, start, end,
+        {{"Collective name", "allreduce"},
+         {"In msg nelems", 1000000},
+         {"dtype", "Float"},
+         {"Group size", 2},
+         {"Process Group Name", "0"}});
+  }
+  std::string text() const {
+    auto file = file_;
+    file["traceEvents"] = events_;
+    return file.dump(2);
+  }
+
+ private:
+  nlohmann::json file_, events_ = nlohmann::json::array();
+};
+
+}  // namespace farandole::testing

@@ -1,0 +1,43 @@
+// Random damage to files, for tests that whatever is read, nothing crashes. Used by one thread.
+#pragma once
+
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <string_view>
+
+namespace farandole::testing {
+
+// FARANDOLE_TEST_MUTATIONS=100000 is what the readers are held to.
+inline int mutations(int usual) {
+  const char* const wanted = std::getenv("FARANDOLE_TEST_MUTATIONS");
+  return wanted != nullptr ? std::atoi(wanted) : usual;
+}
+
+// With 1 to `most` changes: other bytes, gaps, repetitions, numbers that fit no integer.
+inline std::string mutated(std::string bytes, std::mt19937& random, unsigned most) {
+  constexpr std::string_view tempting = "0123456789eE-.{}[]\",:\\\n\xff";
+  for (auto count = 1 + random() % most; count > 0; --count) {
+    const auto at = random() % bytes.size();
+    switch (random() % 5) {
+      case 0:
+        bytes[at] = static_cast<char>(random());
+        break;
+      case 1:
+        bytes[at] = tempting[random() % tempting.size()];
+        break;
+      case 2:
+        bytes.erase(at, 1 + random() % 300);
+        break;
+      case 3:
+        bytes.insert(at, std::to_string(random()) + std::to_string(random()));
+        break;
+      default:
+        bytes.insert(at, bytes.substr(random() % bytes.size(), random() % 300));
+    }
+    if (bytes.empty()) bytes = "x";
+  }
+  return bytes;
+}
+
+}  // namespace farandole::testing
