@@ -13,9 +13,7 @@ constexpr std::string_view style = R"css(
 @media (prefers-color-scheme:dark){:root{--bg:#14181c;--ink:#e8ecef;--dim:#9aa5af;--line:#333b43;--card:#1c2228;
 --accent:#56b4e9;--warn:#f09a5a;--backward:#2b8fd0;--other:#77828c;--idle:#2c343b}}
 @media print{:root{--bg:#fff;--ink:#000;--dim:#444;--line:#bbb;--card:#fff;--accent:#0072b2;--warn:#b34a00;
---backward:#0072b2;--other:#a3abb2;--idle:#dde2e6}
-section,.card,.finding,tr{break-inside:avoid}nav{display:none}main{max-width:none!important}body{font-size:11px}
-details:not([open])>*:not(summary){display:none}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
+--backward:#0072b2;--other:#a3abb2;--idle:#dde2e6}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",
 "DejaVu Sans",sans-serif}
@@ -61,6 +59,12 @@ summary{cursor:pointer;color:var(--accent);margin:6px 0}
 #tip{position:fixed;display:none;pointer-events:none;background:var(--ink);color:var(--bg);padding:3px 8px;border-radius:4px;
 font-size:12.5px}
 footer{margin-top:48px;color:var(--dim);font-size:12.5px}
+@media print{svg,.card,.finding,tr{break-inside:avoid}h2,.sub{break-after:avoid}nav,.screen{display:none}
+body{font-size:11px}main{max-width:none;padding:0}section{margin:22px 0 0}.verdict{font-size:17px}h2{font-size:14px}
+.sub,.facts,.finding h3,.card .more,.card .name{font-size:10.5px}.card .value{font-size:16px}
+.cards{grid-template-columns:repeat(5,1fr);gap:6px}.scroll{overflow:visible}table{font-size:9.5px}
+th,td{padding:2px 5px;white-space:normal}.notes{font-size:10px}
+details:not([open])>*:not(summary){display:none}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 )css";
 
 // What the map of lateness says under the pointer.

@@ -206,8 +206,11 @@ std::string gpu_chart(const RunMetrics& metrics) {
   for (const auto& row : rows) {
     auto parts = legend;
     const auto set = [&](std::size_t i, std::int64_t GpuTimes::*part) {
-      parts[i].fraction =
-          mean_of(row, metrics, [&](const RankMetrics& rank) { return rank.gpu ? (*rank.gpu).*part : 0; });
+      parts[i].fraction = 0;
+      for (const auto index : row.ranks)
+        if (const auto& gpu = metrics.ranks[index].gpu; gpu && gpu->window > 0)
+          parts[i].fraction += static_cast<double>((*gpu).*part) / static_cast<double>(gpu->window) /
+                               static_cast<double>(row.ranks.size());
     };
     set(0, &GpuTimes::compute);
     set(1, &GpuTimes::communication_only);

@@ -118,8 +118,8 @@ std::vector<double> ticks(double low, double high, int count) {
   const double raw = (high - low) / count;
   const double power = std::pow(10, std::floor(std::log10(raw)));
   double step = power;
-  for (const double factor : {1.0, 2.0, 5.0, 10.0})
-    if (power * factor <= raw * 1.0001 || factor == 1) step = power * factor;
+  for (const double factor : {2.0, 5.0, 10.0})
+    if (step < raw / 1.3) step = power * factor;
   std::vector<double> found;
   for (double at = std::ceil(low / step - 1e-9) * step; at <= high + 1e-9 * step && found.size() < 100;
        at += step)
