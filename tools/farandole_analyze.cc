@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "farandole/analyzer/conditions.h"
 #include "farandole/analyzer/report.h"
 #include "farandole/analyzer/report_csv.h"
 #include "farandole/analyzer/report_html.h"
@@ -31,7 +32,7 @@ struct Options {
   std::string format = "text";
   std::string output;
   std::string table = "ranks";
-  std::string against;
+  std::vector<std::string> against;
   std::string fail_on;
   std::vector<farandole::Condition> conditions;
 };
@@ -41,7 +42,7 @@ bool parse(int argc, char** argv, Options& options) {
   namespace po = boost::program_options;
   farandole::OptionParser parser;
   parser.usage =
-      "Usage: farandole analyze RUN... [--format text|json|html|csv] [-o FILE] [--against RUN]\n\n"
+      "Usage: farandole analyze RUN... [--format text|json|html|csv] [-o FILE] [--against RUN...]\n\n"
       "Says where the time of a run went. RUN is a run directory or a Chrome trace (gzip or not); runs of\n"
       "several sizes give a scaling table.\n";
   parser.visible.add_options()("format", po::value(&options.format),
@@ -51,8 +52,9 @@ bool parse(int argc, char** argv, Options& options) {
       "of csv: runs, ranks (default), phases, steps, lateness, collectives, losses, wait-causes, "
       "critical-path, "
       "stragglers, findings or scaling")(
-      "against", po::value(&options.against),
-      "a run to compare the first one with: what changed, and is it chance?")(
+      "against", po::value(&options.against)->multitoken(),
+      "runs to compare the first one with: what changed, and is it chance? Repeats on both sides (RUN RUN "
+      "--against OLD OLD) tell how much one run differs from the next")(
       "fail-on", po::value(&options.fail_on),
       "end with exit code 1 where one of these holds, for example throughput<-5%,overlap<0.5: with % the "
       "change "
@@ -64,7 +66,9 @@ bool parse(int argc, char** argv, Options& options) {
   if (std::find(formats.begin(), formats.end(), options.format) == formats.end())
     throw farandole::UserError("--format " + options.format + " is not known; use text, json, html or csv");
   options.conditions = farandole::parse_conditions(options.fail_on);
-  if (options.runs.empty()) throw farandole::UserError("no run given; name a run directory or a trace");
+  if (options.runs.empty())
+    throw farandole::UserError(options.against.empty() ? "no run given; name a run directory or a trace"
+                                                       : "no run given; name runs before --against");
   return true;
 }
 
@@ -96,13 +100,14 @@ int run(int argc, char** argv) {
   Options options;
   if (!parse(argc, argv, options)) return static_cast<int>(ExitCode::done);
   auto report = farandole::report_of(analyze(options.runs));
-  const auto& metrics = report.runs.front().metrics;
+  const auto repeats = farandole::repeats_of_first(report.runs);
   if (!options.against.empty()) {
-    report.against = options.against;
-    report.comparison = farandole::compare(metrics, farandole::analyze_run(options.against).metrics);
+    const auto others = analyze(options.against);
+    for (const auto& other : others) report.against.push_back(other.path);
+    report.comparison = farandole::compare(repeats, farandole::repeats_of_first(others));
   }
   report.failures =
-      farandole::failures(options.conditions, metrics, report.comparison ? &*report.comparison : nullptr);
+      farandole::failures(options.conditions, repeats, report.comparison ? &*report.comparison : nullptr);
   const auto text = written(report, options);
   if (!options.output.empty())
     farandole::write_file_atomically(options.output, text);

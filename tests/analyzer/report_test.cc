@@ -3,6 +3,7 @@
 #include <random>
 #include <sstream>
 
+#include "analyzer/mutation.h"
 #include "analyzer/trace_builder.h"
 
 #include "farandole/analyzer/report_csv.h"
@@ -168,40 +169,18 @@ TEST(Report, survives_mutated_runs) {
   const auto facts = run_json(2, 64).dump();
   std::filesystem::create_directory(folder / "run");
   std::mt19937 random(8);
-  const auto mutate = [&](std::string bytes, unsigned most) {
-    for (auto count = 1 + random() % most; count > 0; --count) {
-      const auto at = random() % bytes.size();
-      switch (random() % 5) {
-        case 0:
-          bytes[at] = static_cast<char>(random());
-          break;
-        case 1:
-          bytes[at] = "0123456789eE-.{}[]\",:"[random() % 21];
-          break;
-        case 2:
-          bytes.erase(at, 1 + random() % 200);
-          break;
-        case 3:
-          bytes.insert(at, std::to_string(random()));
-          break;
-        default:
-          bytes.insert(at, bytes.substr(random() % bytes.size(), random() % 300));
-      }
-      if (bytes.empty()) bytes = "x";
-    }
-    return bytes;
-  };
-  for (int round = 0; round < 2'000; ++round) {
+  for (int round = 0; round < testing::mutations(2'000); ++round) {
     for (const auto* name : {"timeline.json.gz", "run.json"}) std::filesystem::remove(folder / "run" / name);
-    testing::write_text(folder / "run" / "timeline.json.gz", mutate(text, 8));
-    testing::write_text(folder / "run" / "run.json", round % 2 == 0 ? facts : mutate(facts, 3));
+    testing::write_text(folder / "run" / "timeline.json.gz", testing::mutated(text, random, 8));
+    testing::write_text(folder / "run" / "run.json",
+                        round % 2 == 0 ? facts : testing::mutated(facts, random, 3));
     try {
       const auto report = report_of({analyze_run(folder / "run")});
       expect_no_null(json::parse(report_json(report)));
       expect_fits_terminal(report_text(report, false));
       EXPECT_THAT(report_html(report, ""), Not(HasSubstr("=\"nan\"")));
       report_csv(report, "ranks");
-      compare(report.runs[0].metrics, report.runs[0].metrics);
+      compare({&report.runs[0].metrics}, {&report.runs[0].metrics});
     } catch (const CorruptInput& error) {
       EXPECT_THAT(error.what(), Not(HasSubstr("\n")));
     }

@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include "farandole/base/error.h"
-#include "farandole/base/parse_number.h"
+#include "farandole/analyzer/estimate.h"
 
 namespace farandole {
 namespace {
 
-// A figure as a ratio of two sums over steps, so that it can be drawn anew.
+// A figure as a ratio of two sums over steps.
 struct Sums {
   std::string why;  // not empty: unknown
   std::vector<double> above, below;
@@ -106,53 +104,50 @@ Figure ratio_of(const Sums& sums) {
   return Figure::ratio(above, below, "there is nothing to divide by in the window");
 }
 
-// The sums' ratio over blocks of steps drawn with replacement; blocks of the cube root of the number of
-// steps.
-std::optional<double> drawn_ratio(const Sums& sums, Bootstrap& bootstrap) {
-  const auto count = sums.above.size();
-  const auto block =
-      std::max<std::size_t>(1, static_cast<std::size_t>(std::cbrt(static_cast<double>(count))));
-  double above = 0;
-  double below = 0;
-  for (std::size_t taken = 0; taken < count; taken += block) {
-    const auto first = bootstrap.draw(count);
-    for (std::size_t i = 0; i < block; ++i) {
-      above += sums.above[(first + i) % count];
-      below += sums.below[(first + i) % count];
-    }
-  }
-  if (!(below > 0)) return std::nullopt;
-  return above / below;
-}
-
 std::optional<double> change_of(double now, double before, bool relative) {
   if (!relative) return now - before;
   if (!(before > 0)) return std::nullopt;
   return now / before - 1;
 }
 
-std::optional<Range> change_interval(const Sums& now, const Sums& before, bool relative) {
-  constexpr std::size_t budget = 2'000'000;  // draws
-  if (now.above.size() < 6 || before.above.size() < 6) return std::nullopt;
-  Bootstrap bootstrap(577215664);
-  std::vector<double> changes;
-  for (auto left = std::clamp<std::size_t>(budget / (now.above.size() + before.above.size()), 200, 1000);
-       left > 0; --left) {
-    const auto a = drawn_ratio(now, bootstrap);
-    const auto b = drawn_ratio(before, bootstrap);
-    const auto change = a && b ? change_of(*a, *b, relative) : std::nullopt;
-    if (!change) return std::nullopt;
-    changes.push_back(*change);
+// One measure of all runs of a side.
+struct Side {
+  Figure figure;                  // of several runs the mean
+  std::vector<double> values;     // run by run, where the figure is known
+  std::optional<Estimate> steps;  // of a single run
+};
+
+Side side_of(const Measure& measure, const Runs& runs) {
+  Side side;
+  double sum = 0;
+  for (const auto* run : runs) {
+    const auto sums = measure.sums(*run, measure.phase);
+    side.figure = ratio_of(sums);
+    if (!side.figure.value) return side;
+    side.values.push_back(*side.figure.value);
+    sum += side.values.back();
+    if (runs.size() == 1) side.steps = estimate_ratio(sums.above, sums.below);
   }
-  return Range{quantile(changes, 0.025), quantile(changes, 0.975)};
+  side.figure = Figure::known(sum / static_cast<double>(runs.size()));
+  return side;
 }
 
-Difference difference_of(const Measure& measure, const RunMetrics& now, const RunMetrics& before) {
+std::optional<Range> interval_of(const Side& now, const Side& before, bool relative) {
+  const auto between = [&](const Spread& spread) {
+    return change_interval(*now.figure.value, *before.figure.value, spread, relative);
+  };
+  if (now.values.size() + before.values.size() > 2) return between(spread_of(now.values, before.values));
+  if (!now.steps || !before.steps) return std::nullopt;
+  return between(spread_of(*now.steps, *before.steps));
+}
+
+Difference difference_of(const Measure& measure, const Runs& now, const Runs& before) {
+  constexpr double rounding = 1e-9;
   Difference difference{measure.name, measure.relative, measure.more_is_better, {}, {}, {}, {}, Change::same};
-  const auto sums_now = measure.sums(now, measure.phase);
-  const auto sums_before = measure.sums(before, measure.phase);
-  difference.now = ratio_of(sums_now);
-  difference.before = ratio_of(sums_before);
+  const auto side_now = side_of(measure, now);
+  const auto side_before = side_of(measure, before);
+  difference.now = side_now.figure;
+  difference.before = side_before.figure;
   if (!difference.now.value || !difference.before.value) {
     difference.change = !difference.now.value ? difference.now : difference.before;
     return difference;
@@ -163,16 +158,10 @@ Difference difference_of(const Measure& measure, const RunMetrics& now, const Ru
     return difference;
   }
   difference.change = Figure::known(*change);
-  difference.ci95 = change_interval(sums_now, sums_before, measure.relative);
-  if (difference.ci95 && (difference.ci95->low > 0 || difference.ci95->high < 0))
+  difference.ci95 = interval_of(side_now, side_before, measure.relative);
+  if (difference.ci95 && (difference.ci95->low > rounding || difference.ci95->high < -rounding))
     difference.verdict = (*change > 0) == measure.more_is_better ? Change::better : Change::worse;
   return difference;
-}
-
-const Difference* find(const Comparison& comparison, std::string_view name) {
-  for (const auto& difference : comparison.differences)
-    if (difference.name == name) return &difference;
-  return nullptr;
 }
 
 // The phase whose time changed most in the direction of the step's.
@@ -181,7 +170,7 @@ std::string cause_of(const Comparison& comparison, const Difference& step) {
   double most = 0;
   const double sign = *step.change.value > 0 ? 1 : -1;
   for (std::size_t i = 0; i < phase_count; ++i) {
-    const auto* phase = find(comparison, std::string(phase_names[i]) + "_ms");
+    const auto* phase = find_difference(comparison, std::string(phase_names[i]) + "_ms");
     if (phase == nullptr || !phase->now.value || !phase->before.value) continue;
     const double ms = sign * (*phase->now.value - *phase->before.value);
     if (ms <= most) continue;
@@ -193,68 +182,41 @@ std::string cause_of(const Comparison& comparison, const Difference& step) {
                      cause->name.substr(0, cause->name.size() - 3), *cause->now.value, *cause->before.value);
 }
 
+constexpr const char* no_repeats =
+    " By how much one run differs from the next is unknown: that takes repeats, RUN RUN --against OLD OLD.";
+
 std::string verdict_of(const Comparison& comparison) {
-  const auto* step = find(comparison, "step_ms");
-  const auto* rate = find(comparison, "throughput");
+  const auto* step = find_difference(comparison, "step_ms");
+  const auto* rate = find_difference(comparison, "throughput");
   const auto* main = rate != nullptr && rate->change.value ? rate : step;
-  if (main == nullptr || !main->change.value)
-    return "The runs cannot be compared: " + main->change.unknown + ".";
+  if (main == nullptr) return "The runs cannot be compared.";
+  if (!main->change.value) return "The runs cannot be compared: " + main->change.unknown + ".";
   const auto* const what = main == rate ? "throughput" : "step time";
+  const auto change = 100 * *main->change.value;
+  if (!main->ci95)
+    return fmt::format("The change in {}, {:+.1f} %, cannot be told from chance: too few steps.", what,
+                       change);
+  const auto interval =
+      fmt::format("95 %: {:+.1f} to {:+.1f} %", 100 * main->ci95->low, 100 * main->ci95->high);
   if (main->verdict == Change::same)
-    return fmt::format("No difference in {} that chance could not make ({:+.1f} %).", what,
-                       100 * *main->change.value);
+    return fmt::format("No difference in {} that chance could not make ({:+.1f} %, {}).", what, change,
+                       interval);
   const auto cause = step != nullptr && step->change.value ? cause_of(comparison, *step) : "";
-  const bool worse = main->verdict == Change::worse;
-  return fmt::format("{}: {} is {:.1f} % {} (95 %: {:+.1f} to {:+.1f} %){}.", worse ? "Worse" : "Better",
-                     what, 100 * std::abs(*main->change.value), *main->change.value > 0 ? "higher" : "lower",
-                     100 * main->ci95->low, 100 * main->ci95->high, cause);
+  return fmt::format("{}: {} is {:.1f} % {} ({}){}.{}", main->verdict == Change::worse ? "Worse" : "Better",
+                     what, std::abs(change), change > 0 ? "higher" : "lower", interval, cause,
+                     comparison.between_runs ? "" : no_repeats);
 }
 
-// Figures that conditions may name besides the differences.
-std::vector<std::pair<std::string, Figure>> figures_of(const RunMetrics& metrics) {
-  std::vector<std::pair<std::string, Figure>> figures;
-  for (const auto& measure : measures())
-    figures.emplace_back(measure.name, ratio_of(measure.sums(metrics, measure.phase)));
+// Of one run.
+std::vector<std::pair<std::string, Figure>> other_figures(const RunMetrics& metrics) {
   const auto& times = metrics.window.step_ms;
-  figures.emplace_back("step_p95_ms", times.empty() ? Figure::because(metrics.window.no_steps)
-                                                    : Figure::known(quantile(times, 0.95)));
-  figures.emplace_back("load_balance", metrics.load_balance);
-  figures.emplace_back("communication", metrics.communication_efficiency);
-  figures.emplace_back("serialisation", metrics.serialisation);
-  figures.emplace_back("transfer", metrics.transfer_efficiency);
-  figures.emplace_back("exposed_fraction", metrics.fraction(&RankMetrics::exposed));
-  return figures;
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
-
-Condition parse_condition(std::string_view text) {
-  const auto sign = text.find_first_of("<>");
-  Condition condition;
-  condition.text = text;
-  const auto wrong = [&](const std::string& why) {
-    return UserError(
-        fmt::format("--fail-on \"{}\": {}; write for example throughput<-5% or overlap<0.5", text, why));
-  };
-  if (sign == std::string_view::npos) throw wrong("there is no < or >");
-  condition.name = trimmed(text.substr(0, sign));
-  condition.below = text[sign] == '<';
-  auto bound = trimmed(text.substr(sign + 1));
-  condition.of_change = bound.ends_with('%');
-  if (condition.of_change) bound = trimmed(bound.substr(0, bound.size() - 1));
-  if (bound.starts_with('+')) bound.remove_prefix(1);
-  const auto number = parse_number<double>(bound);
-  if (!number || !std::isfinite(*number)) throw wrong("the bound is no number");
-  condition.bound = condition.of_change ? *number / 100 : *number;
-  std::vector<std::string> names;
-  for (const auto& [name, figure] : figures_of(RunMetrics{})) names.push_back(name);
-  if (std::find(names.begin(), names.end(), condition.name) == names.end())
-    throw wrong(fmt::format("'{}' is not known; there are {}", condition.name, fmt::join(names, ", ")));
-  return condition;
+  return {{"step_p95_ms",
+           times.empty() ? Figure::because(metrics.window.no_steps) : Figure::known(quantile(times, 0.95))},
+          {"load_balance", metrics.load_balance},
+          {"communication", metrics.communication_efficiency},
+          {"serialisation", metrics.serialisation},
+          {"transfer", metrics.transfer_efficiency},
+          {"exposed_fraction", metrics.fraction(&RankMetrics::exposed)}};
 }
 
 }  // namespace
@@ -283,8 +245,32 @@ std::string change_text(const Difference& difference, double change) {
   return difference.relative ? fmt::format("{:+.1f} %", percent) : fmt::format("{:+.1f} points", percent);
 }
 
-Comparison compare(const RunMetrics& now, const RunMetrics& before) {
+const Difference* find_difference(const Comparison& comparison, std::string_view name) {
+  for (const auto& difference : comparison.differences)
+    if (difference.name == name) return &difference;
+  return nullptr;
+}
+
+std::vector<std::pair<std::string, Figure>> figures_of(const Runs& runs) {
+  std::vector<std::pair<std::string, Figure>> figures;
+  for (const auto& measure : measures()) figures.emplace_back(measure.name, side_of(measure, runs).figure);
+  auto others = other_figures(*runs.front());
+  const auto count = static_cast<double>(runs.size());
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    auto& mean = others[i].second;
+    for (std::size_t run = 1; run < runs.size() && mean.value; ++run) {
+      const auto next = other_figures(*runs[run])[i].second;
+      mean = next.value ? Figure::known(*mean.value + *next.value) : next;
+    }
+    if (mean.value) *mean.value /= count;
+  }
+  figures.insert(figures.end(), others.begin(), others.end());
+  return figures;
+}
+
+Comparison compare(const Runs& now, const Runs& before) {
   Comparison comparison;
+  comparison.between_runs = now.size() + before.size() > 2;
   for (const auto& measure : measures()) {
     auto difference = difference_of(measure, now, before);
     const bool nothing = difference.now.value && difference.before.value && *difference.now.value == 0 &&
@@ -292,56 +278,13 @@ Comparison compare(const RunMetrics& now, const RunMetrics& before) {
     if (!nothing) comparison.differences.push_back(std::move(difference));
   }
   comparison.verdict = verdict_of(comparison);
-  if (now.ranks.size() != before.ranks.size())
-    comparison.verdict = fmt::format("The runs are of different size ({} and {} ranks). ", now.ranks.size(),
-                                     before.ranks.size()) +
-                         comparison.verdict;
+  const auto ranks_now = now.front()->ranks.size();
+  const auto ranks_before = before.front()->ranks.size();
+  if (ranks_now != ranks_before)
+    comparison.verdict =
+        fmt::format("The runs are of different size ({} and {} ranks). ", ranks_now, ranks_before) +
+        comparison.verdict;
   return comparison;
-}
-
-std::vector<Condition> parse_conditions(std::string_view text) {
-  std::vector<Condition> conditions;
-  while (!text.empty()) {
-    const auto comma = std::min(text.find(','), text.size());
-    const auto one = trimmed(text.substr(0, comma));
-    if (!one.empty()) conditions.push_back(parse_condition(one));
-    text.remove_prefix(std::min(comma + 1, text.size()));
-  }
-  return conditions;
-}
-
-std::vector<std::string> failures(const std::vector<Condition>& conditions, const RunMetrics& metrics,
-                                  const Comparison* comparison) {
-  std::vector<std::string> failed;
-  const auto figures = figures_of(metrics);
-  for (const auto& condition : conditions) {
-    Figure figure;
-    bool certain = true;
-    if (condition.of_change) {
-      if (comparison == nullptr)
-        throw UserError(
-            fmt::format("--fail-on \"{}\" is about a change: it needs --against RUN", condition.text));
-      const auto* difference = find(*comparison, condition.name);
-      if (difference == nullptr)
-        figure = Figure::because("it is 0 in both runs, or is not compared");
-      else
-        figure = difference->change;
-      certain = difference == nullptr || difference->verdict != Change::same || !difference->ci95;
-    } else {
-      for (const auto& [name, value] : figures)
-        if (name == condition.name) figure = value;
-    }
-    if (!figure.value) {
-      failed.push_back(fmt::format("{}: unknown: {}", condition.text, figure.unknown));
-      continue;
-    }
-    const bool holds = condition.below ? *figure.value < condition.bound : *figure.value > condition.bound;
-    if (holds && certain)
-      failed.push_back(condition.of_change
-                           ? fmt::format("{}: it changed by {:+.1f} %", condition.text, 100 * *figure.value)
-                           : fmt::format("{}: it is {:.4g}", condition.text, *figure.value));
-  }
-  return failed;
 }
 
 }  // namespace farandole

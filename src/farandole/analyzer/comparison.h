@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "farandole/analyzer/metrics.h"
@@ -13,45 +14,37 @@ namespace farandole {
 enum class Change { same, better, worse };
 std::string_view name_of(Change change);
 
-// One figure of this run and of the other. `change` is relative for times and rates, and a difference for
-// fractions.
+using Runs = std::vector<const RunMetrics*>;  // repeats of one run; not empty
+
+// One figure of these runs and of the others, of several runs the mean. `change` is relative for times and
+// rates, and a difference for fractions.
 struct Difference {
   std::string name;  // "throughput", "overlap", "backward ms", …
   bool relative = true;
   bool more_is_better = true;
   Figure now, before, change;
-  std::optional<Range> ci95;      // of the change: bootstrap over both runs' steps
+  std::optional<Range> ci95;      // of the change
   Change verdict = Change::same;  // better or worse where the interval leaves out 0
 };
 
 struct Comparison {
   std::vector<Difference> differences;
-  std::string verdict;  // one sentence, with the cause
+  std::string verdict;        // one sentence, with the cause
+  bool between_runs = false;  // the intervals hold by how much one run differs from the next
 };
 
-// Steps follow each other, so they are drawn in blocks. Differences between one run and the next of the same
-// program are not in the intervals: only repeats would show them.
-Comparison compare(const RunMetrics& now, const RunMetrics& before);
+// Where either side has repeats, the intervals are those of the means of runs. Of one run a side they are
+// those of its steps: by how much one run of the same program differs from the next is then unknown, and the
+// verdict says so.
+Comparison compare(const Runs& now, const Runs& before);
 
 // Of a difference, for people: "85.71 ms", "58.5 %", and its change: "+3.1 %", "-2.0 points".
 std::string value_text(const Difference& difference, const Figure& figure);
 std::string change_text(const Difference& difference, double change);
 
-// "throughput<-5%,overlap<0.5": with % the change against the other run (of fractions in points), which must
-// also be more than chance; without, the figure itself.
-struct Condition {
-  std::string text;  // as given
-  std::string name;
-  bool below = true;
-  bool of_change = false;
-  double bound = 0;  // % as a fraction
-};
-// Throws UserError that says what is wrong and what there is.
-std::vector<Condition> parse_conditions(std::string_view text);
+// Every figure that conditions may name: those that are compared, and others; of several runs their mean.
+std::vector<std::pair<std::string, Figure>> figures_of(const Runs& runs);
 
-// Why the conditions say that the run fails, one line each; what is unknown fails too. Conditions of changes
-// need `comparison`, else UserError.
-std::vector<std::string> failures(const std::vector<Condition>& conditions, const RunMetrics& metrics,
-                                  const Comparison* comparison);
+const Difference* find_difference(const Comparison& comparison, std::string_view name);
 
 }  // namespace farandole

@@ -1,5 +1,6 @@
 #include "farandole/analyzer/report.h"
 
+#include <fmt/format.h>
 #include <utility>
 
 namespace farandole {
@@ -32,6 +33,18 @@ Figure compute_ms_of(const RunMetrics& metrics) {
 }
 
 }  // namespace
+
+Runs repeats_of_first(const std::vector<RunReport>& runs) {
+  Runs repeats;
+  for (const auto& run : runs)
+    if (run.metrics.ranks.size() == runs.front().metrics.ranks.size()) repeats.push_back(&run.metrics);
+  return repeats;
+}
+
+std::string against_text(const Report& report) {
+  const auto more = report.against.size() - 1;
+  return report.against.front().string() + (more > 0 ? fmt::format(" and {} more", more) : "");
+}
 
 Report report_of(std::vector<RunReport> runs) {
   std::vector<SizedRun> sized;

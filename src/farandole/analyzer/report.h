@@ -35,7 +35,8 @@ struct RunReport {
 struct Report {
   std::vector<RunReport> runs;
   Scaling scaling;
-  std::filesystem::path against;         // the run that the first one is compared with
+  std::vector<std::filesystem::path>
+      against;                           // the runs that the first one and its repeats are compared with
   std::optional<Comparison> comparison;  // where there is one
   std::vector<std::string> failures;     // of --fail-on
 };
@@ -45,5 +46,9 @@ RunReport analyze_run(const std::filesystem::path& path);
 
 // All runs, which must not be empty, in their order.
 Report report_of(std::vector<RunReport> runs);
+// The first run, and those of the others that are of its size.
+Runs repeats_of_first(const std::vector<RunReport>& runs);
+// "a", "a and 2 more".
+std::string against_text(const Report& report);
 
 }  // namespace farandole

@@ -358,7 +358,7 @@ std::string comparison_section(const Report& report) {
                                      change_text(difference, difference.ci95->high)
                                : "–",
                std::string(name_of(difference.verdict))});
-  return section("Against " + report.against.string(), comparison.verdict, table.finish());
+  return section("Against " + against_text(report), comparison.verdict, table.finish());
 }
 
 }  // namespace

@@ -267,8 +267,11 @@ Json comparison_json(const Report& report) {
                            {"ci95", difference.ci95 ? json_of(*difference.ci95)
                                                     : unknown("fewer than 6 steps, or a figure is unknown")},
                            {"verdict", name_of(difference.verdict)}});
-  return {{"against", report.against.string()},
+  auto against = Json::array();
+  for (const auto& path : report.against) against.push_back(path.string());
+  return {{"against", against},
           {"verdict", report.comparison->verdict},
+          {"holds_variation_between_runs", report.comparison->between_runs},
           {"differences", differences}};
 }
 

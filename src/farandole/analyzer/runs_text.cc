@@ -44,8 +44,8 @@ std::string scaling_text(const Scaling& scaling, const Style& style) {
 
 std::string comparison_text(const Report& report, const Style& style) {
   const auto& comparison = *report.comparison;
-  auto text = "\n" + style.bold("Against") + "  " + style.dim(shortened(report.against.string(), 90)) +
-              "\n  " + wrapped(comparison.verdict, 2) + "\n";
+  auto text = "\n" + style.bold("Against") + "  " + style.dim(shortened(against_text(report), 90)) + "\n  " +
+              wrapped(comparison.verdict, 2) + "\n";
   TextTable table({"figure", "before", "now", "change", "95 % interval", ""}, 1);
   for (const auto& difference : comparison.differences) {
     const auto interval = difference.ci95 ? change_text(difference, difference.ci95->low) + " to " +

@@ -1,0 +1,93 @@
+#include "farandole/analyzer/conditions.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "farandole/base/error.h"
+#include "farandole/base/parse_number.h"
+
+namespace farandole {
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+Condition parse_condition(std::string_view text) {
+  const auto sign = text.find_first_of("<>");
+  Condition condition;
+  condition.text = text;
+  const auto wrong = [&](const std::string& why) {
+    return UserError(
+        fmt::format("--fail-on \"{}\": {}; write for example throughput<-5% or overlap<0.5", text, why));
+  };
+  if (sign == std::string_view::npos) throw wrong("there is no < or >");
+  condition.name = trimmed(text.substr(0, sign));
+  condition.below = text[sign] == '<';
+  auto bound = trimmed(text.substr(sign + 1));
+  condition.of_change = bound.ends_with('%');
+  if (condition.of_change) bound = trimmed(bound.substr(0, bound.size() - 1));
+  if (bound.starts_with('+')) bound.remove_prefix(1);
+  const auto number = parse_number<double>(bound);
+  if (!number || !std::isfinite(*number)) throw wrong("the bound is no number");
+  condition.bound = condition.of_change ? *number / 100 : *number;
+  std::vector<std::string> names;
+  const RunMetrics nothing;
+  for (const auto& [name, figure] : figures_of({&nothing})) names.push_back(name);
+  if (std::find(names.begin(), names.end(), condition.name) == names.end())
+    throw wrong(fmt::format("'{}' is not known; there are {}", condition.name, fmt::join(names, ", ")));
+  return condition;
+}
+
+}  // namespace
+
+std::vector<Condition> parse_conditions(std::string_view text) {
+  std::vector<Condition> conditions;
+  while (!text.empty()) {
+    const auto comma = std::min(text.find(','), text.size());
+    const auto one = trimmed(text.substr(0, comma));
+    if (!one.empty()) conditions.push_back(parse_condition(one));
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return conditions;
+}
+
+std::vector<std::string> failures(const std::vector<Condition>& conditions, const Runs& runs,
+                                  const Comparison* comparison) {
+  std::vector<std::string> failed;
+  const auto figures = figures_of(runs);
+  for (const auto& condition : conditions) {
+    Figure figure;
+    bool certain = true;
+    if (condition.of_change) {
+      if (comparison == nullptr)
+        throw UserError(
+            fmt::format("--fail-on \"{}\" is about a change: it needs --against RUN", condition.text));
+      const auto* difference = find_difference(*comparison, condition.name);
+      if (difference == nullptr)
+        figure = Figure::because("it is 0 in both runs, or is not compared");
+      else
+        figure = difference->change;
+      certain = difference == nullptr || difference->verdict != Change::same || !difference->ci95;
+    } else {
+      for (const auto& [name, value] : figures)
+        if (name == condition.name) figure = value;
+    }
+    if (!figure.value) {
+      failed.push_back(fmt::format("{}: unknown: {}", condition.text, figure.unknown));
+      continue;
+    }
+    const bool holds = condition.below ? *figure.value < condition.bound : *figure.value > condition.bound;
+    if (holds && certain)
+      failed.push_back(condition.of_change
+                           ? fmt::format("{}: it changed by {:+.1f} %", condition.text, 100 * *figure.value)
+                           : fmt::format("{}: it is {:.4g}", condition.text, *figure.value));
+  }
+  return failed;
+}
+
+}  // namespace farandole
