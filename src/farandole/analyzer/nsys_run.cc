@@ -42,8 +42,12 @@ class NsysFile {
       : path_(path), file_(path), next_pid_(first_pid), collector_(collector) {}
 
   void read() {
-    // A kernel's demangled name says "ncclDevKernel_AllReduce…"; all three tables may be missing.
+    // A kernel's demangled name says "ncclDevKernel_AllReduce…"; any of the tables may be missing. Of CUDA
+    // graphs there are, as nsys records them unless told otherwise, no kernels, but one row a launch.
     read_gpu("CUPTI_ACTIVITY_KIND_KERNEL", "kernel", true);
+    const auto kernels = events_;
+    read_gpu("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "kernel", false);
+    graphs_ = events_ - kernels;
     read_gpu("CUPTI_ACTIVITY_KIND_MEMCPY", "gpu_memset", false);
     read_gpu("CUPTI_ACTIVITY_KIND_MEMSET", "gpu_memset", false);
     read_ranges();
@@ -56,6 +60,7 @@ class NsysFile {
   std::int64_t next_pid() const { return next_pid_; }
   std::uint64_t events() const { return events_; }
   std::uint64_t damaged() const { return damaged_; }
+  std::uint64_t graphs() const { return graphs_; }  // CUDA graphs that were recorded whole
 
  private:
   void read_gpu(const std::string& table, std::string_view category, bool named) {
@@ -64,7 +69,7 @@ class NsysFile {
     const std::string pid = file_.has_column(table, "globalPid") ? "k.globalPid" : "0";
     const std::string name = named ? "(SELECT value FROM StringIds WHERE id = k.demangledName)" : "''";
     file_.query("SELECT k.start, k.end, k.deviceId, k.streamId, " + pid + ", " + name + " FROM " + table +
-                    " k ORDER BY k.start",
+                    " k WHERE k.end > 0 ORDER BY k.start",
                 [&](const SqliteFile::Row& row) {
                   TraceSpan span;
                   span.pid = pid_of(row.integer(4));
@@ -120,6 +125,7 @@ class NsysFile {
   bool found_ = false;
   std::uint64_t events_ = 0;
   std::uint64_t damaged_ = 0;
+  std::uint64_t graphs_ = 0;
 };
 
 }  // namespace
@@ -137,6 +143,11 @@ RunModel read_nsys(const std::vector<std::filesystem::path>& files) {
       next_pid = file.next_pid();
       run.events += file.events();
       ++sound;
+      if (file.graphs() > 0)
+        run.warnings.push_back(fmt::format(
+            "SQLite file {}: {} CUDA graphs are recorded whole: what they communicate counts as compute "
+            "(nsys profile --cuda-graph-trace=node tells it apart)",
+            path.string(), file.graphs()));
       if (file.damaged() > 0)
         run.warnings.push_back(fmt::format("SQLite file {}: {} events whose times make no sense are left out",
                                            path.string(), file.damaged()));

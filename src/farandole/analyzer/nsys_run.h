@@ -9,9 +9,9 @@
 
 namespace farandole {
 
-// Kernels, copies and NVTX ranges; ranges that are called "step 12" or "iteration 12" are steps, those called
-// as our categories ("forward", "data", …) phases. Ranks are the processes, file after file. Damaged files
-// are named in the warnings and left out; throws CorruptInput where none is sound.
+// Kernels, CUDA graphs, copies and NVTX ranges; ranges that are called "step 12" or "iteration 12" are steps,
+// those called as our categories ("forward", "data", …) phases. Ranks are the processes, file after file.
+// Damaged files are named in the warnings and left out; throws CorruptInput where none is sound.
 RunModel read_nsys(const std::vector<std::filesystem::path>& files);
 
 }  // namespace farandole
