@@ -82,6 +82,23 @@ TEST(Kineto, is_read_as_holistic_trace_analysis_reads_it) {
   EXPECT_THAT(report_html(report, ""), HasSubstr("What the GPUs do"));
 }
 
+// autograd's operators run on a thread of their own, while the training thread is in Python.
+TEST(Kineto, finds_the_backward_of_other_threads) {
+  const TemporaryFolder folder;
+  auto file = kineto_of(0);
+  for (int step = 0; step < 12; ++step) {
+    const double t = 1e6 + step * 1e5;
+    file.operation(77, "autograd::engine::evaluate_function: MmBackward0", t + 3e4, t + 6e4);
+    file.operation(77, "aten::mm", t + 3.1e4, t + 5e4);
+    file.operation(77, "autograd::engine::evaluate_function: AddBackward0", t + 6e4, t + 8.5e4);
+  }
+  testing::write_text(folder / "trace.json", file.text());
+  const auto phases = analyze_run(folder / "trace.json").metrics.ranks[0].phases;
+  // The optimizer runs from 80 ms on: what overlaps with it is the optimizer's.
+  EXPECT_EQ(phases[static_cast<std::size_t>(Phase::backward)], 12 * 50'000'000);
+  EXPECT_EQ(phases[static_cast<std::size_t>(Phase::optimizer)], 12 * 10'000'000);
+}
+
 TEST(Kineto, of_one_file_is_one_rank_of_several) {
   const TemporaryFolder folder;
   testing::write_text(folder / "trace.json", kineto_of(1).text());
@@ -176,6 +193,21 @@ TEST(Nsys, is_read_from_its_sqlite_export) {
   EXPECT_EQ(metrics.collectives[0].count, 10U);
   EXPECT_DOUBLE_EQ(metrics.collectives[0].wait_us.value.value(), 5'000);
   EXPECT_EQ(metrics.ranks[0].phases[static_cast<std::size_t>(Phase::forward)], 245'000'000);
+}
+
+TEST(Nsys, counts_cuda_graphs_that_are_recorded_whole) {
+  const TemporaryFolder folder;
+  execute(folder / "report.sqlite",
+          "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE(start INT, end INT, deviceId INT, streamId INT, "
+          "globalPid INT, "
+          "graphId INT);"
+          "INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE "
+          "VALUES(1000,4000,0,7,1,5),(6000,9000,0,7,1,5),(0,0,0,7,1,5);");
+  const auto run = analyze_run(folder / "report.sqlite");
+  ASSERT_THAT(run.metrics.ranks, SizeIs(1));
+  EXPECT_EQ(run.metrics.ranks[0].gpu->window, 8000);
+  EXPECT_EQ(run.metrics.ranks[0].gpu->compute, 6000);
+  EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("2 CUDA graphs are recorded whole")));
 }
 
 TEST(Nsys, of_several_files_and_bad_ones) {

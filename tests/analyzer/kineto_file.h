@@ -41,6 +41,15 @@ class KinetoFile {
          {"dur", end - start},
          {"args", {{"External id", 5}}}});
   }
+  void operation(int thread, const std::string& name, double start, double end) {
+    add({{"ph", "X"},
+         {"cat", "cpu_op"},
+         {"name", name},
+         {"pid", 39},
+         {"tid", thread},
+         {"ts", start},
+         {"dur", end - start}});
+  }
   // Of another thread than the training thread's.
   void gloo(const std::string& name, int thread, double start, double end, int elements) {
     add({{"ph", "X"},

@@ -23,8 +23,28 @@ struct RankFile {
   bool sound = false;
 };
 
-// What the training thread of a run without GPU does while none of its operators runs is not in the trace.
-// Where a collective ends in such a gap, the thread has waited for it from the collective's start on.
+// What the training thread does while none of its operators runs is not in the trace: it may wait for other
+// threads. Gaps are times within its annotations that nothing else covers.
+std::vector<Interval> gaps_of(const RankModel& model) {
+  std::vector<Interval> gaps;
+  for (const auto& piece : innermost(model.training()))
+    if (piece.category == Category::other) gaps.push_back({piece.start, piece.end});
+  return gaps;
+}
+
+void fill(RankModel& model, const IntervalSet& times, Category category) {
+  for (const auto& time : times.intervals()) model.packed_training.append({time.start, time.end, category});
+}
+
+// autograd runs the backward of GPUs on threads of its own.
+IntervalSet backward_of(const CollectedProcess& process) {
+  std::vector<CategorySpan> spans;
+  for (const auto& [tid, thread] : process.threads) thread.spans.kept().unpack(spans);
+  return intervals_of(spans, Category::backward);
+}
+
+// Where a collective that the host executes ends in a gap, the training thread has waited for it from the
+// collective's start on.
 void add_waits(RankModel& model) {
   std::vector<Interval> running;
   std::vector<std::int64_t> ends;
@@ -33,15 +53,12 @@ void add_waits(RankModel& model) {
     ends.push_back(span.end);
   }
   std::sort(ends.begin(), ends.end());
-  std::vector<Interval> gaps;
-  for (const auto& piece : innermost(model.training())) {
-    if (piece.category != Category::other) continue;
-    const auto after = std::upper_bound(ends.begin(), ends.end(), piece.end);
-    if (after != ends.begin()) gaps.push_back({piece.start, *(after - 1)});
+  auto gaps = gaps_of(model);
+  for (auto& gap : gaps) {
+    const auto after = std::upper_bound(ends.begin(), ends.end(), gap.end);
+    gap.end = after == ends.begin() ? gap.start : *(after - 1);
   }
-  const auto waits = intersect(IntervalSet(std::move(running)), IntervalSet(std::move(gaps)));
-  for (const auto& wait : waits.intervals())
-    model.packed_training.append({wait.start, wait.end, Category::wait});
+  fill(model, intersect(IntervalSet(std::move(running)), IntervalSet(std::move(gaps))), Category::wait);
 }
 
 // Processor and devices are processes of their own there: all of them are the rank.
@@ -60,7 +77,9 @@ RankFile read_file(const std::filesystem::path& file) {
     for (auto& [tid, thread] : process.threads) whole.threads.emplace(next++, std::move(thread));
   result.sound = whole.has_spans();
   if (!result.sound) result.summary.warnings.push_back("trace " + file.string() + " holds no spans");
+  const auto backward = backward_of(whole);
   result.model = rank_model_of(0, whole);
+  fill(result.model, intersect(backward, IntervalSet(gaps_of(result.model))), Category::backward);
   if (result.model.packed_gpu.empty()) add_waits(result.model);
   result.names = collector.take_names();
   return result;
