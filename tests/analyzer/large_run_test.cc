@@ -63,6 +63,15 @@ void expect_exact(const Analyzed& analyzed) {
                    *metrics.communication_efficiency.value);
 }
 
+void expect_only_straggler(const Analyzed& analyzed, std::size_t rank, LatePattern pattern,
+                           const char* phase) {
+  expect_exact(analyzed);
+  ASSERT_THAT(analyzed.report.stragglers, SizeIs(1));
+  EXPECT_EQ(analyzed.report.stragglers[0].rank_index, rank);
+  EXPECT_EQ(analyzed.report.stragglers[0].pattern, pattern);
+  EXPECT_EQ(analyzed.report.stragglers[0].phase, phase);
+}
+
 TEST(LargeRun, is_measured_exactly) {
   for (const int ranks : {1, 2, 3, 8}) {
     LargeRun run;
@@ -76,11 +85,7 @@ TEST(LargeRun, names_the_rank_with_a_slow_backward) {
   run.slow_rank = 1;
   run.slow_ns = 200'000'000;
   const Analyzed analyzed(run);
-  expect_exact(analyzed);
-  ASSERT_THAT(analyzed.report.stragglers, SizeIs(1));
-  EXPECT_EQ(analyzed.report.stragglers[0].rank_index, 1U);
-  EXPECT_EQ(analyzed.report.stragglers[0].pattern, LatePattern::chronic);
-  EXPECT_EQ(analyzed.report.stragglers[0].phase, "backward");
+  expect_only_straggler(analyzed, 1, LatePattern::chronic, "backward");
   EXPECT_NEAR(analyzed.report.stragglers[0].lateness_ms, 200, 0.2);
   EXPECT_EQ(analyzed.report.wait_causes[0].phase, "backward");
   EXPECT_EQ(analyzed.report.wait_causes[0].rank_index, 1U);
@@ -107,11 +112,7 @@ TEST(LargeRun, names_the_one_pause) {
   run.pausing_rank = 5;
   run.pause_ns = 1'000'000'000;
   const Analyzed analyzed(run);
-  expect_exact(analyzed);
-  ASSERT_THAT(analyzed.report.stragglers, SizeIs(1));
-  EXPECT_EQ(analyzed.report.stragglers[0].rank_index, 5U);
-  EXPECT_EQ(analyzed.report.stragglers[0].pattern, LatePattern::one_off);
-  EXPECT_EQ(analyzed.report.stragglers[0].phase, "forward");
+  expect_only_straggler(analyzed, 5, LatePattern::one_off, "forward");
   EXPECT_NEAR(analyzed.report.stragglers[0].lateness_ms, 1000, 0.2);
 }
 
@@ -120,11 +121,7 @@ TEST(LargeRun, names_the_rank_that_loads_slowly) {
   run.data_rank = 3;
   run.data_ns = 8'000'000;
   const Analyzed analyzed(run);
-  expect_exact(analyzed);
-  ASSERT_THAT(analyzed.report.stragglers, SizeIs(1));
-  EXPECT_EQ(analyzed.report.stragglers[0].rank_index, 3U);
-  EXPECT_EQ(analyzed.report.stragglers[0].pattern, LatePattern::chronic);
-  EXPECT_EQ(analyzed.report.stragglers[0].phase, "data");
+  expect_only_straggler(analyzed, 3, LatePattern::chronic, "data");
   EXPECT_EQ(analyzed.report.wait_causes[0].phase, "data");
 }
 

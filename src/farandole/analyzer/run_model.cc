@@ -105,10 +105,6 @@ RunFiles find_files(const std::filesystem::path& path) {
                   "`farandole timeline merge` makes one from its recorder folder");
 }
 
-}  // namespace
-
-namespace {
-
 bool is_trace_name(const std::filesystem::path& file) {
   const auto name = file.filename().string();
   return name.ends_with(".json") || name.ends_with(".json.gz") || name.ends_with(".sqlite");
