@@ -6,6 +6,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
 #include "farandole/bench/allreduce_command.h"
+#include "farandole/bench/analyze_command.h"
 #include "farandole/bench/step_command.h"
 #include "farandole/bench/timeline_command.h"
 
@@ -16,16 +17,20 @@ int main(int argc, char** argv) {
     if (what == "allreduce") return allreduce_command(argc, argv);
     if (what == "step") return step_command(argc, argv);
     if (what == "timeline") return timeline_command(argc, argv);
+    if (what == "analyze") return analyze_command(argc, argv);
     if (what == "--help" || what == "-h") {
       fmt::print(
-          "farandole bench allreduce|step|timeline [OPTION]…      farandole bench allreduce --help\n\n"
+          "farandole bench allreduce|step|timeline|analyze [OPTION]…      farandole bench allreduce "
+          "--help\n\n"
           "  allreduce   our collectives against MPI's and the memory's limit, by size\n"
           "  step        training steps with communication and without\n"
-          "  timeline    a span beside its two clock reads, and the merge\n");
+          "  timeline    a span beside its two clock reads, and the merge\n"
+          "  analyze     a trace's way to the verdict beside simdjson and zlib\n");
       return 0;
     }
-    throw UserError(what.empty() ? "name what to measure: allreduce, step or timeline"
-                                 : "no benchmark '" + what + "'; there are allreduce, step and timeline");
+    throw UserError(what.empty()
+                        ? "name what to measure: allreduce, step, timeline or analyze"
+                        : "no benchmark '" + what + "'; there are allreduce, step, timeline and analyze");
   } catch (const Error& error) {
     fmt::print(stderr, "farandole bench: {}\n", error.what());
     return static_cast<int>(error.exit_code());

@@ -1,6 +1,5 @@
 #include "farandole/bench/timeline_command.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <fmt/format.h>
 
@@ -8,31 +7,12 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
+#include "farandole/bench/benchmark_folder.h"
 #include "farandole/bench/machine_facts.h"
 #include "farandole/bench/timeline_benchmark.h"
 
 namespace farandole {
 namespace {
-
-// A folder of our own in `parent`, removed with what is in it.
-class BenchmarkFolder {
- public:
-  explicit BenchmarkFolder(const std::filesystem::path& parent) {
-    std::string name = (parent / "farandole-bench-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw system_error("create a folder in", parent);
-    path_ = name;
-  }
-  ~BenchmarkFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  BenchmarkFolder(const BenchmarkFolder&) = delete;
-  BenchmarkFolder& operator=(const BenchmarkFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 std::string text_of(const SpanCost& span, const MergeCost& merge) {
   std::string text = fmt::format("{:<44} {:>10} {:>24}\n", "", "measured", "to reach");
