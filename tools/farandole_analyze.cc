@@ -103,7 +103,14 @@ int run(int argc, char** argv) {
   const auto repeats = farandole::repeats_of_first(report.runs);
   if (!options.against.empty()) {
     const auto others = analyze(options.against);
-    for (const auto& other : others) report.against.push_back(other.path);
+    for (const auto& other : others) {
+      if (farandole::are_of_one_size(other, others.front()))
+        report.against.push_back(other.path);
+      else
+        complain((other.path.string() + " is of another size than " + others.front().path.string() +
+                  ": it is left out of the comparison")
+                     .c_str());
+    }
     report.comparison = farandole::compare(repeats, farandole::repeats_of_first(others));
   }
   report.failures =

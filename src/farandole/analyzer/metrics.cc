@@ -134,7 +134,7 @@ void add_replay(RunMetrics& metrics) {
   double most = 0;
   for (const auto& rank : metrics.ranks) {
     most = std::max(most, static_cast<double>(rank.compute));
-    if (rank.gpu) why = "the replay follows the training thread, which on GPUs runs ahead of the kernels";
+    if (rank.gpu) why = "GPU runs are not replayed: their training threads run ahead of the kernels";
   }
   if (metrics.window.steps.empty()) why = metrics.window.no_steps;
   if (most <= 0) why = "no rank computes in the window";

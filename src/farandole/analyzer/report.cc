@@ -34,10 +34,14 @@ Figure compute_ms_of(const RunMetrics& metrics) {
 
 }  // namespace
 
+bool are_of_one_size(const RunReport& a, const RunReport& b) {
+  return a.metrics.ranks.size() == b.metrics.ranks.size();
+}
+
 Runs repeats_of_first(const std::vector<RunReport>& runs) {
   Runs repeats;
   for (const auto& run : runs)
-    if (run.metrics.ranks.size() == runs.front().metrics.ranks.size()) repeats.push_back(&run.metrics);
+    if (are_of_one_size(run, runs.front())) repeats.push_back(&run.metrics);
   return repeats;
 }
 

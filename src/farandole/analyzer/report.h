@@ -46,6 +46,7 @@ RunReport analyze_run(const std::filesystem::path& path);
 
 // All runs, which must not be empty, in their order.
 Report report_of(std::vector<RunReport> runs);
+bool are_of_one_size(const RunReport& a, const RunReport& b);
 // The first run, and those of the others that are of its size.
 Runs repeats_of_first(const std::vector<RunReport>& runs);
 // "a", "a and 2 more".

@@ -61,6 +61,8 @@ std::vector<Loss> find_losses(const RunMetrics& metrics, const std::vector<WaitC
       split_waiting(metrics, causes, fraction, losses);
     else if (share == Share::transfer && !metrics.no_waiting.empty())
       losses.push_back({share, "communication, not hidden by compute", fraction, 0});
+    else if (share == Share::other && metrics.no_gpu.empty())
+      losses.push_back({share, "GPUs wait while their hosts work", fraction, 0});
     else
       losses.push_back({share, names[i], fraction, 0});
   }

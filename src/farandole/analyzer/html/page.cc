@@ -38,7 +38,7 @@ section{margin:38px 0 0}
 .gain{color:var(--warn);font-weight:600;white-space:nowrap}
 .none{color:var(--dim)}
 code{white-space:nowrap;font-size:.93em}
-svg{width:100%;height:auto;display:block;font-size:13px;font-family:inherit}
+svg{width:100%;height:auto;display:block;overflow:visible;font-size:13px;font-family:inherit}
 svg text{fill:var(--ink)}svg .small{font-size:11.5px;fill:var(--dim)}svg .strong{font-weight:600}
 .grid{stroke:var(--line);stroke-width:1}.axis{stroke:var(--dim);stroke-width:1}
 .mark{stroke:var(--ink);stroke-width:1.2;stroke-dasharray:4 3}
