@@ -209,6 +209,27 @@ TEST(Metrics, split_the_gpus_time) {
   EXPECT_EQ(metrics.ranks[0].overlap, 10 * ms);
 }
 
+TEST(Metrics, put_gpu_work_down_to_the_phase_that_launched_it) {
+  TraceBuilder trace(1);
+  for (int step = 0; step < 2; ++step) {
+    const std::int64_t t = step * 100 * ms;
+    trace.step(0, step, t, t + 100 * ms);
+    trace.span(0, 2, "gpu_kernel", t + 10 * ms, t + 30 * ms, {{"phase", "forward"}}, "gemm");
+    trace.span(0, 2, "gpu_kernel", t + 30 * ms, t + 60 * ms, {{"step", step}, {"phase", "backward"}}, "gemm");
+    trace.span(0, 3, "gpu_kernel", t + 50 * ms, t + 70 * ms, {{"phase", "backward"}},
+               "ncclDevKernel_AllReduce");
+    trace.span(0, 2, "gpu_memcpy", t + 65 * ms, t + 80 * ms, {{"phase", "nonsense"}}, "HtoD");
+  }
+  const auto metrics = measure_trace(trace, {{"device", "cuda"}});
+  expect_identities(metrics);
+  ASSERT_TRUE(metrics.ranks[0].gpu);
+  const auto& gpu = *metrics.ranks[0].gpu;
+  EXPECT_EQ(gpu.by_phase[static_cast<std::size_t>(Phase::forward)], 20 * ms);
+  EXPECT_EQ(gpu.by_phase[static_cast<std::size_t>(Phase::backward)], 40 * ms);
+  EXPECT_EQ(gpu.by_phase[static_cast<std::size_t>(Phase::optimizer)], 0);
+  EXPECT_EQ(gpu.phase_unknown, 15 * ms);
+}
+
 // Rank 1's backward takes 200 ms more, so it arrives 200 ms late at each collective.
 TraceBuilder straggling_trace(int steps, double residual_us) {
   TraceBuilder trace(3);

@@ -20,7 +20,8 @@ class Spans : public TraceVisitor {
                     (span.collective ? std::to_string(span.collective->sequence) + "/" +
                                            std::to_string(span.collective->communicator) + "/" +
                                            std::to_string(span.collective->bytes)
-                                     : "-"));
+                                     : "-") +
+                    " " + (span.phase ? std::string(name_of(*span.phase)) : "-"));
   }
   std::vector<std::string> texts;
 };
@@ -37,9 +38,13 @@ std::string event(std::mt19937_64& random) {
   if (random() % 4 != 0) {
     text += ",\"args\":{";
     const bool step = random() % 2 == 0;
+    const bool phase = random() % 2 == 0;
     if (step) text += "\"step\":" + number(1'000);
-    if (!step || random() % 2 == 0)
-      text += std::string(step ? "," : "") +
+    if (phase)
+      text += std::string(step ? "," : "") + "\"phase\":\"" +
+              std::string(random() % 9 == 0 ? "strange" : category_names[random() % 12]) + "\"";
+    if ((!step && !phase) || random() % 2 == 0)
+      text += std::string(step || phase ? "," : "") +
               "\"operation\":\"allreduce\",\"communicator\":" + number(70'000) +
               ",\"sequence\":" + number(4'000'000'000) + ",\"bytes\":" + number(1'000'000'000);
     text += "}";

@@ -73,7 +73,8 @@ struct SyntheticRun {
     }
     span(Category::wait, "overlaps its parent's end", 8'900'000, 9'100'000);
     span(Category::step, "step", 0, 9'000'000);
-    timeline.span_on(gpu, Category::gpu_kernel, timeline.intern("gemm"), step, t + 600'000, t + 4'000'000);
+    timeline.span_on(gpu, Category::gpu_kernel, timeline.intern("gemm"), {step, Category::forward},
+                     t + 600'000, t + 4'000'000);
     timeline.counter(timeline.intern("CPU %"), 100.0 + step / 3.0, t);
     timeline.counter(timeline.intern("memory MiB"), step == 5 ? 0.0 / 0.0 : 512, t);
   }

@@ -81,7 +81,7 @@ TEST(Timeline, WithoutAFileRecordsNothing) {
   timeline.span(Category::forward, timeline.intern("x"), 1, 2);
   timeline.instant(timeline.intern("x"));
   timeline.counter({}, 1);
-  timeline.span_on(timeline.add_track("gpu"), Category::gpu_kernel, {}, 1, 1, 2);
+  timeline.span_on(timeline.add_track("gpu"), Category::gpu_kernel, {}, {.step = 1}, 1, 2);
 }
 
 TEST(Timeline, RecordsEveryKindAsGiven) {
@@ -97,7 +97,7 @@ TEST(Timeline, RecordsEveryKindAsGiven) {
     timeline.instant(timeline.intern("hello"));
     timeline.counter(timeline.intern("CPU %"), 98.5);
     const TrackId gpu = timeline.add_track("GPU stream 7");
-    timeline.span_on(gpu, Category::gpu_kernel, timeline.intern("gemm"), 12, 120, 130);
+    timeline.span_on(gpu, Category::gpu_kernel, timeline.intern("gemm"), {12, Category::backward}, 120, 130);
   }
   const RecorderFile file(folder / "recorder/rank-0003.ftl");
   file.verify();
@@ -131,6 +131,8 @@ TEST(Timeline, RecordsEveryKindAsGiven) {
   EXPECT_EQ(records[3].value(), 98.5);
   EXPECT_EQ(records[4].track, 1u);
   EXPECT_EQ(records[4].step, 12);
+  EXPECT_EQ(records[4].launched_in(), Category::backward);
+  EXPECT_EQ(records[0].launched_in(), std::nullopt);
 }
 
 TEST(Timeline, SpanTakesTheNameThatStandsAtItsAddress) {
@@ -163,7 +165,7 @@ TEST(Timeline, KeepsToTheStepWindow) {
       timeline.set_step(step);
       timeline.span(Category::other, name, 1, 2);
       timeline.instant(name);
-      timeline.span_on({0}, Category::other, name, step, 1, 2);
+      timeline.span_on({0}, Category::other, name, {.step = step}, 1, 2);
     }
   }
   const RecorderFile file(options.file);

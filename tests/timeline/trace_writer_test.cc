@@ -97,6 +97,8 @@ TEST(TraceWriter, PublishesOnlyWhatIsFinished) {
   TraceWriter trace(folder / "t.json.gz", {2, residuals});
   trace.span({1, 2}, Category::forward, "forward", 12, {1'234'567, 2'000'000});
   trace.span({1, 2}, Category::forward, "early", -1, {-5, -1});
+  trace.span({1, 2}, Category::gpu_kernel, "gemm", 12, {5, 10}, Category::backward);
+  trace.span({1, 2}, Category::gpu_memcpy, "copy", -1, {20, 30}, Category::data);
   trace.finish();
   gzFile file = ::gzopen((folder / "t.json.gz").c_str(), "rb");
   std::string text(10'000, '\0');
@@ -107,7 +109,9 @@ TEST(TraceWriter, PublishesOnlyWhatIsFinished) {
       R"({"displayTimeUnit":"ms","otherData":{"farandole_trace":1,"ranks":2,"clock_residual_us":[0.000,1.500]},)"
       R"("traceEvents":[
 {"ph":"X","cat":"forward","name":"forward","pid":2,"tid":1001002,"ts":1234.567,"dur":765.433,"args":{"step":12}},
-{"ph":"X","cat":"forward","name":"early","pid":2,"tid":1001002,"ts":0.000,"dur":0.000}
+{"ph":"X","cat":"forward","name":"early","pid":2,"tid":1001002,"ts":0.000,"dur":0.000},
+{"ph":"X","cat":"gpu_kernel","name":"gemm","pid":2,"tid":1001002,"ts":0.005,"dur":0.005,"args":{"step":12,"phase":"backward"}},
+{"ph":"X","cat":"gpu_memcpy","name":"copy","pid":2,"tid":1001002,"ts":0.020,"dur":0.010,"args":{"phase":"data"}}
 ]}
 )");
 }

@@ -30,6 +30,9 @@ struct GpuTimes {  // nanoseconds; the last four add up to `window`
   std::int64_t communication_only = 0;
   std::int64_t memcpy_only = 0;
   std::int64_t idle = 0;
+  // When kernels or copies ran that were launched in a phase; those of two phases may overlap.
+  PhaseTimes by_phase{};
+  std::int64_t phase_unknown = 0;  // the same of those whose launch is not known
 };
 
 // Nanoseconds within the window: compute + communication - overlap + other + idle = window, exposed =

@@ -1,6 +1,7 @@
 // Events in a few bytes each, as the run model keeps them until a rank's turn comes. Plain values.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -34,6 +35,9 @@ class PackedSpans {
   std::size_t count_ = 0;
   std::int64_t last_start_ = 0;
 };
+
+// What a GPU did, by the phase that launched it; the last: unknown.
+using GpuSpans = std::array<PackedSpans, phase_count + 1>;
 
 // The same for collectives: about eleven bytes each.
 class PackedCollectives {

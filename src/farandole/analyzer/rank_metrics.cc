@@ -66,6 +66,16 @@ GpuTimes gpu_times(std::vector<CategorySpan> gpu, std::int64_t window) {
   return times;
 }
 
+void add_phases(const RankModel& rank, Interval window, GpuTimes& times) {
+  const auto busy = [&](std::size_t phase) {
+    return union_of(clip(rank.gpu_launched_in(phase), window),
+                    {Category::gpu_kernel, Category::communication, Category::gpu_memcpy})
+        .measure();
+  };
+  for (std::size_t phase = 0; phase < phase_count; ++phase) times.by_phase[phase] = busy(phase);
+  times.phase_unknown = busy(phase_count);
+}
+
 // Gives each part what no earlier part has taken: so they add up to the window.
 Shares share_out(const IntervalSet& compute, const IntervalSet& communication, const IntervalSet& waits,
                  const std::vector<CategorySpan>& pieces, std::int64_t window) {
@@ -133,7 +143,10 @@ RankMetrics measure_rank(const RankModel& rank, const Window& window, const Inte
   if (has_kernels) compute = union_of(gpu, {Category::gpu_kernel});
   auto communication = union_of(gpu, {Category::communication});
   if (communication.intervals().empty()) communication = collectives_of(rank, window.time);
-  if (!gpu.empty()) metrics.gpu = gpu_times(gpu, window.of_gpu ? 0 : window.length());
+  if (!gpu.empty()) {
+    metrics.gpu = gpu_times(gpu, window.of_gpu ? 0 : window.length());
+    add_phases(rank, window.time, *metrics.gpu);
+  }
 
   const auto overlap = intersect(communication, compute);
   const auto waiting = intersect(communication, waits);

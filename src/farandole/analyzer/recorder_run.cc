@@ -40,6 +40,7 @@ class RankRecords {
     span.duration_ns =
         std::max<std::int64_t>(0, rank_.clock.to_reference(record.end_ns) - origin_ns_ - span.start_ns);
     if (record.step >= 0) span.step = record.step;
+    span.phase = record.launched_in();
     if (record.kind == RecordKind::collective) {
       span.operation = info_.names.at(record.operation);
       span.collective = {record.sequence, record.communicator, record.payload};

@@ -60,6 +60,16 @@ Json communication_json(const RunMetrics& metrics) {
           {"collectives", collectives_json(metrics)}};
 }
 
+// The shares of two phases may overlap.
+Json launched_json(const GpuTimes& gpu) {
+  auto phases = Json::object();
+  for (std::size_t i = 0; i < phase_count; ++i)
+    if (gpu.by_phase[i] > 0)
+      phases[std::string(phase_names[i])] =
+          static_cast<double>(gpu.by_phase[i]) / static_cast<double>(gpu.window);
+  return phases.empty() ? unknown("the trace does not say in which phase GPU work was launched") : phases;
+}
+
 Json gpu_json(const GpuTimes& gpu) {
   if (gpu.window <= 0) return unknown("the window is empty");
   const auto fraction = [&](std::int64_t ns) {
@@ -69,7 +79,8 @@ Json gpu_json(const GpuTimes& gpu) {
           {"compute", fraction(gpu.compute)},
           {"communication_only", fraction(gpu.communication_only)},
           {"memcpy_only", fraction(gpu.memcpy_only)},
-          {"idle", fraction(gpu.idle)}};
+          {"idle", fraction(gpu.idle)},
+          {"launched_in", launched_json(gpu)}};
 }
 
 Json gpu_json(const RunMetrics& metrics) {
@@ -82,6 +93,7 @@ Json gpu_json(const RunMetrics& metrics) {
     sum.communication_only += rank.gpu->communication_only;
     sum.memcpy_only += rank.gpu->memcpy_only;
     sum.idle += rank.gpu->idle;
+    for (std::size_t i = 0; i < phase_count; ++i) sum.by_phase[i] += rank.gpu->by_phase[i];
   }
   return metrics.no_gpu.empty() ? gpu_json(sum) : unknown(metrics.no_gpu);
 }

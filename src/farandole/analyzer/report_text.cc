@@ -250,6 +250,24 @@ class RunText {
     }
     text_ += table.text(style_);
     more_ranks();
+    if (const auto phases = gpu_phases(); !phases.empty())
+      text_ += style_.dim("  kernels and copies by the phase that launched them: " + phases + "\n");
+  }
+
+  // Of the ranks' windows together.
+  std::string gpu_phases() const {
+    PhaseTimes sums{};
+    double window = 0;
+    for (const auto& rank : metrics_.ranks) {
+      if (!rank.gpu) continue;
+      window += static_cast<double>(rank.gpu->window);
+      for (std::size_t i = 0; i < phase_count; ++i) sums[i] += rank.gpu->by_phase[i];
+    }
+    std::vector<std::string> parts;
+    for (std::size_t i = 0; i < phase_count; ++i)
+      if (sums[i] > 0)
+        parts.push_back(fmt::format("{} {}", phase_names[i], percent(static_cast<double>(sums[i]) / window)));
+    return fmt::format("{}", fmt::join(parts, ", "));
   }
 
   void lateness() {

@@ -30,7 +30,7 @@ struct RankModel {
   Interval extent{INT64_MAX, INT64_MIN};  // from the first start to the last end of the events below
   PackedSpans packed_training;
   std::vector<PackedCollectives> packed_collectives;
-  std::vector<PackedSpans> packed_gpu;
+  std::vector<GpuSpans> packed_gpu;
   std::int64_t shift_ns = 0;  // that the functions below add, and that steps and extent have
 
   void shift_by(std::int64_t ns);
@@ -39,6 +39,7 @@ struct RankModel {
   std::vector<CollectiveSpan> collectives() const;  // of all threads, by start
   // Kernels are gpu_kernel, NCCL's are communication, copies are gpu_memcpy.
   std::vector<CategorySpan> gpu() const;
+  std::vector<CategorySpan> gpu_launched_in(std::size_t phase) const;  // phase_count: unknown where
 };
 
 enum class TraceSource { farandole, kineto, horovod, nsys, chrome };

@@ -61,6 +61,11 @@ PackedCollectives numbered(const std::map<std::int64_t, CollectedThread>& thread
 
 }  // namespace
 
+bool CollectedThread::has_spans() const {
+  return spans.seen() > 0 ||
+         std::any_of(gpu.begin(), gpu.end(), [](const PackedSpans& part) { return part.size() > 0; });
+}
+
 bool CollectedProcess::has_spans() const {
   return std::any_of(threads.begin(), threads.end(),
                      [](const auto& entry) { return entry.second.has_spans(); });
@@ -122,7 +127,8 @@ void TraceCollector::gpu_span(const TraceSpan& event, CollectedThread& thread) {
   const auto end = event.start_ns + event.duration_ns;
   const bool collective = event.category == Category::gpu_kernel &&
                           (is_collective_kernel(event.name) || !event.operation.empty() || event.collective);
-  thread.gpu.append({event.start_ns, end, collective ? Category::communication : event.category});
+  const auto phase = event.phase ? static_cast<std::size_t>(phase_of(*event.phase)) : phase_count;
+  thread.gpu[phase].append({event.start_ns, end, collective ? Category::communication : event.category});
   include(thread.collectives_extent, event.start_ns, end);
   if (!collective || !event.operation.empty() || event.collective) return;
   // Of a profiler of others: it has no sequence number, but all ranks' kernels come in the same order.
@@ -198,9 +204,11 @@ RankModel rank_model_of(int rank, CollectedProcess& process) {
   for (auto& [tid, thread] : process.threads) {
     auto& collectives = only_parts ? thread.parts : thread.collectives;
     collectives.shrink();
-    thread.gpu.shrink();
     if (collectives.size() > 0) model.packed_collectives.push_back(std::move(collectives));
-    if (thread.gpu.size() > 0) model.packed_gpu.push_back(std::move(thread.gpu));
+    for (auto& part : thread.gpu) part.shrink();
+    if (std::any_of(thread.gpu.begin(), thread.gpu.end(),
+                    [](const PackedSpans& part) { return part.size() > 0; }))
+      model.packed_gpu.push_back(std::move(thread.gpu));
     include(model.extent, thread.collectives_extent.start, thread.collectives_extent.end);
   }
   if (model.packed_collectives.empty()) model.packed_collectives.push_back(numbered(process.threads));
@@ -244,7 +252,16 @@ std::vector<CollectiveSpan> RankModel::collectives() const {
 
 std::vector<CategorySpan> RankModel::gpu() const {
   std::vector<CategorySpan> spans;
-  for (const auto& packed : packed_gpu) packed.unpack(spans);
+  for (std::size_t phase = 0; phase <= phase_count; ++phase) {
+    const auto part = gpu_launched_in(phase);
+    spans.insert(spans.end(), part.begin(), part.end());
+  }
+  return spans;
+}
+
+std::vector<CategorySpan> RankModel::gpu_launched_in(std::size_t phase) const {
+  std::vector<CategorySpan> spans;
+  for (const auto& packed : packed_gpu) packed[phase].unpack(spans);
   for (auto& span : spans) {
     span.start += shift_ns;
     span.end += shift_ns;

@@ -20,14 +20,14 @@ struct CollectedThread {
   std::vector<StepSpan> steps;
   PackedCollectives collectives;
   PackedCollectives parts;  // that no collective says of itself
-  PackedSpans gpu;
+  GpuSpans gpu;
   PackedCollectives unnumbered;  // collectives as other profilers give them: kernels, and Gloo's on the host
   std::vector<TraceSpan> open;   // begun by an event of its own; without texts
   std::vector<std::uint32_t> open_names;
   Interval extent{INT64_MAX, INT64_MIN};              // of all spans
   Interval collectives_extent{INT64_MAX, INT64_MIN};  // of collectives, parts and GPU work
 
-  bool has_spans() const { return spans.seen() > 0 || gpu.size() > 0; }
+  bool has_spans() const;
 };
 
 struct CollectedProcess {

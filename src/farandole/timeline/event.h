@@ -35,6 +35,12 @@ constexpr std::optional<Category> category_of(std::string_view name) {
   return std::nullopt;
 }
 
+// Where the training thread was, for what it set going elsewhere.
+struct TrainingPlace {
+  std::int64_t step = -1;           // -1: outside of steps
+  std::optional<Category> phase{};  // of the innermost span that says one: no step, nor an annotation
+};
+
 // A collective's execution on one rank; its arrival is the span's start: when this rank entered the call.
 struct Collective {
   std::uint32_t sequence = 0;  // counts the collectives of one communicator, equal on all ranks
@@ -60,7 +66,8 @@ struct Collective {
 //               T = 1,000,000 + 1,000·rank + index, so that no tid equals a pid (Perfetto would merge them);
 //               index 0 is the training thread
 //   span        {"ph":"X","cat":"forward","name":"forward","pid":P,"tid":T,"ts":…,"dur":…,"args":{"step":12}}
-//               (no "step" outside of steps)
+//               (no "step" outside of steps); of what a GPU does also "phase":"backward", the category of
+//               the span in which the training thread was when it was launched
 //   collective  as a span, cat "communication", name as given by the caller ("bucket 0"),
 //               args {"step":12,"operation":"allreduce","communicator":0,"sequence":17,"bytes":1048576}
 //   flow        "s" on the collective of the first rank to arrive, "f" (with "bp":"e") on each other rank's,

@@ -9,8 +9,8 @@
 namespace farandole {
 
 // One track of the timeline a stream ("GPU 0 stream 7"), one for what waited for GPUs, one for NVTX's ranges
-// (with NVTX_INJECTION64_PATH naming libcupti.so). Events carry the step in which they were launched,
-// whatever thread launched them; NCCL's kernels have Category::communication. Buffers are filled by the
+// (with NVTX_INJECTION64_PATH naming libcupti.so). Events carry the step and phase in which they were
+// launched, whatever thread launched them; NCCL's kernels are told by their names. Buffers are filled by the
 // driver and read on a thread of CUPTI's. One at a time in a process.
 class GpuActivity {
  public:

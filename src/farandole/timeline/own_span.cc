@@ -99,11 +99,16 @@ const char* read_own_span(const char* at, const char* end, TraceSpan& span) {
   span.duration_ns = cursor.time();
   span.step.reset();
   span.collective.reset();
+  span.phase.reset();
   span.operation = {};
   if (cursor.skip(",\"args\":{")) {
     bool more = true;
     if (cursor.skip("\"step\":")) {
       span.step = static_cast<std::int64_t>(cursor.digits());
+      more = cursor.skip(",");
+    }
+    if (more && cursor.skip("\"phase\":\"")) {
+      span.phase = category_of(cursor.text());
       more = cursor.skip(",");
     }
     if (more) {

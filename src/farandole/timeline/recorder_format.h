@@ -12,6 +12,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <type_traits>
 
@@ -30,8 +31,8 @@ struct Record {
   std::uint32_t name;
   std::uint32_t operation;
   std::uint32_t sequence;
-  std::uint16_t communicator;
-  std::uint16_t track;  // the thread slot that shows the record, mostly that of the recording thread
+  std::uint16_t communicator;  // span of GPU work: 1 + TrainingPlace::phase, or 0
+  std::uint16_t track;         // the thread slot that shows the record, mostly that of the recording thread
   RecordKind kind;
   Category category;
   std::uint16_t reserved;
@@ -39,6 +40,11 @@ struct Record {
   std::uint64_t check;  // record_check()
 
   double value() const { return std::bit_cast<double>(payload); }
+  std::optional<Category> launched_in() const {
+    if (kind != RecordKind::span || communicator == 0 || communicator > category_names.size())
+      return std::nullopt;
+    return static_cast<Category>(communicator - 1);
+  }
 };
 static_assert(sizeof(Record) == 64 && std::is_trivially_copyable_v<Record>);
 

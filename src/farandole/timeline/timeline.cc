@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "farandole/base/error.h"
+#include "farandole/timeline/launch_history.h"
 #include "farandole/timeline/page_keeper.h"
 #include "farandole/timeline/recorder_format.h"
 #include "farandole/timeline/recorder_map.h"
@@ -304,13 +305,29 @@ void Timeline::begin(Span& span) noexcept {
   span.name_id_ = id_of(span.name_);
   Ring* const ring = impl_->ring();
   span.start_ns_ = now_ns();
+  if (ring == &impl_->rings[0]) tell_phase(&span, span.start_ns_);
   if (ring != nullptr)
     ring->entry->open = {span.start_ns_, span.name_id_, 0, 0, 0, RecordKind::span, span.category_};
 }
 
 void Timeline::end(const Span& ended, std::int64_t end_ns) noexcept {
   span(ended.category_, NameId{ended.name_id_}, ended.start_ns_, end_ns);
-  if (Ring* const ring = impl_->ring(); ring != nullptr) reopen(ring->entry->open, ended.outer_);
+  Ring* const ring = impl_->ring();
+  if (ring == &impl_->rings[0]) tell_phase(ended.outer_, end_ns);
+  if (ring != nullptr) reopen(ring->entry->open, ended.outer_);
+}
+
+void Timeline::tell_phases(LaunchHistory* history) {
+  history_.store(history, std::memory_order_release);
+}
+
+void Timeline::tell_phase(const Span* innermost, std::int64_t at_ns) const noexcept {
+  LaunchHistory* const history = history_.load(std::memory_order_acquire);
+  if (history == nullptr) return;
+  while (innermost != nullptr &&
+         (innermost->category_ == Category::other || innermost->category_ == Category::step))
+    innermost = innermost->outer_;
+  history->enter(innermost != nullptr ? std::optional(innermost->category_) : std::nullopt, at_ns);
 }
 
 void Timeline::reopen(recorder::OpenEvent& open, const Span* span) const noexcept {
@@ -392,8 +409,9 @@ TrackId Timeline::add_track(std::string_view name) {
   return {ring != nullptr ? ring->slot : static_cast<std::uint16_t>(recorder::thread_slots)};
 }
 
-void Timeline::span_on(TrackId track, Category category, NameId name, std::int64_t step,
+void Timeline::span_on(TrackId track, Category category, NameId name, const TrainingPlace& launched_in,
                        std::int64_t start_ns, std::int64_t end_ns) noexcept {
+  const std::int64_t step = launched_in.step;
   if (!enabled() || (step >= 0 && (step < options_.window.first || step > options_.window.last))) return;
   if (track.value >= recorder::thread_slots) return impl_->drop();
   impl_->write(step, [&](Record& record) {
@@ -401,6 +419,8 @@ void Timeline::span_on(TrackId track, Category category, NameId name, std::int64
     record.category = category;
     record.name = name.value;
     record.track = track.value;
+    if (launched_in.phase)
+      record.communicator = static_cast<std::uint16_t>(1 + static_cast<int>(*launched_in.phase));
     record.start_ns = start_ns;
     record.end_ns = end_ns;
   });

@@ -45,6 +45,7 @@ struct TrackId {
 namespace recorder {
 struct OpenEvent;
 }
+class LaunchHistory;
 
 class Timeline {
  public:
@@ -91,11 +92,15 @@ class Timeline {
   // A track takes the place of a thread; one thread at a time may record into it. None is left: events are
   // dropped.
   TrackId add_track(std::string_view name);
-  void span_on(TrackId track, Category category, NameId name, std::int64_t step, std::int64_t start_ns,
-               std::int64_t end_ns) noexcept;
+  void span_on(TrackId track, Category category, NameId name, const TrainingPlace& launched_in,
+               std::int64_t start_ns, std::int64_t end_ns) noexcept;
 
   void collective_on(TrackId track, NameId name, NameId operation, const Collective& what,
                      std::int64_t start_ns, std::int64_t end_ns) noexcept;
+
+  // From now on `history` is told of each phase that the training thread enters; nullptr: nobody is. It is
+  // called by that thread, for spans that are recorded, and outlives its use. From the training thread.
+  void tell_phases(LaunchHistory* history);
 
   // Keeps the best round trips with rank 0's clock in the recorder's file, in place of those it had.
   void set_clock(std::span<const RoundTrip> samples);
@@ -109,10 +114,12 @@ class Timeline {
   void begin(Span& span) noexcept;
   void end(const Span& span, std::int64_t end_ns) noexcept;
   void reopen(recorder::OpenEvent& open, const Span* span) const noexcept;
+  void tell_phase(const Span* innermost, std::int64_t at_ns) const noexcept;
   void collective(const TrackId* track, NameId name, NameId operation, const Collective& what,
                   std::int64_t start_ns, std::int64_t end_ns) noexcept;
   TimelineOptions options_;
   std::atomic<std::int64_t> step_{-1};
+  std::atomic<LaunchHistory*> history_{nullptr};
   std::shared_ptr<Impl> impl_;  // shared with the threads that have a ring, which give it back when they end
 };
 

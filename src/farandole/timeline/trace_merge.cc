@@ -98,7 +98,7 @@ class RankMerger {
       case RecordKind::none:
         break;
       case RecordKind::span:
-        return trace_.span(place, record.category, name, record.step, nested(record));
+        return trace_.span(place, record.category, name, record.step, nested(record), record.launched_in());
       case RecordKind::collective: {
         const Collective what{record.sequence, record.communicator, record.payload};
         const TraceWriter::Interval when = nested(record);

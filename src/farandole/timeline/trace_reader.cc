@@ -33,6 +33,7 @@ struct Fields {
   std::optional<std::uint64_t> sequence, communicator, bytes;
   std::optional<double> value;
   TraceMessage message;
+  std::string_view phase;
   bool named_thread = false;  // tid is a text
 };
 
@@ -145,6 +146,8 @@ void read_args(ondemand::value& value, Fields& fields) {
       take_if(entry, fields.rank);
     else if (key == "host")
       take_if(entry, fields.host);
+    else if (key == "phase")
+      take_if(entry, fields.phase);
     else if (key == "Collective name")
       take_if(entry, fields.message.collective);
     else if (key == "In msg nelems")
@@ -227,7 +230,8 @@ TraceSpan span_of(const Fields& fields, std::int64_t duration_ns) {
           fields.operation,
           collective_of(fields),
           fields.category,
-          fields.message};
+          fields.message,
+          category_of(fields.phase)};
 }
 
 void visit_span(const Fields& fields, TraceVisitor& visitor) {

@@ -53,6 +53,7 @@ struct TraceSpan {
   std::optional<Collective> collective;  // where the span has a sequence number
   std::string_view category_text;        // as it stands there
   TraceMessage message;
+  std::optional<Category> phase;  // in which GPU work was launched
 };
 struct TraceCounter {
   std::int64_t pid = 0;

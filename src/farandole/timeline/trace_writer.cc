@@ -162,14 +162,19 @@ void TraceWriter::thread(Place place, std::string_view name) {
 }
 
 void TraceWriter::span(Place place, Category category, std::string_view name, std::int64_t step,
-                       Interval when) {
+                       Interval when, std::optional<Category> phase) {
   const std::string_view text = quoted(name);
   char* at = put_span(begin_event(text.size()), place, category, text, when);
   if (step >= 0) {
     at = put(at, R"(,"args":{"step":)");
     at = put(at, static_cast<std::uint64_t>(step));
-    *at++ = '}';
   }
+  if (phase) {
+    at = put(at, step >= 0 ? std::string_view(R"(,"phase":")") : std::string_view(R"(,"args":{"phase":")"));
+    at = put(at, name_of(*phase));
+    *at++ = '"';
+  }
+  if (step >= 0 || phase) *at++ = '}';
   *at++ = '}';
   end_event(at);
 }

@@ -45,7 +45,9 @@ class TraceWriter {
   // What viewers show beside the process's name.
   void process_label(int rank, std::string_view label);
   void thread(Place place, std::string_view name);
-  void span(Place place, Category category, std::string_view name, std::int64_t step, Interval when);
+  // Of GPU work: the phase that launched it.
+  void span(Place place, Category category, std::string_view name, std::int64_t step, Interval when,
+            std::optional<Category> phase = std::nullopt);
   void collective(Place place, std::string_view name, std::string_view operation, const Collective& what,
                   std::int64_t step, Interval when);
   void instant(Place place, std::string_view name, std::int64_t at_ns);

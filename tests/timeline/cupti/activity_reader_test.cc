@@ -44,12 +44,16 @@ CUpti_ActivityAPI call(std::uint32_t correlation, std::uint64_t start) {
   return record;
 }
 
-// A recorder, a history of steps of 1000 ns (step s from 1000·s to 1000·s + 900), and a reader.
+// A recorder, a history of steps of 1000 ns (step s from 1000·s to 1000·s + 900, in forward to 1000·s + 400,
+// then in backward), and a reader.
 struct Recording {
   Recording() : timeline(options()) {
     for (std::int64_t step = 1; step < 100; ++step) {
-      history.mark(1000 * step, step);
-      history.mark(1000 * step + 900, -1);
+      history.set_step(step, 1000 * step);
+      history.enter(Category::forward, 1000 * step);
+      history.enter(Category::backward, 1000 * step + 400);
+      history.enter(std::nullopt, 1000 * step + 900);
+      history.set_step(-1, 1000 * step + 900);
     }
   }
   TimelineOptions options() const {
@@ -62,7 +66,7 @@ struct Recording {
   void read(const Record& record) {
     reader.read(reinterpret_cast<const CUpti_Activity&>(record));
   }
-  // "track category name step start end", sorted.
+  // "track|category|name|step and phase|start|end".
   std::vector<std::string> events() {
     reader.finish();
     const RecorderFile file(options().file);
@@ -70,29 +74,30 @@ struct Recording {
     for (std::size_t slot = 0; slot < file.threads().size(); ++slot)
       for (const Record& r : file.records(slot))
         result.push_back(file.threads().at(r.track).name + "|" + std::string(name_of(r.category)) + "|" +
-                         file.names().at(r.name) + "|" + std::to_string(r.step) + "|" +
+                         file.names().at(r.name) + "|" + std::to_string(r.step) +
+                         (r.launched_in() ? " " + std::string(name_of(*r.launched_in())) : "") + "|" +
                          std::to_string(r.start_ns) + "|" + std::to_string(r.end_ns));
     return result;
   }
 
   TemporaryFolder folder;
   Timeline timeline;
-  StepHistory history;
+  LaunchHistory history;
   ActivityReader reader{timeline, history};
 };
 
-TEST(ActivityReader, KernelsCarryTheStepOfTheirLaunch) {
+TEST(ActivityReader, KernelsCarryTheStepAndPhaseOfTheirLaunch) {
   Recording recording;
   recording.read(call(1, 1850));  // launched at the end of step 1, run in step 2
   recording.read(kernel(1, 2100, "_ZN2at6native4gemmIfEEvPT_"));
   recording.read(kernel(2, 3100, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 9));  // its launch comes later
   recording.read(call(2, 2200));
   recording.read(kernel(3, 4100, nullptr));  // whose launch is never told
-  EXPECT_THAT(
-      recording.events(),
-      UnorderedElementsAre("GPU 0 stream 7|gpu_kernel|at::native::gemm<float>|1|2100|2110",
-                           "GPU 0 stream 9|communication|ncclDevKernel_AllReduce_Sum_f32_RING_LL|2|3100|3110",
-                           "GPU 0 stream 7|gpu_kernel|kernel|4|4100|4110"));
+  EXPECT_THAT(recording.events(),
+              UnorderedElementsAre(
+                  "GPU 0 stream 7|gpu_kernel|at::native::gemm<float>|1 backward|2100|2110",
+                  "GPU 0 stream 9|gpu_kernel|ncclDevKernel_AllReduce_Sum_f32_RING_LL|2 forward|3100|3110",
+                  "GPU 0 stream 7|gpu_kernel|kernel|4 forward|4100|4110"));
 }
 
 TEST(ActivityReader, KnowsCopiesSetsAndSynchronisation) {
@@ -112,8 +117,8 @@ TEST(ActivityReader, KnowsCopiesSetsAndSynchronisation) {
   recording.read(wait);
   EXPECT_THAT(recording.events(),
               UnorderedElementsAre("GPU 1 stream 0|gpu_memcpy|copy host to device|-1|5000|5100",
-                                   "GPU 0 stream 0|gpu_memcpy|set memory|5|5200|5210",
-                                   "GPU synchronisation|wait|wait for a stream|5|5300|5400"));
+                                   "GPU 0 stream 0|gpu_memcpy|set memory|5 forward|5200|5210",
+                                   "GPU synchronisation|wait|wait for a stream|5 forward|5300|5400"));
 }
 
 TEST(ActivityReader, RangesOfNvtx) {
@@ -129,8 +134,8 @@ TEST(ActivityReader, RangesOfNvtx) {
   recording.read(marker(3, 7250, CUPTI_ACTIVITY_FLAG_MARKER_INSTANTANEOUS, "now"));
   recording.read(marker(1, 7300, CUPTI_ACTIVITY_FLAG_MARKER_END, nullptr));
   recording.read(marker(9, 7400, CUPTI_ACTIVITY_FLAG_MARKER_END, nullptr));  // begun before the recording
-  EXPECT_THAT(recording.events(),
-              UnorderedElementsAre("NVTX|other|inner|7|7100|7200", "NVTX|other|outer|7|7000|7300"));
+  EXPECT_THAT(recording.events(), UnorderedElementsAre("NVTX|other|inner|7 forward|7100|7200",
+                                                       "NVTX|other|outer|7 forward|7000|7300"));
 }
 
 // A launch of a graph is one call with many kernels; what the device could not time is left out.
@@ -143,8 +148,8 @@ TEST(ActivityReader, GraphsAndMissingTimes) {
   lost.end = 0;
   recording.read(lost);
   recording.read(zeroed<CUpti_ActivityAPI>(CUPTI_ACTIVITY_KIND_OVERHEAD));
-  EXPECT_THAT(recording.events(), UnorderedElementsAre("GPU 0 stream 7|gpu_kernel|k|6|6100|6110",
-                                                       "GPU 0 stream 7|gpu_kernel|k|6|6200|6210"));
+  EXPECT_THAT(recording.events(), UnorderedElementsAre("GPU 0 stream 7|gpu_kernel|k|6 forward|6100|6110",
+                                                       "GPU 0 stream 7|gpu_kernel|k|6 forward|6200|6210"));
 }
 
 // Buffers come in any order: the outcome is the same.
@@ -169,21 +174,6 @@ TEST(ActivityReader, OrderOfRecordsDoesNotMatter) {
     EXPECT_EQ(events, expected);
     EXPECT_EQ(events.size(), 100u);
   }
-}
-
-TEST(StepHistory, TellsTheStepOfATime) {
-  StepHistory history;
-  EXPECT_EQ(history.step_at(5), -1);
-  history.mark(10, 0);
-  history.mark(20, -1);
-  history.mark(30, 1);
-  const std::vector<std::int64_t> times = {9, 10, 19, 20, 29, 30, 1000};
-  std::vector<std::int64_t> steps;
-  for (const auto time : times) steps.push_back(history.step_at(time));
-  EXPECT_THAT(steps, ElementsAre(-1, 0, 0, -1, -1, 1, 1));
-  for (std::int64_t i = 0; i < 100'000; ++i) history.mark(100 + i, i);
-  EXPECT_EQ(history.step_at(100'000), 99'900);
-  EXPECT_EQ(history.step_at(50), -1);  // forgotten
 }
 
 TEST(GpuActivity, SaysWhyThereIsNone) {

@@ -37,10 +37,6 @@ std::string_view synchronization_name(CUpti_ActivitySynchronizationType type) {
   }
 }
 
-bool is_nccl(std::string_view kernel) {
-  return kernel.find("ncclDevKernel") != kernel.npos || kernel.find("ncclKernel") != kernel.npos;
-}
-
 // "void at::native::gemm<float>(float*)" → "at::native::gemm<float>": what the reader of a trace looks for.
 std::string readable(const char* mangled) {
   std::string name = mangled;
@@ -78,7 +74,7 @@ TrackId ActivityReader::stream(std::uint32_t device, std::uint32_t number) {
 }
 
 void ActivityReader::record(const Work& work, std::int64_t launch_ns) {
-  timeline_.span_on(work.track, work.category, work.name, history_.step_at(launch_ns), work.start_ns,
+  timeline_.span_on(work.track, work.category, work.name, history_.place_at(launch_ns), work.start_ns,
                     work.end_ns);
 }
 
@@ -111,8 +107,7 @@ void ActivityReader::read(const CUpti_Activity& activity) {
   switch (activity.kind) {
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
       const auto& kernel = reinterpret_cast<const CUpti_ActivityKernel10&>(activity);
-      const std::string_view mangled = kernel.name != nullptr ? kernel.name : "kernel";
-      return work(kernel, is_nccl(mangled) ? Category::communication : Category::gpu_kernel, mangled);
+      return work(kernel, Category::gpu_kernel, kernel.name != nullptr ? kernel.name : "kernel");
     }
     case CUPTI_ACTIVITY_KIND_MEMCPY: {
       const auto& copy = reinterpret_cast<const CUpti_ActivityMemcpy6&>(activity);

@@ -2,7 +2,8 @@
 // grow meanwhile.
 //
 // What a GPU does carries the correlation id of the call that launched it. The call's own record, which tells
-// when that was and so in which step, may come before or after it: what comes first waits for the other.
+// when that was and so in which step and phase, may come before or after it: what comes first waits for the
+// other.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +15,14 @@
 #include <utility>
 #include <vector>
 
-#include "farandole/timeline/cupti/step_history.h"
+#include "farandole/timeline/launch_history.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {
 
 class ActivityReader {
  public:
-  ActivityReader(Timeline& timeline, const StepHistory& history) : timeline_(timeline), history_(history) {}
+  ActivityReader(Timeline& timeline, const LaunchHistory& history) : timeline_(timeline), history_(history) {}
 
   // Times are on the clock of now_ns(). Kinds that it does not know are left out.
   void read(const CUpti_Activity& record);
@@ -47,7 +48,7 @@ class ActivityReader {
   NameId name(std::string_view mangled_or_plain);
 
   Timeline& timeline_;
-  const StepHistory& history_;
+  const LaunchHistory& history_;
   std::map<std::uint32_t, std::int64_t> launches_;        // by correlation id, until their work comes
   std::unordered_multimap<std::uint32_t, Work> waiting_;  // for their launch
   std::map<std::uint32_t, std::pair<NameId, std::int64_t>> ranges_;  // of NVTX that have begun, by id

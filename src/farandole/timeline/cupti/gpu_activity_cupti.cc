@@ -25,10 +25,11 @@ constexpr std::array kinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
 class CuptiActivity final : public GpuActivity {
  public:
   CuptiActivity(Timeline& timeline, const StepWindow& window)
-      : window_(window), reader_(timeline, history_) {}
+      : timeline_(timeline), window_(window), reader_(timeline, history_) {}
 
   ~CuptiActivity() override {
     if (active() != this) return;
+    timeline_.tell_phases(nullptr);
     switch_to(false);
     flush();
     active() = nullptr;
@@ -44,12 +45,15 @@ class CuptiActivity final : public GpuActivity {
     active() = this;
     if (result == CUPTI_SUCCESS) result = switch_to(true);
     if (result == CUPTI_SUCCESS && window_.first > 0) switch_to(false);  // that it can is known now
-    if (result != CUPTI_SUCCESS) active() = nullptr;
+    if (result != CUPTI_SUCCESS)
+      active() = nullptr;
+    else
+      timeline_.tell_phases(&history_);
     return result == CUPTI_SUCCESS ? "" : "CUPTI says " + cupti_.describe(result);
   }
 
   void mark_step(std::int64_t step) override {
-    history_.mark(now_ns(), step);
+    history_.set_step(step, now_ns());
     if (step >= 0) switch_to(step >= window_.first && step <= window_.last);
   }
 
@@ -101,8 +105,9 @@ class CuptiActivity final : public GpuActivity {
   }
 
   CuptiLibrary cupti_;
+  Timeline& timeline_;
   const StepWindow window_;
-  StepHistory history_;
+  LaunchHistory history_;
   std::mutex mutex_;
   ActivityReader reader_;
   bool on_ = false;

@@ -1,0 +1,88 @@
+#include "farandole/timeline/launch_history.h"
+
+#include <gtest/gtest.h>
+#include <thread>
+#include <utility>
+
+#include "temporary_folder.h"
+
+#include "farandole/timeline/timeline.h"
+
+namespace farandole {
+namespace {
+
+using Place = std::pair<std::int64_t, std::optional<Category>>;
+
+Place at(const LaunchHistory& history, std::int64_t time) {
+  const TrainingPlace place = history.place_at(time);
+  return {place.step, place.phase};
+}
+
+TEST(LaunchHistory, TellsStepAndPhaseOfATime) {
+  LaunchHistory history;
+  EXPECT_EQ(at(history, 5), Place(-1, std::nullopt));
+  history.set_step(0, 10);
+  history.enter(Category::forward, 12);
+  history.enter(Category::forward, 13);
+  history.enter(Category::backward, 15);
+  history.enter(std::nullopt, 18);
+  history.set_step(-1, 20);
+  history.set_step(1, 30);
+  EXPECT_EQ(at(history, 9), Place(-1, std::nullopt));
+  EXPECT_EQ(at(history, 11), Place(0, std::nullopt));
+  EXPECT_EQ(at(history, 12), Place(0, Category::forward));
+  EXPECT_EQ(at(history, 14), Place(0, Category::forward));
+  EXPECT_EQ(at(history, 15), Place(0, Category::backward));
+  EXPECT_EQ(at(history, 19), Place(0, std::nullopt));
+  EXPECT_EQ(at(history, 29), Place(-1, std::nullopt));
+  EXPECT_EQ(at(history, 1000), Place(1, std::nullopt));
+}
+
+TEST(LaunchHistory, ForgetsWhatIsLongAgo) {
+  LaunchHistory history;
+  for (std::int64_t i = 0; i < 100'000; ++i) history.set_step(i, 100 + i);
+  EXPECT_EQ(history.place_at(100'000).step, 99'900);
+  EXPECT_EQ(history.place_at(50).step, -1);
+  EXPECT_EQ(history.place_at(200).step, -1);
+}
+
+// The phase is that of the innermost span which has one; other threads' spans are none of the training
+// thread's.
+TEST(LaunchHistory, IsToldByTheTrainingThreadsSpans) {
+  const TemporaryFolder folder;
+  TimelineOptions options;
+  options.file = folder / "rank-0000.ftl";
+  options.recorder_bytes = 1 << 20;
+  Timeline timeline(options);
+  timeline.name_thread("training");
+  LaunchHistory history;
+  timeline.tell_phases(&history);
+  const auto phase = [&] { return history.place_at(now_ns()).phase; };
+  {
+    const Span step(timeline, Category::step, "step");
+    EXPECT_EQ(phase(), std::nullopt);
+    {
+      const Span backward(timeline, Category::backward, "backward");
+      EXPECT_EQ(phase(), Category::backward);
+      const Span note(timeline, Category::other, "a note");
+      EXPECT_EQ(phase(), Category::backward);
+      std::thread([&] {
+        timeline.name_thread("autograd");
+        const Span other(timeline, Category::forward, "forward");
+        EXPECT_EQ(phase(), Category::backward);
+      }).join();
+      {
+        const Span wait(timeline, Category::wait, "wait");
+        EXPECT_EQ(phase(), Category::wait);
+      }
+      EXPECT_EQ(phase(), Category::backward);
+    }
+    EXPECT_EQ(phase(), std::nullopt);
+    timeline.tell_phases(nullptr);
+    const Span untold(timeline, Category::optimizer, "update");
+    EXPECT_EQ(phase(), std::nullopt);
+  }
+}
+
+}  // namespace
+}  // namespace farandole
