@@ -1,7 +1,7 @@
 #include "farandole/bench/timeline_benchmark.h"
 
 #include <algorithm>
-#include <atomic>
+#include <chrono>
 #include <fmt/format.h>
 #include <fstream>
 #include <random>
@@ -12,6 +12,8 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/bench/sample.h"
+#include "farandole/timeline/counters.h"
+#include "farandole/timeline/recorder_file.h"
 #include "farandole/timeline/timeline.h"
 #include "farandole/timeline/trace_merge.h"
 
@@ -196,6 +198,27 @@ MergeCost measure_merge(const TimelineBenchmarkOptions& options) {
     std::filesystem::remove(recording_of(options, rank).file);
   std::filesystem::remove(trace);
   return best;
+}
+
+double measure_counters(const TimelineBenchmarkOptions& options) {
+  const auto where = recording_of(options, 0);
+  double microseconds = 0;
+  {
+    Timeline timeline(where);
+    const double before_s = processor_seconds();
+    {
+      const CounterSampler sampler(timeline, {.interval = std::chrono::milliseconds(1), .gpu = ""});
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    }
+    microseconds = (processor_seconds() - before_s) * 1e6;
+  }
+  const RecorderFile file(where.file);
+  std::size_t samples = 0;
+  for (std::size_t slot = 0; slot < file.threads().size(); ++slot)
+    for (const Record& record : file.records(slot))
+      samples += file.names().at(record.name) == "memory MiB" ? 1 : 0;
+  std::filesystem::remove(where.file);
+  return microseconds / static_cast<double>(samples);
 }
 
 }  // namespace farandole

@@ -36,5 +36,7 @@ struct MergeCost {
 
 SpanCost measure_spans(const TimelineBenchmarkOptions& options);
 MergeCost measure_merge(const TimelineBenchmarkOptions& options);
+// Microseconds of processor time for one sample of CounterSampler's.
+double measure_counters(const TimelineBenchmarkOptions& options);
 
 }  // namespace farandole

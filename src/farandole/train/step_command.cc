@@ -14,7 +14,7 @@
 namespace farandole {
 namespace {
 
-constexpr double mib = 1024 * 1024;
+constexpr double bytes_a_mib = 1024 * 1024;
 
 void print_header() {
   fmt::print("{:<6} {:>5}  {:<22} {:<22} {:>7} {:>13} {:>11}\n", "model", "ranks", "step ms (quartiles)",
@@ -30,7 +30,8 @@ void print(const StepResult& r) {
   fmt::print("{:<6} {:>5}  {:<22} {:<22} {:>5.1f} % {:>13.1f} {:>11.1f}\n", r.model, r.ranks,
              with_spread(r.step), with_spread(r.step_without_communication),
              100 * (r.step.median() / r.step_without_communication.median() - 1),
-             static_cast<double>(r.gradient_bytes) / mib, static_cast<double>(r.packed_bytes) / mib);
+             static_cast<double>(r.gradient_bytes) / bytes_a_mib,
+             static_cast<double>(r.packed_bytes) / bytes_a_mib);
   std::fflush(stdout);
 }
 

@@ -1,0 +1,124 @@
+#include "farandole/bench/timeline_report.h"
+
+#include <fmt/format.h>
+
+#include "farandole/bench/machine_facts.h"
+
+namespace farandole {
+namespace {
+
+class Table {
+ public:
+  Table() { line("", "measured", "to reach"); }
+  void line(std::string_view what, const std::string& value, const std::string& goal = "") {
+    text_ += fmt::format("{:<44} {:>26} {:>18}\n", what, value, goal);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+std::string ns(double value) {
+  return fmt::format("{:.1f} ns", value);
+}
+
+std::string percent(const Estimate& share) {
+  const auto value = fmt::format("{:.2f} %", 100 * share.value);
+  if (!share.ci95) return value;
+  return fmt::format("{} ({:.2f} to {:.2f})", value, 100 * share.ci95->low, 100 * share.ci95->high);
+}
+
+void add(Table& table, const SpanCost& span) {
+  table.line("two clock reads", ns(span.clock_pair_ns));
+  table.line("span, begin and end", ns(span.span_ns),
+             fmt::format("1.5 × = {}", ns(1.5 * span.clock_pair_ns)));
+  table.line("  99.9 % of the spans take at most", ns(span.span_p999_ns),
+             fmt::format("+ 100 = {}", ns(span.clock_pair_ns + 100)));
+  table.line("  99.9 % of the two clock reads", ns(span.clock_pair_p999_ns));
+  table.line("span, nothing recorded", ns(span.disabled_ns), "1.0 ns");
+  table.line("  but watched for stalls", ns(span.watched_ns));
+}
+
+void add(Table& table, const MergeCost& merge) {
+  table.line("merge, events a second by one core", fmt::format("{:.2f} M", merge.events_per_s * 1e-6),
+             "2.00 M");
+  table.line(fmt::format("  by the machine's, {} events", merge.events),
+             fmt::format("{:.2f} M", merge.wall_events_per_s * 1e-6));
+  table.line("  bytes an event, compressed",
+             fmt::format("{:.1f}", merge.trace_bytes / static_cast<double>(merge.events)));
+  if (merge.peak_mib) table.line("  memory", fmt::format("{:.0f} MiB", *merge.peak_mib), "64 MiB + 1 a rank");
+}
+
+void add(Table& table, const TrainingOverhead& training, double span_ns) {
+  table.line(fmt::format("{} step on {} ranks, median", training.model, training.ranks),
+             fmt::format("{:.2f} ms", training.step_ms));
+  table.line("  the timeline adds, of time", percent(added_share(training.timeline.time)),
+             training.model == "gpt" ? "0.50 %" : "1.00 %");
+  table.line("    of processor time", percent(added_share(training.timeline.processor_time)));
+  table.line(fmt::format("    {:.0f} events a step, at {} each", training.events_a_step, ns(span_ns)),
+             fmt::format("{:.4f} %", 100e-6 * training.events_a_step * span_ns / training.step_ms));
+  table.line("  PyTorch's profiler adds, of time", percent(added_share(training.profiler.time)));
+  table.line("    of processor time", percent(added_share(training.profiler.processor_time)));
+  table.line("  the timeline's part of that",
+             percent(ratio_of_added(training.timeline.processor_time, training.profiler.processor_time)),
+             "10.00 %");
+}
+
+nlohmann::json to_json(const Estimate& estimate) {
+  return {
+      {"value", estimate.value},
+      {"ci95", estimate.ci95 ? nlohmann::json({estimate.ci95->low, estimate.ci95->high}) : nlohmann::json()}};
+}
+
+nlohmann::json to_json(const Added& added) {
+  return {{"of_time", to_json(added_share(added.time))},
+          {"of_processor_time", to_json(added_share(added.processor_time))},
+          {"of_time_by_round", added.time},
+          {"of_processor_time_by_round", added.processor_time}};
+}
+
+nlohmann::json to_json(const TrainingOverhead& training) {
+  return {{"model", training.model},
+          {"ranks", training.ranks},
+          {"step_ms", training.step_ms},
+          {"steps_a_block", training.steps_a_block},
+          {"events_a_step", training.events_a_step},
+          {"timeline_adds", to_json(training.timeline)},
+          {"profiler_adds", to_json(training.profiler)},
+          {"timeline_of_profiler",
+           to_json(ratio_of_added(training.timeline.processor_time, training.profiler.processor_time))}};
+}
+
+}  // namespace
+
+std::string to_text(const TimelineReport& report) {
+  Table table;
+  add(table, report.span);
+  add(table, report.merge);
+  table.line("counters, once a second", fmt::format("{:.0f} µs", report.counters_us));
+  for (const auto& training : report.training) add(table, training, report.span.span_p999_ns);
+  return report.training.empty() ? table.text() : table.text() + "in brackets: the 95 % interval\n";
+}
+
+nlohmann::json to_json(const TimelineReport& report) {
+  const auto& [span, merge, merge_ranks, counters_us, training] = report;
+  nlohmann::json result = {{"span_ns", span.span_ns},
+                           {"span_p999_ns", span.span_p999_ns},
+                           {"clock_pair_ns", span.clock_pair_ns},
+                           {"clock_pair_p999_ns", span.clock_pair_p999_ns},
+                           {"disabled_ns", span.disabled_ns},
+                           {"watched_ns", span.watched_ns},
+                           {"merge_ranks", merge_ranks},
+                           {"merge_events", merge.events},
+                           {"merge_events_per_s", merge.events_per_s},
+                           {"merge_wall_events_per_s", merge.wall_events_per_s},
+                           {"merge_bytes", merge.trace_bytes},
+                           {"counters_us", counters_us}};
+  result["merge_peak_mib"] = merge.peak_mib ? nlohmann::json(*merge.peak_mib) : nlohmann::json();
+  result["training"] = nlohmann::json::array();
+  for (const auto& one : training) result["training"].push_back(to_json(one));
+  return {{"bench", "timeline"}, {"machine", machine_facts()}, {"results", {result}}};
+}
+
+}  // namespace farandole

@@ -1,0 +1,84 @@
+#include "farandole/train/benchmark_trainee.h"
+
+#include <functional>
+
+#include "farandole/base/clock.h"
+#include "farandole/base/error.h"
+
+namespace farandole {
+
+struct BenchmarkTrainee::Workload {
+  ModelOptions model;
+  DataShape data;
+  Batch batch;
+  std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<torch::Tensor>)> optimizer;
+};
+
+BenchmarkTrainee::Workload BenchmarkTrainee::workload(const std::string& name) {
+  using namespace torch::optim;
+  const auto sgd = [](double momentum) {
+    return [momentum](std::vector<torch::Tensor> parameters) -> std::unique_ptr<Optimizer> {
+      return std::make_unique<SGD>(parameters, SGDOptions(0.01).momentum(momentum));
+    };
+  };
+  if (name == "mlp")
+    return {{.name = "mlp", .layers = 4, .width = 2048},
+            {{2048}, 2048, false},
+            {torch::randn({32, 2048}), torch::randint(2048, {32}, torch::kInt64)},
+            sgd(0.9)};
+  if (name == "gpt")
+    return {{.name = "gpt", .layers = 6, .width = 384, .heads = 6, .context = 128},
+            {{128}, 256, true},
+            {torch::randint(256, {4, 128}, torch::kInt64), torch::randint(256, {4, 128}, torch::kInt64)},
+            [](std::vector<torch::Tensor> parameters) -> std::unique_ptr<Optimizer> {
+              return std::make_unique<AdamW>(parameters, AdamWOptions(5e-4).weight_decay(0.1));
+            }};
+  if (name == "mnist")
+    return {{.name = "mnist"},
+            {{1, 28, 28}, 10, false},
+            {torch::randn({64, 1, 28, 28}), torch::randint(10, {64}, torch::kInt64)},
+            sgd(0.5)};
+  throw UserError("no benchmark trains '" + name + "'; there are mlp, gpt and mnist");
+}
+
+BenchmarkTrainee::BenchmarkTrainee(Session& session, const std::string& model,
+                                   const DistributedOptimizerOptions& options)
+    : BenchmarkTrainee(session, workload(model), options) {}
+
+BenchmarkTrainee::BenchmarkTrainee(Session& session, const Workload& workload,
+                                   const DistributedOptimizerOptions& options)
+    : timeline_(session.timeline()),
+      batch_(workload.batch),
+      model_(make_model(workload.model, workload.data)),
+      inner_(workload.optimizer(model_->parameters())),
+      optimizer_(session, *inner_, model_->named_parameters(), options) {}
+
+void BenchmarkTrainee::step() {
+  const Span whole(timeline_, Category::step, "step");
+  {
+    const Span span(timeline_, Category::optimizer, "zero gradients");
+    optimizer_.zero_grad();
+  }
+  { const Span span(timeline_, Category::data, "data"); }
+  torch::Tensor loss;
+  {
+    const Span span(timeline_, Category::forward, "forward");
+    loss = model_->loss(model_->forward(batch_.x), batch_.y);
+  }
+  {
+    const Span span(timeline_, Category::backward, "backward");
+    loss.backward();
+  }
+  optimizer_.step();
+}
+
+void BenchmarkTrainee::steps(int count, Sample* sample) {
+  for (int i = 0; i < count; ++i) {
+    const std::int64_t start = now_ns();
+    step();
+    if (sample != nullptr) sample->us.push_back(static_cast<double>(now_ns() - start) * 1e-3);
+    ++steps_;
+  }
+}
+
+}  // namespace farandole

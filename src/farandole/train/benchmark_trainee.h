@@ -1,0 +1,43 @@
+// A model, its optimizer and a batch of random data, trained as Trainer::step does: what benchmarks time.
+// Used by the main thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "farandole/bench/sample.h"
+#include "farandole/train/data/dataset.h"
+#include "farandole/train/distributed_optimizer.h"
+#include "farandole/train/models/model.h"
+#include "farandole/train/session.h"
+
+namespace farandole {
+
+class BenchmarkTrainee {
+ public:
+  // "mlp": 4 × 2048, batch 32, SGD with momentum; "gpt": 6 layers, 384 wide, 128 bytes, batch 4, AdamW;
+  // "mnist": batch 64, SGD with momentum. The same batch at each step. Collective; throws UserError for
+  // another name. `session` outlives this.
+  BenchmarkTrainee(Session& session, const std::string& model, const DistributedOptimizerOptions& options);
+
+  // With the spans of a training run. Collective; gives `sample`, where there is one, each step's time.
+  void steps(int count, Sample* sample = nullptr);
+
+  std::size_t gradient_bytes() const { return optimizer_.gradient_bytes(); }
+  std::size_t packed_bytes_a_step() const { return optimizer_.packed_bytes() / steps_; }
+
+ private:
+  struct Workload;
+  static Workload workload(const std::string& name);
+  BenchmarkTrainee(Session& session, const Workload& workload, const DistributedOptimizerOptions& options);
+  void step();
+
+  Timeline& timeline_;
+  Batch batch_;
+  std::shared_ptr<Model> model_;
+  std::unique_ptr<torch::optim::Optimizer> inner_;
+  DistributedOptimizer optimizer_;
+  std::size_t steps_ = 0;
+};
+
+}  // namespace farandole

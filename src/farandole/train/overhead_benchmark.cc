@@ -1,0 +1,144 @@
+#include "farandole/train/overhead_benchmark.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <ctime>
+#include <optional>
+#include <random>
+#include <torch/csrc/autograd/profiler_kineto.h>
+#include <vector>
+
+#include "farandole/base/clock.h"
+#include "farandole/timeline/recorder_file.h"
+#include "farandole/train/benchmark_trainee.h"
+
+namespace farandole {
+namespace {
+
+constexpr int warmup_steps = 10;
+constexpr double block_ms = 40;    // long enough for what a block leaves behind to count little in the next
+constexpr int profiler_every = 4;  // rounds: the profiler's own start and end take longer than a block
+
+enum class Watched { by_nobody, by_timeline, by_profiler };
+
+// torch.profiler's defaults, of the CPU alone.
+class ProfiledByTorch {
+ public:
+  ProfiledByTorch() {
+    using namespace torch::profiler::impl;
+    const ProfilerConfig config(ProfilerState::KINETO);
+    torch::autograd::profiler::prepareProfiler(config, {ActivityType::CPU});
+    torch::autograd::profiler::enableProfiler(config, {ActivityType::CPU});
+  }
+  ~ProfiledByTorch() { torch::autograd::profiler::disableProfiler(); }
+  ProfiledByTorch(const ProfiledByTorch&) = delete;
+  ProfiledByTorch& operator=(const ProfiledByTorch&) = delete;
+};
+
+// What a block of steps took.
+struct Block {
+  double ms = 0, processor_ms = 0;
+};
+using Round = std::array<Block, 3>;  // by Watched; the profiler's is empty in most
+
+double thread_ms() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) * 1e-6;
+}
+
+std::uint64_t recorded_events(const Timeline& timeline) {
+  const RecorderFile file(timeline.options().file);
+  std::uint64_t events = 0;
+  for (const auto& thread : file.threads()) events += thread.recorded;
+  return events;
+}
+
+Added added_by(Watched watched, const std::vector<Round>& rounds) {
+  Added added;
+  for (const Round& round : rounds) {
+    const Block &with = round[static_cast<std::size_t>(watched)], &without = round[0];
+    if (with.ms == 0) continue;
+    added.time.push_back(std::log(with.ms / without.ms));
+    added.processor_time.push_back(std::log(with.processor_ms / without.processor_ms));
+  }
+  return added;
+}
+
+class Rounds {
+ public:
+  Rounds(Session& session, const std::string& model) : session_(session), trainee_(session, model, {}) {
+    for (const auto watched : {Watched::by_nobody, Watched::by_timeline, Watched::by_profiler})
+      block(watched, warmup_steps);
+  }
+
+  // Of rank 0, and so equal on all ranks.
+  double step_ms() {
+    double ms = block(Watched::by_nobody, warmup_steps).ms / warmup_steps;
+    session_.communicator().broadcast("step time", &ms, sizeof ms, 0);
+    return ms;
+  }
+
+  std::vector<Round> run(int count, int steps_a_block) {
+    std::vector<Round> rounds(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < rounds.size(); ++i) {
+      std::vector order = {Watched::by_nobody, Watched::by_timeline};
+      if (i % profiler_every == 0) order.push_back(Watched::by_profiler);
+      std::shuffle(order.begin(), order.end(), random_);
+      for (const auto watched : order)
+        rounds[i][static_cast<std::size_t>(watched)] = block(watched, steps_a_block);
+    }
+    for (Round& round : rounds)
+      for (Block& one : round)
+        session_.communicator().allreduce("processor time", &one.processor_ms, 1, DType::float64,
+                                          ReduceOp::sum);
+    return rounds;
+  }
+
+ private:
+  Block block(Watched watched, int steps) {
+    std::optional<ProfiledByTorch> profiler;
+    if (watched == Watched::by_profiler) profiler.emplace();
+    session_.barrier();
+    const std::int64_t start_ns = now_ns();
+    const double start_ms = thread_ms();
+    for (int i = 0; i < steps; ++i) {
+      session_.set_step(watched == Watched::by_timeline ? ++recorded_steps_ : 0);
+      trainee_.steps(1);
+    }
+    const double processor_ms = thread_ms() - start_ms;
+    return {static_cast<double>(now_ns() - start_ns) * 1e-6, processor_ms};
+  }
+
+  Session& session_;
+  BenchmarkTrainee trainee_;
+  std::int64_t recorded_steps_ = 0;
+  std::mt19937 random_{1};  // the same order on all ranks
+};
+
+}  // namespace
+
+TrainingOverhead benchmark_overhead(Session& session, const std::string& model,
+                                    const OverheadBenchmarkOptions& options) {
+  torch::manual_seed(1);
+  Rounds rounds(session, model);
+  const double step_ms = rounds.step_ms();
+  const int steps_a_block = std::max(1, static_cast<int>(block_ms / step_ms));
+  const double round_ms = (2 + 1.0 / profiler_every) * steps_a_block * step_ms;
+  const int count = std::max(6 * profiler_every, static_cast<int>(options.seconds * 1e3 / round_ms));
+  const auto events_before = recorded_events(session.timeline());
+  const auto measured = rounds.run(count, steps_a_block);
+  const auto events = recorded_events(session.timeline()) - events_before;
+  std::vector<double> alone_ms;
+  for (const Round& round : measured) alone_ms.push_back(round[0].ms / steps_a_block);
+  return {model,
+          session.size(),
+          quantile(alone_ms, 0.5),
+          steps_a_block,
+          static_cast<double>(events) / (double(count) * steps_a_block),
+          added_by(Watched::by_timeline, measured),
+          added_by(Watched::by_profiler, measured)};
+}
+
+}  // namespace farandole

@@ -1,0 +1,59 @@
+#include "farandole/bench/timeline_command.h"
+
+#include <cstdlib>
+#include <fmt/format.h>
+#include <optional>
+
+#include "farandole/bench/timeline_options.h"
+#include "farandole/bench/timeline_report.h"
+#include "farandole/launch/temporary_folder.h"
+#include "farandole/train/overhead_benchmark.h"
+
+namespace farandole {
+namespace {
+
+// The steps' own timelines lie where rank 0's other recorders did.
+void measure_training(Session& session, const TimelineCommandOptions& options, TimelineReport& report) {
+  std::optional<TemporaryFolder> folder;
+  std::string path;
+  session.together([&] {
+    if (session.rank() != 0) return;
+    folder.emplace(options.folder);
+    path = folder->path();
+  });
+  session.broadcast(path);
+  session.start_recording({.run_dir = path, .window = {.first = 1}});
+  for (const auto& model : options.models)
+    report.training.push_back(benchmark_overhead(session, model, {options.seconds}));
+  session.publish_timeline();
+  session.start_recording({.run_dir = {}, .window = {0, -1}});  // lets go of the files
+}
+
+}  // namespace
+
+int timeline_command(int argc, const char* const* argv) {
+  ::setenv("KINETO_LOG_LEVEL", "99", 0);  // it calls a machine without a GPU an error
+  TimelineCommandOptions options;
+  for (int i = 1; i < argc; ++i)
+    if (const std::string_view word = argv[i]; word == "--help" || word == "-h")
+      return options.parse(argc, argv), 0;
+  return run_session("farandole bench", argc, argv, [&](Session& session) {
+    TimelineReport report;
+    session.together([&] {
+      options.parse(argc, argv);
+      if (session.rank() == 0) report = measure_recorder(options);
+    });
+    if (session.size() > 1) measure_training(session, options, report);
+    if (session.rank() != 0) return 0;
+    if (options.json)
+      fmt::print("{}\n", to_json(report).dump(1));
+    else
+      fmt::print("{}{}", to_text(report),
+                 session.size() > 1 ? ""
+                                    : "\nWhat the timeline adds to training steps: farandole run -n 2 -- "
+                                      "farandole bench timeline\n");
+    return 0;
+  });
+}
+
+}  // namespace farandole
