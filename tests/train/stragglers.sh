@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Real runs with a rank or a node that is made slow: the analyzer names rank, host, phase and pattern, in JSON and in words, and the doctor
+# says nothing else. With a number, each run is made so often.
+source "$(dirname "$0")/common.sh"
+repeats=${1:-1}
+
+# trained RANKS FAULT STEPS [NODE]: into the folder run, new. Its reports: report.json, out.
+trained() {
+  rm -rf run
+  FARANDOLE_RUN_DIR=$work/run timeout 100 "$bin/farandole" run -n "$1" -- ${wrapper:-} "$bin/straggling" "${@:2}" >out 2>err || fail "$*: exit code $?"
+  "$bin/farandole" analyze run --format json -o report.json >out 2>err || fail "analyze, after $*"
+  "$bin/farandole" doctor run >out 2>err || fail "doctor, after $*"
+  grep -q '^The run ended in order' out || fail "the doctor, after $*"
+  "$bin/farandole" analyze run >out 2>err || fail "analyze, after $*"
+}
+
+# named PATTERN PHASE RANKS: of these ranks, and nobody else is late step after step.
+named() {
+  /usr/bin/python3 - "$@" <<'PYTHON' || fail "not named: $*"
+import json, sys
+pattern, phase, ranks = sys.argv[1], sys.argv[2], {int(rank) for rank in sys.argv[3].split()}
+run = json.load(open("report.json"))["runs"][0]
+found = {late["rank"]: late for late in run["stragglers"]}
+for rank in ranks:
+    host = next(one["host"] for one in run["by_rank"] if one["rank"] == rank)
+    late = found.get(rank)
+    assert late and (late["pattern"], late["phase"], late["host"]) == (pattern, phase, host), (rank, run["stragglers"], run["step_ms"])
+always = {rank for rank, late in found.items() if late["pattern"] == "chronic"}
+assert always <= ranks, (always, run["stragglers"], run["step_ms"])
+PYTHON
+}
+says() { grep -qE -- "$1" out || fail "no '$1'"; }
+
+while ((repeats-- > 0)); do
+  trained 2 backward 12
+  named chronic backward 1
+  says 'Rank 1 \(.*\) is (19|20|21).\.. ms late step after step, delayed in backward\.'
+
+  trained 2 data 20
+  named chronic data 1
+  says 'Rank 1 \(.*\) is [0-9.]+ ms late step after step, delayed in data\.'
+
+  trained 3 pause 40
+  named one-off forward 1
+  says 'Rank 1 \(.*\) is (9..|1[0-9]{3})\.. ms late in 1 of 36 steps, delayed in forward\.'
+
+  trained 2 slow 200
+  named chronic backward 1
+  says '[Rr]ank 1 \(.*\) is [0-9.]+ ms late step after step, delayed in backward'
+
+  trained 2 none 60
+  /usr/bin/python3 -c 'import json; assert all(late["pattern"] != "chronic" for late in json.load(open("report.json"))["runs"][0]["stragglers"])' \
+    || fail "somebody is said to be late step after step: $(cat report.json)"
+done
