@@ -29,6 +29,9 @@ class RankRecords {
  private:
   void take(const Record& record) {
     ++events_;
+    if (record.kind == RecordKind::instant && record.payload > 0)
+      collector_.instant({info_.rank, record.track, info_.names.at(record.name),
+                          rank_.clock.to_reference(record.start_ns) - origin_ns_, record.payload});
     if (record.kind != RecordKind::span && record.kind != RecordKind::collective) return;
     TraceSpan span;
     span.pid = info_.rank;

@@ -87,6 +87,12 @@ RunFacts read_run_facts(const std::filesystem::path& run_json) {
   reader.count("restarts", facts.restarts);
   reader.count("parameters", facts.parameters);
   reader.positive("global_batch", facts.global_batch);
+  reader.count("threads", facts.threads);
+  reader.count("cores", facts.cores);
+  if (const auto size = object.find("bucket_mb"); size != object.end() && !size->is_string())
+    reader.positive("bucket_mb", facts.bucket_mb);
+  if (const auto config = object.find("config"); config != object.end() && config->is_object())
+    Facts(*config, where, facts.warnings).text("compression", facts.compression);
   if (const auto versions = object.find("versions"); versions != object.end() && versions->is_object())
     for (const auto& [name, version] : versions->items())
       facts.versions[name] = version.is_string()

@@ -18,6 +18,9 @@ struct RunFacts {
   std::optional<std::string> device, program, started, ended;
   std::optional<std::int64_t> exit_code, restarts, parameters;
   std::optional<double> global_batch;  // samples per step of all ranks together
+  std::optional<double> bucket_mb;     // none also where it was found by trial
+  std::optional<std::string> compression;
+  std::optional<std::int64_t> threads, cores;  // of a rank; that rank 0 may use
   std::map<std::string, std::string> versions;
   std::vector<std::string> warnings;
 };

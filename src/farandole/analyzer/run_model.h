@@ -31,12 +31,15 @@ struct RankModel {
   PackedSpans packed_training;
   std::vector<PackedCollectives> packed_collectives;
   std::vector<GpuSpans> packed_gpu;
-  std::int64_t shift_ns = 0;  // that the functions below add, and that steps and extent have
+  PackedCollectives packed_gradients;  // when gradients were ready, in the steps that note them
+  std::int64_t shift_ns = 0;           // that the functions below add, and that steps and extent have
 
   void shift_by(std::int64_t ns);
   // Of the training thread, also collectives and steps, as recorded but for what cannot change innermost().
   std::vector<CategorySpan> training() const;
   std::vector<CollectiveSpan> collectives() const;  // of all threads, by start
+  // When each gradient was ready, where a step notes it: at `start`; by time.
+  std::vector<CollectiveSpan> gradients() const;
   // Kernels are gpu_kernel, NCCL's are communication, copies are gpu_memcpy.
   std::vector<CategorySpan> gpu() const;
   std::vector<CategorySpan> gpu_launched_in(std::size_t phase) const;  // phase_count: unknown where

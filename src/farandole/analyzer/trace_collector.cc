@@ -154,6 +154,14 @@ void TraceCollector::unnumbered_collective(const TraceSpan& event, std::string_v
                             name_id(operation), static_cast<std::uint32_t>(ranks)});
 }
 
+void TraceCollector::instant(const TraceInstant& event) {
+  if (event.bytes == 0 || !event.name.starts_with("gradient ")) return;
+  Collective what;
+  what.bytes = event.bytes;
+  thread_of(event.pid, event.tid)
+      .gradients.append({event.time_ns, event.time_ns, what, false, name_id(event.name), 0});
+}
+
 void TraceCollector::span(const TraceSpan& event) {
   if (event.category != Category::other || event.category_text == name_of(Category::other))
     return take(event);
@@ -197,6 +205,8 @@ RankModel rank_model_of(int rank, CollectedProcess& process) {
     model.packed_training.shrink();
     model.steps = each_step_once(std::move(training->steps));
     model.extent = training->extent;
+    model.packed_gradients = std::move(training->gradients);
+    model.packed_gradients.shrink();
   }
   // A thread's part in collectives that lie on a track of their own; in other tools' traces, all there is.
   const bool only_parts = std::all_of(process.threads.begin(), process.threads.end(),
@@ -248,6 +258,16 @@ std::vector<CollectiveSpan> RankModel::collectives() const {
     span.end += shift_ns;
   }
   return spans;
+}
+
+std::vector<CollectiveSpan> RankModel::gradients() const {
+  std::vector<CollectiveSpan> ready;
+  packed_gradients.unpack(ready);
+  for (auto& one : ready) {
+    one.start += shift_ns;
+    one.end += shift_ns;
+  }
+  return ready;
 }
 
 std::vector<CategorySpan> RankModel::gpu() const {

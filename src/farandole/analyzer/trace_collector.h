@@ -19,7 +19,8 @@ struct CollectedThread {
   ThreadSpans spans;
   std::vector<StepSpan> steps;
   PackedCollectives collectives;
-  PackedCollectives parts;  // that no collective says of itself
+  PackedCollectives parts;      // that no collective says of itself
+  PackedCollectives gradients;  // instants at which they were ready
   GpuSpans gpu;
   PackedCollectives unnumbered;  // collectives as other profilers give them: kernels, and Gloo's on the host
   std::vector<TraceSpan> open;   // begun by an event of its own; without texts
@@ -46,6 +47,7 @@ class TraceCollector : public TraceVisitor {
   void span(const TraceSpan& event) override;
   void begin(const TraceSpan& event) override;
   void end(std::int64_t pid, std::int64_t tid, std::int64_t time_ns) override;
+  void instant(const TraceInstant& event) override;
 
   std::map<std::int64_t, CollectedProcess>& processes() { return processes_; }
   std::vector<std::string> take_names() { return std::move(texts_); }

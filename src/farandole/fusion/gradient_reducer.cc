@@ -59,8 +59,11 @@ GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, Re
     : communicator_(communicator),
       plan_(std::move(plan)),
       op_(op),
+      timeline_(timeline),
       compressor_(compressor != nullptr ? *compressor : plain_) {
   place_.resize(plan_.tensors.size());
+  for (const auto& tensor : plan_.tensors)
+    gradient_names_.push_back(timeline_.intern("gradient " + tensor.name));
   marked_.assign(plan_.tensors.size(), 0);
   for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
     const auto& bucket = plan_.buckets[b];
@@ -110,11 +113,18 @@ void GradientReducer::mark_ready(std::size_t tensor) {
                 " came twice in one step; set backward_passes_per_step to the number of backward calls "
                 "before step()");
   marked_[tensor] = 1;
+  if (notes_gradients(timeline_.step())) [[unlikely]]
+    note(tensor);
   if (first_step_) first_order_.push_back(tensor);
   set_flag(tensor, true);
   --buckets_[place_[tensor].first].missing;
   push_full_buckets();
   queue_->poll();
+}
+
+void GradientReducer::note(std::size_t tensor) {
+  const auto& spec = plan_.tensors[tensor];
+  timeline_.instant(gradient_names_[tensor], now_ns(), spec.count() * size_of(spec.dtype));
 }
 
 void GradientReducer::push_full_buckets() {

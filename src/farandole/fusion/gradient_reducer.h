@@ -5,6 +5,9 @@
 // plan's on every rank, so ranks that produce gradients in different orders, or not at all, cannot block each
 // other. One element behind each bucket's payload and a tensor says whether this rank has its gradient; it is
 // summed with the others, so that every rank learns at no extra message whether any rank had one.
+//
+// In some steps (notes_gradients()) the moment at which each gradient is ready goes into the timeline, with
+// its bytes: so the analyzer can tell what other buckets would do.
 #pragma once
 
 #include <functional>
@@ -31,6 +34,11 @@ enum class ReductionProgress {
 // "auto", "thread" or "passing". Throws UserError.
 ReductionProgress parse_progress(std::string_view text);
 std::string_view name_of(ReductionProgress progress);
+
+// Whether a step of this number is one in which gradients are noted: few enough to cost nothing.
+constexpr bool notes_gradients(std::int64_t step) {
+  return step >= 0 && (step < 32 || step % 32 == 0);
+}
 
 class GradientReducer {
  public:
@@ -75,10 +83,13 @@ class GradientReducer {
   void reduce(std::size_t bucket);
   void start(std::size_t bucket);
   void set_flag(std::size_t tensor, bool present);
+  void note(std::size_t tensor);
 
   Communicator& communicator_;
   const BucketPlan plan_;
   const ReduceOp op_;
+  Timeline& timeline_;
+  std::vector<NameId> gradient_names_;  // by tensor, in the timeline
   PlainCompressor plain_;
   Compressor& compressor_;
   std::vector<State> buckets_;

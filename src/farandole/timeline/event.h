@@ -73,6 +73,7 @@ struct Collective {
 //   flow        "s" on the collective of the first rank to arrive, "f" (with "bp":"e") on each other rank's,
 //               cat "flow", name "collective"; one id a pair, so that every "s" has exactly one "f"
 //   counter     {"ph":"C","name":"CPU %","pid":P,"ts":…,"args":{"value":98.5}}; names and units: counters.h
-//   instant     {"ph":"i","s":"t","cat":"other","name":…,"pid":P,"tid":T,"ts":…}
+//   instant     {"ph":"i","s":"t","cat":"other","name":…,"pid":P,"tid":T,"ts":…}, with "args":{"bytes":1048576}
+//               where it is about that many: "gradient fc1.weight" is the moment from which that gradient can travel
 
 }  // namespace farandole

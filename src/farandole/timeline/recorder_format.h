@@ -27,7 +27,7 @@ struct Record {
   std::int64_t start_ns;  // CLOCK_MONOTONIC of the rank's host
   std::int64_t end_ns;    // = start_ns of instants and counters
   std::int64_t step;      // -1: outside of steps
-  std::uint64_t payload;  // collective: bytes; counter: the double's bits
+  std::uint64_t payload;  // collective, instant: bytes; counter: the double's bits
   std::uint32_t name;
   std::uint32_t operation;
   std::uint32_t sequence;

@@ -382,12 +382,13 @@ void Timeline::collective_on(TrackId track, NameId name, NameId operation, const
   collective(&track, name, operation, what, start_ns, end_ns);
 }
 
-void Timeline::instant(NameId name, std::int64_t at_ns) noexcept {
+void Timeline::instant(NameId name, std::int64_t at_ns, std::uint64_t bytes) noexcept {
   if (!recording()) return;
   impl_->write(step(), [&](Record& record) {
     record.kind = RecordKind::instant;
     record.category = Category::other;
     record.name = name.value;
+    record.payload = bytes;
     record.start_ns = record.end_ns = at_ns;
   });
 }

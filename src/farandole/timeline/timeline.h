@@ -85,7 +85,7 @@ class Timeline {
   void begin_collective_on(TrackId track, NameId name, NameId operation, const Collective& what,
                            std::int64_t start_ns) noexcept;
   void instant(NameId name) noexcept { instant(name, now_ns()); }
-  void instant(NameId name, std::int64_t at_ns) noexcept;
+  void instant(NameId name, std::int64_t at_ns, std::uint64_t bytes = 0) noexcept;
   void counter(NameId name, double value) noexcept { counter(name, value, now_ns()); }
   void counter(NameId name, double value, std::int64_t at_ns) noexcept;
 

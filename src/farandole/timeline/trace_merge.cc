@@ -106,7 +106,7 @@ class RankMerger {
         return trace_.collective(place, name, info_.names.at(record.operation), what, record.step, when);
       }
       case RecordKind::instant:
-        return trace_.instant(place, name, to_trace(record.start_ns));
+        return trace_.instant(place, name, to_trace(record.start_ns), record.payload);
       case RecordKind::counter:
         return trace_.counter(info_.rank, name, to_trace(record.start_ns), record.value());
     }

@@ -272,7 +272,8 @@ bool visit(const Fields& fields, TraceVisitor& visitor) {
     case 'i':
     case 'I':
       if (!fields.tid) return false;
-      visitor.instant({*fields.pid, *fields.tid, fields.name, required(fields.start_ns, "ts")});
+      visitor.instant(
+          {*fields.pid, *fields.tid, fields.name, required(fields.start_ns, "ts"), fields.bytes.value_or(0)});
       return true;
     default:
       return false;

@@ -66,6 +66,7 @@ struct TraceInstant {
   std::int64_t tid = 0;
   std::string_view name;
   std::int64_t time_ns = 0;
+  std::uint64_t bytes = 0;  // 0: it says none
 };
 
 class TraceVisitor {

@@ -201,11 +201,16 @@ void TraceWriter::collective(Place place, std::string_view name, std::string_vie
   end_event(put(at, "}}"));
 }
 
-void TraceWriter::instant(Place place, std::string_view name, std::int64_t at_ns) {
+void TraceWriter::instant(Place place, std::string_view name, std::int64_t at_ns, std::uint64_t bytes) {
   const std::string_view text = quoted(name);
   char* at = put(begin_event(text.size()), R"({"ph":"i","s":"t","cat":"other","name":)");
   at = put_place(put(at, text), place);
   at = put_micros(at, at_ns);
+  if (bytes > 0) {
+    at = put(at, R"(,"args":{"bytes":)");
+    at = put(at, bytes);
+    *at++ = '}';
+  }
   *at++ = '}';
   end_event(at);
 }

@@ -50,7 +50,7 @@ class TraceWriter {
             std::optional<Category> phase = std::nullopt);
   void collective(Place place, std::string_view name, std::string_view operation, const Collective& what,
                   std::int64_t step, Interval when);
-  void instant(Place place, std::string_view name, std::int64_t at_ns);
+  void instant(Place place, std::string_view name, std::int64_t at_ns, std::uint64_t bytes = 0);
   void counter(int rank, std::string_view name, std::int64_t at_ns,
                double value);  // nothing where not finite
   // From one slice to another, each given by its thread and start. `id` is used once in a trace.

@@ -40,6 +40,7 @@ void RunDirectory::started(const RunFacts& facts) {
     if (json.is_object() && json.value("restarts", nlohmann::json()).is_number_integer())
       restarts = json["restarts"].get<std::int64_t>() + 1;
   }
+  const auto bucket_size = facts.bucket_mb > 0 ? nlohmann::json(facts.bucket_mb) : nlohmann::json("auto");
   const nlohmann::ordered_json json = {{"program", facts.program},
                                        {"ranks", facts.ranks},
                                        {"hosts", facts.hosts},
@@ -47,6 +48,10 @@ void RunDirectory::started(const RunFacts& facts) {
                                        {"global_batch", facts.global_batch},
                                        {"parameters", facts.parameters},
                                        {"config", nlohmann::json::parse(facts.config)},
+                                       {"bucket_mb", bucket_size},
+                                       {"progress", facts.progress},
+                                       {"threads", facts.threads},
+                                       {"cores", facts.cores},
                                        {"versions", facts.versions},
                                        {"restarts", restarts},
                                        {"started", utc_now()}};

@@ -17,6 +17,10 @@ struct RunFacts {
   std::int64_t global_batch = 0;  // samples a step, all ranks together
   std::int64_t parameters = 0;    // elements of the model
   std::string config;             // JSON
+  double bucket_mb = 0;           // 0: found by trial
+  std::string progress;           // who reduces
+  int threads = 1;                // of a rank
+  int cores = 1;                  // that rank 0 may use
   std::map<std::string, std::string> versions;
 };
 

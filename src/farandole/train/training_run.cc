@@ -13,6 +13,7 @@
 #include "farandole/base/log.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"
+#include "farandole/comm/cores.h"
 #include "farandole/train/run_directory.h"
 #include "farandole/train/trainer.h"
 #include "farandole/train/tuned_plan.h"
@@ -78,6 +79,10 @@ RunFacts facts_of(Session& session, const TrainOptions& options, const Trainer& 
   facts.global_batch = trainer.global_batch();
   for (const auto& parameter : model.parameters()) facts.parameters += parameter.numel();
   facts.config = options.to_json();
+  facts.bucket_mb = options.bucket_mb.value_or(0);
+  facts.progress = options.progress;
+  facts.threads = torch::get_num_threads();
+  facts.cores = allowed_cores();
   facts.versions = versions();
   return facts;
 }
