@@ -35,6 +35,9 @@ struct Options {
   std::vector<std::string> against;
   std::string fail_on;
   std::vector<farandole::Condition> conditions;
+  std::vector<std::string> what_if, validate;
+  std::vector<farandole::Scenario> scenarios;
+  std::vector<farandole::HeldOutRun> held_out;
 };
 
 // False after --help.
@@ -59,13 +62,21 @@ bool parse(int argc, char** argv, Options& options) {
       "end with exit code 1 where one of these holds, for example throughput<-5%,overlap<0.5: with % the "
       "change "
       "against the other run, without the figure itself")("run", po::value(&options.runs),
-                                                          "a run; the word alone does");
+                                                          "a run; the word alone does")(
+      "what-if", po::value(&options.what_if),
+      "replay the run otherwise, several separated by commas: bucket-mb=4, bandwidth=2x, ranks=8, "
+      "compression=bfloat16, no-straggler, no-checkpoint, delay=1@20 (ms of rank 1 in each step); may be "
+      "given again")("validate", po::value(&options.validate)->multitoken(),
+                     "runs that each RUN is to predict: how far off what-if is; what differs is in "
+                     "their run.json, or behind a colon: OTHER:delay=1@20");
   parser.positional.add("run", -1);
   if (!parser.parse(argc, argv)) return false;
   const std::vector<std::string> formats = {"text", "json", "html", "csv"};
   if (std::find(formats.begin(), formats.end(), options.format) == formats.end())
     throw farandole::UserError("--format " + options.format + " is not known; use text, json, html or csv");
   options.conditions = farandole::parse_conditions(options.fail_on);
+  for (const auto& text : options.what_if) options.scenarios.push_back(farandole::parse_scenario(text));
+  for (const auto& text : options.validate) options.held_out.push_back(farandole::parse_held_out(text));
   if (options.runs.empty())
     throw farandole::UserError(options.against.empty() ? "no run given; name a run directory or a trace"
                                                        : "no run given; name runs before --against");
@@ -73,11 +84,13 @@ bool parse(int argc, char** argv, Options& options) {
 }
 
 // Damaged runs beside sound ones are named and left out; one alone is an error.
-std::vector<farandole::RunReport> analyze(const std::vector<std::string>& paths) {
+std::vector<farandole::RunReport> analyze(const std::vector<std::string>& paths,
+                                          const std::vector<farandole::Scenario>& scenarios,
+                                          bool to_predict) {
   std::vector<farandole::RunReport> runs;
   for (const auto& path : paths) {
     try {
-      runs.push_back(farandole::analyze_run(path));
+      runs.push_back(farandole::analyze_run(path, scenarios, to_predict));
     } catch (const farandole::CorruptInput& error) {
       if (paths.size() == 1) throw;
       complain(error.what());
@@ -99,10 +112,10 @@ std::string written(const farandole::Report& report, const Options& options) {
 int run(int argc, char** argv) {
   Options options;
   if (!parse(argc, argv, options)) return static_cast<int>(ExitCode::done);
-  auto report = farandole::report_of(analyze(options.runs));
+  auto report = farandole::report_of(analyze(options.runs, options.scenarios, !options.held_out.empty()));
   const auto repeats = farandole::repeats_of_first(report.runs);
   if (!options.against.empty()) {
-    const auto others = analyze(options.against);
+    const auto others = analyze(options.against, {}, false);
     for (const auto& other : others) {
       if (farandole::are_of_one_size(other, others.front()))
         report.against.push_back(other.path);
@@ -113,6 +126,9 @@ int run(int argc, char** argv) {
     }
     report.comparison = farandole::compare(repeats, farandole::repeats_of_first(others));
   }
+  if (!options.held_out.empty())
+    for (const auto& base : report.runs)
+      report.validations.push_back(farandole::validate(base.path, *base.replay, options.held_out));
   report.failures =
       farandole::failures(options.conditions, repeats, report.comparison ? &*report.comparison : nullptr);
   const auto text = written(report, options);

@@ -1,5 +1,5 @@
 if(FARANDOLE_TORCH)
-  foreach(program IN ITEMS example joining straggling)
+  foreach(program IN ITEMS example joining straggling paced_training)
     add_executable(${program} train/${program}.cc)
     target_link_libraries(${program} PRIVATE farandole_train farandole_flags)
   endforeach()

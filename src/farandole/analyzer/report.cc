@@ -5,7 +5,7 @@
 
 namespace farandole {
 
-RunReport analyze_run(const std::filesystem::path& path) {
+RunReport analyze_run(const std::filesystem::path& path, std::span<const Scenario> scenarios, bool replayed) {
   const auto run = read_run(path);
   RunReport report;
   report.path = path;
@@ -18,6 +18,8 @@ RunReport analyze_run(const std::filesystem::path& path) {
   report.losses = find_losses(report.metrics, report.wait_causes);
   report.verdict = verdict_of(report.metrics, report.stragglers);
   report.findings = findings_of(report.metrics, report.stragglers, report.wait_causes);
+  if (!scenarios.empty() || replayed) report.replay = replay_of(run, report.metrics, report.stragglers);
+  for (const auto& scenario : scenarios) report.what_if.push_back(predict(*report.replay, scenario));
   return report;
 }
 

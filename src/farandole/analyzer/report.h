@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,9 +14,11 @@
 #include "farandole/analyzer/metrics.h"
 #include "farandole/analyzer/scaling.h"
 #include "farandole/analyzer/stragglers.h"
+#include "farandole/analyzer/validation.h"
 #include "farandole/analyzer/verdict.h"
 #include "farandole/analyzer/wait_causes.h"
 #include "farandole/analyzer/waterfall.h"
+#include "farandole/analyzer/what_if.h"
 
 namespace farandole {
 
@@ -30,6 +33,8 @@ struct RunReport {
   std::vector<Loss> losses;
   std::string verdict;
   std::vector<Finding> findings;
+  std::optional<Replay> replay;       // where it was asked for
+  std::vector<Prediction> what_if{};  // from it
 };
 
 struct Report {
@@ -39,10 +44,13 @@ struct Report {
       against;                           // the runs that the first one and its repeats are compared with
   std::optional<Comparison> comparison;  // where there is one
   std::vector<std::string> failures;     // of --fail-on
+  std::vector<Validation> validations;   // of --validate, by run
 };
 
-// Reads one run and frees its events before it returns. Throws as read_run does.
-RunReport analyze_run(const std::filesystem::path& path);
+// Reads one run and frees its events before it returns; replays it where there are scenarios, or where
+// `replayed`. Throws as read_run does.
+RunReport analyze_run(const std::filesystem::path& path, std::span<const Scenario> scenarios = {},
+                      bool replayed = false);
 
 // All runs, which must not be empty, in their order.
 Report report_of(std::vector<RunReport> runs);

@@ -1,6 +1,6 @@
 #include "farandole/analyzer/report_json.h"
 
-#include <nlohmann/json.hpp>
+#include "farandole/analyzer/what_if_json.h"
 
 namespace farandole {
 namespace {
@@ -203,28 +203,30 @@ Json run_json(const RunReport& run) {
                         {"evidence", finding.evidence},
                         {"gain_percent", finding.gain_percent},
                         {"change", finding.change}});
-  return {{"path", run.path.string()},
-          {"ranks", metrics.ranks.size()},
-          {"nodes",
-           metrics.nodes > 0 ? Json(metrics.nodes) : unknown("neither trace nor run.json names the hosts")},
-          {"steps", window.steps.size()},
-          {"warmup_steps", window.warmup_steps},
-          {"window_s", seconds(window.length())},
-          {"throughput_samples_per_s", json_of(metrics.throughput)},
-          {"step_ms", step_json(window)},
-          {"phases", phases_json(metrics)},
-          {"communication", communication_json(metrics)},
-          {"gpu", gpu_json(metrics)},
-          {"efficiency", efficiency_json(metrics)},
-          {"ci95", confidence_json(metrics)},
-          {"waterfall", losses_json(run)},
-          {"wait_causes", wait_causes_json(run)},
-          {"critical_path", critical_path_json(run)},
-          {"by_rank", ranks},
-          {"stragglers", stragglers},
-          {"verdict", run.verdict},
-          {"findings", findings},
-          {"warnings", metrics.warnings}};
+  Json json = {{"path", run.path.string()},
+               {"ranks", metrics.ranks.size()},
+               {"nodes", metrics.nodes > 0 ? Json(metrics.nodes)
+                                           : unknown("neither trace nor run.json names the hosts")},
+               {"steps", window.steps.size()},
+               {"warmup_steps", window.warmup_steps},
+               {"window_s", seconds(window.length())},
+               {"throughput_samples_per_s", json_of(metrics.throughput)},
+               {"step_ms", step_json(window)},
+               {"phases", phases_json(metrics)},
+               {"communication", communication_json(metrics)},
+               {"gpu", gpu_json(metrics)},
+               {"efficiency", efficiency_json(metrics)},
+               {"ci95", confidence_json(metrics)},
+               {"waterfall", losses_json(run)},
+               {"wait_causes", wait_causes_json(run)},
+               {"critical_path", critical_path_json(run)},
+               {"by_rank", ranks},
+               {"stragglers", stragglers},
+               {"verdict", run.verdict},
+               {"findings", findings},
+               {"warnings", metrics.warnings}};
+  if (!run.what_if.empty()) json["what_if"] = what_if_json(*run.replay, run.what_if);
+  return json;
 }
 
 Json forecast_json(const Scaling& scaling) {
@@ -294,6 +296,7 @@ std::string report_json(const Report& report) {
   for (const auto& run : report.runs) runs.push_back(run_json(run));
   Json json = {{"farandole_report", 1}, {"runs", runs}, {"scaling", scaling_json(report.scaling)}};
   if (report.comparison) json["comparison"] = comparison_json(report);
+  if (!report.validations.empty()) json["validation"] = validation_json(report.validations);
   if (!report.failures.empty()) json["failures"] = report.failures;
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

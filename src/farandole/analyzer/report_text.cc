@@ -9,6 +9,7 @@
 #include "farandole/analyzer/runs_text.h"
 #include "farandole/analyzer/text_table.h"
 #include "farandole/analyzer/units.h"
+#include "farandole/analyzer/what_if_text.h"
 
 namespace farandole {
 namespace {
@@ -45,6 +46,7 @@ class RunText {
     lateness();
     path();
     findings();
+    if (!run_.what_if.empty()) text_ += what_if_text(*run_.replay, run_.what_if, style_);
     notes();
     return std::move(text_);
   }
@@ -348,6 +350,7 @@ std::string report_text(const Report& report, bool colour) {
   std::string text;
   for (const auto& run : report.runs) text += (text.empty() ? "" : "\n\n") + RunText(run, style).text();
   if (report.runs.size() > 1) text += scaling_text(report.scaling, style);
+  for (const auto& validation : report.validations) text += validation_text(validation, style);
   if (report.comparison) text += comparison_text(report, style);
   return text;
 }

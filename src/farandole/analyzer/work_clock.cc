@@ -1,0 +1,44 @@
+#include "farandole/analyzer/work_clock.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "farandole/analyzer/shared_cores.h"
+
+namespace farandole {
+
+WorkClock::WorkClock(const std::vector<std::vector<Interval>>& idle, const std::vector<Interval>& beside,
+                     double demand, double cores, Interval window) {
+  std::vector<std::pair<std::int64_t, double>> changes = {
+      {window.start, demand * static_cast<double>(idle.size())}};
+  const auto add = [&](Interval interval, double change) {
+    interval.start = std::max(interval.start, window.start);
+    if (interval.start >= interval.end) return;
+    changes.emplace_back(interval.start, change);
+    changes.emplace_back(interval.end, -change);
+  };
+  for (const auto& thread : idle)
+    for (const auto& interval : thread) add(interval, -demand);
+  for (const auto& interval : beside) add(interval, 1);
+  std::sort(changes.begin(), changes.end());
+  double busy = 0;
+  for (const auto& [time, change] : changes) {
+    busy += change;
+    const double work = at(time);
+    const double speed = speed_of(cores, busy);
+    if (!marks_.empty() && marks_.back().time == time)
+      marks_.back().speed = speed;
+    else if (marks_.empty() || marks_.back().speed != speed)
+      marks_.push_back({time, work, speed});
+  }
+}
+
+double WorkClock::at(std::int64_t time) const {
+  if (marks_.empty()) return static_cast<double>(time);
+  auto mark = std::upper_bound(marks_.begin(), marks_.end(), time,
+                               [](std::int64_t t, const Mark& m) { return t < m.time; });
+  if (mark != marks_.begin()) --mark;
+  return mark->work + static_cast<double>(time - mark->time) * mark->speed;
+}
+
+}  // namespace farandole

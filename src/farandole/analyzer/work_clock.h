@@ -1,0 +1,32 @@
+// How much a node's threads could work until a time, when they share its cores. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "farandole/analyzer/interval.h"
+
+namespace farandole {
+
+// Goes on with the part of full speed that each thread gets while others run.
+class WorkClock {
+ public:
+  // As fast as time.
+  WorkClock() = default;
+  // `idle[i]`: when the i-th thread, which keeps `demand` cores busy, waits; `beside`: when a single thread
+  // works beside them. All within `window`; `cores` above 0.
+  WorkClock(const std::vector<std::vector<Interval>>& idle, const std::vector<Interval>& beside,
+            double demand, double cores, Interval window);
+
+  double at(std::int64_t time) const;
+
+ private:
+  struct Mark {
+    std::int64_t time = 0;
+    double work = 0;
+    double speed = 1;  // from here on
+  };
+  std::vector<Mark> marks_;
+};
+
+}  // namespace farandole
