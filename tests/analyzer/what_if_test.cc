@@ -35,10 +35,12 @@ struct MadeUpRun {
   double slower = 0, delay = 0;  // of its forward; of rank 1's step
   double checkpoint = 0;         // behind every fourth step
   bool notes_gradients = true;
+  bool half = false;  // gradients travel as float16
 
   std::vector<BucketLayout> buckets() const {
     return lay_out_buckets(gradients, static_cast<std::uint64_t>(bucket_mb * 1024 * 1024));
   }
+  std::uint64_t travel(const BucketLayout& bucket) const { return half ? bucket.bytes / 2 : bucket.bytes; }
   std::string name_of(std::size_t gradient) const { return "gradient g" + std::to_string(gradient); }
 
   // The run's step from the recurrence, and its trace where there is one to write to.
@@ -79,10 +81,10 @@ struct MadeUpRun {
         for (std::size_t r = 0; r < now.size(); ++r)
           arrivals.push_back(std::max(ready[r][b], ends.empty() ? 0 : ends.back()));
         last = *std::max_element(arrivals.begin(), arrivals.end());
-        ends.push_back(last + alpha + beta * static_cast<double>(plan[b].bytes));
+        ends.push_back(last + alpha + beta * static_cast<double>(travel(plan[b])));
         for (std::size_t r = 0; trace != nullptr && r < now.size(); ++r)
           trace->collective(static_cast<int>(r), 1, sequence, static_cast<std::int64_t>(arrivals[r]),
-                            static_cast<std::int64_t>(ends.back()), plan[b].bytes,
+                            static_cast<std::int64_t>(ends.back()), travel(plan[b]),
                             "bucket " + std::to_string(b));
         ++sequence;
       }
@@ -126,7 +128,7 @@ struct MadeUpRun {
                              {"bucket_mb", bucket_mb},
                              {"threads", 1},
                              {"cores", 64},
-                             {"config", {{"compression", "none"}}}});
+                             {"config", {{"compression", half ? "float16" : "none"}}}});
   }
 };
 
@@ -181,6 +183,18 @@ TEST_F(WhatIf, PredictsOtherBucketsBandwidthsAndDelays) {
     other.beta /= factor;
     expect_near(step_ms(known, "bandwidth=" + std::to_string(factor) + "x"), other.step_ms());
   }
+}
+
+TEST_F(WhatIf, KnowsWhatTravelsAsHalfOfIt) {
+  MadeUpRun base;
+  base.half = true;
+  const auto known = replay(base);
+  EXPECT_NEAR(known.error, 0, 0.002);
+  auto other = base;
+  other.bucket_mb = 0.5;
+  expect_near(step_ms(known, "bucket-mb=0.5"), other.step_ms());
+  other.half = false;
+  expect_near(step_ms(known, "bucket-mb=0.5,compression=none"), other.step_ms());
 }
 
 TEST_F(WhatIf, TakesStragglersAndCheckpointsAway) {
