@@ -22,39 +22,6 @@ std::optional<std::size_t> bucket_number(std::string_view name) {
   return parse_number<std::size_t>(name.substr(mark.size()));
 }
 
-// A training thread's work since the beginning of a step's tile: all but what it waits for.
-class TileClock {
- public:
-  TileClock(const WorkClock& clock, const std::vector<Interval>& waits, Interval tile)
-      : clock_(clock), begin_(clock.at(tile.start)) {
-    auto wait = std::lower_bound(waits.begin(), waits.end(), tile.start,
-                                 [](const Interval& one, std::int64_t time) { return one.end <= time; });
-    double waited = 0;
-    for (; wait != waits.end() && wait->start < tile.end; ++wait) {
-      waits_.push_back({*wait, waited});
-      waited += clock.at(wait->end) - clock.at(wait->start);
-    }
-  }
-
-  double at(std::int64_t time) const {
-    const auto next = std::upper_bound(waits_.begin(), waits_.end(), time,
-                                       [](std::int64_t t, const Wait& one) { return t < one.when.start; });
-    if (next == waits_.begin()) return std::max(0.0, clock_.at(time) - begin_);
-    const auto& last = *(next - 1);
-    const double since = clock_.at(time) - clock_.at(std::min(time, last.when.end));
-    return std::max(0.0, clock_.at(last.when.start) - begin_ - last.before + since);
-  }
-
- private:
-  struct Wait {
-    Interval when;
-    double before;  // waited until it begins
-  };
-  const WorkClock& clock_;
-  const double begin_;
-  std::vector<Wait> waits_;
-};
-
 // What a run's gradients say, gathered over ranks and steps.
 struct GradientTimes {
   struct One {
@@ -205,7 +172,7 @@ class GraphBuilder {
   }
 
   RankStep step_of(const Rank& rank, const StepSpan& step, Interval tile) {
-    const TileClock clock(rank.clock, rank.waits, tile);
+    const ThreadClock clock(rank.clock, rank.waits, tile);
     Interval backward{step.end, step.end};
     std::vector<Interval> checkpoints;
     for (auto span = first_at(rank.spans, tile.start); span != rank.spans.end() && span->start < tile.end;
@@ -228,7 +195,7 @@ class GraphBuilder {
     return result;
   }
 
-  void add_collectives(const Rank& rank, const TileClock& clock, const StepSpan& step, Interval tile,
+  void add_collectives(const Rank& rank, const ThreadClock& clock, const StepSpan& step, Interval tile,
                        Interval backward, const std::vector<Interval>& checkpoints, RankStep& result) {
     const auto& parts = metrics_.matches.parts[rank.index];
     auto part = std::lower_bound(parts.begin(), parts.end(), tile.start,
@@ -320,7 +287,7 @@ class GraphBuilder {
                           rank.clock.at(updates[b].end) - rank.clock.at(updates[b].start)});
   }
 
-  void add_gradients(const Rank& rank, const TileClock& clock, Interval backward, const RankStep& step) {
+  void add_gradients(const Rank& rank, const ThreadClock& clock, Interval backward, const RankStep& step) {
     if (!(step.backward > 0)) return;
     auto ready = std::lower_bound(rank.gradients.begin(), rank.gradients.end(), backward.start,
                                   [](const CollectiveSpan& g, std::int64_t t) { return g.start < t; });

@@ -41,4 +41,25 @@ double WorkClock::at(std::int64_t time) const {
   return mark->work + static_cast<double>(time - mark->time) * mark->speed;
 }
 
+ThreadClock::ThreadClock(const WorkClock& clock, const std::vector<Interval>& waits, Interval interval)
+    : clock_(clock), begin_(clock.at(interval.start)) {
+  auto wait = std::lower_bound(waits.begin(), waits.end(), interval.start,
+                               [](const Interval& one, std::int64_t time) { return one.end <= time; });
+  double waited = 0;
+  for (; wait != waits.end() && wait->start < interval.end; ++wait) {
+    const Interval inside{std::max(wait->start, interval.start), wait->end};
+    waits_.push_back({inside, waited});
+    waited += clock.at(inside.end) - clock.at(inside.start);
+  }
+}
+
+double ThreadClock::at(std::int64_t time) const {
+  const auto next = std::upper_bound(waits_.begin(), waits_.end(), time,
+                                     [](std::int64_t t, const Wait& one) { return t < one.when.start; });
+  if (next == waits_.begin()) return std::max(0.0, clock_.at(time) - begin_);
+  const auto& last = *(next - 1);
+  const double since = clock_.at(time) - clock_.at(std::min(time, last.when.end));
+  return std::max(0.0, clock_.at(last.when.start) - begin_ - last.before + since);
+}
+
 }  // namespace farandole

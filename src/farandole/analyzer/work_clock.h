@@ -29,4 +29,22 @@ class WorkClock {
   std::vector<Mark> marks_;
 };
 
+// A thread's work since the beginning of an interval: all but what it waits for.
+class ThreadClock {
+ public:
+  // `waits`: sorted and disjoint. `clock` outlives this.
+  ThreadClock(const WorkClock& clock, const std::vector<Interval>& waits, Interval interval);
+
+  double at(std::int64_t time) const;  // within the interval
+
+ private:
+  struct Wait {
+    Interval when;
+    double before = 0;  // waited until it begins
+  };
+  const WorkClock& clock_;
+  const double begin_;
+  std::vector<Wait> waits_;
+};
+
 }  // namespace farandole
