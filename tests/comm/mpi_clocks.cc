@@ -1,14 +1,18 @@
 // Clocks of ranks, on one host or several, against rank 0's. Started by mpirun or srun.
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <mutex>
 #include <vector>
 
 #include "comm/mpi_world.h"
 
 #include "farandole/base/clock.h"
 #include "farandole/comm/clock_exchange.h"
+#include "farandole/comm/clock_rounds.h"
 
 namespace farandole {
 namespace {
@@ -30,8 +34,8 @@ TEST(Clocks, AgreeWithinTheirResiduals) {
   const auto channel = world->new_channel();
   const int rank = channel->rank();
   for (const double sign : {-1.0, 1.0}) {
-    const auto first = exchange_clocks(*channel);
-    const auto second = exchange_clocks(*channel);
+    const auto first = exchange_clocks(*channel, 0).round_trips;
+    const auto second = exchange_clocks(*channel, 0).round_trips;
     if (rank == 0) continue;
     const WrongClock clock{std::llround(sign * 1e9 / rank), sign * 50e-6 / rank, first.front().reference_ns};
     std::vector<RoundTrip> seen;
@@ -54,6 +58,68 @@ TEST(Clocks, AgreeWithinTheirResiduals) {
       EXPECT_LE(residual_us, std::atof(most));
     }
   }
+}
+
+// Ranks 0 and 1 on one clock, 2 and 3 on another and so on, by their numbers: one of each measures.
+TEST(Clocks, AreMeasuredOnceForAllThatShareThem) {
+  const auto channel = world->new_channel();
+  const int rank = channel->rank();
+  const auto samples = exchange_clocks(*channel, 7 + static_cast<std::uint32_t>(rank / 2));
+  EXPECT_EQ(samples.measured, rank == 0 ? channel->size() > 2 : rank >= 2 && rank % 2 == 0);
+  if (rank == 0) {
+    EXPECT_TRUE(samples.round_trips.empty());
+    return;
+  }
+  const ClockModel model = ClockModel::fit(samples.round_trips);
+  if (rank == 1) {
+    EXPECT_EQ(model.offset_ns(), 0);
+  }
+  EXPECT_LE(std::abs(model.offset_ns()), model.residual_ns());  // in truth it is one clock
+  EXPECT_EQ(samples.round_trips.size() > 1, rank > 1);
+}
+
+TEST(Clocks, OfOneHostAreTheSame) {
+  const auto channel = world->new_channel();
+  const auto samples = exchange_clocks(*channel);
+  if (channel->rank() == 0 || world->layout().nodes.back() != 0) return;
+  EXPECT_FALSE(samples.measured);
+  const ClockModel model = ClockModel::fit(samples.round_trips);
+  EXPECT_EQ(model.offset_ns(), 0);
+  EXPECT_LE(model.residual_ns(), 1);
+}
+
+// Each rank but rank 0 asks, while all do something else.
+TEST(Clocks, AreMeasuredWhileTheJobRuns) {
+  constexpr std::size_t rounds = 3;
+  std::mutex mutex;
+  std::condition_variable enough;
+  std::vector<RoundTrip> seen;
+  const auto everyone = world->new_communicator(Waiting::polite);
+  {
+    const ClockRounds measuring(world->new_channel(), std::chrono::milliseconds(1),
+                                [&](const RoundTrip& trip) {
+                                  const std::lock_guard lock(mutex);
+                                  seen.push_back(trip);
+                                  enough.notify_one();
+                                });
+    std::unique_lock lock(mutex);
+    if (everyone->rank != 0) enough.wait(lock, [&] { return seen.size() >= rounds; });
+    lock.unlock();
+    everyone->barrier("barrier");
+  }
+  for (const RoundTrip& trip : seen) {
+    EXPECT_LE(trip.send_ns, trip.reference_ns);  // on one clock
+    EXPECT_LE(trip.reference_ns, trip.receive_ns);
+  }
+  EXPECT_TRUE(everyone->rank != 0 || seen.empty());
+}
+
+// The end does not wait for a rank 0 that answers no more.
+TEST(Clocks, RoundsEndWithoutAnAnswer) {
+  auto channel = world->new_channel();
+  if (channel->rank() != 0)
+    ClockRounds(std::move(channel), std::chrono::milliseconds(1), [](const RoundTrip&) { FAIL(); });
+  world->new_communicator(Waiting::polite)->barrier("barrier");
 }
 
 }  // namespace

@@ -4,8 +4,6 @@
 
 #include "comm/mpi_world.h"
 
-#include "farandole/comm/clock_exchange.h"
-
 namespace farandole {
 namespace {
 
@@ -21,17 +19,6 @@ TEST(MessageChannel, DeliversInOrderAndOfAnySize) {
     sender.join();
     EXPECT_EQ(received, std::vector<std::byte>(bytes, static_cast<std::byte>(from)));
   }
-}
-
-TEST(ClockExchange, RanksOfOneHostAgreeWithinTheirResidual) {
-  const auto channel = world->new_channel();
-  const auto samples = exchange_clocks(*channel);
-  if (channel->rank() == 0) {
-    EXPECT_TRUE(samples.empty());
-    return;
-  }
-  const auto clock = ClockModel::fit(samples);
-  EXPECT_LE(std::abs(clock.offset_ns()), clock.residual_ns() + 1);
 }
 
 TEST(RankLayout, IsConsistent) {

@@ -90,5 +90,69 @@ TEST(ClockModel, NoiseIsNoDrift) {
   EXPECT_EQ(ClockModel::fit(samples).drift(), 0);
 }
 
+// A crystal that warms up over the first hour, and NTP, which changes its mind: minutes between bursts, and
+// hours of it.
+TEST(ClockModel, FollowsADriftThatChanges) {
+  std::mt19937_64 random(11);
+  constexpr std::int64_t minute = 60'000'000'000;
+  for (int round = 0; round < 50; ++round) {
+    const double fast = static_cast<double>(random() % 100) * 1e-6, change = 5e-6 + fast / 10;
+    const double tau = 20.0 * static_cast<double>(minute);
+    const auto offset = [&](std::int64_t at) {  // drift goes from fast to fast − change
+      const auto x = static_cast<double>(at);
+      return std::llround(fast * x - change * (x - tau * (1 - std::exp(-x / tau))));
+    };
+    std::vector<RoundTrip> samples;
+    const int bursts = 30 + static_cast<int>(random() % 200);
+    for (int i = 0; i < bursts; ++i) {
+      const std::int64_t there = 3000 + static_cast<std::int64_t>(random() % 2000),
+                         back = 3000 + static_cast<std::int64_t>(random() % 2000);
+      const std::int64_t at = i * minute;
+      samples.push_back({at, at + there + offset(at + there), at + there + back});
+    }
+    const ClockModel model = ClockModel::fit(samples);
+    const std::int64_t end = (bursts - 1) * minute;
+    std::int64_t last = INT64_MIN, worst = 0;
+    for (std::int64_t at = 0; at <= end; at += minute / 7) {
+      const std::int64_t reference = model.to_reference(at);
+      worst = std::max<std::int64_t>(worst, std::abs(reference - (at + offset(at))));
+      ASSERT_GT(reference, last);
+      last = reference;
+    }
+    EXPECT_LE(worst, model.residual_ns());
+    EXPECT_LE(model.residual_ns(), 20'000) << "of a line it would be milliseconds";
+  }
+}
+
+TEST(ClockModel, StaysStraightWhereItMay) {
+  std::mt19937_64 random(3);
+  const Clocks clocks{12'345, 20e-6};
+  std::vector<RoundTrip> samples;
+  for (int i = 0; i < 60; ++i) {
+    const auto more = burst(clocks, i * 60'000'000'000, 20, 5000, random);
+    samples.insert(samples.end(), more.begin(), more.end());
+  }
+  const ClockModel model = ClockModel::fit(samples);
+  EXPECT_NEAR(model.drift(), 20e-6, 1e-9);
+  const auto middle = model.to_reference(30 * 60'000'000'000) - model.to_reference(0);
+  const auto whole = model.to_reference(60 * 60'000'000'000) - model.to_reference(0);
+  EXPECT_NEAR(static_cast<double>(whole), 2.0 * static_cast<double>(middle), 2.0);
+}
+
+// Round trips of which one is nonsense, as from a damaged file: no jump that no oscillator makes.
+TEST(ClockModel, ANonsensicalBurstIsNotFollowed) {
+  std::vector<RoundTrip> samples;
+  for (std::int64_t i = 0; i < 10; ++i)
+    samples.push_back({i * 1'000'000'000'000, i * 1'000'000'000'000 + 500, i * 1'000'000'000'000 + 1000});
+  samples[5].reference_ns += 900'000'000'000;
+  const ClockModel model = ClockModel::fit(samples);
+  std::int64_t last = INT64_MIN;
+  for (std::int64_t at = 0; at < 10'000'000'000'000; at += 100'000'000'000) {
+    ASSERT_GT(model.to_reference(at), last);
+    last = model.to_reference(at);
+  }
+  EXPECT_GE(model.residual_ns(), 400'000'000'000);
+}
+
 }  // namespace
 }  // namespace farandole

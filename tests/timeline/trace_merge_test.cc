@@ -255,5 +255,37 @@ TEST(TraceMerge, EmptyRankGivesAnEmptyTimeline) {
   EXPECT_TRUE(json::accept(unzipped(folder / "timeline.json.gz")));
 }
 
+// What one rank of a clock has measured counts for all that share it; equal names or numbers alone mean
+// nothing.
+TEST(TraceMerge, RanksOfOneClockShareItsSamples) {
+  const std::vector<RoundTrip> first{{1000, 501'000, 1100}}, second{{2000, -498'050, 2020}};
+  std::vector<std::unique_ptr<RecordSource>> sources;
+  const auto add = [&](const char* host, std::uint32_t clock, std::vector<RoundTrip> samples) {
+    RankInfo info;
+    info.rank = static_cast<int>(sources.size());
+    info.host = host;
+    info.clock = clock;
+    info.clock_samples = std::move(samples);
+    sources.push_back(received_source(std::move(info), [] { return std::vector<std::byte>(); }));
+  };
+  add("a", 5, {});
+  add("a", 5, {});
+  add("b", 6, {});
+  add("b", 6, first);
+  add("b", 7, second);  // another host of the name
+  add("c", 5, {});
+  add("d", 0, first);
+  add("d", 0, {});
+  const auto ranks = with_clocks(std::move(sources));
+  std::vector<bool> known;
+  for (const auto& rank : ranks) known.push_back(rank.clock_known);
+  EXPECT_EQ(known, (std::vector<bool>{true, true, true, true, true, false, true, false}));
+  EXPECT_EQ(ranks[1].clock.to_reference(42), 42);
+  EXPECT_EQ(ranks[1].clock.residual_ns(), 0);
+  EXPECT_EQ(ranks[2].clock.to_reference(1050), 501'000);
+  EXPECT_EQ(ranks[3].clock.to_reference(1050), 501'000);
+  EXPECT_EQ(ranks[4].clock.to_reference(2010), -498'050);
+}
+
 }  // namespace
 }  // namespace farandole

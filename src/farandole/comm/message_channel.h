@@ -3,15 +3,24 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <mpi.h>
+#include <optional>
 #include <span>
 #include <vector>
 
 namespace farandole {
 
+struct Message {
+  int from = 0;
+  std::vector<std::byte> bytes;
+};
+
 class MessageChannel {
  public:
   explicit MessageChannel(MPI_Comm parent);  // collective
+  // Another between the same ranks, for another thread; collective.
+  std::unique_ptr<MessageChannel> another() const { return std::make_unique<MessageChannel>(comm_); }
   ~MessageChannel();
   MessageChannel(const MessageChannel&) = delete;
   MessageChannel& operator=(const MessageChannel&) = delete;
@@ -24,8 +33,11 @@ class MessageChannel {
   void send(int to, std::span<const std::byte> message);
   // Spins for some microseconds, then waits in naps.
   std::vector<std::byte> receive(int from);
+  std::optional<Message> receive_any();  // what has come, if anything; does not wait
 
  private:
+  std::optional<Message> look_for(int from);
+
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 1;

@@ -1,4 +1,5 @@
-// A job's recording: clock samples at its start and end, counters meanwhile, the merged timeline at its end.
+// A job's recording: clock samples at its start, each minute and at its end, counters meanwhile, the merged
+// timeline at its end.
 // Made and published by all ranks together, on the main thread.
 #pragma once
 
@@ -6,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "farandole/comm/clock_rounds.h"
 #include "farandole/comm/message_channel.h"
 #include "farandole/timeline/clock_model.h"
 #include "farandole/timeline/counters.h"
@@ -28,6 +30,7 @@ class Recording {
   void publish();
 
  private:
+  void watch_clock();
   std::unique_ptr<RecordSource> own_records() const;
   void send();
   void merge();
@@ -39,7 +42,8 @@ class Recording {
   const std::size_t merge_limit_;
   std::unique_ptr<MessageChannel> channel_;
   std::unique_ptr<CounterSampler> counters_;
-  std::vector<RoundTrip> round_trips_;
+  std::vector<RoundTrip> round_trips_;         // of the rounds' thread, while there is one
+  std::unique_ptr<ClockRounds> clock_rounds_;  // where this rank measures or answers
 };
 
 }  // namespace farandole

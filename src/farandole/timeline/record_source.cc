@@ -19,6 +19,7 @@ class FileSource : public RecordSource {
     info_.rank = file_->rank();
     info_.world_size = file_->world_size();
     info_.host = file_->host();
+    info_.clock = file_->clock();
     info_.dropped = file_->dropped();
     info_.names = file_->names();
     info_.threads = file_->threads();
@@ -168,7 +169,8 @@ std::vector<std::byte> pack(const RankInfo& info) {
     threads.push_back({thread.name, thread.recorded, thread.overwritten});
   const std::vector<std::uint8_t> json = nlohmann::json::to_cbor(
       {info.rank, info.world_size, info.host, info.first_ns, info.dropped, info.damaged, info.names, threads,
-       info.start_monotonic_ns, info.start_realtime_ns, info.clock_samples.size(), info.meetings.size()});
+       info.start_monotonic_ns, info.start_realtime_ns, info.clock_samples.size(), info.meetings.size(),
+       info.clock});
   std::vector<std::byte> result;
   append_bytes(result, std::vector<std::uint64_t>{json.size()});
   append_bytes(result, json);
@@ -193,6 +195,7 @@ RankInfo unpack(std::span<const std::byte> bytes) try {
   info.start_realtime_ns = json.at(9);
   info.clock_samples = take_bytes<RoundTrip>(bytes, json.at(10).get<std::size_t>());
   info.meetings = take_bytes<Meeting>(bytes, json.at(11).get<std::size_t>());
+  info.clock = json.at(12);
   return info;
 } catch (const nlohmann::json::exception& error) {
   throw CorruptInput(std::string("a rank's description of its records is damaged: ") + error.what());

@@ -28,6 +28,7 @@ struct RankInfo {
   int rank = 0;
   int world_size = 1;
   std::string host;
+  std::uint32_t clock = 0;  // clock_id() there; 0: unknown
   std::int64_t first_ns =
       INT64_MAX;              // the earliest record's start, on the host's clock; INT64_MAX: no record
   std::uint64_t dropped = 0;  // of threads without a ring

@@ -41,6 +41,7 @@ class RecorderFile {
   int world_size() const { return header_.fixed.world_size; }
   const std::string& host() const { return host_; }
   std::uint32_t process() const { return header_.fixed.process; }
+  std::uint32_t clock() const { return header_.fixed.clock; }  // clock_id() on its host; 0: unknown
   // The same moment on both clocks, in ns.
   std::int64_t start_monotonic_ns() const { return header_.fixed.start_monotonic_ns; }
   std::int64_t start_realtime_ns() const { return header_.fixed.start_realtime_ns; }

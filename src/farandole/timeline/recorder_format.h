@@ -101,7 +101,7 @@ struct FixedHeader {
   std::int32_t rank;
   std::int32_t world_size;
   std::uint32_t process;
-  std::uint32_t reserved;
+  std::uint32_t clock;         // clock_id(); 0 in files of older writers
   std::array<char, 256> host;  // ends with a zero
   std::uint32_t reserved2;
   std::uint32_t crc;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "farandole/base/clock_id.h"
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
 #include "farandole/base/node_file.h"
@@ -44,6 +45,7 @@ void fill(recorder::FixedHeader& header, const recorder::Geometry& geometry, con
   header.start_realtime_ns = realtime_ns();
   header.rank = options.rank;
   header.world_size = options.world_size;
+  header.clock = clock_id();
   header.process = static_cast<std::uint32_t>(::getpid());
   options.host.copy(header.host.data(), header.host.size() - 1);
   header.crc = static_cast<std::uint32_t>(

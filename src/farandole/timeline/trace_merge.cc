@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <span>
+#include <string>
+#include <tuple>
 #include <utility>
 
 #include "farandole/base/error.h"
@@ -123,6 +127,29 @@ class RankMerger {
   std::uint64_t clipped_ = 0;
 };
 
+// Ranks that share a clock share what is known of it: one of them alone measures it while the job runs. Hosts
+// of one name are told apart by the clock's number, and by chance equal numbers by the name.
+using ClockKey = std::tuple<std::string, std::uint32_t, int>;
+ClockKey clock_of(const RankInfo& info) {
+  return {info.host, info.clock, info.clock != 0 ? -1 : info.rank};
+}
+
+struct SharedClock {
+  bool is_reference = false;
+  std::vector<RoundTrip> round_trips;
+};
+
+std::map<ClockKey, SharedClock> samples_by_clock(std::span<const std::unique_ptr<RecordSource>> sources) {
+  std::map<ClockKey, SharedClock> clocks;
+  for (const auto& source : sources) {
+    const RankInfo& info = source->info();
+    SharedClock& clock = clocks[clock_of(info)];
+    clock.is_reference |= info.rank == 0;
+    clock.round_trips.insert(clock.round_trips.end(), info.clock_samples.begin(), info.clock_samples.end());
+  }
+  return clocks;
+}
+
 void sort_by_rank(std::vector<RankTimeline>& ranks) {
   if (ranks.empty())
     throw UserError("there is no rank's timeline to merge: give the recorder's files of a run");
@@ -158,14 +185,16 @@ std::int64_t earliest_of(const std::vector<RankTimeline>& ranks) {
 }
 
 std::vector<RankTimeline> with_clocks(std::vector<std::unique_ptr<RecordSource>> sources) {
+  const auto samples = samples_by_clock(sources);
   std::vector<RankTimeline> ranks;
   // What the date shows when rank 0's clock shows 0, by a rank that knows that clock.
   std::optional<std::int64_t> date_of_zero;
   for (auto& source : sources) {
     const RankInfo& info = source->info();
+    const auto& own = samples.at(clock_of(info));
     ClockModel clock;
-    const bool known = info.rank == 0 || !info.clock_samples.empty();
-    if (info.rank > 0 && known) clock = ClockModel::fit(info.clock_samples);
+    const bool known = own.is_reference || !own.round_trips.empty();
+    if (!own.is_reference && known) clock = ClockModel::fit(own.round_trips);
     if (known && (!date_of_zero || info.rank == 0))
       date_of_zero = info.start_realtime_ns - clock.to_reference(info.start_monotonic_ns);
     ranks.push_back({std::move(source), clock, known});

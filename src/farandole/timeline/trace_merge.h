@@ -19,7 +19,8 @@ struct RankTimeline {
   bool clock_known = true;  // false: the residual is given as unknown (null), unless collectives tell it
 };
 
-// The clock of each rank from its own samples, or where it has none from its host's date.
+// The clock of each rank from its own samples and those of others that share its clock, or where there are
+// none from its host's date.
 std::vector<RankTimeline> with_clocks(std::vector<std::unique_ptr<RecordSource>> ranks);
 
 // Corrects the clocks by the ranks' collectives, and returns what that leaves (clock_refinement.h).

@@ -1,0 +1,21 @@
+#include "farandole/base/clock_id.h"
+
+#include <array>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <unistd.h>
+
+namespace farandole {
+
+std::uint32_t clock_id() {
+  std::string boot;
+  if (!std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot) || boot.empty()) return 0;
+  std::array<char, 64> name{};  // none before Linux 5.6
+  [[maybe_unused]] const auto length = ::readlink("/proc/self/ns/time", name.data(), name.size() - 1);
+  const std::uint64_t hash = std::hash<std::string>()(boot + name.data());
+  const auto id = static_cast<std::uint32_t>(hash ^ hash >> 32);
+  return id != 0 ? id : 1;
+}
+
+}  // namespace farandole
