@@ -34,3 +34,17 @@ function(farandole_program name)
   set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON)  # stacks name functions
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()
+
+# src/farandole/pmpi as a library that `farandole run --trace-mpi` preloads. It holds its own build of what it uses, none of
+# which another library or the program may see or replace.
+function(farandole_pmpi_library)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/pmpi/*.cc)
+  set(exports ${CMAKE_CURRENT_SOURCE_DIR}/pmpi/exports.map)
+  add_library(farandole_pmpi SHARED ${sources})
+  target_link_libraries(farandole_pmpi PRIVATE farandole_comm farandole_flags)
+  target_link_options(farandole_pmpi PRIVATE -Wl,--version-script=${exports})
+  set_target_properties(farandole_pmpi PROPERTIES LINK_DEPENDS ${exports}
+                        LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${CMAKE_INSTALL_LIBDIR})
+  target_compile_definitions(farandole_pmpi PRIVATE FARANDOLE_VERSION="${PROJECT_VERSION}")
+  install(TARGETS farandole_pmpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endfunction()

@@ -34,6 +34,7 @@ Recording::Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline
       channel_(std::move(channel)),
       counters_(std::make_unique<CounterSampler>(timeline)) {
   watch_clock();
+  mpi_trace_.emplace(timeline_);
 }
 
 Recording::~Recording() = default;
@@ -53,12 +54,17 @@ void Recording::watch_clock() {
       });
 }
 
-void Recording::publish() {
+void Recording::close() {
+  mpi_trace_.reset();
   counters_.reset();
   clock_rounds_.reset();
   const auto last = best_of_bursts(exchange_clocks(*channel_).round_trips);
   round_trips_.insert(round_trips_.end(), last.begin(), last.end());
   timeline_.set_clock(round_trips_);
+}
+
+void Recording::publish() {
+  close();
   if (channel_->rank() == 0)
     merge();
   else

@@ -1,16 +1,18 @@
-// A job's recording: clock samples at its start, each minute and at its end, counters meanwhile, the merged
-// timeline at its end.
+// A job's recording: clock samples at its start, each minute and at its end, counters and the program's own
+// MPI calls meanwhile, the merged timeline at its end.
 // Made and published by all ranks together, on the main thread.
 #pragma once
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "farandole/comm/clock_rounds.h"
 #include "farandole/comm/message_channel.h"
 #include "farandole/timeline/clock_model.h"
 #include "farandole/timeline/counters.h"
+#include "farandole/timeline/mpi_trace.h"
 #include "farandole/timeline/record_source.h"
 #include "farandole/timeline/timeline.h"
 #include "farandole/timeline/trace_merge.h"
@@ -26,7 +28,10 @@ class Recording {
 
   ~Recording();
 
-  // The ranks' records, of at most merge_limit ranks, to rank 0, which writes RUN/timeline.json.gz. Once.
+  // The last samples. Once; collective, as publish().
+  void close();
+  // close(), and the ranks' records, of at most merge_limit ranks, to rank 0, which writes
+  // RUN/timeline.json.gz. Once.
   void publish();
 
  private:
@@ -44,6 +49,7 @@ class Recording {
   std::unique_ptr<CounterSampler> counters_;
   std::vector<RoundTrip> round_trips_;         // of the rounds' thread, while there is one
   std::unique_ptr<ClockRounds> clock_rounds_;  // where this rank measures or answers
+  std::optional<MpiTrace> mpi_trace_;
 };
 
 }  // namespace farandole

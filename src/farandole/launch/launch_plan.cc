@@ -76,6 +76,8 @@ class Planner {
     if (!facts_.programs.empty())
       plan_.environment.emplace_back(
           "PATH", path.empty() ? facts_.programs.string() : path + ":" + facts_.programs.string());
+    if (!request_.run_dir.empty())
+      plan_.environment.emplace_back("FARANDOLE_RUN_DIR", std::filesystem::absolute(request_.run_dir));
     if (facts_.terminal_columns && !request_.prefix)
       plan_.environment.emplace_back("FARANDOLE_TERMINAL_COLUMNS", std::to_string(*facts_.terminal_columns));
   }

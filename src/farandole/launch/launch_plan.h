@@ -19,6 +19,8 @@ struct LaunchRequest {
   std::optional<int> ranks;  // all_cores; nothing: Slurm's number of tasks, else 1
   bool prefix = false;
   std::filesystem::path log_folder;  // empty: no logs
+  std::filesystem::path run_dir;     // of a program that does not name its own; empty: none
+  bool trace_mpi = false;            // record the program's own MPI calls
   std::vector<std::string> program;  // and its arguments
 };
 

@@ -23,6 +23,7 @@
 #include "farandole/launch/launch_folder.h"
 #include "farandole/launch/line_splitter.h"
 #include "farandole/launch/machine.h"
+#include "farandole/launch/mpi_preload.h"
 #include "farandole/launch/output_queue.h"
 #include "farandole/launch/supervisor.h"
 #include "farandole/launch/temporary_folder.h"
@@ -53,10 +54,16 @@ LaunchFacts look_around() {
   return facts;
 }
 
-void require_program(const std::string& program) {
-  if (find_program(program, path_variable() + ":" + program_folder().string())) return;
+fs::path require_program(const std::string& program) {
+  if (const auto found = find_program(program, path_variable() + ":" + program_folder().string()))
+    return *found;
   throw UserError("no program '" + program +
                   "' that can be executed; give its path, or put its folder into PATH");
+}
+
+LaunchedRun find_run(const LaunchRequest& request, const fs::path& log_folder) {
+  if (!request.run_dir.empty()) return {fs::absolute(request.run_dir), true};
+  return find_launched_run(request.program, log_folder, &std::getenv);
 }
 
 fs::path make_log_folder(const fs::path& folder) {
@@ -94,7 +101,7 @@ class Launcher {
   Launcher(const LaunchRequest& request, LaunchPlan plan, const fs::path& log_folder)
       : plan_(std::move(plan)),
         log_folder_(log_folder),
-        run_(find_launched_run(request.program, log_folder, &std::getenv)),
+        run_(find_run(request, log_folder)),
         launch_folder_(run_),
         job_(describe_job(request, plan_)),
         folder_(parent_of_temporary(plan_, log_folder)),
@@ -137,6 +144,7 @@ class Launcher {
                                           run_.folder,
                                           run_.logged ? "logged" : "",
                                           job_.launch,
+                                          request.trace_mpi ? "trace-mpi" : "",
                                           "--"};
     arguments.insert(arguments.end(), request.program.begin(), request.program.end());
     return arguments;
@@ -305,7 +313,12 @@ int launch(const LaunchRequest& request) {
   if (request.program.empty())
     throw UserError("no program to start; write farandole run -n 4 -- PROGRAM ARGUMENTS");
   auto plan = plan_launch(request, look_around(), [](const char* name) { return std::getenv(name); });
-  require_program(request.program.front());
+  const auto program = require_program(request.program.front());
+  if (request.trace_mpi) {
+    require_mpi_trace(program);
+    if (find_run(request, request.log_folder).folder.empty())
+      throw UserError("--trace-mpi needs a run directory to record in; add --run-dir RUN");
+  }
   return Launcher(request, std::move(plan), make_log_folder(request.log_folder)).run();
 }
 
@@ -314,7 +327,7 @@ bool is_supervisor(int argc, const char* const* argv) {
 }
 
 int run_supervisor(int argc, const char* const* argv) {
-  constexpr int program = 12;
+  constexpr int program = 13;
   const auto rank = launched_rank([](const char* name) { return std::getenv(name); });
   if (argc <= program || std::string_view(argv[program - 1]) != "--" || !rank)
     throw UserError("--supervise is for farandole run itself; use farandole run -n 4 -- PROGRAM ARGUMENTS");
@@ -327,6 +340,7 @@ int run_supervisor(int argc, const char* const* argv) {
   options.log_folder = argv[7];
   options.run = {argv[8], std::string_view(argv[9]) == "logged"};
   options.launch = argv[10];
+  options.trace_mpi = std::string_view(argv[11]) == "trace-mpi";
   options.program.assign(argv + program, argv + argc);
   return supervise(options);
 }

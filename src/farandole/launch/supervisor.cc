@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fstream>
@@ -20,6 +21,7 @@
 #include "farandole/base/node_file.h"
 #include "farandole/launch/machine.h"
 #include "farandole/launch/memory_watch.h"
+#include "farandole/launch/mpi_preload.h"
 #include "farandole/launch/rank_record.h"
 #include "farandole/launch/stream_relay.h"
 
@@ -133,7 +135,12 @@ void Supervisor::start() {
   out_.emplace(std::move(out.read_end), *to_out_, mark, log);
   err_.emplace(std::move(err.read_end), *to_err_, mark, log);
   record_.start_ns = real_time_ns();
-  child_.emplace(options_.program, streams, SIGKILL);
+  EnvironmentChanges changes;
+  if (options_.trace_mpi) {
+    changes = mpi_trace_environment(&std::getenv);
+    changes.emplace_back("FARANDOLE_RUN_DIR", options_.run.folder);
+  }
+  child_.emplace(options_.program, streams, SIGKILL, changes);
   record_.pid = child_->pid();
   announce_step();
 }

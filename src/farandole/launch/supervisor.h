@@ -20,6 +20,7 @@ struct SupervisorOptions {
   std::filesystem::path log_folder;  // empty: no log
   LaunchedRun run;                   // gets the record, too
   std::string launch;                // JobRecord::launch
+  bool trace_mpi = false;            // preload pmpi/'s library
   std::vector<std::string> program;  // and its arguments
 };
 

@@ -49,6 +49,26 @@ struct Collective {
   std::uint64_t bytes = 0;  // payload of this rank
 };
 
+// What is known of an MPI call of the program itself beside its name and time; the rest is 0.
+struct MpiCall {
+  enum Detail : std::uint16_t {
+    has_bytes = 1,
+    has_peer = 2,
+    has_root = 4,
+    has_tag = 8,
+    has_ranks = 16,
+    has_requests = 32,
+    has_polls = 64,
+  };
+  std::uint16_t details = 0;  // which of the following it has
+  std::int32_t peer = 0;      // or the root: ranks of the call's communicator
+  std::int32_t tag = 0;
+  std::uint32_t ranks = 0;  // of the communicator; or the requests that it waits for
+  std::uint64_t bytes = 0;  // or how many calls without success, one right after the other, this stands for
+
+  bool has(Detail detail) const { return (details & detail) != 0; }
+};
+
 // The Chrome trace that rank 0 publishes (timeline.json.gz), and that trace_writer.h and trace_reader.h agree
 // on:
 //
@@ -70,10 +90,16 @@ struct Collective {
 //               the span in which the training thread was when it was launched
 //   collective  as a span, cat "communication", name as given by the caller ("bucket 0"),
 //               args {"step":12,"operation":"allreduce","communicator":0,"sequence":17,"bytes":1048576}
+//   MPI call    of the program itself, as a span named as the function: cat "communication" ("other": files,
+//               start and end), args {"step":12,"bytes":4096,"peer":1,"tag":7,"ranks":4}, of which it has
+//               those that apply; also "root", "requests", "polls" (calls without success that this stands
+//               for)
 //   flow        "s" on the collective of the first rank to arrive, "f" (with "bp":"e") on each other rank's,
 //               cat "flow", name "collective"; one id a pair, so that every "s" has exactly one "f"
 //   counter     {"ph":"C","name":"CPU %","pid":P,"ts":…,"args":{"value":98.5}}; names and units: counters.h
-//   instant     {"ph":"i","s":"t","cat":"other","name":…,"pid":P,"tid":T,"ts":…}, with "args":{"bytes":1048576}
-//               where it is about that many: "gradient fc1.weight" is the moment from which that gradient can travel
+//   instant     {"ph":"i","s":"t","cat":"other","name":…,"pid":P,"tid":T,"ts":…}, with
+//   "args":{"bytes":1048576}
+//               where it is about that many: "gradient fc1.weight" is the moment from which that gradient can
+//               travel
 
 }  // namespace farandole

@@ -93,7 +93,7 @@ class ReceivedSource : public RecordSource {
     if (record.kind == RecordKind::none || record.kind > RecordKind::counter ||
         static_cast<std::size_t>(record.category) >= category_names.size() ||
         record.track >= info_.threads.size() || record.name >= info_.names.size() ||
-        record.operation >= info_.names.size())
+        record.operation_name() >= info_.names.size())
       throw CorruptInput("rank " + std::to_string(info_.rank) +
                          " sent a record that fits none of its names and threads");
   }

@@ -200,7 +200,7 @@ bool RecorderFile::sound(const Record& record, std::uint64_t index) const {
          record.kind <= RecordKind::counter &&
          static_cast<std::size_t>(record.category) < category_names.size() &&
          record.track < header_.fixed.thread_slots &&
-         (names_lost_ || (record.name < names_.size() && record.operation < names_.size())) &&
+         (names_lost_ || (record.name < names_.size() && record.operation_name() < names_.size())) &&
          std::abs(record.start_ns) < farthest_ns && std::abs(record.end_ns) < farthest_ns;
 }
 
@@ -229,7 +229,7 @@ std::size_t RecorderFile::read_records(std::size_t slot, std::uint64_t index, st
   for (std::uint64_t i = 0; i < count; ++i) {
     if (i < there && sound(into[i], index + i)) {
       if (into[i].name >= names_.size()) into[i].name = 0;
-      if (into[i].operation >= names_.size()) into[i].operation = 0;
+      if (into[i].operation_name() >= names_.size()) into[i].operation = 0;
       later = false;
       continue;
     }

@@ -27,23 +27,31 @@ struct Record {
   std::int64_t start_ns;  // CLOCK_MONOTONIC of the rank's host
   std::int64_t end_ns;    // = start_ns of instants and counters
   std::int64_t step;      // -1: outside of steps
-  std::uint64_t payload;  // collective, instant: bytes; counter: the double's bits
+  std::uint64_t payload;  // collective, instant, MPI call: bytes; counter: the double's bits
   std::uint32_t name;
-  std::uint32_t operation;
-  std::uint32_t sequence;
+  std::uint32_t operation;     // a name; MPI call: ranks
+  std::uint32_t sequence;      // MPI call: tag
   std::uint16_t communicator;  // span of GPU work: 1 + TrainingPlace::phase, or 0
   std::uint16_t track;         // the thread slot that shows the record, mostly that of the recording thread
   RecordKind kind;
   Category category;
-  std::uint16_t reserved;
-  std::uint32_t reserved2;
-  std::uint64_t check;  // record_check()
+  std::uint16_t details;  // of a span that is an MPI call of the program: MpiCall::details
+  std::uint32_t peer;     // MPI call
+  std::uint64_t check;    // record_check()
 
   double value() const { return std::bit_cast<double>(payload); }
   std::optional<Category> launched_in() const {
     if (kind != RecordKind::span || communicator == 0 || communicator > category_names.size())
       return std::nullopt;
     return static_cast<Category>(communicator - 1);
+  }
+  // Of the operation, where it has one.
+  std::uint32_t operation_name() const { return details == 0 ? operation : 0; }
+  // What a span has, empty where it is no MPI call.
+  MpiCall mpi_call() const {
+    if (kind != RecordKind::span || details == 0) return {};
+    return {details, static_cast<std::int32_t>(peer), static_cast<std::int32_t>(sequence), operation,
+            payload};
   }
 };
 static_assert(sizeof(Record) == 64 && std::is_trivially_copyable_v<Record>);
@@ -55,11 +63,11 @@ inline std::uint64_t record_contents(const Record& r) {
   const auto word = [](std::uint64_t low, std::uint64_t high) { return low | high << 32; };
   const std::uint64_t place = std::uint64_t{r.communicator} | std::uint64_t{r.track} << 16;
   const std::uint64_t kind = static_cast<std::uint64_t>(r.kind) |
-                             static_cast<std::uint64_t>(r.category) << 8 | std::uint64_t{r.reserved} << 16;
+                             static_cast<std::uint64_t>(r.category) << 8 | std::uint64_t{r.details} << 16;
   return static_cast<std::uint64_t>(r.start_ns) ^ std::rotl(static_cast<std::uint64_t>(r.end_ns), 9) ^
          std::rotl(static_cast<std::uint64_t>(r.step), 18) ^ std::rotl(r.payload, 27) ^
          std::rotl(word(r.name, r.operation), 36) ^ std::rotl(word(r.sequence, place), 45) ^
-         std::rotl(word(kind, r.reserved2), 54);
+         std::rotl(word(kind, r.peer), 54);
 }
 inline std::uint64_t record_check(const Record& r, std::uint64_t index) {
   return (index + 1) * place_factor ^ record_contents(r);

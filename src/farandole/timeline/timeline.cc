@@ -48,6 +48,9 @@ struct NameCacheEntry {
 };
 constinit thread_local std::array<NameCacheEntry, 64> name_cache;
 
+// The span around this thread's last MPI call: calls in different spans are never one record.
+constinit thread_local const Span* polled_in = nullptr;
+
 std::uint64_t next_instance() {
   static std::atomic<std::uint64_t> last{0};
   return ++last;
@@ -103,6 +106,9 @@ struct Timeline::Impl {
   // Calls fill(record) on the thread's next record and publishes it.
   template <typename Fill>
   void write(std::int64_t step, Fill&& fill);
+  // Makes the thread's last record last until end_ns where `poll` goes on with what it is: a call without
+  // success, and the same again at once.
+  bool extends_last(const Record& poll);
 
   std::weak_ptr<Impl> self;
 };
@@ -235,6 +241,25 @@ void Timeline::Impl::write(std::int64_t step, Fill&& fill) {
   std::atomic_ref(ring->entry->head).store(++ring->head, std::memory_order_release);
 }
 
+// In place, so that nothing waits to be written where the process ends. Another process that reads the record
+// at this moment finds it damaged.
+bool Timeline::Impl::extends_last(const Record& poll) {
+  constexpr std::int64_t at_once_ns = 2'000;
+  Ring* const ring = this->ring();
+  if (ring == nullptr || ring->next == nullptr) return false;
+  if (ring->next == map->chunk(ring->entry->chunks[ring->present])) return false;
+  Record& last = ring->next[-1];
+  if (last.details != poll.details || last.name != poll.name || last.step != poll.step ||
+      last.kind != poll.kind || poll.start_ns - last.end_ns > at_once_ns)
+    return false;
+  Record longer = last;
+  longer.end_ns = poll.end_ns;
+  longer.payload += poll.payload;
+  longer.check = record_check(longer, ring->head - 1);
+  last = longer;
+  return true;
+}
+
 Timeline::Timeline() = default;
 
 Timeline::Timeline(const TimelineOptions& options) : options_(options) {
@@ -328,6 +353,29 @@ void Timeline::tell_phase(const Span* innermost, std::int64_t at_ns) const noexc
          (innermost->category_ == Category::other || innermost->category_ == Category::step))
     innermost = innermost->outer_;
   history->enter(innermost != nullptr ? std::optional(innermost->category_) : std::nullopt, at_ns);
+}
+
+void Timeline::end(const Span& ended, const MpiCall& what, std::int64_t end_ns) noexcept {
+  if (!recording()) return;
+  Record record{};
+  record.step = step();
+  record.kind = RecordKind::span;
+  record.category = ended.category_;
+  record.name = ended.name_id_;
+  record.details = what.details;
+  record.payload = what.bytes;
+  record.operation = what.ranks;
+  record.sequence = static_cast<std::uint32_t>(what.tag);
+  record.peer = static_cast<std::uint32_t>(what.peer);
+  record.start_ns = ended.start_ns_;
+  record.end_ns = end_ns;
+  if (!what.has(MpiCall::has_polls) || polled_in != ended.outer_ || !impl_->extends_last(record))
+    impl_->write(record.step, [&](Record& next) {
+      record.track = next.track;
+      next = record;
+    });
+  polled_in = ended.outer_;
+  if (Ring* const ring = impl_->ring(); ring != nullptr) reopen(ring->entry->open, ended.outer_);
 }
 
 void Timeline::reopen(recorder::OpenEvent& open, const Span* span) const noexcept {
@@ -457,6 +505,12 @@ void Span::end() noexcept {
   if (outer_ != nullptr) current_span.category.store(outer_->category_, std::memory_order_relaxed);
   current_span.innermost.store(outer_, std::memory_order_release);
   if (start_ns_ != 0) timeline_->end(*this, now_ns());
+}
+
+void Span::end(const MpiCall& what) noexcept {
+  if (!live_ || start_ns_ == 0) return;
+  timeline_->end(*this, what, now_ns());
+  start_ns_ = 0;
 }
 
 }  // namespace farandole

@@ -113,6 +113,7 @@ class Timeline {
   std::uint32_t id_of(const char* name) noexcept;
   void begin(Span& span) noexcept;
   void end(const Span& span, std::int64_t end_ns) noexcept;
+  void end(const Span& span, const MpiCall& what, std::int64_t end_ns) noexcept;
   void reopen(recorder::OpenEvent& open, const Span* span) const noexcept;
   void tell_phase(const Span* innermost, std::int64_t at_ns) const noexcept;
   void collective(const TrackId* track, NameId name, NameId operation, const Collective& what,
@@ -146,6 +147,11 @@ class Span {
   const char* name() const { return name_; }
   std::int64_t start_ns() const { return start_ns_; }  // 0: nothing is recorded
   const Span* outer() const { return outer_; }
+
+ protected:
+  bool live() const { return live_; }
+  // Ends it as an MPI call of the program, before its destruction.
+  void end(const MpiCall& what) noexcept;
 
  private:
   friend class Timeline;

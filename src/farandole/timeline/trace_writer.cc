@@ -7,6 +7,7 @@
 #include <fmt/compile.h>
 #include <iterator>
 #include <unistd.h>
+#include <utility>
 
 #include "farandole/base/atomic_file.h"
 #include "farandole/timeline/json_text.h"
@@ -162,19 +163,29 @@ void TraceWriter::thread(Place place, std::string_view name) {
 }
 
 void TraceWriter::span(Place place, Category category, std::string_view name, std::int64_t step,
-                       Interval when, std::optional<Category> phase) {
+                       Interval when, std::optional<Category> phase, const MpiCall& call) {
   const std::string_view text = quoted(name);
   char* at = put_span(begin_event(text.size()), place, category, text, when);
-  if (step >= 0) {
-    at = put(at, R"(,"args":{"step":)");
-    at = put(at, static_cast<std::uint64_t>(step));
-  }
+  std::string_view before = R"(,"args":{)";
+  const auto argument = [&](std::string_view key, std::int64_t value) {
+    at = put(put(at, std::exchange(before, ",")), key);
+    at = std::to_chars(at, at + 20, value).ptr;
+  };
+  if (step >= 0) argument(R"("step":)", step);
   if (phase) {
-    at = put(at, step >= 0 ? std::string_view(R"(,"phase":")") : std::string_view(R"(,"args":{"phase":")"));
-    at = put(at, name_of(*phase));
+    at = put(put(put(at, std::exchange(before, ",")), R"("phase":")"), name_of(*phase));
     *at++ = '"';
   }
-  if (step >= 0 || phase) *at++ = '}';
+  if (call.details != 0) {
+    if (call.has(MpiCall::has_bytes)) argument(R"("bytes":)", static_cast<std::int64_t>(call.bytes));
+    if (call.has(MpiCall::has_peer)) argument(R"("peer":)", call.peer);
+    if (call.has(MpiCall::has_root)) argument(R"("root":)", call.peer);
+    if (call.has(MpiCall::has_tag)) argument(R"("tag":)", call.tag);
+    if (call.has(MpiCall::has_ranks)) argument(R"("ranks":)", call.ranks);
+    if (call.has(MpiCall::has_requests)) argument(R"("requests":)", call.ranks);
+    if (call.has(MpiCall::has_polls)) argument(R"("polls":)", static_cast<std::int64_t>(call.bytes));
+  }
+  if (before == ",") *at++ = '}';
   *at++ = '}';
   end_event(at);
 }

@@ -45,9 +45,10 @@ class TraceWriter {
   // What viewers show beside the process's name.
   void process_label(int rank, std::string_view label);
   void thread(Place place, std::string_view name);
-  // Of GPU work: the phase that launched it.
+  // `phase`: the one that launched it, of GPU work. `call`: what is known of it, where it is an MPI call of
+  // the program.
   void span(Place place, Category category, std::string_view name, std::int64_t step, Interval when,
-            std::optional<Category> phase = std::nullopt);
+            std::optional<Category> phase = std::nullopt, const MpiCall& call = {});
   void collective(Place place, std::string_view name, std::string_view operation, const Collective& what,
                   std::int64_t step, Interval when);
   void instant(Place place, std::string_view name, std::int64_t at_ns, std::uint64_t bytes = 0);

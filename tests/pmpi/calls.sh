@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# farandole run --trace-mpi: every MPI call of a program is in the trace, as it was made, and none of Farandole's own.
+set -uo pipefail
+here=$(dirname "${BASH_SOURCE[0]}")
+source "$here/../launch/expect.sh"
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+unset FARANDOLE_RUN_DIR "${!SLURM_@}"
+# The sanitizers' runtime is to come first; behind a preloaded library it does as well.
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0
+run=("$bin/farandole" run)
+check=${FARANDOLE_TRACE_CHECK:-${FARANDOLE_SOURCE:-}/../shared/trace-check/trace-check}
+viewed() { [[ ! -x $check ]] || "$check" "$1" >check.out || fail "the viewers find fault with $1: $(<check.out)"; }
+
+# A program that knows nothing of Farandole: calls, order, bytes, peers.
+expect 0 "${run[@]}" -n 3 --run-dir run --trace-mpi "$bin/calling_program" .
+silent err
+expect 0 "$bin/farandole" timeline merge run
+for r in 0 1 2; do
+  python3 "$here/read_calls.py" run/timeline.json.gz $r >calls-$r
+  diff "expected-$r" calls-$r >difference || fail "calls of rank $r, expected and recorded: $(<difference)"
+done
+viewed run/timeline.json.gz
+expect 0 "$bin/farandole" analyze run
+expect 0 "$bin/farandole" doctor run
+says out 'ended in order'
+
+# Without the option nothing is recorded.
+expect 0 "${run[@]}" -n 3 --run-dir quiet "$bin/calling_program" .
+[[ ! -e quiet/recorder ]] || fail "recorded without --trace-mpi: $(ls quiet/recorder)"
+
+# A session: the program's calls within its phases, Farandole's own as collectives only.
+expect 0 "${run[@]}" -n 2 --run-dir session --trace-mpi "$bin/session_program" session
+silent err
+python3 - session/timeline.json.gz <<'PY' || fail "the session's trace"
+import collections, gzip, json, sys
+events = [e for e in json.load(gzip.open(sys.argv[1]))["traceEvents"] if e["ph"] == "X"]
+names = collections.Counter((e["pid"], e["name"]) for e in events)
+assert names == {(pid, name): 5 for pid in (1, 2) for name in
+                 ("step", "backward", "bucket 0", "MPI_Allreduce", "MPI_Send" if pid == 1 else "MPI_Recv")}, names
+own = [e for e in events if e["name"] == "MPI_Allreduce"]
+assert all(e["args"] == {"step": e["args"]["step"], "bytes": 8, "ranks": 2} for e in own), own
+for e in own:
+    around = [b for b in events if b["name"] == "backward" and b["pid"] == e["pid"] and b["args"]["step"] == e["args"]["step"]]
+    assert around[0]["ts"] <= e["ts"] and e["ts"] + e["dur"] <= around[0]["ts"] + around[0]["dur"] + 0.001, (e, around)
+assert all(e["tid"] == next(b["tid"] for b in events if b["pid"] == e["pid"] and b["name"] == "step") for e in own)
+PY
+viewed session/timeline.json.gz
+expect 0 "$bin/farandole" analyze session
+
+# No program of Farandole calls what would be recorded: it would be there twice.
+library=$(find "$bin/.." -name libfarandole_pmpi.so | head -n 1)
+nm -D --defined-only "$library" | awk '$3 ~ /^MPI_/ { print $3 }' | sort >recorded
+[[ $(wc -l <recorded) -gt 170 ]] || fail "the library records $(wc -l <recorded) functions only"
+for program in "$bin"/farandole-* "$library"; do
+  nm -D --undefined-only "$program" | awk '{ print $2 }' | sort | comm -12 - recorded >calls
+  [[ ! -s calls ]] || fail "$program calls $(xargs <calls)"
+done
+nm -D --defined-only "$library" | awk '$3 !~ /^(MPI_|farandole_trace_mpi_calls_1$)/ { print $3 }' >leaks
+[[ ! -s leaks ]] || fail "the library shows $(xargs <leaks)"
+
+# Killed in a call: the doctor names it.
+expect 137 "${run[@]}" -n 3 --run-dir killed --trace-mpi "$bin/calling_program" . killed
+expect 0 "$bin/farandole" doctor killed
+says out "^Rank 2 .* was killed by signal 9"
+says out "^ +0 .* (in|after) communication 'MPI_(Recv|Barrier)'"
+
+# Refusals: one line each.
+expect 64 "${run[@]}" -n 2 --trace-mpi "$bin/calling_program" .
+says err '^farandole run: --trace-mpi needs a run directory to record in; add --run-dir RUN$'
+printf 'int main() {}' | cc -x c -static -o static - 2>/dev/null && {
+  expect 64 "${run[@]}" -n 2 --run-dir run --trace-mpi ./static
+  says err 'static, which is statically linked; link it dynamically$'
+}
+
+# Where nothing can be recorded, the program runs all the same.
+expect 0 "${run[@]}" -n 3 --log-dir logs env FARANDOLE_RUN_DIR=/proc/none LD_PRELOAD="$library" "$bin/calling_program" .
+says err "^farandole: the program's MPI calls are not recorded: .*/proc/none"
+exit $((failures > 0))
