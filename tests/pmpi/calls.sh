@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # farandole run --trace-mpi: every MPI call of a program is in the trace, as it was made, and none of Farandole's own.
 set -uo pipefail
-here=$(dirname "${BASH_SOURCE[0]}")
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 source "$here/../launch/expect.sh"
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
@@ -72,6 +72,9 @@ printf 'int main() {}' | cc -x c -static -o static - 2>/dev/null && {
   expect 64 "${run[@]}" -n 2 --run-dir run --trace-mpi ./static
   says err 'static, which is statically linked; link it dynamically$'
 }
+
+expect 0 "${run[@]}" -n 1 --run-dir nothing --trace-mpi true
+says err '^farandole run: --trace-mpi has recorded nothing: '
 
 # Where nothing can be recorded, the program runs all the same.
 expect 0 "${run[@]}" -n 3 --log-dir logs env FARANDOLE_RUN_DIR=/proc/none LD_PRELOAD="$library" "$bin/calling_program" .

@@ -12,19 +12,29 @@ namespace {
 class Spans : public TraceVisitor {
  public:
   void span(const TraceSpan& span) override {
-    texts.push_back(std::string(name_of(span.category)) + "|" + std::string(span.name) + "|" +
-                    std::string(span.operation) + "|" + std::to_string(span.pid) + "|" +
-                    std::to_string(span.tid) + "|" + std::to_string(span.start_ns) + "|" +
-                    std::to_string(span.duration_ns) + "|" + (span.step ? std::to_string(*span.step) : "-") +
-                    "|" +
-                    (span.collective ? std::to_string(span.collective->sequence) + "/" +
-                                           std::to_string(span.collective->communicator) + "/" +
-                                           std::to_string(span.collective->bytes)
-                                     : "-") +
-                    " " + (span.phase ? std::string(name_of(*span.phase)) : "-"));
+    texts.push_back(
+        std::string(name_of(span.category)) + "|" + std::string(span.name) + "|" +
+        std::string(span.operation) + "|" + std::to_string(span.pid) + "|" + std::to_string(span.tid) + "|" +
+        std::to_string(span.start_ns) + "|" + std::to_string(span.duration_ns) + "|" +
+        (span.step ? std::to_string(*span.step) : "-") + "|" +
+        (span.collective ? std::to_string(span.collective->sequence) + "/" +
+                               std::to_string(span.collective->communicator) + "/" +
+                               std::to_string(span.collective->bytes)
+                         : "-") +
+        " " + (span.phase ? std::string(name_of(*span.phase)) : "-") + "|" + std::to_string(span.bytes));
   }
   std::vector<std::string> texts;
 };
+
+// Of an MPI call of the program: some, in the writer's order.
+std::string mpi_arguments(std::mt19937_64& random) {
+  std::string text;
+  for (const char* key : {"bytes", "peer", "root", "tag", "ranks", "requests", "polls"})
+    if (random() % 3 == 0)
+      text +=
+          std::string(text.empty() ? "\"" : ",\"") + key + "\":" + std::to_string(random() % 5'000'000'000);
+  return text.empty() ? "\"ranks\":4" : text;
+}
 
 std::string event(std::mt19937_64& random) {
   const auto number = [&](unsigned most) { return std::to_string(random() % most); };
@@ -43,7 +53,9 @@ std::string event(std::mt19937_64& random) {
     if (phase)
       text += std::string(step ? "," : "") + "\"phase\":\"" +
               std::string(random() % 9 == 0 ? "strange" : category_names[random() % 12]) + "\"";
-    if ((!step && !phase) || random() % 2 == 0)
+    if (random() % 3 == 0)
+      text += std::string(step || phase ? "," : "") + mpi_arguments(random);
+    else if ((!step && !phase) || random() % 2 == 0)
       text += std::string(step || phase ? "," : "") +
               "\"operation\":\"allreduce\",\"communicator\":" + number(70'000) +
               ",\"sequence\":" + number(4'000'000'000) + ",\"bytes\":" + number(1'000'000'000);

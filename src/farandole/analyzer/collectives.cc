@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "farandole/analyzer/distribution.h"
+#include "farandole/analyzer/mpi_calls.h"
 
 namespace farandole {
 namespace {
@@ -64,7 +65,7 @@ class Matcher {
     std::map<std::uint16_t, bool> communicators;
     for (auto span = spans.rbegin(); span != spans.rend(); ++span) {
       if (!span->matchable) {
-        if (inside(span->start)) ++result_.unmatched;
+        if (inside(span->start) && !is_mpi_call(run_.names[span->name])) ++result_.unmatched;
         continue;
       }
       Key key{span->what.communicator, 0, span->what.sequence};

@@ -83,12 +83,16 @@ Figure throughput_of(const RunModel& run, const RunMetrics& metrics) {
   return Figure::ratio(samples, metrics.window_ns() * 1e-9, empty_window);
 }
 
-// A trace of ours without compute has none; others may just not record it.
+// A training run of ours without compute has none; other programs, and other profilers, may just not say it.
 std::string why_no_compute(const RunModel& run, const RunMetrics& metrics) {
-  if (run.source == TraceSource::farandole) return "";
-  if (run.source == TraceSource::horovod) return "a Horovod timeline does not record what the ranks compute";
   const bool some = std::any_of(metrics.ranks.begin(), metrics.ranks.end(),
                                 [](const RankMetrics& rank) { return rank.compute > 0; });
+  if (run.source == TraceSource::farandole)
+    return some || metrics.mpi_calls.empty() || metrics.window.no_steps.empty()
+               ? ""
+               : "the program names no phases (forward, backward, optimizer), so what is useful compute is "
+                 "unknown";
+  if (run.source == TraceSource::horovod) return "a Horovod timeline does not record what the ranks compute";
   return some ? "" : "the trace has neither GPU kernels nor spans of forward, backward and optimizer";
 }
 
@@ -227,6 +231,7 @@ RunMetrics measure(const RunModel& run) {
   metrics.window = choose_window(run, metrics.warnings);
   metrics.matches = match_collectives(run, metrics.window.time);
   metrics.collectives = collective_table(run, metrics.matches);
+  metrics.mpi_calls = mpi_call_table(run, metrics.window.time);
   metrics.nodes = count_nodes(run);
   metrics.clock_floor_ms = clock_floor_ms(run.header);
   measure_ranks(run, metrics);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "farandole/analyzer/collectives.h"
+#include "farandole/analyzer/mpi_calls.h"
 #include "farandole/analyzer/phases.h"
 #include "farandole/analyzer/run_model.h"
 #include "farandole/analyzer/statistics.h"
@@ -75,6 +76,7 @@ struct RunMetrics {
   std::vector<RankMetrics> ranks;
   CollectiveMatches matches;
   std::vector<CollectiveRow> collectives;
+  std::vector<MpiCallRow> mpi_calls;  // of the program itself, where they were recorded
   std::size_t nodes = 0;
   double clock_floor_ms = 0;  // differences between ranks below it may be the clocks'
   std::string no_gpu;         // why there is no GpuTimes

@@ -48,6 +48,7 @@ class RankRecords {
       span.operation = info_.names.at(record.operation);
       span.collective = {record.sequence, record.communicator, record.payload};
     }
+    span.bytes = record.mpi_call().has(MpiCall::has_bytes) ? record.payload : 0;
     collector_.span(span);
   }
 

@@ -51,13 +51,25 @@ Json collectives_json(const RunMetrics& metrics) {
   return collectives;
 }
 
+Json mpi_calls_json(const RunMetrics& metrics) {
+  auto calls = Json::array();
+  for (const auto& row : metrics.mpi_calls)
+    calls.push_back({{"function", row.function},
+                     {"count", row.count},
+                     {"bytes", row.bytes},
+                     {"median_us", row.median_us},
+                     {"total_s", row.total_s}});
+  return calls;
+}
+
 Json communication_json(const RunMetrics& metrics) {
   return {{"fraction", json_of(metrics.fraction(&RankMetrics::communication))},
           {"overlap", json_of(metrics.overlap)},
           {"exposed_fraction", json_of(metrics.fraction(&RankMetrics::exposed))},
           {"wait_fraction", json_of(metrics.fraction(&RankMetrics::waiting))},
           {"transfer_fraction", json_of(metrics.fraction(&RankMetrics::transfer))},
-          {"collectives", collectives_json(metrics)}};
+          {"collectives", collectives_json(metrics)},
+          {"mpi_calls", mpi_calls_json(metrics)}};
 }
 
 // The shares of two phases may overlap.

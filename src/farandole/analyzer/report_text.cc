@@ -150,8 +150,12 @@ class RunText {
 
   // 100 % downwards: what each loss takes, to what is left.
   void waterfall() {
-    if (metrics_.window.length() <= 0 || !metrics_.no_compute.empty()) return;
+    if (metrics_.window.length() <= 0) return;
     section("Where the time goes", "from 100 % of the ranks' time down to what is useful");
+    if (!metrics_.no_compute.empty()) {
+      text_ += "  unknown: " + wrapped(metrics_.no_compute, 2) + "\n";
+      return;
+    }
     double left = 1;
     const auto row = [&](const std::string& name, double fraction, const std::string& lost, double from) {
       const auto begin = static_cast<std::size_t>(std::max(0L, std::lround(from * bar_columns)));
@@ -197,21 +201,25 @@ class RunText {
 
   void communication() {
     section("Communication");
-    if (!metrics_.overlap.value) {
-      text_ += "  " + wrapped(metrics_.overlap.unknown, 2) + "\n";
-      return;
-    }
     const auto of_time = [&](std::int64_t RankMetrics::*part) { return percent(metrics_.fraction(part)); };
     const bool split = metrics_.no_waiting.empty();
     const auto parts = split ? fmt::format(": {} waiting for ranks and {} transfer",
                                            of_time(&RankMetrics::waiting), of_time(&RankMetrics::transfer))
                              : "";
+    const auto hidden =
+        metrics_.overlap.value
+            ? fmt::format("{} of it overlaps with compute, so {} of the time is exposed",
+                          percent(metrics_.overlap), of_time(&RankMetrics::exposed))
+            : fmt::format("how much of it compute hides is unknown: {}", metrics_.overlap.unknown);
     const auto summary =
-        fmt::format("{} of the time{}; {} of it overlaps with compute, so {} of the time is exposed",
-                    of_time(&RankMetrics::communication), parts, percent(metrics_.overlap),
-                    of_time(&RankMetrics::exposed));
+        fmt::format("{} of the time{}; {}", of_time(&RankMetrics::communication), parts, hidden);
     text_ += "  " + wrapped(summary, 2) + "\n";
     if (!split) text_ += "  " + wrapped("Waiting is unknown: " + metrics_.no_waiting + ".", 2) + "\n";
+    collectives();
+    mpi_calls();
+  }
+
+  void collectives() {
     if (metrics_.collectives.empty()) return;
     TextTable table(
         {"collective", "operation", "count", "size", "median", "mean wait", "transfer", "algbw", "busbw"}, 2);
@@ -227,9 +235,25 @@ class RunText {
       text_ += style_.dim(fmt::format("  and {} more; --format json has all\n",
                                       metrics_.collectives.size() - max_collective_rows));
     text_ += style_.dim(
-        split
+        metrics_.no_waiting.empty()
             ? "  algbw, busbw: GB/s from the last rank's arrival on, as in nccl-tests\n"
             : "  algbw, busbw: GB/s as in nccl-tests, over the median, in which waiting is: at least that\n");
+  }
+
+  void mpi_calls() {
+    if (metrics_.mpi_calls.empty()) return;
+    TextTable table({"the program's own", "calls", "size in all", "median", "of the ranks' time"}, 1);
+    for (std::size_t i = 0; i < std::min(metrics_.mpi_calls.size(), max_collective_rows); ++i) {
+      const auto& row = metrics_.mpi_calls[i];
+      table.add({shortened(row.function, 28), std::to_string(row.count), size_text(row.bytes),
+                 time_text(row.median_us),
+                 percent(Figure::ratio(row.total_s * 1e9 / static_cast<double>(metrics_.ranks.size()),
+                                       metrics_.window_ns(), "the window is empty"))});
+    }
+    text_ += table.text(style_);
+    if (metrics_.mpi_calls.size() > max_collective_rows)
+      text_ += style_.dim(fmt::format("  and {} more; --format json has all\n",
+                                      metrics_.mpi_calls.size() - max_collective_rows));
   }
 
   void gpu() {

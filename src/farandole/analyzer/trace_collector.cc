@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "farandole/analyzer/foreign_events.h"
+#include "farandole/analyzer/mpi_calls.h"
 
 namespace farandole {
 namespace {
@@ -190,10 +191,10 @@ void TraceCollector::take(const TraceSpan& event) {
     thread.steps.push_back({*event.step, event.start_ns, end});
   if (event.category != Category::communication) return;
   include(thread.collectives_extent, event.start_ns, end);
-  const bool is_part = !event.collective && event.operation.empty();
+  const bool is_part = !event.collective && event.operation.empty() && !is_mpi_call(event.name);
   (is_part ? thread.parts : thread.collectives)
-      .append({event.start_ns, end, event.collective.value_or(Collective{}), event.collective.has_value(),
-               name_id(event.name), name_id(event.operation)});
+      .append({event.start_ns, end, event.collective.value_or(Collective{0, 0, event.bytes}),
+               event.collective.has_value(), name_id(event.name), name_id(event.operation)});
 }
 
 RankModel rank_model_of(int rank, CollectedProcess& process) {

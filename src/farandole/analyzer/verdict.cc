@@ -199,7 +199,12 @@ std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& 
     text += fmt::format(" train{} {} samples/s", one ? "s" : "",
                         with_thousands(*metrics.throughput.value, *metrics.throughput.value < 100 ? 1 : 0));
   }
-  if (!metrics.parallel_efficiency.value) return text + ": " + metrics.parallel_efficiency.unknown + ".";
+  if (!metrics.parallel_efficiency.value) {
+    text += ": " + metrics.parallel_efficiency.unknown;
+    if (const auto share = metrics.fraction(&RankMetrics::communication); share.value)
+      text += fmt::format("; {:.1f} % of the time is communication", 100 * *share.value);
+    return text + ".";
+  }
   text += fmt::format("{} {:.1f} % of the time is useful compute", metrics.throughput.value ? ";" : ":",
                       100 * *metrics.parallel_efficiency.value);
   const auto loss = largest_loss(metrics);
@@ -233,6 +238,8 @@ std::vector<Finding> findings_of(const RunMetrics& metrics, const std::vector<St
   for (std::size_t i = static_cast<std::size_t>(Share::transfer); i < known; ++i) {
     const double share = metrics.share(static_cast<Share>(i));
     if (share < 0.01) continue;
+    const bool may_be_compute = static_cast<Share>(i) == Share::other || static_cast<Share>(i) == Share::idle;
+    if (may_be_compute && !metrics.no_compute.empty()) continue;
     const auto texts = texts_of(static_cast<Share>(i), metrics);
     Finding finding{texts.title, fmt::format("{:.1f} % of the ranks' time is {}", 100 * share, texts.text),
                     100 * share, texts.change};

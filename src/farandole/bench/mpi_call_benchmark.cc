@@ -37,7 +37,12 @@ std::optional<MpiCallCost> measure_mpi_calls(const std::filesystem::path& folder
   const auto send_calls_to = reinterpret_cast<decltype(&farandole_trace_mpi_calls_1)>(
       ::dlsym(library.get(), "farandole_trace_mpi_calls_1"));
   if (send == nullptr || send_calls_to == nullptr) return std::nullopt;
-  const MpiJob job;
+  int ended = 0, began = 0;
+  PMPI_Finalized(&ended);
+  PMPI_Initialized(&began);
+  if (ended != 0) return std::nullopt;
+  std::optional<MpiJob> job;
+  if (began == 0) job.emplace();
   TimelineOptions options;
   options.file = folder / "mpi-calls.ftl";
   Sample plain, passed, recorded;

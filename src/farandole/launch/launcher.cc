@@ -100,6 +100,7 @@ class Launcher {
  public:
   Launcher(const LaunchRequest& request, LaunchPlan plan, const fs::path& log_folder)
       : plan_(std::move(plan)),
+        trace_mpi_(request.trace_mpi),
         log_folder_(log_folder),
         run_(find_run(request, log_folder)),
         launch_folder_(run_),
@@ -281,6 +282,11 @@ class Launcher {
         judge(records, plan_.ranks, starter_->end(), plan_.command.front(), signal_, log_folder_);
     if (verdict.show_left_out) err_.push(chatter_.left_out());
     if (!verdict.message.empty()) err_.push("farandole run: " + verdict.message + "\n");
+    if (verdict.exit_code == 0 && trace_mpi_ && !fs::exists(run_.folder / "recorder"))
+      err_.push(
+          "farandole run: --trace-mpi has recorded nothing: the program did not call MPI from C or C++, or "
+          "has "
+          "an MPI linked into it statically\n");
     write_all();
     bring_recorders();
     keep_records(std::move(records), verdict);
@@ -288,6 +294,7 @@ class Launcher {
   }
 
   LaunchPlan plan_;
+  bool trace_mpi_;
   fs::path log_folder_;
   LaunchedRun run_;
   LaunchFolder launch_folder_;

@@ -80,6 +80,20 @@ void read_collective(Cursor& cursor, TraceSpan& span) {
   span.collective = {static_cast<std::uint32_t>(sequence), static_cast<std::uint16_t>(communicator), bytes};
 }
 
+// Its bytes, where it has some; the rest is for people.
+void read_mpi_call(Cursor& cursor, TraceSpan& span) {
+  if (cursor.skip("\"bytes\":")) {
+    span.bytes = cursor.digits();
+    if (!cursor.skip(",")) return;
+  }
+  do {
+    if (!cursor.skip("\"peer\":") && !cursor.skip("\"root\":") && !cursor.skip("\"tag\":") &&
+        !cursor.skip("\"ranks\":") && !cursor.skip("\"requests\":"))
+      cursor.expect("\"polls\":");
+    cursor.digits();
+  } while (cursor.skip(","));
+}
+
 }  // namespace
 
 const char* read_own_span(const char* at, const char* end, TraceSpan& span) {
@@ -101,6 +115,7 @@ const char* read_own_span(const char* at, const char* end, TraceSpan& span) {
   span.collective.reset();
   span.phase.reset();
   span.operation = {};
+  span.bytes = 0;
   if (cursor.skip(",\"args\":{")) {
     bool more = true;
     if (cursor.skip("\"step\":")) {
@@ -111,9 +126,10 @@ const char* read_own_span(const char* at, const char* end, TraceSpan& span) {
       span.phase = category_of(cursor.text());
       more = cursor.skip(",");
     }
-    if (more) {
-      cursor.expect("\"operation\":\"");
+    if (more && cursor.skip("\"operation\":\"")) {
       read_collective(cursor, span);
+    } else if (more) {
+      read_mpi_call(cursor, span);
     }
     cursor.expect("}");
   }

@@ -231,7 +231,8 @@ TraceSpan span_of(const Fields& fields, std::int64_t duration_ns) {
           collective_of(fields),
           fields.category,
           fields.message,
-          category_of(fields.phase)};
+          category_of(fields.phase),
+          fields.sequence ? 0 : fields.bytes.value_or(0)};
 }
 
 void visit_span(const Fields& fields, TraceVisitor& visitor) {

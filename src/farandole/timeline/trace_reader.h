@@ -54,6 +54,7 @@ struct TraceSpan {
   std::string_view category_text;        // as it stands there
   TraceMessage message;
   std::optional<Category> phase;  // in which GPU work was launched
+  std::uint64_t bytes = 0;        // of an MPI call of the program
 };
 struct TraceCounter {
   std::int64_t pid = 0;

@@ -1,0 +1,178 @@
+#include "farandole/timeline/mpi_trace.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "temporary_folder.h"
+#include "unzipped.h"
+
+#include "farandole/timeline/recorder_file.h"
+#include "farandole/timeline/run_recorders.h"
+#include "farandole/timeline/trace_reader.h"
+
+namespace farandole {
+namespace {
+
+using testing::HasSubstr;
+
+TimelineOptions options_in(const TemporaryFolder& folder) {
+  TimelineOptions options;
+  options.file = folder / "recorder/rank-0000.ftl";
+  options.recorder_bytes = 1 << 20;
+  options.host = "node1";
+  return options;
+}
+
+MpiCall polled() {
+  MpiCall call;
+  call.details = MpiCall::has_polls;
+  call.bytes = 1;
+  return call;
+}
+
+// As a wrapper makes it.
+void call(Timeline& timeline, const char* name, const MpiCall& what) {
+  const MpiTraceSink sink = sink_into(timeline);
+  alignas(8) std::byte span[MpiTraceSink::span_bytes];
+  if (sink.begin(sink.timeline, Category::communication, name, span)) sink.end(span, what);
+}
+
+std::vector<Record> records_of(const TemporaryFolder& folder) {
+  const RecorderFile file(folder / "recorder/rank-0000.ftl");
+  file.verify();
+  return file.records(0);
+}
+
+TEST(MpiTrace, KeepsWhatIsKnownOfACall) {
+  const TemporaryFolder folder;
+  MpiCall what;
+  what.details = MpiCall::has_bytes | MpiCall::has_peer | MpiCall::has_tag | MpiCall::has_ranks;
+  what.bytes = std::uint64_t{1} << 41;
+  what.peer = 131'071;
+  what.tag = 2'000'000'000;
+  what.ranks = 131'072;
+  {
+    Timeline timeline(options_in(folder));
+    timeline.name_thread("training");
+    timeline.set_step(4);
+    call(timeline, "MPI_Send", what);
+    call(timeline, "MPI_Comm_free", {});
+  }
+  const auto records = records_of(folder);
+  ASSERT_EQ(records.size(), 2u);
+  const MpiCall kept = records[0].mpi_call();
+  EXPECT_EQ(kept.details, what.details);
+  EXPECT_EQ(kept.bytes, what.bytes);
+  EXPECT_EQ(kept.peer, what.peer);
+  EXPECT_EQ(kept.tag, what.tag);
+  EXPECT_EQ(kept.ranks, what.ranks);
+  EXPECT_EQ(records[1].mpi_call().details, 0);
+
+  const auto trace = folder / "trace.json.gz";
+  merge_timelines(open_run(recorder_files(folder.path()), {}).ranks, trace);
+  const auto text = unzipped(trace);
+  EXPECT_THAT(text,
+              HasSubstr("\"args\":{\"step\":4,\"bytes\":2199023255552,\"peer\":131071,\"tag\":2000000000,"
+                        "\"ranks\":131072}}"));
+  EXPECT_THAT(text, HasSubstr("\"args\":{\"step\":4}}"));
+
+  struct Bytes : TraceVisitor {
+    void span(const TraceSpan& span) override { (span.name == "MPI_Send" ? sent : other) += span.bytes; }
+    std::uint64_t sent = 0, other = 0;
+  } bytes;
+  read_trace(trace, bytes);
+  EXPECT_EQ(bytes.sent, what.bytes);
+  EXPECT_EQ(bytes.other, 0u);
+}
+
+// How many polls become one record is up to the machine, their number is not.
+TEST(MpiTrace, PollsBecomeOneRecordAsLongAsTheySpin) {
+  const TemporaryFolder folder;
+  constexpr std::uint64_t polls = 10'000;
+  {
+    Timeline timeline(options_in(folder));
+    timeline.name_thread("training");
+    for (std::uint64_t i = 0; i < polls; ++i) call(timeline, "MPI_Test", polled());
+  }
+  std::uint64_t counted = 0;
+  const auto records = records_of(folder);
+  for (const auto& record : records) counted += record.mpi_call().bytes;
+  EXPECT_EQ(counted, polls);
+  EXPECT_LT(records.size(), polls / 2);
+}
+
+TEST(MpiTrace, PollsOfDifferentPlacesStayApart) {
+  const TemporaryFolder folder;
+  const auto poll_twice = [](Timeline& timeline, const char* name) {
+    for (int i = 0; i < 2; ++i) call(timeline, name, polled());
+  };
+  {
+    Timeline timeline(options_in(folder));
+    timeline.name_thread("training");
+    poll_twice(timeline, "MPI_Test");
+    poll_twice(timeline, "MPI_Iprobe");
+    {
+      const Span span(timeline, Category::forward, "forward");
+      poll_twice(timeline, "MPI_Iprobe");
+    }
+    poll_twice(timeline, "MPI_Iprobe");
+    timeline.set_step(1);
+    poll_twice(timeline, "MPI_Iprobe");
+  }
+  // Spans nest or are disjoint, whatever was joined.
+  std::uint64_t counted = 0;
+  std::vector<Record> records = records_of(folder);
+  const auto forward = std::find_if(records.begin(), records.end(), [](const Record& record) {
+    return record.category == Category::forward;
+  });
+  ASSERT_NE(forward, records.end());
+  for (const auto& record : records) {
+    counted += record.mpi_call().bytes;
+    const bool inside = record.start_ns >= forward->start_ns && record.end_ns <= forward->end_ns;
+    EXPECT_TRUE(inside || record.end_ns <= forward->start_ns || record.start_ns >= forward->end_ns);
+  }
+  EXPECT_EQ(counted, 10u);
+  EXPECT_GE(records.size(), 6u);
+}
+
+TEST(MpiTrace, RecordsNothingWhereNothingIsRecorded) {
+  Timeline off;
+  const MpiTraceSink sink = sink_into(off);
+  alignas(8) std::byte span[MpiTraceSink::span_bytes];
+  EXPECT_FALSE(sink.begin(sink.timeline, Category::communication, "MPI_Send", span));
+  const MpiTrace none(off);  // without the library there is nobody to tell
+
+  const TemporaryFolder folder;
+  auto options = options_in(folder);
+  options.window = {5, 6};
+  {
+    Timeline timeline(options);
+    timeline.set_step(4);
+    call(timeline, "MPI_Send", {});
+    timeline.set_step(5);
+    call(timeline, "MPI_Recv", {});
+  }
+  EXPECT_EQ(records_of(folder).size(), 1u);
+}
+
+TEST(MpiTrace, AKilledCallIsLeftOpen) {
+  const TemporaryFolder folder;
+  Timeline timeline(options_in(folder));
+  timeline.name_thread("training");
+  const MpiTraceSink sink = sink_into(timeline);
+  const Span around(timeline, Category::backward, "backward");
+  alignas(8) std::byte span[MpiTraceSink::span_bytes];
+  ASSERT_TRUE(sink.begin(sink.timeline, Category::communication, "MPI_Recv", span));
+  const auto name_of_open = [&] {
+    const RecorderFile file(folder / "recorder/rank-0000.ftl");
+    return file.names().at(file.open(0)->name);
+  };
+  EXPECT_EQ(name_of_open(), "MPI_Recv");
+  sink.end(span, {});
+  EXPECT_EQ(name_of_open(), "backward");
+}
+
+}  // namespace
+}  // namespace farandole
