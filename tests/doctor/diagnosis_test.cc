@@ -142,6 +142,53 @@ TEST(Diagnosis, TellsWhoStopsAJob) {
                         "checkpoint is of step 400"));
 }
 
+// Slurm's state of a requeued job is that of its next start: what its daemons said of this one counts.
+TEST(Diagnosis, TellsARequeuedJobFromACancelledOne) {
+  auto run = run_of(2);
+  for (auto& rank : run.ranks) end(rank, 0, SIGTERM, true);
+  run.job->signals = {{SIGTERM, noon}};
+  in_slurm(run, {{"JobState", "PENDING"}, {"Reason", "BeginTime"}});
+  run.job->starter_said =
+      "slurmstepd-node1: error: *** STEP 5.0 ON node1 CANCELLED AT 2026-11-21T23:14:57 DUE TO JOB REQUEUE "
+      "***\n";
+  const auto found = diagnose(run);
+  EXPECT_EQ(found.cause, Cause::requeued);
+  EXPECT_EQ(name_of(found.cause), "requeued");
+  EXPECT_THAT(found.verdict,
+              HasSubstr("stopped for its Slurm job to be requeued (slurmstepd said DUE TO JOB"));
+  EXPECT_THAT(found.next, testing::Contains(HasSubstr("Slurm has requeued job 7 and starts it again")));
+  EXPECT_EQ(name_of(Cause::unknown), "unknown");
+}
+
+TEST(Diagnosis, ARemedyFitsWhatWasTheMatter) {
+  using testing::Contains;
+  using testing::Not;
+  auto hung = run_of(2);
+  for (auto& rank : hung.ranks) end(rank, 0, SIGTERM, true);
+  hung.job->signals = {{SIGTERM, noon}};
+  in_slurm(hung, {{"JobState", "TIMEOUT"}});
+  EXPECT_THAT(diagnose(hung).next, Contains(HasSubstr("a longer sbatch --time")));
+  record(hung.ranks[0], 5, std::nullopt, noon - 1800 * second);
+  record(hung.ranks[1], 5, Category::data, noon - 1800 * second);
+  EXPECT_THAT(diagnose(hung).next, Not(Contains(HasSubstr("a longer sbatch --time"))))
+      << "it waited for nothing";
+  EXPECT_THAT(diagnose(hung).next, Contains(HasSubstr("--stall-abort")));
+  EXPECT_THAT(diagnose(hung).next, Contains(HasSubstr("the file system that --data is on")));
+
+  auto starved = run_of(2);
+  end(starved.ranks[1], 0, SIGABRT);
+  starved.ranks[1].log.uncaught_exception = starved.ranks[1].log.memory_short = true;
+  starved.ranks[1].log.error = "std::bad_alloc: std::bad_alloc";
+  EXPECT_THAT(diagnose(starved).next, Contains(HasSubstr("a smaller --batch")));
+  EXPECT_THAT(diagnose(starved).evidence, Contains("rank 1 could not get the memory it asked for"));
+
+  auto corrupt = run_of(1);
+  end(corrupt.ranks[0], 65);
+  EXPECT_THAT(diagnose(corrupt).next, Not(Contains(HasSubstr("checkpoint verify")))) << "there is none";
+  corrupt.checkpoint_step = 60;
+  EXPECT_THAT(diagnose(corrupt).next, Contains("farandole checkpoint verify run"));
+}
+
 TEST(Diagnosis, SaysThatARunHungBeforeItWasStopped) {
   auto run = run_of(4);
   for (auto& rank : run.ranks) {

@@ -13,6 +13,12 @@ std::string job_id(const RunEvidence& run) {
   return id == run.job->slurm.end() ? "" : id->second;
 }
 
+// Slurm's state of the job is of its next start then.
+bool is_requeued(const RunEvidence& run) {
+  const auto state = run.slurm_state.find("JobState");
+  return state != run.slurm_state.end() && (state->second == "PENDING" || state->second == "REQUEUED");
+}
+
 std::string host_of(const Diagnosis& diagnosis) {
   return diagnosis.host.empty() ? "its host" : diagnosis.host;
 }
@@ -27,15 +33,30 @@ std::string look_at_log(const RunEvidence& run, int rank) {
                            (run.folder / "logs").string());
 }
 
+void about_memory(bool in_slurm, std::vector<std::string>& next) {
+  next.emplace_back("less memory a rank: a smaller --batch with --accumulate for the same batch in all");
+  next.emplace_back(in_slurm ? "or more of it: sbatch --mem, --mem-per-cpu, or fewer ranks a node"
+                             : "or fewer ranks on the host, or a higher limit");
+}
+
+bool lacked_memory(const RunEvidence& run, const Diagnosis& diagnosis) {
+  return diagnosis.rank && run.ranks.at(static_cast<std::size_t>(*diagnosis.rank)).log.memory_short;
+}
+
 std::string go_on(const RunEvidence& run) {
   return run.checkpoint_step
              ? fmt::format("the same command goes on from step {} (--resume auto)", *run.checkpoint_step)
              : "there is no checkpoint to go on from; --checkpoint-steps N saves one every N steps";
 }
 
-void about_stall(const RunEvidence& run, const Diagnosis& diagnosis, std::vector<std::string>& next) {
-  if (!diagnosis.rank) return;
-  const auto& rank = run.ranks.at(static_cast<std::size_t>(*diagnosis.rank));
+// Of a job that ended while ranks had long waited for one: more time would not have helped.
+bool hung_before_end(const Diagnosis& diagnosis) {
+  return diagnosis.call && !diagnosis.call->missing.empty() && diagnosis.time_ns != 0 &&
+         diagnosis.time_ns - diagnosis.call->since_ns >= long_wait_ns;
+}
+
+void about_stall(const RunEvidence& run, int waited_for, std::vector<std::string>& next) {
+  const auto& rank = run.ranks.at(static_cast<std::size_t>(waited_for));
   if (rank.alive) {
     next.push_back(fmt::format("look at it: gdb -p {} -batch -ex 'thread apply all bt'", rank.recorder->pid));
     next.push_back(fmt::format("if it is stopped: kill -CONT {}", rank.recorder->pid));
@@ -59,9 +80,7 @@ std::vector<std::string> advise(const RunEvidence& run, const Diagnosis& diagnos
     case Cause::running:
       return next;
     case Cause::out_of_memory:
-      next.emplace_back("less memory a rank: a smaller --batch with --accumulate for the same batch in all");
-      next.emplace_back(id.empty() ? "or fewer ranks on the host, or a higher limit"
-                                   : "or more of it: sbatch --mem, --mem-per-cpu, or fewer ranks a node");
+      about_memory(!id.empty(), next);
       break;
     case Cause::killed:
       next.push_back(fmt::format("ask the kernel, on {}: dmesg -T | grep -i -B2 -A8 'killed process'",
@@ -71,26 +90,33 @@ std::vector<std::string> advise(const RunEvidence& run, const Diagnosis& diagnos
       break;
     case Cause::crashed:
     case Cause::uncaught_exception:
+      if (lacked_memory(run, diagnosis)) about_memory(!id.empty(), next);
       if (diagnosis.rank) next.push_back(look_at_log(run, *diagnosis.rank));
       next.emplace_back("for a stack: ulimit -c unlimited, run again, gdb PROGRAM CORE");
       break;
     case Cause::failed:
+      if (lacked_memory(run, diagnosis)) about_memory(!id.empty(), next);
       if (diagnosis.rank) next.push_back(look_at_log(run, *diagnosis.rank));
       break;
     case Cause::refused:
       next.emplace_back("change what it names and start it again; requeueing alone does not help");
       return next;
     case Cause::corrupt_input:
-      next.push_back("farandole checkpoint verify " + run.folder.string());
+      next.emplace_back("replace the file that it names; requeueing alone does not help");
+      if (run.checkpoint_step) next.push_back("farandole checkpoint verify " + run.folder.string());
       return next;
     case Cause::host_lost:
       if (!id.empty())
         next.push_back(fmt::format("submit again without the host: sbatch --exclude={}", host_of(diagnosis)));
       break;
     case Cause::stalled:
-      about_stall(run, diagnosis, next);
+      if (diagnosis.rank) about_stall(run, *diagnosis.rank, next);
       break;
     case Cause::time_limit:
+      if (hung_before_end(diagnosis)) {
+        about_stall(run, diagnosis.call->missing.front(), next);
+        break;
+      }
       next.emplace_back(
           "a longer sbatch --time, or sbatch --signal=USR1@120: the ranks then save and end with 75");
       break;
@@ -99,10 +125,13 @@ std::vector<std::string> advise(const RunEvidence& run, const Diagnosis& diagnos
                                  (run.folder / "logs").string()));
       break;
     case Cause::preempted:
+    case Cause::requeued:
     case Cause::interrupted:
     case Cause::cancelled:
       break;
   }
+  if (is_requeued(run))
+    next.push_back(fmt::format("Slurm has requeued job {} and starts it again by itself", id));
   next.push_back(go_on(run));
   return next;
 }

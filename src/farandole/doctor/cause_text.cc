@@ -9,9 +9,6 @@
 namespace farandole {
 namespace {
 
-constexpr std::int64_t second = 1'000'000'000;
-constexpr std::int64_t long_wait = 10 * second;  // in a collective: the run hung
-
 const char* was(std::size_t count) {
   return count == 1 ? "was" : "were";
 }
@@ -34,6 +31,8 @@ class Sentence {
         return refusal("the run could not use its input");
       case Cause::preempted:
         return stopped(by_itself() ? "the run stopped as it was asked to" : "the run was preempted");
+      case Cause::requeued:
+        return stopped("the run was stopped for its Slurm job to be requeued");
       case Cause::interrupted:
         return culprit_.rank ? of_rank("was killed by " + why) : stopped("the run was asked to stop");
       case Cause::time_limit:
@@ -83,7 +82,7 @@ class Sentence {
 
   // What was the matter before it was stopped, where something was.
   std::string hang_before() const {
-    if (!call_ || call_->missing.empty() || time_ns_ - call_->since_ns < long_wait) return "";
+    if (!call_ || call_->missing.empty() || time_ns_ - call_->since_ns < long_wait_ns) return "";
     return "; it hung: " + describe_wait(run_, *call_, time_ns_, Tense::past);
   }
 

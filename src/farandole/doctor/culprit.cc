@@ -51,6 +51,7 @@ std::optional<Culprit> ended_by_slurm(const RunEvidence& run) {
     return Culprit{Cause::time_limit, {}, {}, "Slurm's reason is TimeLimit"};
   constexpr std::pair<std::string_view, Cause> dues[] = {{"DUE TO TIME LIMIT", Cause::time_limit},
                                                          {"DUE TO PREEMPTION", Cause::preempted},
+                                                         {"DUE TO JOB REQUEUE", Cause::requeued},
                                                          {"DUE TO NODE FAILURE", Cause::host_lost},
                                                          {"CANCELLED AT", Cause::cancelled}};
   for (const auto& [words, cause] : dues)

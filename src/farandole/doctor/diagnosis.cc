@@ -16,8 +16,6 @@
 namespace farandole {
 namespace {
 
-constexpr std::int64_t long_wait = 10'000'000'000;  // in a collective: the run hangs
-
 // State letter of a process of this machine: 'T' is stopped; 0: unknown.
 char process_state(std::uint32_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
@@ -55,7 +53,7 @@ class Diagnosing {
       step = std::max(step, one.recorder->step);
       last = std::max(last, one.recorder->last_ns);
     }
-    if (call_ && !call_->missing.empty() && run_.now_ns - call_->since_ns > long_wait) return judge_hang();
+    if (call_ && !call_->missing.empty() && run_.now_ns - call_->since_ns > long_wait_ns) return judge_hang();
     found_.verdict = "the run is going on";
     if (step >= 0) found_.verdict += fmt::format(", at step {}", step);
     if (last > 0)
@@ -107,10 +105,10 @@ class Diagnosing {
 }  // namespace
 
 std::string_view name_of(Cause cause) {
-  constexpr std::array<std::string_view, 16> names = {
-      "done",          "running",       "stalled",   "preempted", "interrupted",        "time limit",
-      "cancelled",     "out of memory", "killed",    "crashed",   "uncaught exception", "refused",
-      "corrupt input", "failed",        "host lost", "unknown"};
+  constexpr std::array<std::string_view, 17> names = {
+      "done",       "running",       "stalled",       "preempted", "requeued", "interrupted",
+      "time limit", "cancelled",     "out of memory", "killed",    "crashed",  "uncaught exception",
+      "refused",    "corrupt input", "failed",        "host lost", "unknown"};
   return names.at(static_cast<std::size_t>(cause));
 }
 

@@ -16,7 +16,8 @@ enum class Cause {
   done,
   running,
   stalled,      // a rank did not come to a collective
-  preempted,    // stopped behind a checkpoint
+  preempted,    // stopped behind a checkpoint, or by Slurm for another job
+  requeued,     // stopped by Slurm, to be started again
   interrupted,  // asked to stop, by a person as far as one can see
   time_limit,
   cancelled,  // by scancel

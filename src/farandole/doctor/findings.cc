@@ -24,6 +24,7 @@ class Finder {
     watch();
     progress();
     space();
+    memory();
     versions();
     return std::move(lines_);
   }
@@ -102,6 +103,12 @@ class Finder {
                       run_.folder.string()));
     for (const auto& rank : run_.ranks)
       if (rank.log.disk_full) return add(fmt::format("rank {} found no space left on a device", rank.rank));
+  }
+
+  void memory() {
+    for (const auto& rank : run_.ranks)
+      if (rank.log.memory_short)
+        return add(fmt::format("rank {} could not get the memory it asked for", rank.rank));
   }
 
   // "mpi: Open MPI v4.1.4 on ranks 0-2; Open MPI v4.1.6 on rank 3"

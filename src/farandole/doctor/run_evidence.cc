@@ -225,7 +225,10 @@ class Gatherer {
           static_cast<std::int64_t>(status.f_bavail) * static_cast<std::int64_t>(status.f_frsize);
     look_for_processes();
     if (run_.job) run_.slurm_state = run_.job->job_state;
-    if (run_.job && (run_.slurm_state.empty() || run_.slurm_state["JobState"] == "COMPLETING"))
+    // At its end the launcher could only learn that the job was ending.
+    const auto found = run_.slurm_state.find("JobState");
+    const std::string state = found == run_.slurm_state.end() ? "" : found->second;
+    if (run_.job && (state.empty() || state == "COMPLETING" || state == "RUNNING"))
       if (auto now = ask_slurm(*run_.job); !now.empty()) run_.slurm_state = std::move(now);
   }
 

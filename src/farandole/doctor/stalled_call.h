@@ -17,6 +17,9 @@ struct StalledCall {
   std::int64_t since_ns = 0;  // the first of the waiting came, on its host's clock
 };
 
+// Who waits this long in a collective hangs.
+inline constexpr std::int64_t long_wait_ns = 10'000'000'000;
+
 // The collective that most ranks were in when their recorders end, of those that lack somebody; of equal ones
 // the one that was begun first. Nothing where no recorder tells of one.
 std::optional<StalledCall> find_stalled_call(const std::vector<RankEvidence>& ranks);
