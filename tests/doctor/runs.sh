@@ -2,125 +2,171 @@
 # Jobs that are killed, crash, hang, refuse or are stopped: the doctor names rank, place and cause.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-job 137 3 kill 1
-diagnosed
-verdict "^Rank 1 on $host was killed by signal 9 \(Killed; by whom is unknown.* in step 3, in backward, at [0-9:]+ UTC; "
-verdict "ranks 0, 2 waited in allreduce #3 'bucket 0' for it.*((was|were) stopped by the launcher [0-9.]+ s later|ended with exit code 70)\. $"
-field cause killed
-field rank 1
-field host "$host"
-field step 3
-field phase backward
-field exit_code 137
-field collective "{'text': \"allreduce #3 'bucket 0'\", 'waiting': [0, 2], 'missing': [1]}"
-says out "rank 0 saw: rank 1 .* was killed by SIGKILL|rank 2 saw"
-says out '^ +1 +[^ ]+ +killed: signal 9 \(Killed\) +[0-9:]+ +3 +in backward'
+# A scenario is a function, which runs in a folder and a shell of its own: what takes the time is to wait for mpirun to end a job.
+killed() {
+  job 137 3 kill 1
+  diagnosed
+  verdict "^Rank 1 on $host was killed by signal 9 \(Killed; by whom is unknown.* in step 3, in backward, at [0-9:]+ UTC; "
+  verdict "ranks 0, 2 waited in allreduce #3 'bucket 0' for it.*((was|were) stopped by the launcher [0-9.]+ s later|ended with exit code 70)\. $"
+  field cause killed
+  field rank 1
+  field host "$host"
+  field step 3
+  field phase backward
+  field exit_code 137
+  field collective "{'text': \"allreduce #3 'bucket 0'\", 'waiting': [0, 2], 'missing': [1]}"
+  says out "rank 0 saw: rank 1 .* was killed by SIGKILL|rank 2 saw"
+  says out '^ +1 +[^ ]+ +killed: signal 9 \(Killed\) +[0-9:]+ +3 +in backward'
+}
 
-job 139 2 crash 0 --log-dir run/logs
-diagnosed
-verdict '^Rank 0 on .* crashed with signal 11 \(Segmentation fault\) in step 3, in backward, at .*; rank 1 waited in allreduce'
-field cause crashed
-says out 'its whole output: run/logs/rank-0000.log'
+crashed() {
+  job 139 2 crash 0 --log-dir run/logs
+  diagnosed
+  verdict '^Rank 0 on .* crashed with signal 11 \(Segmentation fault\) in step 3, in backward, at .*; rank 1 waited in allreduce'
+  field cause crashed
+  says out 'its whole output: run/logs/rank-0000.log'
+}
 
-job 134 2 throw 1
-diagnosed
-verdict '^Rank 1 on .* ended by an uncaught exception \(std::runtime_error: the batch has no samples\) in step 3, '
-field cause 'uncaught exception'
+threw() {
+  job 134 2 throw 1
+  diagnosed
+  verdict '^Rank 1 on .* ended by an uncaught exception \(std::runtime_error: the batch has no samples\) in step 3, '
+  field cause 'uncaught exception'
+}
 
-job 3 2 exit 0
-diagnosed
-verdict '^Rank 0 on .* ended with exit code 3 in step 3, in backward'
-field cause failed
+failed() {
+  job 3 2 exit 0
+  diagnosed
+  verdict '^Rank 0 on .* ended with exit code 3 in step 3, in backward'
+  field cause failed
+}
 
-job 1 2 disk 1
-diagnosed
-verdict 'exit code 1'
-says out 'rank 1 found no space left on a device'
+found_no_space() {
+  job 1 2 disk 1
+  diagnosed
+  verdict 'exit code 1'
+  says out 'rank 1 found no space left on a device'
+}
 
-job 64 2 refuse 0 --log-dir run/logs
-diagnosed
-verdict "^The run was refused with exit code 64: farandole train: --lr is 'x'; give a number"
-field cause refused
+refused() {
+  job 64 2 refuse 0 --log-dir run/logs
+  diagnosed
+  verdict "^The run was refused with exit code 64: farandole train: --lr is 'x'; give a number"
+  field cause refused
+}
 
 # A refused job leaves a run directory as it was, where nobody asked for logs.
-job 64 2 refuse 0
-[[ -z $(ls run) ]] || fail "a refused job left: $(ls run)"
+refused_without_a_trace() {
+  job 64 2 refuse 0
+  [[ -z $(ls run) ]] || fail "a refused job left: $(ls run)"
+}
 
-job 0 2 nothing 0
-diagnosed
-verdict '^The run ended in order'
-field cause done
-field exit_code 0
+ended_in_order() {
+  job 0 2 nothing 0
+  diagnosed
+  verdict '^The run ended in order'
+  field cause done
+  field exit_code 0
+}
 
 # A stall that ends the job.
-FARANDOLE_STALL_SECONDS=1 FARANDOLE_STALL_ABORT=4 job 70 3 hang 2
-diagnosed
-verdict "^Ranks 0, 1 waited [0-9.]+ s in allreduce #3 'bucket 0' for rank 2 on $host, which was in step 3, in backward for [0-9.]+ s; the job was ended for it"
-field cause stalled
-field rank 2
-says out "saw: stall: ranks 0, 1 have waited"
+stalled() {
+  FARANDOLE_STALL_SECONDS=1 FARANDOLE_STALL_ABORT=4 job 70 3 hang 2
+  diagnosed
+  verdict "^Ranks 0, 1 waited [0-9.]+ s in allreduce #3 'bucket 0' for rank 2 on $host, which was in step 3, in backward for [0-9.]+ s; the job was ended for it"
+  field cause stalled
+  field rank 2
+  says out "saw: stall: ranks 0, 1 have waited"
+}
 
 # Of a job that still runs.
-started() {  # SCENARIO CULPRIT: in the background
-  rm -rf run
+start() {  # SCENARIO CULPRIT: in the background
   mkdir run
   FARANDOLE_RUN_DIR=$work/run setsid timeout 100 "$bin/farandole" run -n 2 -- "$bin/doomed_program" run "$@" >job.out 2>job.err &
   launcher=$!
   until [[ -s run/pid.0 && -s run/pid.1 ]] || ! kill -0 $launcher 2>/dev/null; do sleep 0.05; done
 }
-started forever 0
-until ((step > 3)); do diagnosed; step=$(python3 -c 'import json; print(max(r["step"] or 0 for r in json.load(open("out.json"))["ranks"]))'); done
-verdict '^The run is going on, at step [0-9]+; its newest event is [0-9.]+ s old'
-field cause running
-touch run/stop
-wait $launcher || fail "the job forever: $?"
+running() {
+  local step=0
+  start forever 0
+  until ((step > 3)); do diagnosed; step=$(python3 -c 'import json; print(max(r["step"] or 0 for r in json.load(open("out.json"))["ranks"]))'); done
+  verdict '^The run is going on, at step [0-9]+; its newest event is [0-9.]+ s old'
+  field cause running
+  touch run/stop
+  wait $launcher || fail "the job forever: $?"
+}
 
 # Stopped by SIGUSR1, behind what would be a checkpoint; by SIGTERM; with its launcher.
-started forever 0
-pkill -USR1 -s $launcher -x farandole-run
-wait $launcher
-code=$?
-[[ $code == 75 ]] || fail "USR1: $code"
-diagnosed
-verdict '^The run stopped as it was asked to \(signal 10 \(User defined signal 1\)\) at .* UTC; it has left no checkpoint'
-field cause preempted
+preempted() {
+  start forever 0
+  pkill -USR1 -s $launcher -x farandole-run
+  wait $launcher
+  local code=$?
+  [[ $code == 75 ]] || fail "USR1: $code"
+  diagnosed
+  verdict '^The run stopped as it was asked to \(signal 10 \(User defined signal 1\)\) at .* UTC; it has left no checkpoint'
+  field cause preempted
+}
 
-started forever 0
-pkill -TERM -s $launcher -x farandole-run
-wait $launcher
-diagnosed
-verdict '^The run was asked to stop \(signal 15 \(Terminated\)\) at '
-field cause interrupted
+interrupted() {
+  start forever 0
+  pkill -TERM -s $launcher -x farandole-run
+  wait $launcher
+  diagnosed
+  verdict '^The run was asked to stop \(signal 15 \(Terminated\)\) at '
+  field cause interrupted
+}
 
-started hang 1
-until python3 -c 'import json; assert [r["doing"] for r in json.load(open("out.json"))["ranks"]][1] == "in backward"' 2>/dev/null; do diagnosed; done
-verdict '^The run (is going on|hangs)'
-pkill -KILL -s $launcher -x farandole-run
-wait $launcher 2>/dev/null
-for r in 0 1; do while [[ -e /proc/$(<run/pid.$r) ]]; do sleep 0.05; done; done
-rm -rf run/launch # which a supervisor may have been quick enough to write
-diagnosed
-verdict "^Why the run ended is unknown: no launcher has left a record.*; by the flight recorders rank 0 waited in allreduce #3 'bucket 0' for rank 1 on $host, last seen in step 3, in backward"
-field cause unknown
-field rank 1
+orphaned() {
+  start hang 1
+  until python3 -c 'import json; assert [r["doing"] for r in json.load(open("out.json"))["ranks"]][1] == "in backward"' 2>/dev/null; do diagnosed; done
+  verdict '^The run (is going on|hangs)'
+  { pkill -KILL -s $launcher -x farandole-run; wait $launcher; } 2>/dev/null
+  for r in 0 1; do while [[ -e /proc/$(<run/pid.$r) ]]; do sleep 0.05; done; done
+  rm -rf run/launch # which a supervisor may have been quick enough to write
+  diagnosed
+  verdict "^Why the run ended is unknown: no launcher has left a record.*; by the flight recorders rank 0 waited in allreduce #3 'bucket 0' for rank 1 on $host, last seen in step 3, in backward"
+  field cause unknown
+  field rank 1
+}
 
 # Killed by the kernel for want of memory, where a control group with a limit can be made here.
-group=/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory:\(.*\)/\1/p' /proc/self/cgroup)
-group=${group%/*}/farandole-test-$$
-if mkdir "$group" 2>/dev/null && echo $((256 << 20)) >"$group/memory.limit_in_bytes"; then
-  (echo "$BASHPID" >"$group/cgroup.procs" && job 137 2 memory 1; exit $failures) || failures=$((failures + 1))
-  diagnosed
-  verdict "^Rank 1 on $host was killed by signal 9 \(out of memory: .* in step 3, in backward"
-  field cause 'out of memory'
-  says out 'rank 1 had [0-9]+ MiB of memory at most, the limit of its control group is 256 MiB'
-else
-  echo "left out: an out-of-memory kill, no control group can be made here"
-fi
-rmdir "$group" 2>/dev/null
+out_of_memory() {
+  local group
+  group=/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory:\(.*\)/\1/p' /proc/self/cgroup)
+  group=${group%/*}/farandole-test-$$
+  if mkdir "$group" 2>/dev/null && echo $((256 << 20)) >"$group/memory.limit_in_bytes"; then
+    (echo "$BASHPID" >"$group/cgroup.procs" && job 137 2 memory 1; exit $failures) || failures=$((failures + 1))
+    diagnosed
+    verdict "^Rank 1 on $host was killed by signal 9 \(out of memory: .* in step 3, in backward"
+    field cause 'out of memory'
+    says out 'rank 1 had [0-9]+ MiB of memory at most, the limit of its control group is 256 MiB'
+  else
+    echo "left out: an out-of-memory kill, no control group can be made here"
+  fi
+  rmdir "$group" 2>/dev/null
+}
 
 # Ranks that differ.
-job 0 2 versions 0
-diagnosed
-says out 'mpi differs between ranks: Open MPI v4.1.0 on rank 0; Open MPI v4.1.1 on rank 1'
+differing() {
+  job 0 2 versions 0
+  diagnosed
+  says out 'mpi differs between ranks: Open MPI v4.1.0 on rank 0; Open MPI v4.1.1 on rank 1'
+}
 
+together=4
+scenarios=(stalled out_of_memory killed orphaned crashed threw failed found_no_space running preempted interrupted refused
+  refused_without_a_trace ended_in_order differing)
+for scenario in "${scenarios[@]}"; do
+  while (($(jobs -rp | wc -l) >= together)); do wait -n; done
+  (
+    trap - EXIT
+    work=$work/$scenario
+    mkdir "$work" && cd "$work" || exit 1
+    "$scenario"
+    ((failures > 0)) || touch ../"passed.$scenario"
+  ) &
+done
+wait
+for scenario in "${scenarios[@]}"; do [[ -e passed.$scenario ]] || fail "$scenario, see above"; done
 exit $((failures > 0))
