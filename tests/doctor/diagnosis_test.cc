@@ -140,6 +140,10 @@ TEST(Diagnosis, TellsWhoStopsAJob) {
   EXPECT_THAT(found.verdict,
               HasSubstr("(120 s before the time limit of its Slurm job) at 08:00:00 UTC; its newest "
                         "checkpoint is of step 400"));
+  // Asked again, Slurm no longer knows when it would have been.
+  in_slurm(run, {{"JobState", "FAILED"}, {"EndUnix", std::to_string(noon / second)}});
+  run.job->job_state = {{"JobState", "RUNNING"}, {"EndUnix", std::to_string(noon / second + 119)}};
+  EXPECT_THAT(diagnose(run).verdict, HasSubstr("(120 s before the time limit of its Slurm job)"));
 }
 
 // Slurm's state of a requeued job is that of its next start: what its daemons said of this one counts.

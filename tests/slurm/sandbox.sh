@@ -1,4 +1,4 @@
-# Sourced by the tests of this folder: skips where no Slurm sandbox can run, else brings one up with $hosts hosts, and down at the end.
+# Sourced by the tests of this folder: skips where no Slurm sandbox can run, else brings one up with $hosts hosts (of $cpus CPUs), and down at the end.
 # Sets $sandbox, and what tests/launch/expect.sh sets.
 set -uo pipefail
 : "${FARANDOLE_SOURCE:=$here/../..}"
@@ -18,5 +18,5 @@ mkdir -m 1777 "$work/tmp"
 export TMPDIR=$work/tmp
 trap '"$sandbox" down; rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
-"$sandbox" up --hosts "$hosts" --cpus 2 >"$work/up" 2>&1 || skip "the Slurm sandbox does not come up: $(tail -n 3 "$work/up")"
+"$sandbox" up --hosts "$hosts" --cpus "${cpus:-2}" >"$work/up" 2>&1 || skip "the Slurm sandbox does not come up: $(tail -n 3 "$work/up")"
 eval "$("$sandbox" env)"

@@ -14,9 +14,13 @@ namespace {
 
 constexpr std::int64_t second = 1'000'000'000;
 
+std::string word_of(const std::map<std::string, std::string>& state, const char* field) {
+  const auto found = state.find(field);
+  return found == state.end() ? "" : found->second;
+}
+
 std::string slurm_word(const RunEvidence& run, const char* field) {
-  const auto found = run.slurm_state.find(field);
-  return found == run.slurm_state.end() ? "" : found->second;
+  return word_of(run.slurm_state, field);
 }
 
 // When Slurm will end or has ended the job for its time limit; 0: unknown.
@@ -24,8 +28,9 @@ std::int64_t limit_ns(const RunEvidence& run) {
   if (!run.job) return 0;
   std::string text;
   if (const auto end = run.job->slurm.find("JOB_END_TIME"); end != run.job->slurm.end()) text = end->second;
-  // Of a job that is ending it is the end itself.
-  if (text.empty() && slurm_word(run, "JobState") == "RUNNING") text = slurm_word(run, "EndUnix");
+  // As the launcher found it: of a job that is ending, or has ended, it is the end itself.
+  const auto& state = run.job->job_state;
+  if (text.empty() && word_of(state, "JobState") == "RUNNING") text = word_of(state, "EndUnix");
   const auto seconds = parse_number<std::int64_t>(text);
   return seconds && *seconds < INT64_MAX / second ? *seconds * second : 0;
 }
