@@ -63,13 +63,14 @@ Json mpi_calls_json(const RunMetrics& metrics) {
 }
 
 Json communication_json(const RunMetrics& metrics) {
-  return {{"fraction", json_of(metrics.fraction(&RankMetrics::communication))},
-          {"overlap", json_of(metrics.overlap)},
-          {"exposed_fraction", json_of(metrics.fraction(&RankMetrics::exposed))},
-          {"wait_fraction", json_of(metrics.fraction(&RankMetrics::waiting))},
-          {"transfer_fraction", json_of(metrics.fraction(&RankMetrics::transfer))},
-          {"collectives", collectives_json(metrics)},
-          {"mpi_calls", mpi_calls_json(metrics)}};
+  Json json = {{"fraction", json_of(metrics.fraction(&RankMetrics::communication))},
+               {"overlap", json_of(metrics.overlap)},
+               {"exposed_fraction", json_of(metrics.fraction(&RankMetrics::exposed))},
+               {"wait_fraction", json_of(metrics.fraction(&RankMetrics::waiting))},
+               {"transfer_fraction", json_of(metrics.fraction(&RankMetrics::transfer))},
+               {"collectives", collectives_json(metrics)}};
+  if (!metrics.mpi_calls.empty()) json["mpi_calls"] = mpi_calls_json(metrics);
+  return json;
 }
 
 // The shares of two phases may overlap.
