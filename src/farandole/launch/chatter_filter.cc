@@ -32,7 +32,8 @@ bool srun_says(std::string_view line) {
     return true;
   if (!line.starts_with("srun: ")) return false;
   if (contains(line, "Terminating StepId=") || contains(line, "Terminating Job step") ||
-      contains(line, "Force Terminated StepId=") || contains(line, "Job step aborted: Waiting up to"))
+      contains(line, "Force Terminated StepId=") || contains(line, "Job step aborted: Waiting up to") ||
+      contains(line, "got SIGCONT") || contains(line, "forcing job termination"))
     return true;
   // "srun: error: node2: tasks 1-3: Exited with exit code 3", "... task 0: Terminated"
   return line.starts_with("srun: error: ") && (contains(line, ": task ") || contains(line, ": tasks "));

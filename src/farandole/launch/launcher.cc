@@ -236,8 +236,9 @@ class Launcher {
     std::string step;
     if (!std::getline(std::ifstream(folder_.path() / "step"), step)) return false;
     try {
+      const OwnedDescriptor nothing(::open("/dev/null", O_WRONLY | O_CLOEXEC));  // the step may have ended
       scancel_.emplace(std::vector<std::string>{"scancel", fmt::format("--signal={}", number), step},
-                       ChildStreams{}, SIGTERM);
+                       ChildStreams{-1, nothing.get(), nothing.get()}, SIGTERM);
       return true;
     } catch (const Error&) {
       return false;

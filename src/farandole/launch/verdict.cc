@@ -18,7 +18,7 @@ bool speaks_for_itself(const RankRecord& record) {
 
 std::string describe(const RankRecord& record) {
   if (record.signal == 0) return fmt::format("exit code {}", record.exit_code);
-  return fmt::format("was killed by signal {} ({})", record.signal, ::strsignal(record.signal));
+  return fmt::format("it was killed by signal {} ({})", record.signal, ::strsignal(record.signal));
 }
 
 // Every rank that ended by its own doing agrees with the first.
@@ -55,9 +55,6 @@ Verdict judge(const std::vector<RankRecord>& records, int ranks, const ChildEnd&
     if (speaks_for_itself(*first) && unanimous(records, *first)) return verdict;
     verdict.message =
         fmt::format("rank {} (host {}) failed first: {}", first->rank, first->host, describe(*first));
-    if (first->signal != 0)
-      verdict.message =
-          fmt::format("rank {} (host {}) failed first: it {}", first->rank, first->host, describe(*first));
     if (!log_folder.empty()) verdict.message += "; its log is " + log_of(log_folder, first->rank).string();
     return verdict;
   }
