@@ -14,6 +14,7 @@
 #include "farandole/comm/mpi_job.h"
 #include "farandole/comm/recording.h"
 #include "farandole/pmpi/recorded_call.h"
+#include "farandole/timeline/recorder_place.h"
 
 namespace farandole::pmpi {
 namespace {
@@ -58,6 +59,7 @@ void start(const char* name, std::int64_t start_ns) {
   auto& own = own_recording();
   auto options = options_in(run_dir);
   try {
+    options.node_folder = place_recorder(run_dir, wished_place(), options.recorder_bytes);
     own = std::make_unique<OwnRecording>(options, run_dir);
   } catch (const std::exception& error) {
     tell(error);
