@@ -9,6 +9,9 @@
 
 #include "farandole/analyzer/report.h"
 #include "farandole/base/error.h"
+#include "farandole/timeline/record_source.h"
+#include "farandole/timeline/timeline.h"
+#include "farandole/timeline/trace_merge.h"
 
 namespace farandole {
 namespace {
@@ -52,6 +55,41 @@ TEST(RecorderRun, goes_on_where_a_file_is_damaged) {
   for (int rank = 0; rank < synthetic.ranks; ++rank)
     std::ofstream(synthetic.file(path / "recorder", rank), std::ios::binary) << "nonsense";
   EXPECT_THROW(analyze_run(path), CorruptInput);
+}
+
+// From the recorder's file alone, and by way of the merged trace.
+TEST(RecorderRun, keeps_when_gradients_were_ready) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "run" / "recorder");
+  const auto file = folder / "run" / "recorder" / "rank-0000.ftl";
+  {
+    TimelineOptions options;
+    options.file = file;
+    Timeline timeline(options);
+    timeline.name_thread("training");
+    timeline.set_step(3);
+    timeline.span(Category::step, "step", 1'000, 9'000);
+    timeline.instant(timeline.intern("gradient fc.weight"), 2'000, 4096);
+    timeline.instant(timeline.intern("gradient without bytes"), 2'500);
+    timeline.instant(timeline.intern("other"), 2'600, 5);
+    timeline.instant(timeline.intern("gradient fc.bias"), 3'000, 40);
+  }
+  const auto expect_gradients = [](const RunModel& run) {
+    ASSERT_THAT(run.ranks, SizeIs(1));
+    const auto ready = run.ranks[0].gradients();
+    ASSERT_THAT(ready, SizeIs(2));
+    EXPECT_EQ(run.names[ready[0].name], "gradient fc.weight");
+    EXPECT_EQ(ready[0].what.bytes, 4096U);
+    EXPECT_EQ(ready[0].start - run.ranks[0].steps.at(0).start, 1'000);
+    EXPECT_EQ(run.names[ready[1].name], "gradient fc.bias");
+    EXPECT_EQ(ready[1].what.bytes, 40U);
+    EXPECT_EQ(ready[1].start - run.ranks[0].steps.at(0).start, 2'000);
+  };
+  expect_gradients(read_run(folder / "run"));
+  std::vector<std::unique_ptr<RecordSource>> sources;
+  sources.push_back(open_source(file));
+  merge_timelines(with_clocks(std::move(sources)), folder / "run" / "timeline.json.gz");
+  expect_gradients(read_run(folder / "run"));
 }
 
 TEST(RecorderRun, takes_one_file) {

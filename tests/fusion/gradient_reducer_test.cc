@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <random>
 
 #include "fusion/thread_world.h"
+#include "temporary_folder.h"
 
 #include "farandole/base/error.h"
 #include "farandole/comm/shared_memory_communicator.h"
+#include "farandole/timeline/recorder_file.h"
 
 namespace farandole {
 namespace {
@@ -118,6 +121,32 @@ TEST(GradientReducer, SumDoesNotDivide) {
     expect_all(reducer, 0, 6.0);
     expect_all(reducer, 1, 6.0);
   });
+}
+
+TEST(GradientReducer, NotesWhenGradientsAreReadyInSomeSteps) {
+  EXPECT_TRUE(notes_gradients(0) && notes_gradients(31) && notes_gradients(64));
+  EXPECT_FALSE(notes_gradients(-1) || notes_gradients(33) || notes_gradients(63));
+  const TemporaryFolder folder;
+  ThreadWorld::run(1, [&](Communicator& communicator) {
+    TimelineOptions options;
+    options.file = folder / "rank-0000.ftl";
+    Timeline timeline(options);
+    GradientReducer reducer(communicator, small_plan(2, 8), ReduceOp::sum, timeline);
+    for (const std::int64_t step : {-1, 5, 33, 64}) {
+      timeline.set_step(step);
+      reducer.mark_ready(1);
+      reducer.mark_ready(0);
+      reducer.finish();
+    }
+  });
+  const RecorderFile file(folder / "rank-0000.ftl");
+  std::vector<std::string> noted;
+  for (std::size_t slot = 0; slot < file.threads().size(); ++slot)
+    for (const auto& record : file.records(slot))
+      if (record.kind == RecordKind::instant)
+        noted.push_back(fmt::format("{} {} {}", record.step, file.names().at(record.name), record.payload));
+  EXPECT_EQ(noted, (std::vector<std::string>{"5 gradient t1 48", "5 gradient t0 8", "64 gradient t1 48",
+                                             "64 gradient t0 8"}));
 }
 
 TEST(GradientReducer, MarkingTwiceIsNamed) {
