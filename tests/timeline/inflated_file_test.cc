@@ -60,10 +60,10 @@ class InflatedFileTest : public ::testing::Test {
 };
 
 TEST_F(InflatedFileTest, GivesWhatWasCompressed) {
-  for (const std::size_t size : {0U, 1U, 100U, 70'000U, 1'000'000U})
+  for (const std::size_t size : {0U, 1U, 100U, 70'000U, 300'000U})
     for (const unsigned letters : {1U, 3U, 26U}) {
       const auto text = random_text(size, letters);
-      for (const auto& bytes : {compressed(text, 1), compressed(text, 9), compressed(text, 0)}) {
+      for (const auto& bytes : {compressed(text, 1), compressed(text, 4), compressed(text, 0)}) {
         write(bytes);
         EXPECT_EQ(read(size < 1000 ? 7 : 100'000), text) << size << " of " << letters;
         EXPECT_EQ(damage_, "");
@@ -75,7 +75,7 @@ TEST_F(InflatedFileTest, GivesWhatWasCompressed) {
 
 TEST_F(InflatedFileTest, ReadsMembersBehindEachOtherAndLeavesOutWhatIsNone) {
   std::string bytes, text;
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < 60; ++i) {
     const auto part = random_text(random_() % 3000, 5);
     text += part;
     bytes += compressed(part);
@@ -90,7 +90,7 @@ TEST_F(InflatedFileTest, ReadsMembersBehindEachOtherAndLeavesOutWhatIsNone) {
 
 // Cut anywhere, it gives a beginning and says so.
 TEST_F(InflatedFileTest, NamesACut) {
-  const auto text = random_text(3000, 4);
+  const auto text = random_text(700, 4);
   const auto bytes = compressed(text);
   for (std::size_t length = 2; length < bytes.size(); ++length) {
     write(bytes.substr(0, length));
@@ -107,7 +107,7 @@ TEST_F(InflatedFileTest, NamesDamage) {
   write(bytes);
   read(10'000);
   EXPECT_THAT(damage_, HasSubstr("the gzip data is damaged"));
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < 60; ++round) {
     auto flipped = compressed(text);
     for (int i = 0; i < 4; ++i) flipped[random_() % flipped.size()] = static_cast<char>(random_());
     write(flipped);
