@@ -9,8 +9,8 @@
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
 #include "farandole/bench/analyze_benchmark.h"
-#include "farandole/bench/benchmark_folder.h"
 #include "farandole/bench/machine_facts.h"
+#include "farandole/launch/temporary_folder.h"
 
 namespace farandole {
 namespace {
@@ -67,7 +67,7 @@ int analyze_command(int argc, const char* const* argv) {
   if (rounds < 1) throw UserError("--rounds must be at least 1");
   if (format != "text" && format != "json")
     throw UserError("--format cannot be '" + format + "'; it is text or json");
-  const BenchmarkFolder place(folder);
+  const TemporaryFolder place(folder);
   const auto cost = measure_analyze(trace, place.path(), rounds);
   if (format == "text")
     fmt::print("{}", text_of(cost));
