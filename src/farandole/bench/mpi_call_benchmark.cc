@@ -5,6 +5,7 @@
 #include <mpi.h>
 
 #include "farandole/base/clock.h"
+#include "farandole/base/error.h"
 #include "farandole/bench/sample.h"
 #include "farandole/comm/mpi_job.h"
 #include "farandole/launch/mpi_preload.h"
@@ -42,7 +43,11 @@ std::optional<MpiCallCost> measure_mpi_calls(const std::filesystem::path& folder
   PMPI_Initialized(&began);
   if (ended != 0) return std::nullopt;
   std::optional<MpiJob> job;
-  if (began == 0) job.emplace();
+  try {
+    if (began == 0) job.emplace();
+  } catch (const UserError&) {  // one process of a larger job
+    return std::nullopt;
+  }
   TimelineOptions options;
   options.file = folder / "mpi-calls.ftl";
   Sample plain, passed, recorded;

@@ -14,9 +14,9 @@ struct MpiCallCost {
   double recorded_ns = 0;  // through the library, with bytes, tag and ranks
 };
 
-// Nothing where the library for --trace-mpi is not beside the program, or MPI has ended. Where MPI has not
-// begun it begins and ends here, which it can only once: then this comes last. A recorder's file goes to
-// `folder` and is removed again. Throws as MpiJob does.
+// Nothing where the library for --trace-mpi is not beside the program, or MPI cannot begin or has ended.
+// Where it has not begun it begins and ends here, which it can only once: then this comes last. A recorder's
+// file goes to `folder` and is removed again.
 std::optional<MpiCallCost> measure_mpi_calls(const std::filesystem::path& folder, int repetitions);
 
 }  // namespace farandole

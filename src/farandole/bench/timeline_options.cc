@@ -54,6 +54,7 @@ TimelineReport measure_recorder(TimelineCommandOptions options) {
           merge,
           options.recorder.merge_ranks,
           measure_counters(options.recorder),
+          measure_mpi_calls(options.recorder.folder, options.recorder.repetitions),
           {}};
 }
 

@@ -50,6 +50,12 @@ void add(Table& table, const MergeCost& merge) {
   if (merge.peak_mib) table.line("  memory", fmt::format("{:.0f} MiB", *merge.peak_mib), "64 MiB + 1 a rank");
 }
 
+void add(Table& table, const MpiCallCost& cost) {
+  table.line("MPI call of a program, without --trace-mpi", ns(cost.plain_ns));
+  table.line("  with it, nothing recorded", ns(cost.passed_ns));
+  table.line("  with it, recorded", ns(cost.recorded_ns));
+}
+
 void add(Table& table, const TrainingOverhead& training, double span_ns) {
   table.line(fmt::format("{} step on {} ranks, median", training.model, training.ranks),
              fmt::format("{:.2f} ms", training.step_ms));
@@ -97,12 +103,13 @@ std::string to_text(const TimelineReport& report) {
   add(table, report.span);
   add(table, report.merge);
   table.line("counters, once a second", fmt::format("{:.0f} µs", report.counters_us));
+  if (report.mpi_call) add(table, *report.mpi_call);
   for (const auto& training : report.training) add(table, training, report.span.span_p999_ns);
   return report.training.empty() ? table.text() : table.text() + "in brackets: the 95 % interval\n";
 }
 
 nlohmann::json to_json(const TimelineReport& report) {
-  const auto& [span, merge, merge_ranks, counters_us, training] = report;
+  const auto& [span, merge, merge_ranks, counters_us, mpi_call, training] = report;
   nlohmann::json result = {{"span_ns", span.span_ns},
                            {"span_p999_ns", span.span_p999_ns},
                            {"clock_pair_ns", span.clock_pair_ns},
@@ -116,6 +123,11 @@ nlohmann::json to_json(const TimelineReport& report) {
                            {"merge_bytes", merge.trace_bytes},
                            {"counters_us", counters_us}};
   result["merge_peak_mib"] = merge.peak_mib ? nlohmann::json(*merge.peak_mib) : nlohmann::json();
+  if (mpi_call) {
+    result["mpi_call_ns"] = mpi_call->plain_ns;
+    result["mpi_call_passed_ns"] = mpi_call->passed_ns;
+    result["mpi_call_recorded_ns"] = mpi_call->recorded_ns;
+  }
   result["training"] = nlohmann::json::array();
   for (const auto& one : training) result["training"].push_back(to_json(one));
   return {{"bench", "timeline"}, {"machine", machine_facts()}, {"results", {result}}};

@@ -1,11 +1,13 @@
 // What `farandole bench timeline` prints. Plain functions.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "farandole/bench/mpi_call_benchmark.h"
 #include "farandole/bench/overhead.h"
 #include "farandole/bench/timeline_benchmark.h"
 
@@ -16,6 +18,7 @@ struct TimelineReport {
   MergeCost merge;
   int merge_ranks = 0;
   double counters_us = 0;  // of processor time, once a second
+  std::optional<MpiCallCost> mpi_call;
   std::vector<TrainingOverhead> training;
 };
 

@@ -3,7 +3,7 @@
 namespace farandole::pmpi {
 
 constinit std::atomic<const MpiTraceSink*> sink{nullptr};
-[[gnu::tls_model("initial-exec")]] constinit thread_local bool RecordedCall::inside_ = false;
+constinit thread_local bool RecordedCall::inside_ = false;
 
 RecordedCall::RecordedCall(Category category, const char* name) noexcept
     : sink_(sink.load(std::memory_order_acquire)) {
