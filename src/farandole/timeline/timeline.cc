@@ -1,60 +1,19 @@
 #include "farandole/timeline/timeline.h"
 
-#include <algorithm>
-#include <cstring>
-#include <deque>
-#include <mutex>
+#include <bit>
 #include <optional>
-#include <sys/syscall.h>
-#include <unistd.h>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "farandole/base/error.h"
+#include "farandole/timeline/interned_names.h"
 #include "farandole/timeline/launch_history.h"
-#include "farandole/timeline/page_keeper.h"
-#include "farandole/timeline/recorder_format.h"
-#include "farandole/timeline/recorder_map.h"
+#include "farandole/timeline/recorder_rings.h"
 
 namespace farandole {
 namespace {
 
-// Where a thread writes next; used by the one thread that holds the slot.
-struct alignas(64) Ring {
-  Record* next = nullptr;
-  Record* chunk_end = nullptr;
-  std::uint64_t head = 0;
-  recorder::ThreadEntry* entry = nullptr;
-  std::uint32_t chunks = 0;
-  std::uint32_t present = 0;  // index in entry->chunks of the chunk in use
-  std::uint16_t slot = 0;
-  bool growing = true;
-};
-
-// The ring of the timeline that this thread used last; null: there is no slot for this thread.
-struct RingCache {
-  std::uint64_t instance = 0;
-  Ring* ring = nullptr;
-};
-constinit thread_local RingCache ring_cache;
-
-// The ids of the names that this thread used last, by the literal's address.
-struct NameCacheEntry {
-  const char* literal = nullptr;
-  const char* text = nullptr;  // the interned copy: another name may stand at the address now
-  std::uint64_t instance = 0;
-  std::uint32_t id = 0;
-};
-constinit thread_local std::array<NameCacheEntry, 64> name_cache;
-
 // The span around this thread's last MPI call: calls in different spans are never one record.
 constinit thread_local const Span* polled_in = nullptr;
-
-std::uint64_t next_instance() {
-  static std::atomic<std::uint64_t> last{0};
-  return ++last;
-}
 
 recorder::OpenEvent opened(NameId name, NameId operation, const Collective& what, std::int64_t start_ns) {
   return {start_ns,
@@ -66,199 +25,7 @@ recorder::OpenEvent opened(NameId name, NameId operation, const Collective& what
           Category::communication};
 }
 
-bool is_main_thread() {
-  return ::syscall(SYS_gettid) == ::getpid();
-}
-
 }  // namespace
-
-struct Timeline::Impl {
-  explicit Impl(std::unique_ptr<RecorderMap> recorder_map) : map(std::move(recorder_map)) {
-    for (std::size_t i = 0; i < recorder::thread_slots; ++i) {
-      rings[i].entry = &map->thread(i);
-      rings[i].slot = static_cast<std::uint16_t>(i);
-    }
-    intern("(unnamed)");
-    pages.emplace(*map);
-  }
-
-  const std::uint64_t instance = next_instance();
-  const std::unique_ptr<RecorderMap> map;
-  std::array<Ring, recorder::thread_slots> rings;
-  std::optional<PageKeeper> pages;
-
-  std::mutex mutex;                                  // of what follows, and of the file's names
-  std::array<bool, recorder::thread_slots> taken{};  // by a thread that lives
-  std::unordered_map<std::string_view, std::uint32_t> ids;
-  std::deque<std::string> texts;  // what the keys of `ids` and the name caches point to
-
-  std::uint32_t intern(std::string_view name);
-  const char* text_of(std::uint32_t id);
-
-  Ring* ring() { return ring_cache.instance == instance ? ring_cache.ring : find_ring(); }
-  Ring* find_ring();
-  Ring* take_slot(std::string_view name);
-  void give_back(Ring* ring);
-  void set_name(recorder::ThreadEntry& entry, std::string_view name);
-  void start_chunk(Ring& ring);
-  void drop() { std::atomic_ref(map->header().dropped).fetch_add(1, std::memory_order_relaxed); }
-
-  // Calls fill(record) on the thread's next record and publishes it.
-  template <typename Fill>
-  void write(std::int64_t step, Fill&& fill);
-  // Makes the thread's last record last until end_ns where `poll` goes on with what it is: a call without
-  // success, and the same again at once.
-  bool extends_last(const Record& poll);
-
-  std::weak_ptr<Impl> self;
-};
-
-namespace {
-
-// The rings that this thread holds, of all timelines; gives them back when the thread ends.
-template <typename Impl>
-struct HeldRings {
-  struct Held {
-    std::uint64_t instance;
-    std::weak_ptr<Impl> timeline;
-    Ring* ring;
-  };
-  std::vector<Held> all;
-
-  ~HeldRings() {
-    for (const Held& held : all)
-      if (const auto timeline = held.timeline.lock(); timeline && held.ring != nullptr)
-        timeline->give_back(held.ring);
-    ring_cache = {};
-  }
-  static HeldRings& of_this_thread() {
-    thread_local HeldRings held;
-    return held;
-  }
-};
-
-}  // namespace
-
-std::uint32_t Timeline::Impl::intern(std::string_view name) {
-  const std::lock_guard lock(mutex);
-  if (const auto found = ids.find(name); found != ids.end()) return found->second;
-  recorder::Header& header = map->header();
-  const std::string_view kept = name.substr(0, recorder::longest_name);
-  const auto length = static_cast<std::uint16_t>(kept.size());
-  if (header.names_used + sizeof length + length > map->geometry.names_bytes) return 0;
-  char* at = map->names() + header.names_used;
-  std::memcpy(at, &length, sizeof length);
-  kept.copy(at + sizeof length, kept.size());
-  std::atomic_ref(header.names_used)
-      .store(header.names_used + sizeof length + length, std::memory_order_release);
-  const auto id = static_cast<std::uint32_t>(texts.size());
-  ids.emplace(texts.emplace_back(name), id);
-  return id;
-}
-
-const char* Timeline::Impl::text_of(std::uint32_t id) {
-  const std::lock_guard lock(mutex);
-  return texts[id].c_str();
-}
-
-Ring* Timeline::Impl::find_ring() {
-  auto& held = HeldRings<Impl>::of_this_thread().all;
-  const auto found =
-      std::find_if(held.begin(), held.end(), [this](const auto& one) { return one.instance == instance; });
-  Ring* ring = found != held.end() ? found->ring : take_slot("");
-  if (found == held.end()) {
-    std::erase_if(held, [](const auto& one) { return one.timeline.expired(); });
-    held.push_back({instance, self, ring});
-  }
-  ring_cache = {instance, ring};
-  return ring;
-}
-
-// A slot that an ended thread of the same name has left, or else a new one. Slot 0 is for the thread that
-// trains: one of that name, or else the process's first.
-Ring* Timeline::Impl::take_slot(std::string_view name) {
-  const std::lock_guard lock(mutex);
-  const auto take = [&](Ring& ring) {
-    taken[ring.slot] = true;
-    if (ring.chunks == 0 && ring.slot > 0) pages->prepare(ring.slot);
-    if (std::exchange(ring.entry->in_use, 1u) == 0) set_name(*ring.entry, name);
-    return &ring;
-  };
-  for (Ring& ring : rings)
-    if (!taken[ring.slot] && ring.entry->in_use != 0 && name == ring.entry->name.data()) return take(ring);
-  const bool trains = name == "training" || (name.empty() && is_main_thread());
-  if (trains && rings[0].entry->in_use == 0) return take(rings[0]);
-  for (std::size_t i = 1; i < rings.size(); ++i)
-    if (rings[i].entry->in_use == 0) return take(rings[i]);
-  return rings[0].entry->in_use == 0 ? take(rings[0]) : nullptr;
-}
-
-void Timeline::Impl::give_back(Ring* ring) {
-  const std::lock_guard lock(mutex);
-  taken[ring->slot] = false;
-}
-
-void Timeline::Impl::set_name(recorder::ThreadEntry& entry, std::string_view name) {
-  entry.name.fill('\0');
-  name.copy(entry.name.data(), entry.name.size() - 1);
-}
-
-void Timeline::Impl::start_chunk(Ring& ring) {
-  recorder::ThreadEntry& entry = *ring.entry;
-  if (ring.growing) {
-    std::uint32_t chunk = ring.slot;
-    if (ring.chunks > 0) {
-      const std::atomic_ref next_chunk(map->header().next_chunk);
-      chunk = next_chunk.load(std::memory_order_relaxed);
-      while (chunk < recorder::chunk_count &&
-             !next_chunk.compare_exchange_weak(chunk, chunk + 1, std::memory_order_relaxed)) {
-      }
-    }
-    ring.growing = chunk < recorder::chunk_count;
-    if (ring.growing) {
-      entry.chunks[ring.chunks] = static_cast<std::uint16_t>(chunk);
-      ring.present = ring.chunks++;
-      std::atomic_ref(entry.chunks_used).store(ring.chunks, std::memory_order_release);
-    }
-  }
-  if (!ring.growing) ring.present = (ring.present + 1) % ring.chunks;
-  ring.next = map->chunk(entry.chunks[ring.present]);
-  ring.chunk_end = ring.next + map->geometry.chunk_records;
-  pages->chunk_started();
-}
-
-template <typename Fill>
-void Timeline::Impl::write(std::int64_t step, Fill&& fill) {
-  Ring* const ring = this->ring();
-  if (ring == nullptr) return drop();
-  if (ring->next == ring->chunk_end) start_chunk(*ring);
-  Record& record = *ring->next++;  // in place: a copy would wait for its stores
-  record = Record{};
-  record.step = step;
-  record.track = ring->slot;
-  fill(record);
-  record.check = record_check(record, ring->head);
-  std::atomic_ref(ring->entry->head).store(++ring->head, std::memory_order_release);
-}
-
-// In place, so that nothing waits to be written where the process ends. Another process that reads the record
-// at this moment finds it damaged.
-bool Timeline::Impl::extends_last(const Record& poll) {
-  constexpr std::int64_t at_once_ns = 2'000;
-  Ring* const ring = this->ring();
-  if (ring == nullptr || ring->next == nullptr) return false;
-  if (ring->next == map->chunk(ring->entry->chunks[ring->present])) return false;
-  Record& last = ring->next[-1];
-  if (last.details != poll.details || last.name != poll.name || last.step != poll.step ||
-      last.kind != poll.kind || poll.start_ns - last.end_ns > at_once_ns)
-    return false;
-  Record longer = last;
-  longer.end_ns = poll.end_ns;
-  longer.payload += poll.payload;
-  longer.check = record_check(longer, ring->head - 1);
-  last = longer;
-  return true;
-}
 
 Timeline::Timeline() = default;
 
@@ -266,18 +33,18 @@ Timeline::Timeline(const TimelineOptions& options) : options_(options) {
   if (options.file.empty() || options.window.off()) return;
   auto map = RecorderMap::create(options);
   if (map == nullptr) return;
-  impl_ = std::make_shared<Impl>(std::move(map));
-  impl_->self = impl_;
+  rings_ = std::make_shared<RecorderRings>(std::move(map));
+  names_ = std::make_unique<InternedNames>(rings_->map(), rings_->instance);
 }
 
 Timeline::~Timeline() = default;
 
 std::filesystem::path Timeline::file() const {
-  return enabled() ? impl_->map->path : std::filesystem::path();
+  return enabled() ? rings_->map().path : std::filesystem::path();
 }
 
 NameId Timeline::intern(std::string_view name) {
-  return {enabled() ? impl_->intern(name) : 0};
+  return {enabled() ? names_->intern(name) : 0};
 }
 
 void Timeline::state(std::string_view fact, std::string_view value) {
@@ -285,25 +52,17 @@ void Timeline::state(std::string_view fact, std::string_view value) {
 }
 
 void Timeline::name_thread(std::string_view name) {
-  if (!enabled()) return;
-  name = name.substr(0, sizeof(recorder::ThreadEntry::name) - 1);
-  auto& held = HeldRings<Impl>::of_this_thread().all;
-  const auto is_ours = [&](const auto& one) { return one.instance == impl_->instance; };
-  if (const auto found = std::find_if(held.begin(), held.end(), is_ours); found != held.end()) {
-    if (found->ring != nullptr) impl_->set_name(*found->ring->entry, name);
-  } else {
-    held.push_back({impl_->instance, impl_, impl_->take_slot(name)});
-  }
+  if (enabled()) rings_->name_thread(name);
 }
 
 void Timeline::set_step(std::int64_t step) {
   step_.store(step, std::memory_order_relaxed);
-  if (enabled()) std::atomic_ref(impl_->map->header().step).store(step, std::memory_order_relaxed);
+  if (enabled()) std::atomic_ref(rings_->map().header().step).store(step, std::memory_order_relaxed);
 }
 
 void Timeline::span(Category category, NameId name, std::int64_t start_ns, std::int64_t end_ns) noexcept {
   if (!recording()) return;
-  impl_->write(step(), [&](Record& record) {
+  rings_->write(step(), [&](Record& record) {
     record.kind = RecordKind::span;
     record.category = category;
     record.name = name.value;
@@ -312,33 +71,24 @@ void Timeline::span(Category category, NameId name, std::int64_t start_ns, std::
   });
 }
 
-std::uint32_t Timeline::id_of(const char* name) noexcept {
-  NameCacheEntry& cached = name_cache[(reinterpret_cast<std::uintptr_t>(name) * 0x9E3779B97F4A7C15u) >> 58];
-  if (cached.literal != name || cached.instance != impl_->instance || std::strcmp(cached.text, name) != 0) {
-    const std::uint32_t id = impl_->intern(name);
-    cached = {name, impl_->text_of(id), impl_->instance, id};
-  }
-  return cached.id;
-}
-
 void Timeline::span(Category category, const char* name, std::int64_t start_ns,
                     std::int64_t end_ns) noexcept {
-  if (recording()) span(category, NameId{id_of(name)}, start_ns, end_ns);
+  if (recording()) span(category, NameId{names_->id_of(name)}, start_ns, end_ns);
 }
 
 void Timeline::begin(Span& span) noexcept {
-  span.name_id_ = id_of(span.name_);
-  Ring* const ring = impl_->ring();
+  span.name_id_ = names_->id_of(span.name_);
+  ThreadRing* const ring = rings_->ring();
   span.start_ns_ = now_ns();
-  if (ring == &impl_->rings[0]) tell_phase(&span, span.start_ns_);
+  if (rings_->is_training(ring)) tell_phase(&span, span.start_ns_);
   if (ring != nullptr)
     ring->entry->open = {span.start_ns_, span.name_id_, 0, 0, 0, RecordKind::span, span.category_};
 }
 
 void Timeline::end(const Span& ended, std::int64_t end_ns) noexcept {
   span(ended.category_, NameId{ended.name_id_}, ended.start_ns_, end_ns);
-  Ring* const ring = impl_->ring();
-  if (ring == &impl_->rings[0]) tell_phase(ended.outer_, end_ns);
+  ThreadRing* const ring = rings_->ring();
+  if (rings_->is_training(ring)) tell_phase(ended.outer_, end_ns);
   if (ring != nullptr) reopen(ring->entry->open, ended.outer_);
 }
 
@@ -369,13 +119,13 @@ void Timeline::end(const Span& ended, const MpiCall& what, std::int64_t end_ns) 
   record.peer = static_cast<std::uint32_t>(what.peer);
   record.start_ns = ended.start_ns_;
   record.end_ns = end_ns;
-  if (!what.has(MpiCall::has_polls) || polled_in != ended.outer_ || !impl_->extends_last(record))
-    impl_->write(record.step, [&](Record& next) {
+  if (!what.has(MpiCall::has_polls) || polled_in != ended.outer_ || !rings_->extends_last(record))
+    rings_->write(record.step, [&](Record& next) {
       record.track = next.track;
       next = record;
     });
   polled_in = ended.outer_;
-  if (Ring* const ring = impl_->ring(); ring != nullptr) reopen(ring->entry->open, ended.outer_);
+  if (ThreadRing* const ring = rings_->ring(); ring != nullptr) reopen(ring->entry->open, ended.outer_);
 }
 
 void Timeline::reopen(recorder::OpenEvent& open, const Span* span) const noexcept {
@@ -388,21 +138,21 @@ void Timeline::reopen(recorder::OpenEvent& open, const Span* span) const noexcep
 void Timeline::begin_collective(NameId name, NameId operation, const Collective& what,
                                 std::int64_t start_ns) noexcept {
   if (!recording()) return;
-  if (Ring* const ring = impl_->ring(); ring != nullptr)
+  if (ThreadRing* const ring = rings_->ring(); ring != nullptr)
     ring->entry->open = opened(name, operation, what, start_ns);
 }
 
 void Timeline::begin_collective_on(TrackId track, NameId name, NameId operation, const Collective& what,
                                    std::int64_t start_ns) noexcept {
   if (recording() && track.value < recorder::thread_slots)
-    impl_->rings[track.value].entry->open = opened(name, operation, what, start_ns);
+    rings_->in_slot(track.value).entry->open = opened(name, operation, what, start_ns);
 }
 
 void Timeline::collective(const TrackId* track, NameId name, NameId operation, const Collective& what,
                           std::int64_t start_ns, std::int64_t end_ns) noexcept {
   if (!recording()) return;
-  if (track != nullptr && track->value >= recorder::thread_slots) return impl_->drop();
-  impl_->write(step(), [&](Record& record) {
+  if (track != nullptr && track->value >= recorder::thread_slots) return rings_->drop();
+  rings_->write(step(), [&](Record& record) {
     record.kind = RecordKind::collective;
     record.category = Category::communication;
     record.name = name.value;
@@ -415,8 +165,8 @@ void Timeline::collective(const TrackId* track, NameId name, NameId operation, c
     if (track != nullptr) record.track = track->value;
   });
   if (track != nullptr)
-    impl_->rings[track->value].entry->open = {};
-  else if (Ring* const ring = impl_->ring(); ring != nullptr)
+    rings_->in_slot(track->value).entry->open = {};
+  else if (ThreadRing* const ring = rings_->ring(); ring != nullptr)
     reopen(ring->entry->open, current_span.innermost.load(std::memory_order_relaxed));
 }
 
@@ -432,7 +182,7 @@ void Timeline::collective_on(TrackId track, NameId name, NameId operation, const
 
 void Timeline::instant(NameId name, std::int64_t at_ns, std::uint64_t bytes) noexcept {
   if (!recording()) return;
-  impl_->write(step(), [&](Record& record) {
+  rings_->write(step(), [&](Record& record) {
     record.kind = RecordKind::instant;
     record.category = Category::other;
     record.name = name.value;
@@ -443,7 +193,7 @@ void Timeline::instant(NameId name, std::int64_t at_ns, std::uint64_t bytes) noe
 
 void Timeline::counter(NameId name, double value, std::int64_t at_ns) noexcept {
   if (!recording()) return;
-  impl_->write(step(), [&](Record& record) {
+  rings_->write(step(), [&](Record& record) {
     record.kind = RecordKind::counter;
     record.category = Category::other;
     record.name = name.value;
@@ -454,7 +204,7 @@ void Timeline::counter(NameId name, double value, std::int64_t at_ns) noexcept {
 
 TrackId Timeline::add_track(std::string_view name) {
   if (!enabled()) return {};
-  const Ring* ring = impl_->take_slot(name.substr(0, sizeof(recorder::ThreadEntry::name) - 1));
+  const ThreadRing* ring = rings_->take_slot(name.substr(0, sizeof(recorder::ThreadEntry::name) - 1));
   return {ring != nullptr ? ring->slot : static_cast<std::uint16_t>(recorder::thread_slots)};
 }
 
@@ -462,8 +212,8 @@ void Timeline::span_on(TrackId track, Category category, NameId name, const Trai
                        std::int64_t start_ns, std::int64_t end_ns) noexcept {
   const std::int64_t step = launched_in.step;
   if (!enabled() || (step >= 0 && (step < options_.window.first || step > options_.window.last))) return;
-  if (track.value >= recorder::thread_slots) return impl_->drop();
-  impl_->write(step, [&](Record& record) {
+  if (track.value >= recorder::thread_slots) return rings_->drop();
+  rings_->write(step, [&](Record& record) {
     record.kind = RecordKind::span;
     record.category = category;
     record.name = name.value;
@@ -477,8 +227,8 @@ void Timeline::span_on(TrackId track, Category category, NameId name, const Trai
 
 void Timeline::set_clock(std::span<const RoundTrip> samples) {
   if (!enabled()) return;
-  const std::lock_guard lock(impl_->mutex);
-  auto& table = impl_->map->clocks().samples;
+  const std::lock_guard lock(clock_mutex_);
+  auto& table = rings_->map().clocks().samples;
   const std::vector<RoundTrip> best = best_of_bursts(samples);
   for (std::size_t i = 0; i < table.size(); ++i) {
     // More bursts than there is room for: the first, the last, and some in between.

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,7 +46,9 @@ struct TrackId {
 namespace recorder {
 struct OpenEvent;
 }
+class InternedNames;
 class LaunchHistory;
+class RecorderRings;
 
 class Timeline {
  public:
@@ -57,7 +60,7 @@ class Timeline {
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
-  bool enabled() const { return impl_ != nullptr; }
+  bool enabled() const { return rings_ != nullptr; }
   // Where the records are to be read meanwhile; empty: nothing is recorded.
   std::filesystem::path file() const;
   // Enabled, and the present step is in the window.
@@ -109,8 +112,6 @@ class Timeline {
 
  private:
   friend class Span;
-  struct Impl;
-  std::uint32_t id_of(const char* name) noexcept;
   void begin(Span& span) noexcept;
   void end(const Span& span, std::int64_t end_ns) noexcept;
   void end(const Span& span, const MpiCall& what, std::int64_t end_ns) noexcept;
@@ -121,7 +122,9 @@ class Timeline {
   TimelineOptions options_;
   std::atomic<std::int64_t> step_{-1};
   std::atomic<LaunchHistory*> history_{nullptr};
-  std::shared_ptr<Impl> impl_;  // shared with the threads that have a ring, which give it back when they end
+  std::shared_ptr<RecorderRings> rings_;  // null: nothing is recorded
+  std::unique_ptr<InternedNames> names_;
+  std::mutex clock_mutex_;
 };
 
 // Records the time from its construction to its destruction, and is meanwhile what its thread is said to do
