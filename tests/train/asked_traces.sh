@@ -14,12 +14,13 @@ done
 [[ ${#pids[@]} == 2 ]] || fail "the ranks are not found: ${pids[*]}"
 
 # Each time anew, whole and of both ranks; "$1": the steps that rank 0 must at least have.
+last=
 arrives() {
-  until [[ -e run/timeline.json.gz ]]; do goes_on; done
-  mv run/timeline.json.gz trace.json.gz
+  until written=$(stat -c %.9Y run/timeline.json.gz 2>/dev/null) && [[ $written != "$last" ]]; do goes_on; done
+  last=$written
   python3 - "$1" <<'PYTHON' || fail "the trace"
 import gzip, json, sys
-trace = json.load(gzip.open("trace.json.gz"))
+trace = json.load(gzip.open("run/timeline.json.gz"))
 events = trace["traceEvents"]
 steps = {pid: max((e["args"]["step"] for e in events if e["ph"] == "X" and e["pid"] == pid and e["name"] == "step"), default=-1) for pid in (1, 2)}
 assert all(step >= int(sys.argv[1]) for step in steps.values()), steps
@@ -37,6 +38,7 @@ for r in 0 1; do
   arrives "$step"
 done
 kill -STOP "${pids[0]}"
+touch run/recorder/merging  # as where it was merging just then
 kill -USR2 "${pids[1]}"
 arrives "$step"
 kill -CONT "${pids[0]}"

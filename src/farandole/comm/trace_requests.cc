@@ -34,6 +34,8 @@ constexpr auto copies_take = 10s;
 // Then rank 0 has begun to merge, or will not.
 constexpr auto rank_0_takes = copies_take + 3s;
 constexpr auto stand_in_waits = 3s;
+// Without a byte more in the trace that a rank is merging: then it has been stopped, or its host is gone.
+constexpr auto merge_stalls_for = 5s;
 
 std::int64_t changed_ns(const fs::path& path) {
   struct stat status {};
@@ -143,7 +145,34 @@ void TraceRequests::stand_in() {
   const auto since_ns = show_records();
   const bool waits_for_copies = !one_host_ || timeline_.file() != recorder_of(layout_.rank);
   if (!pause(waits_for_copies ? Clock::duration(rank_0_takes) : Clock::duration(stand_in_waits))) return;
-  if (!is_served(since_ns)) merge();
+  if (await_merge() && changed_ns(trace()) < since_ns) merge();
+}
+
+// Until no rank is merging, or the one that is makes no progress any more. False: this object is to end.
+bool TraceRequests::await_merge() {
+  const auto claim = claim_in(options_.run_dir);
+  auto progress = merge_progress();
+  for (auto since = Clock::now(); changed_ns(claim) >= 0;) {
+    if (!pause(500ms)) return false;
+    if (const auto now = merge_progress(); now != progress) {
+      progress = now;
+      since = Clock::now();
+    } else if (Clock::now() - since > merge_stalls_for) {
+      ::unlink(claim.c_str());  // should its owner come back, two merge, each into a file of its own
+      break;
+    }
+  }
+  return true;
+}
+
+// When the claim, or a trace that is not whole yet, was written to last.
+std::int64_t TraceRequests::merge_progress() const {
+  auto last = changed_ns(claim_in(options_.run_dir));
+  const auto begins = "." + trace().filename().string() + ".";  // as temporary_beside() has it
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(options_.run_dir, ignored))
+    if (entry.path().filename().string().starts_with(begins)) last = std::max(last, changed_ns(entry.path()));
+  return last;
 }
 
 // False: this object is to end. Who asks meanwhile is passed on to rank 0.
@@ -190,9 +219,8 @@ void TraceRequests::wait_for_others(std::int64_t since_ns) {
   }
 }
 
-bool TraceRequests::is_served(std::int64_t since_ns) const {
-  return changed_ns(claim_in(options_.run_dir)) >= 0 ||
-         changed_ns(options_.run_dir / "timeline.json.gz") >= since_ns;
+fs::path TraceRequests::trace() const {
+  return options_.run_dir / "timeline.json.gz";
 }
 
 void TraceRequests::merge() {
@@ -216,7 +244,7 @@ void TraceRequests::write_trace() const {
   for (const RecorderReport& file : run.files)
     if (!file.sound() && !file.problems.empty()) spdlog::warn("{}", file.problems.front());
   const auto ranks = run.ranks.size();
-  const auto output = options_.run_dir / "timeline.json.gz";
+  const auto output = trace();
   MergeOptions merging;
   merging.threads = 1;
   const auto result = merge_timelines(std::move(run.ranks), output, merging);

@@ -52,10 +52,12 @@ class TraceRequests {
   bool pause(Clock::duration time);
   void wait_for_others(std::int64_t since_ns);
   std::int64_t show_records() const;
-  bool is_served(std::int64_t since_ns) const;
+  bool await_merge();
+  std::int64_t merge_progress() const;
   void merge();
   void write_trace() const;
   std::filesystem::path recorder_of(int rank) const;
+  std::filesystem::path trace() const;
 
   const RankLayout layout_;
   const bool one_host_;
