@@ -3,6 +3,7 @@
 // for a second; "none". With a NODE, all ranks of that host are slow.
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <farandole/farandole.h>
 #include <farandole/train/models/mlp.h>
 #include <farandole/train/trainer.h>
@@ -91,7 +92,7 @@ int straggle(Session& session, Fault fault, const std::string& node) {
   const bool slow = node.empty() ? session.rank() == 1 : session.node() == node;
   if (!slow) fault.what = "none";
   TrainOptions options;
-  options.run_dir = session.timeline().options().file.parent_path().parent_path();
+  options.run_dir = std::getenv("FARANDOLE_RUN_DIR");
   options.steps = fault.steps;
   options.batch = 128;  // of steps that take longer than threads to wake up
   options.checkpoint_epochs = 0;
@@ -112,7 +113,8 @@ int straggle(Session& session, Fault fault, const std::string& node) {
 }  // namespace farandole
 
 int main(int argc, char** argv) {
-  if (argc < 3) return std::fputs("straggling: FAULT STEPS [NODE] are missing\n", stderr), 64;
+  if (argc < 3 || std::getenv("FARANDOLE_RUN_DIR") == nullptr)
+    return std::fputs("straggling: FAULT STEPS [NODE] or FARANDOLE_RUN_DIR are missing\n", stderr), 64;
   return farandole::run_session("straggling", argc, argv, [&](farandole::Session& session) {
     return farandole::straggle(session, {argv[1], std::atoll(argv[2])}, argc > 3 ? argv[3] : "");
   });

@@ -49,7 +49,7 @@ double thread_ms() {
 }
 
 std::uint64_t recorded_events(const Timeline& timeline) {
-  const RecorderFile file(timeline.options().file);
+  const RecorderFile file(timeline.file());
   std::uint64_t events = 0;
   for (const auto& thread : file.threads()) events += thread.recorded;
   return events;

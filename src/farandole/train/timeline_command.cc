@@ -1,6 +1,7 @@
 #include "farandole/bench/timeline_command.h"
 
 #include <cstdlib>
+#include <filesystem>
 #include <fmt/format.h>
 #include <optional>
 
@@ -27,6 +28,9 @@ void measure_training(Session& session, const TimelineCommandOptions& options, T
     report.training.push_back(benchmark_overhead(session, model, {options.seconds}));
   session.publish_timeline();
   session.start_recording({.run_dir = {}, .window = {0, -1}});  // lets go of the files
+  session.barrier();
+  std::error_code ignored;  // of ranks of other nodes
+  std::filesystem::remove_all(path, ignored);
 }
 
 }  // namespace
