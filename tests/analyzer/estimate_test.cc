@@ -40,6 +40,16 @@ TEST(Estimate, needs_six_steps_and_something_below) {
   EXPECT_DOUBLE_EQ(constant->variance, 0);
 }
 
+TEST(Estimate, of_a_share_stays_one) {
+  std::vector<double> above(40, 1), below(40, 1);
+  above[3] = 0.5;
+  const auto interval = ratio_interval(above, below, 1);
+  ASSERT_TRUE(interval);
+  EXPECT_LT(interval->low, 39.5 / 40);
+  EXPECT_EQ(interval->high, 1);
+  EXPECT_FALSE(ratio_interval({1, 2}, {3, 4}, 1));
+}
+
 TEST(Estimate, of_students_t_is_that_of_tables) {
   EXPECT_NEAR(student_quantile(1), 12.706, 1e-3);
   EXPECT_NEAR(student_quantile(4.9), 2.776, 1e-3);

@@ -40,6 +40,15 @@ std::optional<Estimate> estimate_ratio(const std::vector<double>& above, const s
   return estimate;
 }
 
+std::optional<Range> ratio_interval(const std::vector<double>& above, const std::vector<double>& below,
+                                    double most) {
+  const auto estimate = estimate_ratio(above, below);
+  if (!estimate) return std::nullopt;
+  const double margin = student_quantile(estimate->freedom) * std::sqrt(estimate->variance);
+  return Range{std::clamp(estimate->value - margin, 0.0, most),
+               std::clamp(estimate->value + margin, 0.0, most)};
+}
+
 Spread spread_of(const Estimate& first, const Estimate& second) {
   const double a = first.variance;
   const double b = second.variance;

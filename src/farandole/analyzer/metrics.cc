@@ -1,9 +1,11 @@
 #include "farandole/analyzer/metrics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <set>
 
+#include "farandole/analyzer/estimate.h"
 #include "farandole/analyzer/rank_metrics.h"
 #include "farandole/analyzer/replay.h"
 
@@ -165,9 +167,9 @@ void add_intervals(const RunModel& run, RunMetrics& metrics) {
     available.push_back(periods[i] * 1e6 * static_cast<double>(metrics.ranks.size()));
     samples.push_back(run.facts.global_batch.value_or(0) * 1e3);
   }
-  if (metrics.parallel_efficiency.value) metrics.parallel_ci95 = ratio_interval(compute, available);
-  if (metrics.overlap.value) metrics.overlap_ci95 = ratio_interval(overlap, communication);
-  if (metrics.throughput.value) metrics.throughput_ci95 = ratio_interval(samples, periods);
+  if (metrics.parallel_efficiency.value) metrics.parallel_ci95 = ratio_interval(compute, available, 1);
+  if (metrics.overlap.value) metrics.overlap_ci95 = ratio_interval(overlap, communication, 1);
+  if (metrics.throughput.value) metrics.throughput_ci95 = ratio_interval(samples, periods, HUGE_VAL);
 }
 
 void add_overlap(RunMetrics& metrics) {

@@ -88,7 +88,7 @@ struct RunMetrics {
   Figure serialisation, transfer_efficiency;  // communication efficiency is their product
   std::optional<double> replay_error;  // of the window's length, when replayed with the network as it was
   std::vector<StepTotals> steps;       // by kept step
-  std::optional<Range> throughput_ci95, overlap_ci95, parallel_ci95;  // bootstrap over steps
+  std::optional<Range> throughput_ci95, overlap_ci95, parallel_ci95;  // from batches of steps
   std::vector<std::string> warnings;                                  // the model's and the metrics' own
 
   double window_ns() const { return static_cast<double>(window.length()); }

@@ -121,7 +121,7 @@ Json efficiency_json(const RunMetrics& metrics) {
       {"replay_error", metrics.replay_error ? Json(*metrics.replay_error) : unknown("there was no replay")}};
 }
 
-// Bootstrap over steps.
+// From batches of steps.
 Json confidence_json(const RunMetrics& metrics) {
   const auto interval = [](const std::optional<Range>& range) {
     return range ? json_of(*range) : unknown("fewer than 6 steps, or the figure itself is unknown");

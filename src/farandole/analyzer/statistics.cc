@@ -39,25 +39,4 @@ double Bootstrap::resampled_mean(const std::vector<double>& values) {
   return sum / static_cast<double>(values.size());
 }
 
-std::optional<Range> ratio_interval(const std::vector<double>& numerators,
-                                    const std::vector<double>& denominators) {
-  constexpr std::size_t budget = 4'000'000;  // draws, so that long runs do not take long
-  const auto count = numerators.size();
-  if (count < 6) return std::nullopt;
-  Bootstrap bootstrap(1618033988);
-  std::vector<double> ratios;
-  for (auto left = std::clamp<std::size_t>(budget / count, 200, 2000); left > 0; --left) {
-    double above = 0;
-    double below = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto drawn = bootstrap.draw(count);
-      above += numerators[drawn];
-      below += denominators[drawn];
-    }
-    if (!(below > 0)) return std::nullopt;
-    ratios.push_back(above / below);
-  }
-  return Range{quantile(ratios, 0.025), quantile(ratios, 0.975)};
-}
-
 }  // namespace farandole

@@ -44,9 +44,4 @@ class Bootstrap {
   std::uint64_t state_;
 };
 
-// 95 % interval of sum(numerators) / sum(denominators) when the pairs are drawn anew; nullopt for fewer than
-// 6 pairs, or where a denominator of 0 comes up.
-std::optional<Range> ratio_interval(const std::vector<double>& numerators,
-                                    const std::vector<double>& denominators);
-
 }  // namespace farandole
