@@ -36,14 +36,6 @@ ForeignMeaning meaning_of_operator(std::string_view name) {
   return {};
 }
 
-bool is_ignored(std::string_view category) {
-  static constexpr std::array<std::string_view, 9> ignored = {
-      "cuda_runtime", "gpu_user_annotation", "python_function",
-      "cuda_driver",  "cuda_sync",           "overhead",
-      "Runtime",      "privateuse1_runtime", "Trace"};
-  return std::find(ignored.begin(), ignored.end(), category) != ignored.end();
-}
-
 // Annotations that PyTorch makes itself, and those that its users make most.
 Category phase_of_annotation(std::string_view name) {
   if (name.starts_with("Optimizer.")) return Category::optimizer;
@@ -56,6 +48,14 @@ Category phase_of_annotation(std::string_view name) {
 }
 
 }  // namespace
+
+bool is_ignored(std::string_view category) {
+  static constexpr std::array<std::string_view, 9> ignored = {
+      "cuda_runtime", "gpu_user_annotation", "python_function",
+      "cuda_driver",  "cuda_sync",           "overhead",
+      "Runtime",      "privateuse1_runtime", "Trace"};
+  return std::find(ignored.begin(), ignored.end(), category) != ignored.end();
+}
 
 ForeignMeaning meaning_of(const TraceSpan& span) {
   const auto category = span.category_text;

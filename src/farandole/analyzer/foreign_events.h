@@ -10,7 +10,7 @@
 namespace farandole {
 
 struct ForeignMeaning {
-  bool ignored = false;  // a repetition of what is there already, or a call of the GPU's driver
+  bool ignored = false;  // says nothing: see is_ignored()
   Category category = Category::other;
   std::optional<std::int64_t> step = std::nullopt;
   bool only_outermost = false;      // the category counts only where no other phase is around the span
@@ -20,6 +20,9 @@ struct ForeignMeaning {
 // Of a span whose category is none of ours: PyTorch's profiler (kernels, copies, operators, ProfilerStep#,
 // its own annotations, Gloo's collectives).
 ForeignMeaning meaning_of(const TraceSpan& span);
+
+// Repetitions of what is there already, and calls of the GPU's driver.
+bool is_ignored(std::string_view category);
 
 // A kernel of NCCL, RCCL or MSCCL, by its name.
 bool is_collective_kernel(std::string_view name);

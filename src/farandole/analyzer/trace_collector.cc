@@ -88,6 +88,10 @@ CollectedThread& TraceCollector::thread_of(std::int64_t pid, std::int64_t tid) {
   return *last_;
 }
 
+bool TraceCollector::wants(std::string_view category) const {
+  return !is_ignored(category);
+}
+
 void TraceCollector::process(const TraceProcess& event) {
   auto& process = processes_[event.pid];
   process.name = event.name;

@@ -42,6 +42,7 @@ struct CollectedProcess {
 // Metadata may come before or after the spans.
 class TraceCollector : public TraceVisitor {
  public:
+  bool wants(std::string_view category) const override;
   void process(const TraceProcess& event) override;
   void thread(const TraceThread& event) override;
   void span(const TraceSpan& event) override;

@@ -35,6 +35,7 @@ struct Fields {
   TraceMessage message;
   std::string_view phase;
   bool named_thread = false;  // tid is a text
+  bool unwanted = false;      // nobody takes it: the fields behind kind and category were not read
 };
 
 void check(simdjson::error_code error) {
@@ -175,9 +176,18 @@ bool has_idle_args(const Fields& fields) {
          category == "gpu_user_annotation";
 }
 
-Fields read_fields(ondemand::object& object) {
+// Arrows between events, of which other programs write one or two for each.
+bool is_flow(char kind) {
+  return kind == 's' || kind == 't' || kind == 'f';
+}
+
+Fields read_fields(ondemand::object& object, const TraceVisitor& visitor) {
   Fields fields;
   for (auto field : object) {
+    if (fields.unwanted) {
+      check(field.error());
+      continue;
+    }
     std::string_view key;
     check(field.unescaped_key().get(key));
     ondemand::value value;
@@ -185,6 +195,7 @@ Fields read_fields(ondemand::object& object) {
     if (key == "ph") {
       const auto kind = text(value, "ph");
       fields.kind = kind.size() == 1 ? kind[0] : '?';
+      fields.unwanted = is_flow(fields.kind);
     } else if (key == "ts") {
       fields.start_ns = time(value, "ts");
     } else if (key == "dur") {
@@ -196,6 +207,7 @@ Fields read_fields(ondemand::object& object) {
       fields.named_thread = !fields.tid;
     } else if (key == "cat") {
       fields.category = text(value, "cat");
+      fields.unwanted |= fields.kind == 'X' && !visitor.wants(fields.category);
     } else if (key == "name") {
       fields.name = text(value, "name");
     } else if (key == "args") {
@@ -244,7 +256,7 @@ void visit_span(const Fields& fields, TraceVisitor& visitor) {
 // False for kinds that are not visited.
 bool visit(const Fields& fields, TraceVisitor& visitor) {
   if (fields.kind == 0) throw Damage{"ph is missing"};
-  if (!fields.pid) return false;
+  if (fields.unwanted || !fields.pid) return false;
   switch (fields.kind) {
     case 'X':
       if (fields.named_thread) return false;
@@ -310,7 +322,7 @@ class Reader {
 
  private:
   void take(ondemand::object& object) {
-    const auto fields = read_fields(object);
+    const auto fields = read_fields(object, visitor_);
     if (!visit(fields, visitor_)) ++summary_.unused;
     ++summary_.events;
   }
@@ -365,7 +377,7 @@ class Reader {
                 .get(document));
       ondemand::object object;
       check(document.get_object().get(object));
-      const auto fields = read_fields(object);
+      const auto fields = read_fields(object, visitor_);
       const char* behind = nullptr;
       if (document.current_location().get(behind) == simdjson::SUCCESS)
         throw Damage{"text behind the object"};

@@ -73,6 +73,8 @@ struct TraceInstant {
 class TraceVisitor {
  public:
   virtual ~TraceVisitor() = default;
+  // Spans of categories that are not wanted may be left out.
+  virtual bool wants([[maybe_unused]] std::string_view category) const { return true; }
   virtual void process(const TraceProcess&) {}
   virtual void thread(const TraceThread&) {}
   virtual void span(const TraceSpan&) {}
