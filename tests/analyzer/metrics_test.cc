@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <random>
 
+#include "analyzer/metrics_identities.h"
 #include "analyzer/trace_builder.h"
 
 #include "farandole/analyzer/report.h"
@@ -12,90 +13,13 @@ namespace farandole {
 namespace {
 
 using ::testing::Contains;
+using testing::expect_identities;
 using ::testing::HasSubstr;
+using testing::measure_trace;
 using ::testing::SizeIs;
 using testing::TraceBuilder;
 
 constexpr std::int64_t ms = TraceBuilder::ms;
-
-// What the critical path and the causes of waiting must add up to.
-void expect_reasons_add_up(const RunModel& run, const RunMetrics& metrics) {
-  const auto path = find_critical_path(run, metrics);
-  if (path.unknown.empty()) {
-    auto length = path.transfer;
-    EXPECT_GE(path.transfer, 0);
-    for (const auto& rank : path.ranks) {
-      length += rank.total();
-      EXPECT_GE(rank.idle, 0);
-    }
-    EXPECT_EQ(length, metrics.window.length());
-  }
-  double waited = 0;
-  for (const auto& parts : metrics.matches.parts)
-    for (const auto& part : parts) {
-      const auto wait = wait_of(metrics.matches.matches[part.match], part);
-      waited += static_cast<double>(wait.end - wait.start) * 1e-9;
-    }
-  const auto causes = find_wait_causes(metrics);
-  for (const auto& cause : causes) waited -= cause.seconds;
-  EXPECT_NEAR(waited, 0, 1e-9);
-  double lost = 0;
-  for (const auto& loss : find_losses(metrics, causes)) lost += loss.fraction;
-  if (metrics.parallel_efficiency.value) {
-    EXPECT_NEAR(lost + *metrics.parallel_efficiency.value, 1, 1e-9);
-  }
-  if (metrics.serialisation.value) {
-    EXPECT_LE(*metrics.serialisation.value, 1);
-    EXPECT_LE(*metrics.transfer_efficiency.value, 1);
-    EXPECT_NEAR(*metrics.serialisation.value * *metrics.transfer_efficiency.value,
-                *metrics.communication_efficiency.value, 1e-9);
-  }
-  double overlap = 0;
-  for (const auto& rank : metrics.ranks) overlap += static_cast<double>(rank.overlap);
-  for (const auto& step : metrics.steps) overlap -= step.overlap;
-  if (!metrics.steps.empty()) {
-    EXPECT_NEAR(overlap, 0, 1e-3);
-  }
-}
-
-RunMetrics measure_trace(const TraceBuilder& trace, const nlohmann::json& run_json = {}) {
-  const TemporaryFolder folder;
-  trace.write_run(folder / "run", run_json);
-  const auto run = read_run(folder / "run");
-  auto metrics = measure(run);
-  expect_reasons_add_up(run, metrics);
-  return metrics;
-}
-
-void expect_identities(const RunMetrics& metrics) {
-  const auto window = metrics.window.length();
-  for (const auto& rank : metrics.ranks) {
-    EXPECT_EQ(rank.compute + rank.communication - rank.overlap + rank.other + rank.idle, window);
-    EXPECT_EQ(rank.exposed, rank.communication - rank.overlap);
-    EXPECT_EQ(rank.waiting + rank.transfer, rank.communication);
-    std::int64_t shares = 0;
-    for (const auto share : rank.shares) {
-      EXPECT_GE(share, 0);
-      shares += share;
-    }
-    EXPECT_EQ(shares, window);
-    std::int64_t phases = 0;
-    for (const auto phase : rank.phases) phases += phase;
-    EXPECT_LE(phases, window);
-    for (const auto value :
-         {rank.compute, rank.communication, rank.overlap, rank.exposed, rank.other, rank.idle, rank.waiting})
-      EXPECT_GE(value, 0);
-    if (rank.gpu) {
-      EXPECT_EQ(rank.gpu->compute + rank.gpu->communication_only + rank.gpu->memcpy_only + rank.gpu->idle,
-                window);
-    }
-  }
-  double periods = 0;
-  for (const auto period : metrics.window.periods_ms) periods += period;
-  if (!metrics.window.steps.empty()) {
-    EXPECT_NEAR(periods, static_cast<double>(window) * 1e-6, 1e-6);
-  }
-}
 
 // Steps of 100 ms on two ranks: data 10, forward 20, backward 40 with a collective of 30 that begins 20
 // before its end, wait 10, optimizer 15; 5 of nothing.
@@ -228,88 +152,6 @@ TEST(Metrics, put_gpu_work_down_to_the_phase_that_launched_it) {
   EXPECT_EQ(gpu.by_phase[static_cast<std::size_t>(Phase::backward)], 40 * ms);
   EXPECT_EQ(gpu.by_phase[static_cast<std::size_t>(Phase::optimizer)], 0);
   EXPECT_EQ(gpu.phase_unknown, 15 * ms);
-}
-
-// Rank 1's backward takes 200 ms more, so it arrives 200 ms late at each collective.
-TraceBuilder straggling_trace(int steps, double residual_us) {
-  TraceBuilder trace(3);
-  trace.other_data()["clock_residual_us"] = {0.0, residual_us, residual_us};
-  for (int step = 0; step < steps; ++step)
-    for (int rank = 0; rank < 3; ++rank) {
-      const std::int64_t t = step * 1000 * ms;
-      const auto backward_end = t + (rank == 1 ? 700 : 500) * ms;
-      trace.step(rank, step, t, t + 1000 * ms);
-      trace.span(rank, 0, "forward", t, t + 200 * ms);
-      trace.span(rank, 0, "backward", t + 200 * ms, backward_end);
-      trace.span(rank, 0, "wait", backward_end, t + 750 * ms);
-      trace.collective(rank, 1, step, backward_end, t + 750 * ms);
-      trace.span(rank, 0, "optimizer", t + 750 * ms, t + 1000 * ms);
-    }
-  return trace;
-}
-
-TEST(Metrics, name_an_injected_straggler) {
-  const auto metrics = measure_trace(straggling_trace(21, 5.0));
-  expect_identities(metrics);
-  EXPECT_DOUBLE_EQ(quantile(metrics.ranks[1].step_lateness_ms, 0.5), 200);
-  EXPECT_DOUBLE_EQ(quantile(metrics.ranks[0].step_lateness_ms, 0.95), 0);
-  EXPECT_EQ(metrics.ranks[0].waiting, 19 * 200 * ms);
-  EXPECT_EQ(metrics.ranks[1].waiting, 0);
-  EXPECT_EQ(metrics.ranks[1].transfer, 19 * 50 * ms);
-  const auto stragglers = find_stragglers(metrics);
-  ASSERT_THAT(stragglers, SizeIs(1));
-  EXPECT_EQ(metrics.ranks[stragglers[0].rank_index].rank, 1);
-  EXPECT_EQ(stragglers[0].pattern, LatePattern::chronic);
-  EXPECT_EQ(stragglers[0].phase, "backward");
-  EXPECT_DOUBLE_EQ(stragglers[0].lateness_ms, 200);
-  EXPECT_THAT(verdict_of(metrics, stragglers),
-              HasSubstr("Rank 1 (node1) is 200.0 ms late step after step, delayed in backward"));
-  const auto findings = findings_of(metrics, stragglers, find_wait_causes(metrics));
-  ASSERT_FALSE(findings.empty());
-  EXPECT_EQ(findings[0].title, "Ranks wait for rank 1");
-}
-
-TEST(Metrics, claim_nothing_below_the_clocks_residual) {
-  const auto metrics = measure_trace(straggling_trace(21, 150'000));
-  EXPECT_DOUBLE_EQ(metrics.clock_floor_ms, 300);
-  EXPECT_TRUE(find_stragglers(metrics).empty());
-  EXPECT_THAT(verdict_of(metrics, {}), HasSubstr("No rank stands out"));
-}
-
-TEST(Metrics, do_not_call_all_late_because_one_is_early) {
-  TraceBuilder trace(4);
-  for (int step = 0; step < 10; ++step)
-    for (int rank = 0; rank < 4; ++rank) {
-      const std::int64_t t = step * 100 * ms;
-      trace.step(rank, step, t, t + 100 * ms);
-      trace.collective(rank, 1, step, t + (rank == 2 ? 20 : 60) * ms, t + 80 * ms);
-    }
-  const auto metrics = measure_trace(trace);
-  EXPECT_DOUBLE_EQ(quantile(metrics.ranks[0].step_lateness_ms, 0.5), 40);
-  EXPECT_TRUE(find_stragglers(metrics).empty());
-}
-
-TEST(Metrics, tell_one_off_from_chronic) {
-  TraceBuilder trace(2);
-  std::int64_t t = 0;
-  for (int step = 0; step < 60; ++step) {
-    const std::int64_t pause = step == 40 ? 1000 * ms : 0;
-    for (int rank = 0; rank < 2; ++rank) {
-      const auto data_end = t + 10 * ms + (rank == 0 ? pause : 0);
-      trace.step(rank, step, t, t + 100 * ms + pause);
-      trace.span(rank, 0, "data", t, data_end);
-      trace.span(rank, 0, "forward", data_end, data_end + 50 * ms);
-      trace.collective(rank, 0, step, data_end + 50 * ms, t + pause + 70 * ms);
-    }
-    t += 100 * ms + pause;
-  }
-  const auto metrics = measure_trace(trace);
-  const auto stragglers = find_stragglers(metrics);
-  ASSERT_THAT(stragglers, SizeIs(1));
-  EXPECT_EQ(stragglers[0].rank_index, 0U);
-  EXPECT_EQ(stragglers[0].pattern, LatePattern::one_off);
-  EXPECT_EQ(stragglers[0].phase, "data");
-  EXPECT_DOUBLE_EQ(stragglers[0].lateness_ms, 1000);
 }
 
 TEST(Metrics, match_collectives_again_after_a_restart) {
