@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "farandole/analyzer/conditions.h"
-#include "farandole/analyzer/report.h"
-#include "farandole/analyzer/report_csv.h"
-#include "farandole/analyzer/report_html.h"
-#include "farandole/analyzer/report_json.h"
-#include "farandole/analyzer/report_text.h"
+#include "farandole/analyzer/report/report.h"
+#include "farandole/analyzer/report/report_csv.h"
+#include "farandole/analyzer/report/report_html.h"
+#include "farandole/analyzer/report/report_json.h"
+#include "farandole/analyzer/report/report_text.h"
 #include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "farandole/analyzer/kineto_export.h"
+#include "farandole/analyzer/formats/kineto_export.h"
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
 #include "farandole/timeline/run_recorders.h"

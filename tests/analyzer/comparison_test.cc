@@ -8,8 +8,8 @@
 #include "tools/large_run.h"
 
 #include "farandole/analyzer/conditions.h"
-#include "farandole/analyzer/report.h"
-#include "farandole/analyzer/report_csv.h"
+#include "farandole/analyzer/report/report.h"
+#include "farandole/analyzer/report/report_csv.h"
 #include "farandole/base/error.h"
 
 namespace farandole {

@@ -1,4 +1,4 @@
-#include "farandole/analyzer/cost_model.h"
+#include "farandole/analyzer/what_if/cost_model.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

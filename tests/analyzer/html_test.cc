@@ -5,9 +5,9 @@
 #include "temporary_folder.h"
 #include "tools/large_run.h"
 
-#include "farandole/analyzer/html/png_image.h"
-#include "farandole/analyzer/html/svg.h"
-#include "farandole/analyzer/report_html.h"
+#include "farandole/analyzer/report/html/png_image.h"
+#include "farandole/analyzer/report/html/svg.h"
+#include "farandole/analyzer/report/report_html.h"
 
 namespace farandole {
 namespace {

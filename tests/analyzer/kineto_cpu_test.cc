@@ -5,8 +5,8 @@
 #include "analyzer/kineto_file.h"
 #include "analyzer/trace_builder.h"
 
-#include "farandole/analyzer/report_json.h"
-#include "farandole/analyzer/report_text.h"
+#include "farandole/analyzer/report/report_json.h"
+#include "farandole/analyzer/report/report_text.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-#include "farandole/analyzer/kineto_export.h"
+#include "farandole/analyzer/formats/kineto_export.h"
 
 #include <gtest/gtest.h>
 #include <map>

@@ -6,7 +6,7 @@
 
 #include "temporary_folder.h"
 
-#include "farandole/analyzer/report.h"
+#include "farandole/analyzer/report/report.h"
 
 namespace farandole {
 namespace {

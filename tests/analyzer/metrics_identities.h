@@ -5,7 +5,7 @@
 
 #include "analyzer/trace_builder.h"
 
-#include "farandole/analyzer/report.h"
+#include "farandole/analyzer/report/report.h"
 
 namespace farandole::testing {
 

@@ -7,7 +7,7 @@
 #include "analyzer/metrics_identities.h"
 #include "analyzer/trace_builder.h"
 
-#include "farandole/analyzer/report.h"
+#include "farandole/analyzer/report/report.h"
 
 namespace farandole {
 namespace {

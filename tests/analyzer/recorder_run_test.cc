@@ -1,4 +1,4 @@
-#include "farandole/analyzer/recorder_run.h"
+#include "farandole/analyzer/formats/recorder_run.h"
 
 #include <fstream>
 #include <gmock/gmock.h>
@@ -7,7 +7,7 @@
 #include "temporary_folder.h"
 #include "timeline/synthetic_run.h"
 
-#include "farandole/analyzer/report.h"
+#include "farandole/analyzer/report/report.h"
 #include "farandole/base/error.h"
 #include "farandole/timeline/record_source.h"
 #include "farandole/timeline/timeline.h"

@@ -6,11 +6,11 @@
 #include "analyzer/mutation.h"
 #include "analyzer/trace_builder.h"
 
-#include "farandole/analyzer/report_csv.h"
-#include "farandole/analyzer/report_html.h"
-#include "farandole/analyzer/report_json.h"
-#include "farandole/analyzer/report_text.h"
-#include "farandole/analyzer/text_table.h"
+#include "farandole/analyzer/report/report_csv.h"
+#include "farandole/analyzer/report/report_html.h"
+#include "farandole/analyzer/report/report_json.h"
+#include "farandole/analyzer/report/report_text.h"
+#include "farandole/analyzer/report/text_table.h"
 #include "farandole/base/error.h"
 
 namespace farandole {

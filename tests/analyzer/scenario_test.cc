@@ -1,4 +1,4 @@
-#include "farandole/analyzer/scenario.h"
+#include "farandole/analyzer/what_if/scenario.h"
 
 #include <fstream>
 #include <gmock/gmock.h>
@@ -7,7 +7,7 @@
 
 #include "temporary_folder.h"
 
-#include "farandole/analyzer/bucket_layout.h"
+#include "farandole/analyzer/what_if/bucket_layout.h"
 #include "farandole/base/error.h"
 #include "farandole/fusion/bucket_plan.h"
 #include "farandole/fusion/compression.h"

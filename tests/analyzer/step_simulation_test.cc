@@ -1,4 +1,4 @@
-#include "farandole/analyzer/step_simulation.h"
+#include "farandole/analyzer/what_if/step_simulation.h"
 
 #include <gtest/gtest.h>
 #include <random>

@@ -1,4 +1,4 @@
-#include "farandole/analyzer/what_if.h"
+#include "farandole/analyzer/what_if/what_if.h"
 
 #include <algorithm>
 #include <gmock/gmock.h>
@@ -7,11 +7,11 @@
 
 #include "analyzer/trace_builder.h"
 
-#include "farandole/analyzer/bucket_layout.h"
-#include "farandole/analyzer/report.h"
-#include "farandole/analyzer/report_json.h"
-#include "farandole/analyzer/report_text.h"
-#include "farandole/analyzer/validation.h"
+#include "farandole/analyzer/report/report.h"
+#include "farandole/analyzer/report/report_json.h"
+#include "farandole/analyzer/report/report_text.h"
+#include "farandole/analyzer/what_if/bucket_layout.h"
+#include "farandole/analyzer/what_if/validation.h"
 
 namespace farandole {
 namespace {

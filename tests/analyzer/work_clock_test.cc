@@ -1,4 +1,4 @@
-#include "farandole/analyzer/work_clock.h"
+#include "farandole/analyzer/what_if/work_clock.h"
 
 #include <gtest/gtest.h>
 

@@ -5,10 +5,10 @@
 #include <fmt/ranges.h>
 #include <map>
 
-#include "farandole/analyzer/horovod_run.h"
-#include "farandole/analyzer/kineto_run.h"
-#include "farandole/analyzer/nsys_run.h"
-#include "farandole/analyzer/recorder_run.h"
+#include "farandole/analyzer/formats/horovod_run.h"
+#include "farandole/analyzer/formats/kineto_run.h"
+#include "farandole/analyzer/formats/nsys_run.h"
+#include "farandole/analyzer/formats/recorder_run.h"
 #include "farandole/analyzer/trace_collector.h"
 #include "farandole/analyzer/trace_probe.h"
 #include "farandole/base/error.h"

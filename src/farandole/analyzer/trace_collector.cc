@@ -4,7 +4,7 @@
 #include <functional>
 #include <tuple>
 
-#include "farandole/analyzer/foreign_events.h"
+#include "farandole/analyzer/formats/foreign_events.h"
 #include "farandole/analyzer/mpi_calls.h"
 
 namespace farandole {

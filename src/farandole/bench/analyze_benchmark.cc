@@ -10,7 +10,7 @@
 #include <vector>
 #include <zlib.h>
 
-#include "farandole/analyzer/report.h"
+#include "farandole/analyzer/report/report.h"
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/program_folder.h"

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <sstream>
 
-#include "farandole/analyzer/text_table.h"
+#include "farandole/analyzer/report/text_table.h"
 #include "farandole/doctor/rank_words.h"
 
 namespace farandole {

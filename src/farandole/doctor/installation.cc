@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "farandole/analyzer/text_table.h"
+#include "farandole/analyzer/report/text_table.h"
 #include "farandole/doctor/checks.h"
 
 namespace farandole {

@@ -1,0 +1,128 @@
+#include "farandole/analyzer/formats/horovod_run.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+
+#include "farandole/base/error.h"
+#include "farandole/base/parse_number.h"
+
+namespace farandole {
+namespace {
+
+constexpr int max_ranks = 1 << 20;
+
+std::optional<int> rank_of(std::string_view name) {
+  const auto rank = parse_number<int>(name);
+  return rank && *rank >= 0 && *rank < max_ranks ? rank : std::nullopt;
+}
+
+// "NEGOTIATE_ALLREDUCE" is of "allreduce".
+std::string operation_of(std::string_view name) {
+  std::string operation;
+  for (const char c : name.substr(name.find('_') + 1))
+    if (c != '_') operation += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return operation;
+}
+
+// A tensor is a process there: B NEGOTIATE_X, a tick named by its number as each rank is ready, E; B X,
+// phases inside, E.
+class HorovodVisitor : public TraceVisitor {
+ public:
+  explicit HorovodVisitor(RunModel& run) : run_(run) {}
+
+  void process(const TraceProcess& event) override { tensors_[event.pid].name = name_id(event.name); }
+
+  void begin(const TraceSpan& event) override {
+    auto& tensor = tensors_[event.pid];
+    if (tensor.depth++ > 0) return;
+    tensor.negotiating = event.name.starts_with("NEGOTIATE_");
+    if (!tensor.negotiating) return;
+    tensor.ready.clear();
+    tensor.operation = name_id(operation_of(event.name));
+  }
+
+  void span(const TraceSpan& event) override { tick(event.pid, event.name, event.start_ns); }
+  void instant(const TraceInstant& event) override { tick(event.pid, event.name, event.time_ns); }
+
+  void end(std::int64_t pid, std::int64_t, std::int64_t time_ns) override {
+    auto& tensor = tensors_[pid];
+    if (tensor.depth == 0 || --tensor.depth > 0 || tensor.negotiating) return;
+    for (const auto& [rank, ready_ns] : tensor.ready)
+      spans_[rank].push_back({ready_ns,
+                              std::max(ready_ns, time_ns),
+                              {tensor.count, static_cast<std::uint16_t>(pid % 65521), 0},
+                              true,
+                              tensor.name,
+                              tensor.operation});
+    if (!tensor.ready.empty()) ++tensor.count;
+    tensor.ready.clear();
+  }
+
+  void finish() {
+    for (auto& [rank, spans] : spans_) {
+      std::stable_sort(spans.begin(), spans.end(),
+                       [](const CollectiveSpan& a, const CollectiveSpan& b) { return a.start < b.start; });
+      RankModel model;
+      model.rank = rank;
+      PackedCollectives packed;
+      for (const auto& span : spans) {
+        packed.append(span);
+        model.extent.start = std::min(model.extent.start, span.start);
+        model.extent.end = std::max(model.extent.end, span.end);
+      }
+      model.packed_collectives.push_back(std::move(packed));
+      run_.ranks.push_back(std::move(model));
+    }
+  }
+
+ private:
+  struct Tensor {
+    std::uint32_t name = 0;
+    std::uint32_t operation = 0;
+    int depth = 0;
+    bool negotiating = false;
+    std::uint32_t count = 0;
+    std::map<int, std::int64_t> ready;  // by rank
+  };
+
+  void tick(std::int64_t pid, std::string_view name, std::int64_t time_ns) {
+    const auto found = tensors_.find(pid);
+    if (found == tensors_.end() || !found->second.negotiating || found->second.depth == 0) return;
+    if (const auto rank = rank_of(name)) found->second.ready.try_emplace(*rank, time_ns);
+  }
+
+  std::uint32_t name_id(std::string_view text) {
+    const auto [found, is_new] =
+        ids_.try_emplace(std::string(text), static_cast<std::uint32_t>(run_.names.size()));
+    if (is_new) run_.names.emplace_back(text);
+    return found->second;
+  }
+
+  RunModel& run_;
+  std::map<std::int64_t, Tensor> tensors_;
+  std::map<std::string, std::uint32_t, std::less<>> ids_;
+  std::map<int, std::vector<CollectiveSpan>> spans_;
+};
+
+}  // namespace
+
+RunModel read_horovod(const std::filesystem::path& file) {
+  RunModel run;
+  run.source = TraceSource::horovod;
+  HorovodVisitor visitor(run);
+  auto summary = read_trace(file, visitor);
+  visitor.finish();
+  run.events = summary.events;
+  run.bytes = summary.bytes;
+  run.warnings = std::move(summary.warnings);
+  if (run.ranks.empty())
+    throw CorruptInput("Horovod timeline " + file.string() +
+                       " has no tensor that a rank was ready for and that was done");
+  // The coordinator's clock is the only one.
+  run.header.clock_residual_us.assign(run.ranks.size(), 0.0);
+  run.header.ranks = run.ranks.back().rank + 1;
+  return run;
+}
+
+}  // namespace farandole

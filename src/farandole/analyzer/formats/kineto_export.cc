@@ -1,0 +1,173 @@
+#include "farandole/analyzer/formats/kineto_export.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <iterator>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+
+#include "farandole/analyzer/phases.h"
+#include "farandole/base/atomic_file.h"
+#include "farandole/base/error.h"
+#include "farandole/timeline/gzip_writer.h"
+#include "farandole/timeline/json_text.h"
+
+namespace farandole {
+namespace {
+
+constexpr int compute_stream = 7;
+constexpr int communication_stream = 20;
+constexpr int launching_thread = 99;
+
+// One rank's file, published when it is whole.
+class KinetoFile {
+ public:
+  KinetoFile(const std::filesystem::path& path, int rank, int world_size)
+      : path_(path), temporary_(temporary_beside(path)), file_(temporary_), rank_(rank) {
+    fmt::format_to(
+        out(),
+        R"({{"schemaVersion": 1, "distributedInfo": {{"backend": "nccl", "rank": {}, "world_size": {}}}, )"
+        R"("deviceProperties": [], "traceEvents": [)",
+        rank, world_size);
+    fmt::format_to(
+        out(), R"({{"ph":"M","name":"process_name","pid":{},"tid":0,"ts":0,"args":{{"name":"rank {}"}}}})",
+        rank, rank);
+  }
+  ~KinetoFile() {
+    if (!finished_) ::unlink(temporary_.c_str());
+  }
+
+  void annotation(std::string_view category, std::string_view name, int thread, std::int64_t start_ns,
+                  std::int64_t end_ns) {
+    begin(category, name, thread, start_ns, end_ns);
+    fmt::format_to(out(), R"("args":{{"External id":{}}}}})", ++id_);
+    flush();
+  }
+
+  // As CUPTI would give it: on a stream of the device, launched by the host at once, because tools count only
+  // kernels whose launch they find.
+  void kernel(std::string_view category, std::string_view name, int stream, std::int64_t start_ns,
+              std::int64_t end_ns) {
+    ++id_;
+    begin("cuda_runtime", "cudaLaunchKernel", launching_thread, start_ns, start_ns);
+    fmt::format_to(out(), R"("args":{{"correlation":{},"External id":{}}}}})", id_, id_);
+    begin(category, name, stream, start_ns, end_ns);
+    fmt::format_to(out(),
+                   R"("args":{{"device":0,"context":1,"stream":{},"correlation":{},"External id":{}}}}})",
+                   stream, id_, id_);
+    flush();
+  }
+
+  void finish() {
+    fmt::format_to(out(), "\n]}}\n");
+    file_.write(buffer_);
+    file_.finish();
+    publish_file(temporary_, path_);
+    finished_ = true;
+  }
+
+ private:
+  std::back_insert_iterator<fmt::memory_buffer> out() { return std::back_inserter(buffer_); }
+
+  void begin(std::string_view category, std::string_view name, int thread, std::int64_t start_ns,
+             std::int64_t end_ns) {
+    const std::int64_t duration = std::max<std::int64_t>(end_ns - start_ns, 0);
+    fmt::format_to(out(), ",\n{{\"ph\":\"X\",\"cat\":\"{}\",\"name\":", category);
+    append_json_text(buffer_, name);
+    fmt::format_to(out(), R"(,"pid":{},"tid":{},"ts":{}.{:03},"dur":{}.{:03},)", rank_, thread,
+                   start_ns / 1000, start_ns % 1000, duration / 1000, duration % 1000);
+  }
+  void flush() {
+    if (buffer_.size() >= GzipWriter::piece_bytes) file_.write(buffer_);
+  }
+
+  const std::filesystem::path path_;
+  const std::filesystem::path temporary_;
+  GzipWriter file_;
+  const int rank_;
+  fmt::memory_buffer buffer_;
+  std::uint64_t id_ = 0;
+  bool finished_ = false;
+};
+
+std::string nccl_name(std::string_view operation, std::string_view name) {
+  static const std::map<std::string_view, std::string_view> kernels = {{"allreduce", "AllReduce"},
+                                                                       {"all_gather", "AllGather"},
+                                                                       {"reduce_scatter", "ReduceScatter"},
+                                                                       {"broadcast", "Broadcast"},
+                                                                       {"all_to_all", "SendRecv"}};
+  const auto found = kernels.find(operation);
+  return fmt::format("ncclDevKernel_{}({})", found != kernels.end() ? found->second : operation, name);
+}
+
+class RankExport {
+ public:
+  RankExport(RankTimeline& rank, std::int64_t origin_ns, KinetoFile& file)
+      : rank_(rank), origin_ns_(origin_ns), file_(file), info_(rank.records->info()) {}
+
+  void run() {
+    for (auto block = rank_.records->next(); !block.empty(); block = rank_.records->next())
+      for (const Record& record : block)
+        if (record.kind == RecordKind::span || record.kind == RecordKind::collective) write(record);
+    if (has_kernels_) return;
+    for (const CategorySpan& piece : innermost(std::move(training_)))
+      if (piece.category == Category::forward || piece.category == Category::backward ||
+          piece.category == Category::optimizer)
+        file_.kernel("kernel", name_of(piece.category), compute_stream, piece.start, piece.end);
+  }
+
+ private:
+  std::int64_t to_trace(std::int64_t local_ns) const {
+    return std::max<std::int64_t>(rank_.clock.to_reference(local_ns) - origin_ns_, 0);
+  }
+
+  void write(const Record& record) {
+    const std::int64_t start = to_trace(record.start_ns), end = to_trace(record.end_ns);
+    const std::string& name = info_.names.at(record.name);
+    const int stream = record.track + 100;
+    const bool trains = info_.threads.at(record.track).name == "training";
+    if (trains) training_.push_back({start, end, record.category});
+    if (record.kind == RecordKind::collective) {
+      file_.kernel("kernel", nccl_name(info_.names.at(record.operation), name), communication_stream, start,
+                   end);
+    } else if (record.category == Category::gpu_kernel) {
+      has_kernels_ = true;
+      file_.kernel("kernel", name, stream, start, end);
+    } else if (record.category == Category::gpu_memcpy) {
+      file_.kernel("gpu_memcpy", "Memcpy " + name, stream, start, end);
+    } else if (record.category == Category::step) {
+      file_.annotation("user_annotation", fmt::format("ProfilerStep#{}", record.step), record.track, start,
+                       end);
+    } else {
+      file_.annotation("cpu_op", name, record.track, start, end);
+    }
+  }
+
+  RankTimeline& rank_;
+  const std::int64_t origin_ns_;
+  KinetoFile& file_;
+  const RankInfo& info_;
+  std::vector<CategorySpan> training_;
+  bool has_kernels_ = false;
+};
+
+}  // namespace
+
+std::size_t export_kineto(std::vector<RankTimeline> ranks, const std::filesystem::path& folder) {
+  refine_clocks_of(ranks);
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  if (failure) throw Error("create folder " + folder.string() + ": " + failure.message());
+  const std::int64_t origin_ns = earliest_of(ranks);
+  for (RankTimeline& rank : ranks) {
+    const RankInfo& info = rank.records->info();
+    KinetoFile file(folder / fmt::format("rank-{:04}.json.gz", info.rank), info.rank, info.world_size);
+    RankExport(rank, origin_ns, file).run();
+    file.finish();
+  }
+  return ranks.size();
+}
+
+}  // namespace farandole

@@ -1,0 +1,177 @@
+#include "farandole/analyzer/formats/nsys_run.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <fmt/format.h>
+
+#include "farandole/analyzer/clock_alignment.h"
+#include "farandole/analyzer/formats/sqlite_file.h"
+#include "farandole/analyzer/trace_collector.h"
+#include "farandole/base/error.h"
+#include "farandole/base/parse_number.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::int64_t latest_ns = std::int64_t{1} << 61;
+
+std::string lowered(std::string_view text) {
+  std::string result(text);
+  for (auto& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return result;
+}
+
+// "step 12", "Iteration #12", "ProfilerStep#12".
+std::optional<std::int64_t> step_of(const std::string& name) {
+  static constexpr std::array<std::string_view, 5> words = {"step", "iteration", "iter", "batch",
+                                                            "profilerstep"};
+  const auto digit = name.find_first_of("0123456789");
+  if (digit == std::string::npos) return std::nullopt;
+  auto word = std::string_view(name).substr(0, digit);
+  while (!word.empty() && std::string_view(" #:_=").find(word.back()) != std::string_view::npos)
+    word.remove_suffix(1);
+  if (std::find(words.begin(), words.end(), word) == words.end()) return std::nullopt;
+  return parse_number<std::int64_t>(std::string_view(name).substr(digit));
+}
+
+// Reads one file; processes get pids of their own, so that one collector takes all files.
+class NsysFile {
+ public:
+  NsysFile(const std::filesystem::path& path, std::int64_t first_pid, TraceCollector& collector)
+      : path_(path), file_(path), next_pid_(first_pid), collector_(collector) {}
+
+  void read() {
+    // A kernel's demangled name says "ncclDevKernel_AllReduce…"; any of the tables may be missing. Of CUDA
+    // graphs there are, as nsys records them unless told otherwise, no kernels, but one row a launch.
+    read_gpu("CUPTI_ACTIVITY_KIND_KERNEL", "kernel", true);
+    const auto kernels = events_;
+    read_gpu("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "kernel", false);
+    graphs_ = events_ - kernels;
+    read_gpu("CUPTI_ACTIVITY_KIND_MEMCPY", "gpu_memset", false);
+    read_gpu("CUPTI_ACTIVITY_KIND_MEMSET", "gpu_memset", false);
+    read_ranges();
+    if (!found_)
+      throw CorruptInput(
+          "SQLite file " + path_.string() +
+          " has neither kernels nor NVTX ranges of Nsight Systems: was it made by nsys export?");
+  }
+
+  std::int64_t next_pid() const { return next_pid_; }
+  std::uint64_t events() const { return events_; }
+  std::uint64_t damaged() const { return damaged_; }
+  std::uint64_t graphs() const { return graphs_; }  // CUDA graphs that were recorded whole
+
+ private:
+  void read_gpu(const std::string& table, std::string_view category, bool named) {
+    if (!file_.has_column(table, "start")) return;
+    found_ = true;
+    const std::string pid = file_.has_column(table, "globalPid") ? "k.globalPid" : "0";
+    const std::string name = named ? "(SELECT value FROM StringIds WHERE id = k.demangledName)" : "''";
+    file_.query("SELECT k.start, k.end, k.deviceId, k.streamId, " + pid + ", " + name + " FROM " + table +
+                    " k WHERE k.end > 0 ORDER BY k.start",
+                [&](const SqliteFile::Row& row) {
+                  TraceSpan span;
+                  span.pid = pid_of(row.integer(4));
+                  span.tid = -1 - (row.integer(2) << 24) - row.integer(3);  // streams beside threads
+                  span.category_text = category;
+                  span.name = row.text(5);
+                  put(span, row.integer(0), row.integer(1));
+                });
+  }
+
+  void read_ranges() {
+    if (!file_.has_column("NVTX_EVENTS", "end")) return;
+    found_ = true;
+    file_.query(
+        "SELECT n.start, n.end, n.globalTid, COALESCE(n.text, (SELECT value FROM StringIds WHERE id = "
+        "n.textId)) "
+        "FROM NVTX_EVENTS n WHERE n.end IS NOT NULL ORDER BY n.start, n.end DESC",
+        [&](const SqliteFile::Row& row) {
+          const auto thread = row.integer(2);
+          const auto name = lowered(row.text(3));
+          TraceSpan span;
+          span.pid = pid_of(thread / 0x1000000 * 0x1000000);
+          span.tid = thread % 0x1000000;
+          span.name = row.text(3);
+          span.step = step_of(name);
+          span.category = span.step ? Category::step : category_of(name).value_or(Category::other);
+          put(span, row.integer(0), row.integer(1));
+        });
+  }
+
+  void put(TraceSpan& span, std::int64_t start, std::int64_t end) {
+    if (start < -latest_ns || end > latest_ns || start > end) {
+      ++damaged_;
+      return;
+    }
+    ++events_;
+    span.start_ns = start;
+    span.duration_ns = end - start;
+    collector_.span(span);
+  }
+
+  std::int64_t pid_of(std::int64_t global) {
+    const auto [found, is_new] = pids_.try_emplace(global, next_pid_);
+    if (is_new) ++next_pid_;
+    return found->second;
+  }
+
+  std::filesystem::path path_;
+  SqliteFile file_;
+  std::map<std::int64_t, std::int64_t> pids_;
+  std::int64_t next_pid_;
+  TraceCollector& collector_;
+  bool found_ = false;
+  std::uint64_t events_ = 0;
+  std::uint64_t damaged_ = 0;
+  std::uint64_t graphs_ = 0;
+};
+
+}  // namespace
+
+RunModel read_nsys(const std::vector<std::filesystem::path>& files) {
+  RunModel run;
+  run.source = TraceSource::nsys;
+  TraceCollector collector;
+  std::int64_t next_pid = 0;
+  std::size_t sound = 0;
+  for (const auto& path : files) {
+    try {
+      NsysFile file(path, next_pid, collector);
+      file.read();
+      next_pid = file.next_pid();
+      run.events += file.events();
+      ++sound;
+      if (file.graphs() > 0)
+        run.warnings.push_back(fmt::format(
+            "SQLite file {}: {} CUDA graphs are recorded whole: what they communicate counts as compute "
+            "(nsys profile --cuda-graph-trace=node tells it apart)",
+            path.string(), file.graphs()));
+      if (file.damaged() > 0)
+        run.warnings.push_back(fmt::format("SQLite file {}: {} events whose times make no sense are left out",
+                                           path.string(), file.damaged()));
+    } catch (const CorruptInput& error) {
+      run.warnings.push_back(error.what());
+    }
+    std::error_code ignored;
+    run.bytes += std::filesystem::file_size(path, ignored);
+  }
+  int rank = 0;
+  for (auto& [pid, process] : collector.processes())
+    if (process.has_spans()) run.ranks.push_back(rank_model_of(rank++, process));
+  run.names = collector.take_names();
+  if (run.ranks.empty())
+    throw CorruptInput(run.warnings.empty() ? "Nsight Systems' export holds no kernels and no ranges"
+                                            : run.warnings.front());
+  if (run.ranks.size() > 1)
+    run.warnings.push_back(
+        "Nsight Systems' exports do not say which rank a process is: they are counted as they come");
+  if (sound > 1)
+    align_by_collectives(run);
+  else
+    run.header.clock_residual_us.assign(run.ranks.size(), 0.0);
+  return run;
+}
+
+}  // namespace farandole

@@ -1,0 +1,121 @@
+#include "farandole/analyzer/formats/recorder_run.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <set>
+
+#include "farandole/analyzer/trace_collector.h"
+#include "farandole/base/error.h"
+#include "farandole/timeline/run_recorders.h"
+
+namespace farandole {
+namespace {
+
+// One rank's records as events of a process; the collector is that of this rank alone.
+class RankRecords {
+ public:
+  RankRecords(RankTimeline& rank, std::int64_t origin_ns, TraceCollector& collector)
+      : rank_(rank), info_(rank.records->info()), origin_ns_(origin_ns), collector_(collector) {}
+
+  void read() {
+    collector_.process({info_.rank, "", info_.rank, info_.host});
+    for (std::size_t slot = 0; slot < info_.threads.size(); ++slot)
+      collector_.thread({info_.rank, static_cast<std::int64_t>(slot), info_.threads[slot].name});
+    for (auto block = rank_.records->next(); !block.empty(); block = rank_.records->next())
+      for (const Record& record : block) take(record);
+  }
+  std::uint64_t events() const { return events_; }
+
+ private:
+  void take(const Record& record) {
+    ++events_;
+    if (record.kind == RecordKind::instant && record.payload > 0)
+      collector_.instant({info_.rank, record.track, info_.names.at(record.name),
+                          rank_.clock.to_reference(record.start_ns) - origin_ns_, record.payload});
+    if (record.kind != RecordKind::span && record.kind != RecordKind::collective) return;
+    TraceSpan span;
+    span.pid = info_.rank;
+    span.tid = record.track;
+    span.category = record.category;
+    span.category_text = name_of(record.category);
+    span.name = info_.names.at(record.name);
+    span.start_ns = rank_.clock.to_reference(record.start_ns) - origin_ns_;
+    span.duration_ns =
+        std::max<std::int64_t>(0, rank_.clock.to_reference(record.end_ns) - origin_ns_ - span.start_ns);
+    if (record.step >= 0) span.step = record.step;
+    span.phase = record.launched_in();
+    if (record.kind == RecordKind::collective) {
+      span.operation = info_.names.at(record.operation);
+      span.collective = {record.sequence, record.communicator, record.payload};
+    }
+    span.bytes = record.mpi_call().has(MpiCall::has_bytes) ? record.payload : 0;
+    collector_.span(span);
+  }
+
+  RankTimeline& rank_;
+  const RankInfo& info_;
+  const std::int64_t origin_ns_;
+  TraceCollector& collector_;
+  std::uint64_t events_ = 0;
+};
+
+void name_problems(const RunRecorders& recorders, RunModel& run) {
+  std::uint64_t overwritten = 0;
+  std::size_t open = 0;
+  for (const auto& file : recorders.files) {
+    run.warnings.insert(run.warnings.end(), file.problems.begin(), file.problems.end());
+    overwritten += file.overwritten;
+    open += file.readable && !file.closed ? 1 : 0;
+  }
+  if (open > 0)
+    run.warnings.push_back(
+        fmt::format("{} of {} ranks did not close their recorders: they were killed, or still run", open,
+                    recorders.files.size()));
+  if (overwritten > 0)
+    run.warnings.push_back(
+        fmt::format("{} of the oldest events are overwritten (--recorder-mb bounds the file)", overwritten));
+}
+
+}  // namespace
+
+RunModel read_recorders(const std::filesystem::path& path) {
+  RunMergeOptions options;
+  options.merge_limit = 0;
+  auto recorders = open_run(recorder_files(path), options);
+  RunModel run;
+  name_problems(recorders, run);
+  run.warnings.emplace_back("there is no merged trace: this is from the ranks' recorders");
+  refine_clocks_of(recorders.ranks);
+  const auto origin = earliest_of(recorders.ranks);
+  TraceCollector collector;
+  std::set<int> seen;
+  int world_size = 1;
+  for (auto& rank : recorders.ranks) {
+    const auto& info = rank.records->info();
+    world_size = std::max(world_size, info.world_size);
+    if (!seen.insert(info.rank).second) {
+      run.warnings.push_back(fmt::format("two recorders are of rank {}: the second is left out", info.rank));
+      continue;
+    }
+    RankRecords records(rank, origin, collector);
+    records.read();
+    run.events += records.events();
+    run.header.clock_residual_us.resize(
+        std::max(run.header.clock_residual_us.size(), static_cast<std::size_t>(info.rank) + 1));
+    if (rank.clock_known)
+      run.header.clock_residual_us[static_cast<std::size_t>(info.rank)] =
+          static_cast<double>(rank.clock.residual_ns()) * 1e-3;
+    auto& process = collector.processes().at(info.rank);
+    if (process.has_spans()) run.ranks.push_back(rank_model_of(info.rank, process));
+    rank.records.reset();
+  }
+  run.names = collector.take_names();
+  run.header.farandole_trace = 1;
+  run.header.ranks = world_size;
+  if (run.ranks.empty()) throw CorruptInput("the recorders of " + path.string() + " hold no spans");
+  std::sort(run.ranks.begin(), run.ranks.end(),
+            [](const RankModel& a, const RankModel& b) { return a.rank < b.rank; });
+  return run;
+}
+
+}  // namespace farandole

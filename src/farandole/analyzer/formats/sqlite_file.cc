@@ -1,0 +1,61 @@
+#include "farandole/analyzer/formats/sqlite_file.h"
+
+#include <memory>
+#include <sqlite3.h>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+struct Finalize {
+  void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
+};
+
+}  // namespace
+
+std::int64_t SqliteFile::Row::integer(int column) const {
+  return sqlite3_column_int64(statement_, column);
+}
+
+std::string_view SqliteFile::Row::text(int column) const {
+  const auto* const bytes = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
+  if (bytes == nullptr) return {};
+  return {bytes, static_cast<std::size_t>(sqlite3_column_bytes(statement_, column))};
+}
+
+SqliteFile::SqliteFile(const std::filesystem::path& path) : path_(path) {
+  if (sqlite3_open_v2(path.c_str(), &file_, SQLITE_OPEN_READONLY, nullptr) == SQLITE_OK) return;
+  const std::string why = file_ != nullptr ? sqlite3_errmsg(file_) : "out of memory";
+  sqlite3_close(file_);
+  throw UserError("open " + path_ + ": " + why);
+}
+
+SqliteFile::~SqliteFile() {
+  sqlite3_close(file_);
+}
+
+void SqliteFile::fail() const {
+  throw CorruptInput("SQLite file " + path_ + ": " + sqlite3_errmsg(file_));
+}
+
+bool SqliteFile::has_column(const std::string& table, const std::string& column) {
+  bool found = false;
+  query("SELECT name FROM pragma_table_info('" + table + "')",
+        [&](const Row& row) { found |= row.text(0) == column; });
+  return found;
+}
+
+void SqliteFile::query(const std::string& sql, const std::function<void(const Row&)>& take) {
+  sqlite3_stmt* raw = nullptr;
+  if (sqlite3_prepare_v2(file_, sql.c_str(), -1, &raw, nullptr) != SQLITE_OK) fail();
+  const std::unique_ptr<sqlite3_stmt, Finalize> statement(raw);
+  for (;;) {
+    const int result = sqlite3_step(raw);
+    if (result == SQLITE_DONE) return;
+    if (result != SQLITE_ROW) fail();
+    take(Row(raw));
+  }
+}
+
+}  // namespace farandole

@@ -1,0 +1,205 @@
+// Charts over steps: distribution of step times, step time and overlap over the run, the map of lateness.
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+
+#include "farandole/analyzer/report/html/charts.h"
+#include "farandole/analyzer/report/html/png_image.h"
+#include "farandole/analyzer/report/html/svg.h"
+
+namespace farandole::html {
+namespace {
+
+constexpr double width = 960;
+constexpr double left = 80, right = 940;
+constexpr std::size_t most_columns = 430;
+
+std::string ms_text(double ms) {
+  return ms >= 1000 ? fmt::format("{:.4g} s", std::min(ms, 1e12) / 1000)
+         : ms >= 1  ? fmt::format("{:.4g} ms", ms)
+                    : fmt::format("{:.3g} µs", 1e3 * ms);
+}
+
+// A chart's frame with values to the left.
+void value_axis(Svg& svg, const Axis& axis, int count, auto text) {
+  for (const double tick : ticks(axis.low, axis.high, count)) {
+    svg.line(left, axis.at(tick), right, axis.at(tick), "grid");
+    svg.text(left - 8, axis.at(tick) + 4, Anchor::end, text(tick), "small");
+  }
+}
+
+void step_axis(Svg& svg, const RunMetrics& metrics, double y) {
+  const auto steps = static_cast<double>(metrics.window.steps.size());
+  const Axis axis{0, steps, left, right};
+  for (const double tick : ticks(0, steps, 8))
+    svg.text(axis.at(tick), y, Anchor::middle, fmt::format("{:.0f}", tick), "small");
+  svg.text(right, y + 18, Anchor::end, "step of the window", "small");
+}
+
+// Lowest, mean and highest of neighbouring values, so that at most most_columns are left.
+struct Column {
+  double low = 0, mean = 0, high = 0;
+};
+std::vector<Column> columns_of(const std::vector<double>& values) {
+  const auto size = (values.size() + most_columns - 1) / most_columns;
+  std::vector<Column> columns;
+  for (std::size_t i = 0; i < values.size(); i += size) {
+    Column column{values[i], 0, values[i]};
+    const auto end = std::min(values.size(), i + size);
+    for (auto j = i; j < end; ++j) {
+      column.low = std::min(column.low, values[j]);
+      column.high = std::max(column.high, values[j]);
+      column.mean += values[j] / static_cast<double>(end - i);
+    }
+    columns.push_back(column);
+  }
+  return columns;
+}
+
+void curve(Svg& svg, const std::vector<double>& values, const Axis& y) {
+  const auto columns = columns_of(values);
+  const Axis x{0, static_cast<double>(columns.size()), left, right};
+  std::string mean, band, back;
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    const auto at = number(x.at(static_cast<double>(i) + 0.5));
+    mean += fmt::format("{}{} {}", i == 0 ? "M" : "L", at, number(y.at(columns[i].mean)));
+    band += fmt::format("{}{} {}", i == 0 ? "M" : "L", at, number(y.at(columns[i].high)));
+    back = fmt::format("L{} {}", at, number(y.at(columns[i].low))) + back;
+  }
+  if (columns.size() < values.size()) svg.path(band + back + "Z", "band");
+  if (columns.size() == 1) svg.circle(x.at(0.5), y.at(columns[0].mean), 3, "f-backward");
+  svg.path(mean, "curve");
+}
+
+}  // namespace
+
+std::string step_distribution_chart(const RunMetrics& metrics) {
+  const auto& values = metrics.window.step_ms;
+  if (values.size() < 2) return "";
+  const double low = quantile(values, 0);
+  const double cut = quantile(values, 0.995);
+  const double median = quantile(values, 0.5);
+  const double high = std::max({cut, median * 1.02, low + 1e-6});
+  const auto bins = std::clamp<std::size_t>(
+      static_cast<std::size_t>(2 * std::sqrt(static_cast<double>(values.size()))), 8, 60);
+  std::vector<double> counts(bins);
+  std::size_t beyond = 0;
+  for (const double value : values) {
+    if (value > high)
+      ++beyond;
+    else
+      ++counts[std::min(bins - 1,
+                        static_cast<std::size_t>((value - low) / (high - low) * static_cast<double>(bins)))];
+  }
+  Svg svg(width, 250, "How long the steps take");
+  const Axis x{low, high, left, right};
+  const Axis y{0, *std::max_element(counts.begin(), counts.end()), 200, 30};
+  value_axis(svg, y, 4, [](double tick) { return fmt::format("{:.0f}", tick); });
+  const double bin_width = (right - left) / static_cast<double>(bins);
+  for (std::size_t i = 0; i < bins; ++i) {
+    const double from = low + (high - low) * static_cast<double>(i) / static_cast<double>(bins);
+    if (counts[i] > 0)
+      svg.rect(left + bin_width * static_cast<double>(i) + 0.5, y.at(counts[i]), bin_width - 1,
+               200 - y.at(counts[i]), "f-forward",
+               fmt::format("{} steps from {} on", counts[i], ms_text(from)));
+  }
+  svg.line(left, 200, right, 200, "axis");
+  const auto mark = [&](double value, const std::string& name, double text_y, Anchor anchor) {
+    svg.line(x.at(value), 18, x.at(value), 200, "mark");
+    svg.text(x.at(value) + (anchor == Anchor::end ? -5 : 5), text_y, anchor, name + " " + ms_text(value),
+             "strong");
+  };
+  mark(median, "median", 16, median > (low + high) / 2 ? Anchor::end : Anchor::start);
+  if (quantile(values, 0.95) < high)
+    mark(quantile(values, 0.95), "p95", 34,
+         quantile(values, 0.95) > (low + 2 * high) / 3 ? Anchor::end : Anchor::start);
+  for (const double tick : ticks(low, high, 8))
+    svg.text(x.at(tick), 218, Anchor::middle, ms_text(tick), "small");
+  svg.text(left - 8, 16, Anchor::end, "steps", "small");
+  if (beyond > 0)
+    svg.text(right, 240, Anchor::end,
+             fmt::format("{} longer step{} not shown, the longest {}", beyond, beyond == 1 ? "" : "s",
+                         ms_text(quantile(values, 1))),
+             "small");
+  return svg.finish();
+}
+
+std::string steps_chart(const RunMetrics& metrics) {
+  if (metrics.window.steps.size() < 2) return "";
+  std::vector<double> overlap;
+  bool known = true;
+  for (const auto& step : metrics.steps) {
+    known = known && step.communication > 0;
+    overlap.push_back(step.communication > 0 ? step.overlap / step.communication : 0);
+  }
+  known = known && metrics.overlap.value;
+  Svg svg(width, known ? 370 : 210, known ? "Step time and overlap over the run" : "Step time over the run");
+  const auto& times = metrics.window.step_ms;
+  const Axis time_axis{0, std::max(1e-6, quantile(times, 0.99) * 1.15), 160, 20};
+  value_axis(svg, time_axis, 4, ms_text);
+  svg.text(left, 12, Anchor::start, "step time", "strong");
+  curve(svg, times, time_axis);
+  double bottom = 160;
+  if (known) {
+    const Axis overlap_axis{0, 1, 320, 210};
+    value_axis(svg, overlap_axis, 4, [](double tick) { return fmt::format("{:.0f} %", 100 * tick); });
+    svg.text(left, 200, Anchor::start, "overlap: communication that compute hides", "strong");
+    curve(svg, overlap, overlap_axis);
+    bottom = 320;
+  }
+  step_axis(svg, metrics, bottom + 18);
+  return svg.finish();
+}
+
+// By the highest lateness of the ranks and steps that share a place.
+std::string lateness_map(const RunMetrics& metrics) {
+  const auto steps = metrics.window.steps.size();
+  if (metrics.ranks.size() < 2 || steps < 2) return "";
+  const auto rows = rank_rows(metrics, 128);
+  const auto per_column = (steps + most_columns - 1) / most_columns;
+  const auto columns = (steps + per_column - 1) / per_column;
+  std::vector<double> late(rows.size() * columns);
+  std::vector<double> all;
+  for (std::size_t y = 0; y < rows.size(); ++y)
+    for (const auto index : rows[y].ranks) {
+      const auto& rank = metrics.ranks[index];
+      for (std::size_t i = 0; i < rank.lateness_steps.size(); ++i) {
+        auto& place = late[y * columns + rank.lateness_steps[i] / per_column];
+        place = std::max(place, rank.step_lateness_ms[i]);
+      }
+    }
+  for (const double ms : late)
+    if (ms > 0) all.push_back(ms);
+  if (all.empty()) return "";
+  const double most = std::max(quantile(all, 0.995), 1e-9);
+  std::vector<std::uint8_t> strengths;
+  for (const double ms : late)
+    strengths.push_back(static_cast<std::uint8_t>(std::lround(255 * std::sqrt(std::min(1.0, ms / most)))));
+
+  const double row_height = std::clamp(340.0 / static_cast<double>(rows.size()), 4.0, 26.0);
+  const double height = row_height * static_cast<double>(rows.size());
+  Svg svg(width, height + 80, "How late each rank came in each step");
+  svg.rect(left, 8, right - left, height, "box");
+  svg.raw(fmt::format(
+      R"(<image class="map" x="{}" y="8" width="{}" height="{}" preserveAspectRatio="none" href="{}" )"
+      R"(data-rows="{}" data-columns="{}" data-per="{}" data-most="{}" data-values="{}"/>)",
+      left, right - left, number(height), png_address(columns, rows.size(), strengths, 0xD55E00), rows.size(),
+      columns, per_column, most,
+      base64({reinterpret_cast<const char*>(strengths.data()), strengths.size()})));
+  const auto every = std::max<std::size_t>(1, static_cast<std::size_t>(std::ceil(13 / row_height)));
+  for (std::size_t y = 0; y < rows.size(); y += every)
+    svg.text(left - 8, 8 + row_height * (static_cast<double>(y) + 0.5) + 4, Anchor::end,
+             rows[y].name.substr(0, rows[y].name.find(' ')), "small");
+  svg.text(left - 8, height + 26, Anchor::end, "rank", "small");
+  step_axis(svg, metrics, height + 26);
+  svg.raw(
+      "<defs><linearGradient id=\"late\"><stop stop-color=\"#D55E00\" stop-opacity=\"0\"/>"
+      "<stop offset=\"1\" stop-color=\"#D55E00\"/></linearGradient></defs>");
+  svg.raw(fmt::format(R"svg(<rect x="140" y="{}" width="200" height="12" fill="url(#late)"/>)svg",
+                      number(height + 44)));
+  svg.text(132, height + 55, Anchor::end, "on time", "small");
+  svg.text(348, height + 55, Anchor::start, ms_text(most) + " late, or more", "small");
+  return svg.finish();
+}
+
+}  // namespace farandole::html

@@ -1,0 +1,69 @@
+#include "farandole/analyzer/report/report.h"
+
+#include <fmt/format.h>
+#include <utility>
+
+namespace farandole {
+
+RunReport analyze_run(const std::filesystem::path& path, std::span<const Scenario> scenarios, bool replayed) {
+  const auto run = read_run(path);
+  RunReport report;
+  report.path = path;
+  report.facts = run.facts;
+  report.events = run.events;
+  report.metrics = measure(run);
+  report.stragglers = find_stragglers(report.metrics);
+  report.wait_causes = find_wait_causes(report.metrics);
+  report.critical_path = find_critical_path(run, report.metrics);
+  report.losses = find_losses(report.metrics, report.wait_causes);
+  report.verdict = verdict_of(report.metrics, report.stragglers);
+  report.findings = findings_of(report.metrics, report.stragglers, report.wait_causes);
+  if (!scenarios.empty() || replayed) report.replay = replay_of(run, report.metrics, report.stragglers);
+  for (const auto& scenario : scenarios) report.what_if.push_back(predict(*report.replay, scenario));
+  return report;
+}
+
+namespace {
+
+// Of a rank and step, mean.
+Figure compute_ms_of(const RunMetrics& metrics) {
+  if (!metrics.no_compute.empty()) return Figure::because(metrics.no_compute);
+  double sum = 0;
+  for (const auto& rank : metrics.ranks) sum += static_cast<double>(rank.compute) * 1e-6;
+  return Figure::ratio(sum, static_cast<double>(metrics.ranks.size() * metrics.window.steps.size()),
+                       metrics.window.no_steps);
+}
+
+}  // namespace
+
+bool are_of_one_size(const RunReport& a, const RunReport& b) {
+  return a.metrics.ranks.size() == b.metrics.ranks.size();
+}
+
+Runs repeats_of_first(const std::vector<RunReport>& runs) {
+  Runs repeats;
+  for (const auto& run : runs)
+    if (are_of_one_size(run, runs.front())) repeats.push_back(&run.metrics);
+  return repeats;
+}
+
+std::string against_text(const Report& report) {
+  const auto more = report.against.size() - 1;
+  return report.against.front().string() + (more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+Report report_of(std::vector<RunReport> runs) {
+  std::vector<SizedRun> sized;
+  for (const auto& run : runs) {
+    const auto batch = run.facts.global_batch ? Figure::known(*run.facts.global_batch)
+                                              : Figure::because("run.json states no global_batch");
+    sized.push_back({run.path.string(), static_cast<int>(run.metrics.ranks.size()), batch,
+                     run.metrics.window.periods_ms, compute_ms_of(run.metrics)});
+  }
+  Report report;
+  report.scaling = measure_scaling(sized);
+  report.runs = std::move(runs);
+  return report;
+}
+
+}  // namespace farandole

@@ -1,0 +1,279 @@
+#include "farandole/analyzer/report/report_csv.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <map>
+#include <vector>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+// Rows of cells, each quoted where it must be.
+class Csv {
+ public:
+  explicit Csv(std::initializer_list<std::string_view> header) {
+    for (const auto name : header) cell(std::string(name));
+    end();
+  }
+
+  Csv& cell(const std::string& text) {
+    if (!first_) text_ += ',';
+    first_ = false;
+    if (text.find_first_of(",\"\r\n") == std::string::npos) {
+      text_ += text;
+      return *this;
+    }
+    text_ += '"';
+    for (const char c : text) text_ += c == '"' ? std::string("\"\"") : std::string(1, c);
+    text_ += '"';
+    return *this;
+  }
+  Csv& cell(double value) { return cell(fmt::format("{}", value)); }
+  Csv& cell(const Figure& figure) { return figure.value ? cell(*figure.value) : cell(std::string()); }
+  template <class Integer>
+  requires std::is_integral_v<Integer> Csv& cell(Integer value) { return cell(std::to_string(value)); }
+  Csv& seconds(std::int64_t ns) { return cell(static_cast<double>(ns) * 1e-9); }
+  void end() {
+    text_ += "\r\n";
+    first_ = true;
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+  bool first_ = true;
+};
+
+std::string path_of(const RunReport& run) {
+  return run.path.string();
+}
+
+std::string runs_csv(const Report& report) {
+  Csv csv({"run", "ranks", "nodes", "steps", "warmup_steps", "window_s", "throughput_samples_per_s",
+           "step_median_ms", "step_p95_ms", "overlap", "communication_fraction", "exposed_fraction",
+           "wait_fraction", "parallel", "load_balance", "communication", "serialisation", "transfer",
+           "verdict"});
+  for (const auto& run : report.runs) {
+    const auto& metrics = run.metrics;
+    const auto& times = metrics.window.step_ms;
+    csv.cell(path_of(run)).cell(metrics.ranks.size()).cell(metrics.nodes).cell(metrics.window.steps.size());
+    csv.cell(metrics.window.warmup_steps).seconds(metrics.window.length()).cell(metrics.throughput);
+    for (const double part : {0.5, 0.95})
+      csv.cell(times.empty() ? Figure::because("no steps") : Figure::known(quantile(times, part)));
+    csv.cell(metrics.overlap).cell(metrics.fraction(&RankMetrics::communication));
+    csv.cell(metrics.fraction(&RankMetrics::exposed)).cell(metrics.fraction(&RankMetrics::waiting));
+    csv.cell(metrics.parallel_efficiency).cell(metrics.load_balance).cell(metrics.communication_efficiency);
+    csv.cell(metrics.serialisation).cell(metrics.transfer_efficiency).cell(run.verdict).end();
+  }
+  return csv.take();
+}
+
+std::string ranks_csv(const Report& report) {
+  Csv csv({"run", "rank", "host", "compute_s", "communication_s", "overlap_s", "exposed_s", "waiting_s",
+           "transfer_s", "other_s", "idle_s", "lateness_median_ms", "lateness_p95_ms", "gpu_kernels_s",
+           "gpu_idle_s"});
+  for (const auto& run : report.runs)
+    for (const auto& rank : run.metrics.ranks) {
+      csv.cell(path_of(run)).cell(rank.rank).cell(rank.host);
+      for (const auto ns : {rank.compute, rank.communication, rank.overlap, rank.exposed}) csv.seconds(ns);
+      for (const auto ns : {rank.waiting, rank.transfer})
+        csv.cell(run.metrics.no_waiting.empty() ? Figure::known(static_cast<double>(ns) * 1e-9)
+                                                : Figure::because(run.metrics.no_waiting));
+      for (const auto ns : {rank.other, rank.idle}) csv.seconds(ns);
+      for (const double part : {0.5, 0.95})
+        csv.cell(rank.step_lateness_ms.empty() ? Figure::because("no collectives")
+                                               : Figure::known(quantile(rank.step_lateness_ms, part)));
+      const auto gpu = [&](std::int64_t GpuTimes::*part) {
+        return rank.gpu ? Figure::known(static_cast<double>((*rank.gpu).*part) * 1e-9)
+                        : Figure::because("no GPU");
+      };
+      csv.cell(gpu(&GpuTimes::kernels)).cell(gpu(&GpuTimes::idle)).end();
+    }
+  return csv.take();
+}
+
+std::string phases_csv(const Report& report) {
+  Csv csv({"run", "rank", "phase", "seconds", "fraction"});
+  for (const auto& run : report.runs)
+    for (const auto& rank : run.metrics.ranks)
+      for (std::size_t i = 0; i < phase_count; ++i) {
+        csv.cell(path_of(run)).cell(rank.rank).cell(std::string(phase_names[i])).seconds(rank.phases[i]);
+        csv.cell(Figure::ratio(static_cast<double>(rank.phases[i]), run.metrics.window_ns(), "empty")).end();
+      }
+  return csv.take();
+}
+
+std::string steps_csv(const Report& report) {
+  Csv csv({"run", "step", "start_s", "end_s", "longest_ms", "period_ms", "compute_s", "communication_s",
+           "overlap_s", "waiting_s"});
+  for (const auto& run : report.runs) {
+    const auto& window = run.metrics.window;
+    for (std::size_t i = 0; i < window.steps.size(); ++i) {
+      const auto& totals = run.metrics.steps[i];
+      csv.cell(path_of(run))
+          .cell(window.step_numbers[i])
+          .seconds(window.steps[i].start)
+          .seconds(window.steps[i].end);
+      csv.cell(window.step_ms[i]).cell(window.periods_ms[i]);
+      for (const double ns : {totals.compute, totals.communication, totals.overlap, totals.waiting})
+        csv.cell(ns * 1e-9);
+      csv.end();
+    }
+  }
+  return csv.take();
+}
+
+std::string lateness_csv(const Report& report) {
+  Csv csv({"run", "step", "rank", "lateness_ms"});
+  for (const auto& run : report.runs)
+    for (const auto& rank : run.metrics.ranks)
+      for (std::size_t i = 0; i < rank.step_lateness_ms.size(); ++i)
+        csv.cell(path_of(run))
+            .cell(run.metrics.window.step_numbers[rank.lateness_steps[i]])
+            .cell(rank.rank)
+            .cell(rank.step_lateness_ms[i])
+            .end();
+  return csv.take();
+}
+
+std::string collectives_csv(const Report& report) {
+  Csv csv({"run", "name", "operation", "count", "bytes", "median_us", "wait_us", "transfer_us",
+           "transfer_p10_us", "transfer_p90_us", "algbw_gbps", "busbw_gbps", "of_proven_bandwidth",
+           "total_s"});
+  for (const auto& run : report.runs)
+    for (const auto& row : run.metrics.collectives)
+      csv.cell(path_of(run))
+          .cell(row.name)
+          .cell(row.operation)
+          .cell(row.count)
+          .cell(row.bytes)
+          .cell(row.median_us)
+          .cell(row.wait_us)
+          .cell(row.known_transfer_us())
+          .cell(row.transfer_p10_us)
+          .cell(row.transfer_p90_us)
+          .cell(row.algbw_gbps)
+          .cell(row.busbw_gbps)
+          .cell(row.of_proven)
+          .cell(row.total_s)
+          .end();
+  return csv.take();
+}
+
+std::string losses_csv(const Report& report) {
+  Csv csv({"run", "loss", "fraction", "hours"});
+  for (const auto& run : report.runs)
+    for (const auto& loss : run.losses)
+      csv.cell(path_of(run)).cell(loss.name).cell(loss.fraction).cell(loss.hours).end();
+  return csv.take();
+}
+
+std::string wait_causes_csv(const Report& report) {
+  Csv csv({"run", "rank", "phase", "seconds"});
+  for (const auto& run : report.runs)
+    for (const auto& cause : run.wait_causes)
+      csv.cell(path_of(run))
+          .cell(run.metrics.ranks[cause.rank_index].rank)
+          .cell(cause.phase)
+          .cell(cause.seconds)
+          .end();
+  return csv.take();
+}
+
+std::string critical_path_csv(const Report& report) {
+  Csv csv({"run", "rank", "phase", "seconds"});
+  for (const auto& run : report.runs) {
+    for (const auto& path : run.critical_path.ranks) {
+      const auto rank = run.metrics.ranks[path.rank_index].rank;
+      for (std::size_t i = 0; i < phase_count; ++i)
+        csv.cell(path_of(run)).cell(rank).cell(std::string(phase_names[i])).seconds(path.phases[i]).end();
+      csv.cell(path_of(run)).cell(rank).cell(std::string("idle")).seconds(path.idle).end();
+    }
+    csv.cell(path_of(run))
+        .cell(std::string())
+        .cell(std::string("transfer"))
+        .seconds(run.critical_path.transfer)
+        .end();
+  }
+  return csv.take();
+}
+
+std::string stragglers_csv(const Report& report) {
+  Csv csv({"run", "rank", "host", "pattern", "phase", "lateness_ms", "late_steps"});
+  for (const auto& run : report.runs)
+    for (const auto& late : run.stragglers) {
+      const auto& rank = run.metrics.ranks[late.rank_index];
+      csv.cell(path_of(run))
+          .cell(rank.rank)
+          .cell(rank.host)
+          .cell(std::string(name_of(late.pattern)))
+          .cell(late.phase)
+          .cell(late.lateness_ms)
+          .cell(late.late_steps)
+          .end();
+    }
+  return csv.take();
+}
+
+std::string findings_csv(const Report& report) {
+  Csv csv({"run", "title", "evidence", "gain_percent", "change"});
+  for (const auto& run : report.runs)
+    for (const auto& finding : run.findings)
+      csv.cell(path_of(run))
+          .cell(finding.title)
+          .cell(finding.evidence)
+          .cell(finding.gain_percent)
+          .cell(finding.change)
+          .end();
+  return csv.take();
+}
+
+std::string scaling_csv(const Report& report) {
+  Csv csv({"ranks", "kind", "runs", "step_ms", "efficiency", "low", "high"});
+  for (const auto& point : report.scaling.points)
+    csv.cell(point.ranks)
+        .cell(std::string("measured"))
+        .cell(point.runs)
+        .cell(point.step_ms)
+        .cell(point.efficiency)
+        .cell(point.ci95.low)
+        .cell(point.ci95.high)
+        .end();
+  for (const auto& point : report.scaling.forecast)
+    csv.cell(point.ranks)
+        .cell(std::string("forecast"))
+        .cell(std::string())
+        .cell(std::string())
+        .cell(point.efficiency)
+        .cell(point.band.low)
+        .cell(point.band.high)
+        .end();
+  return csv.take();
+}
+
+}  // namespace
+
+std::string report_csv(const Report& report, std::string_view table) {
+  static const std::map<std::string, std::string (*)(const Report&), std::less<>> tables = {
+      {"runs", runs_csv},
+      {"ranks", ranks_csv},
+      {"phases", phases_csv},
+      {"steps", steps_csv},
+      {"lateness", lateness_csv},
+      {"collectives", collectives_csv},
+      {"losses", losses_csv},
+      {"wait-causes", wait_causes_csv},
+      {"critical-path", critical_path_csv},
+      {"stragglers", stragglers_csv},
+      {"findings", findings_csv},
+      {"scaling", scaling_csv}};
+  const auto found = tables.find(table);
+  if (found != tables.end()) return found->second(report);
+  std::vector<std::string> names;
+  for (const auto& [name, function] : tables) names.push_back(name);
+  throw UserError(fmt::format("--table {} is not known; use one of {}", table, fmt::join(names, ", ")));
+}
+
+}  // namespace farandole

@@ -1,0 +1,384 @@
+#include "farandole/analyzer/report/report_html.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+
+#include "farandole/analyzer/report/html/charts.h"
+#include "farandole/analyzer/report/html/page.h"
+#include "farandole/analyzer/report/html/svg.h"
+
+namespace farandole {
+namespace {
+
+using html::escaped;
+
+std::string percent(double fraction) {
+  return fmt::format("{:.1f} %", 100 * fraction);
+}
+
+std::string section(const std::string& title, const std::string& sub, const std::string& content) {
+  if (content.empty()) return "";
+  return fmt::format("<section><h2>{}</h2>{}{}</section>\n", escaped(title),
+                     sub.empty() ? "" : "<p class=\"sub\">" + escaped(sub) + "</p>", content);
+}
+
+std::string card(const std::string& name, const std::string& value, const std::string& more,
+                 bool known = true) {
+  return fmt::format(
+      R"(<div class="card"><div class="name">{}</div><div class="value{}">{}</div><div class="more">{}</div></div>)",
+      escaped(name), known ? "" : " unknown", escaped(value), escaped(more));
+}
+
+std::string card(const std::string& name, const Figure& figure, const std::optional<Range>& range) {
+  if (!figure.value) return card(name, "unknown", figure.unknown, false);
+  return card(name, percent(*figure.value),
+              range ? fmt::format("95 %: {:.1f} to {:.1f}", 100 * range->low, 100 * range->high) : "");
+}
+
+// Rows of cells; the first `left` columns are texts.
+class Table {
+ public:
+  Table(const std::vector<std::string>& header, std::size_t left) : left_(left) { add_row(header, "th"); }
+  void add(const std::vector<std::string>& cells) { add_row(cells, "td"); }
+  std::string finish() { return "<div class=\"scroll\"><table>" + text_ + "</table></div>"; }
+
+ private:
+  void add_row(const std::vector<std::string>& cells, const char* tag) {
+    text_ += "<tr>";
+    for (std::size_t i = 0; i < cells.size(); ++i)
+      text_ += fmt::format("<{}{}>{}</{}>", tag, i < left_ ? " class=\"l\"" : "", escaped(cells[i]), tag);
+    text_ += "</tr>\n";
+  }
+
+  std::size_t left_;
+  std::string text_;
+};
+
+std::string ms(double value) {
+  return value >= 1000 ? fmt::format("{:.3g} s", std::min(value, 1e15) / 1000)
+         : value >= 1  ? fmt::format("{:.2f} ms", value)
+                       : fmt::format("{:.0f} µs", 1000 * value);
+}
+
+std::string bytes_text(double bytes) {
+  static constexpr const char* units[] = {"B", "kB", "MB", "GB", "TB"};
+  std::size_t unit = 0;
+  for (; bytes >= 999.5 && unit < 4; ++unit) bytes /= 1000;
+  return fmt::format("{:.4g} {}", bytes, units[unit]);
+}
+
+// Escaped, with options ("--batch") as code, which is not broken across lines.
+std::string with_options(const std::string& text) {
+  std::string result;
+  const auto safe = escaped(text);
+  for (std::size_t at = 0; at < safe.size();) {
+    const auto begin = std::min(safe.find("--", at), safe.size());
+    const auto end = std::min(safe.find_first_not_of("abcdefghijklmnopqrstuvwxyz-", begin), safe.size());
+    result += safe.substr(at, begin - at);
+    if (begin < end) result += "<code>" + safe.substr(begin, end - begin) + "</code>";
+    at = std::max(end, begin);
+  }
+  return result;
+}
+
+// One run, section by section.
+class RunPage {
+ public:
+  RunPage(const RunReport& run, const std::filesystem::path& output)
+      : run_(run), metrics_(run.metrics), output_(output) {}
+
+  std::string text(std::size_t index) {
+    std::string text = fmt::format("<article id=\"run{}\">", index) + header() + cards();
+    text += section(
+        "Where the time goes",
+        "From all of the ranks' time in the window down to useful compute. Waiting is split by what made the "
+        "last rank come late.",
+        metrics_.window.length() > 0 && metrics_.no_compute.empty() ? html::waterfall_chart(run_) : "");
+    text += section("What to do",
+                    "The largest gain first; a gain is what the run would win if the whole loss went away.",
+                    findings());
+    text += section("Efficiency", "Each value is the product of the two below it; 100 % is no loss.",
+                    html::efficiency_tree(metrics_));
+    text +=
+        section("Phases by rank", "Training thread, in percent of the window. Point at a bar for its value.",
+                html::phases_chart(metrics_));
+    text += section("Step times", "The longest rank of each step.", html::step_distribution_chart(metrics_));
+    text += section(
+        "Over the run",
+        "Lines are means; where steps share a place, the band reaches from the lowest to the highest.",
+        html::steps_chart(metrics_));
+    text += section(
+        "Who came late, and when",
+        fmt::format("Each step's latest arrival at a collective behind the first rank's. Clocks agree to {}.",
+                    ms(metrics_.clock_floor_ms)),
+        with_names(html::lateness_map(metrics_)) + stragglers());
+    text +=
+        section("Communication",
+                metrics_.overlap.value
+                    ? fmt::format("{} of the time, of which compute hides {}; {} of the time is exposed.",
+                                  percent(metrics_.fraction(&RankMetrics::communication).value.value_or(0)),
+                                  percent(*metrics_.overlap.value),
+                                  percent(metrics_.fraction(&RankMetrics::exposed).value.value_or(0)))
+                    : metrics_.overlap.unknown,
+                html::bandwidth_chart(metrics_) + collectives());
+    text += section("GPU", metrics_.no_gpu, metrics_.no_gpu.empty() ? html::gpu_chart(metrics_) : " ");
+    text +=
+        section("Critical path", "The chain of work, across ranks, that the run's length hangs on.", path());
+    text += section("In the trace", "", trace());
+    text += section("By rank", "", ranks());
+    text += section("Notes", "", notes());
+    return text + "</article>\n";
+  }
+
+ private:
+  std::string header() const {
+    const auto& facts = run_.facts;
+    std::string line = fmt::format("{} rank{}", metrics_.ranks.size(), metrics_.ranks.size() == 1 ? "" : "s");
+    if (metrics_.nodes > 0)
+      line += fmt::format(" on {} node{}", metrics_.nodes, metrics_.nodes == 1 ? "" : "s");
+    if (facts.device) line += " · " + *facts.device;
+    if (facts.parameters)
+      line += " · " + with_thousands(static_cast<double>(*facts.parameters)) + " parameters";
+    if (facts.global_batch) line += " · global batch " + with_thousands(*facts.global_batch);
+    line += fmt::format(" · {} steps in {:.2f} s, {} warm-up steps left out", metrics_.window.steps.size(),
+                        std::min(metrics_.window_ns() * 1e-9, 1e12), metrics_.window.warmup_steps);
+    if (facts.started) line += " · started " + *facts.started;
+    std::string program = facts.program ? "<p class=\"facts\">" + escaped(*facts.program) + "</p>" : "";
+    return fmt::format(
+        "<header><p class=\"brand\">FARANDOLE · {}</p><h1 class=\"verdict\">{}</h1><p "
+        "class=\"facts\">{}</p>{}</header>\n",
+        escaped(run_.path.string()), escaped(run_.verdict), escaped(line), program);
+  }
+
+  std::string cards() const {
+    std::string text = "<div class=\"cards\">";
+    if (metrics_.throughput.value)
+      text += card(
+          "throughput", with_thousands(*metrics_.throughput.value, *metrics_.throughput.value < 100 ? 1 : 0),
+          "samples/s" + (metrics_.throughput_ci95
+                             ? fmt::format(", 95 %: {} to {}", with_thousands(metrics_.throughput_ci95->low),
+                                           with_thousands(metrics_.throughput_ci95->high))
+                             : std::string()));
+    else
+      text += card("throughput", "unknown", metrics_.throughput.unknown, false);
+    text += card("parallel efficiency", metrics_.parallel_efficiency, metrics_.parallel_ci95);
+    text += card("communication overlap", metrics_.overlap, metrics_.overlap_ci95);
+    const auto& times = metrics_.window.step_ms;
+    if (times.empty())
+      text += card("step", "unknown", metrics_.window.no_steps, false);
+    else
+      text += card("step, median", ms(quantile(times, 0.5)), "p95 " + ms(quantile(times, 0.95)));
+    text += card("GPU utilization", gpu(), metrics_.no_gpu, metrics_.no_gpu.empty());
+    return text + "</div>\n";
+  }
+
+  std::string gpu() const {
+    if (!metrics_.no_gpu.empty()) return "unknown";
+    double busy = 0;
+    double count = 0;
+    for (const auto& rank : metrics_.ranks) {
+      if (!rank.gpu) continue;
+      busy += static_cast<double>(rank.gpu->kernels);
+      ++count;
+    }
+    return percent(busy / std::max(count * metrics_.window_ns(), 1.0));
+  }
+
+  std::string findings() const {
+    if (run_.findings.empty()) return "<p class=\"none\">Nothing takes 1 % of the time or more.</p>";
+    std::string text;
+    for (const auto& finding : run_.findings)
+      text += fmt::format(
+          "<div class=\"finding\"><h3>{} <span class=\"gain\">gain up to {:.1f} "
+          "%</span></h3><p>{}.</p><p><b>To change:</b> "
+          "{}.</p></div>",
+          escaped(finding.title), finding.gain_percent, escaped(finding.evidence),
+          with_options(finding.change));
+    return text;
+  }
+
+  std::string with_names(std::string map) const {
+    if (map.empty()) return map;
+    std::string names;
+    for (const auto& row : html::rank_rows(metrics_, 128)) names += (names.empty() ? "" : "|") + row.name;
+    return map.replace(0, 4, "<svg data-names=\"" + escaped(names) + "\"");
+  }
+
+  std::string stragglers() const {
+    if (metrics_.ranks.size() < 2) return "";
+    if (run_.stragglers.empty()) return "<p class=\"none\">No rank stands out as late.</p>";
+    Table table({"rank", "host", "pattern", "delayed in", "late steps", "median lateness in them"}, 4);
+    for (std::size_t i = 0; i < std::min<std::size_t>(run_.stragglers.size(), 16); ++i) {
+      const auto& straggler = run_.stragglers[i];
+      const auto& rank = metrics_.ranks[straggler.rank_index];
+      table.add({std::to_string(rank.rank), rank.host, std::string(name_of(straggler.pattern)),
+                 straggler.phase.empty() ? "no phase explains it" : straggler.phase,
+                 std::to_string(straggler.late_steps), ms(straggler.lateness_ms)});
+    }
+    return table.finish();
+  }
+
+  std::string collectives() const {
+    if (metrics_.collectives.empty()) return "";
+    Table table({"collective", "operation", "count", "size", "median", "mean wait", "transfer", "busbw GB/s",
+                 "of proven"},
+                2);
+    for (std::size_t i = 0; i < std::min<std::size_t>(metrics_.collectives.size(), 100); ++i) {
+      const auto& row = metrics_.collectives[i];
+      table.add({row.name, row.operation, std::to_string(row.count), bytes_text(row.bytes),
+                 ms(row.median_us * 1e-3), row.wait_us.value ? ms(*row.wait_us.value * 1e-3) : "–",
+                 row.wait_us.value ? ms(row.transfer_us * 1e-3) : "–",
+                 row.busbw_gbps.value ? fmt::format("{:.3g}", *row.busbw_gbps.value) : "–",
+                 row.of_proven.value ? percent(*row.of_proven.value) : "–"});
+    }
+    return table.finish();
+  }
+
+  std::string path() const {
+    const auto& path = run_.critical_path;
+    if (metrics_.ranks.size() < 2 || metrics_.window.length() <= 0) return "";
+    if (!path.unknown.empty()) return "<p class=\"none\">Unknown: " + escaped(path.unknown) + ".</p>";
+    std::vector<std::string> header = {"on it"};
+    header.emplace_back("of the window");
+    header.insert(header.end(), phase_names.begin(), phase_names.end());
+    header.emplace_back("idle");
+    Table table(header, 1);
+    const auto part = [&](std::int64_t ns) {
+      return percent(static_cast<double>(ns) / metrics_.window_ns());
+    };
+    for (std::size_t i = 0; i < std::min<std::size_t>(path.ranks.size(), 12); ++i) {
+      const auto& of_rank = path.ranks[i];
+      std::vector<std::string> cells = {name_of_rank(metrics_.ranks[of_rank.rank_index]),
+                                        part(of_rank.total())};
+      for (const auto ns : of_rank.phases) cells.push_back(part(ns));
+      cells.push_back(part(of_rank.idle));
+      table.add(cells);
+    }
+    table.add({"transfer", part(path.transfer)});
+    return table.finish() + fmt::format("<p class=\"sub\">It changes from one rank to another {}.</p>",
+                                        times_text(path.changes));
+  }
+
+  // Moments worth a look, by their time in the trace.
+  std::string trace() const {
+    const auto& window = metrics_.window;
+    std::error_code ignored;
+    auto folder = output_.empty() ? std::filesystem::current_path(ignored)
+                                  : std::filesystem::absolute(output_, ignored).parent_path();
+    auto file = run_.path;
+    if (std::filesystem::is_directory(file, ignored)) file /= "timeline.json.gz";
+    const auto link = std::filesystem::relative(file, folder, ignored);
+    std::string text = fmt::format(
+        "<p class=\"sub\">The trace: <a href=\"{0}\">{0}</a>; open it in <a "
+        "href=\"https://ui.perfetto.dev\">Perfetto</a> or "
+        "chrome://tracing and go to these times.</p>",
+        escaped((link.empty() ? file : link).generic_string()));
+    if (window.steps.empty()) return text;
+    Table table({"what", "step", "rank", "from", "to"}, 1);
+    const auto add = [&](const std::string& what, std::size_t step, const std::string& rank) {
+      table.add({what, std::to_string(window.step_numbers[step]), rank,
+                 fmt::format("{:.6f} s", static_cast<double>(window.steps[step].start) * 1e-9),
+                 fmt::format("{:.6f} s", static_cast<double>(window.steps[step].end) * 1e-9)});
+    };
+    const auto longest = std::max_element(window.step_ms.begin(), window.step_ms.end());
+    add("the longest step, " + ms(*longest), static_cast<std::size_t>(longest - window.step_ms.begin()), "");
+    const double median = quantile(window.step_ms, 0.5);
+    const auto typical =
+        std::min_element(window.step_ms.begin(), window.step_ms.end(),
+                         [&](double a, double b) { return std::abs(a - median) < std::abs(b - median); });
+    add("a typical step, " + ms(*typical), static_cast<std::size_t>(typical - window.step_ms.begin()), "");
+    for (std::size_t i = 0; i < std::min<std::size_t>(run_.stragglers.size(), 5); ++i) {
+      const auto& rank = metrics_.ranks[run_.stragglers[i].rank_index];
+      const auto latest = std::max_element(rank.step_lateness_ms.begin(), rank.step_lateness_ms.end());
+      add("rank at its latest, " + ms(*latest),
+          rank.lateness_steps[static_cast<std::size_t>(latest - rank.step_lateness_ms.begin())],
+          std::to_string(rank.rank));
+    }
+    return text + table.finish();
+  }
+
+  std::string ranks() const {
+    Table table({"rank", "host", "compute", "communication", "overlap", "exposed", "waiting", "other", "idle",
+                 "late, median", "late, p95"},
+                2);
+    const auto part = [&](std::int64_t ns) {
+      return metrics_.window.length() > 0 ? percent(static_cast<double>(ns) / metrics_.window_ns()) : "–";
+    };
+    for (const auto& rank : metrics_.ranks) {
+      const bool late = !rank.step_lateness_ms.empty();
+      table.add({std::to_string(rank.rank), rank.host, part(rank.compute), part(rank.communication),
+                 part(rank.overlap), part(rank.exposed),
+                 metrics_.no_waiting.empty() ? part(rank.waiting) : "–", part(rank.other), part(rank.idle),
+                 late ? ms(quantile(rank.step_lateness_ms, 0.5)) : "–",
+                 late ? ms(quantile(rank.step_lateness_ms, 0.95)) : "–"});
+    }
+    return fmt::format("<details{}><summary>all {} ranks</summary>{}</details>",
+                       metrics_.ranks.size() <= 8 ? " open" : "", metrics_.ranks.size(), table.finish());
+  }
+
+  std::string notes() const {
+    if (metrics_.warnings.empty()) return "";
+    std::string text = "<ul class=\"notes\">";
+    for (const auto& warning : metrics_.warnings) text += "<li>" + escaped(warning) + "</li>";
+    return text + "</ul>";
+  }
+
+  const RunReport& run_;
+  const RunMetrics& metrics_;
+  const std::filesystem::path& output_;
+};
+
+std::string scaling_section(const Scaling& scaling) {
+  if (!scaling.unknown.empty()) return section("Scaling", "Unknown: " + scaling.unknown + ".", " ");
+  Table table({"ranks", "runs", "step", "efficiency", "95 % interval", "compute scaling"}, 0);
+  for (const auto& point : scaling.points)
+    table.add({std::to_string(point.ranks), std::to_string(point.runs), ms(point.step_ms),
+               percent(point.efficiency), percent(point.ci95.low) + " to " + percent(point.ci95.high)});
+  for (const auto& point : scaling.forecast)
+    table.add({std::to_string(point.ranks), "forecast", "–", percent(point.efficiency),
+               percent(point.band.low) + " to " + percent(point.band.high), "–"});
+  auto sub = fmt::format("{} scaling against {} rank{}.",
+                         scaling.mode == "weak" ? "Weak (same batch a rank)" : "Strong (same global batch)",
+                         scaling.base_ranks, scaling.base_ranks == 1 ? "" : "s");
+  if (!scaling.no_forecast.empty()) sub += " No forecast: " + scaling.no_forecast + ".";
+  sub += " " + slower_compute_text(scaling);
+  if (scaling.worth_until_ranks > 0) sub += " " + worth_text(scaling) + ".";
+  return section("Scaling", sub, html::scaling_chart(scaling) + table.finish());
+}
+
+std::string comparison_section(const Report& report) {
+  const auto& comparison = *report.comparison;
+  Table table({"figure", "before", "now", "change", "95 % interval", "verdict"}, 1);
+  for (const auto& difference : comparison.differences)
+    table.add({difference.name, value_text(difference, difference.before),
+               value_text(difference, difference.now),
+               difference.change.value ? change_text(difference, *difference.change.value) : "–",
+               difference.ci95 ? change_text(difference, difference.ci95->low) + " to " +
+                                     change_text(difference, difference.ci95->high)
+                               : "–",
+               std::string(name_of(difference.verdict))});
+  return section("Against " + against_text(report), comparison.verdict, table.finish());
+}
+
+}  // namespace
+
+std::string report_html(const Report& report, const std::filesystem::path& output) {
+  std::string body;
+  if (report.runs.size() > 1) {
+    body += "<nav>";
+    for (std::size_t i = 0; i < report.runs.size(); ++i)
+      body += fmt::format("<a href=\"#run{}\">{}</a>", i, escaped(report.runs[i].path.string()));
+    body += "</nav>" + scaling_section(report.scaling) + "<br>";
+  }
+  if (report.comparison) body += comparison_section(report) + "<br>";
+  for (std::size_t i = 0; i < report.runs.size(); ++i) body += RunPage(report.runs[i], output).text(i);
+  body +=
+      "<footer>Written by farandole analyze. Definitions: compute is forward, backward and optimizer (on "
+      "GPUs: kernels); "
+      "overlap is the part of communication during which the rank also computes; waiting ends when the last "
+      "rank arrives.</footer>";
+  return html::page(report.runs.empty() ? "Farandole" : report.runs.front().verdict, body);
+}
+
+}  // namespace farandole

@@ -1,0 +1,110 @@
+#include "farandole/analyzer/what_if/scenario.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fmt/format.h>
+
+#include "farandole/base/error.h"
+#include "farandole/base/parse_number.h"
+
+namespace farandole {
+namespace {
+
+constexpr int most_ranks = 1 << 16;
+
+[[noreturn]] void refuse(std::string_view condition, std::string_view why) {
+  throw UserError(fmt::format("--what-if: '{}' {}", condition, why));
+}
+
+// The whole of `text`, or with `unit` behind it, is a number above 0.
+std::optional<double> positive(std::string_view text, std::string_view unit) {
+  if (!unit.empty() && text.ends_with(unit)) text.remove_suffix(unit.size());
+  const auto number = parse_number<double>(text);
+  return number && std::isfinite(*number) && *number > 0 ? number : std::nullopt;
+}
+
+std::optional<int> integer(std::string_view text) {
+  const auto number = parse_number<int>(text);
+  return number && *number >= 0 && *number <= most_ranks ? number : std::nullopt;
+}
+
+// The names of fusion/compression.h.
+bool is_compression(std::string_view text) {
+  const auto colon = text.find(':');
+  const auto kind = text.substr(0, colon);
+  if (colon == text.npos)
+    return kind == "none" || kind == "float16" || kind == "bfloat16" || kind == "powersgd" || kind == "topk";
+  const auto number = text.substr(colon + 1);
+  if (kind == "powersgd") return integer(number).value_or(0) > 0;
+  return kind == "topk" && positive(number, "").value_or(2) <= 1;
+}
+
+Delay parse_delay(std::string_view condition, std::string_view value) {
+  const auto at = value.find('@');
+  const auto rank = integer(value.substr(0, at));
+  const auto ms = at == value.npos ? std::nullopt : positive(value.substr(at + 1), "ms");
+  if (!rank || !ms) refuse(condition, "is no delay; write delay=1@20 for 20 ms of rank 1 in every step");
+  return {*rank, *ms};
+}
+
+void add_condition(std::string_view condition, Scenario& scenario) {
+  const auto equals = condition.find('=');
+  const auto name = condition.substr(0, equals);
+  const auto value = equals == condition.npos ? std::string_view() : condition.substr(equals + 1);
+  if (condition == "no-straggler") {
+    scenario.no_straggler = true;
+  } else if (condition == "no-checkpoint") {
+    scenario.no_checkpoint = true;
+  } else if (name == "bucket-mb") {
+    scenario.bucket_mb = positive(value, "");
+    if (!scenario.bucket_mb) refuse(condition, "needs a number of MiB above 0, as bucket-mb=4");
+  } else if (name == "bandwidth") {
+    scenario.bandwidth = positive(value, "x");
+    if (!scenario.bandwidth) refuse(condition, "needs a factor above 0, as bandwidth=2x");
+  } else if (name == "ranks") {
+    scenario.ranks = integer(value);
+    if (scenario.ranks.value_or(0) < 1) refuse(condition, "needs a number of ranks, as ranks=8");
+  } else if (name == "compression") {
+    if (!is_compression(value))
+      refuse(condition, "is none of none, float16, bfloat16, powersgd:RANK and topk:FRACTION");
+    scenario.compression = value;
+  } else if (name == "delay") {
+    scenario.delays.push_back(parse_delay(condition, value));
+  } else {
+    refuse(condition,
+           "is not known; there are bucket-mb=MIB, bandwidth=FACTORx, ranks=N, compression=NAME, "
+           "no-straggler, no-checkpoint and delay=RANK@MS");
+  }
+}
+
+}  // namespace
+
+bool Scenario::as_it_was() const {
+  return !bucket_mb && !bandwidth && !ranks && compression.empty() && !no_straggler && !no_checkpoint &&
+         delays.empty();
+}
+
+Scenario parse_scenario(std::string_view text) {
+  Scenario scenario;
+  scenario.text = text;
+  for (;;) {
+    const auto comma = text.find(',');
+    add_condition(text.substr(0, comma), scenario);
+    if (comma == text.npos) return scenario;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+HeldOutRun parse_held_out(const std::string& text) {
+  std::error_code ignored;
+  const auto colon = text.rfind(':');
+  if (colon == std::string::npos || std::filesystem::exists(text, ignored)) return {text, {}};
+  // compression=topk:0.01 has a colon of its own.
+  auto begin = colon;
+  while (begin != std::string::npos && begin > 0 && !std::filesystem::exists(text.substr(0, begin), ignored))
+    begin = text.rfind(':', begin - 1);
+  if (begin == std::string::npos || begin == 0) begin = colon;
+  return {text.substr(0, begin), parse_scenario(std::string_view(text).substr(begin + 1))};
+}
+
+}  // namespace farandole

@@ -1,0 +1,242 @@
+#include "farandole/analyzer/what_if/step_simulation.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace farandole {
+
+using Kind = Operation::Kind;
+
+// Workers are the ranks' training threads, then the threads beside them.
+StepSimulation::StepSimulation(SimulatedMachine machine, std::vector<BucketCost> buckets, Program program)
+    : machine_(std::move(machine)),
+      buckets_(std::move(buckets)),
+      program_(std::move(program)),
+      cores_(1 + *std::max_element(machine_.node_of_rank.begin(), machine_.node_of_rank.end()),
+             machine_.cores),
+      ranks_(machine_.node_of_rank.size()) {}
+
+SimulatedRun StepSimulation::run(std::size_t steps) {
+  steps_ = steps;
+  for (std::size_t rank = 0; rank < ranks(); ++rank)
+    if (begin_step(rank)) train(rank);
+  for (;;) {
+    const auto busy = cores_.next();
+    if (!wakes_.empty() && (!busy || wakes_.begin()->first <= *busy)) {
+      const auto [time, worker] = *wakes_.begin();
+      wakes_.erase(wakes_.begin());
+      now_ = std::max(now_, time);
+      resume(worker);
+    } else if (busy) {
+      const auto done = cores_.take();
+      now_ = std::max(now_, done.time);
+      resume(done.worker);
+    } else {
+      break;
+    }
+  }
+  SimulatedRun result;
+  result.length_ns = end_;
+  for (std::size_t i = 0; i < begins_.size(); ++i)
+    result.period_ms.push_back(((i + 1 < begins_.size() ? begins_[i + 1] : end_) - begins_[i]) * 1e-6);
+  return result;
+}
+
+// Ranks are never two steps apart where there is anything at which they meet.
+StepSimulation::Meetings& StepSimulation::meetings(std::size_t step) {
+  auto& there = meetings_[step % 2];
+  if (there.step != step) {
+    there.step = step;
+    there.buckets.assign(buckets_.size(), {});
+    there.collectives.clear();
+  }
+  return there;
+}
+
+void StepSimulation::work(std::size_t worker, double ns, double demand) {
+  cores_.start(worker, machine_.node_of_rank[worker % ranks()], ns, demand, now_);
+}
+
+void StepSimulation::wake_all(Meeting& meeting, double after_ns) {
+  for (const auto worker : std::exchange(meeting.waiting, {})) wake(worker, after_ns);
+}
+
+void StepSimulation::resume(std::size_t worker) {
+  if (worker < ranks())
+    train(worker);
+  else
+    reduce(worker - ranks());
+}
+
+// False where the run is over for this rank.
+bool StepSimulation::begin_step(std::size_t index) {
+  auto& rank = ranks_[index];
+  end_ = std::max(end_, now_);
+  if (rank.step == steps_) return false;
+  if (rank.step == begins_.size()) begins_.push_back(now_);
+  rank.operations.clear();
+  rank.next = 0;
+  rank.pushed = rank.reduced = 0;
+  program_(index, rank.step, rank.operations);
+  return true;
+}
+
+void StepSimulation::train(std::size_t index) {
+  auto& rank = ranks_[index];
+  if (std::exchange(rank.part_running, false)) {
+    rank.part_done = true;
+    auto& bucket = bucket_of(rank);
+    if (++bucket.parts == ranks()) wake_all(bucket, machine_.wake_ns);
+  }
+  for (;;) {
+    while (rank.next == rank.operations.size()) {
+      ++rank.step;
+      if (!begin_step(index)) return;
+    }
+    if (!perform(index, rank.operations[rank.next])) return;
+  }
+}
+
+// True where it is done at once; else the training thread is resumed.
+bool StepSimulation::perform(std::size_t index, const Operation& operation) {
+  auto& rank = ranks_[index];
+  switch (operation.kind) {
+    case Kind::work:
+      ++rank.next;
+      if (operation.ns > 0) work(index, operation.ns, machine_.threads);
+      return !(operation.ns > 0);
+    case Kind::pause:
+      ++rank.next;
+      wake(index, operation.ns);
+      return false;
+    case Kind::push:
+      ++rank.next;
+      ++rank.pushed;
+      if (machine_.in_passing)
+        start_next(index);
+      else if (rank.reducer == Reducer::idle)
+        reduce(index);
+      return true;
+    case Kind::poll:
+      if (machine_.in_passing && !get_on(index, false, SIZE_MAX)) return false;
+      ++rank.next;
+      return true;
+    case Kind::await: {
+      const std::size_t until = operation.index + std::size_t{1};
+      if (!(machine_.in_passing ? get_on(index, true, until) : await_thread(index, until))) return false;
+      ++rank.next;
+      return true;
+    }
+    case Kind::meet:
+      return meet(index, operation);
+  }
+  return true;
+}
+
+void StepSimulation::start_next(std::size_t index) {
+  auto& rank = ranks_[index];
+  if (rank.in_flight || rank.reduced == rank.pushed) return;
+  rank.in_flight = true;
+  rank.part_done = false;
+  auto& bucket = bucket_of(rank);
+  if (++bucket.arrived == ranks()) wake_all(bucket, machine_.wake_ns);
+}
+
+// As fusion/reduce_in_passing.cc. False where the training thread works or waits.
+bool StepSimulation::get_on(std::size_t index, bool may_wait, std::size_t until) {
+  auto& rank = ranks_[index];
+  while (rank.in_flight && rank.reduced < until) {
+    auto& bucket = bucket_of(rank);
+    if (!rank.part_done && bucket.arrived == ranks()) {
+      rank.part_running = true;
+      work(index, buckets_[rank.reduced].part_ns, 1);
+      return false;
+    }
+    if (rank.part_done && bucket.parts == ranks()) {
+      rank.in_flight = false;
+      ++rank.reduced;
+      start_next(index);
+      continue;
+    }
+    if (may_wait) bucket.waiting.push_back(index);
+    return !may_wait;
+  }
+  return true;
+}
+
+bool StepSimulation::await_thread(std::size_t index, std::size_t until) {
+  auto& rank = ranks_[index];
+  rank.awaited = rank.reduced >= until ? 0 : until;
+  return rank.awaited == 0;
+}
+
+bool StepSimulation::meet(std::size_t index, const Operation& operation) {
+  auto& rank = ranks_[index];
+  if (std::exchange(rank.in_meeting, false)) {
+    ++rank.next;
+    return true;
+  }
+  auto& all = meetings(rank.step).collectives;
+  if (all.size() <= operation.index) all.resize(operation.index + std::size_t{1});
+  auto& meeting = all[operation.index];
+  rank.in_meeting = true;
+  meeting.waiting.push_back(index);
+  if (++meeting.arrived == ranks()) wake_all(meeting, operation.ns);
+  return false;
+}
+
+void StepSimulation::reduce(std::size_t index) {
+  while (reduce_further(index)) {
+  }
+}
+
+// One step of the thread beside the training thread. False where it works, waits or has nothing to do.
+bool StepSimulation::reduce_further(std::size_t index) {
+  auto& rank = ranks_[index];
+  const std::size_t worker = ranks() + index;
+  switch (rank.reducer) {
+    case Reducer::idle:
+      if (rank.reduced == rank.pushed) return false;
+      rank.reducer = Reducer::before;
+      work(worker, buckets_[rank.reduced].before_ns, 1);
+      return false;
+    case Reducer::before:
+      rank.reducer = Reducer::arrived;
+      if (++bucket_of(rank).arrived == ranks()) wake_all(bucket_of(rank), machine_.wake_ns);
+      return true;
+    case Reducer::arrived:
+      if (bucket_of(rank).arrived < ranks()) {
+        bucket_of(rank).waiting.push_back(worker);
+        return false;
+      }
+      rank.reducer = Reducer::part;
+      if (machine_.parts_are_work)
+        work(worker, buckets_[rank.reduced].part_ns, 1);
+      else
+        wake(worker, buckets_[rank.reduced].part_ns);
+      return false;
+    case Reducer::part:
+      rank.reducer = Reducer::gathering;
+      if (++bucket_of(rank).parts == ranks()) wake_all(bucket_of(rank), machine_.wake_ns);
+      return true;
+    case Reducer::gathering:
+      if (bucket_of(rank).parts < ranks()) {
+        bucket_of(rank).waiting.push_back(worker);
+        return false;
+      }
+      rank.reducer = Reducer::after;
+      work(worker, buckets_[rank.reduced].after_ns, 1);
+      return false;
+    case Reducer::after:
+      ++rank.reduced;
+      rank.reducer = Reducer::idle;
+      if (rank.awaited > 0 && rank.reduced >= rank.awaited) {
+        rank.awaited = 0;
+        wake(index, machine_.wake_ns);
+      }
+      return true;
+  }
+  return false;
+}
+
+}  // namespace farandole

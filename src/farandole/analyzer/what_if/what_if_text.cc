@@ -1,0 +1,93 @@
+#include "farandole/analyzer/what_if/what_if_text.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "farandole/analyzer/report/units.h"
+#include "farandole/analyzer/verdict.h"
+
+namespace farandole {
+namespace {
+
+std::string signed_percent(double fraction) {
+  return fmt::format("{}{:.1f} %", fraction < 0 ? "−" : "+", 100 * std::abs(fraction));
+}
+
+std::string line_text(const CostModel::Line& line) {
+  const auto bandwidth = line.beta_ns > 0 ? fmt::format("{:.2f} GB/s", 1 / line.beta_ns)
+                                          : std::string("no matter how many bytes");
+  return fmt::format("{} + {}", time_text(line.alpha_ns * 1e-3), bandwidth);
+}
+
+std::string costs_text(const StepGraph& graph) {
+  const auto& part = graph.part;
+  if (graph.buckets.empty()) return "";
+  if (!part.known()) return "What transfers cost is not known: " + part.unknown + ".";
+  auto text = fmt::format("A bucket costs each rank {}", line_text(part.line));
+  if (part.split_bytes > 0)
+    text += fmt::format(", from {} on {}", size_text(part.split_bytes), line_text(part.beyond));
+  return text +
+         fmt::format(" ({} transfers of {} size{}, typically {:.0f} % off), and {} to go on after waiting.",
+                     with_thousands(static_cast<double>(part.samples)), part.sizes,
+                     part.sizes == 1 ? "" : "s", 100 * part.spread, time_text(graph.wake_ns * 1e-3));
+}
+
+std::string prediction_text(const Prediction& prediction) {
+  if (!prediction.unknown.empty()) return prediction.scenario.text + " → unknown: " + prediction.unknown;
+  auto text = fmt::format("{} → step {:.2f} ms ({}, band {:.2f} to {:.2f})", prediction.scenario.text,
+                          prediction.step_ms, signed_percent(prediction.change), prediction.band.low,
+                          prediction.band.high);
+  if (std::abs(prediction.mean_change - prediction.change) > 0.005)
+    text += fmt::format(", mean over all {:.2f} ms ({})", prediction.mean_step_ms,
+                        signed_percent(prediction.mean_change));
+  if (prediction.throughput.value)
+    text += fmt::format(", {} samples/s", with_thousands(*prediction.throughput.value));
+  if (!prediction.notes.empty()) text += fmt::format("; {}", fmt::join(prediction.notes, "; "));
+  return text;
+}
+
+}  // namespace
+
+std::string what_if_text(const Replay& replay, const std::vector<Prediction>& predictions,
+                         const Style& style) {
+  std::string text = "\n" + style.bold("What if");
+  if (replay.known()) {
+    text += "  " + style.dim(fmt::format("median step as it was {:.2f} ms; replayed as it was {}, which is "
+                                         "corrected for",
+                                         replay.measured_ms, signed_percent(replay.error)));
+  }
+  text += "\n";
+  for (const auto& prediction : predictions) text += "  " + wrapped(prediction_text(prediction), 4) + "\n";
+  if (!replay.known()) return text;
+  auto notes = costs_text(replay.graph);
+  for (const auto& note : replay.graph.notes) notes += (notes.empty() ? "" : " ") + ("Note: " + note + ".");
+  if (!notes.empty()) text += "  " + style.dim(wrapped(notes, 2)) + "\n";
+  return text;
+}
+
+std::string validation_text(const Validation& validation, const Style& style) {
+  TextTable table({"run", "what if", "predicted", "measured", "95 % interval", "error"}, 2);
+  std::string problems;
+  for (const auto& run : validation.runs) {
+    const auto what = run.scenario.text.empty() ? std::string("as it was") : run.scenario.text;
+    if (!run.unknown.empty()) {
+      problems +=
+          "  " + wrapped(fmt::format("{} ({}): unknown: {}", run.path.string(), what, run.unknown), 4) + "\n";
+      continue;
+    }
+    table.add({shortened(run.path.string(), 30), shortened(what, 26), time_text(1e3 * run.predicted_ms),
+               time_text(1e3 * run.measured_ms),
+               fmt::format("{:.2f} to {:.2f}", run.measured_ci95.low, run.measured_ci95.high),
+               signed_percent(run.error)});
+  }
+  auto text = "\n" + style.bold("Validation") + "  " +
+              style.dim(fmt::format("median step of runs, predicted from {}",
+                                    shortened(validation.base.string(), 50))) +
+              "\n";
+  if (validation.median_error)
+    text += table.text(style) + fmt::format("  errors: median {:.1f} %, 95 % within {:.1f} %\n",
+                                            100 * *validation.median_error, 100 * *validation.p95_error);
+  return text + problems;
+}
+
+}  // namespace farandole
