@@ -73,6 +73,21 @@ TEST_F(AtomicFile, FailureLeavesTheOldAndNothingElse) {
   EXPECT_EQ(files(), 2);
 }
 
+// As root, a rename would put a file in the place of /dev/null.
+TEST_F(AtomicFile, WritesIntoWhatIsNoFile) {
+  const auto device = folder_ / "device", full = folder_ / "full";
+  std::filesystem::create_symlink("/dev/null", device);
+  std::filesystem::create_symlink("/dev/full", full);
+  EXPECT_EQ(temporary_beside(device), device);
+  write_file_atomically(device, "nothing");
+  EXPECT_THROW(write_file_atomically(full, "too much"), Error);
+  publish_file(device, device);
+  discard_file(full, full);
+  EXPECT_TRUE(std::filesystem::is_symlink(device));
+  EXPECT_TRUE(std::filesystem::is_symlink(full));
+  EXPECT_EQ(files(), 2);
+}
+
 TEST_F(AtomicFile, ReadersSeeOldOrNew) {
   const auto file = folder_ / "a";
   const std::string one(100'000, '1');

@@ -40,6 +40,9 @@ class Descriptor {
 }  // namespace
 
 std::filesystem::path temporary_beside(const std::filesystem::path& path) {
+  std::error_code ignored;
+  // A rename would put a file in the place of /dev/null, for everybody.
+  if (std::filesystem::is_other(path, ignored)) return path;
   char host[256] = "";
   ::gethostname(host, sizeof host - 1);
   return path.parent_path() /
@@ -47,10 +50,15 @@ std::filesystem::path temporary_beside(const std::filesystem::path& path) {
 }
 
 void publish_file(const std::filesystem::path& temporary, const std::filesystem::path& path) {
+  if (temporary == path) return;
   Descriptor(temporary, O_RDONLY | O_CLOEXEC).sync();
   if (::rename(temporary.c_str(), path.c_str()) != 0) throw system_error("rename to", path);
   const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
   Descriptor(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC).sync();
+}
+
+void discard_file(const std::filesystem::path& temporary, const std::filesystem::path& path) {
+  if (temporary != path) ::unlink(temporary.c_str());
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view contents) {
@@ -59,7 +67,7 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
     Descriptor(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC).write(contents);
     publish_file(temporary, path);
   } catch (...) {
-    ::unlink(temporary.c_str());
+    discard_file(temporary, path);
     throw;
   }
 }

@@ -85,10 +85,10 @@ bool copy_from(const fs::path& file, const fs::path& home) {
       return true;
     }
   } catch (...) {
-    ::unlink(temporary.c_str());
+    discard_file(temporary, home);
     throw;
   }
-  ::unlink(temporary.c_str());
+  discard_file(temporary, home);
   return false;
 }
 

@@ -160,7 +160,7 @@ void write_checkpoint(const std::filesystem::path& file, const Snapshot& snapsho
     write_unpublished_checkpoint(temporary, snapshot);
     publish_file(temporary, file);
   } catch (...) {
-    ::unlink(temporary.c_str());
+    discard_file(temporary, file);
     throw;
   }
 }

@@ -117,7 +117,7 @@ void CheckpointStore::Impl::write(const Snapshot& snapshot) {
     const Span span(timeline, Category::checkpoint, "publish checkpoint");
     publish_file(temporary, file);
   } catch (...) {
-    ::unlink(temporary.c_str());
+    discard_file(temporary, file);
     throw;
   }
   try {

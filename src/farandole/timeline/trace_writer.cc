@@ -79,7 +79,7 @@ TraceWriter::TraceWriter(const std::filesystem::path& path, const Header& header
 }
 
 TraceWriter::~TraceWriter() {
-  if (!finished_) ::unlink(temporary_.c_str());
+  if (!finished_) discard_file(temporary_, path_);
 }
 
 char* TraceWriter::begin_event(std::size_t text_bytes) {

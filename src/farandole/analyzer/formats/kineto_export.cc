@@ -36,7 +36,7 @@ class KinetoFile {
         rank, rank);
   }
   ~KinetoFile() {
-    if (!finished_) ::unlink(temporary_.c_str());
+    if (!finished_) discard_file(temporary_, path_);
   }
 
   void annotation(std::string_view category, std::string_view name, int thread, std::int64_t start_ns,
