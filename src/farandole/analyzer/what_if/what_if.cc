@@ -92,7 +92,8 @@ class ChangedRun {
       }
       next += bucket.gradients;
     }
-    notes_.push_back(fmt::format("{} buckets instead of {}", sizes_.size(), graph_.buckets.size()));
+    notes_.push_back(fmt::format("{} bucket{} instead of {}", sizes_.size(), sizes_.size() == 1 ? "" : "s",
+                                 graph_.buckets.size()));
   }
 
   void find_costs() {

@@ -14,9 +14,9 @@ std::string signed_percent(double fraction) {
 }
 
 std::string line_text(const CostModel::Line& line) {
-  const auto bandwidth = line.beta_ns > 0 ? fmt::format("{:.2f} GB/s", 1 / line.beta_ns)
-                                          : std::string("no matter how many bytes");
-  return fmt::format("{} + {}", time_text(line.alpha_ns * 1e-3), bandwidth);
+  const auto bytes = line.beta_ns > 0 ? fmt::format("and its bytes at {:.2f} GB/s", 1 / line.beta_ns)
+                                      : std::string("however many bytes it has");
+  return fmt::format("{} {}", time_text(line.alpha_ns * 1e-3), bytes);
 }
 
 std::string costs_text(const StepGraph& graph) {
