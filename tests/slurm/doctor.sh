@@ -105,7 +105,7 @@ if mkdir "$limited" 2>/dev/null && echo $((256 << 20)) >"$limited/memory.limit_i
 else
   echo "left out: an out-of-memory kill, no control group can be made here"
 fi
-rmdir "$limited" 2>/dev/null
+for ((i = 0; i < 50; i++)); do rmdir "$limited" 2>/dev/null || [[ ! -e $limited ]] && break; sleep 0.2; done # slurmstepd ends behind its job
 
 job=$told
 until_true 60 is_over
