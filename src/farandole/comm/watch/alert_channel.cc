@@ -23,7 +23,8 @@ AlertChannel::~AlertChannel() {
       break;
     }
   }
-  MPI_Comm_free(&comm_);
+  // The communicator is left to MPI_Finalize: its number would be given to another one, in which a message
+  // that comes late counts, and those that follow it are waited for forever.
 }
 
 // Errors are no news here: they mean that the peer is gone.
