@@ -298,9 +298,8 @@ class RunText {
 
   void lateness() {
     if (metrics_.ranks.size() < 2) return;
-    section("Lateness by rank",
-            fmt::format("each step's latest arrival at a collective; clocks agree to {:.3f} ms",
-                        metrics_.clock_floor_ms));
+    section("Lateness by rank", "each step's latest arrival at a collective; clocks agree to " +
+                                    time_text(1e3 * metrics_.clock_floor_ms));
     TextTable table({"rank", "host", "median", "p95", "pattern", "delayed in"}, 2);
     for (const auto* rank : shown_) {
       std::string pattern = "–";
