@@ -4,10 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <iterator>
+#include <random>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <vector>
 
 #include "temporary_folder.h"
 
@@ -136,6 +138,55 @@ TEST_F(NodeFile, StaysWhereHomeHasNoRoom) {
   EXPECT_EQ(status, 0);
   EXPECT_TRUE(fs::exists(file) && has_link());
   EXPECT_EQ(files_in(folder_.path()), 2);  // no temporary file
+}
+
+// A launcher ends its ranks and their supervisors by SIGKILL, whatever they are at.
+TEST_F(NodeFile, ComesHomeThoughItsBringersAreKilled) {
+  std::mt19937 random(1);
+  const std::string contents(1 << 20, 'x');
+  for (int round = 0; round < 100; ++round) {
+    leave(contents);
+    for (int bringer = 0; bringer < 3; ++bringer) {
+      const pid_t child = ::fork();
+      if (child == 0) {
+        bring_home(home_);
+        ::_exit(0);
+      }
+      ::usleep(random() % 3000);
+      ::kill(child, SIGKILL);
+      ::waitpid(child, nullptr, 0);
+    }
+    bring_home(home_);
+    ASSERT_TRUE(read(home_) == contents);
+    ASSERT_EQ(files_in(node_), 0) << "round " << round;
+    ASSERT_EQ(files_in(folder_.path()), 2);
+  }
+}
+
+TEST_F(NodeFile, SeveralBringersKeepTheLastState) {
+  for (int round = 0; round < 50; ++round) {
+    const auto file = leave("first");
+    std::vector<pid_t> copiers(3);
+    for (auto& child : copiers) {
+      child = ::fork();
+      if (child > 0) continue;
+      try {
+        while (copy_home(home_)) continue;
+      } catch (...) {
+        ::_exit(1);
+      }
+      ::_exit(0);
+    }
+    write(file, "last");
+    EXPECT_TRUE(bring_home(home_));
+    for (const pid_t child : copiers) {
+      int status = 0;
+      ::waitpid(child, &status, 0);
+      EXPECT_EQ(status, 0);
+    }
+    ASSERT_EQ(read(home_), "last");
+    ASSERT_EQ(files_in(folder_.path()), 2);
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <random>
 #include <set>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,12 +23,14 @@ constexpr std::string_view away_mark = "farandole-";
 
 struct Descriptor {
   Descriptor(const fs::path& path, int flags) : fd(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
-    if (fd < 0) throw system_error("open", path);
+    if (fd < 0 && errno != ENOENT) throw system_error("open", path);
   }
-  ~Descriptor() { ::close(fd); }
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
-  const int fd;
+  const int fd;  // negative: there is no such file
 };
 
 // Empty where the link leads nowhere on this node.
@@ -61,9 +64,9 @@ void write_block(const Descriptor& to, const char* bytes, std::size_t count, off
 }
 
 // From the start to the end: of a file that is still written to, its tables are older than its records.
-void copy_sparse(const fs::path& source, const fs::path& target) {
-  const Descriptor from(source, O_RDONLY);
+void copy_sparse(const Descriptor& from, const fs::path& source, const fs::path& target) {
   const Descriptor to(target, O_WRONLY | O_CREAT | O_TRUNC);
+  if (to.fd < 0) throw system_error("create", target);
   std::vector<char> block(std::size_t{256} << 10);
   off_t at = 0;
   for (std::size_t count = 1; count > 0; at += static_cast<off_t>(count)) {
@@ -75,21 +78,45 @@ void copy_sparse(const fs::path& source, const fs::path& target) {
   if (::fsync(to.fd) != 0) throw system_error("fsync", target);
 }
 
-// False where the file went home while it was copied: by another process, and whole.
-bool copy_from(const fs::path& file, const fs::path& home) {
-  const auto temporary = temporary_beside(home);
+// The copy in the making. Of one name, for the lock lets one at it: the next overwrites what a killed one
+// left.
+fs::path part_of(const fs::path& home) {
+  return fs::path(home).replace_extension(".part");
+}
+
+// The link's name once what it leads to is whole at home and only waits to be removed. A process may be
+// killed between any two of these calls, and the next goes on where it ended.
+fs::path spent_link(const fs::path& home) {
+  return fs::path(home).replace_extension(".home");
+}
+
+void remove_spent(const fs::path& home) {
+  const auto spent = spent_link(home);
+  if (const auto file = file_behind(spent); !file.empty()) ::unlink(file.c_str());
+  ::unlink(spent.c_str());
+}
+
+// False where there is none on this node, or no longer: another process has brought it home, whole.
+// `afterwards` runs under the lock too.
+template <class Afterwards>
+bool copy_locked(const fs::path& home, const Afterwards& afterwards) {
+  const auto path = file_behind(node_link(home));
+  if (path.empty()) return false;
+  const Descriptor file(path, O_RDONLY);
+  if (file.fd < 0) return false;
+  while (::flock(file.fd, LOCK_EX) != 0)
+    if (errno != EINTR) throw system_error("lock", path);
+  if (file_behind(node_link(home)) != path) return false;
+  const auto temporary = part_of(home);
   try {
-    copy_sparse(file, temporary);
-    if (file_behind(node_link(home)) == file) {
-      publish_file(temporary, home);
-      return true;
-    }
+    copy_sparse(file, path, temporary);
+    publish_file(temporary, home);
   } catch (...) {
     discard_file(temporary, home);
     throw;
   }
-  discard_file(temporary, home);
-  return false;
+  afterwards();
+  return true;
 }
 
 }  // namespace
@@ -110,23 +137,23 @@ fs::path leave_home(const fs::path& home, const fs::path& node_folder) {
 }
 
 void forget_home(const fs::path& home) {
+  remove_spent(home);
   const auto link = node_link(home);
   if (const auto file = file_behind(link); !file.empty()) ::unlink(file.c_str());
-  ::unlink(link.c_str());
-  ::unlink(home.c_str());
+  for (const auto& path : {link, part_of(home), home}) ::unlink(path.c_str());
 }
 
 bool copy_home(const fs::path& home) {
-  const auto file = file_behind(node_link(home));
-  return !file.empty() && copy_from(file, home);
+  return copy_locked(home, [] {});
 }
 
 bool bring_home(const fs::path& home) {
-  const auto file = file_behind(node_link(home));
-  if (file.empty() || !copy_from(file, home)) return false;
-  ::unlink(node_link(home).c_str());
-  ::unlink(file.c_str());
-  return true;
+  remove_spent(home);
+  return copy_locked(home, [&] {
+    if (::rename(node_link(home).c_str(), spent_link(home).c_str()) != 0)
+      throw system_error("rename", node_link(home));
+    remove_spent(home);
+  });
 }
 
 fs::path readable_at(const fs::path& home) {
