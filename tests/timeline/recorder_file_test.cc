@@ -95,6 +95,22 @@ TEST(RecorderFile, NamesTheVersionItCannotRead) {
   }
 }
 
+TEST(RecorderFile, BelievesNoWorldThatCannotBe) {
+  const TemporaryFolder folder;
+  const auto sound = recorded_in(folder, 10);
+  std::string contents = contents_of(sound);
+  contents[offsetof(recorder::FixedHeader, world_size) + 3] = 64;  // 2³⁰ ranks
+  write(folder / "damaged", contents);
+  const RecorderFile file(folder / "damaged");
+  EXPECT_EQ(file.world_size(), file.rank() + 1);
+  EXPECT_THROW(file.verify(), CorruptInput);
+  EXPECT_EQ(file.records(0).size(), RecorderFile(sound).records(0).size());
+
+  contents[offsetof(recorder::FixedHeader, rank) + 3] = 32;
+  write(folder / "damaged", contents);
+  EXPECT_THROW(RecorderFile(folder / "damaged"), CorruptInput);
+}
+
 TEST(RecorderFile, DamagedRecordIsLeftOutAndNamed) {
   const TemporaryFolder folder;
   const auto path = recorded_in(folder, 20);

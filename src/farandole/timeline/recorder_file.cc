@@ -94,12 +94,14 @@ void RecorderFile::read_fixed_header() {
       fixed.chunk_count == recorder::chunk_count && fixed.chunk_records > 0 &&
       fixed.chunk_records < (1u << 22) && fixed.threads_offset < (1u << 20) &&
       fixed.names_bytes <= (1u << 20) && fixed.names_offset < (1u << 20) &&
-      fixed.chunks_offset < (1u << 22) && fixed.rank >= 0 && fixed.world_size > fixed.rank &&
+      fixed.chunks_offset < (1u << 22) && fixed.rank >= 0 && fixed.rank < recorder::most_ranks &&
       fixed.file_bytes ==
           fixed.chunks_offset + std::uint64_t{fixed.chunk_records} * fixed.chunk_count * sizeof(Record);
   if (!known_shape) damaged_at(0, "the header's numbers do not fit together");
   const auto crc = ::crc32(0, reinterpret_cast<const Bytef*>(&fixed), offsetof(recorder::FixedHeader, crc));
   if (crc != fixed.crc) note(0, "the header is damaged (checksum): rank, host and start may be wrong");
+  if (fixed.world_size <= fixed.rank || fixed.world_size > recorder::most_ranks)
+    header_.fixed.world_size = fixed.rank + 1;
   host_ = text_of(fixed.host);
 }
 

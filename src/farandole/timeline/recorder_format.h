@@ -86,6 +86,8 @@ inline constexpr std::uint32_t byte_order = 0x01020304;
 inline constexpr std::uint32_t version = 1;
 inline constexpr std::uint32_t thread_slots = 32;
 inline constexpr std::uint32_t chunk_count = 256;
+// More is damage, which must not become tables of that size in readers.
+inline constexpr std::int32_t most_ranks = 1 << 20;
 inline constexpr std::size_t longest_name = 512;         // bytes kept of an interned name
 inline constexpr std::string_view fact_mark = "fact: ";  // begins a name that no record has: "fact: mpi=4.1"
 inline constexpr std::size_t smallest_file = 128 << 10;
