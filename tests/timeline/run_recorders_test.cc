@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <iterator>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "temporary_folder.h"
 #include "timeline/synthetic_run.h"
@@ -52,6 +55,32 @@ TEST(RunRecorders, FilesAloneAreAlignedAsTheRunWas) {
   EXPECT_EQ(result.files[1].rank, 1);
   EXPECT_TRUE(result.files[1].closed);
   EXPECT_EQ(unzipped(folder / "timeline.json.gz"), unzipped(folder / "run.json.gz"));
+}
+
+// More ranks than a process may open files, as login nodes set it.
+TEST(RunRecorders, OpensAsManyAsTheHardLimitAllows) {
+  const TemporaryFolder folder;
+  SyntheticRun run;
+  run.ranks = 150;
+  record(run, folder);
+  const auto files = recorder_files(folder.path());
+  const auto opens = [&](rlim_t hard) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const rlimit few{100, hard};
+      ::setrlimit(RLIMIT_NOFILE, &few);
+      try {
+        ::_exit(open_run(files, {}).files.size() == 150 ? 0 : 1);
+      } catch (const UserError& error) {
+        ::_exit(std::string(error.what()).find("150 files") != std::string::npos ? 2 : 3);
+      }
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  EXPECT_EQ(opens(400), 0);
+  EXPECT_EQ(opens(150), 2);
 }
 
 TEST(RunRecorders, SlicesRanksAndSteps) {

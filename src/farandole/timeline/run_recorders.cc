@@ -6,6 +6,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/node_file.h"
+#include "farandole/base/open_files.h"
 #include "farandole/timeline/rank_choice.h"
 #include "farandole/timeline/record_source.h"
 
@@ -73,6 +74,7 @@ RunRecorders open_run(const std::vector<fs::path>& files, const RunMergeOptions&
   RunRecorders result;
   std::vector<std::unique_ptr<RecordSource>> sources;
   bool any = false;
+  allow_open_files(files.size());
   for (const fs::path& file : files) {
     RecorderReport report;
     auto source = survey_file(file, report);
