@@ -1,5 +1,5 @@
-// Trains on made-up data as `farandole train` does, with a rank that can be held up in every step: what
-// back-tests of `farandole analyze --what-if` are made of (tests/compare/what_if).
+// Trains what benchmarks train, with a rank that can be held up in every step's "data": what back-tests of
+// `farandole analyze --what-if` are made of (tests/compare/what_if).
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -14,8 +14,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/comm/cores.h"
-#include "farandole/train/distributed_optimizer.h"
-#include "farandole/train/models/model.h"
+#include "farandole/train/benchmark_trainee.h"
 #include "farandole/train/session.h"
 
 namespace {
@@ -49,31 +48,6 @@ Pace parse(int argc, char** argv) {
   return pace;
 }
 
-struct Workload {
-  ModelOptions model;
-  DataShape shape;
-  torch::Tensor x, y;
-};
-
-Workload workload(const std::string& name) {
-  if (name == "mlp")
-    return {{.name = "mlp", .layers = 4, .width = 1024},
-            {{1024}, 1024, false},
-            torch::randn({32, 1024}),
-            torch::randint(1024, {32}, torch::kInt64)};
-  if (name == "gpt")
-    return {{.name = "gpt", .layers = 4, .width = 256, .heads = 4, .context = 64},
-            {{64}, 256, true},
-            torch::randint(256, {4, 64}, torch::kInt64),
-            torch::randint(256, {4, 64}, torch::kInt64)};
-  if (name == "mnist")
-    return {{.name = "mnist"},
-            {{1, 28, 28}, 10, false},
-            torch::randn({64, 1, 28, 28}),
-            torch::randint(10, {64}, torch::kInt64)};
-  throw UserError("no such model: " + name);
-}
-
 void write_facts(const Session& session, const Pace& pace, std::int64_t batch) {
   std::ofstream(std::filesystem::path(pace.run_dir) / "run.json")
       << nlohmann::json{{"ranks", session.size()},
@@ -87,42 +61,23 @@ void write_facts(const Session& session, const Pace& pace, std::int64_t batch) {
 
 int train(Session& session, const Pace& pace) {
   torch::manual_seed(1);
-  const auto what = workload(pace.model);
   std::filesystem::create_directories(pace.run_dir);
   session.start_recording({.run_dir = pace.run_dir});
-  const auto model = make_model(what.model, what.shape);
-  torch::optim::AdamW inner(model->parameters(), torch::optim::AdamWOptions(1e-4));
   DistributedOptimizerOptions options;
   options.buckets.bytes = static_cast<std::size_t>(pace.bucket_mb * 1024 * 1024);
   options.buckets.first_bytes = std::min(options.buckets.first_bytes, options.buckets.bytes);
   options.compression = parse_compression(pace.compression);
   options.progress = parse_progress(pace.progress);
-  DistributedOptimizer optimizer(session, inner, model->named_parameters(), options);
-  auto& timeline = session.timeline();
+  const bool late = session.rank() == pace.delayed_rank;
+  BenchmarkTrainee trainee(session, pace.model, options, [&] {
+    if (late) std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(pace.delay_ms));
+  });
   for (int step = 0; step < pace.steps; ++step) {
     session.set_step(step);
-    const Span whole(timeline, Category::step, "step");
-    {
-      const Span span(timeline, Category::optimizer, "zero gradients");
-      optimizer.zero_grad();
-    }
-    if (session.rank() == pace.delayed_rank && pace.delay_ms > 0) {
-      const Span span(timeline, Category::data, "data");
-      std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(pace.delay_ms));
-    }
-    torch::Tensor loss;
-    {
-      const Span span(timeline, Category::forward, "forward");
-      loss = model->loss(model->forward(what.x), what.y);
-    }
-    {
-      const Span span(timeline, Category::backward, "backward");
-      loss.backward();
-    }
-    optimizer.step();
+    trainee.steps(1);
   }
   session.set_step(-1);
-  if (session.rank() == 0) write_facts(session, pace, what.x.size(0));
+  if (session.rank() == 0) write_facts(session, pace, trainee.batch_samples());
   return 0;
 }
 

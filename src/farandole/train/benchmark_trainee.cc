@@ -1,6 +1,6 @@
 #include "farandole/train/benchmark_trainee.h"
 
-#include <functional>
+#include <utility>
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
@@ -42,12 +42,15 @@ BenchmarkTrainee::Workload BenchmarkTrainee::workload(const std::string& name) {
 }
 
 BenchmarkTrainee::BenchmarkTrainee(Session& session, const std::string& model,
-                                   const DistributedOptimizerOptions& options)
-    : BenchmarkTrainee(session, workload(model), options) {}
+                                   const DistributedOptimizerOptions& options,
+                                   std::function<void()> wait_for_data)
+    : BenchmarkTrainee(session, workload(model), options, std::move(wait_for_data)) {}
 
 BenchmarkTrainee::BenchmarkTrainee(Session& session, const Workload& workload,
-                                   const DistributedOptimizerOptions& options)
+                                   const DistributedOptimizerOptions& options,
+                                   std::function<void()> wait_for_data)
     : timeline_(session.timeline()),
+      wait_for_data_(std::move(wait_for_data)),
       batch_(workload.batch),
       model_(make_model(workload.model, workload.data)),
       inner_(workload.optimizer(model_->parameters())),
@@ -59,7 +62,10 @@ void BenchmarkTrainee::step() {
     const Span span(timeline_, Category::optimizer, "zero gradients");
     optimizer_.zero_grad();
   }
-  { const Span span(timeline_, Category::data, "data"); }
+  {
+    const Span span(timeline_, Category::data, "data");
+    if (wait_for_data_) wait_for_data_();
+  }
   torch::Tensor loss;
   {
     const Span span(timeline_, Category::forward, "forward");

@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Timelines of real jobs over two hosts, each with a disk of its own for recorders: asked for by SIGUSR2 through Slurm, left by a killed rank,
+# and with a slow host that the analyzer must name (with FARANDOLE_TEST_LONG, on a quiet machine, also one that is 5 % slow).
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+hosts=2 cpus=4
+source "$here/sandbox.sh"
+[[ -x $bin/farandole-train ]] || skip "farandole-train is not built"
+unset OMP_NUM_THREADS
+export PATH=$bin:$PATH OMPI_MCA_btl=self,tcp OMPI_MCA_mpi_preconnect_mpi=1 # see nodes.sh
+cd "$work" || exit 1
+mkdir node
+for n in 1 2; do "$sandbox" exec node$n mount -t tmpfs -o size=512m recorders "$work/node" || skip "no file system can be mounted on a host"; done
+
+state() { scontrol show job "$job" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p'; }
+# until_true SECONDS COMMAND...
+until_true() {
+  for ((i = 0; i < $1 * 10; i++)); do "${@:2}" && return; sleep 0.1; done
+  fail "in vain for $1 s: ${*:2}; job is $(state): $(tail -n 5 "out.$job")"
+}
+is_over() { [[ ! $(state) =~ PENDING|RUNNING|COMPLETING ]]; }
+on_hosts() { for n in 1 2; do "$sandbox" exec node$n ls "$work/node"; done | grep -c . || true; }
+# submit COMMAND...: a rank on each host, recorded in the folder run, new; returns when both are at work. Once more where Open MPI
+# crashed at its start, see doctor.sh.
+submit() {
+  printf '#!/bin/bash\nexport FARANDOLE_RECORDER_DIR=%s FARANDOLE_RUN_DIR=%s\nexec farandole run -- %s\n' "$work/node" "$work/run" "$*" >job.sbatch
+  for _ in 1 2 3; do
+    rm -rf run
+    mkdir run
+    job=$(sbatch --parsable --output="$work/out.%j" -N2 --ntasks-per-node=1 job.sbatch) || fail "sbatch $*"
+    until_true 60 at_work_or_over
+    at_work && return
+    [[ $(state) == COMPLETED ]] && return
+  done
+  fail "the job does not start: $(tail -n 5 "out.$job")"
+}
+at_work() { [[ -L run/recorder/rank-0000.node && -L run/recorder/rank-0001.node ]]; }
+at_work_or_over() { at_work || is_over; }
+# of_both TRACE STEP: it has both ranks, each by its host, in step STEP or later.
+of_both() {
+  python3 - "$@" <<'PYTHON' || fail "the trace $1"
+import gzip, json, sys
+events = json.load(gzip.open(sys.argv[1]))["traceEvents"]
+hosts = {e["args"]["rank"]: e["args"]["host"] for e in events if e["ph"] == "M" and e["name"] == "process_name"}
+assert hosts == {0: "node1", 1: "node2"}, hosts
+for pid in (1, 2):
+    last = max((e["args"]["step"] for e in events if e["ph"] == "X" and e["pid"] == pid and e["name"] == "step"), default=-1)
+    assert last >= int(sys.argv[2]), (pid, last)
+PYTHON
+}
+brought() {
+  [[ $(ls run/recorder | xargs) == "rank-0000.ftl rank-0001.ftl" ]] || fail "in the run: $(ls run/recorder)"
+  [[ $(on_hosts) == 0 ]] || fail "left on the hosts: $(on_hosts) files"
+}
+
+submit farandole train --model mlp --data synthetic --width 16 --epochs 1000000 --checkpoint-epochs 0 --resume none --log-steps 5 \
+  --stall-seconds 0 --run-dir "$work/run"
+until_true 60 test -s run/metrics.jsonl
+[[ $(on_hosts) == 2 && -z $(ls node) ]] || fail "on the hosts are $(on_hosts) recorders, here $(ls node)"
+scancel --batch --signal=USR2 "$job"
+until_true 60 test -s run/timeline.json.gz
+of_both run/timeline.json.gz 5
+check=${FARANDOLE_TRACE_CHECK:-$FARANDOLE_SOURCE/../shared/trace-check/trace-check}
+[[ ! -x $check ]] || "$check" run/timeline.json.gz >check.out 2>&1 || fail "the viewers: $(tail -n 5 check.out)"
+expect 0 farandole analyze run
+until_true 10 grep -q 'as SIGUSR2 asked for' "out.$job"
+
+# The launcher's host brings rank 0's recorder, the killed rank's supervisor its own.
+"$sandbox" exec node2 pkill -KILL -x farandole-train
+until_true 60 is_over
+brought
+expect 0 farandole timeline salvage run
+of_both run/timeline.json.gz 5
+expect 0 farandole doctor run
+tr -s ' \n' ' ' <"$work/out" | grep -qE '^Rank 1 on node2 was killed by signal 9' || fail "the verdict: $(<"$work/out")"
+
+# slow_host FAULT STEPS: all ranks of node2 are late in each backward.
+slow_host() {
+  submit straggling "$1" "$2" node2
+  until_true 100 is_over
+  [[ $(state) == COMPLETED ]] || fail "straggling $*: $(state), $(tail -n 5 "out.$job")"
+  brought
+  expect 0 farandole analyze run --format json
+  python3 - "$work/out" <<'PYTHON' || fail "the slow host is not named"
+import json, sys
+late = {(one["rank"], one["host"], one["pattern"], one["phase"]) for one in json.load(open(sys.argv[1]))["runs"][0]["stragglers"] if one["pattern"] == "chronic"}
+assert late == {(1, "node2", "chronic", "backward")}, late
+PYTHON
+}
+slow_host backward 12
+[[ -z ${FARANDOLE_TEST_LONG:-} ]] || slow_host slow 200
+exit $((failures > 0))
