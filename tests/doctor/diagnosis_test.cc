@@ -111,6 +111,19 @@ TEST(Diagnosis, NamesAHostOfWhichNothingIsHeard) {
   EXPECT_NE(found.cause, Cause::host_lost) << "its other rank was heard of";
 }
 
+// srun cancels what is left of a step, and says so, because of the rank that was killed.
+TEST(Diagnosis, ARankThatWasKilledIsNotCancelled) {
+  auto run = run_of(2);
+  end(run.ranks[0], 0, SIGTERM, true);
+  end(run.ranks[1], 0, SIGKILL);
+  in_slurm(run, {{"JobState", "FAILED"}});
+  run.job->starter_said = "slurmstepd: error: *** STEP 1.0 ON node1 CANCELLED AT 2026-11-22T02:38:16 ***";
+  EXPECT_EQ(diagnose(run).cause, Cause::killed);
+  EXPECT_EQ(diagnose(run).rank, 1);
+  run.ranks[1].end->time_ns = 0;
+  EXPECT_EQ(diagnose(run).cause, Cause::cancelled) << "its supervisor was killed with it";
+}
+
 TEST(Diagnosis, TellsWhoStopsAJob) {
   auto run = run_of(2);
   for (auto& rank : run.ranks) end(rank, 0, SIGTERM, true);

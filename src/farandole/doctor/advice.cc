@@ -39,8 +39,17 @@ void about_memory(bool in_slurm, std::vector<std::string>& next) {
                              : "or fewer ranks on the host, or a higher limit");
 }
 
-bool lacked_memory(const RunEvidence& run, const Diagnosis& diagnosis) {
-  return diagnosis.rank && run.ranks.at(static_cast<std::size_t>(*diagnosis.rank)).log.memory_short;
+void about_kill(const std::string& host, const std::string& job, std::vector<std::string>& next) {
+  next.push_back(fmt::format("ask the kernel, on {}: dmesg -T | grep -i -B2 -A8 'killed process'", host));
+  if (!job.empty())
+    next.push_back(fmt::format("ask Slurm: sacct -j {} -o JobID,State,ExitCode,MaxRSS,NodeList", job));
+}
+
+void about_failure(const RunEvidence& run, const Diagnosis& diagnosis, std::vector<std::string>& next) {
+  if (!diagnosis.rank) return;
+  const auto& rank = run.ranks.at(static_cast<std::size_t>(*diagnosis.rank));
+  if (rank.log.memory_short) about_memory(!job_id(run).empty(), next);
+  next.push_back(look_at_log(run, *diagnosis.rank));
 }
 
 std::string go_on(const RunEvidence& run) {
@@ -83,20 +92,15 @@ std::vector<std::string> advise(const RunEvidence& run, const Diagnosis& diagnos
       about_memory(!id.empty(), next);
       break;
     case Cause::killed:
-      next.push_back(fmt::format("ask the kernel, on {}: dmesg -T | grep -i -B2 -A8 'killed process'",
-                                 host_of(diagnosis)));
-      if (!id.empty())
-        next.push_back(fmt::format("ask Slurm: sacct -j {} -o JobID,State,ExitCode,MaxRSS,NodeList", id));
+      about_kill(host_of(diagnosis), id, next);
       break;
     case Cause::crashed:
     case Cause::uncaught_exception:
-      if (lacked_memory(run, diagnosis)) about_memory(!id.empty(), next);
-      if (diagnosis.rank) next.push_back(look_at_log(run, *diagnosis.rank));
+      about_failure(run, diagnosis, next);
       next.emplace_back("for a stack: ulimit -c unlimited, run again, gdb PROGRAM CORE");
       break;
     case Cause::failed:
-      if (lacked_memory(run, diagnosis)) about_memory(!id.empty(), next);
-      if (diagnosis.rank) next.push_back(look_at_log(run, *diagnosis.rank));
+      about_failure(run, diagnosis, next);
       break;
     case Cause::refused:
       next.emplace_back("change what it names and start it again; requeueing alone does not help");

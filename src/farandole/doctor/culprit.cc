@@ -104,11 +104,18 @@ const RankEvidence& evidence_of(const RunEvidence& run, int rank) {
   return run.ranks.at(static_cast<std::size_t>(rank));
 }
 
+// srun cancels the step, too, because a rank was killed; who cancels it kills the supervisors at once with
+// their ranks, so that none of them can say when its rank ended.
+bool ended_before_others(const RunEvidence& run, const RankRecord& end) {
+  return end.time_ns != 0 && !end.told && !slurm_word(run, "JobState").starts_with("CANCELLED");
+}
+
 Culprit classify(const RunEvidence& run, const RankRecord& end) {
   Culprit culprit{cause_of_code(end.exit_code), end.rank, end, ""};
   const auto& log = evidence_of(run, end.rank).log;
   if (end.signal == SIGKILL) {
-    const auto by_slurm = ended_by_slurm(run);
+    auto by_slurm = ended_by_slurm(run);
+    if (by_slurm && by_slurm->cause == Cause::cancelled && ended_before_others(run, end)) by_slurm.reset();
     culprit.cause = by_slurm ? by_slurm->cause : Cause::killed;
     if (by_slurm) culprit.why = by_slurm->why;
     if (!end.out_of_memory.empty()) culprit.cause = Cause::out_of_memory, culprit.why = end.out_of_memory;
