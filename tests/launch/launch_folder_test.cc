@@ -49,7 +49,7 @@ RankRecord rank_with(int rank, int exit_code) {
 TEST(LaunchedRun, IsFoundWhereTheUserNamedIt) {
   const auto folder = [](std::vector<std::string> program, const fs::path& logs = "",
                          std::map<std::string, std::string> variables = {}) {
-    return find_launched_run(program, logs, with(std::move(variables))).folder;
+    return find_launched_run(program, "", logs, with(std::move(variables))).folder;
   };
   const auto here = fs::current_path();
   EXPECT_EQ(folder({"farandole", "train", "--run-dir", "r"}), here / "r");
@@ -61,8 +61,16 @@ TEST(LaunchedRun, IsFoundWhereTheUserNamedIt) {
   EXPECT_EQ(folder({"python"}, "/p/run/logs/", {{"FARANDOLE_RUN_DIR", "/q"}}), "/p/run");
   EXPECT_EQ(folder({"python"}, "/p/run/output"), "");
   EXPECT_EQ(folder({}), "");
-  EXPECT_TRUE(find_launched_run({"a"}, "/p/logs", with({})).logged);
-  EXPECT_FALSE(find_launched_run({"farandole-train", "--run-dir", "r"}, "", with({})).logged);
+  EXPECT_TRUE(find_launched_run({"a"}, "", "/p/logs", with({})).logged);
+  EXPECT_FALSE(find_launched_run({"farandole-train", "--run-dir", "r"}, "", "", with({})).logged);
+}
+
+TEST(LaunchedRun, IsOneAlone) {
+  EXPECT_EQ(find_launched_run({"farandole", "train", "--run-dir", "a/../r/"}, "r", "", with({})).folder,
+            fs::current_path() / "r");
+  EXPECT_EQ(find_launched_run({"python", "--run-dir", "q"}, "r", "", with({})).folder,
+            fs::current_path() / "r");
+  EXPECT_THROW(find_launched_run({"farandole", "train", "--run-dir", "q"}, "r", "", with({})), UserError);
 }
 
 TEST(LaunchFolder, KeepsRecordsOfAJobAndItsRanks) {

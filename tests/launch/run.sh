@@ -88,6 +88,12 @@ signalled 'trap "" TERM' TERM TERM
 signalled ':' INT
 [[ $code == 130 ]] || fail "INT: $code, $(<"$work/err")"
 
+# Who has a run directory may be asked for a trace before it can answer.
+expect 0 "${run[@]}" --run-dir "$work/traced" bash -c 'kill -USR2 $$; echo alive'
+says out '^alive$'
+expect 140 "${run[@]}" bash -c 'kill -USR2 $$'
+rm -rf "$work/traced"
+
 nohup "${run[@]}" sh -c "touch $work/ready.0; while [ ! -e $work/go ]; do sleep 0.05; done" </dev/null >/dev/null 2>&1 &
 until [[ -e $work/ready.0 ]] || ! kill -0 $!; do sleep 0.05; done
 kill -HUP $!

@@ -29,9 +29,11 @@ struct ChildEnd {
 class ChildProcess {
  public:
   // Throws UserError where `arguments[0]` cannot be executed, Error where the system has no room for it.
-  // `environment`: changes to this process' own.
+  // `environment`: changes to this process' own. `ignored`: signals that the child ignores until it asks for
+  // them.
   ChildProcess(const std::vector<std::string>& arguments, const ChildStreams& streams,
-               int signal_at_parent_end, const EnvironmentChanges& environment = {});
+               int signal_at_parent_end, const EnvironmentChanges& environment = {},
+               const std::vector<int>& ignored = {});
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;

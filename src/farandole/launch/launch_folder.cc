@@ -1,6 +1,7 @@
 #include "farandole/launch/launch_folder.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <string_view>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -37,15 +38,29 @@ std::string value_of(const std::vector<std::string>& program, std::string_view o
   return value;
 }
 
+bool is_same_folder(const fs::path& a, const fs::path& b) {
+  std::error_code ignored;
+  const auto whole = [&](const fs::path& path) {
+    return fs::weakly_canonical(fs::absolute(path) / "", ignored);
+  };
+  return whole(a) == whole(b);
+}
+
 }  // namespace
 
-LaunchedRun find_launched_run(const std::vector<std::string>& program, const fs::path& log_folder,
-                              const Environment& environment) {
+LaunchedRun find_launched_run(const std::vector<std::string>& program, const fs::path& run_dir,
+                              const fs::path& log_folder, const Environment& environment) {
+  const auto of_training = is_training(program) ? fs::path(value_of(program, "--run-dir")) : fs::path();
+  if (!run_dir.empty()) {
+    if (!of_training.empty() && !is_same_folder(of_training, run_dir))
+      throw UserError(
+          fmt::format("--run-dir is {}, and the training's own is {}; give one of them, or the same folder",
+                      run_dir.string(), of_training.string()));
+    return {fs::absolute(run_dir), true};
+  }
   const auto logs = log_folder.has_filename() ? log_folder : log_folder.parent_path();
   if (logs.filename() == "logs") return {fs::absolute(logs).parent_path(), true};
-  if (is_training(program))
-    if (const auto folder = value_of(program, "--run-dir"); !folder.empty())
-      return {fs::absolute(folder), false};
+  if (!of_training.empty()) return {fs::absolute(of_training), false};
   if (const char* folder = environment("FARANDOLE_RUN_DIR"); folder != nullptr && *folder != '\0')
     return {fs::absolute(folder), false};
   return {};
@@ -87,6 +102,10 @@ void LaunchFolder::end(const JobRecord& job, const std::vector<RankRecord>& rank
                      [&](const auto& one) { return one.rank == rank.rank && one.launch == rank.launch; }))
       write_record(folder(), rank);
   write_job(folder() / "job.json", job);
+}
+
+bool LaunchFolder::has_recorded() const {
+  return state().recorder_ns != before_.recorder_ns;
 }
 
 std::optional<std::int64_t> LaunchFolder::free_bytes() const {

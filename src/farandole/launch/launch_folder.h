@@ -20,8 +20,9 @@ struct LaunchedRun {
   bool logged = false;           // its logs were asked for, so that records are welcome in any case
 };
 
-// `--log-dir RUN/logs`, the --run-dir of `farandole train`, or FARANDOLE_RUN_DIR.
-LaunchedRun find_launched_run(const std::vector<std::string>& program,
+// `run_dir`, where it is not empty, `--log-dir RUN/logs`, the --run-dir of `farandole train`, or
+// FARANDOLE_RUN_DIR. Throws UserError where the first and the third are two.
+LaunchedRun find_launched_run(const std::vector<std::string>& program, const std::filesystem::path& run_dir,
                               const std::filesystem::path& log_folder, const Environment& environment);
 
 class LaunchFolder {
@@ -35,6 +36,7 @@ class LaunchFolder {
   void end(const JobRecord& job, const std::vector<RankRecord>& ranks);  // those that are not there yet
   void end(const RankRecord& rank);
 
+  bool has_recorded() const;  // since the job began
   std::optional<std::int64_t> free_bytes() const;
 
  private:

@@ -62,8 +62,7 @@ fs::path require_program(const std::string& program) {
 }
 
 LaunchedRun find_run(const LaunchRequest& request, const fs::path& log_folder) {
-  if (!request.run_dir.empty()) return {fs::absolute(request.run_dir), true};
-  return find_launched_run(request.program, log_folder, &std::getenv);
+  return find_launched_run(request.program, request.run_dir, log_folder, &std::getenv);
 }
 
 fs::path make_log_folder(const fs::path& folder) {
@@ -115,7 +114,8 @@ class Launcher {
     starter_err_ = std::move(err.read_end);
     ::fcntl(starter_err_.get(), F_SETFL, O_NONBLOCK);
     auto command = plan_.command;
-    const auto supervisor = supervisor_arguments(request, local);
+    command.push_back(own_program());
+    const auto supervisor = supervisor_options(request, local).to_arguments();
     command.insert(command.end(), supervisor.begin(), supervisor.end());
     launch_folder_.begin(job_);
     starter_.emplace(command, ChildStreams{-1, -1, err.write_end.get()}, SIGTERM, plan_.environment);
@@ -133,22 +133,19 @@ class Launcher {
  private:
   fs::path socket_path() const { return folder_.path() / "launcher"; }
 
-  std::vector<std::string> supervisor_arguments(const LaunchRequest& request, bool local) const {
-    std::vector<std::string> arguments = {own_program(),
-                                          "--supervise",
-                                          std::to_string(plan_.ranks),
-                                          folder_.path(),
-                                          local ? host_name() : "",
-                                          local ? socket_path().string() : "",
-                                          request.prefix ? "prefix" : "",
-                                          log_folder_,
-                                          run_.folder,
-                                          run_.logged ? "logged" : "",
-                                          job_.launch,
-                                          request.trace_mpi ? "trace-mpi" : "",
-                                          "--"};
-    arguments.insert(arguments.end(), request.program.begin(), request.program.end());
-    return arguments;
+  SupervisorOptions supervisor_options(const LaunchRequest& request, bool local) const {
+    SupervisorOptions options;
+    options.world_size = plan_.ranks;
+    options.folder = folder_.path();
+    if (local) options.launcher_host = host_name();
+    if (local) options.socket = socket_path();
+    options.prefix = request.prefix;
+    options.log_folder = log_folder_;
+    options.run = run_;
+    options.launch = job_.launch;
+    options.trace_mpi = request.trace_mpi;
+    options.program = request.program;
+    return options;
   }
 
   // One turn: waits until something can be done and does it. `only_write`: what waits to be written is enough
@@ -283,7 +280,7 @@ class Launcher {
         judge(records, plan_.ranks, starter_->end(), plan_.command.front(), signal_, log_folder_);
     if (verdict.show_left_out) err_.push(chatter_.left_out());
     if (!verdict.message.empty()) err_.push("farandole run: " + verdict.message + "\n");
-    if (verdict.exit_code == 0 && trace_mpi_ && !fs::exists(run_.folder / "recorder"))
+    if (verdict.exit_code == 0 && trace_mpi_ && !launch_folder_.has_recorded())
       err_.push(
           "farandole run: --trace-mpi has recorded nothing: the program did not call MPI from C or C++, or "
           "has "
@@ -331,26 +328,16 @@ int launch(const LaunchRequest& request) {
 }
 
 bool is_supervisor(int argc, const char* const* argv) {
-  return argc >= 2 && std::string_view(argv[1]) == "--supervise";
+  return argc >= 2 && argv[1] == supervise_flag;
 }
 
 int run_supervisor(int argc, const char* const* argv) {
-  constexpr int program = 13;
+  auto options = SupervisorOptions::parse({argv + 1, argv + argc});
   const auto rank = launched_rank([](const char* name) { return std::getenv(name); });
-  if (argc <= program || std::string_view(argv[program - 1]) != "--" || !rank)
+  if (!options || !rank)
     throw UserError("--supervise is for farandole run itself; use farandole run -n 4 -- PROGRAM ARGUMENTS");
-  SupervisorOptions options;
-  options.rank = rank->value;
-  options.world_size = std::atoi(argv[2]);
-  options.folder = argv[3];
-  if (argv[4] == host_name()) options.socket = argv[5];
-  options.prefix = std::string_view(argv[6]) == "prefix";
-  options.log_folder = argv[7];
-  options.run = {argv[8], std::string_view(argv[9]) == "logged"};
-  options.launch = argv[10];
-  options.trace_mpi = std::string_view(argv[11]) == "trace-mpi";
-  options.program.assign(argv + program, argv + argc);
-  return supervise(options);
+  options->rank = rank->value;
+  return supervise(*options);
 }
 
 }  // namespace farandole

@@ -19,6 +19,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/node_file.h"
+#include "farandole/base/run_folder.h"
 #include "farandole/launch/machine.h"
 #include "farandole/launch/memory_watch.h"
 #include "farandole/launch/mpi_preload.h"
@@ -103,7 +104,7 @@ Supervisor::Supervisor(const SupervisorOptions& options)
   record_.host = host_name();
   record_.launch = options.launch;
   if (utsname system{}; ::uname(&system) == 0) record_.kernel = system.release;
-  if (options.socket.empty()) {
+  if (options.socket.empty() || options.launcher_host != record_.host) {
     to_out_ = std::make_unique<DescriptorChannel>(STDOUT_FILENO);
     to_err_ = std::make_unique<DescriptorChannel>(STDERR_FILENO);
   } else {
@@ -140,7 +141,9 @@ void Supervisor::start() {
     changes = mpi_trace_environment(&std::getenv);
     changes.emplace_back("FARANDOLE_RUN_DIR", options_.run.folder);
   }
-  child_.emplace(options_.program, streams, SIGKILL, changes);
+  // SIGUSR2 asks for a trace: it must not end who does not listen, or not yet.
+  const auto ignored = options_.run.folder.empty() ? std::vector<int>() : std::vector<int>{SIGUSR2};
+  child_.emplace(options_.program, streams, SIGKILL, changes, ignored);
   record_.pid = child_->pid();
   announce_step();
 }
@@ -266,7 +269,7 @@ void Supervisor::note_memory() {
 
 // The rank's, where it lies on this node (base/node_file.h).
 std::filesystem::path Supervisor::recorder() const {
-  return options_.run.folder / "recorder" / fmt::format("rank-{:04}.ftl", options_.rank);
+  return recorder_file(options_.run.folder, options_.rank);
 }
 
 // SIGKILL may follow, to this process as to the rank.
@@ -296,7 +299,9 @@ int Supervisor::run() {
     record_.exit_code = child_->end().exit_code;
     record_.signal = child_->end().signal;
     note_memory();
-    bring_recorder();                 // before the rest: mpirun may kill this process a second after SIGTERM
+    // Before the rest: mpirun may kill this process a second after SIGTERM. A script's commands may be at it
+    // still.
+    record_.told ? save_recorder() : bring_recorder();
   } catch (const UserError& error) {  // it could not be started
     record_.exit_code = static_cast<int>(error.exit_code());
     err_->queue().push(
@@ -305,6 +310,7 @@ int Supervisor::run() {
   record_.time_ns = real_time_ns();
   wait_for_orphans();
   kill_orphans();
+  if (record_.told) bring_recorder();
   drain();
   report();
   wait_for_peers();

@@ -3,20 +3,32 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "farandole/launch/launch_folder.h"
 
 namespace farandole {
 
+// Of a process that is started as a supervisor, in front of its options.
+inline constexpr std::string_view supervise_flag = "--supervise";
+
 struct SupervisorOptions {
+  // What is behind the program's name: the flag, the options, and behind "--" what it is to start.
+  std::vector<std::string> to_arguments() const;
+  // All but the rank; nullopt where they are not what to_arguments() makes.
+  static std::optional<SupervisorOptions> parse(const std::vector<std::string>& arguments);
+
   int rank = 0;
   int world_size = 1;
   std::filesystem::path
       folder;  // for the record of the rank's end; if it is not here, stderr carries the record
-  std::filesystem::path socket;      // of the launcher on this host; empty: output goes to stdout and stderr
-  bool prefix = false;               // "[3 12:34:56.789] " in front of each line
+  std::string launcher_host;
+  std::filesystem::path
+      socket;           // of the launcher; empty, or on another host: output goes to stdout and stderr
+  bool prefix = false;  // "[3 12:34:56.789] " in front of each line
   std::filesystem::path log_folder;  // empty: no log
   LaunchedRun run;                   // gets the record, too
   std::string launch;                // JobRecord::launch
