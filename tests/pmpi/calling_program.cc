@@ -1,12 +1,15 @@
 // Calls MPI in all of its ways on 3 ranks, and writes to FOLDER/expected-RANK, its argument, what is to be
-// recorded of each call: a line "MPI_Send bytes=40 peer=1 tag=7 ranks=3". With a second argument rank 2 is
-// killed while the others wait for a message of its.
+// recorded of each call: a line "MPI_Send bytes=40 peer=1 tag=7 ranks=3". With the second argument "killed"
+// rank 2 is killed while the others wait for a message of its; with "leaves" a forked process exits, then the
+// program, with 3, without MPI_Finalize.
 #include <array>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <mpi.h>
 #include <string>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <vector>
 
 namespace {
@@ -273,6 +276,15 @@ void poll() {
   MPI_Test(&request, &done, MPI_STATUS_IGNORE);
 }
 
+// A forked process has none of the program's threads, and its exit runs what was left for it.
+[[noreturn]] void leave() {
+  int status = -1;
+  const pid_t worker = fork();
+  if (worker == 0) std::exit(0);
+  waitpid(worker, &status, 0);
+  std::exit(status == 0 ? 3 : 4);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -282,6 +294,7 @@ int main(int argc, char** argv) {
   const std::string folder = argc > 1 ? argv[1] : ".";
   expected.open(folder + "/expected-" + std::to_string(rank));
   expect("MPI_Init");
+  if (argc > 2 && std::string(argv[2]) == "leaves") leave();
   if (argc > 2) {
     MPI_Barrier(MPI_COMM_WORLD);
     int word = 0;

@@ -65,6 +65,25 @@ expect 0 "$bin/farandole" doctor killed
 says out "^Rank 2 .* was killed by signal 9"
 says out "^ +0 .* (in|after) communication 'MPI_(Recv|Barrier)'"
 
+# Without MPI_Finalize, and with a process of its own.
+expect 3 timeout 60 "${run[@]}" -n 1 --run-dir leaves --trace-mpi "$bin/calling_program" . leaves
+expect 0 "$bin/farandole" timeline merge leaves
+
+# A program of another MPI runs as if nothing were preloaded.
+cat >other.c <<'C'
+#include <string.h>
+int PMPI_Init(int* argc, char*** argv) { return 0; }
+int PMPI_Finalize(void) { return 0; }
+int PMPI_Get_library_version(char* version, int* length) { *length = (int)strlen(strcpy(version, "Another MPI 1")); return 0; }
+int MPI_Init(int* argc, char*** argv) { return PMPI_Init(argc, argv); }
+int MPI_Finalize(void) { return PMPI_Finalize(); }
+C
+echo 'int MPI_Init(int*, char***); int MPI_Finalize(void); int main() { return MPI_Init(0, 0) + MPI_Finalize(); }' >foreign.c
+if cc -shared -fPIC other.c -o libother.so 2>/dev/null && cc foreign.c -o foreign -L. -lother -Wl,-rpath,"$work"; then
+  expect 0 "${run[@]}" -n 2 --run-dir foreign.run --trace-mpi ./foreign
+  says err "calls are not recorded: the program has another MPI than Open MPI"
+fi
+
 # Refusals: one line each.
 expect 64 "${run[@]}" -n 2 --trace-mpi "$bin/calling_program" .
 says err '^farandole run: --trace-mpi needs a run directory to record in; add --run-dir RUN$'
@@ -73,8 +92,10 @@ printf 'int main() {}' | cc -x c -static -o static - 2>/dev/null && {
   says err 'static, which is statically linked; link it dynamically$'
 }
 
-expect 0 "${run[@]}" -n 1 --run-dir nothing --trace-mpi true
-says err '^farandole run: --trace-mpi has recorded nothing: '
+for folder in nothing run; do  # also where an earlier job has recorded
+  expect 0 "${run[@]}" -n 1 --run-dir $folder --trace-mpi true
+  says err '^farandole run: --trace-mpi has recorded nothing: '
+done
 
 # Where nothing can be recorded, the program runs all the same.
 expect 0 "${run[@]}" -n 3 --log-dir logs env FARANDOLE_RUN_DIR=/proc/none LD_PRELOAD="$library" "$bin/calling_program" .

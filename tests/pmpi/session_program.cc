@@ -1,10 +1,10 @@
 // Trains, as far as MPI can tell, in a session of 2 ranks whose timeline is recorded in RUN, its argument;
 // the program itself calls MPI_Allreduce in each backward and MPI_Send or MPI_Recv after each step.
 #include <filesystem>
-#include <fmt/format.h>
 #include <mpi.h>
 #include <vector>
 
+#include "farandole/base/run_folder.h"
 #include "farandole/comm/mpi_job.h"
 #include "farandole/comm/recording.h"
 #include "farandole/comm/traced_communicator.h"
@@ -36,14 +36,14 @@ int main(int, char** argv) {
   const std::filesystem::path run = argv[1];
   const MpiJob job;
   const auto& layout = job.layout();
-  Timeline timeline({run / "recorder" / fmt::format("rank-{:04}.ftl", layout.rank),
+  Timeline timeline({recorder_file(run, layout.rank),
                      {},
                      1 << 20,
                      layout.rank,
                      layout.size,
                      layout.node});
   timeline.name_thread("training");
-  Recording recording(job.new_channel(), timeline, run);
+  Recording recording(job.new_channel(), timeline, {.run_dir = run});
   TracedCommunicator gradients(job.new_communicator(Waiting::polite), timeline, 0);
   for (int number = 0; number < 5; ++number) step(number, timeline, gradients, layout.rank);
   timeline.set_step(-1);

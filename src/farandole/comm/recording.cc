@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <spdlog/spdlog.h>
+#include <system_error>
 #include <utility>
 
 #include "farandole/comm/clock_exchange.h"
@@ -24,15 +25,21 @@ bool is_long(const RoundTrip& trip, const RoundTrip& first) {
   return trip.receive_ns - trip.send_ns > 4 * (first.receive_ns - first.send_ns) + queue_ns;
 }
 
+// A rank whose thread cannot be started, for want of processes, still takes part in what all ranks do.
+std::unique_ptr<CounterSampler> counters_of(Timeline& timeline) try {
+  return std::make_unique<CounterSampler>(timeline);
+} catch (const std::system_error& error) {
+  spdlog::warn("no counters are recorded: {}", error.what());
+  return nullptr;
+}
+
 }  // namespace
 
-Recording::Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline,
-                     std::filesystem::path run_dir, std::size_t merge_limit)
+Recording::Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline, TraceOptions options)
     : timeline_(timeline),
-      run_dir_(std::move(run_dir)),
-      merge_limit_(merge_limit),
+      options_(std::move(options)),
       channel_(std::move(channel)),
-      counters_(std::make_unique<CounterSampler>(timeline)) {
+      counters_(counters_of(timeline)) {
   watch_clock();
   mpi_trace_.emplace(timeline_);
 }
@@ -45,7 +52,7 @@ void Recording::watch_clock() {
   round_trips_ = best_of_bursts(first.round_trips);
   timeline_.set_clock(round_trips_);
   auto channel = channel_->another();
-  if (!first.measured) return;
+  if (!first.measured || !options_.threads_may_call_mpi) return;
   clock_rounds_ =
       std::make_unique<ClockRounds>(std::move(channel), between_rounds, [this](const RoundTrip& trip) {
         if (is_long(trip, round_trips_.front())) return;
@@ -107,7 +114,7 @@ std::vector<std::unique_ptr<RecordSource>> Recording::all_ranks() {
 }
 
 std::vector<RankTimeline> Recording::choose(std::vector<RankTimeline> ranks) {
-  const auto choice = choose_ranks(ranks, merge_limit_);
+  const auto choice = choose_ranks(ranks, options_.merge_limit);
   if (const auto text = left_out_text(ranks, choice); !text.empty()) spdlog::warn(text);
   std::vector<RankTimeline> chosen;
   for (const auto i : choice.chosen) chosen.push_back(std::move(ranks[i]));
@@ -118,7 +125,8 @@ std::vector<RankTimeline> Recording::choose(std::vector<RankTimeline> ranks) {
 }
 
 void Recording::merge() {
-  const auto result = merge_timelines(choose(with_clocks(all_ranks())), run_dir_ / "timeline.json.gz");
+  const auto result =
+      merge_timelines(choose(with_clocks(all_ranks())), options_.run_dir / "timeline.json.gz");
   if (result.overwritten > 0)
     spdlog::warn(
         "the timeline lacks its oldest {} events: the recorders were full; raise --recorder-mb or record "

@@ -19,16 +19,19 @@
 
 namespace farandole {
 
+struct TraceOptions {
+  std::filesystem::path run_dir;
+  std::size_t merge_limit = 64;      // ranks in the trace; 0: any number
+  bool threads_may_call_mpi = true;  // false: clocks are not measured while the job runs
+};
+
 class Recording {
  public:
-  // `timeline` outlives this object; the channel is for it alone. `merge_limit`: ranks in the trace; 0: any
-  // number.
-  Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline, std::filesystem::path run_dir,
-            std::size_t merge_limit = 64);
-
+  // `timeline` outlives this object; the channel is for it alone.
+  Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline, TraceOptions options);
   ~Recording();
 
-  // The last samples. Once; collective, as publish().
+  // The last samples. Once; collective, as publish(). No other thread is in an MPI call of the program.
   void close();
   // close(), and the ranks' records, of at most merge_limit ranks, to rank 0, which writes
   // RUN/timeline.json.gz. Once.
@@ -43,8 +46,7 @@ class Recording {
   std::vector<RankTimeline> choose(std::vector<RankTimeline> ranks);
 
   Timeline& timeline_;
-  const std::filesystem::path run_dir_;
-  const std::size_t merge_limit_;
+  const TraceOptions options_;
   std::unique_ptr<MessageChannel> channel_;
   std::unique_ptr<CounterSampler> counters_;
   std::vector<RoundTrip> round_trips_;         // of the rounds' thread, while there is one

@@ -28,7 +28,9 @@ void on_signal(int number) {
   const int saved_errno = errno;
   if (::getpid() != owner_of_handler) {  // a forked child, which nobody watches
     handle_with(number, SIG_DFL);
-    ::raise(number);
+    ::raise(number);  // comes when this handler returns
+    errno = saved_errno;
+    return;
   }
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto ignored =

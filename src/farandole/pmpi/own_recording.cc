@@ -2,15 +2,17 @@
 // calls them. A session starts MPI by its PMPI_ name and sends the calls to its own timeline: then nothing
 // happens here.
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <filesystem>
-#include <fmt/format.h>
 #include <memory>
 #include <mpi.h>
+#include <string_view>
 #include <unistd.h>
+#include <utility>
 
 #include "farandole/base/clock.h"
+#include "farandole/base/error.h"
+#include "farandole/base/run_folder.h"
 #include "farandole/comm/mpi_job.h"
 #include "farandole/comm/recording.h"
 #include "farandole/pmpi/recorded_call.h"
@@ -20,19 +22,29 @@ namespace farandole::pmpi {
 namespace {
 
 struct OwnRecording {
-  OwnRecording(const TimelineOptions& options, const std::filesystem::path& run_dir)
-      : timeline(options), recording(std::make_unique<MessageChannel>(MPI_COMM_WORLD), timeline, run_dir) {
-    timeline.state("farandole", FARANDOLE_VERSION);
-    timeline.state("mpi", MpiJob::library_version());
+  OwnRecording(std::unique_ptr<Timeline> of_calls, const std::filesystem::path& run_dir)
+      : timeline(std::move(of_calls)),
+        recording(std::make_unique<MessageChannel>(MPI_COMM_WORLD), *timeline,
+                  {.run_dir = run_dir, .threads_may_call_mpi = threads_may_call_mpi()}) {
+    timeline->state("farandole", FARANDOLE_VERSION);
+    timeline->state("mpi", MpiJob::library_version());
   }
 
-  Timeline timeline;
+  static bool threads_may_call_mpi() {
+    int provided = MPI_THREAD_SINGLE;
+    PMPI_Query_thread(&provided);
+    return provided == MPI_THREAD_MULTIPLE;
+  }
+
+  std::unique_ptr<Timeline> timeline;
   Recording recording;
 };
 
-// As recorded_call.h's sink: MPI_Init and MPI_Finalize have no other place for what lives between them.
-std::unique_ptr<OwnRecording>& own_recording() {
-  static std::unique_ptr<OwnRecording> recording;
+// As recorded_call.h's sink: MPI_Init and MPI_Finalize have no other place for what lives between them. A
+// program that exits without MPI_Finalize leaves it as it is: its threads may be at work, a forked child has
+// none of ours, and the recorder's file has everything already.
+OwnRecording*& own_recording() {
+  static OwnRecording* recording = nullptr;
   return recording;
 }
 
@@ -47,26 +59,42 @@ TimelineOptions options_in(const std::filesystem::path& run_dir) {
   char host[256] = "";
   ::gethostname(host, sizeof host - 1);
   options.host = host;
-  options.file = run_dir / "recorder" / fmt::format("rank-{:04}.ftl", options.rank);
+  options.file = recorder_file(run_dir, options.rank);
   return options;
 }
 
+// A library preloaded into a program of another MPI would give that the handles of this one.
+bool is_this_mpi() {
+  char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  PMPI_Get_library_version(version, &length);
+  return std::string_view(version).starts_with("Open MPI");
+}
+
 // Ranks that cannot record, for want of a folder or disk, say so and take part in the exchange of clocks.
-void start(const char* name, std::int64_t start_ns) {
-  const std::int64_t end_ns = now_ns();
-  const char* const run_dir = std::getenv("FARANDOLE_RUN_DIR");
-  if (run_dir == nullptr || *run_dir == '\0') return;
-  auto& own = own_recording();
+std::unique_ptr<Timeline> timeline_in(const std::filesystem::path& run_dir) {
   auto options = options_in(run_dir);
   try {
     options.node_folder = place_recorder(run_dir, wished_place(), options.recorder_bytes);
-    own = std::make_unique<OwnRecording>(options, run_dir);
+    return std::make_unique<Timeline>(options);
   } catch (const std::exception& error) {
     tell(error);
     options.file.clear();
-    own = std::make_unique<OwnRecording>(options, run_dir);
+    return std::make_unique<Timeline>(options);
   }
-  own->timeline.span(Category::other, name, start_ns, end_ns);
+}
+
+void start(const char* name, std::int64_t start_ns) try {
+  const std::int64_t end_ns = now_ns();
+  const auto run_dir = run_dir_of_environment();
+  if (run_dir.empty()) return;
+  if (!is_this_mpi()) return tell(Error("the program has another MPI than Open MPI"));
+  auto& own = own_recording();
+  own = new OwnRecording(timeline_in(run_dir), run_dir);
+  own->timeline->span(Category::other, name, start_ns, end_ns);
+} catch (const std::exception& error) {  // the others wait for this rank, and the program would not know why
+  tell(error);
+  PMPI_Abort(MPI_COMM_WORLD, static_cast<int>(ExitCode::failure));
 }
 
 // How long the last rank is waited for is known only here: what MPI_Finalize does itself comes too late.
@@ -83,7 +111,7 @@ void finish() {
   } catch (const std::exception& error) {
     tell(error);
   }
-  own.reset();
+  delete std::exchange(own, nullptr);
 }
 
 }  // namespace

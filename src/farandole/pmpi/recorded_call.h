@@ -18,14 +18,20 @@ extern constinit std::atomic<const MpiTraceSink*> sink;
 class RecordedCall {
  public:
   RecordedCall(Category category, const char* name) noexcept;
+  // A call that an error handler of the program, or the end of its thread, leaves is recorded as it is.
   ~RecordedCall() {
-    if (begun_) inside_ = false;
+    if (!begun_) return;
+    if (!ended_) end({});
+    inside_ = false;
   }
   RecordedCall(const RecordedCall&) = delete;
   RecordedCall& operator=(const RecordedCall&) = delete;
 
   bool begun() const { return begun_; }
-  void end(const MpiCall& what) noexcept { sink_->end(span_, what); }
+  void end(const MpiCall& what) noexcept {
+    ended_ = true;
+    sink_->end(span_, what);
+  }
 
  private:
   // MPI calls itself now and then, as ROMIO does, and calls functions of the program that may call it: what
@@ -34,6 +40,7 @@ class RecordedCall {
 
   const MpiTraceSink* const sink_;
   bool begun_ = false;
+  bool ended_ = false;
   alignas(8) std::byte span_[MpiTraceSink::span_bytes];
 };
 

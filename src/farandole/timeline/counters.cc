@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "farandole/base/quiet_thread.h"
 #include "farandole/timeline/gpu_counters.h"
 #include "farandole/timeline/process_counters.h"
 
@@ -77,7 +78,7 @@ class Sampler {
 
 CounterSampler::CounterSampler(Timeline& timeline, const CounterOptions& options)
     : timeline_(timeline), options_(options) {
-  if (timeline_.enabled()) thread_ = std::thread([this] { run(); });
+  if (timeline_.enabled()) thread_ = start_quiet_thread([this] { run(); });
 }
 
 CounterSampler::~CounterSampler() {

@@ -8,6 +8,7 @@
 #include <zlib.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/quiet_thread.h"
 #include "farandole/timeline/deflater.h"
 
 namespace farandole {
@@ -32,7 +33,7 @@ GzipWriter::GzipWriter(const std::filesystem::path& path, unsigned threads)
     throw;
   }
   if (threads == 0) threads = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
-  while (threads_.size() < threads) threads_.emplace_back([this] { work(); });
+  while (threads_.size() < threads) threads_.push_back(start_quiet_thread([this] { work(); }));
 }
 
 GzipWriter::~GzipWriter() {

@@ -11,6 +11,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/heap.h"
 #include "farandole/base/log.h"
+#include "farandole/base/run_folder.h"
 #include "farandole/comm/cores.h"
 #include "farandole/comm/group_agreement.h"
 #include "farandole/comm/recording.h"
@@ -47,8 +48,7 @@ Session::Session(int, const char* const*)
   if (size() > 1) watchdog_ = make_watchdog(job_->layout(), calls_);
   watch_stalls(stalls);
   collectives_.use(new_communicator(Waiting::polite));
-  if (const char* folder = std::getenv("FARANDOLE_RUN_DIR"); folder != nullptr)
-    start_recording({.run_dir = folder});
+  if (const auto folder = run_dir_of_environment(); !folder.empty()) start_recording({.run_dir = folder});
 }
 
 Session::~Session() {
@@ -129,8 +129,8 @@ void Session::start_recording(const RecordingOptions& options) {
   std::unique_ptr<Timeline> timeline;
   together([&] {
     timeline = std::make_unique<Timeline>(
-        TimelineOptions{options.run_dir / "recorder" / fmt::format("rank-{:04}.ftl", rank()), options.window,
-                        options.recorder_bytes, rank(), size(), node(),
+        TimelineOptions{recorder_file(options.run_dir, rank()), options.window, options.recorder_bytes,
+                        rank(), size(), node(),
                         place_recorder(options.run_dir, options.recorder_dir.value_or(wished_place()),
                                        options.recorder_bytes)});
   });
@@ -140,8 +140,9 @@ void Session::start_recording(const RecordingOptions& options) {
   timeline_->state("libtorch", TORCH_VERSION);
   timeline_->state("mpi", MpiJob::library_version());
   gpu_activity_ = GpuActivity::start(*timeline_, options.gpu_activity, no_gpu_activity_);
-  recording_ =
-      std::make_unique<Recording>(job_->new_channel(), *timeline_, options.run_dir, options.merge_limit);
+  recording_ = std::make_unique<Recording>(
+      job_->new_channel(), *timeline_,
+      TraceOptions{.run_dir = options.run_dir, .merge_limit = options.merge_limit});
   trace_requests_ = std::make_unique<TraceRequests>(
       job_->layout(), trace_asked_, *timeline_, TraceRequestOptions{options.run_dir, options.merge_limit});
   communicators_ = 0;

@@ -58,6 +58,7 @@ class Session {
   int size() const { return job_->layout().size; }
   int local_rank() const { return job_->layout().local_rank; }
   int local_size() const { return job_->layout().local_size; }
+  int node_cores() const { return job_->layout().node_cores; }  // that its ranks may use, all together
   const std::string& node() const { return job_->layout().node; }
   const std::vector<std::string>& hosts() const { return job_->layout().hosts; }  // by rank
   torch::Device device() const { return torch::kCPU; }
@@ -105,7 +106,8 @@ class Session {
 
   // From now on; collective. Call before making objects that use the timeline. SIGUSR2 to any rank asks for
   // the trace of what was recorded so far (comm/trace_requests.h); where nothing is recorded, it does
-  // nothing.
+  // nothing. While it starts and while the timeline is published no other thread is in an MPI call of the
+  // program, should those be recorded (farandole run --trace-mpi).
   void start_recording(const RecordingOptions& options);
   Timeline& timeline() { return *timeline_; }
   // What is recorded from now on belongs to this step; -1: to none.
