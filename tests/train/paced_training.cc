@@ -1,6 +1,7 @@
 // Trains what benchmarks train, with a rank that can be held up in every step's "data": what back-tests of
 // `farandole analyze --what-if` are made of (tests/compare/what_if).
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -13,7 +14,6 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
-#include "farandole/comm/cores.h"
 #include "farandole/train/benchmark_trainee.h"
 #include "farandole/train/session.h"
 
@@ -24,7 +24,8 @@ using namespace farandole;
 struct Pace {
   std::string model = "mlp", run_dir, compression = "none", progress = "auto";
   double bucket_mb = 25, delay_ms = 0;
-  int steps = 60, delayed_rank = -1;
+  int steps = 60, delayed_rank = -1;  // 0 steps: until it is killed
+  bool stopped = false;               // begins by stopping itself: goes on with SIGCONT
 };
 
 Pace parse(int argc, char** argv) {
@@ -37,6 +38,7 @@ Pace parse(int argc, char** argv) {
       {"--bucket-mb", [&](const auto& v) { pace.bucket_mb = std::stod(v); }},
       {"--steps", [&](const auto& v) { pace.steps = std::stoi(v); }},
       {"--delayed-rank", [&](const auto& v) { pace.delayed_rank = std::stoi(v); }},
+      {"--stopped", [&](const auto& v) { pace.stopped = v == "yes"; }},
       {"--delay-ms", [&](const auto& v) { pace.delay_ms = std::stod(v); }},
   };
   for (int i = 1; i + 1 < argc; i += 2) {
@@ -55,7 +57,7 @@ void write_facts(const Session& session, const Pace& pace, std::int64_t batch) {
                         {"global_batch", batch * session.size()},
                         {"bucket_mb", pace.bucket_mb},
                         {"threads", torch::get_num_threads()},
-                        {"cores", allowed_cores()},
+                        {"cores", session.node_cores()},
                         {"config", {{"compression", pace.compression}}}};
 }
 
@@ -72,12 +74,13 @@ int train(Session& session, const Pace& pace) {
   BenchmarkTrainee trainee(session, pace.model, options, [&] {
     if (late) std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(pace.delay_ms));
   });
-  for (int step = 0; step < pace.steps; ++step) {
+  if (session.rank() == 0) write_facts(session, pace, trainee.batch_samples());
+  if (pace.stopped) ::raise(SIGSTOP);
+  for (int step = 0; step < pace.steps || pace.steps == 0; ++step) {
     session.set_step(step);
     trainee.steps(1);
   }
   session.set_step(-1);
-  if (session.rank() == 0) write_facts(session, pace, trainee.batch_samples());
   return 0;
 }
 

@@ -20,7 +20,7 @@ struct RunFacts {
   std::optional<double> global_batch;  // samples per step of all ranks together
   std::optional<double> bucket_mb;     // none also where it was found by trial
   std::optional<std::string> compression;
-  std::optional<std::int64_t> threads, cores;  // of a rank; that rank 0 may use
+  std::optional<std::int64_t> threads, cores;  // of a rank; of a node, for all its ranks
   std::map<std::string, std::string> versions;
   std::vector<std::string> warnings;
 };

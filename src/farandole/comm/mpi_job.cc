@@ -1,6 +1,7 @@
 #include "farandole/comm/mpi_job.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <map>
@@ -9,6 +10,7 @@
 #include <xxhash.h>
 
 #include "farandole/base/error.h"
+#include "farandole/comm/cores.h"
 #include "farandole/comm/group_agreement.h"
 #include "farandole/comm/mpi_check.h"
 #include "farandole/comm/mpi_handle.h"
@@ -52,6 +54,16 @@ int tag_of(std::span<const int> ranks) {
   return static_cast<int>(XXH3_64bits(ranks.data(), ranks.size_bytes()) % tags);
 }
 
+int count_node_cores(MPI_Comm node) {
+  const auto own = core_mask();
+  auto all = own;
+  check_mpi(MPI_Allreduce(own.data(), all.data(), static_cast<int>(own.size()), MPI_UINT64_T, MPI_BOR, node),
+            "MPI_Allreduce");
+  int cores = 0;
+  for (const auto word : all) cores += std::popcount(word);
+  return cores;
+}
+
 RankLayout find_layout() {
   RankLayout layout;
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &layout.rank), "MPI_Comm_rank");
@@ -62,6 +74,7 @@ RankLayout find_layout() {
   MPI_Comm_rank(node, &layout.local_rank);
   MPI_Comm_size(node, &layout.local_size);
   layout.nodes = number_nodes(node, layout.rank, layout.size);
+  layout.node_cores = count_node_cores(node);
   MPI_Comm_free(&node);
   layout.hosts = gather_hosts(layout.size);
   layout.node = layout.hosts[static_cast<std::size_t>(layout.rank)];

@@ -14,6 +14,7 @@ struct RankLayout {
   std::string node;                // this node's host name
   std::vector<std::string> hosts;  // host name of every rank, by rank
   std::vector<int> nodes;          // node of every rank, by rank: numbered from 0 by their lowest ranks
+  int node_cores = 1;              // that the ranks of this node may use, all together
 };
 
 }  // namespace farandole

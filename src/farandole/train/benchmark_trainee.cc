@@ -21,6 +21,9 @@ BenchmarkTrainee::Workload BenchmarkTrainee::workload(const std::string& name) {
       return std::make_unique<SGD>(parameters, SGDOptions(0.01).momentum(momentum));
     };
   };
+  const auto adamw = [](std::vector<torch::Tensor> parameters) -> std::unique_ptr<Optimizer> {
+    return std::make_unique<AdamW>(parameters, AdamWOptions(5e-4).weight_decay(0.1));
+  };
   if (name == "mlp")
     return {{.name = "mlp", .layers = 4, .width = 2048},
             {{2048}, 2048, false},
@@ -30,15 +33,23 @@ BenchmarkTrainee::Workload BenchmarkTrainee::workload(const std::string& name) {
     return {{.name = "gpt", .layers = 6, .width = 384, .heads = 6, .context = 128},
             {{128}, 256, true},
             {torch::randint(256, {4, 128}, torch::kInt64), torch::randint(256, {4, 128}, torch::kInt64)},
-            [](std::vector<torch::Tensor> parameters) -> std::unique_ptr<Optimizer> {
-              return std::make_unique<AdamW>(parameters, AdamWOptions(5e-4).weight_decay(0.1));
-            }};
+            adamw};
+  if (name == "small-mlp")
+    return {{.name = "mlp", .layers = 4, .width = 1024},
+            {{1024}, 1024, false},
+            {torch::randn({32, 1024}), torch::randint(1024, {32}, torch::kInt64)},
+            sgd(0.9)};
+  if (name == "small-gpt")
+    return {{.name = "gpt", .layers = 4, .width = 256, .heads = 4, .context = 64},
+            {{64}, 256, true},
+            {torch::randint(256, {4, 64}, torch::kInt64), torch::randint(256, {4, 64}, torch::kInt64)},
+            adamw};
   if (name == "mnist")
     return {{.name = "mnist"},
             {{1, 28, 28}, 10, false},
             {torch::randn({64, 1, 28, 28}), torch::randint(10, {64}, torch::kInt64)},
             sgd(0.5)};
-  throw UserError("no benchmark trains '" + name + "'; there are mlp, gpt and mnist");
+  throw UserError("no benchmark trains '" + name + "'; there are mlp, gpt, mnist, small-mlp and small-gpt");
 }
 
 BenchmarkTrainee::BenchmarkTrainee(Session& session, const std::string& model,

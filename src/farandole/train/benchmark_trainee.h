@@ -17,9 +17,9 @@ namespace farandole {
 class BenchmarkTrainee {
  public:
   // "mlp": 4 × 2048, batch 32, SGD with momentum; "gpt": 6 layers, 384 wide, 128 bytes, batch 4, AdamW;
-  // "mnist": batch 64, SGD with momentum. The same batch at each step. Collective; throws UserError for
-  // another name. `session` outlives this. `wait_for_data`, where there is one, is called in each step's
-  // "data".
+  // "mnist": batch 64, SGD with momentum; "small-mlp": 4 × 1024; "small-gpt": 4 layers, 256 wide, 64 bytes.
+  // The same batch at each step. Collective; throws UserError for another name. `session` outlives this.
+  // `wait_for_data`, where there is one, is called in each step's "data".
   BenchmarkTrainee(Session& session, const std::string& model, const DistributedOptimizerOptions& options,
                    std::function<void()> wait_for_data = {});
 

@@ -20,7 +20,7 @@ struct RunFacts {
   double bucket_mb = 0;           // 0: found by trial
   std::string progress;           // who reduces
   int threads = 1;                // of a rank
-  int cores = 1;                  // that rank 0 may use
+  int cores = 1;                  // that the ranks of rank 0's node may use, all together
   std::map<std::string, std::string> versions;
 };
 

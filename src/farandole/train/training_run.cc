@@ -13,7 +13,6 @@
 #include "farandole/base/log.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"
-#include "farandole/comm/cores.h"
 #include "farandole/train/run_directory.h"
 #include "farandole/train/trainer.h"
 #include "farandole/train/tuned_plan.h"
@@ -82,7 +81,7 @@ RunFacts facts_of(Session& session, const TrainOptions& options, const Trainer& 
   facts.bucket_mb = options.bucket_mb.value_or(0);
   facts.progress = options.progress;
   facts.threads = torch::get_num_threads();
-  facts.cores = allowed_cores();
+  facts.cores = session.node_cores();
   facts.versions = versions();
   return facts;
 }

@@ -1,6 +1,5 @@
 #include "farandole/analyzer/what_if/scenario.h"
 
-#include <cmath>
 #include <filesystem>
 #include <fmt/format.h>
 
@@ -20,7 +19,7 @@ constexpr int most_ranks = 1 << 16;
 std::optional<double> positive(std::string_view text, std::string_view unit) {
   if (!unit.empty() && text.ends_with(unit)) text.remove_suffix(unit.size());
   const auto number = parse_number<double>(text);
-  return number && std::isfinite(*number) && *number > 0 ? number : std::nullopt;
+  return number && *number >= 1 / largest_condition && *number <= largest_condition ? number : std::nullopt;
 }
 
 std::optional<int> integer(std::string_view text) {

@@ -8,6 +8,9 @@
 
 namespace farandole {
 
+// Sizes, factors and delays beyond it, or below its inverse, would overflow what is computed with them.
+inline constexpr double largest_condition = 1e9;
+
 struct Delay {
   int rank = 0;
   double ms = 0;  // in which this rank does nothing, at the beginning of every step

@@ -14,6 +14,7 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t most_rank_steps = 400'000;
+constexpr std::size_t least_steps = 3;    // of the last plan, for it to be the one that is replayed
 constexpr std::int64_t clock_ns = 5'000;  // by which ranks of a node may disagree
 
 std::optional<std::size_t> bucket_number(std::string_view name) {
@@ -26,7 +27,7 @@ std::optional<std::size_t> bucket_number(std::string_view name) {
 struct GradientTimes {
   struct One {
     std::uint64_t bytes = 0;
-    std::vector<double> sum, count;  // by rank
+    std::vector<std::vector<double>> at;  // by rank, of each noted step: as fractions of its backward
   };
   std::map<std::uint32_t, One> by_name;
 };
@@ -73,16 +74,7 @@ class GraphBuilder {
   void find_buckets() {
     const auto& matches = metrics_.matches;
     for (const auto& name : run_.names) bucket_of_name_.push_back(bucket_number(name));
-    std::map<std::size_t, std::uint64_t> bytes;
-    for (const auto& match : matches.matches)
-      if (const auto bucket = bucket_of_name_[match.name]) bytes[*bucket] = match.bytes;  // the last plan's
-    for (const auto& [bucket, size] : bytes)
-      if (bucket == graph_.buckets.size()) graph_.buckets.push_back(size);
-    for (const auto& match : matches.matches) {
-      const auto bucket = bucket_of_name_[match.name];
-      if (bucket && *bucket < graph_.buckets.size() && match.bytes != graph_.buckets[*bucket])
-        other_plans_ = true;
-    }
+    read_last_plan();
     std::size_t parts = 0, own = 0;
     for (std::size_t i = 0; i < run_.ranks.size(); ++i) {
       const auto& waits = metrics_.ranks[i].training_waits;
@@ -96,6 +88,36 @@ class GraphBuilder {
       }
     }
     in_parts_ = parts * 20 > own;
+  }
+
+  // Trials of bucket sizes come before what they end with: the plan of the last step that has one, from
+  // behind the last step on that has another.
+  void read_last_plan() {
+    using Plan = std::map<std::size_t, std::uint64_t>;
+    std::vector<Plan> of_step(metrics_.window.steps.size());
+    for (const auto& match : metrics_.matches.matches)
+      if (const auto bucket = bucket_of_name_[match.name])
+        of_step[step_at(match.last_arrival)].insert_or_assign(*bucket, match.bytes);
+    auto last =
+        std::find_if(of_step.rbegin(), of_step.rend(), [](const Plan& plan) { return !plan.empty(); });
+    if (last == of_step.rend()) return;
+    const bool cut_off =
+        last == of_step.rbegin() && last + 1 != of_step.rend() && last[1].size() > last->size();
+    const Plan& plan = cut_off ? last[1] : *last;
+    for (const auto& [bucket, bytes] : plan)
+      if (bucket == graph_.buckets.size()) graph_.buckets.push_back(bytes);
+    for (std::size_t i = 0; i < of_step.size(); ++i)
+      for (const auto& one : of_step[i])
+        if (const auto same = plan.find(one.first); same == plan.end() || same->second != one.second)
+          graph_.first_step = i + 1;
+    if (graph_.first_step + least_steps > of_step.size()) graph_.first_step = 0;
+  }
+
+  std::size_t step_at(std::int64_t time) const {
+    const auto& steps = metrics_.window.steps;
+    const auto behind = std::upper_bound(steps.begin(), steps.end(), time,
+                                         [](std::int64_t t, const Interval& step) { return t < step.start; });
+    return behind == steps.begin() ? 0 : static_cast<std::size_t>(behind - steps.begin()) - 1;
   }
 
   void make_clocks() {
@@ -124,10 +146,10 @@ class GraphBuilder {
   }
 
   void choose_steps() {
-    const std::size_t all = metrics_.window.steps.size();
+    const std::size_t all = metrics_.window.steps.size() - graph_.first_step;
     const std::size_t most = std::max<std::size_t>(20, most_rank_steps / run_.ranks.size());
     const std::size_t stride = (all + most - 1) / most;
-    for (std::size_t i = 0; i < all; i += stride) chosen_.push_back(i);
+    for (std::size_t i = 0; i < all; i += stride) chosen_.push_back(graph_.first_step + i);
     if (stride > 1) graph_.notes.push_back(fmt::format("of {} steps, {} are replayed", all, chosen_.size()));
   }
 
@@ -294,10 +316,9 @@ class GraphBuilder {
     for (; ready != rank.gradients.end() && ready->start <= backward.end; ++ready) {
       auto& one = gradients_.by_name[ready->name];
       one.bytes = ready->what.bytes;
-      one.sum.resize(run_.ranks.size());
-      one.count.resize(run_.ranks.size());
-      one.sum[rank.index] += std::clamp((clock.at(ready->start) - step.before) / step.backward, 0.0, 1.0);
-      one.count[rank.index] += 1;
+      one.at.resize(run_.ranks.size());
+      one.at[rank.index].push_back(
+          std::clamp((clock.at(ready->start) - step.before) / step.backward, 0.0, 1.0));
     }
   }
 
@@ -312,15 +333,21 @@ class GraphBuilder {
 
   // The gradients in the order of the first rank that notes them all, and the buckets that they make up.
   void settle_buckets() {
-    std::vector<const GradientTimes::One*> order;
-    for (const auto& [name, one] : gradients_.by_name)
-      if (std::all_of(one.count.begin(), one.count.end(), [](double n) { return n > 0; }))
-        order.push_back(&one);
-    if (order.size() != gradients_.by_name.size() || order.empty()) return;
-    std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-      return a->sum[0] / a->count[0] < b->sum[0] / b->count[0];
-    });
-    for (const auto* one : order) graph_.gradients.push_back(one->bytes);
+    struct Settled {
+      std::uint64_t bytes = 0;
+      std::vector<double> at;  // by rank
+    };
+    std::vector<Settled> order;
+    for (auto& [name, one] : gradients_.by_name) {
+      if (std::any_of(one.at.begin(), one.at.end(), [](const auto& times) { return times.empty(); })) return;
+      auto& settled = order.emplace_back(Settled{one.bytes, {}});
+      // A backward that was held up moves its gradients to one of its ends: medians do not mind.
+      for (auto& times : one.at) settled.at.push_back(quantile(times, 0.5));
+    }
+    if (order.empty()) return;
+    std::stable_sort(order.begin(), order.end(),
+                     [](const Settled& a, const Settled& b) { return a.at[0] < b.at[0]; });
+    for (const auto& one : order) graph_.gradients.push_back(one.bytes);
     auto counts = fill_buckets(graph_.gradients, graph_.buckets);
     if (counts.empty()) {  // they may travel as numbers of half the size
       auto whole = graph_.buckets;
@@ -329,7 +356,7 @@ class GraphBuilder {
     }
     for (std::size_t rank = 0; rank < run_.ranks.size(); ++rank) {
       auto& at = graph_.gradient_at.emplace_back();
-      for (const auto* one : order) at.push_back(one->sum[rank] / one->count[rank]);
+      for (const auto& one : order) at.push_back(one.at[rank]);
       std::size_t next = 0;
       for (std::size_t b = 0; b < counts.size(); ++b) {
         double full = b > 0 ? graph_.bucket_at[rank][b - 1] : 0;
@@ -356,16 +383,16 @@ class GraphBuilder {
     }
     graph_.update = fit_costs(updates_);
     graph_.updates_between = steps_with_updates_between_ * 20 > steps_with_updates_;
-    if (other_plans_)
+    if (graph_.first_step > 0)
       graph_.notes.emplace_back(
-          "buckets changed in the course of the run: those that it ended with are replayed");
+          "buckets changed in the course of the run: the steps with those that it ended with are replayed");
   }
 
   const RunModel& run_;
   const RunMetrics& metrics_;
   StepGraph graph_;
   std::vector<std::optional<std::size_t>> bucket_of_name_;
-  bool in_parts_ = false, other_plans_ = false;
+  bool in_parts_ = false;
   std::vector<WorkClock> clocks_;  // by node
   std::vector<std::size_t> chosen_;
   std::vector<std::vector<double>> bucket_samples_;  // of one rank

@@ -43,6 +43,7 @@ struct StepGraph {
   double cores = 0;                    // of a node; 0: unknown, or enough
   double threads = 1;                  // of a training thread's work
   std::vector<std::uint64_t> buckets;  // bytes, in the order of their reduction
+  std::size_t first_step = 0;          // of the window's steps, from which on these were the buckets
   // What is known of single gradients, in the order in which they come; empty where no step notes them.
   std::vector<std::uint64_t> gradients;  // bytes
   // By rank, as fractions of the last backward's work.

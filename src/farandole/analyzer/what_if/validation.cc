@@ -17,7 +17,7 @@ Scenario difference(const Replay& replay, const RunModel& run, Scenario scenario
   if (!scenario.text.empty()) parts.push_back(scenario.text);
   const auto& facts = run.facts;
   const auto size = facts.bucket_mb.value_or(0);
-  if (!scenario.bucket_mb && size > 0 && size != replay.bucket_mb) {
+  if (!scenario.bucket_mb && size > 0 && size <= largest_condition && size != replay.bucket_mb) {
     scenario.bucket_mb = size;
     parts.push_back(fmt::format("bucket-mb={:g}", size));
   }

@@ -325,11 +325,17 @@ Replay replay_of(const RunModel& run, const RunMetrics& metrics, const std::vect
   for (const auto& straggler : stragglers)
     if (straggler.pattern != LatePattern::rotating) replay.late_ranks.push_back(straggler.rank_index);
   if (replay.late_ranks.size() == metrics.ranks.size()) replay.late_ranks.clear();
-  const auto& periods = metrics.window.periods_ms;
+  const auto first = static_cast<std::ptrdiff_t>(replay.graph.first_step);
+  const std::vector<double> periods(metrics.window.periods_ms.begin() + first,
+                                    metrics.window.periods_ms.end());
   replay.measured_ms = quantile(periods, 0.5);
   replay.measured_mean_ms =
       std::accumulate(periods.begin(), periods.end(), 0.0) / static_cast<double>(periods.size());
   replay.measured_ci95 = median_interval(periods).value_or(Range{replay.measured_ms, replay.measured_ms});
+  if (!(replay.measured_ms > 0)) {
+    replay.graph.unknown = "the run's steps take no time";
+    return replay;
+  }
   const auto as_it_was = outcome_of(replay, {});
   replay.error = as_it_was.median_ms / replay.measured_ms - 1;
   replay.mean_error = as_it_was.mean_ms / replay.measured_mean_ms - 1;
@@ -342,10 +348,10 @@ Prediction predict(const Replay& replay, const Scenario& scenario) {
   prediction.unknown = replay.known() ? why_not(replay, scenario) : replay.graph.unknown;
   if (!prediction.unknown.empty()) return prediction;
   const auto outcome = outcome_of(replay, scenario);
-  const double correction = 1 / (1 + replay.error);
-  prediction.step_ms = outcome.median_ms * correction;
+  // What the replay misses is added, not multiplied: it does not grow with a delay or with slower transfers.
+  prediction.step_ms = std::max(0.0, outcome.median_ms - replay.error * replay.measured_ms);
   prediction.change = prediction.step_ms / replay.measured_ms - 1;
-  prediction.mean_step_ms = outcome.mean_ms / (1 + replay.mean_error);
+  prediction.mean_step_ms = std::max(0.0, outcome.mean_ms - replay.mean_error * replay.measured_mean_ms);
   prediction.mean_change = prediction.mean_step_ms / replay.measured_mean_ms - 1;
   // What could be otherwise: which steps there were, what transfers cost, and what the replay gets wrong.
   const auto relative = [&](const std::optional<Range>& range, double middle) {
