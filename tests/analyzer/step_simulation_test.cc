@@ -6,23 +6,23 @@
 namespace farandole {
 namespace {
 
-using Kind = Operation::Kind;
+using Kind = StepOperation::Kind;
 constexpr double ms = 1e6;
 
-Operation work(double length_ms) {
+StepOperation work(double length_ms) {
   return {Kind::work, 0, length_ms * ms};
 }
-Operation await(std::uint32_t bucket) {
+StepOperation await(std::uint32_t bucket) {
   return {Kind::await, bucket, 0};
 }
-constexpr Operation push{Kind::push, 0, 0};
-constexpr Operation poll{Kind::poll, 0, 0};
+constexpr StepOperation push{Kind::push, 0, 0};
+constexpr StepOperation poll{Kind::poll, 0, 0};
 
 double length_ms(SimulatedMachine machine, std::vector<BucketCost> buckets,
-                 const std::vector<std::vector<Operation>>& ranks, std::size_t steps = 1) {
+                 const std::vector<std::vector<StepOperation>>& ranks, std::size_t steps = 1) {
   machine.node_of_rank.resize(ranks.size());
   StepSimulation simulation(machine, std::move(buckets),
-                            [&](std::size_t rank, std::size_t, std::vector<Operation>& into) {
+                            [&](std::size_t rank, std::size_t, std::vector<StepOperation>& into) {
                               into.insert(into.end(), ranks[rank].begin(), ranks[rank].end());
                             });
   const auto run = simulation.run(steps);
@@ -68,15 +68,15 @@ TEST(StepSimulation, WaitsForTheLastToArrive) {
 
 TEST(StepSimulation, PassingGetsOnOnlyWhenAGradientComes) {
   // Rank 0 is there at 1, rank 1 at 2; rank 0 looks again at 4 only, and rank 1 waits for its part.
-  const std::vector<Operation> early = {work(1), push, poll, work(3), poll, await(0)};
-  const std::vector<Operation> late = {work(2), push, poll, await(0), work(10)};
+  const std::vector<StepOperation> early = {work(1), push, poll, work(3), poll, await(0)};
+  const std::vector<StepOperation> late = {work(2), push, poll, await(0), work(10)};
   EXPECT_NEAR(length_ms(passing(), {{0, 1 * ms, 0}}, {early, late}), 4 + 1 + 10, 1e-6);
   // A thread beside the training thread does it in between.
   EXPECT_NEAR(length_ms(with_thread(), {{0, 1 * ms, 0}}, {early, late}), 2 + 1 + 10, 1e-6);
 }
 
 TEST(StepSimulation, ReducesBucketsOneAfterTheOther) {
-  const std::vector<Operation> rank = {work(1), push, work(1), push, work(1), await(0), await(1)};
+  const std::vector<StepOperation> rank = {work(1), push, work(1), push, work(1), await(0), await(1)};
   EXPECT_NEAR(length_ms(with_thread(), {{0, 5 * ms, 0}, {0, 2 * ms, 0}}, {rank, rank}), 1 + 5 + 2, 1e-6);
 }
 
@@ -84,14 +84,14 @@ TEST(StepSimulation, ThreadsShareTheCoresThatThereAre) {
   auto machine = with_thread();
   machine.cores = 2;
   // From 1 on two training threads and two that reduce share 2 cores: 2 ms of each take 4.
-  const std::vector<Operation> rank = {work(1), push, work(2), await(0)};
+  const std::vector<StepOperation> rank = {work(1), push, work(2), await(0)};
   EXPECT_NEAR(length_ms(machine, {{0, 2 * ms, 0}}, {rank, rank}), 1 + 4, 1e-6);
   machine.parts_are_work = false;  // a network does it
   EXPECT_NEAR(length_ms(machine, {{0, 2 * ms, 0}}, {rank, rank}), 1 + 2, 1e-6);
 }
 
 TEST(StepSimulation, CollectivesOfTheTrainingThreadHoldAllUp) {
-  const Operation meet{Kind::meet, 0, 2 * ms};
+  const StepOperation meet{Kind::meet, 0, 2 * ms};
   EXPECT_NEAR(length_ms(passing(), {}, {{work(1), meet, work(1)}, {work(4), meet}}), 4 + 2 + 1, 1e-6);
 }
 
@@ -118,7 +118,7 @@ TEST(StepSimulation, AlwaysComesToItsEnd) {
     for (std::size_t b = 0; b < buckets; ++b)
       costs.push_back({some(100) * ms, some(300) * ms, some(100) * ms});
     const bool meets = random() % 2 == 0;
-    std::vector<std::vector<Operation>> programs;
+    std::vector<std::vector<StepOperation>> programs;
     double longest = 0;
     for (std::size_t r = 0; r < ranks; ++r) {
       auto& program = programs.emplace_back();

@@ -11,8 +11,8 @@
 namespace farandole {
 namespace {
 
-RunFacts facts() {
-  RunFacts result;
+RunDescription facts() {
+  RunDescription result;
   result.ranks = 2;
   result.hosts = {"node1", "node2"};
   result.program = "farandole-train --data \"x\"";

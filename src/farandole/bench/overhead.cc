@@ -32,14 +32,14 @@ Range middle_of(Draw draw) {
 
 }  // namespace
 
-Estimate added_share(const std::vector<double>& by_round) {
+ShareEstimate added_share(const std::vector<double>& by_round) {
   if (by_round.size() < fewest) return {share_of_middle_half(by_round), std::nullopt};
   Bootstrap bootstrap(1);
   return {share_of_middle_half(by_round),
           middle_of([&] { return share_of_middle_half(drawn_anew(by_round, bootstrap)); })};
 }
 
-Estimate ratio_of_added(const std::vector<double>& first, const std::vector<double>& second) {
+ShareEstimate ratio_of_added(const std::vector<double>& first, const std::vector<double>& second) {
   const double ratio = share_of_middle_half(first) / share_of_middle_half(second);
   if (first.size() < fewest || second.size() < fewest) return {ratio, std::nullopt};
   Bootstrap bootstrap(1);

@@ -17,16 +17,16 @@ struct Added {
   std::vector<double> processor_time;  // of the training threads of all ranks: without what others disturb
 };
 
-struct Estimate {
+struct ShareEstimate {
   double value = 0;
   std::optional<Range> ci95;  // none of too few rounds
 };
 
 // 0.01: the thing adds 1 %. Rounds that were disturbed, in either direction, do not count: the mean of the
 // middle half.
-Estimate added_share(const std::vector<double>& by_round);
+ShareEstimate added_share(const std::vector<double>& by_round);
 // What the first adds over what the second adds, by the same means.
-Estimate ratio_of_added(const std::vector<double>& first, const std::vector<double>& second);
+ShareEstimate ratio_of_added(const std::vector<double>& first, const std::vector<double>& second);
 
 struct TrainingOverhead {
   std::string model;

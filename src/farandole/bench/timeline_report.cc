@@ -23,7 +23,7 @@ std::string ns(double value) {
   return fmt::format("{:.1f} ns", value);
 }
 
-std::string percent(const Estimate& share) {
+std::string percent(const ShareEstimate& share) {
   const auto value = fmt::format("{:.2f} %", 100 * share.value);
   if (!share.ci95) return value;
   return fmt::format("{} ({:.2f} to {:.2f})", value, 100 * share.ci95->low, 100 * share.ci95->high);
@@ -71,7 +71,7 @@ void add(Table& table, const TrainingOverhead& training, double span_ns) {
              "10.00 %");
 }
 
-nlohmann::json to_json(const Estimate& estimate) {
+nlohmann::json to_json(const ShareEstimate& estimate) {
   return {
       {"value", estimate.value},
       {"ci95", estimate.ci95 ? nlohmann::json({estimate.ci95->low, estimate.ci95->high}) : nlohmann::json()}};

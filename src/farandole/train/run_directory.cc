@@ -33,7 +33,7 @@ RunDirectory::RunDirectory(std::filesystem::path folder) : folder_(std::move(fol
     throw UserError("run directory " + folder_.string() + " is not writable; choose another --run-dir");
 }
 
-void RunDirectory::started(const RunFacts& facts) {
+void RunDirectory::started(const RunDescription& facts) {
   std::int64_t restarts = 0;
   if (std::ifstream earlier(run_json()); earlier) {
     const auto json = nlohmann::json::parse(earlier, nullptr, /*allow_exceptions=*/false);

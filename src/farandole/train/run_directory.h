@@ -9,7 +9,7 @@
 
 namespace farandole {
 
-struct RunFacts {
+struct RunDescription {
   int ranks = 1;
   std::vector<std::string> hosts;  // by rank
   std::string device = "cpu";
@@ -34,7 +34,7 @@ class RunDirectory {
   std::filesystem::path run_json() const { return folder_ / "run.json"; }
 
   // Writes run.json without "ended"; `restarts` counts the earlier starts in this folder.
-  void started(const RunFacts& facts);
+  void started(const RunDescription& facts);
   // Adds "ended" and "exit_code"; without a started() it does nothing. Throws Error.
   void ended(int exit_code);
 

@@ -68,9 +68,9 @@ std::optional<Snapshot> find_start(const TrainOptions& options, const RunDirecto
   return snapshot;
 }
 
-RunFacts facts_of(Session& session, const TrainOptions& options, const Trainer& trainer, const Model& model,
-                  int argc, const char* const* argv) {
-  RunFacts facts;
+RunDescription facts_of(Session& session, const TrainOptions& options, const Trainer& trainer,
+                        const Model& model, int argc, const char* const* argv) {
+  RunDescription facts;
   facts.ranks = session.size();
   facts.hosts = session.hosts();
   facts.device = session.device().is_cuda() ? "cuda" : "cpu";
@@ -93,7 +93,7 @@ std::string describe_hosts(const std::vector<std::string>& hosts) {
 }
 
 void greet(Session& session, const TrainOptions& options, const DataSplit& data, const Trainer& trainer,
-           const RunFacts& facts) {
+           const RunDescription& facts) {
   fmt::print("{} ({} parameters) on {}: {} training and {} held-out samples\n", options.model.name,
              facts.parameters, data.source, data.train->size(), data.held_out->size());
   fmt::print("{} rank{} on {}, {} thread{} each, {} samples a step, {} steps in {} epoch{}\n", session.size(),

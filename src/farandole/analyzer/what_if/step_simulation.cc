@@ -5,7 +5,7 @@
 
 namespace farandole {
 
-using Kind = Operation::Kind;
+using Kind = StepOperation::Kind;
 
 // Workers are the ranks' training threads, then the threads beside them.
 StepSimulation::StepSimulation(SimulatedMachine machine, std::vector<BucketCost> buckets, Program program)
@@ -98,7 +98,7 @@ void StepSimulation::train(std::size_t index) {
 }
 
 // True where it is done at once; else the training thread is resumed.
-bool StepSimulation::perform(std::size_t index, const Operation& operation) {
+bool StepSimulation::perform(std::size_t index, const StepOperation& operation) {
   auto& rank = ranks_[index];
   switch (operation.kind) {
     case Kind::work:
@@ -170,7 +170,7 @@ bool StepSimulation::await_thread(std::size_t index, std::size_t until) {
   return rank.awaited == 0;
 }
 
-bool StepSimulation::meet(std::size_t index, const Operation& operation) {
+bool StepSimulation::meet(std::size_t index, const StepOperation& operation) {
   auto& rank = ranks_[index];
   if (std::exchange(rank.in_meeting, false)) {
     ++rank.next;

@@ -12,7 +12,7 @@
 namespace farandole {
 
 // What a rank's training thread does in a step, in order.
-struct Operation {
+struct StepOperation {
   enum class Kind : std::uint8_t {
     work,   // computes for `ns`
     pause,  // does nothing for `ns`
@@ -49,7 +49,7 @@ struct SimulatedRun {
 class StepSimulation {
  public:
   // Appends what rank `rank` does in step `step`: as often `push` as there are buckets.
-  using Program = std::function<void(std::size_t rank, std::size_t step, std::vector<Operation>& into)>;
+  using Program = std::function<void(std::size_t rank, std::size_t step, std::vector<StepOperation>& into)>;
 
   StepSimulation(SimulatedMachine machine, std::vector<BucketCost> buckets, Program program);
   SimulatedRun run(std::size_t steps);
@@ -67,7 +67,7 @@ class StepSimulation {
   enum class Reducer : std::uint8_t { idle, before, arrived, part, gathering, after };
   struct Rank {
     std::size_t step = 0;
-    std::vector<Operation> operations;
+    std::vector<StepOperation> operations;
     std::size_t next = 0;
     std::size_t pushed = 0, reduced = 0;
     bool in_flight = false, part_running = false, part_done = false;  // in passing
@@ -85,11 +85,11 @@ class StepSimulation {
   void resume(std::size_t worker);
   void train(std::size_t rank);
   bool begin_step(std::size_t rank);
-  bool perform(std::size_t rank, const Operation& operation);
+  bool perform(std::size_t rank, const StepOperation& operation);
   void start_next(std::size_t rank);
   bool get_on(std::size_t rank, bool may_wait, std::size_t until);
   bool await_thread(std::size_t rank, std::size_t until);
-  bool meet(std::size_t rank, const Operation& operation);
+  bool meet(std::size_t rank, const StepOperation& operation);
   void reduce(std::size_t rank);
   bool reduce_further(std::size_t rank);
 

@@ -36,7 +36,7 @@ class ChangedRun {
 
   SimulatedRun simulate() {
     return StepSimulation(machine_, costs_,
-                          [this](std::size_t rank, std::size_t step, std::vector<Operation>& into) {
+                          [this](std::size_t rank, std::size_t step, std::vector<StepOperation>& into) {
                             program(rank, step, into);
                           })
         .run(steps_);
@@ -157,12 +157,12 @@ class ChangedRun {
     return {of, at % recorded_steps()};
   }
 
-  void program(std::size_t rank, std::size_t step, std::vector<Operation>& into) const {
+  void program(std::size_t rank, std::size_t step, std::vector<StepOperation>& into) const {
     const auto [of, at] = source(rank, step);
     const auto& own = graph_.steps[of][at];
     for (const auto& delay : scenario_.delays)
       if (static_cast<std::size_t>(delay.rank) == rank)
-        into.push_back({Operation::Kind::pause, 0, delay.ms * 1e6});
+        into.push_back({StepOperation::Kind::pause, 0, delay.ms * 1e6});
     // Collectives are those of this very step, so that all ranks meet as often.
     Writer writer{into, graph_.steps[rank % recorded()][step].collectives, scenario_.no_checkpoint};
     using Part = OwnCollective::Part;
@@ -182,13 +182,13 @@ class ChangedRun {
     writer.finish();
   }
 
-  static void await(std::vector<Operation>& into, std::size_t bucket) {
-    into.push_back({Operation::Kind::await, static_cast<std::uint32_t>(bucket), 0});
+  static void await(std::vector<StepOperation>& into, std::size_t bucket) {
+    into.push_back({StepOperation::Kind::await, static_cast<std::uint32_t>(bucket), 0});
   }
 
   // Writes work, and between it the collectives of the training thread where they were.
   struct Writer {
-    std::vector<Operation>& into;
+    std::vector<StepOperation>& into;
     const std::vector<OwnCollective>& collectives;
     bool no_checkpoint;
     std::size_t next = 0;
@@ -208,12 +208,12 @@ class ChangedRun {
            ++next) {
         const double before = collectives[next].at - done;
         if (before > 0) {
-          into.push_back({Operation::Kind::work, 0, before});
+          into.push_back({StepOperation::Kind::work, 0, before});
           done += before;
         }
         meet(collectives[next]);
       }
-      if (until > done) into.push_back({Operation::Kind::work, 0, until - done});
+      if (until > done) into.push_back({StepOperation::Kind::work, 0, until - done});
       done = until;
     }
     void finish() {
@@ -221,7 +221,7 @@ class ChangedRun {
     }
     void meet(const OwnCollective& collective) {
       if (no_checkpoint && collective.of_checkpoint) return;
-      into.push_back({Operation::Kind::meet, met++, collective.ns});
+      into.push_back({StepOperation::Kind::meet, met++, collective.ns});
     }
   };
 
@@ -239,11 +239,11 @@ class ChangedRun {
       for (; poll < polls.size() && polls[poll] < pushes[push]; ++poll) {
         if (polls[poll] <= done) continue;  // in another order than most
         until(polls[poll]);
-        writer.into.push_back({Operation::Kind::poll, 0, 0});
+        writer.into.push_back({StepOperation::Kind::poll, 0, 0});
       }
       if (pushes[push] > done) until(pushes[push]);
-      writer.into.push_back({Operation::Kind::push, 0, 0});
-      if (machine_.in_passing) writer.into.push_back({Operation::Kind::poll, 0, 0});
+      writer.into.push_back({StepOperation::Kind::push, 0, 0});
+      if (machine_.in_passing) writer.into.push_back({StepOperation::Kind::poll, 0, 0});
     }
     until(1);
   }
