@@ -48,7 +48,6 @@ TEST(IntervalSet, agrees_with_a_bitmap) {
     expect_sound(a, bits_of(left));
     expect_sound(unite(a, b), bits_of(left) | bits_of(right));
     expect_sound(intersect(a, b), bits_of(left) & bits_of(right));
-    expect_sound(subtract(a, b), bits_of(left) & ~bits_of(right));
   }
 }
 
@@ -61,8 +60,6 @@ TEST(IntervalSet, of_nothing_is_empty) {
   const IntervalSet nothing({{3, 3}, {9, 2}});
   EXPECT_TRUE(nothing.intervals().empty());
   EXPECT_EQ(nothing.measure(), 0);
-  EXPECT_EQ(subtract(nothing, IntervalSet({{0, 5}})).measure(), 0);
-  EXPECT_EQ(subtract(IntervalSet({{0, 5}}), nothing).measure(), 5);
 }
 
 }  // namespace

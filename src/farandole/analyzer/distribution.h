@@ -17,8 +17,6 @@ class Distribution {
   void add(double value);
   std::uint64_t count() const { return count_; }
   double sum() const { return sum_; }
-  double mean() const { return count_ > 0 ? sum_ / static_cast<double>(count_) : 0; }
-  double max() const { return max_; }
   double quantile(double fraction) const;  // 0 where there is no value
 
  private:

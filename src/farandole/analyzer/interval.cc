@@ -54,21 +54,6 @@ IntervalSet intersect(const IntervalSet& a, const IntervalSet& b) {
   return result;
 }
 
-IntervalSet subtract(const IntervalSet& a, const IntervalSet& b) {
-  IntervalSet result;
-  auto hole = b.intervals_.begin();
-  for (const auto& interval : a.intervals_) {
-    auto start = interval.start;
-    while (hole != b.intervals_.end() && hole->end <= start) ++hole;
-    for (auto next = hole; next != b.intervals_.end() && next->start < interval.end; ++next) {
-      result.append({start, next->start});
-      start = next->end;
-    }
-    result.append({start, interval.end});
-  }
-  return result;
-}
-
 std::vector<std::int64_t> measure_between(const IntervalSet& set, const std::vector<std::int64_t>& bounds) {
   std::vector<std::int64_t> measures(bounds.empty() ? 0 : bounds.size() - 1);
   std::size_t slot = 0;

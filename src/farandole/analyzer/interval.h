@@ -25,7 +25,6 @@ class IntervalSet {
  private:
   friend IntervalSet unite(const IntervalSet&, const IntervalSet&);
   friend IntervalSet intersect(const IntervalSet&, const IntervalSet&);
-  friend IntervalSet subtract(const IntervalSet&, const IntervalSet&);
   void append(Interval interval);  // its start must not be below the last one's
 
   std::vector<Interval> intervals_;
@@ -33,7 +32,6 @@ class IntervalSet {
 
 IntervalSet unite(const IntervalSet& a, const IntervalSet& b);
 IntervalSet intersect(const IntervalSet& a, const IntervalSet& b);
-IntervalSet subtract(const IntervalSet& a, const IntervalSet& b);  // a without b
 
 // How much of `set` lies between each of the sorted `bounds` and the next: one value less than bounds.
 std::vector<std::int64_t> measure_between(const IntervalSet& set, const std::vector<std::int64_t>& bounds);

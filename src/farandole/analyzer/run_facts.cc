@@ -93,11 +93,6 @@ RunFacts read_run_facts(const std::filesystem::path& run_json) {
     reader.positive("bucket_mb", facts.bucket_mb);
   if (const auto config = object.find("config"); config != object.end() && config->is_object())
     Facts(*config, where, facts.warnings).text("compression", facts.compression);
-  if (const auto versions = object.find("versions"); versions != object.end() && versions->is_object())
-    for (const auto& [name, version] : versions->items())
-      facts.versions[name] = version.is_string()
-                                 ? version.get<std::string>()
-                                 : version.dump(-1, ' ', false, json::error_handler_t::replace);
   return facts;
 }
 

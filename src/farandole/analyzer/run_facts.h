@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,7 +20,6 @@ struct RunFacts {
   std::optional<double> bucket_mb;     // none also where it was found by trial
   std::optional<std::string> compression;
   std::optional<std::int64_t> threads, cores;  // of a rank; of a node, for all its ranks
-  std::map<std::string, std::string> versions;
   std::vector<std::string> warnings;
 };
 

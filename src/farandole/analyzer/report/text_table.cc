@@ -20,15 +20,33 @@ std::size_t width_of(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_character));
 }
 
+namespace {
+
+// Bytes of the UTF-8 character at the front; 0 where there is none, or one that steers terminals: below
+// space, DEL, and U+0080 to U+009F.
+std::size_t shown_bytes(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (byte(0) < 0x80) return byte(0) < 0x20 || byte(0) == 0x7F ? 0 : 1;
+  const std::size_t length = byte(0) >> 5 == 6 ? 2 : byte(0) >> 4 == 14 ? 3 : byte(0) >> 3 == 30 ? 4 : 0;
+  if (length == 0 || length > text.size()) return 0;
+  for (std::size_t i = 1; i < length; ++i)
+    if (begins_character(text[i])) return 0;
+  return byte(0) == 0xC2 && byte(1) < 0xA0 ? 0 : length;
+}
+
+}  // namespace
+
 std::string shortened(std::string_view text, std::size_t columns) {
   const bool cut = width_of(text) > columns;
   std::string result;
-  std::size_t taken = 0;
-  for (const char c : text) {
-    if (begins_character(c) && cut && taken + 1 == columns) break;
-    taken += begins_character(c) ? 1 : 0;
-    const auto code = static_cast<unsigned char>(c);
-    result += code < 0x20 || code == 0x7F ? '?' : c;
+  for (std::size_t taken = 0; !text.empty() && !(cut && taken + 1 >= columns);) {
+    taken += begins_character(text[0]) ? 1 : 0;
+    const auto bytes = shown_bytes(text);
+    if (bytes > 0)
+      result += text.substr(0, bytes);
+    else if (begins_character(text[0]))
+      result += '?';  // what continues no character is dropped: it has no width
+    text.remove_prefix(std::max<std::size_t>(1, bytes));
   }
   return cut ? result + "…" : result;
 }

@@ -1,16 +1,11 @@
 #include "farandole/analyzer/what_if/what_if_json.h"
 
+#include "farandole/analyzer/report/json_values.h"
+
 namespace farandole {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-Json unknown(const std::string& why) {
-  return {{"unknown", why}};
-}
-Json json_of(const Range& range) {
-  return Json::array({range.low, range.high});
-}
 
 Json line_json(const CostModel::Line& line) {
   return {{"alpha_us", line.alpha_ns * 1e-3},

@@ -5,19 +5,13 @@
 
 #include "farandole/analyzer/report/html/charts.h"
 #include "farandole/analyzer/report/html/svg.h"
+#include "farandole/analyzer/report/units.h"
 
 namespace farandole::html {
 namespace {
 
 constexpr double width = 960;
 constexpr double left = 80, right = 900;
-
-std::string size_text(double bytes) {
-  static constexpr const char* units[] = {"B", "kB", "MB", "GB", "TB"};
-  std::size_t unit = 0;
-  for (; bytes >= 999.5 && unit < 4; ++unit) bytes /= 1000;
-  return fmt::format("{:.3g} {}", bytes, units[unit]);
-}
 
 std::string rate_text(double gbps) {
   return gbps < 1 ? fmt::format("{:.3g} MB/s", 1000 * gbps) : fmt::format("{:.3g} GB/s", gbps);
@@ -47,7 +41,7 @@ std::string bandwidth_chart(const RunMetrics& metrics) {
   }
   for (const double tick : decades(x.low, x.high)) {
     svg.line(x.at(tick), 16, x.at(tick), 250, "grid");
-    svg.text(x.at(tick), 268, Anchor::middle, size_text(tick), "small");
+    svg.text(x.at(tick), 268, Anchor::middle, size_tick(tick), "small");
   }
   if (ceiling > 0) {
     svg.line(left, y.at(ceiling), right, y.at(ceiling), "mark");

@@ -7,16 +7,13 @@
 #include "farandole/analyzer/report/html/charts.h"
 #include "farandole/analyzer/report/html/svg.h"
 #include "farandole/analyzer/report/text_table.h"
+#include "farandole/analyzer/report/units.h"
 
 namespace farandole::html {
 namespace {
 
 constexpr double width = 960;
 constexpr std::size_t most_rows = 64;
-
-std::string percent(double fraction) {
-  return fmt::format("{:.1f} %", 100 * fraction);
-}
 
 struct Part {
   std::string name;
@@ -49,7 +46,7 @@ class StackedBars {
     for (const auto& part : parts) {
       if (part.fraction > 0)
         svg_.rect(place(from), y + 2, place(from + part.fraction) - place(from), row_height_ - 4, part.colour,
-                  fmt::format("{}: {} {}", row.name, part.name, percent(part.fraction)));
+                  fmt::format("{}: {} {}", row.name, part.name, percent_text(part.fraction)));
       from += part.fraction;
     }
   }
@@ -78,7 +75,7 @@ void box(Svg& svg, double x, double y, double box_width, const std::string& name
   svg.rect(x, y, box_width, 62, "box");
   svg.rect(x, y + 58, box_width * value, 4, "f-forward");
   svg.text(x + 12, y + 24, Anchor::start, name, "strong");
-  svg.text(x + box_width - 12, y + 24, Anchor::end, figure.value ? percent(*figure.value) : "unknown",
+  svg.text(x + box_width - 12, y + 24, Anchor::end, figure.value ? percent_text(*figure.value) : "unknown",
            "strong");
   svg.text(x + 12, y + 45, Anchor::start,
            shortened(figure.value ? meaning : figure.unknown, static_cast<std::size_t>(box_width / 6.2)),
@@ -127,10 +124,10 @@ std::string waterfall_chart(const RunReport& run) {
   if (axis.low > 0)
     svg.text(left, bottom + 32, Anchor::start, fmt::format("the scale begins at {:.0f} %", 100 * axis.low),
              "small");
-  const double hours = run.metrics.window_ns() * 1e-9 / 3600 * static_cast<double>(run.metrics.ranks.size());
+  const double hours = run.metrics.hours();
   double y = 6;
   const auto row = [&](const std::string& name, double from, double to, const std::string& colour) {
-    const auto value = percent(to - from) + " · " + rank_time_text((to - from) * hours, run.metrics);
+    const auto value = percent_text(to - from) + " · " + rank_time_text((to - from) * hours, run.metrics);
     const std::string weight = colour == "f-forward" ? "strong" : "";
     svg.text(left - 12, y + 18, Anchor::end, name, weight);
     svg.rect(axis.at(std::max(from, axis.low)), y + 3,

@@ -6,6 +6,7 @@
 #include "farandole/analyzer/report/html/charts.h"
 #include "farandole/analyzer/report/html/png_image.h"
 #include "farandole/analyzer/report/html/svg.h"
+#include "farandole/analyzer/report/units.h"
 
 namespace farandole::html {
 namespace {
@@ -15,9 +16,7 @@ constexpr double left = 80, right = 940;
 constexpr std::size_t most_columns = 430;
 
 std::string ms_text(double ms) {
-  return ms >= 1000 ? fmt::format("{:.4g} s", std::min(ms, 1e12) / 1000)
-         : ms >= 1  ? fmt::format("{:.4g} ms", ms)
-                    : fmt::format("{:.3g} µs", 1e3 * ms);
+  return time_tick(1e3 * ms);
 }
 
 // A chart's frame with values to the left.
