@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <iterator>
+#include <map>
 #include <random>
 #include <sqlite3.h>
 
@@ -45,11 +46,12 @@ TEST(Kineto, is_read_as_holistic_trace_analysis_reads_it) {
   const TemporaryFolder folder;
   testing::write_text(folder / "host_1.pt.trace.json", kineto_of(1, 7.25e6).text());
   testing::write_gzip(folder / "host_0.pt.trace.json.gz", kineto_of(0).text());
-  testing::write_text(folder / "notes.json", "{\"traceEvents\":[]}");
+  testing::write_text(folder / "run.json", R"({"ranks":2,"global_batch":256})");
   const auto run = analyze_run(folder.path());
   const auto& metrics = run.metrics;
   ASSERT_THAT(metrics.ranks, SizeIs(2));
   EXPECT_TRUE(metrics.warnings.empty());
+  EXPECT_DOUBLE_EQ(*metrics.throughput.value, 256 * 12 / 1.18);
   for (const auto& rank : metrics.ranks) {
     ASSERT_TRUE(rank.gpu);
     // From the first kernel's start, at 10 ms, to the last copy's end, at 1,190 ms.
@@ -80,6 +82,16 @@ TEST(Kineto, is_read_as_holistic_trace_analysis_reads_it) {
   EXPECT_EQ(json::parse(report_json(report))["runs"][0]["gpu"]["compute"], 600.0 / 1180);
   EXPECT_THAT(report_text(report, false), HasSubstr("utilization"));
   EXPECT_THAT(report_html(report, ""), HasSubstr("What the GPUs do"));
+  // One denominator wherever a figure stands.
+  EXPECT_THAT(report_html(report, ""), HasSubstr(">71.2 %<"));
+  EXPECT_EQ(json::parse(report_json(report))["runs"][0]["gpu"]["utilization"], 840.0 / 1180);
+  std::map<std::string, Figure> figures;
+  for (const auto& [name, figure] : figures_of({&metrics})) figures[name] = figure;
+  EXPECT_DOUBLE_EQ(*figures["parallel"].value, *metrics.parallel_efficiency.value);
+  EXPECT_DOUBLE_EQ(*figures["throughput"].value, *metrics.throughput.value);
+  EXPECT_DOUBLE_EQ(*figures["wait_fraction"].value, *metrics.fraction(&RankMetrics::waiting).value);
+  EXPECT_LE(metrics.parallel_ci95->low, *metrics.parallel_efficiency.value);
+  EXPECT_GE(metrics.parallel_ci95->high, *metrics.parallel_efficiency.value);
 }
 
 // autograd's operators run on a thread of their own, while the training thread is in Python.
@@ -115,11 +127,14 @@ TEST(Kineto, names_damaged_and_doubled_files) {
   const auto text = kineto_of(1).text();
   testing::write_text(folder / "c.json", text.substr(0, text.size() / 2));
   testing::write_text(folder / "d.json", R"({"schemaVersion":1,"traceEvents":[]})");
+  testing::write_text(folder / "e.json", "");
+  testing::write_text(folder / "f.json.gz", std::string("\x1f\x8b\x08\0garbage", 11));
   const auto run = analyze_run(folder.path());
   EXPECT_THAT(run.metrics.ranks, SizeIs(2));
   EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("rank 0 is in")));
   EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("c.json")));
   EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("d.json holds no events")));
+  EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("e.json, f.json.gz are left out")));
 }
 
 TEST(Kineto, of_two_captures_claims_nothing_of_clocks) {
@@ -131,6 +146,63 @@ TEST(Kineto, of_two_captures_claims_nothing_of_clocks) {
   const auto run = analyze_run(folder.path());
   EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("the clock of rank 1 could not be aligned")));
   EXPECT_TRUE(run.stragglers.empty());
+  EXPECT_TRUE(run.wait_causes.empty());
+  EXPECT_FALSE(run.metrics.fraction(&RankMetrics::waiting).value);
+  const auto report = json::parse(report_json(report_of({run})))["runs"][0];
+  EXPECT_TRUE(report["communication"]["wait_fraction"].contains("unknown"));
+  EXPECT_TRUE(report["communication"]["transfer_fraction"].contains("unknown"));
+  EXPECT_TRUE(report["communication"]["collectives"][0]["wait_us"].contains("unknown"));
+  EXPECT_TRUE(report["critical_path"].contains("unknown"));
+  EXPECT_EQ(report["by_rank"][1]["lateness_ms"]["unknown"], "this rank's clock could not be aligned");
+  EXPECT_TRUE(report["by_rank"][1]["wait_s"].contains("unknown"));
+}
+
+// Ranks 2 and 5 of a run: whose clock is unknown goes by the rank, not by its place.
+TEST(Kineto, of_some_ranks_knows_whose_clock_is_unknown) {
+  const TemporaryFolder folder;
+  auto file = [](int rank, bool other) {
+    auto kineto = KinetoFile(rank, 6);
+    for (int i = 0; i < (other ? 3 : 8); ++i) kineto.all_reduce(1e6 + i * 1e5, 1.05e6 + i * 1e5);
+    kineto.gpu("kernel", "void gemm<float>(int)", 7, 1e6, 2e6);
+    return kineto.text();
+  };
+  testing::write_text(folder / "a.json", file(2, false));
+  testing::write_text(folder / "b.json", file(4, false));
+  testing::write_text(folder / "c.json", file(5, true));
+  const auto metrics = analyze_run(folder.path()).metrics;
+  ASSERT_THAT(metrics.ranks, SizeIs(3));
+  EXPECT_EQ(metrics.size(), 6U);
+  EXPECT_TRUE(metrics.ranks[0].clock_known);
+  EXPECT_TRUE(metrics.ranks[1].clock_known);
+  EXPECT_FALSE(metrics.ranks[2].clock_known);
+  EXPECT_THAT(metrics.warnings, Contains(HasSubstr("the clock of rank 5 could not be aligned")));
+  EXPECT_TRUE(metrics.no_waiting.empty());  // of the other two
+  EXPECT_TRUE(metrics.matches.parts[2].empty());
+}
+
+// Names of groups once shared numbers where their hashes did: two files meet by what they say.
+TEST(Kineto, tells_thousands_of_groups_apart) {
+  const TemporaryFolder folder;
+  constexpr int groups = 3000;
+  for (int rank = 0; rank < 2; ++rank) {
+    auto file = KinetoFile(rank, 2, "gloo");
+    for (int i = 0; i < groups; ++i) {
+      const int which = rank == 0 ? i : groups - 1 - i;  // each in an order of its own
+      const double t = 1e6 + which * 1e3;
+      file.gloo("gloo:all_reduce", 50, t, t + 500, 1000 + which);
+    }
+    file.operation(39, "aten::mm", 1e6, 4e6);
+    testing::write_text(folder / ("rank" + std::to_string(rank) + ".json"), file.text());
+  }
+  const auto metrics = analyze_run(folder.path()).metrics;
+  EXPECT_EQ(metrics.matches.matches.size(), static_cast<std::size_t>(groups));
+  EXPECT_EQ(metrics.matches.unmatched, 0U);
+  for (const auto& match : metrics.matches.matches) ASSERT_EQ(match.first_arrival, match.last_arrival);
+}
+
+std::string bytes_of(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
 }
 
 void execute(const std::filesystem::path& file, const std::string& sql) {
@@ -223,6 +295,36 @@ TEST(Nsys, of_several_files_and_bad_ones) {
   EXPECT_THROW(analyze_run(folder / "c.sqlite"), CorruptInput);
 }
 
+// What is read before the damage shows is left out with the rest, and no other file's ranks are mixed with
+// it.
+TEST(Nsys, leaves_a_file_out_whole_that_is_damaged_behind_its_kernels) {
+  const TemporaryFolder folder;
+  execute(folder / "a.sqlite", nsys_tables(true));
+  execute(folder / "b.sqlite", nsys_tables(true));
+  const auto sound = analyze_run(folder / "b.sqlite").metrics;
+  auto bytes = bytes_of(folder / "a.sqlite");
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open((folder / "a.sqlite").c_str(), &database), SQLITE_OK);
+  std::int64_t page = 0;
+  const auto first = [](void* into, int, char** values, char**) {
+    *static_cast<std::int64_t*>(into) = std::atoll(values[0]);
+    return 0;
+  };
+  ASSERT_EQ(sqlite3_exec(database, "SELECT rootpage FROM sqlite_master WHERE name='NVTX_EVENTS'", first,
+                         &page, nullptr),
+            SQLITE_OK);
+  sqlite3_close(database);
+  bytes.replace(static_cast<std::size_t>(page - 1) * 4096, 64, std::string(64, '\x7f'));
+  testing::write_text(folder / "a.sqlite", bytes);
+  const auto run = analyze_run(folder.path());
+  EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("a.sqlite: database disk image is malformed")));
+  ASSERT_THAT(run.metrics.ranks, SizeIs(2));
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(run.metrics.ranks[i].compute, sound.ranks[i].compute);
+    EXPECT_EQ(run.metrics.ranks[i].communication, sound.ranks[i].communication);
+  }
+}
+
 // Two tensors on three ranks; rank 2 is ready 30 ms behind the others. The array is left open, as Horovod
 // leaves it.
 std::string horovod_text() {
@@ -290,11 +392,6 @@ TEST(ChromeTrace, pairs_begins_and_ends) {
   EXPECT_EQ(run.metrics.window.length(), 100'000);
 }
 
-std::string bytes_of(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
 // Whatever is damaged: a report, or an error of one line.
 TEST(ForeignTraces, survive_mutations) {
   const TemporaryFolder folder;
@@ -302,20 +399,31 @@ TEST(ForeignTraces, survive_mutations) {
   testing::write_gzip(folder / "kineto.gz", kineto_of(0).text());
   const std::vector<std::string> sound = {kineto_of(0).text(), horovod_text(), begins_and_ends,
                                           bytes_of(folder / "report.sqlite"), bytes_of(folder / "kineto.gz")};
+  const std::vector<Scenario> scenarios = {parse_scenario("bandwidth=2x,no-straggler")};
   std::mt19937 random(9);
   for (int round = 0; round < testing::mutations(900); ++round) {
-    const auto bytes = testing::mutated(sound[static_cast<std::size_t>(round) % sound.size()], random, 6);
-    const auto file = folder / ("mutated" + std::to_string(round));
-    testing::write_text(file, bytes);
+    const auto which = static_cast<std::size_t>(round) % sound.size();
+    const auto bytes = testing::mutated(sound[which], random, 6);
+    auto file = folder / ("mutated" + std::to_string(round));
+    if (round % 4 == 0) {  // beside a sound one, as of another rank
+      const auto* const ending = which == 3 ? ".sqlite" : which == 4 ? ".json.gz" : ".json";
+      std::filesystem::create_directory(file);
+      testing::write_text(file / ("a" + std::string(ending)), sound[which]);
+      testing::write_text(file / ("b" + std::string(ending)), bytes);
+    } else {
+      testing::write_text(file, bytes);
+    }
     try {
-      const auto report = report_of({analyze_run(file)});
+      const auto report = report_of({analyze_run(file, scenarios)});
       EXPECT_FALSE(json::parse(report_json(report)).empty());
       report_text(report, false);
       report_html(report, "");
     } catch (const CorruptInput& error) {
       EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+    } catch (const UserError&) {
+      EXPECT_EQ(round % 4, 0) << "a folder without a profiler's trace is none of ours";
     }
-    std::filesystem::remove(file);
+    std::filesystem::remove_all(file);
     if (::testing::Test::HasFailure()) FAIL() << "round " << round;
   }
 }

@@ -8,6 +8,8 @@
 namespace farandole {
 namespace {
 
+constexpr double most_shift_ns = 2e18;  // 63 years; a window of shifted times still fits 64 bits
+
 using Ends = std::map<std::pair<std::uint16_t, std::uint32_t>, std::int64_t>;
 
 Ends ends_of(const RankModel& rank) {
@@ -20,7 +22,6 @@ Ends ends_of(const RankModel& rank) {
 }  // namespace
 
 void align_by_collectives(RunModel& run) {
-  run.header.clock_residual_us.assign(1, 0.0);
   const auto reference = ends_of(run.ranks.front());
   for (std::size_t i = 1; i < run.ranks.size(); ++i) {
     const auto ends = ends_of(run.ranks[i]);
@@ -30,13 +31,17 @@ void align_by_collectives(RunModel& run) {
         if (const auto other = reference.find(key); other != reference.end())
           differences.push_back(static_cast<double>(other->second - end));
     if (differences.empty()) {
-      run.header.clock_residual_us.push_back(std::nullopt);
+      run.ranks[i].clock_residual_us = std::nullopt;
       continue;
     }
     const double shift = quantile(differences, 0.5);
+    if (std::abs(shift) > most_shift_ns) {
+      run.ranks[i].clock_residual_us = std::nullopt;
+      continue;
+    }
     for (auto& difference : differences) difference = std::abs(difference - shift);
     run.ranks[i].shift_by(static_cast<std::int64_t>(shift));
-    run.header.clock_residual_us.push_back(quantile(differences, 0.95) * 1e-3);
+    run.ranks[i].clock_residual_us = quantile(differences, 0.95) * 1e-3;
   }
 }
 

@@ -6,7 +6,7 @@
 namespace farandole {
 
 // Shifts every rank to the first one's clock, by the ends of collectives, which all ranks leave at nearly the
-// same time, and states in the header's clock_residual_us what is left open: nullopt for ranks that have not
+// same time, and states in each one's clock_residual_us what is left open: nullopt for ranks that have not
 // the same collectives.
 void align_by_collectives(RunModel& run);
 

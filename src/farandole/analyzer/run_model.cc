@@ -4,14 +4,17 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
+#include <optional>
 
 #include "farandole/analyzer/formats/horovod_run.h"
 #include "farandole/analyzer/formats/kineto_run.h"
 #include "farandole/analyzer/formats/nsys_run.h"
 #include "farandole/analyzer/formats/recorder_run.h"
+#include "farandole/analyzer/rank_checks.h"
 #include "farandole/analyzer/trace_collector.h"
 #include "farandole/analyzer/trace_probe.h"
 #include "farandole/base/error.h"
+#include "farandole/timeline/run_recorders.h"
 
 namespace farandole {
 namespace {
@@ -44,102 +47,112 @@ void add_ranks(RunModel& model, std::map<std::int64_t, CollectedProcess>& proces
             [](const RankModel& a, const RankModel& b) { return a.rank < b.rank; });
 }
 
-std::string list_of(const std::vector<std::int64_t>& ranks) {
-  const std::size_t shown = std::min<std::size_t>(ranks.size(), 8);
-  const std::vector<std::int64_t> first(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(shown));
-  return fmt::format("rank{} {}{}", ranks.size() == 1 ? "" : "s", fmt::join(first, ", "),
-                     ranks.size() > shown ? fmt::format(" and {} more", ranks.size() - shown) : "");
-}
-
-void name_missing_and_foreign_ranks(RunModel& model) {
-  const auto expected = model.facts.ranks ? model.facts.ranks : model.header.ranks;
-  if (!expected) return;
-  if (model.facts.ranks && model.header.ranks && *model.facts.ranks != *model.header.ranks)
-    model.warnings.push_back(
-        fmt::format("run.json says {} ranks, the trace says {}: are both of the same run?",
-                    *model.facts.ranks, *model.header.ranks));
-  std::vector<std::int64_t> missing, foreign;
-  std::int64_t next = 0;
-  for (const auto& rank : model.ranks) {
-    for (; next < std::min<std::int64_t>(rank.rank, *expected) && missing.size() < 100'000; ++next)
-      missing.push_back(next);
-    next = std::max<std::int64_t>(next, rank.rank + std::int64_t{1});
-    if (rank.rank >= *expected) foreign.push_back(rank.rank);
-  }
-  for (; next < *expected && missing.size() < 100'000; ++next) missing.push_back(next);
-  if (!missing.empty())
-    model.warnings.push_back(fmt::format("the trace has nothing of {} (of {})", list_of(missing), *expected));
-  if (!foreign.empty())
-    model.warnings.push_back(fmt::format("the trace has {}, but the run has only {}: two runs mixed up?",
-                                         list_of(foreign), *expected));
-}
-
-void settle_hosts(RunModel& model) {
-  for (auto& rank : model.ranks) {
-    const auto index = static_cast<std::size_t>(rank.rank);
-    if (index >= model.facts.hosts.size()) continue;
-    const auto& host = model.facts.hosts[index];
-    if (rank.host.empty())
-      rank.host = host;
-    else if (rank.host != host && !host.empty())
-      model.warnings.push_back(
-          fmt::format("rank {} ran on {} by the trace, on {} by run.json: two runs mixed up?", rank.rank,
-                      rank.host, host));
-  }
-}
-
-struct RunFiles {
-  std::filesystem::path trace, run_json;
-};
-
-RunFiles find_files(const std::filesystem::path& path) {
+std::filesystem::path trace_in(const std::filesystem::path& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   if (!fs::exists(path, ignored))
     throw UserError(path.string() + " does not exist; give a run directory or a Chrome trace");
-  if (!fs::is_directory(path, ignored)) return {path, path.parent_path() / "run.json"};
+  if (!fs::is_directory(path, ignored)) return path;
   for (const auto* name : {"timeline.json.gz", "timeline.json"})
-    if (fs::exists(path / name, ignored)) return {path / name, path / "run.json"};
+    if (fs::exists(path / name, ignored)) return path / name;
   throw UserError(path.string() +
                   " has no timeline.json.gz: was it recorded with --timeline off, or has the run not ended? "
                   "`farandole timeline merge` makes one from its recorder folder");
 }
 
-bool is_trace_name(const std::filesystem::path& file) {
+// Of a recorder's file also above its folder.
+std::filesystem::path run_json_of(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return path / "run.json";
+  const auto beside = path.parent_path() / "run.json";
+  if (path.extension() != ".ftl" || std::filesystem::exists(beside, ignored)) return beside;
+  return std::filesystem::absolute(path, ignored).parent_path().parent_path() / "run.json";
+}
+
+bool has_trace_name(const std::filesystem::path& file) {
   const auto name = file.filename().string();
+  if (name == "run.json" || name == "report.json") return false;
   return name.ends_with(".json") || name.ends_with(".json.gz") || name.ends_with(".sqlite");
 }
 
 // The traces of a folder that is no run directory, where they are those of one of other profilers.
-std::vector<std::filesystem::path> profiles_in(const std::filesystem::path& folder, TraceSource source) {
-  std::error_code ignored;
+struct Profiles {
+  TraceSource source = TraceSource::chrome;
   std::vector<std::filesystem::path> files;
+  std::vector<std::string> others;  // that are called as traces, and are none of these
+};
+
+// nullopt for what is damaged from the start.
+std::optional<TraceSource> source_of(const std::filesystem::path& file) {
+  try {
+    return probe_trace(file);
+  } catch (const CorruptInput&) {
+    return std::nullopt;
+  }
+}
+
+Profiles profiles_in(const std::filesystem::path& folder) {
+  Profiles profiles;
+  std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored) ||
       std::filesystem::exists(folder / "timeline.json.gz", ignored) ||
       std::filesystem::exists(folder / "timeline.json", ignored))
-    return files;
+    return profiles;
+  std::map<std::filesystem::path, std::optional<TraceSource>> sources;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
-    if (entry.is_regular_file(ignored) && is_trace_name(entry.path()) && probe_trace(entry.path()) == source)
-      files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
-  return files;
+    if (entry.is_regular_file(ignored) && has_trace_name(entry.path()))
+      sources[entry.path()] = source_of(entry.path());
+  for (const auto wanted : {TraceSource::nsys, TraceSource::kineto})
+    if (std::any_of(sources.begin(), sources.end(), [&](const auto& file) { return file.second == wanted; }))
+      profiles.source = wanted;
+  if (profiles.source == TraceSource::chrome) return profiles;
+  for (const auto& [file, source] : sources) {
+    if (source == profiles.source)
+      profiles.files.push_back(file);
+    else
+      profiles.others.push_back(file.filename().string());
+  }
+  return profiles;
 }
 
-RunModel read_one_trace(const RunFiles& files, RunFacts facts, TraceSource source) {
+RunModel read_profiles(const Profiles& profiles) {
+  auto model =
+      profiles.source == TraceSource::kineto ? read_kineto(profiles.files) : read_nsys(profiles.files);
+  const auto shown = std::min<std::size_t>(profiles.others.size(), 8);
+  if (shown > 0)
+    model.warnings.push_back(fmt::format(
+        "{}{} {} left out: damaged, or no trace as the others are",
+        fmt::join(profiles.others.begin(), profiles.others.begin() + static_cast<std::ptrdiff_t>(shown),
+                  ", "),
+        shown < profiles.others.size() ? fmt::format(" and {} more", profiles.others.size() - shown) : "",
+        profiles.others.size() == 1 ? "is" : "are"));
+  return model;
+}
+
+// Into each rank, from the list that the trace has of all.
+void settle_clocks(RunModel& model) {
+  const auto& residuals = model.header.clock_residual_us;
+  model.clocks_stated = !residuals.empty();
+  if (!model.clocks_stated) return;
+  for (auto& rank : model.ranks) {
+    const auto index = static_cast<std::size_t>(rank.rank);
+    rank.clock_residual_us = index < residuals.size() ? residuals[index] : std::nullopt;
+  }
+}
+
+RunModel read_one_trace(const std::filesystem::path& file, TraceSource source) {
   RunModel model;
   model.source = source;
-  model.facts = std::move(facts);
-  model.warnings = model.facts.warnings;
   TraceCollector collector;
-  auto summary = read_trace(files.trace, collector);
+  auto summary = read_trace(file, collector);
   model.header = std::move(summary.header);
   model.events = summary.events;
   model.bytes = summary.bytes;
   model.warnings.insert(model.warnings.end(), summary.warnings.begin(), summary.warnings.end());
-  model.names = collector.take_names();
+  model.names = collector.take_names().texts;
   add_ranks(model, collector.processes());
-  if (model.ranks.empty())
-    throw CorruptInput("trace " + files.trace.string() + " holds no spans of any rank");
+  if (model.ranks.empty()) throw CorruptInput("trace " + file.string() + " holds no spans of any rank");
+  settle_clocks(model);
   return model;
 }
 
@@ -152,31 +165,60 @@ bool is_of_recorders(const std::filesystem::path& path) {
          !std::filesystem::exists(path / "timeline.json", ignored);
 }
 
+// The merge samples the ranks of large runs (--merge-limit): what the recorders beside the trace have of more
+// of them is worth more, if they can be read.
+void prefer_recorders(const std::filesystem::path& path, RunModel& model) {
+  std::error_code ignored;
+  if (model.source != TraceSource::farandole || model.ranks.size() >= model.world_size() ||
+      is_of_recorders(path) || !std::filesystem::is_directory(path / "recorder", ignored))
+    return;
+  try {
+    if (recorder_files(path).size() <= model.ranks.size()) return;
+    auto recorded = read_recorders(path);
+    if (recorded.ranks.size() <= model.ranks.size()) return;
+    recorded.warnings.push_back(fmt::format(
+        "the merged trace has {} of {} ranks: this is from the recorders of {}, which lie beside it",
+        model.ranks.size(), model.world_size(), recorded.ranks.size()));
+    recorded.facts = std::move(model.facts);
+    model = std::move(recorded);
+  } catch (const Error& error) {
+    model.warnings.push_back(
+        fmt::format("the ranks' recorders cannot stand in for the trace: {}", error.what()));
+  }
+}
+
 RunModel read_any(const std::filesystem::path& path) {
   if (is_of_recorders(path)) {
     auto model = read_recorders(path);
-    model.facts = read_run_facts(path / "run.json");
-    model.warnings.insert(model.warnings.begin(), model.facts.warnings.begin(), model.facts.warnings.end());
+    model.warnings.emplace_back("there is no merged trace: this is from the ranks' recorders");
     return model;
   }
-  if (const auto files = profiles_in(path, TraceSource::kineto); !files.empty()) return read_kineto(files);
-  if (const auto files = profiles_in(path, TraceSource::nsys); !files.empty()) return read_nsys(files);
-  const auto files = find_files(path);
-  auto facts = read_run_facts(files.run_json);
-  const auto source = probe_trace(files.trace);
-  if (source == TraceSource::kineto) return read_kineto({files.trace});
-  if (source == TraceSource::nsys) return read_nsys({files.trace});
-  if (source == TraceSource::horovod) return read_horovod(files.trace);
-  return read_one_trace(files, std::move(facts), source);
+  if (const auto profiles = profiles_in(path); !profiles.files.empty()) return read_profiles(profiles);
+  const auto file = trace_in(path);
+  const auto source = probe_trace(file);
+  if (source == TraceSource::kineto) return read_kineto({file});
+  if (source == TraceSource::nsys) return read_nsys({file});
+  if (source == TraceSource::horovod) return read_horovod(file);
+  return read_one_trace(file, source);
 }
 
 }  // namespace
 
+std::size_t RunModel::world_size() const {
+  constexpr std::int64_t most = 1 << 24;
+  for (const auto& stated : {facts.ranks, header.ranks})
+    if (stated && *stated > 0 && *stated <= most)
+      return std::max(ranks.size(), static_cast<std::size_t>(*stated));
+  return ranks.size();
+}
+
 RunModel read_run(const std::filesystem::path& path) {
   auto model = read_any(path);
   model.path = path;
-  name_missing_and_foreign_ranks(model);
-  settle_hosts(model);
+  model.facts = read_run_facts(run_json_of(path));
+  prefer_recorders(path, model);
+  model.warnings.insert(model.warnings.begin(), model.facts.warnings.begin(), model.facts.warnings.end());
+  check_ranks(model);
   return model;
 }
 

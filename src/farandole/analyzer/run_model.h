@@ -31,6 +31,8 @@ struct RankModel {
   PackedSpans packed_training;
   std::vector<PackedCollectives> packed_collectives;
   std::vector<GpuSpans> packed_gpu;
+  // What alignment of clocks could not remove; nullopt where this rank's clock could not be aligned.
+  std::optional<double> clock_residual_us = 0.0;
   PackedCollectives packed_gradients;  // when gradients were ready, in the steps that note them
   std::int64_t shift_ns = 0;           // that the functions below add, and that steps and extent have
 
@@ -53,14 +55,19 @@ struct RunModel {
   RunFacts facts;
   TraceHeader header;
   std::vector<RankModel> ranks;  // by rank; those that the trace has
+  bool clocks_stated = true;     // the trace says how well its clocks agree
   std::vector<std::string> names;
   std::uint64_t events = 0;
   std::uint64_t bytes = 0;
   std::vector<std::string> warnings;
+
+  // Ranks of the run, of which the trace may have a sample: what run.json says, else the trace.
+  std::size_t world_size() const;
 };
 
 // `path` is a run directory (run.json, timeline.json.gz), a trace of ours or of another program, or a folder
-// of traces of PyTorch's profiler or of Nsight Systems, one a rank. What is damaged or missing is named in
+// of traces of PyTorch's profiler or of Nsight Systems, one a rank. Where a run's trace has a sample of its
+// ranks and the recorders of more lie beside it, those are read. What is damaged or missing is named in
 // `warnings`. Throws UserError where there is no trace, CorruptInput where nothing in it is sound.
 RunModel read_run(const std::filesystem::path& path);
 

@@ -53,8 +53,7 @@ PackedCollectives numbered(const std::map<std::int64_t, CollectedThread>& thread
   std::map<std::uint16_t, std::uint32_t> next;
   PackedCollectives packed;
   for (auto& span : spans) {
-    span.matchable = true;
-    span.what.sequence = next[span.what.communicator]++;
+    if (span.matchable) span.what.sequence = next[span.what.communicator]++;
     packed.append(span);
   }
   return packed;
@@ -76,6 +75,14 @@ std::uint32_t TraceCollector::name_id(std::string_view text) {
   scratch_.assign(text);
   const auto [found, inserted] = ids_.try_emplace(scratch_, static_cast<std::uint32_t>(texts_.size()));
   if (inserted) texts_.push_back(scratch_);
+  return found->second;
+}
+
+// By name, so that groups that are told apart there are so here.
+std::uint32_t TraceCollector::communicator_id(const std::string& name) {
+  const auto [found, is_new] =
+      communicators_.try_emplace(name, static_cast<std::uint32_t>(communicator_names_.size()));
+  if (is_new) communicator_names_.push_back(name);
   return found->second;
 }
 
@@ -152,11 +159,13 @@ void TraceCollector::unnumbered_collective(const TraceSpan& event, std::string_v
   scratch_.assign(message.process_group);
   if (event.category == Category::communication)
     scratch_.append(operation).append(std::to_string(what.bytes));
-  what.communicator = static_cast<std::uint16_t>(std::hash<std::string>{}(scratch_) % 65521);
+  const auto communicator = communicator_id(scratch_);
+  what.communicator = static_cast<std::uint16_t>(std::min<std::uint32_t>(communicator, UINT16_MAX));
   const auto ranks = std::min<std::uint64_t>(message.ranks.value_or(0), UINT32_MAX);
   const auto name = name_id(operation.empty() ? event.name : operation);
-  thread.unnumbered.append({event.start_ns, event.start_ns + event.duration_ns, what, false, name,
-                            name_id(operation), static_cast<std::uint32_t>(ranks)});
+  thread.unnumbered.append({event.start_ns, event.start_ns + event.duration_ns, what,
+                            communicator <= UINT16_MAX, name, name_id(operation),
+                            static_cast<std::uint32_t>(ranks)});
 }
 
 void TraceCollector::instant(const TraceInstant& event) {

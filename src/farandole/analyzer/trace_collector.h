@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "farandole/analyzer/run_model.h"
+#include "farandole/analyzer/run_names.h"
 
 namespace farandole {
 
@@ -51,11 +52,12 @@ class TraceCollector : public TraceVisitor {
   void instant(const TraceInstant& event) override;
 
   std::map<std::int64_t, CollectedProcess>& processes() { return processes_; }
-  std::vector<std::string> take_names() { return std::move(texts_); }
+  CollectedNames take_names() { return {std::move(texts_), std::move(communicator_names_)}; }
 
  private:
   CollectedThread& thread_of(std::int64_t pid, std::int64_t tid);
   std::uint32_t name_id(std::string_view text);
+  std::uint32_t communicator_id(const std::string& name);
   void take(const TraceSpan& event);
   void gpu_span(const TraceSpan& event, CollectedThread& thread);
   void unnumbered_collective(const TraceSpan& event, std::string_view operation, CollectedThread& thread);
@@ -63,6 +65,8 @@ class TraceCollector : public TraceVisitor {
   std::map<std::int64_t, CollectedProcess> processes_;
   std::unordered_map<std::string, std::uint32_t> ids_;
   std::vector<std::string> texts_;
+  std::unordered_map<std::string, std::uint32_t> communicators_;
+  std::vector<std::string> communicator_names_;
   std::string scratch_;
   CollectedThread* last_ = nullptr;
   std::int64_t last_pid_ = 0;

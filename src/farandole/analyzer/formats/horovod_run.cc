@@ -31,10 +31,10 @@ class HorovodVisitor : public TraceVisitor {
  public:
   explicit HorovodVisitor(RunModel& run) : run_(run) {}
 
-  void process(const TraceProcess& event) override { tensors_[event.pid].name = name_id(event.name); }
+  void process(const TraceProcess& event) override { tensor_of(event.pid).name = name_id(event.name); }
 
   void begin(const TraceSpan& event) override {
-    auto& tensor = tensors_[event.pid];
+    auto& tensor = tensor_of(event.pid);
     if (tensor.depth++ > 0) return;
     tensor.negotiating = event.name.starts_with("NEGOTIATE_");
     if (!tensor.negotiating) return;
@@ -46,13 +46,13 @@ class HorovodVisitor : public TraceVisitor {
   void instant(const TraceInstant& event) override { tick(event.pid, event.name, event.time_ns); }
 
   void end(std::int64_t pid, std::int64_t, std::int64_t time_ns) override {
-    auto& tensor = tensors_[pid];
+    auto& tensor = tensor_of(pid);
     if (tensor.depth == 0 || --tensor.depth > 0 || tensor.negotiating) return;
     for (const auto& [rank, ready_ns] : tensor.ready)
       spans_[rank].push_back({ready_ns,
                               std::max(ready_ns, time_ns),
-                              {tensor.count, static_cast<std::uint16_t>(pid % 65521), 0},
-                              true,
+                              {tensor.count, static_cast<std::uint16_t>(tensor.number), 0},
+                              tensor.number <= UINT16_MAX,
                               tensor.name,
                               tensor.operation});
     if (!tensor.ready.empty()) ++tensor.count;
@@ -78,6 +78,7 @@ class HorovodVisitor : public TraceVisitor {
 
  private:
   struct Tensor {
+    std::size_t number = 0;  // stands for its communicator
     std::uint32_t name = 0;
     std::uint32_t operation = 0;
     int depth = 0;
@@ -85,6 +86,12 @@ class HorovodVisitor : public TraceVisitor {
     std::uint32_t count = 0;
     std::map<int, std::int64_t> ready;  // by rank
   };
+
+  Tensor& tensor_of(std::int64_t pid) {
+    const auto [found, is_new] = tensors_.try_emplace(pid);
+    if (is_new) found->second.number = tensors_.size() - 1;
+    return found->second;
+  }
 
   void tick(std::int64_t pid, std::string_view name, std::int64_t time_ns) {
     const auto found = tensors_.find(pid);
@@ -120,7 +127,6 @@ RunModel read_horovod(const std::filesystem::path& file) {
     throw CorruptInput("Horovod timeline " + file.string() +
                        " has no tensor that a rank was ready for and that was done");
   // The coordinator's clock is the only one.
-  run.header.clock_residual_us.assign(run.ranks.size(), 0.0);
   run.header.ranks = run.ranks.back().rank + 1;
   return run;
 }

@@ -5,7 +5,6 @@
 #include <future>
 #include <map>
 #include <thread>
-#include <unordered_map>
 
 #include "farandole/analyzer/clock_alignment.h"
 #include "farandole/analyzer/trace_collector.h"
@@ -18,7 +17,7 @@ namespace {
 // What one file says: one rank, with names of its own.
 struct RankFile {
   RankModel model;
-  std::vector<std::string> names;
+  CollectedNames names;
   TraceSummary summary;
   bool sound = false;
 };
@@ -109,31 +108,12 @@ std::vector<RankFile> read_files(const std::vector<std::filesystem::path>& files
   return results;
 }
 
-// The rank's names become indices into the run's.
-void rename(RankModel& model, const std::vector<std::string>& names, RunModel& run,
-            std::unordered_map<std::string, std::uint32_t>& ids) {
-  std::vector<std::uint32_t> place;
-  for (const auto& name : names) {
-    const auto [found, is_new] = ids.try_emplace(name, static_cast<std::uint32_t>(run.names.size()));
-    if (is_new) run.names.push_back(name);
-    place.push_back(found->second);
-  }
-  auto collectives = model.collectives();
-  PackedCollectives packed;
-  for (auto& span : collectives) {
-    span.name = place[span.name];
-    span.operation = place[span.operation];
-    packed.append(span);
-  }
-  model.packed_collectives.assign(1, std::move(packed));
-}
-
 }  // namespace
 
 RunModel read_kineto(const std::vector<std::filesystem::path>& files) {
   RunModel run;
   run.source = TraceSource::kineto;
-  std::unordered_map<std::string, std::uint32_t> ids;
+  RunNames names(run);
   auto results = read_files(files);
   std::map<std::int64_t, std::filesystem::path> file_of_rank;
   std::int64_t next = 0;
@@ -159,7 +139,7 @@ RunModel read_kineto(const std::vector<std::filesystem::path>& files) {
     run.bytes += result.summary.bytes;
     if (result.summary.header.kineto_world_size) run.header.ranks = result.summary.header.kineto_world_size;
     result.model.rank = static_cast<int>(rank);
-    rename(result.model, result.names, run, ids);
+    names.adopt(result.model, result.names);
     run.ranks.push_back(std::move(result.model));
   }
   if (run.ranks.empty())

@@ -10,7 +10,7 @@ namespace farandole {
 
 // Ranks are those of each file's distributedInfo; without, of its name ("rank3"), or as the files are sorted.
 // Clocks are aligned by the ends of collectives, which all ranks leave at nearly the same time; what is left
-// open is the header's clock_residual_us. Files are read in parallel. Damaged ones are named in the warnings
+// open is each rank's clock_residual_us. Files are read in parallel. Damaged ones are named in the warnings
 // and left out; throws CorruptInput where none is sound.
 RunModel read_kineto(const std::vector<std::filesystem::path>& files);
 

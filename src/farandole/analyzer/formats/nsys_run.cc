@@ -35,11 +35,10 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return parse_number<std::int64_t>(std::string_view(name).substr(digit));
 }
 
-// Reads one file; processes get pids of their own, so that one collector takes all files.
+// Reads one file into a collector of its own: what comes before damage is found is left out with the rest.
 class NsysFile {
  public:
-  NsysFile(const std::filesystem::path& path, std::int64_t first_pid, TraceCollector& collector)
-      : path_(path), file_(path), next_pid_(first_pid), collector_(collector) {}
+  explicit NsysFile(const std::filesystem::path& path) : path_(path), file_(path) {}
 
   void read() {
     // A kernel's demangled name says "ncclDevKernel_AllReduce…"; any of the tables may be missing. Of CUDA
@@ -57,7 +56,7 @@ class NsysFile {
           " has neither kernels nor NVTX ranges of Nsight Systems: was it made by nsys export?");
   }
 
-  std::int64_t next_pid() const { return next_pid_; }
+  TraceCollector& collector() { return collector_; }
   std::uint64_t events() const { return events_; }
   std::uint64_t damaged() const { return damaged_; }
   std::uint64_t graphs() const { return graphs_; }  // CUDA graphs that were recorded whole
@@ -112,35 +111,41 @@ class NsysFile {
   }
 
   std::int64_t pid_of(std::int64_t global) {
-    const auto [found, is_new] = pids_.try_emplace(global, next_pid_);
-    if (is_new) ++next_pid_;
-    return found->second;
+    return pids_.try_emplace(global, static_cast<std::int64_t>(pids_.size())).first->second;
   }
 
   std::filesystem::path path_;
   SqliteFile file_;
   std::map<std::int64_t, std::int64_t> pids_;
-  std::int64_t next_pid_;
-  TraceCollector& collector_;
+  TraceCollector collector_;
   bool found_ = false;
   std::uint64_t events_ = 0;
   std::uint64_t damaged_ = 0;
   std::uint64_t graphs_ = 0;
 };
 
+// Processes are ranks, in their order.
+void take_ranks(TraceCollector& collector, RunModel& run, RunNames& names) {
+  const auto own = collector.take_names();
+  for (auto& [pid, process] : collector.processes()) {
+    if (!process.has_spans()) continue;
+    run.ranks.push_back(rank_model_of(static_cast<int>(run.ranks.size()), process));
+    names.adopt(run.ranks.back(), own);
+  }
+}
+
 }  // namespace
 
 RunModel read_nsys(const std::vector<std::filesystem::path>& files) {
   RunModel run;
   run.source = TraceSource::nsys;
-  TraceCollector collector;
-  std::int64_t next_pid = 0;
+  RunNames names(run);
   std::size_t sound = 0;
   for (const auto& path : files) {
     try {
-      NsysFile file(path, next_pid, collector);
+      NsysFile file(path);
       file.read();
-      next_pid = file.next_pid();
+      take_ranks(file.collector(), run, names);
       run.events += file.events();
       ++sound;
       if (file.graphs() > 0)
@@ -157,20 +162,13 @@ RunModel read_nsys(const std::vector<std::filesystem::path>& files) {
     std::error_code ignored;
     run.bytes += std::filesystem::file_size(path, ignored);
   }
-  int rank = 0;
-  for (auto& [pid, process] : collector.processes())
-    if (process.has_spans()) run.ranks.push_back(rank_model_of(rank++, process));
-  run.names = collector.take_names();
   if (run.ranks.empty())
     throw CorruptInput(run.warnings.empty() ? "Nsight Systems' export holds no kernels and no ranges"
                                             : run.warnings.front());
   if (run.ranks.size() > 1)
     run.warnings.push_back(
         "Nsight Systems' exports do not say which rank a process is: they are counted as they come");
-  if (sound > 1)
-    align_by_collectives(run);
-  else
-    run.header.clock_residual_us.assign(run.ranks.size(), 0.0);
+  if (sound > 1) align_by_collectives(run);
   return run;
 }
 

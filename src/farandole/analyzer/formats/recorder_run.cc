@@ -84,7 +84,6 @@ RunModel read_recorders(const std::filesystem::path& path) {
   auto recorders = open_run(recorder_files(path), options);
   RunModel run;
   name_problems(recorders, run);
-  run.warnings.emplace_back("there is no merged trace: this is from the ranks' recorders");
   refine_clocks_of(recorders.ranks);
   const auto origin = earliest_of(recorders.ranks);
   TraceCollector collector;
@@ -100,16 +99,16 @@ RunModel read_recorders(const std::filesystem::path& path) {
     RankRecords records(rank, origin, collector);
     records.read();
     run.events += records.events();
-    run.header.clock_residual_us.resize(
-        std::max(run.header.clock_residual_us.size(), static_cast<std::size_t>(info.rank) + 1));
-    if (rank.clock_known)
-      run.header.clock_residual_us[static_cast<std::size_t>(info.rank)] =
-          static_cast<double>(rank.clock.residual_ns()) * 1e-3;
     auto& process = collector.processes().at(info.rank);
-    if (process.has_spans()) run.ranks.push_back(rank_model_of(info.rank, process));
+    if (process.has_spans()) {
+      run.ranks.push_back(rank_model_of(info.rank, process));
+      run.ranks.back().clock_residual_us =
+          rank.clock_known ? std::optional(static_cast<double>(rank.clock.residual_ns()) * 1e-3)
+                           : std::nullopt;
+    }
     rank.records.reset();
   }
-  run.names = collector.take_names();
+  run.names = collector.take_names().texts;
   run.header.farandole_trace = 1;
   run.header.ranks = world_size;
   if (run.ranks.empty()) throw CorruptInput("the recorders of " + path.string() + " hold no spans");

@@ -1,5 +1,5 @@
-// Reads the ranks' flight recorders themselves, where a run has no merged trace: it was killed, or goes on.
-// Usable from any thread.
+// Reads the ranks' flight recorders themselves, where a run has no merged trace (it was killed, or goes on),
+// or one of few of its ranks. Usable from any thread.
 #pragma once
 
 #include <filesystem>
