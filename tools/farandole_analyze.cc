@@ -59,10 +59,9 @@ bool parse(int argc, char** argv, Options& options) {
       "runs to compare the first one with: what changed, and is it chance? Repeats on both sides (RUN RUN "
       "--against OLD OLD) tell how much one run differs from the next")(
       "fail-on", po::value(&options.fail_on),
-      "end with exit code 1 where one of these holds, for example throughput<-5%,overlap<0.5: with % the "
-      "change "
-      "against the other run, without the figure itself")("run", po::value(&options.runs),
-                                                          "a run; the word alone does")(
+      "end with exit code 1 where one of these holds, or cannot be known, for example "
+      "throughput<-5%,overlap<0.5: with % the change against the other run, without the figure itself")(
+      "run", po::value(&options.runs), "a run; the word alone does")(
       "what-if", po::value(&options.what_if),
       "replay the run otherwise, several separated by commas: bucket-mb=4, bandwidth=2x, ranks=8, "
       "compression=bfloat16, no-straggler, no-checkpoint, delay=1@20 (ms of rank 1 in each step); may be "

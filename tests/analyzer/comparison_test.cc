@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <random>
 
+#include "analyzer/trace_builder.h"
 #include "temporary_folder.h"
 #include "tools/large_run.h"
 
@@ -21,6 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::LargeRun;
 using ::testing::Not;
+using testing::TraceBuilder;
 
 RunReport report_on(const LargeRun& run) {
   const TemporaryFolder folder;
@@ -147,6 +149,85 @@ TEST(Comparison, of_single_runs_says_that_repeats_are_missing) {
                    (*named(compare({&now}, {&before}), "step_ms").before.value +
                     *named(compare({&now}, {&again}), "step_ms").before.value) /
                        2);
+}
+
+TEST(Comparison, names_a_phase_only_where_it_makes_up_half) {
+  const auto before = report_on(noisy());
+  auto both = noisy();
+  both.step.forward += 5'000'000;
+  both.step.backward += 5'000'000;
+  both.step.optimizer += 5'000'000;
+  for (auto& bucket : both.step.buckets) bucket.offset += 5'000'000;
+  const auto now = report_on(both);
+  EXPECT_THAT(compare({&now.metrics}, {&before.metrics}).verdict,
+              HasSubstr("no single phase makes up half of it"));
+}
+
+// What one rank does more, the others wait for.
+TEST(Comparison, names_whom_the_ranks_wait_for) {
+  TraceBuilder before(4), now(4);
+  for (int step = 0; step < 40; ++step)
+    for (int rank = 0; rank < 4; ++rank) {
+      const auto add = [&](TraceBuilder& trace, std::int64_t late) {
+        const auto t = step * (40 + late) * TraceBuilder::ms;
+        const auto own = rank == 2 ? late : 0;
+        trace.step(rank, step, t, t + (40 + late) * TraceBuilder::ms);
+        trace.span(rank, 0, "backward", t, t + (30 + own) * TraceBuilder::ms);
+        trace.span(rank, 0, "wait", t + (30 + own) * TraceBuilder::ms, t + (40 + late) * TraceBuilder::ms);
+        trace.collective(rank, 1, step, t + (30 + own) * TraceBuilder::ms,
+                         t + (40 + late) * TraceBuilder::ms);
+      };
+      add(before, 0);
+      add(now, 30);
+    }
+  const TemporaryFolder folder;
+  before.write_run(folder / "before", nlohmann::json::object());
+  now.write_run(folder / "now", nlohmann::json::object());
+  const auto a = analyze_run(folder / "now");
+  const auto b = analyze_run(folder / "before");
+  EXPECT_THAT(
+      compare({&a.metrics}, {&b.metrics}).verdict,
+      HasSubstr("most of it is wait, which takes 32.50 instead of 10.00 ms a step (above all for rank "
+                "2's backward)"));
+}
+
+TEST(Conditions, compare_every_figure_they_may_name) {
+  const auto before = report_on(noisy());
+  auto slower = noisy();
+  slower.step.backward += 30'000'000;
+  const auto now = report_on(slower);
+  const auto comparison = compare({&now.metrics}, {&before.metrics});
+  const Runs runs = {&now.metrics};
+  for (const auto& [name, figure] : figures_of(runs))
+    EXPECT_NE(find_difference(comparison, name), nullptr) << name;
+  // Without checkpoints on either side nothing changed.
+  EXPECT_THAT(failures(parse_conditions("checkpoint_ms>+20%,evaluation_ms<-1%"), runs, &comparison),
+              IsEmpty());
+  // The 95th percentile of one run against that of another: no interval tells whether that is chance.
+  EXPECT_THAT(failures(parse_conditions("step_p95_ms>+10%"), runs, &comparison),
+              ElementsAre(HasSubstr("step_p95_ms>+10%: unknown: it changed by +")));
+  EXPECT_THAT(failures(parse_conditions("step_p95_ms<-10%,load_balance<-50%,transfer<-90%,"
+                                        "serialisation<-90%,communication<-90%,exposed_fraction<-90%"),
+                       runs, &comparison),
+              IsEmpty());
+  const auto again = report_on(slower);
+  const auto repeated = compare({&now.metrics, &again.metrics}, {&before.metrics, &before.metrics});
+  EXPECT_THAT(failures(parse_conditions("step_p95_ms>+10%"), {&now.metrics, &again.metrics}, &repeated),
+              ElementsAre(HasSubstr("step_p95_ms>+10%: it changed by +")));
+}
+
+TEST(Conditions, do_not_take_a_few_steps_for_certain) {
+  LargeRun few;
+  few.steps = 5;
+  auto slower = few;
+  slower.step.backward *= 2;
+  for (auto& bucket : slower.step.buckets) bucket.offset *= 2;
+  const auto now = report_on(slower);
+  const auto before = report_on(few);
+  const auto comparison = compare({&now.metrics}, {&before.metrics});
+  EXPECT_THAT(failures(parse_conditions("step_ms>+10%"), {&now.metrics}, &comparison),
+              ElementsAre(HasSubstr("step_ms>+10%: unknown: it changed by +")));
+  EXPECT_THAT(failures(parse_conditions("step_ms>+500%"), {&now.metrics}, &comparison), IsEmpty());
 }
 
 TEST(Conditions, say_what_is_wrong_with_them) {

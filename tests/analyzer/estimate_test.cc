@@ -43,11 +43,11 @@ TEST(Estimate, needs_six_steps_and_something_below) {
 TEST(Estimate, of_a_share_stays_one) {
   std::vector<double> above(40, 1), below(40, 1);
   above[3] = 0.5;
-  const auto interval = ratio_interval(above, below, 1);
+  const auto interval = ratio_interval(39.5 / 40, above, below, 1);
   ASSERT_TRUE(interval);
   EXPECT_LT(interval->low, 39.5 / 40);
   EXPECT_EQ(interval->high, 1);
-  EXPECT_FALSE(ratio_interval({1, 2}, {3, 4}, 1));
+  EXPECT_FALSE(ratio_interval(0.5, {1, 2}, {3, 4}, 1));
 }
 
 TEST(Estimate, of_students_t_is_that_of_tables) {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <map>
 
 #include "farandole/analyzer/estimate.h"
+#include "farandole/analyzer/wait_causes.h"
 
 namespace farandole {
 namespace {
@@ -20,8 +22,19 @@ struct Measure {
   bool relative;
   bool more_is_better;
   Sums (*sums)(const RunMetrics&, std::size_t);
+  // As the rest of the report has it; nullptr: the ratio of the sums.
+  Figure (*figure)(const RunMetrics&) = nullptr;
   std::size_t phase = 0;
 };
+
+template <std::int64_t RankMetrics::*part>
+Figure fraction(const RunMetrics& metrics) {
+  return metrics.fraction(part);
+}
+template <Figure RunMetrics::*figure>
+Figure member(const RunMetrics& metrics) {
+  return metrics.*figure;
+}
 
 Sums of_steps(const RunMetrics& metrics) {
   Sums sums;
@@ -71,6 +84,12 @@ Sums of_window(const RunMetrics& metrics, std::size_t) {
   return sums;
 }
 
+Sums waiting(const RunMetrics& metrics, std::size_t) {
+  auto sums = of_window<&StepTotals::waiting>(metrics, 0);
+  if (!metrics.no_waiting.empty()) sums.why = metrics.no_waiting;
+  return sums;
+}
+
 Sums overlap(const RunMetrics& metrics, std::size_t) {
   auto sums = of_steps(metrics);
   if (!metrics.overlap.value) sums.why = metrics.overlap.unknown;
@@ -81,15 +100,24 @@ Sums overlap(const RunMetrics& metrics, std::size_t) {
   return sums;
 }
 
+Sums exposed(const RunMetrics& metrics, std::size_t) {
+  auto sums = of_window<&StepTotals::communication>(metrics, 0);
+  for (std::size_t i = 0; i < metrics.steps.size(); ++i) sums.above[i] -= metrics.steps[i].overlap;
+  return sums;
+}
+
 std::vector<Measure> measures() {
-  std::vector<Measure> all = {{"throughput", true, true, throughput},
-                              {"step_ms", true, false, step_time},
-                              {"parallel", false, true, of_window<&StepTotals::compute>},
-                              {"overlap", false, true, overlap},
-                              {"communication_fraction", false, false, of_window<&StepTotals::communication>},
-                              {"wait_fraction", false, false, of_window<&StepTotals::waiting>}};
+  std::vector<Measure> all = {
+      {"throughput", true, true, throughput, member<&RunMetrics::throughput>},
+      {"step_ms", true, false, step_time},
+      {"parallel", false, true, of_window<&StepTotals::compute>, member<&RunMetrics::parallel_efficiency>},
+      {"overlap", false, true, overlap, member<&RunMetrics::overlap>},
+      {"communication_fraction", false, false, of_window<&StepTotals::communication>,
+       fraction<&RankMetrics::communication>},
+      {"wait_fraction", false, false, waiting, fraction<&RankMetrics::waiting>},
+      {"exposed_fraction", false, false, exposed, fraction<&RankMetrics::exposed>}};
   for (std::size_t i = 0; i < phase_count; ++i)
-    all.push_back({std::string(phase_names[i]) + "_ms", true, false, phase_time, i});
+    all.push_back({std::string(phase_names[i]) + "_ms", true, false, phase_time, nullptr, i});
   return all;
 }
 
@@ -105,7 +133,7 @@ Figure ratio_of(const Sums& sums) {
 }
 
 std::optional<double> change_of(double now, double before, bool relative) {
-  if (!relative) return now - before;
+  if (!relative || now == before) return now - before;
   if (!(before > 0)) return std::nullopt;
   return now / before - 1;
 }
@@ -122,7 +150,7 @@ Side side_of(const Measure& measure, const Runs& runs) {
   double sum = 0;
   for (const auto* run : runs) {
     const auto sums = measure.sums(*run, measure.phase);
-    side.figure = ratio_of(sums);
+    side.figure = measure.figure != nullptr ? measure.figure(*run) : ratio_of(sums);
     if (!side.figure.value) return side;
     side.values.push_back(*side.figure.value);
     sum += side.values.back();
@@ -141,51 +169,79 @@ std::optional<Range> interval_of(const Side& now, const Side& before, bool relat
   return between(spread_of(*now.steps, *before.steps));
 }
 
-Difference difference_of(const Measure& measure, const Runs& now, const Runs& before) {
+// Fills in what both sides say.
+Difference difference_of(Difference difference, const Side& side_now, const Side& side_before) {
   constexpr double rounding = 1e-9;
-  Difference difference{measure.name, measure.relative, measure.more_is_better, {}, {}, {}, {}, Change::same};
-  const auto side_now = side_of(measure, now);
-  const auto side_before = side_of(measure, before);
   difference.now = side_now.figure;
   difference.before = side_before.figure;
   if (!difference.now.value || !difference.before.value) {
     difference.change = !difference.now.value ? difference.now : difference.before;
     return difference;
   }
-  const auto change = change_of(*difference.now.value, *difference.before.value, measure.relative);
+  const auto change = change_of(*difference.now.value, *difference.before.value, difference.relative);
   if (!change) {
     difference.change = Figure::because("the other run has none");
     return difference;
   }
   difference.change = Figure::known(*change);
-  difference.ci95 = interval_of(side_now, side_before, measure.relative);
+  difference.ci95 = interval_of(side_now, side_before, difference.relative);
+  if (difference.is_nothing()) difference.ci95 = Range{0, 0};
   if (difference.ci95 && (difference.ci95->low > rounding || difference.ci95->high < -rounding))
-    difference.verdict = (*change > 0) == measure.more_is_better ? Change::better : Change::worse;
+    difference.verdict = (*change > 0) == difference.more_is_better ? Change::better : Change::worse;
   return difference;
 }
 
-// The phase whose time changed most in the direction of the step's.
-std::string cause_of(const Comparison& comparison, const Difference& step) {
+// What the ranks waited for, in seconds a step of one run, by the late rank and its phase.
+using Waits = std::map<std::pair<int, std::string>, double>;
+Waits waits_of(const Runs& runs) {
+  Waits waits;
+  for (const auto* run : runs)
+    for (const auto& cause : find_wait_causes(*run))
+      waits[{run->ranks[cause.rank_index].rank, cause.phase}] +=
+          cause.seconds /
+          static_cast<double>(std::max<std::size_t>(1, run->window.steps.size()) * runs.size());
+  return waits;
+}
+
+// The cause of waiting that changed most in that direction.
+std::string waited_for(const Runs& now, const Runs& before, double sign) {
+  auto changes = waits_of(now);
+  for (const auto& [cause, seconds] : waits_of(before)) changes[cause] -= seconds;
+  const auto most = std::max_element(changes.begin(), changes.end(), [&](const auto& a, const auto& b) {
+    return sign * a.second < sign * b.second;
+  });
+  if (most == changes.end() || !(sign * most->second > 0)) return "";
+  const auto& [rank, phase] = most->first;
+  return phase.empty() ? fmt::format(" (above all for rank {})", rank)
+                       : fmt::format(" (above all for rank {}'s {})", rank, phase);
+}
+
+// The phase whose time changed, by more than chance, most in the direction of the step's, where that is at
+// least half of what the step changed by.
+std::string cause_of(const Comparison& comparison, const Difference& step, const Runs& now,
+                     const Runs& before) {
   const Difference* cause = nullptr;
-  double most = 0;
-  const double sign = *step.change.value > 0 ? 1 : -1;
+  const double all = *step.now.value - *step.before.value;
+  double most = 0.5 * std::abs(all);
   for (std::size_t i = 0; i < phase_count; ++i) {
     const auto* phase = find_difference(comparison, std::string(phase_names[i]) + "_ms");
-    if (phase == nullptr || !phase->now.value || !phase->before.value) continue;
-    const double ms = sign * (*phase->now.value - *phase->before.value);
-    if (ms <= most) continue;
+    if (phase == nullptr || phase->verdict == Change::same) continue;
+    const double ms = (all > 0 ? 1 : -1) * (*phase->now.value - *phase->before.value);
+    if (ms < most) continue;
     most = ms;
     cause = phase;
   }
-  if (cause == nullptr) return "";
-  return fmt::format("; most of it is {}, which takes {:.2f} instead of {:.2f} ms a step",
-                     cause->name.substr(0, cause->name.size() - 3), *cause->now.value, *cause->before.value);
+  if (cause == nullptr) return "; no single phase makes up half of it";
+  const auto phase = cause->name.substr(0, cause->name.size() - 3);
+  return fmt::format("; most of it is {}, which takes {:.2f} instead of {:.2f} ms a step{}", phase,
+                     *cause->now.value, *cause->before.value,
+                     phase == "wait" ? waited_for(now, before, all > 0 ? 1 : -1) : "");
 }
 
 constexpr const char* no_repeats =
     " By how much one run differs from the next is unknown: that takes repeats, RUN RUN --against OLD OLD.";
 
-std::string verdict_of(const Comparison& comparison) {
+std::string verdict_of(const Comparison& comparison, const Runs& now, const Runs& before) {
   const auto* step = find_difference(comparison, "step_ms");
   const auto* rate = find_difference(comparison, "throughput");
   const auto* main = rate != nullptr && rate->change.value ? rate : step;
@@ -201,22 +257,44 @@ std::string verdict_of(const Comparison& comparison) {
   if (main->verdict == Change::same)
     return fmt::format("No difference in {} that chance could not make ({:+.1f} %, {}).", what, change,
                        interval);
-  const auto cause = step != nullptr && step->change.value ? cause_of(comparison, *step) : "";
+  const auto cause = step != nullptr && step->change.value ? cause_of(comparison, *step, now, before) : "";
   return fmt::format("{}: {} is {:.1f} % {} ({}){}.{}", main->verdict == Change::worse ? "Worse" : "Better",
                      what, std::abs(change), change > 0 ? "higher" : "lower", interval, cause,
                      comparison.between_runs ? "" : no_repeats);
 }
 
-// Of one run.
-std::vector<std::pair<std::string, Figure>> other_figures(const RunMetrics& metrics) {
-  const auto& times = metrics.window.step_ms;
-  return {{"step_p95_ms",
-           times.empty() ? Figure::because(metrics.window.no_steps) : Figure::known(quantile(times, 0.95))},
-          {"load_balance", metrics.load_balance},
-          {"communication", metrics.communication_efficiency},
-          {"serialisation", metrics.serialisation},
-          {"transfer", metrics.transfer_efficiency},
-          {"exposed_fraction", metrics.fraction(&RankMetrics::exposed)}};
+// Those that are no sums over steps: of a single run nothing is known of how they scatter.
+struct WholeRunFigure {
+  std::string name;
+  bool relative;
+  bool more_is_better;
+  Figure (*of)(const RunMetrics&);
+};
+
+std::vector<WholeRunFigure> whole_run_figures() {
+  return {{"step_p95_ms", true, false,
+           [](const RunMetrics& run) {
+             const auto& times = run.window.step_ms;
+             return times.empty() ? Figure::because(run.window.no_steps)
+                                  : Figure::known(quantile(times, 0.95));
+           }},
+          {"load_balance", false, true, [](const RunMetrics& run) { return run.load_balance; }},
+          {"communication", false, true, [](const RunMetrics& run) { return run.communication_efficiency; }},
+          {"serialisation", false, true, [](const RunMetrics& run) { return run.serialisation; }},
+          {"transfer", false, true, [](const RunMetrics& run) { return run.transfer_efficiency; }}};
+}
+
+Side side_of(const WholeRunFigure& figure, const Runs& runs) {
+  Side side;
+  double sum = 0;
+  for (const auto* run : runs) {
+    side.figure = figure.of(*run);
+    if (!side.figure.value) return side;
+    side.values.push_back(*side.figure.value);
+    sum += side.values.back();
+  }
+  side.figure = Figure::known(sum / static_cast<double>(runs.size()));
+  return side;
 }
 
 }  // namespace
@@ -254,32 +332,24 @@ const Difference* find_difference(const Comparison& comparison, std::string_view
 std::vector<std::pair<std::string, Figure>> figures_of(const Runs& runs) {
   std::vector<std::pair<std::string, Figure>> figures;
   for (const auto& measure : measures()) figures.emplace_back(measure.name, side_of(measure, runs).figure);
-  auto others = other_figures(*runs.front());
-  const auto count = static_cast<double>(runs.size());
-  for (std::size_t i = 0; i < others.size(); ++i) {
-    auto& mean = others[i].second;
-    for (std::size_t run = 1; run < runs.size() && mean.value; ++run) {
-      const auto next = other_figures(*runs[run])[i].second;
-      mean = next.value ? Figure::known(*mean.value + *next.value) : next;
-    }
-    if (mean.value) *mean.value /= count;
-  }
-  figures.insert(figures.end(), others.begin(), others.end());
+  for (const auto& figure : whole_run_figures())
+    figures.emplace_back(figure.name, side_of(figure, runs).figure);
   return figures;
 }
 
 Comparison compare(const Runs& now, const Runs& before) {
   Comparison comparison;
   comparison.between_runs = now.size() + before.size() > 2;
-  for (const auto& measure : measures()) {
-    auto difference = difference_of(measure, now, before);
-    const bool nothing = difference.now.value && difference.before.value && *difference.now.value == 0 &&
-                         *difference.before.value == 0;
-    if (!nothing) comparison.differences.push_back(std::move(difference));
-  }
-  comparison.verdict = verdict_of(comparison);
-  const auto ranks_now = now.front()->ranks.size();
-  const auto ranks_before = before.front()->ranks.size();
+  const auto add = [&](const auto& figure) {
+    comparison.differences.push_back(
+        difference_of({figure.name, figure.relative, figure.more_is_better, {}, {}, {}, {}, Change::same},
+                      side_of(figure, now), side_of(figure, before)));
+  };
+  for (const auto& measure : measures()) add(measure);
+  for (const auto& figure : whole_run_figures()) add(figure);
+  comparison.verdict = verdict_of(comparison, now, before);
+  const auto ranks_now = now.front()->size();
+  const auto ranks_before = before.front()->size();
   if (ranks_now != ranks_before)
     comparison.verdict =
         fmt::format("The runs are of different size ({} and {} ranks). ", ranks_now, ranks_before) +

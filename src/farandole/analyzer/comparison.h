@@ -25,6 +25,8 @@ struct Difference {
   Figure now, before, change;
   std::optional<Range> ci95;      // of the change
   Change verdict = Change::same;  // better or worse where the interval leaves out 0
+
+  bool is_nothing() const { return now.value && before.value && *now.value == 0 && *before.value == 0; }
 };
 
 struct Comparison {
@@ -42,7 +44,7 @@ Comparison compare(const Runs& now, const Runs& before);
 std::string value_text(const Difference& difference, const Figure& figure);
 std::string change_text(const Difference& difference, double change);
 
-// Every figure that conditions may name: those that are compared, and others; of several runs their mean.
+// Every figure that is compared, and that conditions may name; of several runs their mean.
 std::vector<std::pair<std::string, Figure>> figures_of(const Runs& runs);
 
 const Difference* find_difference(const Comparison& comparison, std::string_view name);

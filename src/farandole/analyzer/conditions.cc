@@ -56,36 +56,46 @@ std::vector<Condition> parse_conditions(std::string_view text) {
   return conditions;
 }
 
+namespace {
+
+Figure figure_of(const Condition& condition, const Runs& runs, const Comparison* comparison) {
+  if (condition.of_change) {
+    if (comparison == nullptr)
+      throw UserError(
+          fmt::format("--fail-on \"{}\" is about a change: it needs --against RUN", condition.text));
+    return find_difference(*comparison, condition.name)->change;
+  }
+  for (const auto& [name, value] : figures_of(runs))
+    if (name == condition.name) return value;
+  return Figure::because("it is not known");
+}
+
+// Of a condition that the figure meets; "" where that may be chance.
+std::string reason(const Condition& condition, double figure, const Comparison* comparison) {
+  if (!condition.of_change) return fmt::format("it is {:.4g}", figure);
+  const auto& difference = *find_difference(*comparison, condition.name);
+  const auto changed = fmt::format("it changed by {:+.1f} %", 100 * figure);
+  if (!difference.ci95)
+    return "unknown: " + changed +
+           (comparison->between_runs ? ", of which nothing tells whether it is chance"
+                                     : ", which only repeats, or at times more steps, tell from chance");
+  return difference.verdict != Change::same ? changed : "";
+}
+
+}  // namespace
+
 std::vector<std::string> failures(const std::vector<Condition>& conditions, const Runs& runs,
                                   const Comparison* comparison) {
   std::vector<std::string> failed;
-  const auto figures = figures_of(runs);
   for (const auto& condition : conditions) {
-    Figure figure;
-    bool certain = true;
-    if (condition.of_change) {
-      if (comparison == nullptr)
-        throw UserError(
-            fmt::format("--fail-on \"{}\" is about a change: it needs --against RUN", condition.text));
-      const auto* difference = find_difference(*comparison, condition.name);
-      if (difference == nullptr)
-        figure = Figure::because("it is 0 in both runs, or is not compared");
-      else
-        figure = difference->change;
-      certain = difference == nullptr || difference->verdict != Change::same || !difference->ci95;
-    } else {
-      for (const auto& [name, value] : figures)
-        if (name == condition.name) figure = value;
-    }
+    const auto figure = figure_of(condition, runs, comparison);
     if (!figure.value) {
       failed.push_back(fmt::format("{}: unknown: {}", condition.text, figure.unknown));
       continue;
     }
     const bool holds = condition.below ? *figure.value < condition.bound : *figure.value > condition.bound;
-    if (holds && certain)
-      failed.push_back(condition.of_change
-                           ? fmt::format("{}: it changed by {:+.1f} %", condition.text, 100 * *figure.value)
-                           : fmt::format("{}: it is {:.4g}", condition.text, *figure.value));
+    const auto why = holds ? reason(condition, *figure.value, comparison) : "";
+    if (!why.empty()) failed.push_back(condition.text + ": " + why);
   }
   return failed;
 }

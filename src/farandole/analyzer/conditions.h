@@ -21,8 +21,9 @@ struct Condition {
 // Throws UserError that says what is wrong and what there is.
 std::vector<Condition> parse_conditions(std::string_view text);
 
-// Why the conditions say that the runs fail, one line each; what is unknown fails too. Conditions of changes
-// need `comparison`, else UserError.
+// Why the conditions say that the runs fail, one line each. What is unknown fails too, and its line says so:
+// figures that are, and changes beyond their bound of which nothing tells whether they are chance. Conditions
+// of changes need `comparison`, else UserError.
 std::vector<std::string> failures(const std::vector<Condition>& conditions, const Runs& runs,
                                   const Comparison* comparison);
 

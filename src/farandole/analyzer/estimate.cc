@@ -8,10 +8,6 @@
 namespace farandole {
 namespace {
 
-double mean(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
 double squares_around_mean(const std::vector<double>& values) {
   const double middle = mean(values);
   double sum = 0;
@@ -40,13 +36,12 @@ std::optional<Estimate> estimate_ratio(const std::vector<double>& above, const s
   return estimate;
 }
 
-std::optional<Range> ratio_interval(const std::vector<double>& above, const std::vector<double>& below,
-                                    double most) {
+std::optional<Range> ratio_interval(double figure, const std::vector<double>& above,
+                                    const std::vector<double>& below, double most) {
   const auto estimate = estimate_ratio(above, below);
   if (!estimate) return std::nullopt;
   const double margin = student_quantile(estimate->freedom) * std::sqrt(estimate->variance);
-  return Range{std::clamp(estimate->value - margin, 0.0, most),
-               std::clamp(estimate->value + margin, 0.0, most)};
+  return Range{std::clamp(figure - margin, 0.0, most), std::clamp(figure + margin, 0.0, most)};
 }
 
 Spread spread_of(const Estimate& first, const Estimate& second) {

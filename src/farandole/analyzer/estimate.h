@@ -21,9 +21,10 @@ struct Estimate {
 // that of about 1.5·√n batches of them. nullopt for fewer than 6 steps, or where a batch has nothing below.
 std::optional<Estimate> estimate_ratio(const std::vector<double>& above, const std::vector<double>& below);
 
-// Its 95 % interval, within [0, most]; nullopt as above.
-std::optional<Range> ratio_interval(const std::vector<double>& above, const std::vector<double>& below,
-                                    double most);
+// The 95 % interval of `figure`, which is that ratio or one of a window that begins and ends a little
+// otherwise, within [0, most]; nullopt as above.
+std::optional<Range> ratio_interval(double figure, const std::vector<double>& above,
+                                    const std::vector<double>& below, double most);
 
 // Of two figures: each one's variance, and the degrees of freedom of their difference.
 struct Spread {

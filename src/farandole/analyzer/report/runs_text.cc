@@ -25,6 +25,7 @@ std::string scaling_text(const Scaling& scaling, const Style& style) {
     table.add({std::to_string(point.ranks), "forecast", "–", percent(point.efficiency) + " %",
                percent(point.band.low) + " to " + percent(point.band.high) + " %", "–"});
   auto text = "\n" + style.bold("Scaling") + "  " + style.dim(detail) + "\n" + table.text(style);
+  if (const auto missing = repeats_text(scaling); !missing.empty()) text += "  " + wrapped(missing, 2) + "\n";
   if (const auto slower = slower_compute_text(scaling); !slower.empty())
     text += "  " + wrapped(slower, 2) + "\n";
   if (!scaling.no_forecast.empty()) {
@@ -48,6 +49,7 @@ std::string comparison_text(const Report& report, const Style& style) {
               wrapped(comparison.verdict, 2) + "\n";
   TextTable table({"figure", "before", "now", "change", "95 % interval", ""}, 1);
   for (const auto& difference : comparison.differences) {
+    if (difference.is_nothing()) continue;
     const auto interval = difference.ci95 ? change_text(difference, difference.ci95->low) + " to " +
                                                 change_text(difference, difference.ci95->high)
                                           : "–";
