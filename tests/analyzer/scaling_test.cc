@@ -49,6 +49,44 @@ TEST(Scaling, joins_repeats_and_gives_an_interval_around_the_efficiency) {
   EXPECT_EQ(point.runs, 2);
 }
 
+// Steps that drift: drawn one by one their mean would seem far more certain than it is.
+TEST(Scaling, knows_that_steps_in_a_row_are_alike) {
+  std::uint64_t state = 7;
+  const auto noise = [&] {
+    state = state * 6364136223846793005 + 1442695040888963407;
+    return static_cast<double>(state >> 40) / static_cast<double>(1 << 24) - 0.5;
+  };
+  int missed = 0;
+  constexpr int trials = 100;
+  for (int trial = 0; trial < trials; ++trial) {
+    const auto drifting = [&] {
+      std::vector<double> ms;
+      double previous = 0;
+      for (int step = 0; step < 400; ++step) {
+        previous = 0.8 * previous + noise();
+        ms.push_back(100 + 10 * previous);
+      }
+      return ms;
+    };
+    const auto scaling = measure_scaling({run_of(1, 32, drifting()), run_of(2, 64, drifting())});
+    const auto& interval = scaling.points[1].ci95;
+    missed += interval.low > 1 || interval.high < 1 ? 1 : 0;
+  }
+  EXPECT_LE(missed, 0.16 * trials);  // one by one: about half
+}
+
+TEST(Scaling, weighs_runs_alike_and_says_where_repeats_are_missing) {
+  const auto scaling = measure_scaling({run_of(1, 32, std::vector<double>(10, 100)),
+                                        run_of(2, 64, std::vector<double>(1000, 100)),
+                                        run_of(2, 64, std::vector<double>(10, 120))});
+  EXPECT_DOUBLE_EQ(scaling.points[1].step_ms, 110);
+  EXPECT_FALSE(scaling.repeated);
+  EXPECT_THAT(repeats_text(scaling), HasSubstr("repeats would tell"));
+  const auto repeated = measure_scaling({run_of(1, 32, {100, 100}), run_of(1, 32, {100, 101}),
+                                         run_of(2, 64, {100, 100}), run_of(2, 64, {100, 101})});
+  EXPECT_EQ(repeats_text(repeated), "");
+}
+
 std::vector<SizedRun> runs_by(LawKind kind, const ScalingLaw& law, const std::vector<int>& sizes, bool weak) {
   std::vector<SizedRun> runs;
   for (const int ranks : sizes) {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <map>
-#include <numeric>
 
 namespace farandole {
 namespace {
@@ -14,20 +13,20 @@ struct Size {
   std::vector<std::vector<double>> repeats;  // periods in ms, run by run
   std::vector<Figure> compute_ms;            // run by run
 
+  // Of runs, however many steps each has.
   double mean_ms() const {
     double sum = 0;
-    std::size_t count = 0;
-    for (const auto& run : repeats) {
-      sum += std::accumulate(run.begin(), run.end(), 0.0);
-      count += run.size();
-    }
-    return sum / static_cast<double>(count);
+    for (const auto& run : repeats) sum += mean(run);
+    return sum / static_cast<double>(repeats.size());
   }
-  // Runs are drawn anew, and of each its steps.
+  // Runs are drawn anew, and of each its steps in blocks, since steps that follow each other are alike.
   double resampled_ms(Bootstrap& bootstrap) const {
     double sum = 0;
-    for (std::size_t i = 0; i < repeats.size(); ++i)
-      sum += bootstrap.resampled_mean(repeats[repeats.size() == 1 ? 0 : bootstrap.draw(repeats.size())]);
+    for (std::size_t i = 0; i < repeats.size(); ++i) {
+      const auto& run = repeats[repeats.size() == 1 ? 0 : bootstrap.draw(repeats.size())];
+      const auto block = static_cast<std::size_t>(std::sqrt(static_cast<double>(run.size())) / 1.5);
+      sum += bootstrap.resampled_mean(run, std::max<std::size_t>(1, block));
+    }
     return sum / static_cast<double>(repeats.size());
   }
   std::size_t steps() const {
@@ -37,10 +36,6 @@ struct Size {
   }
 };
 using Sizes = std::map<int, Size>;
-
-double mean(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
 
 bool nearly_equal(double a, double b) {
   return std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b));
@@ -177,6 +172,12 @@ std::string slower_compute_text(const Scaling& scaling) {
       last.ranks, 1 / std::max(*last.compute_scaling.value, 1e-6), scaling.base_ranks);
 }
 
+std::string repeats_text(const Scaling& scaling) {
+  if (scaling.repeated || scaling.points.empty()) return "";
+  return "Some sizes have one run only: by how much one run differs from the next is not in the intervals; "
+         "repeats would tell.";
+}
+
 std::string worth_text(const Scaling& scaling) {
   const bool none = scaling.worth_until_ranks < scaling.base_ranks + 1;
   return fmt::format(
@@ -207,6 +208,8 @@ Scaling measure_scaling(const std::vector<SizedRun>& runs) {
   if (scaling.mode.empty())
     return unknown("the runs have neither the same batch per rank (weak) nor the same global batch (strong)");
   scaling.base_ranks = sizes.begin()->first;
+  scaling.repeated = std::all_of(sizes.begin(), sizes.end(),
+                                 [](const auto& size) { return size.second.repeats.size() > 1; });
   const auto points = efficiencies(sizes, [](const Size& size) { return size.mean_ms(); });
   const auto resamples = resample(sizes);
   std::size_t index = 0;

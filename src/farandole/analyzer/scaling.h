@@ -20,9 +20,9 @@ struct SizedRun {
 
 struct ScalingPoint {
   int ranks = 0;
-  double step_ms = 0;     // mean period
+  double step_ms = 0;     // mean period, of repeats the mean of theirs
   double efficiency = 0;  // against the smallest size; 1 there
-  Range ci95;             // bootstrap over repeats and steps
+  Range ci95;             // bootstrap over repeats and blocks of steps
   int runs = 1;           // repeats
   // How long a sample's compute takes at the base against here: below 1 where ranks share cores or memory
   // bandwidth. Efficiency is this times what communication and imbalance leave.
@@ -39,6 +39,7 @@ struct Scaling {
   std::string unknown;  // why there is no scaling; then the rest is empty
   std::string mode;     // "weak": same batch a rank; "strong": same global batch
   int base_ranks = 0;
+  bool repeated = false;  // all sizes have several runs: the intervals hold what differs from run to run
   std::vector<ScalingPoint> points;  // by ranks
 
   ScalingLaw law;  // of all points; with its 95 % intervals
@@ -51,6 +52,9 @@ struct Scaling {
 
 // "Beyond 96 ranks you pay more than you gain: …"; worth_until_ranks must be known.
 std::string worth_text(const Scaling& scaling);
+
+// Where repeats are missing: a sentence that says so; else "".
+std::string repeats_text(const Scaling& scaling);
 
 // Where compute itself takes a tenth longer or more: a sentence that says so; else "".
 std::string slower_compute_text(const Scaling& scaling);

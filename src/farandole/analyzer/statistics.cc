@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace farandole {
 
 Figure Figure::ratio(double numerator, double denominator, const std::string& why) {
   return denominator > 0 ? known(numerator / denominator) : because(why);
+}
+
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
 std::optional<Range> median_interval(std::vector<double> values) {
@@ -33,9 +38,13 @@ std::uint64_t Bootstrap::next() {  // splitmix64
   return z ^ (z >> 31);
 }
 
-double Bootstrap::resampled_mean(const std::vector<double>& values) {
+double Bootstrap::resampled_mean(const std::vector<double>& values, std::size_t block) {
   double sum = 0;
-  for (std::size_t i = 0; i < values.size(); ++i) sum += values[next() % values.size()];
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    at = i % block == 0 ? next() % values.size() : (at + 1) % values.size();
+    sum += values[at];
+  }
   return sum / static_cast<double>(values.size());
 }
 

@@ -28,6 +28,8 @@ struct Range {
   double high = 0;
 };
 
+double mean(const std::vector<double>& values);  // of at least one
+
 // Distribution-free 95 % interval of the median from order statistics (the binomial distribution of how many
 // values lie below it); nullopt for fewer than 6 values, which cannot give 95 %.
 std::optional<Range> median_interval(std::vector<double> values);
@@ -37,7 +39,8 @@ class Bootstrap {
  public:
   explicit Bootstrap(std::uint64_t seed) : state_(seed) {}
   std::size_t draw(std::size_t count) { return next() % count; }  // below `count`
-  double resampled_mean(const std::vector<double>& values);
+  // In blocks of `block` values that follow each other (the last one's neighbour is the first).
+  double resampled_mean(const std::vector<double>& values, std::size_t block = 1);
 
  private:
   std::uint64_t next();
