@@ -6,10 +6,12 @@
 
 #include "temporary_folder.h"
 #include "timeline/synthetic_run.h"
+#include <nlohmann/json.hpp>
 
-#include "farandole/analyzer/report/report.h"
+#include "farandole/analyzer/report/report_json.h"
 #include "farandole/base/error.h"
 #include "farandole/timeline/record_source.h"
+#include "farandole/timeline/run_recorders.h"
 #include "farandole/timeline/timeline.h"
 #include "farandole/timeline/trace_merge.h"
 
@@ -57,6 +59,36 @@ TEST(RecorderRun, goes_on_where_a_file_is_damaged) {
   EXPECT_THROW(analyze_run(path), CorruptInput);
 }
 
+// The merge samples the ranks of large runs: the recorders beside it have all of them.
+TEST(RecorderRun, goes_before_a_trace_of_few_of_its_ranks) {
+  const TemporaryFolder folder;
+  const SyntheticRun synthetic;
+  const auto path = record(folder, synthetic);
+  RunMergeOptions some;
+  some.merge_limit = 2;
+  merge_timelines(open_run(recorder_files(path), some).ranks, path / "timeline.json.gz");
+  std::ofstream(path / "run.json") << R"({"ranks":3,"global_batch":96,"device":"cpu"})";
+  const auto run = analyze_run(path);
+  EXPECT_THAT(run.metrics.ranks, SizeIs(3));
+  EXPECT_FALSE(run.metrics.is_sample());
+  EXPECT_THAT(run.metrics.warnings,
+              Contains(HasSubstr("the merged trace has 2 of 3 ranks: this is from the")));
+  EXPECT_TRUE(run.metrics.throughput.value);
+  // The trace alone is a sample: the run's size is told, and what that says of all ranks.
+  std::filesystem::remove_all(path / "recorder");
+  const auto sample = analyze_run(path);
+  ASSERT_THAT(sample.metrics.ranks, SizeIs(2));
+  EXPECT_EQ(sample.metrics.size(), 3U);
+  EXPECT_THAT(sample.verdict, HasSubstr("3 ranks (2 of them measured) train"));
+  EXPECT_DOUBLE_EQ(sample.metrics.hours(), 3 * sample.metrics.window_ns() * 1e-9 / 3600);
+  ASSERT_THAT(sample.metrics.collectives, SizeIs(synthetic.buckets));
+  for (const auto& row : sample.metrics.collectives)
+    EXPECT_DOUBLE_EQ(*row.busbw_gbps.value / *row.algbw_gbps.value, 4.0 / 3);
+  const auto report = nlohmann::json::parse(report_json(report_of({sample})));
+  EXPECT_EQ(report["runs"][0]["ranks"], 3);
+  EXPECT_EQ(report["runs"][0]["measured_ranks"], 2);
+}
+
 // From the recorder's file alone, and by way of the merged trace.
 TEST(RecorderRun, keeps_when_gradients_were_ready) {
   const TemporaryFolder folder;
@@ -99,6 +131,9 @@ TEST(RecorderRun, takes_one_file) {
   const auto run = analyze_run(synthetic.file(path / "recorder", 2));
   ASSERT_THAT(run.metrics.ranks, SizeIs(1));
   EXPECT_EQ(run.metrics.ranks[0].rank, 2);
+  // Of three ranks: what a bus carries is known.
+  for (const auto& row : run.metrics.collectives)
+    EXPECT_DOUBLE_EQ(*row.busbw_gbps.value / *row.algbw_gbps.value, 4.0 / 3);
 }
 
 }  // namespace

@@ -77,11 +77,11 @@ TEST(ReportJson, has_the_stable_keys) {
   EXPECT_EQ(report["farandole_report"], 1);
   ASSERT_EQ(report["runs"].size(), 2U);
   const auto& run = report["runs"][0];
-  EXPECT_THAT(keys_of(run),
-              UnorderedElementsAre("path", "ranks", "nodes", "steps", "warmup_steps", "window_s",
-                                   "throughput_samples_per_s", "step_ms", "phases", "communication", "gpu",
-                                   "efficiency", "ci95", "waterfall", "wait_causes", "critical_path",
-                                   "by_rank", "stragglers", "verdict", "findings", "warnings"));
+  EXPECT_THAT(keys_of(run), UnorderedElementsAre("path", "ranks", "measured_ranks", "nodes", "steps",
+                                                 "warmup_steps", "window_s", "throughput_samples_per_s",
+                                                 "step_ms", "phases", "communication", "gpu", "efficiency",
+                                                 "ci95", "waterfall", "wait_causes", "critical_path",
+                                                 "by_rank", "stragglers", "verdict", "findings", "warnings"));
   EXPECT_EQ(run["ranks"], 2);
   EXPECT_EQ(run["nodes"], 2);
   EXPECT_EQ(run["steps"], 18);
@@ -107,7 +107,8 @@ TEST(ReportJson, has_the_stable_keys) {
     EXPECT_TRUE(run["by_rank"][1].contains(key)) << key;
   EXPECT_DOUBLE_EQ(run["by_rank"][1]["lateness_ms"]["median"], 1);
   EXPECT_THAT(keys_of(report["scaling"]),
-              UnorderedElementsAre("mode", "base_ranks", "points", "fit", "forecast", "worth_until_ranks"));
+              UnorderedElementsAre("mode", "base_ranks", "holds_variation_between_runs", "points", "fit",
+                                   "forecast", "worth_until_ranks"));
   EXPECT_THAT(report["scaling"]["forecast"]["unknown"], HasSubstr("add a run of 8 ranks"));
   EXPECT_EQ(report["scaling"]["mode"], "weak");
   EXPECT_DOUBLE_EQ(report["scaling"]["points"][1]["efficiency"], 1);
@@ -148,7 +149,21 @@ TEST(TextTable, aligns_and_shortens_utf8) {
   EXPECT_EQ(table.text(Style(false)), "  name     µs\n  é       1.0\n  long  10.25\n");
   EXPECT_EQ(shortened("ééééé", 3), "éé…");
   EXPECT_EQ(shortened("a\033b\n", 9), "a?b?");
+  EXPECT_EQ(shortened("\xC2\x9B"
+                      "31m\xC2\xA0é\x9B\xC2",
+                      20),
+            "?31m\xC2\xA0é?");
   EXPECT_EQ(wrapped("one two three", 2, 9), "one two\n  three");
+}
+
+TEST(ReportText, lets_no_name_steer_the_terminal) {
+  const TemporaryFolder folder;
+  auto trace = trace_of(2, 20);
+  trace.write_run(folder / "run", run_json(2, 64));
+  auto run = analyze_run(folder / "run");
+  run.findings.push_back({"Ranks wait for node \033[2J\xC2\x9B", "e\033", 5, "c\033"});
+  EXPECT_THAT(report_text(report_of({run}), false),
+              Not(::testing::AnyOf(HasSubstr("\033"), HasSubstr("\xC2\x9B"))));
 }
 
 TEST(Report, of_missing_or_unsound_input_says_so) {
@@ -168,6 +183,7 @@ TEST(Report, survives_mutated_runs) {
   const auto text = trace_of(2, 4).text();
   const auto facts = run_json(2, 64).dump();
   std::filesystem::create_directory(folder / "run");
+  const std::vector<Scenario> scenarios = {parse_scenario("bandwidth=2x,no-straggler")};
   std::mt19937 random(8);
   for (int round = 0; round < testing::mutations(2'000); ++round) {
     for (const auto* name : {"timeline.json.gz", "run.json"}) std::filesystem::remove(folder / "run" / name);
@@ -175,7 +191,7 @@ TEST(Report, survives_mutated_runs) {
     testing::write_text(folder / "run" / "run.json",
                         round % 2 == 0 ? facts : testing::mutated(facts, random, 3));
     try {
-      const auto report = report_of({analyze_run(folder / "run")});
+      const auto report = report_of({analyze_run(folder / "run", scenarios)});
       expect_no_null(json::parse(report_json(report)));
       expect_fits_terminal(report_text(report, false));
       EXPECT_THAT(report_html(report, ""), Not(HasSubstr("=\"nan\"")));

@@ -32,6 +32,7 @@ struct Group {
   CollectiveMatch match;
   std::uint64_t bytes_sum = 0;
   std::uint16_t communicator = 0;
+  std::uint32_t stated_ranks = 0;  // 0: the trace does not say
 };
 
 std::string without_underscores(std::string_view text) {
@@ -58,8 +59,10 @@ class Matcher {
   // Sequence numbers begin anew after a restart. Occurrences are counted from the end, because what a bounded
   // recorder forgets is the beginning.
   void add_rank(std::uint32_t rank_index) {
-    const auto spans = run_.ranks[rank_index].collectives();
     auto& parts = result_.parts.emplace_back();
+    if (!run_.ranks[rank_index].clock_residual_us) return;
+    ++matched_;
+    const auto spans = run_.ranks[rank_index].collectives();
     parts.reserve(spans.size());
     std::unordered_map<Key, std::uint16_t, KeyHash> seen;
     std::map<std::uint16_t, bool> communicators;
@@ -90,7 +93,7 @@ class Matcher {
     auto& group = groups_[found->second];
     auto& match = group.match;
     ++match.part_count;
-    match.ranks = std::max({match.ranks, match.part_count, span.ranks});
+    group.stated_ranks = std::max(group.stated_ranks, span.ranks);
     match.bytes = std::max(match.bytes, span.what.bytes);
     group.bytes_sum += span.what.bytes;
     match.first_arrival = std::min(match.first_arrival, span.start);
@@ -112,6 +115,7 @@ class Matcher {
       }
       if (without_underscores(run_.names[group.match.operation]) == "allgather")
         group.match.bytes = group.bytes_sum;
+      group.match.ranks = ranks_of(group);
       order.push_back(i);
     }
     std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
@@ -129,11 +133,22 @@ class Matcher {
     }
   }
 
+  // Where ranks are missing, only of communicators that all the others are in, or that the trace tells of.
+  std::uint32_t ranks_of(const Group& group) const {
+    const auto parts = group.match.part_count;
+    if (group.stated_ranks > 0) return std::max(group.stated_ranks, parts);
+    const auto world = static_cast<std::uint32_t>(run_.world_size());
+    const bool of_world = run_.source == TraceSource::farandole ? group.communicator == 0 : parts == matched_;
+    if (of_world) return std::max(world, parts);
+    return matched_ == world ? parts : 0;
+  }
+
   const RunModel& run_;
   const Interval window_;
   std::vector<Group> groups_;
   std::unordered_map<Key, std::uint32_t, KeyHash> index_;
   std::map<std::uint16_t, std::uint32_t> members_;  // ranks by communicator
+  std::uint32_t matched_ = 0;                       // ranks whose clocks are known
   CollectiveMatches result_;
 };
 
@@ -144,7 +159,7 @@ double us(std::int64_t ns) {
 struct Samples {
   Distribution bytes, duration_us, transfer_us;
   double wait_us = 0;
-  std::size_t ranks = 0;
+  std::size_t ranks = 0;  // 0: not known
   std::size_t parts = 0;  // ranks that are there
 };
 
@@ -155,7 +170,7 @@ CollectiveRow row_of(const std::string& name, const std::string& operation, cons
   row.count = samples.bytes.count();
   row.bytes = samples.bytes.quantile(0.5);
   row.median_us = samples.duration_us.quantile(0.5);
-  row.wait_us = samples.parts < 2 && samples.ranks > 1
+  row.wait_us = samples.parts < 2 && samples.ranks != 1
                     ? Figure::because(one_rank_of_several)
                     : Figure::ratio(samples.wait_us, static_cast<double>(samples.duration_us.count()),
                                     "no rank has it");
@@ -170,6 +185,10 @@ CollectiveRow row_of(const std::string& name, const std::string& operation, cons
   row.algbw_gbps =
       Figure::ratio(row.bytes * 1e-3, row.transfer_us, "its transfer is shorter than the clocks resolve");
   row.busbw_gbps = row.algbw_gbps;
+  const bool by_ranks = bus_factor(operation, 2) != bus_factor(operation, 4);
+  if (row.busbw_gbps.value && by_ranks && samples.ranks < 2)
+    row.busbw_gbps = Figure::because(samples.ranks == 1 ? "on one rank nothing travels"
+                                                        : "of how many ranks it is, the trace does not say");
   if (row.busbw_gbps.value) *row.busbw_gbps.value *= bus_factor(operation, samples.ranks);
   return row;
 }

@@ -17,7 +17,7 @@ struct CollectiveMatch {
   std::uint32_t name = 0;
   std::uint32_t operation = 0;
   std::uint32_t part_count = 0;
-  std::uint32_t ranks = 0;      // of its communicator: more than parts where the run lacks ranks
+  std::uint32_t ranks = 0;  // of its communicator: more than parts where the run lacks ranks; 0: not known
   std::uint32_t last_rank = 0;  // index into RunModel::ranks of the rank that arrived last
   std::uint64_t bytes =
       0;  // as nccl-tests counts them: of an all-gather all ranks' contributions, else one rank's payload
@@ -39,8 +39,8 @@ struct CollectiveMatches {
       0;  // in the window, but not seen on every rank of their communicator, or without a number
 };
 
-// Those whose last arrival lies in `window`. Sequence numbers that begin anew (after a restart) are told
-// apart. Memory: 24 bytes a rank and collective.
+// Those whose last arrival lies in `window`. Ranks whose clocks are unknown have no parts. Sequence numbers
+// that begin anew (after a restart) are told apart. Memory: 24 bytes a rank and collective.
 CollectiveMatches match_collectives(const RunModel& run, Interval window);
 
 // When this part waited for the last rank; clocks that are off, or an operation that may leave early, cannot
@@ -71,7 +71,7 @@ inline constexpr const char* one_rank_of_several =
 // By name and operation, the one that took longest first.
 std::vector<CollectiveRow> collective_table(const RunModel& run, const CollectiveMatches& matches);
 
-// nccl-tests' factor from algbw to busbw; 1 for operations that it does not know.
+// nccl-tests' factor from algbw to busbw, of two ranks or more; 1 for operations that it does not know.
 double bus_factor(std::string_view operation, std::size_t ranks);
 
 }  // namespace farandole

@@ -131,6 +131,8 @@ CriticalPath find_critical_path(const RunModel& run, const RunMetrics& metrics) 
     path.unknown = "it follows the training threads, which on GPUs run ahead of the kernels";
   else if (!metrics.no_compute.empty())
     path.unknown = metrics.no_compute;
+  else if (!metrics.no_alignment.empty())
+    path.unknown = metrics.no_alignment;
   if (!path.unknown.empty()) return path;
   Walk walk(metrics);
   walk.run();

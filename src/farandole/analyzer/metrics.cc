@@ -15,19 +15,14 @@ namespace {
 constexpr const char* empty_window = "the window is empty";
 
 // Two ranks' clocks may be off by both residuals.
-double clock_floor_ms(const TraceHeader& header) {
+double clock_floor_ms(const RunModel& run) {
   std::vector<double> residuals;
-  for (const auto& residual : header.clock_residual_us)
-    if (residual) residuals.push_back(*residual);
+  for (const auto& rank : run.ranks)
+    if (rank.clock_residual_us) residuals.push_back(*rank.clock_residual_us);
   std::sort(residuals.rbegin(), residuals.rend());
   double floor = 0;
   for (std::size_t i = 0; i < std::min<std::size_t>(2, residuals.size()); ++i) floor += residuals[i] * 1e-3;
   return floor;
-}
-
-bool clock_known(const TraceHeader& header, int rank) {
-  const auto index = static_cast<std::size_t>(rank);
-  return index >= header.clock_residual_us.size() || header.clock_residual_us[index];
 }
 
 // By kept step, the latest of this rank's arrivals; what no other rank shares is nothing to be late for.
@@ -58,12 +53,13 @@ void measure_ranks(const RunModel& run, RunMetrics& metrics) {
     for (const auto& part : matches.parts[i]) waits.push_back(wait_of(matches.matches[part.match], part));
     metrics.ranks.push_back(
         measure_rank(run.ranks[i], metrics.window, IntervalSet(std::move(waits)), metrics.steps));
-    metrics.ranks.back().clock_known = clock_known(run.header, run.ranks[i].rank);
+    metrics.ranks.back().clock_known = run.ranks[i].clock_residual_us.has_value();
     add_lateness(matches, step_of, matches.parts[i], metrics.window.steps.size(), metrics.ranks.back());
   }
 }
 
-void name_unknown_clocks(RunMetrics& metrics) {
+// Of several ranks: which clocks could not be aligned.
+std::string why_no_alignment(const RunMetrics& metrics) {
   std::size_t others = 0;
   std::optional<int> first;
   for (const auto& rank : metrics.ranks) {
@@ -71,10 +67,37 @@ void name_unknown_clocks(RunMetrics& metrics) {
     others += first ? 1 : 0;
     if (!first) first = rank.rank;
   }
-  if (!first) return;
-  metrics.warnings.push_back(
-      fmt::format("the clock of rank {}{} could not be aligned: nothing is claimed of lateness there", *first,
-                  others > 0 ? fmt::format(" and of {} more ranks", others) : ""));
+  if (!first) return "";
+  return fmt::format("the clock of rank {}{} could not be aligned", *first,
+                     others > 0 ? fmt::format(" and of {} more ranks", others) : "");
+}
+
+bool is_one_of_several(const RunModel& run, const CollectiveMatches& matches) {
+  if (run.ranks.size() != 1) return false;
+  return run.world_size() > 1 ||
+         std::any_of(matches.matches.begin(), matches.matches.end(),
+                     [](const CollectiveMatch& match) { return match.ranks > match.part_count; });
+}
+
+// Waiting takes two ranks on one clock.
+std::string why_no_waiting(const RunModel& run, const RunMetrics& metrics) {
+  if (is_one_of_several(run, metrics.matches)) return one_rank_of_several;
+  const auto known = std::count_if(metrics.ranks.begin(), metrics.ranks.end(),
+                                   [](const RankMetrics& rank) { return rank.clock_known; });
+  return known < 2 ? metrics.no_alignment : "";
+}
+
+void warn_of_clocks(const RunModel& run, RunMetrics& metrics) {
+  if (metrics.matches.unmatched > 0)
+    metrics.warnings.push_back(fmt::format(
+        "{} collectives are not there on all ranks of their communicator: their waiting is unknown and "
+        "counted as transfer",
+        metrics.matches.unmatched));
+  if (!metrics.no_alignment.empty())
+    metrics.warnings.push_back(metrics.no_alignment +
+                               ": nothing is claimed of lateness there, and waiting counts as transfer");
+  if (run.ranks.size() > 1 && !run.clocks_stated)
+    metrics.warnings.push_back("the trace does not state how well its clocks agree: lateness may be off");
 }
 
 Figure throughput_of(const RunModel& run, const RunMetrics& metrics) {
@@ -96,13 +119,6 @@ std::string why_no_compute(const RunModel& run, const RunMetrics& metrics) {
                  "unknown";
   if (run.source == TraceSource::horovod) return "a Horovod timeline does not record what the ranks compute";
   return some ? "" : "the trace has neither GPU kernels nor spans of forward, backward and optimizer";
-}
-
-bool is_one_of_several(const RunModel& run, const CollectiveMatches& matches) {
-  if (run.ranks.size() != 1) return false;
-  return run.facts.ranks.value_or(1) > 1 || run.header.ranks.value_or(1) > 1 ||
-         std::any_of(matches.matches.begin(), matches.matches.end(),
-                     [](const CollectiveMatch& match) { return match.ranks > match.part_count; });
 }
 
 std::string why_no_gpu(const RunModel& run) {
@@ -142,6 +158,7 @@ void add_replay(RunMetrics& metrics) {
     most = std::max(most, static_cast<double>(rank.compute));
     if (rank.gpu) why = "GPU runs are not replayed: their training threads run ahead of the kernels";
   }
+  if (!metrics.no_alignment.empty()) why = metrics.no_alignment;
   if (metrics.window.steps.empty()) why = metrics.window.no_steps;
   if (most <= 0) why = "no rank computes in the window";
   if (!metrics.no_compute.empty()) why = metrics.no_compute;
@@ -167,9 +184,12 @@ void add_intervals(const RunModel& run, RunMetrics& metrics) {
     available.push_back(periods[i] * 1e6 * static_cast<double>(metrics.ranks.size()));
     samples.push_back(run.facts.global_batch.value_or(0) * 1e3);
   }
-  if (metrics.parallel_efficiency.value) metrics.parallel_ci95 = ratio_interval(compute, available, 1);
-  if (metrics.overlap.value) metrics.overlap_ci95 = ratio_interval(overlap, communication, 1);
-  if (metrics.throughput.value) metrics.throughput_ci95 = ratio_interval(samples, periods, HUGE_VAL);
+  if (metrics.parallel_efficiency.value)
+    metrics.parallel_ci95 = ratio_interval(*metrics.parallel_efficiency.value, compute, available, 1);
+  if (metrics.overlap.value)
+    metrics.overlap_ci95 = ratio_interval(*metrics.overlap.value, overlap, communication, 1);
+  if (metrics.throughput.value)
+    metrics.throughput_ci95 = ratio_interval(*metrics.throughput.value, samples, periods, HUGE_VAL);
 }
 
 void add_overlap(RunMetrics& metrics) {
@@ -202,9 +222,15 @@ Figure mean_fraction(double sum_ns, const RunMetrics& metrics) {
 Figure RunMetrics::fraction(std::int64_t RankMetrics::*part) const {
   if (!no_waiting.empty() && (part == &RankMetrics::waiting || part == &RankMetrics::transfer))
     return Figure::because(no_waiting);
+  const bool across = part == &RankMetrics::waiting || part == &RankMetrics::transfer;
   double sum = 0;
-  for (const auto& rank : ranks) sum += static_cast<double>(rank.*part);
-  return mean_fraction(sum, *this);
+  double count = 0;
+  for (const auto& rank : ranks) {
+    if (across && !rank.clock_known && !no_alignment.empty()) continue;
+    sum += static_cast<double>(rank.*part);
+    ++count;
+  }
+  return Figure::ratio(sum / std::max(count, 1.0), window_ns(), empty_window);
 }
 
 Figure RunMetrics::phase_fraction(std::size_t phase) const {
@@ -226,6 +252,41 @@ std::optional<std::size_t> step_at(const Window& window, std::int64_t time) {
   return static_cast<std::size_t>(after - window.steps.begin()) - 1;
 }
 
+namespace {
+
+// In double: times of many ranks may be more together than 64 bits hold.
+std::optional<GpuShares> gpu_shares(const std::vector<const GpuTimes*>& all) {
+  const auto sum = [&](auto part) {
+    double ns = 0;
+    for (const auto* times : all) ns += static_cast<double>(part(*times));
+    return ns;
+  };
+  const double window = sum([](const GpuTimes& times) { return times.window; });
+  if (!(window > 0)) return std::nullopt;
+  GpuShares shares;
+  shares.utilization = sum([](const GpuTimes& times) { return times.kernels; }) / window;
+  shares.compute = sum([](const GpuTimes& times) { return times.compute; }) / window;
+  shares.communication_only = sum([](const GpuTimes& times) { return times.communication_only; }) / window;
+  shares.memcpy_only = sum([](const GpuTimes& times) { return times.memcpy_only; }) / window;
+  shares.idle = sum([](const GpuTimes& times) { return times.idle; }) / window;
+  for (std::size_t i = 0; i < phase_count; ++i)
+    shares.by_phase[i] = sum([&](const GpuTimes& times) { return times.by_phase[i]; }) / window;
+  return shares;
+}
+
+}  // namespace
+
+std::optional<GpuShares> gpu_shares(const GpuTimes& times) {
+  return gpu_shares(std::vector{&times});
+}
+
+std::optional<GpuShares> gpu_shares(const RunMetrics& metrics) {
+  std::vector<const GpuTimes*> all;
+  for (const auto& rank : metrics.ranks)
+    if (rank.gpu) all.push_back(&*rank.gpu);
+  return gpu_shares(all);
+}
+
 RunMetrics measure(const RunModel& run) {
   RunMetrics metrics;
   metrics.source = run.source;
@@ -235,28 +296,22 @@ RunMetrics measure(const RunModel& run) {
   metrics.collectives = collective_table(run, metrics.matches);
   metrics.mpi_calls = mpi_call_table(run, metrics.window.time);
   metrics.nodes = count_nodes(run);
-  metrics.clock_floor_ms = clock_floor_ms(run.header);
+  metrics.world_size = run.world_size();
+  metrics.clock_floor_ms = clock_floor_ms(run);
   measure_ranks(run, metrics);
   if (std::none_of(metrics.ranks.begin(), metrics.ranks.end(), [](const auto& rank) { return rank.gpu; }))
     metrics.no_gpu = why_no_gpu(run);
   metrics.no_compute = why_no_compute(run, metrics);
-  if (is_one_of_several(run, metrics.matches)) {
-    metrics.no_waiting = one_rank_of_several;
+  metrics.no_alignment = why_no_alignment(metrics);
+  metrics.no_waiting = why_no_waiting(run, metrics);
+  if (!metrics.no_waiting.empty())
     for (auto& row : metrics.collectives) row.wait_us = Figure::because(metrics.no_waiting);
-  }
   metrics.throughput = throughput_of(run, metrics);
   add_overlap(metrics);
   add_efficiencies(metrics);
   add_replay(metrics);
   add_intervals(run, metrics);
-  if (metrics.matches.unmatched > 0)
-    metrics.warnings.push_back(fmt::format(
-        "{} collectives are not there on all ranks of their communicator: their waiting is unknown and "
-        "counted as transfer",
-        metrics.matches.unmatched));
-  name_unknown_clocks(metrics);
-  if (run.ranks.size() > 1 && run.header.clock_residual_us.empty())
-    metrics.warnings.push_back("the trace does not state how well its clocks agree: lateness may be off");
+  warn_of_clocks(run, metrics);
   return metrics;
 }
 

@@ -1,6 +1,7 @@
 // The figures of a run as design.md defines them. Plain values and functions.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -34,6 +35,13 @@ struct GpuTimes {  // nanoseconds; the last four add up to `window`
   // When kernels or copies ran that were launched in a phase; those of two phases may overlap.
   PhaseTimes by_phase{};
   std::int64_t phase_unknown = 0;  // the same of those whose launch is not known
+};
+
+// Of all ranks that have any, as fractions of their windows together; nullopt where those are empty.
+struct GpuShares {
+  double utilization = 0;
+  double compute = 0, communication_only = 0, memcpy_only = 0, idle = 0;
+  std::array<double, phase_count> by_phase{};
 };
 
 // Nanoseconds within the window: compute + communication - overlap + other + idle = window, exposed =
@@ -73,7 +81,8 @@ struct StepTotals {
 struct RunMetrics {
   TraceSource source = TraceSource::farandole;
   Window window;
-  std::vector<RankMetrics> ranks;
+  std::vector<RankMetrics> ranks;  // that were measured
+  std::size_t world_size = 0;      // ranks of the run: more where the trace has a sample
   CollectiveMatches matches;
   std::vector<CollectiveRow> collectives;
   std::vector<MpiCallRow> mpi_calls;  // of the program itself, where they were recorded
@@ -82,6 +91,7 @@ struct RunMetrics {
   std::string no_gpu;         // why there is no GpuTimes
   std::string no_compute;     // why nothing is known of what the ranks compute; "" where it is
   std::string no_waiting;     // why waiting and transfer cannot be told apart; "" where they can
+  std::string no_alignment;   // which ranks' clocks are unknown; "": none
   Figure throughput;          // samples/s
   Figure overlap;             // of all ranks together
   Figure parallel_efficiency, load_balance, communication_efficiency;
@@ -91,14 +101,24 @@ struct RunMetrics {
   std::optional<Range> throughput_ci95, overlap_ci95, parallel_ci95;  // from batches of steps
   std::vector<std::string> warnings;                                  // the model's and the metrics' own
 
+  // Of the run.
+  std::size_t size() const { return std::max(world_size, ranks.size()); }
+  bool is_sample() const { return size() > ranks.size(); }
+  // Of all ranks together, over the window.
+  double hours() const { return window_ns() * 1e-9 / 3600 * static_cast<double>(size()); }
+
   double window_ns() const { return static_cast<double>(window.length()); }
-  // Mean over ranks of a part of the window, 0 to 1; unknown where the window is empty.
+  // Mean over ranks of a part of the window, 0 to 1; unknown where the window is empty. Waiting and transfer
+  // are those of the ranks whose clocks are known.
   Figure fraction(std::int64_t RankMetrics::*part) const;
   Figure phase_fraction(std::size_t phase) const;
   double share(Share share) const;  // 0 where the window is empty
 };
 
 RunMetrics measure(const RunModel& run);
+
+std::optional<GpuShares> gpu_shares(const RunMetrics& metrics);
+std::optional<GpuShares> gpu_shares(const GpuTimes& times);  // of one rank
 
 // Which kept step a time belongs to: the last one that has begun.
 std::optional<std::size_t> step_at(const Window& window, std::int64_t time);

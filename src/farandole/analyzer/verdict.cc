@@ -4,6 +4,8 @@
 #include <array>
 #include <cctype>
 #include <fmt/format.h>
+#include <map>
+#include <optional>
 #include <set>
 
 namespace farandole {
@@ -122,22 +124,70 @@ double wait_share_of(const LateGroup& group, const RunMetrics& metrics,
   return all > 0 ? metrics.share(Share::waiting) * own / all : 0;
 }
 
-std::string main_phase(const std::vector<WaitCause>& causes) {
-  std::array<double, phase_count> seconds{};
-  for (const auto& cause : causes)
-    for (std::size_t i = 0; i < phase_count; ++i)
-      if (cause.phase == phase_names[i]) seconds[i] += cause.seconds;
-  const auto most = std::max_element(seconds.begin(), seconds.end());
-  return *most > 0 ? std::string(phase_names[static_cast<std::size_t>(most - seconds.begin())]) : "";
+// What nobody by name is the cause of.
+std::vector<WaitCause> causes_left(std::vector<WaitCause> causes, const std::vector<LateGroup>& named) {
+  std::erase_if(causes, [&](const WaitCause& cause) {
+    return std::any_of(named.begin(), named.end(), [&](const LateGroup& group) {
+      return std::find(group.ranks.begin(), group.ranks.end(), cause.rank_index) != group.ranks.end();
+    });
+  });
+  return causes;
 }
 
-// What waiting is due to: ranks or nodes by name, and what is left to ranks that take turns.
+std::string main_phase(const std::vector<WaitCause>& causes) {
+  std::map<std::string, double> seconds;
+  for (const auto& cause : causes)
+    if (!cause.phase.empty()) seconds[cause.phase] += cause.seconds;
+  const auto most = std::max_element(seconds.begin(), seconds.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == seconds.end() ? "" : most->first;
+}
+
+// The rank that is the cause of nearly all; nullopt where several share.
+std::optional<std::size_t> only_rank(const std::vector<WaitCause>& causes) {
+  std::map<std::size_t, double> seconds;
+  double all = 0;
+  for (const auto& cause : causes) {
+    seconds[cause.rank_index] += cause.seconds;
+    all += cause.seconds;
+  }
+  for (const auto& [rank, own] : seconds)
+    if (own > 0.8 * all) return rank;
+  return std::nullopt;
+}
+
+// What is left beside the ranks and nodes that have a finding of their own.
+void add_other_waiting(const RunMetrics& metrics, const std::vector<WaitCause>& causes, double share,
+                       std::vector<Finding>& findings) {
+  if (share < 0.01) return;
+  const auto phase = main_phase(causes);
+  const auto held_up = phase.empty() ? "" : ", mostly held up in " + phase;
+  if (const auto rank = only_rank(causes)) {
+    findings.push_back(
+        {fmt::format("Ranks wait for rank {}", metrics.ranks[*rank].rank),
+         fmt::format("{:.1f} % of the ranks' time is waiting for it, in some steps more than in "
+                     "others{}",
+                     100 * share, held_up),
+         100 * share, loss_texts[static_cast<std::size_t>(Share::waiting)].change});
+    return;
+  }
+  findings.push_back(
+      {"Ranks take turns at being late",
+       fmt::format("{:.1f} % of the ranks' time is waiting for ranks that arrive late at collectives, now "
+                   "one, now another{}",
+                   100 * share, held_up),
+       100 * share,
+       "give ranks cores of their own and nothing else to run, and equal batches; larger steps "
+       "(--batch, --accumulate) even out what is left"});
+}
+
+// What waiting is due to: ranks or nodes by name, and what is left to others.
 void add_waiting(const RunMetrics& metrics, const std::vector<Straggler>& stragglers,
                  const std::vector<WaitCause>& causes, std::vector<Finding>& findings) {
-  const double waiting = metrics.share(Share::waiting);
-  double left = waiting;
-  for (const auto& group : group_by_node(metrics, stragglers)) {
-    if (group.worst.pattern == LatePattern::rotating) continue;
+  double left = metrics.share(Share::waiting);
+  auto named = group_by_node(metrics, stragglers);
+  std::erase_if(named, [](const LateGroup& group) { return group.worst.pattern == LatePattern::rotating; });
+  for (const auto& group : named) {
     const double share = wait_share_of(group, metrics, causes);
     left -= share;
     if (share < 0.01) continue;
@@ -149,16 +199,7 @@ void add_waiting(const RunMetrics& metrics, const std::vector<Straggler>& stragg
                                     lateness_text(metrics, group)),
                         100 * share, change_for(group)});
   }
-  if (left < 0.01) return;
-  const auto phase = main_phase(causes);
-  findings.push_back(
-      {"Ranks take turns at being late",
-       fmt::format("{:.1f} % of the ranks' time is waiting for ranks that arrive late at collectives, now "
-                   "one, now another{}",
-                   100 * left, phase.empty() ? "" : ", mostly held up in " + phase),
-       100 * left,
-       "give ranks cores of their own and nothing else to run, and equal batches; larger steps "
-       "(--batch, --accumulate) even out what is left"});
+  add_other_waiting(metrics, causes_left(causes, named), left, findings);
 }
 
 void add_transfer(const RunMetrics& metrics, double share, Finding& finding) {
@@ -192,9 +233,14 @@ std::string name_of_rank(const RankMetrics& rank) {
                            : fmt::format("rank {} ({})", rank.rank, rank.host);
 }
 
+std::string ranks_text(const RunMetrics& metrics) {
+  return fmt::format("{} rank{}{}", metrics.size(), metrics.size() == 1 ? "" : "s",
+                     metrics.is_sample() ? fmt::format(" ({} of them measured)", metrics.ranks.size()) : "");
+}
+
 std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers) {
-  const bool one = metrics.ranks.size() == 1;
-  std::string text = fmt::format("{} rank{}", metrics.ranks.size(), one ? "" : "s");
+  const bool one = metrics.size() == 1;
+  auto text = ranks_text(metrics);
   if (metrics.throughput.value) {
     text += fmt::format(" train{} {} samples/s", one ? "s" : "",
                         with_thousands(*metrics.throughput.value, *metrics.throughput.value < 100 ? 1 : 0));
@@ -217,15 +263,19 @@ std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& 
   const auto named = std::find_if(groups.begin(), groups.end(), [](const LateGroup& group) {
     return group.worst.pattern != LatePattern::rotating;
   });
-  if (named != groups.end()) {
-    auto late = lateness_text(metrics, *named);
+  const auto of_group = [&](const LateGroup& group) {
+    auto late = lateness_text(metrics, group);
     late[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(late[0])));
-    text += " " + late + ".";
-  } else if (!groups.empty()) {
+    return " " + late + ".";
+  };
+  if (named != groups.end())
+    text += of_group(*named);
+  else if (groups.size() == 1)
+    text += of_group(groups.front());
+  else if (!groups.empty())
     text += " Ranks take turns at being late.";
-  } else if (!one && !metrics.matches.matches.empty()) {
+  else if (!one && metrics.no_waiting.empty() && !metrics.matches.matches.empty())
     text += " No rank stands out as late.";
-  }
   return text;
 }
 

@@ -25,6 +25,8 @@ std::vector<Finding> findings_of(const RunMetrics& metrics, const std::vector<St
 
 // "rank 1 (node7)"
 std::string name_of_rank(const RankMetrics& rank);
+// "128 ranks (64 of them measured)", "1 rank".
+std::string ranks_text(const RunMetrics& metrics);
 // "never", "once", "1,234 times".
 std::string times_text(std::uint64_t count);
 // 1234.5 as "1,234.5".

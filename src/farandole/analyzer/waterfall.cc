@@ -66,8 +66,7 @@ std::vector<Loss> find_losses(const RunMetrics& metrics, const std::vector<WaitC
     else
       losses.push_back({share, names[i], fraction, 0});
   }
-  const double hours = metrics.window_ns() * 1e-9 / 3600 * static_cast<double>(metrics.ranks.size());
-  for (auto& loss : losses) loss.hours = loss.fraction * hours;
+  for (auto& loss : losses) loss.hours = loss.fraction * metrics.hours();
   std::stable_sort(losses.begin(), losses.end(),
                    [](const Loss& a, const Loss& b) { return a.fraction > b.fraction; });
   return losses;

@@ -14,7 +14,7 @@ struct Loss {
   Share share = Share::idle;
   std::string name;     // "waiting: rank 3's backward"
   double fraction = 0;  // of the ranks' time
-  double hours = 0;     // of all ranks together, over the window
+  double hours = 0;     // of all the run's ranks together, over the window
 };
 
 // The largest first. Waiting is split by its causes, in proportion to the time that they cost. With the

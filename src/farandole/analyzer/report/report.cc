@@ -37,7 +37,7 @@ Figure compute_ms_of(const RunMetrics& metrics) {
 }  // namespace
 
 bool are_of_one_size(const RunReport& a, const RunReport& b) {
-  return a.metrics.ranks.size() == b.metrics.ranks.size();
+  return a.metrics.size() == b.metrics.size();
 }
 
 Runs repeats_of_first(const std::vector<RunReport>& runs) {
@@ -57,7 +57,7 @@ Report report_of(std::vector<RunReport> runs) {
   for (const auto& run : runs) {
     const auto batch = run.facts.global_batch ? Figure::known(*run.facts.global_batch)
                                               : Figure::because("run.json states no global_batch");
-    sized.push_back({run.path.string(), static_cast<int>(run.metrics.ranks.size()), batch,
+    sized.push_back({run.path.string(), static_cast<int>(run.metrics.size()), batch,
                      run.metrics.window.periods_ms, compute_ms_of(run.metrics)});
   }
   Report report;

@@ -1,5 +1,5 @@
-// Everything that a report says, in one value: what the text and the JSON are written from. Usable from any
-// thread.
+// Everything that a report says, in one value: what text, JSON, HTML and CSV are written from. Usable from
+// any thread.
 #pragma once
 
 #include <cstdint>

@@ -58,7 +58,7 @@ std::string runs_csv(const Report& report) {
   for (const auto& run : report.runs) {
     const auto& metrics = run.metrics;
     const auto& times = metrics.window.step_ms;
-    csv.cell(path_of(run)).cell(metrics.ranks.size()).cell(metrics.nodes).cell(metrics.window.steps.size());
+    csv.cell(path_of(run)).cell(metrics.size()).cell(metrics.nodes).cell(metrics.window.steps.size());
     csv.cell(metrics.window.warmup_steps).seconds(metrics.window.length()).cell(metrics.throughput);
     for (const double part : {0.5, 0.95})
       csv.cell(times.empty() ? Figure::because("no steps") : Figure::known(quantile(times, part)));
@@ -79,8 +79,9 @@ std::string ranks_csv(const Report& report) {
       csv.cell(path_of(run)).cell(rank.rank).cell(rank.host);
       for (const auto ns : {rank.compute, rank.communication, rank.overlap, rank.exposed}) csv.seconds(ns);
       for (const auto ns : {rank.waiting, rank.transfer})
-        csv.cell(run.metrics.no_waiting.empty() ? Figure::known(static_cast<double>(ns) * 1e-9)
-                                                : Figure::because(run.metrics.no_waiting));
+        csv.cell(run.metrics.no_waiting.empty() && rank.clock_known
+                     ? Figure::known(static_cast<double>(ns) * 1e-9)
+                     : Figure::because(run.metrics.no_waiting));
       for (const auto ns : {rank.other, rank.idle}) csv.seconds(ns);
       for (const double part : {0.5, 0.95})
         csv.cell(rank.step_lateness_ms.empty() ? Figure::because("no collectives")
@@ -231,7 +232,7 @@ std::string findings_csv(const Report& report) {
 }
 
 std::string scaling_csv(const Report& report) {
-  Csv csv({"ranks", "kind", "runs", "step_ms", "efficiency", "low", "high"});
+  Csv csv({"ranks", "kind", "runs", "step_ms", "efficiency", "low", "high", "compute_scaling"});
   for (const auto& point : report.scaling.points)
     csv.cell(point.ranks)
         .cell(std::string("measured"))
@@ -240,6 +241,7 @@ std::string scaling_csv(const Report& report) {
         .cell(point.efficiency)
         .cell(point.ci95.low)
         .cell(point.ci95.high)
+        .cell(point.compute_scaling)
         .end();
   for (const auto& point : report.scaling.forecast)
     csv.cell(point.ranks)
@@ -249,6 +251,7 @@ std::string scaling_csv(const Report& report) {
         .cell(point.efficiency)
         .cell(point.band.low)
         .cell(point.band.high)
+        .cell(std::string())
         .end();
   return csv.take();
 }

@@ -7,15 +7,12 @@
 #include "farandole/analyzer/report/html/charts.h"
 #include "farandole/analyzer/report/html/page.h"
 #include "farandole/analyzer/report/html/svg.h"
+#include "farandole/analyzer/report/units.h"
 
 namespace farandole {
 namespace {
 
 using html::escaped;
-
-std::string percent(double fraction) {
-  return fmt::format("{:.1f} %", 100 * fraction);
-}
 
 std::string section(const std::string& title, const std::string& sub, const std::string& content) {
   if (content.empty()) return "";
@@ -32,7 +29,7 @@ std::string card(const std::string& name, const std::string& value, const std::s
 
 std::string card(const std::string& name, const Figure& figure, const std::optional<Range>& range) {
   if (!figure.value) return card(name, "unknown", figure.unknown, false);
-  return card(name, percent(*figure.value),
+  return card(name, percent_text(*figure.value),
               range ? fmt::format("95 %: {:.1f} to {:.1f}", 100 * range->low, 100 * range->high) : "");
 }
 
@@ -56,16 +53,7 @@ class Table {
 };
 
 std::string ms(double value) {
-  return value >= 1000 ? fmt::format("{:.3g} s", std::min(value, 1e15) / 1000)
-         : value >= 1  ? fmt::format("{:.2f} ms", value)
-                       : fmt::format("{:.0f} µs", 1000 * value);
-}
-
-std::string bytes_text(double bytes) {
-  static constexpr const char* units[] = {"B", "kB", "MB", "GB", "TB"};
-  std::size_t unit = 0;
-  for (; bytes >= 999.5 && unit < 4; ++unit) bytes /= 1000;
-  return fmt::format("{:.4g} {}", bytes, units[unit]);
+  return time_text(1e3 * value);
 }
 
 // Escaped, with options ("--batch") as code, which is not broken across lines.
@@ -113,15 +101,15 @@ class RunPage {
         fmt::format("Each step's latest arrival at a collective behind the first rank's. Clocks agree to {}.",
                     ms(metrics_.clock_floor_ms)),
         with_names(html::lateness_map(metrics_)) + stragglers());
-    text +=
-        section("Communication",
-                metrics_.overlap.value
-                    ? fmt::format("{} of the time, of which compute hides {}; {} of the time is exposed.",
-                                  percent(metrics_.fraction(&RankMetrics::communication).value.value_or(0)),
-                                  percent(*metrics_.overlap.value),
-                                  percent(metrics_.fraction(&RankMetrics::exposed).value.value_or(0)))
-                    : metrics_.overlap.unknown,
-                html::bandwidth_chart(metrics_) + collectives());
+    text += section(
+        "Communication",
+        metrics_.overlap.value
+            ? fmt::format("{} of the time, of which compute hides {}; {} of the time is exposed.",
+                          percent_text(metrics_.fraction(&RankMetrics::communication).value.value_or(0)),
+                          percent_text(*metrics_.overlap.value),
+                          percent_text(metrics_.fraction(&RankMetrics::exposed).value.value_or(0)))
+            : metrics_.overlap.unknown,
+        html::bandwidth_chart(metrics_) + collectives());
     text += section("GPU", metrics_.no_gpu, metrics_.no_gpu.empty() ? html::gpu_chart(metrics_) : " ");
     text +=
         section("Critical path", "The chain of work, across ranks, that the run's length hangs on.", path());
@@ -134,7 +122,7 @@ class RunPage {
  private:
   std::string header() const {
     const auto& facts = run_.facts;
-    std::string line = fmt::format("{} rank{}", metrics_.ranks.size(), metrics_.ranks.size() == 1 ? "" : "s");
+    std::string line = ranks_text(metrics_);
     if (metrics_.nodes > 0)
       line += fmt::format(" on {} node{}", metrics_.nodes, metrics_.nodes == 1 ? "" : "s");
     if (facts.device) line += " · " + *facts.device;
@@ -175,14 +163,8 @@ class RunPage {
 
   std::string gpu() const {
     if (!metrics_.no_gpu.empty()) return "unknown";
-    double busy = 0;
-    double count = 0;
-    for (const auto& rank : metrics_.ranks) {
-      if (!rank.gpu) continue;
-      busy += static_cast<double>(rank.gpu->kernels);
-      ++count;
-    }
-    return percent(busy / std::max(count * metrics_.window_ns(), 1.0));
+    const auto shares = gpu_shares(metrics_);
+    return shares ? percent_text(shares->utilization) : "unknown";
   }
 
   std::string findings() const {
@@ -208,7 +190,7 @@ class RunPage {
   std::string stragglers() const {
     if (metrics_.ranks.size() < 2) return "";
     if (run_.stragglers.empty()) return "<p class=\"none\">No rank stands out as late.</p>";
-    Table table({"rank", "host", "pattern", "delayed in", "late steps", "median lateness in them"}, 4);
+    Table table({"rank", "host", "pattern", "delayed in", "late steps", "median lateness"}, 4);
     for (std::size_t i = 0; i < std::min<std::size_t>(run_.stragglers.size(), 16); ++i) {
       const auto& straggler = run_.stragglers[i];
       const auto& rank = metrics_.ranks[straggler.rank_index];
@@ -226,11 +208,11 @@ class RunPage {
                 2);
     for (std::size_t i = 0; i < std::min<std::size_t>(metrics_.collectives.size(), 100); ++i) {
       const auto& row = metrics_.collectives[i];
-      table.add({row.name, row.operation, std::to_string(row.count), bytes_text(row.bytes),
+      table.add({row.name, row.operation, std::to_string(row.count), size_text(row.bytes),
                  ms(row.median_us * 1e-3), row.wait_us.value ? ms(*row.wait_us.value * 1e-3) : "–",
                  row.wait_us.value ? ms(row.transfer_us * 1e-3) : "–",
                  row.busbw_gbps.value ? fmt::format("{:.3g}", *row.busbw_gbps.value) : "–",
-                 row.of_proven.value ? percent(*row.of_proven.value) : "–"});
+                 row.of_proven.value ? percent_text(*row.of_proven.value) : "–"});
     }
     return table.finish();
   }
@@ -245,7 +227,7 @@ class RunPage {
     header.emplace_back("idle");
     Table table(header, 1);
     const auto part = [&](std::int64_t ns) {
-      return percent(static_cast<double>(ns) / metrics_.window_ns());
+      return percent_text(static_cast<double>(ns) / metrics_.window_ns());
     };
     for (std::size_t i = 0; i < std::min<std::size_t>(path.ranks.size(), 12); ++i) {
       const auto& of_rank = path.ranks[i];
@@ -303,14 +285,15 @@ class RunPage {
                  "late, median", "late, p95"},
                 2);
     const auto part = [&](std::int64_t ns) {
-      return metrics_.window.length() > 0 ? percent(static_cast<double>(ns) / metrics_.window_ns()) : "–";
+      return metrics_.window.length() > 0 ? percent_text(static_cast<double>(ns) / metrics_.window_ns())
+                                          : "–";
     };
     for (const auto& rank : metrics_.ranks) {
       const bool late = !rank.step_lateness_ms.empty();
       table.add({std::to_string(rank.rank), rank.host, part(rank.compute), part(rank.communication),
                  part(rank.overlap), part(rank.exposed),
-                 metrics_.no_waiting.empty() ? part(rank.waiting) : "–", part(rank.other), part(rank.idle),
-                 late ? ms(quantile(rank.step_lateness_ms, 0.5)) : "–",
+                 metrics_.no_waiting.empty() && rank.clock_known ? part(rank.waiting) : "–", part(rank.other),
+                 part(rank.idle), late ? ms(quantile(rank.step_lateness_ms, 0.5)) : "–",
                  late ? ms(quantile(rank.step_lateness_ms, 0.95)) : "–"});
     }
     return fmt::format("<details{}><summary>all {} ranks</summary>{}</details>",
@@ -334,15 +317,17 @@ std::string scaling_section(const Scaling& scaling) {
   Table table({"ranks", "runs", "step", "efficiency", "95 % interval", "compute scaling"}, 0);
   for (const auto& point : scaling.points)
     table.add({std::to_string(point.ranks), std::to_string(point.runs), ms(point.step_ms),
-               percent(point.efficiency), percent(point.ci95.low) + " to " + percent(point.ci95.high)});
+               percent_text(point.efficiency),
+               percent_text(point.ci95.low) + " to " + percent_text(point.ci95.high),
+               percent(point.compute_scaling)});
   for (const auto& point : scaling.forecast)
-    table.add({std::to_string(point.ranks), "forecast", "–", percent(point.efficiency),
-               percent(point.band.low) + " to " + percent(point.band.high), "–"});
+    table.add({std::to_string(point.ranks), "forecast", "–", percent_text(point.efficiency),
+               percent_text(point.band.low) + " to " + percent_text(point.band.high), "–"});
   auto sub = fmt::format("{} scaling against {} rank{}.",
                          scaling.mode == "weak" ? "Weak (same batch a rank)" : "Strong (same global batch)",
                          scaling.base_ranks, scaling.base_ranks == 1 ? "" : "s");
   if (!scaling.no_forecast.empty()) sub += " No forecast: " + scaling.no_forecast + ".";
-  sub += " " + slower_compute_text(scaling);
+  sub += " " + repeats_text(scaling) + " " + slower_compute_text(scaling);
   if (scaling.worth_until_ranks > 0) sub += " " + worth_text(scaling) + ".";
   return section("Scaling", sub, html::scaling_chart(scaling) + table.finish());
 }
@@ -350,7 +335,8 @@ std::string scaling_section(const Scaling& scaling) {
 std::string comparison_section(const Report& report) {
   const auto& comparison = *report.comparison;
   Table table({"figure", "before", "now", "change", "95 % interval", "verdict"}, 1);
-  for (const auto& difference : comparison.differences)
+  for (const auto& difference : comparison.differences) {
+    if (difference.is_nothing()) continue;
     table.add({difference.name, value_text(difference, difference.before),
                value_text(difference, difference.now),
                difference.change.value ? change_text(difference, *difference.change.value) : "–",
@@ -358,6 +344,7 @@ std::string comparison_section(const Report& report) {
                                      change_text(difference, difference.ci95->high)
                                : "–",
                std::string(name_of(difference.verdict))});
+  }
   return section("Against " + against_text(report), comparison.verdict, table.finish());
 }
 

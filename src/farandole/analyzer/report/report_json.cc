@@ -1,5 +1,6 @@
 #include "farandole/analyzer/report/report_json.h"
 
+#include "farandole/analyzer/report/json_values.h"
 #include "farandole/analyzer/what_if/what_if_json.h"
 
 namespace farandole {
@@ -7,15 +8,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json unknown(const std::string& why) {
-  return {{"unknown", why}};
-}
-Json json_of(const Figure& figure) {
-  return figure.value ? Json(*figure.value) : unknown(figure.unknown);
-}
-Json json_of(const Range& range) {
-  return Json::array({range.low, range.high});
-}
 double seconds(std::int64_t ns) {
   return static_cast<double>(ns) * 1e-9;
 }
@@ -74,41 +66,21 @@ Json communication_json(const RunMetrics& metrics) {
 }
 
 // The shares of two phases may overlap.
-Json launched_json(const GpuTimes& gpu) {
+Json launched_json(const GpuShares& gpu) {
   auto phases = Json::object();
   for (std::size_t i = 0; i < phase_count; ++i)
-    if (gpu.by_phase[i] > 0)
-      phases[std::string(phase_names[i])] =
-          static_cast<double>(gpu.by_phase[i]) / static_cast<double>(gpu.window);
+    if (gpu.by_phase[i] > 0) phases[std::string(phase_names[i])] = gpu.by_phase[i];
   return phases.empty() ? unknown("the trace does not say in which phase GPU work was launched") : phases;
 }
 
-Json gpu_json(const GpuTimes& gpu) {
-  if (gpu.window <= 0) return unknown("the window is empty");
-  const auto fraction = [&](std::int64_t ns) {
-    return static_cast<double>(ns) / static_cast<double>(gpu.window);
-  };
-  return {{"utilization", fraction(gpu.kernels)},
-          {"compute", fraction(gpu.compute)},
-          {"communication_only", fraction(gpu.communication_only)},
-          {"memcpy_only", fraction(gpu.memcpy_only)},
-          {"idle", fraction(gpu.idle)},
-          {"launched_in", launched_json(gpu)}};
-}
-
-Json gpu_json(const RunMetrics& metrics) {
-  GpuTimes sum;
-  for (const auto& rank : metrics.ranks) {
-    if (!rank.gpu) continue;
-    sum.window += rank.gpu->window;
-    sum.kernels += rank.gpu->kernels;
-    sum.compute += rank.gpu->compute;
-    sum.communication_only += rank.gpu->communication_only;
-    sum.memcpy_only += rank.gpu->memcpy_only;
-    sum.idle += rank.gpu->idle;
-    for (std::size_t i = 0; i < phase_count; ++i) sum.by_phase[i] += rank.gpu->by_phase[i];
-  }
-  return metrics.no_gpu.empty() ? gpu_json(sum) : unknown(metrics.no_gpu);
+Json gpu_json(const std::optional<GpuShares>& gpu) {
+  if (!gpu) return unknown("the window is empty");
+  return {{"utilization", gpu->utilization},
+          {"compute", gpu->compute},
+          {"communication_only", gpu->communication_only},
+          {"memcpy_only", gpu->memcpy_only},
+          {"idle", gpu->idle},
+          {"launched_in", launched_json(*gpu)}};
 }
 
 Json efficiency_json(const RunMetrics& metrics) {
@@ -166,8 +138,14 @@ Json critical_path_json(const RunReport& run) {
 }
 
 Json lateness_json(const RankMetrics& rank) {
+  if (!rank.clock_known) return unknown("this rank's clock could not be aligned");
   if (rank.step_lateness_ms.empty()) return unknown("no collective that several ranks share in the window");
   return {{"median", quantile(rank.step_lateness_ms, 0.5)}, {"p95", quantile(rank.step_lateness_ms, 0.95)}};
+}
+
+Json wait_json(const RankMetrics& rank, const RunMetrics& metrics) {
+  if (!metrics.no_waiting.empty()) return unknown(metrics.no_waiting);
+  return rank.clock_known ? Json(seconds(rank.waiting)) : unknown("this rank's clock could not be aligned");
 }
 
 Json rank_json(const RankMetrics& rank, const RunMetrics& metrics) {
@@ -185,10 +163,10 @@ Json rank_json(const RankMetrics& rank, const RunMetrics& metrics) {
       {"exposed_s", seconds(rank.exposed)},
       {"other_s", seconds(rank.other)},
       {"idle_s", seconds(rank.idle)},
-      {"wait_s", metrics.no_waiting.empty() ? Json(seconds(rank.waiting)) : unknown(metrics.no_waiting)},
+      {"wait_s", wait_json(rank, metrics)},
       {"phases_s", phases},
       {"lateness_ms", lateness_json(rank)},
-      {"gpu", rank.gpu ? gpu_json(*rank.gpu)
+      {"gpu", rank.gpu ? gpu_json(gpu_shares(*rank.gpu))
                        : unknown(metrics.no_gpu.empty() ? "no GPU kernels of this rank" : metrics.no_gpu)}};
 }
 
@@ -217,7 +195,8 @@ Json run_json(const RunReport& run) {
                         {"gain_percent", finding.gain_percent},
                         {"change", finding.change}});
   Json json = {{"path", run.path.string()},
-               {"ranks", metrics.ranks.size()},
+               {"ranks", metrics.size()},
+               {"measured_ranks", metrics.ranks.size()},
                {"nodes", metrics.nodes > 0 ? Json(metrics.nodes)
                                            : unknown("neither trace nor run.json names the hosts")},
                {"steps", window.steps.size()},
@@ -227,7 +206,7 @@ Json run_json(const RunReport& run) {
                {"step_ms", step_json(window)},
                {"phases", phases_json(metrics)},
                {"communication", communication_json(metrics)},
-               {"gpu", gpu_json(metrics)},
+               {"gpu", metrics.no_gpu.empty() ? gpu_json(gpu_shares(metrics)) : unknown(metrics.no_gpu)},
                {"efficiency", efficiency_json(metrics)},
                {"ci95", confidence_json(metrics)},
                {"waterfall", losses_json(run)},
@@ -273,6 +252,7 @@ Json scaling_json(const Scaling& scaling) {
       {"forecast_by", scaling.model.empty() ? unknown(scaling.no_forecast) : Json(scaling.model)}};
   return {{"mode", scaling.mode},
           {"base_ranks", scaling.base_ranks},
+          {"holds_variation_between_runs", scaling.repeated},
           {"points", points},
           {"fit", fit},
           {"forecast", forecast_json(scaling)},

@@ -90,10 +90,12 @@ class RunText {
                           with_thousands(static_cast<double>(*facts.parameters)));
     if (facts.device) what += (what.empty() ? "" : " · ") + *facts.device;
     if (!what.empty()) line("program", what);
-    line("ranks", fmt::format("{}{}", metrics_.ranks.size(),
-                              metrics_.nodes > 0 ? fmt::format(" on {} node{}", metrics_.nodes,
-                                                               metrics_.nodes > 1 ? "s" : "")
-                                                 : ""));
+    line("ranks",
+         fmt::format("{}{}{}", metrics_.size(),
+                     metrics_.is_sample() ? fmt::format(", {} of them measured,", metrics_.ranks.size()) : "",
+                     metrics_.nodes > 0
+                         ? fmt::format(" on {} node{}", metrics_.nodes, metrics_.nodes > 1 ? "s" : "")
+                         : ""));
     if (facts.started || facts.ended)
       line("time", facts.started.value_or("?") + " to " + facts.ended.value_or("?") +
                        (facts.exit_code ? fmt::format(", exit code {}", *facts.exit_code) : "") +
@@ -282,17 +284,11 @@ class RunText {
 
   // Of the ranks' windows together.
   std::string gpu_phases() const {
-    PhaseTimes sums{};
-    double window = 0;
-    for (const auto& rank : metrics_.ranks) {
-      if (!rank.gpu) continue;
-      window += static_cast<double>(rank.gpu->window);
-      for (std::size_t i = 0; i < phase_count; ++i) sums[i] += rank.gpu->by_phase[i];
-    }
     std::vector<std::string> parts;
-    for (std::size_t i = 0; i < phase_count; ++i)
-      if (sums[i] > 0)
-        parts.push_back(fmt::format("{} {}", phase_names[i], percent(static_cast<double>(sums[i]) / window)));
+    if (const auto gpu = gpu_shares(metrics_))
+      for (std::size_t i = 0; i < phase_count; ++i)
+        if (gpu->by_phase[i] > 0)
+          parts.push_back(fmt::format("{} {}", phase_names[i], percent(gpu->by_phase[i])));
     return fmt::format("{}", fmt::join(parts, ", "));
   }
 
@@ -346,8 +342,8 @@ class RunText {
     section("Findings", "gain: if the whole loss went away");
     int number = 0;
     for (const auto& finding : run_.findings) {
-      text_ += fmt::format("  {}. {} (gain up to {:.1f} %)\n", ++number, style_.bold(finding.title),
-                           finding.gain_percent);
+      text_ += fmt::format("  {}. {} (gain up to {:.1f} %)\n", ++number,
+                           style_.bold(shortened(finding.title, 70)), finding.gain_percent);
       text_ += "     " + wrapped(finding.evidence + ". To change: " + finding.change + ".", 5) + "\n";
     }
   }

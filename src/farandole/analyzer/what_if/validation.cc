@@ -7,6 +7,7 @@
 
 #include "farandole/analyzer/run_model.h"
 #include "farandole/analyzer/window.h"
+#include "farandole/base/error.h"
 
 namespace farandole {
 namespace {
@@ -33,7 +34,7 @@ Scenario difference(const Replay& replay, const RunModel& run, Scenario scenario
   return scenario;
 }
 
-HeldOutResult test(const Replay& replay, const HeldOutRun& held_out) {
+HeldOutResult test(const Replay& replay, const HeldOutRun& held_out) try {
   HeldOutResult result;
   result.path = held_out.path;
   const auto run = read_run(held_out.path);
@@ -53,6 +54,12 @@ HeldOutResult test(const Replay& replay, const HeldOutRun& held_out) {
   result.measured_ci95 =
       median_interval(window.periods_ms).value_or(Range{result.measured_ms, result.measured_ms});
   result.error = result.predicted_ms / result.measured_ms - 1;
+  return result;
+} catch (const CorruptInput& error) {
+  HeldOutResult result;
+  result.path = held_out.path;
+  result.scenario = held_out.conditions;
+  result.unknown = error.what();
   return result;
 }
 

@@ -30,7 +30,8 @@ struct Validation {
 };
 
 // Predicts each run from what its run.json says of it, where that differs from the predicting run's (bucket
-// size, ranks, compression), and the conditions given with it. Throws as read_run does.
+// size, ranks, compression), and the conditions given with it. Damaged
+// runs are unknown, with the reason; throws UserError where there is none.
 Validation validate(const std::filesystem::path& base, const Replay& replay,
                     const std::vector<HeldOutRun>& runs);
 
