@@ -327,7 +327,7 @@ TEST(Nsys, leaves_a_file_out_whole_that_is_damaged_behind_its_kernels) {
 
 // Two tensors on three ranks; rank 2 is ready 30 ms behind the others. The array is left open, as Horovod
 // leaves it.
-std::string horovod_text() {
+std::string horovod_text(bool inner_phases = true) {
   std::string text = "[\n";
   const auto line = [&](const std::string& event) { text += event + ",\n"; };
   for (int tensor = 1; tensor <= 2; ++tensor) {
@@ -343,10 +343,13 @@ std::string horovod_text() {
         line(R"({"ph":"X","name":")" + std::to_string(rank) + R"(","dur":0,)" + at(rank == 2 ? 30 : 0) + pid);
       line(R"({"ph":"E",)" + at(30) + pid);
       line(R"({"ph":"B","name":"ALLREDUCE",)" + at(31) + pid);
-      for (const auto* phase :
-           {"QUEUE", "MEMCPY_IN_FUSION_BUFFER", "NCCL_ALLREDUCE", "MEMCPY_OUT_FUSION_BUFFER"}) {
-        line(R"({"ph":"B","name":")" + std::string(phase) + "\"," + at(32) + pid);
-        line(R"({"ph":"E",)" + at(33) + pid);
+      const std::vector<std::pair<std::string, int>> phases = {{"QUEUE", 31},
+                                                               {"MEMCPY_IN_FUSION_BUFFER", 33},
+                                                               {"NCCL_ALLREDUCE", 34},
+                                                               {"MEMCPY_OUT_FUSION_BUFFER", 39}};
+      for (std::size_t i = 0; i < phases.size() && inner_phases; ++i) {
+        line(R"({"ph":"B","name":")" + phases[i].first + "\"," + at(phases[i].second) + pid);
+        line(R"({"ph":"E",)" + at(i + 1 < phases.size() ? phases[i + 1].second : 40) + pid);
       }
       line(R"({"ph":"E",)" + at(40) + pid);
     }
@@ -364,7 +367,12 @@ TEST(Horovod, says_when_each_rank_was_ready) {
   EXPECT_EQ(metrics.collectives[0].operation, "allreduce");
   EXPECT_EQ(metrics.collectives[0].count, 10U);
   EXPECT_DOUBLE_EQ(metrics.collectives[0].wait_us.value.value(), 20'000);
-  EXPECT_DOUBLE_EQ(metrics.collectives[0].transfer_us, 10'000);
+  // From 34 to 39 ms it is on the network.
+  EXPECT_DOUBLE_EQ(metrics.collectives[0].transfer_us, 5'000);
+  testing::write_text(folder / "older.json", horovod_text(false));
+  const auto older = analyze_run(folder / "older.json").metrics;
+  EXPECT_DOUBLE_EQ(older.collectives[0].wait_us.value.value(), 20'000);
+  EXPECT_DOUBLE_EQ(older.collectives[0].transfer_us, 10'000);
   EXPECT_THAT(metrics.overlap.unknown, HasSubstr("does not record what the ranks compute"));
   EXPECT_FALSE(metrics.parallel_efficiency.value);
   EXPECT_FALSE(metrics.no_gpu.empty());

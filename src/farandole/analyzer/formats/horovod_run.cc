@@ -1,8 +1,10 @@
 #include "farandole/analyzer/formats/horovod_run.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <map>
+#include <optional>
 
 #include "farandole/base/error.h"
 #include "farandole/base/parse_number.h"
@@ -25,6 +27,14 @@ std::string operation_of(std::string_view name) {
   return operation;
 }
 
+// Phases of an operation that are on the network: "NCCL_ALLREDUCE", "MPI_CROSS_ALLREDUCE".
+bool is_transfer(std::string_view name) {
+  static constexpr std::array<std::string_view, 6> libraries = {"NCCL_", "MPI_",    "GLOO_",
+                                                                "CCL_",  "ONECCL_", "DDL_"};
+  return std::any_of(libraries.begin(), libraries.end(),
+                     [&](std::string_view library) { return name.starts_with(library); });
+}
+
 // A tensor is a process there: B NEGOTIATE_X, a tick named by its number as each rank is ready, E; B X,
 // phases inside, E.
 class HorovodVisitor : public TraceVisitor {
@@ -35,7 +45,15 @@ class HorovodVisitor : public TraceVisitor {
 
   void begin(const TraceSpan& event) override {
     auto& tensor = tensor_of(event.pid);
-    if (tensor.depth++ > 0) return;
+    if (tensor.depth++ > 0) {
+      if (!tensor.negotiating && tensor.transfer_depth == 0 && is_transfer(event.name)) {
+        tensor.transfer_depth = tensor.depth;
+        if (!tensor.transfer) tensor.transfer = Interval{event.start_ns, event.start_ns};
+      }
+      return;
+    }
+    tensor.transfer.reset();
+    tensor.transfer_depth = 0;
     tensor.negotiating = event.name.starts_with("NEGOTIATE_");
     if (!tensor.negotiating) return;
     tensor.ready.clear();
@@ -47,10 +65,16 @@ class HorovodVisitor : public TraceVisitor {
 
   void end(std::int64_t pid, std::int64_t, std::int64_t time_ns) override {
     auto& tensor = tensor_of(pid);
+    if (tensor.depth == tensor.transfer_depth && tensor.transfer_depth > 0) {
+      tensor.transfer->end = std::max(tensor.transfer->end, time_ns);
+      tensor.transfer_depth = 0;
+    }
     if (tensor.depth == 0 || --tensor.depth > 0 || tensor.negotiating) return;
+    const auto before = before_transfer(tensor);
+    const auto end = tensor.transfer ? tensor.transfer->end : time_ns;
     for (const auto& [rank, ready_ns] : tensor.ready)
-      spans_[rank].push_back({ready_ns,
-                              std::max(ready_ns, time_ns),
+      spans_[rank].push_back({ready_ns + before,
+                              std::max(ready_ns + before, end),
                               {tensor.count, static_cast<std::uint16_t>(tensor.number), 0},
                               tensor.number <= UINT16_MAX,
                               tensor.name,
@@ -85,12 +109,23 @@ class HorovodVisitor : public TraceVisitor {
     bool negotiating = false;
     std::uint32_t count = 0;
     std::map<int, std::int64_t> ready;  // by rank
+    std::optional<Interval> transfer;   // from the first to the last phase on the network
+    int transfer_depth = 0;             // of such a phase that is open; 0: none is
   };
 
   Tensor& tensor_of(std::int64_t pid) {
     const auto [found, is_new] = tensors_.try_emplace(pid);
     if (is_new) found->second.number = tensors_.size() - 1;
     return found->second;
+  }
+
+  // Between the last rank's being ready and the network lie the queue and copies into the fusion buffer,
+  // which are no transfer: arrivals move to its begin, and what they differ by stays.
+  static std::int64_t before_transfer(const Tensor& tensor) {
+    if (!tensor.transfer || tensor.ready.empty()) return 0;
+    auto last = tensor.ready.begin()->second;
+    for (const auto& [rank, ready_ns] : tensor.ready) last = std::max(last, ready_ns);
+    return std::max<std::int64_t>(0, tensor.transfer->start - last);
   }
 
   void tick(std::int64_t pid, std::string_view name, std::int64_t time_ns) {

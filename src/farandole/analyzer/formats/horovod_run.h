@@ -8,7 +8,8 @@
 
 namespace farandole {
 
-// Every rank gets the collectives that it was ready for, from then to the operation's end; nothing is known
+// Every rank gets the collectives that it was ready for, without the queue and the copies
+// around them; nothing is known
 // of what the ranks compute. Throws CorruptInput where no tensor was negotiated.
 RunModel read_horovod(const std::filesystem::path& file);
 
