@@ -54,7 +54,8 @@ bool parse(int argc, char** argv, Options& options) {
       "table", po::value(&options.table),
       "of csv: runs, ranks (default), phases, steps, lateness, collectives, losses, wait-causes, "
       "critical-path, "
-      "stragglers, findings or scaling")(
+      "stragglers, findings, nodes, gpu, mpi-calls, scaling, scaling-fits, comparison, what-if or "
+      "validation")(
       "against", po::value(&options.against)->multitoken(),
       "runs to compare the first one with: what changed, and is it chance? Repeats on both sides (RUN RUN "
       "--against OLD OLD) tell how much one run differs from the next")(

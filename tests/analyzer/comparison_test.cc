@@ -250,13 +250,20 @@ TEST(ReportCsv, quotes_what_must_be_quoted) {
   const auto report = report_of({run});
   const auto csv = report_csv(report, "ranks");
   EXPECT_THAT(csv, HasSubstr("\r\n\"a,\"\"b\"\"\",0,node0,"));
-  for (const auto* table : {"runs", "ranks", "phases", "steps", "lateness", "collectives", "losses",
-                            "wait-causes", "critical-path", "stragglers", "findings", "scaling"}) {
+  for (const auto* table :
+       {"runs", "ranks", "phases", "steps", "lateness", "collectives", "losses", "wait-causes",
+        "critical-path", "stragglers", "findings", "scaling", "scaling-fits", "nodes", "gpu", "mpi-calls"}) {
     const auto text = report_csv(report, table);
     EXPECT_TRUE(text.ends_with("\r\n"));
     EXPECT_EQ(text.find("nan"), std::string::npos) << table;
   }
   EXPECT_THROW(report_csv(report, "nothing"), UserError);
+  for (const auto* table : {"comparison", "what-if", "validation"})
+    EXPECT_THROW(report_csv(report, table), UserError) << table;
+  auto more = report;
+  more.comparison = compare({&run.metrics}, {&run.metrics});
+  EXPECT_THAT(report_csv(more, "comparison"), HasSubstr("\r\nstep_ms,1,"));
+  EXPECT_THAT(report_csv(report, "nodes"), HasSubstr(",node0,1,"));
 }
 
 }  // namespace

@@ -77,11 +77,12 @@ TEST(ReportJson, has_the_stable_keys) {
   EXPECT_EQ(report["farandole_report"], 1);
   ASSERT_EQ(report["runs"].size(), 2U);
   const auto& run = report["runs"][0];
-  EXPECT_THAT(keys_of(run), UnorderedElementsAre("path", "ranks", "measured_ranks", "nodes", "steps",
-                                                 "warmup_steps", "window_s", "throughput_samples_per_s",
-                                                 "step_ms", "phases", "communication", "gpu", "efficiency",
-                                                 "ci95", "waterfall", "wait_causes", "critical_path",
-                                                 "by_rank", "stragglers", "verdict", "findings", "warnings"));
+  EXPECT_THAT(
+      keys_of(run),
+      UnorderedElementsAre("path", "ranks", "measured_ranks", "nodes", "steps", "warmup_steps", "window_s",
+                           "throughput_samples_per_s", "step_ms", "phases", "communication", "gpu",
+                           "efficiency", "ci95", "waterfall", "wait_causes", "critical_path", "by_node",
+                           "by_rank", "outlier_steps", "stragglers", "verdict", "findings", "warnings"));
   EXPECT_EQ(run["ranks"], 2);
   EXPECT_EQ(run["nodes"], 2);
   EXPECT_EQ(run["steps"], 18);

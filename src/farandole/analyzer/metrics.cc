@@ -210,6 +210,9 @@ std::size_t count_nodes(const RunModel& run) {
   std::set<std::string> hosts;
   for (const auto& rank : run.ranks)
     if (!rank.host.empty()) hosts.insert(rank.host);
+  if (run.world_size() > run.ranks.size() && run.facts.hosts.size() == run.world_size())
+    for (const auto& host : run.facts.hosts)
+      if (!host.empty()) hosts.insert(host);
   return hosts.size();
 }
 
@@ -252,8 +255,6 @@ std::optional<std::size_t> step_at(const Window& window, std::int64_t time) {
   return static_cast<std::size_t>(after - window.steps.begin()) - 1;
 }
 
-namespace {
-
 // In double: times of many ranks may be more together than 64 bits hold.
 std::optional<GpuShares> gpu_shares(const std::vector<const GpuTimes*>& all) {
   const auto sum = [&](auto part) {
@@ -273,8 +274,6 @@ std::optional<GpuShares> gpu_shares(const std::vector<const GpuTimes*>& all) {
     shares.by_phase[i] = sum([&](const GpuTimes& times) { return times.by_phase[i]; }) / window;
   return shares;
 }
-
-}  // namespace
 
 std::optional<GpuShares> gpu_shares(const GpuTimes& times) {
   return gpu_shares(std::vector{&times});

@@ -119,6 +119,7 @@ RunMetrics measure(const RunModel& run);
 
 std::optional<GpuShares> gpu_shares(const RunMetrics& metrics);
 std::optional<GpuShares> gpu_shares(const GpuTimes& times);  // of one rank
+std::optional<GpuShares> gpu_shares(const std::vector<const GpuTimes*>& times);
 
 // Which kept step a time belongs to: the last one that has begun.
 std::optional<std::size_t> step_at(const Window& window, std::int64_t time);

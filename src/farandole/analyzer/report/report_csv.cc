@@ -1,50 +1,18 @@
 #include "farandole/analyzer/report/report_csv.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
 #include <vector>
 
+#include "farandole/analyzer/node_metrics.h"
+#include "farandole/analyzer/report/csv_writer.h"
+#include "farandole/analyzer/report/runs_csv.h"
 #include "farandole/base/error.h"
 
 namespace farandole {
 namespace {
-
-// Rows of cells, each quoted where it must be.
-class Csv {
- public:
-  explicit Csv(std::initializer_list<std::string_view> header) {
-    for (const auto name : header) cell(std::string(name));
-    end();
-  }
-
-  Csv& cell(const std::string& text) {
-    if (!first_) text_ += ',';
-    first_ = false;
-    if (text.find_first_of(",\"\r\n") == std::string::npos) {
-      text_ += text;
-      return *this;
-    }
-    text_ += '"';
-    for (const char c : text) text_ += c == '"' ? std::string("\"\"") : std::string(1, c);
-    text_ += '"';
-    return *this;
-  }
-  Csv& cell(double value) { return cell(fmt::format("{}", value)); }
-  Csv& cell(const Figure& figure) { return figure.value ? cell(*figure.value) : cell(std::string()); }
-  template <class Integer>
-  requires std::is_integral_v<Integer> Csv& cell(Integer value) { return cell(std::to_string(value)); }
-  Csv& seconds(std::int64_t ns) { return cell(static_cast<double>(ns) * 1e-9); }
-  void end() {
-    text_ += "\r\n";
-    first_ = true;
-  }
-  std::string take() { return std::move(text_); }
-
- private:
-  std::string text_;
-  bool first_ = true;
-};
 
 std::string path_of(const RunReport& run) {
   return run.path.string();
@@ -108,9 +76,10 @@ std::string phases_csv(const Report& report) {
 
 std::string steps_csv(const Report& report) {
   Csv csv({"run", "step", "start_s", "end_s", "longest_ms", "period_ms", "compute_s", "communication_s",
-           "overlap_s", "waiting_s"});
+           "overlap_s", "waiting_s", "outlier"});
   for (const auto& run : report.runs) {
     const auto& window = run.metrics.window;
+    const auto outliers = window.outliers();
     for (std::size_t i = 0; i < window.steps.size(); ++i) {
       const auto& totals = run.metrics.steps[i];
       csv.cell(path_of(run))
@@ -120,7 +89,7 @@ std::string steps_csv(const Report& report) {
       csv.cell(window.step_ms[i]).cell(window.periods_ms[i]);
       for (const double ns : {totals.compute, totals.communication, totals.overlap, totals.waiting})
         csv.cell(ns * 1e-9);
-      csv.end();
+      csv.cell(std::binary_search(outliers.begin(), outliers.end(), i) ? 1 : 0).end();
     }
   }
   return csv.take();
@@ -231,28 +200,45 @@ std::string findings_csv(const Report& report) {
   return csv.take();
 }
 
-std::string scaling_csv(const Report& report) {
-  Csv csv({"ranks", "kind", "runs", "step_ms", "efficiency", "low", "high", "compute_scaling"});
-  for (const auto& point : report.scaling.points)
-    csv.cell(point.ranks)
-        .cell(std::string("measured"))
-        .cell(point.runs)
-        .cell(point.step_ms)
-        .cell(point.efficiency)
-        .cell(point.ci95.low)
-        .cell(point.ci95.high)
-        .cell(point.compute_scaling)
-        .end();
-  for (const auto& point : report.scaling.forecast)
-    csv.cell(point.ranks)
-        .cell(std::string("forecast"))
-        .cell(std::string())
-        .cell(std::string())
-        .cell(point.efficiency)
-        .cell(point.band.low)
-        .cell(point.band.high)
-        .cell(std::string())
-        .end();
+std::string nodes_csv(const Report& report) {
+  Csv csv({"run", "node", "ranks", "compute_s", "communication_s", "overlap", "exposed_s", "waiting_s",
+           "other_s", "idle_s", "lateness_median_ms", "lateness_p95_ms", "gpu_utilization"});
+  for (const auto& run : report.runs)
+    for (const auto& node : node_metrics(run.metrics)) {
+      csv.cell(path_of(run)).cell(node.host).cell(node.ranks).cell(node.compute_s).cell(node.communication_s);
+      csv.cell(node.overlap).cell(node.exposed_s).cell(node.wait_s).cell(node.other_s).cell(node.idle_s);
+      csv.cell(node.lateness_median_ms).cell(node.lateness_p95_ms);
+      csv.cell(node.gpu ? Figure::known(node.gpu->utilization) : Figure{}).end();
+    }
+  return csv.take();
+}
+
+std::string gpu_csv(const Report& report) {
+  Csv csv({"run", "rank", "host", "window_s", "kernels_s", "compute_s", "communication_only_s",
+           "memcpy_only_s", "idle_s"});
+  for (const auto& run : report.runs)
+    for (const auto& rank : run.metrics.ranks) {
+      if (!rank.gpu) continue;
+      csv.cell(path_of(run)).cell(rank.rank).cell(rank.host);
+      for (const auto ns : {rank.gpu->window, rank.gpu->kernels, rank.gpu->compute,
+                            rank.gpu->communication_only, rank.gpu->memcpy_only, rank.gpu->idle})
+        csv.seconds(ns);
+      csv.end();
+    }
+  return csv.take();
+}
+
+std::string mpi_calls_csv(const Report& report) {
+  Csv csv({"run", "function", "count", "bytes", "median_us", "total_s"});
+  for (const auto& run : report.runs)
+    for (const auto& row : run.metrics.mpi_calls)
+      csv.cell(path_of(run))
+          .cell(row.function)
+          .cell(row.count)
+          .cell(row.bytes)
+          .cell(row.median_us)
+          .cell(row.total_s)
+          .end();
   return csv.take();
 }
 
@@ -271,7 +257,14 @@ std::string report_csv(const Report& report, std::string_view table) {
       {"critical-path", critical_path_csv},
       {"stragglers", stragglers_csv},
       {"findings", findings_csv},
-      {"scaling", scaling_csv}};
+      {"nodes", nodes_csv},
+      {"gpu", gpu_csv},
+      {"mpi-calls", mpi_calls_csv},
+      {"scaling", scaling_csv},
+      {"scaling-fits", scaling_fits_csv},
+      {"comparison", comparison_csv},
+      {"what-if", what_if_csv},
+      {"validation", validation_csv}};
   const auto found = tables.find(table);
   if (found != tables.end()) return found->second(report);
   std::vector<std::string> names;

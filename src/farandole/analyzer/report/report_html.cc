@@ -6,6 +6,8 @@
 
 #include "farandole/analyzer/report/html/charts.h"
 #include "farandole/analyzer/report/html/page.h"
+#include "farandole/analyzer/report/html/parts.h"
+#include "farandole/analyzer/report/html/runs_sections.h"
 #include "farandole/analyzer/report/html/svg.h"
 #include "farandole/analyzer/report/units.h"
 
@@ -13,12 +15,8 @@ namespace farandole {
 namespace {
 
 using html::escaped;
-
-std::string section(const std::string& title, const std::string& sub, const std::string& content) {
-  if (content.empty()) return "";
-  return fmt::format("<section><h2>{}</h2>{}{}</section>\n", escaped(title),
-                     sub.empty() ? "" : "<p class=\"sub\">" + escaped(sub) + "</p>", content);
-}
+using html::section;
+using html::Table;
 
 std::string card(const std::string& name, const std::string& value, const std::string& more,
                  bool known = true) {
@@ -32,25 +30,6 @@ std::string card(const std::string& name, const Figure& figure, const std::optio
   return card(name, percent_text(*figure.value),
               range ? fmt::format("95 %: {:.1f} to {:.1f}", 100 * range->low, 100 * range->high) : "");
 }
-
-// Rows of cells; the first `left` columns are texts.
-class Table {
- public:
-  Table(const std::vector<std::string>& header, std::size_t left) : left_(left) { add_row(header, "th"); }
-  void add(const std::vector<std::string>& cells) { add_row(cells, "td"); }
-  std::string finish() { return "<div class=\"scroll\"><table>" + text_ + "</table></div>"; }
-
- private:
-  void add_row(const std::vector<std::string>& cells, const char* tag) {
-    text_ += "<tr>";
-    for (std::size_t i = 0; i < cells.size(); ++i)
-      text_ += fmt::format("<{}{}>{}</{}>", tag, i < left_ ? " class=\"l\"" : "", escaped(cells[i]), tag);
-    text_ += "</tr>\n";
-  }
-
-  std::size_t left_;
-  std::string text_;
-};
 
 std::string ms(double value) {
   return time_text(1e3 * value);
@@ -86,6 +65,7 @@ class RunPage {
     text += section("What to do",
                     "The largest gain first; a gain is what the run would win if the whole loss went away.",
                     findings());
+    text += html::what_if_section(run_);
     text += section("Efficiency", "Each value is the product of the two below it; 100 % is no loss.",
                     html::efficiency_tree(metrics_));
     text +=
@@ -312,42 +292,6 @@ class RunPage {
   const std::filesystem::path& output_;
 };
 
-std::string scaling_section(const Scaling& scaling) {
-  if (!scaling.unknown.empty()) return section("Scaling", "Unknown: " + scaling.unknown + ".", " ");
-  Table table({"ranks", "runs", "step", "efficiency", "95 % interval", "compute scaling"}, 0);
-  for (const auto& point : scaling.points)
-    table.add({std::to_string(point.ranks), std::to_string(point.runs), ms(point.step_ms),
-               percent_text(point.efficiency),
-               percent_text(point.ci95.low) + " to " + percent_text(point.ci95.high),
-               percent(point.compute_scaling)});
-  for (const auto& point : scaling.forecast)
-    table.add({std::to_string(point.ranks), "forecast", "–", percent_text(point.efficiency),
-               percent_text(point.band.low) + " to " + percent_text(point.band.high), "–"});
-  auto sub = fmt::format("{} scaling against {} rank{}.",
-                         scaling.mode == "weak" ? "Weak (same batch a rank)" : "Strong (same global batch)",
-                         scaling.base_ranks, scaling.base_ranks == 1 ? "" : "s");
-  if (!scaling.no_forecast.empty()) sub += " No forecast: " + scaling.no_forecast + ".";
-  sub += " " + repeats_text(scaling) + " " + slower_compute_text(scaling);
-  if (scaling.worth_until_ranks > 0) sub += " " + worth_text(scaling) + ".";
-  return section("Scaling", sub, html::scaling_chart(scaling) + table.finish());
-}
-
-std::string comparison_section(const Report& report) {
-  const auto& comparison = *report.comparison;
-  Table table({"figure", "before", "now", "change", "95 % interval", "verdict"}, 1);
-  for (const auto& difference : comparison.differences) {
-    if (difference.is_nothing()) continue;
-    table.add({difference.name, value_text(difference, difference.before),
-               value_text(difference, difference.now),
-               difference.change.value ? change_text(difference, *difference.change.value) : "–",
-               difference.ci95 ? change_text(difference, difference.ci95->low) + " to " +
-                                     change_text(difference, difference.ci95->high)
-                               : "–",
-               std::string(name_of(difference.verdict))});
-  }
-  return section("Against " + against_text(report), comparison.verdict, table.finish());
-}
-
 }  // namespace
 
 std::string report_html(const Report& report, const std::filesystem::path& output) {
@@ -356,9 +300,11 @@ std::string report_html(const Report& report, const std::filesystem::path& outpu
     body += "<nav>";
     for (std::size_t i = 0; i < report.runs.size(); ++i)
       body += fmt::format("<a href=\"#run{}\">{}</a>", i, escaped(report.runs[i].path.string()));
-    body += "</nav>" + scaling_section(report.scaling) + "<br>";
+    body += "</nav>" + html::scaling_section(report.scaling) + "<br>";
   }
-  if (report.comparison) body += comparison_section(report) + "<br>";
+  if (report.comparison) body += html::comparison_section(report) + "<br>";
+  body += html::validation_section(report);
+  if (!report.validations.empty()) body += "<br>";
   for (std::size_t i = 0; i < report.runs.size(); ++i) body += RunPage(report.runs[i], output).text(i);
   body +=
       "<footer>Written by farandole analyze. Definitions: compute is forward, backward and optimizer (on "

@@ -1,5 +1,6 @@
 #include "farandole/analyzer/report/report_json.h"
 
+#include "farandole/analyzer/node_metrics.h"
 #include "farandole/analyzer/report/json_values.h"
 #include "farandole/analyzer/what_if/what_if_json.h"
 
@@ -170,6 +171,39 @@ Json rank_json(const RankMetrics& rank, const RunMetrics& metrics) {
                        : unknown(metrics.no_gpu.empty() ? "no GPU kernels of this rank" : metrics.no_gpu)}};
 }
 
+Json node_json(const NodeMetrics& node, const RunMetrics& metrics) {
+  Json lateness = node.lateness_median_ms.value
+                      ? Json{{"median", *node.lateness_median_ms.value}, {"p95", *node.lateness_p95_ms.value}}
+                      : unknown(node.lateness_median_ms.unknown);
+  return {
+      {"host", node.host},
+      {"ranks", node.ranks},
+      {"compute_s", node.compute_s},
+      {"communication_s", node.communication_s},
+      {"overlap", json_of(node.overlap)},
+      {"exposed_s", node.exposed_s},
+      {"other_s", node.other_s},
+      {"idle_s", node.idle_s},
+      {"wait_s", json_of(node.wait_s)},
+      {"lateness_ms", lateness},
+      {"gpu", node.gpu ? gpu_json(node.gpu)
+                       : unknown(metrics.no_gpu.empty() ? "no GPU kernels of this node" : metrics.no_gpu)}};
+}
+
+Json nodes_json(const RunMetrics& metrics) {
+  if (metrics.nodes == 0) return unknown("neither trace nor run.json names the hosts");
+  auto nodes = Json::array();
+  for (const auto& node : node_metrics(metrics)) nodes.push_back(node_json(node, metrics));
+  return nodes;
+}
+
+Json outliers_json(const Window& window) {
+  auto steps = Json::array();
+  for (const auto index : window.outliers())
+    steps.push_back({{"step", window.step_numbers[index]}, {"ms", window.step_ms[index]}});
+  return steps;
+}
+
 Json straggler_json(const Straggler& straggler, const RunMetrics& metrics) {
   const auto& rank = metrics.ranks[straggler.rank_index];
   return {
@@ -204,6 +238,7 @@ Json run_json(const RunReport& run) {
                {"window_s", seconds(window.length())},
                {"throughput_samples_per_s", json_of(metrics.throughput)},
                {"step_ms", step_json(window)},
+               {"outlier_steps", outliers_json(window)},
                {"phases", phases_json(metrics)},
                {"communication", communication_json(metrics)},
                {"gpu", metrics.no_gpu.empty() ? gpu_json(gpu_shares(metrics)) : unknown(metrics.no_gpu)},
@@ -212,6 +247,7 @@ Json run_json(const RunReport& run) {
                {"waterfall", losses_json(run)},
                {"wait_causes", wait_causes_json(run)},
                {"critical_path", critical_path_json(run)},
+               {"by_node", nodes_json(metrics)},
                {"by_rank", ranks},
                {"stragglers", stragglers},
                {"verdict", run.verdict},

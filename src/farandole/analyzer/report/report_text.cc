@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 #include <numeric>
 
+#include "farandole/analyzer/report/nodes_text.h"
 #include "farandole/analyzer/report/runs_text.h"
 #include "farandole/analyzer/report/text_table.h"
 #include "farandole/analyzer/report/units.h"
@@ -44,6 +45,7 @@ class RunText {
     communication();
     gpu();
     lateness();
+    text_ += nodes_text(metrics_, style_);
     path();
     findings();
     if (!run_.what_if.empty()) text_ += what_if_text(*run_.replay, run_.what_if, style_);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <optional>
 
 #include "farandole/analyzer/report/html/charts.h"
 #include "farandole/analyzer/report/html/png_image.h"
@@ -35,39 +36,48 @@ void step_axis(Svg& svg, const RunMetrics& metrics, double y) {
   svg.text(right, y + 18, Anchor::end, "step of the window", "small");
 }
 
-// Lowest, mean and highest of neighbouring values, so that at most most_columns are left.
+// Lowest, mean and highest of neighbouring values, so that at most most_columns are left; of those that are
+// known.
 struct Column {
   double low = 0, mean = 0, high = 0;
 };
-std::vector<Column> columns_of(const std::vector<double>& values) {
+using Values = std::vector<std::optional<double>>;
+
+std::vector<std::optional<Column>> columns_of(const Values& values) {
   const auto size = (values.size() + most_columns - 1) / most_columns;
-  std::vector<Column> columns;
+  std::vector<std::optional<Column>> columns;
   for (std::size_t i = 0; i < values.size(); i += size) {
-    Column column{values[i], 0, values[i]};
-    const auto end = std::min(values.size(), i + size);
-    for (auto j = i; j < end; ++j) {
-      column.low = std::min(column.low, values[j]);
-      column.high = std::max(column.high, values[j]);
-      column.mean += values[j] / static_cast<double>(end - i);
-    }
-    columns.push_back(column);
+    std::vector<double> known;
+    for (auto j = i; j < std::min(values.size(), i + size); ++j)
+      if (values[j]) known.push_back(*values[j]);
+    auto& column = columns.emplace_back();
+    if (known.empty()) continue;
+    const auto [low, high] = std::minmax_element(known.begin(), known.end());
+    column = Column{*low, mean(known), *high};
   }
   return columns;
 }
 
-void curve(Svg& svg, const std::vector<double>& values, const Axis& y) {
+// Interrupted where nothing is known.
+void curve(Svg& svg, const Values& values, const Axis& y) {
   const auto columns = columns_of(values);
   const Axis x{0, static_cast<double>(columns.size()), left, right};
-  std::string mean, band, back;
-  for (std::size_t i = 0; i < columns.size(); ++i) {
-    const auto at = number(x.at(static_cast<double>(i) + 0.5));
-    mean += fmt::format("{}{} {}", i == 0 ? "M" : "L", at, number(y.at(columns[i].mean)));
-    band += fmt::format("{}{} {}", i == 0 ? "M" : "L", at, number(y.at(columns[i].high)));
-    back = fmt::format("L{} {}", at, number(y.at(columns[i].low))) + back;
+  for (std::size_t i = 0; i < columns.size();) {
+    std::string middle, band, back;
+    const auto begin = i;
+    for (; i < columns.size() && columns[i]; ++i) {
+      const auto at = number(x.at(static_cast<double>(i) + 0.5));
+      const char* const verb = i == begin ? "M" : "L";
+      middle += fmt::format("{}{} {}", verb, at, number(y.at(columns[i]->mean)));
+      band += fmt::format("{}{} {}", verb, at, number(y.at(columns[i]->high)));
+      back = fmt::format("L{} {}", at, number(y.at(columns[i]->low))) + back;
+    }
+    if (i == begin + 1)
+      svg.circle(x.at(static_cast<double>(begin) + 0.5), y.at(columns[begin]->mean), 3, "f-backward");
+    if (i > begin && columns.size() < values.size()) svg.path(band + back + "Z", "band");
+    if (i > begin) svg.path(middle, "curve");
+    if (i == begin) ++i;
   }
-  if (columns.size() < values.size()) svg.path(band + back + "Z", "band");
-  if (columns.size() == 1) svg.circle(x.at(0.5), y.at(columns[0].mean), 3, "f-backward");
-  svg.path(mean, "curve");
 }
 
 }  // namespace
@@ -125,19 +135,19 @@ std::string step_distribution_chart(const RunMetrics& metrics) {
 
 std::string steps_chart(const RunMetrics& metrics) {
   if (metrics.window.steps.size() < 2) return "";
-  std::vector<double> overlap;
-  bool known = true;
-  for (const auto& step : metrics.steps) {
-    known = known && step.communication > 0;
-    overlap.push_back(step.communication > 0 ? step.overlap / step.communication : 0);
-  }
-  known = known && metrics.overlap.value;
+  Values overlap;
+  for (const auto& step : metrics.steps)
+    overlap.push_back(step.communication > 0 ? std::optional(step.overlap / step.communication)
+                                             : std::nullopt);
+  const bool known =
+      metrics.overlap.value.has_value() &&
+      std::any_of(overlap.begin(), overlap.end(), [](const auto& one) { return one.has_value(); });
   Svg svg(width, known ? 370 : 210, known ? "Step time and overlap over the run" : "Step time over the run");
   const auto& times = metrics.window.step_ms;
   const Axis time_axis{0, std::max(1e-6, quantile(times, 0.99) * 1.15), 160, 20};
   value_axis(svg, time_axis, 4, ms_text);
   svg.text(left, 12, Anchor::start, "step time", "strong");
-  curve(svg, times, time_axis);
+  curve(svg, Values(times.begin(), times.end()), time_axis);
   double bottom = 160;
   if (known) {
     const Axis overlap_axis{0, 1, 320, 210};
