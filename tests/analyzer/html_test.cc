@@ -97,5 +97,38 @@ TEST(Ticks, are_round_and_inside) {
   EXPECT_EQ(html::number(-0.001), "0");
 }
 
+// One cell under each head, and overlap also where a step has no communication.
+TEST(ReportHtml, of_several_runs_has_whole_tables) {
+  const TemporaryFolder folder;
+  std::vector<RunReport> runs;
+  for (const int ranks : {2, 4}) {
+    LargeRun run;
+    run.ranks = ranks;
+    run.write(folder / std::to_string(ranks), 5);
+    runs.push_back(analyze_run(folder / std::to_string(ranks)));
+    runs.back().facts.global_batch = 32 * ranks;
+  }
+  runs[0].metrics.steps[3] = {};
+  const auto html = report_html(report_of(runs), "");
+  expect_balanced(html);
+  EXPECT_THAT(html, HasSubstr("overlap: communication that compute hides"));
+  const auto scaling = html.substr(html.find("<h2>Scaling</h2>"));
+  ASSERT_THAT(scaling, HasSubstr("compute scaling"));
+  const auto table =
+      scaling.substr(scaling.find("<table>"), scaling.find("</table>") - scaling.find("<table>"));
+  std::size_t at = 0;
+  const auto cells = [](const std::string& row, const std::string& tag) {
+    std::size_t count = 0;
+    for (auto found = row.find(tag); found != std::string::npos; found = row.find(tag, found + 1)) ++count;
+    return count;
+  };
+  for (int row = 0; row < 3; ++row) {
+    const auto end = table.find("</tr>", at);
+    ASSERT_NE(end, std::string::npos);
+    EXPECT_EQ(cells(table.substr(at, end - at), row == 0 ? "<th" : "<td"), 6U) << row;
+    at = end + 5;
+  }
+}
+
 }  // namespace
 }  // namespace farandole

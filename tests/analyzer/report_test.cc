@@ -84,7 +84,14 @@ TEST(ReportJson, has_the_stable_keys) {
                            "efficiency", "ci95", "waterfall", "wait_causes", "critical_path", "by_node",
                            "by_rank", "outlier_steps", "stragglers", "verdict", "findings", "warnings"));
   EXPECT_EQ(run["ranks"], 2);
+  EXPECT_EQ(run["measured_ranks"], 2);
   EXPECT_EQ(run["nodes"], 2);
+  ASSERT_EQ(run["by_node"].size(), 2U);
+  EXPECT_EQ(run["by_node"][1]["host"], "node1");
+  EXPECT_EQ(run["by_node"][1]["ranks"], 1);
+  EXPECT_DOUBLE_EQ(run["by_node"][1]["compute_s"], run["by_rank"][1]["compute_s"]);
+  EXPECT_EQ(run["by_node"][1]["lateness_ms"], run["by_rank"][1]["lateness_ms"]);
+  EXPECT_EQ(run["outlier_steps"], json::array());
   EXPECT_EQ(run["steps"], 18);
   EXPECT_EQ(run["warmup_steps"], 2);
   EXPECT_DOUBLE_EQ(run["window_s"], 1.8);
@@ -139,6 +146,7 @@ TEST(ReportText, fits_a_terminal_and_begins_with_the_verdict) {
   EXPECT_THAT(text, Not(HasSubstr("\033")));
   EXPECT_THAT(text, HasSubstr("the 8 latest of 40 ranks"));
   EXPECT_THAT(text, HasSubstr("206,922 parameters"));
+  EXPECT_THAT(text, HasSubstr("the 8 latest of 40 nodes"));
   EXPECT_THAT(text, HasSubstr("unknown: the global batch of"));
   EXPECT_THAT(report_text(report, true), HasSubstr("\033[1m"));
 }

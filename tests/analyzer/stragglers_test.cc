@@ -59,6 +59,39 @@ TEST(Stragglers, name_an_injected_straggler) {
   EXPECT_EQ(findings[0].title, "Ranks wait for rank 1");
 }
 
+// Rank 1 is late at the first collective of each step, rank 2 at the second one of every other: ranks that
+// have a finding of their own are no longer among those that take turns.
+TEST(Findings, say_who_takes_turns_only_of_what_is_left) {
+  const auto trace_with = [](bool rank_0_too) {
+    TraceBuilder trace(3);
+    for (int step = 0; step < 22; ++step)
+      for (int rank = 0; rank < 3; ++rank) {
+        const std::int64_t t = step * 1000 * ms;
+        const bool late = step % 2 == 0 ? rank == 2 : rank_0_too && rank == 0;
+        const auto first = t + (rank == 1 ? 700 : 500) * ms;
+        const auto second = t + (late ? 890 : 800) * ms;
+        trace.step(rank, step, t, t + 1000 * ms);
+        trace.span(rank, 0, "backward", t, first);
+        trace.collective(rank, 1, 2 * step, first, t + 750 * ms);
+        trace.span(rank, 0, "optimizer", t + 750 * ms, second);
+        trace.collective(rank, 1, 2 * step + 1, second, t + 950 * ms);
+      }
+    return trace;
+  };
+  const auto titles = [](const TraceBuilder& trace) {
+    const auto metrics = measure_trace(trace);
+    std::string all;
+    for (const auto& finding : findings_of(metrics, find_stragglers(metrics), find_wait_causes(metrics)))
+      all += finding.title + ";";
+    return all;
+  };
+  EXPECT_THAT(titles(trace_with(false)),
+              ::testing::AllOf(HasSubstr("Ranks wait for rank 1;"), HasSubstr("Ranks wait for rank 2;"),
+                               ::testing::Not(HasSubstr("take turns"))));
+  EXPECT_THAT(titles(trace_with(true)),
+              ::testing::AllOf(HasSubstr("Ranks wait for rank 1;"), HasSubstr("Ranks take turns")));
+}
+
 TEST(Stragglers, claim_nothing_below_the_clocks_residual) {
   const auto metrics = measure_trace(straggling_trace(21, 150'000));
   EXPECT_DOUBLE_EQ(metrics.clock_floor_ms, 300);
