@@ -227,6 +227,7 @@ TEST(Conditions, do_not_take_a_few_steps_for_certain) {
   const auto comparison = compare({&now.metrics}, {&before.metrics});
   EXPECT_THAT(failures(parse_conditions("step_ms>+10%"), {&now.metrics}, &comparison),
               ElementsAre(HasSubstr("step_ms>+10%: unknown: it changed by +")));
+  EXPECT_EQ(verdict_text(named(comparison, "step_ms")), "unknown");
   EXPECT_THAT(failures(parse_conditions("step_ms>+500%"), {&now.metrics}, &comparison), IsEmpty());
 }
 

@@ -310,6 +310,10 @@ std::string_view name_of(Change change) {
   }
 }
 
+std::string_view verdict_text(const Difference& difference) {
+  return difference.ci95 ? name_of(difference.verdict) : "unknown";
+}
+
 std::string value_text(const Difference& difference, const Figure& figure) {
   if (!figure.value) return "unknown";
   const double value = std::clamp(*figure.value, -1e12, 1e12);

@@ -40,6 +40,8 @@ struct Comparison {
 // verdict says so.
 Comparison compare(const Runs& now, const Runs& before);
 
+// "better", "worse", "same"; "unknown" where no interval tells a change from chance.
+std::string_view verdict_text(const Difference& difference);
 // Of a difference, for people: "85.71 ms", "58.5 %", and its change: "+3.1 %", "-2.0 points".
 std::string value_text(const Difference& difference, const Figure& figure);
 std::string change_text(const Difference& difference, double change);

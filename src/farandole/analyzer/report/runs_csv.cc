@@ -63,7 +63,7 @@ std::string comparison_csv(const Report& report) {
     csv.cell(difference.name).cell(difference.relative ? 1 : 0).cell(difference.before).cell(difference.now);
     csv.cell(difference.change);
     range(csv, difference.ci95);
-    csv.cell(std::string(name_of(difference.verdict))).end();
+    csv.cell(std::string(verdict_text(difference))).end();
   }
   return csv.take();
 }

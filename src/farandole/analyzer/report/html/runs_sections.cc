@@ -94,7 +94,7 @@ std::string comparison_section(const Report& report) {
                difference.ci95 ? change_text(difference, difference.ci95->low) + " to " +
                                      change_text(difference, difference.ci95->high)
                                : "–",
-               std::string(name_of(difference.verdict))});
+               std::string(verdict_text(difference))});
   }
   return section("Against " + against_text(report), comparison.verdict, table.finish());
 }
