@@ -327,6 +327,12 @@ std::string change_text(const Difference& difference, double change) {
   return difference.relative ? fmt::format("{:+.1f} %", percent) : fmt::format("{:+.1f} points", percent);
 }
 
+std::string interval_text(const Difference& difference) {
+  if (!difference.ci95) return "–";
+  const double low = 100 * std::clamp(difference.ci95->low, -1e6, 1e6);
+  return fmt::format("{:+.1f} to {}", low, change_text(difference, difference.ci95->high));
+}
+
 const Difference* find_difference(const Comparison& comparison, std::string_view name) {
   for (const auto& difference : comparison.differences)
     if (difference.name == name) return &difference;

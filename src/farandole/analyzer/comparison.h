@@ -45,6 +45,7 @@ std::string_view verdict_text(const Difference& difference);
 // Of a difference, for people: "85.71 ms", "58.5 %", and its change: "+3.1 %", "-2.0 points".
 std::string value_text(const Difference& difference, const Figure& figure);
 std::string change_text(const Difference& difference, double change);
+std::string interval_text(const Difference& difference);  // "-0.4 to +3.1 %"; "–" where there is none
 
 // Every figure that is compared, and that conditions may name; of several runs their mean.
 std::vector<std::pair<std::string, Figure>> figures_of(const Runs& runs);

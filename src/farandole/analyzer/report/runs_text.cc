@@ -50,12 +50,10 @@ std::string comparison_text(const Report& report, const Style& style) {
   TextTable table({"figure", "before", "now", "change", "95 % interval", ""}, 1);
   for (const auto& difference : comparison.differences) {
     if (difference.is_nothing()) continue;
-    const auto interval = difference.ci95 ? change_text(difference, difference.ci95->low) + " to " +
-                                                change_text(difference, difference.ci95->high)
-                                          : "–";
     table.add(
         {difference.name, value_text(difference, difference.before), value_text(difference, difference.now),
-         difference.change.value ? change_text(difference, *difference.change.value) : "–", interval,
+         difference.change.value ? change_text(difference, *difference.change.value) : "–",
+         interval_text(difference),
          difference.ci95 && difference.verdict == Change::same ? "" : std::string(verdict_text(difference))});
   }
   return text + table.text(style);

@@ -91,10 +91,7 @@ std::string comparison_section(const Report& report) {
     table.add({difference.name, value_text(difference, difference.before),
                value_text(difference, difference.now),
                difference.change.value ? change_text(difference, *difference.change.value) : "–",
-               difference.ci95 ? change_text(difference, difference.ci95->low) + " to " +
-                                     change_text(difference, difference.ci95->high)
-                               : "–",
-               std::string(verdict_text(difference))});
+               interval_text(difference), std::string(verdict_text(difference))});
   }
   return section("Against " + against_text(report), comparison.verdict, table.finish());
 }
