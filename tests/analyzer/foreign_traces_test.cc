@@ -147,6 +147,7 @@ TEST(Kineto, of_two_captures_claims_nothing_of_clocks) {
   EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("the clock of rank 1 could not be aligned")));
   EXPECT_TRUE(run.stragglers.empty());
   EXPECT_TRUE(run.wait_causes.empty());
+  EXPECT_EQ(run.metrics.window.length(), 1'190'000'000);  // laid beside each other: both begin together
   EXPECT_FALSE(run.metrics.fraction(&RankMetrics::waiting).value);
   const auto report = json::parse(report_json(report_of({run})))["runs"][0];
   EXPECT_TRUE(report["communication"]["wait_fraction"].contains("unknown"));

@@ -19,6 +19,21 @@ Ends ends_of(const RankModel& rank) {
   return ends;
 }
 
+// So that a rank whose clock stays unknown lies in the others' window: the first steps that both have begin
+// together, or else the first events. No claim about ranks against each other follows from it.
+void shift_roughly(const RankModel& reference, RankModel& rank) {
+  if (rank.extent.start > rank.extent.end || reference.extent.start > reference.extent.end) return;
+  double shift = static_cast<double>(reference.extent.start) - static_cast<double>(rank.extent.start);
+  auto own = rank.steps.cbegin();
+  for (const auto& step : reference.steps) {
+    while (own != rank.steps.cend() && own->number < step.number) ++own;
+    if (own == rank.steps.cend() || own->number != step.number) continue;
+    shift = static_cast<double>(step.start - own->start);
+    break;
+  }
+  if (std::abs(shift) <= most_shift_ns) rank.shift_by(static_cast<std::int64_t>(shift));
+}
+
 }  // namespace
 
 void align_by_collectives(RunModel& run) {
@@ -32,6 +47,7 @@ void align_by_collectives(RunModel& run) {
           differences.push_back(static_cast<double>(other->second - end));
     if (differences.empty()) {
       run.ranks[i].clock_residual_us = std::nullopt;
+      shift_roughly(run.ranks.front(), run.ranks[i]);
       continue;
     }
     const double shift = quantile(differences, 0.5);

@@ -7,7 +7,7 @@ namespace farandole {
 
 // Shifts every rank to the first one's clock, by the ends of collectives, which all ranks leave at nearly the
 // same time, and states in each one's clock_residual_us what is left open: nullopt for ranks that have not
-// the same collectives.
+// the same collectives, whose steps are only laid beside the first one's.
 void align_by_collectives(RunModel& run);
 
 }  // namespace farandole
