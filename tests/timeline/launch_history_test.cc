@@ -1,6 +1,8 @@
 #include "farandole/timeline/launch_history.h"
 
+#include <atomic>
 #include <gtest/gtest.h>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -44,6 +46,45 @@ TEST(LaunchHistory, ForgetsWhatIsLongAgo) {
   EXPECT_EQ(history.place_at(100'000).step, 99'900);
   EXPECT_EQ(history.place_at(50).step, -1);
   EXPECT_EQ(history.place_at(200).step, -1);
+}
+
+// Step n begins at 10 n; forward is at its even, backward at its odd times. Answers are right or none, and
+// there are some, though the marks are overwritten again and again.
+TEST(LaunchHistory, AnswersWhileItIsWritten) {
+  LaunchHistory history;
+  std::atomic<std::int64_t> steps{0};
+  std::atomic<bool> enough{false};
+  std::thread marking([&] {
+    for (std::int64_t n = 0; n < 50'000 || !enough.load(); ++n) {
+      history.enter(std::nullopt, 10 * n);
+      history.set_step(n, 10 * n);
+      history.enter(Category::forward, 10 * n + 2);
+      history.enter(Category::backward, 10 * n + 5);
+      steps.store(n + 1);
+    }
+  });
+  std::mt19937_64 random(7);
+  for (int answers = 0; answers < 20'000;) {
+    const auto now = steps.load();
+    // Of the last steps, and of those that are being overwritten.
+    const auto back = random() % 2 == 0 ? random() % 100 : 16'300 + random() % 200;
+    const auto n = now - 1 - static_cast<std::int64_t>(back);
+    if (n < 0) continue;
+    const auto offset = static_cast<std::int64_t>(random() % 10);
+    const auto found = at(history, 10 * n + offset);
+    if (found == Place(-1, std::nullopt)) continue;
+    ++answers;
+    const auto phase = offset < 2   ? std::nullopt
+                       : offset < 5 ? std::optional(Category::forward)
+                                    : std::optional(Category::backward);
+    const bool right = found == Place(n, phase);
+    EXPECT_TRUE(right) << found.first << " for step " << n << ", time " << offset;
+    if (!right) break;
+  }
+  enough.store(true);
+  marking.join();
+  const auto last = steps.load() - 1;
+  EXPECT_EQ(at(history, 10 * last + 7), Place(last, Category::backward));
 }
 
 // The phase is that of the innermost span which has one; other threads' spans are none of the training

@@ -1,9 +1,11 @@
 // What a span costs beside the two clock reads it cannot do without. Not part of ctest.
 #include <benchmark/benchmark.h>
+#include <deque>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <unistd.h>
+#include <vector>
 
 #include "farandole/base/clock.h"
 #include "farandole/timeline/timeline.h"
@@ -41,6 +43,26 @@ void span(benchmark::State& state) {
   for (auto _ : state) const Span one(timeline, Category::forward, "forward");
 }
 BENCHMARK(span);
+
+// A program's names in turn, as many as the argument says: MPI alone has some 180.
+void span_of_many_names(benchmark::State& state) {
+  TimelineOptions options;
+  options.file = file();
+  Timeline timeline(options);
+  std::filesystem::remove(options.file);
+  timeline.name_thread("training");
+  std::deque<std::string> texts;
+  while (static_cast<std::int64_t>(texts.size()) < state.range(0))
+    texts.push_back("MPI_Function_" + std::to_string(texts.size()));
+  std::vector<const char*> names;
+  for (const auto& text : texts) names.push_back(text.c_str());
+  std::size_t next = 0;
+  for (auto _ : state) {
+    const Span one(timeline, Category::forward, names[next]);
+    if (++next == names.size()) next = 0;
+  }
+}
+BENCHMARK(span_of_many_names)->Arg(1)->Arg(16)->Arg(64)->Arg(180);
 
 void record_only(benchmark::State& state) {
   TimelineOptions options;

@@ -18,12 +18,18 @@ class InternedNames {
   InternedNames(RecorderMap& map, std::uint64_t instance);
 
   // Takes a lock. 0, which is "(unnamed)", where the file has no room.
-  std::uint32_t intern(std::string_view name);
-  // Takes one only when the calling thread asks for `literal` for the first time.
+  std::uint32_t intern(std::string_view name) { return interned(name).id; }
+  // Takes one only when the calling thread asks for `literal` for the first time, or has asked for some 500
+  // others.
   std::uint32_t id_of(const char* literal) noexcept;
 
  private:
-  const char* text_of(std::uint32_t id);
+  struct Interned {
+    std::uint32_t id;
+    const char* text;
+  };
+  Interned interned(std::string_view name);
+  std::uint32_t remember(const char* literal) noexcept;
 
   RecorderMap& map_;
   const std::uint64_t instance_;

@@ -1,30 +1,46 @@
 #include "farandole/timeline/launch_history.h"
 
-#include <algorithm>
-
 namespace farandole {
 
-void LaunchHistory::mark(const Mark& mark) {
-  marks_.push_back(mark);
-  if (marks_.size() > kept) marks_.pop_front();
+LaunchHistory::LaunchHistory() : marks_(std::make_unique<Mark[]>(kept)) {}
+
+void LaunchHistory::mark(const TrainingPlace& place, std::int64_t at_ns) noexcept {
+  const auto count = count_.load(std::memory_order_relaxed);
+  Mark& mark = marks_[count % kept];
+  mark.at_ns.store(at_ns, std::memory_order_release);
+  mark.step.store(place.step, std::memory_order_release);
+  mark.phase.store(place.phase ? static_cast<int>(*place.phase) : no_phase, std::memory_order_release);
+  count_.store(count + 1, std::memory_order_release);
+  last_ = place;
 }
 
-void LaunchHistory::set_step(std::int64_t step, std::int64_t at_ns) {
-  const std::lock_guard lock(mutex_);
-  mark({at_ns, {step, marks_.empty() ? std::nullopt : marks_.back().place.phase}});
+void LaunchHistory::set_step(std::int64_t step, std::int64_t at_ns) noexcept {
+  mark({step, last_.phase}, at_ns);
 }
 
 void LaunchHistory::enter(std::optional<Category> phase, std::int64_t at_ns) noexcept {
-  const std::lock_guard lock(mutex_);
-  const TrainingPlace before = marks_.empty() ? TrainingPlace{} : marks_.back().place;
-  if (phase != before.phase) mark({at_ns, {before.step, phase}});
+  if (phase != last_.phase) mark({last_.step, phase}, at_ns);
 }
 
-TrainingPlace LaunchHistory::place_at(std::int64_t at_ns) const {
-  const std::lock_guard lock(mutex_);
-  const auto after = std::upper_bound(marks_.begin(), marks_.end(), at_ns,
-                                      [](std::int64_t time, const Mark& mark) { return time < mark.at_ns; });
-  return after == marks_.begin() ? TrainingPlace{} : std::prev(after)->place;
+// A mark that is overwritten while it is compared shows a later time than any that was asked for before: the
+// search then ends at an older one, which is overwritten, too.
+TrainingPlace LaunchHistory::place_at(std::int64_t at_ns) const noexcept {
+  const auto count = count_.load(std::memory_order_acquire);
+  std::uint64_t first = count < kept ? 0 : count - kept + 1, behind = count;
+  const auto oldest = first;
+  while (first < behind) {
+    const auto middle = first + (behind - first) / 2;
+    if (at_ns < marks_[middle % kept].at_ns.load(std::memory_order_acquire))
+      behind = middle;
+    else
+      first = middle + 1;
+  }
+  if (first == oldest) return {};
+  const Mark& mark = marks_[(first - 1) % kept];
+  const auto step = mark.step.load(std::memory_order_acquire);
+  const auto phase = mark.phase.load(std::memory_order_acquire);
+  if (count_.load(std::memory_order_acquire) >= first - 1 + kept) return {};  // overwritten meanwhile
+  return {step, phase == no_phase ? std::nullopt : std::optional(static_cast<Category>(phase))};
 }
 
 }  // namespace farandole

@@ -77,7 +77,8 @@ class Timeline {
   std::int64_t step() const { return step_.load(std::memory_order_relaxed); }
 
   void span(Category category, NameId name, std::int64_t start_ns, std::int64_t end_ns) noexcept;
-  // As above; takes a lock only when this thread uses `name` for the first time.
+  // As above; takes a lock only when this thread uses `name` for the first time, or has used hundreds of
+  // others since.
   void span(Category category, const char* name, std::int64_t start_ns, std::int64_t end_ns) noexcept;
   void collective(NameId name, NameId operation, const Collective& what, std::int64_t start_ns,
                   std::int64_t end_ns) noexcept;
