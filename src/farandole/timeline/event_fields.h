@@ -1,0 +1,44 @@
+// The fields of one event of a Chrome trace, from JSON. Used by trace_reader.cc; one thread per call.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <simdjson.h>
+#include <string>
+#include <string_view>
+
+#include "farandole/timeline/trace_reader.h"
+
+namespace farandole {
+
+// Why one event is left out.
+struct EventDamage {
+  std::string why;
+};
+
+// All that any kind of event may carry; which of it must be there depends on the kind.
+struct EventFields {
+  char kind = 0;
+  std::optional<std::int64_t> pid, tid, start_ns, duration_ns;
+  std::string_view category, name;
+
+  std::string_view args_name, host, operation;
+  std::optional<std::int64_t> rank, step;
+  std::optional<std::uint64_t> sequence, communicator, bytes;
+  std::optional<double> value;
+  TraceMessage message;
+  std::string_view phase;
+  bool named_thread = false;  // tid is a text
+  bool unwanted = false;      // nobody takes it: the fields behind kind and category were not read
+};
+
+// Throws EventDamage.
+inline void check_json(simdjson::error_code error) {
+  if (error != simdjson::SUCCESS) throw EventDamage{simdjson::error_message(error)};
+}
+
+// Where the visitor does not want the event, only those that say so. Texts are valid as long as the parser's
+// document. Throws EventDamage.
+EventFields read_fields(simdjson::ondemand::object& object, const TraceVisitor& visitor);
+
+}  // namespace farandole
