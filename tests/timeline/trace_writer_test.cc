@@ -95,10 +95,10 @@ TEST(TraceWriter, PublishesOnlyWhatIsFinished) {
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   TraceWriter trace(folder / "t.json.gz", {2, residuals});
-  trace.span({1, 2}, Category::forward, "forward", 12, {1'234'567, 2'000'000});
-  trace.span({1, 2}, Category::forward, "early", -1, {-5, -1});
-  trace.span({1, 2}, Category::gpu_kernel, "gemm", 12, {5, 10}, Category::backward);
-  trace.span({1, 2}, Category::gpu_memcpy, "copy", -1, {20, 30}, Category::data);
+  trace.span({1, 2}, {1'234'567, 2'000'000}, {Category::forward, "forward", 12});
+  trace.span({1, 2}, {-5, -1}, {Category::forward, "early"});
+  trace.span({1, 2}, {5, 10}, {Category::gpu_kernel, "gemm", 12, Category::backward});
+  trace.span({1, 2}, {20, 30}, {Category::gpu_memcpy, "copy", -1, Category::data});
   trace.finish();
   gzFile file = ::gzopen((folder / "t.json.gz").c_str(), "rb");
   std::string text(10'000, '\0');

@@ -192,14 +192,14 @@ struct LargeRun {
       const auto& one = times[static_cast<std::size_t>(s)];
       const auto& times_of_rank = one.ranks[static_cast<std::size_t>(rank)];
       const TraceWriter::Place place{rank, 0};
-      trace.span(place, Category::step, "step", s, {one.start, one.end});
-      trace.span(place, Category::data, "data", s, {one.start, times_of_rank.forward});
+      trace.span(place, {one.start, one.end}, {Category::step, "step", s});
+      trace.span(place, {one.start, times_of_rank.forward}, {Category::data, "data", s});
       write_layers(trace, rank, s, Category::forward, {times_of_rank.forward, times_of_rank.backward},
                    (events - own) / 2);
       write_layers(trace, rank, s, Category::backward, {times_of_rank.backward, times_of_rank.wait},
                    events - own - (events - own) / 2);
-      trace.span(place, Category::wait, "wait for gradients", s, {times_of_rank.wait, one.optimizer});
-      trace.span(place, Category::optimizer, "update", s, {one.optimizer, one.end});
+      trace.span(place, {times_of_rank.wait, one.optimizer}, {Category::wait, "wait for gradients", s});
+      trace.span(place, {one.optimizer, one.end}, {Category::optimizer, "update", s});
     }
     for (int s = 0; s < steps; ++s) {
       const auto& one = times[static_cast<std::size_t>(s)];
@@ -214,12 +214,12 @@ struct LargeRun {
   // A phase and, inside of it, its layers, every other as an annotation.
   void write_layers(TraceWriter& trace, int rank, int s, Category phase, TraceWriter::Interval when,
                     int layers) const {
-    trace.span({rank, 0}, phase, name_of(phase), s, when);
+    trace.span({rank, 0}, when, {phase, name_of(phase), s});
     const auto length = (when.end_ns - when.start_ns) / std::max(layers, 1);
     for (int layer = 0; layer < layers; ++layer) {
       const auto start = when.start_ns + layer * length;
-      trace.span({rank, 0}, layer % 2 == 0 ? phase : Category::other, "layer " + std::to_string(layer), s,
-                 {start, start + length});
+      const auto name = "layer " + std::to_string(layer);
+      trace.span({rank, 0}, {start, start + length}, {layer % 2 == 0 ? phase : Category::other, name, s});
     }
   }
 

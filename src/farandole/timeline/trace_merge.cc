@@ -102,8 +102,8 @@ class RankMerger {
       case RecordKind::none:
         break;
       case RecordKind::span:
-        return trace_.span(place, record.category, name, record.step, nested(record), record.launched_in(),
-                           record.mpi_call());
+        return trace_.span(place, nested(record),
+                           {record.category, name, record.step, record.launched_in(), record.mpi_call()});
       case RecordKind::collective: {
         const Collective what{record.sequence, record.communicator, record.payload};
         const TraceWriter::Interval when = nested(record);

@@ -162,21 +162,20 @@ void TraceWriter::thread(Place place, std::string_view name) {
       process_id(place.rank), thread_id(place), place.thread));
 }
 
-void TraceWriter::span(Place place, Category category, std::string_view name, std::int64_t step,
-                       Interval when, std::optional<Category> phase, const MpiCall& call) {
-  const std::string_view text = quoted(name);
-  char* at = put_span(begin_event(text.size()), place, category, text, when);
+void TraceWriter::span(Place place, Interval when, const SpanFacts& what) {
+  const std::string_view text = quoted(what.name);
+  char* at = put_span(begin_event(text.size()), place, what.category, text, when);
   std::string_view before = R"(,"args":{)";
   const auto argument = [&](std::string_view key, std::int64_t value) {
     at = put(put(at, std::exchange(before, ",")), key);
     at = std::to_chars(at, at + 20, value).ptr;
   };
-  if (step >= 0) argument(R"("step":)", step);
-  if (phase) {
-    at = put(put(put(at, std::exchange(before, ",")), R"("phase":")"), name_of(*phase));
+  if (what.step >= 0) argument(R"("step":)", what.step);
+  if (what.phase) {
+    at = put(put(put(at, std::exchange(before, ",")), R"("phase":")"), name_of(*what.phase));
     *at++ = '"';
   }
-  if (call.details != 0) {
+  if (const MpiCall& call = what.call; call.details != 0) {
     if (call.has(MpiCall::has_bytes)) argument(R"("bytes":)", static_cast<std::int64_t>(call.bytes));
     if (call.has(MpiCall::has_peer)) argument(R"("peer":)", call.peer);
     if (call.has(MpiCall::has_root)) argument(R"("root":)", call.peer);

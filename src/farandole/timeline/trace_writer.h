@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fmt/format.h>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,6 +34,13 @@ class TraceWriter {
     std::int64_t start_ns = 0;
     std::int64_t end_ns = 0;
   };
+  struct SpanFacts {
+    Category category = Category::other;
+    std::string_view name;
+    std::int64_t step = -1;           // -1: outside of steps
+    std::optional<Category> phase{};  // the one that launched it, of GPU work
+    MpiCall call{};                   // what is known of it, where it is an MPI call of the program
+  };
 
   // Writes beside `path`, which finish() publishes; `threads` compress, 0: as GzipWriter has it. Throws
   // Error, as all functions do.
@@ -45,10 +53,7 @@ class TraceWriter {
   // What viewers show beside the process's name.
   void process_label(int rank, std::string_view label);
   void thread(Place place, std::string_view name);
-  // `phase`: the one that launched it, of GPU work. `call`: what is known of it, where it is an MPI call of
-  // the program.
-  void span(Place place, Category category, std::string_view name, std::int64_t step, Interval when,
-            std::optional<Category> phase = std::nullopt, const MpiCall& call = {});
+  void span(Place place, Interval when, const SpanFacts& what);
   void collective(Place place, std::string_view name, std::string_view operation, const Collective& what,
                   std::int64_t step, Interval when);
   void instant(Place place, std::string_view name, std::int64_t at_ns, std::uint64_t bytes = 0);
