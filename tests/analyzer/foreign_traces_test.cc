@@ -7,8 +7,8 @@
 #include <sqlite3.h>
 
 #include "analyzer/kineto_file.h"
-#include "analyzer/mutation.h"
 #include "analyzer/trace_builder.h"
+#include "mutation.h"
 
 #include "farandole/analyzer/report/report_html.h"
 #include "farandole/analyzer/report/report_json.h"
@@ -410,9 +410,9 @@ TEST(ForeignTraces, survive_mutations) {
                                           bytes_of(folder / "report.sqlite"), bytes_of(folder / "kineto.gz")};
   const std::vector<Scenario> scenarios = {parse_scenario("bandwidth=2x,no-straggler")};
   std::mt19937 random(9);
-  for (int round = 0; round < testing::mutations(900); ++round) {
+  for (int round = 0; round < mutations(900); ++round) {
     const auto which = static_cast<std::size_t>(round) % sound.size();
-    const auto bytes = testing::mutated(sound[which], random, 6);
+    const auto bytes = mutated(sound[which], random, 6);
     auto file = folder / ("mutated" + std::to_string(round));
     if (round % 4 == 0) {  // beside a sound one, as of another rank
       const auto* const ending = which == 3 ? ".sqlite" : which == 4 ? ".json.gz" : ".json";

@@ -3,8 +3,8 @@
 #include <random>
 #include <sstream>
 
-#include "analyzer/mutation.h"
 #include "analyzer/trace_builder.h"
+#include "mutation.h"
 
 #include "farandole/analyzer/report/report_csv.h"
 #include "farandole/analyzer/report/report_html.h"
@@ -194,11 +194,10 @@ TEST(Report, survives_mutated_runs) {
   std::filesystem::create_directory(folder / "run");
   const std::vector<Scenario> scenarios = {parse_scenario("bandwidth=2x,no-straggler")};
   std::mt19937 random(8);
-  for (int round = 0; round < testing::mutations(2'000); ++round) {
+  for (int round = 0; round < mutations(2'000); ++round) {
     for (const auto* name : {"timeline.json.gz", "run.json"}) std::filesystem::remove(folder / "run" / name);
-    testing::write_text(folder / "run" / "timeline.json.gz", testing::mutated(text, random, 8));
-    testing::write_text(folder / "run" / "run.json",
-                        round % 2 == 0 ? facts : testing::mutated(facts, random, 3));
+    testing::write_text(folder / "run" / "timeline.json.gz", mutated(text, random, 8));
+    testing::write_text(folder / "run" / "run.json", round % 2 == 0 ? facts : mutated(facts, random, 3));
     try {
       const auto report = report_of({analyze_run(folder / "run", scenarios)});
       expect_no_null(json::parse(report_json(report)));

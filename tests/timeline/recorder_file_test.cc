@@ -10,6 +10,7 @@
 #include <string>
 #include <sys/resource.h>
 
+#include "mutation.h"
 #include "temporary_folder.h"
 
 #include "farandole/base/error.h"
@@ -213,9 +214,9 @@ TEST(RecorderFile, SurvivesRandomDamage) {
   std::mt19937_64 random(42);
   const std::string sound = contents_of(recorded_in(folder, 3000));
   // FARANDOLE_TEST_MUTATIONS=100000 is what the reader is held to: each is read, salvaged and merged.
-  const char* const mutations = std::getenv("FARANDOLE_TEST_MUTATIONS");
-  const int rounds = mutations != nullptr ? std::atoi(mutations) : 2000;
-  const int salvage_every = mutations != nullptr ? 1 : 16;
+  constexpr int usual_rounds = 2000;
+  const int rounds = mutations(usual_rounds);
+  const int salvage_every = rounds == usual_rounds ? 16 : 1;
   int refused = 0;
   Holdings before;
   for (int round = 0; round < rounds; ++round) {

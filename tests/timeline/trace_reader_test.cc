@@ -9,6 +9,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "mutation.h"
+
 #include "farandole/base/error.h"
 
 namespace farandole {
@@ -328,30 +330,11 @@ TEST_F(TraceReader, survives_mutations) {
   for (int i = 0; i < 6; ++i) text += ",\n" + (i % 2 == 0 ? backward : forward);
   text += "\n],\"x\":[1,{\"y\":\"z\"}]}";
   std::mt19937 random(6);
-  const std::string_view tempting = "{}[]\",:\\\n0-9eE\xff";
-  for (int round = 0; round < 6'000; ++round) {
-    auto mutated = text;
-    for (auto count = 1 + random() % 4; count > 0; --count) {
-      const auto at = random() % mutated.size();
-      switch (random() % 4) {
-        case 0:
-          mutated[at] = static_cast<char>(random());
-          break;
-        case 1:
-          mutated[at] = tempting[random() % tempting.size()];
-          break;
-        case 2:
-          mutated.erase(at, 1 + random() % 20);
-          break;
-        default:
-          mutated.insert(at, mutated.substr(random() % mutated.size(), random() % 40));
-      }
-      if (mutated.empty()) break;
-    }
-    if (mutated.empty()) continue;
+  for (int round = 0; round < mutations(6'000); ++round) {
+    const auto damaged = mutated(text, random, 4, 40);
     try {
-      const auto summary = read(mutated);
-      EXPECT_LE(summary.bytes, mutated.size());
+      const auto summary = read(damaged);
+      EXPECT_LE(summary.bytes, damaged.size());
       EXPECT_LE(summary.events, 30U);
     } catch (const CorruptInput&) {
     }

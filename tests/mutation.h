@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace farandole::testing {
+namespace farandole {
 
 // FARANDOLE_TEST_MUTATIONS=100000 is what the readers are held to.
 inline int mutations(int usual) {
@@ -14,8 +14,9 @@ inline int mutations(int usual) {
   return wanted != nullptr ? std::atoi(wanted) : usual;
 }
 
-// With 1 to `most` changes: other bytes, gaps, repetitions, numbers that fit no integer.
-inline std::string mutated(std::string bytes, std::mt19937& random, unsigned most) {
+// With 1 to `most` changes: other bytes, numbers that fit no integer, gaps and repetitions of up to `stretch`
+// bytes. Never empty.
+inline std::string mutated(std::string bytes, std::mt19937& random, unsigned most, unsigned stretch = 300) {
   constexpr std::string_view tempting = "0123456789eE-.{}[]\",:\\\n\xff";
   for (auto count = 1 + random() % most; count > 0; --count) {
     const auto at = random() % bytes.size();
@@ -27,17 +28,17 @@ inline std::string mutated(std::string bytes, std::mt19937& random, unsigned mos
         bytes[at] = tempting[random() % tempting.size()];
         break;
       case 2:
-        bytes.erase(at, 1 + random() % 300);
+        bytes.erase(at, 1 + random() % stretch);
         break;
       case 3:
         bytes.insert(at, std::to_string(random()) + std::to_string(random()));
         break;
       default:
-        bytes.insert(at, bytes.substr(random() % bytes.size(), random() % 300));
+        bytes.insert(at, bytes.substr(random() % bytes.size(), random() % stretch));
     }
     if (bytes.empty()) bytes = "x";
   }
   return bytes;
 }
 
-}  // namespace farandole::testing
+}  // namespace farandole
