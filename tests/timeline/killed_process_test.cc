@@ -1,0 +1,106 @@
+#include <csignal>
+#include <cstdlib>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <random>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+#include "temporary_folder.h"
+
+#include "farandole/timeline/recorder_file.h"
+#include "farandole/timeline/run_recorders.h"
+#include "farandole/timeline/timeline.h"
+#include "farandole/timeline/trace_merge.h"
+#include "farandole/timeline/trace_reader.h"
+
+namespace farandole {
+namespace {
+
+std::uint64_t recorded_by(const RecorderFile& file, const std::string& name) {
+  for (const auto& thread : file.threads())
+    if (thread.name == name) return thread.recorded;
+  ADD_FAILURE() << "no thread " << name;
+  return 0;
+}
+
+// The trace of a recorder's file whose records are `spans` spans, all of them sound and shown.
+void expect_sound_trace(const TemporaryFolder& folder, const std::filesystem::path& file, std::size_t spans) {
+  struct Counting : TraceVisitor {
+    void span(const TraceSpan& span) override {
+      ++spans;
+      negative += span.duration_ns < 0 || span.start_ns < 0;
+    }
+    std::size_t spans = 0, negative = 0;
+  } shown;
+  RunRecorders run = open_run(recorder_files(file), {});
+  EXPECT_TRUE(run.sound());
+  const MergeResult merged = merge_timelines(std::move(run.ranks), folder / "trace.json.gz");
+  EXPECT_EQ(merged.damaged, 0u);
+  const TraceSummary summary = read_trace(folder / "trace.json.gz", shown);
+  EXPECT_EQ(summary.events, merged.events);
+  EXPECT_EQ(summary.damaged, 0u);
+  EXPECT_THAT(summary.warnings, testing::IsEmpty());
+  EXPECT_EQ(shown.spans, spans);
+  EXPECT_EQ(shown.negative, 0u);
+}
+
+// A child records numbered events on three threads until it is killed; what it says it has recorded must be
+// there, and the trace of it.
+TEST(KilledProcess, LeavesWhatItWrote) {
+  const TemporaryFolder folder;
+  std::mt19937 random(20240607);
+  // FARANDOLE_TEST_KILLS=200 is what the recorder is held to.
+  const char* const kills = std::getenv("FARANDOLE_TEST_KILLS");
+  for (int round = 0; round < (kills != nullptr ? std::atoi(kills) : 25); ++round) {
+    TimelineOptions options;
+    options.file = folder / "recorder/rank-0003.ftl";
+    options.recorder_bytes = round % 2 == 0 ? 256 << 10 : 16 << 20;
+    options.rank = 3;
+    options.world_size = 4;
+    int progress[2];
+    ASSERT_EQ(::pipe(progress), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      Timeline timeline(options);
+      const auto work = [&](int thread) {
+        timeline.name_thread("worker " + std::to_string(thread));
+        for (std::int64_t i = 0;; ++i) {
+          timeline.set_step(i);
+          timeline.span(Category::other, "work", i, i + thread);
+          if (thread == 0 && i % 512 == 0 && ::write(progress[1], &i, sizeof i) != sizeof i) ::_exit(1);
+        }
+      };
+      std::thread one([&] { work(1); });
+      std::thread two([&] { work(2); });
+      work(0);
+    }
+    ::close(progress[1]);
+    const auto kill_after = static_cast<std::int64_t>(random() % 40'000);
+    std::int64_t written = -1;
+    while (written < kill_after && ::read(progress[0], &written, sizeof written) == sizeof written) {
+    }
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    for (std::int64_t value; ::read(progress[0], &value, sizeof value) == sizeof value;) written = value;
+    ::close(progress[0]);
+
+    const RecorderFile file(options.file);
+    EXPECT_FALSE(file.closed());
+    file.verify();
+    EXPECT_GE(recorded_by(file, "worker 0"), static_cast<std::uint64_t>(written));
+    std::size_t spans = 0;
+    for (std::size_t slot = 0; slot < file.threads().size(); ++slot) {
+      const auto records = file.records(slot);
+      spans += records.size();
+      ASSERT_EQ(records.size() + file.threads()[slot].overwritten, file.threads()[slot].recorded);
+      for (std::size_t i = 0; i < records.size(); ++i)
+        ASSERT_EQ(records[i].start_ns, static_cast<std::int64_t>(file.threads()[slot].overwritten + i));
+    }
+    expect_sound_trace(folder, options.file, spans);
+  }
+}
+
+}  // namespace
+}  // namespace farandole
