@@ -1,41 +1,25 @@
 #include "farandole/base/atomic_file.h"
 
-#include <cerrno>
 #include <fcntl.h>
 #include <string>
 #include <unistd.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/file_bytes.h"
+#include "farandole/base/owned_descriptor.h"
 
 namespace farandole {
 namespace {
 
-class Descriptor {
- public:
-  Descriptor(const std::filesystem::path& path, int flags)
-      : path_(path), fd_(::open(path.c_str(), flags, 0666)) {
-    if (fd_ < 0) throw system_error("open", path_);
-  }
-  ~Descriptor() { ::close(fd_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+OwnedDescriptor opened(const std::filesystem::path& path, int flags) {
+  OwnedDescriptor file(::open(path.c_str(), flags | O_CLOEXEC, 0666));
+  if (file.get() < 0) throw system_error("open", path);
+  return file;
+}
 
-  void write(std::string_view contents) {
-    while (!contents.empty()) {
-      const ssize_t written = ::write(fd_, contents.data(), contents.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) throw system_error("write", path_);
-      contents.remove_prefix(static_cast<std::size_t>(written));
-    }
-  }
-  void sync() {
-    if (::fsync(fd_) != 0) throw system_error("fsync", path_);
-  }
-
- private:
-  std::string path_;
-  int fd_;
-};
+void sync(const std::filesystem::path& path, int flags) {
+  if (::fsync(opened(path, flags).get()) != 0) throw system_error("fsync", path);
+}
 
 }  // namespace
 
@@ -51,10 +35,10 @@ std::filesystem::path temporary_beside(const std::filesystem::path& path) {
 
 void publish_file(const std::filesystem::path& temporary, const std::filesystem::path& path) {
   if (temporary == path) return;
-  Descriptor(temporary, O_RDONLY | O_CLOEXEC).sync();
+  sync(temporary, O_RDONLY);
   if (::rename(temporary.c_str(), path.c_str()) != 0) throw system_error("rename to", path);
   const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-  Descriptor(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC).sync();
+  sync(folder, O_RDONLY | O_DIRECTORY);
 }
 
 void discard_file(const std::filesystem::path& temporary, const std::filesystem::path& path) {
@@ -64,7 +48,7 @@ void discard_file(const std::filesystem::path& temporary, const std::filesystem:
 void write_file_atomically(const std::filesystem::path& path, std::string_view contents) {
   const auto temporary = temporary_beside(path);
   try {
-    Descriptor(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC).write(contents);
+    write_bytes(opened(temporary, O_WRONLY | O_CREAT | O_TRUNC).get(), contents, temporary);
     publish_file(temporary, path);
   } catch (...) {
     discard_file(temporary, path);

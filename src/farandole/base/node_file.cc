@@ -5,12 +5,15 @@
 #include <fcntl.h>
 #include <random>
 #include <set>
+#include <span>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
+#include "farandole/base/file_bytes.h"
+#include "farandole/base/owned_descriptor.h"
 
 namespace farandole {
 namespace {
@@ -21,18 +24,6 @@ constexpr const char* link_extension = ".node";
 // Begins the name of a file that a link may lead to: nothing else is ever removed.
 constexpr std::string_view away_mark = "farandole-";
 
-struct Descriptor {
-  Descriptor(const fs::path& path, int flags) : fd(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
-    if (fd < 0 && errno != ENOENT) throw system_error("open", path);
-  }
-  ~Descriptor() {
-    if (fd >= 0) ::close(fd);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  const int fd;  // negative: there is no such file
-};
-
 // Empty where the link leads nowhere on this node.
 fs::path file_behind(const fs::path& link) {
   std::error_code ignored;
@@ -41,41 +32,22 @@ fs::path file_behind(const fs::path& link) {
   return ours && fs::is_regular_file(target, ignored) ? target : fs::path();
 }
 
-std::size_t read_block(const Descriptor& from, std::vector<char>& block, off_t at, const fs::path& path) {
-  std::size_t done = 0;
-  while (done < block.size()) {
-    const ssize_t count =
-        ::pread(from.fd, block.data() + done, block.size() - done, at + static_cast<off_t>(done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw system_error("read", path);
-    if (count == 0) break;
-    done += static_cast<std::size_t>(count);
-  }
-  return done;
-}
-
-void write_block(const Descriptor& to, const char* bytes, std::size_t count, off_t at, const fs::path& path) {
-  for (std::size_t done = 0; done < count;) {
-    const ssize_t written = ::pwrite(to.fd, bytes + done, count - done, at + static_cast<off_t>(done));
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw system_error("write", path);
-    done += static_cast<std::size_t>(written);
-  }
-}
-
 // From the start to the end: of a file that is still written to, its tables are older than its records.
-void copy_sparse(const Descriptor& from, const fs::path& source, const fs::path& target) {
-  const Descriptor to(target, O_WRONLY | O_CREAT | O_TRUNC);
-  if (to.fd < 0) throw system_error("create", target);
+void copy_sparse(const OwnedDescriptor& from, const fs::path& source, const fs::path& target) {
+  const OwnedDescriptor to(::open(target.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (to.get() < 0) throw system_error("create", target);
   std::vector<char> block(std::size_t{256} << 10);
-  off_t at = 0;
-  for (std::size_t count = 1; count > 0; at += static_cast<off_t>(count)) {
-    count = read_block(from, block, at, source);
+  std::size_t at = 0;
+  for (std::size_t count = 1; count > 0; at += count) {
+    count = read_bytes(from.get(), at, std::as_writable_bytes(std::span(block)), source);
     const bool empty = count == 0 || (block[0] == '\0' && std::memcmp(&block[0], &block[1], count - 1) == 0);
-    if (!empty) write_block(to, block.data(), count, at, target);
+    if (empty)
+      ::lseek(to.get(), static_cast<off_t>(count), SEEK_CUR);
+    else
+      write_bytes(to.get(), {block.data(), count}, target);
   }
-  if (::ftruncate(to.fd, at) != 0) throw system_error("write", target);
-  if (::fsync(to.fd) != 0) throw system_error("fsync", target);
+  if (::ftruncate(to.get(), static_cast<off_t>(at)) != 0) throw system_error("write", target);
+  if (::fsync(to.get()) != 0) throw system_error("fsync", target);
 }
 
 // The copy in the making. Of one name, for the lock lets one at it: the next overwrites what a killed one
@@ -102,9 +74,10 @@ template <class Afterwards>
 bool copy_locked(const fs::path& home, const Afterwards& afterwards) {
   const auto path = file_behind(node_link(home));
   if (path.empty()) return false;
-  const Descriptor file(path, O_RDONLY);
-  if (file.fd < 0) return false;
-  while (::flock(file.fd, LOCK_EX) != 0)
+  const OwnedDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0 && errno == ENOENT) return false;
+  if (file.get() < 0) throw system_error("open", path);
+  while (::flock(file.get(), LOCK_EX) != 0)
     if (errno != EINTR) throw system_error("lock", path);
   if (file_behind(node_link(home)) != path) return false;
   const auto temporary = part_of(home);

@@ -10,8 +10,8 @@
 #include <set>
 #include <thread>
 
+#include "farandole/base/owned_descriptor.h"
 #include "farandole/comm/message_channel.h"
-#include "farandole/launch/child_process.h"
 #include "farandole/timeline/clock_model.h"
 
 namespace farandole {

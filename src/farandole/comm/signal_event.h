@@ -2,7 +2,7 @@
 // signal; made and destroyed by the main thread, used by the one that waits.
 #pragma once
 
-#include "farandole/launch/child_process.h"
+#include "farandole/base/owned_descriptor.h"
 
 namespace farandole {
 

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "farandole/base/owned_descriptor.h"
+
 namespace farandole {
 
 struct ChildStreams {
@@ -50,20 +52,6 @@ class ChildProcess {
   pid_t pid_ = -1;
   bool ended_ = false;
   ChildEnd end_;
-};
-
-// A descriptor that is closed at the end of its scope.
-class OwnedDescriptor {
- public:
-  explicit OwnedDescriptor(int fd = -1) : fd_(fd) {}
-  OwnedDescriptor(OwnedDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  OwnedDescriptor& operator=(OwnedDescriptor&& other) noexcept;
-  ~OwnedDescriptor() { reset(); }
-  int get() const { return fd_; }
-  void reset();
-
- private:
-  int fd_;
 };
 
 struct Pipe {

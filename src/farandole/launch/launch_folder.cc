@@ -3,23 +3,17 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <string_view>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <system_error>
 #include <utility>
 
 #include "farandole/base/error.h"
+#include "farandole/base/file_time.h"
 
 namespace farandole {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::int64_t changed_ns(const fs::path& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return -1;
-  return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
-}
 
 bool is_training(const std::vector<std::string>& program) {
   const auto name = program.empty() ? "" : fs::path(program.front()).filename().string();

@@ -11,6 +11,7 @@
 #include <zlib.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/file_bytes.h"
 #include "farandole/base/node_file.h"
 
 namespace farandole {
@@ -28,27 +29,18 @@ std::string text_of(const std::array<char, n>& field) {
 
 RecorderFile::RecorderFile(const std::filesystem::path& path)
     : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (fd_ < 0) {
+  if (fd_.get() < 0) {
     const int failure = errno;
     std::error_code none;
     if (const auto elsewhere = std::filesystem::read_symlink(node_link(path), none); !none)
       throw UserError(path_ + " still lies on its rank's node, at " + elsewhere.string());
     throw UserError("open " + path_ + ": " + std::strerror(failure));
   }
-  try {
-    read_fixed_header();
-    read_clocks();
-    read_threads();
-    // Behind the threads: a record of a live file names nothing that is not there yet.
-    read_names();
-  } catch (...) {
-    ::close(fd_);
-    throw;
-  }
-}
-
-RecorderFile::~RecorderFile() {
-  ::close(fd_);
+  read_fixed_header();
+  read_clocks();
+  read_threads();
+  // Behind the threads: a record of a live file names nothing that is not there yet.
+  read_names();
 }
 
 void RecorderFile::damaged_at(std::uint64_t offset, const std::string& what) const {
@@ -61,21 +53,12 @@ void RecorderFile::note(std::uint64_t offset, const std::string& what) {
 
 // Less than `bytes` only at the end of the file.
 std::size_t RecorderFile::read(std::uint64_t offset, void* into, std::size_t bytes) const {
-  std::size_t done = 0;
-  while (done < bytes) {
-    const ssize_t count =
-        ::pread(fd_, static_cast<char*>(into) + done, bytes - done, static_cast<off_t>(offset + done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw system_error("read", path_);
-    if (count == 0) break;
-    done += static_cast<std::size_t>(count);
-  }
-  return done;
+  return read_bytes(fd_.get(), offset, {static_cast<std::byte*>(into), bytes}, path_);
 }
 
 void RecorderFile::read_fixed_header() {
   const std::size_t bytes = read(0, &header_, sizeof header_);
-  const off_t end = ::lseek(fd_, 0, SEEK_END);
+  const off_t end = ::lseek(fd_.get(), 0, SEEK_END);
   file_bytes_ = end > 0 ? static_cast<std::uint64_t>(end) : bytes;
   const recorder::FixedHeader& fixed = header_.fixed;
   if (bytes == 0) damaged_at(0, "the file is empty: the rank ended before it could record");

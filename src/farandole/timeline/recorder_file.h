@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "farandole/base/owned_descriptor.h"
 #include "farandole/timeline/clock_model.h"
 #include "farandole/timeline/recorder_format.h"
 
@@ -33,7 +34,6 @@ class RecorderFile {
   // Throws UserError where the file cannot be opened, CorruptInput with file and offset where it is no
   // recorder's file, ends before its records, or has a header that nothing can be read with.
   explicit RecorderFile(const std::filesystem::path& path);
-  ~RecorderFile();
   RecorderFile(const RecorderFile&) = delete;
   RecorderFile& operator=(const RecorderFile&) = delete;
 
@@ -92,7 +92,7 @@ class RecorderFile {
   std::vector<Record> records_from(std::size_t slot, std::uint64_t first, RecordDamage* damage) const;
 
   std::string path_;
-  int fd_;
+  OwnedDescriptor fd_;
   std::uint64_t file_bytes_ = 0;
   recorder::Header header_{};
   std::string host_;

@@ -8,7 +8,7 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "farandole/launch/child_process.h"
+#include "farandole/base/owned_descriptor.h"
 
 namespace farandole {
 

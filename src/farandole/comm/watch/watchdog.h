@@ -11,6 +11,7 @@
 #include <string_view>
 #include <thread>
 
+#include "farandole/base/owned_descriptor.h"
 #include "farandole/comm/call_board.h"
 #include "farandole/comm/rank_layout.h"
 #include "farandole/comm/watch/stall_watch.h"
