@@ -37,6 +37,12 @@ class NodeFile : public testing::Test {
     return {std::istreambuf_iterator<char>(stream), {}};
   }
   static long files_in(const fs::path& folder) { return std::distance(fs::directory_iterator(folder), {}); }
+  std::vector<fs::path> homes() const {
+    std::error_code failure;
+    auto found = homes_in(folder_.path(), ".ftl", failure);
+    EXPECT_FALSE(failure) << failure.message();
+    return found;
+  }
   bool has_link() const { return fs::is_symlink(node_link(home_)); }
 
   const TemporaryFolder folder_;
@@ -50,12 +56,12 @@ TEST_F(NodeFile, IsReadWhereItLiesAndComesHome) {
   EXPECT_EQ(file.extension(), ".ftl");
   EXPECT_TRUE(has_link());
   EXPECT_EQ(readable_at(home_), file);
-  EXPECT_THAT(homes_in(folder_.path(), ".ftl"), testing::ElementsAre(home_));
+  EXPECT_THAT(homes(), testing::ElementsAre(home_));
   EXPECT_TRUE(copy_home(home_));
   EXPECT_EQ(read(home_), "first");
   write(file, "second");
   EXPECT_EQ(read(readable_at(home_)), "second");
-  EXPECT_THAT(homes_in(folder_.path(), ".ftl"), testing::ElementsAre(home_));
+  EXPECT_THAT(homes(), testing::ElementsAre(home_));
   EXPECT_TRUE(bring_home(home_));
   EXPECT_EQ(read(home_), "second");
   EXPECT_FALSE(has_link());
@@ -93,7 +99,7 @@ TEST_F(NodeFile, OnAnotherNodeOnlyTheCopyIsThere) {
   EXPECT_EQ(read(home_), "one");
   EXPECT_TRUE(has_link());
   fs::remove(home_);
-  EXPECT_THAT(homes_in(folder_.path(), ".ftl"), testing::ElementsAre(home_)) << "the link speaks of it";
+  EXPECT_THAT(homes(), testing::ElementsAre(home_)) << "the link speaks of it";
 }
 
 TEST_F(NodeFile, WhatAnEarlierRunLeftGoes) {
@@ -107,6 +113,28 @@ TEST_F(NodeFile, WhatAnEarlierRunLeftGoes) {
   forget_home(home_);
   EXPECT_EQ(files_in(node_), 0);
   EXPECT_EQ(files_in(folder_.path()), 1);
+}
+
+TEST_F(NodeFile, SaysWhyAFolderCannotBeRead) {
+  std::error_code failure;
+  EXPECT_THAT(homes_in(folder_ / "missing", ".ftl", failure), testing::IsEmpty());
+  EXPECT_EQ(failure, std::errc::no_such_file_or_directory);
+  write(folder_ / "file", "x");
+  EXPECT_THAT(homes_in(folder_ / "file", ".ftl", failure), testing::IsEmpty());
+  EXPECT_EQ(failure, std::errc::not_a_directory);
+  fs::permissions(folder_.path(), fs::perms::none);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(2);
+    homes_in(folder_.path(), ".ftl", failure);
+    ::_exit(failure == std::errc::permission_denied ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  fs::permissions(folder_.path(), fs::perms::owner_all);
+  EXPECT_EQ(status, 0);
+  EXPECT_THAT(homes_in(folder_.path(), ".ftl", failure), testing::IsEmpty());
+  EXPECT_FALSE(failure);
 }
 
 TEST_F(NodeFile, TakesNoOtherFileForItsOwn) {

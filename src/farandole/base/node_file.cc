@@ -134,14 +134,17 @@ fs::path readable_at(const fs::path& home) {
   return file.empty() ? home : file;
 }
 
-std::vector<fs::path> homes_in(const fs::path& folder, const std::string& extension) {
+std::vector<fs::path> homes_in(const fs::path& folder, const std::string& extension,
+                               std::error_code& failure) {
   std::set<fs::path> homes;
-  for (const auto& entry : fs::directory_iterator(folder)) {
+  failure.clear();
+  for (fs::directory_iterator entry(folder, failure); !failure && entry != fs::directory_iterator();
+       entry.increment(failure)) {
     std::error_code ignored;
-    fs::path path = entry.path();
-    if (path.extension() == link_extension && entry.is_symlink(ignored))
+    fs::path path = entry->path();
+    if (path.extension() == link_extension && entry->is_symlink(ignored))
       homes.insert(path.replace_extension(extension));
-    else if (path.extension() == extension && entry.is_regular_file(ignored))
+    else if (path.extension() == extension && entry->is_regular_file(ignored))
       homes.insert(path);
   }
   return {homes.begin(), homes.end()};

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace farandole {
@@ -28,8 +29,8 @@ bool bring_home(const std::filesystem::path& home);
 // Where to read: the file on this node, else the one at home.
 std::filesystem::path readable_at(const std::filesystem::path& home);
 // The homes in `folder` of files that end in `extension`, by name, also of those that a link alone speaks of.
-// Throws std::filesystem::filesystem_error where the folder cannot be read.
-std::vector<std::filesystem::path> homes_in(const std::filesystem::path& folder,
-                                            const std::string& extension);
+// `failure`: why there may be more, for the folder could not be read, or not to its end.
+std::vector<std::filesystem::path> homes_in(const std::filesystem::path& folder, const std::string& extension,
+                                            std::error_code& failure);
 
 }  // namespace farandole

@@ -36,14 +36,6 @@ std::optional<std::int64_t> number_of(const fs::path& file, std::string_view bef
   return number && *number >= 0 ? number : std::nullopt;
 }
 
-std::vector<fs::path> files_in(const fs::path& folder) {
-  std::error_code ignored;
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
 // Whether process `pid` runs and is not a later one that has taken the number.
 bool is_alive(std::int64_t pid, std::int64_t known_ns) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
@@ -89,6 +81,24 @@ class Gatherer {
     return run_.ranks[static_cast<std::size_t>(number)];
   }
 
+  // What is there of a folder whose reading has failed is looked at all the same.
+  void note(const fs::path& folder, const std::error_code& failure) {
+    std::error_code ignored;
+    if (failure && fs::symlink_status(folder, ignored).type() != fs::file_type::not_found)
+      run_.troubles.push_back(fmt::format("{} cannot be read: {}", folder.string(), failure.message()));
+  }
+
+  std::vector<fs::path> files_in(const fs::path& folder) {
+    std::error_code failure;
+    std::vector<fs::path> files;
+    for (fs::directory_iterator entry(folder, failure); !failure && entry != fs::directory_iterator();
+         entry.increment(failure))
+      files.push_back(entry->path());
+    note(folder, failure);
+    std::sort(files.begin(), files.end());
+    return files;
+  }
+
   // Of the last start alone: a start whose launcher was killed has records of its ranks at most.
   void read_launch() {
     try {
@@ -128,10 +138,12 @@ class Gatherer {
     return first;
   }
 
-  std::vector<fs::path> recorders() const {
+  std::vector<fs::path> recorders() {
     const auto folder = run_.folder / "recorder";
-    std::error_code ignored;
-    return fs::is_directory(folder, ignored) ? homes_in(folder, ".ftl") : std::vector<fs::path>();
+    std::error_code failure;
+    auto homes = homes_in(folder, ".ftl", failure);
+    note(folder, failure);
+    return homes;
   }
 
   void read_recorders() {

@@ -254,16 +254,21 @@ class Launcher {
 
   // Of ranks whose supervisors were killed with them, where they ran on this node.
   void bring_recorders() const {
+    if (run_.folder.empty()) return;
     const auto folder = run_.folder / "recorder";
-    std::error_code ignored;
-    if (run_.folder.empty() || !fs::is_directory(folder, ignored)) return;
-    for (const auto& home : homes_in(folder, ".ftl")) {
+    std::error_code failure;
+    for (const auto& home : homes_in(folder, ".ftl", failure)) {
       try {
         bring_home(home);
-      } catch (const Error& error) {
+      } catch (const std::exception& error) {
         fmt::print(stderr, "farandole run: a recorder stays on this node: {}\n", error.what());
       }
     }
+    const bool none =
+        failure == std::errc::no_such_file_or_directory || failure == std::errc::not_a_directory;
+    if (failure && !none)
+      fmt::print(stderr, "farandole run: recorders may stay on this node: {} cannot be read: {}\n",
+                 folder.string(), failure.message());
   }
 
   // Slurm forgets a job's state minutes after its end, or is not there where the run directory is looked at.

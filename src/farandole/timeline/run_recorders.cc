@@ -59,7 +59,8 @@ std::vector<fs::path> recorder_files(const fs::path& run) {
     throw UserError("there is no run " + run.string() + ": give a run directory or a recorder's file");
   const fs::path folder = fs::is_directory(run / "recorder", failure) ? run / "recorder" : run;
   std::vector<fs::path> files;
-  for (const auto& home : homes_in(folder, extension)) files.push_back(readable_at(home));
+  for (const auto& home : homes_in(folder, extension, failure)) files.push_back(readable_at(home));
+  if (failure) throw UserError("read the folder " + folder.string() + ": " + failure.message());
   if (files.empty())
     throw UserError(folder.string() +
                     " holds no recorder's file (*.ftl): was the run started with --timeline off?");

@@ -1,0 +1,82 @@
+#include "farandole/doctor/run_evidence.h"
+
+#include <cstdio>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "temporary_folder.h"
+
+#include "farandole/timeline/timeline.h"
+
+namespace farandole {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class RunEvidenceTest : public testing::Test {
+ protected:
+  RunEvidenceTest() {
+    std::ofstream(folder_ / "run.json") << R"({"ranks": 2, "exit_code": 0, "hosts": ["a", "b"]})";
+  }
+  RunEvidence read() const { return read_run_evidence(folder_.path()); }
+
+  const TemporaryFolder folder_;
+};
+
+TEST_F(RunEvidenceTest, MissesNothingThatARunMayLack) {
+  const auto run = read();
+  EXPECT_THAT(run.troubles, IsEmpty());
+  EXPECT_EQ(run.ranks.size(), 2U);
+}
+
+// The rest is read all the same.
+TEST_F(RunEvidenceTest, NamesAFolderThatIsNone) {
+  std::ofstream(folder_ / "recorder") << "x";
+  fs::create_symlink("nowhere", folder_ / "logs");
+  fs::create_symlink("launch", folder_ / "launch");  // in a circle
+  const auto run = read();
+  EXPECT_THAT(run.troubles, ElementsAre(HasSubstr("launch cannot be read: Too many levels of symbolic links"),
+                                        HasSubstr("recorder cannot be read: Not a directory"),
+                                        HasSubstr("logs cannot be read: No such file or directory")));
+  EXPECT_EQ(run.ranks.size(), 2U);
+}
+
+TEST_F(RunEvidenceTest, NamesAFolderThatIsNotForThisUser) {
+  {
+    TimelineOptions options;
+    options.file = folder_ / "recorder/rank-0000.ftl";
+    options.recorder_bytes = 1 << 20;
+    const Timeline timeline(options);
+  }
+  fs::permissions(folder_.path(), fs::perms(0755));
+  fs::permissions(folder_ / "run.json", fs::perms(0644));
+  fs::permissions(folder_ / "recorder", fs::perms::none);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(1);
+    int code = 2;
+    try {
+      const auto run = read();
+      const bool named =
+          run.troubles.size() == 1 &&
+          run.troubles[0].find("recorder cannot be read: Permission denied") != std::string::npos;
+      code = named && run.ranks.size() == 2 ? 0 : 3;
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+    }
+    ::_exit(code);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  fs::permissions(folder_ / "recorder", fs::perms::owner_all);
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace farandole
