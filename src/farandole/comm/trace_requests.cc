@@ -1,9 +1,9 @@
 #include "farandole/comm/trace_requests.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <optional>
 #include <poll.h>
 #include <pthread.h>
 #include <spdlog/spdlog.h>
@@ -17,8 +17,10 @@
 #include <vector>
 
 #include "farandole/base/error.h"
+#include "farandole/base/file_time.h"
 #include "farandole/base/node_file.h"
 #include "farandole/base/quiet_thread.h"
+#include "farandole/comm/merge_claim.h"
 #include "farandole/timeline/run_recorders.h"
 
 namespace farandole {
@@ -34,37 +36,10 @@ constexpr auto copies_take = 10s;
 // Then rank 0 has begun to merge, or will not.
 constexpr auto rank_0_takes = copies_take + 3s;
 constexpr auto stand_in_waits = 3s;
-// Without a byte more in the trace that a rank is merging: then it has been stopped, or its host is gone.
-constexpr auto merge_stalls_for = 5s;
-
-std::int64_t changed_ns(const fs::path& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return -1;
-  return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
-}
-
-fs::path claim_in(const fs::path& run_dir) {
-  return run_dir / "recorder" / "merging";
-}
-
-// While it lives, no other rank merges.
-class Claim {
- public:
-  explicit Claim(const fs::path& run_dir)
-      : path_(claim_in(run_dir)), fd_(::open(path_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666)) {}
-  ~Claim() {
-    if (fd_ < 0) return;
-    ::close(fd_);
-    ::unlink(path_.c_str());
-  }
-  Claim(const Claim&) = delete;
-  Claim& operator=(const Claim&) = delete;
-  bool won() const { return fd_ >= 0; }
-
- private:
-  const fs::path path_;
-  const int fd_;
-};
+constexpr auto look_at_claim = 500ms;
+// In which a claim's file stays as it is: then who merges has been stopped, or its host is gone. Looks, not
+// time, for a job that was suspended as a whole goes on as a whole.
+constexpr int looks_without_beat = 5 * (MergeClaim::usual_beat / look_at_claim);
 
 // The first, the last, and others at even distances.
 RankSet sample_of(int ranks, std::size_t limit) {
@@ -85,8 +60,9 @@ TraceRequests::TraceRequests(const RankLayout& layout, SignalEvent& asked, const
       timeline_(timeline),
       options_(std::move(options)),
       stop_(::eventfd(0, EFD_CLOEXEC)) {
+  if (stop_.get() < 0) throw system_error("eventfd", "for who asks for a trace");
   // Of a job that was killed while it merged. The channel keeps the other ranks until that is done.
-  if (layout_.rank == 0) ::unlink(claim_in(options_.run_dir).c_str());
+  if (layout_.rank == 0) ::unlink(claim().c_str());
   if (layout_.size > 1) channel_ = std::make_unique<AlertChannel>(MPI_COMM_WORLD);
   thread_ = start_quiet_thread([this] { run(); });
 }
@@ -106,6 +82,14 @@ void TraceRequests::run() {
   // Training goes first, also before the threads that compress for this one.
   constexpr int lowest = 19;
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), lowest);
+  try {
+    answer_requests();
+  } catch (const std::exception& error) {
+    spdlog::warn("this rank answers SIGUSR2 no more: {}", error.what());
+  }
+}
+
+void TraceRequests::answer_requests() {
   for (;;) {
     pollfd waiting[] = {{stop_.get(), POLLIN, 0}, {asked_.descriptor(), POLLIN, 0}};
     const auto wait_ms = std::chrono::milliseconds(look_for_messages).count();
@@ -150,29 +134,16 @@ void TraceRequests::stand_in() {
 
 // Until no rank is merging, or the one that is makes no progress any more. False: this object is to end.
 bool TraceRequests::await_merge() {
-  const auto claim = claim_in(options_.run_dir);
-  auto progress = merge_progress();
-  for (auto since = Clock::now(); changed_ns(claim) >= 0;) {
-    if (!pause(500ms)) return false;
-    if (const auto now = merge_progress(); now != progress) {
-      progress = now;
-      since = Clock::now();
-    } else if (Clock::now() - since > merge_stalls_for) {
-      ::unlink(claim.c_str());  // should its owner come back, two merge, each into a file of its own
-      break;
-    }
+  std::optional<MergeClaim::Sight> last;
+  for (int same = 0; same < looks_without_beat;) {
+    const auto now = MergeClaim::look(claim());
+    if (!now) return true;
+    same = now == last ? same + 1 : 0;
+    last = now;
+    if (!pause(look_at_claim)) return false;
   }
+  MergeClaim::remove(claim(), *last);
   return true;
-}
-
-// When the claim, or a trace that is not whole yet, was written to last.
-std::int64_t TraceRequests::merge_progress() const {
-  auto last = changed_ns(claim_in(options_.run_dir));
-  const auto begins = "." + trace().filename().string() + ".";  // as temporary_beside() has it
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(options_.run_dir, ignored))
-    if (entry.path().filename().string().starts_with(begins)) last = std::max(last, changed_ns(entry.path()));
-  return last;
 }
 
 // False: this object is to end. Who asks meanwhile is passed on to rank 0.
@@ -223,10 +194,14 @@ fs::path TraceRequests::trace() const {
   return options_.run_dir / "timeline.json.gz";
 }
 
+fs::path TraceRequests::claim() const {
+  return options_.run_dir / "recorder" / "merging";
+}
+
 void TraceRequests::merge() {
-  const Claim claim(options_.run_dir);
-  if (!claim.won()) return;
   try {
+    const MergeClaim merging(claim());
+    if (!merging.won()) return;
     write_trace();
   } catch (const std::exception& error) {
     spdlog::error("the timeline so far could not be merged: {}", error.what());

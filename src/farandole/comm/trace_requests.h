@@ -18,6 +18,7 @@
 #include <memory>
 #include <thread>
 
+#include "farandole/base/owned_descriptor.h"
 #include "farandole/comm/rank_layout.h"
 #include "farandole/comm/signal_event.h"
 #include "farandole/comm/watch/alert_channel.h"
@@ -35,7 +36,7 @@ struct TraceRequestOptions {
 class TraceRequests {
  public:
   // Collective over the job. `asked` and `timeline` outlive this object. The layout is that of
-  // MPI_COMM_WORLD.
+  // MPI_COMM_WORLD. Throws Error where the process has no descriptor left.
   TraceRequests(const RankLayout& layout, SignalEvent& asked, const Timeline& timeline,
                 TraceRequestOptions options);
   ~TraceRequests();  // waits for the merge that is under way, if any
@@ -45,6 +46,7 @@ class TraceRequests {
  private:
   using Clock = std::chrono::steady_clock;
   void run();
+  void answer_requests();
   bool hear();
   void tell(int rank);
   void serve();
@@ -53,11 +55,11 @@ class TraceRequests {
   void wait_for_others(std::int64_t since_ns);
   std::int64_t show_records() const;
   bool await_merge();
-  std::int64_t merge_progress() const;
   void merge();
   void write_trace() const;
   std::filesystem::path recorder_of(int rank) const;
   std::filesystem::path trace() const;
+  std::filesystem::path claim() const;
 
   const RankLayout layout_;
   const bool one_host_;
