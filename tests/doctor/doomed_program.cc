@@ -82,13 +82,17 @@ struct Program {
 
   int run(MpiJob& job, int signals) const {
     const auto& layout = job.layout();
+    constexpr std::size_t bytes = 1 << 20;
+    const auto ranks_here = static_cast<std::size_t>(layout.local_size);
+    const auto place = place_recorder(folder, wished_place(), bytes * ranks_here);
     TimelineOptions options{folder / "recorder" / fmt::format("rank-{:04}.ftl", layout.rank),
                             {},
-                            1 << 20,
+                            bytes,
                             layout.rank,
                             layout.size,
                             layout.node,
-                            place_recorder(folder, wished_place(), 1 << 20)};
+                            place.folder,
+                            place.chosen};
     Timeline timeline(options);
     timeline.name_thread("training");
     timeline.state("mpi", scenario == "versions" ? fmt::format("Open MPI v4.1.{}", layout.rank)

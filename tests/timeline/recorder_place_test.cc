@@ -1,40 +1,53 @@
 #include "farandole/timeline/recorder_place.h"
 
 #include <fstream>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <map>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "temporary_folder.h"
 
 #include "farandole/base/error.h"
+#include "farandole/base/node_file.h"
 #include "farandole/timeline/recorder_file.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {
 namespace {
 
-constexpr std::size_t bytes = std::size_t{64} << 20;
+constexpr std::size_t bytes = std::size_t{64} << 20, reserve = std::size_t{256} << 20;
 constexpr std::int64_t lustre = 0x0BD00BD0, ext4 = 0xEF53, tmpfs = 0x01021994, nfs = 0x6969;
 
 // A machine of given mounts: variables, and type and room of each folder.
 struct Machine {
   std::map<std::string, std::string> environment;
   std::map<std::string, std::pair<std::int64_t, std::uint64_t>> folders;
+  std::uint64_t all_bytes = std::uint64_t{1} << 30;  // of each
 
-  std::string place(const std::string& run_dir, const std::string& wish = "auto") const {
-    const RecorderMachine machine{[this](const char* name) {
-                                    const auto found = environment.find(name);
-                                    return found == environment.end() ? nullptr : found->second.c_str();
-                                  },
-                                  [this](const std::filesystem::path& path) {
-                                    const auto found = folders.find(path);
-                                    return found == folders.end() ? -1 : found->second.first;
-                                  },
-                                  [this](const std::filesystem::path& path) {
-                                    const auto found = folders.find(path);
-                                    return found == folders.end() ? 0 : found->second.second;
-                                  }};
-    return place_recorder(run_dir, wish, bytes, machine);
+  RecorderMachine machine() const {
+    return {[this](const char* name) {
+              const auto found = environment.find(name);
+              return found == environment.end() ? nullptr : found->second.c_str();
+            },
+            [this](const std::filesystem::path& path) {
+              const auto found = folders.find(path);
+              return found == folders.end() ? -1 : found->second.first;
+            },
+            [this](const std::filesystem::path& path) {
+              const auto found = folders.find(path);
+              return found == folders.end() ? RecorderMachine::Room{}
+                                            : RecorderMachine::Room{found->second.second, all_bytes};
+            }};
+  }
+  std::string place(const std::string& run_dir, const std::string& wish = "auto",
+                    std::uint64_t needed = bytes) const {
+    const auto found = place_recorder(run_dir, {wish}, needed, machine());
+    EXPECT_EQ(found.chosen, !found.folder.empty() && wish == "auto");
+    return found.folder;
   }
 };
 
@@ -66,7 +79,7 @@ TEST(RecorderPlace, IsOnTheNodeWhereTheRunDirectoryIsNot) {
   EXPECT_EQ(machine.place("/lustre/run"), "/tmp") << "no better than the run directory";
   machine.environment["SLURM_TMPDIR"] = "/scratch/job7";
   EXPECT_EQ(machine.place("/lustre/run"), "/scratch/job7");
-  machine.folders["/scratch/job7"].second = bytes;
+  machine.folders["/scratch/job7"].second = bytes + reserve - 1;
   EXPECT_EQ(machine.place("/lustre/run"), "/tmp") << "no room";
   machine.folders["/tmp"].second = 0;
   EXPECT_EQ(machine.place("/lustre/run"), "/dev/shm");
@@ -74,13 +87,49 @@ TEST(RecorderPlace, IsOnTheNodeWhereTheRunDirectoryIsNot) {
   EXPECT_EQ(machine.place("/lustre/run"), "");
 }
 
+// The recorders of all of a node's ranks, and behind them what Open MPI's sessions and others need.
+TEST(RecorderPlace, LeavesRoomForOthers) {
+  constexpr std::uint64_t mebibyte = 1 << 20, gibibyte = 1 << 30, ranks = 128;
+  Machine machine;
+  const auto fits = [&](std::uint64_t free, std::uint64_t all) {
+    machine.folders = {{"/lustre/run", {lustre, gibibyte}}, {"/tmp", {tmpfs, free}}};
+    machine.all_bytes = all;
+    return machine.place("/lustre/run", "auto", ranks * bytes) == "/tmp";
+  };
+  EXPECT_FALSE(fits(8 * gibibyte, 8 * gibibyte)) << "to the last block";
+  EXPECT_FALSE(fits(8 * gibibyte + 819 * mebibyte, 8 * gibibyte)) << "a tenth of it";
+  EXPECT_TRUE(fits(8 * gibibyte + 820 * mebibyte, 8 * gibibyte));
+  EXPECT_FALSE(fits(12 * gibibyte - 1, 7000 * gibibyte)) << "4 GiB will do";
+  EXPECT_TRUE(fits(12 * gibibyte, 7000 * gibibyte));
+  EXPECT_FALSE(fits(100 * mebibyte, 200 * mebibyte));
+}
+
+TEST(RecorderPlace, SaysWhoWishedForAFolderThatIsNone) {
+  Machine machine;
+  EXPECT_EQ(wished_place(machine.machine()).place, "auto");
+  machine.environment["FARANDOLE_RECORDER_DIR"] = "";
+  EXPECT_EQ(wished_place(machine.machine()).place, "auto");
+  machine.environment["FARANDOLE_RECORDER_DIR"] = "/nowhere";
+  const auto text_of = [&](const RecorderWish& wish) -> std::string {
+    try {
+      place_recorder("/run", wish, bytes, machine.machine());
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(text_of(wished_place(machine.machine())),
+              testing::StartsWith("FARANDOLE_RECORDER_DIR is '/nowhere', no folder"));
+  EXPECT_THAT(text_of({"/elsewhere"}), testing::StartsWith("--recorder-dir is '/elsewhere', no folder"));
+}
+
 TEST(RecorderPlace, RefusesAFolderThatIsNone) {
   const TemporaryFolder folder;
   std::ofstream(folder / "file") << "x";
   for (const std::string& wish : {std::string(), (folder / "file").string(), (folder / "missing").string()})
-    EXPECT_THROW(place_recorder(folder.path(), wish, bytes), UserError) << wish;
-  EXPECT_EQ(place_recorder(folder / "not/made/yet", "run", bytes), "");
-  EXPECT_EQ(place_recorder(folder / "run", folder.path(), bytes), folder.path());
+    EXPECT_THROW(place_recorder(folder.path(), {wish}, bytes), UserError) << wish;
+  EXPECT_EQ(place_recorder(folder / "not/made/yet", {"run"}, bytes).folder, "");
+  EXPECT_EQ(place_recorder(folder / "run", {folder.path()}, bytes).folder, folder.path());
 }
 
 TEST(RecorderPlace, ATimelineThatEndsBringsItsRecorder) {
@@ -109,6 +158,38 @@ TEST(RecorderPlace, ATimelineThatEndsBringsItsRecorder) {
   options.node_folder.clear();
   const Timeline timeline(options);
   EXPECT_EQ(timeline.file(), options.file);
+}
+
+// A folder that nobody wished for, and that others have filled meanwhile; a file system of its own, where
+// this machine allows one.
+TEST(RecorderPlace, AFullNodeLeavesTheRecorderAtHome) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "node");
+  TimelineOptions options;
+  options.file = folder / "run/recorder/rank-0000.ftl";
+  options.recorder_bytes = 1 << 20;
+  options.node_folder = folder / "node";
+  enum { as_expected, lies_elsewhere, left_something, records_anyway, not_allowed };
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::string files = "size=512k";
+    if (::unshare(::geteuid() == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) != 0 ||
+        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("tmpfs", options.node_folder.c_str(), "tmpfs", 0, files.c_str()) != 0)
+      ::_exit(not_allowed);
+    if (Timeline(options).enabled()) ::_exit(records_anyway);  // a wish is a wish
+    options.node_folder_chosen = true;
+    Timeline timeline(options);
+    if (timeline.file() != options.file) ::_exit(lies_elsewhere);
+    const bool nothing = std::filesystem::is_empty(options.node_folder) &&
+                         !std::filesystem::is_symlink(node_link(options.file));
+    ::_exit(nothing ? as_expected : left_something);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << status;
+  if (WEXITSTATUS(status) == not_allowed) GTEST_SKIP() << "no file system may be mounted here";
+  EXPECT_EQ(WEXITSTATUS(status), as_expected);
 }
 
 }  // namespace

@@ -71,11 +71,43 @@ bool is_this_mpi() {
   return std::string_view(version).starts_with("Open MPI");
 }
 
+// The ranks of this one's node.
+class NodeRanks {
+ public:
+  NodeRanks() { PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &comm_); }
+  ~NodeRanks() { PMPI_Comm_free(&comm_); }
+  NodeRanks(const NodeRanks&) = delete;
+  NodeRanks& operator=(const NodeRanks&) = delete;
+
+  std::size_t count() const {
+    int size = 1;
+    PMPI_Comm_size(comm_, &size);
+    return static_cast<std::size_t>(size);
+  }
+  void meet() const { PMPI_Barrier(comm_); }
+
+ private:
+  MPI_Comm comm_ = MPI_COMM_NULL;
+};
+
+void place(TimelineOptions& options, const std::filesystem::path& run_dir) {
+  const NodeRanks here;
+  try {
+    const auto found = place_recorder(run_dir, wished_place(), options.recorder_bytes * here.count());
+    options.node_folder = found.folder;
+    options.node_folder_chosen = found.chosen;
+  } catch (const std::exception& error) {
+    tell(error);
+    options.file.clear();
+  }
+  here.meet();  // before the first takes its share of the room
+}
+
 // Ranks that cannot record, for want of a folder or disk, say so and take part in the exchange of clocks.
 std::unique_ptr<Timeline> timeline_in(const std::filesystem::path& run_dir) {
   auto options = options_in(run_dir);
+  place(options, run_dir);
   try {
-    options.node_folder = place_recorder(run_dir, wished_place(), options.recorder_bytes);
     return std::make_unique<Timeline>(options);
   } catch (const std::exception& error) {
     tell(error);

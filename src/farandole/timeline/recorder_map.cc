@@ -13,13 +13,60 @@
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
 #include "farandole/base/node_file.h"
+#include "farandole/base/owned_descriptor.h"
 
 namespace farandole {
 namespace {
 
-struct Descriptor {
-  int fd;
-  ~Descriptor() { ::close(fd); }
+// The disk or quota has no room: said, and no reason to end a program.
+struct NoRoom : Error {
+  explicit NoRoom(const Error& why) : Error(why) {}
+};
+
+// Of the system call that has just set errno.
+[[noreturn]] void fail(const std::string& call, const std::filesystem::path& path) {
+  const bool full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
+  const Error error = system_error(call, path);
+  if (full) throw NoRoom(error);
+  throw error;
+}
+
+// A new inode: an older file of this name may still be mapped by somebody.
+std::filesystem::path stay_home(const std::filesystem::path& home) {
+  forget_home(home);
+  return home;
+}
+
+// Forgets a file that does not come to be one.
+class NewFile {
+ public:
+  NewFile(const std::filesystem::path& home, const std::filesystem::path& node_folder)
+      : home_(home),
+        path_(node_folder.empty() ? stay_home(home) : leave_home(home, node_folder)),
+        fd_(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {}
+  ~NewFile() {
+    if (!kept_) forget_home(home_);
+  }
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  // Throws NoRoom, Error.
+  std::byte* map(std::size_t bytes) const {
+    if (fd_.get() < 0) fail("create", path_);
+    errno = ::posix_fallocate(fd_.get(), 0, static_cast<off_t>(bytes));
+    if (errno != 0) fail("allocate " + std::to_string(bytes) + " bytes of", path_);
+    void* const base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
+    if (base == MAP_FAILED) fail("map", path_);
+    return static_cast<std::byte*>(base);
+  }
+  void keep() { kept_ = true; }
+
+ private:
+  const std::filesystem::path& home_;
+  const std::filesystem::path path_;
+  const OwnedDescriptor fd_;
+  bool kept_ = false;
 };
 
 std::int64_t realtime_ns() {
@@ -64,31 +111,27 @@ std::unique_ptr<RecorderMap> RecorderMap::create(const TimelineOptions& options)
     if (failure)
       throw Error("create folder " + options.file.parent_path().string() + ": " + failure.message());
   }
-  const bool away = !options.node_folder.empty();
-  // A new inode: an older file of this name may still be mapped by somebody.
-  if (!away) forget_home(options.file);
-  const auto path = away ? leave_home(options.file, options.node_folder) : options.file;
-  const Descriptor file{::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666)};
-  if (file.fd < 0) {
-    const Error error = system_error("create", path);
-    forget_home(options.file);
-    throw error;
+  const bool may_stay_home = options.node_folder_chosen && !options.node_folder.empty();
+  try {
+    return map_new(options);
+  } catch (const NoRoom& full) {
+    if (!may_stay_home) {
+      spdlog::warn("no timeline is recorded: {}; make room or lower the recorder's bound", full.what());
+      return nullptr;
+    }
+    spdlog::warn("the recorder lies in the run directory: {}", full.what());
   }
+  auto at_home = options;
+  at_home.node_folder.clear();
+  return create(at_home);
+}
+
+std::unique_ptr<RecorderMap> RecorderMap::map_new(const TimelineOptions& options) {
+  NewFile file(options.file, options.node_folder);
   const recorder::Geometry geometry(options.recorder_bytes);
-  if (const int failure = ::posix_fallocate(file.fd, 0, static_cast<off_t>(geometry.file_bytes));
-      failure != 0) {
-    errno = failure;
-    const Error error = system_error("allocate", path);
-    forget_home(options.file);
-    if (failure != ENOSPC && failure != EDQUOT && failure != EFBIG) throw error;
-    spdlog::warn("no timeline is recorded: {} ({} bytes; make room or lower the recorder's bound)",
-                 error.what(), geometry.file_bytes);
-    return nullptr;
-  }
-  void* base = ::mmap(nullptr, geometry.file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, 0);
-  if (base == MAP_FAILED) throw system_error("map", path);
-  std::unique_ptr<RecorderMap> map(
-      new RecorderMap(geometry, path, options.file, static_cast<std::byte*>(base)));
+  std::byte* const base = file.map(geometry.file_bytes);
+  std::unique_ptr<RecorderMap> map(new RecorderMap(geometry, file.path(), options.file, base));
+  file.keep();
   map->header().step = -1;
   map->header().next_chunk = recorder::thread_slots;  // those before are reserved for the slots
   fill(map->header().fixed, geometry, options);

@@ -15,9 +15,10 @@ namespace farandole {
 class RecorderMap {
  public:
   // Creates options.file, its folder where needed, or the one in options.node_folder that stands for it, with
-  // all its blocks, so that writing to the map cannot fail later. nullptr, and a warning in the log, where
-  // the disk or quota is full. Throws UserError for a bound below recorder::smallest_file, Error where the
-  // file cannot be created.
+  // all its blocks, so that writing to the map cannot fail later. Where disk or quota is full, it says so in
+  // the log and takes options.file for a node_folder that nobody wished for; else nullptr. Throws UserError
+  // for a bound below recorder::smallest_file, Error where the file cannot be created. What fails leaves no
+  // file.
   static std::unique_ptr<RecorderMap> create(const TimelineOptions& options);
   ~RecorderMap();  // brings the file to options.file; warns in the log where that has no room for it
   RecorderMap(const RecorderMap&) = delete;
@@ -38,6 +39,7 @@ class RecorderMap {
   }
 
  private:
+  static std::unique_ptr<RecorderMap> map_new(const TimelineOptions& options);
   RecorderMap(const recorder::Geometry& shape, std::filesystem::path file, std::filesystem::path home,
               std::byte* base)
       : geometry(shape), path(std::move(file)), home_(std::move(home)), base_(base) {}

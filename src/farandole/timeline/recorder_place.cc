@@ -46,21 +46,32 @@ std::int64_t type_at(const fs::path& path) {
   }
 }
 
-std::uint64_t room_at(const fs::path& folder) {
+RecorderMachine::Room room_at(const fs::path& folder) {
   struct statvfs status {};
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored) || ::access(folder.c_str(), W_OK | X_OK) != 0 ||
       ::statvfs(folder.c_str(), &status) != 0)
-    return 0;
-  return std::uint64_t{status.f_bavail} * status.f_frsize;
+    return {};
+  return {std::uint64_t{status.f_bavail} * status.f_frsize, std::uint64_t{status.f_blocks} * status.f_frsize};
 }
 
-fs::path folder_on_node(std::size_t bytes, const RecorderMachine& machine) {
+// What others need of a node's disk meanwhile, such as Open MPI for the files of its sessions.
+std::uint64_t reserve_of(const RecorderMachine::Room& room) {
+  constexpr std::uint64_t least = std::uint64_t{256} << 20, most = std::uint64_t{4} << 30;
+  return std::clamp(room.all_bytes / 10, least, most);
+}
+
+bool has_room(const RecorderMachine::Room& room, std::uint64_t bytes) {
+  const auto reserve = reserve_of(room);
+  return room.free_bytes > reserve && room.free_bytes - reserve >= bytes;
+}
+
+fs::path folder_on_node(std::uint64_t bytes, const RecorderMachine& machine) {
   std::array<const char*, 4> candidates = {machine.environment("SLURM_TMPDIR"), machine.environment("TMPDIR"),
                                            "/tmp", "/dev/shm"};
   for (const char* folder : candidates)
     if (folder != nullptr && *folder != '\0' && !is_network_file_system(machine.file_system_type(folder)) &&
-        machine.room_bytes(folder) > bytes)
+        has_room(machine.room(folder), bytes))
       return folder;
   return "";
 }
@@ -75,21 +86,25 @@ RecorderMachine RecorderMachine::here() {
   return {[](const char* name) { return std::getenv(name); }, &type_at, &room_at};
 }
 
-std::string wished_place(const RecorderMachine& machine) {
-  const char* wish = machine.environment("FARANDOLE_RECORDER_DIR");
-  return wish != nullptr && *wish != '\0' ? wish : "auto";
+RecorderWish wished_place(const RecorderMachine& machine) {
+  constexpr const char* variable = "FARANDOLE_RECORDER_DIR";
+  const char* wish = machine.environment(variable);
+  return wish != nullptr && *wish != '\0' ? RecorderWish{wish, variable} : RecorderWish{};
 }
 
-fs::path place_recorder(const fs::path& run_dir, const std::string& wish, std::size_t bytes,
-                        const RecorderMachine& machine) {
-  if (wish == "run") return "";
-  if (wish == "auto")
-    return is_network_file_system(machine.file_system_type(run_dir)) ? folder_on_node(bytes, machine) : "";
-  if (wish.empty() || machine.room_bytes(wish) == 0)
+RecorderPlace place_recorder(const fs::path& run_dir, const RecorderWish& wish, std::uint64_t bytes,
+                             const RecorderMachine& machine) {
+  if (wish.place == "run") return {};
+  if (wish.place == "auto") {
+    if (!is_network_file_system(machine.file_system_type(run_dir))) return {};
+    const auto folder = folder_on_node(bytes, machine);
+    return {folder, !folder.empty()};
+  }
+  if (wish.place.empty() || machine.room(wish.place).free_bytes == 0)
     throw UserError(
-        "--recorder-dir is '" + wish +
+        wish.said_by + " is '" + wish.place +
         "', no folder with room that this node's user may write; give auto, run or such a folder");
-  return wish;
+  return {wish.place, false};
 }
 
 }  // namespace farandole

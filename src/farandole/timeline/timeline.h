@@ -31,6 +31,7 @@ struct TimelineOptions {
   std::string host;
   // Where the file lies until the timeline ends (base/node_file.h); empty: where `file` says.
   std::filesystem::path node_folder = {};
+  bool node_folder_chosen = false;  // not wished for: where it is full, the file lies where `file` says
 };
 
 // An interned name: make it once, outside of loops.

@@ -126,13 +126,16 @@ void Session::start_recording(const RecordingOptions& options) {
   communicators_ = 0;
   collectives_.use(new_communicator(Waiting::polite));
   if (options.window.off()) return;
+  const auto wish =
+      options.recorder_dir ? RecorderWish{*options.recorder_dir, "--recorder-dir"} : wished_place();
+  const auto ranks_here = static_cast<std::size_t>(local_size());
+  RecorderPlace place;
+  together([&] { place = place_recorder(options.run_dir, wish, options.recorder_bytes * ranks_here); });
   std::unique_ptr<Timeline> timeline;
   together([&] {
-    timeline = std::make_unique<Timeline>(
-        TimelineOptions{recorder_file(options.run_dir, rank()), options.window, options.recorder_bytes,
-                        rank(), size(), node(),
-                        place_recorder(options.run_dir, options.recorder_dir.value_or(wished_place()),
-                                       options.recorder_bytes)});
+    timeline = std::make_unique<Timeline>(TimelineOptions{recorder_file(options.run_dir, rank()),
+                                                          options.window, options.recorder_bytes, rank(),
+                                                          size(), node(), place.folder, place.chosen});
   });
   timeline_ = std::move(timeline);
   timeline_->name_thread("training");
