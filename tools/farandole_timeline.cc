@@ -115,7 +115,7 @@ int run(int argc, char** argv) {
   RunMergeOptions options;
   options.merge_limit = what == "slice" || what == "export" ? 0 : arguments.merge_limit;
   if (!arguments.ranks.empty()) options.ranks = RankSet::parse(arguments.ranks);
-  if (!arguments.steps.empty()) options.steps = StepWindow::parse("steps=" + arguments.steps);
+  if (!arguments.steps.empty()) options.steps = StepWindow::parse_steps(arguments.steps, "--steps");
   const fs::path output = what == "export" ? fs::path(arguments.kineto) : output_of(what, arguments);
   RunRecorders recorders = open_run(recorder_files(arguments.run), options);
   if (what == "salvage") {

@@ -40,6 +40,7 @@ TEST(RankSet, ParsesWhatTheOptionTakes) {
   for (const int rank : {0, 3, 4, 5, 17}) EXPECT_TRUE(ranks.contains(rank));
   for (const int rank : {1, 2, 6, 16, 18}) EXPECT_FALSE(ranks.contains(rank));
   EXPECT_TRUE(RankSet().contains(99));
+  EXPECT_TRUE(RankSet::parse("all").contains(99));
   for (const char* text : {"", ",", "1,", "a", "-1", "3-1", "1-", "1--2", "1 ,2", "99999999999"})
     EXPECT_THROW(RankSet::parse(text), UserError) << text;
 }
@@ -89,7 +90,7 @@ TEST(RunRecorders, SlicesRanksAndSteps) {
   record(run, folder);
   RunMergeOptions options;
   options.ranks = RankSet::parse("0,2");
-  options.steps = StepWindow::parse("steps=5-6");
+  options.steps = {5, 6};
   merge_in(folder, options);
   std::set<int> pids, steps;
   std::size_t spans = 0;

@@ -53,15 +53,30 @@ void run_together(int count, Work work) {
 }
 
 TEST(StepWindow, ParsesWhatTheOptionTakes) {
-  EXPECT_TRUE(StepWindow::parse("off").off());
-  EXPECT_FALSE(StepWindow::parse("all").off());
-  EXPECT_EQ(StepWindow::parse("all").last, INT64_MAX);
-  EXPECT_EQ(StepWindow::parse("steps=7-7").first, 7);
-  EXPECT_EQ(StepWindow::parse("steps=10-20").last, 20);
+  const auto parse = [](const char* text) { return StepWindow::parse(text, "--timeline"); };
+  EXPECT_TRUE(parse("off").off());
+  EXPECT_FALSE(parse("all").off());
+  EXPECT_EQ(parse("all").last, INT64_MAX);
+  EXPECT_EQ(parse("steps=7-7").first, 7);
+  EXPECT_EQ(parse("steps=10-20").last, 20);
   for (const char* text :
        {"", "on", "steps", "steps=", "steps=5", "steps=-5", "steps=5-", "steps=a-b", "steps=1-2x",
         "steps=1--2", "steps= 1-2", "steps=9-8", "steps=1-99999999999999999999", "all "})
-    EXPECT_THROW(StepWindow::parse(text), UserError) << text;
+    EXPECT_THROW(parse(text), UserError) << text;
+}
+
+TEST(StepWindow, ParsesStepsAlone) {
+  const auto parse = [](const char* text) { return StepWindow::parse_steps(text, "--steps"); };
+  EXPECT_EQ(parse("all").last, INT64_MAX);
+  EXPECT_EQ(parse("0-0").last, 0);
+  EXPECT_EQ(parse("100-200").first, 100);
+  for (const char* text : {"", "off", "5", "-5", "5-", "steps=1-2", "9-8", "1-2x", "1--2", "all "})
+    EXPECT_THROW(parse(text), UserError) << text;
+  try {
+    parse("5");
+  } catch (const UserError& error) {
+    EXPECT_STREQ(error.what(), "--steps cannot be '5'; it is first and last, for example 100-200, or all");
+  }
 }
 
 TEST(Timeline, WithoutAFileRecordsNothing) {
@@ -149,7 +164,7 @@ TEST(Timeline, SpanTakesTheNameThatStandsAtItsAddress) {
 TEST(Timeline, KeepsToTheStepWindow) {
   const TemporaryFolder folder;
   TimelineOptions options = options_in(folder);
-  options.window = StepWindow::parse("steps=2-3");
+  options.window = {2, 3};
   {
     Timeline timeline(options);
     timeline.name_thread("training");
@@ -166,7 +181,7 @@ TEST(Timeline, KeepsToTheStepWindow) {
   for (const Record& record : file.records(0)) steps.push_back(record.step);
   EXPECT_THAT(steps, testing::ElementsAre(-1, -1, -1, 2, 2, 2, 3, 3, 3, -1, -1, -1));
 
-  options.window = StepWindow::parse("off");
+  options.window = StepWindow::parse("off", "--timeline");
   options.file = folder / "off.ftl";
   EXPECT_FALSE(Timeline(options).enabled());
   EXPECT_FALSE(std::filesystem::exists(options.file));

@@ -10,7 +10,7 @@ namespace farandole {
 
 RankSet RankSet::parse(std::string_view text) {
   const auto wrong = [&] {
-    return UserError("ranks '" + std::string(text) + "' are not understood: give for example 0,3-5");
+    return UserError("ranks '" + std::string(text) + "' are not understood: give for example 0,3-5, or all");
   };
   const auto number = [&](std::string_view digits) {
     const auto value = parse_number<int>(digits);
@@ -18,6 +18,7 @@ RankSet RankSet::parse(std::string_view text) {
     return *value;
   };
   RankSet ranks;
+  if (text == "all") return ranks;
   for (std::string_view rest = text;;) {
     const std::size_t comma = std::min(rest.find(','), rest.size());
     const std::string_view part = rest.substr(0, comma);

@@ -1,31 +1,43 @@
 #include "farandole/timeline/step_window.h"
 
-#include <string>
+#include <fmt/format.h>
+#include <optional>
 
 #include "farandole/base/error.h"
 #include "farandole/base/parse_number.h"
 
 namespace farandole {
+namespace {
 
-StepWindow StepWindow::parse(std::string_view text) {
+// "A-B"; nullopt where it is no such thing.
+std::optional<StepWindow> range_of(std::string_view text) {
+  const std::size_t dash = text.find('-');
+  if (dash == std::string_view::npos) return std::nullopt;
+  const auto first = parse_number<std::int64_t>(text.substr(0, dash));
+  const auto last = parse_number<std::int64_t>(text.substr(dash + 1));
+  if (!first || *first < 0 || !last || *last < *first) return std::nullopt;
+  return StepWindow{*first, *last};
+}
+
+UserError wrong(std::string_view option, std::string_view text, std::string_view what_it_is) {
+  return UserError(fmt::format("{} cannot be '{}'; it is {}", option, text, what_it_is));
+}
+
+}  // namespace
+
+StepWindow StepWindow::parse(std::string_view text, std::string_view option) {
   if (text == "all") return {};
   if (text == "off") return {0, -1};
-  const auto wrong = [&] {
-    return UserError("timeline '" + std::string(text) + "' is not understood: give off, all or steps=A-B");
-  };
   constexpr std::string_view prefix = "steps=";
-  const std::size_t dash = text.find('-');
-  if (!text.starts_with(prefix) || dash == std::string_view::npos) throw wrong();
-  const auto number = [&](std::string_view digits) {
-    const auto value = parse_number<std::int64_t>(digits);
-    if (!value || *value < 0) throw wrong();
-    return *value;
-  };
-  const StepWindow window{number(text.substr(prefix.size(), dash - prefix.size())),
-                          number(text.substr(dash + 1))};
-  if (window.off())
-    throw UserError("timeline '" + std::string(text) + "' ends before it starts: give off to record nothing");
-  return window;
+  if (text.starts_with(prefix))
+    if (const auto range = range_of(text.substr(prefix.size()))) return *range;
+  throw wrong(option, text, "off, steps=A-B or all");
+}
+
+StepWindow StepWindow::parse_steps(std::string_view text, std::string_view option) {
+  if (text == "all") return {};
+  if (const auto range = range_of(text)) return *range;
+  throw wrong(option, text, "first and last, for example 100-200, or all");
 }
 
 }  // namespace farandole

@@ -161,15 +161,8 @@ void TrainOptions::check() const {
     throw UserError(
         fmt::format("--bucket-mb auto does not go with {}; name a size",
                     compresses ? "--compression " + compression : "--synchronize " + synchronize));
-  StepWindow::parse(timeline);
-  if (gpu_activity) {
-    try {
-      StepWindow::parse(*gpu_activity);
-    } catch (const UserError&) {
-      throw UserError(
-          fmt::format("--gpu-activity cannot be '{}'; it is off, steps=A-B or all", *gpu_activity));
-    }
-  }
+  StepWindow::parse(timeline, "--timeline");
+  if (gpu_activity) StepWindow::parse(*gpu_activity, "--gpu-activity");
 }
 
 std::string TrainOptions::to_json() const {

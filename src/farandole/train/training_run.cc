@@ -140,8 +140,8 @@ int train(Session& session, TrainOptions options, int argc, const char* const* a
     take_tuned_plan(options, session.size());
   });
   share_plan(session, options);
-  const auto gpu_steps = StepWindow::parse(options.gpu_activity.value_or("all"));
-  session.start_recording({options.run_dir, StepWindow::parse(options.timeline), gpu_steps,
+  const auto gpu_steps = StepWindow::parse(options.gpu_activity.value_or("all"), "--gpu-activity");
+  session.start_recording({options.run_dir, StepWindow::parse(options.timeline, "--timeline"), gpu_steps,
                            options.recorder_mb << 20, options.recorder_dir, options.merge_limit});
   if (options.gpu_activity && !gpu_steps.off() && session.rank() == 0 && !session.no_gpu_activity().empty())
     spdlog::warn("--gpu-activity: nothing of a GPU is recorded: {}", session.no_gpu_activity());
