@@ -1,13 +1,12 @@
 #include "farandole/timeline/gzip_writer.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <fcntl.h>
-#include <unistd.h>
 #include <utility>
 #include <zlib.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/file_bytes.h"
 #include "farandole/base/quiet_thread.h"
 #include "farandole/timeline/deflater.h"
 
@@ -25,13 +24,8 @@ void append_little_endian(std::string& bytes, std::uint32_t value) {
 
 GzipWriter::GzipWriter(const std::filesystem::path& path, unsigned threads)
     : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
-  if (fd_ < 0) throw system_error("create", path_);
-  try {
-    write_bytes(gzip_header);
-  } catch (...) {
-    ::close(fd_);
-    throw;
-  }
+  if (fd_.get() < 0) throw system_error("create", path_);
+  write_bytes(fd_.get(), gzip_header, path_);
   if (threads == 0) threads = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
   while (threads_.size() < threads) threads_.push_back(start_quiet_thread([this] { work(); }));
 }
@@ -43,7 +37,6 @@ GzipWriter::~GzipWriter() {
   }
   to_do_given_.notify_all();
   for (std::thread& thread : threads_) thread.join();
-  ::close(fd_);
 }
 
 void GzipWriter::work() {
@@ -100,7 +93,7 @@ void GzipWriter::write_oldest() {
   const auto bytes = idle_->raw.size();
   crc_ = static_cast<std::uint32_t>(::crc32_combine(crc_, idle_->crc, static_cast<z_off_t>(bytes)));
   raw_bytes_ += bytes;
-  write_bytes(idle_->deflated);
+  write_bytes(fd_.get(), idle_->deflated, path_);
 }
 
 void GzipWriter::finish() {
@@ -108,16 +101,7 @@ void GzipWriter::finish() {
   std::string end(empty_last_block);
   append_little_endian(end, crc_);
   append_little_endian(end, static_cast<std::uint32_t>(raw_bytes_));
-  write_bytes(end);
-}
-
-void GzipWriter::write_bytes(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(fd_, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw system_error("write", path_);
-    bytes.remove_prefix(static_cast<std::size_t>(count));
-  }
+  write_bytes(fd_.get(), end, path_);
 }
 
 }  // namespace farandole

@@ -15,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "farandole/base/owned_descriptor.h"
+
 namespace farandole {
 
 // One gzip member (RFC 1952): the pieces are deflate blocks that end on byte boundaries, so every reader
@@ -46,10 +48,9 @@ class GzipWriter {
   };
   void work();
   void write_oldest();
-  void write_bytes(std::string_view bytes);
 
   const std::string path_;
-  const int fd_;
+  const OwnedDescriptor fd_;
   std::deque<std::unique_ptr<Piece>> under_way_;  // in the file's order
   std::unique_ptr<Piece> idle_;                   // its buffers are used again
   std::uint32_t crc_ = 0;
