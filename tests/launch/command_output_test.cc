@@ -18,7 +18,7 @@ TEST(CommandOutput, IsNothingOfAFailure) {
   EXPECT_FALSE(output_of({"sh", "-c", "kill -9 $$"}, 60s));
   EXPECT_FALSE(output_of({"/nonexistent/program"}, 60s));
   EXPECT_FALSE(output_of({"sleep", "600"}, 20ms));
-  EXPECT_FALSE(output_of({"sh", "-c", "exec >&- 2>&-; sleep 600"}, 20ms));
+  EXPECT_FALSE(output_of({"sh", "-c", "exec >&- 2>&-; exec sleep 600"}, 20ms));
 }
 
 }  // namespace
