@@ -1,6 +1,7 @@
 #include "farandole/timeline/event_fields.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "farandole/timeline/trace_time.h"
 
@@ -23,7 +24,14 @@ T get(ondemand::value& value, const char* name, const char* what) {
   throw EventDamage{simdjson::error_message(error)};
 }
 
+// Most texts have nothing to be unescaped: they are taken from where they stand.
 std::string_view text(ondemand::value& value, const char* name) {
+  std::string_view token = value.raw_json_token();
+  while (!token.empty() && token.back() <= ' ') token.remove_suffix(1);
+  if (token.size() >= 2 && token.front() == '"' && token.back() == '"') {
+    const auto inside = token.substr(1, token.size() - 2);
+    if (inside.empty() || std::memchr(inside.data(), '\\', inside.size()) == nullptr) return inside;
+  }
   return get<std::string_view>(value, name, "a text");
 }
 std::int64_t integer(ondemand::value& value, const char* name) {
@@ -91,47 +99,64 @@ void take_first(ondemand::value& value, std::string_view& target) {
   }
 }
 
+// A field's key where it stands, with the quote behind it; 64 readable bytes follow the last.
+class Key {
+ public:
+  template <class Field>
+  explicit Key(Field& field) {
+    ondemand::raw_json_string key;
+    check_json(field.key().get(key));
+    begin_ = key.raw();
+  }
+  bool is(std::string_view word_and_quote) const {
+    return std::memcmp(begin_, word_and_quote.data(), word_and_quote.size()) == 0;
+  }
+
+ private:
+  const char* begin_;
+};
+
 void read_args(ondemand::value& value, EventFields& fields) {
   ondemand::object args;
   if (value.get(args) != simdjson::SUCCESS) return;
+  fields.has_args = true;
   for (auto field : args) {
-    std::string_view key;
-    check_json(field.unescaped_key().get(key));
+    const Key key(field);
     ondemand::value entry;
     check_json(field.value().get(entry));
-    if (key == "step")
+    if (key.is(R"(step")"))
       fields.step = integer(entry, "step");
-    else if (key == "operation")
+    else if (key.is(R"(operation")"))
       fields.operation = text(entry, "operation");
-    else if (key == "communicator")
+    else if (key.is(R"(communicator")"))
       fields.communicator = count(entry, "communicator");
-    else if (key == "sequence")
+    else if (key.is(R"(sequence")"))
       fields.sequence = count(entry, "sequence");
-    else if (key == "bytes")
+    else if (key.is(R"(bytes")"))
       fields.bytes = count(entry, "bytes");
-    else if (key == "value")
+    else if (key.is(R"(value")"))
       take_if(entry, fields.value);
-    else if (key == "name")
+    else if (key.is(R"(name")"))
       take_if(entry, fields.args_name);
-    else if (key == "rank")
+    else if (key.is(R"(rank")"))
       take_if(entry, fields.rank);
-    else if (key == "host")
+    else if (key.is(R"(host")"))
       take_if(entry, fields.host);
-    else if (key == "phase")
+    else if (key.is(R"(phase")"))
       take_if(entry, fields.phase);
-    else if (key == "Collective name")
+    else if (key.is(R"(Collective name")"))
       take_if(entry, fields.message.collective);
-    else if (key == "In msg nelems")
+    else if (key.is(R"(In msg nelems")"))
       take_as<std::uint64_t>(entry, fields.message.elements);
-    else if (key == "dtype")
+    else if (key.is(R"(dtype")"))
       take_if(entry, fields.message.dtype);
-    else if (key == "Process Group Name")
+    else if (key.is(R"(Process Group Name")"))
       take_if(entry, fields.message.process_group);
-    else if (key == "Group size")
+    else if (key.is(R"(Group size")"))
       take_as<std::uint64_t>(entry, fields.message.ranks);
-    else if (key == "Input Dims" && fields.name.find(':') != std::string_view::npos)
+    else if (key.is(R"(Input Dims")") && fields.name.find(':') != std::string_view::npos)
       fields.message.elements = elements_in(entry);
-    else if (key == "Input type" && fields.name.find(':') != std::string_view::npos)
+    else if (key.is(R"(Input type")") && fields.name.find(':') != std::string_view::npos)
       take_first(entry, fields.message.dtype);
   }
 }
@@ -153,40 +178,49 @@ bool is_flow(char kind) {
 
 }  // namespace
 
-EventFields read_fields(simdjson::ondemand::object& object, const TraceVisitor& visitor) {
-  EventFields fields;
+void EventFields::clear() {
+  kind = 0;
+  pid.reset();
+  tid.reset();
+  start_ns.reset();
+  duration_ns.reset();
+  category = name = {};
+  named_thread = unwanted = false;
+  if (has_args) *this = EventFields();
+}
+
+void read_fields(simdjson::ondemand::object& object, const TraceVisitor& visitor, EventFields& fields) {
+  fields.clear();
   for (auto field : object) {
     if (fields.unwanted) {
       check_json(field.error());
       continue;
     }
-    std::string_view key;
-    check_json(field.unescaped_key().get(key));
+    const Key key(field);
     ondemand::value value;
     check_json(field.value().get(value));
-    if (key == "ph") {
+    if (key.is(R"(ph")")) {
       const auto kind = text(value, "ph");
       fields.kind = kind.size() == 1 ? kind[0] : '?';
       fields.unwanted = is_flow(fields.kind);
-    } else if (key == "ts") {
+    } else if (key.is(R"(ts")")) {
       fields.start_ns = time(value, "ts");
-    } else if (key == "dur") {
+    } else if (key.is(R"(dur")")) {
       fields.duration_ns = time(value, "dur");
-    } else if (key == "pid") {
+    } else if (key.is(R"(pid")")) {
       fields.pid = identity(value, "pid");
-    } else if (key == "tid") {
+    } else if (key.is(R"(tid")")) {
       fields.tid = identity(value, "tid");
       fields.named_thread = !fields.tid;
-    } else if (key == "cat") {
+    } else if (key.is(R"(cat")")) {
       fields.category = text(value, "cat");
       fields.unwanted |= fields.kind == 'X' && !visitor.wants(fields.category);
-    } else if (key == "name") {
+    } else if (key.is(R"(name")")) {
       fields.name = text(value, "name");
-    } else if (key == "args") {
+    } else if (key.is(R"(args")")) {
       if (!has_idle_args(fields)) read_args(value, fields);
     }
   }
-  return fields;
 }
 
 }  // namespace farandole

@@ -30,6 +30,10 @@ struct EventFields {
   std::string_view phase;
   bool named_thread = false;  // tid is a text
   bool unwanted = false;      // nobody takes it: the fields behind kind and category were not read
+  bool has_args = false;      // of which anything was read
+
+  // As new: most events have no arguments that are read, and need not be cleared of them.
+  void clear();
 };
 
 // Throws EventDamage.
@@ -37,8 +41,9 @@ inline void check_json(simdjson::error_code error) {
   if (error != simdjson::SUCCESS) throw EventDamage{simdjson::error_message(error)};
 }
 
-// Where the visitor does not want the event, only those that say so. Texts are valid as long as the parser's
-// document. Throws EventDamage.
-EventFields read_fields(simdjson::ondemand::object& object, const TraceVisitor& visitor);
+// Where the visitor does not want the event, only those that say so. Keys count as programs write them,
+// without escapes. Texts are valid as long as the parser's document and what it was made of. Throws
+// EventDamage.
+void read_fields(simdjson::ondemand::object& object, const TraceVisitor& visitor, EventFields& fields);
 
 }  // namespace farandole

@@ -121,8 +121,8 @@ class Reader {
 
  private:
   void take(ondemand::object& object) {
-    const auto fields = read_fields(object, visitor_);
-    if (!visit(fields, visitor_)) ++summary_.unused;
+    read_fields(object, visitor_, fields_);
+    if (!visit(fields_, visitor_)) ++summary_.unused;
     ++summary_.events;
   }
 
@@ -176,11 +176,11 @@ class Reader {
                      .get(document));
       ondemand::object object;
       check_json(document.get_object().get(object));
-      const auto fields = read_fields(object, visitor_);
+      read_fields(object, visitor_, fields_);
       const char* behind = nullptr;
       if (document.current_location().get(behind) == simdjson::SUCCESS)
         throw EventDamage{"text behind the object"};
-      if (!visit(fields, visitor_)) ++summary_.unused;
+      if (!visit(fields_, visitor_)) ++summary_.unused;
       ++summary_.events;
     } catch (const EventDamage& damage) {
       scanner_.reject();
@@ -192,6 +192,7 @@ class Reader {
   TraceScanner scanner_;
   TraceVisitor& visitor_;
   ondemand::parser parser_;
+  EventFields fields_;  // of the event that is being read
   TraceSummary summary_;
   std::string first_damage_;
 };

@@ -35,7 +35,7 @@ std::string at_byte(std::uint64_t offset) {
 
 }  // namespace
 
-TraceWindow::TraceWindow(const std::filesystem::path& file) : buffer_(window_bytes + padding) {
+TraceWindow::TraceWindow(const std::filesystem::path& file) : buffer_(1 + window_bytes + padding) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(file, ignored)) file_ = InflatedFile::open(file);
   if (file_ == nullptr)
@@ -49,10 +49,10 @@ void TraceWindow::consume(std::size_t bytes) {
 
 bool TraceWindow::refill() {
   if (at_end_) return false;
-  if (begin_ > 0) {
-    std::memmove(buffer_.data(), data(), size());
-    end_ -= begin_;
-    begin_ = 0;
+  if (begin_ > 1) {
+    std::memmove(buffer_.data() + 1, data(), size());
+    end_ -= begin_ - 1;
+    begin_ = 1;
   }
   if (end_ + padding == buffer_.size()) buffer_.resize(2 * buffer_.size());
   const std::size_t room = buffer_.size() - padding - end_;
@@ -217,6 +217,7 @@ void TraceScanner::reject() {
 
 // Consumes what is between events; false where none begins: at the end, or before what is no event.
 bool TraceScanner::begin_event() {
+  uncover();
   window_.consume(std::exchange(pending_, 0));
   if (done_) return false;
   for (;;) {
@@ -268,15 +269,20 @@ std::optional<RawEvent> TraceScanner::next_block() {
   }
   const auto length = block_length();
   if (length == 0) return std::nullopt;
-  block_.resize(length + 2 + TraceWindow::padding);
-  block_[0] = '[';
-  std::memcpy(block_.data() + 1, window_.data(), length);
-  block_[length + 1] = ']';
+  char* const text = window_.data();
+  text[-1] = '[';
+  covered_ = std::exchange(text[length], ']');
   pending_ = length;
-  return RawEvent{{block_.data(), length + 2}, offset()};
+  return RawEvent{{text - 1, length + 2}, offset()};
+}
+
+void TraceScanner::uncover() {
+  if (covered_) window_.data()[pending_] = *covered_;
+  covered_.reset();
 }
 
 void TraceScanner::resume_at(std::size_t offset_in_block) {
+  uncover();
   no_block_before_ = offset() + std::exchange(pending_, 0);
   window_.consume(offset_in_block > 0 ? offset_in_block - 1 : 0);
 }

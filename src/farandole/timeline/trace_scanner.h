@@ -24,6 +24,8 @@ class TraceWindow {
   // Throws UserError where the file cannot be opened.
   explicit TraceWindow(const std::filesystem::path& file);
 
+  // The byte in front of it and the one behind it may be written, too.
+  char* data() { return buffer_.data() + begin_; }
   const char* data() const { return buffer_.data() + begin_; }
   std::size_t size() const { return end_ - begin_; }
   std::uint64_t offset() const { return offset_; }  // of data(), in the uncompressed stream
@@ -36,8 +38,8 @@ class TraceWindow {
  private:
   std::unique_ptr<InflatedFile> file_;
   std::vector<char> buffer_;
-  std::size_t begin_ = 0;
-  std::size_t end_ = 0;
+  std::size_t begin_ = 1;
+  std::size_t end_ = 1;
   std::uint64_t offset_ = 0;
   bool at_end_ = false;
 };
@@ -90,6 +92,7 @@ class TraceScanner {
   void stop(const std::string& why);
   bool begin_event();
   std::size_t block_length() const;
+  void uncover();
 
   std::filesystem::path file_;
   TraceWindow window_;
@@ -98,8 +101,8 @@ class TraceScanner {
   std::string damage_;
   bool in_object_ = false;
   bool done_ = false;
-  std::size_t pending_ = 0;  // bytes of the event or block given last
-  std::vector<char> block_;
+  std::size_t pending_ = 0;      // bytes of the event or block given last
+  std::optional<char> covered_;  // by the bracket that a block ends with
   std::uint64_t no_block_before_ = 0;
 };
 
