@@ -36,12 +36,7 @@ int main(int, char** argv) {
   const std::filesystem::path run = argv[1];
   const MpiJob job;
   const auto& layout = job.layout();
-  Timeline timeline({recorder_file(run, layout.rank),
-                     {},
-                     1 << 20,
-                     layout.rank,
-                     layout.size,
-                     layout.node});
+  Timeline timeline({recorder_file(run, layout.rank), {}, 1 << 20, layout.rank, layout.size, layout.node});
   timeline.name_thread("training");
   Recording recording(job.new_channel(), timeline, {.run_dir = run});
   TracedCommunicator gradients(job.new_communicator(Waiting::polite), timeline, 0);

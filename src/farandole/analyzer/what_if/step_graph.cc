@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "farandole/analyzer/what_if/bucket_layout.h"
+#include "farandole/analyzer/what_if/last_buckets.h"
 #include "farandole/analyzer/what_if/work_clock.h"
 #include "farandole/base/parse_number.h"
 
@@ -74,7 +75,9 @@ class GraphBuilder {
   void find_buckets() {
     const auto& matches = metrics_.matches;
     for (const auto& name : run_.names) bucket_of_name_.push_back(bucket_number(name));
-    read_last_plan();
+    const auto last = last_buckets(metrics_, bucket_of_name_);
+    graph_.buckets = last.bytes;
+    graph_.first_step = last.first_step;
     std::size_t parts = 0, own = 0;
     for (std::size_t i = 0; i < run_.ranks.size(); ++i) {
       const auto& waits = metrics_.ranks[i].training_waits;
@@ -88,36 +91,6 @@ class GraphBuilder {
       }
     }
     in_parts_ = parts * 20 > own;
-  }
-
-  // Trials of bucket sizes come before what they end with: the plan of the last step that has one, from
-  // behind the last step on that has another.
-  void read_last_plan() {
-    using Plan = std::map<std::size_t, std::uint64_t>;
-    std::vector<Plan> of_step(metrics_.window.steps.size());
-    for (const auto& match : metrics_.matches.matches)
-      if (const auto bucket = bucket_of_name_[match.name])
-        of_step[step_at(match.last_arrival)].insert_or_assign(*bucket, match.bytes);
-    auto last =
-        std::find_if(of_step.rbegin(), of_step.rend(), [](const Plan& plan) { return !plan.empty(); });
-    if (last == of_step.rend()) return;
-    const bool cut_off =
-        last == of_step.rbegin() && last + 1 != of_step.rend() && last[1].size() > last->size();
-    const Plan& plan = cut_off ? last[1] : *last;
-    for (const auto& [bucket, bytes] : plan)
-      if (bucket == graph_.buckets.size()) graph_.buckets.push_back(bytes);
-    for (std::size_t i = 0; i < of_step.size(); ++i)
-      for (const auto& one : of_step[i])
-        if (const auto same = plan.find(one.first); same == plan.end() || same->second != one.second)
-          graph_.first_step = i + 1;
-    if (graph_.first_step + least_steps > of_step.size()) graph_.first_step = 0;
-  }
-
-  std::size_t step_at(std::int64_t time) const {
-    const auto& steps = metrics_.window.steps;
-    const auto behind = std::upper_bound(steps.begin(), steps.end(), time,
-                                         [](std::int64_t t, const Interval& step) { return t < step.start; });
-    return behind == steps.begin() ? 0 : static_cast<std::size_t>(behind - steps.begin()) - 1;
   }
 
   void make_clocks() {
