@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "farandole/base/error.h"
+#include "farandole/base/run_folder.h"
 #include "farandole/comm/mpi_job.h"
 #include "farandole/comm/traced_communicator.h"
 #include "farandole/comm/watch/watchdog.h"
@@ -85,7 +86,7 @@ struct Program {
     constexpr std::size_t bytes = 1 << 20;
     const auto ranks_here = static_cast<std::size_t>(layout.local_size);
     const auto place = place_recorder(folder, wished_place(), bytes * ranks_here);
-    TimelineOptions options{folder / "recorder" / fmt::format("rank-{:04}.ftl", layout.rank),
+    TimelineOptions options{recorder_file(folder, layout.rank),
                             {},
                             bytes,
                             layout.rank,

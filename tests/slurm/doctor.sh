@@ -35,12 +35,6 @@ submit() {
   done
   fail "the job $1 does not start: $(tail -n 5 "out.$job")"
 }
-state() { scontrol show job "$job" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p'; }
-# until_true SECONDS COMMAND...
-until_true() {
-  for ((i = 0; i < $1 * 5; i++)); do "${@:2}" && return; sleep 0.2; done
-  fail "in vain for $1 s: ${*:2}; job is $(state): $(tail -n 5 "out.$job")"
-}
 runs() { [[ -s $1/pid.0 && -s $1/pid.1 ]]; }
 runs_or_failed() { runs "$1" || [[ $(state) == FAILED ]]; }
 is_over() { [[ ! $(state) =~ RUNNING|COMPLETING ]]; }

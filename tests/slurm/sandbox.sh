@@ -20,3 +20,11 @@ trap '"$sandbox" down; rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 "$sandbox" up --hosts "$hosts" --cpus "${cpus:-2}" >"$work/up" 2>&1 || skip "the Slurm sandbox does not come up: $(tail -n 3 "$work/up")"
 eval "$("$sandbox" env)"
+
+# Of the job that $job names, whose output is in out.$job.
+state() { scontrol show job "$job" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p'; }
+# until_true SECONDS COMMAND...
+until_true() {
+  for ((i = 0; i < $1 * 5; i++)); do "${@:2}" && return; sleep 0.2; done
+  fail "in vain for $1 s: ${*:2}; job is $(state): $(tail -n 5 "out.$job")"
+}

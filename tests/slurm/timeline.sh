@@ -11,12 +11,6 @@ cd "$work" || exit 1
 mkdir node
 for n in 1 2; do "$sandbox" exec node$n mount -t tmpfs -o size=512m recorders "$work/node" || skip "no file system can be mounted on a host"; done
 
-state() { scontrol show job "$job" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p'; }
-# until_true SECONDS COMMAND...
-until_true() {
-  for ((i = 0; i < $1 * 10; i++)); do "${@:2}" && return; sleep 0.1; done
-  fail "in vain for $1 s: ${*:2}; job is $(state): $(tail -n 5 "out.$job")"
-}
 is_over() { [[ ! $(state) =~ PENDING|RUNNING|COMPLETING ]]; }
 on_hosts() { for n in 1 2; do "$sandbox" exec node$n ls "$work/node"; done | grep -c . || true; }
 # submit COMMAND...: a rank on each host, recorded in the folder run, new; returns when both are at work. Once more where Open MPI

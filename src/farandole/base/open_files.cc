@@ -1,6 +1,5 @@
 #include "farandole/base/open_files.h"
 
-#include <algorithm>
 #include <string>
 #include <sys/resource.h>
 

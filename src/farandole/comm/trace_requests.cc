@@ -20,6 +20,7 @@
 #include "farandole/base/file_time.h"
 #include "farandole/base/node_file.h"
 #include "farandole/base/quiet_thread.h"
+#include "farandole/base/run_folder.h"
 #include "farandole/comm/merge_claim.h"
 #include "farandole/timeline/run_recorders.h"
 
@@ -73,10 +74,6 @@ TraceRequests::~TraceRequests() {
   thread_.join();
 }
 
-fs::path TraceRequests::recorder_of(int rank) const {
-  return options_.run_dir / "recorder" / fmt::format("rank-{:04}.ftl", rank);
-}
-
 void TraceRequests::run() {
   ::pthread_setname_np(::pthread_self(), "trace requests");
   // Training goes first, also before the threads that compress for this one.
@@ -127,7 +124,8 @@ void TraceRequests::serve() {
 // On all ranks but rank 0, whose turn it is first.
 void TraceRequests::stand_in() {
   const auto since_ns = show_records();
-  const bool waits_for_copies = !one_host_ || timeline_.file() != recorder_of(layout_.rank);
+  const bool waits_for_copies =
+      !one_host_ || timeline_.file() != recorder_file(options_.run_dir, layout_.rank);
   if (!pause(waits_for_copies ? Clock::duration(rank_0_takes) : Clock::duration(stand_in_waits))) return;
   if (await_merge() && changed_ns(trace()) < since_ns) merge();
 }
@@ -161,7 +159,7 @@ bool TraceRequests::pause(Clock::duration time) {
 
 // Returns when that was, by the clock of the run directory's file system; -1: nothing is there.
 std::int64_t TraceRequests::show_records() const {
-  const auto home = recorder_of(layout_.rank);
+  const auto home = recorder_file(options_.run_dir, layout_.rank);
   if (!timeline_.enabled()) return -1;
   try {
     if (timeline_.file() != home) {
@@ -179,11 +177,12 @@ std::int64_t TraceRequests::show_records() const {
 
 // Until the others' recorders have been shown, too.
 void TraceRequests::wait_for_others(std::int64_t since_ns) {
-  if (one_host_ && timeline_.file() == recorder_of(0)) return;  // they can be read as they are
-  constexpr std::int64_t spread_ns = 2'000'000'000;             // of the ranks' being asked
+  if (one_host_ && timeline_.file() == recorder_file(options_.run_dir, 0))
+    return;                                          // they can be read as they are
+  constexpr std::int64_t spread_ns = 2'000'000'000;  // of the ranks' being asked
   const auto end = Clock::now() + copies_take;
   for (int rank = 1; rank < layout_.size && Clock::now() < end;) {
-    if (changed_ns(recorder_of(rank)) >= since_ns - spread_ns)
+    if (changed_ns(recorder_file(options_.run_dir, rank)) >= since_ns - spread_ns)
       ++rank;
     else if (!pause(50ms))
       return;
@@ -214,7 +213,7 @@ void TraceRequests::write_trace() const {
   which.merge_limit = 0;
   std::vector<fs::path> files;
   for (int rank = 0; rank < layout_.size; ++rank)
-    if (which.ranks.contains(rank)) files.push_back(readable_at(recorder_of(rank)));
+    if (which.ranks.contains(rank)) files.push_back(readable_at(recorder_file(options_.run_dir, rank)));
   RunRecorders run = open_run(files, which);
   for (const RecorderReport& file : run.files)
     if (!file.sound() && !file.problems.empty()) spdlog::warn("{}", file.problems.front());

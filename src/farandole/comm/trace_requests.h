@@ -57,7 +57,6 @@ class TraceRequests {
   bool await_merge();
   void merge();
   void write_trace() const;
-  std::filesystem::path recorder_of(int rank) const;
   std::filesystem::path trace() const;
   std::filesystem::path claim() const;
 
