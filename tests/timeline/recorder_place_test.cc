@@ -132,13 +132,18 @@ TEST(RecorderPlace, RefusesAFolderThatIsNone) {
   EXPECT_EQ(place_recorder(folder / "run", {folder.path()}, bytes).folder, folder.path());
 }
 
-TEST(RecorderPlace, ATimelineThatEndsBringsItsRecorder) {
-  const TemporaryFolder folder;
+TimelineOptions options_on_node(const TemporaryFolder& folder) {
   std::filesystem::create_directories(folder / "node");
   TimelineOptions options;
   options.file = folder / "run/recorder/rank-0000.ftl";
   options.recorder_bytes = 1 << 20;
   options.node_folder = folder / "node";
+  return options;
+}
+
+TEST(RecorderPlace, ATimelineThatEndsBringsItsRecorder) {
+  const TemporaryFolder folder;
+  TimelineOptions options = options_on_node(folder);
   {
     Timeline timeline(options);
     timeline.span(Category::forward, "forward", 1, 2);
@@ -164,11 +169,7 @@ TEST(RecorderPlace, ATimelineThatEndsBringsItsRecorder) {
 // this machine allows one.
 TEST(RecorderPlace, AFullNodeLeavesTheRecorderAtHome) {
   const TemporaryFolder folder;
-  std::filesystem::create_directories(folder / "node");
-  TimelineOptions options;
-  options.file = folder / "run/recorder/rank-0000.ftl";
-  options.recorder_bytes = 1 << 20;
-  options.node_folder = folder / "node";
+  TimelineOptions options = options_on_node(folder);
   enum { as_expected, lies_elsewhere, left_something, records_anyway, not_allowed };
   const pid_t child = ::fork();
   if (child == 0) {
