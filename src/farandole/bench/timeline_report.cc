@@ -31,11 +31,11 @@ std::string percent(const ShareEstimate& share) {
 
 void add(Table& table, const SpanCost& span) {
   table.line("two clock reads", ns(span.clock_pair_ns));
+  table.line("  99.9 % of them take at most", ns(span.clock_pair_p999_ns));
   table.line("span, begin and end", ns(span.span_ns),
              fmt::format("1.5 × = {}", ns(1.5 * span.clock_pair_ns)));
   table.line("  99.9 % of the spans take at most", ns(span.span_p999_ns),
              fmt::format("+ 100 = {}", ns(span.clock_pair_ns + 100)));
-  table.line("  99.9 % of the two clock reads", ns(span.clock_pair_p999_ns));
   table.line("span, nothing recorded", ns(span.disabled_ns), "1.0 ns");
   table.line("  but watched for stalls", ns(span.watched_ns));
 }

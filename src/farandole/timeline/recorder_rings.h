@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -52,6 +53,7 @@ class RecorderRings : public std::enable_shared_from_this<RecorderRings> {
     if (ring == nullptr) return drop();
     if (ring->next == ring->chunk_end) start_chunk(*ring);
     Record& record = *ring->next++;  // in place: a copy would wait for its stores
+    __builtin_prefetch(ring->next + records_ahead, 1);
     record = Record{};
     record.step = step;
     record.track = ring->slot;
@@ -65,6 +67,9 @@ class RecorderRings : public std::enable_shared_from_this<RecorderRings> {
   void drop() { std::atomic_ref(map_->header().dropped).fetch_add(1, std::memory_order_relaxed); }
 
  private:
+  // Two pages, so that the first record of a page does not wait for its address to be translated.
+  static constexpr std::ptrdiff_t records_ahead = 128;
+
   // The rings that this thread used last.
   struct Cache {
     std::uint64_t instance = 0;
