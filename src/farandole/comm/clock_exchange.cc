@@ -23,7 +23,7 @@ enum class Verdict : std::uint8_t {
 void answer(MessageChannel& channel, int rank) {
   while (channel.receive(rank).empty()) {
     const std::int64_t time = now_ns();
-    channel.send(rank, std::as_bytes(std::span(&time, 1)));
+    channel.send(rank, bytes_of(time));
   }
 }
 
@@ -48,18 +48,11 @@ std::vector<RoundTrip> measure(MessageChannel& channel, int patience) {
   return samples;
 }
 
-template <typename T>
-T value_of(const std::vector<std::byte>& bytes) {
-  T value{};
-  std::memcpy(&value, bytes.data(), std::min(sizeof value, bytes.size()));
-  return value;
-}
-
 // Rank 0's part: whether any rank has measured.
 bool answer_all(MessageChannel& channel, std::uint32_t own_clock) {
   std::vector<std::uint32_t> clocks{own_clock};
   for (int rank = 1; rank < channel.size(); ++rank)
-    clocks.push_back(value_of<std::uint32_t>(channel.receive(rank)));
+    clocks.push_back(value_of<std::uint32_t>(channel.receive(rank)).value_or(0));
   std::map<std::uint32_t, std::vector<std::byte>> known;
   bool any = false;
   for (int rank = 1; rank < channel.size(); ++rank) {
@@ -68,7 +61,7 @@ bool answer_all(MessageChannel& channel, std::uint32_t own_clock) {
     const auto verdict = clock != 0 && clock == own_clock ? Verdict::shared
                          : found != known.end()           ? Verdict::measured
                                                           : Verdict::unknown;
-    channel.send(rank, std::as_bytes(std::span(&verdict, 1)));
+    channel.send(rank, bytes_of(verdict));
     if (verdict == Verdict::measured) channel.send(rank, found->second);
     if (verdict != Verdict::unknown) continue;
     any = true;
@@ -83,8 +76,8 @@ bool answer_all(MessageChannel& channel, std::uint32_t own_clock) {
 
 ClockSamples exchange_clocks(MessageChannel& channel, std::uint32_t clock, int patience) {
   if (channel.rank() == 0) return {{}, answer_all(channel, clock)};
-  channel.send(0, std::as_bytes(std::span(&clock, 1)));
-  switch (value_of<Verdict>(channel.receive(0))) {
+  channel.send(0, bytes_of(clock));
+  switch (value_of<Verdict>(channel.receive(0)).value()) {
     case Verdict::shared: {
       const std::int64_t now = now_ns();
       return {{{now, now, now}}, false};

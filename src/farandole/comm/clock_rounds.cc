@@ -1,12 +1,7 @@
 #include "farandole/comm/clock_rounds.h"
 
-#include <cstring>
-#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <span>
-#include <sys/eventfd.h>
-#include <unistd.h>
 #include <utility>
 
 #include "farandole/base/clock.h"
@@ -32,24 +27,11 @@ struct Answer {
   std::int64_t time_ns;
 };
 
-template <typename T>
-std::span<const std::byte> bytes_of(const T& value) {
-  return std::as_bytes(std::span(&value, 1));
-}
-
-template <typename T>
-std::optional<T> value_of(const std::vector<std::byte>& bytes) {
-  T value;
-  if (bytes.size() != sizeof value) return std::nullopt;
-  std::memcpy(&value, bytes.data(), sizeof value);
-  return value;
-}
-
 }  // namespace
 
 ClockRounds::ClockRounds(std::unique_ptr<MessageChannel> channel, std::chrono::nanoseconds pause,
                          std::function<void(const RoundTrip&)> take)
-    : channel_(std::move(channel)), pause_(pause), take_(std::move(take)), stop_(::eventfd(0, EFD_CLOEXEC)) {
+    : channel_(std::move(channel)), pause_(pause), take_(std::move(take)) {
   thread_ = start_quiet_thread([this] {
     ::pthread_setname_np(::pthread_self(), "clock rounds");
     try {
@@ -60,20 +42,12 @@ ClockRounds::ClockRounds(std::unique_ptr<MessageChannel> channel, std::chrono::n
 }
 
 ClockRounds::~ClockRounds() {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto ignored = ::write(stop_.get(), &one, sizeof one);
+  stop_.stop();
   thread_.join();
 }
 
-// False: this object is to end.
-bool ClockRounds::wait(std::chrono::nanoseconds time) const {
-  pollfd stop{stop_.get(), POLLIN, 0};
-  const auto wait_ms = std::chrono::ceil<std::chrono::milliseconds>(time).count();
-  return ::poll(&stop, 1, static_cast<int>(wait_ms)) == 0;
-}
-
 void ClockRounds::answer() {
-  while (wait(look_for_questions)) {
+  while (stop_.sleep(look_for_questions)) {
     answer_some();
     auto last = Clock::now();
     while (!asking_.empty() && Clock::now() - last < questions_follow_within) {
@@ -102,10 +76,10 @@ bool ClockRounds::answer_some() {
 void ClockRounds::ask() {
   // Not all ranks at once.
   const auto share = pause_ * channel_->rank() / channel_->size();
-  if (!wait(share)) return;
+  if (!stop_.sleep(share)) return;
   do {
     if (const auto shortest = shortest_of_some()) take_(*shortest);
-  } while (wait(pause_));
+  } while (stop_.sleep(pause_));
 }
 
 std::optional<RoundTrip> ClockRounds::shortest_of_some() {
@@ -136,7 +110,7 @@ std::optional<RoundTrip> ClockRounds::round_trip(std::chrono::nanoseconds patien
       return trip;
     }
     if (message) continue;
-    if (naps ? !wait(1ms) : ::sched_yield() != 0) return std::nullopt;
+    if (naps ? !stop_.sleep(1ms) : ::sched_yield() != 0) return std::nullopt;
   }
   return std::nullopt;
 }

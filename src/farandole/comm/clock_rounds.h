@@ -10,7 +10,7 @@
 #include <set>
 #include <thread>
 
-#include "farandole/base/owned_descriptor.h"
+#include "farandole/base/stop_event.h"
 #include "farandole/comm/message_channel.h"
 #include "farandole/timeline/clock_model.h"
 
@@ -29,7 +29,6 @@ class ClockRounds {
 
  private:
   using Clock = std::chrono::steady_clock;
-  bool wait(std::chrono::nanoseconds time) const;
   void answer();
   bool answer_some();
   void ask();
@@ -41,7 +40,7 @@ class ClockRounds {
   const std::function<void(const RoundTrip&)> take_;
   std::set<int> asking_;     // ranks that have more questions
   std::uint64_t asked_ = 0;  // questions, so that a late answer is taken for none of a later one
-  OwnedDescriptor stop_;     // an eventfd
+  StopEvent stop_;
   std::thread thread_;
 };
 

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <mpi.h>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace farandole {
@@ -15,6 +17,23 @@ struct Message {
   int from = 0;
   std::vector<std::byte> bytes;
 };
+
+// A message that is a plain value.
+template <typename T>
+std::span<const std::byte> bytes_of(const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  return std::as_bytes(std::span(&value, 1));
+}
+
+// None: the message is of another size.
+template <typename T>
+std::optional<T> value_of(const std::vector<std::byte>& message) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  T value;
+  if (message.size() != sizeof value) return std::nullopt;
+  std::memcpy(&value, message.data(), sizeof value);
+  return value;
+}
 
 class MessageChannel {
  public:

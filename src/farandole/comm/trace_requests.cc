@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 #include <string>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -59,9 +58,7 @@ TraceRequests::TraceRequests(const RankLayout& layout, SignalEvent& asked, const
       one_host_(std::all_of(layout.nodes.begin(), layout.nodes.end(), [](int node) { return node == 0; })),
       asked_(asked),
       timeline_(timeline),
-      options_(std::move(options)),
-      stop_(::eventfd(0, EFD_CLOEXEC)) {
-  if (stop_.get() < 0) throw system_error("eventfd", "for who asks for a trace");
+      options_(std::move(options)) {
   // Of a job that was killed while it merged. The channel keeps the other ranks until that is done.
   if (layout_.rank == 0) ::unlink(claim().c_str());
   if (layout_.size > 1) channel_ = std::make_unique<AlertChannel>(MPI_COMM_WORLD);
@@ -69,8 +66,7 @@ TraceRequests::TraceRequests(const RankLayout& layout, SignalEvent& asked, const
 }
 
 TraceRequests::~TraceRequests() {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto ignored = ::write(stop_.get(), &one, sizeof one);
+  stop_.stop();
   thread_.join();
 }
 
@@ -88,7 +84,7 @@ void TraceRequests::run() {
 
 void TraceRequests::answer_requests() {
   for (;;) {
-    pollfd waiting[] = {{stop_.get(), POLLIN, 0}, {asked_.descriptor(), POLLIN, 0}};
+    pollfd waiting[] = {{stop_.descriptor(), POLLIN, 0}, {asked_.descriptor(), POLLIN, 0}};
     const auto wait_ms = std::chrono::milliseconds(look_for_messages).count();
     ::poll(waiting, std::size(waiting), channel_ != nullptr ? static_cast<int>(wait_ms) : -1);
     if (waiting[0].revents != 0) return;
@@ -149,7 +145,7 @@ bool TraceRequests::pause(Clock::duration time) {
   const auto end = Clock::now() + time;
   while (Clock::now() < end) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
-    pollfd waiting[] = {{stop_.get(), POLLIN, 0}, {asked_.descriptor(), POLLIN, 0}};
+    pollfd waiting[] = {{stop_.descriptor(), POLLIN, 0}, {asked_.descriptor(), POLLIN, 0}};
     ::poll(waiting, std::size(waiting), static_cast<int>(std::clamp<std::int64_t>(left, 0, 250)));
     if (waiting[0].revents != 0) return false;
     if (hear() && layout_.rank != 0) show_records();

@@ -18,7 +18,7 @@
 #include <memory>
 #include <thread>
 
-#include "farandole/base/owned_descriptor.h"
+#include "farandole/base/stop_event.h"
 #include "farandole/comm/rank_layout.h"
 #include "farandole/comm/signal_event.h"
 #include "farandole/comm/watch/alert_channel.h"
@@ -66,7 +66,7 @@ class TraceRequests {
   const Timeline& timeline_;
   const TraceRequestOptions options_;
   std::unique_ptr<AlertChannel> channel_;  // null in a job of one rank
-  OwnedDescriptor stop_;                   // an eventfd
+  StopEvent stop_;
   std::thread thread_;
 };
 

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "farandole/base/clock.h"
@@ -69,8 +68,7 @@ Watchdog::Watchdog(WatchPost post, RankLayout layout, const CallBoard& calls, st
       layout_(std::move(layout)),
       abort_(std::move(abort)),
       self_(layout_.rank, calls, probe_),
-      stalls_(post_, layout_, self_, [this](const std::string& text) { say(text); }),
-      stop_(::eventfd(0, EFD_CLOEXEC)) {
+      stalls_(post_, layout_, self_, [this](const std::string& text) { say(text); }) {
   const std::int64_t now = now_ns();
   self_.look(now);
   post_.board->publish(post_.slot, self_.status(), now);  // so that mates know its process from the start
@@ -79,8 +77,7 @@ Watchdog::Watchdog(WatchPost post, RankLayout layout, const CallBoard& calls, st
 
 Watchdog::~Watchdog() {
   leave();
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto ignored = ::write(stop_.get(), &one, sizeof one);
+  stop_.stop();
   thread_.join();
 }
 
@@ -105,7 +102,7 @@ void Watchdog::run() {
   ::pthread_setname_np(::pthread_self(), "watchdog");
   const auto peers = post_.peers->descriptors();
   for (;;) {
-    std::vector<pollfd> waiting = {{stop_.get(), POLLIN, 0},
+    std::vector<pollfd> waiting = {{stop_.descriptor(), POLLIN, 0},
                                    {terminated_ns_ == 0 ? termination_.descriptor() : -1, POLLIN, 0}};
     for (const int peer : peers) waiting.push_back({peers_end_ ? -1 : peer, POLLIN, 0});
     ::poll(waiting.data(), waiting.size(), tick_ms());

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <thread>
 
-#include "farandole/base/owned_descriptor.h"
+#include "farandole/base/stop_event.h"
 #include "farandole/comm/call_board.h"
 #include "farandole/comm/rank_layout.h"
 #include "farandole/comm/watch/stall_watch.h"
@@ -67,7 +67,7 @@ class Watchdog {
   SelfWatch self_;
   StallWatch stalls_;
   Termination termination_;
-  OwnedDescriptor stop_;  // an eventfd
+  StopEvent stop_;
   std::atomic<std::int64_t> abort_ns_{0};
   std::atomic<bool> loss_claimed_{false};
   // Of the thread.
