@@ -13,9 +13,16 @@ namespace {
 
 constexpr int populate_write = 23;  // MADV_POPULATE_WRITE, which older headers lack
 
+// 8 MiB, at one event in 50 ns 6 ms, and at most 1/8 of the file; at least the present chunk's next two.
+std::uint32_t chunks_ahead(const recorder::Geometry& geometry) {
+  constexpr std::size_t bytes = 8 << 20;
+  const std::size_t chunk = geometry.chunk_records * sizeof(Record);
+  return static_cast<std::uint32_t>(std::clamp<std::size_t>(bytes / chunk, 2, recorder::chunk_count / 8));
+}
+
 }  // namespace
 
-PageKeeper::PageKeeper(RecorderMap& map) : map_(map) {
+PageKeeper::PageKeeper(RecorderMap& map) : map_(map), ahead_(chunks_ahead(map.geometry)) {
   prepare(0);
   prepare_pool();
   thread_ = start_quiet_thread([this] { run(); });
@@ -48,7 +55,7 @@ void PageKeeper::run() {
 
 void PageKeeper::prepare_pool() {
   const std::uint32_t next = std::atomic_ref(map_.header().next_chunk).load(std::memory_order_relaxed);
-  const std::uint32_t end = std::min(next + chunks_ahead, recorder::chunk_count);
+  const std::uint32_t end = std::min(next + ahead_, recorder::chunk_count);
   for (pool_ready_ = std::max(pool_ready_, next); pool_ready_ < end; ++pool_ready_) prepare(pool_ready_);
 }
 
@@ -61,7 +68,7 @@ void PageKeeper::prepare_rings() {
     if (chunks == 0) continue;
     const std::uint64_t begun =
         std::atomic_ref(entry.head).load(std::memory_order_acquire) / map_.geometry.chunk_records;
-    const std::uint64_t end = begun + 1 + std::min(chunks - 1, chunks_ahead);
+    const std::uint64_t end = begun + 1 + std::min(chunks - 1, ahead_);
     for (auto& next = ring_ready_[slot] = std::max(ring_ready_[slot], begun + 1); next < end; ++next)
       prepare(entry.chunks[next % chunks]);
   }

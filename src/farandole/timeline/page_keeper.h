@@ -25,15 +25,11 @@ class PageKeeper {
   // A ring has moved on. Seldom wakes the keeper: that takes microseconds, and a processor woken beside the
   // recording one slows it for longer.
   void chunk_started() noexcept {
-    if (started_.fetch_add(1, std::memory_order_relaxed) % chunks_a_wake == 0) wake();
+    if (started_.fetch_add(1, std::memory_order_relaxed) % (ahead_ / 2) == 0) wake();
   }
   void prepare(std::uint32_t chunk);
 
  private:
-  static constexpr std::uint32_t chunks_a_wake = 16;
-  // 1/8 of the file: at one event in 50 ns, 6 ms of a recorder of 64 MiB.
-  static constexpr std::uint32_t chunks_ahead = 2 * chunks_a_wake;
-
   void wake() noexcept {
     wakes_.fetch_add(1, std::memory_order_release);
     wakes_.notify_one();
@@ -43,6 +39,7 @@ class PageKeeper {
   void prepare_rings();
 
   RecorderMap& map_;
+  const std::uint32_t ahead_;                                       // chunks to keep ready
   std::uint32_t pool_ready_ = recorder::thread_slots;               // chunks before it
   std::array<std::uint64_t, recorder::thread_slots> ring_ready_{};  // chunks since the ring's first, likewise
   std::atomic<std::uint32_t> started_{0};                           // chunks
