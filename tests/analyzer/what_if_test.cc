@@ -11,6 +11,7 @@
 #include "farandole/analyzer/report/report_json.h"
 #include "farandole/analyzer/report/report_text.h"
 #include "farandole/analyzer/what_if/bucket_layout.h"
+#include "farandole/analyzer/what_if/replayed_gains.h"
 #include "farandole/analyzer/what_if/validation.h"
 
 namespace farandole {
@@ -36,6 +37,8 @@ struct MadeUpRun {
   double checkpoint = 0;         // behind every fourth step
   bool notes_gradients = true;
   bool half = false;  // gradients travel as float16
+  double wake = 0;    // from a bucket's end to where a rank that was not its last knows it
+  int cores = 64;
 
   std::vector<BucketLayout> buckets() const {
     return lay_out_buckets(gradients, static_cast<std::uint64_t>(bucket_mb * 1024 * 1024));
@@ -75,6 +78,7 @@ struct MadeUpRun {
                       {"args", {{"bytes", gradients[g]}}}});
       }
       std::vector<double> ends;
+      std::vector<std::vector<double>> noticed(now.size());  // by rank and bucket
       for (std::size_t b = 0; b < plan.size(); ++b) {
         double last = 0;
         std::vector<double> arrivals;
@@ -82,17 +86,20 @@ struct MadeUpRun {
           arrivals.push_back(std::max(ready[r][b], ends.empty() ? 0 : ends.back()));
         last = *std::max_element(arrivals.begin(), arrivals.end());
         ends.push_back(last + alpha + beta * static_cast<double>(travel(plan[b])));
-        for (std::size_t r = 0; trace != nullptr && r < now.size(); ++r)
-          trace->collective(static_cast<int>(r), 1, sequence, static_cast<std::int64_t>(arrivals[r]),
-                            static_cast<std::int64_t>(ends.back()), travel(plan[b]),
-                            "bucket " + std::to_string(b));
+        for (std::size_t r = 0; r < now.size(); ++r) {
+          noticed[r].push_back(ends.back() + (arrivals[r] < last ? wake : 0));
+          if (trace != nullptr)
+            trace->collective(static_cast<int>(r), 1, sequence, static_cast<std::int64_t>(arrivals[r]),
+                              static_cast<std::int64_t>(noticed[r].back()), travel(plan[b]),
+                              "bucket " + std::to_string(b));
+        }
         ++sequence;
       }
       for (std::size_t r = 0; r < now.size(); ++r) {
         double time = backward[r] + at.back();
         for (std::size_t b = 0; b < plan.size(); ++b) {
-          if (trace != nullptr && ends[b] > time) span(*trace, r, 0, "wait", time, ends[b]);
-          time = std::max(time, ends[b]);
+          if (trace != nullptr && noticed[r][b] > time) span(*trace, r, 0, "wait", time, noticed[r][b]);
+          time = std::max(time, noticed[r][b]);
           const double update = update_alpha + update_beta * static_cast<double>(plan[b].bytes);
           if (trace != nullptr) span(*trace, r, 0, "optimizer", time, time + update);
           time += update + 100;  // so that updates are told apart
@@ -127,7 +134,7 @@ struct MadeUpRun {
                              {"device", "cpu"},
                              {"bucket_mb", bucket_mb},
                              {"threads", 1},
-                             {"cores", 64},
+                             {"cores", cores},
                              {"config", {{"compression", half ? "float16" : "none"}}}});
   }
 };
@@ -166,6 +173,23 @@ TEST_F(WhatIf, FindsTheRunsOwnCostsAndItsLength) {
   EXPECT_NEAR(known.measured_ms, run.step_ms(), 1e-3);
   EXPECT_NEAR(step_ms(known, "bucket-mb=1.5"), known.measured_ms, 1e-6);
   EXPECT_NEAR(step_ms(known, "bandwidth=1x,ranks=2,compression=none"), known.measured_ms, 1e-6);
+}
+
+// Where threads share cores, who waits goes on when a core is free: no time of its own.
+TEST_F(WhatIf, ChargesWakeUpsOnlyWhereCoresAreNotShared) {
+  MadeUpRun run;
+  run.slow_rank = 1;
+  run.slower = 2 * ms;
+  run.beta = 0.1;  // so that no bucket waits for the one before it
+  run.wake = 300 * us;
+  const auto alone = replay(run);
+  ASSERT_TRUE(alone.known()) << alone.graph.unknown;
+  EXPECT_NEAR(alone.graph.wake_ns, run.wake, 5 * us);
+  run.cores = 1;
+  const auto shared = replay(run);
+  ASSERT_TRUE(shared.known()) << shared.graph.unknown;
+  EXPECT_EQ(shared.graph.wake_ns, 0);
+  EXPECT_THAT(shared.graph.notes, ::testing::Contains(HasSubstr("more threads than cores")));
 }
 
 TEST_F(WhatIf, PredictsOtherBucketsBandwidthsAndDelays) {
@@ -214,6 +238,66 @@ TEST_F(WhatIf, TakesStragglersAndCheckpointsAway) {
   EXPECT_LT(prediction.mean_step_ms, with.measured_mean_ms - 8);
   expect_near(prediction.mean_step_ms, MadeUpRun().step_ms(), 0.02);
   EXPECT_NEAR(prediction.change, 0, 0.01);  // of the median, which has none
+}
+
+TEST_F(WhatIf, TellsWhatFindingsChangesWouldBring) {
+  const auto finding_of = [&](const MadeUpRun& run, Remedy remedy) {
+    run.write(folder_ / "run");
+    const auto findings = analyze_run(folder_ / "run").findings;
+    const auto found = std::find_if(findings.begin(), findings.end(),
+                                    [&](const Finding& finding) { return finding.remedy == remedy; });
+    EXPECT_NE(found, findings.end());
+    return found != findings.end() ? *found : Finding{};
+  };
+  const auto gain = [](const MadeUpRun& from, const MadeUpRun& to) {
+    return 100 * (1 - to.step_ms() / from.step_ms());
+  };
+  MadeUpRun one_bucket, best;
+  one_bucket.beta = best.beta = 4;
+  one_bucket.bucket_mb = 8;
+  double best_size = 0;
+  for (double size = 1; size <= 64; size *= 2) {
+    auto other = one_bucket;
+    other.bucket_mb = size;
+    if (best_size != 0 && other.step_ms() >= best.step_ms()) continue;
+    best_size = size;
+    best = other;
+  }
+  const auto exposed = finding_of(one_bucket, Remedy::bucket_size);
+  ASSERT_TRUE(exposed.replayed);
+  EXPECT_EQ(exposed.replayed->scenario, "bucket-mb=" + std::to_string(static_cast<int>(best_size)));
+  EXPECT_GT(gain(one_bucket, best), 10);
+  EXPECT_NEAR(exposed.replayed->gain_percent, gain(one_bucket, best), 1.5);
+  EXPECT_THAT(exposed.change, HasSubstr("--bucket-mb 1 (it was 8)"));
+  EXPECT_THAT(exposed.evidence, HasSubstr("replayed with --bucket-mb 1, the run is "));
+
+  const auto settled = finding_of(best, Remedy::bucket_size);
+  EXPECT_FALSE(settled.replayed);
+  EXPECT_THAT(settled.evidence, HasSubstr("MiB, the run is hardly shorter"));
+  EXPECT_THAT(settled.change, ::testing::StartsWith("send less"));
+
+  MadeUpRun slow, even;
+  slow.slow_rank = 1;
+  slow.slower = 9 * ms;
+  const auto late = finding_of(slow, Remedy::no_straggler);
+  ASSERT_TRUE(late.replayed);
+  EXPECT_NEAR(late.replayed->gain_percent, gain(slow, even), 1);
+
+  // The replay is without any late rank: of two findings, that is the gain of neither.
+  auto two = std::vector<Finding>(2);
+  two[0].remedy = two[1].remedy = Remedy::no_straggler;
+  add_replayed_gains(replay(slow), two);
+  EXPECT_FALSE(two[0].replayed || two[1].replayed);
+
+  MadeUpRun beyond = one_bucket;
+  beyond.bucket_mb = largest_condition;
+  EXPECT_THAT(finding_of(beyond, Remedy::bucket_size).evidence, HasSubstr("; replayed with"));
+
+  MadeUpRun saving;
+  saving.checkpoint = 40 * ms;
+  const auto checkpoints = finding_of(saving, Remedy::no_checkpoint);
+  ASSERT_TRUE(checkpoints.replayed);
+  EXPECT_GT(checkpoints.replayed->gain_percent, 15);
 }
 
 TEST_F(WhatIf, PropertiesHoldWhateverTheRun) {

@@ -197,12 +197,13 @@ void add_waiting(const RunMetrics& metrics, const std::vector<Straggler>& stragg
     findings.push_back({fmt::format("Ranks wait for {}", name),
                         fmt::format("{:.1f} % of the ranks' time is waiting for it; {}", 100 * share,
                                     lateness_text(metrics, group)),
-                        100 * share, change_for(group)});
+                        100 * share, change_for(group), Remedy::no_straggler});
   }
   add_other_waiting(metrics, causes_left(causes, named), left, findings);
 }
 
 void add_transfer(const RunMetrics& metrics, double share, Finding& finding) {
+  finding.remedy = Remedy::bucket_size;
   if (metrics.overlap.value)
     finding.evidence +=
         fmt::format("; {:.1f} % of communication overlaps with compute", 100 * *metrics.overlap.value);
@@ -294,6 +295,7 @@ std::vector<Finding> findings_of(const RunMetrics& metrics, const std::vector<St
     Finding finding{texts.title, fmt::format("{:.1f} % of the ranks' time is {}", 100 * share, texts.text),
                     100 * share, texts.change};
     if (static_cast<Share>(i) == Share::transfer) add_transfer(metrics, share, finding);
+    if (static_cast<Share>(i) == Share::checkpoint) finding.remedy = Remedy::no_checkpoint;
     findings.push_back(std::move(finding));
   }
   std::stable_sort(findings.begin(), findings.end(),

@@ -1,6 +1,8 @@
 // One plain sentence about a run, and at most five findings with evidence. Plain functions.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,11 +12,21 @@
 
 namespace farandole {
 
+// What a replay can try out of a finding's change.
+enum class Remedy : std::uint8_t { unknown, no_straggler, bucket_size, no_checkpoint };
+
+struct ReplayedGain {
+  std::string scenario;     // as --what-if takes it
+  double gain_percent = 0;  // by which the run is shorter
+};
+
 struct Finding {
   std::string title;
   std::string evidence;
   double gain_percent = 0;  // of the window, if the loss went away whole
   std::string change;
+  Remedy remedy = Remedy::unknown;
+  std::optional<ReplayedGain> replayed{};  // what_if/replayed_gains.h
 };
 
 std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers);

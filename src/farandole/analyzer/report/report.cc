@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <utility>
 
+#include "farandole/analyzer/what_if/replayed_gains.h"
+
 namespace farandole {
 
 RunReport analyze_run(const std::filesystem::path& path, std::span<const Scenario> scenarios, bool replayed) {
@@ -18,7 +20,12 @@ RunReport analyze_run(const std::filesystem::path& path, std::span<const Scenari
   report.losses = find_losses(report.metrics, report.wait_causes);
   report.verdict = verdict_of(report.metrics, report.stragglers);
   report.findings = findings_of(report.metrics, report.stragglers, report.wait_causes);
-  if (!scenarios.empty() || replayed) report.replay = replay_of(run, report.metrics, report.stragglers);
+  const bool asked = !scenarios.empty() || replayed;
+  if (asked || can_replay(report.metrics, report.findings)) {
+    auto replay = replay_of(run, report.metrics, report.stragglers);
+    add_replayed_gains(replay, report.findings);
+    if (asked) report.replay = std::move(replay);
+  }
   for (const auto& scenario : scenarios) report.what_if.push_back(predict(*report.replay, scenario));
   return report;
 }

@@ -223,11 +223,15 @@ Json run_json(const RunReport& run) {
   auto stragglers = Json::array();
   for (const auto& straggler : run.stragglers) stragglers.push_back(straggler_json(straggler, metrics));
   auto findings = Json::array();
-  for (const auto& finding : run.findings)
+  for (const auto& finding : run.findings) {
     findings.push_back({{"title", finding.title},
                         {"evidence", finding.evidence},
                         {"gain_percent", finding.gain_percent},
                         {"change", finding.change}});
+    if (const auto& replayed = finding.replayed)
+      findings.back()["replayed"] = {{"what_if", replayed->scenario},
+                                     {"gain_percent", replayed->gain_percent}};
+  }
   Json json = {{"path", run.path.string()},
                {"ranks", metrics.size()},
                {"measured_ranks", metrics.ranks.size()},

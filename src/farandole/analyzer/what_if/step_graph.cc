@@ -105,8 +105,9 @@ class GraphBuilder {
         if (!in_parts_) add_transfers(i, beside);
       }
       const double most = static_cast<double>(idle.size()) * (graph_.threads + (beside.empty() ? 0 : 1));
-      if (graph_.cores > 0 && most > graph_.cores)
-        clocks_[node] = WorkClock(idle, beside, graph_.threads, graph_.cores, metrics_.window.time);
+      if (!(graph_.cores > 0 && most > graph_.cores)) continue;
+      clocks_[node] = WorkClock(idle, beside, graph_.threads, graph_.cores, metrics_.window.time);
+      share_cores_ = true;
     }
   }
 
@@ -253,9 +254,11 @@ class GraphBuilder {
       return rank.clock.at(to) - rank.clock.at(from);
     };
     const bool last = match.last_rank == rank.index;
+    // Who shares cores waits for one: the replay's cores know that.
+    const bool is_woken = !last && rank.clock.is_time();
     if (!in_parts_) {
       if (last) costs_.push_back({bytes, cost(part.start, part.end)});
-      if (!last && part.end > match.last_arrival)
+      if (is_woken && part.end > match.last_arrival)
         ends_.push_back({bytes, static_cast<double>(part.end - match.last_arrival)});
       return;
     }
@@ -265,7 +268,7 @@ class GraphBuilder {
       costs_.push_back({bytes, cost(first->start, first->end)});
     const bool waited = first != rank.waits.end() && first->start < match.last_arrival &&
                         first->end >= part.end && first->end - part.end < wake_up_ns;
-    if (waited && !last) ends_.push_back({bytes, static_cast<double>(part.end - match.last_arrival)});
+    if (waited && is_woken) ends_.push_back({bytes, static_cast<double>(part.end - match.last_arrival)});
   }
 
   void add_updates(const Rank& rank, const StepSpan& step, Interval backward, std::int64_t last_end) {
@@ -356,6 +359,8 @@ class GraphBuilder {
     }
     graph_.update = fit_costs(updates_);
     graph_.updates_between = steps_with_updates_between_ * 20 > steps_with_updates_;
+    if (share_cores_)
+      graph_.notes.emplace_back("more threads than cores: as if each got its part of them at any time");
     if (graph_.first_step > 0)
       graph_.notes.emplace_back(
           "buckets changed in the course of the run: the steps with those that it ended with are replayed");
@@ -367,6 +372,7 @@ class GraphBuilder {
   std::vector<std::optional<std::size_t>> bucket_of_name_;
   bool in_parts_ = false;
   std::vector<WorkClock> clocks_;  // by node
+  bool share_cores_ = false;       // on any
   std::vector<std::size_t> chosen_;
   std::vector<std::vector<double>> bucket_samples_;  // of one rank
   std::vector<CostSample> costs_, ends_, updates_;

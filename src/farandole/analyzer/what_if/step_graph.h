@@ -52,7 +52,7 @@ struct StepGraph {
   bool updates_between = true;  // buckets are updated while those behind them are still being reduced
   CostModel part;               // a rank's part of a bucket's reduction
   CostModel update;             // a bucket's update
-  double wake_ns = 0;
+  double wake_ns = 0;           // from what a rank waits for until it goes on, where cores are not shared
   std::vector<std::string> notes;
 };
 

@@ -15,6 +15,7 @@ namespace {
 
 constexpr double bytes_a_mib = 1024 * 1024;
 constexpr std::size_t most_operations = 4'000'000;  // in a replay
+constexpr std::size_t few_operations = 40'000;
 constexpr std::size_t least_steps = 5;
 
 bool is_half(const std::string& compression) {
@@ -24,10 +25,10 @@ bool is_half(const std::string& compression) {
 // A run under a scenario, as the simulation takes it.
 class ChangedRun {
  public:
-  ChangedRun(const Replay& replay, const Scenario& scenario, double cost_factor = 1)
+  ChangedRun(const Replay& replay, const Scenario& scenario, double cost_factor, std::size_t most)
       : replay_(replay), graph_(replay.graph), scenario_(scenario), cost_factor_(cost_factor) {
     ranks_ = static_cast<std::size_t>(scenario.ranks.value_or(static_cast<int>(graph_.steps.size())));
-    choose_steps();
+    choose_steps(most);
     place_ranks();
     choose_buckets();
     find_costs();
@@ -47,10 +48,10 @@ class ChangedRun {
   std::size_t recorded() const { return graph_.steps.size(); }
   std::size_t recorded_steps() const { return graph_.steps.front().size(); }
 
-  void choose_steps() {
+  void choose_steps(std::size_t most) {
     const auto a_step = ranks_ * (8 + 2 * std::max(graph_.gradients.size(), graph_.buckets.size()));
-    steps_ = std::clamp<std::size_t>(most_operations / a_step, std::min(least_steps, recorded_steps()),
-                                     recorded_steps());
+    steps_ =
+        std::clamp<std::size_t>(most / a_step, std::min(least_steps, recorded_steps()), recorded_steps());
   }
 
   // Of one node: all on it. Of several: nodes more, or fewer, each with as many ranks.
@@ -268,8 +269,9 @@ struct Outcome {
   std::vector<std::string> notes;
 };
 
-Outcome outcome_of(const Replay& replay, const Scenario& scenario, double cost_factor = 1) {
-  ChangedRun changed(replay, scenario, cost_factor);
+Outcome outcome_of(const Replay& replay, const Scenario& scenario, double cost_factor = 1,
+                   std::size_t operations = most_operations) {
+  ChangedRun changed(replay, scenario, cost_factor, operations);
   const auto run = changed.simulate();
   return {quantile(run.period_ms, 0.5), run.length_ns * 1e-6 / static_cast<double>(run.period_ms.size()),
           median_interval(run.period_ms), changed.notes()};
@@ -373,6 +375,13 @@ Prediction predict(const Replay& replay, const Scenario& scenario) {
   prediction.notes = outcome.notes;
   say_limits(replay, scenario, prediction);
   return prediction;
+}
+
+std::optional<double> quick_change(const Replay& replay, const Scenario& scenario) {
+  if (!replay.known() || !why_not(replay, scenario).empty()) return std::nullopt;
+  const double before = outcome_of(replay, {}, 1, few_operations).median_ms;
+  if (!(before > 0)) return std::nullopt;
+  return outcome_of(replay, scenario, 1, few_operations).median_ms / before - 1;
 }
 
 }  // namespace farandole

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,5 +48,8 @@ struct Replay {
 Replay replay_of(const RunModel& run, const RunMetrics& metrics, const std::vector<Straggler>& stragglers);
 
 Prediction predict(const Replay& replay, const Scenario& scenario);
+
+// About its `change`, from few steps, for comparing scenarios; none where predict() says why nothing is said.
+std::optional<double> quick_change(const Replay& replay, const Scenario& scenario);
 
 }  // namespace farandole

@@ -26,10 +26,12 @@ std::string costs_text(const StepGraph& graph) {
   auto text = fmt::format("A bucket costs each rank {}", line_text(part.line));
   if (part.split_bytes > 0)
     text += fmt::format(", from {} on {}", size_text(part.split_bytes), line_text(part.beyond));
-  return text +
-         fmt::format(" ({} transfers of {} size{}, typically {:.0f} % off), and {} to go on after waiting.",
-                     with_thousands(static_cast<double>(part.samples)), part.sizes,
-                     part.sizes == 1 ? "" : "s", 100 * part.spread, time_text(graph.wake_ns * 1e-3));
+  text += fmt::format(" ({} transfers of {} size{}, typically {:.0f} % off)",
+                      with_thousands(static_cast<double>(part.samples)), part.sizes,
+                      part.sizes == 1 ? "" : "s", 100 * part.spread);
+  if (graph.wake_ns > 0)
+    text += fmt::format(", and {} to go on after waiting", time_text(graph.wake_ns * 1e-3));
+  return text + ".";
 }
 
 std::string prediction_text(const Prediction& prediction) {

@@ -19,6 +19,7 @@ class WorkClock {
             double demand, double cores, Interval window);
 
   double at(std::int64_t time) const;
+  bool is_time() const { return marks_.empty(); }
 
  private:
   struct Mark {

@@ -1,0 +1,103 @@
+#include "farandole/analyzer/what_if/replayed_gains.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fmt/format.h>
+#include <optional>
+#include <string>
+
+namespace farandole {
+namespace {
+
+constexpr std::size_t most_ranks = 64;
+constexpr std::array factors = {0.125, 0.25, 0.5, 2.0, 4.0, 8.0};  // of the bucket size
+constexpr const char* send_less = "send less (--compression, larger --batch, --accumulate)";
+
+Scenario with_buckets(double mib) {
+  Scenario scenario;
+  scenario.text = fmt::format("bucket-mb={:g}", mib);
+  scenario.bucket_mb = mib;
+  return scenario;
+}
+
+// Less than what the replay is off by tells nothing.
+double least_gain(const Replay& replay) {
+  return std::max(0.02, std::abs(replay.error));
+}
+
+void add(const Replay& replay, Finding& finding, const Prediction& prediction, const std::string& said) {
+  const double gain = -prediction.mean_change;
+  finding.replayed = ReplayedGain{prediction.scenario.text, 100 * gain};
+  finding.evidence += fmt::format("; replayed {}, the run is ", said) +
+                      (gain < least_gain(replay) ? std::string("hardly shorter")
+                                                 : fmt::format("{:.1f} % shorter", 100 * gain));
+}
+
+void add(const Replay& replay, Finding& finding, const std::string& scenario, const std::string& said) {
+  const auto prediction = predict(replay, parse_scenario(scenario));
+  if (prediction.unknown.empty()) add(replay, finding, prediction, said);
+}
+
+// None: the replay cannot tell, or the run's own is best.
+std::optional<double> best_size(const Replay& replay) {
+  double best = replay.bucket_mb, best_change = 0;
+  for (const double factor : factors) {
+    const double size = factor * replay.bucket_mb;
+    if (size > largest_condition || size < 1 / largest_condition) continue;
+    const auto change = quick_change(replay, with_buckets(size));
+    if (!change) return std::nullopt;
+    if (*change >= best_change) continue;
+    best = size;
+    best_change = *change;
+  }
+  return best;
+}
+
+void add_bucket_size(const Replay& replay, Finding& finding) {
+  const auto size = best_size(replay);
+  if (!size) return;
+  const auto prediction = predict(replay, with_buckets(*size));
+  if (*size == replay.bucket_mb || -prediction.mean_change < least_gain(replay)) {
+    finding.evidence += fmt::format("; replayed with buckets of {:g} to {:g} MiB, the run is hardly shorter",
+                                    factors.front() * replay.bucket_mb, factors.back() * replay.bucket_mb);
+    if (least_gain(replay) < 0.05) finding.change = send_less;
+    return;
+  }
+  add(replay, finding, prediction, fmt::format("with --bucket-mb {:g}", *size));
+  finding.change = fmt::format("--bucket-mb {:g} (it was {:g}), or {}", *size, replay.bucket_mb, send_less);
+}
+
+}  // namespace
+
+bool can_replay(const RunMetrics& metrics, const std::vector<Finding>& findings) {
+  return metrics.ranks.size() <= most_ranks && !metrics.is_sample() &&
+         std::any_of(findings.begin(), findings.end(),
+                     [](const Finding& finding) { return finding.remedy != Remedy::unknown; });
+}
+
+void add_replayed_gains(const Replay& replay, std::vector<Finding>& findings) {
+  if (!replay.known()) return;
+  const auto of_late_ranks = std::count_if(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.remedy == Remedy::no_straggler;
+  });
+  for (auto& finding : findings) {
+    switch (finding.remedy) {
+      case Remedy::unknown:
+        break;
+      case Remedy::no_straggler:
+        // Replayed is a run without any late rank: of several, that would be the gain of none.
+        if (of_late_ranks == 1 && !replay.late_ranks.empty())
+          add(replay, finding, "no-straggler", "with no rank late");
+        break;
+      case Remedy::no_checkpoint:
+        add(replay, finding, "no-checkpoint", "without checkpoints");
+        break;
+      case Remedy::bucket_size:
+        if (replay.bucket_mb > 0) add_bucket_size(replay, finding);
+        break;
+    }
+  }
+}
+
+}  // namespace farandole
