@@ -111,6 +111,13 @@ TEST(ClockRefinement, DoesNotBlameTheClockForACollectiveThatFailed) {
   EXPECT_LE(clocks[1].model.residual_ns(), 2 * world.ranks[1].model.residual_ns() + 1);
 }
 
+// Of so many ranks, pairs of visits would be a hundred million and what to remember of them 10 GB.
+TEST(ClockRefinement, TakesManyRanksWhoseClocksAreUncertain) {
+  const World world(11, 512, 200'000, 400);
+  auto clocks = world.clocks();
+  EXPECT_EQ(refine_clocks(clocks), 0u);
+}
+
 TEST(ClockRefinement, LeavesClocksThatNothingBounds) {
   std::vector<RankClock> apart(2);
   apart[1].known = false;
