@@ -23,7 +23,8 @@ struct SpanCost {
   double watched_ns = 0;     // not recorded, but kept for reports of stalls
   // 99.9 % took at most this, each timed for itself: medians of turns of 20,000.
   double clock_pair_p999_ns = 0;
-  double span_p999_ns = 0;  // from a new recorder's first on
+  double span_p999_ns = 0;       // from a new recorder's first on
+  double all_spans_p999_ns = 0;  // of all turns together
 };
 
 // Of traces in all: the spans, collectives, counters and flows of a run, with all files in the page cache.
