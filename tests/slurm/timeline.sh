@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Timelines of real jobs over two hosts, each with a disk of its own for recorders: asked for by SIGUSR2 through Slurm, left by a killed rank,
-# and with a slow host that the analyzer must name (with FARANDOLE_TEST_LONG, on a quiet machine, also one that is 5 % slow).
+# with a slow host that the analyzer must name, also where its clock is a second ahead (with FARANDOLE_TEST_LONG, on a quiet machine, also one that is 5 % slow).
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 hosts=2 cpus=4
 source "$here/sandbox.sh"
@@ -67,9 +67,9 @@ of_both run/timeline.json.gz 5
 expect 0 farandole doctor run
 tr -s ' \n' ' ' <"$work/out" | grep -qE '^Rank 1 on node2 was killed by signal 9' || fail "the verdict: $(<"$work/out")"
 
-# slow_host FAULT STEPS: all ranks of node2 are late in each backward.
+# slow_host FAULT STEPS [WRAPPER]: all ranks of node2 are late in each backward.
 slow_host() {
-  submit straggling "$1" "$2" node2
+  submit ${3:-} straggling "$1" "$2" node2
   until_true 100 is_over
   [[ $(state) == COMPLETED ]] || fail "straggling $*: $(state), $(tail -n 5 "out.$job")"
   brought
@@ -81,5 +81,29 @@ assert late == {(1, "node2", "chronic", "backward")}, late
 PYTHON
 }
 slow_host backward 12
+
+cat >clock_ahead <<'BASH'
+#!/bin/bash
+[[ $(hostname) != node2 ]] || exec unshare --time --monotonic 1 --fork --kill-child -- "$@"
+exec "$@"
+BASH
+chmod +x clock_ahead
+slow_host backward 12 "$work/clock_ahead"
+python3 - run/timeline.json.gz <<'PYTHON' || fail "a clock that is ahead"
+import collections, gzip, json, sys
+trace = json.load(gzip.open(sys.argv[1]))
+residual_us = trace["otherData"]["clock_residual_us"]
+print("residuals in us:", residual_us)
+assert residual_us[0] == 0 and 0 < residual_us[1] < 5000, "the clocks were not measured"
+collectives = collections.defaultdict(list)
+for event in trace["traceEvents"]:
+    if event["ph"] == "X" and "sequence" in event.get("args", {}):
+        collectives[event["args"]["communicator"], event["args"]["sequence"]].append(event)
+met = [both for both in collectives.values() if len(both) == 2]
+assert len(met) >= 12, len(met)
+for both in met:
+    last = max(event["ts"] for event in both)
+    assert all(event["ts"] + event["dur"] >= last - 0.002 for event in both), both
+PYTHON
 [[ -z ${FARANDOLE_TEST_LONG:-} ]] || slow_host slow 200
 exit $((failures > 0))
