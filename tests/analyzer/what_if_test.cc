@@ -252,24 +252,22 @@ TEST_F(WhatIf, TellsWhatFindingsChangesWouldBring) {
   const auto gain = [](const MadeUpRun& from, const MadeUpRun& to) {
     return 100 * (1 - to.step_ms() / from.step_ms());
   };
-  MadeUpRun one_bucket, best;
-  one_bucket.beta = best.beta = 4;
+  MadeUpRun one_bucket;
+  one_bucket.beta = 4;
   one_bucket.bucket_mb = 8;
-  double best_size = 0;
-  for (double size = 1; size <= 64; size *= 2) {
-    auto other = one_bucket;
-    other.bucket_mb = size;
-    if (best_size != 0 && other.step_ms() >= best.step_ms()) continue;
-    best_size = size;
-    best = other;
-  }
   const auto exposed = finding_of(one_bucket, Remedy::bucket_size);
   ASSERT_TRUE(exposed.replayed);
-  EXPECT_EQ(exposed.replayed->scenario, "bucket-mb=" + std::to_string(static_cast<int>(best_size)));
+  auto best = one_bucket;
+  best.bucket_mb = *parse_scenario(exposed.replayed->scenario).bucket_mb;
+  for (const double size : {0.5, 1.0, 2.0, 4.0}) {
+    auto other = one_bucket;
+    other.bucket_mb = size;
+    EXPECT_LE(best.step_ms(), other.step_ms() * 1.01) << size;
+  }
   EXPECT_GT(gain(one_bucket, best), 10);
   EXPECT_NEAR(exposed.replayed->gain_percent, gain(one_bucket, best), 1.5);
-  EXPECT_THAT(exposed.change, HasSubstr("--bucket-mb 1 (it was 8)"));
-  EXPECT_THAT(exposed.evidence, HasSubstr("replayed with --bucket-mb 1, the run is "));
+  EXPECT_THAT(exposed.change, HasSubstr(" (it was 8)"));
+  EXPECT_THAT(exposed.evidence, HasSubstr("replayed with --bucket-mb 0."));
 
   const auto settled = finding_of(best, Remedy::bucket_size);
   EXPECT_FALSE(settled.replayed);

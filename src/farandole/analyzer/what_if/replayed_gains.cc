@@ -1,9 +1,9 @@
 #include "farandole/analyzer/what_if/replayed_gains.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <fmt/format.h>
+#include <numeric>
 #include <optional>
 #include <string>
 
@@ -11,7 +11,6 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t most_ranks = 64;
-constexpr std::array factors = {0.125, 0.25, 0.5, 2.0, 4.0, 8.0};  // of the bucket size
 constexpr const char* send_less = "send less (--compression, larger --batch, --accumulate)";
 
 Scenario with_buckets(double mib) {
@@ -39,14 +38,27 @@ void add(const Replay& replay, Finding& finding, const std::string& scenario, co
   if (prediction.unknown.empty()) add(replay, finding, prediction, said);
 }
 
-// None: the replay cannot tell, or the run's own is best.
-std::optional<double> best_size(const Replay& replay) {
+// MiB, ascending: around the run's size or, where one bucket holds everything, below that.
+std::vector<double> sizes_to_try(const Replay& replay) {
+  const auto& gradients = replay.graph.gradients;
+  const auto all = std::accumulate(gradients.begin(), gradients.end(), std::uint64_t{0});
+  const double middle = std::min(replay.bucket_mb, static_cast<double>(all) / (1 << 20));
+  std::vector<double> sizes;
+  for (const double factor : {0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0}) {
+    const double digits = std::pow(10, std::floor(std::log10(factor * middle)) - 1);
+    const double size = std::round(factor * middle / digits) * digits;  // two digits
+    if (size > 1 / largest_condition && size <= largest_condition && size != replay.bucket_mb)
+      sizes.push_back(size);
+  }
+  return sizes;
+}
+
+// 0: the replay cannot tell.
+double best_size(const Replay& replay, const std::vector<double>& sizes) {
   double best = replay.bucket_mb, best_change = 0;
-  for (const double factor : factors) {
-    const double size = factor * replay.bucket_mb;
-    if (size > largest_condition || size < 1 / largest_condition) continue;
+  for (const double size : sizes) {
     const auto change = quick_change(replay, with_buckets(size));
-    if (!change) return std::nullopt;
+    if (!change) return 0;
     if (*change >= best_change) continue;
     best = size;
     best_change = *change;
@@ -55,17 +67,19 @@ std::optional<double> best_size(const Replay& replay) {
 }
 
 void add_bucket_size(const Replay& replay, Finding& finding) {
-  const auto size = best_size(replay);
-  if (!size) return;
-  const auto prediction = predict(replay, with_buckets(*size));
-  if (*size == replay.bucket_mb || -prediction.mean_change < least_gain(replay)) {
+  if (!(replay.bucket_mb > 0) || replay.graph.gradients.empty()) return;
+  const auto sizes = sizes_to_try(replay);
+  const auto size = best_size(replay, sizes);
+  if (size == 0 || sizes.empty()) return;
+  const auto prediction = predict(replay, with_buckets(size));
+  if (size == replay.bucket_mb || -prediction.mean_change < least_gain(replay)) {
     finding.evidence += fmt::format("; replayed with buckets of {:g} to {:g} MiB, the run is hardly shorter",
-                                    factors.front() * replay.bucket_mb, factors.back() * replay.bucket_mb);
+                                    sizes.front(), sizes.back());
     if (least_gain(replay) < 0.05) finding.change = send_less;
     return;
   }
-  add(replay, finding, prediction, fmt::format("with --bucket-mb {:g}", *size));
-  finding.change = fmt::format("--bucket-mb {:g} (it was {:g}), or {}", *size, replay.bucket_mb, send_less);
+  add(replay, finding, prediction, fmt::format("with --bucket-mb {:g}", size));
+  finding.change = fmt::format("--bucket-mb {:g} (it was {:g}), or {}", size, replay.bucket_mb, send_less);
 }
 
 }  // namespace
@@ -94,7 +108,7 @@ void add_replayed_gains(const Replay& replay, std::vector<Finding>& findings) {
         add(replay, finding, "no-checkpoint", "without checkpoints");
         break;
       case Remedy::bucket_size:
-        if (replay.bucket_mb > 0) add_bucket_size(replay, finding);
+        add_bucket_size(replay, finding);
         break;
     }
   }
