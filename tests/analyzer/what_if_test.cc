@@ -39,6 +39,7 @@ struct MadeUpRun {
   bool half = false;  // gradients travel as float16
   double wake = 0;    // from a bucket's end to where a rank that was not its last knows it
   int cores = 64;
+  int more_ranks = 0;  // of which the trace has nothing
 
   std::vector<BucketLayout> buckets() const {
     return lay_out_buckets(gradients, static_cast<std::uint64_t>(bucket_mb * 1024 * 1024));
@@ -129,8 +130,8 @@ struct MadeUpRun {
   void write(const std::filesystem::path& folder) const {
     TraceBuilder trace(ranks);
     step_ms(&trace);
-    trace.write_run(folder, {{"ranks", ranks},
-                             {"global_batch", 32 * ranks},
+    trace.write_run(folder, {{"ranks", ranks + more_ranks},
+                             {"global_batch", 32 * (ranks + more_ranks)},
                              {"device", "cpu"},
                              {"bucket_mb", bucket_mb},
                              {"threads", 1},
@@ -356,6 +357,13 @@ TEST_F(WhatIf, SaysWhyNothingCanBeSaid) {
   old.notes_gradients = false;
   EXPECT_THAT(why(replay(old), "bucket-mb=4"), HasSubstr("gradients"));
   EXPECT_EQ(why(replay(old), "bandwidth=2x"), "");
+  MadeUpRun sample;
+  sample.more_ranks = 6;
+  const auto of_sample = replay(sample);
+  EXPECT_THAT(why(of_sample, "ranks=16"), HasSubstr("only 2 of the run's 8 ranks"));
+  EXPECT_THAT(why(of_sample, "delay=1@5"), HasSubstr("only 2 of the run's 8 ranks"));
+  const auto faster = predict(of_sample, parse_scenario("bandwidth=2x"));
+  EXPECT_NEAR(faster.throughput.value.value_or(0), 32 * 8 * 1e3 / faster.mean_step_ms, 1e-6);
   MadeUpRun few;
   few.steps = 3;
   EXPECT_THAT(why(replay(few), "bandwidth=2x"), HasSubstr("fewer than 3 steps"));

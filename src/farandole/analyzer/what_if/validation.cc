@@ -22,9 +22,10 @@ Scenario difference(const Replay& replay, const RunModel& run, Scenario scenario
     scenario.bucket_mb = size;
     parts.push_back(fmt::format("bucket-mb={:g}", size));
   }
-  if (!scenario.ranks && run.ranks.size() != replay.graph.steps.size()) {
-    scenario.ranks = static_cast<int>(run.ranks.size());
-    parts.push_back(fmt::format("ranks={}", run.ranks.size()));
+  const auto ranks = std::max(run.world_size(), run.ranks.size());
+  if (!scenario.ranks && ranks != replay.size) {
+    scenario.ranks = static_cast<int>(ranks);
+    parts.push_back(fmt::format("ranks={}", ranks));
   }
   if (scenario.compression.empty() && facts.compression && *facts.compression != replay.compression) {
     scenario.compression = *facts.compression;

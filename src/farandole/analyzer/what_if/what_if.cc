@@ -286,6 +286,8 @@ std::string why_not(const Replay& replay, const Scenario& scenario) {
   if (scenario.bucket_mb && replay.compression != "none" && !is_half(replay.compression) &&
       !replay.compression.empty())
     return "with " + replay.compression + " what is sent does not follow from the size of the buckets";
+  if (replay.is_sample() && (scenario.ranks || !scenario.delays.empty()))
+    return fmt::format("only {} of the run's {} ranks are there to be replayed", ranks, replay.size);
   const auto& wanted = scenario.compression;
   if (wanted.starts_with("powersgd") && wanted != replay.compression)
     return "what PowerSGD's factors cost to compute is not in a run without it";
@@ -307,6 +309,9 @@ std::string why_not(const Replay& replay, const Scenario& scenario) {
 }
 
 void say_limits(const Replay& replay, const Scenario& scenario, Prediction& prediction) {
+  if (replay.is_sample())
+    prediction.notes.push_back(
+        fmt::format("replayed with {} of {} ranks", replay.graph.steps.size(), replay.size));
   if (scenario.no_straggler && replay.late_ranks.empty())
     prediction.notes.emplace_back("no rank is late by itself: nothing changes");
   if (scenario.no_checkpoint)
@@ -320,6 +325,7 @@ void say_limits(const Replay& replay, const Scenario& scenario, Prediction& pred
 Replay replay_of(const RunModel& run, const RunMetrics& metrics, const std::vector<Straggler>& stragglers) {
   Replay replay;
   replay.graph = graph_of(run, metrics);
+  replay.size = metrics.size();
   replay.bucket_mb = run.facts.bucket_mb.value_or(0);
   replay.compression = run.facts.compression.value_or("");
   replay.global_batch = run.facts.global_batch.value_or(0);
@@ -368,8 +374,8 @@ Prediction predict(const Replay& replay, const Scenario& scenario) {
           std::max(costs, std::abs(outcome_of(replay, scenario, factor).median_ms / outcome.median_ms - 1));
   const double half = prediction.step_ms * std::hypot(chance, std::hypot(costs, replay.error));
   prediction.band = {std::max(0.0, prediction.step_ms - half), prediction.step_ms + half};
-  const double ranks = scenario.ranks.value_or(static_cast<int>(replay.graph.steps.size()));
-  const double batch = replay.global_batch * ranks / static_cast<double>(replay.graph.steps.size());
+  const double ranks = scenario.ranks ? *scenario.ranks : static_cast<double>(replay.size);
+  const double batch = replay.global_batch * ranks / static_cast<double>(replay.size);
   prediction.throughput = batch > 0 ? Figure::known(batch * 1e3 / prediction.mean_step_ms)
                                     : Figure::because("run.json states no global_batch");
   prediction.notes = outcome.notes;

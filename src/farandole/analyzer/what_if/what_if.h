@@ -31,6 +31,7 @@ struct Prediction {
 struct Replay {
   StepGraph graph;
   std::vector<std::size_t> late_ranks;  // chronic and one-off stragglers
+  std::size_t size = 0;                 // ranks of the run; the graph may have a sample of them
   double bucket_mb = 0;                 // 0: not known
   std::string compression;              // of the run; "" not known
   double global_batch = 0;              // 0: not known
@@ -43,6 +44,7 @@ struct Replay {
   double mean_error = 0;
 
   bool known() const { return graph.unknown.empty(); }
+  bool is_sample() const { return size > graph.steps.size(); }
 };
 
 Replay replay_of(const RunModel& run, const RunMetrics& metrics, const std::vector<Straggler>& stragglers);
