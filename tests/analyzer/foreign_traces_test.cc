@@ -72,7 +72,7 @@ TEST(Kineto, is_read_as_holistic_trace_analysis_reads_it) {
   ASSERT_THAT(metrics.collectives, SizeIs(1));
   EXPECT_EQ(metrics.collectives[0].operation, "allreduce");
   EXPECT_EQ(metrics.collectives[0].count, 12U);
-  EXPECT_DOUBLE_EQ(metrics.collectives[0].bytes, 4e6);
+  EXPECT_DOUBLE_EQ(metrics.collectives[0].bytes.value.value(), 4e6);
   EXPECT_DOUBLE_EQ(metrics.collectives[0].transfer_us, 25'000);
   EXPECT_DOUBLE_EQ(*metrics.collectives[0].algbw_gbps.value, 0.16);
   EXPECT_NEAR(metrics.clock_floor_ms, 0, 1e-9);

@@ -72,7 +72,7 @@ TEST(Metrics, of_a_known_trace_are_exact) {
   ASSERT_THAT(metrics.collectives, SizeIs(1));
   const auto& row = metrics.collectives[0];
   EXPECT_EQ(row.count, 18U);
-  EXPECT_DOUBLE_EQ(row.bytes, 3e6);
+  EXPECT_DOUBLE_EQ(row.bytes.value.value(), 3e6);
   EXPECT_DOUBLE_EQ(row.median_us, 30'000);
   EXPECT_DOUBLE_EQ(*row.algbw_gbps.value, 0.1);
   EXPECT_DOUBLE_EQ(*row.busbw_gbps.value, 0.1);  // 2(p-1)/p = 1 for two ranks

@@ -42,7 +42,7 @@ TEST(RecorderRun, is_analyzed_without_a_merged_trace) {
     EXPECT_GT(rank.compute, 0);
   }
   ASSERT_THAT(metrics.collectives, SizeIs(synthetic.buckets));
-  EXPECT_DOUBLE_EQ(metrics.collectives[0].bytes, 1 << 20);
+  EXPECT_DOUBLE_EQ(metrics.collectives[0].bytes.value.value(), 1 << 20);
 }
 
 TEST(RecorderRun, goes_on_where_a_file_is_damaged) {

@@ -12,6 +12,7 @@ namespace farandole {
 namespace {
 
 constexpr std::uint32_t no_match = UINT32_MAX;
+constexpr const char* ranks_unknown = "of how many ranks it is, the trace does not say";
 
 struct Key {
   std::uint16_t communicator = 0;
@@ -35,11 +36,8 @@ struct Group {
   std::uint32_t stated_ranks = 0;  // 0: the trace does not say
 };
 
-std::string without_underscores(std::string_view text) {
-  std::string result;
-  for (const char c : text)
-    if (c != '_') result += c;
-  return result;
+bool gathers(std::string_view operation) {
+  return plain_operation(operation) == "allgather";
 }
 
 // Gathers groups rank by rank.
@@ -113,9 +111,8 @@ class Matcher {
         result_.unmatched += group.match.part_count;
         continue;
       }
-      if (without_underscores(run_.names[group.match.operation]) == "allgather")
-        group.match.bytes = group.bytes_sum;
       group.match.ranks = ranks_of(group);
+      if (gathers(run_.names[group.match.operation])) group.match.bytes = gathered_bytes(group);
       order.push_back(i);
     }
     std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
@@ -143,6 +140,12 @@ class Matcher {
     return matched_ == world ? parts : 0;
   }
 
+  // Ranks that are not there contribute as much as those that are.
+  static std::uint64_t gathered_bytes(const Group& group) {
+    const auto& match = group.match;
+    return group.bytes_sum * std::max(match.ranks, match.part_count) / match.part_count;
+  }
+
   const RunModel& run_;
   const Interval window_;
   std::vector<Group> groups_;
@@ -158,6 +161,7 @@ double us(std::int64_t ns) {
 
 struct Samples {
   Distribution bytes, duration_us, transfer_us;
+  bool bytes_known = true;
   double wait_us = 0;
   std::size_t ranks = 0;  // 0: not known
   std::size_t parts = 0;  // ranks that are there
@@ -168,7 +172,8 @@ CollectiveRow row_of(const std::string& name, const std::string& operation, cons
   row.name = name;
   row.operation = operation;
   row.count = samples.bytes.count();
-  row.bytes = samples.bytes.quantile(0.5);
+  row.bytes =
+      samples.bytes_known ? Figure::known(samples.bytes.quantile(0.5)) : Figure::because(ranks_unknown);
   row.median_us = samples.duration_us.quantile(0.5);
   row.wait_us = samples.parts < 2 && samples.ranks != 1
                     ? Figure::because(one_rank_of_several)
@@ -178,17 +183,16 @@ CollectiveRow row_of(const std::string& name, const std::string& operation, cons
   row.transfer_p10_us = samples.transfer_us.quantile(0.1);
   row.transfer_p90_us = samples.transfer_us.quantile(0.9);
   row.total_s = samples.duration_us.sum() * 1e-6;
-  if (row.bytes <= 0) {
-    row.algbw_gbps = row.busbw_gbps = Figure::because("it carries no bytes");
+  if (!row.bytes.value || *row.bytes.value <= 0) {
+    row.algbw_gbps = row.busbw_gbps = row.bytes.value ? Figure::because("it carries no bytes") : row.bytes;
     return row;
   }
-  row.algbw_gbps =
-      Figure::ratio(row.bytes * 1e-3, row.transfer_us, "its transfer is shorter than the clocks resolve");
+  row.algbw_gbps = Figure::ratio(*row.bytes.value * 1e-3, row.transfer_us,
+                                 "its transfer is shorter than the clocks resolve");
   row.busbw_gbps = row.algbw_gbps;
   const bool by_ranks = bus_factor(operation, 2) != bus_factor(operation, 4);
   if (row.busbw_gbps.value && by_ranks && samples.ranks < 2)
-    row.busbw_gbps = Figure::because(samples.ranks == 1 ? "on one rank nothing travels"
-                                                        : "of how many ranks it is, the trace does not say");
+    row.busbw_gbps = Figure::because(samples.ranks == 1 ? "on one rank nothing travels" : ranks_unknown);
   if (row.busbw_gbps.value) *row.busbw_gbps.value *= bus_factor(operation, samples.ranks);
   return row;
 }
@@ -211,6 +215,7 @@ std::vector<CollectiveRow> collective_table(const RunModel& run, const Collectiv
   for (const auto& match : matches.matches) {
     auto& samples = groups[{match.name, match.operation}];
     samples.bytes.add(static_cast<double>(match.bytes));
+    samples.bytes_known &= match.ranks > 0 || !gathers(run.names[match.operation]);
     samples.ranks = std::max<std::size_t>(samples.ranks, match.ranks);
     samples.parts = std::max<std::size_t>(samples.parts, match.part_count);
     samples_of.push_back(&samples);
@@ -239,8 +244,17 @@ std::vector<CollectiveRow> collective_table(const RunModel& run, const Collectiv
   return rows;
 }
 
+std::string plain_operation(std::string_view operation) {
+  std::string letters;
+  for (const char c : operation)
+    if (c != '_') letters += c;
+  for (const std::string_view plain : {"allreduce", "allgather", "reducescatter", "alltoall"})
+    if (letters.starts_with(plain)) return std::string(plain);
+  return letters;
+}
+
 double bus_factor(std::string_view operation, std::size_t ranks) {
-  const auto name = without_underscores(operation);
+  const auto name = plain_operation(operation);
   const double p = static_cast<double>(ranks);
   if (name == "allreduce") return 2 * (p - 1) / p;
   if (name == "allgather" || name == "reducescatter" || name == "alltoall") return (p - 1) / p;

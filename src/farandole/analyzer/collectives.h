@@ -19,8 +19,9 @@ struct CollectiveMatch {
   std::uint32_t part_count = 0;
   std::uint32_t ranks = 0;  // of its communicator: more than parts where the run lacks ranks; 0: not known
   std::uint32_t last_rank = 0;  // index into RunModel::ranks of the rank that arrived last
-  std::uint64_t bytes =
-      0;  // as nccl-tests counts them: of an all-gather all ranks' contributions, else one rank's payload
+  // As nccl-tests counts them: of an all-gather all ranks' contributions, else one rank's payload. An
+  // all-gather of which `ranks` is unknown has those of its parts.
+  std::uint64_t bytes = 0;
   std::int64_t first_arrival = 0;
   std::int64_t last_arrival = 0;
 };
@@ -52,7 +53,7 @@ inline Interval wait_of(const CollectiveMatch& match, const CollectivePart& part
 struct CollectiveRow {
   std::string name, operation;
   std::uint64_t count = 0;
-  double bytes = 0;        // median
+  Figure bytes;            // median
   double median_us = 0;    // duration on a rank, waiting included
   Figure wait_us;          // mean over ranks; unknown where the run has one rank of several
   double transfer_us = 0;  // median; where waiting is unknown it is in there
@@ -70,6 +71,10 @@ inline constexpr const char* one_rank_of_several =
 
 // By name and operation, the one that took longest first.
 std::vector<CollectiveRow> collective_table(const RunModel& run, const CollectiveMatches& matches);
+
+// Without the variant: PyTorch writes all-gathers of one tensor as "_allgather_base", of several as
+// "allgather_into_tensor_coalesced".
+std::string plain_operation(std::string_view operation);
 
 // nccl-tests' factor from algbw to busbw, of two ranks or more; 1 for operations that it does not know.
 double bus_factor(std::string_view operation, std::size_t ranks);

@@ -188,8 +188,9 @@ class RunPage {
                 2);
     for (std::size_t i = 0; i < std::min<std::size_t>(metrics_.collectives.size(), 100); ++i) {
       const auto& row = metrics_.collectives[i];
-      table.add({row.name, row.operation, std::to_string(row.count), size_text(row.bytes),
-                 ms(row.median_us * 1e-3), row.wait_us.value ? ms(*row.wait_us.value * 1e-3) : "–",
+      table.add({row.name, row.operation, std::to_string(row.count),
+                 row.bytes.value ? size_text(*row.bytes.value) : "–", ms(row.median_us * 1e-3),
+                 row.wait_us.value ? ms(*row.wait_us.value * 1e-3) : "–",
                  row.wait_us.value ? ms(row.transfer_us * 1e-3) : "–",
                  row.busbw_gbps.value ? fmt::format("{:.3g}", *row.busbw_gbps.value) : "–",
                  row.of_proven.value ? percent_text(*row.of_proven.value) : "–"});

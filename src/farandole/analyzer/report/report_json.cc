@@ -34,7 +34,7 @@ Json collectives_json(const RunMetrics& metrics) {
     collectives.push_back({{"name", row.name},
                            {"operation", row.operation},
                            {"count", row.count},
-                           {"bytes", row.bytes},
+                           {"bytes", json_of(row.bytes)},
                            {"median_us", row.median_us},
                            {"wait_us", json_of(row.wait_us)},
                            {"transfer_us", json_of(row.known_transfer_us())},

@@ -231,8 +231,9 @@ class RunText {
       const auto& row = metrics_.collectives[i];
       const auto time = [](const Figure& us) { return us.value ? time_text(*us.value) : "–"; };
       table.add({shortened(row.name, 22), shortened(row.operation, 14), std::to_string(row.count),
-                 row.bytes > 0 ? size_text(row.bytes) : "–", time_text(row.median_us), time(row.wait_us),
-                 time(row.known_transfer_us()), bandwidth(row.algbw_gbps), bandwidth(row.busbw_gbps)});
+                 row.bytes.value.value_or(0) > 0 ? size_text(*row.bytes.value) : "–",
+                 time_text(row.median_us), time(row.wait_us), time(row.known_transfer_us()),
+                 bandwidth(row.algbw_gbps), bandwidth(row.busbw_gbps)});
     }
     text_ += table.text(style_);
     if (metrics_.collectives.size() > max_collective_rows)

@@ -25,8 +25,8 @@ std::string bandwidth_chart(const RunMetrics& metrics) {
   for (const auto& row : metrics.collectives) {
     if (!row.busbw_gbps.value || !(*row.busbw_gbps.value > 0) || rows.size() >= 400) continue;
     rows.push_back(&row);
-    low_bytes = std::min(low_bytes, row.bytes);
-    high_bytes = std::max(high_bytes, row.bytes);
+    low_bytes = std::min(low_bytes, *row.bytes.value);
+    high_bytes = std::max(high_bytes, *row.bytes.value);
     low = std::min(low, *row.busbw_gbps.value);
     high = std::max(high, *row.busbw_gbps.value);
     if (row.of_proven.value) ceiling = std::max(ceiling, *row.busbw_gbps.value / *row.of_proven.value);
@@ -51,12 +51,12 @@ std::string bandwidth_chart(const RunMetrics& metrics) {
   for (const auto* row : rows) longest = std::max(longest, row->total_s);
   for (const auto* row : rows) {
     const double busbw = *row->busbw_gbps.value;
+    const double at = x.at(*row->bytes.value);
     const auto scaled = [&](double us) { return us > 0 ? y.at(busbw * row->transfer_us / us) : y.end; };
-    svg.line(x.at(row->bytes), scaled(row->transfer_p10_us), x.at(row->bytes), scaled(row->transfer_p90_us),
-             "whisker");
-    svg.circle(x.at(row->bytes), y.at(busbw), 4 + 6 * std::sqrt(row->total_s / longest), "f-forward dot",
+    svg.line(at, scaled(row->transfer_p10_us), at, scaled(row->transfer_p90_us), "whisker");
+    svg.circle(at, y.at(busbw), 4 + 6 * std::sqrt(row->total_s / longest), "f-forward dot",
                fmt::format("{} ({}): {}, bus bandwidth {}, {} times", row->name, row->operation,
-                           size_text(row->bytes), rate_text(busbw), row->count));
+                           size_text(*row->bytes.value), rate_text(busbw), row->count));
   }
   svg.text(right, 286, Anchor::end, "message size", "small");
   svg.text(left, 304, Anchor::start,

@@ -1,0 +1,103 @@
+// What collectives carry and how fast: operations as PyTorch's backends name them, ranks that are missing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <map>
+
+#include "analyzer/kineto_file.h"
+#include "analyzer/trace_builder.h"
+
+#include "farandole/analyzer/report/report.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::KinetoFile;
+using ::testing::SizeIs;
+
+TEST(PlainOperation, knows_the_names_that_process_group_nccl_writes) {
+  const std::map<std::string, std::string> names = {{"allreduce", "allreduce"},
+                                                    {"allreduce_coalesced", "allreduce"},
+                                                    {"allreduce_sparse", "allreduce"},
+                                                    {"all_gather", "allgather"},
+                                                    {"_allgather_base", "allgather"},
+                                                    {"all_gather_into_tensor", "allgather"},
+                                                    {"allgather_into_tensor_coalesced", "allgather"},
+                                                    {"reduce_scatter", "reducescatter"},
+                                                    {"_reduce_scatter_base", "reducescatter"},
+                                                    {"reduce_scatter_tensor_coalesced", "reducescatter"},
+                                                    {"all_to_all", "alltoall"},
+                                                    {"all_to_allv", "alltoall"},
+                                                    {"reduce", "reduce"},
+                                                    {"_reduce_oop", "reduceoop"},
+                                                    {"broadcast", "broadcast"},
+                                                    {"gather", "gather"},
+                                                    {"scatter", "scatter"},
+                                                    {"send", "send"}};
+  for (const auto& [name, plain] : names) {
+    EXPECT_EQ(plain_operation(name), plain);
+    EXPECT_DOUBLE_EQ(bus_factor(name, 4), bus_factor(plain, 4)) << name;
+  }
+  EXPECT_DOUBLE_EQ(bus_factor("allreduce_coalesced", 4), 1.5);
+  EXPECT_DOUBLE_EQ(bus_factor("_reduce_scatter_base", 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor("_reduce_oop", 4), 1);
+}
+
+// Of `world` ranks those that are in `ranks`, whose all-gathers take 10 ms each and get 4 MB of each rank.
+CollectiveRow all_gather_of(const std::vector<int>& ranks, int world) {
+  const TemporaryFolder folder;
+  for (const int rank : ranks) {
+    KinetoFile file(rank, world);
+    for (int i = 0; i < 12; ++i) {
+      const nlohmann::json args = {{"Collective name", "_allgather_base"},
+                                   {"In msg nelems", 1'000'000},
+                                   {"dtype", "Float"},
+                                   {"Group size", world},
+                                   {"Process Group Name", i % 2 == 0 ? "shards" : "replicas"}};
+      file.gpu("kernel", "ncclDevKernel_AllGather_RING_LL(x)", 20, 1e6 + i * 1e5, 1.01e6 + i * 1e5, args);
+      file.gpu("kernel", "void gemm<float>(int)", 7, 1.02e6 + i * 1e5, 1.09e6 + i * 1e5);
+    }
+    testing::write_text(folder / ("rank" + std::to_string(rank) + ".json"), file.text());
+  }
+  const auto metrics = analyze_run(folder.path()).metrics;
+  EXPECT_THAT(metrics.collectives, SizeIs(1));
+  return metrics.collectives.at(0);
+}
+
+TEST(AllGather, carries_what_all_ranks_give_also_those_that_are_missing) {
+  for (const auto& ranks : {std::vector{0, 1, 2, 3}, {0, 2}, {3}}) {
+    const auto row = all_gather_of(ranks, 4);
+    EXPECT_DOUBLE_EQ(row.bytes.value.value(), 16e6);
+    EXPECT_DOUBLE_EQ(row.algbw_gbps.value.value(), 1.6);
+    EXPECT_DOUBLE_EQ(row.busbw_gbps.value.value(), 1.2);
+  }
+}
+
+TEST(AllGather, of_a_group_of_unknown_size_claims_nothing_of_it) {
+  const TemporaryFolder folder;
+  for (const int rank : {0, 1, 2}) {
+    KinetoFile file(rank, 8);
+    for (int i = 0; i < 12; ++i) {
+      const auto args = [&](const char* name, const std::string& group) {
+        return nlohmann::json{{"Collective name", name},
+                              {"In msg nelems", 1'000'000},
+                              {"dtype", "Float"},
+                              {"Process Group Name", group}};
+      };
+      const double t = 1e6 + i * 1e5;
+      file.gpu("kernel", "ncclDevKernel_AllReduce(x)", 20, t, t + 1e4, args("allreduce", "all"));
+      file.gpu("kernel", "ncclDevKernel_AllGather(x)", 20, t + 2e4, t + 3e4,
+               args("_allgather_base", rank < 2 ? "some" : "others"));
+    }
+    testing::write_text(folder / ("rank" + std::to_string(rank) + ".json"), file.text());
+  }
+  for (const auto& row : analyze_run(folder.path()).metrics.collectives) {
+    const bool gathers = row.operation == "_allgather_base";
+    EXPECT_EQ(row.bytes.value.has_value(), !gathers);
+    EXPECT_EQ(row.busbw_gbps.value.has_value(), !gathers);
+    EXPECT_THAT(row.algbw_gbps.unknown, HasSubstr(gathers ? "of how many ranks" : ""));
+  }
+}
+
+}  // namespace
+}  // namespace farandole
