@@ -99,5 +99,28 @@ TEST(AllGather, of_a_group_of_unknown_size_claims_nothing_of_it) {
   }
 }
 
+// A kernel of symmetric memory, say, has no "nccl" in its name.
+TEST(KernelOfACollective, is_known_by_its_arguments) {
+  const TemporaryFolder folder;
+  KinetoFile file(0, 1);
+  for (int i = 0; i < 12; ++i) {
+    const double t = 1e6 + i * 1e5;
+    file.gpu("kernel", "void gemm<float>(int)", 7, t, t + 3e4, {{"Collective", "none"}, {"blocks", {1, 2}}});
+    file.gpu("kernel", "multimem_all_reduce_kernel<float>(float*)", 20, t + 5e4, t + 7e4,
+             {{"Collective name", "allreduce"},
+              {"In msg nelems", 500'000},
+              {"dtype", "Float"},
+              {"Group size", 1}});
+  }
+  testing::write_text(folder / "trace.json", file.text());
+  const auto metrics = analyze_run(folder / "trace.json").metrics;
+  ASSERT_TRUE(metrics.ranks.at(0).gpu);
+  EXPECT_EQ(metrics.ranks[0].gpu->compute, 12 * 30'000'000);
+  EXPECT_EQ(metrics.ranks[0].gpu->communication_only, 12 * 20'000'000);
+  ASSERT_THAT(metrics.collectives, SizeIs(1));
+  EXPECT_EQ(metrics.collectives[0].operation, "allreduce");
+  EXPECT_DOUBLE_EQ(metrics.collectives[0].bytes.value.value(), 2e6);
+}
+
 }  // namespace
 }  // namespace farandole

@@ -138,7 +138,8 @@ void TraceCollector::end(std::int64_t pid, std::int64_t tid, std::int64_t time_n
 void TraceCollector::gpu_span(const TraceSpan& event, CollectedThread& thread) {
   const auto end = event.start_ns + event.duration_ns;
   const bool collective = event.category == Category::gpu_kernel &&
-                          (is_collective_kernel(event.name) || !event.operation.empty() || event.collective);
+                          (is_collective_kernel(event.name) || !event.message.collective.empty() ||
+                           !event.operation.empty() || event.collective);
   const auto phase = event.phase ? static_cast<std::size_t>(phase_of(*event.phase)) : phase_count;
   thread.gpu[phase].append({event.start_ns, end, collective ? Category::communication : event.category});
   include(thread.collectives_extent, event.start_ns, end);

@@ -116,10 +116,19 @@ class Key {
   const char* begin_;
 };
 
+// Of a GPU kernel: whatever it is called, PyTorch's profiler says so where a collective launched it.
+bool are_of_collective(ondemand::object& args) {
+  std::string_view all;
+  check_json(args.raw_json().get(all));
+  check_json(args.reset().error());
+  return all.find("Collective name\"") != std::string_view::npos;
+}
+
 void read_args(ondemand::value& value, EventFields& fields) {
   ondemand::object args;
   if (value.get(args) != simdjson::SUCCESS) return;
   fields.has_args = true;
+  if (fields.category == "kernel" && !are_of_collective(args)) return;
   for (auto field : args) {
     const Key key(field);
     ondemand::value entry;
@@ -165,7 +174,6 @@ void read_args(ondemand::value& value, EventFields& fields) {
 // there.
 bool has_idle_args(const EventFields& fields) {
   const auto category = fields.category;
-  if (category == "kernel") return fields.name.find("ccl") == std::string_view::npos;
   return category == "cpu_op" || category == "cuda_runtime" || category == "cuda_driver" ||
          category == "python_function" || category == "ac2g" || category == "fwdbwd" ||
          category == "gpu_user_annotation";
