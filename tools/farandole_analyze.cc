@@ -75,6 +75,7 @@ bool parse(int argc, char** argv, Options& options) {
   if (std::find(formats.begin(), formats.end(), options.format) == formats.end())
     throw farandole::UserError("--format " + options.format + " is not known; use text, json, html or csv");
   options.conditions = farandole::parse_conditions(options.fail_on);
+  if (options.against.empty()) farandole::refuse_changes(options.conditions);
   for (const auto& text : options.what_if) options.scenarios.push_back(farandole::parse_scenario(text));
   for (const auto& text : options.validate) options.held_out.push_back(farandole::parse_held_out(text));
   if (options.runs.empty())
@@ -84,20 +85,43 @@ bool parse(int argc, char** argv, Options& options) {
 }
 
 // Damaged runs beside sound ones are named and left out; one alone is an error.
-std::vector<farandole::RunReport> analyze(const std::vector<std::string>& paths,
-                                          const std::vector<farandole::Scenario>& scenarios,
-                                          bool to_predict) {
+std::vector<farandole::RunReport> analyze(const Options& options) {
   std::vector<farandole::RunReport> runs;
-  for (const auto& path : paths) {
+  for (const auto& path : options.runs) {
     try {
-      runs.push_back(farandole::analyze_run(path, scenarios, to_predict));
+      runs.push_back(farandole::analyze_run(path, options.scenarios, !options.held_out.empty()));
     } catch (const farandole::CorruptInput& error) {
-      if (paths.size() == 1) throw;
+      if (options.runs.size() == 1) throw;
       complain(error.what());
     }
   }
   if (runs.empty()) throw farandole::CorruptInput("none of the runs can be analyzed");
   return runs;
+}
+
+// However damaged the other runs are, what is said of the first ones stands.
+void compare_with(const std::vector<std::string>& paths, farandole::Report& report) {
+  std::vector<farandole::RunReport> others;
+  for (const auto& path : paths) {
+    try {
+      others.push_back(farandole::analyze_run(path));
+    } catch (const farandole::CorruptInput& error) {
+      complain((std::string(error.what()) + ": it is left out of the comparison").c_str());
+    }
+  }
+  for (const auto& other : others) {
+    if (farandole::are_of_one_size(other, others.front()))
+      report.against.push_back(other.path);
+    else
+      complain((other.path.string() + " is of another size than " + others.front().path.string() +
+                ": it is left out of the comparison")
+                   .c_str());
+  }
+  if (others.empty())
+    report.no_comparison = farandole::nothing_to_compare_with;
+  else
+    report.comparison =
+        farandole::compare(farandole::repeats_of_first(report.runs), farandole::repeats_of_first(others));
 }
 
 std::string written(const farandole::Report& report, const Options& options) {
@@ -112,25 +136,13 @@ std::string written(const farandole::Report& report, const Options& options) {
 int run(int argc, char** argv) {
   Options options;
   if (!parse(argc, argv, options)) return static_cast<int>(ExitCode::done);
-  auto report = farandole::report_of(analyze(options.runs, options.scenarios, !options.held_out.empty()));
-  const auto repeats = farandole::repeats_of_first(report.runs);
-  if (!options.against.empty()) {
-    const auto others = analyze(options.against, {}, false);
-    for (const auto& other : others) {
-      if (farandole::are_of_one_size(other, others.front()))
-        report.against.push_back(other.path);
-      else
-        complain((other.path.string() + " is of another size than " + others.front().path.string() +
-                  ": it is left out of the comparison")
-                     .c_str());
-    }
-    report.comparison = farandole::compare(repeats, farandole::repeats_of_first(others));
-  }
+  auto report = farandole::report_of(analyze(options));
+  if (!options.against.empty()) compare_with(options.against, report);
   if (!options.held_out.empty())
     for (const auto& base : report.runs)
       report.validations.push_back(farandole::validate(base.path, *base.replay, options.held_out));
-  report.failures =
-      farandole::failures(options.conditions, repeats, report.comparison ? &*report.comparison : nullptr);
+  report.failures = farandole::failures(options.conditions, farandole::repeats_of_first(report.runs),
+                                        report.comparison ? &*report.comparison : nullptr);
   const auto text = written(report, options);
   if (!options.output.empty())
     farandole::write_file_atomically(options.output, text);

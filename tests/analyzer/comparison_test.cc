@@ -236,7 +236,8 @@ TEST(Conditions, say_what_is_wrong_with_them) {
   for (const auto* wrong : {"throughput", "speed<5", "overlap<", "overlap<half", "overlap<5x%", "<5"})
     EXPECT_THROW(parse_conditions(wrong), UserError) << wrong;
   const auto report = report_on(LargeRun());
-  EXPECT_THROW(failures(parse_conditions("throughput<-5%"), {&report.metrics}, nullptr), UserError);
+  EXPECT_THROW(refuse_changes(parse_conditions("overlap<0.5,throughput<-5%")), UserError);
+  EXPECT_NO_THROW(refuse_changes(parse_conditions("overlap<0.5")));
   LargeRun alone;
   alone.ranks = 1;
   alone.step.buckets.clear();

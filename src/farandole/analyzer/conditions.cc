@@ -56,13 +56,18 @@ std::vector<Condition> parse_conditions(std::string_view text) {
   return conditions;
 }
 
+void refuse_changes(const std::vector<Condition>& conditions) {
+  for (const auto& condition : conditions)
+    if (condition.of_change)
+      throw UserError(
+          fmt::format("--fail-on \"{}\" is about a change: it needs --against RUN", condition.text));
+}
+
 namespace {
 
 Figure figure_of(const Condition& condition, const Runs& runs, const Comparison* comparison) {
   if (condition.of_change) {
-    if (comparison == nullptr)
-      throw UserError(
-          fmt::format("--fail-on \"{}\" is about a change: it needs --against RUN", condition.text));
+    if (comparison == nullptr) return Figure::because(nothing_to_compare_with);
     return find_difference(*comparison, condition.name)->change;
   }
   for (const auto& [name, value] : figures_of(runs))

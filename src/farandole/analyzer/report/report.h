@@ -43,6 +43,7 @@ struct Report {
   std::vector<std::filesystem::path>
       against;                           // the runs that the first one and its repeats are compared with
   std::optional<Comparison> comparison;  // where there is one
+  std::string no_comparison;             // why there is none though it was asked for
   std::vector<std::string> failures;     // of --fail-on
   std::vector<Validation> validations;   // of --validate, by run
 };

@@ -329,6 +329,7 @@ std::string report_json(const Report& report) {
   for (const auto& run : report.runs) runs.push_back(run_json(run));
   Json json = {{"farandole_report", 1}, {"runs", runs}, {"scaling", scaling_json(report.scaling)}};
   if (report.comparison) json["comparison"] = comparison_json(report);
+  if (!report.no_comparison.empty()) json["comparison"] = unknown(report.no_comparison);
   if (!report.validations.empty()) json["validation"] = validation_json(report.validations);
   if (!report.failures.empty()) json["failures"] = report.failures;
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

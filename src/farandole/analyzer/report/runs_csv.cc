@@ -57,8 +57,10 @@ std::string scaling_fits_csv(const Report& report) {
 }
 
 std::string comparison_csv(const Report& report) {
-  if (!report.comparison) throw UserError("--table comparison needs --against RUN");
+  if (!report.comparison && report.no_comparison.empty())
+    throw UserError("--table comparison needs --against RUN");
   Csv csv({"figure", "relative", "before", "now", "change", "low", "high", "verdict"});
+  if (!report.comparison) return csv.take();
   for (const auto& difference : report.comparison->differences) {
     csv.cell(difference.name).cell(difference.relative ? 1 : 0).cell(difference.before).cell(difference.now);
     csv.cell(difference.change);
