@@ -18,8 +18,10 @@
 namespace farandole {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 std::filesystem::path record(const TemporaryFolder& folder, const SyntheticRun& run) {
@@ -87,6 +89,33 @@ TEST(RecorderRun, goes_before_a_trace_of_few_of_its_ranks) {
   const auto report = nlohmann::json::parse(report_json(report_of({sample})));
   EXPECT_EQ(report["runs"][0]["ranks"], 3);
   EXPECT_EQ(report["runs"][0]["measured_ranks"], 2);
+}
+
+// However it is damaged: cut at any byte, or not even begun.
+TEST(RecorderRun, stands_in_for_a_damaged_trace) {
+  const TemporaryFolder folder;
+  const SyntheticRun synthetic;
+  const auto path = record(folder, synthetic);
+  const auto trace = path / "timeline.json.gz";
+  RunMergeOptions all;
+  merge_timelines(open_run(recorder_files(path), all).ranks, trace);
+  const auto sound = analyze_run(path);
+  EXPECT_THAT(sound.metrics.warnings, Not(Contains(HasSubstr("recorders"))));
+  const auto size = std::filesystem::file_size(trace);
+  for (const auto left : {size * 9 / 10, size / 2, size / 20, std::uintmax_t{30}, std::uintmax_t{0}}) {
+    std::filesystem::resize_file(trace, left);
+    const auto run = analyze_run(path);
+    EXPECT_THAT(run.metrics.window.steps, SizeIs(sound.metrics.window.steps.size())) << left;
+    EXPECT_THAT(run.metrics.ranks, SizeIs(synthetic.ranks)) << left;
+    EXPECT_THAT(run.metrics.warnings, Contains(AllOf(HasSubstr("timeline.json.gz"),
+                                                     HasSubstr("this is from the ranks' recorders"))))
+        << left;
+  }
+  std::ofstream(trace, std::ios::binary) << "nonsense";
+  EXPECT_THAT(analyze_run(path).metrics.warnings, Contains(HasSubstr("not a Chrome trace")));
+  for (int rank = 0; rank < synthetic.ranks; ++rank)
+    std::ofstream(synthetic.file(path / "recorder", rank), std::ios::binary) << "nonsense";
+  EXPECT_THROW(analyze_run(path), CorruptInput);
 }
 
 // From the recorder's file alone, and by way of the merged trace.

@@ -148,6 +148,7 @@ RunModel read_one_trace(const std::filesystem::path& file, TraceSource source) {
   model.header = std::move(summary.header);
   model.events = summary.events;
   model.bytes = summary.bytes;
+  model.damage = std::move(summary.damage);
   model.warnings.insert(model.warnings.end(), summary.warnings.begin(), summary.warnings.end());
   model.names = collector.take_names().texts;
   add_ranks(model, collector.processes());
@@ -187,6 +188,28 @@ void prefer_recorders(const std::filesystem::path& path, RunModel& model) {
   }
 }
 
+// What is left of a damaged trace may be little: the recorders that it was merged from have all. nullopt
+// where none lie beside it, or can be read.
+std::optional<RunModel> recorders_instead(const std::filesystem::path& path, const std::string& damage) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path / "recorder", ignored)) return std::nullopt;
+  try {
+    auto model = read_recorders(path);
+    model.warnings.push_back(damage + ": this is from the ranks' recorders, which lie beside it");
+    return model;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+RunModel read_file(const std::filesystem::path& file) {
+  const auto source = probe_trace(file);
+  if (source == TraceSource::kineto) return read_kineto({file});
+  if (source == TraceSource::nsys) return read_nsys({file});
+  if (source == TraceSource::horovod) return read_horovod(file);
+  return read_one_trace(file, source);
+}
+
 RunModel read_any(const std::filesystem::path& path) {
   if (is_of_recorders(path)) {
     auto model = read_recorders(path);
@@ -195,11 +218,15 @@ RunModel read_any(const std::filesystem::path& path) {
   }
   if (const auto profiles = profiles_in(path); !profiles.files.empty()) return read_profiles(profiles);
   const auto file = trace_in(path);
-  const auto source = probe_trace(file);
-  if (source == TraceSource::kineto) return read_kineto({file});
-  if (source == TraceSource::nsys) return read_nsys({file});
-  if (source == TraceSource::horovod) return read_horovod(file);
-  return read_one_trace(file, source);
+  try {
+    auto model = read_file(file);
+    if (!model.damage.empty())
+      if (auto recorded = recorders_instead(path, model.damage)) return std::move(*recorded);
+    return model;
+  } catch (const CorruptInput& error) {
+    if (auto recorded = recorders_instead(path, error.what())) return std::move(*recorded);
+    throw;
+  }
 }
 
 }  // namespace

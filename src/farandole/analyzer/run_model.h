@@ -59,6 +59,7 @@ struct RunModel {
   std::vector<std::string> names;
   std::uint64_t events = 0;
   std::uint64_t bytes = 0;
+  std::string damage;  // why its trace ends early; "" where it does not
   std::vector<std::string> warnings;
 
   // Ranks of the run, of which the trace may have a sample: what run.json says, else the trace.
@@ -67,8 +68,9 @@ struct RunModel {
 
 // `path` is a run directory (run.json, timeline.json.gz), a trace of ours or of another program, or a folder
 // of traces of PyTorch's profiler or of Nsight Systems, one a rank. Where a run's trace has a sample of its
-// ranks and the recorders of more lie beside it, those are read. What is damaged or missing is named in
-// `warnings`. Throws UserError where there is no trace, CorruptInput where nothing in it is sound.
+// ranks and the recorders of more lie beside it, or is damaged and recorders lie beside it, those are read.
+// What is damaged or missing is named in `warnings`. Throws UserError where there is no trace, CorruptInput
+// where nothing in it is sound.
 RunModel read_run(const std::filesystem::path& path);
 
 }  // namespace farandole

@@ -112,8 +112,10 @@ class Reader {
       summary_.warnings.push_back(where + ": " + std::to_string(summary_.damaged) + " damaged event" +
                                   (summary_.damaged > 1 ? "s" : "") + " left out, the first " +
                                   first_damage_);
-    if (!scanner_.damage().empty())
-      summary_.warnings.push_back(where + ": " + scanner_.damage() + "; what is before it was read");
+    if (!scanner_.damage().empty()) {
+      summary_.damage = where + ": " + scanner_.damage();
+      summary_.warnings.push_back(summary_.damage + "; what is before it was read");
+    }
     summary_.header =
         trace_header(scanner_.other_data(), scanner_.distributed_info(), where, summary_.warnings);
     return std::move(summary_);

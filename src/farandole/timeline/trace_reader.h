@@ -90,6 +90,7 @@ struct TraceSummary {
   std::uint64_t unused = 0;           // of them: of kinds that are not visited (flows, …)
   std::uint64_t damaged = 0;          // left out
   std::uint64_t bytes = 0;            // read, uncompressed
+  std::string damage;                 // why it ends early; "" where it does not
   std::vector<std::string> warnings;  // what is damaged, and where: one line each, with file and byte
 };
 
