@@ -1,12 +1,11 @@
 // Traces of other programs, with known answers: PyTorch's profiler, Horovod, generic Chrome traces.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <iterator>
 #include <map>
 #include <random>
-#include <sqlite3.h>
 
 #include "analyzer/kineto_file.h"
+#include "analyzer/nsys_file.h"
 #include "analyzer/trace_builder.h"
 #include "mutation.h"
 
@@ -19,9 +18,12 @@ namespace farandole {
 namespace {
 
 using nlohmann::json;
+using testing::bytes_of;
 using ::testing::Contains;
+using testing::execute;
 using ::testing::HasSubstr;
 using testing::KinetoFile;
+using testing::nsys_tables;
 using ::testing::SizeIs;
 
 // Steps of 100 ms: kernels from 10 to 60, the collective from 50 to 80, a copy from 75 to 90, idle else. The
@@ -199,131 +201,6 @@ TEST(Kineto, tells_thousands_of_groups_apart) {
   EXPECT_EQ(metrics.matches.matches.size(), static_cast<std::size_t>(groups));
   EXPECT_EQ(metrics.matches.unmatched, 0U);
   for (const auto& match : metrics.matches.matches) ASSERT_EQ(match.first_arrival, match.last_arrival);
-}
-
-std::string bytes_of(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-void execute(const std::filesystem::path& file, const std::string& sql) {
-  sqlite3* database = nullptr;
-  ASSERT_EQ(sqlite3_open(file.c_str(), &database), SQLITE_OK);
-  char* error = nullptr;
-  EXPECT_EQ(sqlite3_exec(database, sql.c_str(), nullptr, nullptr, &error), SQLITE_OK) << error;
-  sqlite3_close(database);
-}
-
-// The tables that nsys export writes, of two processes; times in ns.
-std::string nsys_tables(bool with_ranges) {
-  std::string sql =
-      "CREATE TABLE StringIds(id INTEGER PRIMARY KEY, value TEXT);"
-      "INSERT INTO StringIds VALUES(1,'void "
-      "gemm<float>(int)'),(2,'ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)'),(3,'forward');"
-      "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL(start INT, end INT, deviceId INT, streamId INT, globalPid "
-      "INT, demangledName INT);"
-      "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY(start INT, end INT, deviceId INT, streamId INT, globalPid "
-      "INT, bytes INT);";
-  if (with_ranges)
-    sql += "CREATE TABLE NVTX_EVENTS(start INT, end INT, text TEXT, textId INT, globalTid INT);";
-  const auto insert = [&](const std::string& table, const std::string& values) {
-    sql += "INSERT INTO " + table + " VALUES(" + values + ");";
-  };
-  for (std::int64_t process = 1; process <= 2; ++process) {
-    const auto global = std::to_string(process * 0x1000000);
-    for (std::int64_t step = 0; step < 10; ++step) {
-      const auto at = [&](std::int64_t ms) { return std::to_string((step * 100 + ms) * 1'000'000) + ","; };
-      const auto place = std::to_string(process - 1) + ",7," + global + ",";
-      insert("CUPTI_ACTIVITY_KIND_KERNEL", at(10) + at(60) + place + "1");
-      insert("CUPTI_ACTIVITY_KIND_KERNEL",
-             at(process == 1 ? 40 : 50) + at(80) + std::to_string(process - 1) + ",20," + global + ",2");
-      insert("CUPTI_ACTIVITY_KIND_MEMCPY", at(85) + at(90) + place + "1024");
-      if (!with_ranges) continue;
-      const auto thread = std::to_string(process * 0x1000000 + 77);
-      insert("NVTX_EVENTS", at(0) + at(100) + "'Step " + std::to_string(step) + "',NULL," + thread);
-      insert("NVTX_EVENTS", at(5) + at(30) + "NULL,3," + thread);
-    }
-  }
-  return sql;
-}
-
-TEST(Nsys, is_read_from_its_sqlite_export) {
-  const TemporaryFolder folder;
-  execute(folder / "report.sqlite", nsys_tables(true));
-  const auto run = analyze_run(folder / "report.sqlite");
-  const auto& metrics = run.metrics;
-  ASSERT_THAT(metrics.ranks, SizeIs(2));
-  EXPECT_THAT(metrics.warnings, Contains(HasSubstr("do not say which rank")));
-  EXPECT_EQ(metrics.ranks[0].gpu->window, 980'000'000);
-  EXPECT_EQ(metrics.ranks[0].gpu->compute, 500'000'000);
-  EXPECT_EQ(metrics.ranks[0].gpu->communication_only, 200'000'000);
-  EXPECT_EQ(metrics.ranks[0].gpu->memcpy_only, 10 * 5'000'000);
-  EXPECT_EQ(metrics.ranks[0].overlap, 200'000'000);
-  EXPECT_EQ(metrics.ranks[1].overlap, 100'000'000);
-  EXPECT_THAT(metrics.window.steps, SizeIs(10));
-  ASSERT_THAT(metrics.collectives, SizeIs(1));
-  EXPECT_EQ(metrics.collectives[0].operation, "allreduce");
-  EXPECT_EQ(metrics.collectives[0].count, 10U);
-  EXPECT_DOUBLE_EQ(metrics.collectives[0].wait_us.value.value(), 5'000);
-  EXPECT_EQ(metrics.ranks[0].phases[static_cast<std::size_t>(Phase::forward)], 245'000'000);
-}
-
-TEST(Nsys, counts_cuda_graphs_that_are_recorded_whole) {
-  const TemporaryFolder folder;
-  execute(folder / "report.sqlite",
-          "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE(start INT, end INT, deviceId INT, streamId INT, "
-          "globalPid INT, "
-          "graphId INT);"
-          "INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE "
-          "VALUES(1000,4000,0,7,1,5),(6000,9000,0,7,1,5),(0,0,0,7,1,5);");
-  const auto run = analyze_run(folder / "report.sqlite");
-  ASSERT_THAT(run.metrics.ranks, SizeIs(1));
-  EXPECT_EQ(run.metrics.ranks[0].gpu->window, 8000);
-  EXPECT_EQ(run.metrics.ranks[0].gpu->compute, 6000);
-  EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("2 CUDA graphs are recorded whole")));
-}
-
-TEST(Nsys, of_several_files_and_bad_ones) {
-  const TemporaryFolder folder;
-  execute(folder / "a.sqlite", nsys_tables(false));
-  execute(folder / "b.sqlite", "CREATE TABLE unrelated(x INT);");
-  testing::write_text(folder / "c.sqlite", std::string("SQLite format 3\0 and then nonsense", 34));
-  const auto run = analyze_run(folder.path());
-  EXPECT_THAT(run.metrics.ranks, SizeIs(2));
-  EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("b.sqlite has neither kernels nor NVTX ranges")));
-  EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("c.sqlite")));
-  EXPECT_THROW(analyze_run(folder / "b.sqlite"), CorruptInput);
-  EXPECT_THROW(analyze_run(folder / "c.sqlite"), CorruptInput);
-}
-
-// What is read before the damage shows is left out with the rest, and no other file's ranks are mixed with
-// it.
-TEST(Nsys, leaves_a_file_out_whole_that_is_damaged_behind_its_kernels) {
-  const TemporaryFolder folder;
-  execute(folder / "a.sqlite", nsys_tables(true));
-  execute(folder / "b.sqlite", nsys_tables(true));
-  const auto sound = analyze_run(folder / "b.sqlite").metrics;
-  auto bytes = bytes_of(folder / "a.sqlite");
-  sqlite3* database = nullptr;
-  ASSERT_EQ(sqlite3_open((folder / "a.sqlite").c_str(), &database), SQLITE_OK);
-  std::int64_t page = 0;
-  const auto first = [](void* into, int, char** values, char**) {
-    *static_cast<std::int64_t*>(into) = std::atoll(values[0]);
-    return 0;
-  };
-  ASSERT_EQ(sqlite3_exec(database, "SELECT rootpage FROM sqlite_master WHERE name='NVTX_EVENTS'", first,
-                         &page, nullptr),
-            SQLITE_OK);
-  sqlite3_close(database);
-  bytes.replace(static_cast<std::size_t>(page - 1) * 4096, 64, std::string(64, '\x7f'));
-  testing::write_text(folder / "a.sqlite", bytes);
-  const auto run = analyze_run(folder.path());
-  EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("a.sqlite: database disk image is malformed")));
-  ASSERT_THAT(run.metrics.ranks, SizeIs(2));
-  for (std::size_t i = 0; i < 2; ++i) {
-    EXPECT_EQ(run.metrics.ranks[i].compute, sound.ranks[i].compute);
-    EXPECT_EQ(run.metrics.ranks[i].communication, sound.ranks[i].communication);
-  }
 }
 
 // Two tensors on three ranks; rank 2 is ready 30 ms behind the others. The array is left open, as Horovod

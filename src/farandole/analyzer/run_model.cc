@@ -72,7 +72,8 @@ std::filesystem::path run_json_of(const std::filesystem::path& path) {
 bool has_trace_name(const std::filesystem::path& file) {
   const auto name = file.filename().string();
   if (name == "run.json" || name == "report.json") return false;
-  return name.ends_with(".json") || name.ends_with(".json.gz") || name.ends_with(".sqlite");
+  return name.ends_with(".json") || name.ends_with(".json.gz") || name.ends_with(".sqlite") ||
+         name.ends_with(".sqlite.gz");
 }
 
 // The traces of a folder that is no run directory, where they are those of one of other profilers.

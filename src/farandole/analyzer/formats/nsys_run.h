@@ -1,5 +1,5 @@
-// Reads exports of Nsight Systems (nsys export --type sqlite), one or several processes a file, into a run.
-// Usable from any thread.
+// Reads exports of Nsight Systems (nsys export --type sqlite, gzip or not), one or several processes a file,
+// into a run. Usable from any thread.
 #pragma once
 
 #include <filesystem>

@@ -1,8 +1,10 @@
 #include "farandole/analyzer/formats/sqlite_file.h"
 
 #include <memory>
+#include <optional>
 #include <sqlite3.h>
 
+#include "farandole/analyzer/formats/inflated_copy.h"
 #include "farandole/base/error.h"
 
 namespace farandole {
@@ -25,7 +27,11 @@ std::string_view SqliteFile::Row::text(int column) const {
 }
 
 SqliteFile::SqliteFile(const std::filesystem::path& path) : path_(path) {
-  if (sqlite3_open_v2(path.c_str(), &file_, SQLITE_OPEN_READONLY, nullptr) == SQLITE_OK) return;
+  std::optional<InflatedCopy> copy;
+  if (is_gzip(path)) copy.emplace(path);
+  if (sqlite3_open_v2(copy ? copy->path().c_str() : path.c_str(), &file_, SQLITE_OPEN_READONLY, nullptr) ==
+      SQLITE_OK)
+    return;
   const std::string why = file_ != nullptr ? sqlite3_errmsg(file_) : "out of memory";
   sqlite3_close(file_);
   throw UserError("open " + path_ + ": " + why);

@@ -25,7 +25,7 @@ class SqliteFile {
     sqlite3_stmt* statement_;
   };
 
-  // Throws UserError where the file cannot be opened.
+  // Gzip or not. Throws UserError where the file cannot be opened, CorruptInput for damaged gzip data.
   explicit SqliteFile(const std::filesystem::path& path);
   ~SqliteFile();
   SqliteFile(const SqliteFile&) = delete;
