@@ -115,8 +115,8 @@ TEST(ReportJson, has_the_stable_keys) {
     EXPECT_TRUE(run["by_rank"][1].contains(key)) << key;
   EXPECT_DOUBLE_EQ(run["by_rank"][1]["lateness_ms"]["median"], 1);
   EXPECT_THAT(keys_of(report["scaling"]),
-              UnorderedElementsAre("mode", "base_ranks", "holds_variation_between_runs", "points", "fit",
-                                   "forecast", "worth_until_ranks"));
+              UnorderedElementsAre("mode", "base_ranks", "holds_variation_between_runs", "points", "left_out",
+                                   "fit", "forecast", "worth_until_ranks"));
   EXPECT_THAT(report["scaling"]["forecast"]["unknown"], HasSubstr("add a run of 8 ranks"));
   EXPECT_EQ(report["scaling"]["mode"], "weak");
   EXPECT_DOUBLE_EQ(report["scaling"]["points"][1]["efficiency"], 1);
@@ -147,7 +147,7 @@ TEST(ReportText, fits_a_terminal_and_begins_with_the_verdict) {
   EXPECT_THAT(text, HasSubstr("the 8 latest of 40 ranks"));
   EXPECT_THAT(text, HasSubstr("206,922 parameters"));
   EXPECT_THAT(text, HasSubstr("the 8 latest of 40 nodes"));
-  EXPECT_THAT(text, HasSubstr("unknown: the global batch of"));
+  EXPECT_THAT(text, HasSubstr("Left out: the global batch of"));
   EXPECT_THAT(report_text(report, true), HasSubstr("\033[1m"));
 }
 

@@ -162,6 +162,25 @@ TEST(Scaling, refuses_to_forecast_from_two_sizes) {
   EXPECT_THAT(scaling.no_forecast, HasSubstr("add a run of 8 ranks with the same batch a rank"));
 }
 
+TEST(Scaling, leaves_runs_out_that_say_nothing_of_it) {
+  const std::vector<SizedRun> sound = {run_of(1, 32, {100, 100}), run_of(2, 64, {110, 110}),
+                                       run_of(4, 128, {125, 125})};
+  const auto alone = measure_scaling(sound);
+  for (std::size_t place = 0; place <= sound.size(); ++place) {
+    auto runs = sound;
+    const auto at = runs.begin() + static_cast<std::ptrdiff_t>(place);
+    runs.insert(at, {run_of(8, 256, {}), {"x", 2, Figure::because("no run.json"), {1}, Figure::known(1)}});
+    const auto scaling = measure_scaling(runs);
+    EXPECT_EQ(scaling.unknown, "");
+    ASSERT_THAT(scaling.points, SizeIs(3));
+    for (std::size_t i = 0; i < 3; ++i)
+      EXPECT_DOUBLE_EQ(scaling.points[i].efficiency, alone.points[i].efficiency);
+    EXPECT_EQ(left_out_text(scaling),
+              "Left out: runs/n8 has no steps in its window; the global batch of x is unknown: no run.json.");
+  }
+  EXPECT_EQ(left_out_text(alone), "");
+}
+
 TEST(Scaling, says_why_it_is_unknown) {
   EXPECT_THAT(measure_scaling({run_of(2, 64, {1})}).unknown, HasSubstr("at least two sizes"));
   EXPECT_THAT(measure_scaling({run_of(1, 32, {1}), run_of(2, 50, {1})}).unknown, HasSubstr("neither"));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <map>
 
 namespace farandole {
@@ -159,6 +160,14 @@ std::string mode_of(const Sizes& sizes) {
   return weak ? "weak" : strong ? "strong" : "";
 }
 
+// Why the run says nothing of scaling; "" where it does.
+std::string why_useless(const SizedRun& run) {
+  if (!run.global_batch.value)
+    return fmt::format("the global batch of {} is unknown: {}", run.path, run.global_batch.unknown);
+  if (run.periods_ms.empty() || !(mean(run.periods_ms) > 0)) return run.path + " has no steps in its window";
+  return "";
+}
+
 }  // namespace
 
 std::string slower_compute_text(const Scaling& scaling) {
@@ -185,14 +194,19 @@ std::string worth_text(const Scaling& scaling) {
       none ? "With any further rank" : fmt::format("Beyond {:.0f} ranks", scaling.worth_until_ranks));
 }
 
+std::string left_out_text(const Scaling& scaling) {
+  if (scaling.left_out.empty()) return "";
+  return fmt::format("Left out: {}.", fmt::join(scaling.left_out, "; "));
+}
+
 Scaling measure_scaling(const std::vector<SizedRun>& runs) {
   Sizes sizes;
+  std::vector<std::string> left_out;
   for (const auto& run : runs) {
-    if (!run.global_batch.value)
-      return unknown(
-          fmt::format("the global batch of {} is unknown: {}", run.path, run.global_batch.unknown));
-    if (run.periods_ms.empty() || !(mean(run.periods_ms) > 0))
-      return unknown(run.path + " has no steps in its window");
+    if (const auto why = why_useless(run); !why.empty()) {
+      left_out.push_back(why);
+      continue;
+    }
     auto& size = sizes[run.ranks];
     if (!size.repeats.empty() && !nearly_equal(size.global_batch, *run.global_batch.value))
       return unknown(fmt::format("runs of {} ranks differ in global batch ({} and {})", run.ranks,
@@ -201,9 +215,12 @@ Scaling measure_scaling(const std::vector<SizedRun>& runs) {
     size.repeats.push_back(run.periods_ms);
     size.compute_ms.push_back(run.compute_ms);
   }
-  if (sizes.size() < 2)
-    return unknown("scaling needs runs of at least two sizes; add one of another number of ranks");
+  if (sizes.size() < 2) {
+    left_out.emplace_back("scaling needs runs of at least two sizes; add one of another number of ranks");
+    return unknown(fmt::format("{}", fmt::join(left_out, "; ")));
+  }
   Scaling scaling;
+  scaling.left_out = std::move(left_out);
   scaling.mode = mode_of(sizes);
   if (scaling.mode.empty())
     return unknown("the runs have neither the same batch per rank (weak) nor the same global batch (strong)");

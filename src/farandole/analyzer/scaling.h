@@ -41,6 +41,8 @@ struct Scaling {
   int base_ranks = 0;
   bool repeated = false;  // all sizes have several runs: the intervals hold what differs from run to run
   std::vector<ScalingPoint> points;  // by ranks
+  std::vector<std::string>
+      left_out;  // runs that say nothing of scaling, and why: killed in their first step, …
 
   ScalingLaw law;  // of all points; with its 95 % intervals
   Range amdahl, gustafson, contention, coherency;
@@ -55,6 +57,9 @@ std::string worth_text(const Scaling& scaling);
 
 // Where repeats are missing: a sentence that says so; else "".
 std::string repeats_text(const Scaling& scaling);
+
+// Where runs are left out: a sentence that names them; else "".
+std::string left_out_text(const Scaling& scaling);
 
 // Where compute itself takes a tenth longer or more: a sentence that says so; else "".
 std::string slower_compute_text(const Scaling& scaling);

@@ -294,6 +294,7 @@ Json scaling_json(const Scaling& scaling) {
           {"base_ranks", scaling.base_ranks},
           {"holds_variation_between_runs", scaling.repeated},
           {"points", points},
+          {"left_out", scaling.left_out},
           {"fit", fit},
           {"forecast", forecast_json(scaling)},
           {"worth_until_ranks",

@@ -25,6 +25,8 @@ std::string scaling_text(const Scaling& scaling, const Style& style) {
     table.add({std::to_string(point.ranks), "forecast", "–", percent(point.efficiency) + " %",
                percent(point.band.low) + " to " + percent(point.band.high) + " %", "–"});
   auto text = "\n" + style.bold("Scaling") + "  " + style.dim(detail) + "\n" + table.text(style);
+  if (const auto left_out = left_out_text(scaling); !left_out.empty())
+    text += "  " + wrapped(left_out, 2) + "\n";
   if (const auto missing = repeats_text(scaling); !missing.empty()) text += "  " + wrapped(missing, 2) + "\n";
   if (const auto slower = slower_compute_text(scaling); !slower.empty())
     text += "  " + wrapped(slower, 2) + "\n";

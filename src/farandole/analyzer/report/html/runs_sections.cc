@@ -78,7 +78,8 @@ std::string scaling_section(const Scaling& scaling) {
                          scaling.mode == "weak" ? "Weak (same batch a rank)" : "Strong (same global batch)",
                          scaling.base_ranks, scaling.base_ranks == 1 ? "" : "s");
   if (!scaling.no_forecast.empty()) sub += " No forecast: " + scaling.no_forecast + ".";
-  sub += " " + repeats_text(scaling) + " " + slower_compute_text(scaling);
+  for (const auto& sentence : {left_out_text(scaling), repeats_text(scaling), slower_compute_text(scaling)})
+    sub += " " + sentence;
   if (scaling.worth_until_ranks > 0) sub += " " + worth_text(scaling) + ".";
   return section("Scaling", sub, scaling_chart(scaling) + table.finish());
 }
