@@ -22,8 +22,10 @@ struct ScalingPoint {
   int ranks = 0;
   double step_ms = 0;     // mean period, of repeats the mean of theirs
   double efficiency = 0;  // against the smallest size; 1 there
-  Range ci95;             // bootstrap over repeats and blocks of steps
-  int runs = 1;           // repeats
+  // Bootstrap over repeats and blocks of steps; what the repeats differ by is widened as Student's t widens
+  // the interval of a mean of so few.
+  Range ci95;
+  int runs = 1;  // repeats
   // How long a sample's compute takes at the base against here: below 1 where ranks share cores or memory
   // bandwidth. Efficiency is this times what communication and imbalance leave.
   Figure compute_scaling;
