@@ -26,7 +26,8 @@ std::string runs_csv(const Report& report) {
   for (const auto& run : report.runs) {
     const auto& metrics = run.metrics;
     const auto& times = metrics.window.step_ms;
-    csv.cell(path_of(run)).cell(metrics.size()).cell(metrics.nodes).cell(metrics.window.steps.size());
+    csv.cell(path_of(run)).cell(metrics.size());
+    csv.cell(metrics.nodes > 0 ? std::to_string(metrics.nodes) : "").cell(metrics.window.steps.size());
     csv.cell(metrics.window.warmup_steps).seconds(metrics.window.length()).cell(metrics.throughput);
     for (const double part : {0.5, 0.95})
       csv.cell(times.empty() ? Figure::because("no steps") : Figure::known(quantile(times, part)));
@@ -155,6 +156,7 @@ std::string wait_causes_csv(const Report& report) {
 std::string critical_path_csv(const Report& report) {
   Csv csv({"run", "rank", "phase", "seconds"});
   for (const auto& run : report.runs) {
+    if (!run.critical_path.unknown.empty()) continue;
     for (const auto& path : run.critical_path.ranks) {
       const auto rank = run.metrics.ranks[path.rank_index].rank;
       for (std::size_t i = 0; i < phase_count; ++i)

@@ -70,7 +70,8 @@ Validation validate(const std::filesystem::path& base, const Replay& replay,
                     const std::vector<HeldOutRun>& runs) {
   Validation validation;
   validation.base = base;
-  validation.base_ms = replay.measured_ms;
+  validation.base_ms =
+      replay.known() ? Figure::known(replay.measured_ms) : Figure::because(replay.graph.unknown);
   std::vector<double> errors;
   for (const auto& run : runs) {
     validation.runs.push_back(test(replay, run));

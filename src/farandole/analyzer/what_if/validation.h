@@ -23,7 +23,7 @@ struct HeldOutResult {
 
 struct Validation {
   std::filesystem::path base;
-  double base_ms = 0;
+  Figure base_ms;  // median of a step
   std::vector<HeldOutResult> runs;
   // Of the errors' sizes; none where nothing was predicted.
   std::optional<double> median_error, p95_error;

@@ -81,7 +81,7 @@ Json validation_json(const std::vector<Validation>& validations) {
       return error ? Json(100 * *error) : unknown("no run could be predicted");
     };
     all.push_back({{"base", validation.base.string()},
-                   {"base_step_ms", validation.base_ms},
+                   {"base_step_ms", json_of(validation.base_ms)},
                    {"median_error_percent", figure(validation.median_error)},
                    {"p95_error_percent", figure(validation.p95_error)},
                    {"runs", runs}});

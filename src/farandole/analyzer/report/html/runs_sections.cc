@@ -145,13 +145,14 @@ std::string validation_section(const Report& report) {
       else
         notes += note(fmt::format("{} ({}): unknown: {}", run.path.string(), what, run.unknown));
     }
-    content +=
-        fmt::format("<p class=\"sub\">From {}, whose median step takes {}{}.</p>",
-                    escaped(validation.base.string()), ms(validation.base_ms),
-                    validation.median_error
-                        ? fmt::format(": errors are {:.1f} % in the median, 95 % of them within {:.1f} %",
-                                      100 * *validation.median_error, 100 * *validation.p95_error)
-                        : ": no run could be predicted");
+    content += fmt::format(
+        "<p class=\"sub\">From {}, whose median step {}{}.</p>", escaped(validation.base.string()),
+        validation.base_ms.value ? "takes " + ms(*validation.base_ms.value)
+                                 : "is unknown (" + escaped(validation.base_ms.unknown) + ")",
+        validation.median_error
+            ? fmt::format(": errors are {:.1f} % in the median, 95 % of them within {:.1f} %",
+                          100 * *validation.median_error, 100 * *validation.p95_error)
+            : ": no run could be predicted");
     content += table.finish();
   }
   return section("Validation", "Runs that were made, and their median step as other runs predict it.",
