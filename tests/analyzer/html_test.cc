@@ -2,12 +2,17 @@
 #include <gtest/gtest.h>
 #include <regex>
 
+#include "analyzer/trace_builder.h"
 #include "temporary_folder.h"
+#include "timeline/synthetic_run.h"
+#include "timeline/unzipped.h"
 #include "tools/large_run.h"
 
 #include "farandole/analyzer/report/html/png_image.h"
 #include "farandole/analyzer/report/html/svg.h"
 #include "farandole/analyzer/report/report_html.h"
+#include "farandole/timeline/run_recorders.h"
+#include "farandole/timeline/trace_merge.h"
 
 namespace farandole {
 namespace {
@@ -39,6 +44,28 @@ void expect_balanced(const std::string& html) {
     }
   }
   EXPECT_THAT(open, ::testing::ElementsAre("body"));
+}
+
+// A link to what is not there helps nobody.
+TEST(ReportHtml, links_the_trace_that_there_is) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "run" / "recorder");
+  const SyntheticRun synthetic;
+  for (int rank = 0; rank < synthetic.ranks; ++rank) synthetic.record(folder / "run" / "recorder", rank);
+  const auto html = [&](const std::filesystem::path& path) {
+    return report_html(report_of({analyze_run(path)}), folder / "report.html");
+  };
+  const auto recorders = html(folder / "run");
+  EXPECT_THAT(recorders, Not(HasSubstr("timeline.json")));
+  EXPECT_THAT(recorders,
+              HasSubstr("<code>farandole timeline merge " + (folder / "run").string() + "</code>"));
+  EXPECT_THAT(html(synthetic.file(folder / "run" / "recorder", 1)), HasSubstr("There is no merged trace"));
+  merge_timelines(open_run(recorder_files(folder / "run"), {}).ranks, folder / "run" / "timeline.json.gz");
+  EXPECT_THAT(html(folder / "run"), HasSubstr("href=\"run/timeline.json.gz\""));
+  testing::write_text(folder / "run" / "timeline.json", unzipped(folder / "run" / "timeline.json.gz"));
+  std::filesystem::remove(folder / "run" / "timeline.json.gz");
+  EXPECT_THAT(html(folder / "run"), HasSubstr("href=\"run/timeline.json\""));
+  EXPECT_THAT(html(folder / "run" / "timeline.json"), HasSubstr("href=\"run/timeline.json\""));
 }
 
 TEST(ReportHtml, needs_nothing_from_elsewhere) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <optional>
 
 #include "farandole/analyzer/report/html/charts.h"
 #include "farandole/analyzer/report/html/page.h"
@@ -223,20 +224,40 @@ class RunPage {
                                         times_text(path.changes));
   }
 
-  // Moments worth a look, by their time in the trace.
-  std::string trace() const {
-    const auto& window = metrics_.window;
+  // nullopt where viewers have nothing to open: a run of recorders, or of one file a rank.
+  std::optional<std::filesystem::path> trace_file() const {
     std::error_code ignored;
-    auto folder = output_.empty() ? std::filesystem::current_path(ignored)
-                                  : std::filesystem::absolute(output_, ignored).parent_path();
-    auto file = run_.path;
-    if (std::filesystem::is_directory(file, ignored)) file /= "timeline.json.gz";
-    const auto link = std::filesystem::relative(file, folder, ignored);
-    std::string text = fmt::format(
+    if (run_.path.extension() == ".ftl") return std::nullopt;
+    if (!std::filesystem::is_directory(run_.path, ignored)) return run_.path;
+    for (const auto* name : {"timeline.json.gz", "timeline.json"})
+      if (std::filesystem::exists(run_.path / name, ignored)) return run_.path / name;
+    return std::nullopt;
+  }
+
+  std::string where_the_trace_is() const {
+    const auto file = trace_file();
+    if (!file && metrics_.source != TraceSource::farandole)
+      return "<p class=\"sub\">Each rank has a trace of its own.</p>";
+    if (!file)
+      return fmt::format(
+          "<p class=\"sub\">There is no merged trace; <code>farandole timeline merge {}</code> makes one "
+          "from the ranks' recorders.</p>",
+          escaped(run_.path.string()));
+    std::error_code ignored;
+    const auto folder = output_.empty() ? std::filesystem::current_path(ignored)
+                                        : std::filesystem::absolute(output_, ignored).parent_path();
+    const auto link = std::filesystem::relative(*file, folder, ignored);
+    return fmt::format(
         "<p class=\"sub\">The trace: <a href=\"{0}\">{0}</a>; open it in <a "
         "href=\"https://ui.perfetto.dev\">Perfetto</a> or "
         "chrome://tracing and go to these times.</p>",
-        escaped((link.empty() ? file : link).generic_string()));
+        escaped((link.empty() ? *file : link).generic_string()));
+  }
+
+  // Moments worth a look, by their time in the trace.
+  std::string trace() const {
+    const auto& window = metrics_.window;
+    auto text = where_the_trace_is();
     if (window.steps.empty()) return text;
     Table table({"what", "step", "rank", "from", "to"}, 1);
     const auto add = [&](const std::string& what, std::size_t step, const std::string& rank) {
