@@ -92,8 +92,43 @@ TEST(Kineto, is_read_as_holistic_trace_analysis_reads_it) {
   EXPECT_DOUBLE_EQ(*figures["parallel"].value, *metrics.parallel_efficiency.value);
   EXPECT_DOUBLE_EQ(*figures["throughput"].value, *metrics.throughput.value);
   EXPECT_DOUBLE_EQ(*figures["wait_fraction"].value, *metrics.fraction(&RankMetrics::waiting).value);
+  const auto run_json = json::parse(report_json(report))["runs"][0];
+  const auto expect_around = [&](const char* key, const json& value) {
+    const auto& range = run_json["ci95"][key];
+    ASSERT_TRUE(range.is_array()) << key;
+    EXPECT_LE(range[0], value) << key;
+    EXPECT_GE(range[1], value) << key;
+  };
+  expect_around("communication_fraction", run_json["communication"]["fraction"]);
+  for (const auto* key : {"exposed_fraction", "wait_fraction", "transfer_fraction"})
+    expect_around(key, run_json["communication"][key]);
+  expect_around("gpu_utilization", run_json["gpu"]["utilization"]);
   EXPECT_LE(metrics.parallel_ci95->low, *metrics.parallel_efficiency.value);
   EXPECT_GE(metrics.parallel_ci95->high, *metrics.parallel_efficiency.value);
+}
+
+// Steps of three kinds: with another kernel, with another collective, and without.
+TEST(Kineto, knows_how_well_its_fractions_are_known) {
+  const TemporaryFolder folder;
+  auto file = kineto_of(0);
+  for (int step = 0; step < 12; ++step) {
+    const double t = 1e6 + step * 1e5;
+    if (step % 3 == 0) file.gpu("kernel", "void add<float>(int)", 7, t + 9e4, t + 9.8e4);
+    if (step % 3 == 1) file.all_reduce(t + 8.2e4, t + 8.9e4);
+  }
+  testing::write_text(folder / "trace.json", file.text());
+  const auto metrics = analyze_run(folder / "trace.json").metrics;
+  const auto expect_around = [](const std::optional<Range>& range, double value) {
+    ASSERT_TRUE(range);
+    EXPECT_LT(range->low, value);
+    EXPECT_GT(range->high, value);
+    EXPECT_LT(range->high - range->low, 0.3 * value);
+  };
+  expect_around(metrics.communication_ci95, *metrics.fraction(&RankMetrics::communication).value);
+  expect_around(metrics.exposed_ci95, *metrics.fraction(&RankMetrics::exposed).value);
+  expect_around(metrics.utilization_ci95, gpu_shares(metrics)->utilization);
+  EXPECT_FALSE(metrics.waiting_ci95);  // of one rank of several
+  EXPECT_FALSE(metrics.transfer_ci95);
 }
 
 // autograd's operators run on a thread of their own, while the training thread is in Python.

@@ -81,6 +81,12 @@ inline void expect_identities(const RunMetrics& metrics) {
                 window);
     }
   }
+  double kernels = 0;
+  for (const auto& rank : metrics.ranks) kernels += rank.gpu ? static_cast<double>(rank.gpu->kernels) : 0;
+  for (const auto& step : metrics.steps) kernels -= step.kernels;
+  if (!metrics.steps.empty()) {
+    EXPECT_NEAR(kernels, 0, 1e-3);
+  }
   double periods = 0;
   for (const auto period : metrics.window.periods_ms) periods += period;
   if (!metrics.window.steps.empty()) {

@@ -174,22 +174,52 @@ void add_replay(RunMetrics& metrics) {
   metrics.replay_error = static_cast<double>(replay_length(metrics, Network::as_it_was)) / window - 1;
 }
 
+// A sum of each step's totals.
+std::vector<double> by_step(const RunMetrics& metrics, double (*of)(const StepTotals&)) {
+  std::vector<double> sums;
+  for (const auto& step : metrics.steps) sums.push_back(of(step));
+  return sums;
+}
+
 void add_intervals(const RunModel& run, RunMetrics& metrics) {
   const auto& periods = metrics.window.periods_ms;
-  std::vector<double> compute, communication, overlap, available, samples;
-  for (std::size_t i = 0; i < metrics.steps.size(); ++i) {
-    compute.push_back(metrics.steps[i].compute);
-    communication.push_back(metrics.steps[i].communication);
-    overlap.push_back(metrics.steps[i].overlap);
-    available.push_back(periods[i] * 1e6 * static_cast<double>(metrics.ranks.size()));
-    samples.push_back(run.facts.global_batch.value_or(0) * 1e3);
+  const auto available = [&](std::size_t ranks) {
+    std::vector<double> ns;
+    for (const double period : periods) ns.push_back(period * 1e6 * static_cast<double>(ranks));
+    return ns;
+  };
+  const auto of_window = [&](const Figure& figure, std::size_t ranks, double (*of)(const StepTotals&)) {
+    return figure.value ? ratio_interval(*figure.value, by_step(metrics, of), available(ranks), 1)
+                        : std::nullopt;
+  };
+  const auto ranks = metrics.ranks.size();
+  metrics.parallel_ci95 =
+      of_window(metrics.parallel_efficiency, ranks, [](const StepTotals& step) { return step.compute; });
+  metrics.communication_ci95 = of_window(metrics.fraction(&RankMetrics::communication), ranks,
+                                         [](const StepTotals& step) { return step.communication; });
+  metrics.exposed_ci95 = of_window(metrics.fraction(&RankMetrics::exposed), ranks,
+                                   [](const StepTotals& step) { return step.communication - step.overlap; });
+  if (metrics.no_alignment.empty()) {  // else they are of some of the ranks
+    metrics.waiting_ci95 = of_window(metrics.fraction(&RankMetrics::waiting), ranks,
+                                     [](const StepTotals& step) { return step.waiting; });
+    metrics.transfer_ci95 =
+        of_window(metrics.fraction(&RankMetrics::transfer), ranks,
+                  [](const StepTotals& step) { return step.communication - step.waiting; });
   }
-  if (metrics.parallel_efficiency.value)
-    metrics.parallel_ci95 = ratio_interval(*metrics.parallel_efficiency.value, compute, available, 1);
+  if (const auto shares = gpu_shares(metrics)) {
+    const auto gpus = std::count_if(metrics.ranks.begin(), metrics.ranks.end(),
+                                    [](const RankMetrics& rank) { return rank.gpu.has_value(); });
+    metrics.utilization_ci95 = of_window(Figure::known(shares->utilization), static_cast<std::size_t>(gpus),
+                                         [](const StepTotals& step) { return step.kernels; });
+  }
   if (metrics.overlap.value)
-    metrics.overlap_ci95 = ratio_interval(*metrics.overlap.value, overlap, communication, 1);
+    metrics.overlap_ci95 = ratio_interval(
+        *metrics.overlap.value, by_step(metrics, [](const StepTotals& step) { return step.overlap; }),
+        by_step(metrics, [](const StepTotals& step) { return step.communication; }), 1);
   if (metrics.throughput.value)
-    metrics.throughput_ci95 = ratio_interval(*metrics.throughput.value, samples, periods, HUGE_VAL);
+    metrics.throughput_ci95 =
+        ratio_interval(*metrics.throughput.value,
+                       std::vector<double>(periods.size(), *run.facts.global_batch * 1e3), periods, HUGE_VAL);
 }
 
 void add_overlap(RunMetrics& metrics) {

@@ -76,6 +76,7 @@ struct StepTotals {
   double communication = 0;
   double overlap = 0;
   double waiting = 0;
+  double kernels = 0;  // of GPUs, also those of collectives
 };
 
 struct RunMetrics {
@@ -98,8 +99,10 @@ struct RunMetrics {
   Figure serialisation, transfer_efficiency;  // communication efficiency is their product
   std::optional<double> replay_error;  // of the window's length, when replayed with the network as it was
   std::vector<StepTotals> steps;       // by kept step
-  std::optional<Range> throughput_ci95, overlap_ci95, parallel_ci95;  // from batches of steps
-  std::vector<std::string> warnings;                                  // the model's and the metrics' own
+  // From batches of steps; the last five of fractions of the window, and of gpu_shares().
+  std::optional<Range> throughput_ci95, overlap_ci95, parallel_ci95;
+  std::optional<Range> communication_ci95, exposed_ci95, waiting_ci95, transfer_ci95, utilization_ci95;
+  std::vector<std::string> warnings;  // the model's and the metrics' own
 
   // Of the run.
   std::size_t size() const { return std::max(world_size, ranks.size()); }

@@ -46,6 +46,10 @@ std::vector<PhaseTimes> phases_by_step(const std::vector<CategorySpan>& pieces, 
   return steps;
 }
 
+IntervalSet kernels_of(const std::vector<CategorySpan>& gpu) {
+  return union_of(gpu, {Category::gpu_kernel, Category::communication});
+}
+
 // Of all that the GPU does; `window` in ns, 0: from its first kernel's or copy's start to the last one's end.
 GpuTimes gpu_times(std::vector<CategorySpan> gpu, std::int64_t window) {
   if (window == 0) {
@@ -54,7 +58,7 @@ GpuTimes gpu_times(std::vector<CategorySpan> gpu, std::int64_t window) {
     if (!work.empty()) window = work.back().end - work.front().start;
   }
   const auto compute = union_of(gpu, {Category::gpu_kernel});
-  const auto kernels = union_of(gpu, {Category::gpu_kernel, Category::communication});
+  const auto kernels = kernels_of(gpu);
   const auto busy = unite(kernels, union_of(gpu, {Category::gpu_memcpy}));
   GpuTimes times;
   times.window = window;
@@ -108,20 +112,21 @@ std::int64_t last_end_of(const RankModel& rank, const Window& window) {
 
 // What the sets measure in each step's tile, which reaches to the next step's start: the tiles make up the
 // window.
-void add_totals(const IntervalSet& compute, const IntervalSet& communication, const IntervalSet& overlap,
-                const IntervalSet& waiting, const Window& window, std::vector<StepTotals>& totals) {
-  std::vector<std::int64_t> bounds;
-  for (const auto& step : window.steps) bounds.push_back(step.start);
-  bounds.push_back(window.of_gpu ? window.steps.back().end : window.time.end);
-  const auto add = [&](const IntervalSet& set, double StepTotals::*part) {
-    const auto measures = measure_between(set, bounds);
-    for (std::size_t i = 0; i < measures.size(); ++i) totals[i].*part += static_cast<double>(measures[i]);
-  };
-  add(compute, &StepTotals::compute);
-  add(communication, &StepTotals::communication);
-  add(overlap, &StepTotals::overlap);
-  add(waiting, &StepTotals::waiting);
-}
+class StepTiles {
+ public:
+  StepTiles(const Window& window, std::vector<StepTotals>& totals) : totals_(totals) {
+    for (const auto& step : window.steps) bounds_.push_back(step.start);
+    bounds_.push_back(window.of_gpu ? window.steps.back().end : window.time.end);
+  }
+  void add(const IntervalSet& set, double StepTotals::*part) {
+    const auto measures = measure_between(set, bounds_);
+    for (std::size_t i = 0; i < measures.size(); ++i) totals_[i].*part += static_cast<double>(measures[i]);
+  }
+
+ private:
+  std::vector<std::int64_t> bounds_;
+  std::vector<StepTotals>& totals_;
+};
 
 }  // namespace
 
@@ -161,7 +166,13 @@ RankMetrics measure_rank(const RankModel& rank, const Window& window, const Inte
   metrics.other =
       share(Share::data) + share(Share::checkpoint) + share(Share::evaluation) + share(Share::other);
   metrics.idle = share(Share::idle);
-  if (!window.steps.empty()) add_totals(compute, communication, overlap, waiting, window, totals);
+  if (window.steps.empty()) return metrics;
+  StepTiles tiles(window, totals);
+  tiles.add(compute, &StepTotals::compute);
+  tiles.add(communication, &StepTotals::communication);
+  tiles.add(overlap, &StepTotals::overlap);
+  tiles.add(waiting, &StepTotals::waiting);
+  if (metrics.gpu) tiles.add(kernels_of(gpu), &StepTotals::kernels);
   return metrics;
 }
 

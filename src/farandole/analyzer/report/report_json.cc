@@ -101,7 +101,12 @@ Json confidence_json(const RunMetrics& metrics) {
   };
   return {{"throughput_samples_per_s", interval(metrics.throughput_ci95)},
           {"overlap", interval(metrics.overlap_ci95)},
-          {"parallel", interval(metrics.parallel_ci95)}};
+          {"parallel", interval(metrics.parallel_ci95)},
+          {"communication_fraction", interval(metrics.communication_ci95)},
+          {"exposed_fraction", interval(metrics.exposed_ci95)},
+          {"wait_fraction", interval(metrics.waiting_ci95)},
+          {"transfer_fraction", interval(metrics.transfer_ci95)},
+          {"gpu_utilization", interval(metrics.utilization_ci95)}};
 }
 
 Json wait_causes_json(const RunReport& run) {
