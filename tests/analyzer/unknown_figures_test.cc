@@ -2,19 +2,26 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "analyzer/horovod_file.h"
+#include "analyzer/kineto_file.h"
 #include "analyzer/nsys_file.h"
 #include "analyzer/trace_builder.h"
 
+#include "farandole/analyzer/conditions.h"
 #include "farandole/analyzer/report/report_csv.h"
 #include "farandole/analyzer/report/report_html.h"
 #include "farandole/analyzer/report/report_json.h"
+#include "farandole/analyzer/report/report_text.h"
 
 namespace farandole {
 namespace {
 
 using nlohmann::json;
+using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using testing::execute;
 using ::testing::HasSubstr;
+using testing::horovod_text;
 using ::testing::Not;
 using testing::nsys_tables;
 
@@ -44,6 +51,75 @@ TEST_F(UnknownFigures, are_named_of_the_run_that_predicts) {
   const auto validation = json::parse(report_json(report))["validation"][0];
   EXPECT_THAT(validation["base_step_ms"]["unknown"].get<std::string>(), HasSubstr("GPU"));
   EXPECT_THAT(report_html(report, ""), HasSubstr("whose median step is unknown ("));
+}
+
+// Nothing is recorded of what the ranks compute: neither is it 0, nor is all communication exposed.
+TEST_F(UnknownFigures, are_all_that_depend_on_compute_that_is_not_recorded) {
+  testing::write_text(folder_ / "timeline.json", horovod_text());
+  testing::write_text(folder_ / "run.json", R"({"hosts":["a","a","b"]})");
+  const auto report = report_of({analyze_run(folder_ / "timeline.json")});
+  const auto run = json::parse(report_json(report))["runs"][0];
+  const auto expect_unknown = [](const json& figure, const std::string& name) {
+    ASSERT_TRUE(figure.is_object() && figure.contains("unknown")) << name << " is " << figure;
+    EXPECT_THAT(figure["unknown"].get<std::string>(), HasSubstr("does not record what the ranks compute"));
+  };
+  EXPECT_GT(run["communication"]["fraction"], 0);
+  expect_unknown(run["communication"]["exposed_fraction"], "exposed_fraction");
+  for (const auto& [name, fraction] : run["phases"].items()) expect_unknown(fraction, name);
+  for (const auto& table : {run["by_rank"], run["by_node"]})
+    for (const auto& row : table) {
+      EXPECT_GT(row["communication_s"], 0);
+      for (const auto* name : {"overlap", "compute_s", "exposed_s", "other_s", "idle_s"})
+        expect_unknown(row[name], name);
+    }
+  EXPECT_EQ(run["by_node"].size(), 2U);
+  for (const auto& [name, seconds] : run["by_rank"][0]["phases_s"].items()) expect_unknown(seconds, name);
+  EXPECT_THAT(failures(parse_conditions("exposed_fraction>0.3"), {&report.runs[0].metrics}, nullptr),
+              ElementsAre(HasSubstr("exposed_fraction>0.3: unknown: a Horovod timeline")));
+  EXPECT_THAT(report_csv(report, "ranks"), ContainsRegex("timeline.json,0,a,,[0-9.]+,,,[0-9.]+,[0-9.]+,,,"));
+  EXPECT_THAT(report_csv(report, "phases"), HasSubstr("timeline.json,0,forward,,\r\n"));
+  EXPECT_THAT(report_csv(report, "nodes"), ContainsRegex(",b,1,,[0-9.]+,,,[0-9.]+,,,"));
+  EXPECT_THAT(report_text(report, false), Not(HasSubstr("Phases by rank")));
+  EXPECT_THAT(report_html(report, ""), Not(HasSubstr("Phases by rank")));
+}
+
+// As --trace-mpi records a program that names no phases.
+TEST_F(UnknownFigures, are_those_of_a_program_of_which_only_mpi_is_recorded) {
+  constexpr auto ms = testing::TraceBuilder::ms;
+  testing::TraceBuilder trace(2);
+  for (int rank = 0; rank < 2; ++rank)
+    for (int i = 0; i < 10; ++i)
+      trace.span(rank, 0, "communication", i * 10 * ms, (i * 10 + 4) * ms, {{"bytes", 8}}, "MPI_Allreduce");
+  trace.write_run(folder_ / "mpi", {{"ranks", 2}, {"device", "cpu"}});
+  const auto report = report_of({analyze_run(folder_ / "mpi")});
+  const auto run = json::parse(report_json(report))["runs"][0];
+  EXPECT_GT(run["phases"]["wait"], 0.4);
+  for (const auto* phase : {"data", "forward", "backward", "optimizer"})
+    EXPECT_THAT(run["phases"][phase]["unknown"].get<std::string>(), HasSubstr("names no phases"));
+  EXPECT_TRUE(run["communication"]["exposed_fraction"].contains("unknown"));
+  for (const auto* name : {"compute_s", "exposed_s", "idle_s", "overlap"})
+    EXPECT_TRUE(run["by_rank"][1][name].contains("unknown")) << name;
+  EXPECT_THAT(report_text(report, false), ContainsRegex("all +– +– +– +– +42.6 +–"));
+}
+
+// Steps and what was loaded are there: that is known, and only that.
+TEST_F(UnknownFigures, leave_those_that_are_known) {
+  testing::KinetoFile file(0, 1, "gloo");
+  for (int step = 0; step < 12; ++step) {
+    const double t = 1e6 + step * 1e5;
+    file.cpu("user_annotation", "ProfilerStep#" + std::to_string(step), t, t + 1e5);
+    file.cpu("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", t, t + 5e4);
+  }
+  testing::write_text(folder_ / "trace.json", file.text());
+  const auto report = report_of({analyze_run(folder_ / "trace.json")});
+  const auto run = json::parse(report_json(report))["runs"][0];
+  EXPECT_NEAR(run["phases"]["data"].get<double>(), 0.5, 0.05);
+  EXPECT_TRUE(run["phases"]["forward"].contains("unknown"));
+  EXPECT_GT(run["by_rank"][0]["other_s"], 0.5);
+  EXPECT_THAT(report_csv(report, "steps"), ContainsRegex(",,0,,0,0\r\n"));
+  EXPECT_THAT(failures(parse_conditions("forward_ms>1,data_ms>100"), {&report.runs[0].metrics}, nullptr),
+              ElementsAre(HasSubstr("forward_ms>1: unknown: the trace has neither")));
+  EXPECT_THAT(report_text(report, false), HasSubstr("Phases by rank"));
 }
 
 }  // namespace

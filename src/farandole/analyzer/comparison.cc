@@ -70,6 +70,7 @@ Sums phase_time(const RunMetrics& metrics, std::size_t phase) {
     for (std::size_t i = 0; i < rank.step_phases.size(); ++i)
       sums.above[i] +=
           static_cast<double>(rank.step_phases[i][phase]) * 1e-6 / static_cast<double>(metrics.ranks.size());
+  if (sums.why.empty()) sums.why = metrics.phase_fraction(phase).unknown;
   sums.below.assign(sums.above.size(), 1);
   return sums;
 }

@@ -250,6 +250,13 @@ Figure mean_fraction(double sum_ns, const RunMetrics& metrics) {
   return Figure::ratio(sum_ns / static_cast<double>(metrics.ranks.size()), metrics.window_ns(), empty_window);
 }
 
+bool is_known(const RunMetrics& metrics, std::int64_t RankMetrics::*part, double ns) {
+  if (metrics.no_compute.empty() || part == &RankMetrics::communication || part == &RankMetrics::waiting ||
+      part == &RankMetrics::transfer)
+    return true;
+  return part != &RankMetrics::exposed && part != &RankMetrics::idle && ns > 0;
+}
+
 }  // namespace
 
 Figure RunMetrics::fraction(std::int64_t RankMetrics::*part) const {
@@ -263,13 +270,30 @@ Figure RunMetrics::fraction(std::int64_t RankMetrics::*part) const {
     sum += static_cast<double>(rank.*part);
     ++count;
   }
+  if (!is_known(*this, part, sum)) return Figure::because(no_compute);
   return Figure::ratio(sum / std::max(count, 1.0), window_ns(), empty_window);
 }
 
 Figure RunMetrics::phase_fraction(std::size_t phase) const {
   double sum = 0;
   for (const auto& rank : ranks) sum += static_cast<double>(rank.phases[phase]);
-  return mean_fraction(sum, *this);
+  return sum > 0 || no_compute.empty() ? mean_fraction(sum, *this) : Figure::because(no_compute);
+}
+
+Figure RunMetrics::seconds(const RankMetrics& rank, std::int64_t RankMetrics::*part) const {
+  const auto ns = static_cast<double>(rank.*part);
+  return is_known(*this, part, ns) ? Figure::known(ns * 1e-9) : Figure::because(no_compute);
+}
+
+Figure RunMetrics::phase_seconds(const RankMetrics& rank, std::size_t phase) const {
+  const auto ns = static_cast<double>(rank.phases[phase]);
+  return ns > 0 || no_compute.empty() ? Figure::known(ns * 1e-9) : Figure::because(no_compute);
+}
+
+bool RunMetrics::has_phases() const {
+  return std::any_of(ranks.begin(), ranks.end(), [](const RankMetrics& rank) {
+    return std::any_of(rank.phases.begin(), rank.phases.end(), [](std::int64_t ns) { return ns > 0; });
+  });
 }
 
 double RunMetrics::share(Share share) const {

@@ -112,9 +112,14 @@ struct RunMetrics {
 
   double window_ns() const { return static_cast<double>(window.length()); }
   // Mean over ranks of a part of the window, 0 to 1; unknown where the window is empty. Waiting and transfer
-  // are those of the ranks whose clocks are known.
+  // are those of the ranks whose clocks are known. Where nothing is known of compute, nor is what depends on
+  // it, nor that there is none of a phase.
   Figure fraction(std::int64_t RankMetrics::*part) const;
   Figure phase_fraction(std::size_t phase) const;
+  // The same of one rank, in seconds.
+  Figure seconds(const RankMetrics& rank, std::int64_t RankMetrics::*part) const;
+  Figure phase_seconds(const RankMetrics& rank, std::size_t phase) const;
+  bool has_phases() const;          // some rank has any
   double share(Share share) const;  // 0 where the window is empty
 };
 

@@ -6,24 +6,30 @@ namespace farandole {
 namespace {
 
 NodeMetrics node_of(const std::string& host, const std::vector<const RankMetrics*>& ranks,
-                    const std::string& no_waiting) {
+                    const RunMetrics& metrics) {
   NodeMetrics node;
   node.host = host;
   node.ranks = ranks.size();
   const auto seconds = [&](std::int64_t RankMetrics::*part) {
     double sum = 0;
-    for (const auto* rank : ranks) sum += static_cast<double>(rank->*part) * 1e-9;
-    return sum;
+    for (const auto* rank : ranks) {
+      const auto of_rank = metrics.seconds(*rank, part);
+      if (!of_rank.value) return of_rank;
+      sum += *of_rank.value;
+    }
+    return Figure::known(sum);
   };
   node.compute_s = seconds(&RankMetrics::compute);
   node.communication_s = seconds(&RankMetrics::communication);
   node.exposed_s = seconds(&RankMetrics::exposed);
   node.other_s = seconds(&RankMetrics::other);
   node.idle_s = seconds(&RankMetrics::idle);
-  node.overlap =
-      Figure::ratio(seconds(&RankMetrics::overlap), node.communication_s, "no communication in the window");
+  node.overlap = seconds(&RankMetrics::overlap);
+  if (node.overlap.value)
+    node.overlap =
+        Figure::ratio(*node.overlap.value, *node.communication_s.value, "no communication in the window");
   node.wait_s =
-      no_waiting.empty() ? Figure::known(seconds(&RankMetrics::waiting)) : Figure::because(no_waiting);
+      metrics.no_waiting.empty() ? seconds(&RankMetrics::waiting) : Figure::because(metrics.no_waiting);
   std::vector<double> lateness;
   std::vector<const GpuTimes*> gpus;
   for (const auto* rank : ranks) {
@@ -48,7 +54,7 @@ std::vector<NodeMetrics> node_metrics(const RunMetrics& metrics) {
   for (const auto& rank : metrics.ranks)
     if (!rank.host.empty()) hosts[rank.host].push_back(&rank);
   std::vector<NodeMetrics> nodes;
-  for (const auto& [host, ranks] : hosts) nodes.push_back(node_of(host, ranks, metrics.no_waiting));
+  for (const auto& [host, ranks] : hosts) nodes.push_back(node_of(host, ranks, metrics));
   return nodes;
 }
 

@@ -12,7 +12,7 @@ namespace farandole {
 struct NodeMetrics {
   std::string host;
   std::size_t ranks = 0;
-  double compute_s = 0, communication_s = 0, exposed_s = 0, other_s = 0, idle_s = 0;
+  Figure compute_s, communication_s, exposed_s, other_s, idle_s;
   Figure overlap;  // of communication
   Figure wait_s;
   Figure lateness_median_ms, lateness_p95_ms;

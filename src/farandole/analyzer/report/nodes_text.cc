@@ -34,10 +34,9 @@ std::string nodes_text(const RunMetrics& metrics, const Style& style) {
     const auto part = [&](const Figure& seconds) {
       return seconds.value ? percent(*seconds.value / window) : std::string("–");
     };
-    table.add({shortened(node.host, 24), std::to_string(node.ranks), part(Figure::known(node.compute_s)),
-               part(Figure::known(node.communication_s)),
-               node.overlap.value ? percent(*node.overlap.value) : "–", part(node.wait_s),
-               time_of(node.lateness_median_ms), time_of(node.lateness_p95_ms)});
+    table.add({shortened(node.host, 24), std::to_string(node.ranks), part(node.compute_s),
+               part(node.communication_s), node.overlap.value ? percent(*node.overlap.value) : "–",
+               part(node.wait_s), time_of(node.lateness_median_ms), time_of(node.lateness_p95_ms)});
   }
   auto text = "\n" + style.bold("By node") + "  " +
               style.dim("mean of its ranks, % of the window; overlap: % of communication") + "\n" +

@@ -46,12 +46,15 @@ std::string ranks_csv(const Report& report) {
   for (const auto& run : report.runs)
     for (const auto& rank : run.metrics.ranks) {
       csv.cell(path_of(run)).cell(rank.rank).cell(rank.host);
-      for (const auto ns : {rank.compute, rank.communication, rank.overlap, rank.exposed}) csv.seconds(ns);
+      for (const auto part :
+           {&RankMetrics::compute, &RankMetrics::communication, &RankMetrics::overlap, &RankMetrics::exposed})
+        csv.cell(run.metrics.seconds(rank, part));
       for (const auto ns : {rank.waiting, rank.transfer})
         csv.cell(run.metrics.no_waiting.empty() && rank.clock_known
                      ? Figure::known(static_cast<double>(ns) * 1e-9)
                      : Figure::because(run.metrics.no_waiting));
-      for (const auto ns : {rank.other, rank.idle}) csv.seconds(ns);
+      for (const auto part : {&RankMetrics::other, &RankMetrics::idle})
+        csv.cell(run.metrics.seconds(rank, part));
       for (const double part : {0.5, 0.95})
         csv.cell(rank.step_lateness_ms.empty() ? Figure::because("no collectives")
                                                : Figure::known(quantile(rank.step_lateness_ms, part)));
@@ -69,8 +72,11 @@ std::string phases_csv(const Report& report) {
   for (const auto& run : report.runs)
     for (const auto& rank : run.metrics.ranks)
       for (std::size_t i = 0; i < phase_count; ++i) {
-        csv.cell(path_of(run)).cell(rank.rank).cell(std::string(phase_names[i])).seconds(rank.phases[i]);
-        csv.cell(Figure::ratio(static_cast<double>(rank.phases[i]), run.metrics.window_ns(), "empty")).end();
+        const auto seconds = run.metrics.phase_seconds(rank, i);
+        csv.cell(path_of(run)).cell(rank.rank).cell(std::string(phase_names[i])).cell(seconds);
+        csv.cell(seconds.value ? Figure::ratio(*seconds.value * 1e9, run.metrics.window_ns(), "empty")
+                               : seconds)
+            .end();
       }
   return csv.take();
 }
@@ -88,8 +94,12 @@ std::string steps_csv(const Report& report) {
           .seconds(window.steps[i].start)
           .seconds(window.steps[i].end);
       csv.cell(window.step_ms[i]).cell(window.periods_ms[i]);
-      for (const double ns : {totals.compute, totals.communication, totals.overlap, totals.waiting})
-        csv.cell(ns * 1e-9);
+      const auto of_compute = [&](double ns) {
+        return run.metrics.no_compute.empty() ? Figure::known(ns * 1e-9)
+                                              : Figure::because(run.metrics.no_compute);
+      };
+      csv.cell(of_compute(totals.compute)).cell(totals.communication * 1e-9);
+      csv.cell(of_compute(totals.overlap)).cell(totals.waiting * 1e-9);
       csv.cell(std::binary_search(outliers.begin(), outliers.end(), i) ? 1 : 0).end();
     }
   }

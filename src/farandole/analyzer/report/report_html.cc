@@ -286,16 +286,19 @@ class RunPage {
     Table table({"rank", "host", "compute", "communication", "overlap", "exposed", "waiting", "other", "idle",
                  "late, median", "late, p95"},
                 2);
-    const auto part = [&](std::int64_t ns) {
-      return metrics_.window.length() > 0 ? percent_text(static_cast<double>(ns) / metrics_.window_ns())
-                                          : "–";
-    };
     for (const auto& rank : metrics_.ranks) {
       const bool late = !rank.step_lateness_ms.empty();
-      table.add({std::to_string(rank.rank), rank.host, part(rank.compute), part(rank.communication),
-                 part(rank.overlap), part(rank.exposed),
-                 metrics_.no_waiting.empty() && rank.clock_known ? part(rank.waiting) : "–", part(rank.other),
-                 part(rank.idle), late ? ms(quantile(rank.step_lateness_ms, 0.5)) : "–",
+      const auto part = [&](std::int64_t RankMetrics::*which) {
+        const auto seconds = metrics_.seconds(rank, which);
+        return metrics_.window.length() > 0 && seconds.value
+                   ? percent_text(*seconds.value * 1e9 / metrics_.window_ns())
+                   : "–";
+      };
+      table.add({std::to_string(rank.rank), rank.host, part(&RankMetrics::compute),
+                 part(&RankMetrics::communication), part(&RankMetrics::overlap), part(&RankMetrics::exposed),
+                 metrics_.no_waiting.empty() && rank.clock_known ? part(&RankMetrics::waiting) : "–",
+                 part(&RankMetrics::other), part(&RankMetrics::idle),
+                 late ? ms(quantile(rank.step_lateness_ms, 0.5)) : "–",
                  late ? ms(quantile(rank.step_lateness_ms, 0.95)) : "–"});
     }
     return fmt::format("<details{}><summary>all {} ranks</summary>{}</details>",

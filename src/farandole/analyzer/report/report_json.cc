@@ -155,20 +155,22 @@ Json wait_json(const RankMetrics& rank, const RunMetrics& metrics) {
 }
 
 Json rank_json(const RankMetrics& rank, const RunMetrics& metrics) {
-  const auto overlap =
-      Figure::ratio(static_cast<double>(rank.overlap), static_cast<double>(rank.communication),
-                    "no communication in the window");
+  const auto overlap = metrics.no_compute.empty() ? Figure::ratio(static_cast<double>(rank.overlap),
+                                                                  static_cast<double>(rank.communication),
+                                                                  "no communication in the window")
+                                                  : Figure::because(metrics.no_compute);
   Json phases = Json::object();
-  for (std::size_t i = 0; i < phase_count; ++i) phases[std::string(phase_names[i])] = seconds(rank.phases[i]);
+  for (std::size_t i = 0; i < phase_count; ++i)
+    phases[std::string(phase_names[i])] = json_of(metrics.phase_seconds(rank, i));
   return {
       {"rank", rank.rank},
       {"host", rank.host.empty() ? unknown("neither trace nor run.json names it") : Json(rank.host)},
-      {"compute_s", seconds(rank.compute)},
-      {"communication_s", seconds(rank.communication)},
+      {"compute_s", json_of(metrics.seconds(rank, &RankMetrics::compute))},
+      {"communication_s", json_of(metrics.seconds(rank, &RankMetrics::communication))},
       {"overlap", json_of(overlap)},
-      {"exposed_s", seconds(rank.exposed)},
-      {"other_s", seconds(rank.other)},
-      {"idle_s", seconds(rank.idle)},
+      {"exposed_s", json_of(metrics.seconds(rank, &RankMetrics::exposed))},
+      {"other_s", json_of(metrics.seconds(rank, &RankMetrics::other))},
+      {"idle_s", json_of(metrics.seconds(rank, &RankMetrics::idle))},
       {"wait_s", wait_json(rank, metrics)},
       {"phases_s", phases},
       {"lateness_ms", lateness_json(rank)},
@@ -183,12 +185,12 @@ Json node_json(const NodeMetrics& node, const RunMetrics& metrics) {
   return {
       {"host", node.host},
       {"ranks", node.ranks},
-      {"compute_s", node.compute_s},
-      {"communication_s", node.communication_s},
+      {"compute_s", json_of(node.compute_s)},
+      {"communication_s", json_of(node.communication_s)},
       {"overlap", json_of(node.overlap)},
-      {"exposed_s", node.exposed_s},
-      {"other_s", node.other_s},
-      {"idle_s", node.idle_s},
+      {"exposed_s", json_of(node.exposed_s)},
+      {"other_s", json_of(node.other_s)},
+      {"idle_s", json_of(node.idle_s)},
       {"wait_s", json_of(node.wait_s)},
       {"lateness_ms", lateness},
       {"gpu", node.gpu ? gpu_json(node.gpu)

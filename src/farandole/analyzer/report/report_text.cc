@@ -182,21 +182,26 @@ class RunText {
   }
 
   void phases() {
-    if (metrics_.window.length() <= 0) return;
+    if (metrics_.window.length() <= 0 || !metrics_.has_phases()) return;
+    const auto cell = [](const Figure& fraction) {
+      return fraction.value ? percent(*fraction.value) : std::string("–");
+    };
     section("Phases by rank", "training thread, % of the window");
     std::vector<std::string> header = {"rank", "host"};
     header.insert(header.end(), phase_names.begin(), phase_names.end());
     TextTable table(header, 2);
     for (const auto* rank : shown_) {
       std::vector<std::string> cells = {std::to_string(rank->rank), host_of(*rank)};
-      for (const auto ns : rank->phases)
-        cells.push_back(percent(static_cast<double>(ns) / metrics_.window_ns()));
+      for (std::size_t i = 0; i < phase_count; ++i) {
+        auto part = metrics_.phase_seconds(*rank, i);
+        if (part.value) *part.value *= 1e9 / metrics_.window_ns();
+        cells.push_back(cell(part));
+      }
       table.add(std::move(cells));
     }
     if (metrics_.ranks.size() > 1) {
       std::vector<std::string> cells = {"all", ""};
-      for (std::size_t i = 0; i < phase_count; ++i)
-        cells.push_back(percent(*metrics_.phase_fraction(i).value));
+      for (std::size_t i = 0; i < phase_count; ++i) cells.push_back(cell(metrics_.phase_fraction(i)));
       table.add(std::move(cells));
     }
     text_ += table.text(style_);

@@ -180,6 +180,7 @@ std::string phases_chart(const RunMetrics& metrics) {
   for (std::size_t i = 0; i < phase_count; ++i)
     if (metrics.phase_fraction(i).value.value_or(0) > 0)
       legend.push_back({std::string(phase_names[i]), "f-" + std::string(phase_names[i]), 0});
+  if (legend.empty()) return "";
   const auto rows = rank_rows(metrics, most_rows);
   StackedBars bars(rows.size(), "Phases of the training thread by rank, in percent of the window", legend);
   for (const auto& row : rows) {
