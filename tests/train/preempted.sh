@@ -20,3 +20,19 @@ assert math.isnan(h5py.File(glob.glob("run/checkpoints/*.h5")[0]).attrs["score"]
 PYTHON
 "${command[@]}" --steps 1 >out 2>err || fail "resuming"
 grep -q 'nothing left to do' out || fail "it did not resume"
+
+# Neither trace nor run.json can be written any more, as where the disk is full: the checkpoint counts.
+command=("$bin/farandole" run -n 2 -- "$bin/farandole" train --model mlp --data synthetic --width 16 --epochs 1000000 --log-steps 5
+         --checkpoint-epochs 0 --run-dir full)
+"${command[@]}" >out 2>err &
+launcher=$!
+until [[ -s full/metrics.jsonl ]]; do kill -0 $launcher || fail "the run ended early"; done
+mkdir -p full/timeline.json.gz/in-the-way
+rm full/run.json && mkdir -p full/run.json/in-the-way
+kill -USR1 $launcher
+wait $launcher
+code=$?
+[[ $code == 75 ]] || fail "exit code $code instead of 75 where the trace cannot be written"
+[[ $(grep -c 'could not be written.*farandole timeline merge full' err) == 1 ]] || fail "it does not say what to do about the trace"
+[[ $(ls full/recorder | xargs) == "rank-0000.ftl rank-0001.ftl" ]] || fail "recorders: $(ls full/recorder)"
+"$bin/farandole" timeline merge full -o merged.json.gz >out 2>err || fail "merging later"

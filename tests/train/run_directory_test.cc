@@ -57,6 +57,16 @@ TEST(RunDirectory, CountsRestartsAndOutlivesADamagedFile) {
   EXPECT_EQ(read(run)["restarts"], 0);
 }
 
+// As where the disk is full by then.
+TEST(RunDirectory, HowItEndedDoesNotDependOnTheFileThatTells) {
+  const TemporaryFolder folder;
+  RunDirectory run(folder.path());
+  run.started(facts());
+  std::filesystem::remove(run.run_json());
+  std::filesystem::create_directories(run.run_json() / "in the way");
+  EXPECT_NO_THROW(run.ended(75));
+}
+
 TEST(RunDirectory, AFileInItsWayIsNamed) {
   const TemporaryFolder folder;
   std::ofstream(folder.path() / "file") << "x";

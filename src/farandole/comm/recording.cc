@@ -5,16 +5,15 @@
 #include <system_error>
 #include <utility>
 
+#include "farandole/base/error.h"
 #include "farandole/comm/clock_exchange.h"
+#include "farandole/comm/offered_records.h"
 #include "farandole/timeline/rank_choice.h"
 #include "farandole/timeline/record_source.h"
 #include "farandole/timeline/trace_merge.h"
 
 namespace farandole {
 namespace {
-
-// Rank 0's answer to a rank that its merge does without.
-const std::vector<std::byte> not_needed{std::byte{1}};
 
 // Clocks that NTP and heat bend by 1 ppm in the time stay within some 10 µs of a straight line.
 constexpr std::chrono::minutes between_rounds(1);
@@ -75,13 +74,17 @@ void Recording::publish() {
   if (channel_->rank() == 0)
     merge();
   else
-    send();
+    offer_records(*channel_, *own_records());
 }
 
-// A rank that could not record, for want of disk, takes part without records.
+// A rank that could not record, for want of disk, or whose file has gone, takes part without records.
 std::unique_ptr<RecordSource> Recording::own_records() const {
   const auto& options = timeline_.options();
-  if (timeline_.enabled()) return open_source(timeline_.file());
+  try {
+    if (timeline_.enabled()) return open_source(timeline_.file());
+  } catch (const Error& error) {
+    spdlog::warn("the timeline lacks this rank's records: {}", error.what());
+  }
   RankInfo nothing;
   nothing.rank = options.rank;
   nothing.world_size = options.world_size;
@@ -90,43 +93,49 @@ std::unique_ptr<RecordSource> Recording::own_records() const {
   return received_source(std::move(nothing), [] { return std::vector<std::byte>(); });
 }
 
-// What merge() asks for, in its order: the rank's facts, then, if it says so, its records block by block.
-void Recording::send() {
-  const auto source = own_records();
-  channel_->send(0, pack(source->info()));
-  if (channel_->receive(0) == not_needed) return;
-  for (auto block = source->next(); !block.empty(); block = source->next())
-    channel_->send(0, std::as_bytes(block));
-  channel_->send(0, {});
+std::vector<std::shared_ptr<OfferedRecords>> Recording::offers() {
+  std::vector<std::shared_ptr<OfferedRecords>> offers;
+  for (int rank = 1; rank < channel_->size(); ++rank)
+    offers.push_back(std::make_shared<OfferedRecords>(*channel_, rank));
+  return offers;
 }
 
-std::vector<std::unique_ptr<RecordSource>> Recording::all_ranks() {
+// A source keeps its rank waiting no longer than it lives.
+std::vector<std::unique_ptr<RecordSource>> Recording::all_ranks(
+    std::vector<std::shared_ptr<OfferedRecords>> offers) const {
   std::vector<std::unique_ptr<RecordSource>> ranks;
   ranks.push_back(own_records());
-  for (int rank = 1; rank < channel_->size(); ++rank) {
-    auto receive = [this, rank, asked = false]() mutable {
-      if (!std::exchange(asked, true)) channel_->send(rank, {});
-      return channel_->receive(rank);
-    };
-    ranks.push_back(received_source(unpack(channel_->receive(rank)), std::move(receive)));
+  for (auto& offer : offers) {
+    auto info = offer->info();
+    ranks.push_back(
+        received_source(std::move(info), [offer = std::move(offer)] { return offer->next_block(); }));
   }
   return ranks;
 }
 
-std::vector<RankTimeline> Recording::choose(std::vector<RankTimeline> ranks) {
+std::vector<RankTimeline> Recording::choose(std::vector<RankTimeline> ranks) const {
   const auto choice = choose_ranks(ranks, options_.merge_limit);
   if (const auto text = left_out_text(ranks, choice); !text.empty()) spdlog::warn(text);
   std::vector<RankTimeline> chosen;
   for (const auto i : choice.chosen) chosen.push_back(std::move(ranks[i]));
-  for (const auto& left_out : ranks)
-    if (left_out.records != nullptr && left_out.records->info().rank != 0)
-      channel_->send(left_out.records->info().rank, not_needed);
   return chosen;
 }
 
+// What the program was for is done, and the recorders are kept: that the disk is full, say, must not fail it.
 void Recording::merge() {
-  const auto result =
-      merge_timelines(choose(with_clocks(all_ranks())), options_.run_dir / "timeline.json.gz");
+  auto all = offers();
+  const auto trace = options_.run_dir / "timeline.json.gz";
+  try {
+    tell(merge_timelines(choose(with_clocks(all_ranks(std::move(all)))), trace));
+  } catch (const std::exception& error) {
+    const auto* own = dynamic_cast<const Error*>(&error);
+    if (own != nullptr && own->exit_code() == ExitCode::peer_lost) throw;
+    spdlog::warn("{} could not be written: {}; the recorders are kept: farandole timeline merge {}",
+                 trace.string(), error.what(), options_.run_dir.string());
+  }
+}
+
+void Recording::tell(const MergeResult& result) {
   if (result.overwritten > 0)
     spdlog::warn(
         "the timeline lacks its oldest {} events: the recorders were full; raise --recorder-mb or record "

@@ -19,6 +19,8 @@
 
 namespace farandole {
 
+class OfferedRecords;
+
 struct TraceOptions {
   std::filesystem::path run_dir;
   std::size_t merge_limit = 64;      // ranks in the trace; 0: any number
@@ -34,16 +36,18 @@ class Recording {
   // The last samples. Once; collective, as publish(). No other thread is in an MPI call of the program.
   void close();
   // close(), and the ranks' records, of at most merge_limit ranks, to rank 0, which writes
-  // RUN/timeline.json.gz. Once.
+  // RUN/timeline.json.gz, or warns where it cannot. Once. Throws where another rank is lost.
   void publish();
 
  private:
   void watch_clock();
   std::unique_ptr<RecordSource> own_records() const;
-  void send();
   void merge();
-  std::vector<std::unique_ptr<RecordSource>> all_ranks();
-  std::vector<RankTimeline> choose(std::vector<RankTimeline> ranks);
+  std::vector<std::shared_ptr<OfferedRecords>> offers();
+  std::vector<std::unique_ptr<RecordSource>> all_ranks(
+      std::vector<std::shared_ptr<OfferedRecords>> offers) const;
+  std::vector<RankTimeline> choose(std::vector<RankTimeline> ranks) const;
+  static void tell(const MergeResult& result);
 
   Timeline& timeline_;
   const TraceOptions options_;

@@ -2,6 +2,7 @@
 
 #include <ctime>
 #include <fstream>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -64,7 +65,11 @@ void RunDirectory::ended(int exit_code) {
   auto json = nlohmann::ordered_json::parse(started_);
   json["ended"] = utc_now();
   json["exit_code"] = exit_code;
-  write_file_atomically(run_json(), json.dump(2) + "\n");
+  try {
+    write_file_atomically(run_json(), json.dump(2) + "\n");
+  } catch (const Error& error) {
+    spdlog::warn("run.json does not tell that the run ended with {}: {}", exit_code, error.what());
+  }
 }
 
 }  // namespace farandole

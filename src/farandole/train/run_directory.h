@@ -35,7 +35,8 @@ class RunDirectory {
 
   // Writes run.json without "ended"; `restarts` counts the earlier starts in this folder.
   void started(const RunDescription& facts);
-  // Adds "ended" and "exit_code"; without a started() it does nothing. Throws Error.
+  // Adds "ended" and "exit_code", or warns where it cannot: the run has ended as it has. Without a started()
+  // it does nothing.
   void ended(int exit_code);
 
  private:
