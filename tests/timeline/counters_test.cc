@@ -1,5 +1,6 @@
 #include "farandole/timeline/counters.h"
 
+#include <array>
 #include <atomic>
 #include <gtest/gtest.h>
 #include <map>
@@ -11,6 +12,7 @@
 
 #include "temporary_folder.h"
 
+#include "farandole/timeline/gpu_choice.h"
 #include "farandole/timeline/gpu_counters.h"
 #include "farandole/timeline/process_counters.h"
 #include "farandole/timeline/recorder_file.h"
@@ -111,6 +113,22 @@ TEST(CounterSampler, RecordsRates) {
 TEST(CounterSampler, WithoutARecorderDoesNothing) {
   Timeline timeline;
   const CounterSampler sampler(timeline, {std::chrono::milliseconds(1), "0"});
+}
+
+// A launcher gives each rank its own device or all the same list; CUDA ends the list at what is no device.
+TEST(GpuOfRank, IsWhatCudaWouldShowIt) {
+  const char* uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6";
+  const char* slice = "MIG-GPU-8932f937-d72c-4106-c12f-20bd9faed9f6/1/2";
+  const auto list = std::string(uuid) + "," + slice;
+  for (int rank = 0; rank < 8; ++rank) {
+    EXPECT_EQ(gpu_of_rank(rank, nullptr), std::to_string(rank));
+    EXPECT_EQ(gpu_of_rank(rank, "3"), "3");
+    EXPECT_EQ(gpu_of_rank(rank, "7,5,6"), (std::array{"7", "5", "6"}[static_cast<std::size_t>(rank % 3)]));
+    EXPECT_EQ(gpu_of_rank(rank, list.c_str()), rank % 2 == 0 ? uuid : slice);
+    EXPECT_EQ(gpu_of_rank(rank, "2,-1,0"), "2");
+    for (const char* none : {"", "-1", "NoDevFiles", ",1", " "})
+      EXPECT_EQ(gpu_of_rank(rank, none), "") << none;
+  }
 }
 
 TEST(GpuCounters, AbsentDeviceIsNoError) {

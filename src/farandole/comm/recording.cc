@@ -25,8 +25,8 @@ bool is_long(const RoundTrip& trip, const RoundTrip& first) {
 }
 
 // A rank whose thread cannot be started, for want of processes, still takes part in what all ranks do.
-std::unique_ptr<CounterSampler> counters_of(Timeline& timeline) try {
-  return std::make_unique<CounterSampler>(timeline);
+std::unique_ptr<CounterSampler> counters_of(Timeline& timeline, const std::string& gpu) try {
+  return std::make_unique<CounterSampler>(timeline, CounterOptions{.gpu = gpu});
 } catch (const std::system_error& error) {
   spdlog::warn("no counters are recorded: {}", error.what());
   return nullptr;
@@ -38,7 +38,7 @@ Recording::Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline
     : timeline_(timeline),
       options_(std::move(options)),
       channel_(std::move(channel)),
-      counters_(counters_of(timeline)) {
+      counters_(counters_of(timeline, options_.gpu)) {
   watch_clock();
   mpi_trace_.emplace(timeline_);
 }

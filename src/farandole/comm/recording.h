@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "farandole/comm/clock_rounds.h"
@@ -25,6 +26,7 @@ struct TraceOptions {
   std::filesystem::path run_dir;
   std::size_t merge_limit = 64;      // ranks in the trace; 0: any number
   bool threads_may_call_mpi = true;  // false: clocks are not measured while the job runs
+  std::string gpu = {};              // whose counters are recorded, as GpuCounters::open() takes it; "": none
 };
 
 class Recording {

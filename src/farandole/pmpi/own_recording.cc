@@ -2,6 +2,7 @@
 // calls them. A session starts MPI by its PMPI_ name and sends the calls to its own timeline: then nothing
 // happens here.
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <memory>
@@ -16,16 +17,43 @@
 #include "farandole/comm/mpi_job.h"
 #include "farandole/comm/recording.h"
 #include "farandole/pmpi/recorded_call.h"
+#include "farandole/timeline/gpu_choice.h"
 #include "farandole/timeline/recorder_place.h"
 
 namespace farandole::pmpi {
 namespace {
 
+// The ranks of this one's node.
+class NodeRanks {
+ public:
+  NodeRanks() { PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &comm_); }
+  ~NodeRanks() { PMPI_Comm_free(&comm_); }
+  NodeRanks(const NodeRanks&) = delete;
+  NodeRanks& operator=(const NodeRanks&) = delete;
+
+  std::size_t count() const {
+    int size = 1;
+    PMPI_Comm_size(comm_, &size);
+    return static_cast<std::size_t>(size);
+  }
+  int rank() const {
+    int rank = 0;
+    PMPI_Comm_rank(comm_, &rank);
+    return rank;
+  }
+  void meet() const { PMPI_Barrier(comm_); }
+
+ private:
+  MPI_Comm comm_ = MPI_COMM_NULL;
+};
+
 struct OwnRecording {
   OwnRecording(std::unique_ptr<Timeline> of_calls, const std::filesystem::path& run_dir)
       : timeline(std::move(of_calls)),
         recording(std::make_unique<MessageChannel>(MPI_COMM_WORLD), *timeline,
-                  {.run_dir = run_dir, .threads_may_call_mpi = threads_may_call_mpi()}) {
+                  {.run_dir = run_dir,
+                   .threads_may_call_mpi = threads_may_call_mpi(),
+                   .gpu = gpu_of_rank(NodeRanks().rank(), std::getenv("CUDA_VISIBLE_DEVICES"))}) {
     timeline->state("farandole", FARANDOLE_VERSION);
     timeline->state("mpi", MpiJob::library_version());
   }
@@ -70,25 +98,6 @@ bool is_this_mpi() {
   PMPI_Get_library_version(version, &length);
   return std::string_view(version).starts_with("Open MPI");
 }
-
-// The ranks of this one's node.
-class NodeRanks {
- public:
-  NodeRanks() { PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &comm_); }
-  ~NodeRanks() { PMPI_Comm_free(&comm_); }
-  NodeRanks(const NodeRanks&) = delete;
-  NodeRanks& operator=(const NodeRanks&) = delete;
-
-  std::size_t count() const {
-    int size = 1;
-    PMPI_Comm_size(comm_, &size);
-    return static_cast<std::size_t>(size);
-  }
-  void meet() const { PMPI_Barrier(comm_); }
-
- private:
-  MPI_Comm comm_ = MPI_COMM_NULL;
-};
 
 void place(TimelineOptions& options, const std::filesystem::path& run_dir) {
   const NodeRanks here;

@@ -17,6 +17,7 @@
 #include "farandole/comm/recording.h"
 #include "farandole/comm/trace_requests.h"
 #include "farandole/comm/traced_communicator.h"
+#include "farandole/timeline/gpu_choice.h"
 #include "farandole/timeline/recorder_place.h"
 
 namespace farandole {
@@ -145,7 +146,9 @@ void Session::start_recording(const RecordingOptions& options) {
   gpu_activity_ = GpuActivity::start(*timeline_, options.gpu_activity, no_gpu_activity_);
   recording_ = std::make_unique<Recording>(
       job_->new_channel(), *timeline_,
-      TraceOptions{.run_dir = options.run_dir, .merge_limit = options.merge_limit});
+      TraceOptions{.run_dir = options.run_dir,
+                   .merge_limit = options.merge_limit,
+                   .gpu = gpu_of_rank(local_rank(), std::getenv("CUDA_VISIBLE_DEVICES"))});
   trace_requests_ = std::make_unique<TraceRequests>(
       job_->layout(), trace_asked_, *timeline_, TraceRequestOptions{options.run_dir, options.merge_limit});
   communicators_ = 0;
