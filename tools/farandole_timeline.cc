@@ -118,6 +118,7 @@ int run(int argc, char** argv) {
   if (!arguments.steps.empty()) options.steps = StepWindow::parse_steps(arguments.steps, "--steps");
   const fs::path output = what == "export" ? fs::path(arguments.kineto) : output_of(what, arguments);
   RunRecorders recorders = open_run(recorder_files(arguments.run), options);
+  if (!recorders.earlier.empty()) fmt::print("{}\n", recorders.earlier);
   if (what == "salvage") {
     for (const RecorderReport& file : recorders.files) tell_of(file);
     merge(std::move(recorders), output);

@@ -35,6 +35,23 @@ TEST_F(RunEvidenceTest, MissesNothingThatARunMayLack) {
   EXPECT_EQ(run.ranks.size(), 2U);
 }
 
+// Resumed on fewer ranks without a launcher that would say when.
+TEST_F(RunEvidenceTest, DoesWithoutTheRecordersOfAnEarlierStart) {
+  for (const int world_size : {3, 2})
+    for (int rank = 0; rank < world_size; ++rank) {
+      TimelineOptions options;
+      options.file = folder_ / ("recorder/rank-000" + std::to_string(rank) + ".ftl");
+      options.recorder_bytes = 1 << 20;
+      options.rank = rank;
+      options.world_size = world_size;
+      const Timeline timeline(options);
+    }
+  const auto run = read();
+  EXPECT_THAT(run.troubles, ElementsAre("1 flight recorder is of an earlier start: left out"));
+  ASSERT_EQ(run.ranks.size(), 2U);
+  for (const auto& rank : run.ranks) EXPECT_TRUE(rank.recorder && rank.recorder->world_size == 2);
+}
+
 // The rest is read all the same.
 TEST_F(RunEvidenceTest, NamesAFolderThatIsNone) {
   std::ofstream(folder_ / "recorder") << "x";

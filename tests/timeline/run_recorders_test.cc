@@ -15,6 +15,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/timeline/rank_choice.h"
+#include "farandole/timeline/run_start.h"
 
 namespace farandole {
 namespace {
@@ -134,6 +135,45 @@ TEST(RunRecorders, ReadsWhatIsSoundAndNamesTheRest) {
   EXPECT_TRUE(result.files[4].readable);
   EXPECT_THAT(result.files[4].problems, testing::ElementsAre(testing::HasSubstr("checksum")));
   EXPECT_TRUE(trace_in(folder).is_object());
+}
+
+// As when a run of many ranks is resumed on few: whatever ranks' files the first start has left.
+TEST(RunRecorders, OfAnEarlierStartAreLeftOut) {
+  for (const auto& [before, now] : {std::pair{5, 2}, {4, 1}, {3, 3}, {2, 4}}) {
+    const TemporaryFolder folder;
+    SyntheticRun run;
+    run.ranks = before;
+    record(run, folder);
+    run.ranks = now;
+    record(run, folder);
+    const RunRecorders result = merge_in(folder);
+    EXPECT_TRUE(result.sound());
+    EXPECT_EQ(result.files.size(), static_cast<std::size_t>(now));
+    const int earlier = std::max(0, before - now);
+    EXPECT_EQ(result.earlier.substr(0, 2), earlier > 0 ? std::to_string(earlier) + " " : "");
+    std::set<int> pids;
+    const json trace = trace_in(folder);
+    for (const json& event : trace["traceEvents"]) pids.insert(event["pid"].get<int>());
+    EXPECT_EQ(*pids.rbegin(), now);
+    EXPECT_EQ(trace["otherData"]["ranks"], now) << trace["otherData"];
+    if (earlier > 0) {
+      RunMergeOptions options;
+      options.ranks = RankSet::parse(std::to_string(before - 1));
+      EXPECT_THROW(merge_in(folder, options), UserError);
+    }
+  }
+}
+
+TEST(RunStart, IsJudgedByNumberOfRanksAndDate) {
+  constexpr std::int64_t second = 1'000'000'000;
+  const RunStart last = last_of({{100 * second, 4}, {200 * second, 2}, {199 * second, 2}});
+  EXPECT_EQ(last.realtime_ns, 200 * second);
+  EXPECT_FALSE(is_earlier({199 * second, 2}, last));
+  EXPECT_FALSE(is_earlier({141 * second, 2}, last));
+  EXPECT_TRUE(is_earlier({139 * second, 2}, last));
+  EXPECT_TRUE(is_earlier({199 * second, 4}, last));
+  EXPECT_FALSE(is_earlier({199 * second, 4}, {200 * second, 0}));
+  EXPECT_TRUE(is_earlier({139 * second, 4}, {200 * second, 0}));
 }
 
 TEST(RunRecorders, FailsOnlyWhereNothingCanBeRead) {

@@ -19,6 +19,7 @@
 #include "farandole/doctor/slurm_evidence.h"
 #include "farandole/launch/machine.h"
 #include "farandole/launch/supervisor.h"
+#include "farandole/timeline/run_start.h"
 
 namespace farandole {
 namespace {
@@ -147,27 +148,33 @@ class Gatherer {
   }
 
   void read_recorders() {
-    constexpr std::int64_t clocks_differ = 60 * second;  // of two hosts, at most
-    const std::int64_t began = began_ns();
-    int stale = 0;
+    std::vector<std::pair<std::int64_t, RecorderEvidence>> found;  // by rank
+    std::vector<RunStart> starts{{began_ns(), 0}};
     for (const auto& home : recorders()) {
       const auto number = number_of(home, "rank-", ".ftl");
       if (!number || *number >= most_ranks) continue;
       auto evidence = read_recorder_evidence(readable_at(home));
       if (!evidence.trouble.empty()) run_.troubles.push_back(evidence.trouble);
       if (!evidence.readable) continue;
-      if (evidence.start_ns + clocks_differ < began) {
-        ++stale;
+      if (evidence.trouble.empty()) starts.push_back({evidence.start_ns, evidence.world_size});
+      found.emplace_back(*number, std::move(evidence));
+    }
+    take_recorders(std::move(found), last_of(starts));
+  }
+
+  void take_recorders(std::vector<std::pair<std::int64_t, RecorderEvidence>> found, const RunStart& last) {
+    std::size_t earlier = 0;
+    for (auto& [number, evidence] : found) {
+      if (is_earlier({evidence.start_ns, evidence.world_size}, last)) {
+        ++earlier;
         continue;
       }
-      auto& there = rank(*number);
+      auto& there = rank(number);
       if (there.host.empty()) there.host = evidence.host;
       world_size_ = std::max(world_size_, evidence.world_size);
       there.recorder = std::move(evidence);
     }
-    if (stale > 0)
-      run_.troubles.push_back(fmt::format("{} flight recorder{} of an earlier start: left out", stale,
-                                          stale == 1 ? " is" : "s are"));
+    if (earlier > 0) run_.troubles.push_back(earlier_starts_text(earlier));
   }
 
   void read_logs() {

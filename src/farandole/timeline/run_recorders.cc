@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <memory>
+#include <optional>
 
 #include "farandole/base/error.h"
 #include "farandole/base/node_file.h"
 #include "farandole/base/open_files.h"
 #include "farandole/timeline/rank_choice.h"
 #include "farandole/timeline/record_source.h"
+#include "farandole/timeline/run_start.h"
 
 namespace farandole {
 namespace {
@@ -17,14 +19,21 @@ namespace fs = std::filesystem;
 
 constexpr const char* extension = ".ftl";
 
-// Opens the file and says in `report` what it holds; nullptr where it cannot be read.
-std::unique_ptr<RecordSource> survey_file(const fs::path& path, RecorderReport& report) try {
+struct OpenedFile {
+  RecorderReport report;
+  std::optional<RunStart> start;         // none: what the file says of it is not to be trusted
+  std::unique_ptr<RecordSource> source;  // null: it cannot be read
+};
+
+void survey_file(const fs::path& path, OpenedFile& opened) try {
+  RecorderReport& report = opened.report;
   report.file = path;
   auto file = std::make_unique<RecorderFile>(path);
   report.rank = file->rank();
   report.closed = file->closed();
   report.dropped = file->dropped();
   report.problems = file->problems();
+  if (report.problems.empty()) opened.start = {file->start_realtime_ns(), file->world_size()};
   RecordDamage damage;
   std::vector<Record> block(1024);
   for (std::size_t slot = 0; slot < file->threads().size() && damage.records == 0; ++slot) {
@@ -36,18 +45,39 @@ std::unique_ptr<RecordSource> survey_file(const fs::path& path, RecorderReport& 
     report.overwritten += thread.overwritten;
     report.records += thread.recorded - thread.overwritten;
   }
-  auto source = open_source(std::move(file));
-  report.damaged = source->info().damaged;
+  opened.source = open_source(std::move(file));
+  report.damaged = opened.source->info().damaged;
   report.records -= report.damaged;
   if (report.damaged > 0)
     report.problems.push_back(fmt::format("{}, offset {}: {} record{} damaged or missing, this is the first",
                                           path.string(), damage.first_offset, report.damaged,
                                           report.damaged == 1 ? "" : "s"));
   report.readable = true;
-  return source;
 } catch (const Error& error) {
-  report.problems.push_back(error.what());
-  return nullptr;
+  opened.report.problems.push_back(error.what());
+}
+
+// Returns how many.
+std::size_t leave_out_earlier(std::vector<OpenedFile>& files) {
+  std::vector<RunStart> starts;
+  for (const auto& file : files)
+    if (file.start) starts.push_back(*file.start);
+  const RunStart last = last_of(starts);
+  return std::erase_if(files,
+                       [&](const OpenedFile& file) { return file.start && is_earlier(*file.start, last); });
+}
+
+void choose_of(std::vector<std::unique_ptr<RecordSource>> sources, const RunMergeOptions& options,
+               RunRecorders& run) {
+  std::vector<RankTimeline> ranks = with_clocks(std::move(sources));
+  const RankChoice choice = choose_ranks(ranks, options.merge_limit);
+  run.left_out = left_out_text(ranks, choice);
+  const bool all_steps = options.steps.first == 0 && options.steps.last == INT64_MAX;
+  for (const std::size_t i : choice.chosen) {
+    run.ranks.push_back(std::move(ranks[i]));
+    auto& records = run.ranks.back().records;
+    if (!all_steps) records = steps_of(std::move(records), options.steps);
+  }
 }
 
 }  // namespace
@@ -72,18 +102,20 @@ bool RunRecorders::sound() const {
 }
 
 RunRecorders open_run(const std::vector<fs::path>& files, const RunMergeOptions& options) {
+  allow_open_files(files.size());
+  std::vector<OpenedFile> opened;
+  for (const fs::path& file : files) survey_file(file, opened.emplace_back());
   RunRecorders result;
+  result.earlier = earlier_starts_text(leave_out_earlier(opened));
   std::vector<std::unique_ptr<RecordSource>> sources;
   bool any = false;
-  allow_open_files(files.size());
-  for (const fs::path& file : files) {
-    RecorderReport report;
-    auto source = survey_file(file, report);
+  for (auto& [report, start, source] : opened) {
     any |= source != nullptr;
-    const auto same_rank = [&](const auto& other) { return other->info().rank == report.rank; };
+    const int rank = report.rank;
+    const auto same_rank = [rank](const auto& other) { return other->info().rank == rank; };
     if (source != nullptr && std::any_of(sources.begin(), sources.end(), same_rank)) {
       report.problems.push_back(
-          fmt::format("{}: left out, another file is of rank {} too", file.string(), report.rank));
+          fmt::format("{}: left out, another file is of rank {} too", report.file.string(), rank));
       source = nullptr;
     }
     result.files.push_back(std::move(report));
@@ -95,16 +127,10 @@ RunRecorders open_run(const std::vector<fs::path>& files, const RunMergeOptions&
                            ? result.files[0].problems[0]
                            : fmt::format("none of the {} recorders' files can be read; the first: {}",
                                          files.size(), result.files[0].problems[0]));
-  if (sources.empty()) throw UserError("none of the run's files is of these ranks");
-  std::vector<RankTimeline> ranks = with_clocks(std::move(sources));
-  const RankChoice choice = choose_ranks(ranks, options.merge_limit);
-  result.left_out = left_out_text(ranks, choice);
-  const bool all_steps = options.steps.first == 0 && options.steps.last == INT64_MAX;
-  for (const std::size_t i : choice.chosen) {
-    result.ranks.push_back(std::move(ranks[i]));
-    auto& records = result.ranks.back().records;
-    if (!all_steps) records = steps_of(std::move(records), options.steps);
-  }
+  if (sources.empty())
+    throw UserError("none of the run's files is of these ranks" +
+                    (result.earlier.empty() ? "" : "; " + result.earlier));
+  choose_of(std::move(sources), options, result);
   return result;
 }
 

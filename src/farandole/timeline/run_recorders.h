@@ -43,6 +43,7 @@ struct RunRecorders {
   std::vector<RecorderReport> files;
   std::vector<RankTimeline> ranks;
   std::string left_out;  // one line about ranks above the limit; "": none
+  std::string earlier;   // one line about those of an earlier start, which are not among `files`; "": none
 
   bool sound() const;  // all files
 };
