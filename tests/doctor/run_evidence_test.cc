@@ -52,6 +52,26 @@ TEST_F(RunEvidenceTest, DoesWithoutTheRecordersOfAnEarlierStart) {
   for (const auto& rank : run.ranks) EXPECT_TRUE(rank.recorder && rank.recorder->world_size == 2);
 }
 
+// A rank that dies in an evaluation or the checkpoint of an epoch has come as far as its records say.
+TEST_F(RunEvidenceTest, KnowsTheLastStepOfARankThatDiedOutsideOfOne) {
+  for (const std::int64_t last : {-1, 0, 7, 30'000}) {
+    {
+      TimelineOptions options;
+      options.file = folder_ / "recorder/rank-0000.ftl";
+      options.recorder_bytes = 1 << 20;
+      options.world_size = 2;
+      Timeline timeline(options);
+      for (std::int64_t step = 0; step <= last; ++step) {
+        timeline.set_step(step);
+        timeline.span(Category::step, "step", now_ns(), now_ns());
+      }
+      timeline.set_step(-1);
+      timeline.span(Category::other, "evaluation", now_ns(), now_ns());
+    }
+    EXPECT_EQ(read().ranks.at(0).recorder.value().step, last);
+  }
+}
+
 // The rest is read all the same.
 TEST_F(RunEvidenceTest, NamesAFolderThatIsNone) {
   std::ofstream(folder_ / "recorder") << "x";

@@ -55,6 +55,8 @@ class Reading {
 
   void take(const Record& record, std::size_t slot) {
     evidence_.last_ns = std::max(evidence_.last_ns, real(record.end_ns));
+    // Outside of steps, as in an evaluation or between epochs, the header has none.
+    if (file_.last_step() < 0) evidence_.step = std::max(evidence_.step, record.step);
     if (record.kind != RecordKind::span && record.kind != RecordKind::collective) return;
     auto taken = activity(record);
     taken.end_ns = real(record.end_ns);
