@@ -119,13 +119,12 @@ int run(int argc, char** argv) {
   const fs::path output = what == "export" ? fs::path(arguments.kineto) : output_of(what, arguments);
   RunRecorders recorders = open_run(recorder_files(arguments.run), options);
   if (!recorders.earlier.empty()) fmt::print("{}\n", recorders.earlier);
-  if (what == "salvage") {
-    for (const RecorderReport& file : recorders.files) tell_of(file);
-    merge(std::move(recorders), output);
-    return 0;
-  }
   for (const RecorderReport& file : recorders.files)
-    for (const std::string& problem : file.problems) fmt::print(stderr, "farandole timeline: {}\n", problem);
+    if (what == "salvage")
+      tell_of(file);
+    else
+      for (const std::string& problem : file.problems)
+        fmt::print(stderr, "farandole timeline: {}\n", problem);
   const bool sound = recorders.sound();
   if (what == "export")
     fmt::print("{}: {}\n", output.string(), count(export_kineto(std::move(recorders.ranks), output), "file"));
