@@ -4,6 +4,8 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <map>
+#include <numeric>
 #include <random>
 
 #include "fusion/thread_world.h"
@@ -11,6 +13,8 @@
 
 #include "farandole/base/error.h"
 #include "farandole/comm/shared_memory_communicator.h"
+#include "farandole/comm/solo_communicator.h"
+#include "farandole/comm/traced_communicator.h"
 #include "farandole/timeline/recorder_file.h"
 
 namespace farandole {
@@ -143,10 +147,54 @@ TEST(GradientReducer, NotesWhenGradientsAreReadyInSomeSteps) {
   std::vector<std::string> noted;
   for (std::size_t slot = 0; slot < file.threads().size(); ++slot)
     for (const auto& record : file.records(slot))
-      if (record.kind == RecordKind::instant)
+      if (record.kind == RecordKind::instant && file.names().at(record.name).starts_with("gradient "))
         noted.push_back(fmt::format("{} {} {}", record.step, file.names().at(record.name), record.payload));
   EXPECT_EQ(noted, (std::vector<std::string>{"5 gradient t1 48", "5 gradient t0 8", "64 gradient t1 48",
                                              "64 gradient t0 8"}));
+}
+
+// In every step and in the plan's order, before its collective starts, also where a gradient never comes.
+TEST(GradientReducer, NotesWhenEachBucketIsReady) {
+  constexpr std::size_t tensors = 6;
+  for (const auto progress : {ReductionProgress::on_thread, ReductionProgress::in_passing}) {
+    const TemporaryFolder folder;
+    {
+      TimelineOptions options;
+      options.file = folder / "rank-0000.ftl";
+      Timeline timeline(options);
+      TracedCommunicator traced(std::make_unique<SoloCommunicator>(), timeline, 0);
+      GradientReducer reducer(traced, small_plan(tensors, 8), ReduceOp::sum, timeline, nullptr, progress);
+      std::mt19937 random(7);
+      for (std::int64_t step = 0; step < 50; ++step) {
+        timeline.set_step(step);
+        std::vector<std::size_t> order(tensors);
+        std::iota(order.begin(), order.end(), std::size_t{0});
+        std::shuffle(order.begin(), order.end(), random);
+        order.resize(tensors - random() % 2);
+        for (const auto tensor : order) reducer.mark_ready(tensor);
+        reducer.finish();
+      }
+    }
+    using OfBucket = std::map<std::pair<std::int64_t, std::string>, std::vector<Record>>;
+    OfBucket ready, reduced;
+    const RecorderFile file(folder / "rank-0000.ftl");
+    for (std::size_t slot = 0; slot < file.threads().size(); ++slot)
+      for (const auto& record : file.records(slot)) {
+        const auto& name = file.names().at(record.name);
+        if (record.kind == RecordKind::instant && name.starts_with("bucket "))
+          ready[{record.step, name}].push_back(record);
+        else if (record.kind == RecordKind::collective)
+          reduced[{record.step, name + " ready"}].push_back(record);
+      }
+    EXPECT_GE(reduced.size(), 50u * 2);
+    ASSERT_EQ(ready.size(), reduced.size());
+    for (const auto& [key, of_bucket] : ready) {
+      ASSERT_EQ(of_bucket.size(), 1u) << key.second;
+      ASSERT_EQ(reduced[key].size(), 1u) << key.second;
+      EXPECT_LE(of_bucket[0].start_ns, reduced[key][0].start_ns) << key.second;
+      EXPECT_EQ(of_bucket[0].payload, reduced[key][0].payload) << key.second;
+    }
+  }
 }
 
 TEST(GradientReducer, MarkingTwiceIsNamed) {

@@ -67,8 +67,9 @@ GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, Re
   marked_.assign(plan_.tensors.size(), 0);
   for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
     const auto& bucket = plan_.buckets[b];
-    buckets_.push_back({"bucket " + std::to_string(b),
-                        communicator_.allocate(bucket.count() * size_of(bucket.dtype)), bucket.slots.size()});
+    const auto name = "bucket " + std::to_string(b);
+    buckets_.push_back(
+        {name, timeline_.intern(name + " ready"), communicator_.allocate(bytes_of(b)), bucket.slots.size()});
     for (std::size_t s = 0; s < bucket.slots.size(); ++s) {
       place_[bucket.slots[s].tensor] = {b, s};
       set_flag(bucket.slots[s].tensor, false);  // also refuses element types that are no gradients
@@ -88,9 +89,13 @@ std::byte* GradientReducer::data(std::size_t tensor) {
   return buckets_[b].memory.get() + bucket.slots[s].offset * size_of(bucket.dtype);
 }
 
+std::size_t GradientReducer::bytes_of(std::size_t bucket) const {
+  return plan_.buckets[bucket].count() * size_of(plan_.buckets[bucket].dtype);
+}
+
 std::size_t GradientReducer::bucket_bytes() const {
   std::size_t bytes = 0;
-  for (const auto& bucket : plan_.buckets) bytes += bucket.count() * size_of(bucket.dtype);
+  for (std::size_t b = 0; b < plan_.buckets.size(); ++b) bytes += bytes_of(b);
   return bytes;
 }
 
@@ -128,7 +133,10 @@ void GradientReducer::note(std::size_t tensor) {
 }
 
 void GradientReducer::push_full_buckets() {
-  for (; pushed_ < buckets_.size() && buckets_[pushed_].missing == 0; ++pushed_) queue_->push();
+  for (; pushed_ < buckets_.size() && buckets_[pushed_].missing == 0; ++pushed_) {
+    timeline_.instant(buckets_[pushed_].ready, now_ns(), bytes_of(pushed_));
+    queue_->push();
+  }
 }
 
 void GradientReducer::finish(const std::function<void(std::size_t)>& reduced) {
@@ -182,7 +190,7 @@ std::optional<CallBoard::Meaning> GradientReducer::explain(std::string_view coll
 
 void GradientReducer::start(std::size_t b) {
   const auto& bucket = plan_.buckets[b];
-  started_bytes_ += bucket.count() * size_of(bucket.dtype);
+  started_bytes_ += bytes_of(b);
   communicator_.split()->start(buckets_[b].name, buckets_[b].memory.get(), bucket.count(), bucket.dtype, op_);
 }
 

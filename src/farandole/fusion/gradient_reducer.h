@@ -6,8 +6,10 @@
 // other. One element behind each bucket's payload and a tensor says whether this rank has its gradient; it is
 // summed with the others, so that every rank learns at no extra message whether any rank had one.
 //
-// In some steps (notes_gradients()) the moment at which each gradient is ready goes into the timeline, with
-// its bytes: so the analyzer can tell what other buckets would do.
+// The moment at which a bucket and those before it are full goes into the timeline as "bucket 3 ready": what
+// passes from then to its collective's start is the reduction's own lateness. In some steps
+// (notes_gradients()) so does the moment at which each gradient is ready: so the analyzer can tell what other
+// buckets would do. Both with their bytes.
 #pragma once
 
 #include <functional>
@@ -76,9 +78,11 @@ class GradientReducer {
  private:
   struct State {
     std::string name;
+    NameId ready;  // in the timeline
     Buffer memory;
     std::size_t missing = 0;  // gradients not yet marked in this step
   };
+  std::size_t bytes_of(std::size_t bucket) const;
   void push_full_buckets();
   void reduce(std::size_t bucket);
   void start(std::size_t bucket);
