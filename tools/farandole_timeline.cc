@@ -83,7 +83,7 @@ void tell_of(const RecorderReport& file) {
     fmt::print("{}: rank {}, {} read{}", file.file.string(), file.rank, count(file.records, "event"),
                file.closed ? "" : ", the rank did not end in order");
     if (file.overwritten > 0) fmt::print(", {} oldest overwritten before", file.overwritten);
-    if (file.dropped > 0) fmt::print(", {} dropped of threads without a ring", file.dropped);
+    if (file.dropped > 0) fmt::print(", {} dropped for want of room", file.dropped);
     if (file.damaged > 0) fmt::print(", {} lost", file.damaged);
     fmt::print("\n");
   }

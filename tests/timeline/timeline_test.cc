@@ -13,71 +13,13 @@
 #include <vector>
 
 #include "temporary_folder.h"
+#include "timeline/recorded_threads.h"
 
 #include "farandole/base/error.h"
 #include "farandole/timeline/recorder_file.h"
 
 namespace farandole {
 namespace {
-
-TimelineOptions options_in(const TemporaryFolder& folder, std::size_t bytes = 1 << 20) {
-  TimelineOptions options;
-  options.file = folder / "recorder/rank-0003.ftl";
-  options.recorder_bytes = bytes;
-  options.rank = 3;
-  options.world_size = 4;
-  options.host = "node1";
-  return options;
-}
-
-std::size_t slot_of(const RecorderFile& file, const std::string& thread) {
-  for (std::size_t i = 0; i < file.threads().size(); ++i)
-    if (file.threads()[i].name == thread) return i;
-  ADD_FAILURE() << "no thread " << thread;
-  return 0;
-}
-
-// Threads that all live until each has done its work, so that none can take over another's ring.
-template <typename Work>
-void run_together(int count, Work work) {
-  std::atomic<int> done{0};
-  std::vector<std::thread> threads;
-  for (int i = 0; i < count; ++i)
-    threads.emplace_back([&, i] {
-      work(i);
-      ++done;
-      done.notify_all();
-      for (int now = done; now < count; now = done) done.wait(now);
-    });
-  for (std::thread& thread : threads) thread.join();
-}
-
-TEST(StepWindow, ParsesWhatTheOptionTakes) {
-  const auto parse = [](const char* text) { return StepWindow::parse(text, "--timeline"); };
-  EXPECT_TRUE(parse("off").off());
-  EXPECT_FALSE(parse("all").off());
-  EXPECT_EQ(parse("all").last, INT64_MAX);
-  EXPECT_EQ(parse("steps=7-7").first, 7);
-  EXPECT_EQ(parse("steps=10-20").last, 20);
-  for (const char* text :
-       {"", "on", "steps", "steps=", "steps=5", "steps=-5", "steps=5-", "steps=a-b", "steps=1-2x",
-        "steps=1--2", "steps= 1-2", "steps=9-8", "steps=1-99999999999999999999", "all "})
-    EXPECT_THROW(parse(text), UserError) << text;
-}
-
-TEST(StepWindow, ParsesStepsAlone) {
-  const auto parse = [](const char* text) { return StepWindow::parse_steps(text, "--steps"); };
-  EXPECT_EQ(parse("all").last, INT64_MAX);
-  EXPECT_EQ(parse("0-0").last, 0);
-  EXPECT_EQ(parse("100-200").first, 100);
-  for (const char* text : {"", "off", "5", "-5", "5-", "steps=1-2", "9-8", "1-2x", "1--2", "all "})
-    EXPECT_THROW(parse(text), UserError) << text;
-  try {
-    parse("5");
-  } catch (const UserError& error) {
-    EXPECT_STREQ(error.what(), "--steps cannot be '5'; it is first and last, for example 100-200, or all");
-  }
-}
 
 TEST(Timeline, WithoutAFileRecordsNothing) {
   Timeline timeline;
@@ -159,32 +101,6 @@ TEST(Timeline, SpanTakesTheNameThatStandsAtItsAddress) {
   EXPECT_EQ(file.names().at(records[0].name), "one");
   EXPECT_EQ(file.names().at(records[1].name), "two");
   EXPECT_LE(records[0].start_ns, records[0].end_ns);
-}
-
-TEST(Timeline, KeepsToTheStepWindow) {
-  const TemporaryFolder folder;
-  TimelineOptions options = options_in(folder);
-  options.window = {2, 3};
-  {
-    Timeline timeline(options);
-    timeline.name_thread("training");
-    const NameId name = timeline.intern("x");
-    for (const std::int64_t step : {-1, 0, 1, 2, 3, 4, -1}) {
-      timeline.set_step(step);
-      timeline.span(Category::other, name, 1, 2);
-      timeline.instant(name);
-      timeline.span_on({0}, Category::other, name, {.step = step}, 1, 2);
-    }
-  }
-  const RecorderFile file(options.file);
-  std::vector<std::int64_t> steps;
-  for (const Record& record : file.records(0)) steps.push_back(record.step);
-  EXPECT_THAT(steps, testing::ElementsAre(-1, -1, -1, 2, 2, 2, 3, 3, 3, -1, -1, -1));
-
-  options.window = StepWindow::parse("off", "--timeline");
-  options.file = folder / "off.ftl";
-  EXPECT_FALSE(Timeline(options).enabled());
-  EXPECT_FALSE(std::filesystem::exists(options.file));
 }
 
 TEST(Timeline, ManyThreadsKeepTheirOwnOrder) {

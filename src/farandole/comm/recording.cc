@@ -148,8 +148,10 @@ void Recording::tell(const MergeResult& result) {
         "take times across ranks with care",
         result.left_early);
   if (result.dropped + result.damaged > 0)
-    spdlog::warn("the timeline lacks {} events of threads without a recorder and {} damaged ones",
-                 result.dropped, result.damaged);
+    spdlog::warn(
+        "the timeline lacks {} events for which the recorders had no room (--recorder-mb) and {} damaged "
+        "ones",
+        result.dropped, result.damaged);
 }
 
 }  // namespace farandole

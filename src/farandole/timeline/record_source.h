@@ -31,7 +31,7 @@ struct RankInfo {
   std::uint32_t clock = 0;  // clock_id() there; 0: unknown
   std::int64_t first_ns =
       INT64_MAX;              // the earliest record's start, on the host's clock; INT64_MAX: no record
-  std::uint64_t dropped = 0;  // of threads without a ring
+  std::uint64_t dropped = 0;  // for want of room
   std::uint64_t damaged = 0;  // records left out
   std::int64_t start_monotonic_ns = 0;  // the same moment on the host's clock and by its date
   std::int64_t start_realtime_ns = 0;

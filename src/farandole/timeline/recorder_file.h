@@ -48,7 +48,7 @@ class RecorderFile {
   // False: the process was killed, or is still running.
   bool closed() const { return header_.end_monotonic_ns != 0; }
   std::int64_t last_step() const { return header_.step; }
-  std::uint64_t dropped() const { return header_.dropped; }  // events of threads that got no ring
+  std::uint64_t dropped() const { return header_.dropped; }  // events for which there was no room
   const std::vector<std::string>& names() const { return names_; }
   std::map<std::string, std::string> facts() const;  // as Timeline::state() gave them
   // By slot; Record::track is an index into it. Those without a record may be tracks.

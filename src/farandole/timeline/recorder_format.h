@@ -119,7 +119,7 @@ struct FixedHeader {
 
 struct Header {
   FixedHeader fixed;
-  alignas(64) std::uint64_t dropped;  // events of threads for which no slot was left
+  alignas(64) std::uint64_t dropped;  // events for which no slot or no chunk was left
   std::int64_t step;                  // the last set_step()
   std::int64_t end_monotonic_ns;      // 0: the recorder was not closed (killed, or still running)
   std::uint32_t next_chunk;           // of the pool; chunk_count: it is empty

@@ -43,8 +43,8 @@ struct RecorderRings::HeldByThread {
   }
 };
 
-RecorderRings::RecorderRings(std::unique_ptr<RecorderMap> map)
-    : instance(next_instance()), map_(std::move(map)) {
+RecorderRings::RecorderRings(std::unique_ptr<RecorderMap> map, WhenFull when_full)
+    : instance(next_instance()), map_(std::move(map)), when_full_(when_full) {
   for (std::size_t i = 0; i < recorder::thread_slots; ++i) {
     rings_[i].entry = &map_->thread(i);
     rings_[i].slot = static_cast<std::uint16_t>(i);
@@ -105,28 +105,31 @@ void RecorderRings::set_name(recorder::ThreadEntry& entry, std::string_view name
   name.copy(entry.name.data(), entry.name.size() - 1);
 }
 
-void RecorderRings::start_chunk(ThreadRing& ring) {
+bool RecorderRings::start_chunk(ThreadRing& ring) {
   recorder::ThreadEntry& entry = *ring.entry;
+  // Where none is left a reader takes it that the oldest records are being overwritten.
+  const std::uint32_t end = recorder::chunk_count - (when_full_ == WhenFull::drops ? 1 : 0);
   if (ring.growing) {
     std::uint32_t chunk = ring.slot;
     if (ring.chunks > 0) {
       const std::atomic_ref next_chunk(map_->header().next_chunk);
       chunk = next_chunk.load(std::memory_order_relaxed);
-      while (chunk < recorder::chunk_count &&
-             !next_chunk.compare_exchange_weak(chunk, chunk + 1, std::memory_order_relaxed)) {
+      while (chunk < end && !next_chunk.compare_exchange_weak(chunk, chunk + 1, std::memory_order_relaxed)) {
       }
     }
-    ring.growing = chunk < recorder::chunk_count;
+    ring.growing = chunk < end;
     if (ring.growing) {
       entry.chunks[ring.chunks] = static_cast<std::uint16_t>(chunk);
       ring.present = ring.chunks++;
       std::atomic_ref(entry.chunks_used).store(ring.chunks, std::memory_order_release);
     }
   }
+  if (!ring.growing && when_full_ == WhenFull::drops) return false;
   if (!ring.growing) ring.present = (ring.present + 1) % ring.chunks;
   ring.next = map_->chunk(entry.chunks[ring.present]);
   ring.chunk_end = ring.next + map_->geometry.chunk_records;
   pages_->chunk_started();
+  return true;
 }
 
 // In place, so that nothing waits to be written where the process ends. Another process that reads the record

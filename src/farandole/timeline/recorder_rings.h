@@ -32,7 +32,10 @@ struct alignas(64) ThreadRing {
 // Shared with the threads that have a ring, which give it back when they end.
 class RecorderRings : public std::enable_shared_from_this<RecorderRings> {
  public:
-  explicit RecorderRings(std::unique_ptr<RecorderMap> map);
+  // Of a thread for which no chunk is left: its oldest records make room, or its newest have none.
+  enum class WhenFull { overwrites, drops };
+
+  RecorderRings(std::unique_ptr<RecorderMap> map, WhenFull when_full);
 
   const std::uint64_t instance;  // no other of this process has or had it
   RecorderMap& map() { return *map_; }
@@ -46,12 +49,12 @@ class RecorderRings : public std::enable_shared_from_this<RecorderRings> {
   ThreadRing* take_slot(std::string_view name);
 
   // Calls fill(record) on the calling thread's next record and publishes it; counts it as dropped where the
-  // thread has no ring.
+  // thread has no ring, or no room in it.
   template <typename Fill>
   void write(std::int64_t step, Fill&& fill) {
     ThreadRing* const ring = this->ring();
     if (ring == nullptr) return drop();
-    if (ring->next == ring->chunk_end) start_chunk(*ring);
+    if (ring->next == ring->chunk_end && !start_chunk(*ring)) return drop();
     Record& record = *ring->next++;  // in place: a copy would wait for its stores
     __builtin_prefetch(ring->next + records_ahead, 1);
     record = Record{};
@@ -81,10 +84,11 @@ class RecorderRings : public std::enable_shared_from_this<RecorderRings> {
   ThreadRing* find_ring();
   void give_back(ThreadRing* ring);
   void set_name(recorder::ThreadEntry& entry, std::string_view name);
-  void start_chunk(ThreadRing& ring);
+  bool start_chunk(ThreadRing& ring);  // false: there is none
 
   static thread_local constinit Cache cache_;
   const std::unique_ptr<RecorderMap> map_;
+  const WhenFull when_full_;
   std::array<ThreadRing, recorder::thread_slots> rings_;
   std::optional<PageKeeper> pages_;
   std::mutex mutex_;                                  // of what follows, and of taking slots

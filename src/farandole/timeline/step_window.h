@@ -9,12 +9,13 @@ namespace farandole {
 struct StepWindow {
   std::int64_t first = 0;
   std::int64_t last = INT64_MAX;  // last < first: off
-  // off|steps=A-B|all (A and B inclusive; events outside of steps always are, but for off). Throws UserError
-  // that names the option.
+  // off|steps=A-B|all (A and B inclusive; events outside of steps are until B has ended, but for off). Throws
+  // UserError that names the option.
   static StepWindow parse(std::string_view text, std::string_view option);
   // A-B|all, of an option that is of steps by its name.
   static StepWindow parse_steps(std::string_view text, std::string_view option);
   bool off() const { return last < first; }
+  bool bounded() const { return last < INT64_MAX; }
 };
 
 }  // namespace farandole

@@ -33,7 +33,8 @@ Timeline::Timeline(const TimelineOptions& options) : options_(options) {
   if (options.file.empty() || options.window.off()) return;
   auto map = RecorderMap::create(options);
   if (map == nullptr) return;
-  rings_ = std::make_shared<RecorderRings>(std::move(map));
+  using enum RecorderRings::WhenFull;
+  rings_ = std::make_shared<RecorderRings>(std::move(map), options.window.bounded() ? drops : overwrites);
   names_ = std::make_unique<InternedNames>(rings_->map(), rings_->instance);
 }
 
@@ -56,6 +57,9 @@ void Timeline::name_thread(std::string_view name) {
 }
 
 void Timeline::set_step(std::int64_t step) {
+  const auto last = options_.window.last;
+  if (step > last || (this->step() == last && step < last))
+    window_passed_.store(true, std::memory_order_relaxed);
   step_.store(step, std::memory_order_relaxed);
   if (enabled()) std::atomic_ref(rings_->map().header().step).store(step, std::memory_order_relaxed);
 }
@@ -211,7 +215,7 @@ TrackId Timeline::add_track(std::string_view name) {
 void Timeline::span_on(TrackId track, Category category, NameId name, const TrainingPlace& launched_in,
                        std::int64_t start_ns, std::int64_t end_ns) noexcept {
   const std::int64_t step = launched_in.step;
-  if (!enabled() || (step >= 0 && (step < options_.window.first || step > options_.window.last))) return;
+  if (!enabled() || !is_recorded(step)) return;
   if (track.value >= recorder::thread_slots) return rings_->drop();
   rings_->write(step, [&](Record& record) {
     record.kind = RecordKind::span;

@@ -1,8 +1,9 @@
 // A rank's flight recorder as the rest of Farandole sees it: spans, collectives, instants and counters go
 // into per-thread rings in one mapped file. record functions may be called from any thread and never allocate
 // (after a thread's first event), lock, wait or make a system call, but for a wake-up of the page keeper once
-// in thousands of records; a full ring overwrites its oldest records, which are counted. Up to 32 threads at
-// a time have a ring; the events of others are dropped and counted.
+// in thousands of records; a full ring overwrites its oldest records, which are counted. A window of steps is
+// kept as it began: what has no room is dropped and counted, as are the events of others than the up to 32
+// threads at a time that have a ring.
 #pragma once
 
 #include <atomic>
@@ -64,12 +65,8 @@ class Timeline {
   bool enabled() const { return rings_ != nullptr; }
   // Where the records are to be read meanwhile; empty: nothing is recorded.
   std::filesystem::path file() const;
-  // Enabled, and the present step is in the window.
-  bool recording() const {
-    if (!enabled()) return false;
-    const std::int64_t now = step();
-    return now < 0 || (now >= options_.window.first && now <= options_.window.last);
-  }
+  // Enabled, and the present step is in the window, or there is none and the window has not passed.
+  bool recording() const { return enabled() && is_recorded(step()); }
   NameId intern(std::string_view name);  // takes a lock; thread-safe
   // What this rank runs, such as a version, for who compares the ranks later: kept as long as the file.
   void state(std::string_view fact, std::string_view value);
@@ -114,6 +111,10 @@ class Timeline {
 
  private:
   friend class Span;
+  bool is_recorded(std::int64_t step) const {
+    if (step < 0) return !window_passed_.load(std::memory_order_relaxed);
+    return step >= options_.window.first && step <= options_.window.last;
+  }
   void begin(Span& span) noexcept;
   void end(const Span& span, std::int64_t end_ns) noexcept;
   void end(const Span& span, const MpiCall& what, std::int64_t end_ns) noexcept;
@@ -123,6 +124,7 @@ class Timeline {
                   std::int64_t start_ns, std::int64_t end_ns) noexcept;
   TimelineOptions options_;
   std::atomic<std::int64_t> step_{-1};
+  std::atomic<bool> window_passed_{false};
   std::atomic<LaunchHistory*> history_{nullptr};
   std::shared_ptr<RecorderRings> rings_;  // null: nothing is recorded
   std::unique_ptr<InternedNames> names_;

@@ -1,0 +1,49 @@
+// A recorder of one rank, and threads that write to it together. Usable from any thread.
+#pragma once
+
+#include <atomic>
+#include <gtest/gtest.h>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "temporary_folder.h"
+
+#include "farandole/timeline/recorder_file.h"
+#include "farandole/timeline/timeline.h"
+
+namespace farandole {
+
+inline TimelineOptions options_in(const TemporaryFolder& folder, std::size_t bytes = 1 << 20) {
+  TimelineOptions options;
+  options.file = folder / "recorder/rank-0003.ftl";
+  options.recorder_bytes = bytes;
+  options.rank = 3;
+  options.world_size = 4;
+  options.host = "node1";
+  return options;
+}
+
+inline std::size_t slot_of(const RecorderFile& file, const std::string& thread) {
+  for (std::size_t i = 0; i < file.threads().size(); ++i)
+    if (file.threads()[i].name == thread) return i;
+  ADD_FAILURE() << "no thread " << thread;
+  return 0;
+}
+
+// Threads that all live until each has done its work, so that none can take over another's ring.
+template <typename Work>
+void run_together(int count, Work work) {
+  std::atomic<int> done{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i)
+    threads.emplace_back([&, i] {
+      work(i);
+      ++done;
+      done.notify_all();
+      for (int now = done; now < count; now = done) done.wait(now);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace farandole
