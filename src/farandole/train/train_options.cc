@@ -113,7 +113,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("checkpoint-epochs", value(o.checkpoint_epochs), "save every so many epochs; 0: not by epochs")
       ("checkpoint-keep", value(o.checkpoint_keep), "how many to keep, besides the best")
       ("timeline", value(o.timeline), "off, steps=A-B or all")
-      ("gpu-activity", po::value<std::string>()->notifier([&o](const std::string& text) { o.gpu_activity = text; }), "kernels and copies of GPUs: off, steps=A-B or all (the default where there is a GPU)")
+      ("gpu-activity", po::value<std::string>()->notifier([&o](const std::string& text) { o.gpu_activity = text; }), "kernels and copies of GPUs: off, steps=A-B or all (the default where there is a GPU); NVTX ranges too where NVTX_INJECTION64_PATH names libcupti.so at the start")
       ("recorder-mb", value(o.recorder_mb), "MiB of a rank's flight recorder; the oldest events go first, with --timeline steps=A-B the newest")
       ("recorder-dir", po::value<std::string>()->notifier([&o](const std::string& text) { o.recorder_dir = text; }), "where recorders lie while the run lasts: run (in the run directory), a folder of the nodes, or auto (on the nodes where the run directory lies on a parallel or network file system); default auto, or FARANDOLE_RECORDER_DIR")
       ("merge-limit", value(o.merge_limit), "ranks in timeline.json.gz; of more, the first, the last, the slowest and a sample; 0: all")
