@@ -92,7 +92,7 @@ TEST(Scaling, knows_how_little_few_repeats_tell) {
       for (int i = 0; i < repeats; ++i)
         for (const int ranks : {1, 2})
           runs.push_back(run_of(ranks, 32.0 * ranks, std::vector<double>(8, 100 * std::exp(around(random)))));
-      const auto& interval = measure_scaling(runs).points[1].ci95;
+      const auto interval = measure_scaling(runs).points[1].ci95;
       missed += interval.low > 1 || interval.high < 1 ? 1 : 0;
     }
     EXPECT_LE(missed, 0.1 * trials) << repeats;
