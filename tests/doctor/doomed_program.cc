@@ -86,6 +86,7 @@ struct Program {
     constexpr std::size_t bytes = 1 << 20;
     const auto ranks_here = static_cast<std::size_t>(layout.local_size);
     const auto place = place_recorder(folder, wished_place(), bytes * ranks_here);
+    tell_run_dir(folder);
     TimelineOptions options{recorder_file(folder, layout.rank),
                             {},
                             bytes,

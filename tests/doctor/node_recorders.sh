@@ -30,6 +30,17 @@ brought 2
 diagnosed
 verdict '^Rank 0 on .* crashed with signal 11 .* in step 3, in backward'
 
+# Of a run directory that the program alone knows.
+rm -rf run
+mkdir run
+got=0
+timeout 60 "$bin/farandole" run -n 3 -- sh -c "exec $bin/doomed_program run kill 1" >job.out 2>job.err || got=$?
+[[ $got == 137 ]] || fail "the job ended with $got: $(<job.err)"
+brought 3
+diagnosed
+verdict "^Rank 1 on $host was killed by signal 9 \(Killed; .* in step 3, in backward, at .*ranks 0, 2 waited in allreduce #3 'bucket 0' for it"
+[[ -s run/launch/job.json ]] || fail "no record of the job"
+
 # Of a job that hangs, they are read where they lie; one that is killed with all its ranks at once leaves them to the next.
 rm -rf run
 mkdir run

@@ -20,7 +20,8 @@ RankRecord killed(int rank, int signal, std::int64_t time_ns, bool told = false)
 
 TEST(RankRecord, GoesThroughFilesAndLines) {
   const TemporaryFolder folder(std::filesystem::temp_directory_path());
-  const RankRecord record{12, "node \"1\"\xff", 3, 0, true, 1'234'567'890'123'456'789};
+  RankRecord record{12, "node \"1\"\xff", 3, 0, true, 1'234'567'890'123'456'789};
+  record.run_dir = "/scratch/run 1";
   ASSERT_TRUE(write_record(folder.path(), record));
   ASSERT_TRUE(write_record(folder.path(), killed(2, SIGKILL, 5)));
   std::ofstream(folder.path() / "rank-0007.json") << R"({"rank": 7, "ho)";
@@ -31,10 +32,12 @@ TEST(RankRecord, GoesThroughFilesAndLines) {
   EXPECT_EQ(records[0].signal, SIGKILL);
   EXPECT_EQ(records[1].time_ns, record.time_ns);
   EXPECT_TRUE(records[1].told);
+  EXPECT_EQ(records[1].run_dir, record.run_dir);
 
   const auto line = from_marked_line(to_marked_line(record) + "\n");
   ASSERT_TRUE(line.has_value());
   EXPECT_EQ(line->exit_code, 3);
+  EXPECT_EQ(line->run_dir, record.run_dir);
   EXPECT_FALSE(from_marked_line("loss 0.5").has_value());
   EXPECT_FALSE(from_marked_line("farandole-run-record nonsense").has_value());
 }

@@ -1,9 +1,18 @@
 #include "farandole/base/run_folder.h"
 
 #include <cstdlib>
+#include <exception>
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <string>
+#include <system_error>
+
+#include "farandole/base/file_bytes.h"
+#include "farandole/base/owned_descriptor.h"
 
 namespace farandole {
+
+using namespace std::string_literals;
 
 std::filesystem::path run_dir_of_environment() {
   const char* const folder = std::getenv("FARANDOLE_RUN_DIR");
@@ -13,6 +22,20 @@ std::filesystem::path run_dir_of_environment() {
 
 std::filesystem::path recorder_file(const std::filesystem::path& run_dir, int rank) {
   return run_dir / "recorder" / fmt::format("rank-{:04}.ftl", rank);
+}
+
+void tell_run_dir(const std::filesystem::path& run_dir) noexcept {
+  const char* const wanted = std::getenv(run_dir_wanted);
+  if (wanted == nullptr) return;
+  try {
+    // The supervisor may have ended, and another process have its number.
+    std::error_code gone;
+    if (!std::filesystem::read_symlink(wanted, gone).string().starts_with("/memfd:"s + run_dir_memory))
+      return;
+    const OwnedDescriptor file(::open(wanted, O_WRONLY | O_TRUNC | O_CLOEXEC));
+    write_bytes(file.get(), std::filesystem::absolute(run_dir).string(), wanted);
+  } catch (const std::exception&) {  // the launcher knows less, the run goes on
+  }
 }
 
 }  // namespace farandole

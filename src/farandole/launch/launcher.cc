@@ -252,6 +252,18 @@ class Launcher {
     launch_folder_.end(job_, records);
   }
 
+  // A profile, or a script around the program, may name the run directory.
+  void learn_run(const std::vector<RankRecord>& records) {
+    if (!run_.folder.empty()) return;
+    for (const auto& rank : records) {
+      std::error_code elsewhere;
+      if (rank.run_dir.empty() || !fs::is_directory(rank.run_dir, elsewhere)) continue;
+      run_ = {rank.run_dir, true};
+      launch_folder_ = LaunchFolder(run_);
+      return;
+    }
+  }
+
   // Of ranks whose supervisors were killed with them, where they ran on this node.
   void bring_recorders() const {
     if (run_.folder.empty()) return;
@@ -281,6 +293,7 @@ class Launcher {
   int conclude() {
     auto records = read_records(folder_.path());
     records.insert(records.end(), chatter_.records().begin(), chatter_.records().end());
+    learn_run(records);
     const auto verdict =
         judge(records, plan_.ranks, starter_->end(), plan_.command.front(), signal_, log_folder_);
     if (verdict.show_left_out) err_.push(chatter_.left_out());

@@ -31,7 +31,8 @@ std::string to_json(const RankRecord& record, bool with_last_words) {
                                  {"asked_ns", record.asked_ns},
                                  {"out_of_memory", record.out_of_memory},
                                  {"kernel", record.kernel},
-                                 {"launch", record.launch}};
+                                 {"launch", record.launch},
+                                 {"run_dir", record.run_dir}};
   if (with_last_words) json["last_words"] = record.last_words;
   return json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
@@ -50,6 +51,7 @@ std::optional<RankRecord> from_json(std::string_view text) {
     record.out_of_memory = json.value("out_of_memory", record.out_of_memory);
     record.kernel = json.value("kernel", record.kernel);
     record.launch = json.value("launch", record.launch);
+    record.run_dir = json.value("run_dir", record.run_dir);
     record.last_words = json.value("last_words", record.last_words);
     return record;
   } catch (const nlohmann::json::exception&) {

@@ -29,6 +29,7 @@ struct RankRecord {
   std::string out_of_memory = {};  // why it seems to have been killed for want of memory
   std::string kernel = {};         // of its host
   std::string launch = {};         // JobRecord::launch
+  std::string run_dir = {};        // that its program has named; empty: the launcher knew, or there is none
   std::string last_words = {};     // the end of its stderr; not in a marked line
 
   bool failed() const { return exit_code != 0 || signal != 0; }

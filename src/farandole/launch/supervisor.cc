@@ -24,6 +24,7 @@
 #include "farandole/launch/memory_watch.h"
 #include "farandole/launch/mpi_preload.h"
 #include "farandole/launch/rank_record.h"
+#include "farandole/launch/run_question.h"
 #include "farandole/launch/stream_relay.h"
 
 namespace farandole {
@@ -46,6 +47,7 @@ class Supervisor {
   void parent_ended();
   void drain();
   void note_memory();
+  void learn_run();
   std::filesystem::path recorder() const;
   void save_recorder();
   void bring_recorder();
@@ -61,7 +63,9 @@ class Supervisor {
   std::ofstream log_;
   std::optional<StreamRelay> out_, err_;
   std::optional<ChildProcess> child_;
+  LaunchedRun run_;
   LaunchFolder launch_folder_;
+  std::optional<RunQuestion> question_;  // where the launcher does not know the run
   MemoryWatch memory_;
   RankRecord record_;
   bool abandoned_ = false;  // the parent has ended: nobody may be taking output any more
@@ -97,7 +101,8 @@ Supervisor::Supervisor(const SupervisorOptions& options)
       signals_(
           signal_descriptor({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})),
       parent_(watch_parent()),
-      launch_folder_(options.run) {
+      run_(options.run),
+      launch_folder_(run_) {
   ::signal(SIGPIPE, SIG_IGN);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   record_.rank = options.rank;
@@ -139,10 +144,11 @@ void Supervisor::start() {
   EnvironmentChanges changes;
   if (options_.trace_mpi) {
     changes = mpi_trace_environment(&std::getenv);
-    changes.emplace_back("FARANDOLE_RUN_DIR", options_.run.folder);
+    changes.emplace_back("FARANDOLE_RUN_DIR", run_.folder);
   }
+  if (run_.folder.empty()) changes.push_back(question_.emplace().asked());
   // SIGUSR2 asks for a trace: it must not end who does not listen, or not yet.
-  const auto ignored = options_.run.folder.empty() ? std::vector<int>() : std::vector<int>{SIGUSR2};
+  const auto ignored = run_.folder.empty() ? std::vector<int>() : std::vector<int>{SIGUSR2};
   child_.emplace(options_.program, streams, SIGKILL, changes, ignored);
   record_.pid = child_->pid();
   announce_step();
@@ -267,14 +273,23 @@ void Supervisor::note_memory() {
   if (record_.signal == SIGKILL && !record_.told) record_.out_of_memory = memory_.evidence(child_->pid());
 }
 
+// The program may have said by now what the command line does not.
+void Supervisor::learn_run() {
+  if (!question_ || !run_.folder.empty()) return;
+  run_ = {question_->answer(), true};
+  launch_folder_ = LaunchFolder(run_);
+  record_.run_dir = run_.folder;
+}
+
 // The rank's, where it lies on this node (base/node_file.h).
 std::filesystem::path Supervisor::recorder() const {
-  return recorder_file(options_.run.folder, options_.rank);
+  return recorder_file(run_.folder, options_.rank);
 }
 
 // SIGKILL may follow, to this process as to the rank.
 void Supervisor::save_recorder() {
-  if (options_.run.folder.empty()) return;
+  learn_run();
+  if (run_.folder.empty()) return;
   try {
     copy_home(recorder());
   } catch (const Error&) {  // said at the end, should it still be so
@@ -283,7 +298,8 @@ void Supervisor::save_recorder() {
 
 // Of a rank that was killed; another has brought it itself.
 void Supervisor::bring_recorder() {
-  if (options_.run.folder.empty()) return;
+  learn_run();
+  if (run_.folder.empty()) return;
   try {
     bring_home(recorder());
   } catch (const Error& error) {

@@ -132,6 +132,7 @@ void Session::start_recording(const RecordingOptions& options) {
   const auto ranks_here = static_cast<std::size_t>(local_size());
   RecorderPlace place;
   together([&] { place = place_recorder(options.run_dir, wish, options.recorder_bytes * ranks_here); });
+  tell_run_dir(options.run_dir);
   std::unique_ptr<Timeline> timeline;
   together([&] {
     timeline = std::make_unique<Timeline>(TimelineOptions{recorder_file(options.run_dir, rank()),
