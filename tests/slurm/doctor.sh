@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The doctor on Slurm jobs that reached their time limit, were preempted, requeued, cancelled, killed for want of memory, or lost a host.
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
-hosts=2 cpus=4
+hosts=2 cpus=8
 source "$here/sandbox.sh"
 [[ -x $bin/doomed_program ]] || skip "doomed_program is not built"
 unset OMP_NUM_THREADS
@@ -61,23 +61,26 @@ submit limit forever 0 --time=1 --no-requeue
 limit=$job
 scontrol update JobId="$limit" EndTime=now+2 || fail "no new limit"
 
-high() { sbatch -p high -N2 --ntasks-per-node=2 --output=/dev/null --wrap 'sleep 1' >/dev/null || fail "no job of high priority"; }
-submit preempted forever 0 -p low --requeue
+# Five of a host's eight CPUs are free only where a job that has four gives way, whether or not the two above have ended. What was preempted does not
+# start again as long as the other runs.
+high() { rival=$(sbatch --parsable -p high -N2 --ntasks-per-node=5 --output=/dev/null --wrap 'exec sleep 300') || fail "no job of high priority"; }
+submit preempted forever 0 -p low --cpus-per-task=4 --requeue
 high
 until_true 60 launcher_is_over preempted
 until_true 60 is_over
 verdict preempted preempted '^The run was preempted \(slurmstepd said DUE TO PREEMPTION\) at [0-9:]+ UTC; it has left no checkpoint'
 "$bin/farandole-doctor" preempted | grep -q "Slurm has requeued job $job and starts it again" || fail "that it starts again is not said"
-scancel "$job"
+scancel "$job" "$rival"
 
-submit cheap forever 0 -p cheap
+submit cheap forever 0 -p cheap --cpus-per-task=4
 high
 until_true 60 launcher_is_over cheap
 until_true 60 is_over
 verdict cheap preempted '^The run was preempted \((Slurm says PREEMPTED of job [0-9]+|slurmstepd said DUE TO PREEMPTION)\)'
+scancel "$rival"
 
 submit requeued forever 0 --requeue
-scontrol requeue "$job"
+scontrol requeuehold "$job"
 until_true 60 launcher_is_over requeued
 verdict requeued requeued '^The run was stopped for its Slurm job to be requeued \(slurmstepd said DUE TO JOB REQUEUE\) at '
 scancel "$job"
