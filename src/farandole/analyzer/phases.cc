@@ -12,6 +12,8 @@ bool outer_first(const CategorySpan& a, const CategorySpan& b) {
 // The spans open at the sweep's time, the innermost on top, and the pieces cut so far.
 class Sweep {
  public:
+  explicit Sweep(std::size_t spans) { pieces_.reserve(2 * spans); }  // each begin and end cuts one
+
   void open(CategorySpan span) {
     close_until(span.start);
     if (span.category == Category::step) span.category = Category::other;
@@ -77,7 +79,7 @@ Phase phase_of(Category category) {
 std::vector<CategorySpan> innermost(std::vector<CategorySpan> spans) {
   if (!std::is_sorted(spans.begin(), spans.end(), outer_first))
     std::stable_sort(spans.begin(), spans.end(), outer_first);
-  Sweep sweep;
+  Sweep sweep(spans.size());
   for (const auto& span : spans)
     if (span.start < span.end) sweep.open(span);
   return sweep.finish();

@@ -55,13 +55,14 @@ std::vector<double> sizes_to_try(const Replay& replay) {
 
 // 0: the replay cannot tell.
 double best_size(const Replay& replay, const std::vector<double>& sizes) {
-  double best = replay.bucket_mb, best_change = 0;
+  double best = replay.bucket_mb;
+  auto best_ms = quick_step_ms(replay, {});
   for (const double size : sizes) {
-    const auto change = quick_change(replay, with_buckets(size));
-    if (!change) return 0;
-    if (*change >= best_change) continue;
+    const auto step_ms = quick_step_ms(replay, with_buckets(size));
+    if (!step_ms || !best_ms) return 0;
+    if (*step_ms >= *best_ms) continue;
     best = size;
-    best_change = *change;
+    best_ms = step_ms;
   }
   return best;
 }

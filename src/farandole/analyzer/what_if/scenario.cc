@@ -78,6 +78,10 @@ void add_condition(std::string_view condition, Scenario& scenario) {
 
 }  // namespace
 
+bool is_half(std::string_view compression) {
+  return compression == "float16" || compression == "bfloat16";
+}
+
 bool Scenario::as_it_was() const {
   return !bucket_mb && !bandwidth && !ranks && compression.empty() && !no_straggler && !no_checkpoint &&
          delays.empty();

@@ -30,6 +30,9 @@ struct Scenario {
   bool as_it_was() const;
 };
 
+// Of a compression: what travels has half the size.
+bool is_half(std::string_view compression);
+
 // Conditions separated by commas: bucket-mb=MIB, bandwidth=FACTORx, ranks=N, compression=NAME, no-straggler,
 // no-checkpoint, delay=RANK@MILLISECONDS. Throws UserError that names what is wrong.
 Scenario parse_scenario(std::string_view text);

@@ -4,9 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
+
+#include <boost/container/flat_set.hpp>
 
 namespace farandole {
 
@@ -42,7 +43,7 @@ class SharedCores {
     }
   };
   struct Node {
-    std::set<Work> work;
+    boost::container::flat_set<Work> work;
     double demand = 0;
     double progress = 0;  // ns of work that each worker on it has done since the start
     double time = 0;      // at which `progress` was so
@@ -52,8 +53,8 @@ class SharedCores {
 
   std::vector<Node> nodes_;
   const double cores_;
-  std::vector<double> queued_;                     // by node, its time in next_; set where it has work
-  std::set<std::pair<double, std::size_t>> next_;  // when a node's first work ends
+  std::vector<double> queued_;  // by node, its time in next_; set where it has work
+  boost::container::flat_set<std::pair<double, std::size_t>> next_;  // when a node's first work ends
 };
 
 }  // namespace farandole

@@ -14,7 +14,8 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t most_rank_steps = 400'000;
+constexpr std::size_t many_rank_steps = 400'000;
+constexpr std::size_t enough_rank_steps = 4'000;
 constexpr std::size_t least_steps = 3;    // of the last plan, for it to be the one that is replayed
 constexpr std::int64_t clock_ns = 5'000;  // by which ranks of a node may disagree
 
@@ -35,7 +36,8 @@ struct GradientTimes {
 
 class GraphBuilder {
  public:
-  GraphBuilder(const RunModel& run, const RunMetrics& metrics) : run_(run), metrics_(metrics) {}
+  GraphBuilder(const RunModel& run, const RunMetrics& metrics, ReplayedSteps wanted)
+      : run_(run), metrics_(metrics), wanted_(wanted) {}
 
   StepGraph build() {
     if (!refuse().empty()) {
@@ -121,7 +123,8 @@ class GraphBuilder {
 
   void choose_steps() {
     const std::size_t all = metrics_.window.steps.size() - graph_.first_step;
-    const std::size_t most = std::max<std::size_t>(20, most_rank_steps / run_.ranks.size());
+    const auto rank_steps = wanted_ == ReplayedSteps::many ? many_rank_steps : enough_rank_steps;
+    const std::size_t most = std::max<std::size_t>(20, rank_steps / run_.ranks.size());
     const std::size_t stride = (all + most - 1) / most;
     for (std::size_t i = 0; i < all; i += stride) chosen_.push_back(graph_.first_step + i);
     if (stride > 1) graph_.notes.push_back(fmt::format("of {} steps, {} are replayed", all, chosen_.size()));
@@ -368,6 +371,7 @@ class GraphBuilder {
 
   const RunModel& run_;
   const RunMetrics& metrics_;
+  const ReplayedSteps wanted_;
   StepGraph graph_;
   std::vector<std::optional<std::size_t>> bucket_of_name_;
   bool in_parts_ = false;
@@ -382,8 +386,8 @@ class GraphBuilder {
 
 }  // namespace
 
-StepGraph graph_of(const RunModel& run, const RunMetrics& metrics) {
-  return GraphBuilder(run, metrics).build();
+StepGraph graph_of(const RunModel& run, const RunMetrics& metrics, ReplayedSteps steps) {
+  return GraphBuilder(run, metrics, steps).build();
 }
 
 }  // namespace farandole

@@ -56,8 +56,11 @@ struct StepGraph {
   std::vector<std::string> notes;
 };
 
-// Of all kept steps, or of so many, evenly taken, that memory and replays stay small. Unpacks rank after
-// rank.
-StepGraph graph_of(const RunModel& run, const RunMetrics& metrics);
+// Of how many steps, taken evenly from all: as many as memory and replays stay small with, or those that tell
+// in a moment what a change is about.
+enum class ReplayedSteps : std::uint8_t { many, enough };
+
+// Unpacks rank after rank.
+StepGraph graph_of(const RunModel& run, const RunMetrics& metrics, ReplayedSteps steps);
 
 }  // namespace farandole

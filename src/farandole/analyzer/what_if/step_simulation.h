@@ -97,7 +97,7 @@ class StepSimulation {
   const std::vector<BucketCost> buckets_;
   const Program program_;
   SharedCores cores_;
-  std::set<std::pair<double, std::size_t>> wakes_;
+  boost::container::flat_set<std::pair<double, std::size_t>> wakes_;
   std::vector<Rank> ranks_;
   Meetings meetings_[2];
   std::vector<double> begins_;  // by step

@@ -5,263 +5,15 @@
 #include <fmt/format.h>
 #include <numeric>
 #include <optional>
+#include <utility>
 
-#include "farandole/analyzer/collectives.h"
-#include "farandole/analyzer/what_if/bucket_layout.h"
-#include "farandole/analyzer/what_if/step_simulation.h"
+#include "farandole/analyzer/what_if/changed_run.h"
 
 namespace farandole {
 namespace {
 
-constexpr double bytes_a_mib = 1024 * 1024;
 constexpr std::size_t most_operations = 4'000'000;  // in a replay
-constexpr std::size_t few_operations = 40'000;
-constexpr std::size_t least_steps = 5;
-
-bool is_half(const std::string& compression) {
-  return compression == "float16" || compression == "bfloat16";
-}
-
-// A run under a scenario, as the simulation takes it.
-class ChangedRun {
- public:
-  ChangedRun(const Replay& replay, const Scenario& scenario, double cost_factor, std::size_t most)
-      : replay_(replay), graph_(replay.graph), scenario_(scenario), cost_factor_(cost_factor) {
-    ranks_ = static_cast<std::size_t>(scenario.ranks.value_or(static_cast<int>(graph_.steps.size())));
-    choose_steps(most);
-    place_ranks();
-    choose_buckets();
-    find_costs();
-    find_updates();
-  }
-
-  SimulatedRun simulate() {
-    return StepSimulation(machine_, costs_,
-                          [this](std::size_t rank, std::size_t step, std::vector<StepOperation>& into) {
-                            program(rank, step, into);
-                          })
-        .run(steps_);
-  }
-  const std::vector<std::string>& notes() const { return notes_; }
-
- private:
-  std::size_t recorded() const { return graph_.steps.size(); }
-  std::size_t recorded_steps() const { return graph_.steps.front().size(); }
-
-  void choose_steps(std::size_t most) {
-    const auto a_step = ranks_ * (8 + 2 * std::max(graph_.gradients.size(), graph_.buckets.size()));
-    steps_ =
-        std::clamp<std::size_t>(most / a_step, std::min(least_steps, recorded_steps()), recorded_steps());
-  }
-
-  // Of one node: all on it. Of several: nodes more, or fewer, each with as many ranks.
-  void place_ranks() {
-    const auto& nodes = graph_.node_of_rank;
-    const std::size_t count = 1 + *std::max_element(nodes.begin(), nodes.end());
-    const std::size_t a_node = (recorded() + count - 1) / count;
-    for (std::size_t rank = 0; rank < ranks_; ++rank)
-      machine_.node_of_rank.push_back(rank < recorded() ? nodes[rank] : count == 1 ? 0 : rank / a_node);
-    machine_.cores = graph_.cores;
-    machine_.threads = graph_.threads;
-    machine_.wake_ns = graph_.wake_ns;
-    machine_.in_passing = graph_.in_passing;
-    machine_.parts_are_work = count == 1;
-    if (ranks_ == recorded()) return;
-    notes_.push_back(count == 1 ? "all ranks on the one node that the run had, which its cores bound"
-                                : fmt::format("nodes as the run had, with {} ranks each", a_node));
-    if (count == 1 && graph_.cores <= 0)
-      notes_.emplace_back("how many cores it has is not known: counted as enough");
-  }
-
-  void choose_buckets() {
-    full_at_ = graph_.bucket_at;
-    sizes_ = graph_.buckets;
-    if (!scenario_.bucket_mb) return;
-    const auto layout =
-        lay_out_buckets(graph_.gradients, static_cast<std::uint64_t>(*scenario_.bucket_mb * bytes_a_mib));
-    sizes_.clear();
-    for (auto& at : full_at_) at.clear();
-    std::size_t next = 0;
-    const std::uint64_t divisor = is_half(replay_.compression) ? 2 : 1;  // what travels, as in graph_.buckets
-    for (const auto& bucket : layout) {
-      sizes_.push_back(bucket.bytes / divisor);
-      for (std::size_t rank = 0; rank < recorded(); ++rank) {
-        double full = full_at_[rank].empty() ? 0 : full_at_[rank].back();
-        for (std::size_t i = next; i < next + bucket.gradients; ++i)
-          full = std::max(full, graph_.gradient_at[rank][i]);
-        full_at_[rank].push_back(full);
-      }
-      next += bucket.gradients;
-    }
-    notes_.push_back(fmt::format("{} bucket{} instead of {}", sizes_.size(), sizes_.size() == 1 ? "" : "s",
-                                 graph_.buckets.size()));
-  }
-
-  void find_costs() {
-    const double bandwidth = scenario_.bandwidth.value_or(1);
-    const double p = static_cast<double>(ranks_);
-    const double q = static_cast<double>(recorded());
-    double latency = 1, volume = 1;
-    if (!machine_.parts_are_work && ranks_ != recorded()) {
-      latency = std::log2(std::max(2.0, p)) / std::log2(std::max(2.0, q));
-      volume = bus_factor("allreduce", ranks_) / std::max(0.5, bus_factor("allreduce", recorded()));
-      notes_.emplace_back("latency grows with the logarithm of the ranks, bytes on the wire as in a ring");
-    }
-    const bool shrinks = is_half(scenario_.compression) && !is_half(replay_.compression);
-    const bool grows = scenario_.compression == "none" && is_half(replay_.compression);
-    if (shrinks) {
-      machine_.in_passing = false;  // compressors need the thread
-      notes_.emplace_back(
-          "what conversion costs is not in this run: taken as 1.5 times what the reduction "
-          "of its bytes does");
-    }
-    for (const auto size : sizes_) {
-      const double bytes = static_cast<double>(size) * (shrinks ? 0.5 : grows ? 2 : 1);
-      const auto& line = graph_.part.line_for(bytes);
-      BucketCost cost;
-      if (ranks_ > 1) {
-        cost.part_ns = cost_factor_ * (line.alpha_ns * latency + line.beta_ns * bytes * volume / bandwidth);
-        const double conversion = 1.5 * graph_.part.line_for(bytes).beta_ns * static_cast<double>(size);
-        if (shrinks) cost.before_ns = cost.after_ns = conversion / 2;
-      }
-      costs_.push_back(cost);
-    }
-  }
-
-  // Shares of a step's work behind backward, and what each further update costs.
-  void find_updates() {
-    const bool known = graph_.update.known() && graph_.update.sizes > 1;
-    double sum = 0;
-    for (const auto size : sizes_) {
-      const double cost = known ? graph_.update.at(static_cast<double>(size)) : static_cast<double>(size);
-      update_share_.push_back(cost);
-      sum += cost;
-    }
-    for (auto& share : update_share_) share /= std::max(sum, 1e-9);
-    const auto more = static_cast<double>(sizes_.size()) - static_cast<double>(graph_.buckets.size());
-    if (known) more_updates_ns_ = more * graph_.update.line.alpha_ns;
-  }
-
-  bool is_late(std::size_t rank) const {
-    return std::find(replay_.late_ranks.begin(), replay_.late_ranks.end(), rank) != replay_.late_ranks.end();
-  }
-
-  // Whose step is taken: more ranks do in a step what the recorded ones did in others; a late rank does what
-  // another did a step later.
-  std::pair<std::size_t, std::size_t> source(std::size_t rank, std::size_t step) const {
-    auto of = rank % recorded();
-    auto at = step + rank / recorded();
-    if (scenario_.no_straggler && is_late(of)) {
-      for (std::size_t i = 0; i < recorded() && is_late(of); ++i) of = (of + 1) % recorded();
-      ++at;
-    }
-    return {of, at % recorded_steps()};
-  }
-
-  void program(std::size_t rank, std::size_t step, std::vector<StepOperation>& into) const {
-    const auto [of, at] = source(rank, step);
-    const auto& own = graph_.steps[of][at];
-    for (const auto& delay : scenario_.delays)
-      if (static_cast<std::size_t>(delay.rank) == rank)
-        into.push_back({StepOperation::Kind::pause, 0, delay.ms * 1e6});
-    // Collectives are those of this very step, so that all ranks meet as often.
-    Writer writer{into, graph_.steps[rank % recorded()][step].collectives, scenario_.no_checkpoint};
-    using Part = OwnCollective::Part;
-    writer.work(own.before);
-    writer.begin(Part::backward);
-    backward(writer, of, own);
-    writer.begin(Part::tail);
-    if (!graph_.updates_between && !sizes_.empty()) await(into, sizes_.size() - 1);
-    for (std::size_t b = 0; b < sizes_.size(); ++b) {
-      if (graph_.updates_between) await(into, b);
-      writer.work(std::max(0.0, own.tail + more_updates_ns_) * update_share_[b]);
-    }
-    if (sizes_.empty()) writer.work(own.tail);
-    writer.begin(Part::after);
-    writer.work(own.after);
-    if (!scenario_.no_checkpoint) writer.work(own.checkpoint);
-    writer.finish();
-  }
-
-  static void await(std::vector<StepOperation>& into, std::size_t bucket) {
-    into.push_back({StepOperation::Kind::await, static_cast<std::uint32_t>(bucket), 0});
-  }
-
-  // Writes work, and between it the collectives of the training thread where they were.
-  struct Writer {
-    std::vector<StepOperation>& into;
-    const std::vector<OwnCollective>& collectives;
-    bool no_checkpoint;
-    std::size_t next = 0;
-    std::uint32_t met = 0;
-    OwnCollective::Part part = OwnCollective::Part::before;
-    double done = 0;  // of the part
-
-    // What is left of the collectives of the part before comes first.
-    void begin(OwnCollective::Part begun) {
-      for (; next < collectives.size() && collectives[next].part < begun; ++next) meet(collectives[next]);
-      part = begun;
-      done = 0;
-    }
-    void work(double ns) {
-      const double until = done + ns;
-      for (; next < collectives.size() && collectives[next].part <= part && collectives[next].at < until;
-           ++next) {
-        const double before = collectives[next].at - done;
-        if (before > 0) {
-          into.push_back({StepOperation::Kind::work, 0, before});
-          done += before;
-        }
-        meet(collectives[next]);
-      }
-      if (until > done) into.push_back({StepOperation::Kind::work, 0, until - done});
-      done = until;
-    }
-    void finish() {
-      for (; next < collectives.size(); ++next) meet(collectives[next]);
-    }
-    void meet(const OwnCollective& collective) {
-      if (no_checkpoint && collective.of_checkpoint) return;
-      into.push_back({StepOperation::Kind::meet, met++, collective.ns});
-    }
-  };
-
-  void backward(Writer& writer, std::size_t of, const RankStep& own) const {
-    static const std::vector<double> none;
-    const auto& polls = machine_.in_passing && !graph_.gradient_at.empty() ? graph_.gradient_at[of] : none;
-    const auto& pushes = full_at_[of];
-    double done = 0;
-    const auto until = [&](double at) {
-      writer.work((at - done) * own.backward);
-      done = at;
-    };
-    std::size_t poll = 0;
-    for (std::size_t push = 0; push < pushes.size(); ++push) {
-      for (; poll < polls.size() && polls[poll] < pushes[push]; ++poll) {
-        if (polls[poll] <= done) continue;  // in another order than most
-        until(polls[poll]);
-        writer.into.push_back({StepOperation::Kind::poll, 0, 0});
-      }
-      if (pushes[push] > done) until(pushes[push]);
-      writer.into.push_back({StepOperation::Kind::push, 0, 0});
-      if (machine_.in_passing) writer.into.push_back({StepOperation::Kind::poll, 0, 0});
-    }
-    until(1);
-  }
-
-  const Replay& replay_;
-  const StepGraph& graph_;
-  const Scenario& scenario_;
-  const double cost_factor_;
-  std::size_t ranks_ = 0, steps_ = 0;
-  SimulatedMachine machine_;
-  std::vector<std::vector<double>> full_at_;  // by recorded rank
-  std::vector<std::uint64_t> sizes_;
-  std::vector<BucketCost> costs_;
-  std::vector<double> update_share_;
-  double more_updates_ns_ = 0;
-  std::vector<std::string> notes_;
-};
+constexpr std::size_t few_operations = 20'000;
 
 struct Outcome {
   double median_ms = 0, mean_ms = 0;
@@ -271,10 +23,21 @@ struct Outcome {
 
 Outcome outcome_of(const Replay& replay, const Scenario& scenario, double cost_factor = 1,
                    std::size_t operations = most_operations) {
-  ChangedRun changed(replay, scenario, cost_factor, operations);
-  const auto run = changed.simulate();
+  auto [run, notes] = run_changed(replay, scenario, cost_factor, operations);
   return {quantile(run.period_ms, 0.5), run.length_ns * 1e-6 / static_cast<double>(run.period_ms.size()),
-          median_interval(run.period_ms), changed.notes()};
+          median_interval(run.period_ms), std::move(notes)};
+}
+
+// How much a step's length hangs on what transfers cost, as far as that is uncertain.
+double spread_by_costs(const Replay& replay, const Scenario& scenario) {
+  const double spread = replay.graph.part.spread;
+  const auto step_ms = [&](double factor) {
+    return outcome_of(replay, scenario, factor, few_operations).median_ms;
+  };
+  const double middle = step_ms(1);
+  if (!(middle > 0)) return 0;
+  return std::max(std::abs(step_ms(1 - std::min(0.9, spread)) / middle - 1),
+                  std::abs(step_ms(1 + spread) / middle - 1));
 }
 
 std::string why_not(const Replay& replay, const Scenario& scenario) {
@@ -322,9 +85,10 @@ void say_limits(const Replay& replay, const Scenario& scenario, Prediction& pred
 
 }  // namespace
 
-Replay replay_of(const RunModel& run, const RunMetrics& metrics, const std::vector<Straggler>& stragglers) {
+Replay replay_of(const RunModel& run, const RunMetrics& metrics, const std::vector<Straggler>& stragglers,
+                 ReplayedSteps steps) {
   Replay replay;
-  replay.graph = graph_of(run, metrics);
+  replay.graph = graph_of(run, metrics, steps);
   replay.size = metrics.size();
   replay.bucket_mb = run.facts.bucket_mb.value_or(0);
   replay.compression = run.facts.compression.value_or("");
@@ -367,11 +131,8 @@ Prediction predict(const Replay& replay, const Scenario& scenario) {
   };
   const double chance = std::hypot(relative(replay.measured_ci95, replay.measured_ms),
                                    relative(outcome.interval, outcome.median_ms));
-  double costs = 0;
-  if (replay.graph.part.known() && !replay.graph.buckets.empty())
-    for (const double factor : {1 - std::min(0.9, replay.graph.part.spread), 1 + replay.graph.part.spread})
-      costs =
-          std::max(costs, std::abs(outcome_of(replay, scenario, factor).median_ms / outcome.median_ms - 1));
+  const double costs =
+      replay.graph.part.known() && !replay.graph.buckets.empty() ? spread_by_costs(replay, scenario) : 0;
   const double half = prediction.step_ms * std::hypot(chance, std::hypot(costs, replay.error));
   prediction.band = {std::max(0.0, prediction.step_ms - half), prediction.step_ms + half};
   const double ranks = scenario.ranks ? *scenario.ranks : static_cast<double>(replay.size);
@@ -383,11 +144,9 @@ Prediction predict(const Replay& replay, const Scenario& scenario) {
   return prediction;
 }
 
-std::optional<double> quick_change(const Replay& replay, const Scenario& scenario) {
+std::optional<double> quick_step_ms(const Replay& replay, const Scenario& scenario) {
   if (!replay.known() || !why_not(replay, scenario).empty()) return std::nullopt;
-  const double before = outcome_of(replay, {}, 1, few_operations).median_ms;
-  if (!(before > 0)) return std::nullopt;
-  return outcome_of(replay, scenario, 1, few_operations).median_ms / before - 1;
+  return outcome_of(replay, scenario, 1, few_operations).median_ms;
 }
 
 }  // namespace farandole

@@ -47,11 +47,13 @@ struct Replay {
   bool is_sample() const { return size > graph.steps.size(); }
 };
 
-Replay replay_of(const RunModel& run, const RunMetrics& metrics, const std::vector<Straggler>& stragglers);
+Replay replay_of(const RunModel& run, const RunMetrics& metrics, const std::vector<Straggler>& stragglers,
+                 ReplayedSteps steps);
 
 Prediction predict(const Replay& replay, const Scenario& scenario);
 
-// About its `change`, from few steps, for comparing scenarios; none where predict() says why nothing is said.
-std::optional<double> quick_change(const Replay& replay, const Scenario& scenario);
+// About its `step_ms`, from few steps and uncorrected, for comparing scenarios; none where predict() says why
+// nothing is said.
+std::optional<double> quick_step_ms(const Replay& replay, const Scenario& scenario);
 
 }  // namespace farandole
