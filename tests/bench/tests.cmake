@@ -1,3 +1,4 @@
+farandole_script_test(bench.analyze bench/analyze.sh 120)
 if(FARANDOLE_TORCH)
   farandole_script_test(bench.timeline bench/timeline.sh 280)
   set_tests_properties(bench.timeline PROPERTIES LABELS program PROCESSORS 2)

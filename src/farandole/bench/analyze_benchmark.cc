@@ -70,6 +70,14 @@ double on_demand(const simdjson::padded_string& text) {
   return sum;
 }
 
+double on_demand_of(const std::filesystem::path& trace, const simdjson::padded_string& text) {
+  try {
+    return on_demand(text);
+  } catch (const simdjson::simdjson_error& error) {
+    throw CorruptInput("trace " + trace.string() + " is no sound trace: " + error.what());
+  }
+}
+
 double inflate(const std::filesystem::path& path) {
   const gzFile file = gzopen(path.c_str(), "rb");
   if (file == nullptr) throw Error("cannot open " + path.string());
@@ -109,7 +117,7 @@ AnalyzeCost measure_analyze(const std::filesystem::path& trace, const std::files
     std::vector<double> seconds;
   };
   std::array<Rival, 5> rivals = {
-      {{&AnalyzeCost::on_demand_s, [&] { return on_demand(padded); }, {}},
+      {{&AnalyzeCost::on_demand_s, [&] { return on_demand_of(trace, padded); }, {}},
        {&AnalyzeCost::analyze_s, [&] { return static_cast<double>(analyze_run(plain).events); }, {}},
        {&AnalyzeCost::inflate_s, [&] { return inflate(compressed); }, {}},
        {&AnalyzeCost::analyze_gzip_s,
