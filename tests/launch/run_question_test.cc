@@ -36,6 +36,9 @@ TEST(RunQuestion, GetsTheLastAnswer) {
   EXPECT_EQ(question.answer(), first);
   tell_run_dir(last);
   EXPECT_EQ(question.answer(), last);
+  tell_run_dir("");
+  EXPECT_EQ(question.answer(), "");
+  tell_run_dir(last);
   fs::remove(last);
   EXPECT_EQ(question.answer(), "") << "the folder is gone";
   tell_run_dir(".");

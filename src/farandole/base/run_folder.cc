@@ -33,7 +33,7 @@ void tell_run_dir(const std::filesystem::path& run_dir) noexcept {
     if (!std::filesystem::read_symlink(wanted, gone).string().starts_with("/memfd:"s + run_dir_memory))
       return;
     const OwnedDescriptor file(::open(wanted, O_WRONLY | O_TRUNC | O_CLOEXEC));
-    write_bytes(file.get(), std::filesystem::absolute(run_dir).string(), wanted);
+    if (!run_dir.empty()) write_bytes(file.get(), std::filesystem::absolute(run_dir).string(), wanted);
   } catch (const std::exception&) {  // the launcher knows less, the run goes on
   }
 }

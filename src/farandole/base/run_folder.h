@@ -16,7 +16,8 @@ std::filesystem::path recorder_file(const std::filesystem::path& run_dir, int ra
 // say what the launcher's command line does not: the variable that has the path of a memfd of this name.
 inline constexpr const char* run_dir_wanted = "FARANDOLE_RUN_DIR_WANTED";
 inline constexpr const char* run_dir_memory = "farandole-run-dir";
-// For the rank to call as soon as it knows. Nothing where nobody wants to know, or no longer does.
+// For the rank to call as soon as it knows, and with "" where the folder is about to go. Does nothing where
+// nobody wants to know, or no longer does.
 void tell_run_dir(const std::filesystem::path& run_dir) noexcept;
 
 }  // namespace farandole

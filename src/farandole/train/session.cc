@@ -126,7 +126,7 @@ void Session::start_recording(const RecordingOptions& options) {
   timeline_ = std::make_unique<Timeline>();
   communicators_ = 0;
   collectives_.use(new_communicator(Waiting::polite));
-  if (options.window.off()) return;
+  if (options.window.off()) return tell_run_dir(options.run_dir);
   const auto wish =
       options.recorder_dir ? RecorderWish{*options.recorder_dir, "--recorder-dir"} : wished_place();
   const auto ranks_here = static_cast<std::size_t>(local_size());
