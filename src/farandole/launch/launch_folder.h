@@ -21,7 +21,8 @@ struct LaunchedRun {
 };
 
 // `run_dir`, where it is not empty, `--log-dir RUN/logs`, the --run-dir of `farandole train`, or
-// FARANDOLE_RUN_DIR; none of them, and the ranks may still say it (run_question.h). Throws UserError where the first and the third are two.
+// FARANDOLE_RUN_DIR; none of them, and the ranks may still say it (run_question.h). Throws UserError where
+// the first and the third are two.
 LaunchedRun find_launched_run(const std::vector<std::string>& program, const std::filesystem::path& run_dir,
                               const std::filesystem::path& log_folder, const Environment& environment);
 
