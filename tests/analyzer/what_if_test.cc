@@ -369,6 +369,19 @@ TEST_F(WhatIf, SaysWhyNothingCanBeSaid) {
   EXPECT_THAT(why(replay(few), "bandwidth=2x"), HasSubstr("fewer than 3 steps"));
 }
 
+// Few steps, evenly taken, may have all of the run's checkpoints or late ranks, or none.
+TEST(ReplayedGains, AreOfAllStepsWhereTheyHangOnSome) {
+  const auto finding = [](Remedy remedy) {
+    Finding made;
+    made.remedy = remedy;
+    return made;
+  };
+  const auto unknown = finding(Remedy::unknown), buckets = finding(Remedy::bucket_size);
+  EXPECT_EQ(steps_to_replay({unknown, buckets}), ReplayedSteps::enough);
+  EXPECT_EQ(steps_to_replay({buckets, finding(Remedy::no_checkpoint)}), ReplayedSteps::many);
+  EXPECT_EQ(steps_to_replay({finding(Remedy::no_straggler)}), ReplayedSteps::many);
+}
+
 TEST_F(WhatIf, BackTestsAgainstOtherRuns) {
   MadeUpRun base, buckets, delayed;
   buckets.bucket_mb = 3;

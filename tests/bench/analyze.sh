@@ -15,7 +15,7 @@ import json
 result = json.load(open("out"))["results"][0]
 assert all(result[key] > 0 for key in ("on_demand_s", "analyze_s", "inflate_s", "analyze_gzip_s", "verdict_s")), result
 PYTHON
-for bad in '{"x": 1}' '{"traceEvents": [{"name": "a", "ts": true}]}' 'no JSON' ''; do
+for bad in '{"x": 1}' '{"traceEvents": [{"name": "a", "ts": true}]}' 'no JSON' '' '{"traceEvents": []}'; do
   printf '%s' "$bad" >bad.json
   "${bench[@]}" bad.json >out 2>err
   [[ $? == 65 && $(wc -l <err) == 1 ]] || fail "$bad"

@@ -1,5 +1,6 @@
 #include "farandole/doctor/run_evidence.h"
 
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <gmock/gmock.h>
@@ -9,6 +10,7 @@
 
 #include "temporary_folder.h"
 
+#include "farandole/launch/rank_record.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {
@@ -50,6 +52,32 @@ TEST_F(RunEvidenceTest, DoesWithoutTheRecordersOfAnEarlierStart) {
   EXPECT_THAT(run.troubles, ElementsAre("1 flight recorder is of an earlier start: left out"));
   ASSERT_EQ(run.ranks.size(), 2U);
   for (const auto& rank : run.ranks) EXPECT_TRUE(rank.recorder && rank.recorder->world_size == 2);
+}
+
+// The next start hangs, or was killed with its launcher.
+TEST_F(RunEvidenceTest, DoesWithoutTheLaunchRecordsOfAnEarlierStart) {
+  fs::create_directory(folder_ / "launch");
+  for (const bool earlier : {false, true}) {
+    RankRecord killed;
+    killed.signal = SIGKILL;
+    killed.launch = "first";
+    killed.start_ns = real_time_ns();
+    if (earlier) killed.time_ns = real_time_ns();
+    TimelineOptions options;
+    options.file = folder_ / "recorder/rank-0000.ftl";
+    options.recorder_bytes = 1 << 20;
+    options.world_size = 1;
+    options.host = killed.host = "node1";
+    const Timeline timeline(options);
+    if (!earlier) killed.time_ns = real_time_ns();
+    ASSERT_TRUE(write_record(folder_ / "launch", killed));
+    const auto run = read();
+    EXPECT_EQ(run.ranks.at(0).end.has_value(), !earlier);
+    if (earlier)
+      EXPECT_THAT(run.troubles, ElementsAre("the launcher's records are of an earlier start: left out"));
+    else
+      EXPECT_THAT(run.troubles, IsEmpty());
+  }
 }
 
 // A rank that dies in an evaluation or the checkpoint of an epoch has come as far as its records say.

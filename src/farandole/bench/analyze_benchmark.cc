@@ -107,6 +107,7 @@ double run_analyzer(const std::filesystem::path& trace) {
 
 AnalyzeCost measure_analyze(const std::filesystem::path& trace, const std::filesystem::path& folder,
                             int rounds) {
+  analyze_run(trace);  // refuses what cannot be, by its own name
   const auto text = text_of(trace);
   const auto plain = folder / "trace.json", compressed = folder / "trace.json.gz";
   write_files(text, plain, compressed);

@@ -160,6 +160,23 @@ class Gatherer {
       found.emplace_back(*number, std::move(evidence));
     }
     take_recorders(std::move(found), last_of(starts));
+    if (launch_is_over_before_recording()) leave_launch_out();
+  }
+
+  // Of a start that no launcher has recorded yet, or ever will, behind one that was.
+  bool launch_is_over_before_recording() const {
+    constexpr std::int64_t clocks_differ = 60 * second;
+    return std::any_of(run_.ranks.begin(), run_.ranks.end(), [](const RankEvidence& one) {
+      if (!one.recorder || !one.recorder->trouble.empty() || !one.end || one.end->time_ns == 0) return false;
+      const bool one_clock = one.recorder->host == one.end->host;
+      return one.recorder->start_ns > one.end->time_ns + (one_clock ? 0 : clocks_differ);
+    });
+  }
+
+  void leave_launch_out() {
+    run_.job.reset();
+    for (auto& one : run_.ranks) one.end.reset();
+    run_.troubles.emplace_back("the launcher's records are of an earlier start: left out");
   }
 
   void take_recorders(std::vector<std::pair<std::int64_t, RecorderEvidence>> found, const RunStart& last) {

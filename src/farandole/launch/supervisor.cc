@@ -146,7 +146,10 @@ void Supervisor::start() {
     changes = mpi_trace_environment(&std::getenv);
     changes.emplace_back("FARANDOLE_RUN_DIR", run_.folder);
   }
-  if (run_.folder.empty()) changes.push_back(question_.emplace().asked());
+  if (run_.folder.empty())
+    changes.push_back(question_.emplace().asked());
+  else
+    changes.emplace_back(run_dir_wanted, std::nullopt);  // of a launcher around this one
   // SIGUSR2 asks for a trace: it must not end who does not listen, or not yet.
   const auto ignored = run_.folder.empty() ? std::vector<int>() : std::vector<int>{SIGUSR2};
   child_.emplace(options_.program, streams, SIGKILL, changes, ignored);
@@ -245,6 +248,7 @@ void Supervisor::drain() {
 
 void Supervisor::report() {
   record_.last_words = err_->last_lines();
+  learn_run();
   launch_folder_.end(record_);
   if (log_.is_open()) log_ << "--- " << describe_end(record_) << "\n" << std::flush;
   if (options_.folder.empty() || write_record(options_.folder, record_)) return;
@@ -275,7 +279,7 @@ void Supervisor::note_memory() {
 
 // The program may have said by now what the command line does not.
 void Supervisor::learn_run() {
-  if (!question_ || !run_.folder.empty()) return;
+  if (!question_) return;
   run_ = {question_->answer(), true};
   launch_folder_ = LaunchFolder(run_);
   record_.run_dir = run_.folder;

@@ -23,7 +23,7 @@ RunReport analyze_run(const std::filesystem::path& path, std::span<const Scenari
   const bool asked = !scenarios.empty() || replayed;
   if (asked || can_replay(report.metrics, report.findings)) {
     auto replay = replay_of(run, report.metrics, report.stragglers,
-                            asked ? ReplayedSteps::many : ReplayedSteps::enough);
+                            asked ? ReplayedSteps::many : steps_to_replay(report.findings));
     add_replayed_gains(replay, report.findings);
     if (asked) report.replay = std::move(replay);
   }

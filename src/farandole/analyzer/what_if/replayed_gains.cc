@@ -25,17 +25,17 @@ double least_gain(const Replay& replay) {
   return std::max(0.02, std::abs(replay.error));
 }
 
-void add(const Replay& replay, Finding& finding, const Prediction& prediction, const std::string& said) {
-  const double gain = -prediction.mean_change;
-  finding.replayed = ReplayedGain{prediction.scenario.text, 100 * gain};
+void add(const Replay& replay, Finding& finding, const Scenario& scenario, double gain,
+         const std::string& said) {
+  finding.replayed = ReplayedGain{scenario.text, 100 * gain};
   finding.evidence += fmt::format("; replayed {}, the run is ", said) +
                       (gain < least_gain(replay) ? std::string("hardly shorter")
                                                  : fmt::format("{:.1f} % shorter", 100 * gain));
 }
 
 void add(const Replay& replay, Finding& finding, const std::string& scenario, const std::string& said) {
-  const auto prediction = predict(replay, parse_scenario(scenario));
-  if (prediction.unknown.empty()) add(replay, finding, prediction, said);
+  const auto changed = parse_scenario(scenario);
+  if (const auto change = mean_change(replay, changed)) add(replay, finding, changed, -*change, said);
 }
 
 // MiB, ascending: around the run's size or, where one bucket holds everything, below that.
@@ -72,14 +72,15 @@ void add_bucket_size(const Replay& replay, Finding& finding) {
   const auto sizes = sizes_to_try(replay);
   const auto size = best_size(replay, sizes);
   if (size == 0 || sizes.empty()) return;
-  const auto prediction = predict(replay, with_buckets(size));
-  if (size == replay.bucket_mb || -prediction.mean_change < least_gain(replay)) {
+  const auto best = with_buckets(size);
+  const double gain = size == replay.bucket_mb ? 0 : -mean_change(replay, best).value_or(0);
+  if (gain < least_gain(replay)) {
     finding.evidence += fmt::format("; replayed with buckets of {:g} to {:g} MiB, the run is hardly shorter",
                                     sizes.front(), sizes.back());
     if (least_gain(replay) < 0.05) finding.change = send_less;
     return;
   }
-  add(replay, finding, prediction, fmt::format("with --bucket-mb {:g}", size));
+  add(replay, finding, best, gain, fmt::format("with --bucket-mb {:g}", size));
   finding.change = fmt::format("--bucket-mb {:g} (it was {:g}), or {}", size, replay.bucket_mb, send_less);
 }
 
@@ -89,6 +90,13 @@ bool can_replay(const RunMetrics& metrics, const std::vector<Finding>& findings)
   return metrics.ranks.size() <= most_ranks && !metrics.is_sample() &&
          std::any_of(findings.begin(), findings.end(),
                      [](const Finding& finding) { return finding.remedy != Remedy::unknown; });
+}
+
+ReplayedSteps steps_to_replay(const std::vector<Finding>& findings) {
+  const bool all_alike = std::all_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.remedy == Remedy::unknown || finding.remedy == Remedy::bucket_size;
+  });
+  return all_alike ? ReplayedSteps::enough : ReplayedSteps::many;
 }
 
 void add_replayed_gains(const Replay& replay, std::vector<Finding>& findings) {

@@ -10,6 +10,8 @@ namespace farandole {
 
 // Whether a replay can say more of them, in a time that nobody notices.
 bool can_replay(const RunMetrics& metrics, const std::vector<Finding>& findings);
+// Few where the changes are to all steps alike.
+ReplayedSteps steps_to_replay(const std::vector<Finding>& findings);
 
 // Adds to the findings what the replay says of their changes; which bucket size is best, it tries out.
 void add_replayed_gains(const Replay& replay, std::vector<Finding>& findings);

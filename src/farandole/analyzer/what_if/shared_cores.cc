@@ -17,7 +17,7 @@ void SharedCores::queue(std::size_t index) {
     node.demand = 0;  // what rounding leaves of it
     return;
   }
-  const double left = std::max(0.0, node.work.begin()->target - node.progress);
+  const double left = std::max(0.0, node.work.top().target - node.progress);
   queued_[index] = node.time + left / speed_of(cores_, node.demand);
   next_.insert({queued_[index], index});
 }
@@ -25,7 +25,7 @@ void SharedCores::queue(std::size_t index) {
 void SharedCores::start(std::size_t worker, std::size_t node_index, double ns, double demand, double now) {
   auto& node = nodes_[node_index];
   catch_up(node, now);
-  node.work.insert({node.progress + std::max(0.0, ns), worker, demand});
+  node.work.push({node.progress + std::max(0.0, ns), worker, demand});
   node.demand += demand;
   queue(node_index);
 }
@@ -39,8 +39,8 @@ SharedCores::Done SharedCores::take() {
   const auto [time, index] = *next_.begin();
   auto& node = nodes_[index];
   catch_up(node, time);
-  const auto first = *node.work.begin();
-  node.work.erase(node.work.begin());
+  const auto first = node.work.top();
+  node.work.pop();
   node.progress = std::max(node.progress, first.target);
   node.demand -= first.demand;
   queue(index);

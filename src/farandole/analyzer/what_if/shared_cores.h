@@ -3,11 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <queue>
+#include <set>
 #include <utility>
 #include <vector>
-
-#include <boost/container/flat_set.hpp>
 
 namespace farandole {
 
@@ -38,12 +39,12 @@ class SharedCores {
     double target = 0;  // of the node's progress
     std::size_t worker = 0;
     double demand = 0;
-    bool operator<(const Work& other) const {
-      return std::pair(target, worker) < std::pair(other.target, other.worker);
+    bool operator>(const Work& other) const {
+      return std::pair(target, worker) > std::pair(other.target, other.worker);
     }
   };
   struct Node {
-    boost::container::flat_set<Work> work;
+    std::priority_queue<Work, std::vector<Work>, std::greater<>> work;
     double demand = 0;
     double progress = 0;  // ns of work that each worker on it has done since the start
     double time = 0;      // at which `progress` was so
@@ -53,8 +54,8 @@ class SharedCores {
 
   std::vector<Node> nodes_;
   const double cores_;
-  std::vector<double> queued_;  // by node, its time in next_; set where it has work
-  boost::container::flat_set<std::pair<double, std::size_t>> next_;  // when a node's first work ends
+  std::vector<double> queued_;                     // by node, its time in next_; set where it has work
+  std::set<std::pair<double, std::size_t>> next_;  // when a node's first work ends
 };
 
 }  // namespace farandole

@@ -125,7 +125,8 @@ class GraphBuilder {
     const std::size_t all = metrics_.window.steps.size() - graph_.first_step;
     const auto rank_steps = wanted_ == ReplayedSteps::many ? many_rank_steps : enough_rank_steps;
     const std::size_t most = std::max<std::size_t>(20, rank_steps / run_.ranks.size());
-    const std::size_t stride = (all + most - 1) / most;
+    // Odd, so that it meets those steps, each 32nd, that note when gradients are ready.
+    const std::size_t stride = ((all + most - 1) / most) | 1;
     for (std::size_t i = 0; i < all; i += stride) chosen_.push_back(graph_.first_step + i);
     if (stride > 1) graph_.notes.push_back(fmt::format("of {} steps, {} are replayed", all, chosen_.size()));
   }

@@ -57,7 +57,8 @@ struct StepGraph {
 };
 
 // Of how many steps, taken evenly from all: as many as memory and replays stay small with, or those that tell
-// in a moment what a change is about.
+// in a moment what a change to all steps is about. What only some steps have may be in more or fewer of these
+// than its due.
 enum class ReplayedSteps : std::uint8_t { many, enough };
 
 // Unpacks rank after rank.

@@ -22,9 +22,9 @@ SimulatedRun StepSimulation::run(std::size_t steps) {
     if (begin_step(rank)) train(rank);
   for (;;) {
     const auto busy = cores_.next();
-    if (!wakes_.empty() && (!busy || wakes_.begin()->first <= *busy)) {
-      const auto [time, worker] = *wakes_.begin();
-      wakes_.erase(wakes_.begin());
+    if (!wakes_.empty() && (!busy || wakes_.top().first <= *busy)) {
+      const auto [time, worker] = wakes_.top();
+      wakes_.pop();
       now_ = std::max(now_, time);
       resume(worker);
     } else if (busy) {

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <queue>
+#include <utility>
 #include <vector>
 
 #include "farandole/analyzer/what_if/shared_cores.h"
@@ -80,7 +82,7 @@ class StepSimulation {
   Meetings& meetings(std::size_t step);
   Meeting& bucket_of(const Rank& rank) { return meetings(rank.step).buckets[rank.reduced]; }
   void work(std::size_t worker, double ns, double demand);
-  void wake(std::size_t worker, double after_ns) { wakes_.insert({now_ + after_ns, worker}); }
+  void wake(std::size_t worker, double after_ns) { wakes_.push({now_ + after_ns, worker}); }
   void wake_all(Meeting& meeting, double after_ns);
   void resume(std::size_t worker);
   void train(std::size_t rank);
@@ -97,7 +99,8 @@ class StepSimulation {
   const std::vector<BucketCost> buckets_;
   const Program program_;
   SharedCores cores_;
-  boost::container::flat_set<std::pair<double, std::size_t>> wakes_;
+  using Wake = std::pair<double, std::size_t>;  // when, and which worker
+  std::priority_queue<Wake, std::vector<Wake>, std::greater<>> wakes_;
   std::vector<Rank> ranks_;
   Meetings meetings_[2];
   std::vector<double> begins_;  // by step

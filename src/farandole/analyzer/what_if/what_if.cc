@@ -13,7 +13,7 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t most_operations = 4'000'000;  // in a replay
-constexpr std::size_t few_operations = 20'000;
+constexpr std::size_t few_operations = 12'000;
 
 struct Outcome {
   double median_ms = 0, mean_ms = 0;
@@ -28,16 +28,8 @@ Outcome outcome_of(const Replay& replay, const Scenario& scenario, double cost_f
           median_interval(run.period_ms), std::move(notes)};
 }
 
-// How much a step's length hangs on what transfers cost, as far as that is uncertain.
-double spread_by_costs(const Replay& replay, const Scenario& scenario) {
-  const double spread = replay.graph.part.spread;
-  const auto step_ms = [&](double factor) {
-    return outcome_of(replay, scenario, factor, few_operations).median_ms;
-  };
-  const double middle = step_ms(1);
-  if (!(middle > 0)) return 0;
-  return std::max(std::abs(step_ms(1 - std::min(0.9, spread)) / middle - 1),
-                  std::abs(step_ms(1 + spread) / middle - 1));
+double corrected_mean_ms(const Replay& replay, const Outcome& outcome) {
+  return std::max(0.0, outcome.mean_ms - replay.mean_error * replay.measured_mean_ms);
 }
 
 std::string why_not(const Replay& replay, const Scenario& scenario) {
@@ -123,7 +115,7 @@ Prediction predict(const Replay& replay, const Scenario& scenario) {
   // What the replay misses is added, not multiplied: it does not grow with a delay or with slower transfers.
   prediction.step_ms = std::max(0.0, outcome.median_ms - replay.error * replay.measured_ms);
   prediction.change = prediction.step_ms / replay.measured_ms - 1;
-  prediction.mean_step_ms = std::max(0.0, outcome.mean_ms - replay.mean_error * replay.measured_mean_ms);
+  prediction.mean_step_ms = corrected_mean_ms(replay, outcome);
   prediction.mean_change = prediction.mean_step_ms / replay.measured_mean_ms - 1;
   // What could be otherwise: which steps there were, what transfers cost, and what the replay gets wrong.
   const auto relative = [&](const std::optional<Range>& range, double middle) {
@@ -131,8 +123,11 @@ Prediction predict(const Replay& replay, const Scenario& scenario) {
   };
   const double chance = std::hypot(relative(replay.measured_ci95, replay.measured_ms),
                                    relative(outcome.interval, outcome.median_ms));
-  const double costs =
-      replay.graph.part.known() && !replay.graph.buckets.empty() ? spread_by_costs(replay, scenario) : 0;
+  double costs = 0;
+  if (replay.graph.part.known() && !replay.graph.buckets.empty())
+    for (const double factor : {1 - std::min(0.9, replay.graph.part.spread), 1 + replay.graph.part.spread})
+      costs =
+          std::max(costs, std::abs(outcome_of(replay, scenario, factor).median_ms / outcome.median_ms - 1));
   const double half = prediction.step_ms * std::hypot(chance, std::hypot(costs, replay.error));
   prediction.band = {std::max(0.0, prediction.step_ms - half), prediction.step_ms + half};
   const double ranks = scenario.ranks ? *scenario.ranks : static_cast<double>(replay.size);
@@ -142,6 +137,11 @@ Prediction predict(const Replay& replay, const Scenario& scenario) {
   prediction.notes = outcome.notes;
   say_limits(replay, scenario, prediction);
   return prediction;
+}
+
+std::optional<double> mean_change(const Replay& replay, const Scenario& scenario) {
+  if (!replay.known() || !why_not(replay, scenario).empty()) return std::nullopt;
+  return corrected_mean_ms(replay, outcome_of(replay, scenario)) / replay.measured_mean_ms - 1;
 }
 
 std::optional<double> quick_step_ms(const Replay& replay, const Scenario& scenario) {
