@@ -116,12 +116,14 @@ class Key {
   const char* begin_;
 };
 
-// Of a GPU kernel: whatever it is called, PyTorch's profiler says so where a collective launched it.
+// Of a GPU kernel: whatever it is called, PyTorch's profiler says so where a collective launched it. Others'
+// have then been passed over.
 bool are_of_collective(ondemand::object& args) {
   std::string_view all;
   check_json(args.raw_json().get(all));
+  if (all.find("Collective name\"") == std::string_view::npos) return false;
   check_json(args.reset().error());
-  return all.find("Collective name\"") != std::string_view::npos;
+  return true;
 }
 
 void read_args(ondemand::value& value, EventFields& fields) {
