@@ -119,11 +119,16 @@ void TraceRequests::serve() {
 
 // On all ranks but rank 0, whose turn it is first.
 void TraceRequests::stand_in() {
-  const auto since_ns = show_records();
+  shown_ns_ = show_records();
   const bool waits_for_copies =
       !one_host_ || timeline_.file() != recorder_file(options_.run_dir, layout_.rank);
-  if (!pause(waits_for_copies ? Clock::duration(rank_0_takes) : Clock::duration(stand_in_waits))) return;
-  if (await_merge() && changed_ns(trace()) < since_ns) merge();
+  // Who asks meanwhile is to be served, too: by rank 0, if it has its time again.
+  for (int turn = 0; turn < 2; ++turn) {
+    const auto since_ns = shown_ns_;
+    if (!pause(waits_for_copies ? Clock::duration(rank_0_takes) : Clock::duration(stand_in_waits))) return;
+    if (shown_ns_ == since_ns) break;
+  }
+  if (await_merge() && changed_ns(trace()) < shown_ns_) merge();
 }
 
 // Until no rank is merging, or the one that is makes no progress any more. False: this object is to end.
@@ -148,7 +153,7 @@ bool TraceRequests::pause(Clock::duration time) {
     pollfd waiting[] = {{stop_.descriptor(), POLLIN, 0}, {asked_.descriptor(), POLLIN, 0}};
     ::poll(waiting, std::size(waiting), static_cast<int>(std::clamp<std::int64_t>(left, 0, 250)));
     if (waiting[0].revents != 0) return false;
-    if (hear() && layout_.rank != 0) show_records();
+    if (hear() && layout_.rank != 0) shown_ns_ = show_records();
   }
   return true;
 }

@@ -66,6 +66,7 @@ class TraceRequests {
   const Timeline& timeline_;
   const TraceRequestOptions options_;
   std::unique_ptr<AlertChannel> channel_;  // null in a job of one rank
+  std::int64_t shown_ns_ = -1;             // show_records() of the last request; not on rank 0
   StopEvent stop_;
   std::thread thread_;
 };
