@@ -1,11 +1,6 @@
 #!/usr/bin/env bash
 # farandole bench analyze: what it prints and what it refuses.
-set -uo pipefail
-bin=${FARANDOLE_BIN:?}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-fail() { echo "FAILED: $*" >&2; cat out err >&2; exit 1; }
+source "$(dirname "$0")/common.sh"
 bench=(timeout 100 "$bin/farandole" bench analyze --folder "$work" --rounds 1)
 
 "$bin/make_large_run" run 2 50 40 >out 2>err || fail "no run"

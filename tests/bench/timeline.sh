@@ -1,11 +1,6 @@
 #!/usr/bin/env bash
 # farandole bench timeline: what it prints, on one rank and on two, and what it refuses.
-set -uo pipefail
-bin=${FARANDOLE_BIN:?}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-fail() { echo "FAILED: $*" >&2; cat out err >&2; exit 1; }
+source "$(dirname "$0")/common.sh"
 short=(--folder "$work" --repetitions 2 --events 1000 --ranks 2 --seconds 0.1 --model mnist)
 
 timeout 100 "$bin/farandole" bench timeline "${short[@]}" >out 2>err || fail "one rank"

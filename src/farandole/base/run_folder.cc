@@ -4,15 +4,12 @@
 #include <exception>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <string>
 #include <system_error>
 
 #include "farandole/base/file_bytes.h"
 #include "farandole/base/owned_descriptor.h"
 
 namespace farandole {
-
-using namespace std::string_literals;
 
 std::filesystem::path run_dir_of_environment() {
   const char* const folder = std::getenv("FARANDOLE_RUN_DIR");
@@ -30,7 +27,9 @@ void tell_run_dir(const std::filesystem::path& run_dir) noexcept {
   try {
     // The supervisor may have ended, and another process have its number.
     std::error_code gone;
-    if (!std::filesystem::read_symlink(wanted, gone).string().starts_with("/memfd:"s + run_dir_memory))
+    if (!std::filesystem::read_symlink(wanted, gone)
+             .string()
+             .starts_with(fmt::format("/memfd:{}", run_dir_memory)))
       return;
     const OwnedDescriptor file(::open(wanted, O_WRONLY | O_TRUNC | O_CLOEXEC));
     if (!run_dir.empty()) write_bytes(file.get(), std::filesystem::absolute(run_dir).string(), wanted);

@@ -165,11 +165,10 @@ class Gatherer {
 
   // Of a start that no launcher has recorded yet, or ever will, behind one that was.
   bool launch_is_over_before_recording() const {
-    constexpr std::int64_t clocks_differ = 60 * second;
     return std::any_of(run_.ranks.begin(), run_.ranks.end(), [](const RankEvidence& one) {
       if (!one.recorder || !one.recorder->trouble.empty() || !one.end || one.end->time_ns == 0) return false;
       const bool one_clock = one.recorder->host == one.end->host;
-      return one.recorder->start_ns > one.end->time_ns + (one_clock ? 0 : clocks_differ);
+      return one.recorder->start_ns > one.end->time_ns + (one_clock ? 0 : clocks_differ_ns);
     });
   }
 

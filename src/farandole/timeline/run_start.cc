@@ -13,7 +13,6 @@ RunStart last_of(const std::vector<RunStart>& starts) {
 }
 
 bool is_earlier(const RunStart& start, const RunStart& last) {
-  constexpr std::int64_t clocks_differ_ns = 60'000'000'000;
   const bool other_size = start.world_size > 0 && last.world_size > 0 && start.world_size != last.world_size;
   return start.realtime_ns + (other_size ? 0 : clocks_differ_ns) < last.realtime_ns;
 }
