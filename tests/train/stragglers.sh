@@ -14,7 +14,8 @@ trained() {
   "$bin/farandole" analyze run >out 2>err || fail "analyze, after $*"
 }
 
-# named PATTERN PHASE RANKS: of these ranks, and nobody else is late step after step.
+# named PATTERN PHASE RANKS: of these ranks, and nobody else is late step after step. A machine may really be slower for one of
+# them all along: so either one is made late by more than that, or ranks take turns in it.
 named() {
   /usr/bin/python3 - "$@" <<'PYTHON' || fail "not named: $*"
 import json, sys
@@ -51,7 +52,6 @@ while ((repeats-- > 0)); do
     says '[Rr]ank 1 \([^)]*\) is [0-9.]+ ms late step after step, delayed in backward'
   fi
 
-  trained 2 none 60
-  /usr/bin/python3 -c 'import json; assert all(late["pattern"] != "chronic" for late in json.load(open("report.json"))["runs"][0]["stragglers"])' \
-    || fail "somebody is said to be late step after step: $(cat report.json)"
+  trained 2 turns 40
+  named rotating backward "0 1"
 done

@@ -1,6 +1,7 @@
 // Real training, recorded in FARANDOLE_RUN_DIR, whose rank 1 is slow as FAULT says: each "backward" takes 200
 // ms more, "data" 100 ms; "slow" makes backward compute 5 % of a step longer; "pause" holds one forward up
-// for a second; "none". With a NODE, all ranks of that host are slow.
+// for a second. With a NODE, all ranks of that host are slow. In "turns" and "pause" all ranks take turns in
+// being 20 ms late, so that nobody is always the last, however the machine's cores differ.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -22,6 +23,8 @@ void compute_for(std::int64_t ns) {
 struct Fault {
   std::string what;
   std::int64_t steps = 0;  // of the run
+  int turn = -1;           // of this rank, among so many; -1: none are taken
+  int ranks = 1;
 
   void in_data() const {
     if (what == "data") std::this_thread::sleep_for(milliseconds(100));
@@ -29,7 +32,8 @@ struct Fault {
   void in_forward(std::int64_t step) const {
     if (what == "pause" && step == steps / 2) std::this_thread::sleep_for(milliseconds(1000));
   }
-  void in_backward(std::int64_t step_ns) const {
+  void in_backward(std::int64_t step, std::int64_t step_ns) const {
+    if (turn == step % ranks) std::this_thread::sleep_for(milliseconds(20));
     if (what == "backward") std::this_thread::sleep_for(milliseconds(200));
     if (what == "slow") compute_for(step_ns / 20);
   }
@@ -46,7 +50,7 @@ class SlowModel : public Model {
     auto output = inner_->forward(x);
     if (output.requires_grad())
       output.register_hook([this](const torch::Tensor& gradient) {
-        fault_.in_backward(typical_ns_);
+        fault_.in_backward(step_, typical_ns_);
         return gradient;
       });
     return output;
@@ -90,6 +94,8 @@ class SlowData : public Dataset {
 
 int straggle(Session& session, Fault fault, const std::string& node) {
   const bool slow = node.empty() ? session.rank() == 1 : session.node() == node;
+  fault.ranks = session.size();
+  if (fault.what == "turns" || fault.what == "pause") fault.turn = session.rank();
   if (!slow) fault.what = "none";
   TrainOptions options;
   options.run_dir = std::getenv("FARANDOLE_RUN_DIR");
