@@ -2,8 +2,9 @@
 
 add_library(farandole_flags INTERFACE)
 target_compile_features(farandole_flags INTERFACE cxx_std_20)
+# Interposition: of functions that a preloaded library could replace, of which there are none, nothing is inlined.
 target_compile_options(farandole_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
-                       $<$<BOOL:${FARANDOLE_WERROR}>:-Werror>)
+                       -fno-semantic-interposition $<$<BOOL:${FARANDOLE_WERROR}>:-Werror>)
 if(FARANDOLE_SANITIZE)
   target_compile_options(farandole_flags INTERFACE -fsanitize=${FARANDOLE_SANITIZE} -fno-omit-frame-pointer
                          -fno-sanitize-recover=all)

@@ -48,11 +48,10 @@ class RecorderRings : public std::enable_shared_from_this<RecorderRings> {
   // For what is no thread: one writes at a time. Null: there is none left.
   ThreadRing* take_slot(std::string_view name);
 
-  // Calls fill(record) on the calling thread's next record and publishes it; counts it as dropped where the
-  // thread has no ring, or no room in it.
+  // Calls fill(record) on the next record of the calling thread's `ring` and publishes it; counts it as
+  // dropped where the thread has none, or no room in it.
   template <typename Fill>
-  void write(std::int64_t step, Fill&& fill) {
-    ThreadRing* const ring = this->ring();
+  void write(ThreadRing* ring, std::int64_t step, Fill&& fill) {
     if (ring == nullptr) return drop();
     if (ring->next == ring->chunk_end && !start_chunk(*ring)) return drop();
     Record& record = *ring->next++;  // in place: a copy would wait for its stores
