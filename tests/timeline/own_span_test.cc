@@ -5,26 +5,12 @@
 #include <random>
 
 #include "temporary_folder.h"
+#include "timeline/visited_spans.h"
+
+#include "farandole/timeline/trace_cursor.h"
 
 namespace farandole {
 namespace {
-
-class Spans : public TraceVisitor {
- public:
-  void span(const TraceSpan& span) override {
-    texts.push_back(
-        std::string(name_of(span.category)) + "|" + std::string(span.name) + "|" +
-        std::string(span.operation) + "|" + std::to_string(span.pid) + "|" + std::to_string(span.tid) + "|" +
-        std::to_string(span.start_ns) + "|" + std::to_string(span.duration_ns) + "|" +
-        (span.step ? std::to_string(*span.step) : "-") + "|" +
-        (span.collective ? std::to_string(span.collective->sequence) + "/" +
-                               std::to_string(span.collective->communicator) + "/" +
-                               std::to_string(span.collective->bytes)
-                         : "-") +
-        " " + (span.phase ? std::string(name_of(*span.phase)) : "-") + "|" + std::to_string(span.bytes));
-  }
-  std::vector<std::string> texts;
-};
 
 // Of an MPI call of the program: some, in the writer's order.
 std::string mpi_arguments(std::mt19937_64& random) {
@@ -73,10 +59,10 @@ TEST(OwnSpan, agrees_with_the_parser) {
     auto text = event(random);
     for (auto changes = round % 4; changes > 0 && round % 2 == 1; --changes)
       text[random() % text.size()] = "0123456789.\"{}:,- e\\x"[random() % 21];
-    auto padded = text + "\n" + std::string(own_span_padding, ' ');
+    auto padded = text + "\n" + std::string(TraceCursor::padding, ' ');
     TraceSpan span;
     const char* const behind = read_own_span(padded.data(), padded.data() + text.size() + 1, span);
-    Spans quick, parsed;
+    VisitedSpans quick, parsed;
     if (behind != nullptr) quick.span(span);
     std::ofstream(folder / "t") << "[{\"ph\" :\"M\"}, " + text.substr(0, 5) + " " + text.substr(5) + "]";
     try {
@@ -99,9 +85,10 @@ TEST(OwnSpan, takes_nothing_that_is_cut) {
     const auto text = event(random);
     TraceSpan span;
     for (std::size_t length = 0; length < text.size(); ++length) {
-      const auto cut = text.substr(0, length) + std::string(own_span_padding, '\0');
+      const auto cut = text.substr(0, length) + std::string(TraceCursor::padding, '\0');
       EXPECT_EQ(read_own_span(cut.data(), cut.data() + length, span), nullptr);
-      const auto full = text + std::string(own_span_padding, '\0');  // what is behind the end does not count
+      // What is behind the end does not count.
+      const auto full = text + std::string(TraceCursor::padding, '\0');
       EXPECT_EQ(read_own_span(full.data(), full.data() + length, span), nullptr);
     }
   }

@@ -1,6 +1,7 @@
 #include "farandole/timeline/event_fields.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "farandole/timeline/trace_time.h"
@@ -116,21 +117,21 @@ class Key {
   const char* begin_;
 };
 
-// Of a GPU kernel: whatever it is called, PyTorch's profiler says so where a collective launched it. Others'
-// have then been passed over.
-bool are_of_collective(ondemand::object& args) {
-  std::string_view all;
-  check_json(args.raw_json().get(all));
-  if (all.find("Collective name\"") == std::string_view::npos) return false;
-  check_json(args.reset().error());
-  return true;
+// Events of PyTorch's profiler whose many arguments say nothing to us; they come behind category and name
+// there.
+bool has_idle_args(const EventFields& fields) {
+  static constexpr std::array<std::string_view, 7> idle = {
+      "cpu_op", "cuda_runtime", "cuda_driver", "python_function", "ac2g", "fwdbwd", "gpu_user_annotation"};
+  return std::find(idle.begin(), idle.end(), fields.category) != idle.end();
 }
 
-void read_args(ondemand::value& value, EventFields& fields) {
-  ondemand::object args;
-  if (value.get(args) != simdjson::SUCCESS) return;
+// Of a GPU kernel: whatever it is called, PyTorch's profiler says so where a collective launched it.
+bool are_of_collective(std::string_view args) {
+  return args.find("Collective name\"") != std::string_view::npos;
+}
+
+void read_entries(ondemand::object& args, EventFields& fields) {
   fields.has_args = true;
-  if (fields.category == "kernel" && !are_of_collective(args)) return;
   for (auto field : args) {
     const Key key(field);
     ondemand::value entry;
@@ -172,13 +173,16 @@ void read_args(ondemand::value& value, EventFields& fields) {
   }
 }
 
-// Events of PyTorch's profiler whose many arguments say nothing to us; they come behind category and name
-// there.
-bool has_idle_args(const EventFields& fields) {
-  const auto category = fields.category;
-  return category == "cpu_op" || category == "cuda_runtime" || category == "cuda_driver" ||
-         category == "python_function" || category == "ac2g" || category == "fwdbwd" ||
-         category == "gpu_user_annotation";
+void read_args(ondemand::value& value, EventFields& fields) {
+  ondemand::object args;
+  if (has_idle_args(fields) || value.get(args) != simdjson::SUCCESS) return;
+  if (fields.category == "kernel") {
+    std::string_view text;
+    check_json(args.raw_json().get(text));
+    if (!are_of_collective(text)) return;
+    check_json(args.reset().error());
+  }
+  read_entries(args, fields);
 }
 
 // Arrows between events, of which other programs write one or two for each.
@@ -228,9 +232,19 @@ void read_fields(simdjson::ondemand::object& object, const TraceVisitor& visitor
     } else if (key.is(R"(name")")) {
       fields.name = text(value, "name");
     } else if (key.is(R"(args")")) {
-      if (!has_idle_args(fields)) read_args(value, fields);
+      read_args(value, fields);
     }
   }
+}
+
+void read_args(std::string_view args, ondemand::parser& parser, EventFields& fields) {
+  if (has_idle_args(fields) || (fields.category == "kernel" && !are_of_collective(args))) return;
+  ondemand::document document;
+  check_json(
+      parser.iterate(args.data(), args.size(), args.size() + simdjson::SIMDJSON_PADDING).get(document));
+  ondemand::object object;
+  check_json(document.get_object().get(object));
+  read_entries(object, fields);
 }
 
 }  // namespace farandole

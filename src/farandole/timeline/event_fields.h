@@ -46,4 +46,8 @@ inline void check_json(simdjson::error_code error) {
 // EventDamage.
 void read_fields(simdjson::ondemand::object& object, const TraceVisitor& visitor, EventFields& fields);
 
+// As above, of the event's object `args` alone: JSON text, behind which simdjson's padding is readable.
+// `fields` holds the others.
+void read_args(std::string_view args, simdjson::ondemand::parser& parser, EventFields& fields);
+
 }  // namespace farandole

@@ -2,17 +2,13 @@
 // as quick as a JSON parser, which reads the rest. A plain function.
 #pragma once
 
-#include <cstddef>
-
 #include "farandole/timeline/trace_reader.h"
 
 namespace farandole {
 
 // Of the event that begins at `at`: the place behind its closing bracket, with `span` filled; nullptr where
 // it is of any other form, unsound, not over at `end`, or not all in printable ASCII without escapes: then
-// ask a JSON parser. At least own_span_padding bytes behind `end` must be readable.
+// ask a JSON parser. At least TraceCursor::padding bytes behind `end` must be readable.
 const char* read_own_span(const char* at, const char* end, TraceSpan& span);
-
-inline constexpr std::size_t own_span_padding = 32;
 
 }  // namespace farandole

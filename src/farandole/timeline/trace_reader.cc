@@ -5,6 +5,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/timeline/event_fields.h"
+#include "farandole/timeline/kineto_event.h"
 #include "farandole/timeline/own_span.h"
 #include "farandole/timeline/trace_header.h"
 #include "farandole/timeline/trace_scanner.h"
@@ -99,7 +100,8 @@ class Reader {
 
   TraceSummary run(const std::string& where) {
     for (;;) {
-      if (read_own_spans()) continue;
+      if (read_known_form([this](auto... text) { return take_own_span(text...); })) continue;
+      if (read_known_form([this](auto... text) { return take_kineto_event(text...); })) continue;
       if (const auto block = scanner_.next_block())
         read_block(*block);
       else if (const auto raw = scanner_.next())
@@ -128,25 +130,51 @@ class Reader {
     ++summary_.events;
   }
 
-  // As many spans as come in our writer's own form; false where the next event is none.
-  bool read_own_spans() {
+  // As many events as come in a form that is known to the letter: take(at, end) gives the place behind the
+  // one that begins at `at`, or nullptr. False where the next event is in none.
+  template <class Take>
+  bool read_known_form(Take&& take) {
     const auto text = scanner_.next_text();
     if (!text) return false;
     const char* const begin = text->text.data();
     const char* const end = begin + text->text.size();
     const char* behind = begin;
-    TraceSpan span;
     for (const char* at = begin; at < end;) {
-      const char* const next = read_own_span(at, end, span);
-      if (next == nullptr || next >= end || (*next != ',' && *next != '\n')) break;
-      visitor_.span(span);
+      const char* const next = take(at, end);
+      if (next == nullptr) break;
       ++summary_.events;
-      behind = next;
-      if (next[0] != ',' || end - next < 3) break;
-      at = next + (next[1] == '\n' ? 2 : 1);
+      behind = at = next;
+      if (*at++ != ',') break;
+      while (at < end && (*at == '\n' || *at == ' ')) ++at;
     }
     scanner_.take(static_cast<std::size_t>(behind - begin));
     return behind != begin;
+  }
+
+  // Behind a whole event.
+  static bool is_over(const char* next, const char* end) {
+    return next != nullptr && next < end && (*next == ',' || *next == '\n');
+  }
+
+  const char* take_own_span(const char* at, const char* end) {
+    TraceSpan span;
+    const char* const next = read_own_span(at, end, span);
+    if (!is_over(next, end)) return nullptr;
+    visitor_.span(span);
+    return next;
+  }
+
+  const char* take_kineto_event(const char* at, const char* end) {
+    std::string_view args;
+    const char* const next = read_kineto_event(at, end, visitor_, fields_, args);
+    if (!is_over(next, end)) return nullptr;
+    try {
+      if (!args.empty()) read_args(args, parser_, fields_);
+      if (!visit(fields_, visitor_)) ++summary_.unused;
+    } catch (const EventDamage&) {
+      return nullptr;
+    }
+    return next;
   }
 
   void read_block(const RawEvent& block) {
