@@ -1,4 +1,4 @@
-// A trace's spans, each as a line that says all of it.
+// A trace's spans and instants, each as a line that says all of it.
 #pragma once
 
 #include <string>
@@ -25,6 +25,10 @@ class VisitedSpans : public TraceVisitor {
         std::string(span.message.dtype) + "|" + std::string(span.message.process_group) + "|" +
         std::to_string(span.message.elements.value_or(0)) + "|" +
         std::to_string(span.message.ranks.value_or(0)));
+  }
+  void instant(const TraceInstant& what) override {
+    texts.push_back(std::string(what.name) + "|" + std::to_string(what.pid) + "|" + std::to_string(what.tid) +
+                    "|" + std::to_string(what.time_ns) + "|" + std::to_string(what.bytes));
   }
   bool wants(std::string_view category) const override { return category != "cuda_runtime"; }
   std::vector<std::string> texts;

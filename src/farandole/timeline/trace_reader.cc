@@ -1,12 +1,13 @@
 #include "farandole/timeline/trace_reader.h"
 
+#include <algorithm>
 #include <limits>
 #include <simdjson.h>
 
 #include "farandole/base/error.h"
 #include "farandole/timeline/event_fields.h"
 #include "farandole/timeline/kineto_event.h"
-#include "farandole/timeline/own_span.h"
+#include "farandole/timeline/own_event.h"
 #include "farandole/timeline/trace_header.h"
 #include "farandole/timeline/trace_scanner.h"
 
@@ -93,21 +94,27 @@ bool visit(const EventFields& fields, TraceVisitor& visitor) {
   }
 }
 
-// Reads blocks of events where all is sound, and event by event what is not.
+// Reads events in the forms that it knows as such, others as JSON: in blocks, but one by one where they are
+// in between, and where not all is sound.
 class Reader {
  public:
   Reader(const std::filesystem::path& file, TraceVisitor& visitor) : scanner_(file), visitor_(visitor) {}
 
   TraceSummary run(const std::string& where) {
-    for (;;) {
-      if (read_known_form([this](auto... text) { return take_own_span(text...); })) continue;
-      if (read_known_form([this](auto... text) { return take_kineto_event(text...); })) continue;
-      if (const auto block = scanner_.next_block())
+    for (int strangers = 0;;) {  // as many may be between known ones
+      if (const auto known = read_known_forms(); known > 0) {
+        strangers = known >= 8 ? 32 : 0;
+        continue;
+      }
+      strangers = std::max(0, strangers - 1);
+      const auto block = strangers > 0 ? std::nullopt : scanner_.next_block();
+      if (block) {
         read_block(*block);
-      else if (const auto raw = scanner_.next())
+      } else if (const auto raw = scanner_.next()) {
         read_event(*raw);
-      else
+      } else {
         break;
+      }
     }
     summary_.bytes = scanner_.offset();
     if (summary_.damaged > 0)
@@ -130,12 +137,21 @@ class Reader {
     ++summary_.events;
   }
 
-  // As many events as come in a form that is known to the letter: take(at, end) gives the place behind the
-  // one that begins at `at`, or nullptr. False where the next event is in none.
+  // As many events as come next in one of them.
+  std::uint64_t read_known_forms() {
+    const auto before = summary_.events;
+    read_known_form([this](auto... text) { return take_own_event(text...); });
+    if (summary_.events == before)
+      read_known_form([this](auto... text) { return take_kineto_event(text...); });
+    return summary_.events - before;
+  }
+
+  // take(at, end) gives the place behind the event that begins at `at`, or nullptr where that is of another
+  // form.
   template <class Take>
-  bool read_known_form(Take&& take) {
+  void read_known_form(Take&& take) {
     const auto text = scanner_.next_text();
-    if (!text) return false;
+    if (!text) return;
     const char* const begin = text->text.data();
     const char* const end = begin + text->text.size();
     const char* behind = begin;
@@ -148,7 +164,6 @@ class Reader {
       while (at < end && (*at == '\n' || *at == ' ')) ++at;
     }
     scanner_.take(static_cast<std::size_t>(behind - begin));
-    return behind != begin;
   }
 
   // Behind a whole event.
@@ -156,11 +171,17 @@ class Reader {
     return next != nullptr && next < end && (*next == ',' || *next == '\n');
   }
 
-  const char* take_own_span(const char* at, const char* end) {
-    TraceSpan span;
-    const char* const next = read_own_span(at, end, span);
+  const char* take_own_event(const char* at, const char* end) {
+    OwnEvent event;
+    const char* const next = read_own_event(at, end, event);
     if (!is_over(next, end)) return nullptr;
-    visitor_.span(span);
+    const auto& span = event.span;
+    if (event.kind == OwnEvent::Kind::span)
+      visitor_.span(span);
+    else if (event.kind == OwnEvent::Kind::instant)
+      visitor_.instant({span.pid, span.tid, span.name, span.start_ns, span.bytes});
+    else
+      ++summary_.unused;
     return next;
   }
 

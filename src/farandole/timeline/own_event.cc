@@ -1,4 +1,4 @@
-#include "farandole/timeline/own_span.h"
+#include "farandole/timeline/own_event.h"
 
 #include <limits>
 
@@ -35,14 +35,8 @@ void read_mpi_call(TraceCursor& cursor, TraceSpan& span) {
   } while (cursor.skip(","));
 }
 
-}  // namespace
-
-const char* read_own_span(const char* at, const char* end, TraceSpan& span) {
-  TraceCursor cursor(at, end);
-  cursor.expect("{\"ph\":\"X\",\"cat\":\"");
-  span.category_text = cursor.text();
-  span.category = category_of(span.category_text).value_or(Category::other);
-  cursor.expect(",\"name\":\"");
+// Behind the text ,"name":" up to the event's time.
+void read_place(TraceCursor& cursor, TraceSpan& span) {
   span.name = cursor.text();
   cursor.expect(",\"pid\":");
   span.pid = static_cast<std::int64_t>(cursor.digits());
@@ -50,6 +44,13 @@ const char* read_own_span(const char* at, const char* end, TraceSpan& span) {
   span.tid = static_cast<std::int64_t>(cursor.digits());
   cursor.expect(",\"ts\":");
   span.start_ns = cursor.time();
+}
+
+void read_span(TraceCursor& cursor, TraceSpan& span) {
+  span.category_text = cursor.text();
+  span.category = category_of(span.category_text).value_or(Category::other);
+  cursor.expect(",\"name\":\"");
+  read_place(cursor, span);
   cursor.expect(",\"dur\":");
   span.duration_ns = cursor.time();
   span.step.reset();
@@ -73,6 +74,46 @@ const char* read_own_span(const char* at, const char* end, TraceSpan& span) {
       read_mpi_call(cursor, span);
     }
     cursor.expect("}");
+  }
+}
+
+void read_instant(TraceCursor& cursor, TraceSpan& span) {
+  cursor.expect("\"name\":\"");
+  read_place(cursor, span);
+  span.bytes = 0;
+  if (!cursor.skip(",\"args\":{\"bytes\":")) return;
+  span.bytes = cursor.digits();
+  cursor.expect("}");
+}
+
+void read_flow(TraceCursor& cursor) {
+  cursor.expect("\"name\":\"collective\",\"id\":");
+  cursor.digits();
+  cursor.expect(",\"pid\":");
+  cursor.digits();
+  cursor.expect(",\"tid\":");
+  cursor.digits();
+  cursor.expect(",\"ts\":");
+  cursor.time();
+}
+
+}  // namespace
+
+const char* read_own_event(const char* at, const char* end, OwnEvent& event) {
+  using enum OwnEvent::Kind;
+  TraceCursor cursor(at, end);
+  cursor.expect("{\"ph\":\"");
+  if (cursor.skip("X\",\"cat\":\"")) {
+    event.kind = span;
+    read_span(cursor, event.span);
+  } else if (cursor.skip("i\",\"s\":\"t\",\"cat\":\"other\",")) {
+    event.kind = instant;
+    read_instant(cursor, event.span);
+  } else if (cursor.skip("s\",\"cat\":\"flow\",") || cursor.skip("f\",\"bp\":\"e\",\"cat\":\"flow\",")) {
+    event.kind = flow;
+    read_flow(cursor);
+  } else {
+    return nullptr;
   }
   cursor.expect("}");
   return cursor.at();
