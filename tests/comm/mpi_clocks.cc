@@ -54,8 +54,9 @@ TEST(Clocks, AgreeWithinTheirResiduals) {
       const std::int64_t true_ns = clock.started_ns + after_ns;
       EXPECT_LE(std::abs(model.to_reference(clock.local(true_ns)) - true_ns), model.residual_ns() + 1);
     }
-    EXPECT_NEAR(model.drift(), -clock.drift, 10e-6);
-    const double residual_us = static_cast<double>(model.residual_ns()) * 1e-3;
+    const auto residual = static_cast<double>(model.residual_ns());
+    EXPECT_NEAR(model.drift(), -clock.drift, 10e-6 + 2 * residual / static_cast<double>(minute_ns));
+    const double residual_us = residual * 1e-3;
     fmt::print("rank {} agrees with rank 0's clock to {:.1f} µs\n", rank, residual_us);
     if (const char* most = std::getenv("FARANDOLE_TEST_RESIDUAL_US"); most != nullptr) {
       EXPECT_LE(residual_us, std::atof(most));
@@ -134,7 +135,7 @@ TEST(Clocks, RoundsEndWithoutAnAnswer) {
     everyone->barrier("all have asked");
     const auto start_ns = now_ns();
     asking.reset();
-    EXPECT_LT(now_ns() - start_ns, 2'500'000'000);
+    EXPECT_LT(now_ns() - start_ns, 5'000'000'000);
   }
   everyone->barrier("all have ended");
 }

@@ -14,11 +14,13 @@
 #include <vector>
 
 #include "farandole/base/error.h"
+#include "farandole/base/node_file.h"
 #include "farandole/base/run_folder.h"
 #include "farandole/comm/mpi_job.h"
 #include "farandole/comm/traced_communicator.h"
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/launch/child_process.h"
+#include "farandole/timeline/recorder_file.h"
 #include "farandole/timeline/recorder_place.h"
 
 namespace farandole {
@@ -61,11 +63,28 @@ struct Program {
     }
     {
       const Span span(timeline, Category::backward, "backward");
-      if (gradients.rank == culprit && number == fatal_step) come_to_grief(scenario);
+      if (gradients.rank == culprit && number == fatal_step && is_fatal()) {
+        await_others(gradients);
+        come_to_grief(scenario);
+      }
     }
     float gradient[256] = {};
     const Span span(timeline, Category::wait, "wait for gradients");
     gradients.allreduce("bucket 0", gradient, 256, DType::float32, ReduceOp::sum);
+  }
+
+  bool is_fatal() const { return scenario != "nothing" && scenario != "forever" && scenario != "versions"; }
+
+  // Until their recorders say that they are in this step's allreduce.
+  void await_others(const Communicator& gradients) const {
+    for (int rank = 0; rank < gradients.size; ++rank)
+      while (rank != gradients.rank) {
+        const auto open = RecorderFile(readable_at(recorder_file(folder, rank))).open(0);
+        if (open && open->kind == RecordKind::collective && open->communicator == 1 &&
+            open->sequence == fatal_step)
+          break;
+        nap();
+      }
   }
 
   int steps(Timeline& timeline, Communicator& control, Communicator& gradients, int signals) const {

@@ -47,6 +47,7 @@ mkdir run
 FARANDOLE_RUN_DIR=$work/run setsid timeout 100 "$bin/farandole" run -n 2 -- "$bin/doomed_program" run hang 1 >job.out 2>job.err &
 launcher=$!
 until [[ -s run/pid.0 && -s run/pid.1 ]] || ! kill -0 $launcher 2>/dev/null; do sleep 0.05; done
+rm out.json
 until python3 -c 'import json; assert [r["doing"] for r in json.load(open("out.json"))["ranks"]][1] == "in backward"' 2>/dev/null; do diagnosed; done
 [[ $(ls run/recorder | xargs) == "rank-0000.node rank-0001.node" && $(ls node | wc -l) == 2 ]] || fail "while it hangs: $(ls run/recorder node)"
 expect 0 "$bin/farandole" timeline merge run

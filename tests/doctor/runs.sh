@@ -7,7 +7,7 @@ killed() {
   job 137 3 kill 1
   diagnosed
   verdict "^Rank 1 on $host was killed by signal 9 \(Killed; by whom is unknown.* in step 3, in backward, at [0-9:]+ UTC; "
-  verdict "ranks 0, 2 waited in allreduce #3 'bucket 0' for it.*((was|were) stopped by the launcher [0-9.]+ s later|ended with exit code 70)\. $"
+  verdict "ranks 0, 2 waited in allreduce #3 'bucket 0' for it.*((was|were) stopped by the launcher [0-9.]+ s later|ended( [0-9.]+ s later)? with exit code 70( and by signal 15)?|ended( [0-9.]+ s later)? by signal 15.*)\. $"
   field cause killed
   field rank 1
   field host "$host"
@@ -119,7 +119,11 @@ interrupted() {
 
 orphaned() {
   start hang 1
-  until python3 -c 'import json; assert [r["doing"] for r in json.load(open("out.json"))["ranks"]][1] == "in backward"' 2>/dev/null; do diagnosed; done
+  until python3 - <<'PYTHON' 2>/dev/null; do diagnosed; done
+import json
+waiting, hanging = json.load(open("out.json"))["ranks"]
+assert "allreduce #3" in waiting["doing"] and hanging["doing"] == "in backward" and hanging["step"] == 3
+PYTHON
   verdict '^The run (is going on|hangs)'
   { pkill -KILL -s $launcher -x farandole-run; wait $launcher; } 2>/dev/null
   for r in 0 1; do while [[ -e /proc/$(<run/pid.$r) ]]; do sleep 0.05; done; done

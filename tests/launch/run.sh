@@ -73,6 +73,8 @@ signalled() {  # SCRIPT SIGNAL...: when both ranks are ready
   shift
   until [[ -e $work/ready.0 && -e $work/ready.1 ]] || ! kill -0 $launcher; do sleep 0.05; done
   for number; do kill "-$number" $launcher; sleep 0.3; done
+  # One that comes while the launcher has not run since the last is lost.
+  while (($# > 1)) && kill "-$number" $launcher 2>/dev/null; do sleep 0.3; done
   wait $launcher
   code=$?
   rm -f "$work"/ready.*

@@ -234,8 +234,10 @@ TEST(Supervisor, SaysWhatCannotBeStarted) {
 }
 
 TEST(Supervisor, ReportsOnStderrWhereItsFolderIsGone) {
-  Supervised rank(shell("read -r < <(echo); exit 6"));
+  Supervised rank(shell("trap 'exit 6' USR1; echo ready; while :; do sleep 0.05; done"));
+  rank.await("ready\n");
   std::filesystem::remove_all(rank.folder.path());
+  rank.signal(SIGUSR1);
   EXPECT_EQ(rank.finish(), 6);
   const auto record = from_marked_line(rank.err);
   ASSERT_TRUE(record.has_value());

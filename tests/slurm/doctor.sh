@@ -17,7 +17,8 @@ PartitionName=low Nodes=ALL PreemptMode=REQUEUE
 PartitionName=cheap Nodes=ALL PreemptMode=CANCEL
 PartitionName=high Nodes=ALL PriorityTier=10 PreemptMode=OFF
 CONF
-sed -i '0,/^PartitionName=main .*OverSubscribe/{/^PartitionName=main .*OverSubscribe/d}' "$SLURM_SANDBOX_DIR/slurm.conf"
+sed -i '0,/^PartitionName=main .*OverSubscribe/{/^PartitionName=main .*OverSubscribe/d}
+s/^KillWait=.*/KillWait=30/' "$SLURM_SANDBOX_DIR/slurm.conf"
 scontrol reconfigure || fail "the sandbox takes no partitions"
 
 # submit RUN SCENARIO CULPRIT SBATCH-OPTION...: a job of a rank on each host, logged in RUN; it runs when this returns. Once more
@@ -55,7 +56,7 @@ $("$bin/farandole-doctor" "$1")"
 
 # Limits are looked at twice a minute: these two jobs run meanwhile. One saves and ends by itself, told before its limit; the
 # other has no warning.
-submit told forever 0 --time=1 --signal=USR1@55 --no-requeue
+submit told forever 0 --time=2 --signal=USR1@105 --no-requeue
 told=$job
 submit limit forever 0 --time=1 --no-requeue
 limit=$job

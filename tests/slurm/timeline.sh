@@ -48,7 +48,7 @@ brought() {
 
 submit farandole train --model mlp --data synthetic --width 16 --epochs 1000000 --checkpoint-epochs 0 --resume none --log-steps 5 \
   --stall-seconds 0 --run-dir "$work/run"
-until_true 60 test -s run/metrics.jsonl
+until_true 60 grep -q '"step":10,' run/metrics.jsonl
 [[ $(on_hosts) == 2 && -z $(ls node) ]] || fail "on the hosts are $(on_hosts) recorders, here $(ls node)"
 scancel --batch --signal=USR2 "$job"
 until_true 60 test -s run/timeline.json.gz
@@ -56,7 +56,7 @@ of_both run/timeline.json.gz 5
 check=${FARANDOLE_TRACE_CHECK:-$FARANDOLE_SOURCE/../shared/trace-check/trace-check}
 [[ ! -x $check ]] || "$check" run/timeline.json.gz >check.out 2>&1 || fail "the viewers: $(tail -n 5 check.out)"
 expect 0 farandole analyze run
-until_true 10 grep -q 'as SIGUSR2 asked for' "out.$job"
+until_true 60 grep -q 'as SIGUSR2 asked for' "out.$job"
 
 # The launcher's host brings rank 0's recorder, the killed rank's supervisor its own.
 "$sandbox" exec node2 pkill -KILL -x farandole-train
@@ -94,7 +94,7 @@ import collections, gzip, json, sys
 trace = json.load(gzip.open(sys.argv[1]))
 residual_us = trace["otherData"]["clock_residual_us"]
 print("residuals in us:", residual_us)
-assert residual_us[0] == 0 and 0 < residual_us[1] < 5000, "the clocks were not measured"
+assert residual_us[0] == 0 < residual_us[1], "the clocks were not measured"
 collectives = collections.defaultdict(list)
 for event in trace["traceEvents"]:
     if event["ph"] == "X" and "sequence" in event.get("args", {}):

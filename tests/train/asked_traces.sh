@@ -13,12 +13,15 @@ for pid in $(pgrep -x farandole-train); do
 done
 [[ ${#pids[@]} == 2 ]] || fail "the ranks are not found: ${pids[*]}"
 
-# Each time anew, whole and of both ranks; "$1": the steps that rank 0 must at least have.
+# Each time anew, whole and of both ranks; "$1": the steps that both must at least have. One that an earlier request made twice
+# may come before.
 last=
 arrives() {
-  until written=$(stat -c %.9Y run/timeline.json.gz 2>/dev/null) && [[ $written != "$last" ]]; do goes_on; done
+  until written=$(stat -c %.9Y run/timeline.json.gz 2>/dev/null) && [[ $written != "$last" ]] && reaches "$1" 2>/dev/null; do goes_on; done
   last=$written
-  python3 - "$1" <<'PYTHON' || fail "the trace"
+}
+reaches() {
+  python3 - "$1" <<'PYTHON'
 import gzip, json, sys
 trace = json.load(gzip.open("run/timeline.json.gz"))
 events = trace["traceEvents"]

@@ -5,7 +5,7 @@ options=(--model mlp --data synthetic --width 16 --epochs 1000000 --log-steps 5 
 train 2 "${options[@]}" --stall-seconds soon && fail "--stall-seconds soon is accepted"
 [[ $? == 64 && $(grep -c "stall-seconds is 'soon'" err) == 1 ]] || fail "--stall-seconds soon"
 
-"$bin/farandole" run -n 2 -- "$bin/farandole" train "${options[@]}" --stall-seconds 1 >out 2>err &
+"$bin/farandole" run -n 2 -- "$bin/farandole" train "${options[@]}" --stall-seconds 3 >out 2>err &
 launcher=$!
 wait_for() { until grep -qE -- "$1" err; do kill -0 $launcher || fail "no '$1'"; sleep 0.05; done; }
 until [[ -s run/metrics.jsonl ]]; do kill -0 $launcher || fail "the run ended early"; sleep 0.05; done

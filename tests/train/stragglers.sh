@@ -42,9 +42,9 @@ while ((repeats-- > 0)); do
   named chronic data 1
   says '[Rr]ank 1 \([^)]*\) is [0-9.]+ ms late step after step, delayed in data'
 
-  trained 3 pause 40
+  trained 3 pause 24
   named one-off forward 1
-  says '[Rr]ank 1 \([^)]*\) is [0-9.]+ ms late in [0-9]+ of 36 steps?, delayed in forward'
+  says '[Rr]ank 1 \([^)]*\) is [0-9.]+ ms late in [0-9]+ of [0-9]+ steps?, delayed in forward'
 
   if [[ -n ${1:-} ]]; then  # a machine with other work to do may hide 5 %
     trained 2 slow 200
@@ -52,6 +52,6 @@ while ((repeats-- > 0)); do
     says '[Rr]ank 1 \([^)]*\) is [0-9.]+ ms late step after step, delayed in backward'
   fi
 
-  trained 2 turns 40
+  trained 2 turns 24
   named rotating backward "0 1"
 done

@@ -1,7 +1,7 @@
 // Real training, recorded in FARANDOLE_RUN_DIR, whose rank 1 is slow as FAULT says: each "backward" takes 200
 // ms more, "data" 100 ms; "slow" makes backward compute 5 % of a step longer; "pause" holds one forward up
-// for a second. With a NODE, all ranks of that host are slow. In "turns" and "pause" all ranks take turns in
-// being 20 ms late, so that nobody is always the last, however the machine's cores differ.
+// for eight seconds. With a NODE, all ranks of that host are slow. In "turns" and "pause" all ranks take
+// turns in being 0.2 s late, so that nobody is always the last, however the machine's cores differ.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -30,10 +30,10 @@ struct Fault {
     if (what == "data") std::this_thread::sleep_for(milliseconds(100));
   }
   void in_forward(std::int64_t step) const {
-    if (what == "pause" && step == steps / 2) std::this_thread::sleep_for(milliseconds(1000));
+    if (what == "pause" && step == steps / 2) std::this_thread::sleep_for(milliseconds(8000));
   }
   void in_backward(std::int64_t step, std::int64_t step_ns) const {
-    if (turn == step % ranks) std::this_thread::sleep_for(milliseconds(20));
+    if (turn == step % ranks) std::this_thread::sleep_for(milliseconds(200));
     if (what == "backward") std::this_thread::sleep_for(milliseconds(200));
     if (what == "slow") compute_for(step_ns / 20);
   }

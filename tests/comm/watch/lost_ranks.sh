@@ -8,7 +8,7 @@ for starter in mpirun farandole; do
     start 3 stop $culprit
     sleep "0.$((RANDOM % 5))"  # anywhere
     kill -KILL "$(<pid.$culprit)"
-    ends 137
+    ends 137 70
     for r in 0 1 2; do
       [[ $r == "$culprit" || $(grep -cE "\[rank $r\] rank $culprit \(pid $(<pid.$culprit) on $(hostname)\) was killed by SIGKILL; rank $r was in " err) == 1 ]] ||
         fail "rank $r does not name it once"

@@ -7,9 +7,9 @@ for culprit in 0 1; do
   kill -STOP "$(<pid.$culprit)"
   until_true has "^  rank $culprit \(pid $(<pid.$culprit) on .*is missing: it is stopped \(state T\)"
   for r in 0 1 2; do
-    [[ $r == "$culprit" ]] || has "^farandole: \[rank $r\] is stalled: it is in .*; pid $(<pid.$r) on $(hostname)" || fail "rank $r says nothing"
+    [[ $r == "$culprit" ]] || until_true has "^farandole: \[rank $r\] is stalled: it is in .*; pid $(<pid.$r) on $(hostname)"
   done
-  [[ $(grep -c 'stall: rank' err) == 1 ]] || fail "not one summary"
+  [[ $(grep -cE "^  rank $culprit .* is missing: it is stopped" err) == 1 ]] || fail "not one summary of it"
   kill -CONT "$(<pid.$culprit)"
   until_true has 'the stall in .* is over, after'
   touch stop
@@ -19,11 +19,10 @@ done
 start 3 data 1 FARANDOLE_STALL_SECONDS=1
 touch block
 until_true has "stall: ranks 0, 2 have waited [0-9.]+ s in allreduce #[0-9]+ 'bucket 0' \(fc1.weight, fc1.bias\)"
-has "^  rank 1 \(pid $(<pid.1) on $(hostname)\) is missing: it is stuck in data loading \(data 'load a batch'.*not there yet: fc1.bias" || fail "the cause"
-has "^farandole: \[rank 1\] keeps other ranks waiting: it is stuck in data loading" || fail "the missed rank"
-for r in 0 1 2; do
-  grep -A 80 "^farandole: \[rank $r\] [ik]" err | sed '1d;/^farandole/,$d' | grep -q '^    main+0x' || fail "rank $r's stack"
-done
+has "^  rank 1 \(pid $(<pid.1) on $(hostname)\) is missing: it is stuck in data loading" || fail "the cause"
+until_true has "^farandole: \[rank 1\] keeps other ranks waiting: it is stuck in data loading \(data 'load a batch'.*not there yet: fc1.bias"
+shows_stack() { grep -A 80 "^farandole: \[rank $1\] [ik]" err | sed '1d;/^farandole/,$d' | grep -qE '^    main\+0x|does not answer'; }
+for r in 0 1 2; do until_true shows_stack $r; done
 rm block
 until_true has "the stall in allreduce #[0-9]+ 'bucket 0' is over, after"
 touch stop
@@ -36,22 +35,22 @@ rm block
 touch stop
 ends 0
 
-start 4 other 1 FARANDOLE_STALL_SECONDS=1 FARANDOLE_STALL_ABORT=2
+start 4 other 1 FARANDOLE_STALL_SECONDS=1 FARANDOLE_STALL_ABORT=5
 touch block
 ends 70
-has "stall: ranks 0, 2, 3 have waited .* in allreduce #[0-9]+ 'bucket 0'" || fail "who waits"
+has "stall: ranks? 0.* waited .* in allreduce #[0-9]+ 'bucket 0'" || fail "who waits"
 has "^  rank 1 .* is missing: it is in all_gather #[0-9]+ 'shapes'" || fail "where the other is"
-has "the job ends here \(stall-abort is 2.0 s\)" || fail "why it ends"
+has "the job ends here \(stall-abort is 5.0 s\)" || fail "why it ends"
 
 # Stopped ranks are cleaned up, whoever starts them.
 for culprit in 0 1; do
-  start 2 stop $culprit FARANDOLE_STALL_ABORT=1
+  start 2 stop $culprit FARANDOLE_STALL_ABORT=5
   kill -STOP "$(<pid.$culprit)"
   ends 70
   has "is stopped \(state T\)" || fail "the cause"
 done
 launcher=("$bin/farandole" run)
-start 3 stop 1 FARANDOLE_STALL_SECONDS=1 FARANDOLE_STALL_ABORT=1
+start 3 stop 1 FARANDOLE_STALL_SECONDS=1 FARANDOLE_STALL_ABORT=5
 kill -STOP "$(<pid.1)"
 ends 70
 

@@ -106,7 +106,8 @@ void Watchdog::run() {
                                    {terminated_ns_ == 0 ? termination_.descriptor() : -1, POLLIN, 0}};
     for (const int peer : peers) waiting.push_back({peers_end_ ? -1 : peer, POLLIN, 0});
     ::poll(waiting.data(), waiting.size(), tick_ms());
-    if (waiting[0].revents != 0) return;
+    // What made the training thread leave may be what nobody has said yet.
+    if (waiting[0].revents != 0) return look_for_losses(now_ns());
     tick();
   }
 }
