@@ -110,10 +110,14 @@ PathOfRank split(std::size_t rank_index, const std::vector<CategorySpan>& pieces
   PathOfRank path;
   path.rank_index = rank_index;
   path.idle = on_path.measure();
-  for (std::size_t category = 0; category < category_names.size(); ++category) {
-    const auto ns = intersect(intervals_of(pieces, static_cast<Category>(category)), on_path).measure();
-    path.phases[static_cast<std::size_t>(phase_of(static_cast<Category>(category)))] += ns;
-    path.idle -= ns;
+  auto piece = pieces.begin();
+  for (const auto& part : on_path.intervals()) {
+    while (piece != pieces.end() && piece->end <= part.start) ++piece;
+    for (auto at = piece; at != pieces.end() && at->start < part.end; ++at) {
+      const auto ns = std::min(at->end, part.end) - std::max(at->start, part.start);
+      path.phases[static_cast<std::size_t>(phase_of(at->category))] += ns;
+      path.idle -= ns;
+    }
   }
   return path;
 }

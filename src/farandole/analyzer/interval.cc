@@ -1,6 +1,7 @@
 #include "farandole/analyzer/interval.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace farandole {
 namespace {
@@ -14,7 +15,17 @@ bool starts_before(const Interval& a, const Interval& b) {
 IntervalSet::IntervalSet(std::vector<Interval> intervals) {
   if (!std::is_sorted(intervals.begin(), intervals.end(), starts_before))
     std::sort(intervals.begin(), intervals.end(), starts_before);
-  for (const auto& interval : intervals) append(interval);
+  // In place: what is written lies behind what is read.
+  auto last = intervals.begin();
+  for (auto next = intervals.begin(); next != intervals.end(); ++next) {
+    if (next->start >= next->end) continue;
+    if (last != intervals.begin() && next->start <= (last - 1)->end)
+      (last - 1)->end = std::max((last - 1)->end, next->end);
+    else
+      *last++ = *next;
+  }
+  intervals.erase(last, intervals.end());
+  intervals_ = std::move(intervals);
 }
 
 void IntervalSet::append(Interval interval) {
@@ -33,6 +44,7 @@ std::int64_t IntervalSet::measure() const {
 
 IntervalSet unite(const IntervalSet& a, const IntervalSet& b) {
   IntervalSet result;
+  result.intervals_.reserve(std::max(a.intervals_.size(), b.intervals_.size()));
   auto left = a.intervals_.begin();
   auto right = b.intervals_.begin();
   while (left != a.intervals_.end() || right != b.intervals_.end()) {

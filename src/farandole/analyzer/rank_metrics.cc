@@ -6,20 +6,21 @@ namespace farandole {
 namespace {
 
 std::vector<CategorySpan> clip(std::vector<CategorySpan> spans, Interval window) {
-  std::vector<CategorySpan> inside;
   for (auto& span : spans) {
     span.start = std::max(span.start, window.start);
     span.end = std::min(span.end, window.end);
-    if (span.start < span.end) inside.push_back(span);
   }
-  return inside;
+  std::erase_if(spans, [](const CategorySpan& span) { return span.start >= span.end; });
+  return spans;
 }
 
 IntervalSet union_of(const std::vector<CategorySpan>& spans, std::initializer_list<Category> categories) {
+  static_assert(category_names.size() <= 32);
+  std::uint32_t wanted = 0;
+  for (const auto category : categories) wanted |= 1U << static_cast<unsigned>(category);
   std::vector<Interval> found;
   for (const auto& span : spans)
-    if (std::find(categories.begin(), categories.end(), span.category) != categories.end())
-      found.push_back({span.start, span.end});
+    if ((wanted >> static_cast<unsigned>(span.category) & 1U) != 0) found.push_back({span.start, span.end});
   return IntervalSet(std::move(found));
 }
 

@@ -42,7 +42,7 @@ struct RankModel {
   std::vector<CollectiveSpan> collectives() const;  // of all threads, by start
   // When each gradient was ready, where a step notes it: at `start`; by time.
   std::vector<CollectiveSpan> gradients() const;
-  // Kernels are gpu_kernel, NCCL's are communication, copies are gpu_memcpy.
+  // Kernels are gpu_kernel, NCCL's are communication, copies are gpu_memcpy; by start.
   std::vector<CategorySpan> gpu() const;
   std::vector<CategorySpan> gpu_launched_in(std::size_t phase) const;  // phase_count: unknown where
 };

@@ -10,16 +10,16 @@ void SharedCores::catch_up(Node& node, double now) const {
 }
 
 void SharedCores::queue(std::size_t index) {
-  queued_.resize(nodes_.size());
   auto& node = nodes_[index];
-  next_.erase({queued_[index], index});
   if (node.work.empty()) {
     node.demand = 0;  // what rounding leaves of it
-    return;
+    first_end_[index] = std::numeric_limits<double>::infinity();
+  } else {
+    const double left = std::max(0.0, node.work.top().target - node.progress);
+    first_end_[index] = node.time + left / speed_of(cores_, node.demand);
+    ends_.emplace(first_end_[index], index);
   }
-  const double left = std::max(0.0, node.work.top().target - node.progress);
-  queued_[index] = node.time + left / speed_of(cores_, node.demand);
-  next_.insert({queued_[index], index});
+  while (!ends_.empty() && ends_.top().first != first_end_[ends_.top().second]) ends_.pop();
 }
 
 void SharedCores::start(std::size_t worker, std::size_t node_index, double ns, double demand, double now) {
@@ -31,12 +31,13 @@ void SharedCores::start(std::size_t worker, std::size_t node_index, double ns, d
 }
 
 std::optional<double> SharedCores::next() const {
-  if (next_.empty()) return std::nullopt;
-  return next_.begin()->first;
+  if (ends_.empty()) return std::nullopt;
+  return ends_.top().first;
 }
 
 SharedCores::Done SharedCores::take() {
-  const auto [time, index] = *next_.begin();
+  const auto [time, index] = ends_.top();
+  ends_.pop();
   auto& node = nodes_[index];
   catch_up(node, time);
   const auto first = node.work.top();

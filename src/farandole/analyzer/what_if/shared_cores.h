@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <queue>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -20,7 +20,8 @@ inline double speed_of(double cores, double demand) {
 // Work that ends when its node's cores have done it (processor sharing). Times are ns.
 class SharedCores {
  public:
-  SharedCores(std::size_t nodes, double cores) : nodes_(nodes), cores_(cores) {}
+  SharedCores(std::size_t nodes, double cores)
+      : nodes_(nodes), cores_(cores), first_end_(nodes, std::numeric_limits<double>::infinity()) {}
 
   // `worker` is busy on `node` for `ns`, had it the cores to itself of which it keeps `demand` busy. Times
   // passed to this object never go back.
@@ -49,13 +50,15 @@ class SharedCores {
     double progress = 0;  // ns of work that each worker on it has done since the start
     double time = 0;      // at which `progress` was so
   };
+  using End = std::pair<double, std::size_t>;  // of a node's first work
   void catch_up(Node& node, double now) const;
   void queue(std::size_t index);
 
   std::vector<Node> nodes_;
   const double cores_;
-  std::vector<double> queued_;                     // by node, its time in next_; set where it has work
-  std::set<std::pair<double, std::size_t>> next_;  // when a node's first work ends
+  std::vector<double> first_end_;  // by node; infinite: it has no work
+  // Also of ends that are no more those of first_end_, but for the first of all.
+  std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
 };
 
 }  // namespace farandole

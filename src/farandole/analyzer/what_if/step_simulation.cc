@@ -45,11 +45,10 @@ SimulatedRun StepSimulation::run(std::size_t steps) {
 // Ranks are never two steps apart where there is anything at which they meet.
 StepSimulation::Meetings& StepSimulation::meetings(std::size_t step) {
   auto& there = meetings_[step % 2];
-  if (there.step != step) {
-    there.step = step;
-    there.buckets.assign(buckets_.size(), {});
-    there.collectives.clear();
-  }
+  if (std::exchange(there.step, step) == step) return there;
+  there.buckets.resize(buckets_.size());
+  for (auto* const meetings : {&there.buckets, &there.collectives})
+    for (auto& meeting : *meetings) meeting.begin();
   return there;
 }
 
@@ -58,7 +57,8 @@ void StepSimulation::work(std::size_t worker, double ns, double demand) {
 }
 
 void StepSimulation::wake_all(Meeting& meeting, double after_ns) {
-  for (const auto worker : std::exchange(meeting.waiting, {})) wake(worker, after_ns);
+  for (const auto worker : meeting.waiting) wake(worker, after_ns);
+  meeting.waiting.clear();
 }
 
 void StepSimulation::resume(std::size_t worker) {

@@ -61,6 +61,10 @@ class StepSimulation {
     std::size_t arrived = 0;
     std::size_t parts = 0;  // done
     std::vector<std::size_t> waiting;
+    void begin() {
+      arrived = parts = 0;
+      waiting.clear();
+    }
   };
   struct Meetings {
     std::size_t step = SIZE_MAX;
