@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # farandole bench timeline: what it prints, on one rank and on two, and what it refuses.
 source "$(dirname "$0")/common.sh"
-short=(--folder "$work" --repetitions 2 --events 1000 --ranks 2 --seconds 0.1 --model mnist)
+short=(--folder "$work" --repetitions 2 --kills 3 --events 1000 --ranks 2 --seconds 0.1 --model mnist)
 
 timeout 100 "$bin/farandole" bench timeline "${short[@]}" >out 2>err || fail "one rank"
 grep -q '^span, begin and end' out || fail "no span"
@@ -10,6 +10,7 @@ timeout 100 "$bin/farandole" run -n 2 -- "$bin/farandole" bench timeline "${shor
 import json
 result = json.load(open("out"))["results"][0]
 assert all(result[key] > 0 for key in ("span_ns", "span_p999_ns", "clock_pair_ns", "disabled_ns", "merge_events_per_s", "counters_us")), result
+assert result["kills"] == result["kills_sound_traces"] == 3 and 0 <= result["kills_most_lost_us"] < 1000, result
 (training,) = result["training"]
 assert training["model"] == "mnist" and training["ranks"] == 2 and training["events_a_step"] >= 8, training
 for added in training["timeline_adds"], training["profiler_adds"]:

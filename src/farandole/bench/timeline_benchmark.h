@@ -13,6 +13,7 @@ struct TimelineBenchmarkOptions {
   int repetitions = 200;         // of each measurement of a span
   int merge_ranks = 4;
   int merge_events = 400'000;  // of each rank
+  int kills = 200;
 };
 
 // All spans are begun and ended; medians over the repetitions, which take turns.

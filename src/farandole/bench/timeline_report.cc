@@ -51,6 +51,13 @@ void add(Table& table, const MergeCost& merge) {
   if (merge.peak_mib) table.line("  memory", fmt::format("{:.0f} MiB", *merge.peak_mib), "64 MiB + 1 a rank");
 }
 
+void add(Table& table, const KillLoss& loss) {
+  table.line(fmt::format("lost of what had ended before {} SIGKILLs, at most", loss.kills),
+             fmt::format("{:.1f} µs", loss.most_lost_us), "1000.0 µs");
+  table.line("  of them left a sound trace of all that is there", fmt::format("{}", loss.sound_traces),
+             fmt::format("{}", loss.kills));
+}
+
 void add(Table& table, const MpiCallCost& cost) {
   table.line("MPI call of a program, without --trace-mpi", ns(cost.plain_ns));
   table.line("  with it, nothing recorded", ns(cost.passed_ns));
@@ -104,13 +111,14 @@ std::string to_text(const TimelineReport& report) {
   add(table, report.span);
   add(table, report.merge);
   table.line("counters, once a second", fmt::format("{:.0f} µs", report.counters_us));
+  add(table, report.killed);
   if (report.mpi_call) add(table, *report.mpi_call);
   for (const auto& training : report.training) add(table, training, report.span.span_p999_ns);
   return report.training.empty() ? table.text() : table.text() + "in brackets: the 95 % interval\n";
 }
 
 nlohmann::json to_json(const TimelineReport& report) {
-  const auto& [span, merge, merge_ranks, counters_us, mpi_call, training] = report;
+  const auto& [span, merge, merge_ranks, counters_us, killed, mpi_call, training] = report;
   nlohmann::json result = {{"span_ns", span.span_ns},
                            {"span_p999_ns", span.span_p999_ns},
                            {"all_spans_p999_ns", span.all_spans_p999_ns},
@@ -123,7 +131,10 @@ nlohmann::json to_json(const TimelineReport& report) {
                            {"merge_events_per_s", merge.events_per_s},
                            {"merge_wall_events_per_s", merge.wall_events_per_s},
                            {"merge_bytes", merge.trace_bytes},
-                           {"counters_us", counters_us}};
+                           {"counters_us", counters_us},
+                           {"kills", killed.kills},
+                           {"kills_sound_traces", killed.sound_traces},
+                           {"kills_most_lost_us", killed.most_lost_us}};
   result["merge_peak_mib"] = merge.peak_mib ? nlohmann::json(*merge.peak_mib) : nlohmann::json();
   if (mpi_call) {
     result["mpi_call_ns"] = mpi_call->plain_ns;

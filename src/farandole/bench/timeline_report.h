@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "farandole/bench/kill_benchmark.h"
 #include "farandole/bench/mpi_call_benchmark.h"
 #include "farandole/bench/overhead.h"
 #include "farandole/bench/timeline_benchmark.h"
@@ -18,6 +19,7 @@ struct TimelineReport {
   MergeCost merge;
   int merge_ranks = 0;
   double counters_us = 0;  // of processor time, once a second
+  KillLoss killed;
   std::optional<MpiCallCost> mpi_call;
   std::vector<TrainingOverhead> training;
 };
