@@ -74,7 +74,7 @@ signalled() {  # SCRIPT SIGNAL...: when both ranks are ready
   until [[ -e $work/ready.0 && -e $work/ready.1 ]] || ! kill -0 $launcher; do sleep 0.05; done
   for number; do kill "-$number" $launcher; sleep 0.3; done
   # One that comes while the launcher has not run since the last is lost.
-  while (($# > 1)) && kill "-$number" $launcher 2>/dev/null; do sleep 0.3; done
+  for ((i = 1; i < $#; i++)); do kill "-$number" $launcher 2>/dev/null && sleep 0.3; done
   wait $launcher
   code=$?
   rm -f "$work"/ready.*

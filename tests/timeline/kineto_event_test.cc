@@ -113,6 +113,21 @@ TEST(KinetoEvent, agrees_with_the_parser) {
   }
 }
 
+// Over many of the reader's windows, with events of another form in between.
+TEST(KinetoEvent, agrees_with_the_parser_in_a_long_trace) {
+  const TemporaryFolder folder;
+  Profiler profiler(5);
+  std::vector<std::string> events(10'000), others;
+  std::generate(events.begin(), events.end(), [&] { return profiler.event(); });
+  std::transform(events.begin(), events.end(), std::back_inserter(others), other_form);
+  for (std::size_t i = 0; i < events.size(); i += 1 + profiler.below(20)) events[i] = others[i];
+  for (std::size_t i = 5'000; i < 5'100; ++i) events[i] = others[i];
+  const auto quick = visited(folder / "t", events), parsed = visited(folder / "t", others);
+  EXPECT_EQ(quick.spans, parsed.spans);
+  EXPECT_EQ(quick.events, events.size());
+  EXPECT_EQ(quick.unused, parsed.unused);
+}
+
 TEST(KinetoEvent, takes_all_that_is_in_form) {
   Profiler profiler(2);
   const VisitedSpans visitor;

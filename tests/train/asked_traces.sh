@@ -16,8 +16,13 @@ done
 # Each time anew, whole and of both ranks; "$1": the steps that both must at least have. One that an earlier request made twice
 # may come before.
 last=
+: >reaches.err
 arrives() {
-  until written=$(stat -c %.9Y run/timeline.json.gz 2>/dev/null) && [[ $written != "$last" ]] && reaches "$1" 2>/dev/null; do goes_on; done
+  for ((i = 0; i < 600; i++)); do
+    written=$(stat -c %.9Y run/timeline.json.gz 2>/dev/null) && [[ $written != "$last" ]] && reaches "$1" 2>reaches.err && break
+    goes_on
+  done
+  ((i < 600)) || fail "no trace with step $1: $(<reaches.err)"
   last=$written
 }
 reaches() {
@@ -40,6 +45,8 @@ for r in 0 1; do
   kill -USR2 "${pids[r]}"
   arrives "$step"
 done
+later_than "$step"
+step=$(reached)
 kill -STOP "${pids[0]}"
 touch run/recorder/merging  # as where it was merging just then
 kill -USR2 "${pids[1]}"

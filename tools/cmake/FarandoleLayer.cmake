@@ -2,7 +2,7 @@
 
 add_library(farandole_flags INTERFACE)
 target_compile_features(farandole_flags INTERFACE cxx_std_20)
-# Interposition: of functions that a preloaded library could replace, of which there are none, nothing is inlined.
+# Without -fno-semantic-interposition, nothing is inlined that another library might replace; nobody replaces ours.
 target_compile_options(farandole_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
                        -fno-semantic-interposition $<$<BOOL:${FARANDOLE_WERROR}>:-Werror>)
 if(FARANDOLE_SANITIZE)

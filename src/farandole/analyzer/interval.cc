@@ -15,7 +15,7 @@ bool starts_before(const Interval& a, const Interval& b) {
 IntervalSet::IntervalSet(std::vector<Interval> intervals) {
   if (!std::is_sorted(intervals.begin(), intervals.end(), starts_before))
     std::sort(intervals.begin(), intervals.end(), starts_before);
-  // In place: what is written lies behind what is read.
+  // In place: no more is written than was read.
   auto last = intervals.begin();
   for (auto next = intervals.begin(); next != intervals.end(); ++next) {
     if (next->start >= next->end) continue;

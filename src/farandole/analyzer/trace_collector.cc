@@ -59,19 +59,10 @@ PackedCollectives numbered(const std::map<std::int64_t, CollectedThread>& thread
   return packed;
 }
 
-// A stream's kernels come one after the other: what is sorted is merged.
-void merge_in(const PackedSpans& part, std::int64_t shift_ns, std::vector<CategorySpan>& spans) {
+void sort_by_start(std::vector<CategorySpan>& spans) {
   const auto by_start = [](const CategorySpan& a, const CategorySpan& b) { return a.start < b.start; };
-  const auto before = static_cast<std::ptrdiff_t>(spans.size());
-  part.unpack(spans);
-  const auto begin = spans.begin() + before;
-  for (auto span = begin; span != spans.end(); ++span) {
-    span->start += shift_ns;
-    span->end += shift_ns;
-  }
-  if (!std::is_sorted(begin, spans.end(), by_start)) std::stable_sort(begin, spans.end(), by_start);
-  if (before > 0 && begin != spans.end() && begin->start < (begin - 1)->start)
-    std::inplace_merge(spans.begin(), begin, spans.end(), by_start);
+  if (!std::is_sorted(spans.begin(), spans.end(), by_start))
+    std::stable_sort(spans.begin(), spans.end(), by_start);
 }
 
 }  // namespace
@@ -302,14 +293,22 @@ std::vector<CollectiveSpan> RankModel::gradients() const {
 
 std::vector<CategorySpan> RankModel::gpu() const {
   std::vector<CategorySpan> spans;
-  for (std::size_t phase = 0; phase <= phase_count; ++phase)
-    for (const auto& packed : packed_gpu) merge_in(packed[phase], shift_ns, spans);
+  for (std::size_t phase = 0; phase <= phase_count; ++phase) {
+    const auto part = gpu_launched_in(phase);
+    spans.insert(spans.end(), part.begin(), part.end());
+  }
+  sort_by_start(spans);
   return spans;
 }
 
 std::vector<CategorySpan> RankModel::gpu_launched_in(std::size_t phase) const {
   std::vector<CategorySpan> spans;
-  for (const auto& packed : packed_gpu) merge_in(packed[phase], shift_ns, spans);
+  for (const auto& packed : packed_gpu) packed[phase].unpack(spans);
+  for (auto& span : spans) {
+    span.start += shift_ns;
+    span.end += shift_ns;
+  }
+  sort_by_start(spans);
   return spans;
 }
 

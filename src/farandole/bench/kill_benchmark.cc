@@ -7,6 +7,7 @@
 #include <new>
 #include <random>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -42,6 +43,7 @@ class LastEvent {
 };
 
 [[noreturn]] void record_until_killed(const TimelineOptions& options, LastEvent& last) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   try {
     Timeline timeline(options);
     const NameId name = timeline.intern("work");

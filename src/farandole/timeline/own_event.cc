@@ -17,7 +17,7 @@ void read_collective(TraceCursor& cursor, TraceSpan& span) {
   const auto bytes = cursor.digits();
   if (communicator > std::numeric_limits<std::uint16_t>::max() ||
       sequence > std::numeric_limits<std::uint32_t>::max())
-    return cursor.expect("too large");
+    return cursor.fail();
   span.collective = {static_cast<std::uint32_t>(sequence), static_cast<std::uint16_t>(communicator), bytes};
 }
 

@@ -9,7 +9,7 @@
 
 namespace farandole {
 
-// Dates of different hosts.
+// By how much the dates of different hosts may.
 inline constexpr std::int64_t clocks_differ_ns = 60'000'000'000;
 
 struct RunStart {

@@ -31,6 +31,8 @@ class TraceCursor {
     if (!skip(text)) at_ = nullptr;
   }
 
+  void fail() { at_ = nullptr; }
+
   // Up to the quotation mark, which is skipped.
   std::string_view text() {
     if (at_ == nullptr) return {};
@@ -45,7 +47,7 @@ class TraceCursor {
 
   // At most 18 digits, so that nothing overflows; without needless zeros in front, which JSON does not allow.
   std::uint64_t digits() {
-    if (at_ == nullptr) return 0;
+    if (at_ == nullptr || at_ > end_) return at_ = nullptr, 0;
     const char* const begin = at_;
     std::uint64_t value = 0;
     while (is_digit(*at_) && at_ - begin < 19) value = 10 * value + static_cast<std::uint64_t>(*at_++ - '0');

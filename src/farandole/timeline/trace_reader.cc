@@ -1,6 +1,5 @@
 #include "farandole/timeline/trace_reader.h"
 
-#include <algorithm>
 #include <limits>
 #include <simdjson.h>
 
@@ -101,13 +100,17 @@ class Reader {
   Reader(const std::filesystem::path& file, TraceVisitor& visitor) : scanner_(file), visitor_(visitor) {}
 
   TraceSummary run(const std::string& where) {
-    for (int strangers = 0;;) {  // as many may be between known ones
+    // Behind so many events of a known form, so many of others come one by one: known ones will follow.
+    constexpr std::uint64_t enough_known = 8;
+    constexpr int most_strangers = 32;
+    for (int strangers_left = 0;;) {
       if (const auto known = read_known_forms(); known > 0) {
-        strangers = known >= 8 ? 32 : 0;
+        strangers_left = known >= enough_known ? most_strangers : 0;
         continue;
       }
-      strangers = std::max(0, strangers - 1);
-      const auto block = strangers > 0 ? std::nullopt : scanner_.next_block();
+      const bool stranger = strangers_left > 0;
+      if (stranger) --strangers_left;
+      const auto block = stranger ? std::nullopt : scanner_.next_block();
       if (block) {
         read_block(*block);
       } else if (const auto raw = scanner_.next()) {
@@ -172,13 +175,12 @@ class Reader {
   }
 
   const char* take_own_event(const char* at, const char* end) {
-    OwnEvent event;
-    const char* const next = read_own_event(at, end, event);
+    const char* const next = read_own_event(at, end, own_);
     if (!is_over(next, end)) return nullptr;
-    const auto& span = event.span;
-    if (event.kind == OwnEvent::Kind::span)
+    const auto& span = own_.span;
+    if (own_.kind == OwnEvent::Kind::span)
       visitor_.span(span);
-    else if (event.kind == OwnEvent::Kind::instant)
+    else if (own_.kind == OwnEvent::Kind::instant)
       visitor_.instant({span.pid, span.tid, span.name, span.start_ns, span.bytes});
     else
       ++summary_.unused;
@@ -243,7 +245,8 @@ class Reader {
   TraceScanner scanner_;
   TraceVisitor& visitor_;
   ondemand::parser parser_;
-  EventFields fields_;  // of the event that is being read
+  OwnEvent own_;        // the event that is being read, in our form
+  EventFields fields_;  // or in another
   TraceSummary summary_;
   std::string first_damage_;
 };

@@ -106,8 +106,11 @@ void Watchdog::run() {
                                    {terminated_ns_ == 0 ? termination_.descriptor() : -1, POLLIN, 0}};
     for (const int peer : peers) waiting.push_back({peers_end_ ? -1 : peer, POLLIN, 0});
     ::poll(waiting.data(), waiting.size(), tick_ms());
-    // What made the training thread leave may be what nobody has said yet.
-    if (waiting[0].revents != 0) return look_for_losses(now_ns());
+    if (waiting[0].revents != 0) {
+      // What made the training thread leave may be what nobody has said yet.
+      leaving_ = true;
+      return look_for_losses(now_ns());
+    }
     tick();
   }
 }
@@ -160,10 +163,11 @@ void Watchdog::note_loss(const LostPeer& lost, bool seen_here, std::int64_t now)
   post_.board->post_loss(lost);
   if (claim_loss()) {
     const auto pid = lost.pid != 0 ? fmt::format("pid {} on ", lost.pid) : "on ";
-    say(fmt::format("rank {} ({}{}) {}{}; rank {} was {}", lost.rank, pid,
+    const auto here =
+        leaving_ ? "" : fmt::format("; rank {} was {}", layout_.rank, what_it_did(self_.status()));
+    say(fmt::format("rank {} ({}{}) {}{}{}", lost.rank, pid,
                     layout_.hosts.at(static_cast<std::size_t>(lost.rank)),
-                    lost.cause.starts_with("killed") ? "was " : "", lost.cause, layout_.rank,
-                    what_it_did(self_.status())));
+                    lost.cause.starts_with("killed") ? "was " : "", lost.cause, here));
   }
   if (!seen_here || post_.channel == nullptr || !stalls_.speaks_for_node(now)) return;
   Alert alert;

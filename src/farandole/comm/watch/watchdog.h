@@ -75,6 +75,7 @@ class Watchdog {
   bool peers_end_ = false;          // their descriptors stay readable: no more waiting on them
   std::int64_t terminated_ns_ = 0;  // when SIGTERM was noticed
   std::set<int> answered_;          // the roll
+  bool leaving_ = false;            // the training thread has left
   bool ending_ = false;             // has been asked to
   std::thread thread_;
 };
