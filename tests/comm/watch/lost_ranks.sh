@@ -11,7 +11,7 @@ for starter in mpirun farandole; do
     kill -KILL "$(<pid.$culprit)"
     ends "${codes[@]}"
     for r in 0 1 2; do
-      [[ $r == "$culprit" || $(grep -cE "\[rank $r\] rank $culprit \(pid $(<pid.$culprit) on $(hostname)\) was killed by SIGKILL(; rank $r was in |$)" err) == 1 ]] ||
+      [[ $r == "$culprit" || $(grep -cE "\[rank $r\] rank $culprit \(pid $(<pid.$culprit) on $(hostname)\) was killed by SIGKILL; rank $r was (in |ending$)" err) == 1 ]] ||
         fail "rank $r does not name it once"
     done
   done

@@ -163,11 +163,10 @@ void Watchdog::note_loss(const LostPeer& lost, bool seen_here, std::int64_t now)
   post_.board->post_loss(lost);
   if (claim_loss()) {
     const auto pid = lost.pid != 0 ? fmt::format("pid {} on ", lost.pid) : "on ";
-    const auto here =
-        leaving_ ? "" : fmt::format("; rank {} was {}", layout_.rank, what_it_did(self_.status()));
-    say(fmt::format("rank {} ({}{}) {}{}{}", lost.rank, pid,
+    say(fmt::format("rank {} ({}{}) {}{}; rank {} was {}", lost.rank, pid,
                     layout_.hosts.at(static_cast<std::size_t>(lost.rank)),
-                    lost.cause.starts_with("killed") ? "was " : "", lost.cause, here));
+                    lost.cause.starts_with("killed") ? "was " : "", lost.cause, layout_.rank,
+                    leaving_ ? "ending" : what_it_did(self_.status())));
   }
   if (!seen_here || post_.channel == nullptr || !stalls_.speaks_for_node(now)) return;
   Alert alert;
