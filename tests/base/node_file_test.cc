@@ -172,7 +172,7 @@ TEST_F(NodeFile, StaysWhereHomeHasNoRoom) {
 TEST_F(NodeFile, ComesHomeThoughItsBringersAreKilled) {
   std::mt19937 random(1);
   const std::string contents(1 << 20, 'x');
-  for (int round = 0; round < 30; ++round) {
+  for (int round = 0; round < 100; ++round) {
     leave(contents);
     for (int bringer = 0; bringer < 3; ++bringer) {
       const pid_t child = ::fork();

@@ -18,11 +18,11 @@ done
 last=
 : >reaches.err
 arrives() {
-  for ((i = 0; i < 600; i++)); do
+  for ((i = 0; i < 1200; i++)); do
     written=$(stat -c %.9Y run/timeline.json.gz 2>/dev/null) && [[ $written != "$last" ]] && reaches "$1" 2>reaches.err && break
     goes_on
   done
-  ((i < 600)) || fail "no trace with step $1: $(<reaches.err)"
+  ((i < 1200)) || fail "no trace with step $1: $(<reaches.err)"
   last=$written
 }
 reaches() {

@@ -44,7 +44,7 @@ while ((repeats-- > 0)); do
 
   trained 3 pause 24
   named one-off forward 1
-  says '[Rr]ank 1 \([^)]*\) is [0-9.]+ ms late in [0-9]+ of [0-9]+ steps?, delayed in forward'
+  says '[Rr]ank 1 \([^)]*\) is [0-9.]+ ms late in [0-9]+ of 22 steps?, delayed in forward'
 
   if [[ -n ${1:-} ]]; then  # a machine with other work to do may hide 5 %
     trained 2 slow 200

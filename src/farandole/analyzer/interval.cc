@@ -1,7 +1,6 @@
 #include "farandole/analyzer/interval.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace farandole {
 namespace {
@@ -15,17 +14,7 @@ bool starts_before(const Interval& a, const Interval& b) {
 IntervalSet::IntervalSet(std::vector<Interval> intervals) {
   if (!std::is_sorted(intervals.begin(), intervals.end(), starts_before))
     std::sort(intervals.begin(), intervals.end(), starts_before);
-  // In place: no more is written than was read.
-  auto last = intervals.begin();
-  for (auto next = intervals.begin(); next != intervals.end(); ++next) {
-    if (next->start >= next->end) continue;
-    if (last != intervals.begin() && next->start <= (last - 1)->end)
-      (last - 1)->end = std::max((last - 1)->end, next->end);
-    else
-      *last++ = *next;
-  }
-  intervals.erase(last, intervals.end());
-  intervals_ = std::move(intervals);
+  for (const auto& interval : intervals) append(interval);
 }
 
 void IntervalSet::append(Interval interval) {

@@ -44,12 +44,18 @@ std::vector<StepSpan> each_step_once(std::vector<StepSpan> steps) {
   return once;
 }
 
+template <class Span>
+void sort_by_start(std::vector<Span>& spans) {
+  const auto by_start = [](const Span& a, const Span& b) { return a.start < b.start; };
+  if (!std::is_sorted(spans.begin(), spans.end(), by_start))
+    std::stable_sort(spans.begin(), spans.end(), by_start);
+}
+
 // Other profilers give collectives no numbers: they are counted within each process group.
 PackedCollectives numbered(const std::map<std::int64_t, CollectedThread>& threads) {
   std::vector<CollectiveSpan> spans;
   for (const auto& [tid, thread] : threads) thread.unnumbered.unpack(spans);
-  std::stable_sort(spans.begin(), spans.end(),
-                   [](const CollectiveSpan& a, const CollectiveSpan& b) { return a.start < b.start; });
+  sort_by_start(spans);
   std::map<std::uint16_t, std::uint32_t> next;
   PackedCollectives packed;
   for (auto& span : spans) {
@@ -57,12 +63,6 @@ PackedCollectives numbered(const std::map<std::int64_t, CollectedThread>& thread
     packed.append(span);
   }
   return packed;
-}
-
-void sort_by_start(std::vector<CategorySpan>& spans) {
-  const auto by_start = [](const CategorySpan& a, const CategorySpan& b) { return a.start < b.start; };
-  if (!std::is_sorted(spans.begin(), spans.end(), by_start))
-    std::stable_sort(spans.begin(), spans.end(), by_start);
 }
 
 }  // namespace
@@ -271,9 +271,7 @@ std::vector<CategorySpan> RankModel::training() const {
 std::vector<CollectiveSpan> RankModel::collectives() const {
   std::vector<CollectiveSpan> spans;
   for (const auto& packed : packed_collectives) packed.unpack(spans);
-  const auto by_start = [](const CollectiveSpan& a, const CollectiveSpan& b) { return a.start < b.start; };
-  if (!std::is_sorted(spans.begin(), spans.end(), by_start))
-    std::stable_sort(spans.begin(), spans.end(), by_start);
+  sort_by_start(spans);
   for (auto& span : spans) {
     span.start += shift_ns;
     span.end += shift_ns;

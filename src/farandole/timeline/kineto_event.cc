@@ -59,14 +59,12 @@ const char* read_kineto_event(const char* at, const char* end, const TraceVisito
   fields.start_ns = cursor.time();
   cursor.expect(", \"dur\": ");
   fields.duration_ns = cursor.time();
-  if (!cursor.skip(",\n    \"args\": {\n")) {
-    cursor.expect("\n  }");
-    return cursor.at();
+  const char* behind = cursor.at();
+  if (cursor.skip(",\n    \"args\": {\n")) {
+    const char* const lines = cursor.at();
+    behind = lines != nullptr ? behind_lines(lines - 1, end, "      ", "    }") : nullptr;
+    if (behind != nullptr) args = {lines - 2, behind};
   }
-  const char* const begin = cursor.at();
-  const char* const behind = begin != nullptr ? behind_lines(begin - 1, end, "      ", "    }") : nullptr;
-  if (behind == nullptr) return nullptr;
-  args = {begin - 2, static_cast<std::size_t>(behind - (begin - 2))};
   TraceCursor closing(behind, end);
   closing.expect("\n  }");
   return closing.at();
