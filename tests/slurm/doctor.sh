@@ -56,7 +56,7 @@ $("$bin/farandole-doctor" "$1")"
 
 # Limits are looked at twice a minute: these two jobs run meanwhile. One saves and ends by itself, told before its limit; the
 # other has no warning.
-submit told forever 0 --time=2 --signal=USR1@105 --no-requeue
+submit told forever 0 --time=1 --signal=USR1@55 --no-requeue
 told=$job
 submit limit forever 0 --time=1 --no-requeue
 limit=$job
@@ -106,6 +106,7 @@ fi
 for ((i = 0; i < 50; i++)); do rmdir "$limited" 2>/dev/null || [[ ! -e $limited ]] && break; sleep 0.2; done # slurmstepd ends behind its job
 
 job=$told
+until_true 60 launcher_is_over told
 until_true 60 is_over
 verdict told preempted '^The run stopped as it was asked to \([0-9.]+ s before the time limit of its Slurm job\) at [0-9:]+ UTC; it has left no checkpoint'
 job=$limit
