@@ -9,7 +9,7 @@
 #include "farandole/analyzer/formats/kineto_export.h"
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
-#include "farandole/timeline/run_recorders.h"
+#include "farandole/timeline/merge/run_recorders.h"
 
 namespace {
 

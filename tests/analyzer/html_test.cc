@@ -11,8 +11,8 @@
 #include "farandole/analyzer/report/html/png_image.h"
 #include "farandole/analyzer/report/html/svg.h"
 #include "farandole/analyzer/report/report_html.h"
-#include "farandole/timeline/run_recorders.h"
-#include "farandole/timeline/trace_merge.h"
+#include "farandole/timeline/merge/run_recorders.h"
+#include "farandole/timeline/merge/trace_merge.h"
 
 namespace farandole {
 namespace {

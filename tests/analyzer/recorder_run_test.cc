@@ -10,10 +10,10 @@
 
 #include "farandole/analyzer/report/report_json.h"
 #include "farandole/base/error.h"
-#include "farandole/timeline/record_source.h"
-#include "farandole/timeline/run_recorders.h"
+#include "farandole/timeline/merge/record_source.h"
+#include "farandole/timeline/merge/run_recorders.h"
+#include "farandole/timeline/merge/trace_merge.h"
 #include "farandole/timeline/timeline.h"
-#include "farandole/timeline/trace_merge.h"
 
 namespace farandole {
 namespace {

@@ -16,7 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/comm/recording.h"
-#include "farandole/timeline/recorder_file.h"
+#include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {
 namespace {

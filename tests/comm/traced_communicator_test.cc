@@ -7,7 +7,7 @@
 
 #include "farandole/comm/shared_memory_communicator.h"
 #include "farandole/comm/split_allreduce.h"
-#include "farandole/timeline/recorder_file.h"
+#include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {
 namespace {

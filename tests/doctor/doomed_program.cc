@@ -20,8 +20,8 @@
 #include "farandole/comm/traced_communicator.h"
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/launch/child_process.h"
-#include "farandole/timeline/recorder_file.h"
-#include "farandole/timeline/recorder_place.h"
+#include "farandole/timeline/recorder/recorder_file.h"
+#include "farandole/timeline/recorder/recorder_place.h"
 
 namespace farandole {
 namespace {

@@ -15,7 +15,7 @@
 #include "farandole/comm/shared_memory_communicator.h"
 #include "farandole/comm/solo_communicator.h"
 #include "farandole/comm/traced_communicator.h"
-#include "farandole/timeline/recorder_file.h"
+#include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {
 namespace {

@@ -6,8 +6,8 @@
 #include "gpu/kernels.h"
 #include "temporary_folder.h"
 
-#include "farandole/timeline/gpu_activity.h"
-#include "farandole/timeline/recorder_file.h"
+#include "farandole/timeline/gpu/gpu_activity.h"
+#include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {
 namespace {

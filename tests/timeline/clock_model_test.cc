@@ -1,4 +1,4 @@
-#include "farandole/timeline/clock_model.h"
+#include "farandole/timeline/clock/clock_model.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "farandole/timeline/clock_refinement.h"
+#include "farandole/timeline/merge/clock_refinement.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "farandole/timeline/counters.h"
+#include "farandole/timeline/counters/counters.h"
 
 #include <array>
 #include <gtest/gtest.h>
@@ -11,10 +11,10 @@
 
 #include "temporary_folder.h"
 
-#include "farandole/timeline/gpu_choice.h"
-#include "farandole/timeline/gpu_counters.h"
-#include "farandole/timeline/process_counters.h"
-#include "farandole/timeline/recorder_file.h"
+#include "farandole/timeline/counters/gpu_choice.h"
+#include "farandole/timeline/counters/gpu_counters.h"
+#include "farandole/timeline/counters/process_counters.h"
+#include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-#include "farandole/timeline/inflated_file.h"
+#include "farandole/timeline/gzip/inflated_file.h"
 
 #include <fstream>
 #include <gmock/gmock.h>

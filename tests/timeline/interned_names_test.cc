@@ -1,4 +1,4 @@
-#include "farandole/timeline/interned_names.h"
+#include "farandole/timeline/recorder/interned_names.h"
 
 #include <algorithm>
 #include <deque>
@@ -11,7 +11,7 @@
 
 #include "temporary_folder.h"
 
-#include "farandole/timeline/recorder_file.h"
+#include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-#include "farandole/timeline/kineto_event.h"
+#include "farandole/timeline/chrome_trace/kineto_event.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 #include "temporary_folder.h"
 #include "timeline/visited_spans.h"
 
-#include "farandole/timeline/trace_cursor.h"
+#include "farandole/timeline/chrome_trace/trace_cursor.h"
 
 namespace farandole {
 namespace {

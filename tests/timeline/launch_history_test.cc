@@ -1,4 +1,4 @@
-#include "farandole/timeline/launch_history.h"
+#include "farandole/timeline/gpu/launch_history.h"
 
 #include <atomic>
 #include <gtest/gtest.h>

@@ -8,9 +8,9 @@
 #include "temporary_folder.h"
 #include "unzipped.h"
 
-#include "farandole/timeline/recorder_file.h"
-#include "farandole/timeline/run_recorders.h"
-#include "farandole/timeline/trace_reader.h"
+#include "farandole/timeline/chrome_trace/trace_reader.h"
+#include "farandole/timeline/merge/run_recorders.h"
+#include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-#include "farandole/timeline/own_event.h"
+#include "farandole/timeline/chrome_trace/own_event.h"
 
 #include <fstream>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include "timeline/visited_spans.h"
 
 #include "farandole/base/error.h"
-#include "farandole/timeline/trace_cursor.h"
+#include "farandole/timeline/chrome_trace/trace_cursor.h"
 
 namespace farandole {
 namespace {

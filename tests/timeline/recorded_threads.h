@@ -9,7 +9,7 @@
 
 #include "temporary_folder.h"
 
-#include "farandole/timeline/recorder_file.h"
+#include "farandole/timeline/recorder/recorder_file.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {

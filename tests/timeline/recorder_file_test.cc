@@ -1,4 +1,4 @@
-#include "farandole/timeline/recorder_file.h"
+#include "farandole/timeline/recorder/recorder_file.h"
 
 #include <cstdlib>
 #include <fstream>
@@ -14,11 +14,11 @@
 #include "temporary_folder.h"
 
 #include "farandole/base/error.h"
-#include "farandole/timeline/record_source.h"
-#include "farandole/timeline/run_recorders.h"
+#include "farandole/timeline/chrome_trace/trace_reader.h"
+#include "farandole/timeline/merge/record_source.h"
+#include "farandole/timeline/merge/run_recorders.h"
+#include "farandole/timeline/merge/trace_merge.h"
 #include "farandole/timeline/timeline.h"
-#include "farandole/timeline/trace_merge.h"
-#include "farandole/timeline/trace_reader.h"
 
 extern "C" std::size_t __sanitizer_get_current_allocated_bytes() __attribute__((weak));
 

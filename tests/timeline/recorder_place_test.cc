@@ -1,4 +1,4 @@
-#include "farandole/timeline/recorder_place.h"
+#include "farandole/timeline/recorder/recorder_place.h"
 
 #include <fstream>
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/node_file.h"
-#include "farandole/timeline/recorder_file.h"
+#include "farandole/timeline/recorder/recorder_file.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {

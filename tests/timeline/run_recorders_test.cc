@@ -1,4 +1,4 @@
-#include "farandole/timeline/run_recorders.h"
+#include "farandole/timeline/merge/run_recorders.h"
 
 #include <fstream>
 #include <gmock/gmock.h>
@@ -14,8 +14,8 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
-#include "farandole/timeline/rank_choice.h"
-#include "farandole/timeline/run_start.h"
+#include "farandole/timeline/merge/rank_choice.h"
+#include "farandole/timeline/merge/run_start.h"
 
 namespace farandole {
 namespace {

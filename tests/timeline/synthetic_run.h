@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "farandole/timeline/clock_model.h"
+#include "farandole/timeline/clock/clock_model.h"
+#include "farandole/timeline/merge/trace_merge.h"
 #include "farandole/timeline/timeline.h"
-#include "farandole/timeline/trace_merge.h"
 
 namespace farandole {
 

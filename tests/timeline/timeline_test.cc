@@ -16,7 +16,7 @@
 #include "timeline/recorded_threads.h"
 
 #include "farandole/base/error.h"
-#include "farandole/timeline/recorder_file.h"
+#include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {
 namespace {

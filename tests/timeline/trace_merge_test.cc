@@ -1,4 +1,4 @@
-#include "farandole/timeline/trace_merge.h"
+#include "farandole/timeline/merge/trace_merge.h"
 
 #include <algorithm>
 #include <gmock/gmock.h>

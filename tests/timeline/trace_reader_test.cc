@@ -1,4 +1,4 @@
-#include "farandole/timeline/trace_reader.h"
+#include "farandole/timeline/chrome_trace/trace_reader.h"
 
 #include <cstdlib>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "farandole/timeline/trace_writer.h"
+#include "farandole/timeline/chrome_trace/trace_writer.h"
 
 #include <fstream>
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
-#include "farandole/timeline/gzip_writer.h"
-#include "farandole/timeline/json_text.h"
+#include "farandole/timeline/chrome_trace/json_text.h"
+#include "farandole/timeline/gzip/gzip_writer.h"
 
 namespace farandole {
 namespace {

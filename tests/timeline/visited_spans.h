@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "farandole/timeline/trace_reader.h"
+#include "farandole/timeline/chrome_trace/trace_reader.h"
 
 namespace farandole {
 

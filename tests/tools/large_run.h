@@ -13,8 +13,8 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
-#include "farandole/timeline/trace_reader.h"
-#include "farandole/timeline/trace_writer.h"
+#include "farandole/timeline/chrome_trace/trace_reader.h"
+#include "farandole/timeline/chrome_trace/trace_writer.h"
 
 namespace farandole::testing {
 

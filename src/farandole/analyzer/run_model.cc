@@ -14,7 +14,7 @@
 #include "farandole/analyzer/trace_collector.h"
 #include "farandole/analyzer/trace_probe.h"
 #include "farandole/base/error.h"
-#include "farandole/timeline/run_recorders.h"
+#include "farandole/timeline/merge/run_recorders.h"
 
 namespace farandole {
 namespace {

@@ -11,7 +11,7 @@
 #include "farandole/analyzer/interval.h"
 #include "farandole/analyzer/packed_events.h"
 #include "farandole/analyzer/run_facts.h"
-#include "farandole/timeline/trace_reader.h"
+#include "farandole/timeline/chrome_trace/trace_reader.h"
 
 namespace farandole {
 

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "farandole/timeline/trace_scanner.h"
+#include "farandole/timeline/chrome_trace/trace_scanner.h"
 
 namespace farandole {
 

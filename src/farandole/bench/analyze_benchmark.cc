@@ -15,8 +15,8 @@
 #include "farandole/base/error.h"
 #include "farandole/base/program_folder.h"
 #include "farandole/base/quantile.h"
-#include "farandole/timeline/gzip_writer.h"
-#include "farandole/timeline/inflated_file.h"
+#include "farandole/timeline/gzip/gzip_writer.h"
+#include "farandole/timeline/gzip/inflated_file.h"
 
 namespace farandole {
 namespace {

@@ -14,11 +14,11 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
-#include "farandole/timeline/recorder_file.h"
-#include "farandole/timeline/run_recorders.h"
+#include "farandole/timeline/chrome_trace/trace_reader.h"
+#include "farandole/timeline/merge/run_recorders.h"
+#include "farandole/timeline/merge/trace_merge.h"
+#include "farandole/timeline/recorder/recorder_file.h"
 #include "farandole/timeline/timeline.h"
-#include "farandole/timeline/trace_merge.h"
-#include "farandole/timeline/trace_reader.h"
 
 namespace farandole {
 namespace {

@@ -12,10 +12,10 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/bench/sample.h"
-#include "farandole/timeline/counters.h"
-#include "farandole/timeline/recorder_file.h"
+#include "farandole/timeline/counters/counters.h"
+#include "farandole/timeline/merge/trace_merge.h"
+#include "farandole/timeline/recorder/recorder_file.h"
 #include "farandole/timeline/timeline.h"
-#include "farandole/timeline/trace_merge.h"
 
 namespace farandole {
 namespace {

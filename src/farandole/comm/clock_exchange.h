@@ -1,4 +1,4 @@
-// Round trips between each rank and rank 0 for timeline/clock_model.h.
+// Round trips between each rank and rank 0 for timeline/clock/clock_model.h.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 #include "farandole/base/clock_id.h"
 #include "farandole/comm/message_channel.h"
-#include "farandole/timeline/clock_model.h"
+#include "farandole/timeline/clock/clock_model.h"
 
 namespace farandole {
 

@@ -12,7 +12,7 @@
 
 #include "farandole/base/stop_event.h"
 #include "farandole/comm/message_channel.h"
-#include "farandole/timeline/clock_model.h"
+#include "farandole/timeline/clock/clock_model.h"
 
 namespace farandole {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "farandole/comm/message_channel.h"
-#include "farandole/timeline/record_source.h"
+#include "farandole/timeline/merge/record_source.h"
 
 namespace farandole {
 

@@ -8,9 +8,9 @@
 #include "farandole/base/error.h"
 #include "farandole/comm/clock_exchange.h"
 #include "farandole/comm/offered_records.h"
-#include "farandole/timeline/rank_choice.h"
-#include "farandole/timeline/record_source.h"
-#include "farandole/timeline/trace_merge.h"
+#include "farandole/timeline/merge/rank_choice.h"
+#include "farandole/timeline/merge/record_source.h"
+#include "farandole/timeline/merge/trace_merge.h"
 
 namespace farandole {
 namespace {

@@ -11,12 +11,12 @@
 
 #include "farandole/comm/clock_rounds.h"
 #include "farandole/comm/message_channel.h"
-#include "farandole/timeline/clock_model.h"
-#include "farandole/timeline/counters.h"
+#include "farandole/timeline/clock/clock_model.h"
+#include "farandole/timeline/counters/counters.h"
+#include "farandole/timeline/merge/record_source.h"
+#include "farandole/timeline/merge/trace_merge.h"
 #include "farandole/timeline/mpi_trace.h"
-#include "farandole/timeline/record_source.h"
 #include "farandole/timeline/timeline.h"
-#include "farandole/timeline/trace_merge.h"
 
 namespace farandole {
 

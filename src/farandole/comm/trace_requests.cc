@@ -21,7 +21,7 @@
 #include "farandole/base/quiet_thread.h"
 #include "farandole/base/run_folder.h"
 #include "farandole/comm/merge_claim.h"
-#include "farandole/timeline/run_recorders.h"
+#include "farandole/timeline/merge/run_recorders.h"
 
 namespace farandole {
 namespace {

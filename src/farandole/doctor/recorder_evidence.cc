@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "farandole/base/error.h"
-#include "farandole/timeline/recorder_file.h"
+#include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {
 namespace {

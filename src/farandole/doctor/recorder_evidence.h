@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "farandole/timeline/recorder_format.h"
+#include "farandole/timeline/recorder/recorder_format.h"
 
 namespace farandole {
 

@@ -19,7 +19,7 @@
 #include "farandole/doctor/slurm_evidence.h"
 #include "farandole/launch/machine.h"
 #include "farandole/launch/supervisor.h"
-#include "farandole/timeline/run_start.h"
+#include "farandole/timeline/merge/run_start.h"
 
 namespace farandole {
 namespace {

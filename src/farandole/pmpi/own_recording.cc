@@ -17,8 +17,8 @@
 #include "farandole/comm/mpi_job.h"
 #include "farandole/comm/recording.h"
 #include "farandole/pmpi/recorded_call.h"
-#include "farandole/timeline/gpu_choice.h"
-#include "farandole/timeline/recorder_place.h"
+#include "farandole/timeline/counters/gpu_choice.h"
+#include "farandole/timeline/recorder/recorder_place.h"
 
 namespace farandole::pmpi {
 namespace {

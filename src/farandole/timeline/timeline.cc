@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "farandole/timeline/interned_names.h"
-#include "farandole/timeline/launch_history.h"
-#include "farandole/timeline/recorder_rings.h"
+#include "farandole/timeline/gpu/launch_history.h"
+#include "farandole/timeline/recorder/interned_names.h"
+#include "farandole/timeline/recorder/recorder_rings.h"
 
 namespace farandole {
 namespace {

@@ -16,7 +16,7 @@
 #include <string_view>
 
 #include "farandole/base/clock.h"
-#include "farandole/timeline/clock_model.h"
+#include "farandole/timeline/clock/clock_model.h"
 #include "farandole/timeline/current_span.h"
 #include "farandole/timeline/event.h"
 #include "farandole/timeline/step_window.h"

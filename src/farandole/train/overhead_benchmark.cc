@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "farandole/base/clock.h"
-#include "farandole/timeline/recorder_file.h"
+#include "farandole/timeline/recorder/recorder_file.h"
 #include "farandole/train/benchmark_trainee.h"
 
 namespace farandole {

@@ -17,8 +17,8 @@
 #include "farandole/comm/recording.h"
 #include "farandole/comm/trace_requests.h"
 #include "farandole/comm/traced_communicator.h"
-#include "farandole/timeline/gpu_choice.h"
-#include "farandole/timeline/recorder_place.h"
+#include "farandole/timeline/counters/gpu_choice.h"
+#include "farandole/timeline/recorder/recorder_place.h"
 
 namespace farandole {
 namespace {

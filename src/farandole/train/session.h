@@ -19,7 +19,7 @@
 #include "farandole/comm/signal_event.h"
 #include "farandole/comm/traced_communicator.h"
 #include "farandole/comm/watch/watchdog.h"
-#include "farandole/timeline/gpu_activity.h"
+#include "farandole/timeline/gpu/gpu_activity.h"
 #include "farandole/timeline/timeline.h"
 #include "farandole/train/group.h"
 #include "farandole/train/tensor_collectives.h"
@@ -35,7 +35,8 @@ struct RecordingOptions {
   StepWindow window{};
   StepWindow gpu_activity{};  // steps whose kernels and copies are recorded, where there is a GPU
   std::size_t recorder_bytes = std::size_t{64} << 20;
-  // Where recorders lie meanwhile, see timeline/recorder_place.h; none: as FARANDOLE_RECORDER_DIR says.
+  // Where recorders lie meanwhile, see timeline/recorder/recorder_place.h; none: as FARANDOLE_RECORDER_DIR
+  // says.
   std::optional<std::string> recorder_dir{};
   std::size_t merge_limit = 64;  // ranks in timeline.json.gz; of more, a sample; 0: any number
 };

@@ -1,4 +1,4 @@
-#include "farandole/timeline/cupti/activity_reader.h"
+#include "farandole/timeline/gpu/cupti/activity_reader.h"
 
 #include <algorithm>
 #include <gmock/gmock.h>
@@ -9,8 +9,8 @@
 
 #include "temporary_folder.h"
 
-#include "farandole/timeline/gpu_activity.h"
-#include "farandole/timeline/recorder_file.h"
+#include "farandole/timeline/gpu/gpu_activity.h"
+#include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {
 namespace {

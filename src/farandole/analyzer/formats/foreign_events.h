@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include "farandole/timeline/trace_reader.h"
+#include "farandole/timeline/chrome_trace/trace_reader.h"
 
 namespace farandole {
 

@@ -8,7 +8,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/file_bytes.h"
-#include "farandole/timeline/inflated_file.h"
+#include "farandole/timeline/gzip/inflated_file.h"
 
 namespace farandole {
 

@@ -11,8 +11,8 @@
 #include "farandole/analyzer/phases.h"
 #include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
-#include "farandole/timeline/gzip_writer.h"
-#include "farandole/timeline/json_text.h"
+#include "farandole/timeline/chrome_trace/json_text.h"
+#include "farandole/timeline/gzip/gzip_writer.h"
 
 namespace farandole {
 namespace {

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "farandole/timeline/record_source.h"
-#include "farandole/timeline/trace_merge.h"
+#include "farandole/timeline/merge/record_source.h"
+#include "farandole/timeline/merge/trace_merge.h"
 
 namespace farandole {
 

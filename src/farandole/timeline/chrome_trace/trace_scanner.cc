@@ -1,0 +1,302 @@
+#include "farandole/timeline/chrome_trace/trace_scanner.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::size_t window_bytes = std::size_t{512} << 10;
+constexpr std::size_t block_bytes = std::size_t{192} << 10;
+constexpr std::size_t max_value_bytes = std::size_t{256} << 20;
+constexpr std::size_t max_event_bytes = std::size_t{1} << 20;
+constexpr std::size_t max_other_data_bytes = std::size_t{4} << 20;
+constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+
+bool is_space(char c) {
+  return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+// Outside of strings only these characters matter to the cutting.
+constexpr auto marks = [] {
+  std::array<bool, 256> table{};
+  for (const unsigned char c : {'{', '}', '[', ']', '"', ','}) table[c] = true;
+  return table;
+}();
+
+std::string at_byte(std::uint64_t offset) {
+  return " at byte " + std::to_string(offset);
+}
+
+}  // namespace
+
+TraceWindow::TraceWindow(const std::filesystem::path& file) : buffer_(1 + window_bytes + padding) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(file, ignored)) file_ = InflatedFile::open(file);
+  if (file_ == nullptr)
+    throw UserError("trace " + file.string() + " cannot be read; give a run directory or a Chrome trace");
+}
+
+void TraceWindow::consume(std::size_t bytes) {
+  begin_ += bytes;
+  offset_ += bytes;
+}
+
+bool TraceWindow::refill() {
+  if (at_end_) return false;
+  if (begin_ > 1) {
+    std::memmove(buffer_.data() + 1, data(), size());
+    end_ -= begin_ - 1;
+    begin_ = 1;
+  }
+  if (end_ + padding == buffer_.size()) buffer_.resize(2 * buffer_.size());
+  const std::size_t room = buffer_.size() - padding - end_;
+  const std::size_t got = file_->read(buffer_.data() + end_, room);
+  end_ += got;
+  at_end_ = got < room;
+  return got > 0;
+}
+
+TraceScanner::TraceScanner(const std::filesystem::path& file) : file_(file), window_(file) {
+  if (!skip_space()) {
+    const auto why = window_.damage().empty() ? "is empty" : "holds nothing readable: " + window_.damage();
+    throw CorruptInput("trace " + file.string() + " " + why);
+  }
+  if (peek() != '[' && peek() != '{')
+    throw CorruptInput("trace " + file.string() + " is not a Chrome trace: neither { nor [" +
+                       at_byte(offset()));
+  in_object_ = peek() == '{';
+  window_.consume(1);
+  if (in_object_ && !find_events())
+    throw CorruptInput("trace " + file.string() + " has no array \"traceEvents\"; looked up to byte " +
+                       std::to_string(offset()) + (damage_.empty() ? "" : ": " + damage_));
+}
+
+bool TraceScanner::skip_space() {
+  for (;;) {
+    std::size_t i = 0;
+    while (i < window_.size() && is_space(window_.data()[i])) ++i;
+    window_.consume(i);
+    if (window_.size() > 0) return true;
+    if (!window_.refill()) return false;
+  }
+}
+
+void TraceScanner::stop(const std::string& why) {
+  done_ = true;
+  damage_ = (window_.damage().empty() ? why : window_.damage() + "; read") + at_byte(offset());
+}
+
+// Length of the value at the window's start; `none` where the stream ends first or a bracket is missing.
+std::size_t TraceScanner::value_end(std::size_t max_bytes) {
+  std::size_t i = 0;
+  int depth = 0;
+  bool in_string = false;
+  for (;;) {
+    const char* text = window_.data();
+    const std::size_t size = window_.size();
+    while (i < size) {
+      if (in_string) {
+        while (i < size && text[i] != '"' && text[i] != '\\') ++i;
+        if (i >= size) break;
+        if (text[i] == '\\') {
+          i += 2;  // beyond `size` the next window goes on behind the escaped character
+          continue;
+        }
+        in_string = false;
+        ++i;
+        if (depth == 0) return i;
+        continue;
+      }
+      while (i < size && !marks[static_cast<unsigned char>(text[i])]) ++i;
+      if (i >= size) break;
+      const char c = text[i];
+      if (c == '"') {
+        in_string = true;
+      } else if (c == '{' || c == '[') {
+        ++depth;
+      } else if (depth == 0) {
+        return i;  // the comma or bracket behind a number or word
+      } else if (c != ',' && --depth == 0) {
+        return i + 1;
+      }
+      ++i;
+    }
+    if (window_.size() > max_bytes || !window_.refill()) return none;
+  }
+}
+
+// Consumes the value at the window's start, and returns it if it has at most `keep_bytes`.
+std::string TraceScanner::take_value(std::size_t keep_bytes) {
+  const auto length = value_end(max_value_bytes);
+  if (length == none) {
+    stop("cut off in a value");
+    return {};
+  }
+  std::string value;
+  if (length <= keep_bytes) value.assign(window_.data(), length);
+  window_.consume(length);
+  return value;
+}
+
+// Consumes the key's value, and keeps it where it is of interest and sound.
+void TraceScanner::take_value_of(const std::string& key) {
+  auto* const kept = key == "\"otherData\""         ? &other_data_
+                     : key == "\"distributedInfo\"" ? &distributed_info_
+                                                    : nullptr;
+  auto value = take_value(kept != nullptr ? max_other_data_bytes : 0);
+  if (kept != nullptr && damage_.empty()) *kept = std::move(value);
+}
+
+// From behind the object's opening bracket, or behind an earlier value, to behind the bracket of traceEvents.
+bool TraceScanner::find_events() {
+  for (;;) {
+    if (!skip_space()) return stop("cut off"), false;
+    if (peek() == ',') {
+      window_.consume(1);
+      continue;
+    }
+    if (peek() != '"') return false;
+    const auto key = take_value(256);
+    if (done_ || !skip_space()) return false;
+    if (peek() != ':') return stop("no colon behind a key"), false;
+    window_.consume(1);
+    if (!skip_space()) return stop("cut off"), false;
+    if (key == "\"traceEvents\"" && peek() == '[') {
+      window_.consume(1);
+      return true;
+    }
+    take_value_of(key);
+    if (done_) return false;
+  }
+}
+
+// The keys behind the events: of interest is only otherData; a second traceEvents would be skipped as a
+// value.
+void TraceScanner::read_keys_behind() {
+  done_ = true;
+  if (!in_object_) return;
+  while (skip_space() && peek() != '}') {
+    if (peek() == ',') {
+      window_.consume(1);
+      continue;
+    }
+    if (peek() != '"') return stop("unexpected text behind the events");
+    const auto key = take_value(256);
+    if (!damage_.empty()) return;
+    if (!skip_space() || peek() != ':') return stop("no colon behind a key");
+    window_.consume(1);
+    if (!skip_space()) break;
+    take_value_of(key);
+    if (!damage_.empty()) return;
+  }
+  if (window_.size() == 0) return stop("cut off behind the events");
+  window_.consume(1);
+}
+
+// Where, within `length` bytes, a later line begins with an object; `length` where none does. Strings hold no
+// raw newlines, so behind damage this is where the next event begins in traces that have one event a line.
+std::size_t TraceScanner::next_line(std::size_t length) const {
+  const std::string_view text(window_.data(), length);
+  for (auto at = text.find('\n'); at != std::string_view::npos; at = text.find('\n', at + 1)) {
+    std::size_t begin = at + 1;
+    while (begin < length && is_space(text[begin])) ++begin;
+    if (begin < length && text[begin] == '{') return begin;
+  }
+  return length;
+}
+
+void TraceScanner::reject() {
+  pending_ = next_line(pending_);
+}
+
+// Consumes what is between events; false where none begins: at the end, or before what is no event.
+bool TraceScanner::begin_event() {
+  uncover();
+  window_.consume(std::exchange(pending_, 0));
+  if (done_) return false;
+  for (;;) {
+    if (!skip_space()) {
+      done_ = true;
+      // A bare array may stay open: programs append to it until they end.
+      if (in_object_ || !window_.damage().empty()) stop("cut off");
+      return false;
+    }
+    if (peek() != ',') break;
+    window_.consume(1);
+  }
+  if (peek() != ']') return true;
+  window_.consume(1);
+  read_keys_behind();
+  return false;
+}
+
+// Up to the last bracket in reach that "}, {" closes, which mostly is that of an event; 0 where there is
+// none. Where it is another, the block does not parse, and next() is asked.
+std::size_t TraceScanner::block_length() const {
+  const char* const text = window_.data();
+  std::size_t at = std::min(window_.size(), block_bytes);
+  const auto back_over_space = [&](std::size_t i) {
+    while (i > 0 && is_space(text[i - 1])) --i;
+    return i;
+  };
+  for (int tries = 0; tries < 64; ++tries) {
+    const auto open = std::string_view(text, at).rfind('{');
+    if (open == std::string_view::npos || open == 0) return 0;
+    const auto comma = back_over_space(open);
+    const auto close = comma > 0 && text[comma - 1] == ',' ? back_over_space(comma - 1) : 0;
+    if (close > 0 && text[close - 1] == '}') return close;
+    at = open;
+  }
+  return 0;
+}
+
+std::optional<RawEvent> TraceScanner::next_text() {
+  if (!begin_event() || peek() != '{') return std::nullopt;
+  while (window_.size() < block_bytes && window_.refill()) {
+  }
+  return RawEvent{{window_.data(), window_.size()}, offset()};
+}
+
+std::optional<RawEvent> TraceScanner::next_block() {
+  if (offset() + pending_ < no_block_before_ || !begin_event() || peek() != '{') return std::nullopt;
+  while (window_.size() < block_bytes && window_.refill()) {
+  }
+  const auto length = block_length();
+  if (length == 0) return std::nullopt;
+  char* const text = window_.data();
+  text[-1] = '[';
+  covered_ = std::exchange(text[length], ']');
+  pending_ = length;
+  return RawEvent{{text - 1, length + 2}, offset()};
+}
+
+void TraceScanner::uncover() {
+  if (covered_) window_.data()[pending_] = *covered_;
+  covered_.reset();
+}
+
+void TraceScanner::resume_at(std::size_t offset_in_block) {
+  uncover();
+  no_block_before_ = offset() + std::exchange(pending_, 0);
+  window_.consume(offset_in_block > 0 ? offset_in_block - 1 : 0);
+}
+
+std::optional<RawEvent> TraceScanner::next() {
+  if (!begin_event()) return std::nullopt;
+  const auto length = peek() == '{' ? value_end(max_event_bytes) : none;
+  pending_ = length == none ? next_line(window_.size()) : length;
+  if (length == none && pending_ == window_.size()) {
+    stop(peek() == '{' ? "cut off in the event that begins" : "no event where one should begin");
+    pending_ = 0;
+    return std::nullopt;
+  }
+  return RawEvent{{window_.data(), pending_}, offset()};
+}
+
+}  // namespace farandole

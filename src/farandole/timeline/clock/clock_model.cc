@@ -1,0 +1,147 @@
+#include "farandole/timeline/clock/clock_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::int64_t burst_gap_ns = 1'000'000'000;
+// Far above any oscillator (10 to 100 ppm): a steeper line comes from a clock that was changed.
+constexpr double steepest_drift = 1e-3;
+
+std::int64_t half_of(const RoundTrip& trip) {
+  return (trip.receive_ns - trip.send_ns) / 2;
+}
+
+}  // namespace
+
+struct ClockModel::Point {
+  std::int64_t at_ns;
+  std::int64_t offset_ns;
+  std::int64_t half_ns;  // the offset's error is at most this
+
+  static Point of(const RoundTrip& trip) {
+    const std::int64_t half = half_of(trip);
+    const std::int64_t middle = trip.send_ns + half;
+    return {middle, trip.reference_ns - middle, half + 1};
+  }
+};
+
+std::vector<RoundTrip> best_of_bursts(std::span<const RoundTrip> samples) {
+  std::vector<RoundTrip> trips(samples.begin(), samples.end());
+  std::erase_if(trips, [](const RoundTrip& trip) { return trip.receive_ns < trip.send_ns; });
+  std::sort(trips.begin(), trips.end(), [](const auto& a, const auto& b) { return a.send_ns < b.send_ns; });
+  std::vector<RoundTrip> best;
+  std::int64_t last_ns = 0;
+  for (const RoundTrip& trip : trips) {
+    const std::int64_t at_ns = trip.send_ns + half_of(trip);
+    if (best.empty() || at_ns - last_ns >= burst_gap_ns)
+      best.push_back(trip);
+    else if (half_of(trip) < half_of(best.back()))
+      best.back() = trip;
+    last_ns = at_ns;
+  }
+  return best;
+}
+
+ClockModel ClockModel::fit(std::span<const RoundTrip> samples) {
+  std::vector<Point> points;
+  for (const RoundTrip& trip : best_of_bursts(samples)) points.push_back(Point::of(trip));
+  if (points.empty()) throw Error("no usable round trip between the clocks of two ranks");
+  // Relative to the first point: the clocks' own values exceed what a double holds to the nanosecond.
+  ClockModel model;
+  model.anchor_ns_ = points.front().at_ns;
+  const std::int64_t base = points.front().offset_ns;
+  double weights = 0, mean_x = 0, mean_y = 0;
+  for (const Point& point : points) {
+    const double weight = 1.0 / (static_cast<double>(point.half_ns) * static_cast<double>(point.half_ns));
+    weights += weight;
+    mean_x += weight * static_cast<double>(point.at_ns - model.anchor_ns_);
+    mean_y += weight * static_cast<double>(point.offset_ns - base);
+  }
+  mean_x /= weights;
+  mean_y /= weights;
+  double xx = 0, xy = 0;
+  for (const Point& point : points) {
+    const double weight = 1.0 / (static_cast<double>(point.half_ns) * static_cast<double>(point.half_ns));
+    const double x = static_cast<double>(point.at_ns - model.anchor_ns_) - mean_x;
+    xx += weight * x * x;
+    xy += weight * x * (static_cast<double>(point.offset_ns - base) - mean_y);
+  }
+  const double slope = xx > 0 ? xy / xx : 0;
+  const double rise = slope * static_cast<double>(points.back().at_ns - points.front().at_ns);
+  const bool significant =
+      std::abs(rise) > static_cast<double>(points.front().half_ns + points.back().half_ns);
+  model.drift_ = significant && std::abs(slope) < steepest_drift ? slope : 0;
+  model.offset_ns_ = base + std::llround(mean_y - model.drift_ * mean_x);
+  bool straight = true;
+  for (const Point& point : points) {
+    const std::int64_t miss = std::abs(model.to_reference(point.at_ns) - (point.at_ns + point.offset_ns));
+    straight &= miss <= point.half_ns;
+    model.residual_ns_ = std::max(model.residual_ns_, point.half_ns + miss);
+  }
+  if (!straight) model.bend(points);
+  return model;
+}
+
+// Through all points, but for those that no oscillator reaches. Half of what a point is missed by from its
+// neighbours bounds what lies between two points: of a steady curve it would be a quarter.
+void ClockModel::bend(std::span<const Point> points) {
+  std::vector<Knot> knots;
+  for (const Point& point : points) {
+    const auto miss = static_cast<double>(point.at_ns + point.offset_ns - to_reference(point.at_ns));
+    if (!knots.empty() && std::abs(miss - knots.back().deviation_ns) >
+                              steepest_drift * static_cast<double>(point.at_ns - knots.back().at_ns))
+      return;
+    knots.push_back({point.at_ns, miss});
+  }
+  double between = 0;
+  std::int64_t at = 0;
+  for (const Point& point : points) at = std::max(at, point.half_ns);
+  for (std::size_t i = 1; i + 1 < knots.size(); ++i) {
+    const Knot &a = knots[i - 1], &b = knots[i + 1];
+    const double part =
+        static_cast<double>(knots[i].at_ns - a.at_ns) / static_cast<double>(b.at_ns - a.at_ns);
+    const double without = a.deviation_ns + part * (b.deviation_ns - a.deviation_ns);
+    between = std::max(between, std::abs(knots[i].deviation_ns - without) / 2);
+  }
+  const std::int64_t residual = at + std::llround(std::ceil(between)) + 1;
+  if (residual >= residual_ns_) return;
+  residual_ns_ = residual;
+  knots_ = std::move(knots);
+}
+
+double ClockModel::deviation_ns(std::int64_t local_ns) const {
+  if (knots_.empty()) return 0;
+  const auto next = std::upper_bound(knots_.begin(), knots_.end(), local_ns,
+                                     [](std::int64_t at, const Knot& knot) { return at < knot.at_ns; });
+  if (next == knots_.begin()) return next->deviation_ns;
+  const auto last = next - 1;
+  if (next == knots_.end()) return last->deviation_ns;
+  const double part =
+      static_cast<double>(local_ns - last->at_ns) / static_cast<double>(next->at_ns - last->at_ns);
+  return last->deviation_ns + part * (next->deviation_ns - last->deviation_ns);
+}
+
+std::int64_t ClockModel::to_reference(std::int64_t local_ns) const {
+  return local_ns + offset_ns_ +
+         std::llround(drift_ * static_cast<double>(local_ns - anchor_ns_) + deviation_ns(local_ns));
+}
+
+ClockModel ClockModel::shifted(std::int64_t first_ns, double first_shift_ns, std::int64_t last_ns,
+                               double last_shift_ns, std::int64_t residual_ns) const {
+  const double slope =
+      last_ns > first_ns ? (last_shift_ns - first_shift_ns) / static_cast<double>(last_ns - first_ns) : 0;
+  ClockModel model = *this;
+  model.offset_ns_ += std::llround(first_shift_ns - slope * static_cast<double>(first_ns - anchor_ns_));
+  model.drift_ += slope;
+  model.residual_ns_ = residual_ns;
+  return model;
+}
+
+}  // namespace farandole

@@ -1,0 +1,87 @@
+#include "farandole/timeline/counters/gpu_counters.h"
+
+#include <dlfcn.h>
+
+#include "farandole/base/parse_number.h"
+
+namespace farandole {
+
+// The few declarations of NVML's stable interface (nvml.h, CUDA Toolkit) that are needed; 0 is success.
+struct GpuCounters::Nvml {
+  using Device = struct nvmlDevice_st*;
+  struct Utilization {
+    unsigned gpu, memory;
+  };
+  struct Memory {
+    unsigned long long total, free, used;
+  };
+
+  void* library = nullptr;
+  bool started = false;
+  Device device = nullptr;
+  int (*init)() = nullptr;
+  int (*shutdown)() = nullptr;
+  int (*by_index)(unsigned, Device*) = nullptr;
+  int (*by_bus)(const char*, Device*) = nullptr;
+  int (*by_uuid)(const char*, Device*) = nullptr;
+  int (*utilization)(Device, Utilization*) = nullptr;
+  int (*memory)(Device, Memory*) = nullptr;
+  int (*power)(Device, unsigned* milliwatts) = nullptr;
+  int (*temperature)(Device, int sensor, unsigned* celsius) = nullptr;
+
+  Nvml() = default;
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+  ~Nvml() {
+    if (started) shutdown();
+    if (library != nullptr) ::dlclose(library);
+  }
+
+  template <typename Function>
+  bool find(Function& function, const char* name) {
+    function = reinterpret_cast<Function>(::dlsym(library, name));
+    return function != nullptr;
+  }
+
+  bool load() {
+    library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    return library != nullptr && find(init, "nvmlInit_v2") && find(shutdown, "nvmlShutdown") &&
+           find(by_index, "nvmlDeviceGetHandleByIndex_v2") &&
+           find(by_bus, "nvmlDeviceGetHandleByPciBusId_v2") && find(by_uuid, "nvmlDeviceGetHandleByUUID") &&
+           find(utilization, "nvmlDeviceGetUtilizationRates") && find(memory, "nvmlDeviceGetMemoryInfo") &&
+           find(power, "nvmlDeviceGetPowerUsage") && find(temperature, "nvmlDeviceGetTemperature");
+  }
+
+  bool select(const std::string& name) {
+    if (name.find(':') != std::string::npos) return by_bus(name.c_str(), &device) == 0;
+    if (name.starts_with("GPU-") || name.starts_with("MIG-")) return by_uuid(name.c_str(), &device) == 0;
+    const auto index = parse_number<unsigned>(name);
+    return index && by_index(*index, &device) == 0;
+  }
+};
+
+GpuCounters::GpuCounters(std::unique_ptr<Nvml> nvml) : nvml_(std::move(nvml)) {}
+GpuCounters::~GpuCounters() = default;
+
+std::unique_ptr<GpuCounters> GpuCounters::open(const std::string& device) {
+  auto nvml = std::make_unique<Nvml>();
+  if (device.empty() || !nvml->load()) return nullptr;
+  nvml->started = nvml->init() == 0;
+  if (!nvml->started || !nvml->select(device)) return nullptr;
+  return std::unique_ptr<GpuCounters>(new GpuCounters(std::move(nvml)));
+}
+
+std::optional<GpuCounters::Sample> GpuCounters::sample() const {
+  Nvml::Utilization utilization{};
+  Nvml::Memory memory{};
+  if (nvml_->utilization(nvml_->device, &utilization) != 0 || nvml_->memory(nvml_->device, &memory) != 0)
+    return std::nullopt;
+  Sample sample{static_cast<double>(utilization.gpu), static_cast<double>(memory.used) / (1 << 20), {}, {}};
+  constexpr int of_the_chip = 0;  // NVML_TEMPERATURE_GPU
+  unsigned milliwatts = 0, celsius = 0;
+  if (nvml_->power(nvml_->device, &milliwatts) == 0) sample.power_w = milliwatts * 1e-3;
+  if (nvml_->temperature(nvml_->device, of_the_chip, &celsius) == 0) sample.celsius = celsius;
+  return sample;
+}
+
+}  // namespace farandole

@@ -1,0 +1,155 @@
+#include "farandole/timeline/gpu/cupti/activity_reader.h"
+
+#include <cstdlib>
+#include <cxxabi.h>
+#include <memory>
+
+namespace farandole {
+namespace {
+
+std::string_view copy_name(std::uint8_t kind) {
+  switch (kind) {
+    case CUPTI_ACTIVITY_MEMCPY_KIND_HTOD:
+      return "copy host to device";
+    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOH:
+      return "copy device to host";
+    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOD:
+      return "copy on the device";
+    case CUPTI_ACTIVITY_MEMCPY_KIND_PTOP:
+      return "copy device to device";
+    default:
+      return "copy";
+  }
+}
+
+std::string_view synchronization_name(CUpti_ActivitySynchronizationType type) {
+  switch (type) {
+    case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE:
+      return "wait for an event";
+    case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT:
+      return "stream waits for an event";
+    case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE:
+      return "wait for a stream";
+    case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE:
+      return "wait for the device";
+    default:
+      return "wait for a GPU";
+  }
+}
+
+// "void at::native::gemm<float>(float*)" → "at::native::gemm<float>": what the reader of a trace looks for.
+std::string readable(const char* mangled) {
+  std::string name = mangled;
+  if (!name.starts_with("_Z")) return name;
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> demangled(
+      abi::__cxa_demangle(mangled, nullptr, nullptr, &status), &std::free);
+  if (status == 0) name = demangled.get();
+  if (name.starts_with("void ")) name.erase(0, 5);
+  int depth = 0;  // of template arguments, which may hold parentheses
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    depth += name[i] == '<' ? 1 : name[i] == '>' ? -1 : 0;
+    if (name[i] == '(' && depth == 0 && !name.substr(i).starts_with("(anonymous namespace)"))
+      return name.substr(0, i);
+  }
+  return name;
+}
+
+}  // namespace
+
+NameId ActivityReader::name(std::string_view text) {
+  const auto [found, fresh] = names_.try_emplace(std::string(text));
+  if (fresh) found->second = timeline_.intern(readable(found->first.c_str()));
+  return found->second;
+}
+
+TrackId ActivityReader::track(const std::string& label) {
+  const auto [found, fresh] = tracks_.try_emplace(label);
+  if (fresh) found->second = timeline_.add_track(label);
+  return found->second;
+}
+
+TrackId ActivityReader::stream(std::uint32_t device, std::uint32_t number) {
+  return track("GPU " + std::to_string(device) + " stream " + std::to_string(number));
+}
+
+void ActivityReader::record(const Work& work, std::int64_t launch_ns) {
+  timeline_.span_on(work.track, work.category, work.name, history_.place_at(launch_ns), work.start_ns,
+                    work.end_ns);
+}
+
+template <class Record>
+void ActivityReader::work(const Record& record_of_gpu, Category category, std::string_view label) {
+  if (record_of_gpu.start == 0 && record_of_gpu.end == 0) return;  // the device could not tell
+  const Work work{category, name(label), stream(record_of_gpu.deviceId, record_of_gpu.streamId),
+                  static_cast<std::int64_t>(record_of_gpu.start),
+                  static_cast<std::int64_t>(record_of_gpu.end)};
+  const auto launch = launches_.find(record_of_gpu.correlationId);
+  if (launch != launches_.end()) return record(work, launch->second);  // of a graph, more may come
+  waiting_.emplace(record_of_gpu.correlationId, work);
+  if (waiting_.size() > most_waiting) finish();
+}
+
+void ActivityReader::launched(std::uint32_t correlation, std::int64_t at_ns) {
+  const auto [first, last] = waiting_.equal_range(correlation);
+  for (auto it = first; it != last; ++it) record(it->second, at_ns);
+  waiting_.erase(first, last);
+  launches_[correlation] = at_ns;
+  if (launches_.size() > most_waiting) launches_.erase(launches_.begin());
+}
+
+void ActivityReader::finish() {
+  for (const auto& [correlation, work] : waiting_) record(work, work.start_ns);
+  waiting_.clear();
+}
+
+void ActivityReader::read(const CUpti_Activity& activity) {
+  switch (activity.kind) {
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
+      const auto& kernel = reinterpret_cast<const CUpti_ActivityKernel10&>(activity);
+      return work(kernel, Category::gpu_kernel, kernel.name != nullptr ? kernel.name : "kernel");
+    }
+    case CUPTI_ACTIVITY_KIND_MEMCPY: {
+      const auto& copy = reinterpret_cast<const CUpti_ActivityMemcpy6&>(activity);
+      return work(copy, Category::gpu_memcpy, copy_name(copy.copyKind));
+    }
+    case CUPTI_ACTIVITY_KIND_MEMCPY2: {
+      const auto& copy = reinterpret_cast<const CUpti_ActivityMemcpyPtoP4&>(activity);
+      return work(copy, Category::gpu_memcpy, copy_name(copy.copyKind));
+    }
+    case CUPTI_ACTIVITY_KIND_MEMSET:
+      return work(reinterpret_cast<const CUpti_ActivityMemset4&>(activity), Category::gpu_memcpy,
+                  "set memory");
+    case CUPTI_ACTIVITY_KIND_RUNTIME:
+    case CUPTI_ACTIVITY_KIND_DRIVER: {
+      const auto& call = reinterpret_cast<const CUpti_ActivityAPI&>(activity);
+      return launched(call.correlationId, static_cast<std::int64_t>(call.start));
+    }
+    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: {
+      const auto& wait = reinterpret_cast<const CUpti_ActivitySynchronization2&>(activity);
+      const Work work{Category::wait, name(synchronization_name(wait.type)), track("GPU synchronisation"),
+                      static_cast<std::int64_t>(wait.start), static_cast<std::int64_t>(wait.end)};
+      return record(work, work.start_ns);
+    }
+    case CUPTI_ACTIVITY_KIND_MARKER:
+      return annotation(reinterpret_cast<const CUpti_ActivityMarker2&>(activity));
+    default:
+      return;
+  }
+}
+
+// A range of NVTX is two markers with one id; the first has the name.
+void ActivityReader::annotation(const CUpti_ActivityMarker2& marker) {
+  const auto at_ns = static_cast<std::int64_t>(marker.timestamp);
+  if ((marker.flags & CUPTI_ACTIVITY_FLAG_MARKER_START) != 0) {
+    ranges_[marker.id] = {name(marker.name != nullptr ? marker.name : "range"), at_ns};
+    if (ranges_.size() > most_waiting) ranges_.erase(ranges_.begin());
+  }
+  const auto range = ranges_.find(marker.id);
+  if ((marker.flags & CUPTI_ACTIVITY_FLAG_MARKER_END) == 0 || range == ranges_.end()) return;
+  const auto [label, start_ns] = range->second;
+  record({Category::other, label, track("NVTX"), start_ns, at_ns}, start_ns);
+  ranges_.erase(range);
+}
+
+}  // namespace farandole

@@ -1,0 +1,130 @@
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+
+#include "farandole/base/clock.h"
+#include "farandole/base/log.h"
+#include "farandole/timeline/gpu/cupti/activity_reader.h"
+#include "farandole/timeline/gpu/cupti/cupti_library.h"
+#include "farandole/timeline/gpu/gpu_activity.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::size_t buffer_bytes = std::size_t{4} << 20;
+constexpr std::array kinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+                              CUPTI_ACTIVITY_KIND_MEMCPY,
+                              CUPTI_ACTIVITY_KIND_MEMCPY2,
+                              CUPTI_ACTIVITY_KIND_MEMSET,
+                              CUPTI_ACTIVITY_KIND_SYNCHRONIZATION,
+                              CUPTI_ACTIVITY_KIND_RUNTIME,
+                              CUPTI_ACTIVITY_KIND_DRIVER,
+                              CUPTI_ACTIVITY_KIND_MARKER};
+
+class CuptiActivity final : public GpuActivity {
+ public:
+  CuptiActivity(Timeline& timeline, const StepWindow& window)
+      : timeline_(timeline), window_(window), reader_(timeline, history_) {}
+
+  ~CuptiActivity() override {
+    if (active() != this) return;
+    timeline_.tell_phases(nullptr);
+    switch_to(false);
+    flush();
+    active() = nullptr;
+  }
+
+  // Returns why not, or "".
+  std::string begin() {
+    if (auto refusal = cupti_.load(); !refusal.empty()) return refusal;
+    if (active() != nullptr) return "this process records it already";
+    CUptiResult result =
+        cupti_.register_timestamp([]() -> std::uint64_t { return static_cast<std::uint64_t>(now_ns()); });
+    if (result == CUPTI_SUCCESS) result = cupti_.register_callbacks(&buffer_wanted, &buffer_full);
+    active() = this;
+    if (result == CUPTI_SUCCESS) result = switch_to(true);
+    if (result == CUPTI_SUCCESS && window_.first > 0) switch_to(false);  // that it can is known now
+    if (result != CUPTI_SUCCESS)
+      active() = nullptr;
+    else
+      timeline_.tell_phases(&history_);
+    return result == CUPTI_SUCCESS ? "" : "CUPTI says " + cupti_.describe(result);
+  }
+
+  void mark_step(std::int64_t step) override {
+    history_.set_step(step, now_ns());
+    if (step >= 0) switch_to(step >= window_.first && step <= window_.last);
+  }
+
+  void flush() override {
+    if (const auto result = cupti_.flush_all(0); result != CUPTI_SUCCESS)
+      spdlog::warn("GPU activity is incomplete: CUPTI says {}", cupti_.describe(result));
+    const std::lock_guard lock(mutex_);
+    reader_.finish();
+  }
+
+ private:
+  // CUPTI's callbacks carry no pointer of ours, and it serves one client in a process.
+  static std::atomic<CuptiActivity*>& active() {
+    static std::atomic<CuptiActivity*> instance{nullptr};
+    return instance;
+  }
+
+  static void CUPTIAPI buffer_wanted(std::uint8_t** buffer, std::size_t* size, std::size_t* most_records) {
+    *buffer = static_cast<std::uint8_t*>(std::aligned_alloc(8, buffer_bytes));
+    *size = *buffer != nullptr ? buffer_bytes : 0;
+    *most_records = 0;  // as many as fit
+  }
+
+  static void CUPTIAPI buffer_full(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t,
+                                   std::size_t valid) {
+    if (auto* const self = active().load()) self->read(context, stream, buffer, valid);
+    std::free(buffer);
+  }
+
+  void read(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t valid) {
+    const std::lock_guard lock(mutex_);
+    CUpti_Activity* record = nullptr;
+    while (cupti_.next_record(buffer, valid, &record) == CUPTI_SUCCESS) reader_.read(*record);
+    std::size_t lost = 0;
+    if (cupti_.dropped(context, stream, &lost) == CUPTI_SUCCESS && lost > 0)
+      spdlog::warn("{} events of the GPU were lost: the driver had no room for them", lost);
+  }
+
+  CUptiResult switch_to(bool on) {
+    if (on == on_) return CUPTI_SUCCESS;
+    for (const auto kind : kinds) {
+      const auto result = on ? cupti_.enable(kind) : cupti_.disable(kind);
+      if (result == CUPTI_SUCCESS || !on) continue;
+      for (const auto enabled : kinds) cupti_.disable(enabled);
+      return result;
+    }
+    on_ = on;
+    return CUPTI_SUCCESS;
+  }
+
+  CuptiLibrary cupti_;
+  Timeline& timeline_;
+  const StepWindow window_;
+  LaunchHistory history_;
+  std::mutex mutex_;
+  ActivityReader reader_;
+  bool on_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<GpuActivity> GpuActivity::start(Timeline& timeline, const StepWindow& window,
+                                                std::string& why_not) {
+  if (window.off() || !timeline.enabled()) {
+    why_not = "it is switched off";
+    return nullptr;
+  }
+  auto activity = std::make_unique<CuptiActivity>(timeline, window);
+  why_not = activity->begin();
+  if (!why_not.empty()) return nullptr;
+  return activity;
+}
+
+}  // namespace farandole

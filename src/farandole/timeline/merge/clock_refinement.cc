@@ -1,0 +1,269 @@
+#include "farandole/timeline/merge/clock_refinement.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+namespace farandole {
+namespace {
+
+struct Visit {
+  std::uint64_t key;
+  std::size_t rank;
+  Meeting meeting;  // on the rank's own clock
+};
+
+// By meeting, so that those of all ranks lie together.
+std::vector<Visit> visits_of(std::span<const RankClock> ranks) {
+  std::vector<Visit> visits;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+    for (const Meeting& meeting : ranks[rank].meetings) visits.push_back({meeting.key, rank, meeting});
+  std::sort(visits.begin(), visits.end(),
+            [](const Visit& a, const Visit& b) { return std::tie(a.key, a.rank) < std::tie(b.key, b.rank); });
+  return visits;
+}
+
+using Visits = std::span<const Visit>;
+
+// Calls use(visits) with those of one meeting after the other.
+template <typename Use>
+void each_meeting(const std::vector<Visit>& visits, Use use) {
+  for (auto group = visits.begin(); group != visits.end();) {
+    auto end = group;
+    while (end != visits.end() && end->key == group->key) ++end;
+    use(Visits(group, end));
+    group = end;
+  }
+}
+
+std::int64_t start_of(std::span<const RankClock> ranks, const Visit& visit) {
+  return ranks[visit.rank].model.to_reference(visit.meeting.start_ns);
+}
+std::int64_t end_of(std::span<const RankClock> ranks, const Visit& visit) {
+  return ranks[visit.rank].model.to_reference(visit.meeting.end_ns);
+}
+
+// Visits of known ranks bound an unknown clock from both sides; the middle between the bounds errs least.
+void find_unknown(std::span<RankClock> ranks, const std::vector<Visit>& visits) {
+  constexpr std::int64_t none = std::int64_t{1} << 60;
+  struct Range {
+    std::int64_t low = -none, high = none;
+  };
+  std::vector<Range> shifts(ranks.size());
+  each_meeting(visits, [&](Visits meeting) {
+    std::int64_t last_start = -none, first_end = none;  // of the known ones, at least and at most
+    for (const Visit& visit : meeting) {
+      if (!ranks[visit.rank].known) continue;
+      const auto residual = ranks[visit.rank].model.residual_ns();
+      last_start = std::max(last_start, start_of(ranks, visit) - residual);
+      first_end = std::min(first_end, end_of(ranks, visit) + residual);
+    }
+    if (last_start == -none) return;
+    for (const Visit& visit : meeting) {
+      auto& shift = shifts[visit.rank];
+      shift.low = std::max(shift.low, last_start - end_of(ranks, visit));
+      shift.high = std::min(shift.high, first_end - start_of(ranks, visit));
+    }
+  });
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const auto [low, high] = shifts[rank];
+    if (ranks[rank].known || low == -none || high == none) continue;
+    const double middle = static_cast<double>(low) + static_cast<double>(high - low) / 2;
+    ranks[rank].model = ranks[rank].model.shifted(0, middle, 0, middle, std::abs(high - low) / 2 + 1);
+    ranks[rank].known = true;
+  }
+}
+
+// The shift of a rank at its first and last meeting, and a line in between.
+struct Line {
+  std::int64_t first_ns = 0;
+  std::int64_t last_ns = 0;
+  double first_shift_ns = 0;
+  double last_shift_ns = 0;
+  double limit_ns = 0;
+
+  double part(std::int64_t at_ns) const {  // how much the end counts
+    return last_ns > first_ns
+               ? static_cast<double>(at_ns - first_ns) / static_cast<double>(last_ns - first_ns)
+               : 0;
+  }
+  double at(double end_part) const { return first_shift_ns * (1 - end_part) + last_shift_ns * end_part; }
+  double weight(double end_part) const {
+    return limit_ns > 0 ? (1 - end_part) * (1 - end_part) + end_part * end_part : 0;
+  }
+  void move(double end_part, double by_ns) {
+    if (limit_ns <= 0) return;
+    first_shift_ns = std::clamp(first_shift_ns + by_ns * (1 - end_part), -limit_ns, limit_ns);
+    last_shift_ns = std::clamp(last_shift_ns + by_ns * end_part, -limit_ns, limit_ns);
+  }
+};
+
+// A visit on the reference's clock, before it is shifted, since its meeting began for its first rank.
+struct Stay {
+  std::size_t rank;
+  double start_ns, end_ns;
+  double start_part, end_part;  // how much the end of the rank's line counts there
+};
+
+// The meetings whose order the residuals leave open, one after the other, the latest arrival first.
+struct OpenMeetings {
+  std::vector<Stay> stays;
+  std::vector<std::size_t> begins;
+
+  std::size_t size() const { return begins.size(); }
+  std::span<const Stay> operator[](std::size_t i) const {
+    const std::size_t end = i + 1 < begins.size() ? begins[i + 1] : stays.size();
+    return {stays.data() + begins[i], end - begins[i]};
+  }
+};
+
+OpenMeetings open_meetings(std::span<const RankClock> ranks, const std::vector<Visit>& visits,
+                           const std::vector<Line>& lines) {
+  OpenMeetings open;
+  each_meeting(visits, [&](Visits meeting) {
+    const std::size_t begin = open.stays.size();
+    const std::int64_t origin = start_of(ranks, meeting.front());
+    double first_end = std::numeric_limits<double>::infinity(), last_start = -first_end, slack = 0;
+    for (const Visit& visit : meeting) {
+      const Line& line = lines[visit.rank];
+      const Stay stay{visit.rank, static_cast<double>(start_of(ranks, visit) - origin),
+                      static_cast<double>(end_of(ranks, visit) - origin), line.part(visit.meeting.start_ns),
+                      line.part(visit.meeting.end_ns)};
+      first_end = std::min(first_end, stay.end_ns - line.limit_ns);
+      last_start = std::max(last_start, stay.start_ns + line.limit_ns);
+      slack = std::max(slack, line.limit_ns);
+      open.stays.push_back(stay);
+    }
+    if (slack <= 0 || first_end > last_start) return open.stays.resize(begin);
+    open.begins.push_back(begin);
+    std::sort(open.stays.begin() + static_cast<std::ptrdiff_t>(begin), open.stays.end(),
+              [](const Stay& a, const Stay& b) { return a.start_ns > b.start_ns; });
+  });
+  return open;
+}
+
+// Projects the shifts onto one broken order after the other (Agmon; Motzkin and Schoenberg 1954: that
+// converges where there is a solution), a nanosecond beyond, which rounding may take. Of the orders that a
+// rank has broken in a meeting it takes that with the last arrival, so that a round is linear in the visits.
+class Solver {
+ public:
+  explicit Solver(std::vector<Line>& lines) : lines_(lines) {}
+
+  void solve(const OpenMeetings& meetings) {
+    constexpr int most_rounds = 300;
+    bool broken = true;
+    for (int round = 0; round < most_rounds && broken; ++round) {
+      broken = false;
+      for (std::size_t i = 0; i < meetings.size(); ++i) broken = mend(meetings[i]) || broken;
+    }
+  }
+
+ private:
+  using Stays = std::span<const Stay>;
+
+  double start(const Stay& stay) const { return stay.start_ns + lines_[stay.rank].at(stay.start_part); }
+  // Otherwise no clock is at fault, such as where a collective failed.
+  bool may_be_mended(const Stay& a, const Stay& b) const {
+    return a.end_ns - b.start_ns >= -(lines_[a.rank].limit_ns + lines_[b.rank].limit_ns);
+  }
+
+  // Whether something was broken.
+  bool mend(Stays stays) {
+    const Stay* latest = &stays.front();
+    for (const Stay& stay : stays)
+      if (start(stay) > start(*latest)) latest = &stay;
+    const Stay* second = nullptr;
+    for (const Stay& stay : stays)
+      if (stay.rank != latest->rank && (second == nullptr || start(stay) > start(*second))) second = &stay;
+    bool broken = false;
+    for (const Stay& a : stays) {
+      const Stay* b = a.rank != latest->rank ? latest : second;
+      if (b != nullptr && !may_be_mended(a, *b)) b = first_to_mend(a, stays);
+      if (b != nullptr) broken = push_apart(a, *b) || broken;
+    }
+    return broken;
+  }
+
+  const Stay* first_to_mend(const Stay& a, Stays stays) const {
+    constexpr std::size_t most = 64;  // where a meeting is senseless
+    for (const Stay& b : stays.first(std::min(most, stays.size())))
+      if (b.rank != a.rank && may_be_mended(a, b)) return &b;
+    return nullptr;
+  }
+
+  bool push_apart(const Stay& a, const Stay& b) {
+    constexpr double beyond_ns = 2;
+    Line& line_a = lines_[a.rank];
+    Line& line_b = lines_[b.rank];
+    const double margin = a.end_ns + line_a.at(a.end_part) - start(b);
+    const double weight = line_a.weight(a.end_part) + line_b.weight(b.start_part);
+    if (margin >= 1 || weight <= 0) return false;
+    const double by_ns = (beyond_ns - margin) / weight;
+    line_a.move(a.end_part, by_ns);
+    line_b.move(b.start_part, -by_ns);
+    return true;
+  }
+
+  std::vector<Line>& lines_;
+};
+
+// Pairs of visits of which the one ended before the other began.
+std::uint64_t count_broken(std::span<const RankClock> ranks, const std::vector<Visit>& visits) {
+  std::uint64_t broken = 0;
+  std::vector<std::int64_t> starts, ends;
+  each_meeting(visits, [&](Visits meeting) {
+    starts.clear();
+    ends.clear();
+    std::uint64_t backwards = 0;  // of one rank, which is no pair
+    for (const Visit& visit : meeting) {
+      starts.push_back(start_of(ranks, visit));
+      ends.push_back(end_of(ranks, visit));
+      backwards += ends.back() < starts.back();
+    }
+    if (*std::min_element(ends.begin(), ends.end()) >= *std::max_element(starts.begin(), starts.end()))
+      return;
+    std::sort(starts.begin(), starts.end());
+    for (const auto end : ends)
+      broken +=
+          static_cast<std::uint64_t>(starts.end() - std::upper_bound(starts.begin(), starts.end(), end));
+    broken -= backwards;
+  });
+  return broken;
+}
+
+}  // namespace
+
+std::uint64_t refine_clocks(std::span<RankClock> ranks) {
+  if (ranks.size() < 2) return 0;
+  const std::vector<Visit> visits = visits_of(ranks);
+  const auto known =
+      std::find_if(ranks.begin(), ranks.end(), [](const RankClock& rank) { return rank.known; });
+  const auto reference = static_cast<std::size_t>(known != ranks.end() ? known - ranks.begin() : 0);
+  const bool was_known = std::exchange(ranks[reference].known, true);
+  find_unknown(ranks, visits);
+
+  std::vector<Line> lines(ranks.size());
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank].meetings.empty() || !ranks[rank].known) continue;
+    const auto [first, last] =
+        std::minmax_element(ranks[rank].meetings.begin(), ranks[rank].meetings.end(),
+                            [](const Meeting& a, const Meeting& b) { return a.start_ns < b.start_ns; });
+    const double limit = rank == reference ? 0 : static_cast<double>(ranks[rank].model.residual_ns());
+    lines[rank] = {first->start_ns, last->start_ns, 0, 0, limit};
+  }
+  Solver(lines).solve(open_meetings(ranks, visits, lines));
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const Line& line = lines[rank];
+    const double shift = std::max(std::abs(line.first_shift_ns), std::abs(line.last_shift_ns));
+    if (shift > 0)
+      ranks[rank].model =
+          ranks[rank].model.shifted(line.first_ns, line.first_shift_ns, line.last_ns, line.last_shift_ns,
+                                    ranks[rank].model.residual_ns() + std::llround(std::ceil(shift)));
+  }
+  ranks[reference].known = was_known;
+  return count_broken(ranks, visits);
+}
+
+}  // namespace farandole

@@ -1,0 +1,37 @@
+// The table of collectives that become flows between ranks in the merged trace; bounded. Used by one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "farandole/timeline/chrome_trace/trace_writer.h"
+#include "farandole/timeline/event.h"
+
+namespace farandole {
+
+class CollectiveLinks {
+ public:
+  explicit CollectiveLinks(std::size_t most) : most_(most) {}
+
+  void add(const Collective& what, TraceWriter::Place place, std::int64_t start_ns);
+  // For each collective that several ranks have: from the first to arrive to each other; a rank counts once.
+  // Returns the number of flows.
+  std::uint64_t write(TraceWriter& trace);
+  std::uint64_t stride() const { return stride_; }
+
+ private:
+  struct Entry {
+    std::uint64_t key;  // communicator and sequence
+    std::int64_t start_ns;
+    std::int32_t rank;
+    std::int32_t thread;
+  };
+
+  std::size_t most_;
+  std::uint64_t stride_ = 1;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace farandole

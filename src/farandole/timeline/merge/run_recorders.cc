@@ -1,0 +1,137 @@
+#include "farandole/timeline/merge/run_recorders.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <memory>
+#include <optional>
+
+#include "farandole/base/error.h"
+#include "farandole/base/node_file.h"
+#include "farandole/base/open_files.h"
+#include "farandole/timeline/merge/rank_choice.h"
+#include "farandole/timeline/merge/record_source.h"
+#include "farandole/timeline/merge/run_start.h"
+
+namespace farandole {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* extension = ".ftl";
+
+struct OpenedFile {
+  RecorderReport report;
+  std::optional<RunStart> start;         // none: what the file says of it is not to be trusted
+  std::unique_ptr<RecordSource> source;  // null: it cannot be read
+};
+
+void survey_file(const fs::path& path, OpenedFile& opened) try {
+  RecorderReport& report = opened.report;
+  report.file = path;
+  auto file = std::make_unique<RecorderFile>(path);
+  report.rank = file->rank();
+  report.closed = file->closed();
+  report.dropped = file->dropped();
+  report.problems = file->problems();
+  if (report.problems.empty()) opened.start = {file->start_realtime_ns(), file->world_size()};
+  RecordDamage damage;
+  std::vector<Record> block(1024);
+  for (std::size_t slot = 0; slot < file->threads().size() && damage.records == 0; ++slot) {
+    const RecorderThread& thread = file->threads()[slot];
+    for (std::uint64_t index = thread.overwritten; index < thread.recorded && damage.records == 0;)
+      index += file->read_records(slot, index, block, &damage);
+  }
+  for (const RecorderThread& thread : file->threads()) {
+    report.overwritten += thread.overwritten;
+    report.records += thread.recorded - thread.overwritten;
+  }
+  opened.source = open_source(std::move(file));
+  report.damaged = opened.source->info().damaged;
+  report.records -= report.damaged;
+  if (report.damaged > 0)
+    report.problems.push_back(fmt::format("{}, offset {}: {} record{} damaged or missing, this is the first",
+                                          path.string(), damage.first_offset, report.damaged,
+                                          report.damaged == 1 ? "" : "s"));
+  report.readable = true;
+} catch (const Error& error) {
+  opened.report.problems.push_back(error.what());
+}
+
+// Returns how many.
+std::size_t leave_out_earlier(std::vector<OpenedFile>& files) {
+  std::vector<RunStart> starts;
+  for (const auto& file : files)
+    if (file.start) starts.push_back(*file.start);
+  const RunStart last = last_of(starts);
+  return std::erase_if(files,
+                       [&](const OpenedFile& file) { return file.start && is_earlier(*file.start, last); });
+}
+
+void choose_of(std::vector<std::unique_ptr<RecordSource>> sources, const RunMergeOptions& options,
+               RunRecorders& run) {
+  std::vector<RankTimeline> ranks = with_clocks(std::move(sources));
+  const RankChoice choice = choose_ranks(ranks, options.merge_limit);
+  run.left_out = left_out_text(ranks, choice);
+  const bool all_steps = options.steps.first == 0 && options.steps.last == INT64_MAX;
+  for (const std::size_t i : choice.chosen) {
+    run.ranks.push_back(std::move(ranks[i]));
+    auto& records = run.ranks.back().records;
+    if (!all_steps) records = steps_of(std::move(records), options.steps);
+  }
+}
+
+}  // namespace
+
+std::vector<fs::path> recorder_files(const fs::path& run) {
+  std::error_code failure;
+  if (fs::is_regular_file(run, failure)) return {run};
+  if (!fs::is_directory(run, failure))
+    throw UserError("there is no run " + run.string() + ": give a run directory or a recorder's file");
+  const fs::path folder = fs::is_directory(run / "recorder", failure) ? run / "recorder" : run;
+  std::vector<fs::path> files;
+  for (const auto& home : homes_in(folder, extension, failure)) files.push_back(readable_at(home));
+  if (failure) throw UserError("read the folder " + folder.string() + ": " + failure.message());
+  if (files.empty())
+    throw UserError(folder.string() +
+                    " holds no recorder's file (*.ftl): was the run started with --timeline off?");
+  return files;
+}
+
+bool RunRecorders::sound() const {
+  return std::all_of(files.begin(), files.end(), [](const RecorderReport& file) { return file.sound(); });
+}
+
+RunRecorders open_run(const std::vector<fs::path>& files, const RunMergeOptions& options) {
+  allow_open_files(files.size());
+  std::vector<OpenedFile> opened;
+  for (const fs::path& file : files) survey_file(file, opened.emplace_back());
+  RunRecorders result;
+  result.earlier = earlier_starts_text(leave_out_earlier(opened));
+  std::vector<std::unique_ptr<RecordSource>> sources;
+  bool any = false;
+  for (auto& [report, start, source] : opened) {
+    any |= source != nullptr;
+    const int rank = report.rank;
+    const auto same_rank = [rank](const auto& other) { return other->info().rank == rank; };
+    if (source != nullptr && std::any_of(sources.begin(), sources.end(), same_rank)) {
+      report.problems.push_back(
+          fmt::format("{}: left out, another file is of rank {} too", report.file.string(), rank));
+      source = nullptr;
+    }
+    result.files.push_back(std::move(report));
+    if (source != nullptr && options.ranks.contains(source->info().rank))
+      sources.push_back(std::move(source));
+  }
+  if (!any)
+    throw CorruptInput(files.size() == 1
+                           ? result.files[0].problems[0]
+                           : fmt::format("none of the {} recorders' files can be read; the first: {}",
+                                         files.size(), result.files[0].problems[0]));
+  if (sources.empty())
+    throw UserError("none of the run's files is of these ranks" +
+                    (result.earlier.empty() ? "" : "; " + result.earlier));
+  choose_of(std::move(sources), options, result);
+  return result;
+}
+
+}  // namespace farandole

@@ -1,0 +1,246 @@
+#include "farandole/timeline/merge/trace_merge.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "farandole/base/error.h"
+#include "farandole/timeline/chrome_trace/trace_writer.h"
+#include "farandole/timeline/merge/collective_links.h"
+
+namespace farandole {
+namespace {
+
+// A slot's place among the trace's threads: the training thread comes first, the others as they began.
+std::vector<int> thread_order(const RankInfo& info) {
+  std::vector<int> place(info.threads.size());
+  std::iota(place.begin(), place.end(), 0);
+  const auto training = std::find_if(info.threads.begin(), info.threads.end(),
+                                     [](const RecorderThread& thread) { return thread.name == "training"; });
+  if (training != info.threads.end())
+    std::swap(place[0], place[static_cast<std::size_t>(training - info.threads.begin())]);
+  return place;
+}
+
+std::uint64_t overwritten_of(const RankInfo& info) {
+  return std::accumulate(
+      info.threads.begin(), info.threads.end(), std::uint64_t{0},
+      [](std::uint64_t sum, const RecorderThread& thread) { return sum + thread.overwritten; });
+}
+
+// For people; "" where nothing is.
+std::string what_is_missing(const RankInfo& info) {
+  std::string text;
+  const auto add = [&](std::uint64_t count, std::string_view what) {
+    if (count > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, what);
+  };
+  add(overwritten_of(info), "oldest events overwritten");
+  add(info.dropped, "events dropped");
+  add(info.damaged, "damaged events left out");
+  return text;
+}
+
+class RankMerger {
+ public:
+  RankMerger(RankTimeline& rank, std::int64_t origin_ns, TraceWriter& trace, CollectiveLinks& links)
+      : rank_(rank),
+        info_(rank.records->info()),
+        origin_ns_(origin_ns),
+        trace_(trace),
+        links_(links),
+        places_(thread_order(info_)) {}
+
+  void run() {
+    describe();
+    for (std::span<const Record> block = rank_.records->next(); !block.empty(); block = rank_.records->next())
+      for (const Record& record : block) write(record);
+  }
+  std::uint64_t clipped() const { return clipped_; }
+
+ private:
+  void describe() {
+    trace_.process(info_.rank, info_.host);
+    if (const std::string label = what_is_missing(info_); !label.empty())
+      trace_.process_label(info_.rank, label);
+    for (std::size_t slot = 0; slot < info_.threads.size(); ++slot) {
+      const std::string& name = info_.threads[slot].name;
+      const int place = places_[slot];
+      if (!name.empty() || info_.threads[slot].recorded > 0)
+        trace_.thread({info_.rank, place}, !name.empty() ? name
+                                           : place == 0  ? "main"
+                                                         : fmt::format("thread {}", place));
+    }
+  }
+
+  std::int64_t to_trace(std::int64_t local_ns) const {
+    return rank_.clock.to_reference(local_ns) - origin_ns_;
+  }
+
+  // The span on the trace's clock, shortened where it would overlap the end of one that it started in.
+  TraceWriter::Interval nested(const Record& record) {
+    if (std::exchange(track_, record.track) != record.track) open_ends_.clear();
+    TraceWriter::Interval when{to_trace(record.start_ns), to_trace(std::max(record.start_ns, record.end_ns))};
+    while (!open_ends_.empty() && open_ends_.back() <= when.start_ns) open_ends_.pop_back();
+    if (!open_ends_.empty() && when.end_ns > open_ends_.back()) {
+      when.end_ns = open_ends_.back();
+      ++clipped_;
+    }
+    open_ends_.push_back(when.end_ns);
+    return when;
+  }
+
+  void write(const Record& record) {
+    const TraceWriter::Place place{info_.rank, places_.at(record.track)};
+    const std::string& name = info_.names.at(record.name);
+    switch (record.kind) {
+      case RecordKind::none:
+        break;
+      case RecordKind::span:
+        return trace_.span(place, nested(record),
+                           {record.category, name, record.step, record.launched_in(), record.mpi_call()});
+      case RecordKind::collective: {
+        const Collective what{record.sequence, record.communicator, record.payload};
+        const TraceWriter::Interval when = nested(record);
+        links_.add(what, place, when.start_ns);
+        return trace_.collective(place, name, info_.names.at(record.operation), what, record.step, when);
+      }
+      case RecordKind::instant:
+        return trace_.instant(place, name, to_trace(record.start_ns), record.payload);
+      case RecordKind::counter:
+        return trace_.counter(info_.rank, name, to_trace(record.start_ns), record.value());
+    }
+  }
+
+  RankTimeline& rank_;
+  const RankInfo& info_;
+  const std::int64_t origin_ns_;
+  TraceWriter& trace_;
+  CollectiveLinks& links_;
+  const std::vector<int> places_;
+  int track_ = -1;
+  std::vector<std::int64_t> open_ends_;
+  std::uint64_t clipped_ = 0;
+};
+
+// Ranks that share a clock share what is known of it: one of them alone measures it while the job runs. Hosts
+// of one name are told apart by the clock's number, and by chance equal numbers by the name.
+using ClockKey = std::tuple<std::string, std::uint32_t, int>;
+ClockKey clock_of(const RankInfo& info) {
+  return {info.host, info.clock, info.clock != 0 ? -1 : info.rank};
+}
+
+struct SharedClock {
+  bool is_reference = false;
+  std::vector<RoundTrip> round_trips;
+};
+
+std::map<ClockKey, SharedClock> samples_by_clock(std::span<const std::unique_ptr<RecordSource>> sources) {
+  std::map<ClockKey, SharedClock> clocks;
+  for (const auto& source : sources) {
+    const RankInfo& info = source->info();
+    SharedClock& clock = clocks[clock_of(info)];
+    clock.is_reference |= info.rank == 0;
+    clock.round_trips.insert(clock.round_trips.end(), info.clock_samples.begin(), info.clock_samples.end());
+  }
+  return clocks;
+}
+
+void sort_by_rank(std::vector<RankTimeline>& ranks) {
+  if (ranks.empty())
+    throw UserError("there is no rank's timeline to merge: give the recorder's files of a run");
+  const auto rank_of = [](const RankTimeline& timeline) { return timeline.records->info().rank; };
+  std::sort(ranks.begin(), ranks.end(),
+            [&](const auto& a, const auto& b) { return rank_of(a) < rank_of(b); });
+  for (std::size_t i = 1; i < ranks.size(); ++i)
+    if (rank_of(ranks[i]) == rank_of(ranks[i - 1]))
+      throw UserError(
+          fmt::format("two timelines are of rank {}: merge the files of one run only", rank_of(ranks[i])));
+}
+
+}  // namespace
+
+std::uint64_t refine_clocks_of(std::vector<RankTimeline>& ranks) {
+  std::vector<RankClock> clocks;
+  for (const RankTimeline& rank : ranks)
+    clocks.push_back({rank.clock, rank.clock_known, rank.records->info().meetings});
+  const std::uint64_t broken = refine_clocks(clocks);
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    ranks[i].clock = clocks[i].model;
+    ranks[i].clock_known = clocks[i].known;
+  }
+  return broken;
+}
+
+std::int64_t earliest_of(const std::vector<RankTimeline>& ranks) {
+  std::int64_t earliest = INT64_MAX;
+  for (const RankTimeline& rank : ranks)
+    if (const std::int64_t first = rank.records->info().first_ns; first != INT64_MAX)
+      earliest = std::min(earliest, rank.clock.to_reference(first));
+  return earliest == INT64_MAX ? 0 : earliest;
+}
+
+std::vector<RankTimeline> with_clocks(std::vector<std::unique_ptr<RecordSource>> sources) {
+  const auto samples = samples_by_clock(sources);
+  std::vector<RankTimeline> ranks;
+  // What the date shows when rank 0's clock shows 0, by a rank that knows that clock.
+  std::optional<std::int64_t> date_of_zero;
+  for (auto& source : sources) {
+    const RankInfo& info = source->info();
+    const auto& own = samples.at(clock_of(info));
+    ClockModel clock;
+    const bool known = own.is_reference || !own.round_trips.empty();
+    if (!own.is_reference && known) clock = ClockModel::fit(own.round_trips);
+    if (known && (!date_of_zero || info.rank == 0))
+      date_of_zero = info.start_realtime_ns - clock.to_reference(info.start_monotonic_ns);
+    ranks.push_back({std::move(source), clock, known});
+  }
+  for (RankTimeline& rank : ranks) {
+    if (rank.clock_known) continue;
+    const RankInfo& info = rank.records->info();
+    const std::int64_t date_of_own_zero = info.start_realtime_ns - info.start_monotonic_ns;
+    if (!date_of_zero) date_of_zero = date_of_own_zero;
+    const auto shift = static_cast<double>(date_of_own_zero - *date_of_zero);
+    rank.clock = ClockModel().shifted(0, shift, 0, shift, 0);
+  }
+  return ranks;
+}
+
+MergeResult merge_timelines(std::vector<RankTimeline> ranks, const std::filesystem::path& output,
+                            const MergeOptions& options) {
+  sort_by_rank(ranks);
+  MergeResult result;
+  result.left_early = refine_clocks_of(ranks);
+  int world_size = ranks.back().records->info().rank + 1;
+  for (const RankTimeline& rank : ranks) world_size = std::max(world_size, rank.records->info().world_size);
+  std::vector<std::int64_t> residuals(static_cast<std::size_t>(world_size), -1);
+  for (const RankTimeline& rank : ranks)
+    if (rank.clock_known)
+      residuals[static_cast<std::size_t>(rank.records->info().rank)] = rank.clock.residual_ns();
+
+  TraceWriter trace(output, {world_size, residuals}, options.threads);
+  CollectiveLinks links(options.most_linked);
+  const std::int64_t origin_ns = earliest_of(ranks);
+  for (RankTimeline& rank : ranks) {
+    RankMerger merger(rank, origin_ns, trace, links);
+    merger.run();
+    const RankInfo& info = rank.records->info();
+    result.clipped += merger.clipped();
+    result.overwritten += overwritten_of(info);
+    result.dropped += info.dropped;
+    result.damaged += info.damaged;
+    rank.records.reset();
+  }
+  result.flows = links.write(trace);
+  result.link_stride = links.stride();
+  trace.finish();
+  result.events = trace.events();
+  return result;
+}
+
+}  // namespace farandole

@@ -1,0 +1,278 @@
+#include "farandole/timeline/recorder/recorder_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <iterator>
+#include <unistd.h>
+#include <utility>
+#include <zlib.h>
+
+#include "farandole/base/error.h"
+#include "farandole/base/file_bytes.h"
+#include "farandole/base/node_file.h"
+
+namespace farandole {
+namespace {
+
+// 36 years from the host's start: sums and differences of such times do not overflow.
+constexpr std::int64_t farthest_ns = std::int64_t{1} << 60;
+
+template <std::size_t n>
+std::string text_of(const std::array<char, n>& field) {
+  return {field.begin(), std::find(field.begin(), field.end(), '\0')};
+}
+
+}  // namespace
+
+RecorderFile::RecorderFile(const std::filesystem::path& path)
+    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (fd_.get() < 0) {
+    const int failure = errno;
+    std::error_code none;
+    if (const auto elsewhere = std::filesystem::read_symlink(node_link(path), none); !none)
+      throw UserError(path_ + " still lies on its rank's node, at " + elsewhere.string());
+    throw UserError("open " + path_ + ": " + std::strerror(failure));
+  }
+  read_fixed_header();
+  read_clocks();
+  read_threads();
+  // Behind the threads: a record of a live file names nothing that is not there yet.
+  read_names();
+}
+
+void RecorderFile::damaged_at(std::uint64_t offset, const std::string& what) const {
+  throw CorruptInput(path_ + ", offset " + std::to_string(offset) + ": " + what);
+}
+
+void RecorderFile::note(std::uint64_t offset, const std::string& what) {
+  problems_.push_back(path_ + ", offset " + std::to_string(offset) + ": " + what);
+}
+
+// Less than `bytes` only at the end of the file.
+std::size_t RecorderFile::read(std::uint64_t offset, void* into, std::size_t bytes) const {
+  return read_bytes(fd_.get(), offset, {static_cast<std::byte*>(into), bytes}, path_);
+}
+
+void RecorderFile::read_fixed_header() {
+  const std::size_t bytes = read(0, &header_, sizeof header_);
+  const off_t end = ::lseek(fd_.get(), 0, SEEK_END);
+  file_bytes_ = end > 0 ? static_cast<std::uint64_t>(end) : bytes;
+  const recorder::FixedHeader& fixed = header_.fixed;
+  if (bytes == 0) damaged_at(0, "the file is empty: the rank ended before it could record");
+  if (bytes < sizeof fixed.magic || fixed.magic != recorder::magic)
+    damaged_at(0, "this is not a flight recorder's file");
+  if (bytes < sizeof header_) damaged_at(bytes, "the file ends inside its header");
+  if (fixed.byte_order != recorder::byte_order)
+    damaged_at(offsetof(recorder::FixedHeader, byte_order),
+               "written on a machine of another byte order: read it there");
+  if (fixed.version != recorder::version)
+    damaged_at(offsetof(recorder::FixedHeader, version),
+               "format version " + std::to_string(fixed.version) + ", this program reads " +
+                   std::to_string(recorder::version) + ": use the program that wrote it");
+  const bool known_shape =
+      fixed.record_bytes == sizeof(Record) && fixed.thread_slots == recorder::thread_slots &&
+      fixed.chunk_count == recorder::chunk_count && fixed.chunk_records > 0 &&
+      fixed.chunk_records < (1u << 22) && fixed.threads_offset < (1u << 20) &&
+      fixed.names_bytes <= (1u << 20) && fixed.names_offset < (1u << 20) &&
+      fixed.chunks_offset < (1u << 22) && fixed.rank >= 0 && fixed.rank < recorder::most_ranks &&
+      fixed.file_bytes ==
+          fixed.chunks_offset + std::uint64_t{fixed.chunk_records} * fixed.chunk_count * sizeof(Record);
+  if (!known_shape) damaged_at(0, "the header's numbers do not fit together");
+  const auto crc = ::crc32(0, reinterpret_cast<const Bytef*>(&fixed), offsetof(recorder::FixedHeader, crc));
+  if (crc != fixed.crc) note(0, "the header is damaged (checksum): rank, host and start may be wrong");
+  if (fixed.world_size <= fixed.rank || fixed.world_size > recorder::most_ranks)
+    header_.fixed.world_size = fixed.rank + 1;
+  host_ = text_of(fixed.host);
+}
+
+void RecorderFile::read_clocks() {
+  recorder::ClockTable table{};
+  read(recorder::clocks_offset, &table, sizeof table);
+  for (const recorder::ClockSample& sample : table.samples) {
+    const bool empty = sample.send_ns == 0 && sample.receive_ns == 0 && sample.check == 0;
+    if (!empty && sample.check == clock_check(sample))
+      clock_samples_.push_back({sample.send_ns, sample.reference_ns, sample.receive_ns});
+    else if (!empty)
+      note(recorder::clocks_offset +
+               static_cast<std::uint64_t>(&sample - table.samples.data()) * sizeof sample,
+           "a sample of the clock is damaged");
+  }
+}
+
+// "" where nothing is; else the entry is not to be used.
+std::string RecorderFile::wrong_with(const recorder::ThreadEntry& entry, std::vector<bool>& used) const {
+  const recorder::FixedHeader& fixed = header_.fixed;
+  if (entry.chunks_used > fixed.chunk_count) return "a thread with more chunks than the file has";
+  for (std::uint32_t i = 0; i < entry.chunks_used; ++i) {
+    if (entry.chunks[i] >= fixed.chunk_count || used[entry.chunks[i]])
+      return "a thread whose chunks are not its own";
+    used[entry.chunks[i]] = true;
+  }
+  if (entry.head >= std::uint64_t{1} << 60) return "a thread with more records than time to write them";
+  if (entry.head > 0 && entry.chunks_used == 0) return "a thread with records but without a chunk";
+  return "";
+}
+
+void RecorderFile::read_threads() {
+  const recorder::FixedHeader& fixed = header_.fixed;
+  entries_.resize(fixed.thread_slots);
+  const std::size_t bytes = entries_.size() * sizeof(recorder::ThreadEntry);
+  const std::size_t there = read(fixed.threads_offset, entries_.data(), bytes);
+  if (there < bytes) damaged_at(fixed.threads_offset + there, "the file ends inside its table of threads");
+  std::vector<bool> used(fixed.chunk_count);
+  for (std::size_t slot = 0; slot < entries_.size(); ++slot) {
+    recorder::ThreadEntry& entry = entries_[slot];
+    if (const std::string wrong = wrong_with(entry, used); !wrong.empty()) {
+      note(fixed.threads_offset + slot * sizeof entry, wrong + ": its records are lost");
+      entry = {};
+    }
+    const std::uint64_t room = std::uint64_t{entry.chunks_used} * fixed.chunk_records;
+    if (entry.in_use == 0 && entry.head == 0) continue;
+    // Where the pool is empty, the oldest record of a full ring is the one that the writer may be
+    // overwriting.
+    const bool next_overwrites = header_.next_chunk >= fixed.chunk_count;
+    const std::uint64_t end = entry.head + (next_overwrites && entry.head > 0 ? 1 : 0);
+    const std::uint64_t overwritten = end > room ? end - room : 0;
+    threads_.resize(slot + 1);
+    threads_[slot] = {text_of(entry.name), entry.head, overwritten};
+  }
+}
+
+void RecorderFile::read_names() {
+  const recorder::FixedHeader& fixed = header_.fixed;
+  const auto lost_from = [&](std::uint64_t offset, const std::string& what) {
+    note(offset, what + ": the names from there on are lost");
+    names_lost_ = true;
+  };
+  read(offsetof(recorder::Header, names_used), &header_.names_used, sizeof header_.names_used);
+  if (header_.names_used > fixed.names_bytes) {
+    lost_from(offsetof(recorder::Header, names_used), "more names than there is room for");
+    header_.names_used = fixed.names_bytes;
+  }
+  std::vector<char> bytes(header_.names_used);
+  const std::size_t there = read(fixed.names_offset, bytes.data(), bytes.size());
+  if (there < bytes.size()) {
+    lost_from(fixed.names_offset + there, "the file ends inside its names");
+    bytes.resize(there);
+  }
+  for (std::size_t at = 0; at < bytes.size();) {
+    std::uint16_t length = 0;
+    if (bytes.size() - at >= sizeof length) std::memcpy(&length, &bytes[at], sizeof length);
+    if (bytes.size() - at < sizeof length + length) {
+      if (!names_lost_) lost_from(fixed.names_offset + at, "a name that runs past the names' end");
+      break;
+    }
+    names_.emplace_back(bytes.data() + at + sizeof length, length);
+    at += sizeof length + length;
+  }
+  if (names_.empty()) names_.emplace_back("(unnamed)");
+}
+
+std::optional<recorder::OpenEvent> RecorderFile::open(std::size_t slot) const {
+  if (slot >= threads_.size()) return std::nullopt;
+  const recorder::OpenEvent& open = entries_[slot].open;
+  const bool sound = (open.kind == RecordKind::span || open.kind == RecordKind::collective) &&
+                     static_cast<std::size_t>(open.category) < category_names.size() &&
+                     open.name < names_.size() && open.operation < names_.size();
+  return sound ? std::optional(open) : std::nullopt;
+}
+
+bool RecorderFile::sound(const Record& record, std::uint64_t index) const {
+  return record.check == record_check(record, index) && record.kind > RecordKind::none &&
+         record.kind <= RecordKind::counter &&
+         static_cast<std::size_t>(record.category) < category_names.size() &&
+         record.track < header_.fixed.thread_slots &&
+         (names_lost_ || (record.name < names_.size() && record.operation_name() < names_.size())) &&
+         std::abs(record.start_ns) < farthest_ns && std::abs(record.end_ns) < farthest_ns;
+}
+
+// Whether it stands in place `index` because the ring has come round: its check tells the place it was made
+// for.
+bool RecorderFile::is_later(const Record& record, std::size_t slot, std::uint64_t index) const {
+  const std::uint64_t room = std::uint64_t{entries_[slot].chunks_used} * header_.fixed.chunk_records;
+  const std::uint64_t own = record_index(record);
+  return !closed() && own > index && own - index <= room * 1'000'000 && (own - index) % room == 0 &&
+         sound(record, own);
+}
+
+std::size_t RecorderFile::read_records(std::size_t slot, std::uint64_t index, std::span<Record> into,
+                                       RecordDamage* damage) const {
+  const recorder::ThreadEntry& entry = entries_.at(slot);
+  if (index >= entry.head || into.empty()) return 0;
+  const std::uint64_t chunk_records = header_.fixed.chunk_records;
+  const std::uint64_t within = index % chunk_records;
+  const std::uint64_t count =
+      std::min<std::uint64_t>({chunk_records - within, entry.head - index, into.size()});
+  const std::uint64_t place =
+      entry.chunks[index / chunk_records % entry.chunks_used] * chunk_records + within;
+  const std::uint64_t offset = header_.fixed.chunks_offset + place * sizeof(Record);
+  const std::uint64_t there = read(offset, into.data(), count * sizeof(Record)) / sizeof(Record);
+  bool later = false;  // the record before
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (i < there && sound(into[i], index + i)) {
+      if (into[i].name >= names_.size()) into[i].name = 0;
+      if (into[i].operation_name() >= names_.size()) into[i].operation = 0;
+      later = false;
+      continue;
+    }
+    // Behind those that were overwritten lies one that is being written.
+    const bool overwritten = i < there && (is_later(into[i], slot, index + i) || std::exchange(later, false));
+    if (overwritten) later = is_later(into[i], slot, index + i);
+    into[i].kind = RecordKind::none;
+    if (overwritten || damage == nullptr) continue;
+    if (damage->records++ == 0) damage->first_offset = static_cast<std::int64_t>(offset + i * sizeof(Record));
+  }
+  return count;
+}
+
+std::vector<Record> RecorderFile::records(std::size_t slot, RecordDamage* damage) const {
+  return records_from(slot, 0, damage);
+}
+
+std::vector<Record> RecorderFile::newest_records(std::size_t slot, std::uint64_t most,
+                                                 RecordDamage* damage) const {
+  const std::uint64_t head = entries_.at(slot).head;
+  return records_from(slot, head > most ? head - most : 0, damage);
+}
+
+std::map<std::string, std::string> RecorderFile::facts() const {
+  std::map<std::string, std::string> facts;
+  for (const auto& name : names_) {
+    if (!name.starts_with(recorder::fact_mark)) continue;
+    const auto equals = name.find('=');
+    if (equals != std::string::npos)
+      facts[name.substr(recorder::fact_mark.size(), equals - recorder::fact_mark.size())] =
+          name.substr(equals + 1);
+  }
+  return facts;
+}
+
+std::vector<Record> RecorderFile::records_from(std::size_t slot, std::uint64_t first,
+                                               RecordDamage* damage) const {
+  const std::uint64_t oldest = slot < threads_.size() ? threads_[slot].overwritten : 0;
+  const std::uint64_t chunk_records = header_.fixed.chunk_records;
+  std::vector<Record> result;
+  std::vector<Record> block(std::min<std::uint64_t>(chunk_records, 4096));
+  for (std::uint64_t index = std::max(first, oldest); index < entries_.at(slot).head;) {
+    const std::size_t count = read_records(slot, index, block, damage);
+    std::copy_if(block.begin(), block.begin() + static_cast<std::ptrdiff_t>(count),
+                 std::back_inserter(result),
+                 [](const Record& record) { return record.kind != RecordKind::none; });
+    index += count;
+  }
+  return result;
+}
+
+void RecorderFile::verify() const {
+  if (!problems_.empty()) throw CorruptInput(problems_.front());
+  RecordDamage damage;
+  for (std::size_t slot = 0; slot < threads_.size(); ++slot) records(slot, &damage);
+  if (damage.records > 0)
+    damaged_at(static_cast<std::uint64_t>(damage.first_offset),
+               std::to_string(damage.records) + " records are damaged or missing, this is the first");
+}
+
+}  // namespace farandole

@@ -1,0 +1,152 @@
+#include "farandole/timeline/recorder/recorder_map.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "farandole/base/clock_id.h"
+#include "farandole/base/error.h"
+#include "farandole/base/log.h"
+#include "farandole/base/node_file.h"
+#include "farandole/base/owned_descriptor.h"
+
+namespace farandole {
+namespace {
+
+// The disk or quota has no room: said, and no reason to end a program.
+struct NoRoom : Error {
+  explicit NoRoom(const Error& why) : Error(why) {}
+};
+
+// Of the system call that has just set errno.
+[[noreturn]] void fail(const std::string& call, const std::filesystem::path& path) {
+  const bool full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
+  const Error error = system_error(call, path);
+  if (full) throw NoRoom(error);
+  throw error;
+}
+
+// A new inode: an older file of this name may still be mapped by somebody.
+std::filesystem::path stay_home(const std::filesystem::path& home) {
+  forget_home(home);
+  return home;
+}
+
+// Forgets a file that does not come to be one.
+class NewFile {
+ public:
+  NewFile(const std::filesystem::path& home, const std::filesystem::path& node_folder)
+      : home_(home),
+        path_(node_folder.empty() ? stay_home(home) : leave_home(home, node_folder)),
+        fd_(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {}
+  ~NewFile() {
+    if (!kept_) forget_home(home_);
+  }
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  // Throws NoRoom, Error.
+  std::byte* map(std::size_t bytes) const {
+    if (fd_.get() < 0) fail("create", path_);
+    errno = ::posix_fallocate(fd_.get(), 0, static_cast<off_t>(bytes));
+    if (errno != 0) fail("allocate " + std::to_string(bytes) + " bytes of", path_);
+    void* const base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
+    if (base == MAP_FAILED) fail("map", path_);
+    return static_cast<std::byte*>(base);
+  }
+  void keep() { kept_ = true; }
+
+ private:
+  const std::filesystem::path& home_;
+  const std::filesystem::path path_;
+  const OwnedDescriptor fd_;
+  bool kept_ = false;
+};
+
+std::int64_t realtime_ns() {
+  timespec time;
+  clock_gettime(CLOCK_REALTIME, &time);
+  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+void fill(recorder::FixedHeader& header, const recorder::Geometry& geometry, const TimelineOptions& options) {
+  header.magic = recorder::magic;
+  header.byte_order = recorder::byte_order;
+  header.version = recorder::version;
+  header.record_bytes = sizeof(Record);
+  header.thread_slots = recorder::thread_slots;
+  header.chunk_count = recorder::chunk_count;
+  header.chunk_records = geometry.chunk_records;
+  header.threads_offset = geometry.threads_offset;
+  header.names_offset = geometry.names_offset;
+  header.names_bytes = geometry.names_bytes;
+  header.chunks_offset = geometry.chunks_offset;
+  header.file_bytes = geometry.file_bytes;
+  header.start_monotonic_ns = now_ns();
+  header.start_realtime_ns = realtime_ns();
+  header.rank = options.rank;
+  header.world_size = options.world_size;
+  header.clock = clock_id();
+  header.process = static_cast<std::uint32_t>(::getpid());
+  options.host.copy(header.host.data(), header.host.size() - 1);
+  header.crc = static_cast<std::uint32_t>(
+      ::crc32(0, reinterpret_cast<const Bytef*>(&header), offsetof(recorder::FixedHeader, crc)));
+}
+
+}  // namespace
+
+std::unique_ptr<RecorderMap> RecorderMap::create(const TimelineOptions& options) {
+  if (options.recorder_bytes < recorder::smallest_file)
+    throw UserError("the recorder's bound of " + std::to_string(options.recorder_bytes) +
+                    " bytes is too small: give " + std::to_string(recorder::smallest_file) +
+                    " or more, or switch the timeline off");
+  if (std::error_code failure; options.file.has_parent_path()) {
+    std::filesystem::create_directories(options.file.parent_path(), failure);
+    if (failure)
+      throw Error("create folder " + options.file.parent_path().string() + ": " + failure.message());
+  }
+  const bool may_stay_home = options.node_folder_chosen && !options.node_folder.empty();
+  try {
+    return map_new(options);
+  } catch (const NoRoom& full) {
+    if (!may_stay_home) {
+      spdlog::warn("no timeline is recorded: {}; make room or lower the recorder's bound", full.what());
+      return nullptr;
+    }
+    spdlog::warn("the recorder lies in the run directory: {}", full.what());
+  }
+  auto at_home = options;
+  at_home.node_folder.clear();
+  return create(at_home);
+}
+
+std::unique_ptr<RecorderMap> RecorderMap::map_new(const TimelineOptions& options) {
+  NewFile file(options.file, options.node_folder);
+  const recorder::Geometry geometry(options.recorder_bytes);
+  std::byte* const base = file.map(geometry.file_bytes);
+  std::unique_ptr<RecorderMap> map(new RecorderMap(geometry, file.path(), options.file, base));
+  file.keep();
+  map->header().step = -1;
+  map->header().next_chunk = recorder::thread_slots;  // those before are reserved for the slots
+  fill(map->header().fixed, geometry, options);
+  return map;
+}
+
+RecorderMap::~RecorderMap() {
+  std::atomic_ref(header().end_monotonic_ns).store(now_ns(), std::memory_order_release);
+  ::munmap(base_, geometry.file_bytes);
+  if (path == home_) return;
+  try {
+    bring_home(home_);
+  } catch (const std::exception& error) {
+    spdlog::warn("the recorder stays where only its node has it, at {}: {}", path.string(), error.what());
+  }
+}
+
+}  // namespace farandole

@@ -1,0 +1,154 @@
+#include "farandole/timeline/recorder/recorder_rings.h"
+
+#include <algorithm>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+namespace farandole {
+namespace {
+
+std::uint64_t next_instance() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
+bool is_main_thread() {
+  return ::syscall(SYS_gettid) == ::getpid();
+}
+
+}  // namespace
+
+thread_local constinit RecorderRings::Cache RecorderRings::cache_;
+
+struct RecorderRings::Held {
+  std::uint64_t instance;
+  std::weak_ptr<RecorderRings> rings;
+  ThreadRing* ring;
+};
+
+// The rings that this thread holds, of all timelines; gives them back when the thread ends.
+struct RecorderRings::HeldByThread {
+  std::vector<Held> all;
+
+  ~HeldByThread() {
+    for (const Held& held : all)
+      if (const auto rings = held.rings.lock(); rings && held.ring != nullptr) rings->give_back(held.ring);
+    cache_ = {};
+  }
+  static HeldByThread& of_this_thread() {
+    thread_local HeldByThread held;
+    return held;
+  }
+};
+
+RecorderRings::RecorderRings(std::unique_ptr<RecorderMap> map, WhenFull when_full)
+    : instance(next_instance()), map_(std::move(map)), when_full_(when_full) {
+  for (std::size_t i = 0; i < recorder::thread_slots; ++i) {
+    rings_[i].entry = &map_->thread(i);
+    rings_[i].slot = static_cast<std::uint16_t>(i);
+  }
+  pages_.emplace(*map_);
+}
+
+void RecorderRings::name_thread(std::string_view name) {
+  name = name.substr(0, sizeof(recorder::ThreadEntry::name) - 1);
+  auto& held = HeldByThread::of_this_thread().all;
+  const auto found =
+      std::find_if(held.begin(), held.end(), [this](const auto& one) { return one.instance == instance; });
+  if (found == held.end())
+    held.push_back({instance, weak_from_this(), take_slot(name)});
+  else if (found->ring != nullptr)
+    set_name(*found->ring->entry, name);
+}
+
+ThreadRing* RecorderRings::find_ring() {
+  auto& held = HeldByThread::of_this_thread().all;
+  const auto found =
+      std::find_if(held.begin(), held.end(), [this](const auto& one) { return one.instance == instance; });
+  ThreadRing* ring = found != held.end() ? found->ring : take_slot("");
+  if (found == held.end()) {
+    std::erase_if(held, [](const auto& one) { return one.rings.expired(); });
+    held.push_back({instance, weak_from_this(), ring});
+  }
+  cache_ = {instance, ring};
+  return ring;
+}
+
+// A slot that an ended thread of the same name has left, or else a new one. Slot 0 is for the thread that
+// trains: one of that name, or else the process's first.
+ThreadRing* RecorderRings::take_slot(std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  const auto take = [&](ThreadRing& ring) {
+    taken_[ring.slot] = true;
+    if (ring.chunks == 0 && ring.slot > 0) pages_->prepare(ring.slot);
+    if (std::exchange(ring.entry->in_use, 1u) == 0) set_name(*ring.entry, name);
+    return &ring;
+  };
+  for (ThreadRing& ring : rings_)
+    if (!taken_[ring.slot] && ring.entry->in_use != 0 && name == ring.entry->name.data()) return take(ring);
+  const bool trains = name == "training" || (name.empty() && is_main_thread());
+  if (trains && rings_[0].entry->in_use == 0) return take(rings_[0]);
+  for (std::size_t i = 1; i < rings_.size(); ++i)
+    if (rings_[i].entry->in_use == 0) return take(rings_[i]);
+  return rings_[0].entry->in_use == 0 ? take(rings_[0]) : nullptr;
+}
+
+void RecorderRings::give_back(ThreadRing* ring) {
+  const std::lock_guard lock(mutex_);
+  taken_[ring->slot] = false;
+}
+
+void RecorderRings::set_name(recorder::ThreadEntry& entry, std::string_view name) {
+  entry.name.fill('\0');
+  name.copy(entry.name.data(), entry.name.size() - 1);
+}
+
+bool RecorderRings::start_chunk(ThreadRing& ring) {
+  recorder::ThreadEntry& entry = *ring.entry;
+  // Where none is left a reader takes it that the oldest records are being overwritten.
+  const std::uint32_t end = recorder::chunk_count - (when_full_ == WhenFull::drops ? 1 : 0);
+  if (ring.growing) {
+    std::uint32_t chunk = ring.slot;
+    if (ring.chunks > 0) {
+      const std::atomic_ref next_chunk(map_->header().next_chunk);
+      chunk = next_chunk.load(std::memory_order_relaxed);
+      while (chunk < end && !next_chunk.compare_exchange_weak(chunk, chunk + 1, std::memory_order_relaxed)) {
+      }
+    }
+    ring.growing = chunk < end;
+    if (ring.growing) {
+      entry.chunks[ring.chunks] = static_cast<std::uint16_t>(chunk);
+      ring.present = ring.chunks++;
+      std::atomic_ref(entry.chunks_used).store(ring.chunks, std::memory_order_release);
+    }
+  }
+  if (!ring.growing && when_full_ == WhenFull::drops) return false;
+  if (!ring.growing) ring.present = (ring.present + 1) % ring.chunks;
+  ring.next = map_->chunk(entry.chunks[ring.present]);
+  ring.chunk_end = ring.next + map_->geometry.chunk_records;
+  pages_->chunk_started();
+  return true;
+}
+
+// In place, so that nothing waits to be written where the process ends. Another process that reads the record
+// at this moment finds it damaged.
+bool RecorderRings::extends_last(const Record& poll) {
+  constexpr std::int64_t at_once_ns = 2'000;
+  ThreadRing* const ring = this->ring();
+  if (ring == nullptr || ring->next == nullptr) return false;
+  if (ring->next == map_->chunk(ring->entry->chunks[ring->present])) return false;
+  Record& last = ring->next[-1];
+  if (last.details != poll.details || last.name != poll.name || last.step != poll.step ||
+      last.kind != poll.kind || poll.start_ns - last.end_ns > at_once_ns)
+    return false;
+  Record longer = last;
+  longer.end_ns = poll.end_ns;
+  longer.payload += poll.payload;
+  longer.check = record_check(longer, ring->head - 1);
+  last = longer;
+  return true;
+}
+
+}  // namespace farandole
