@@ -1,4 +1,4 @@
-#include "farandole/launch/launch_environment.h"
+#include "farandole/base/launch_environment.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

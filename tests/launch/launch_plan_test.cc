@@ -6,8 +6,8 @@
 #include <map>
 
 #include "farandole/base/error.h"
+#include "farandole/base/temporary_folder.h"
 #include "farandole/launch/machine.h"
-#include "farandole/launch/temporary_folder.h"
 
 namespace farandole {
 namespace {

@@ -4,8 +4,8 @@
 #include <fstream>
 #include <gtest/gtest.h>
 
+#include "farandole/base/temporary_folder.h"
 #include "farandole/launch/chatter_filter.h"
-#include "farandole/launch/temporary_folder.h"
 #include "farandole/launch/verdict.h"
 
 namespace farandole {

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "farandole/base/run_folder.h"
-#include "farandole/launch/temporary_folder.h"
+#include "farandole/base/temporary_folder.h"
 
 namespace farandole {
 namespace {

@@ -9,9 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "farandole/base/temporary_folder.h"
 #include "farandole/launch/child_process.h"
 #include "farandole/launch/rank_record.h"
-#include "farandole/launch/temporary_folder.h"
 
 namespace farandole {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
+#include "farandole/base/temporary_folder.h"
 #include "farandole/bench/analyze_benchmark.h"
 #include "farandole/bench/machine_facts.h"
-#include "farandole/launch/temporary_folder.h"
 
 namespace farandole {
 namespace {

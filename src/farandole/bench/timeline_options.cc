@@ -7,7 +7,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
-#include "farandole/launch/temporary_folder.h"
+#include "farandole/base/temporary_folder.h"
 
 namespace farandole {
 

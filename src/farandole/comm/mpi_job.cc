@@ -9,13 +9,13 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "farandole/base/cores.h"
 #include "farandole/base/error.h"
-#include "farandole/comm/cores.h"
+#include "farandole/base/launch_environment.h"
 #include "farandole/comm/group_agreement.h"
 #include "farandole/comm/mpi_check.h"
 #include "farandole/comm/mpi_handle.h"
 #include "farandole/comm/transport.h"
-#include "farandole/launch/launch_environment.h"
 
 namespace farandole {
 namespace {

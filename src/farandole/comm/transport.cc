@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "farandole/base/cores.h"
 #include "farandole/base/error.h"
-#include "farandole/comm/cores.h"
 #include "farandole/comm/mpi_check.h"
 #include "farandole/comm/mpi_handle.h"
 #include "farandole/comm/rail_communicator.h"

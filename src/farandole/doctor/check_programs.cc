@@ -7,10 +7,10 @@
 #include <sstream>
 #include <unistd.h>
 
+#include "farandole/base/launch_environment.h"
 #include "farandole/base/program_folder.h"
 #include "farandole/doctor/checks.h"
 #include "farandole/launch/command_output.h"
-#include "farandole/launch/launch_environment.h"
 #include "farandole/launch/machine.h"
 
 namespace farandole {

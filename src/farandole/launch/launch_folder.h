@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "farandole/base/launch_environment.h"
 #include "farandole/launch/job_record.h"
-#include "farandole/launch/launch_environment.h"
 #include "farandole/launch/rank_record.h"
 
 namespace farandole {

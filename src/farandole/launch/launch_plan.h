@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "farandole/base/launch_environment.h"
 #include "farandole/launch/child_process.h"
-#include "farandole/launch/launch_environment.h"
 
 namespace farandole {
 

@@ -17,6 +17,7 @@
 #include "farandole/base/node_file.h"
 #include "farandole/base/parse_number.h"
 #include "farandole/base/program_folder.h"
+#include "farandole/base/temporary_folder.h"
 #include "farandole/launch/chatter_filter.h"
 #include "farandole/launch/command_output.h"
 #include "farandole/launch/job_record.h"
@@ -26,7 +27,6 @@
 #include "farandole/launch/mpi_preload.h"
 #include "farandole/launch/output_queue.h"
 #include "farandole/launch/supervisor.h"
-#include "farandole/launch/temporary_folder.h"
 #include "farandole/launch/verdict.h"
 
 namespace farandole {

@@ -3,8 +3,8 @@
 
 #include <filesystem>
 
+#include "farandole/base/launch_environment.h"
 #include "farandole/launch/child_process.h"
-#include "farandole/launch/launch_environment.h"
 
 namespace farandole {
 

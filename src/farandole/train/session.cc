@@ -8,11 +8,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "farandole/base/cores.h"
 #include "farandole/base/error.h"
 #include "farandole/base/heap.h"
 #include "farandole/base/log.h"
 #include "farandole/base/run_folder.h"
-#include "farandole/comm/cores.h"
 #include "farandole/comm/group_agreement.h"
 #include "farandole/comm/recording.h"
 #include "farandole/comm/trace_requests.h"

@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 #include <optional>
 
+#include "farandole/base/temporary_folder.h"
 #include "farandole/bench/timeline_options.h"
 #include "farandole/bench/timeline_report.h"
-#include "farandole/launch/temporary_folder.h"
 #include "farandole/train/overhead_benchmark.h"
 
 namespace farandole {

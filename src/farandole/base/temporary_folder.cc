@@ -1,4 +1,4 @@
-#include "farandole/launch/temporary_folder.h"
+#include "farandole/base/temporary_folder.h"
 
 #include <cstdlib>
 #include <string>

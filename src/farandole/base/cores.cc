@@ -1,4 +1,4 @@
-#include "farandole/comm/cores.h"
+#include "farandole/base/cores.h"
 
 #include <sched.h>
 #include <thread>
