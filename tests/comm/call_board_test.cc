@@ -1,4 +1,4 @@
-#include "farandole/comm/call_board.h"
+#include "farandole/comm/watch/call_board.h"
 
 #include <gtest/gtest.h>
 #include <thread>

@@ -1,4 +1,4 @@
-#include "farandole/comm/convert.h"
+#include "farandole/comm/kernels/convert.h"
 
 #include <bit>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "farandole/comm/float16.h"
+#include "farandole/comm/kernels/float16.h"
 #include "farandole/comm/kernels/kernel_set.h"
 
 namespace farandole {

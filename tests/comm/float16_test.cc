@@ -1,4 +1,4 @@
-#include "farandole/comm/float16.h"
+#include "farandole/comm/kernels/float16.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

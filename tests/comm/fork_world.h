@@ -10,7 +10,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/comm/communicator.h"
-#include "farandole/comm/rendezvous.h"
+#include "farandole/comm/shm/rendezvous.h"
 
 namespace farandole {
 

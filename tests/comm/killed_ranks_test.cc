@@ -13,7 +13,7 @@
 
 #include "comm/fork_world.h"
 
-#include "farandole/comm/shared_memory_communicator.h"
+#include "farandole/comm/shm/shared_memory_communicator.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-#include "farandole/comm/merge_claim.h"
+#include "farandole/comm/recording/merge_claim.h"
 
 #include <csignal>
 #include <cstdlib>

@@ -14,8 +14,8 @@
 #include "comm/mpi_world.h"
 
 #include "farandole/base/clock.h"
-#include "farandole/comm/clock_exchange.h"
-#include "farandole/comm/clock_rounds.h"
+#include "farandole/comm/recording/clock_exchange.h"
+#include "farandole/comm/recording/clock_rounds.h"
 
 namespace farandole {
 namespace {

@@ -7,7 +7,7 @@
 #include "comm/mpi_world.h"
 
 #include "farandole/base/error.h"
-#include "farandole/comm/join_communicator.h"
+#include "farandole/comm/wrap/join_communicator.h"
 
 namespace farandole {
 namespace {

@@ -15,7 +15,7 @@
 #include "timeline/unzipped.h"
 #include <nlohmann/json.hpp>
 
-#include "farandole/comm/recording.h"
+#include "farandole/comm/recording/recording.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {

@@ -14,7 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/node_file.h"
-#include "farandole/comm/trace_requests.h"
+#include "farandole/comm/recording/trace_requests.h"
 
 namespace farandole {
 namespace {

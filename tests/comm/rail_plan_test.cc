@@ -1,4 +1,4 @@
-#include "farandole/comm/rail_plan.h"
+#include "farandole/comm/mpi/rail_plan.h"
 
 #include <gtest/gtest.h>
 #include <random>

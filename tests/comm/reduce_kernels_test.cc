@@ -1,4 +1,4 @@
-#include "farandole/comm/reduce_kernels.h"
+#include "farandole/comm/kernels/reduce_kernels.h"
 
 #include <algorithm>
 #include <array>
@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "farandole/base/error.h"
-#include "farandole/comm/float16.h"
+#include "farandole/comm/kernels/float16.h"
 #include "farandole/comm/kernels/kernel_set.h"
-#include "farandole/comm/mpi_types.h"
+#include "farandole/comm/mpi/mpi_types.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-#include "farandole/comm/shared_memory_communicator.h"
+#include "farandole/comm/shm/shared_memory_communicator.h"
 
 #include <cmath>
 #include <cstring>
@@ -10,7 +10,7 @@
 #include "fusion/thread_world.h"
 
 #include "farandole/base/error.h"
-#include "farandole/comm/float16.h"
+#include "farandole/comm/kernels/float16.h"
 
 namespace farandole {
 namespace {

@@ -1,11 +1,11 @@
-#include "farandole/comm/traced_communicator.h"
+#include "farandole/comm/wrap/traced_communicator.h"
 
 #include <gtest/gtest.h>
 
 #include "fusion/thread_world.h"
 #include "temporary_folder.h"
 
-#include "farandole/comm/shared_memory_communicator.h"
+#include "farandole/comm/shm/shared_memory_communicator.h"
 #include "farandole/comm/split_allreduce.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "farandole/comm/communicator.h"
-#include "farandole/comm/float16.h"
+#include "farandole/comm/kernels/float16.h"
 
 namespace farandole {
 

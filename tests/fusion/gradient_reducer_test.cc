@@ -12,9 +12,9 @@
 #include "temporary_folder.h"
 
 #include "farandole/base/error.h"
-#include "farandole/comm/shared_memory_communicator.h"
+#include "farandole/comm/shm/shared_memory_communicator.h"
 #include "farandole/comm/solo_communicator.h"
-#include "farandole/comm/traced_communicator.h"
+#include "farandole/comm/wrap/traced_communicator.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "farandole/base/run_folder.h"
-#include "farandole/comm/mpi_job.h"
-#include "farandole/comm/recording.h"
-#include "farandole/comm/traced_communicator.h"
+#include "farandole/comm/mpi/mpi_job.h"
+#include "farandole/comm/recording/recording.h"
+#include "farandole/comm/wrap/traced_communicator.h"
 
 namespace {
 

@@ -7,9 +7,9 @@
 #include <mpi.h>
 
 #include "farandole/base/clock.h"
-#include "farandole/comm/mpi_check.h"
-#include "farandole/comm/mpi_types.h"
-#include "farandole/comm/reduce_kernels.h"
+#include "farandole/comm/kernels/reduce_kernels.h"
+#include "farandole/comm/mpi/mpi_check.h"
+#include "farandole/comm/mpi/mpi_types.h"
 
 namespace farandole {
 namespace {

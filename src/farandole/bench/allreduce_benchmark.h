@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "farandole/bench/sample.h"
-#include "farandole/comm/mpi_job.h"
+#include "farandole/comm/mpi/mpi_job.h"
 
 namespace farandole {
 

@@ -7,7 +7,7 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/bench/sample.h"
-#include "farandole/comm/mpi_job.h"
+#include "farandole/comm/mpi/mpi_job.h"
 #include "farandole/launch/mpi_preload.h"
 #include "farandole/timeline/mpi_trace.h"
 

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "farandole/comm/mpi_types.h"
+#include "farandole/comm/mpi/mpi_types.h"
 #include "farandole/comm/private_memory.h"
 
 namespace farandole {

@@ -7,11 +7,11 @@
 
 #include "farandole/base/cores.h"
 #include "farandole/base/error.h"
-#include "farandole/comm/mpi_check.h"
-#include "farandole/comm/mpi_handle.h"
-#include "farandole/comm/rail_communicator.h"
-#include "farandole/comm/rail_plan.h"
-#include "farandole/comm/shared_memory_communicator.h"
+#include "farandole/comm/mpi/mpi_check.h"
+#include "farandole/comm/mpi/mpi_handle.h"
+#include "farandole/comm/mpi/rail_communicator.h"
+#include "farandole/comm/mpi/rail_plan.h"
+#include "farandole/comm/shm/shared_memory_communicator.h"
 #include "farandole/comm/solo_communicator.h"
 
 namespace farandole {

@@ -10,9 +10,9 @@
 #include <string_view>
 
 #include "farandole/comm/communicator.h"
-#include "farandole/comm/hierarchical_communicator.h"
-#include "farandole/comm/mpi_communicator.h"
-#include "farandole/comm/mpi_types.h"
+#include "farandole/comm/mpi/hierarchical_communicator.h"
+#include "farandole/comm/mpi/mpi_communicator.h"
+#include "farandole/comm/mpi/mpi_types.h"
 
 namespace farandole {
 

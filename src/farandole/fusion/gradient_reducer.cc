@@ -5,7 +5,7 @@
 #include <string>
 
 #include "farandole/base/error.h"
-#include "farandole/comm/float16.h"
+#include "farandole/comm/kernels/float16.h"
 
 namespace farandole {
 namespace {

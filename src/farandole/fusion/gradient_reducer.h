@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "farandole/comm/call_board.h"
 #include "farandole/comm/communicator.h"
+#include "farandole/comm/watch/call_board.h"
 #include "farandole/fusion/bucket_plan.h"
 #include "farandole/fusion/compressor.h"
 #include "farandole/fusion/reduction_queue.h"

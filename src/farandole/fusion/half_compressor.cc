@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "farandole/comm/convert.h"
+#include "farandole/comm/kernels/convert.h"
 
 namespace farandole {
 namespace {

@@ -54,14 +54,14 @@ using Parameter = typename ParametersOf<Function>::template Type<i>;
   extern "C" int MPI_##name(P##count(name)) {                                          \
     return call<Shape>(Category::communication, "MPI_" #name, &PMPI_##name, A##count); \
   }
-#include "farandole/comm/mpi_calls.inc"
+#include "farandole/comm/mpi/mpi_calls.inc"
 #undef FARANDOLE_MPI_CALL
 
 #define FARANDOLE_MPI_CALL(name, count, Shape)                                 \
   extern "C" int MPI_##name(P##count(name)) {                                  \
     return call<Shape>(Category::other, "MPI_" #name, &PMPI_##name, A##count); \
   }
-#include "farandole/comm/mpi_file_calls.inc"
+#include "farandole/comm/mpi/mpi_file_calls.inc"
 #undef FARANDOLE_MPI_CALL
 
 }  // namespace farandole::pmpi

@@ -7,7 +7,7 @@
 //   }  // waits until every rank is here
 //
 // A rank that has got to the end of the scope takes part in what the others still call: in the collectives of
-// the session and of the groups with what changes nothing (comm/join_communicator.h), synchronised batch
+// the session and of the groups with what changes nothing (comm/wrap/join_communicator.h), synchronised batch
 // normalisation among them; in the reductions of the optimizers without gradients, and then in their steps,
 // with the learning rates of those that go on. So parameters and the optimizers' state stay bit-wise the same
 // on all ranks, and nothing is to be sent at the end but buffers, as the running statistics of batch

@@ -14,9 +14,9 @@
 #include "farandole/base/log.h"
 #include "farandole/base/run_folder.h"
 #include "farandole/comm/group_agreement.h"
-#include "farandole/comm/recording.h"
-#include "farandole/comm/trace_requests.h"
-#include "farandole/comm/traced_communicator.h"
+#include "farandole/comm/recording/recording.h"
+#include "farandole/comm/recording/trace_requests.h"
+#include "farandole/comm/wrap/traced_communicator.h"
 #include "farandole/timeline/counters/gpu_choice.h"
 #include "farandole/timeline/recorder/recorder_place.h"
 

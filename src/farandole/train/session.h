@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "farandole/base/error.h"
-#include "farandole/comm/call_board.h"
 #include "farandole/comm/communicator.h"
-#include "farandole/comm/mpi_job.h"
-#include "farandole/comm/signal_event.h"
-#include "farandole/comm/traced_communicator.h"
+#include "farandole/comm/mpi/mpi_job.h"
+#include "farandole/comm/watch/call_board.h"
+#include "farandole/comm/watch/signal_event.h"
 #include "farandole/comm/watch/watchdog.h"
+#include "farandole/comm/wrap/traced_communicator.h"
 #include "farandole/timeline/gpu/gpu_activity.h"
 #include "farandole/timeline/timeline.h"
 #include "farandole/train/group.h"
@@ -106,9 +106,9 @@ class Session {
   void together(const std::function<void()>& work);
 
   // From now on; collective. Call before making objects that use the timeline. SIGUSR2 to any rank asks for
-  // the trace of what was recorded so far (comm/trace_requests.h); where nothing is recorded, it does
-  // nothing. While it starts and while the timeline is published no other thread is in an MPI call of the
-  // program, should those be recorded (farandole run --trace-mpi).
+  // the trace of what was recorded so far (comm/recording/trace_requests.h); where nothing is recorded, it
+  // does nothing. While it starts and while the timeline is published no other thread is in an MPI call of
+  // the program, should those be recorded (farandole run --trace-mpi).
   void start_recording(const RecordingOptions& options);
   Timeline& timeline() { return *timeline_; }
   // What is recorded from now on belongs to this step; -1: to none.

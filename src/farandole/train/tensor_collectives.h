@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "farandole/comm/communicator.h"
-#include "farandole/comm/join_communicator.h"
-#include "farandole/comm/traced_communicator.h"
+#include "farandole/comm/wrap/join_communicator.h"
+#include "farandole/comm/wrap/traced_communicator.h"
 #include "farandole/train/fused_allreduce.h"
 
 namespace farandole {

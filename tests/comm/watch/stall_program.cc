@@ -10,9 +10,9 @@
 #include <thread>
 
 #include "farandole/base/error.h"
-#include "farandole/comm/mpi_job.h"
-#include "farandole/comm/traced_communicator.h"
+#include "farandole/comm/mpi/mpi_job.h"
 #include "farandole/comm/watch/watchdog.h"
+#include "farandole/comm/wrap/traced_communicator.h"
 
 namespace farandole {
 namespace {

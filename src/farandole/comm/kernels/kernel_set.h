@@ -1,5 +1,5 @@
-// The kernels of comm/reduce_kernels.h and comm/convert.h, once an instruction set. Usable from any thread;
-// internal to this layer and its tests.
+// The kernels of comm/kernels/reduce_kernels.h and comm/kernels/convert.h, once an instruction set. Usable
+// from any thread; internal to this layer and its tests.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace farandole {
 
-// outputs[o][i] = op over k < inputs_count of inputs[k][i], see comm/reduce_kernels.h.
+// outputs[o][i] = op over k < inputs_count of inputs[k][i], see comm/kernels/reduce_kernels.h.
 using ReduceKernel = void (*)(const std::byte* const* inputs, std::size_t inputs_count,
                               std::byte* const* outputs, std::size_t outputs_count, std::size_t count);
-// out[i] = in[i] * factor, rounded once; see comm/convert.h.
+// out[i] = in[i] * factor, rounded once; see comm/kernels/convert.h.
 using ConvertKernel = void (*)(const std::byte* in, std::byte* out, std::size_t count, float factor);
 
 struct KernelSet {

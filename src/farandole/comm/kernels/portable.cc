@@ -5,7 +5,7 @@
 namespace farandole {
 namespace {
 
-// The steps are those of comm/float16.h.
+// The steps are those of comm/kernels/float16.h.
 struct Portable {
   static constexpr std::size_t bytes = 16;
   using Floats = VectorOf<float, bytes>::type;

@@ -1,6 +1,6 @@
 #include "farandole/comm/watch/alert_channel.h"
 
-#include "farandole/comm/mpi_check.h"
+#include "farandole/comm/mpi/mpi_check.h"
 
 namespace farandole {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "farandole/comm/call_board.h"
+#include "farandole/comm/watch/call_board.h"
 #include "farandole/comm/watch/rank_status.h"
 #include "farandole/comm/watch/thread_probe.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "farandole/base/phrases.h"
-#include "farandole/comm/call_board.h"
+#include "farandole/comm/watch/call_board.h"
 #include "farandole/comm/watch/rank_status.h"
 #include "farandole/comm/watch/thread_probe.h"
 

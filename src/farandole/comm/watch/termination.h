@@ -3,7 +3,7 @@
 // polls.
 #pragma once
 
-#include "farandole/comm/signal_event.h"
+#include "farandole/comm/watch/signal_event.h"
 
 namespace farandole {
 

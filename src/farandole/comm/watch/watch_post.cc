@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "farandole/base/error.h"
-#include "farandole/comm/mpi_check.h"
+#include "farandole/comm/mpi/mpi_check.h"
 
 namespace farandole {
 namespace {

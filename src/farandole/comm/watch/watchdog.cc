@@ -12,7 +12,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/parse_number.h"
 #include "farandole/base/quiet_thread.h"
-#include "farandole/comm/mpi_job.h"
+#include "farandole/comm/mpi/mpi_job.h"
 #include "farandole/comm/watch/stall_text.h"
 
 namespace farandole {

@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "farandole/base/stop_event.h"
-#include "farandole/comm/call_board.h"
 #include "farandole/comm/rank_layout.h"
+#include "farandole/comm/watch/call_board.h"
 #include "farandole/comm/watch/stall_watch.h"
 #include "farandole/comm/watch/termination.h"
 #include "farandole/comm/watch/thread_probe.h"

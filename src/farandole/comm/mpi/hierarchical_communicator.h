@@ -1,0 +1,62 @@
+// Collectives among ranks of several nodes, put together from communicators within the nodes and between
+// them, so that little crosses the network. One thread at a time, as its parts.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "farandole/comm/communicator.h"
+#include "farandole/comm/mpi/mpi_communicator.h"
+#include "farandole/comm/mpi/rail_plan.h"
+
+namespace farandole {
+
+class HierarchicalCommunicator : public Communicator {
+ public:
+  struct Parts {
+    std::unique_ptr<MpiCommunicator>
+        all;  // all ranks: checks the calls' contract, does what gains nothing here
+    std::unique_ptr<Communicator> node;  // this node's ranks, by local rank
+    // By number; null where this rank does not serve it. Ranks in a rail are the nodes' numbers.
+    std::vector<std::unique_ptr<Communicator>> rails;
+  };
+  struct Options {
+    std::size_t flat_bytes = 0;             // allreduce up to here goes through `all`
+    std::size_t latency_bytes = 64 * 1024;  // allreduce up to here takes one rail
+  };
+
+  // The parts need no contract of their own: `all` has checked each call before they see it.
+  HierarchicalCommunicator(Parts parts, RailPlan plan, Options options);
+
+  void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
+  void all_gather(std::string_view name, const void* in, void* out,
+                  std::span<const std::size_t> bytes_by_rank) override;
+  void broadcast(std::string_view name, void* data, std::size_t bytes, int root) override;
+  void reduce_scatter(std::string_view name, const void* in, void* out,
+                      std::span<const std::size_t> count_by_rank, DType dtype, ReduceOp op) override;
+  void all_to_all(std::string_view name, const void* in, std::span<const std::size_t> send_bytes, void* out,
+                  std::span<const std::size_t> receive_bytes) override;
+  // As the node's communicator does: it moves most of the bytes.
+  Buffer allocate(std::size_t bytes) override { return parts_.node->allocate(bytes); }
+
+ private:
+  struct Call;  // an allreduce or reduce_scatter on its way
+  void reduce_by_leader(const Call& call, std::byte* data, std::size_t count);
+  void reduce_by_slices(const Call& call, std::byte* data, std::size_t count);
+  void sort_parts(const std::byte* in, std::byte* out, std::span<const std::size_t> count_by_rank,
+                  std::size_t element) const;
+  std::byte* gather_cells(const Call& call, const std::byte* own_cell, std::byte* memory,
+                          std::span<const std::size_t> cells, std::span<const std::size_t> count_by_rank);
+  bool serves(int rail) const { return plan_.server(own_node_, rail) == own_local_; }
+  int local_size() const { return plan_.local_size(own_node_); }
+  std::byte* scratch(std::size_t bytes);
+
+  Parts parts_;
+  RailPlan plan_;
+  Options options_;
+  int own_node_;
+  int own_local_;
+  std::vector<std::byte> scratch_;  // kept: fresh memory costs page faults
+};
+
+}  // namespace farandole

@@ -1,0 +1,260 @@
+#include "farandole/comm/mpi/mpi_communicator.h"
+
+#include <algorithm>
+#include <chrono>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "farandole/base/error.h"
+#include "farandole/comm/mpi/mpi_check.h"
+#include "farandole/comm/private_memory.h"
+
+namespace farandole {
+namespace {
+
+// MPI counts in int; longer buffers go in pieces.
+constexpr std::size_t piece_elements = std::size_t{1} << 30;
+
+template <class Function>
+void for_each_piece(std::size_t count, Function function) {
+  for (std::size_t first = 0; first < count; first += piece_elements)
+    function(first, static_cast<int>(std::min(piece_elements, count - first)));
+}
+
+int rank_of(MPI_Comm comm) {
+  int rank = 0;
+  check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+  return rank;
+}
+
+int size_of_group(MPI_Comm comm) {
+  int size = 1;
+  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  return size;
+}
+
+std::vector<int> ranks_in_job(MPI_Comm comm, int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size)), in_job(ranks.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  MPI_Group group = MPI_GROUP_NULL, job = MPI_GROUP_NULL;
+  MPI_Comm_group(comm, &group);
+  MPI_Comm_group(MPI_COMM_WORLD, &job);
+  MPI_Group_translate_ranks(group, size, ranks.data(), job, in_job.data());
+  MPI_Group_free(&group);
+  MPI_Group_free(&job);
+  return in_job;
+}
+
+// Counts and displacements as MPI's v-collectives take them; fits() is false where they overflow int.
+struct Partition {
+  explicit Partition(std::span<const std::size_t> sizes) {
+    std::size_t total = 0;
+    for (const std::size_t size : sizes) {
+      offsets.push_back(total);
+      total += size;
+    }
+    fits = total <= INT_MAX;
+    if (!fits) return;
+    counts.assign(sizes.begin(), sizes.end());
+    displacements.assign(offsets.begin(), offsets.end());
+  }
+  std::vector<std::size_t> offsets;
+  std::vector<int> counts;
+  std::vector<int> displacements;
+  bool fits = false;
+};
+
+}  // namespace
+
+MpiCommunicator::MpiCommunicator(MPI_Comm parent, const MpiTypes& types, Waiting waiting, Contract contract)
+    : Communicator(rank_of(parent), size_of_group(parent)),
+      types_(types),
+      waiting_(waiting),
+      contract_(contract) {
+  check_mpi(MPI_Comm_dup(parent, &comm_), "MPI_Comm_dup");
+  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+}
+
+MpiCommunicator::~MpiCommunicator() {
+  MPI_Comm_free(&comm_);
+}
+
+// The hashes of all calls are equal where their minimum is their maximum, which is the complement of the
+// minimum of the complements. A thread that waits inside MPI spins. Where ranks outnumber the cores it would
+// take turns with the very threads that it waits for, so it waits for everybody's arrival in naps; the hashes
+// travel with that.
+void MpiCommunicator::agree(CallDescriptor call) {
+  if (size == 1 || (waiting_ == Waiting::spin && contract_ == Contract::trusted)) return;
+  call.sequence = calls_++;
+  const std::uint64_t hash = contract_ == Contract::checked ? hash_of(call) : 0;
+  std::uint64_t least[2] = {hash, ~hash};
+  if (waiting_ == Waiting::spin) {
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, least, 2, MPI_UINT64_T, MPI_MIN, comm_), "MPI_Allreduce",
+              call.name);
+  } else {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Iallreduce(MPI_IN_PLACE, least, 2, MPI_UINT64_T, MPI_MIN, comm_, &request),
+              "MPI_Iallreduce", call.name);
+    wait_politely(request, "MPI_Test", call.name);
+  }
+  if (least[0] != ~least[1]) report_mismatch(call);
+}
+
+void MpiCommunicator::wait_politely(MPI_Request& request, const char* call, std::string_view name) {
+  for (int tests = 0;; ++tests) {
+    int done = 0;
+    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), call, name);
+    if (done != 0) return;
+    if (tests < 20)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(tests < 200 ? 10 : 50));
+  }
+}
+
+void MpiCommunicator::report_mismatch(const CallDescriptor& own) {
+  std::vector<CallDescriptor> by_rank(static_cast<std::size_t>(size));
+  check_mpi(MPI_Allgather(&own, sizeof own, MPI_BYTE, by_rank.data(), sizeof own, MPI_BYTE, comm_),
+            "MPI_Allgather", "differing calls");
+  throw UserError(describe_mismatch(by_rank, ranks_in_job(comm_, size)));
+}
+
+std::byte* MpiCommunicator::scratch(std::size_t bytes) {
+  if (scratch_.size() < bytes) scratch_.resize(bytes);
+  return scratch_.data();
+}
+
+void MpiCommunicator::allreduce(std::string_view name, void* data, std::size_t count, DType dtype,
+                                ReduceOp op) {
+  agree(allreduce_call(name, count, dtype, op));
+  const MPI_Op mpi_op = types_.op(op, dtype);
+  if (size == 1) return;
+  // float16 reaches infinity at 65,504, so its average is scaled before the sum; the others are more exact
+  // after it.
+  const bool scale_first = dtype == DType::float16;
+  if (op == ReduceOp::average && scale_first) scale(data, count, dtype, 1.0 / size);
+  for_each_piece(count, [&](std::size_t first, int piece) {
+    auto* at = static_cast<std::byte*>(data) + first * size_of(dtype);
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, at, piece, MpiTypes::type(dtype), mpi_op, comm_), "MPI_Allreduce",
+              name);
+  });
+  if (op == ReduceOp::average && !scale_first) scale(data, count, dtype, 1.0 / size);
+}
+
+void MpiCommunicator::all_gather(std::string_view name, const void* in, void* out,
+                                 std::span<const std::size_t> bytes_by_rank) {
+  agree(all_gather_call(name, bytes_by_rank));
+  const Partition parts(bytes_by_rank);
+  const auto own = static_cast<std::size_t>(rank);
+  auto* const all = static_cast<std::byte*>(out);
+  // MPI wants all ranks or none in place.
+  if (in != all + parts.offsets[own] && bytes_by_rank[own] > 0)
+    std::memcpy(all + parts.offsets[own], in, bytes_by_rank[own]);
+  if (parts.fits) {
+    check_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_BYTE, out, parts.counts.data(), parts.displacements.data(),
+                             MPI_BYTE, comm_),
+              "MPI_Allgatherv", name);
+    return;
+  }
+  for (int root = 0; root < size; ++root)
+    broadcast_pieces(name, all + parts.offsets[static_cast<std::size_t>(root)],
+                     bytes_by_rank[static_cast<std::size_t>(root)], root);
+}
+
+void MpiCommunicator::broadcast(std::string_view name, void* data, std::size_t bytes, int root) {
+  agree(broadcast_call(name, bytes, root));
+  if (size > 1) broadcast_pieces(name, data, bytes, root);
+}
+
+void MpiCommunicator::broadcast_pieces(std::string_view name, void* data, std::size_t bytes, int root) {
+  for_each_piece(bytes, [&](std::size_t first, int piece) {
+    check_mpi(MPI_Bcast(static_cast<std::byte*>(data) + first, piece, MPI_BYTE, root, comm_), "MPI_Bcast",
+              name);
+  });
+}
+
+void MpiCommunicator::reduce_scatter(std::string_view name, const void* in, void* out,
+                                     std::span<const std::size_t> count_by_rank, DType dtype, ReduceOp op) {
+  agree(reduce_scatter_call(name, count_by_rank, dtype, op));
+  const MPI_Op mpi_op = types_.op(op, dtype);
+  const Partition parts(count_by_rank);
+  const std::size_t element = size_of(dtype);
+  const auto own = static_cast<std::size_t>(rank);
+  const auto* from = static_cast<const std::byte*>(in);
+  auto* to = static_cast<std::byte*>(out);
+  // MPI's buffers must not overlap; float16 is scaled before the sum, as in allreduce.
+  const bool scale_first = op == ReduceOp::average && dtype == DType::float16;
+  const std::size_t scaled_bytes = scale_first ? (parts.offsets.back() + count_by_rank.back()) * element : 0;
+  const std::size_t out_bytes =
+      !scale_first && to == from + parts.offsets[own] * element ? count_by_rank[own] * element : 0;
+  auto* const memory = scratch(scaled_bytes + out_bytes);
+  if (scale_first) {
+    std::memcpy(memory, from, scaled_bytes);
+    scale(memory, scaled_bytes / element, dtype, 1.0 / size);
+    from = memory;
+  }
+  if (out_bytes > 0) to = memory;
+  if (parts.fits)
+    check_mpi(MPI_Reduce_scatter(from, to, parts.counts.data(), MpiTypes::type(dtype), mpi_op, comm_),
+              "MPI_Reduce_scatter", name);
+  else
+    reduce_to_each(name, from, to, count_by_rank, dtype, mpi_op);
+  if (op == ReduceOp::average && !scale_first) scale(to, count_by_rank[own], dtype, 1.0 / size);
+  if (out_bytes > 0) std::memcpy(out, to, out_bytes);
+}
+
+void MpiCommunicator::reduce_to_each(std::string_view name, const std::byte* in, std::byte* out,
+                                     std::span<const std::size_t> count_by_rank, DType dtype, MPI_Op op) {
+  for (int root = 0; root < size; ++root) {
+    const std::size_t count = count_by_rank[static_cast<std::size_t>(root)];
+    for_each_piece(count, [&](std::size_t first, int piece) {
+      check_mpi(MPI_Reduce(in + first * size_of(dtype), out + first * size_of(dtype), piece,
+                           MpiTypes::type(dtype), op, root, comm_),
+                "MPI_Reduce", name);
+    });
+    in += count * size_of(dtype);
+  }
+}
+
+void MpiCommunicator::all_to_all(std::string_view name, const void* in,
+                                 std::span<const std::size_t> send_bytes, void* out,
+                                 std::span<const std::size_t> receive_bytes) {
+  agree(all_to_all_call(name));
+  const Partition sends(send_bytes);
+  const Partition receives(receive_bytes);
+  int fits = sends.fits && receives.fits ? 1 : 0;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &fits, 1, MPI_INT, MPI_LAND, comm_), "MPI_Allreduce", name);
+  if (fits != 0) {
+    check_mpi(MPI_Alltoallv(in, sends.counts.data(), sends.displacements.data(), MPI_BYTE, out,
+                            receives.counts.data(), receives.displacements.data(), MPI_BYTE, comm_),
+              "MPI_Alltoallv", name);
+    return;
+  }
+  std::vector<MPI_Request> requests;
+  for (int peer = 0; peer < size; ++peer) {
+    const auto p = static_cast<std::size_t>(peer);
+    for_each_piece(receive_bytes[p], [&](std::size_t first, int piece) {
+      check_mpi(MPI_Irecv(static_cast<std::byte*>(out) + receives.offsets[p] + first, piece, MPI_BYTE, peer,
+                          0, comm_, &requests.emplace_back()),
+                "MPI_Irecv", name);
+    });
+    for_each_piece(send_bytes[p], [&](std::size_t first, int piece) {
+      check_mpi(MPI_Isend(static_cast<const std::byte*>(in) + sends.offsets[p] + first, piece, MPI_BYTE, peer,
+                          0, comm_, &requests.emplace_back()),
+                "MPI_Isend", name);
+    });
+  }
+  check_mpi(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE),
+            "MPI_Waitall", name);
+}
+
+Buffer MpiCommunicator::allocate(std::size_t bytes) {
+  return private_memory(bytes);
+}
+
+}  // namespace farandole

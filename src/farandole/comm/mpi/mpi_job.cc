@@ -1,0 +1,160 @@
+#include "farandole/comm/mpi/mpi_job.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <map>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "farandole/base/cores.h"
+#include "farandole/base/error.h"
+#include "farandole/base/launch_environment.h"
+#include "farandole/comm/group_agreement.h"
+#include "farandole/comm/mpi/mpi_check.h"
+#include "farandole/comm/mpi/mpi_handle.h"
+#include "farandole/comm/transport.h"
+
+namespace farandole {
+namespace {
+
+std::vector<std::string> gather_hosts(int size) {
+  char own[256] = "";
+  ::gethostname(own, sizeof own - 1);
+  std::vector<char> all(static_cast<std::size_t>(size) * sizeof own);
+  check_mpi(MPI_Allgather(own, sizeof own, MPI_CHAR, all.data(), sizeof own, MPI_CHAR, MPI_COMM_WORLD),
+            "MPI_Allgather");
+  std::vector<std::string> hosts;
+  for (std::size_t r = 0; r < static_cast<std::size_t>(size); ++r)
+    hosts.emplace_back(all.data() + r * sizeof own);
+  return hosts;
+}
+
+// Collective over the job: the lowest rank of each rank's node stands for the node.
+std::vector<int> number_nodes(MPI_Comm node, int rank, int size) {
+  int lowest = rank;
+  check_mpi(MPI_Bcast(&lowest, 1, MPI_INT, 0, node), "MPI_Bcast");
+  std::vector<int> lowest_by_rank(static_cast<std::size_t>(size));
+  check_mpi(MPI_Allgather(&lowest, 1, MPI_INT, lowest_by_rank.data(), 1, MPI_INT, MPI_COMM_WORLD),
+            "MPI_Allgather");
+  std::map<int, int> number;
+  for (const int first : lowest_by_rank) number.emplace(first, 0);
+  int next = 0;
+  for (auto& [first, own] : number) own = next++;
+  std::vector<int> nodes;
+  for (const int first : lowest_by_rank) nodes.push_back(number[first]);
+  return nodes;
+}
+
+// Groups that share ranks may be made by several threads at once: the tag keeps them apart.
+int tag_of(std::span<const int> ranks) {
+  constexpr std::uint64_t tags = 32768;  // that every MPI has
+  return static_cast<int>(XXH3_64bits(ranks.data(), ranks.size_bytes()) % tags);
+}
+
+int count_node_cores(MPI_Comm node) {
+  const auto own = core_mask();
+  auto all = own;
+  check_mpi(MPI_Allreduce(own.data(), all.data(), static_cast<int>(own.size()), MPI_UINT64_T, MPI_BOR, node),
+            "MPI_Allreduce");
+  int cores = 0;
+  for (const auto word : all) cores += std::popcount(word);
+  return cores;
+}
+
+RankLayout find_layout() {
+  RankLayout layout;
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &layout.rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &layout.size), "MPI_Comm_size");
+  MPI_Comm node = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, layout.rank, MPI_INFO_NULL, &node),
+            "MPI_Comm_split_type");
+  MPI_Comm_rank(node, &layout.local_rank);
+  MPI_Comm_size(node, &layout.local_size);
+  layout.nodes = number_nodes(node, layout.rank, layout.size);
+  layout.node_cores = count_node_cores(node);
+  MPI_Comm_free(&node);
+  layout.hosts = gather_hosts(layout.size);
+  layout.node = layout.hosts[static_cast<std::size_t>(layout.rank)];
+  return layout;
+}
+
+}  // namespace
+
+MpiJob::Runtime::Runtime() {
+  int provided = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  int size = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  std::string refusal;
+  if (provided < MPI_THREAD_MULTIPLE)
+    refusal =
+        "this MPI gives no MPI_THREAD_MULTIPLE, which overlapping communication needs; use an Open MPI built "
+        "with it";
+  else if (const auto expected = expected_world_size(&std::getenv);
+           size == 1 && expected && expected->value > 1)
+    refusal = world_of_one_message(*expected, &std::getenv);
+  if (refusal.empty()) return;
+  MPI_Finalize();
+  throw UserError(refusal);
+}
+
+MpiJob::Runtime::~Runtime() {
+  MPI_Finalize();
+}
+
+MpiJob::MpiJob() : layout_(find_layout()) {}
+
+MpiJob::~MpiJob() = default;
+
+std::unique_ptr<Communicator> MpiJob::new_communicator(Waiting waiting) const {
+  return make_communicator(MPI_COMM_WORLD, layout_.nodes, types_, waiting, transport());
+}
+
+std::unique_ptr<Communicator> MpiJob::new_communicator(Waiting waiting, std::span<const int> ranks) const {
+  check_group(ranks, layout_.size);
+  if (std::find(ranks.begin(), ranks.end(), layout_.rank) == ranks.end())
+    throw UserError(fmt::format("rank {} makes a communicator for a group that it is not in", layout_.rank));
+  std::vector<int> nodes;
+  for (const int rank : ranks) nodes.push_back(layout_.nodes[static_cast<std::size_t>(rank)]);
+  MPI_Group job = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
+  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &job), "MPI_Comm_group");
+  check_mpi(MPI_Group_incl(job, static_cast<int>(ranks.size()), ranks.data(), &group), "MPI_Group_incl");
+  MpiHandle comm;
+  check_mpi(MPI_Comm_create_group(MPI_COMM_WORLD, group, tag_of(ranks), &comm.comm), "MPI_Comm_create_group");
+  MPI_Group_free(&group);
+  MPI_Group_free(&job);
+  return make_communicator(comm.comm, nodes, types_, waiting, transport());
+}
+
+TransportOptions MpiJob::transport() const {
+  TransportOptions options;
+  options.fell_back = [this](const std::string& reason) {
+    if (said_fallback_.exchange(true)) return;
+    spdlog::warn("the ranks on {} cannot share memory and communicate through MPI, which is slower: {}",
+                 layout_.node, reason);
+  };
+  return options;
+}
+
+std::unique_ptr<MessageChannel> MpiJob::new_channel() const {
+  return std::make_unique<MessageChannel>(MPI_COMM_WORLD);
+}
+
+std::string MpiJob::library_version() {
+  std::string text(MPI_MAX_LIBRARY_VERSION_STRING, '\0');
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  text.resize(static_cast<std::size_t>(length));
+  return text.substr(0, text.find(','));
+}
+
+void MpiJob::abort(int exit_code) {
+  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::_Exit(exit_code);
+}
+
+}  // namespace farandole
