@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "farandole/analyzer/conditions.h"
+#include "farandole/analyzer/compare/conditions.h"
 #include "farandole/analyzer/report/report.h"
 #include "farandole/analyzer/report/report_csv.h"
 #include "farandole/analyzer/report/report_html.h"

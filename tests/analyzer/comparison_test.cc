@@ -1,4 +1,4 @@
-#include "farandole/analyzer/comparison.h"
+#include "farandole/analyzer/compare/comparison.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include "temporary_folder.h"
 #include "tools/large_run.h"
 
-#include "farandole/analyzer/conditions.h"
+#include "farandole/analyzer/compare/conditions.h"
 #include "farandole/analyzer/report/report.h"
 #include "farandole/analyzer/report/report_csv.h"
 #include "farandole/base/error.h"

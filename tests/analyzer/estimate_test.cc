@@ -1,4 +1,4 @@
-#include "farandole/analyzer/estimate.h"
+#include "farandole/analyzer/statistics/estimate.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "farandole/analyzer/interval.h"
+#include "farandole/analyzer/metrics/interval.h"
 
 #include <bitset>
 #include <gtest/gtest.h>

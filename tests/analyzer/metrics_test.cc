@@ -1,4 +1,4 @@
-#include "farandole/analyzer/metrics.h"
+#include "farandole/analyzer/metrics/metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

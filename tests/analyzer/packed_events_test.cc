@@ -1,13 +1,13 @@
-#include "farandole/analyzer/packed_events.h"
+#include "farandole/analyzer/model/packed_events.h"
 
 #include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
 #include <random>
 
-#include "farandole/analyzer/distribution.h"
-#include "farandole/analyzer/interval.h"
-#include "farandole/analyzer/statistics.h"
+#include "farandole/analyzer/metrics/interval.h"
+#include "farandole/analyzer/statistics/distribution.h"
+#include "farandole/analyzer/statistics/statistics.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-#include "farandole/analyzer/phases.h"
+#include "farandole/analyzer/metrics/phases.h"
 
 #include <gtest/gtest.h>
 #include <optional>

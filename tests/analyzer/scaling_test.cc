@@ -1,11 +1,11 @@
-#include "farandole/analyzer/scaling.h"
+#include "farandole/analyzer/compare/scaling.h"
 
 #include <cmath>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <random>
 
-#include "farandole/analyzer/estimate.h"
+#include "farandole/analyzer/statistics/estimate.h"
 
 namespace farandole {
 namespace {

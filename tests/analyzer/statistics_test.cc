@@ -1,4 +1,4 @@
-#include "farandole/analyzer/statistics.h"
+#include "farandole/analyzer/statistics/statistics.h"
 
 #include <algorithm>
 #include <cmath>

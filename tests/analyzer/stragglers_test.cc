@@ -1,4 +1,4 @@
-#include "farandole/analyzer/stragglers.h"
+#include "farandole/analyzer/findings/stragglers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,8 +6,8 @@
 #include "analyzer/metrics_identities.h"
 #include "analyzer/trace_builder.h"
 
-#include "farandole/analyzer/verdict.h"
-#include "farandole/analyzer/wait_causes.h"
+#include "farandole/analyzer/findings/verdict.h"
+#include "farandole/analyzer/findings/wait_causes.h"
 
 namespace farandole {
 namespace {

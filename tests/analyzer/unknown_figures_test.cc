@@ -7,7 +7,7 @@
 #include "analyzer/nsys_file.h"
 #include "analyzer/trace_builder.h"
 
-#include "farandole/analyzer/conditions.h"
+#include "farandole/analyzer/compare/conditions.h"
 #include "farandole/analyzer/report/report_csv.h"
 #include "farandole/analyzer/report/report_html.h"
 #include "farandole/analyzer/report/report_json.h"

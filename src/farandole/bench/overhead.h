@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "farandole/analyzer/statistics.h"
+#include "farandole/analyzer/statistics/statistics.h"
 
 namespace farandole {
 

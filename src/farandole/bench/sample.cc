@@ -1,6 +1,6 @@
 #include "farandole/bench/sample.h"
 
-#include "farandole/analyzer/statistics.h"
+#include "farandole/analyzer/statistics/statistics.h"
 
 namespace farandole {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <unistd.h>
 
-#include "farandole/analyzer/phases.h"
+#include "farandole/analyzer/metrics/phases.h"
 #include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
 #include "farandole/timeline/chrome_trace/json_text.h"

@@ -6,8 +6,8 @@
 #include <map>
 #include <thread>
 
-#include "farandole/analyzer/clock_alignment.h"
-#include "farandole/analyzer/trace_collector.h"
+#include "farandole/analyzer/model/clock_alignment.h"
+#include "farandole/analyzer/model/trace_collector.h"
 #include "farandole/base/error.h"
 #include "farandole/base/parse_number.h"
 

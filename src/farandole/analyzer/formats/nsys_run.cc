@@ -5,9 +5,9 @@
 #include <cctype>
 #include <fmt/format.h>
 
-#include "farandole/analyzer/clock_alignment.h"
 #include "farandole/analyzer/formats/sqlite_file.h"
-#include "farandole/analyzer/trace_collector.h"
+#include "farandole/analyzer/model/clock_alignment.h"
+#include "farandole/analyzer/model/trace_collector.h"
 #include "farandole/base/error.h"
 #include "farandole/base/parse_number.h"
 

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <set>
 
-#include "farandole/analyzer/trace_collector.h"
+#include "farandole/analyzer/model/trace_collector.h"
 #include "farandole/base/error.h"
 #include "farandole/timeline/merge/run_recorders.h"
 

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "farandole/analyzer/run_model.h"
+#include "farandole/analyzer/model/run_model.h"
 
 namespace farandole {
 

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "farandole/analyzer/statistics.h"
+#include "farandole/analyzer/statistics/statistics.h"
 
 namespace farandole {
 

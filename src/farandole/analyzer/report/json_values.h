@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "farandole/analyzer/statistics.h"
+#include "farandole/analyzer/statistics/statistics.h"
 
 namespace farandole {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "farandole/analyzer/node_metrics.h"
+#include "farandole/analyzer/metrics/node_metrics.h"
 #include "farandole/analyzer/report/units.h"
 
 namespace farandole {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "farandole/analyzer/metrics.h"
+#include "farandole/analyzer/metrics/metrics.h"
 #include "farandole/analyzer/report/text_table.h"
 
 namespace farandole {

@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "farandole/analyzer/comparison.h"
-#include "farandole/analyzer/critical_path.h"
-#include "farandole/analyzer/metrics.h"
-#include "farandole/analyzer/scaling.h"
-#include "farandole/analyzer/stragglers.h"
-#include "farandole/analyzer/verdict.h"
-#include "farandole/analyzer/wait_causes.h"
-#include "farandole/analyzer/waterfall.h"
+#include "farandole/analyzer/compare/comparison.h"
+#include "farandole/analyzer/compare/scaling.h"
+#include "farandole/analyzer/findings/stragglers.h"
+#include "farandole/analyzer/findings/verdict.h"
+#include "farandole/analyzer/findings/wait_causes.h"
+#include "farandole/analyzer/findings/waterfall.h"
+#include "farandole/analyzer/metrics/critical_path.h"
+#include "farandole/analyzer/metrics/metrics.h"
 #include "farandole/analyzer/what_if/validation.h"
 #include "farandole/analyzer/what_if/what_if.h"
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-#include "farandole/analyzer/node_metrics.h"
+#include "farandole/analyzer/metrics/node_metrics.h"
 #include "farandole/analyzer/report/csv_writer.h"
 #include "farandole/analyzer/report/runs_csv.h"
 #include "farandole/base/error.h"

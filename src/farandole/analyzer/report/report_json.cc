@@ -1,6 +1,6 @@
 #include "farandole/analyzer/report/report_json.h"
 
-#include "farandole/analyzer/node_metrics.h"
+#include "farandole/analyzer/metrics/node_metrics.h"
 #include "farandole/analyzer/report/json_values.h"
 #include "farandole/analyzer/what_if/what_if_json.h"
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "farandole/analyzer/statistics.h"
+#include "farandole/analyzer/statistics/statistics.h"
 
 namespace farandole {
 

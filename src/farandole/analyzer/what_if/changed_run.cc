@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "farandole/analyzer/collectives.h"
+#include "farandole/analyzer/metrics/collectives.h"
 #include "farandole/analyzer/what_if/bucket_layout.h"
 
 namespace farandole {

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <span>
 
-#include "farandole/analyzer/statistics.h"
+#include "farandole/analyzer/statistics/statistics.h"
 
 namespace farandole {
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "farandole/analyzer/metrics.h"
+#include "farandole/analyzer/metrics/metrics.h"
 
 namespace farandole {
 

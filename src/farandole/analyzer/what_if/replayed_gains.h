@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "farandole/analyzer/verdict.h"
+#include "farandole/analyzer/findings/verdict.h"
 #include "farandole/analyzer/what_if/what_if.h"
 
 namespace farandole {

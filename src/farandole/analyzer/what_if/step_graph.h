@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "farandole/analyzer/metrics.h"
-#include "farandole/analyzer/run_model.h"
+#include "farandole/analyzer/metrics/metrics.h"
+#include "farandole/analyzer/model/run_model.h"
 #include "farandole/analyzer/what_if/cost_model.h"
 
 namespace farandole {

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "farandole/analyzer/metrics.h"
-#include "farandole/analyzer/run_model.h"
-#include "farandole/analyzer/statistics.h"
-#include "farandole/analyzer/stragglers.h"
+#include "farandole/analyzer/findings/stragglers.h"
+#include "farandole/analyzer/metrics/metrics.h"
+#include "farandole/analyzer/model/run_model.h"
+#include "farandole/analyzer/statistics/statistics.h"
 #include "farandole/analyzer/what_if/scenario.h"
 #include "farandole/analyzer/what_if/step_graph.h"
 

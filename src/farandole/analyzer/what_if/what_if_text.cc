@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "farandole/analyzer/findings/verdict.h"
 #include "farandole/analyzer/report/units.h"
-#include "farandole/analyzer/verdict.h"
 
 namespace farandole {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "farandole/analyzer/interval.h"
+#include "farandole/analyzer/metrics/interval.h"
 
 namespace farandole {
 

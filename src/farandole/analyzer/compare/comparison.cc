@@ -1,0 +1,371 @@
+#include "farandole/analyzer/compare/comparison.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <map>
+
+#include "farandole/analyzer/findings/wait_causes.h"
+#include "farandole/analyzer/statistics/estimate.h"
+
+namespace farandole {
+namespace {
+
+// A figure as a ratio of two sums over steps.
+struct Sums {
+  std::string why;  // not empty: unknown
+  std::vector<double> above, below;
+};
+
+struct Measure {
+  std::string name;
+  bool relative;
+  bool more_is_better;
+  Sums (*sums)(const RunMetrics&, std::size_t);
+  // As the rest of the report has it; nullptr: the ratio of the sums.
+  Figure (*figure)(const RunMetrics&) = nullptr;
+  std::size_t phase = 0;
+};
+
+template <std::int64_t RankMetrics::*part>
+Figure fraction(const RunMetrics& metrics) {
+  return metrics.fraction(part);
+}
+template <Figure RunMetrics::*figure>
+Figure member(const RunMetrics& metrics) {
+  return metrics.*figure;
+}
+
+Sums of_steps(const RunMetrics& metrics) {
+  Sums sums;
+  if (metrics.window.steps.empty()) sums.why = metrics.window.no_steps;
+  return sums;
+}
+
+// Samples of a step: the same in each.
+Sums throughput(const RunMetrics& metrics, std::size_t) {
+  auto sums = of_steps(metrics);
+  if (!metrics.throughput.value) {
+    sums.why = metrics.throughput.unknown;
+    return sums;
+  }
+  const double samples = *metrics.throughput.value * metrics.window_ns() * 1e-9 /
+                         static_cast<double>(metrics.window.steps.size());
+  sums.below = metrics.window.periods_ms;
+  sums.above.assign(sums.below.size(), samples * 1e3);
+  return sums;
+}
+
+Sums step_time(const RunMetrics& metrics, std::size_t) {
+  auto sums = of_steps(metrics);
+  sums.above = metrics.window.periods_ms;
+  sums.below.assign(sums.above.size(), 1);
+  return sums;
+}
+
+Sums phase_time(const RunMetrics& metrics, std::size_t phase) {
+  auto sums = of_steps(metrics);
+  sums.above.resize(metrics.window.steps.size());
+  for (const auto& rank : metrics.ranks)
+    for (std::size_t i = 0; i < rank.step_phases.size(); ++i)
+      sums.above[i] +=
+          static_cast<double>(rank.step_phases[i][phase]) * 1e-6 / static_cast<double>(metrics.ranks.size());
+  if (sums.why.empty()) sums.why = metrics.phase_fraction(phase).unknown;
+  sums.below.assign(sums.above.size(), 1);
+  return sums;
+}
+
+template <double StepTotals::*part>
+Sums of_window(const RunMetrics& metrics, std::size_t) {
+  auto sums = of_steps(metrics);
+  for (std::size_t i = 0; i < metrics.steps.size(); ++i) {
+    sums.above.push_back(metrics.steps[i].*part);
+    sums.below.push_back(metrics.window.periods_ms[i] * 1e6 * static_cast<double>(metrics.ranks.size()));
+  }
+  return sums;
+}
+
+Sums waiting(const RunMetrics& metrics, std::size_t) {
+  auto sums = of_window<&StepTotals::waiting>(metrics, 0);
+  if (!metrics.no_waiting.empty()) sums.why = metrics.no_waiting;
+  return sums;
+}
+
+Sums overlap(const RunMetrics& metrics, std::size_t) {
+  auto sums = of_steps(metrics);
+  if (!metrics.overlap.value) sums.why = metrics.overlap.unknown;
+  for (const auto& step : metrics.steps) {
+    sums.above.push_back(step.overlap);
+    sums.below.push_back(step.communication);
+  }
+  return sums;
+}
+
+Sums exposed(const RunMetrics& metrics, std::size_t) {
+  auto sums = of_window<&StepTotals::communication>(metrics, 0);
+  for (std::size_t i = 0; i < metrics.steps.size(); ++i) sums.above[i] -= metrics.steps[i].overlap;
+  return sums;
+}
+
+std::vector<Measure> measures() {
+  std::vector<Measure> all = {
+      {"throughput", true, true, throughput, member<&RunMetrics::throughput>},
+      {"step_ms", true, false, step_time},
+      {"parallel", false, true, of_window<&StepTotals::compute>, member<&RunMetrics::parallel_efficiency>},
+      {"overlap", false, true, overlap, member<&RunMetrics::overlap>},
+      {"communication_fraction", false, false, of_window<&StepTotals::communication>,
+       fraction<&RankMetrics::communication>},
+      {"wait_fraction", false, false, waiting, fraction<&RankMetrics::waiting>},
+      {"exposed_fraction", false, false, exposed, fraction<&RankMetrics::exposed>}};
+  for (std::size_t i = 0; i < phase_count; ++i)
+    all.push_back({std::string(phase_names[i]) + "_ms", true, false, phase_time, nullptr, i});
+  return all;
+}
+
+Figure ratio_of(const Sums& sums) {
+  if (!sums.why.empty()) return Figure::because(sums.why);
+  double above = 0;
+  double below = 0;
+  for (std::size_t i = 0; i < sums.above.size(); ++i) {
+    above += sums.above[i];
+    below += sums.below[i];
+  }
+  return Figure::ratio(above, below, "there is nothing to divide by in the window");
+}
+
+std::optional<double> change_of(double now, double before, bool relative) {
+  if (!relative || now == before) return now - before;
+  if (!(before > 0)) return std::nullopt;
+  return now / before - 1;
+}
+
+// One measure of all runs of a side.
+struct Side {
+  Figure figure;                  // of several runs the mean
+  std::vector<double> values;     // run by run, where the figure is known
+  std::optional<Estimate> steps;  // of a single run
+};
+
+Side side_of(const Measure& measure, const Runs& runs) {
+  Side side;
+  double sum = 0;
+  for (const auto* run : runs) {
+    const auto sums = measure.sums(*run, measure.phase);
+    side.figure = measure.figure != nullptr ? measure.figure(*run) : ratio_of(sums);
+    if (!side.figure.value) return side;
+    side.values.push_back(*side.figure.value);
+    sum += side.values.back();
+    if (runs.size() == 1) side.steps = estimate_ratio(sums.above, sums.below);
+  }
+  side.figure = Figure::known(sum / static_cast<double>(runs.size()));
+  return side;
+}
+
+std::optional<Range> interval_of(const Side& now, const Side& before, bool relative) {
+  const auto between = [&](const Spread& spread) {
+    return change_interval(*now.figure.value, *before.figure.value, spread, relative);
+  };
+  if (now.values.size() + before.values.size() > 2) return between(spread_of(now.values, before.values));
+  if (!now.steps || !before.steps) return std::nullopt;
+  return between(spread_of(*now.steps, *before.steps));
+}
+
+// Fills in what both sides say.
+Difference difference_of(Difference difference, const Side& side_now, const Side& side_before) {
+  constexpr double rounding = 1e-9;
+  difference.now = side_now.figure;
+  difference.before = side_before.figure;
+  if (!difference.now.value || !difference.before.value) {
+    difference.change = !difference.now.value ? difference.now : difference.before;
+    return difference;
+  }
+  const auto change = change_of(*difference.now.value, *difference.before.value, difference.relative);
+  if (!change) {
+    difference.change = Figure::because("the other run has none");
+    return difference;
+  }
+  difference.change = Figure::known(*change);
+  difference.ci95 = interval_of(side_now, side_before, difference.relative);
+  if (difference.is_nothing()) difference.ci95 = Range{0, 0};
+  if (difference.ci95 && (difference.ci95->low > rounding || difference.ci95->high < -rounding))
+    difference.verdict = (*change > 0) == difference.more_is_better ? Change::better : Change::worse;
+  return difference;
+}
+
+// What the ranks waited for, in seconds a step of one run, by the late rank and its phase.
+using Waits = std::map<std::pair<int, std::string>, double>;
+Waits waits_of(const Runs& runs) {
+  Waits waits;
+  for (const auto* run : runs)
+    for (const auto& cause : find_wait_causes(*run))
+      waits[{run->ranks[cause.rank_index].rank, cause.phase}] +=
+          cause.seconds /
+          static_cast<double>(std::max<std::size_t>(1, run->window.steps.size()) * runs.size());
+  return waits;
+}
+
+// The cause of waiting that changed most in that direction.
+std::string waited_for(const Runs& now, const Runs& before, double sign) {
+  auto changes = waits_of(now);
+  for (const auto& [cause, seconds] : waits_of(before)) changes[cause] -= seconds;
+  const auto most = std::max_element(changes.begin(), changes.end(), [&](const auto& a, const auto& b) {
+    return sign * a.second < sign * b.second;
+  });
+  if (most == changes.end() || !(sign * most->second > 0)) return "";
+  const auto& [rank, phase] = most->first;
+  return phase.empty() ? fmt::format(" (above all for rank {})", rank)
+                       : fmt::format(" (above all for rank {}'s {})", rank, phase);
+}
+
+// The phase whose time changed, by more than chance, most in the direction of the step's, where that is at
+// least half of what the step changed by.
+std::string cause_of(const Comparison& comparison, const Difference& step, const Runs& now,
+                     const Runs& before) {
+  const Difference* cause = nullptr;
+  const double all = *step.now.value - *step.before.value;
+  double most = 0.5 * std::abs(all);
+  for (std::size_t i = 0; i < phase_count; ++i) {
+    const auto* phase = find_difference(comparison, std::string(phase_names[i]) + "_ms");
+    if (phase == nullptr || phase->verdict == Change::same) continue;
+    const double ms = (all > 0 ? 1 : -1) * (*phase->now.value - *phase->before.value);
+    if (ms < most) continue;
+    most = ms;
+    cause = phase;
+  }
+  if (cause == nullptr) return "; no single phase makes up half of it";
+  const auto phase = cause->name.substr(0, cause->name.size() - 3);
+  return fmt::format("; most of it is {}, which takes {:.2f} instead of {:.2f} ms a step{}", phase,
+                     *cause->now.value, *cause->before.value,
+                     phase == "wait" ? waited_for(now, before, all > 0 ? 1 : -1) : "");
+}
+
+constexpr const char* no_repeats =
+    " By how much one run differs from the next is unknown: that takes repeats, RUN RUN --against OLD OLD.";
+
+std::string verdict_of(const Comparison& comparison, const Runs& now, const Runs& before) {
+  const auto* step = find_difference(comparison, "step_ms");
+  const auto* rate = find_difference(comparison, "throughput");
+  const auto* main = rate != nullptr && rate->change.value ? rate : step;
+  if (main == nullptr) return "The runs cannot be compared.";
+  if (!main->change.value) return "The runs cannot be compared: " + main->change.unknown + ".";
+  const auto* const what = main == rate ? "throughput" : "step time";
+  const auto change = 100 * *main->change.value;
+  if (!main->ci95)
+    return fmt::format("The change in {}, {:+.1f} %, cannot be told from chance: too few steps.", what,
+                       change);
+  const auto interval =
+      fmt::format("95 %: {:+.1f} to {:+.1f} %", 100 * main->ci95->low, 100 * main->ci95->high);
+  if (main->verdict == Change::same)
+    return fmt::format("No difference in {} that chance could not make ({:+.1f} %, {}).", what, change,
+                       interval);
+  const auto cause = step != nullptr && step->change.value ? cause_of(comparison, *step, now, before) : "";
+  return fmt::format("{}: {} is {:.1f} % {} ({}){}.{}", main->verdict == Change::worse ? "Worse" : "Better",
+                     what, std::abs(change), change > 0 ? "higher" : "lower", interval, cause,
+                     comparison.between_runs ? "" : no_repeats);
+}
+
+// Those that are no sums over steps: of a single run nothing is known of how they scatter.
+struct WholeRunFigure {
+  std::string name;
+  bool relative;
+  bool more_is_better;
+  Figure (*of)(const RunMetrics&);
+};
+
+std::vector<WholeRunFigure> whole_run_figures() {
+  return {{"step_p95_ms", true, false,
+           [](const RunMetrics& run) {
+             const auto& times = run.window.step_ms;
+             return times.empty() ? Figure::because(run.window.no_steps)
+                                  : Figure::known(quantile(times, 0.95));
+           }},
+          {"load_balance", false, true, [](const RunMetrics& run) { return run.load_balance; }},
+          {"communication", false, true, [](const RunMetrics& run) { return run.communication_efficiency; }},
+          {"serialisation", false, true, [](const RunMetrics& run) { return run.serialisation; }},
+          {"transfer", false, true, [](const RunMetrics& run) { return run.transfer_efficiency; }}};
+}
+
+Side side_of(const WholeRunFigure& figure, const Runs& runs) {
+  Side side;
+  double sum = 0;
+  for (const auto* run : runs) {
+    side.figure = figure.of(*run);
+    if (!side.figure.value) return side;
+    side.values.push_back(*side.figure.value);
+    sum += side.values.back();
+  }
+  side.figure = Figure::known(sum / static_cast<double>(runs.size()));
+  return side;
+}
+
+}  // namespace
+
+std::string_view name_of(Change change) {
+  switch (change) {
+    case Change::better:
+      return "better";
+    case Change::worse:
+      return "worse";
+    default:
+      return "same";
+  }
+}
+
+std::string_view verdict_text(const Difference& difference) {
+  return difference.ci95 ? name_of(difference.verdict) : "unknown";
+}
+
+std::string value_text(const Difference& difference, const Figure& figure) {
+  if (!figure.value) return "unknown";
+  const double value = std::clamp(*figure.value, -1e12, 1e12);
+  if (!difference.relative) return fmt::format("{:.1f} %", 100 * value);
+  if (difference.name.ends_with("_ms")) return fmt::format("{:.2f} ms", value);
+  return fmt::format("{:.1f}", value);
+}
+
+std::string change_text(const Difference& difference, double change) {
+  const double percent = 100 * std::clamp(change, -1e6, 1e6);
+  return difference.relative ? fmt::format("{:+.1f} %", percent) : fmt::format("{:+.1f} points", percent);
+}
+
+std::string interval_text(const Difference& difference) {
+  if (!difference.ci95) return "–";
+  const double low = 100 * std::clamp(difference.ci95->low, -1e6, 1e6);
+  return fmt::format("{:+.1f} to {}", low, change_text(difference, difference.ci95->high));
+}
+
+const Difference* find_difference(const Comparison& comparison, std::string_view name) {
+  for (const auto& difference : comparison.differences)
+    if (difference.name == name) return &difference;
+  return nullptr;
+}
+
+std::vector<std::pair<std::string, Figure>> figures_of(const Runs& runs) {
+  std::vector<std::pair<std::string, Figure>> figures;
+  for (const auto& measure : measures()) figures.emplace_back(measure.name, side_of(measure, runs).figure);
+  for (const auto& figure : whole_run_figures())
+    figures.emplace_back(figure.name, side_of(figure, runs).figure);
+  return figures;
+}
+
+Comparison compare(const Runs& now, const Runs& before) {
+  Comparison comparison;
+  comparison.between_runs = now.size() + before.size() > 2;
+  const auto add = [&](const auto& figure) {
+    comparison.differences.push_back(
+        difference_of({figure.name, figure.relative, figure.more_is_better, {}, {}, {}, {}, Change::same},
+                      side_of(figure, now), side_of(figure, before)));
+  };
+  for (const auto& measure : measures()) add(measure);
+  for (const auto& figure : whole_run_figures()) add(figure);
+  comparison.verdict = verdict_of(comparison, now, before);
+  const auto ranks_now = now.front()->size();
+  const auto ranks_before = before.front()->size();
+  if (ranks_now != ranks_before)
+    comparison.verdict =
+        fmt::format("The runs are of different size ({} and {} ranks). ", ranks_now, ranks_before) +
+        comparison.verdict;
+  return comparison;
+}
+
+}  // namespace farandole

@@ -1,0 +1,262 @@
+#include "farandole/analyzer/compare/scaling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <map>
+
+#include "farandole/analyzer/statistics/estimate.h"
+
+namespace farandole {
+namespace {
+
+// Of the 95 % interval of a mean of `runs` by the bootstrap: the deviation that it draws with has n for n - 1
+// below it, and how well so few runs tell that deviation is Student's.
+double widening(double runs) {
+  return runs < 2 ? 1 : std::sqrt(runs / (runs - 1)) * student_quantile(runs - 1) / 1.96;
+}
+
+struct Size {
+  double global_batch = 0;
+  std::vector<std::vector<double>> repeats;  // periods in ms, run by run
+  std::vector<Figure> compute_ms;            // run by run
+
+  // Of runs, however many steps each has.
+  double mean_ms() const {
+    double sum = 0;
+    for (const auto& run : repeats) sum += mean(run);
+    return sum / static_cast<double>(repeats.size());
+  }
+  // Runs are drawn anew, and of each its steps in blocks, since steps that follow each other are alike. Few
+  // runs that are drawn from themselves scatter less than runs do: what they differ by is widened (as a
+  // factor, so that no step takes less than no time).
+  double resampled_ms(Bootstrap& bootstrap) const {
+    double drawn_ms = 0;
+    double steps_ms = 0;
+    for (std::size_t i = 0; i < repeats.size(); ++i) {
+      const auto& run = repeats[repeats.size() == 1 ? 0 : bootstrap.draw(repeats.size())];
+      const auto block = static_cast<std::size_t>(std::sqrt(static_cast<double>(run.size())) / 1.5);
+      drawn_ms += mean(run);
+      steps_ms += bootstrap.resampled_mean(run, std::max<std::size_t>(1, block));
+    }
+    const auto runs = static_cast<double>(repeats.size());
+    return steps_ms / runs * std::pow(drawn_ms / runs / mean_ms(), widening(runs) - 1);
+  }
+  std::size_t steps() const {
+    std::size_t count = 0;
+    for (const auto& run : repeats) count += run.size();
+    return count;
+  }
+};
+using Sizes = std::map<int, Size>;
+
+bool nearly_equal(double a, double b) {
+  return std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b));
+}
+
+// Throughput per rank against that of the smallest size; the same formula for weak and, where the batches are
+// equal, for strong scaling: n·T_n / (N·T_N).
+double efficiency(double base_batch_per_rank, double base_ms, double batch_per_rank, double ms) {
+  return (batch_per_rank / ms) / (base_batch_per_rank / base_ms);
+}
+
+// Of a sample, in ms, where all runs of the size have it.
+Figure compute_per_sample(int ranks, const Size& size) {
+  double sum = 0;
+  for (const auto& ms : size.compute_ms) {
+    if (!ms.value) return ms;
+    sum += *ms.value;
+  }
+  return Figure::ratio(sum / static_cast<double>(size.compute_ms.size()), size.global_batch / ranks,
+                       "no samples");
+}
+
+Figure compute_scaling(const Sizes& sizes, int ranks, const Size& size) {
+  const auto base = compute_per_sample(sizes.begin()->first, sizes.begin()->second);
+  const auto here = compute_per_sample(ranks, size);
+  if (!base.value) return base;
+  if (!here.value) return here;
+  return Figure::ratio(*base.value, *here.value, "no compute in the window");
+}
+
+Range quantiles(const std::vector<double>& values) {
+  return {quantile(values, 0.025), quantile(values, 0.975)};
+}
+
+std::vector<SizedEfficiency> efficiencies(const Sizes& sizes, auto step_ms) {
+  const auto& [base_ranks, base] = *sizes.begin();
+  const double base_ms = step_ms(base);
+  std::vector<SizedEfficiency> points;
+  for (const auto& [ranks, size] : sizes)
+    points.push_back({static_cast<double>(ranks) / base_ranks,
+                      points.empty() ? 1
+                                     : efficiency(base.global_batch / base_ranks, base_ms,
+                                                  size.global_batch / ranks, step_ms(size))});
+  return points;
+}
+
+// Each resample's efficiencies and the law that fits them.
+struct Resample {
+  std::vector<SizedEfficiency> points;
+  ScalingLaw law;
+};
+
+std::vector<Resample> resample(const Sizes& sizes) {
+  constexpr std::size_t budget = 20'000'000;  // draws, so that long runs do not take long
+  std::size_t draws = 0;
+  for (const auto& [ranks, size] : sizes) draws += size.steps();
+  Bootstrap bootstrap(2718281828);
+  std::vector<Resample> resamples(std::clamp<std::size_t>(budget / draws, 200, 2000));
+  for (auto& one : resamples) {
+    one.points = efficiencies(sizes, [&](const Size& size) { return size.resampled_ms(bootstrap); });
+    one.law = fit_scaling(one.points);
+  }
+  return resamples;
+}
+
+Range interval_of(const std::vector<Resample>& resamples, auto value) {
+  std::vector<double> values;
+  for (const auto& one : resamples) values.push_back(value(one));
+  return quantiles(values);
+}
+
+// Two unknowns need four sizes, one needs three: so that there is always one more point than needed to see a
+// miss.
+LawKind choose_law(const Scaling& scaling) {
+  if (scaling.points.size() >= 4) return LawKind::usl;
+  return scaling.mode == "strong" ? LawKind::amdahl : LawKind::gustafson;
+}
+
+void forecast(Scaling& scaling, const std::vector<SizedEfficiency>& points,
+              const std::vector<Resample>& resamples) {
+  const int largest = scaling.points.back().ranks;
+  if (scaling.points.size() < 3) {
+    const int other = 2 * largest;
+    scaling.no_forecast =
+        fmt::format("two sizes cannot tell a law from chance; add a run of {} ranks with the same batch {}",
+                    other, scaling.mode == "weak" ? "a rank" : "of all ranks");
+    return;
+  }
+  const auto kind = choose_law(scaling);
+  scaling.model = name_of(kind);
+  double miss = 0;
+  for (const auto& point : points)
+    miss = std::max(miss, std::abs(point.efficiency - efficiency_by(kind, scaling.law, point.x)));
+  for (int ranks = 2 * largest, doublings = 0; doublings < 3 && ranks < (1 << 28); ranks *= 2, ++doublings) {
+    const double x = static_cast<double>(ranks) / scaling.base_ranks;
+    const auto band =
+        interval_of(resamples, [&](const Resample& one) { return efficiency_by(kind, one.law, x); });
+    scaling.forecast.push_back({ranks,
+                                std::max(0.0, efficiency_by(kind, scaling.law, x)),
+                                {std::max(0.0, band.low - miss), band.high + miss}});
+  }
+  const double most = 1024.0 * largest / scaling.base_ranks;
+  const double worth = worth_until(kind, scaling.law, most);
+  scaling.worth_until_ranks = worth < most ? worth * scaling.base_ranks : 0;
+}
+
+Scaling unknown(std::string why) {
+  Scaling scaling;
+  scaling.unknown = std::move(why);
+  return scaling;
+}
+
+std::string mode_of(const Sizes& sizes) {
+  const auto& [base_ranks, base] = *sizes.begin();
+  bool weak = true;
+  bool strong = true;
+  for (const auto& [ranks, size] : sizes) {
+    weak &= nearly_equal(size.global_batch / ranks, base.global_batch / base_ranks);
+    strong &= nearly_equal(size.global_batch, base.global_batch);
+  }
+  return weak ? "weak" : strong ? "strong" : "";
+}
+
+// Why the run says nothing of scaling; "" where it does.
+std::string why_useless(const SizedRun& run) {
+  if (!run.global_batch.value)
+    return fmt::format("the global batch of {} is unknown: {}", run.path, run.global_batch.unknown);
+  if (run.periods_ms.empty() || !(mean(run.periods_ms) > 0)) return run.path + " has no steps in its window";
+  return "";
+}
+
+}  // namespace
+
+std::string slower_compute_text(const Scaling& scaling) {
+  if (scaling.points.empty()) return "";
+  const auto& last = scaling.points.back();
+  if (!last.compute_scaling.value || *last.compute_scaling.value > 0.9) return "";
+  return fmt::format(
+      "On {} ranks a sample's compute itself takes {:.1f} times as long as on {}: ranks share cores or "
+      "memory bandwidth, or "
+      "the clock frequency falls.",
+      last.ranks, 1 / std::max(*last.compute_scaling.value, 1e-6), scaling.base_ranks);
+}
+
+std::string repeats_text(const Scaling& scaling) {
+  if (scaling.repeated || scaling.points.empty()) return "";
+  return "Some sizes have one run only: by how much one run differs from the next is not in the intervals; "
+         "repeats would tell.";
+}
+
+std::string worth_text(const Scaling& scaling) {
+  const bool none = scaling.worth_until_ranks < scaling.base_ranks + 1;
+  return fmt::format(
+      "{} you pay more than you gain: each adds less than half a rank's work",
+      none ? "With any further rank" : fmt::format("Beyond {:.0f} ranks", scaling.worth_until_ranks));
+}
+
+std::string left_out_text(const Scaling& scaling) {
+  if (scaling.left_out.empty()) return "";
+  return fmt::format("Left out: {}.", fmt::join(scaling.left_out, "; "));
+}
+
+Scaling measure_scaling(const std::vector<SizedRun>& runs) {
+  Sizes sizes;
+  std::vector<std::string> left_out;
+  for (const auto& run : runs) {
+    if (const auto why = why_useless(run); !why.empty()) {
+      left_out.push_back(why);
+      continue;
+    }
+    auto& size = sizes[run.ranks];
+    if (!size.repeats.empty() && !nearly_equal(size.global_batch, *run.global_batch.value))
+      return unknown(fmt::format("runs of {} ranks differ in global batch ({} and {})", run.ranks,
+                                 size.global_batch, *run.global_batch.value));
+    size.global_batch = *run.global_batch.value;
+    size.repeats.push_back(run.periods_ms);
+    size.compute_ms.push_back(run.compute_ms);
+  }
+  if (sizes.size() < 2) {
+    left_out.emplace_back("scaling needs runs of at least two sizes; add one of another number of ranks");
+    return unknown(fmt::format("{}", fmt::join(left_out, "; ")));
+  }
+  Scaling scaling;
+  scaling.left_out = std::move(left_out);
+  scaling.mode = mode_of(sizes);
+  if (scaling.mode.empty())
+    return unknown("the runs have neither the same batch per rank (weak) nor the same global batch (strong)");
+  scaling.base_ranks = sizes.begin()->first;
+  scaling.repeated = std::all_of(sizes.begin(), sizes.end(),
+                                 [](const auto& size) { return size.second.repeats.size() > 1; });
+  const auto points = efficiencies(sizes, [](const Size& size) { return size.mean_ms(); });
+  const auto resamples = resample(sizes);
+  std::size_t index = 0;
+  for (const auto& [ranks, size] : sizes) {
+    const auto ci95 =
+        interval_of(resamples, [&](const Resample& one) { return one.points[index].efficiency; });
+    scaling.points.push_back({ranks, size.mean_ms(), points[index].efficiency, ci95,
+                              static_cast<int>(size.repeats.size()), compute_scaling(sizes, ranks, size)});
+    ++index;
+  }
+  scaling.law = fit_scaling(points);
+  scaling.amdahl = interval_of(resamples, [](const Resample& one) { return one.law.amdahl; });
+  scaling.gustafson = interval_of(resamples, [](const Resample& one) { return one.law.gustafson; });
+  scaling.contention = interval_of(resamples, [](const Resample& one) { return one.law.contention; });
+  scaling.coherency = interval_of(resamples, [](const Resample& one) { return one.law.coherency; });
+  forecast(scaling, points, resamples);
+  return scaling;
+}
+
+}  // namespace farandole

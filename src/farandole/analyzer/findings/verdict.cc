@@ -1,0 +1,307 @@
+#include "farandole/analyzer/findings/verdict.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <fmt/format.h>
+#include <map>
+#include <optional>
+#include <set>
+
+namespace farandole {
+namespace {
+
+// How a loss is called, and what helps.
+struct LossTexts {
+  const char* text;
+  const char* title;
+  const char* change;
+};
+
+// By Share, but for compute, which is none.
+constexpr std::array<LossTexts, share_count> loss_texts = {{
+    {"", "", ""},
+    {"waiting for ranks that arrive late at collectives", "Ranks wait for each other",
+     "look at the ranks' nodes: other load, clock frequency, uneven batches"},
+    {"communication that compute does not hide", "Communication is exposed",
+     "let buckets start earlier (smaller --bucket-mb) or send less (--compression, larger --batch, "
+     "--accumulate)"},
+    {"loading data", "Data loading holds up training",
+     "prepare samples on another thread, or keep them in memory"},
+    {"writing checkpoints", "Checkpoints hold up training",
+     "checkpoint less often (--checkpoint-steps, --checkpoint-epochs)"},
+    {"evaluation", "Evaluation takes its share", "evaluate less often, or on fewer samples (--held-out)"},
+    {"work outside of the phases", "Unnamed work", "annotate what the training thread does there"},
+    {"time in which ranks neither compute nor communicate", "Idle time",
+     "see in the timeline what the training thread waits for"},
+}};
+
+LossTexts texts_of(Share share, const RunMetrics& metrics) {
+  auto texts = loss_texts[static_cast<std::size_t>(share)];
+  if (share == Share::other && metrics.no_gpu.empty())
+    return {"time in which the GPUs have nothing to do while their processes work", "GPUs wait for the host",
+            "larger batches, CUDA graphs, fewer and larger kernels, no synchronisation within a step"};
+  if (share == Share::transfer && metrics.source != TraceSource::farandole)
+    texts.change =
+        "let buckets start earlier (PyTorch: smaller bucket_cap_mb), or send less: compression hooks, larger "
+        "batches, gradient accumulation";
+  return texts;
+}
+
+Share largest_loss(const RunMetrics& metrics) {
+  auto largest = Share::waiting;
+  for (std::size_t i = 1; i < share_count; ++i)
+    if (metrics.share(static_cast<Share>(i)) > metrics.share(largest)) largest = static_cast<Share>(i);
+  return largest;
+}
+
+// Late ranks that belong together: one, or all of a node.
+struct LateGroup {
+  std::string name;                // "rank 1 (node7)", "node node7 (ranks 4 to 7)"
+  std::vector<std::size_t> ranks;  // indices
+  Straggler worst;
+};
+
+std::string node_name(const RunMetrics& metrics, const std::vector<std::size_t>& ranks) {
+  const auto [first, last] = std::minmax_element(ranks.begin(), ranks.end());
+  return fmt::format("node {} ({} ranks from {} to {})", metrics.ranks[*first].host, ranks.size(),
+                     metrics.ranks[*first].rank, metrics.ranks[*last].rank);
+}
+
+// Of chronic stragglers: a node whose ranks are all late is one group.
+std::vector<LateGroup> group_by_node(const RunMetrics& metrics, const std::vector<Straggler>& stragglers) {
+  std::vector<LateGroup> groups;
+  std::set<std::string> nodes_done;
+  for (const auto& straggler : stragglers) {
+    const auto& rank = metrics.ranks[straggler.rank_index];
+    if (straggler.pattern == LatePattern::chronic && !rank.host.empty() && metrics.nodes > 1) {
+      if (nodes_done.count(rank.host) > 0) continue;
+      std::vector<std::size_t> late;
+      for (const auto& other : stragglers)
+        if (other.pattern == LatePattern::chronic && metrics.ranks[other.rank_index].host == rank.host)
+          late.push_back(other.rank_index);
+      const auto there = std::count_if(metrics.ranks.begin(), metrics.ranks.end(),
+                                       [&](const RankMetrics& other) { return other.host == rank.host; });
+      if (late.size() > 1 && late.size() == static_cast<std::size_t>(there)) {
+        nodes_done.insert(rank.host);
+        groups.push_back({node_name(metrics, late), late, straggler});
+        continue;
+      }
+    }
+    groups.push_back({name_of_rank(rank), {straggler.rank_index}, straggler});
+  }
+  return groups;
+}
+
+std::string lateness_text(const RunMetrics& metrics, const LateGroup& group) {
+  const auto when =
+      group.worst.pattern == LatePattern::chronic
+          ? std::string("step after step")
+          : fmt::format("in {} of {} steps", group.worst.late_steps, metrics.window.steps.size());
+  return fmt::format("{} is {:.1f} ms late {}{}", group.name, group.worst.lateness_ms, when,
+                     group.worst.phase.empty() ? "" : ", delayed in " + group.worst.phase);
+}
+
+std::string change_for(const LateGroup& group) {
+  const auto& phase = group.worst.phase;
+  if (phase == "data") return "prepare that rank's samples on another thread, look at its storage";
+  if (phase == "checkpoint") return "checkpoint less often (--checkpoint-steps, --checkpoint-epochs)";
+  if (phase == "evaluation") return "share the evaluation out among the ranks";
+  if (group.worst.pattern == LatePattern::one_off)
+    return "look at what the node did then: other jobs, page cache, the file system";
+  return "look at the node: other load, clock frequency, thermal limits; or give it smaller batches";
+}
+
+double wait_share_of(const LateGroup& group, const RunMetrics& metrics,
+                     const std::vector<WaitCause>& causes) {
+  double all = 0;
+  double own = 0;
+  for (const auto& cause : causes) {
+    all += cause.seconds;
+    if (std::find(group.ranks.begin(), group.ranks.end(), cause.rank_index) != group.ranks.end())
+      own += cause.seconds;
+  }
+  return all > 0 ? metrics.share(Share::waiting) * own / all : 0;
+}
+
+// What nobody by name is the cause of.
+std::vector<WaitCause> causes_left(std::vector<WaitCause> causes, const std::vector<LateGroup>& named) {
+  std::erase_if(causes, [&](const WaitCause& cause) {
+    return std::any_of(named.begin(), named.end(), [&](const LateGroup& group) {
+      return std::find(group.ranks.begin(), group.ranks.end(), cause.rank_index) != group.ranks.end();
+    });
+  });
+  return causes;
+}
+
+std::string main_phase(const std::vector<WaitCause>& causes) {
+  std::map<std::string, double> seconds;
+  for (const auto& cause : causes)
+    if (!cause.phase.empty()) seconds[cause.phase] += cause.seconds;
+  const auto most = std::max_element(seconds.begin(), seconds.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == seconds.end() ? "" : most->first;
+}
+
+// The rank that is the cause of nearly all; nullopt where several share.
+std::optional<std::size_t> only_rank(const std::vector<WaitCause>& causes) {
+  std::map<std::size_t, double> seconds;
+  double all = 0;
+  for (const auto& cause : causes) {
+    seconds[cause.rank_index] += cause.seconds;
+    all += cause.seconds;
+  }
+  for (const auto& [rank, own] : seconds)
+    if (own > 0.8 * all) return rank;
+  return std::nullopt;
+}
+
+// What is left beside the ranks and nodes that have a finding of their own.
+void add_other_waiting(const RunMetrics& metrics, const std::vector<WaitCause>& causes, double share,
+                       std::vector<Finding>& findings) {
+  if (share < 0.01) return;
+  const auto phase = main_phase(causes);
+  const auto held_up = phase.empty() ? "" : ", mostly held up in " + phase;
+  if (const auto rank = only_rank(causes)) {
+    findings.push_back(
+        {fmt::format("Ranks wait for rank {}", metrics.ranks[*rank].rank),
+         fmt::format("{:.1f} % of the ranks' time is waiting for it, in some steps more than in "
+                     "others{}",
+                     100 * share, held_up),
+         100 * share, loss_texts[static_cast<std::size_t>(Share::waiting)].change});
+    return;
+  }
+  findings.push_back(
+      {"Ranks take turns at being late",
+       fmt::format("{:.1f} % of the ranks' time is waiting for ranks that arrive late at collectives, now "
+                   "one, now another{}",
+                   100 * share, held_up),
+       100 * share,
+       "give ranks cores of their own and nothing else to run, and equal batches; larger steps "
+       "(--batch, --accumulate) even out what is left"});
+}
+
+// What waiting is due to: ranks or nodes by name, and what is left to others.
+void add_waiting(const RunMetrics& metrics, const std::vector<Straggler>& stragglers,
+                 const std::vector<WaitCause>& causes, std::vector<Finding>& findings) {
+  double left = metrics.share(Share::waiting);
+  auto named = group_by_node(metrics, stragglers);
+  std::erase_if(named, [](const LateGroup& group) { return group.worst.pattern == LatePattern::rotating; });
+  for (const auto& group : named) {
+    const double share = wait_share_of(group, metrics, causes);
+    left -= share;
+    if (share < 0.01) continue;
+    const auto& first = metrics.ranks[group.ranks.front()];
+    const auto name =
+        group.ranks.size() == 1 ? fmt::format("rank {}", first.rank) : fmt::format("node {}", first.host);
+    findings.push_back({fmt::format("Ranks wait for {}", name),
+                        fmt::format("{:.1f} % of the ranks' time is waiting for it; {}", 100 * share,
+                                    lateness_text(metrics, group)),
+                        100 * share, change_for(group), Remedy::no_straggler});
+  }
+  add_other_waiting(metrics, causes_left(causes, named), left, findings);
+}
+
+void add_transfer(const RunMetrics& metrics, double share, Finding& finding) {
+  finding.remedy = Remedy::bucket_size;
+  if (metrics.overlap.value)
+    finding.evidence +=
+        fmt::format("; {:.1f} % of communication overlaps with compute", 100 * *metrics.overlap.value);
+  if (metrics.transfer_efficiency.value && *metrics.transfer_efficiency.value < 1) {
+    const double instant = 1 - *metrics.transfer_efficiency.value;
+    finding.evidence +=
+        fmt::format(", and on an instant network the run would be {:.1f} % shorter", 100 * instant);
+    finding.gain_percent = 100 * std::max(instant, share);
+  }
+}
+
+}  // namespace
+
+std::string with_thousands(double value, int decimals) {
+  auto text = fmt::format("{:.{}f}", value, decimals);
+  const auto point = std::min(text.find('.'), text.size());
+  for (auto at = point; at > 3 + (text[0] == '-' ? 1U : 0U); at -= 3) text.insert(at - 3, 1, ',');
+  return text;
+}
+
+std::string times_text(std::uint64_t count) {
+  if (count < 2) return count == 0 ? "never" : "once";
+  return with_thousands(static_cast<double>(count)) + " times";
+}
+
+std::string name_of_rank(const RankMetrics& rank) {
+  return rank.host.empty() ? fmt::format("rank {}", rank.rank)
+                           : fmt::format("rank {} ({})", rank.rank, rank.host);
+}
+
+std::string ranks_text(const RunMetrics& metrics) {
+  return fmt::format("{} rank{}{}", metrics.size(), metrics.size() == 1 ? "" : "s",
+                     metrics.is_sample() ? fmt::format(" ({} of them measured)", metrics.ranks.size()) : "");
+}
+
+std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers) {
+  const bool one = metrics.size() == 1;
+  auto text = ranks_text(metrics);
+  if (metrics.throughput.value) {
+    text += fmt::format(" train{} {} samples/s", one ? "s" : "",
+                        with_thousands(*metrics.throughput.value, *metrics.throughput.value < 100 ? 1 : 0));
+  }
+  if (!metrics.parallel_efficiency.value) {
+    text += ": " + metrics.parallel_efficiency.unknown;
+    if (const auto share = metrics.fraction(&RankMetrics::communication); share.value)
+      text += fmt::format("; {:.1f} % of the time is communication", 100 * *share.value);
+    return text + ".";
+  }
+  text += fmt::format("{} {:.1f} % of the time is useful compute", metrics.throughput.value ? ";" : ":",
+                      100 * *metrics.parallel_efficiency.value);
+  const auto loss = largest_loss(metrics);
+  if (metrics.share(loss) < 0.001)
+    text += "; nothing else takes 0.1 %.";
+  else
+    text += fmt::format("; the largest loss, {:.1f} %, is {}.", 100 * metrics.share(loss),
+                        texts_of(loss, metrics).text);
+  const auto groups = group_by_node(metrics, stragglers);
+  const auto named = std::find_if(groups.begin(), groups.end(), [](const LateGroup& group) {
+    return group.worst.pattern != LatePattern::rotating;
+  });
+  const auto of_group = [&](const LateGroup& group) {
+    auto late = lateness_text(metrics, group);
+    late[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(late[0])));
+    return " " + late + ".";
+  };
+  if (named != groups.end())
+    text += of_group(*named);
+  else if (groups.size() == 1)
+    text += of_group(groups.front());
+  else if (!groups.empty())
+    text += " Ranks take turns at being late.";
+  else if (!one && metrics.no_waiting.empty() && !metrics.matches.matches.empty())
+    text += " No rank stands out as late.";
+  return text;
+}
+
+std::vector<Finding> findings_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers,
+                                 const std::vector<WaitCause>& causes) {
+  std::vector<Finding> findings;
+  add_waiting(metrics, stragglers, causes, findings);
+  // Where compute is unknown, so is what is left beside it.
+  const auto known = metrics.no_compute.empty() ? share_count : static_cast<std::size_t>(Share::transfer);
+  for (std::size_t i = static_cast<std::size_t>(Share::transfer); i < known; ++i) {
+    const double share = metrics.share(static_cast<Share>(i));
+    if (share < 0.01) continue;
+    const bool may_be_compute = static_cast<Share>(i) == Share::other || static_cast<Share>(i) == Share::idle;
+    if (may_be_compute && !metrics.no_compute.empty()) continue;
+    const auto texts = texts_of(static_cast<Share>(i), metrics);
+    Finding finding{texts.title, fmt::format("{:.1f} % of the ranks' time is {}", 100 * share, texts.text),
+                    100 * share, texts.change};
+    if (static_cast<Share>(i) == Share::transfer) add_transfer(metrics, share, finding);
+    if (static_cast<Share>(i) == Share::checkpoint) finding.remedy = Remedy::no_checkpoint;
+    findings.push_back(std::move(finding));
+  }
+  std::stable_sort(findings.begin(), findings.end(),
+                   [](const Finding& a, const Finding& b) { return a.gain_percent > b.gain_percent; });
+  if (findings.size() > 5) findings.resize(5);
+  return findings;
+}
+
+}  // namespace farandole

@@ -1,0 +1,154 @@
+#include "farandole/analyzer/metrics/critical_path.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+namespace farandole {
+namespace {
+
+// Walks back; gathers what of each rank's training thread is on the path.
+class Walk {
+ public:
+  explicit Walk(const RunMetrics& metrics)
+      : metrics_(metrics),
+        window_(metrics.window.time),
+        by_end_(metrics.ranks.size()),
+        on_path(metrics.ranks.size()) {}
+
+  void run() {
+    for (std::size_t i = 0; i < metrics_.ranks.size(); ++i)
+      if (metrics_.ranks[i].last_end > metrics_.ranks[rank_].last_end) rank_ = i;
+    time_ = window_.end;
+    while (time_ > window_.start) step_back();
+  }
+
+ private:
+  const std::vector<CollectivePart>& parts() const { return metrics_.matches.parts[rank_]; }
+
+  void take_training(std::int64_t from) {
+    from = std::max(from, window_.start);
+    if (from < time_) on_path[rank_].push_back({from, time_});
+    time_ = std::min(time_, from);
+  }
+
+  void step_back() {
+    const auto& waits = metrics_.ranks[rank_].training_waits;
+    const auto after = std::partition_point(waits.begin(), waits.end(),
+                                            [&](const Interval& wait) { return wait.start < time_; });
+    if (after == waits.begin()) return take_training(window_.start);
+    const auto wait = *(after - 1);
+    if (wait.end < time_) return take_training(wait.end);
+    const auto cause = cause_of(wait);
+    if (!cause) return take_training(wait.start);
+    go_through(*cause);
+  }
+
+  // The collective of this rank that ended last within the wait, where its last arrival lies before.
+  std::optional<std::uint32_t> cause_of(Interval wait) {
+    auto& order = by_end_[rank_];
+    if (order.size() != parts().size()) {
+      order.resize(parts().size());
+      std::iota(order.begin(), order.end(), 0U);
+      std::stable_sort(order.begin(), order.end(),
+                       [&](std::uint32_t a, std::uint32_t b) { return parts()[a].end < parts()[b].end; });
+    }
+    auto at = std::partition_point(order.begin(), order.end(), [&](std::uint32_t part) {
+      return parts()[part].end <= time_ + wake_up_ns;
+    });
+    while (at != order.begin()) {
+      const auto& part = parts()[*--at];
+      if (part.end <= wait.start) return std::nullopt;
+      if (part.start < time_ && arrival_of(part) < time_) return *at;
+    }
+    return std::nullopt;
+  }
+
+  // When the collective could begin for this rank.
+  std::int64_t arrival_of(const CollectivePart& part) const {
+    const auto last = metrics_.matches.matches[part.match].last_arrival;
+    return part.end < last ? part.start : last;
+  }
+
+  void go_through(std::uint32_t index) {
+    for (;;) {
+      const auto part = parts()[index];
+      const auto& match = metrics_.matches.matches[part.match];
+      const auto begin = std::max(arrival_of(part), window_.start);
+      transfer += time_ - begin;
+      time_ = begin;
+      const std::size_t last = part.end < match.last_arrival ? rank_ : match.last_rank;
+      if (last != rank_) ++changes;
+      rank_ = last;
+      if (time_ <= window_.start) return;
+      // On the last rank: did the collective wait there for the one before it?
+      const auto own = std::partition_point(parts().begin(), parts().end(),
+                                            [&](const CollectivePart& p) { return p.start < time_; });
+      if (own == parts().begin()) return;
+      const auto before = own - 1;
+      if (before->end > time_ + wake_up_ns || before->end + wake_up_ns < time_ ||
+          arrival_of(*before) >= time_)
+        return;
+      index = static_cast<std::uint32_t>(before - parts().begin());
+    }
+  }
+
+  const RunMetrics& metrics_;
+  const Interval window_;
+  std::vector<std::vector<std::uint32_t>> by_end_;
+  std::size_t rank_ = 0;
+  std::int64_t time_ = 0;
+
+ public:
+  std::vector<std::vector<Interval>> on_path;  // by rank index
+  std::int64_t transfer = 0;
+  std::uint64_t changes = 0;
+};
+
+PathOfRank split(std::size_t rank_index, const std::vector<CategorySpan>& pieces,
+                 const IntervalSet& on_path) {
+  PathOfRank path;
+  path.rank_index = rank_index;
+  path.idle = on_path.measure();
+  auto piece = pieces.begin();
+  for (const auto& part : on_path.intervals()) {
+    while (piece != pieces.end() && piece->end <= part.start) ++piece;
+    for (auto at = piece; at != pieces.end() && at->start < part.end; ++at) {
+      const auto ns = std::min(at->end, part.end) - std::max(at->start, part.start);
+      path.phases[static_cast<std::size_t>(phase_of(at->category))] += ns;
+      path.idle -= ns;
+    }
+  }
+  return path;
+}
+
+}  // namespace
+
+std::int64_t PathOfRank::total() const {
+  return std::accumulate(phases.begin(), phases.end(), idle);
+}
+
+CriticalPath find_critical_path(const RunModel& run, const RunMetrics& metrics) {
+  CriticalPath path;
+  if (std::any_of(metrics.ranks.begin(), metrics.ranks.end(),
+                  [](const RankMetrics& rank) { return rank.gpu; }))
+    path.unknown = "it follows the training threads, which on GPUs run ahead of the kernels";
+  else if (!metrics.no_compute.empty())
+    path.unknown = metrics.no_compute;
+  else if (!metrics.no_alignment.empty())
+    path.unknown = metrics.no_alignment;
+  if (!path.unknown.empty()) return path;
+  Walk walk(metrics);
+  walk.run();
+  path.transfer = walk.transfer;
+  path.changes = walk.changes;
+  for (std::size_t i = 0; i < run.ranks.size(); ++i)
+    if (!walk.on_path[i].empty())
+      path.ranks.push_back(
+          split(i, innermost(run.ranks[i].training()), IntervalSet(std::move(walk.on_path[i]))));
+  std::stable_sort(path.ranks.begin(), path.ranks.end(),
+                   [](const PathOfRank& a, const PathOfRank& b) { return a.total() > b.total(); });
+  return path;
+}
+
+}  // namespace farandole

@@ -1,0 +1,371 @@
+#include "farandole/analyzer/metrics/metrics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <set>
+
+#include "farandole/analyzer/metrics/rank_metrics.h"
+#include "farandole/analyzer/metrics/replay.h"
+#include "farandole/analyzer/statistics/estimate.h"
+
+namespace farandole {
+namespace {
+
+constexpr const char* empty_window = "the window is empty";
+
+// Two ranks' clocks may be off by both residuals.
+double clock_floor_ms(const RunModel& run) {
+  std::vector<double> residuals;
+  for (const auto& rank : run.ranks)
+    if (rank.clock_residual_us) residuals.push_back(*rank.clock_residual_us);
+  std::sort(residuals.rbegin(), residuals.rend());
+  double floor = 0;
+  for (std::size_t i = 0; i < std::min<std::size_t>(2, residuals.size()); ++i) floor += residuals[i] * 1e-3;
+  return floor;
+}
+
+// By kept step, the latest of this rank's arrivals; what no other rank shares is nothing to be late for.
+void add_lateness(const CollectiveMatches& matches, const std::vector<std::optional<std::size_t>>& step_of,
+                  const std::vector<CollectivePart>& parts, std::size_t steps, RankMetrics& rank) {
+  std::vector<double> late_ms(steps, -1);
+  for (const auto& part : parts) {
+    const auto& match = matches.matches[part.match];
+    if (match.part_count < 2 || !step_of[part.match]) continue;
+    auto& late = late_ms[*step_of[part.match]];
+    late = std::max(late, static_cast<double>(part.start - match.first_arrival) * 1e-6);
+  }
+  for (std::size_t step = 0; step < steps; ++step) {
+    if (late_ms[step] < 0) continue;
+    rank.lateness_steps.push_back(step);
+    rank.step_lateness_ms.push_back(late_ms[step]);
+  }
+}
+
+// Rank after rank, so that only one rank's events are unpacked at a time.
+void measure_ranks(const RunModel& run, RunMetrics& metrics) {
+  const auto& matches = metrics.matches;
+  std::vector<std::optional<std::size_t>> step_of;
+  for (const auto& match : matches.matches) step_of.push_back(step_at(metrics.window, match.last_arrival));
+  metrics.steps.resize(metrics.window.steps.size());
+  for (std::size_t i = 0; i < run.ranks.size(); ++i) {
+    std::vector<Interval> waits;
+    for (const auto& part : matches.parts[i]) waits.push_back(wait_of(matches.matches[part.match], part));
+    metrics.ranks.push_back(
+        measure_rank(run.ranks[i], metrics.window, IntervalSet(std::move(waits)), metrics.steps));
+    metrics.ranks.back().clock_known = run.ranks[i].clock_residual_us.has_value();
+    add_lateness(matches, step_of, matches.parts[i], metrics.window.steps.size(), metrics.ranks.back());
+  }
+}
+
+// Of several ranks: which clocks could not be aligned.
+std::string why_no_alignment(const RunMetrics& metrics) {
+  std::size_t others = 0;
+  std::optional<int> first;
+  for (const auto& rank : metrics.ranks) {
+    if (rank.clock_known || metrics.ranks.size() < 2) continue;
+    others += first ? 1 : 0;
+    if (!first) first = rank.rank;
+  }
+  if (!first) return "";
+  return fmt::format("the clock of rank {}{} could not be aligned", *first,
+                     others > 0 ? fmt::format(" and of {} more ranks", others) : "");
+}
+
+bool is_one_of_several(const RunModel& run, const CollectiveMatches& matches) {
+  if (run.ranks.size() != 1) return false;
+  return run.world_size() > 1 ||
+         std::any_of(matches.matches.begin(), matches.matches.end(),
+                     [](const CollectiveMatch& match) { return match.ranks > match.part_count; });
+}
+
+// Waiting takes two ranks on one clock.
+std::string why_no_waiting(const RunModel& run, const RunMetrics& metrics) {
+  if (is_one_of_several(run, metrics.matches)) return one_rank_of_several;
+  const auto known = std::count_if(metrics.ranks.begin(), metrics.ranks.end(),
+                                   [](const RankMetrics& rank) { return rank.clock_known; });
+  return known < 2 ? metrics.no_alignment : "";
+}
+
+void warn_of_clocks(const RunModel& run, RunMetrics& metrics) {
+  if (metrics.matches.unmatched > 0)
+    metrics.warnings.push_back(fmt::format(
+        "{} collectives are not there on all ranks of their communicator: their waiting is unknown and "
+        "counted as transfer",
+        metrics.matches.unmatched));
+  if (!metrics.no_alignment.empty())
+    metrics.warnings.push_back(metrics.no_alignment +
+                               ": nothing is claimed of lateness there, and waiting counts as transfer");
+  if (run.ranks.size() > 1 && !run.clocks_stated)
+    metrics.warnings.push_back("the trace does not state how well its clocks agree: lateness may be off");
+}
+
+Figure throughput_of(const RunModel& run, const RunMetrics& metrics) {
+  if (!metrics.window.no_steps.empty()) return Figure::because(metrics.window.no_steps);
+  if (!run.facts.found) return Figure::because("there is no run.json, which states the global batch");
+  if (!run.facts.global_batch) return Figure::because("run.json states no global_batch");
+  const auto samples = *run.facts.global_batch * static_cast<double>(metrics.window.steps.size());
+  return Figure::ratio(samples, metrics.window_ns() * 1e-9, empty_window);
+}
+
+// A training run of ours without compute has none; other programs, and other profilers, may just not say it.
+std::string why_no_compute(const RunModel& run, const RunMetrics& metrics) {
+  const bool some = std::any_of(metrics.ranks.begin(), metrics.ranks.end(),
+                                [](const RankMetrics& rank) { return rank.compute > 0; });
+  if (run.source == TraceSource::farandole)
+    return some || metrics.mpi_calls.empty() || metrics.window.no_steps.empty()
+               ? ""
+               : "the program names no phases (forward, backward, optimizer), so what is useful compute is "
+                 "unknown";
+  if (run.source == TraceSource::horovod) return "a Horovod timeline does not record what the ranks compute";
+  return some ? "" : "the trace has neither GPU kernels nor spans of forward, backward and optimizer";
+}
+
+std::string why_no_gpu(const RunModel& run) {
+  if (run.source == TraceSource::horovod) return "a Horovod timeline does not record GPU kernels";
+  if (run.source == TraceSource::kineto)
+    return "the trace has no GPU kernels: nothing ran on GPUs, or the profiler was not asked to record them";
+  if (!run.facts.device) return "the trace has no GPU kernels, and no run.json says what device was used";
+  if (*run.facts.device == "cpu") return "no GPU in this run";
+  return "device is " + *run.facts.device + ", but the trace has no GPU kernels";
+}
+
+void add_efficiencies(RunMetrics& metrics) {
+  if (!metrics.no_compute.empty()) {
+    for (auto* figure :
+         {&metrics.parallel_efficiency, &metrics.load_balance, &metrics.communication_efficiency})
+      *figure = Figure::because(metrics.no_compute);
+    return;
+  }
+  double sum = 0;
+  double most = 0;
+  for (const auto& rank : metrics.ranks) {
+    sum += static_cast<double>(rank.compute);
+    most = std::max(most, static_cast<double>(rank.compute));
+  }
+  const double mean = sum / static_cast<double>(metrics.ranks.size());
+  metrics.parallel_efficiency = Figure::ratio(mean, metrics.window_ns(), empty_window);
+  metrics.load_balance = Figure::ratio(mean, most, "no rank computes in the window");
+  metrics.communication_efficiency = Figure::ratio(most, metrics.window_ns(), empty_window);
+}
+
+// The product of both is the communication efficiency, also where the replay comes out a little longer than
+// the run or shorter than its longest rank.
+void add_replay(RunMetrics& metrics) {
+  std::string why;
+  double most = 0;
+  for (const auto& rank : metrics.ranks) {
+    most = std::max(most, static_cast<double>(rank.compute));
+    if (rank.gpu) why = "GPU runs are not replayed: their training threads run ahead of the kernels";
+  }
+  if (!metrics.no_alignment.empty()) why = metrics.no_alignment;
+  if (metrics.window.steps.empty()) why = metrics.window.no_steps;
+  if (most <= 0) why = "no rank computes in the window";
+  if (!metrics.no_compute.empty()) why = metrics.no_compute;
+  if (!why.empty()) {
+    metrics.serialisation = metrics.transfer_efficiency = Figure::because(why);
+    return;
+  }
+  const double window = metrics.window_ns();
+  const auto instant = static_cast<double>(replay_length(metrics, Network::instant));
+  const double ideal = std::clamp(instant, most, std::max(most, window));
+  metrics.serialisation = Figure::ratio(most, ideal, empty_window);
+  metrics.transfer_efficiency = Figure::ratio(ideal, window, empty_window);
+  metrics.replay_error = static_cast<double>(replay_length(metrics, Network::as_it_was)) / window - 1;
+}
+
+// A sum of each step's totals.
+std::vector<double> by_step(const RunMetrics& metrics, double (*of)(const StepTotals&)) {
+  std::vector<double> sums;
+  for (const auto& step : metrics.steps) sums.push_back(of(step));
+  return sums;
+}
+
+void add_intervals(const RunModel& run, RunMetrics& metrics) {
+  const auto& periods = metrics.window.periods_ms;
+  const auto available = [&](std::size_t ranks) {
+    std::vector<double> ns;
+    for (const double period : periods) ns.push_back(period * 1e6 * static_cast<double>(ranks));
+    return ns;
+  };
+  const auto of_window = [&](const Figure& figure, std::size_t ranks, double (*of)(const StepTotals&)) {
+    return figure.value ? ratio_interval(*figure.value, by_step(metrics, of), available(ranks), 1)
+                        : std::nullopt;
+  };
+  const auto ranks = metrics.ranks.size();
+  metrics.parallel_ci95 =
+      of_window(metrics.parallel_efficiency, ranks, [](const StepTotals& step) { return step.compute; });
+  metrics.communication_ci95 = of_window(metrics.fraction(&RankMetrics::communication), ranks,
+                                         [](const StepTotals& step) { return step.communication; });
+  metrics.exposed_ci95 = of_window(metrics.fraction(&RankMetrics::exposed), ranks,
+                                   [](const StepTotals& step) { return step.communication - step.overlap; });
+  if (metrics.no_alignment.empty()) {  // else they are of some of the ranks
+    metrics.waiting_ci95 = of_window(metrics.fraction(&RankMetrics::waiting), ranks,
+                                     [](const StepTotals& step) { return step.waiting; });
+    metrics.transfer_ci95 =
+        of_window(metrics.fraction(&RankMetrics::transfer), ranks,
+                  [](const StepTotals& step) { return step.communication - step.waiting; });
+  }
+  if (const auto shares = gpu_shares(metrics)) {
+    const auto gpus = std::count_if(metrics.ranks.begin(), metrics.ranks.end(),
+                                    [](const RankMetrics& rank) { return rank.gpu.has_value(); });
+    metrics.utilization_ci95 = of_window(Figure::known(shares->utilization), static_cast<std::size_t>(gpus),
+                                         [](const StepTotals& step) { return step.kernels; });
+  }
+  if (metrics.overlap.value)
+    metrics.overlap_ci95 = ratio_interval(
+        *metrics.overlap.value, by_step(metrics, [](const StepTotals& step) { return step.overlap; }),
+        by_step(metrics, [](const StepTotals& step) { return step.communication; }), 1);
+  if (metrics.throughput.value)
+    metrics.throughput_ci95 =
+        ratio_interval(*metrics.throughput.value,
+                       std::vector<double>(periods.size(), *run.facts.global_batch * 1e3), periods, HUGE_VAL);
+}
+
+void add_overlap(RunMetrics& metrics) {
+  if (!metrics.no_compute.empty()) {
+    metrics.overlap = Figure::because(metrics.no_compute);
+    return;
+  }
+  double communication = 0;
+  double overlap = 0;
+  for (const auto& rank : metrics.ranks) {
+    communication += static_cast<double>(rank.communication);
+    overlap += static_cast<double>(rank.overlap);
+  }
+  metrics.overlap = Figure::ratio(overlap, communication, "no communication in the window");
+}
+
+std::size_t count_nodes(const RunModel& run) {
+  std::set<std::string> hosts;
+  for (const auto& rank : run.ranks)
+    if (!rank.host.empty()) hosts.insert(rank.host);
+  if (run.world_size() > run.ranks.size() && run.facts.hosts.size() == run.world_size())
+    for (const auto& host : run.facts.hosts)
+      if (!host.empty()) hosts.insert(host);
+  return hosts.size();
+}
+
+Figure mean_fraction(double sum_ns, const RunMetrics& metrics) {
+  return Figure::ratio(sum_ns / static_cast<double>(metrics.ranks.size()), metrics.window_ns(), empty_window);
+}
+
+bool is_known(const RunMetrics& metrics, std::int64_t RankMetrics::*part, double ns) {
+  if (metrics.no_compute.empty() || part == &RankMetrics::communication || part == &RankMetrics::waiting ||
+      part == &RankMetrics::transfer)
+    return true;
+  return part != &RankMetrics::exposed && part != &RankMetrics::idle && ns > 0;
+}
+
+}  // namespace
+
+Figure RunMetrics::fraction(std::int64_t RankMetrics::*part) const {
+  if (!no_waiting.empty() && (part == &RankMetrics::waiting || part == &RankMetrics::transfer))
+    return Figure::because(no_waiting);
+  const bool across = part == &RankMetrics::waiting || part == &RankMetrics::transfer;
+  double sum = 0;
+  double count = 0;
+  for (const auto& rank : ranks) {
+    if (across && !rank.clock_known && !no_alignment.empty()) continue;
+    sum += static_cast<double>(rank.*part);
+    ++count;
+  }
+  if (!is_known(*this, part, sum)) return Figure::because(no_compute);
+  return Figure::ratio(sum / std::max(count, 1.0), window_ns(), empty_window);
+}
+
+Figure RunMetrics::phase_fraction(std::size_t phase) const {
+  double sum = 0;
+  for (const auto& rank : ranks) sum += static_cast<double>(rank.phases[phase]);
+  return sum > 0 || no_compute.empty() ? mean_fraction(sum, *this) : Figure::because(no_compute);
+}
+
+Figure RunMetrics::seconds(const RankMetrics& rank, std::int64_t RankMetrics::*part) const {
+  const auto ns = static_cast<double>(rank.*part);
+  return is_known(*this, part, ns) ? Figure::known(ns * 1e-9) : Figure::because(no_compute);
+}
+
+Figure RunMetrics::phase_seconds(const RankMetrics& rank, std::size_t phase) const {
+  const auto ns = static_cast<double>(rank.phases[phase]);
+  return ns > 0 || no_compute.empty() ? Figure::known(ns * 1e-9) : Figure::because(no_compute);
+}
+
+bool RunMetrics::has_phases() const {
+  return std::any_of(ranks.begin(), ranks.end(), [](const RankMetrics& rank) {
+    return std::any_of(rank.phases.begin(), rank.phases.end(), [](std::int64_t ns) { return ns > 0; });
+  });
+}
+
+double RunMetrics::share(Share share) const {
+  double sum = 0;
+  for (const auto& rank : ranks) sum += static_cast<double>(rank.shares[static_cast<std::size_t>(share)]);
+  return mean_fraction(sum, *this).value.value_or(0);
+}
+
+std::optional<std::size_t> step_at(const Window& window, std::int64_t time) {
+  const auto after = std::upper_bound(window.steps.begin(), window.steps.end(), time,
+                                      [](std::int64_t t, const Interval& step) { return t < step.start; });
+  if (after == window.steps.begin()) return std::nullopt;
+  return static_cast<std::size_t>(after - window.steps.begin()) - 1;
+}
+
+// In double: times of many ranks may be more together than 64 bits hold.
+std::optional<GpuShares> gpu_shares(const std::vector<const GpuTimes*>& all) {
+  const auto sum = [&](auto part) {
+    double ns = 0;
+    for (const auto* times : all) ns += static_cast<double>(part(*times));
+    return ns;
+  };
+  const double window = sum([](const GpuTimes& times) { return times.window; });
+  if (!(window > 0)) return std::nullopt;
+  GpuShares shares;
+  shares.utilization = sum([](const GpuTimes& times) { return times.kernels; }) / window;
+  shares.compute = sum([](const GpuTimes& times) { return times.compute; }) / window;
+  shares.communication_only = sum([](const GpuTimes& times) { return times.communication_only; }) / window;
+  shares.memcpy_only = sum([](const GpuTimes& times) { return times.memcpy_only; }) / window;
+  shares.idle = sum([](const GpuTimes& times) { return times.idle; }) / window;
+  for (std::size_t i = 0; i < phase_count; ++i)
+    shares.by_phase[i] = sum([&](const GpuTimes& times) { return times.by_phase[i]; }) / window;
+  return shares;
+}
+
+std::optional<GpuShares> gpu_shares(const GpuTimes& times) {
+  return gpu_shares(std::vector{&times});
+}
+
+std::optional<GpuShares> gpu_shares(const RunMetrics& metrics) {
+  std::vector<const GpuTimes*> all;
+  for (const auto& rank : metrics.ranks)
+    if (rank.gpu) all.push_back(&*rank.gpu);
+  return gpu_shares(all);
+}
+
+RunMetrics measure(const RunModel& run) {
+  RunMetrics metrics;
+  metrics.source = run.source;
+  metrics.warnings = run.warnings;
+  metrics.window = choose_window(run, metrics.warnings);
+  metrics.matches = match_collectives(run, metrics.window.time);
+  metrics.collectives = collective_table(run, metrics.matches);
+  metrics.mpi_calls = mpi_call_table(run, metrics.window.time);
+  metrics.nodes = count_nodes(run);
+  metrics.world_size = run.world_size();
+  metrics.clock_floor_ms = clock_floor_ms(run);
+  measure_ranks(run, metrics);
+  if (std::none_of(metrics.ranks.begin(), metrics.ranks.end(), [](const auto& rank) { return rank.gpu; }))
+    metrics.no_gpu = why_no_gpu(run);
+  metrics.no_compute = why_no_compute(run, metrics);
+  metrics.no_alignment = why_no_alignment(metrics);
+  metrics.no_waiting = why_no_waiting(run, metrics);
+  if (!metrics.no_waiting.empty())
+    for (auto& row : metrics.collectives) row.wait_us = Figure::because(metrics.no_waiting);
+  metrics.throughput = throughput_of(run, metrics);
+  add_overlap(metrics);
+  add_efficiencies(metrics);
+  add_replay(metrics);
+  add_intervals(run, metrics);
+  warn_of_clocks(run, metrics);
+  return metrics;
+}
+
+}  // namespace farandole

@@ -1,0 +1,151 @@
+#include "farandole/analyzer/metrics/window.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <iterator>
+#include <optional>
+
+#include "farandole/analyzer/statistics/statistics.h"
+
+namespace farandole {
+namespace {
+
+std::vector<std::int64_t> numbers_of(const RankModel& rank) {
+  std::vector<std::int64_t> numbers;
+  for (const auto& step : rank.steps) numbers.push_back(step.number);
+  return numbers;
+}
+
+std::string first_of(const std::vector<int>& ranks) {
+  const auto shown = std::min<std::size_t>(ranks.size(), 8);
+  std::string text;
+  for (std::size_t i = 0; i < shown; ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return ranks.size() > shown ? fmt::format("{} and {} more", text, ranks.size() - shown) : text;
+}
+
+std::vector<std::int64_t> common_numbers(const RunModel& run, std::vector<std::string>& warnings) {
+  std::vector<std::int64_t> common;
+  std::vector<int> without;
+  bool first = true;
+  std::size_t most = 0;
+  for (const auto& rank : run.ranks) {
+    if (rank.steps.empty()) {
+      without.push_back(rank.rank);
+      continue;
+    }
+    auto numbers = numbers_of(rank);
+    most = std::max(most, numbers.size());
+    if (first) {
+      common = std::move(numbers);
+    } else {
+      std::vector<std::int64_t> both;
+      std::set_intersection(common.begin(), common.end(), numbers.begin(), numbers.end(),
+                            std::back_inserter(both));
+      common = std::move(both);
+    }
+    first = false;
+  }
+  if (!without.empty() && without.size() < run.ranks.size())
+    warnings.push_back(fmt::format("rank{} {}{} no steps: left out of the choice of the window",
+                                   without.size() == 1 ? "" : "s", first_of(without),
+                                   without.size() == 1 ? " has" : " have"));
+  if (common.size() < most)
+    warnings.push_back(fmt::format("only {} of {} steps are there on all ranks: the window is cut to those",
+                                   common.size(), most));
+  return common;
+}
+
+Interval extent_of(const RunModel& run) {
+  Interval extent{INT64_MAX, INT64_MIN};
+  for (const auto& rank : run.ranks) {
+    extent.start = std::min(extent.start, rank.extent.start);
+    extent.end = std::max(extent.end, rank.extent.end);
+  }
+  return extent.start <= extent.end ? extent : Interval{};
+}
+
+// From the start of the GPUs' first kernel or copy to the end of the last.
+std::optional<Interval> gpu_extent_of(const RunModel& run) {
+  Interval extent{INT64_MAX, INT64_MIN};
+  for (const auto& rank : run.ranks)
+    for (const auto& span : rank.gpu()) {
+      extent.start = std::min(extent.start, span.start);
+      extent.end = std::max(extent.end, span.end);
+    }
+  return extent.start < extent.end ? std::optional(extent) : std::nullopt;
+}
+
+struct CommonStep {
+  Interval time{INT64_MAX, INT64_MIN};
+  std::int64_t longest = 0;
+  std::int64_t number = 0;
+};
+
+std::vector<CommonStep> measure_steps(const RunModel& run, const std::vector<std::int64_t>& numbers) {
+  std::vector<CommonStep> steps(numbers.size());
+  for (std::size_t i = 0; i < numbers.size(); ++i) steps[i].number = numbers[i];
+  for (const auto& rank : run.ranks) {
+    auto own = rank.steps.begin();
+    for (std::size_t i = 0; i < numbers.size() && !rank.steps.empty(); ++i) {
+      while (own->number < numbers[i]) ++own;
+      steps[i].time.start = std::min(steps[i].time.start, own->start);
+      steps[i].time.end = std::max(steps[i].time.end, own->end);
+      steps[i].longest = std::max(steps[i].longest, own->end - own->start);
+    }
+  }
+  return steps;
+}
+
+}  // namespace
+
+std::vector<std::size_t> Window::outliers() const {
+  std::vector<std::size_t> found;
+  if (step_ms.size() < 6) return found;
+  const double median = quantile(step_ms, 0.5);
+  std::vector<double> deviations;
+  for (const double ms : step_ms) deviations.push_back(std::abs(ms - median));
+  const double bound = std::max(1.5 * median, median + 8 * quantile(deviations, 0.5));
+  for (std::size_t i = 0; i < step_ms.size(); ++i)
+    if (step_ms[i] > bound) found.push_back(i);
+  return found;
+}
+
+std::int64_t warmup_of(std::int64_t steps) {
+  if (steps <= 1) return 0;
+  return std::clamp<std::int64_t>(steps / 10, 1, 5);
+}
+
+Window choose_window(const RunModel& run, std::vector<std::string>& warnings) {
+  Window window;
+  auto steps = measure_steps(run, common_numbers(run, warnings));
+  std::sort(steps.begin(), steps.end(),
+            [](const CommonStep& a, const CommonStep& b) { return a.time.start < b.time.start; });
+  const bool others = run.source == TraceSource::kineto || run.source == TraceSource::nsys;
+  const auto gpu = others ? gpu_extent_of(run) : std::nullopt;
+  window.warmup_steps = gpu ? 0 : warmup_of(static_cast<std::int64_t>(steps.size()));
+  steps.erase(steps.begin(), steps.begin() + window.warmup_steps);
+  if (steps.empty() && !gpu) {
+    window.no_steps = "the trace has no step that all ranks have";
+    window.time = extent_of(run);
+    return window;
+  }
+  window.of_gpu = gpu.has_value();
+  if (steps.empty()) window.no_steps = "the trace has no step that all ranks have";
+  window.time = gpu ? *gpu : steps.front().time;
+  for (const auto& step : steps) {
+    if (!gpu) window.time.end = std::max(window.time.end, step.time.end);
+    window.steps.push_back(step.time);
+    window.step_numbers.push_back(step.number);
+    window.step_ms.push_back(static_cast<double>(step.longest) * 1e-6);
+  }
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const auto next = i + 1 < steps.size() ? steps[i + 1].time.start
+                      : gpu                ? steps[i].time.end
+                                           : window.time.end;
+    window.periods_ms.push_back(static_cast<double>(next - steps[i].time.start) * 1e-6);
+  }
+  return window;
+}
+
+}  // namespace farandole

@@ -1,0 +1,85 @@
+#include "farandole/analyzer/model/packed_events.h"
+
+#include <algorithm>
+
+#include "farandole/analyzer/model/varint.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::int64_t longest_ns = std::int64_t{1} << 59;  // 18 years, so that four bits are left
+
+}  // namespace
+
+void PackedSpans::append(const CategorySpan& span) {
+  const auto length = static_cast<std::uint64_t>(std::min(span.end - span.start, longest_ns));
+  append_signed(bytes_, span.start - last_start_);
+  append_varint(bytes_, length << 4 | static_cast<std::uint64_t>(span.category));
+  last_start_ = span.start;
+  ++count_;
+}
+
+void PackedSpans::unpack(std::vector<CategorySpan>& into) const {
+  const std::uint8_t* at = bytes_.data();
+  std::int64_t start = 0;
+  into.reserve(into.size() + count_);
+  for (std::size_t i = 0; i < count_; ++i) {
+    start += take_signed(at);
+    const auto rest = take_varint(at);
+    into.push_back({start, start + static_cast<std::int64_t>(rest >> 4), static_cast<Category>(rest & 15)});
+  }
+}
+
+void PackedCollectives::append(const CollectiveSpan& span) {
+  append_signed(bytes_, span.start - last_.start);
+  append_varint(bytes_, static_cast<std::uint64_t>(span.end - span.start) << 1 | (span.matchable ? 1 : 0));
+  append_signed(bytes_, std::int64_t{span.what.sequence} - last_.what.sequence);
+  append_signed(bytes_, std::int64_t{span.what.communicator} - last_.what.communicator);
+  append_varint(bytes_, span.what.bytes);
+  append_varint(bytes_, span.ranks);
+  append_varint(bytes_, span.name);
+  append_varint(bytes_, span.operation);
+  last_ = span;
+  ++count_;
+}
+
+void PackedCollectives::unpack(std::vector<CollectiveSpan>& into) const {
+  const std::uint8_t* at = bytes_.data();
+  CollectiveSpan span;
+  into.reserve(into.size() + count_);
+  for (std::size_t i = 0; i < count_; ++i) {
+    span.start += take_signed(at);
+    const auto length = take_varint(at);
+    span.end = span.start + static_cast<std::int64_t>(length >> 1);
+    span.matchable = (length & 1) != 0;
+    span.what.sequence = static_cast<std::uint32_t>(span.what.sequence + take_signed(at));
+    span.what.communicator = static_cast<std::uint16_t>(span.what.communicator + take_signed(at));
+    span.what.bytes = take_varint(at);
+    span.ranks = static_cast<std::uint32_t>(take_varint(at));
+    span.name = static_cast<std::uint32_t>(take_varint(at));
+    span.operation = static_cast<std::uint32_t>(take_varint(at));
+    into.push_back(span);
+  }
+}
+
+bool ThreadSpans::is_inside_phase(const CategorySpan& span) const {
+  if (span.start < last_start_) return false;
+  return std::any_of(open_.begin(), open_.end(), [&](const CategorySpan& around) {
+    return around.end > span.start && around.category != Category::step && around.category != Category::other;
+  });
+}
+
+void ThreadSpans::add(const CategorySpan& span) {
+  ++seen_;
+  if (span.start < last_start_) open_.clear();  // out of order: nothing can be said of what is around it
+  last_start_ = span.start;
+  while (!open_.empty() && open_.back().end <= span.start) open_.pop_back();
+  if (!open_.empty() && span.end <= open_.back().end) {
+    const bool same = span.category == open_.back().category && span.category != Category::step;
+    if (same || span.category == Category::other) return;
+  }
+  kept_.append(span);
+  open_.push_back(span);
+}
+
+}  // namespace farandole

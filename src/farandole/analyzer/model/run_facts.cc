@@ -1,0 +1,99 @@
+#include "farandole/analyzer/model/run_facts.h"
+
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+namespace farandole {
+namespace {
+
+using nlohmann::json;
+
+class Facts {
+ public:
+  Facts(const json& object, const std::string& where, std::vector<std::string>& warnings)
+      : object_(object), where_(where), warnings_(warnings) {}
+
+  void text(const char* key, std::optional<std::string>& target) {
+    const auto* value = find(key);
+    if (value == nullptr) return;
+    if (value->is_string())
+      target = value->get<std::string>();
+    else
+      wrong(key, "a text");
+  }
+
+  void count(const char* key, std::optional<std::int64_t>& target) {
+    const auto* value = find(key);
+    if (value == nullptr) return;
+    if (value->is_number_integer() &&
+        !(value->is_number_unsigned() && value->get<std::uint64_t>() > INT64_MAX))
+      target = value->get<std::int64_t>();
+    else
+      wrong(key, "an integer");
+  }
+
+  void positive(const char* key, std::optional<double>& target) {
+    const auto* value = find(key);
+    if (value == nullptr) return;
+    if (value->is_number() && value->get<double>() > 0)
+      target = value->get<double>();
+    else
+      wrong(key, "a number above 0");
+  }
+
+  void texts(const char* key, std::vector<std::string>& target) {
+    const auto* value = find(key);
+    if (value == nullptr) return;
+    if (!value->is_array()) return wrong(key, "a list of texts");
+    for (const auto& entry : *value) target.push_back(entry.is_string() ? entry.get<std::string>() : "");
+  }
+
+ private:
+  const json* find(const char* key) const {
+    const auto found = object_.find(key);
+    return found == object_.end() || found->is_null() ? nullptr : &*found;
+  }
+  void wrong(const char* key, const char* what) {
+    warnings_.push_back(where_ + ": \"" + key + "\" is not " + what + " and left out");
+  }
+
+  const json& object_;
+  const std::string& where_;
+  std::vector<std::string>& warnings_;
+};
+
+}  // namespace
+
+RunFacts read_run_facts(const std::filesystem::path& run_json) {
+  RunFacts facts;
+  const auto where = run_json.string();
+  std::ifstream stream(run_json, std::ios::binary);
+  if (!stream) return facts;
+  const auto object = json::parse(stream, nullptr, false);
+  if (!object.is_object()) {
+    facts.warnings.push_back(where + " is damaged (no JSON object): throughput and names are unknown");
+    return facts;
+  }
+  facts.found = true;
+  Facts reader(object, where, facts.warnings);
+  reader.count("ranks", facts.ranks);
+  reader.texts("hosts", facts.hosts);
+  reader.text("device", facts.device);
+  reader.text("program", facts.program);
+  reader.text("started", facts.started);
+  reader.text("ended", facts.ended);
+  reader.count("exit_code", facts.exit_code);
+  reader.count("restarts", facts.restarts);
+  reader.count("parameters", facts.parameters);
+  reader.positive("global_batch", facts.global_batch);
+  reader.count("threads", facts.threads);
+  reader.count("cores", facts.cores);
+  if (const auto size = object.find("bucket_mb"); size != object.end() && !size->is_string())
+    reader.positive("bucket_mb", facts.bucket_mb);
+  if (const auto config = object.find("config"); config != object.end() && config->is_object())
+    Facts(*config, where, facts.warnings).text("compression", facts.compression);
+  return facts;
+}
+
+}  // namespace farandole

@@ -1,0 +1,253 @@
+#include "farandole/analyzer/model/run_model.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <map>
+#include <optional>
+
+#include "farandole/analyzer/formats/horovod_run.h"
+#include "farandole/analyzer/formats/kineto_run.h"
+#include "farandole/analyzer/formats/nsys_run.h"
+#include "farandole/analyzer/formats/recorder_run.h"
+#include "farandole/analyzer/formats/trace_probe.h"
+#include "farandole/analyzer/model/rank_checks.h"
+#include "farandole/analyzer/model/trace_collector.h"
+#include "farandole/base/error.h"
+#include "farandole/timeline/merge/run_recorders.h"
+
+namespace farandole {
+namespace {
+
+void add_ranks(RunModel& model, std::map<std::int64_t, CollectedProcess>& processes) {
+  const bool named =
+      std::any_of(processes.begin(), processes.end(), [](const auto& p) { return p.second.rank; });
+  if (!named)
+    model.warnings.push_back("no process of the trace says which rank it is: they are counted by their pid");
+  std::map<std::int64_t, std::int64_t> pid_of_rank;
+  std::int64_t next = 0;
+  for (auto& [pid, process] : processes) {
+    if (!process.has_spans()) continue;
+    if (!named) process.rank = next++;
+    if (!process.rank || *process.rank < 0 || *process.rank > INT32_MAX) {
+      model.warnings.push_back(
+          fmt::format("process {} of the trace is no rank: its events are left out", pid));
+      continue;
+    }
+    const auto [first, is_new] = pid_of_rank.try_emplace(*process.rank, pid);
+    if (!is_new) {
+      model.warnings.push_back(fmt::format(
+          "rank {} is there twice (processes {} and {}): two runs in one trace? The second is left out",
+          *process.rank, first->second, pid));
+      continue;
+    }
+    model.ranks.push_back(rank_model_of(static_cast<int>(*process.rank), process));
+  }
+  std::sort(model.ranks.begin(), model.ranks.end(),
+            [](const RankModel& a, const RankModel& b) { return a.rank < b.rank; });
+}
+
+std::filesystem::path trace_in(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (!fs::exists(path, ignored))
+    throw UserError(path.string() + " does not exist; give a run directory or a Chrome trace");
+  if (!fs::is_directory(path, ignored)) return path;
+  for (const auto* name : {"timeline.json.gz", "timeline.json"})
+    if (fs::exists(path / name, ignored)) return path / name;
+  throw UserError(path.string() +
+                  " has no timeline.json.gz: was it recorded with --timeline off, or has the run not ended? "
+                  "`farandole timeline merge` makes one from its recorder folder");
+}
+
+// Of a recorder's file also above its folder.
+std::filesystem::path run_json_of(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return path / "run.json";
+  const auto beside = path.parent_path() / "run.json";
+  if (path.extension() != ".ftl" || std::filesystem::exists(beside, ignored)) return beside;
+  return std::filesystem::absolute(path, ignored).parent_path().parent_path() / "run.json";
+}
+
+bool has_trace_name(const std::filesystem::path& file) {
+  const auto name = file.filename().string();
+  if (name == "run.json" || name == "report.json") return false;
+  return name.ends_with(".json") || name.ends_with(".json.gz") || name.ends_with(".sqlite") ||
+         name.ends_with(".sqlite.gz");
+}
+
+// The traces of a folder that is no run directory, where they are those of one of other profilers.
+struct Profiles {
+  TraceSource source = TraceSource::chrome;
+  std::vector<std::filesystem::path> files;
+  std::vector<std::string> others;  // that are called as traces, and are none of these
+};
+
+// nullopt for what is damaged from the start.
+std::optional<TraceSource> source_of(const std::filesystem::path& file) {
+  try {
+    return probe_trace(file);
+  } catch (const CorruptInput&) {
+    return std::nullopt;
+  }
+}
+
+Profiles profiles_in(const std::filesystem::path& folder) {
+  Profiles profiles;
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored) ||
+      std::filesystem::exists(folder / "timeline.json.gz", ignored) ||
+      std::filesystem::exists(folder / "timeline.json", ignored))
+    return profiles;
+  std::map<std::filesystem::path, std::optional<TraceSource>> sources;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
+    if (entry.is_regular_file(ignored) && has_trace_name(entry.path()))
+      sources[entry.path()] = source_of(entry.path());
+  for (const auto wanted : {TraceSource::nsys, TraceSource::kineto})
+    if (std::any_of(sources.begin(), sources.end(), [&](const auto& file) { return file.second == wanted; }))
+      profiles.source = wanted;
+  if (profiles.source == TraceSource::chrome) return profiles;
+  for (const auto& [file, source] : sources) {
+    if (source == profiles.source)
+      profiles.files.push_back(file);
+    else
+      profiles.others.push_back(file.filename().string());
+  }
+  return profiles;
+}
+
+RunModel read_profiles(const Profiles& profiles) {
+  auto model =
+      profiles.source == TraceSource::kineto ? read_kineto(profiles.files) : read_nsys(profiles.files);
+  const auto shown = std::min<std::size_t>(profiles.others.size(), 8);
+  if (shown > 0)
+    model.warnings.push_back(fmt::format(
+        "{}{} {} left out: damaged, or no trace as the others are",
+        fmt::join(profiles.others.begin(), profiles.others.begin() + static_cast<std::ptrdiff_t>(shown),
+                  ", "),
+        shown < profiles.others.size() ? fmt::format(" and {} more", profiles.others.size() - shown) : "",
+        profiles.others.size() == 1 ? "is" : "are"));
+  return model;
+}
+
+// Into each rank, from the list that the trace has of all.
+void settle_clocks(RunModel& model) {
+  const auto& residuals = model.header.clock_residual_us;
+  model.clocks_stated = !residuals.empty();
+  if (!model.clocks_stated) return;
+  for (auto& rank : model.ranks) {
+    const auto index = static_cast<std::size_t>(rank.rank);
+    rank.clock_residual_us = index < residuals.size() ? residuals[index] : std::nullopt;
+  }
+}
+
+RunModel read_one_trace(const std::filesystem::path& file, TraceSource source) {
+  RunModel model;
+  model.source = source;
+  TraceCollector collector;
+  auto summary = read_trace(file, collector);
+  model.header = std::move(summary.header);
+  model.events = summary.events;
+  model.bytes = summary.bytes;
+  model.damage = std::move(summary.damage);
+  model.warnings.insert(model.warnings.end(), summary.warnings.begin(), summary.warnings.end());
+  model.names = collector.take_names().texts;
+  add_ranks(model, collector.processes());
+  if (model.ranks.empty()) throw CorruptInput("trace " + file.string() + " holds no spans of any rank");
+  settle_clocks(model);
+  return model;
+}
+
+// A run directory without a merged trace, or one recorder's file.
+bool is_of_recorders(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (path.extension() == ".ftl") return std::filesystem::is_regular_file(path, ignored);
+  return std::filesystem::is_directory(path / "recorder", ignored) &&
+         !std::filesystem::exists(path / "timeline.json.gz", ignored) &&
+         !std::filesystem::exists(path / "timeline.json", ignored);
+}
+
+// The merge samples the ranks of large runs (--merge-limit): what the recorders beside the trace have of more
+// of them is worth more, if they can be read.
+void prefer_recorders(const std::filesystem::path& path, RunModel& model) {
+  std::error_code ignored;
+  if (model.source != TraceSource::farandole || model.ranks.size() >= model.world_size() ||
+      is_of_recorders(path) || !std::filesystem::is_directory(path / "recorder", ignored))
+    return;
+  try {
+    if (recorder_files(path).size() <= model.ranks.size()) return;
+    auto recorded = read_recorders(path);
+    if (recorded.ranks.size() <= model.ranks.size()) return;
+    recorded.warnings.push_back(fmt::format(
+        "the merged trace has {} of {} ranks: this is from the recorders of {}, which lie beside it",
+        model.ranks.size(), model.world_size(), recorded.ranks.size()));
+    recorded.facts = std::move(model.facts);
+    model = std::move(recorded);
+  } catch (const Error& error) {
+    model.warnings.push_back(
+        fmt::format("the ranks' recorders cannot stand in for the trace: {}", error.what()));
+  }
+}
+
+// What is left of a damaged trace may be little: the recorders that it was merged from have all. nullopt
+// where none lie beside it, or can be read.
+std::optional<RunModel> recorders_instead(const std::filesystem::path& path, const std::string& damage) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path / "recorder", ignored)) return std::nullopt;
+  try {
+    auto model = read_recorders(path);
+    model.warnings.push_back(damage + ": this is from the ranks' recorders, which lie beside it");
+    return model;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+RunModel read_file(const std::filesystem::path& file) {
+  const auto source = probe_trace(file);
+  if (source == TraceSource::kineto) return read_kineto({file});
+  if (source == TraceSource::nsys) return read_nsys({file});
+  if (source == TraceSource::horovod) return read_horovod(file);
+  return read_one_trace(file, source);
+}
+
+RunModel read_any(const std::filesystem::path& path) {
+  if (is_of_recorders(path)) {
+    auto model = read_recorders(path);
+    model.warnings.emplace_back("there is no merged trace: this is from the ranks' recorders");
+    return model;
+  }
+  if (const auto profiles = profiles_in(path); !profiles.files.empty()) return read_profiles(profiles);
+  const auto file = trace_in(path);
+  try {
+    auto model = read_file(file);
+    if (!model.damage.empty())
+      if (auto recorded = recorders_instead(path, model.damage)) return std::move(*recorded);
+    return model;
+  } catch (const CorruptInput& error) {
+    if (auto recorded = recorders_instead(path, error.what())) return std::move(*recorded);
+    throw;
+  }
+}
+
+}  // namespace
+
+std::size_t RunModel::world_size() const {
+  constexpr std::int64_t most = 1 << 24;
+  for (const auto& stated : {facts.ranks, header.ranks})
+    if (stated && *stated > 0 && *stated <= most)
+      return std::max(ranks.size(), static_cast<std::size_t>(*stated));
+  return ranks.size();
+}
+
+RunModel read_run(const std::filesystem::path& path) {
+  auto model = read_any(path);
+  model.path = path;
+  model.facts = read_run_facts(run_json_of(path));
+  prefer_recorders(path, model);
+  model.warnings.insert(model.warnings.begin(), model.facts.warnings.begin(), model.facts.warnings.end());
+  check_ranks(model);
+  return model;
+}
+
+}  // namespace farandole

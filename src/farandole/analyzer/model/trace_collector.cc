@@ -1,0 +1,313 @@
+#include "farandole/analyzer/model/trace_collector.h"
+
+#include <algorithm>
+#include <functional>
+#include <tuple>
+
+#include "farandole/analyzer/formats/foreign_events.h"
+#include "farandole/analyzer/metrics/mpi_calls.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::size_t max_open = 10'000;
+
+void include(Interval& extent, std::int64_t start, std::int64_t end) {
+  extent.start = std::min(extent.start, start);
+  extent.end = std::max(extent.end, end);
+}
+
+// The thread called "training"; in traces without one that with the most step spans, then with the most
+// spans.
+CollectedThread* training_thread(std::map<std::int64_t, CollectedThread>& threads) {
+  CollectedThread* best = nullptr;
+  const auto weight = [](const CollectedThread& thread) {
+    return std::tuple(thread.name == "training", thread.steps.size(), thread.spans.seen());
+  };
+  for (auto& [tid, thread] : threads)
+    if (best == nullptr || weight(thread) > weight(*best)) best = &thread;
+  return best;
+}
+
+// By number; of a step that was repeated after a restart, the last.
+std::vector<StepSpan> each_step_once(std::vector<StepSpan> steps) {
+  std::sort(steps.begin(), steps.end(), [](const StepSpan& a, const StepSpan& b) {
+    return std::pair(a.number, a.start) < std::pair(b.number, b.start);
+  });
+  std::vector<StepSpan> once;
+  for (const auto& step : steps) {
+    if (!once.empty() && once.back().number == step.number)
+      once.back() = step;
+    else
+      once.push_back(step);
+  }
+  return once;
+}
+
+template <class Span>
+void sort_by_start(std::vector<Span>& spans) {
+  const auto by_start = [](const Span& a, const Span& b) { return a.start < b.start; };
+  if (!std::is_sorted(spans.begin(), spans.end(), by_start))
+    std::stable_sort(spans.begin(), spans.end(), by_start);
+}
+
+// Other profilers give collectives no numbers: they are counted within each process group.
+PackedCollectives numbered(const std::map<std::int64_t, CollectedThread>& threads) {
+  std::vector<CollectiveSpan> spans;
+  for (const auto& [tid, thread] : threads) thread.unnumbered.unpack(spans);
+  sort_by_start(spans);
+  std::map<std::uint16_t, std::uint32_t> next;
+  PackedCollectives packed;
+  for (auto& span : spans) {
+    if (span.matchable) span.what.sequence = next[span.what.communicator]++;
+    packed.append(span);
+  }
+  return packed;
+}
+
+}  // namespace
+
+bool CollectedThread::has_spans() const {
+  return spans.seen() > 0 ||
+         std::any_of(gpu.begin(), gpu.end(), [](const PackedSpans& part) { return part.size() > 0; });
+}
+
+bool CollectedProcess::has_spans() const {
+  return std::any_of(threads.begin(), threads.end(),
+                     [](const auto& entry) { return entry.second.has_spans(); });
+}
+
+std::uint32_t TraceCollector::name_id(std::string_view text) {
+  scratch_.assign(text);
+  const auto [found, inserted] = ids_.try_emplace(scratch_, static_cast<std::uint32_t>(texts_.size()));
+  if (inserted) texts_.push_back(scratch_);
+  return found->second;
+}
+
+// By name, so that groups that are told apart there are so here.
+std::uint32_t TraceCollector::communicator_id(const std::string& name) {
+  const auto [found, is_new] =
+      communicators_.try_emplace(name, static_cast<std::uint32_t>(communicator_names_.size()));
+  if (is_new) communicator_names_.push_back(name);
+  return found->second;
+}
+
+CollectedThread& TraceCollector::thread_of(std::int64_t pid, std::int64_t tid) {
+  if (last_ == nullptr || pid != last_pid_ || tid != last_tid_) {
+    last_ = &processes_[pid].threads[tid];
+    last_pid_ = pid;
+    last_tid_ = tid;
+  }
+  return *last_;
+}
+
+bool TraceCollector::wants(std::string_view category) const {
+  return !is_ignored(category);
+}
+
+void TraceCollector::process(const TraceProcess& event) {
+  auto& process = processes_[event.pid];
+  process.name = event.name;
+  process.host = event.host;
+  process.rank = event.rank;
+}
+
+void TraceCollector::thread(const TraceThread& event) {
+  thread_of(event.pid, event.tid).name = event.name;
+}
+
+void TraceCollector::begin(const TraceSpan& event) {
+  auto& thread = thread_of(event.pid, event.tid);
+  if (thread.open.size() >= max_open) return;
+  thread.open.push_back(event);
+  thread.open_names.push_back(name_id(event.name));
+  thread.open_names.push_back(name_id(event.category_text));
+}
+
+void TraceCollector::end(std::int64_t pid, std::int64_t tid, std::int64_t time_ns) {
+  auto& thread = thread_of(pid, tid);
+  if (thread.open.empty()) return;
+  auto event = thread.open.back();
+  thread.open.pop_back();
+  const auto category = texts_[thread.open_names.back()];
+  thread.open_names.pop_back();
+  const auto name = texts_[thread.open_names.back()];
+  thread.open_names.pop_back();
+  event.name = name;
+  event.category_text = category;
+  event.operation = {};
+  event.message = {};
+  event.duration_ns = std::max<std::int64_t>(0, time_ns - event.start_ns);
+  span(event);
+}
+
+void TraceCollector::gpu_span(const TraceSpan& event, CollectedThread& thread) {
+  const auto end = event.start_ns + event.duration_ns;
+  const bool collective = event.category == Category::gpu_kernel &&
+                          (is_collective_kernel(event.name) || !event.message.collective.empty() ||
+                           !event.operation.empty() || event.collective);
+  const auto phase = event.phase ? static_cast<std::size_t>(phase_of(*event.phase)) : phase_count;
+  thread.gpu[phase].append({event.start_ns, end, collective ? Category::communication : event.category});
+  include(thread.collectives_extent, event.start_ns, end);
+  if (!collective || !event.operation.empty() || event.collective) return;
+  // Of a profiler of others: it has no sequence number, but all ranks' kernels come in the same order.
+  unnumbered_collective(
+      event, event.message.collective.empty() ? operation_of_kernel(event.name) : event.message.collective,
+      thread);
+}
+
+// Threads of the host may execute two at a time, each rank in another order: those are told apart by what
+// they are and by their size.
+void TraceCollector::unnumbered_collective(const TraceSpan& event, std::string_view operation,
+                                           CollectedThread& thread) {
+  const auto& message = event.message;
+  Collective what;
+  what.bytes = message.elements.value_or(0) * bytes_of_dtype(message.dtype);
+  scratch_.assign(message.process_group);
+  if (event.category == Category::communication)
+    scratch_.append(operation).append(std::to_string(what.bytes));
+  const auto communicator = communicator_id(scratch_);
+  what.communicator = static_cast<std::uint16_t>(std::min<std::uint32_t>(communicator, UINT16_MAX));
+  const auto ranks = std::min<std::uint64_t>(message.ranks.value_or(0), UINT32_MAX);
+  const auto name = name_id(operation.empty() ? event.name : operation);
+  thread.unnumbered.append({event.start_ns, event.start_ns + event.duration_ns, what,
+                            communicator <= UINT16_MAX, name, name_id(operation),
+                            static_cast<std::uint32_t>(ranks)});
+}
+
+void TraceCollector::instant(const TraceInstant& event) {
+  if (event.bytes == 0 || !event.name.starts_with("gradient ")) return;
+  Collective what;
+  what.bytes = event.bytes;
+  thread_of(event.pid, event.tid)
+      .gradients.append({event.time_ns, event.time_ns, what, false, name_id(event.name), 0});
+}
+
+void TraceCollector::span(const TraceSpan& event) {
+  if (event.category != Category::other || event.category_text == name_of(Category::other))
+    return take(event);
+  const auto meaning = meaning_of(event);
+  if (meaning.ignored) return;
+  auto meant = event;
+  meant.category = meaning.category;
+  if (meaning.step) meant.step = meaning.step;
+  auto& thread = thread_of(event.pid, event.tid);
+  const CategorySpan as_span{event.start_ns, event.start_ns + event.duration_ns, meaning.category};
+  if (meaning.only_outermost && thread.spans.is_inside_phase(as_span)) meant.category = Category::other;
+  if (meaning.operation.empty()) return take(meant);
+  thread.spans.add(as_span);
+  include(thread.collectives_extent, as_span.start, as_span.end);
+  unnumbered_collective(meant, meaning.operation, thread);
+}
+
+void TraceCollector::take(const TraceSpan& event) {
+  auto& thread = thread_of(event.pid, event.tid);
+  if (event.category == Category::gpu_kernel || event.category == Category::gpu_memcpy)
+    return gpu_span(event, thread);
+  const auto end = event.start_ns + event.duration_ns;
+  thread.spans.add({event.start_ns, end, event.category});
+  include(thread.extent, event.start_ns, end);
+  if (event.category == Category::step && event.step)
+    thread.steps.push_back({*event.step, event.start_ns, end});
+  if (event.category != Category::communication) return;
+  include(thread.collectives_extent, event.start_ns, end);
+  const bool is_part = !event.collective && event.operation.empty() && !is_mpi_call(event.name);
+  (is_part ? thread.parts : thread.collectives)
+      .append({event.start_ns, end, event.collective.value_or(Collective{0, 0, event.bytes}),
+               event.collective.has_value(), name_id(event.name), name_id(event.operation)});
+}
+
+RankModel rank_model_of(int rank, CollectedProcess& process) {
+  RankModel model;
+  model.rank = rank;
+  model.host = process.host;
+  if (auto* training = training_thread(process.threads)) {
+    model.packed_training = training->spans.kept();
+    model.packed_training.shrink();
+    model.steps = each_step_once(std::move(training->steps));
+    model.extent = training->extent;
+    model.packed_gradients = std::move(training->gradients);
+    model.packed_gradients.shrink();
+  }
+  // A thread's part in collectives that lie on a track of their own; in other tools' traces, all there is.
+  const bool only_parts = std::all_of(process.threads.begin(), process.threads.end(),
+                                      [](const auto& entry) { return entry.second.collectives.size() == 0; });
+  for (auto& [tid, thread] : process.threads) {
+    auto& collectives = only_parts ? thread.parts : thread.collectives;
+    collectives.shrink();
+    if (collectives.size() > 0) model.packed_collectives.push_back(std::move(collectives));
+    for (auto& part : thread.gpu) part.shrink();
+    if (std::any_of(thread.gpu.begin(), thread.gpu.end(),
+                    [](const PackedSpans& part) { return part.size() > 0; }))
+      model.packed_gpu.push_back(std::move(thread.gpu));
+    include(model.extent, thread.collectives_extent.start, thread.collectives_extent.end);
+  }
+  if (model.packed_collectives.empty()) model.packed_collectives.push_back(numbered(process.threads));
+  process.threads.clear();
+  return model;
+}
+
+void RankModel::shift_by(std::int64_t ns) {
+  shift_ns += ns;
+  for (auto& step : steps) {
+    step.start += ns;
+    step.end += ns;
+  }
+  if (extent.start > extent.end) return;
+  extent.start += ns;
+  extent.end += ns;
+}
+
+std::vector<CategorySpan> RankModel::training() const {
+  std::vector<CategorySpan> spans;
+  packed_training.unpack(spans);
+  for (auto& span : spans) {
+    span.start += shift_ns;
+    span.end += shift_ns;
+  }
+  return spans;
+}
+
+std::vector<CollectiveSpan> RankModel::collectives() const {
+  std::vector<CollectiveSpan> spans;
+  for (const auto& packed : packed_collectives) packed.unpack(spans);
+  sort_by_start(spans);
+  for (auto& span : spans) {
+    span.start += shift_ns;
+    span.end += shift_ns;
+  }
+  return spans;
+}
+
+std::vector<CollectiveSpan> RankModel::gradients() const {
+  std::vector<CollectiveSpan> ready;
+  packed_gradients.unpack(ready);
+  for (auto& one : ready) {
+    one.start += shift_ns;
+    one.end += shift_ns;
+  }
+  return ready;
+}
+
+std::vector<CategorySpan> RankModel::gpu() const {
+  std::vector<CategorySpan> spans;
+  for (std::size_t phase = 0; phase <= phase_count; ++phase) {
+    const auto part = gpu_launched_in(phase);
+    spans.insert(spans.end(), part.begin(), part.end());
+  }
+  sort_by_start(spans);
+  return spans;
+}
+
+std::vector<CategorySpan> RankModel::gpu_launched_in(std::size_t phase) const {
+  std::vector<CategorySpan> spans;
+  for (const auto& packed : packed_gpu) packed[phase].unpack(spans);
+  for (auto& span : spans) {
+    span.start += shift_ns;
+    span.end += shift_ns;
+  }
+  sort_by_start(spans);
+  return spans;
+}
+
+}  // namespace farandole
