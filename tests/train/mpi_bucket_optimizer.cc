@@ -7,7 +7,7 @@
 #include "train/mpi_session.h"
 
 #include "farandole/train/distributed_optimizer.h"
-#include "farandole/train/optimizer_state.h"
+#include "farandole/train/optimizer/optimizer_state.h"
 
 namespace farandole {
 namespace {

@@ -3,8 +3,8 @@
 #include "train/mpi_session.h"
 
 #include "farandole/base/error.h"
-#include "farandole/train/compression_state.h"
-#include "farandole/train/make_compressor.h"
+#include "farandole/train/optimizer/compression_state.h"
+#include "farandole/train/optimizer/make_compressor.h"
 
 namespace farandole {
 namespace {

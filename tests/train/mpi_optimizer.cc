@@ -5,7 +5,7 @@
 #include "train/mpi_session.h"
 
 #include "farandole/base/error.h"
-#include "farandole/train/optimizer_state.h"
+#include "farandole/train/optimizer/optimizer_state.h"
 
 namespace farandole {
 namespace {

@@ -9,14 +9,14 @@
 #include "farandole/comm/solo_communicator.h"
 #include "farandole/fusion/gradient_reducer.h"
 #include "farandole/fusion/plan_agreement.h"
-#include "farandole/train/bucket_optimizer.h"
-#include "farandole/train/gradient_buckets.h"
 #include "farandole/train/join_turn.h"
-#include "farandole/train/make_compressor.h"
-#include "farandole/train/model_average.h"
-#include "farandole/train/sparse_gradients.h"
-#include "farandole/train/tensor_bytes.h"
-#include "farandole/train/trained_parameters.h"
+#include "farandole/train/optimizer/bucket_optimizer.h"
+#include "farandole/train/optimizer/gradient_buckets.h"
+#include "farandole/train/optimizer/make_compressor.h"
+#include "farandole/train/optimizer/model_average.h"
+#include "farandole/train/optimizer/sparse_gradients.h"
+#include "farandole/train/optimizer/tensor_bytes.h"
+#include "farandole/train/optimizer/trained_parameters.h"
 
 namespace farandole {
 

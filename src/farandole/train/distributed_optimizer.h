@@ -14,8 +14,8 @@
 #include "farandole/fusion/compressor.h"
 #include "farandole/fusion/gradient_reducer.h"
 #include "farandole/fusion/plan_tuner.h"
+#include "farandole/train/optimizer/synchronization.h"
 #include "farandole/train/session.h"
-#include "farandole/train/synchronization.h"
 
 namespace farandole {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <xxhash.h>
 
-#include "farandole/train/tensor_bytes.h"
+#include "farandole/train/optimizer/tensor_bytes.h"
 
 namespace farandole {
 namespace {

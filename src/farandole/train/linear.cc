@@ -1,6 +1,6 @@
 #include "farandole/train/linear.h"
 
-#include "farandole/train/gradient_home.h"
+#include "farandole/train/optimizer/gradient_home.h"
 
 namespace farandole {
 namespace {

@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "farandole/base/error.h"
-#include "farandole/train/compression_state.h"
 #include "farandole/train/models/generate.h"
+#include "farandole/train/optimizer/compression_state.h"
 #include "farandole/train/tuned_plan.h"
 
 namespace farandole {

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "farandole/base/error.h"
-#include "farandole/train/optimizer_state.h"
-#include "farandole/train/tensor_bytes.h"
+#include "farandole/train/optimizer/optimizer_state.h"
+#include "farandole/train/optimizer/tensor_bytes.h"
 
 namespace farandole {
 namespace {

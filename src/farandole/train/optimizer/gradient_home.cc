@@ -1,4 +1,4 @@
-#include "farandole/train/gradient_home.h"
+#include "farandole/train/optimizer/gradient_home.h"
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>

@@ -1,8 +1,8 @@
-#include "farandole/train/fused_rule.h"
+#include "farandole/train/optimizer/fused_rule.h"
 
 #include <typeinfo>
 
-#include "farandole/train/bucket_views.h"
+#include "farandole/train/optimizer/bucket_views.h"
 
 namespace farandole {
 namespace {

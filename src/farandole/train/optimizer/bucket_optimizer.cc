@@ -1,10 +1,10 @@
-#include "farandole/train/bucket_optimizer.h"
+#include "farandole/train/optimizer/bucket_optimizer.h"
 
 #include <torch/csrc/autograd/variable.h>
 #include <unordered_map>
 #include <utility>
 
-#include "farandole/train/bucket_views.h"
+#include "farandole/train/optimizer/bucket_views.h"
 
 namespace farandole {
 

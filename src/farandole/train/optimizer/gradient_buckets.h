@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "farandole/fusion/gradient_reducer.h"
-#include "farandole/train/gradient_home.h"
+#include "farandole/train/optimizer/gradient_home.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "farandole/train/sparse_parameters.h"
+#include "farandole/train/optimizer/sparse_parameters.h"
 
 namespace farandole {
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "farandole/fusion/bucket_plan.h"
-#include "farandole/train/fused_rule.h"
+#include "farandole/train/optimizer/fused_rule.h"
 
 namespace farandole {
 

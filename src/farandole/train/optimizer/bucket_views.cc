@@ -1,6 +1,6 @@
-#include "farandole/train/bucket_views.h"
+#include "farandole/train/optimizer/bucket_views.h"
 
-#include "farandole/train/tensor_bytes.h"
+#include "farandole/train/optimizer/tensor_bytes.h"
 
 namespace farandole {
 

@@ -1,9 +1,9 @@
-#include "farandole/train/sparse_gradients.h"
+#include "farandole/train/optimizer/sparse_gradients.h"
 
 #include <cmath>
 #include <numeric>
 
-#include "farandole/train/tensor_bytes.h"
+#include "farandole/train/optimizer/tensor_bytes.h"
 
 namespace farandole {
 namespace {

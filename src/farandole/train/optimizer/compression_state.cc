@@ -1,4 +1,4 @@
-#include "farandole/train/compression_state.h"
+#include "farandole/train/optimizer/compression_state.h"
 
 #include <fmt/format.h>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "farandole/train/gradient_buckets.h"
+#include "farandole/train/optimizer/gradient_buckets.h"
 
 #include <algorithm>
 #include <torch/csrc/autograd/function.h>
@@ -6,8 +6,8 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "farandole/base/error.h"
-#include "farandole/train/bucket_views.h"
-#include "farandole/train/tensor_bytes.h"
+#include "farandole/train/optimizer/bucket_views.h"
+#include "farandole/train/optimizer/tensor_bytes.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "farandole/train/synchronization.h"
+#include "farandole/train/optimizer/synchronization.h"
 
 #include <fmt/format.h>
 

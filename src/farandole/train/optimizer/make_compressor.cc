@@ -1,8 +1,8 @@
-#include "farandole/train/make_compressor.h"
+#include "farandole/train/optimizer/make_compressor.h"
 
 #include "farandole/fusion/half_compressor.h"
 #include "farandole/fusion/top_k_compressor.h"
-#include "farandole/train/powersgd_compressor.h"
+#include "farandole/train/optimizer/powersgd_compressor.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "farandole/train/tensor_bytes.h"
+#include "farandole/train/optimizer/tensor_bytes.h"
 
 #include <string>
 

@@ -1,11 +1,11 @@
-#include "farandole/train/model_average.h"
+#include "farandole/train/optimizer/model_average.h"
 
 #include <cstring>
 #include <map>
 #include <string>
 
-#include "farandole/train/optimizer_state.h"
-#include "farandole/train/tensor_bytes.h"
+#include "farandole/train/optimizer/optimizer_state.h"
+#include "farandole/train/optimizer/tensor_bytes.h"
 
 namespace farandole {
 namespace {

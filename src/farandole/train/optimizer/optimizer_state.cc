@@ -1,11 +1,11 @@
-#include "farandole/train/optimizer_state.h"
+#include "farandole/train/optimizer/optimizer_state.h"
 
 #include <fmt/format.h>
 #include <map>
 #include <sstream>
 
 #include "farandole/base/error.h"
-#include "farandole/train/tensor_bytes.h"
+#include "farandole/train/optimizer/tensor_bytes.h"
 
 namespace farandole {
 namespace {

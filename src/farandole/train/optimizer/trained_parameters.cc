@@ -1,11 +1,11 @@
-#include "farandole/train/trained_parameters.h"
+#include "farandole/train/optimizer/trained_parameters.h"
 
 #include <algorithm>
 #include <set>
 #include <utility>
 
 #include "farandole/base/error.h"
-#include "farandole/train/tensor_bytes.h"
+#include "farandole/train/optimizer/tensor_bytes.h"
 
 namespace farandole {
 

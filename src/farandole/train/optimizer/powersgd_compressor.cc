@@ -1,4 +1,4 @@
-#include "farandole/train/powersgd_compressor.h"
+#include "farandole/train/optimizer/powersgd_compressor.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <algorithm>
