@@ -1,6 +1,6 @@
 // farandole train: one rank of a training run. All of it lies in train/, for only there is LibTorch's header
 // parsed.
-#include "farandole/train/train_command.h"
+#include "farandole/trainer/train_command.h"
 
 int main(int argc, char** argv) {
   return farandole::train_command(argc, argv);

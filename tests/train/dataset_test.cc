@@ -1,5 +1,5 @@
 // open_data and the data sets behind it: values against hand-made ones, splits, refusals.
-#include "farandole/train/data/dataset.h"
+#include "farandole/trainer/data/dataset.h"
 
 #include <gmock/gmock.h>
 #include <numeric>
@@ -10,9 +10,9 @@
 #include "train/data_fixtures.h"
 
 #include "farandole/checkpoint/hdf5_file.h"
-#include "farandole/train/data/labelled_samples.h"
-#include "farandole/train/data/synthetic.h"
-#include "farandole/train/data/text_source.h"
+#include "farandole/trainer/data/labelled_samples.h"
+#include "farandole/trainer/data/synthetic.h"
+#include "farandole/trainer/data/text_source.h"
 
 namespace farandole {
 namespace {

@@ -1,5 +1,5 @@
 // IDX files and folders of them: what is read, and that nothing damaged passes or crashes.
-#include "farandole/train/data/idx_file.h"
+#include "farandole/trainer/data/idx_file.h"
 
 #include <gmock/gmock.h>
 #include <numeric>
@@ -8,7 +8,7 @@
 #include "temporary_folder.h"
 #include "train/data_fixtures.h"
 
-#include "farandole/train/data/idx_folder.h"
+#include "farandole/trainer/data/idx_folder.h"
 
 namespace farandole {
 namespace {

@@ -8,8 +8,8 @@
 #include "train/data_fixtures.h"
 
 #include "farandole/train/distributed_sampler.h"
-#include "farandole/train/models/generate.h"
-#include "farandole/train/models/model.h"
+#include "farandole/trainer/models/generate.h"
+#include "farandole/trainer/models/model.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-#include "farandole/train/progress.h"
+#include "farandole/trainer/progress.h"
 
 #include <cstdlib>
 #include <gtest/gtest.h>

@@ -6,8 +6,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <farandole/farandole.h>
-#include <farandole/train/models/mlp.h>
-#include <farandole/train/trainer.h>
+#include <farandole/trainer/models/mlp.h>
+#include <farandole/trainer/trainer.h>
 #include <thread>
 
 namespace farandole {

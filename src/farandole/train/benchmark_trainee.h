@@ -7,10 +7,10 @@
 #include <string>
 
 #include "farandole/bench/sample.h"
-#include "farandole/train/data/dataset.h"
 #include "farandole/train/distributed_optimizer.h"
-#include "farandole/train/models/model.h"
 #include "farandole/train/session.h"
+#include "farandole/trainer/data/dataset.h"
+#include "farandole/trainer/models/model.h"
 
 namespace farandole {
 

@@ -1,0 +1,57 @@
+#include "farandole/trainer/data/text_windows.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <torch/torch.h>
+#include <utility>
+
+#include "farandole/base/error.h"
+#include "farandole/trainer/data/labelled_samples.h"
+
+namespace farandole {
+
+TextWindows::TextWindows(std::shared_ptr<const std::vector<std::uint8_t>> text,
+                         std::span<const std::uint8_t> stretch, std::int64_t context)
+    : text_(std::move(text)),
+      stretch_(stretch),
+      context_(context),
+      size_((static_cast<std::int64_t>(stretch.size()) - 1) / context) {}
+
+Batch TextWindows::get(std::span<const std::int64_t> indices) const {
+  const auto n = static_cast<std::int64_t>(indices.size());
+  auto x = torch::empty({n, context_}, torch::kInt64);
+  auto y = torch::empty({n, context_}, torch::kInt64);
+  auto* to_x = x.data_ptr<std::int64_t>();
+  auto* to_y = y.data_ptr<std::int64_t>();
+  for (const auto index : indices) {
+    TORCH_CHECK_INDEX(index >= 0 && index < size_, "sample ", index, " of ", size_);
+    const auto* from = stretch_.data() + index * context_;
+    to_x = std::copy_n(from, context_, to_x);
+    to_y = std::copy_n(from + 1, context_, to_y);
+  }
+  return {x, y};
+}
+
+DataSplit split_text(std::vector<std::uint8_t> bytes, std::int64_t context, double held_out,
+                     const std::string& source) {
+  if (context < 1) throw UserError(fmt::format("--context {}: give 1 byte or more", context));
+  const auto size = static_cast<std::int64_t>(bytes.size());
+  const auto cut = first_part(size, held_out, source);
+  if (std::min(cut, size - cut) < context + 1) {
+    throw UserError(
+        fmt::format("{}: {} bytes are too few: {} to train on and {} held out, and a sample needs {}; name "
+                    "more text, or lower "
+                    "--context",
+                    source, size, cut, size - cut, context + 1));
+  }
+  const auto text = std::make_shared<const std::vector<std::uint8_t>>(std::move(bytes));
+  const std::span all(*text);
+  DataSplit split;
+  split.train = std::make_unique<TextWindows>(text, all.first(static_cast<std::size_t>(cut)), context);
+  split.held_out = std::make_unique<TextWindows>(text, all.subspan(static_cast<std::size_t>(cut)), context);
+  split.shape = {.input = {context}, .classes = 256, .text = true};
+  split.source = source;
+  return split;
+}
+
+}  // namespace farandole

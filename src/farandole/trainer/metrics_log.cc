@@ -1,0 +1,48 @@
+#include "farandole/trainer/metrics_log.h"
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "farandole/base/atomic_file.h"
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+std::string lines_up_to(const std::filesystem::path& file, std::int64_t last_step) {
+  std::ifstream stream(file);
+  std::string kept;
+  for (std::string line; std::getline(stream, line);) {
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    // A line cut by a kill is dropped as well.
+    if (json.is_object() && json.value("step", std::int64_t{0}) <= last_step) kept += line + "\n";
+  }
+  return kept;
+}
+
+}  // namespace
+
+MetricsLog::MetricsLog(const std::filesystem::path& file, std::int64_t last_step) {
+  if (std::filesystem::exists(file)) write_file_atomically(file, lines_up_to(file, last_step));
+  stream_.open(file, std::ios::app);
+  if (!stream_) throw system_error("open", file);
+}
+
+void MetricsLog::write(const Training& line) {
+  nlohmann::ordered_json json = {{"step", line.step},
+                                 {"epoch", line.epoch},
+                                 {"loss", line.loss},
+                                 {"lr", line.lr},
+                                 {"samples_per_s", line.samples_per_s},
+                                 {"step_ms", line.step_ms}};
+  stream_ << json.dump() << std::endl;
+}
+
+void MetricsLog::write(const Evaluation& line) {
+  nlohmann::ordered_json json = {{"step", line.step}, {"epoch", line.epoch}, {"eval_loss", line.loss}};
+  if (line.accuracy) json["eval_accuracy"] = *line.accuracy;
+  stream_ << json.dump() << std::endl;
+}
+
+}  // namespace farandole

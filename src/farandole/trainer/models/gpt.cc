@@ -1,0 +1,113 @@
+#include "farandole/trainer/models/gpt.h"
+
+#include <cmath>
+
+namespace farandole {
+
+namespace nn = torch::nn;
+
+namespace {
+
+constexpr std::int64_t bytes = 256;
+
+nn::LayerNorm norm(std::int64_t width) {
+  return nn::LayerNorm(nn::LayerNormOptions({width}));
+}
+
+}  // namespace
+
+struct GptAttention final : nn::Module {
+  GptAttention(const ModelOptions& options)
+      : heads(options.heads),
+        dropout(options.dropout),
+        c_attn(register_module("c_attn", Linear(options.width, 3 * options.width))),
+        c_proj(register_module("c_proj", Linear(options.width, options.width))) {}
+
+  torch::Tensor forward(const torch::Tensor& x) {
+    const auto n = x.size(0), t = x.size(1), width = x.size(2);
+    const auto qkv = c_attn(x).view({n, t, 3, heads, width / heads}).permute({2, 0, 3, 1, 4}).unbind(0);
+    const auto y = at::scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], {}, is_training() ? dropout : 0.0,
+                                                    /*is_causal=*/true);
+    return torch::dropout(c_proj(y.transpose(1, 2).reshape({n, t, width})), dropout, is_training());
+  }
+
+  std::int64_t heads;
+  double dropout;
+  Linear c_attn, c_proj;
+};
+
+struct GptFeedForward final : nn::Module {
+  GptFeedForward(const ModelOptions& options)
+      : dropout(options.dropout),
+        c_fc(register_module("c_fc", Linear(options.width, 4 * options.width))),
+        c_proj(register_module("c_proj", Linear(4 * options.width, options.width))) {}
+
+  torch::Tensor forward(const torch::Tensor& x) {
+    return torch::dropout(c_proj(torch::gelu(c_fc(x), "tanh")), dropout, is_training());
+  }
+
+  double dropout;
+  Linear c_fc, c_proj;
+};
+
+struct GptBlock final : nn::Module {
+  explicit GptBlock(const ModelOptions& options)
+      : ln_1(register_module("ln_1", norm(options.width))),
+        attn(register_module("attn", std::make_shared<GptAttention>(options))),
+        ln_2(register_module("ln_2", norm(options.width))),
+        mlp(register_module("mlp", std::make_shared<GptFeedForward>(options))) {}
+
+  torch::Tensor forward(torch::Tensor x) {
+    x = x + attn->forward(ln_1(x));
+    return x + mlp->forward(ln_2(x));
+  }
+
+  nn::LayerNorm ln_1;
+  std::shared_ptr<GptAttention> attn;
+  nn::LayerNorm ln_2;
+  std::shared_ptr<GptFeedForward> mlp;
+};
+
+Gpt::Gpt(const ModelOptions& options)
+    : context_(options.context),
+      dropout_(options.dropout),
+      wte_(register_module("wte", nn::Embedding(bytes, options.width))),
+      wpe_(register_module("wpe", nn::Embedding(options.context, options.width))),
+      ln_f_(nullptr),
+      lm_head_(nullptr) {
+  nn::ModuleList h = register_module("h", nn::ModuleList());
+  for (std::int64_t i = 0; i < options.layers; ++i) {
+    blocks_.push_back(std::make_shared<GptBlock>(options));
+    h->push_back(blocks_.back());
+  }
+  ln_f_ = register_module("ln_f", norm(options.width));
+  lm_head_ = register_module("lm_head", Linear(nn::LinearOptions(options.width, bytes).bias(false)));
+
+  // GPT-2's: what is added to the residual stream 2 · layers times is scaled so that its variance stays that
+  // of one.
+  torch::NoGradGuard no_grad;
+  const double residual = 0.02 / std::sqrt(2.0 * static_cast<double>(options.layers));
+  for (auto& parameter : named_parameters()) {
+    auto& value = parameter.value();
+    if (value.dim() > 1) {
+      value.normal_(0, parameter.key().ends_with("c_proj.weight") ? residual : 0.02);
+    } else if (parameter.key().ends_with("bias")) {
+      value.zero_();
+    }
+  }
+}
+
+torch::Tensor Gpt::forward(torch::Tensor x) {
+  TORCH_CHECK(x.dim() == 2 && x.size(1) <= context_, "gpt takes [n, t] bytes with t <= ", context_, ", not ",
+              x.sizes());
+  x = wte_(x) + wpe_->weight.slice(0, 0, x.size(1));
+  x = torch::dropout(x, dropout_, is_training());
+  for (auto& block : blocks_) x = block->forward(x);
+  return lm_head_(ln_f_(x));
+}
+
+torch::Tensor Gpt::loss(const torch::Tensor& output, const torch::Tensor& y) {
+  return torch::cross_entropy_loss(output.flatten(0, 1), y.flatten());
+}
+
+}  // namespace farandole

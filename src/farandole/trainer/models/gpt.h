@@ -1,0 +1,36 @@
+// A byte-level decoder-only transformer with the layout, names and initialisation of GPT-2. Used by one
+// thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <torch/torch.h>
+#include <vector>
+
+#include "farandole/train/linear.h"
+#include "farandole/trainer/models/model.h"
+
+namespace farandole {
+
+struct GptBlock;
+
+// x int64 [n, t] of bytes, t <= context → logits [n, t, 256] of the byte that follows each. Radford et al.
+// 2019; token and position embeddings, pre-norm blocks of causal attention and a GELU MLP of 4 · width, a
+// final norm, an untied head.
+class Gpt final : public Model {
+ public:
+  // Of `options`: layers, width, heads, context, dropout, which fit each other (see make_model).
+  explicit Gpt(const ModelOptions& options);
+  torch::Tensor forward(torch::Tensor x) override;
+  torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& y) override;
+  std::int64_t context() const { return context_; }
+
+ private:
+  std::int64_t context_;
+  double dropout_;
+  torch::nn::Embedding wte_, wpe_;
+  std::vector<std::shared_ptr<GptBlock>> blocks_;  // "h.0", "h.1", …
+  torch::nn::LayerNorm ln_f_;
+  Linear lm_head_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,25 @@
+// A multi-layer perceptron over flattened samples. Used by one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <torch/torch.h>
+#include <vector>
+
+#include "farandole/train/linear.h"
+#include "farandole/trainer/models/model.h"
+
+namespace farandole {
+
+// x float32 [n, …] of `inputs` numbers a sample → logits [n, classes]; `layers` linear layers fc1, fc2, …
+// with ReLU between.
+class Mlp final : public Model {
+ public:
+  Mlp(std::int64_t inputs, std::int64_t width, std::int64_t layers, std::int64_t classes);
+  torch::Tensor forward(torch::Tensor x) override;
+  torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& y) override;
+
+ private:
+  std::vector<Linear> layers_;
+};
+
+}  // namespace farandole

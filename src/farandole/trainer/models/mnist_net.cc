@@ -1,0 +1,26 @@
+#include "farandole/trainer/models/mnist_net.h"
+
+namespace farandole {
+
+namespace nn = torch::nn;
+
+MnistNet::MnistNet()
+    : conv1_(register_module("conv1", nn::Conv2d(nn::Conv2dOptions(1, 10, 5)))),
+      conv2_(register_module("conv2", nn::Conv2d(nn::Conv2dOptions(10, 20, 5)))),
+      conv2_drop_(register_module("conv2_drop", nn::Dropout2d())),
+      fc1_(register_module("fc1", Linear(320, 50))),
+      fc2_(register_module("fc2", Linear(50, 10))) {}
+
+torch::Tensor MnistNet::forward(torch::Tensor x) {
+  x = torch::relu(torch::max_pool2d(conv1_(x), 2));
+  x = torch::relu(torch::max_pool2d(conv2_drop_(conv2_(x)), 2));
+  x = torch::relu(fc1_(x.view({-1, 320})));
+  x = torch::dropout(x, 0.5, is_training());
+  return torch::log_softmax(fc2_(x), 1);
+}
+
+torch::Tensor MnistNet::loss(const torch::Tensor& output, const torch::Tensor& y) {
+  return torch::nll_loss(output, y);
+}
+
+}  // namespace farandole

@@ -1,0 +1,24 @@
+// The convolutional network of PyTorch's and Horovod's MNIST example. Used by one thread at a time.
+#pragma once
+
+#include <torch/torch.h>
+
+#include "farandole/train/linear.h"
+#include "farandole/trainer/models/model.h"
+
+namespace farandole {
+
+// x float32 [n, 1, 28, 28] → log-probabilities [n, 10]. 21,840 parameters, named as in the example.
+class MnistNet final : public Model {
+ public:
+  MnistNet();
+  torch::Tensor forward(torch::Tensor x) override;
+  torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& y) override;
+
+ private:
+  torch::nn::Conv2d conv1_, conv2_;
+  torch::nn::Dropout2d conv2_drop_;
+  Linear fc1_, fc2_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,98 @@
+#include "farandole/trainer/models/model.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <string_view>
+
+#include "farandole/base/error.h"
+#include "farandole/base/options.h"
+#include "farandole/trainer/models/gpt.h"
+#include "farandole/trainer/models/mlp.h"
+#include "farandole/trainer/models/mnist_net.h"
+
+namespace farandole {
+namespace {
+
+void check_range(std::string_view option, std::int64_t value, std::int64_t most) {
+  if (value >= 1 && value <= most) return;
+  throw UserError(fmt::format("--{} {}: give 1 to {}", option, value, most));
+}
+
+void check_samples(const ModelOptions& options, const DataShape& data) {
+  if (!data.text) return;
+  throw UserError(fmt::format(
+      "--model {} learns samples with labels, and --data is text: use --model gpt, or name a folder "
+      "of IDX files or an HDF5 file",
+      options.name));
+}
+
+std::shared_ptr<Model> make_mnist(const ModelOptions& options, const DataShape& data) {
+  check_samples(options, data);
+  if (data.input != std::vector<std::int64_t>{1, 28, 28} || data.classes > 10) {
+    throw UserError(fmt::format(
+        "--model mnist takes samples of [1, 28, 28] and 10 classes, and --data has [{}] and {}: use "
+        "--model mlp, which takes any",
+        fmt::join(data.input, ", "), data.classes));
+  }
+  return std::make_shared<MnistNet>();
+}
+
+std::shared_ptr<Model> make_mlp(const ModelOptions& options, const DataShape& data) {
+  check_samples(options, data);
+  check_range("layers", options.layers, 1000);
+  check_range("width", options.width, 1 << 17);
+  if (data.classes < 2) {
+    throw UserError(
+        fmt::format("--data has {} class of labels: there is nothing to tell apart", data.classes));
+  }
+  const auto inputs =
+      std::accumulate(data.input.begin(), data.input.end(), std::int64_t{1}, std::multiplies<>());
+  return std::make_shared<Mlp>(inputs, options.width, options.layers, data.classes);
+}
+
+std::shared_ptr<Model> make_gpt(const ModelOptions& options, const DataShape& data) {
+  if (!data.text) {
+    throw UserError(
+        "--model gpt learns text, and --data holds samples with labels: use --model mlp, or name a text");
+  }
+  check_range("layers", options.layers, 1000);
+  check_range("width", options.width, 1 << 17);
+  check_range("heads", options.heads, options.width);
+  check_range("context", options.context, 1 << 20);
+  if (options.width % options.heads != 0) {
+    throw UserError(fmt::format("--heads {} does not divide --width {}: each head takes an equal share of it",
+                                options.heads, options.width));
+  }
+  if (!(options.dropout >= 0 && options.dropout < 1)) {
+    throw UserError(fmt::format("--dropout {}: give 0 or more, below 1", options.dropout));
+  }
+  if (data.input != std::vector{options.context}) {
+    throw UserError(fmt::format("--context {}: the samples of --data have [{}] bytes", options.context,
+                                fmt::join(data.input, ", ")));
+  }
+  return std::make_shared<Gpt>(options);
+}
+
+}  // namespace
+
+Score Model::score(const torch::Tensor& output, const torch::Tensor& y) {
+  Score score;
+  score.count = y.numel();
+  score.loss_sum = loss(output, y).item<double>() * static_cast<double>(score.count);
+  score.correct = output.argmax(-1).eq(y).sum().item<std::int64_t>();
+  return score;
+}
+
+std::shared_ptr<Model> make_model(const ModelOptions& options, const DataShape& data) {
+  if (options.name == "mnist") return make_mnist(options, data);
+  if (options.name == "mlp") return make_mlp(options, data);
+  if (options.name == "gpt") return make_gpt(options, data);
+  const auto nearest = nearest_name(options.name, {"mnist", "mlp", "gpt"});
+  throw UserError(fmt::format("--model {}: there are mnist, mlp and gpt{}", options.name,
+                              nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+}
+
+}  // namespace farandole

@@ -1,0 +1,198 @@
+#include "farandole/trainer/train_options.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "farandole/base/error.h"
+#include "farandole/comm/watch/watchdog.h"
+#include "farandole/fusion/compression.h"
+#include "farandole/fusion/gradient_reducer.h"
+#include "farandole/timeline/timeline.h"
+#include "farandole/train/optimizer/synchronization.h"
+
+namespace farandole {
+namespace {
+
+namespace po = boost::program_options;
+
+template <class T>
+auto value(T& variable) {
+  return po::value(&variable)->default_value(variable);
+}
+
+// Boost prints a double's every digit in --help.
+auto value(double& variable) {
+  return po::value(&variable)->default_value(variable, fmt::format("{:g}", variable));
+}
+
+auto seconds(std::optional<double>& variable, const char* option) {
+  return po::value<std::string>()->notifier([&variable, option](const std::string& text) {
+    variable = WatchdogOptions::parse_seconds(option, text);
+  });
+}
+
+auto bucket_size(std::optional<double>& variable) {
+  return po::value<std::string>()
+      ->default_value(fmt::format("{:g}", *variable))
+      ->notifier([&](const std::string& text) {
+        if (text == "auto") return variable.reset();
+        std::size_t used = 0;
+        try {
+          variable = std::stod(text, &used);
+        } catch (const std::logic_error&) {
+        }
+        if (used == 0 || used != text.size() || !(*variable > 0))
+          throw UserError(
+              fmt::format("--bucket-mb cannot be '{}'; it is a number of MiB above 0, or auto", text));
+      });
+}
+
+void at_least(std::int64_t minimum, std::int64_t actual, const char* option) {
+  if (actual < minimum)
+    throw UserError(fmt::format("--{} is {}; it must be at least {}", option, actual, minimum));
+}
+
+void not_negative(double actual, const char* option) {
+  if (!(actual >= 0)) throw UserError(fmt::format("--{} is {}; it must not be negative", option, actual));
+}
+
+void one_of(const std::string& actual, const std::vector<std::string>& known, const char* option) {
+  if (std::find(known.begin(), known.end(), actual) != known.end()) return;
+  const auto nearest = nearest_name(actual, known);
+  throw UserError(fmt::format("--{} cannot be '{}'; it is one of {}{}", option, actual,
+                              fmt::join(known, ", "),
+                              nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+}
+
+}  // namespace
+
+OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& profiles) {
+  OptionParser parser;
+  parser.usage =
+      "usage: farandole train --data PATH --run-dir RUN [--profile NAME] [--set name=value]…\n"
+      "Trains a model data-parallel over the ranks it was started on (farandole run -n 4 -- farandole train "
+      "…).\n";
+  parser.profiles = profiles;
+  po::options_description what("What to train"), how("How"), keep("What is kept");
+  // clang-format off
+  what.add_options()
+      ("model", value(o.model.name), "mnist, mlp or gpt")
+      ("data", po::value(&o.data.path), "folder with IDX files, HDF5 file with /x and /y, text file or folder, or: synthetic")
+      ("layers", value(o.model.layers), "gpt: blocks; mlp: linear layers")
+      ("width", value(o.model.width), "gpt: embedding; mlp: hidden units")
+      ("heads", value(o.model.heads), "gpt: attention heads")
+      ("context", value(o.model.context), "gpt: bytes a sample")
+      ("dropout", value(o.model.dropout), "gpt: dropout")
+      ("held-out", value(o.data.held_out), "fraction of the data to evaluate on, where it has no test set of its own")
+      ("synthetic-samples", value(o.data.synthetic_samples), "size of the synthetic data set");
+  how.add_options()
+      ("epochs", value(o.epochs), "passes over the data")
+      ("steps", value(o.steps), "stop after so many optimizer steps; 0: after the epochs")
+      ("batch", value(o.batch), "samples a rank and backward pass")
+      ("accumulate", value(o.accumulate), "backward passes a step")
+      ("optimizer", value(o.optimizer), "sgd, adam, adamw or rmsprop")
+      ("lr", value(o.lr), "learning rate of one rank")
+      ("scale-lr", value(o.scale_lr), "multiply it by the number of ranks")
+      ("warmup-steps", value(o.warmup_steps), "steps from --lr to the scaled rate")
+      ("schedule", value(o.schedule), "after the warm-up: constant, or cosine to 0 at the last step")
+      ("momentum", value(o.momentum), "sgd, rmsprop: momentum")
+      ("weight-decay", value(o.weight_decay), "weight decay")
+      ("clip-norm", value(o.clip_norm), "bound for the gradients' global norm; 0: none")
+      ("bucket-mb", bucket_size(o.bucket_mb), "MiB of gradients that are reduced together; auto: what is fastest in the first steps, kept in RUN/tuned-N-ranks.ini, a profile")
+      ("progress", value(o.progress), "who reduces gradients: thread (needs a core to spare), passing (the training thread), or auto")
+      ("compression", value(o.compression), "of gradients between ranks: none, float16, bfloat16, powersgd:RANK or topk:FRACTION")
+      ("synchronize", value(o.synchronize), "gradients, in each step; or parameters:K or parameters:epoch: ranks step on their own and average their parameters every K steps or each epoch")
+      ("seed", value(o.seed), "of parameters, shuffling and dropout");
+  keep.add_options()
+      ("run-dir", po::value<std::string>()->notifier([&o](const std::string& path) { o.run_dir = path; }), "folder of everything the run leaves")
+      ("resume", value(o.resume), "auto: from the run's newest checkpoint; none; or a checkpoint's path")
+      ("checkpoint-steps", value(o.checkpoint_steps), "save every so many steps; 0: not by steps")
+      ("checkpoint-epochs", value(o.checkpoint_epochs), "save every so many epochs; 0: not by epochs")
+      ("checkpoint-keep", value(o.checkpoint_keep), "how many to keep, besides the best")
+      ("timeline", value(o.timeline), "off, steps=A-B or all")
+      ("gpu-activity", po::value<std::string>()->notifier([&o](const std::string& text) { o.gpu_activity = text; }), "kernels and copies of GPUs: off, steps=A-B or all (the default where there is a GPU); NVTX ranges too where NVTX_INJECTION64_PATH names libcupti.so at the start")
+      ("recorder-mb", value(o.recorder_mb), "MiB of a rank's flight recorder; the oldest events go first, with --timeline steps=A-B the newest")
+      ("recorder-dir", po::value<std::string>()->notifier([&o](const std::string& text) { o.recorder_dir = text; }), "where recorders lie while the run lasts: run (in the run directory), a folder of the nodes, or auto (on the nodes where the run directory lies on a parallel or network file system); default auto, or FARANDOLE_RECORDER_DIR")
+      ("merge-limit", value(o.merge_limit), "ranks in timeline.json.gz; of more, the first, the last, the slowest and a sample; 0: all")
+      ("log-steps", value(o.log_steps), "steps between two lines of metrics.jsonl")
+      ("stall-seconds", seconds(o.stall_seconds, "--stall-seconds"), "report a collective that lasts so long; 0: never; default 60, or FARANDOLE_STALL_SECONDS")
+      ("stall-abort", seconds(o.stall_abort, "--stall-abort"), "end the job with exit code 70 after so many seconds in a collective; 0: never; default 0, or FARANDOLE_STALL_ABORT")
+      ("sample", value(o.sample), "gpt: bytes of text to generate at the end");
+  // clang-format on
+  parser.visible.add(what).add(how).add(keep);
+  return parser;
+}
+
+void TrainOptions::check() const {
+  if (data.path.empty()) throw UserError("--data is missing; name a file or folder, or 'synthetic'");
+  if (run_dir.empty()) throw UserError("--run-dir is missing; name the folder that is to hold the run");
+  one_of(model.name, {"mnist", "mlp", "gpt"}, "model");
+  one_of(optimizer, {"sgd", "adam", "adamw", "rmsprop"}, "optimizer");
+  one_of(schedule, {"constant", "cosine"}, "schedule");
+  at_least(1, epochs, "epochs");
+  at_least(0, steps, "steps");
+  at_least(1, batch, "batch");
+  at_least(1, accumulate, "accumulate");
+  at_least(0, warmup_steps, "warmup-steps");
+  at_least(0, checkpoint_steps, "checkpoint-steps");
+  at_least(0, checkpoint_epochs, "checkpoint-epochs");
+  at_least(1, checkpoint_keep, "checkpoint-keep");
+  at_least(1, log_steps, "log-steps");
+  at_least(0, sample, "sample");
+  at_least(1, static_cast<std::int64_t>(recorder_mb), "recorder-mb");
+  not_negative(lr, "lr");
+  not_negative(momentum, "momentum");
+  not_negative(weight_decay, "weight-decay");
+  not_negative(clip_norm, "clip-norm");
+  parse_progress(progress);
+  if (!(data.held_out > 0 && data.held_out < 1))
+    throw UserError(fmt::format("--held-out is {}; it must lie between 0 and 1", data.held_out));
+  if (sample > 0 && model.name != "gpt")
+    throw UserError("--sample needs --model gpt; no other model generates text");
+  if (optimizer != "sgd" && optimizer != "rmsprop" && momentum > 0)
+    throw UserError("--momentum does not go with --optimizer " + optimizer + "; it is for sgd and rmsprop");
+  const bool compresses = parse_compression(compression).kind != Compression::Kind::none;
+  if (parse_synchronization(synchronize).of_parameters() && compresses)
+    throw UserError("--compression is of gradients; it does not go with --synchronize " + synchronize);
+  if (!bucket_mb && (compresses || parse_synchronization(synchronize).of_parameters()))
+    throw UserError(
+        fmt::format("--bucket-mb auto does not go with {}; name a size",
+                    compresses ? "--compression " + compression : "--synchronize " + synchronize));
+  StepWindow::parse(timeline, "--timeline");
+  if (gpu_activity) StepWindow::parse(*gpu_activity, "--gpu-activity");
+}
+
+std::string TrainOptions::to_json() const {
+  nlohmann::json json = {{"model", {{"name", model.name}}},
+                         {"data", data.path},
+                         {"epochs", epochs},
+                         {"steps", steps},
+                         {"batch", batch},
+                         {"accumulate", accumulate},
+                         {"seed", seed},
+                         {"optimizer", optimizer},
+                         {"lr", lr},
+                         {"momentum", momentum},
+                         {"weight_decay", weight_decay},
+                         {"scale_lr", scale_lr},
+                         {"warmup_steps", warmup_steps},
+                         {"schedule", schedule},
+                         {"clip_norm", clip_norm},
+                         {"compression", compression},
+                         {"synchronize", synchronize}};
+  auto& shape = json["model"];
+  if (model.name != "mnist") {
+    shape["layers"] = model.layers;
+    shape["width"] = model.width;
+  }
+  if (model.name == "gpt") {
+    shape["heads"] = model.heads;
+    shape["context"] = model.context;
+  }
+  return json.dump();
+}
+
+}  // namespace farandole

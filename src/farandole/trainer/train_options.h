@@ -1,0 +1,66 @@
+// What `farandole train` is told: options with their defaults, and their names on the command line and in
+// profiles. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "farandole/base/options.h"
+#include "farandole/train/learning_rate.h"
+#include "farandole/trainer/data/dataset.h"
+#include "farandole/trainer/models/model.h"
+
+namespace farandole {
+
+struct TrainOptions {
+  ModelOptions model;
+  DataOptions data;
+  std::filesystem::path run_dir;
+
+  std::int64_t epochs = 1;
+  std::int64_t steps = 0;   // at most so many optimizer steps; 0: as many as the epochs have
+  std::int64_t batch = 32;  // samples a rank and backward pass
+  int accumulate = 1;       // backward passes a step
+  std::uint64_t seed = 1;
+
+  std::string optimizer = "sgd";  // sgd | adam | adamw | rmsprop
+  double lr = 0.01;
+  double momentum = 0;
+  double weight_decay = 0;
+  bool scale_lr = true;  // by the number of ranks
+  std::int64_t warmup_steps = 0;
+  std::string schedule = "constant";      // constant | cosine
+  double clip_norm = 0;                   // 0: off
+  std::optional<double> bucket_mb = 25;   // none: found by trial in the first steps
+  std::string progress = "auto";          // auto | thread | passing
+  std::string compression = "none";       // see fusion/compression.h
+  std::string synchronize = "gradients";  // see synchronization.h
+
+  std::int64_t checkpoint_steps = 0;  // every so many steps; 0: not by steps
+  std::int64_t checkpoint_epochs = 1;
+  int checkpoint_keep = 3;
+  std::string resume = "auto";  // auto | none | a checkpoint's path
+
+  std::string timeline = "all";
+  std::optional<std::string> gpu_activity;  // as timeline; none: all where there is a GPU
+  std::size_t recorder_mb = 64;
+  std::optional<std::string> recorder_dir;  // auto | run | a folder; none: as the environment says
+  std::size_t merge_limit = 64;             // ranks in timeline.json.gz; 0: all
+  std::int64_t log_steps = 10;
+  // Seconds in one collective until it is reported, and until the job ends; none: as the environment says.
+  std::optional<double> stall_seconds, stall_abort;
+  std::int64_t sample = 0;  // gpt: bytes of text to generate at the end
+
+  // The options that decide what is trained and how, as JSON with sorted keys: kept in checkpoints and
+  // run.json.
+  std::string to_json() const;
+  // Throws UserError that names the option.
+  void check() const;
+};
+
+// Binds every option to `options`, which must outlive the parser.
+OptionParser train_option_parser(TrainOptions& options, const std::filesystem::path& profiles);
+
+}  // namespace farandole

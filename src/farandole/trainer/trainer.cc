@@ -1,0 +1,262 @@
+#include "farandole/trainer/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <limits>
+
+#include "farandole/base/error.h"
+#include "farandole/train/optimizer/compression_state.h"
+#include "farandole/trainer/models/generate.h"
+#include "farandole/trainer/tuned_plan.h"
+
+namespace farandole {
+namespace {
+
+constexpr double not_evaluated = std::numeric_limits<double>::quiet_NaN();
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const TrainOptions& o,
+                                                        std::vector<torch::Tensor> parameters) {
+  using namespace torch::optim;
+  if (o.optimizer == "sgd")
+    return std::make_unique<SGD>(parameters,
+                                 SGDOptions(o.lr).momentum(o.momentum).weight_decay(o.weight_decay));
+  if (o.optimizer == "adam")
+    return std::make_unique<Adam>(parameters, AdamOptions(o.lr).weight_decay(o.weight_decay));
+  if (o.optimizer == "adamw")
+    return std::make_unique<AdamW>(parameters, AdamWOptions(o.lr).weight_decay(o.weight_decay));
+  return std::make_unique<RMSprop>(parameters,
+                                   RMSpropOptions(o.lr).momentum(o.momentum).weight_decay(o.weight_decay));
+}
+
+DistributedOptimizerOptions optimizer_options(const TrainOptions& o) {
+  DistributedOptimizerOptions result;
+  result.backward_passes_per_step = o.accumulate;
+  if (o.clip_norm > 0) result.clip_norm = o.clip_norm;
+  result.compression = parse_compression(o.compression);
+  result.synchronization = parse_synchronization(o.synchronize);
+  result.progress = parse_progress(o.progress);
+  result.tune = !o.bucket_mb;
+  if (o.bucket_mb) result.buckets.bytes = static_cast<std::size_t>(*o.bucket_mb * 1024 * 1024);
+  result.buckets.first_bytes = std::min(result.buckets.bytes, result.buckets.first_bytes);
+  return result;
+}
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+}  // namespace
+
+Trainer::Trainer(Session& session, const TrainOptions& options, const DataSplit& data,
+                 std::shared_ptr<Model> model, std::function<bool()> stop_requested)
+    : session_(session),
+      options_(options),
+      data_(data),
+      model_(std::move(model)),
+      inner_(make_optimizer(options, model_->parameters())),
+      optimizer_(session, *inner_, model_->named_parameters(), optimizer_options(options)),
+      stop_requested_(std::move(stop_requested)),
+      sampler_(data.train->size(), session, {.shuffle = true, .drop_last = false, .seed = options.seed}),
+      loss_sum_(torch::zeros({}, torch::kFloat64)) {
+  rate_.base = options.lr;
+  rate_.world_size = session.size();
+  rate_.scale = options.scale_lr;
+  rate_.warmup_steps = options.warmup_steps;
+  rate_.schedule =
+      options.schedule == "cosine" ? LearningRate::Schedule::cosine : LearningRate::Schedule::constant;
+  rate_.total_steps = total_steps();
+  session_.broadcast(*model_);
+  // Parameters are the same on all ranks; dropout is not to be.
+  torch::manual_seed(options.seed + 1 + static_cast<std::uint64_t>(session.rank()));
+}
+
+std::int64_t Trainer::batches_per_epoch() const {
+  return ceil_div(sampler_.size(), options_.batch);
+}
+
+std::int64_t Trainer::total_steps() const {
+  const std::int64_t all = options_.epochs * ceil_div(batches_per_epoch(), options_.accumulate);
+  return options_.steps > 0 ? std::min(options_.steps, all) : all;
+}
+
+void Trainer::resume(const Snapshot* snapshot) {
+  position_ = restore(session_, *model_, *inner_, snapshot);
+  restore_compression(session_, parse_compression(options_.compression), optimizer_.compressor(), snapshot);
+  saved_step_ = position_.step;
+}
+
+ExitCode Trainer::run() {
+  if (leads()) {
+    store_ = std::make_unique<CheckpointStore>(
+        CheckpointOptions{options_.run_dir / "checkpoints", options_.checkpoint_keep}, session_.timeline());
+    metrics_ = std::make_unique<MetricsLog>(options_.run_dir / "metrics.jsonl", position_.step);
+    progress_ = std::make_unique<Progress>(position_.step, total_steps());
+    reported_ns_ = now_ns();
+  }
+  while (!finished()) {
+    train_epoch();
+    if (stopping_) break;
+    optimizer_.average_parameters();
+    const double score = evaluate();
+    if (due(options_.checkpoint_epochs, position_.epoch) || finished()) save(score);
+  }
+  if (saved_step_ < position_.step) save(not_evaluated);
+  if (leads()) {
+    const Span span(session_.timeline(), Category::checkpoint, "wait for the last checkpoint");
+    store_->wait();
+    progress_->finish();
+    if (finished()) show_sample();
+  }
+  session_.barrier();
+  return stopping_ && !finished() ? ExitCode::preempted : ExitCode::done;
+}
+
+void Trainer::train_epoch() {
+  model_->train();
+  sampler_.set_epoch(position_.epoch);
+  const auto indices = sampler_.indices();
+  const std::int64_t batches = batches_per_epoch();
+  while (position_.batches < batches && !finished() && !stopping_) {
+    step(indices);
+    if (due(options_.checkpoint_steps, position_.step) && !finished() && position_.batches < batches)
+      save(not_evaluated);
+  }
+  session_.set_step(-1);
+  if (position_.batches < batches) return;
+  ++position_.epoch;
+  position_.batches = 0;
+}
+
+// One optimizer step: its batches, forward, backward (in which the buckets are reduced as they fill), wait,
+// update.
+void Trainer::step(const std::vector<std::int64_t>& indices) {
+  Timeline& timeline = session_.timeline();
+  session_.set_step(position_.step);
+  {
+    const Span whole(timeline, Category::step, "step");
+    const std::int64_t passes =
+        std::min<std::int64_t>(options_.accumulate, batches_per_epoch() - position_.batches);
+    const double rate = rate_.at(position_.step);
+    for (auto& group : inner_->param_groups()) group.options().set_lr(rate);
+    {
+      const Span span(timeline, Category::optimizer, "zero gradients");
+      optimizer_.zero_grad();
+    }
+    for (std::int64_t pass = 0; pass < passes; ++pass) {
+      const Batch batch = fetch(indices, position_.batches++);
+      torch::Tensor loss;
+      {
+        const Span span(timeline, Category::forward, "forward");
+        loss = model_->loss(model_->forward(batch.x), batch.y);
+      }
+      {
+        const Span span(timeline, Category::backward, "backward");
+        (passes > 1 ? loss / static_cast<double>(passes) : loss).backward();
+      }
+      loss_sum_ += loss.detach() / static_cast<double>(passes);
+    }
+    optimizer_.step();
+  }
+  ++position_.step;
+  ++loss_steps_;
+  report();
+}
+
+Batch Trainer::fetch(const std::vector<std::int64_t>& indices, std::int64_t batch) {
+  const Span span(session_.timeline(), Category::data, "data");
+  const auto first = static_cast<std::size_t>(batch * options_.batch);
+  const auto count = std::min(static_cast<std::size_t>(options_.batch), indices.size() - first);
+  return data_.train->get(std::span(indices).subspan(first, count));
+}
+
+// All ranks' mean loss, and at no extra message whether any of them is to stop, go to all. The loss goes to
+// metrics.jsonl at the first step and every log_steps; between these, the bar shows the last values known.
+void Trainer::report() {
+  const bool log = position_.step == 1 || due(options_.log_steps, position_.step) || finished();
+  if (log) {
+    auto sums = torch::stack({loss_sum_ / static_cast<double>(loss_steps_),
+                              torch::tensor(stop_requested_() ? 1.0 : 0.0, torch::kFloat64)});
+    session_.allreduce_(sums, ReduceOp::average);
+    last_loss_ = sums[0].item<double>();
+    stopping_ = sums[1].item<double>() > 0;
+    if (!std::isfinite(last_loss_)) {  // on all ranks, as the loss is
+      session_.together([&] {
+        throw Error(
+            fmt::format("the loss is {} at step {}; lower --lr, or bound the gradients with --clip-norm",
+                        last_loss_, position_.step));
+      });
+    }
+    if (leads()) {
+      const double step_s = seconds_since(reported_ns_) / static_cast<double>(loss_steps_);
+      samples_per_s_ = static_cast<double>(global_batch()) / step_s;
+      metrics_->write(MetricsLog::Training{position_.step, position_.epoch, last_loss_,
+                                           rate_.at(position_.step - 1), samples_per_s_, step_s * 1e3});
+    }
+    loss_sum_.zero_();
+    loss_steps_ = 0;
+    reported_ns_ = now_ns();
+  }
+  if (leads() && !options_.bucket_mb && !tuning_kept_ && optimizer_.tuned()) {
+    progress_->say(keep_tuned_plan(options_.run_dir, session_.size(), *optimizer_.tuned()));
+    tuning_kept_ = true;
+  }
+  if (leads()) progress_->update({position_.step, position_.epoch, last_loss_, samples_per_s_});
+}
+
+// Every held-out sample once, whatever the number of ranks; sums are reduced.
+double Trainer::evaluate() {
+  const Span span(session_.timeline(), Category::evaluation, "evaluation");
+  const torch::NoGradGuard no_grad;
+  model_->eval();
+  Score score;
+  std::vector<std::int64_t> own;
+  for (std::int64_t i = session_.rank(); i < data_.held_out->size(); i += session_.size()) own.push_back(i);
+  const std::size_t batch = static_cast<std::size_t>(std::max<std::int64_t>(options_.batch, 64));
+  for (std::size_t first = 0; first < own.size(); first += batch) {
+    const auto part = data_.held_out->get(std::span(own).subspan(first, std::min(batch, own.size() - first)));
+    const auto more = model_->score(model_->forward(part.x), part.y);
+    score.loss_sum += more.loss_sum;
+    score.correct += more.correct;
+    score.count += more.count;
+  }
+  model_->train();
+  auto sums =
+      torch::tensor({score.loss_sum, static_cast<double>(score.correct), static_cast<double>(score.count)},
+                    torch::kFloat64);
+  session_.allreduce_(sums, ReduceOp::sum);
+  const double loss = (sums[0] / sums[2]).item<double>();
+  const double accuracy = (sums[1] / sums[2]).item<double>();
+  if (leads()) {
+    metrics_->write(MetricsLog::Evaluation{position_.step, position_.epoch, loss, accuracy});
+    progress_->say(fmt::format("epoch {}  step {}  held-out loss {:.4f}{}  accuracy {:.2f} %",
+                               position_.epoch, position_.step, loss, data_.shape.text ? " nats/byte" : "",
+                               100 * accuracy));
+    reported_ns_ = now_ns();
+  }
+  return loss;
+}
+
+void Trainer::save(double score) {
+  const Span span(session_.timeline(), Category::checkpoint, "snapshot");
+  optimizer_.average_parameters();
+  optimizer_.average_state();
+  auto snapshot = capture(session_, *model_, *inner_, position_);
+  capture_compression(session_, parse_compression(options_.compression), optimizer_.compressor(), snapshot);
+  saved_step_ = position_.step;
+  if (!leads()) return;
+  snapshot.config = options_.to_json();
+  snapshot.score = score;
+  store_->save(std::move(snapshot));
+}
+
+void Trainer::show_sample() {
+  if (options_.sample == 0) return;
+  const Span span(session_.timeline(), Category::evaluation, "sample");
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(options_.seed);
+  const std::string prompt = "The ";
+  progress_->say("\nA sample of what it writes:\n" + prompt +
+                 generate(*model_, prompt, options_.sample, 0.8, generator));
+}
+
+}  // namespace farandole

@@ -1,0 +1,79 @@
+// The training loop of `farandole train`. Every rank has one; used by the main thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "farandole/base/error.h"
+#include "farandole/checkpoint/checkpoint_store.h"
+#include "farandole/train/distributed_optimizer.h"
+#include "farandole/train/distributed_sampler.h"
+#include "farandole/train/learning_rate.h"
+#include "farandole/train/session.h"
+#include "farandole/trainer/data/dataset.h"
+#include "farandole/trainer/metrics_log.h"
+#include "farandole/trainer/models/model.h"
+#include "farandole/trainer/progress.h"
+#include "farandole/trainer/train_options.h"
+#include "farandole/trainer/training_state.h"
+
+namespace farandole {
+
+class Trainer {
+ public:
+  // Collective. `session`, `options` and `data` outlive this object. `stop_requested` is asked on every rank
+  // now and then.
+  Trainer(Session& session, const TrainOptions& options, const DataSplit& data, std::shared_ptr<Model> model,
+          std::function<bool()> stop_requested);
+
+  // Continues from a snapshot; rank 0 has it, the others pass nullptr. Collective.
+  void resume(const Snapshot* snapshot);
+  // Trains to the end, evaluating and saving on the way. Where any rank is asked to stop, all save and return
+  // ExitCode::preempted within --log-steps steps. Collective.
+  ExitCode run();
+
+  std::int64_t total_steps() const;
+  const Position& position() const { return position_; }
+  std::int64_t global_batch() const { return options_.batch * options_.accumulate * session_.size(); }
+
+ private:
+  std::int64_t batches_per_epoch() const;  // of this rank, the last one perhaps smaller
+  void train_epoch();
+  void step(const std::vector<std::int64_t>& indices);
+  Batch fetch(const std::vector<std::int64_t>& indices, std::int64_t batch);
+  double evaluate();
+  void save(double score);
+  void report();
+  void show_sample();
+  bool due(std::int64_t every, std::int64_t count) const { return every > 0 && count % every == 0; }
+  bool finished() const { return position_.step >= total_steps(); }
+  bool leads() const { return session_.rank() == 0; }
+
+  Session& session_;
+  const TrainOptions& options_;
+  const DataSplit& data_;
+  std::shared_ptr<Model> model_;
+  std::unique_ptr<torch::optim::Optimizer> inner_;
+  DistributedOptimizer optimizer_;
+  std::function<bool()> stop_requested_;
+  bool stopping_ = false;  // the same on all ranks
+  DistributedSampler sampler_;
+  LearningRate rate_;
+
+  Position position_;
+  std::int64_t saved_step_ = -1;
+  torch::Tensor loss_sum_;  // over the steps since the last line of metrics
+  std::int64_t loss_steps_ = 0;
+  double last_loss_ = 0;
+
+  // On rank 0 only.
+  std::unique_ptr<CheckpointStore> store_;
+  std::unique_ptr<MetricsLog> metrics_;
+  std::unique_ptr<Progress> progress_;
+  std::int64_t reported_ns_ = 0;  // when the last line of metrics was written
+  double samples_per_s_ = 0;      // between the last two
+  bool tuning_kept_ = false;
+};
+
+}  // namespace farandole
