@@ -14,7 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
-#include "farandole/train/benchmark_trainee.h"
+#include "farandole/bench/training/benchmark_trainee.h"
 #include "farandole/train/session.h"
 
 namespace {

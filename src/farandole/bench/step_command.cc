@@ -9,7 +9,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
 #include "farandole/bench/machine_facts.h"
-#include "farandole/train/step_benchmark.h"
+#include "farandole/bench/training/step_benchmark.h"
 
 namespace farandole {
 namespace {

@@ -1,6 +1,6 @@
-#include "farandole/train/step_benchmark.h"
+#include "farandole/bench/training/step_benchmark.h"
 
-#include "farandole/train/benchmark_trainee.h"
+#include "farandole/bench/training/benchmark_trainee.h"
 
 namespace farandole {
 namespace {

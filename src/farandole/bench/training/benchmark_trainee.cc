@@ -1,4 +1,4 @@
-#include "farandole/train/benchmark_trainee.h"
+#include "farandole/bench/training/benchmark_trainee.h"
 
 #include <utility>
 

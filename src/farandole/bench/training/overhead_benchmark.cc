@@ -1,4 +1,4 @@
-#include "farandole/train/overhead_benchmark.h"
+#include "farandole/bench/training/overhead_benchmark.h"
 
 #include <algorithm>
 #include <array>
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "farandole/base/clock.h"
+#include "farandole/bench/training/benchmark_trainee.h"
 #include "farandole/timeline/recorder/recorder_file.h"
-#include "farandole/train/benchmark_trainee.h"
 
 namespace farandole {
 namespace {

@@ -8,7 +8,7 @@
 #include "farandole/base/temporary_folder.h"
 #include "farandole/bench/timeline_options.h"
 #include "farandole/bench/timeline_report.h"
-#include "farandole/train/overhead_benchmark.h"
+#include "farandole/bench/training/overhead_benchmark.h"
 
 namespace farandole {
 namespace {
