@@ -7,8 +7,8 @@
 #include "farandole/base/options.h"
 #include "farandole/bench/allreduce_command.h"
 #include "farandole/bench/analyze_command.h"
-#include "farandole/bench/step_command.h"
-#include "farandole/bench/timeline_command.h"
+#include "farandole/bench/training/step_command.h"
+#include "farandole/bench/training/timeline_command.h"
 
 int main(int argc, char** argv) {
   using namespace farandole;

@@ -64,7 +64,7 @@ void expect_no_null(const json& value) {
 // Columns without ANSI attributes.
 void expect_fits_terminal(const std::string& text) {
   std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) EXPECT_LE(width_of(line), terminal_columns) << line;
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(width_of(line), report_columns) << line;
 }
 
 TEST(ReportJson, has_the_stable_keys) {

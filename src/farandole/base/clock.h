@@ -6,11 +6,14 @@
 
 namespace farandole {
 
+inline constexpr std::int64_t ns_per_ms = 1'000'000;
+inline constexpr std::int64_t ns_per_second = 1'000'000'000;
+
 // Nanoseconds of CLOCK_MONOTONIC: the same for all processes of one host, unrelated between hosts.
 inline std::int64_t now_ns() {
   timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
-  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+  return std::int64_t{time.tv_sec} * ns_per_second + time.tv_nsec;
 }
 
 inline double seconds_since(std::int64_t start_ns) {

@@ -5,14 +5,13 @@
 #include <cstring>
 #include <fmt/format.h>
 
+#include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/parse_number.h"
 #include "farandole/base/phrases.h"
 
 namespace farandole {
 namespace {
-
-constexpr std::int64_t second = 1'000'000'000;
 
 std::string word_of(const std::map<std::string, std::string>& state, const char* field) {
   const auto found = state.find(field);
@@ -31,8 +30,8 @@ std::int64_t limit_ns(const RunEvidence& run) {
   // As the launcher found it: of a job that is ending, or has ended, it is the end itself.
   const auto& state = run.job->job_state;
   if (text.empty() && word_of(state, "JobState") == "RUNNING") text = word_of(state, "EndUnix");
-  const auto seconds = parse_number<std::int64_t>(text);
-  return seconds && *seconds < INT64_MAX / second ? *seconds * second : 0;
+  const auto end_s = parse_number<std::int64_t>(text);
+  return end_s && *end_s < INT64_MAX / ns_per_second ? *end_s * ns_per_second : 0;
 }
 
 // Slurm's own word for why it ended the job, if it did: the job's state, or, where this is lost, what its
@@ -69,7 +68,7 @@ std::optional<Culprit> ended_by_slurm(const RunEvidence& run) {
 Culprit asked_to_stop(const RunEvidence& run, int asked, std::int64_t asked_ns) {
   const auto limit = limit_ns(run);
   const auto left = limit - asked_ns;
-  constexpr std::int64_t kill_wait = 60 * second, warning = 15 * 60 * second;
+  constexpr std::int64_t kill_wait = 60 * ns_per_second, warning = 15 * 60 * ns_per_second;
   const bool near_limit =
       limit != 0 && asked_ns != 0 && left < (asked == SIGUSR1 ? warning : kill_wait) && left > -5 * kill_wait;
   // Slurm cancels the step, too, when the first rank has ended behind its checkpoint.

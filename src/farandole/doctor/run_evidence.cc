@@ -13,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/node_file.h"
 #include "farandole/base/parse_number.h"
@@ -26,7 +27,6 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr int most_ranks = 1 << 17;  // so that a damaged number costs no memory
-constexpr std::int64_t second = 1'000'000'000;
 
 // "rank-0003.ftl", "rank-0003.json", "rank-0003.log"; "step-00001200.h5".
 std::optional<std::int64_t> number_of(const fs::path& file, std::string_view before,
@@ -50,9 +50,9 @@ bool is_alive(std::int64_t pid, std::int64_t known_ns) {
   for (int field = 4; field < 22; ++field) fields >> skipped;
   timespec up{};
   if (state == "Z" || !(fields >> ticks) || ::clock_gettime(CLOCK_BOOTTIME, &up) != 0) return false;
-  const std::int64_t since_boot = ticks * (second / ::sysconf(_SC_CLK_TCK));
-  const std::int64_t age = std::int64_t{up.tv_sec} * second + up.tv_nsec - since_boot;
-  return real_time_ns() - age < known_ns + 2 * second;
+  const std::int64_t since_boot = ticks * (ns_per_second / ::sysconf(_SC_CLK_TCK));
+  const std::int64_t age = std::int64_t{up.tv_sec} * ns_per_second + up.tv_nsec - since_boot;
+  return real_time_ns() - age < known_ns + 2 * ns_per_second;
 }
 
 class Gatherer {
@@ -200,10 +200,10 @@ class Gatherer {
       if (!number || *number >= most_ranks) continue;
       auto log = read_log(file);
       // Its times are local: of another zone, where the folder was copied.
-      constexpr std::int64_t zones_differ = 27 * 3600 * second;
+      constexpr std::int64_t zones_differ = 27 * 3600 * ns_per_second;
       struct stat status {};
-      const bool old_file =
-          ::stat(file.c_str(), &status) == 0 && std::int64_t{status.st_mtim.tv_sec + 5} * second < began;
+      const bool old_file = ::stat(file.c_str(), &status) == 0 &&
+                            std::int64_t{status.st_mtim.tv_sec + 5} * ns_per_second < began;
       if (!log.found ||
           (began != 0 && (old_file || (log.start_ns != 0 && log.start_ns + zones_differ < began))))
         continue;

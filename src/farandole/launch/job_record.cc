@@ -33,7 +33,7 @@ Json to_json(const JobRecord& job) {
   return json;
 }
 
-JobRecord from_json(const Json& json) {
+JobRecord parse_job_record(const Json& json) {
   JobRecord job;
   job.launch = json.at("launch");
   job.ranks = json.at("ranks");
@@ -98,7 +98,7 @@ std::optional<JobRecord> read_job(const fs::path& file) {
   if (!stream) return std::nullopt;
   const std::string text(std::istreambuf_iterator<char>(stream), {});
   try {
-    return from_json(Json::parse(text));
+    return parse_job_record(Json::parse(text));
   } catch (const nlohmann::json::exception&) {
     throw CorruptInput(file.string() + " is damaged: it is no launcher's record of a job");
   }

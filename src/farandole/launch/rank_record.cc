@@ -14,7 +14,7 @@ namespace farandole {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::string_view mark = "farandole-run-record ";
+constexpr std::string_view record_mark = "farandole-run-record ";
 
 std::string to_json(const RankRecord& record, bool with_last_words) {
   nlohmann::ordered_json json = {{"rank", record.rank},
@@ -37,7 +37,7 @@ std::string to_json(const RankRecord& record, bool with_last_words) {
   return json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
-std::optional<RankRecord> from_json(std::string_view text) {
+std::optional<RankRecord> parse_rank_record(std::string_view text) {
   const auto json = nlohmann::json::parse(text, nullptr, false);
   try {
     RankRecord record{json.at("rank"),   json.at("host"), json.at("exit_code"),
@@ -86,7 +86,7 @@ std::vector<RankRecord> read_records(const fs::path& folder) {
     if (entry.path().extension() != ".json") continue;
     std::ifstream stream(entry.path());
     const std::string text(std::istreambuf_iterator<char>(stream), {});
-    if (auto record = from_json(text)) records.push_back(*std::move(record));
+    if (auto record = parse_rank_record(text)) records.push_back(*std::move(record));
   }
   std::sort(records.begin(), records.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
   return records;
@@ -100,15 +100,15 @@ int count_records(const fs::path& folder) {
 }
 
 std::string to_marked_line(const RankRecord& record) {
-  return std::string(mark) + to_json(record, false);
+  return std::string(record_mark) + to_json(record, false);
 }
 
 std::optional<RankRecord> from_marked_line(std::string_view line) {
-  const auto begin = line.find(mark);
+  const auto begin = line.find(record_mark);
   if (begin == std::string_view::npos) return std::nullopt;
-  line.remove_prefix(begin + mark.size());
+  line.remove_prefix(begin + record_mark.size());
   while (line.ends_with('\n') || line.ends_with('\r')) line.remove_suffix(1);
-  return from_json(line);
+  return parse_rank_record(line);
 }
 
 std::optional<RankRecord> first_failure(const std::vector<RankRecord>& records) {

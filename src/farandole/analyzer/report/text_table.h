@@ -8,7 +8,7 @@
 
 namespace farandole {
 
-inline constexpr std::size_t terminal_columns = 100;
+inline constexpr std::size_t report_columns = 100;
 
 // ANSI attributes, or nothing.
 class Style {
@@ -29,7 +29,7 @@ std::size_t width_of(std::string_view text);
 // become "?".
 std::string shortened(std::string_view text, std::size_t columns);
 // Breaks at spaces; each line but the first begins with `indent` spaces.
-std::string wrapped(std::string_view text, std::size_t indent, std::size_t columns = terminal_columns);
+std::string wrapped(std::string_view text, std::size_t indent, std::size_t columns = report_columns);
 
 // The first `left` columns are aligned to the left, the others to the right; two spaces before and between.
 class TextTable {

@@ -13,7 +13,7 @@ namespace farandole {
 namespace {
 
 constexpr double bytes_a_mib = 1024 * 1024;
-constexpr std::size_t least_steps = 5;
+constexpr std::size_t least_simulated_steps = 5;
 
 // A run under a scenario, as the simulation takes it.
 class ChangedProgram {
@@ -43,8 +43,8 @@ class ChangedProgram {
 
   void choose_steps(std::size_t most) {
     const auto a_step = ranks_ * (8 + 2 * std::max(graph_.gradients.size(), graph_.buckets.size()));
-    steps_ =
-        std::clamp<std::size_t>(most / a_step, std::min(least_steps, recorded_steps()), recorded_steps());
+    steps_ = std::clamp<std::size_t>(most / a_step, std::min(least_simulated_steps, recorded_steps()),
+                                     recorded_steps());
   }
 
   // Of one node: all on it. Of several: nodes more, or fewer, each with as many ranks.

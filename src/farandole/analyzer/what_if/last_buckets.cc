@@ -6,7 +6,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t least_steps = 3;  // with the last buckets, for the others to be left out
+constexpr std::size_t least_kept_steps = 3;  // with the last buckets, for the others to be left out
 
 std::size_t step_at(const std::vector<Interval>& steps, std::int64_t time) {
   const auto behind = std::upper_bound(steps.begin(), steps.end(), time,
@@ -37,7 +37,7 @@ LastBuckets last_buckets(const RunMetrics& metrics,
     for (const auto& [bucket, bytes] : of_step[i])
       if (const auto same = plan.find(bucket); same == plan.end() || same->second != bytes)
         result.first_step = i + 1;
-  if (result.first_step + least_steps > of_step.size()) result.first_step = 0;
+  if (result.first_step + least_kept_steps > of_step.size()) result.first_step = 0;
   return result;
 }
 

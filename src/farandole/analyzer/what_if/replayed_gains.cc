@@ -10,7 +10,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t most_ranks = 64;
+constexpr std::size_t most_replayed_ranks = 64;
 constexpr const char* send_less = "send less (--compression, larger --batch, --accumulate)";
 
 Scenario with_buckets(double mib) {
@@ -87,7 +87,7 @@ void add_bucket_size(const Replay& replay, Finding& finding) {
 }  // namespace
 
 bool can_replay(const RunMetrics& metrics, const std::vector<Finding>& findings) {
-  return metrics.ranks.size() <= most_ranks && !metrics.is_sample() &&
+  return metrics.ranks.size() <= most_replayed_ranks && !metrics.is_sample() &&
          std::any_of(findings.begin(), findings.end(),
                      [](const Finding& finding) { return finding.remedy != Remedy::unknown; });
 }

@@ -9,7 +9,7 @@
 namespace farandole {
 namespace {
 
-constexpr int most_ranks = 1 << 16;
+constexpr int most_scenario_ranks = 1 << 16;
 
 [[noreturn]] void refuse(std::string_view condition, std::string_view why) {
   throw UserError(fmt::format("--what-if: '{}' {}", condition, why));
@@ -24,7 +24,7 @@ std::optional<double> positive(std::string_view text, std::string_view unit) {
 
 std::optional<int> integer(std::string_view text) {
   const auto number = parse_number<int>(text);
-  return number && *number >= 0 && *number <= most_ranks ? number : std::nullopt;
+  return number && *number >= 0 && *number <= most_scenario_ranks ? number : std::nullopt;
 }
 
 // The names of fusion/compression.h.

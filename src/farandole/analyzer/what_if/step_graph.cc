@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::size_t many_rank_steps = 400'000;
 constexpr std::size_t enough_rank_steps = 4'000;
-constexpr std::size_t least_steps = 3;    // of the last plan, for it to be the one that is replayed
-constexpr std::int64_t clock_ns = 5'000;  // by which ranks of a node may disagree
+constexpr std::size_t least_graph_steps = 3;  // of the last plan, for it to be the one that is replayed
+constexpr std::int64_t clock_ns = 5'000;      // by which ranks of a node may disagree
 
 std::optional<std::size_t> bucket_number(std::string_view name) {
   constexpr std::string_view mark = "bucket ";

@@ -7,29 +7,6 @@
 namespace farandole {
 namespace {
 
-// In nodes first, then between them, where each reduction sees the result of the one before. An average is a
-// sum that is scaled at its end. Only float16, which reaches infinity at 65,504, is averaged in the node and
-// weighted before the sum between nodes.
-struct Reduction {
-  Reduction(DType of_dtype, ReduceOp op, int local_size, int size)
-      : dtype(of_dtype), between(op == ReduceOp::average ? ReduceOp::sum : op) {
-    const bool average = op == ReduceOp::average;
-    const bool early = average && dtype == DType::float16;
-    in_node = early ? op : between;
-    if (early) before = static_cast<double>(local_size) / size;
-    if (average && !early) after = 1.0 / size;
-  }
-  static void scale_by(double factor, void* data, std::size_t count, DType dtype) {
-    if (factor != 1) scale(data, count, dtype, factor);
-  }
-
-  DType dtype;
-  ReduceOp in_node;
-  ReduceOp between;
-  double before = 1;  // factor between the two
-  double after = 1;   // factor at the end
-};
-
 std::size_t sum(std::span<const std::size_t> sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
 }
@@ -37,6 +14,29 @@ std::size_t sum(std::span<const std::size_t> sizes) {
 }  // namespace
 
 struct HierarchicalCommunicator::Call {
+  // In nodes first, then between them, where each reduction sees the result of the one before. An average is a
+  // sum that is scaled at its end. Only float16, which reaches infinity at 65,504, is averaged in the node and
+  // weighted before the sum between nodes.
+  struct Reduction {
+    Reduction(DType of_dtype, ReduceOp op, int local_size, int size)
+        : dtype(of_dtype), between(op == ReduceOp::average ? ReduceOp::sum : op) {
+      const bool average = op == ReduceOp::average;
+      const bool early = average && dtype == DType::float16;
+      in_node = early ? op : between;
+      if (early) before = static_cast<double>(local_size) / size;
+      if (average && !early) after = 1.0 / size;
+    }
+    static void scale_by(double factor, void* data, std::size_t count, DType dtype) {
+      if (factor != 1) scale(data, count, dtype, factor);
+    }
+
+    DType dtype;
+    ReduceOp in_node;
+    ReduceOp between;
+    double before = 1;  // factor between the two
+    double after = 1;   // factor at the end
+  };
+
   std::string_view name;
   Reduction how;
 };
@@ -55,7 +55,7 @@ void HierarchicalCommunicator::allreduce(std::string_view name, void* data, std:
   if (bytes <= options_.flat_bytes) return parts_.all->allreduce(name, data, count, dtype, op);
   parts_.all->agree(allreduce_call(name, count, dtype, op));
   check_reduction(op, dtype);
-  const Call call{name, Reduction(dtype, op, local_size(), size)};
+  const Call call{name, Call::Reduction(dtype, op, local_size(), size)};
   if (bytes <= options_.latency_bytes)
     reduce_by_leader(call, static_cast<std::byte*>(data), count);
   else
@@ -64,7 +64,7 @@ void HierarchicalCommunicator::allreduce(std::string_view name, void* data, std:
 
 // Local rank 0 reduces for its node: three short waits, whatever the number of ranks.
 void HierarchicalCommunicator::reduce_by_leader(const Call& call, std::byte* data, std::size_t count) {
-  const Reduction& how = call.how;
+  const Call::Reduction& how = call.how;
   const std::size_t bytes = count * size_of(how.dtype);
   if (local_size() > 1) {
     std::vector<std::size_t> counts(static_cast<std::size_t>(local_size()));
@@ -73,9 +73,9 @@ void HierarchicalCommunicator::reduce_by_leader(const Call& call, std::byte* dat
                                 how.in_node);
   }
   if (own_local_ == 0) {
-    Reduction::scale_by(how.before, data, count, how.dtype);
+    Call::Reduction::scale_by(how.before, data, count, how.dtype);
     parts_.rails[0]->allreduce(call.name, data, count, how.dtype, how.between);
-    Reduction::scale_by(how.after, data, count, how.dtype);
+    Call::Reduction::scale_by(how.after, data, count, how.dtype);
   }
   if (local_size() > 1) parts_.node->broadcast(call.name, data, bytes, 0);
 }
@@ -85,7 +85,7 @@ void HierarchicalCommunicator::reduce_by_leader(const Call& call, std::byte* dat
 // everybody: those of the lowest unfinished rail can always proceed, so ranks that serve several rails cannot
 // wait for each other in a ring.
 void HierarchicalCommunicator::reduce_by_slices(const Call& call, std::byte* data, std::size_t count) {
-  const Reduction& how = call.how;
+  const Call::Reduction& how = call.how;
   const std::size_t element = size_of(how.dtype);
   const std::size_t line = 64 / element;  // slices begin at cache lines
   const auto rails = static_cast<std::size_t>(plan_.rails);
@@ -104,12 +104,12 @@ void HierarchicalCommunicator::reduce_by_slices(const Call& call, std::byte* dat
   std::byte* const own = data + own_first * element;
 
   if (local_size() > 1) parts_.node->reduce_scatter(call.name, data, own, counts, how.dtype, how.in_node);
-  Reduction::scale_by(how.before, own, own_count, how.dtype);
+  Call::Reduction::scale_by(how.before, own, own_count, how.dtype);
   for (std::size_t k = 0; k < rails; ++k)
     if (serves(static_cast<int>(k)))
       parts_.rails[k]->allreduce(call.name, data + first_of(k) * element, first_of(k + 1) - first_of(k),
                                  how.dtype, how.between);
-  Reduction::scale_by(how.after, own, own_count, how.dtype);
+  Call::Reduction::scale_by(how.after, own, own_count, how.dtype);
   if (local_size() > 1) parts_.node->all_gather(call.name, own, data, bytes);
 }
 
@@ -164,7 +164,7 @@ void HierarchicalCommunicator::reduce_scatter(std::string_view name, const void*
                                               ReduceOp op) {
   parts_.all->agree(reduce_scatter_call(name, count_by_rank, dtype, op));
   check_reduction(op, dtype);
-  const Call call{name, Reduction(dtype, op, local_size(), size)};
+  const Call call{name, Call::Reduction(dtype, op, local_size(), size)};
   const std::size_t element = size_of(dtype);
   const auto nodes = static_cast<std::size_t>(plan_.node_count());
   const auto rails = static_cast<std::size_t>(plan_.rails);
@@ -181,7 +181,7 @@ void HierarchicalCommunicator::reduce_scatter(std::string_view name, const void*
 
   auto* const own = parts + sum(std::span(of_server).first(static_cast<std::size_t>(own_local_))) * element;
   if (local_size() > 1) parts_.node->reduce_scatter(name, parts, own, of_server, dtype, call.how.in_node);
-  Reduction::scale_by(call.how.before, own, of_server[static_cast<std::size_t>(own_local_)], dtype);
+  Call::Reduction::scale_by(call.how.before, own, of_server[static_cast<std::size_t>(own_local_)], dtype);
   std::byte* arrived = own;
   for (std::size_t k = 0; k < rails; ++k) {
     if (!serves(static_cast<int>(k))) continue;
@@ -195,7 +195,7 @@ void HierarchicalCommunicator::reduce_scatter(std::string_view name, const void*
     arrived = gather_cells(call, arrived, parts + total * element, cells, count_by_rank);
   const std::size_t own_count = count_by_rank[static_cast<std::size_t>(rank)];
   if (own_count > 0) std::memcpy(out, arrived, own_count * element);
-  Reduction::scale_by(call.how.after, out, own_count, dtype);
+  Call::Reduction::scale_by(call.how.after, out, own_count, dtype);
 }
 
 void HierarchicalCommunicator::sort_parts(const std::byte* in, std::byte* out,

@@ -12,9 +12,8 @@
 namespace farandole {
 namespace {
 
-constexpr std::int64_t second = 1'000'000'000;
 constexpr std::int64_t longest_pause =
-    2 * second;  // of a watchdog that runs; it looks several times a second
+    2 * ns_per_second;  // of a watchdog that runs; it looks several times a second
 
 bool is_in_kernel(pid_t thread) {
   std::ifstream file(fmt::format("/proc/self/task/{}/stat", thread));

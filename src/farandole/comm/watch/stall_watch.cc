@@ -3,18 +3,19 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "farandole/base/clock.h"
 #include "farandole/comm/watch/process_state.h"
 #include "farandole/comm/watch/stall_text.h"
 
 namespace farandole {
 namespace {
 
-constexpr std::int64_t ms = 1'000'000;
-constexpr std::int64_t silent_after = 1500 * ms;    // without a sign of its watchdog
-constexpr std::int64_t question_lasts = 3000 * ms;  // whoever comes later is not stuck any more
+constexpr std::int64_t silent_after = 1500 * ns_per_ms;    // without a sign of its watchdog
+constexpr std::int64_t question_lasts = 3000 * ns_per_ms;  // whoever comes later is not stuck any more
 // From a stall's opening: for ranks to take their stacks, for other nodes to answer, for a better collector.
-constexpr std::int64_t ranks_take = 500 * ms, nodes_take = 1200 * ms, turn_takes = 700 * ms;
-constexpr std::int64_t foreign_stall_lasts = 10'000 * ms;  // of which this rank sees no end
+constexpr std::int64_t ranks_take = 500 * ns_per_ms, nodes_take = 1200 * ns_per_ms,
+                       turn_takes = 700 * ns_per_ms;
+constexpr std::int64_t foreign_stall_lasts = 10'000 * ns_per_ms;  // of which this rank sees no end
 
 std::vector<int> choose_collectors(const WatchPost& post) {
   if (post.channel == nullptr) return post.mates();
@@ -182,7 +183,7 @@ void StallWatch::sum_up(std::int64_t now_ns) {
 }
 
 bool StallWatch::is_told(std::int64_t now_ns) const {
-  return stall_ && (stall_->summed_up || now_ns - stall_->opened_ns > 5000 * ms);
+  return stall_ && (stall_->summed_up || now_ns - stall_->opened_ns > 5000 * ns_per_ms);
 }
 
 }  // namespace farandole

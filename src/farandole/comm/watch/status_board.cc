@@ -14,13 +14,13 @@ namespace farandole {
 
 namespace {
 constexpr std::size_t status_words = sizeof(RankStatus) / 8;
-constexpr std::uint64_t asked = std::uint64_t{1} << 63;
+constexpr std::uint64_t question_bit = std::uint64_t{1} << 63;
 }  // namespace
 
 // Fresh memory is zero, which is a valid state of every field.
 struct StatusBoard::Header {
   std::atomic<std::uint64_t> token;
-  std::atomic<std::uint64_t> question;  // `asked` | communicator << 32 | sequence
+  std::atomic<std::uint64_t> question;  // `question_bit` | communicator << 32 | sequence
   std::atomic<std::int64_t> asked_ns;
   std::atomic<std::uint32_t> ending;
   std::atomic<std::uint32_t> loss_state;  // 0 none, 1 being written, 2 there
@@ -143,14 +143,15 @@ bool StatusBoard::left(std::size_t index) const {
 
 void StatusBoard::ask(const CallKey& stalled, std::int64_t now_ns) {
   header_->asked_ns = now_ns;
-  header_->question = asked | std::uint64_t{stalled.communicator} << 32 | stalled.sequence;
+  header_->question = question_bit | std::uint64_t{stalled.communicator} << 32 | stalled.sequence;
 }
 
 std::optional<StatusBoard::Question> StatusBoard::question() const {
   const std::uint64_t word = header_->question;
   if (word == 0) return std::nullopt;
-  return Question{{static_cast<std::uint32_t>((word & ~asked) >> 32), static_cast<std::uint32_t>(word)},
-                  header_->asked_ns};
+  return Question{
+      {static_cast<std::uint32_t>((word & ~question_bit) >> 32), static_cast<std::uint32_t>(word)},
+      header_->asked_ns};
 }
 
 void StatusBoard::post_loss(const LostPeer& lost) {

@@ -18,11 +18,10 @@
 namespace farandole {
 namespace {
 
-constexpr std::int64_t ms = 1'000'000;
 // For the training thread to notice a loss itself and to end in its own way.
-constexpr std::int64_t grace = 500 * ms;
+constexpr std::int64_t grace = 500 * ns_per_ms;
 // mpirun kills a second after SIGTERM; until then, news of a loss may come from other nodes.
-constexpr std::int64_t news_take = 700 * ms, roll_takes = 500 * ms;
+constexpr std::int64_t news_take = 700 * ns_per_ms, roll_takes = 500 * ns_per_ms;
 constexpr auto abort_takes = std::chrono::seconds(5);
 
 std::int64_t to_ns(double seconds) {
@@ -221,7 +220,7 @@ void Watchdog::mind_abort(std::int64_t now) {
   if (lost_ns_ != 0 && now - lost_ns_ > grace && self_.waited_ns() > grace) return end_job();
   const std::int64_t limit = abort_ns_;
   if (limit == 0 || self_.waited_ns() < limit || !stalls_.is_told(now)) return;
-  if (!stalls_.speaks_for_node(now) && self_.waited_ns() < limit + 1000 * ms) return;
+  if (!stalls_.speaks_for_node(now) && self_.waited_ns() < limit + 1000 * ns_per_ms) return;
   const auto* call = waiting_in(self_.status());
   say(fmt::format("waited {} in {}: the job ends here (stall-abort is {})", describe_seconds(call->waited_ns),
                   describe_call(*call), describe_seconds(limit)));

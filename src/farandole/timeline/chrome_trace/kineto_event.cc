@@ -9,7 +9,7 @@ namespace farandole {
 namespace {
 
 // What looks like an event at first is not looked through to the end of the trace.
-constexpr std::ptrdiff_t longest_event = 64 << 10;
+constexpr std::ptrdiff_t longest_read_event = 64 << 10;
 
 // From within a line to behind the one that is `closing`, which is less indented than the lines before it are
 // to be; nullptr where another is not as `indented`, or there is none.
@@ -36,7 +36,7 @@ const char* read_kineto_event(const char* at, const char* end, const TraceVisito
                               EventFields& fields, std::string_view& args) {
   fields.clear();
   args = {};
-  if (end - at > longest_event) end = at + longest_event;
+  if (end - at > longest_read_event) end = at + longest_read_event;
   TraceCursor cursor(at, end);
   cursor.expect("{\n    \"ph\": \"");
   if (!cursor.skip("X\", \"cat\": \"")) {

@@ -23,7 +23,7 @@ int thread_id(TraceWriter::Place place) {
 }
 
 // Longest that an event takes beside its text: some 20 numbers and the words around them.
-constexpr std::size_t longest_event = 768;
+constexpr std::size_t longest_written_event = 768;
 
 char* put(char* at, std::string_view text) {
   std::memcpy(at, text.data(), text.size());
@@ -84,7 +84,7 @@ TraceWriter::~TraceWriter() {
 
 char* TraceWriter::begin_event(std::size_t text_bytes) {
   const std::size_t used = buffer_.size();
-  buffer_.reserve(used + longest_event + text_bytes);
+  buffer_.reserve(used + longest_written_event + text_bytes);
   return put(buffer_.data() + used, events_++ == 0 ? "\n" : ",\n");
 }
 

@@ -11,7 +11,7 @@ namespace farandole::html {
 namespace {
 
 constexpr double width = 960;
-constexpr double left = 80, right = 900;
+constexpr double fit_left = 80, fit_right = 900;
 
 std::string rate_text(double gbps) {
   return gbps < 1 ? fmt::format("{:.3g} MB/s", 1000 * gbps) : fmt::format("{:.3g} GB/s", gbps);
@@ -33,19 +33,19 @@ std::string bandwidth_chart(const RunMetrics& metrics) {
   }
   if (rows.empty()) return "";
   Svg svg(width, 310, "Bandwidth of the collectives by message size");
-  const Axis x{low_bytes / 2, high_bytes * 2, left, right, true};
+  const Axis x{low_bytes / 2, high_bytes * 2, fit_left, fit_right, true};
   const Axis y{low / 2, std::max(high, ceiling) * 1.6, 250, 16, true};
   for (const double tick : decades(y.low, y.high)) {
-    svg.line(left, y.at(tick), right, y.at(tick), "grid");
-    svg.text(left - 8, y.at(tick) + 4, Anchor::end, rate_text(tick), "small");
+    svg.line(fit_left, y.at(tick), fit_right, y.at(tick), "grid");
+    svg.text(fit_left - 8, y.at(tick) + 4, Anchor::end, rate_text(tick), "small");
   }
   for (const double tick : decades(x.low, x.high)) {
     svg.line(x.at(tick), 16, x.at(tick), 250, "grid");
     svg.text(x.at(tick), 268, Anchor::middle, size_tick(tick), "small");
   }
   if (ceiling > 0) {
-    svg.line(left, y.at(ceiling), right, y.at(ceiling), "mark");
-    svg.text(right, y.at(ceiling) - 6, Anchor::end, "proven possible: " + rate_text(ceiling), "strong");
+    svg.line(fit_left, y.at(ceiling), fit_right, y.at(ceiling), "mark");
+    svg.text(fit_right, y.at(ceiling) - 6, Anchor::end, "proven possible: " + rate_text(ceiling), "strong");
   }
   double longest = 1e-12;
   for (const auto* row : rows) longest = std::max(longest, row->total_s);
@@ -58,8 +58,8 @@ std::string bandwidth_chart(const RunMetrics& metrics) {
                fmt::format("{} ({}): {}, bus bandwidth {}, {} times", row->name, row->operation,
                            size_text(*row->bytes.value), rate_text(busbw), row->count));
   }
-  svg.text(right, 286, Anchor::end, "message size", "small");
-  svg.text(left, 304, Anchor::start,
+  svg.text(fit_right, 286, Anchor::end, "message size", "small");
+  svg.text(fit_left, 304, Anchor::start,
            "dots: median bus bandwidth from the last rank's arrival on, larger where more time goes; lines: "
            "quickest and "
            "slowest tenth",
@@ -72,20 +72,20 @@ std::string scaling_chart(const Scaling& scaling) {
   Svg svg(width, 320, "Scaling efficiency by number of ranks");
   double most = scaling.points.back().ranks;
   for (const auto& point : scaling.forecast) most = std::max<double>(most, point.ranks);
-  const Axis x{static_cast<double>(scaling.base_ranks), most * 1.1, left, right, true};
+  const Axis x{static_cast<double>(scaling.base_ranks), most * 1.1, fit_left, fit_right, true};
   double highest = 1;
   for (const auto& point : scaling.points) highest = std::max({highest, point.efficiency, point.ci95.high});
   const Axis y{0, highest * 1.1, 260, 16};
   for (const double tick : ticks(0, y.high, 6)) {
-    svg.line(left, y.at(tick), right, y.at(tick), "grid");
-    svg.text(left - 8, y.at(tick) + 4, Anchor::end, fmt::format("{:.0f} %", 100 * tick), "small");
+    svg.line(fit_left, y.at(tick), fit_right, y.at(tick), "grid");
+    svg.text(fit_left - 8, y.at(tick) + 4, Anchor::end, fmt::format("{:.0f} %", 100 * tick), "small");
   }
   for (const double tick : powers(x.low, x.high, 2)) {
     svg.line(x.at(tick), 16, x.at(tick), 260, "grid");
     svg.text(x.at(tick), 278, Anchor::middle, fmt::format("{:.0f}", tick), "small");
   }
-  svg.line(left, y.at(1), right, y.at(1), "mark");
-  svg.text(right, y.at(1) - 6, Anchor::end, "perfect", "small");
+  svg.line(fit_left, y.at(1), fit_right, y.at(1), "mark");
+  svg.text(fit_right, y.at(1) - 6, Anchor::end, "perfect", "small");
   if (!scaling.forecast.empty()) {
     std::string line, band, back;
     for (std::size_t i = 0; i < scaling.forecast.size(); ++i) {
@@ -109,9 +109,9 @@ std::string scaling_chart(const Scaling& scaling) {
                fmt::format("{} ranks: {:.1f} % ({:.1f} to {:.1f})", point.ranks, 100 * point.efficiency,
                            100 * point.ci95.low, 100 * point.ci95.high));
   }
-  svg.text(right, 298, Anchor::end, "ranks", "small");
+  svg.text(fit_right, 298, Anchor::end, "ranks", "small");
   if (!scaling.forecast.empty())
-    svg.text(left, 314, Anchor::start,
+    svg.text(fit_left, 314, Anchor::start,
              "dashed: forecast of the " + scaling.model + " fit, with its 95 % band", "small");
   return svg.finish();
 }

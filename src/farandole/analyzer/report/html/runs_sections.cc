@@ -38,12 +38,12 @@ struct Bar {
 };
 
 std::string bars_chart(const std::vector<Bar>& bars, std::string_view label) {
-  constexpr double width = 960, left = 300, right = 780, row_height = 30;
+  constexpr double left = 300, right = 780, row_height = 30;
   double most = 1e-9;
   for (const auto& bar : bars) most = std::max({most, bar.ms, bar.band.high});
   const Axis x{0, most * 1.05, left, right};
   const double bottom = 8 + row_height * static_cast<double>(bars.size());
-  Svg svg(width, bottom + 26, label);
+  Svg svg(chart_width, bottom + 26, label);
   for (const double tick : ticks(0, x.high, 6)) {
     svg.line(x.at(tick), 4, x.at(tick), bottom, "grid");
     svg.text(x.at(tick), bottom + 16, Anchor::middle, time_tick(1e3 * tick), "small");

@@ -12,7 +12,6 @@
 namespace farandole::html {
 namespace {
 
-constexpr double width = 960;
 constexpr std::size_t most_rows = 64;
 
 struct Part {
@@ -25,7 +24,8 @@ struct Part {
 class StackedBars {
  public:
   StackedBars(std::size_t rows, std::string_view label, const std::vector<Part>& legend)
-      : row_height_(rows > 24 ? 14 : 24), svg_(width, 64 + row_height_ * static_cast<double>(rows), label) {
+      : row_height_(rows > 24 ? 14 : 24),
+        svg_(chart_width, 64 + row_height_ * static_cast<double>(rows), label) {
     double x = left;
     for (const auto& part : legend) {
       svg_.rect(x, 4, 12, 12, part.colour);
@@ -55,7 +55,7 @@ class StackedBars {
 
  private:
   static constexpr double left = 150;
-  static double place(double fraction) { return left + fraction * (width - left - 20); }
+  static double place(double fraction) { return left + fraction * (chart_width - left - 20); }
 
   double row_height_;
   Svg svg_;
@@ -114,7 +114,7 @@ std::string waterfall_chart(const RunReport& run) {
   const double useful = run.metrics.parallel_efficiency.value.value_or(0);
   // Where little is lost, the scale begins later, so that the losses can be seen.
   const Axis axis{useful > 0.5 ? std::floor(useful * 20 - 1) / 20 : 0, 1, left, right};
-  Svg svg(width, 44 + row_height * static_cast<double>(shown.size() + 2),
+  Svg svg(chart_width, 44 + row_height * static_cast<double>(shown.size() + 2),
           "From all of the ranks' time down to useful compute");
   const double bottom = 8 + row_height * static_cast<double>(shown.size() + 2);
   for (const double tick : ticks(axis.low, 1, 6)) {
@@ -152,7 +152,7 @@ std::string waterfall_chart(const RunReport& run) {
 }
 
 std::string efficiency_tree(const RunMetrics& metrics) {
-  Svg svg(width, 262, "Parallel efficiency as the product of its causes");
+  Svg svg(chart_width, 262, "Parallel efficiency as the product of its causes");
   svg.line(480, 70, 480, 84, "axis");
   svg.line(237, 84, 719, 84, "axis");
   svg.line(237, 84, 237, 98, "axis");

@@ -12,8 +12,7 @@
 namespace farandole::html {
 namespace {
 
-constexpr double width = 960;
-constexpr double left = 80, right = 940;
+constexpr double plot_left = 80, plot_right = 940;
 constexpr std::size_t most_columns = 430;
 
 std::string ms_text(double ms) {
@@ -23,17 +22,17 @@ std::string ms_text(double ms) {
 // A chart's frame with values to the left.
 void value_axis(Svg& svg, const Axis& axis, int count, auto text) {
   for (const double tick : ticks(axis.low, axis.high, count)) {
-    svg.line(left, axis.at(tick), right, axis.at(tick), "grid");
-    svg.text(left - 8, axis.at(tick) + 4, Anchor::end, text(tick), "small");
+    svg.line(plot_left, axis.at(tick), plot_right, axis.at(tick), "grid");
+    svg.text(plot_left - 8, axis.at(tick) + 4, Anchor::end, text(tick), "small");
   }
 }
 
 void step_axis(Svg& svg, const RunMetrics& metrics, double y) {
   const auto steps = static_cast<double>(metrics.window.steps.size());
-  const Axis axis{0, steps, left, right};
+  const Axis axis{0, steps, plot_left, plot_right};
   for (const double tick : ticks(0, steps, 8))
     svg.text(axis.at(tick), y, Anchor::middle, fmt::format("{:.0f}", tick), "small");
-  svg.text(right, y + 18, Anchor::end, "step of the window", "small");
+  svg.text(plot_right, y + 18, Anchor::end, "step of the window", "small");
 }
 
 // Lowest, mean and highest of neighbouring values, so that at most most_columns are left; of those that are
@@ -61,7 +60,7 @@ std::vector<std::optional<Column>> columns_of(const Values& values) {
 // Interrupted where nothing is known.
 void curve(Svg& svg, const Values& values, const Axis& y) {
   const auto columns = columns_of(values);
-  const Axis x{0, static_cast<double>(columns.size()), left, right};
+  const Axis x{0, static_cast<double>(columns.size()), plot_left, plot_right};
   for (std::size_t i = 0; i < columns.size();) {
     std::string middle, band, back;
     const auto begin = i;
@@ -100,19 +99,19 @@ std::string step_distribution_chart(const RunMetrics& metrics) {
       ++counts[std::min(bins - 1,
                         static_cast<std::size_t>((value - low) / (high - low) * static_cast<double>(bins)))];
   }
-  Svg svg(width, 250, "How long the steps take");
-  const Axis x{low, high, left, right};
+  Svg svg(chart_width, 250, "How long the steps take");
+  const Axis x{low, high, plot_left, plot_right};
   const Axis y{0, *std::max_element(counts.begin(), counts.end()), 200, 30};
   value_axis(svg, y, 4, [](double tick) { return fmt::format("{:.0f}", tick); });
-  const double bin_width = (right - left) / static_cast<double>(bins);
+  const double bin_width = (plot_right - plot_left) / static_cast<double>(bins);
   for (std::size_t i = 0; i < bins; ++i) {
     const double from = low + (high - low) * static_cast<double>(i) / static_cast<double>(bins);
     if (counts[i] > 0)
-      svg.rect(left + bin_width * static_cast<double>(i) + 0.5, y.at(counts[i]), bin_width - 1,
+      svg.rect(plot_left + bin_width * static_cast<double>(i) + 0.5, y.at(counts[i]), bin_width - 1,
                200 - y.at(counts[i]), "f-forward",
                fmt::format("{} steps from {} on", counts[i], ms_text(from)));
   }
-  svg.line(left, 200, right, 200, "axis");
+  svg.line(plot_left, 200, plot_right, 200, "axis");
   const auto mark = [&](double value, const std::string& name, double text_y, Anchor anchor) {
     svg.line(x.at(value), 18, x.at(value), 200, "mark");
     svg.text(x.at(value) + (anchor == Anchor::end ? -5 : 5), text_y, anchor, name + " " + ms_text(value),
@@ -124,9 +123,9 @@ std::string step_distribution_chart(const RunMetrics& metrics) {
          quantile(values, 0.95) > (low + 2 * high) / 3 ? Anchor::end : Anchor::start);
   for (const double tick : ticks(low, high, 8))
     svg.text(x.at(tick), 218, Anchor::middle, ms_text(tick), "small");
-  svg.text(left - 8, 16, Anchor::end, "steps", "small");
+  svg.text(plot_left - 8, 16, Anchor::end, "steps", "small");
   if (beyond > 0)
-    svg.text(right, 240, Anchor::end,
+    svg.text(plot_right, 240, Anchor::end,
              fmt::format("{} longer step{} not shown, the longest {}", beyond, beyond == 1 ? "" : "s",
                          ms_text(quantile(values, 1))),
              "small");
@@ -142,17 +141,18 @@ std::string steps_chart(const RunMetrics& metrics) {
   const bool known =
       metrics.overlap.value.has_value() &&
       std::any_of(overlap.begin(), overlap.end(), [](const auto& one) { return one.has_value(); });
-  Svg svg(width, known ? 370 : 210, known ? "Step time and overlap over the run" : "Step time over the run");
+  Svg svg(chart_width, known ? 370 : 210,
+          known ? "Step time and overlap over the run" : "Step time over the run");
   const auto& times = metrics.window.step_ms;
   const Axis time_axis{0, std::max(1e-6, quantile(times, 0.99) * 1.15), 160, 20};
   value_axis(svg, time_axis, 4, ms_text);
-  svg.text(left, 12, Anchor::start, "step time", "strong");
+  svg.text(plot_left, 12, Anchor::start, "step time", "strong");
   curve(svg, Values(times.begin(), times.end()), time_axis);
   double bottom = 160;
   if (known) {
     const Axis overlap_axis{0, 1, 320, 210};
     value_axis(svg, overlap_axis, 4, [](double tick) { return fmt::format("{:.0f} %", 100 * tick); });
-    svg.text(left, 200, Anchor::start, "overlap: communication that compute hides", "strong");
+    svg.text(plot_left, 200, Anchor::start, "overlap: communication that compute hides", "strong");
     curve(svg, overlap, overlap_axis);
     bottom = 320;
   }
@@ -187,19 +187,19 @@ std::string lateness_map(const RunMetrics& metrics) {
 
   const double row_height = std::clamp(340.0 / static_cast<double>(rows.size()), 4.0, 26.0);
   const double height = row_height * static_cast<double>(rows.size());
-  Svg svg(width, height + 80, "How late each rank came in each step");
-  svg.rect(left, 8, right - left, height, "box");
+  Svg svg(chart_width, height + 80, "How late each rank came in each step");
+  svg.rect(plot_left, 8, plot_right - plot_left, height, "box");
   svg.raw(fmt::format(
       R"(<image class="map" x="{}" y="8" width="{}" height="{}" preserveAspectRatio="none" href="{}" )"
       R"(data-rows="{}" data-columns="{}" data-per="{}" data-most="{}" data-values="{}"/>)",
-      left, right - left, number(height), png_address(columns, rows.size(), strengths, 0xD55E00), rows.size(),
-      columns, per_column, most,
+      plot_left, plot_right - plot_left, number(height),
+      png_address(columns, rows.size(), strengths, 0xD55E00), rows.size(), columns, per_column, most,
       base64({reinterpret_cast<const char*>(strengths.data()), strengths.size()})));
   const auto every = std::max<std::size_t>(1, static_cast<std::size_t>(std::ceil(13 / row_height)));
   for (std::size_t y = 0; y < rows.size(); y += every)
-    svg.text(left - 8, 8 + row_height * (static_cast<double>(y) + 0.5) + 4, Anchor::end,
+    svg.text(plot_left - 8, 8 + row_height * (static_cast<double>(y) + 0.5) + 4, Anchor::end,
              rows[y].name.substr(0, rows[y].name.find(' ')), "small");
-  svg.text(left - 8, height + 26, Anchor::end, "rank", "small");
+  svg.text(plot_left - 8, height + 26, Anchor::end, "rank", "small");
   step_axis(svg, metrics, height + 26);
   svg.raw(
       "<defs><linearGradient id=\"late\"><stop stop-color=\"#D55E00\" stop-opacity=\"0\"/>"

@@ -12,6 +12,8 @@ std::string escaped(std::string_view text);
 // At most two decimals, none where they would be 0.
 std::string number(double value);
 
+inline constexpr double chart_width = 960;  // of every chart, in user units
+
 enum class Anchor { start, middle, end };
 
 class Svg {

@@ -1,4 +1,4 @@
-#include "farandole/bench/step_command.h"
+#include "farandole/bench/training/step_command.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "farandole/bench/timeline_command.h"
+#include "farandole/bench/training/timeline_command.h"
 
 #include <cstdlib>
 #include <filesystem>
