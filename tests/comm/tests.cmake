@@ -1,9 +1,3 @@
-# The rate of the reduction kernels (not part of ctest).
-find_package(benchmark REQUIRED)
-add_executable(comm_reduce_kernels_benchmark ${CMAKE_CURRENT_LIST_DIR}/reduce_kernels_benchmark.cc)
-target_link_libraries(comm_reduce_kernels_benchmark PRIVATE farandole_comm farandole_flags benchmark::benchmark)
-file(GLOB watch_tests CONFIGURE_DEPENDS comm/watch/*_test.cc)
-target_sources(comm_test PRIVATE ${watch_tests})
 add_executable(stall_program comm/watch/stall_program.cc)
 target_link_libraries(stall_program PRIVATE farandole_comm farandole_flags)
 set_target_properties(stall_program PROPERTIES ENABLE_EXPORTS ON)

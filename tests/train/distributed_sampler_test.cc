@@ -6,7 +6,7 @@
 #include <set>
 #include <zlib.h>
 
-#include "train/data_fixtures.h"
+#include "trainer/data_fixtures.h"
 
 namespace farandole {
 namespace {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # README's example trains on one rank without mpirun and on three, to the same loss but for the order of sums, and leaves a timeline.
-source "$(dirname "$0")/common.sh"
+source "$(dirname "$0")/../trainer/common.sh"
 timeout 100 "$bin/example" >one || fail "one rank without mpirun"
 FARANDOLE_RUN_DIR=$work/run timeout 100 "$bin/farandole" run -n 3 -- "$bin/example" >three 2>err || fail "three ranks"
 /usr/bin/python3 - one three <<'PYTHON' || fail "$(cat one three)"

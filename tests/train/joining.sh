@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Ranks with different numbers of batches end together; one that fails while others have joined ends the job as anywhere else.
-source "$(dirname "$0")/common.sh"
+source "$(dirname "$0")/../trainer/common.sh"
 run() {
   timeout 60 "$bin/farandole" run -n 3 -- "$bin/joining" "$@" >out 2>err
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Real runs with a rank or a node that is made slow: the analyzer names rank, host, phase and pattern, in JSON and in words, and the doctor
 # says nothing else. With a number, each run is made so often.
-source "$(dirname "$0")/common.sh"
+source "$(dirname "$0")/../trainer/common.sh"
 repeats=${1:-1}
 
 # trained RANKS FAULT STEPS [NODE]: into the folder run, new. Its reports: report.json, out.

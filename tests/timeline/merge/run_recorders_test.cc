@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "temporary_folder.h"
+#include "timeline/gzip/unzipped.h"
 #include "timeline/synthetic_run.h"
-#include "timeline/unzipped.h"
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"

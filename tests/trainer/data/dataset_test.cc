@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "temporary_folder.h"
-#include "train/data_fixtures.h"
+#include "trainer/data_fixtures.h"
 
 #include "farandole/checkpoint/hdf5_file.h"
 #include "farandole/trainer/data/labelled_samples.h"

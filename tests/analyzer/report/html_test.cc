@@ -4,8 +4,8 @@
 
 #include "analyzer/trace_builder.h"
 #include "temporary_folder.h"
+#include "timeline/gzip/unzipped.h"
 #include "timeline/synthetic_run.h"
-#include "timeline/unzipped.h"
 #include "tools/large_run.h"
 
 #include "farandole/analyzer/report/html/png_image.h"

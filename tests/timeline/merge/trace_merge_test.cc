@@ -8,8 +8,8 @@
 #include <string>
 
 #include "temporary_folder.h"
+#include "timeline/gzip/unzipped.h"
 #include "timeline/synthetic_run.h"
-#include "timeline/unzipped.h"
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"

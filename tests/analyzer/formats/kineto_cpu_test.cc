@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "analyzer/kineto_file.h"
+#include "analyzer/formats/kineto_file.h"
 #include "analyzer/trace_builder.h"
 
 #include "farandole/analyzer/report/report_json.h"

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "temporary_folder.h"
-#include "train/data_fixtures.h"
+#include "trainer/data_fixtures.h"
 
 #include "farandole/trainer/data/idx_folder.h"
 

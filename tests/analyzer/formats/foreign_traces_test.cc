@@ -4,9 +4,9 @@
 #include <map>
 #include <random>
 
-#include "analyzer/horovod_file.h"
-#include "analyzer/kineto_file.h"
-#include "analyzer/nsys_file.h"
+#include "analyzer/formats/horovod_file.h"
+#include "analyzer/formats/kineto_file.h"
+#include "analyzer/formats/nsys_file.h"
 #include "analyzer/trace_builder.h"
 #include "mutation.h"
 

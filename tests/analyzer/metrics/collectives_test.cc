@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <map>
 
-#include "analyzer/kineto_file.h"
+#include "analyzer/formats/kineto_file.h"
 #include "analyzer/trace_builder.h"
 
 #include "farandole/analyzer/report/report.h"

@@ -12,7 +12,7 @@
 
 #include "comm/mpi_world.h"
 #include "temporary_folder.h"
-#include "timeline/unzipped.h"
+#include "timeline/gzip/unzipped.h"
 #include <nlohmann/json.hpp>
 
 #include "farandole/comm/recording/recording.h"

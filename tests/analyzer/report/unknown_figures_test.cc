@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "analyzer/horovod_file.h"
-#include "analyzer/kineto_file.h"
-#include "analyzer/nsys_file.h"
+#include "analyzer/formats/horovod_file.h"
+#include "analyzer/formats/kineto_file.h"
+#include "analyzer/formats/nsys_file.h"
 #include "analyzer/trace_builder.h"
 
 #include "farandole/analyzer/compare/conditions.h"

@@ -5,7 +5,7 @@
 #include <map>
 #include <numeric>
 
-#include "train/data_fixtures.h"
+#include "trainer/data_fixtures.h"
 
 #include "farandole/train/distributed_sampler.h"
 #include "farandole/trainer/models/generate.h"

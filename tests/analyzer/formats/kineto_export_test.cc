@@ -5,8 +5,8 @@
 #include <set>
 
 #include "temporary_folder.h"
+#include "timeline/gzip/unzipped.h"
 #include "timeline/synthetic_run.h"
-#include "timeline/unzipped.h"
 #include <nlohmann/json.hpp>
 
 namespace farandole {
