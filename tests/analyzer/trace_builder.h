@@ -12,8 +12,9 @@
 #include <utility>
 #include <zlib.h>
 
-#include "temporary_folder.h"
 #include <nlohmann/json.hpp>
+
+#include "farandole/base/temporary_folder.h"
 
 namespace farandole::testing {
 

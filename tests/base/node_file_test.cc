@@ -11,9 +11,8 @@
 #include <unistd.h>
 #include <vector>
 
-#include "temporary_folder.h"
-
 #include "farandole/base/error.h"
+#include "farandole/base/temporary_folder.h"
 
 namespace farandole {
 namespace {

@@ -11,8 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "temporary_folder.h"
-
+#include "farandole/base/temporary_folder.h"
 #include "farandole/checkpoint/snapshot.h"
 
 namespace farandole {

@@ -8,8 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "temporary_folder.h"
-
+#include "farandole/base/temporary_folder.h"
 #include "farandole/launch/rank_record.h"
 #include "farandole/timeline/timeline.h"
 

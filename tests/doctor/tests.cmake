@@ -1,6 +1,6 @@
 # A job that comes to grief, and what the doctor says of what it left.
 add_executable(doomed_program doctor/doomed_program.cc)
-target_link_libraries(doomed_program PRIVATE farandole_comm farandole_flags)
+target_link_libraries(doomed_program PRIVATE farandole_comm farandole_launch farandole_flags)
 foreach(script IN ITEMS runs copies installation node_recorders)
   farandole_script_test(doctor.${script} doctor/${script}.sh 280)
 endforeach()

@@ -9,9 +9,9 @@
 #include <random>
 
 #include "fusion/thread_world.h"
-#include "temporary_folder.h"
 
 #include "farandole/base/error.h"
+#include "farandole/base/temporary_folder.h"
 #include "farandole/comm/shm/shared_memory_communicator.h"
 #include "farandole/comm/solo_communicator.h"
 #include "farandole/comm/wrap/traced_communicator.h"

@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "gpu/kernels.h"
-#include "temporary_folder.h"
 
+#include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/gpu/gpu_activity.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 

@@ -6,9 +6,8 @@
 #include <gtest/gtest.h>
 #include <map>
 
-#include "temporary_folder.h"
-
 #include "farandole/base/error.h"
+#include "farandole/base/temporary_folder.h"
 
 namespace farandole {
 namespace {

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "temporary_folder.h"
+#include "farandole/base/temporary_folder.h"
 
 namespace farandole {
 namespace {

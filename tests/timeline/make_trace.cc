@@ -5,8 +5,9 @@
 #include <fmt/format.h>
 #include <iostream>
 
-#include "temporary_folder.h"
 #include "timeline/synthetic_run.h"
+
+#include "farandole/base/temporary_folder.h"
 
 int main(int argc, char** argv) try {
   if (argc < 2) {

@@ -5,9 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "temporary_folder.h"
-#include "unzipped.h"
+#include "timeline/gzip/unzipped.h"
 
+#include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/chrome_trace/trace_reader.h"
 #include "farandole/timeline/merge/run_recorders.h"
 #include "farandole/timeline/recorder/recorder_file.h"

@@ -6,10 +6,10 @@
 #include <random>
 #include <vector>
 
-#include "temporary_folder.h"
 #include "timeline/recorded_threads.h"
 
 #include "farandole/base/error.h"
+#include "farandole/base/temporary_folder.h"
 
 namespace farandole {
 namespace {

@@ -12,10 +12,10 @@
 #include <unistd.h>
 #include <vector>
 
-#include "temporary_folder.h"
 #include "timeline/recorded_threads.h"
 
 #include "farandole/base/error.h"
+#include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {

@@ -1,7 +1,7 @@
 if(FARANDOLE_TORCH)
   foreach(program IN ITEMS example joining straggling paced_training)
     add_executable(${program} train/${program}.cc)
-    target_link_libraries(${program} PRIVATE farandole_train farandole_flags)
+    target_link_libraries(${program} PRIVATE farandole_trainer farandole_flags)
   endforeach()
   foreach(script IN ITEMS example joining stragglers)
     farandole_script_test(train.${script} train/${script}.sh 280)

@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 #include <sstream>
 
-#include "temporary_folder.h"
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
+#include "farandole/base/temporary_folder.h"
 
 namespace farandole {
 namespace {

@@ -3,10 +3,10 @@
 #include <fstream>
 #include <gtest/gtest.h>
 
-#include "temporary_folder.h"
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
+#include "farandole/base/temporary_folder.h"
 
 namespace farandole {
 namespace {

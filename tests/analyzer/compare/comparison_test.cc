@@ -5,13 +5,13 @@
 #include <random>
 
 #include "analyzer/trace_builder.h"
-#include "temporary_folder.h"
 #include "tools/large_run.h"
 
 #include "farandole/analyzer/compare/conditions.h"
 #include "farandole/analyzer/report/report.h"
 #include "farandole/analyzer/report/report_csv.h"
 #include "farandole/base/error.h"
+#include "farandole/base/temporary_folder.h"
 
 namespace farandole {
 namespace {

@@ -4,10 +4,11 @@
 #include <map>
 #include <set>
 
-#include "temporary_folder.h"
 #include "timeline/gzip/unzipped.h"
 #include "timeline/synthetic_run.h"
 #include <nlohmann/json.hpp>
+
+#include "farandole/base/temporary_folder.h"
 
 namespace farandole {
 namespace {

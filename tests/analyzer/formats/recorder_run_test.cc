@@ -4,12 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "temporary_folder.h"
 #include "timeline/synthetic_run.h"
 #include <nlohmann/json.hpp>
 
 #include "farandole/analyzer/report/report_json.h"
 #include "farandole/base/error.h"
+#include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/merge/record_source.h"
 #include "farandole/timeline/merge/run_recorders.h"
 #include "farandole/timeline/merge/trace_merge.h"

@@ -4,9 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "temporary_folder.h"
-
 #include "farandole/analyzer/report/report.h"
+#include "farandole/base/temporary_folder.h"
 
 namespace farandole {
 namespace {

@@ -3,7 +3,6 @@
 #include <regex>
 
 #include "analyzer/trace_builder.h"
-#include "temporary_folder.h"
 #include "timeline/gzip/unzipped.h"
 #include "timeline/synthetic_run.h"
 #include "tools/large_run.h"
@@ -11,6 +10,7 @@
 #include "farandole/analyzer/report/html/png_image.h"
 #include "farandole/analyzer/report/html/svg.h"
 #include "farandole/analyzer/report/report_html.h"
+#include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/merge/run_recorders.h"
 #include "farandole/timeline/merge/trace_merge.h"
 

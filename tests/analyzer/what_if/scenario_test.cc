@@ -5,10 +5,9 @@
 #include <gtest/gtest.h>
 #include <random>
 
-#include "temporary_folder.h"
-
 #include "farandole/analyzer/what_if/bucket_layout.h"
 #include "farandole/base/error.h"
+#include "farandole/base/temporary_folder.h"
 #include "farandole/fusion/bucket_plan.h"
 #include "farandole/fusion/compression.h"
 

@@ -11,10 +11,10 @@
 #include <sys/resource.h>
 
 #include "comm/mpi_world.h"
-#include "temporary_folder.h"
 #include "timeline/gzip/unzipped.h"
 #include <nlohmann/json.hpp>
 
+#include "farandole/base/temporary_folder.h"
 #include "farandole/comm/recording/recording.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 

@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #include "comm/mpi_world.h"
-#include "temporary_folder.h"
 #include "timeline/gzip/unzipped.h"
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/node_file.h"
+#include "farandole/base/temporary_folder.h"
 #include "farandole/comm/recording/trace_requests.h"
 
 namespace farandole {

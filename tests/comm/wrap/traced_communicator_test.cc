@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "fusion/thread_world.h"
-#include "temporary_folder.h"
 
+#include "farandole/base/temporary_folder.h"
 #include "farandole/comm/shm/shared_memory_communicator.h"
 #include "farandole/comm/split_allreduce.h"
 #include "farandole/timeline/recorder/recorder_file.h"

@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 #include <random>
 
-#include "temporary_folder.h"
 #include "timeline/visited_spans.h"
 
+#include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/chrome_trace/trace_cursor.h"
 
 namespace farandole {
@@ -74,12 +74,12 @@ class Profiler {
   std::mt19937_64 random_;
 };
 
-struct Visited {
+struct ReadKinetoEvents {
   std::vector<std::string> spans;
   std::uint64_t events = 0, unused = 0, damaged = 0;
 };
 
-Visited visited(const std::filesystem::path& file, const std::vector<std::string>& events) {
+ReadKinetoEvents visited(const std::filesystem::path& file, const std::vector<std::string>& events) {
   std::ofstream out(file);
   out << "{\"traceEvents\": [";
   for (const auto& event : events) out << (&event == events.data() ? "\n  " : ",\n  ") << event;

@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 #include <random>
 
-#include "temporary_folder.h"
 #include "timeline/visited_spans.h"
 
 #include "farandole/base/error.h"
+#include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/chrome_trace/trace_cursor.h"
 
 namespace farandole {
@@ -63,13 +63,13 @@ std::string event(std::mt19937_64& random) {
   return text + "}";
 }
 
-struct Visited {
+struct ReadOwnEvents {
   std::vector<std::string> texts;
   std::uint64_t unused = 0;
-  bool operator==(const Visited&) const = default;
+  bool operator==(const ReadOwnEvents&) const = default;
 };
 
-Visited visited(const std::filesystem::path& file, const std::string& event) {
+ReadOwnEvents visited(const std::filesystem::path& file, const std::string& event) {
   std::ofstream(file) << "[" << event << "\n]";
   VisitedSpans visitor;
   try {
@@ -97,7 +97,7 @@ TEST(OwnEvent, agrees_with_the_parser) {
     if (behind != nullptr) {
       EXPECT_EQ(visited(folder / "t", text), parsed) << text;
     } else {
-      EXPECT_TRUE(round % 2 == 1 || parsed == Visited()) << "not taken: " << text;
+      EXPECT_TRUE(round % 2 == 1 || parsed == ReadOwnEvents()) << "not taken: " << text;
     }
   }
 }

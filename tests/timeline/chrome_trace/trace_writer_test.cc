@@ -6,10 +6,10 @@
 #include <string>
 #include <zlib.h>
 
-#include "temporary_folder.h"
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
+#include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/chrome_trace/json_text.h"
 #include "farandole/timeline/gzip/gzip_writer.h"
 

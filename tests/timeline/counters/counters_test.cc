@@ -9,8 +9,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "temporary_folder.h"
-
+#include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/counters/gpu_choice.h"
 #include "farandole/timeline/counters/gpu_counters.h"
 #include "farandole/timeline/counters/process_counters.h"

@@ -6,8 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "temporary_folder.h"
-
+#include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {

@@ -8,12 +8,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "temporary_folder.h"
 #include "timeline/gzip/unzipped.h"
 #include "timeline/synthetic_run.h"
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
+#include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/merge/rank_choice.h"
 #include "farandole/timeline/merge/run_start.h"
 

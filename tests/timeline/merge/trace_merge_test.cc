@@ -7,12 +7,12 @@
 #include <set>
 #include <string>
 
-#include "temporary_folder.h"
 #include "timeline/gzip/unzipped.h"
 #include "timeline/synthetic_run.h"
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
+#include "farandole/base/temporary_folder.h"
 
 namespace farandole {
 namespace {

@@ -9,8 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "temporary_folder.h"
-
+#include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {

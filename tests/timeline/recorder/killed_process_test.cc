@@ -7,8 +7,7 @@
 #include <thread>
 #include <unistd.h>
 
-#include "temporary_folder.h"
-
+#include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/chrome_trace/trace_reader.h"
 #include "farandole/timeline/merge/run_recorders.h"
 #include "farandole/timeline/merge/trace_merge.h"

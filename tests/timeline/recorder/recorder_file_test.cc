@@ -11,9 +11,9 @@
 #include <sys/resource.h>
 
 #include "mutation.h"
-#include "temporary_folder.h"
 
 #include "farandole/base/error.h"
+#include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/chrome_trace/trace_reader.h"
 #include "farandole/timeline/merge/record_source.h"
 #include "farandole/timeline/merge/run_recorders.h"

@@ -9,10 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "temporary_folder.h"
-
 #include "farandole/base/error.h"
 #include "farandole/base/node_file.h"
+#include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 #include "farandole/timeline/timeline.h"
 

@@ -6,9 +6,9 @@
 #include <random>
 #include <thread>
 
-#include "temporary_folder.h"
 #include "trainer/data_fixtures.h"
 
+#include "farandole/base/temporary_folder.h"
 #include "farandole/checkpoint/hdf5_file.h"
 #include "farandole/trainer/data/labelled_samples.h"
 #include "farandole/trainer/data/synthetic.h"

@@ -5,9 +5,9 @@
 #include <numeric>
 #include <random>
 
-#include "temporary_folder.h"
 #include "trainer/data_fixtures.h"
 
+#include "farandole/base/temporary_folder.h"
 #include "farandole/trainer/data/idx_folder.h"
 
 namespace farandole {

@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "temporary_folder.h"
-
+#include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/gpu/gpu_activity.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 
