@@ -10,7 +10,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/comm/communicator.h"
-#include "farandole/comm/shm/rendezvous.h"
+#include "farandole/comm/shm/node_barrier.h"
 
 namespace farandole {
 
@@ -43,20 +43,20 @@ class ForkWorld {
     Exchange(ForkWorld& world, int own_rank) : Communicator(own_rank, world.size_), page_(*world.page_) {
       std::vector<ArrivalLine*> lines;
       for (int r = 0; r < size; ++r) lines.push_back(&page_.lines[static_cast<std::size_t>(r)]);
-      rendezvous_ = std::make_unique<Rendezvous>(
-          own_rank, lines, Patience{std::chrono::nanoseconds(0), false}, [](int, bool left) {
-            if (left) throw Error("a rank is missing");
-          });
+      barrier_ = std::make_unique<NodeBarrier>(own_rank, lines, Patience{std::chrono::nanoseconds(0), false},
+                                               [](int, bool left) {
+                                                 if (left) throw Error("a rank is missing");
+                                               });
     }
     void all_gather(std::string_view, const void* in, void* out,
                     std::span<const std::size_t> bytes) override {
       std::memcpy(page_.messages[static_cast<std::size_t>(rank)].data(), in,
                   bytes[static_cast<std::size_t>(rank)]);
-      rendezvous_->arrive_and_wait();
+      barrier_->arrive_and_wait();
       auto* at = static_cast<std::byte*>(out);
       for (std::size_t r = 0; r < bytes.size(); at += bytes[r++])
         std::memcpy(at, page_.messages[r].data(), bytes[r]);
-      rendezvous_->arrive_and_wait();
+      barrier_->arrive_and_wait();
     }
     void allreduce(std::string_view, void*, std::size_t, DType, ReduceOp) override { refuse(); }
     void broadcast(std::string_view, void*, std::size_t, int) override { refuse(); }
@@ -74,7 +74,7 @@ class ForkWorld {
     [[noreturn]] static void refuse() { throw Error("not in ForkWorld"); }
 
     Page& page_;
-    std::unique_ptr<Rendezvous> rendezvous_;
+    std::unique_ptr<NodeBarrier> barrier_;
   };
 
  private:

@@ -26,7 +26,7 @@ TEST(Groups, AnySubsetInAnyOrder) {
     std::shuffle(ranks.begin(), ranks.end(), random);
     const auto own = std::find(ranks.begin(), ranks.end(), world->layout().rank);
     if (own == ranks.end()) continue;
-    const auto comm = world->new_communicator(Waiting::polite, ranks);
+    const auto comm = world->new_communicator(Waiting::yielding, ranks);
     EXPECT_EQ(comm->rank, own - ranks.begin());
     EXPECT_EQ(comm->size, static_cast<int>(ranks.size()));
     int sum = 0;
@@ -41,8 +41,8 @@ TEST(Groups, TwoThreadsMakeTheirsAtOnce) {
   if (pair[0] == pair[1]) pair.pop_back();
   for (int r = size - 1; r >= 0; --r) all.push_back(r);
   int sum = 0, sum_of_pair = 0;
-  std::thread other([&] { sum_of_pair = sum_of_ranks(*world->new_communicator(Waiting::polite, pair)); });
-  sum = sum_of_ranks(*world->new_communicator(Waiting::polite, all));
+  std::thread other([&] { sum_of_pair = sum_of_ranks(*world->new_communicator(Waiting::yielding, pair)); });
+  sum = sum_of_ranks(*world->new_communicator(Waiting::yielding, all));
   other.join();
   EXPECT_EQ(sum, size * (size - 1) / 2);
   EXPECT_EQ(sum_of_pair, pair.size() == 2 ? pair[0] + pair[1] : pair[0]);

@@ -12,11 +12,11 @@ host=$(hostname)
 
 # job CODE RANKS SCENARIO CULPRIT [OPTION-OF-RUN...]: runs it in the folder run, new, and checks its exit code.
 job() {
-  local code=$1 ranks=$2 scenario=$3 culprit=$4 got=0
+  local code=$1 ranks=$2 scenario=$3 root_cause=$4 got=0
   rm -rf run
   mkdir run
-  FARANDOLE_RUN_DIR=$work/run timeout 60 "$bin/farandole" run -n "$ranks" "${@:5}" -- "$bin/doomed_program" run "$scenario" "$culprit" >job.out 2>job.err || got=$?
-  [[ $got == "$code" ]] || fail "the job $scenario $culprit ended with $got, not $code: $(<job.err)"
+  FARANDOLE_RUN_DIR=$work/run timeout 60 "$bin/farandole" run -n "$ranks" "${@:5}" -- "$bin/doomed_program" run "$scenario" "$root_cause" >job.out 2>job.err || got=$?
+  [[ $got == "$code" ]] || fail "the job $scenario $root_cause ended with $got, not $code: $(<job.err)"
 }
 # diagnosed [RUN]: by the doctor, in words to out and as JSON to out.json.
 diagnosed() {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "farandole/base/error.h"
-#include "farandole/base/node_file.h"
 #include "farandole/base/run_folder.h"
+#include "farandole/base/staging_file.h"
 #include "farandole/comm/mpi/mpi_job.h"
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/comm/wrap/traced_communicator.h"
@@ -52,7 +52,7 @@ void come_to_grief(const std::string& how) {
 struct Program {
   std::filesystem::path folder;
   std::string scenario;
-  int culprit;
+  int root_cause;
 
   void step(int number, Timeline& timeline, Communicator& gradients) const {
     timeline.set_step(number);
@@ -63,7 +63,7 @@ struct Program {
     }
     {
       const Span span(timeline, Category::backward, "backward");
-      if (gradients.rank == culprit && number == fatal_step && is_fatal()) {
+      if (gradients.rank == root_cause && number == fatal_step && is_fatal()) {
         await_others(gradients);
         come_to_grief(scenario);
       }
@@ -116,11 +116,11 @@ struct Program {
                             place.chosen};
     Timeline timeline(options);
     timeline.name_thread("training");
-    timeline.state("mpi", scenario == "versions" ? fmt::format("Open MPI v4.1.{}", layout.rank)
-                                                 : MpiJob::library_version());
-    CallBoard board;
-    TracedCommunicator control(job.new_communicator(Waiting::polite), timeline, 0, &board);
-    TracedCommunicator gradients(job.new_communicator(Waiting::polite), timeline, 1, &board);
+    timeline.set_metadata("mpi", scenario == "versions" ? fmt::format("Open MPI v4.1.{}", layout.rank)
+                                                        : MpiJob::library_version());
+    CollectiveRegistry board;
+    TracedCommunicator control(job.new_communicator(Waiting::yielding), timeline, 0, &board);
+    TracedCommunicator gradients(job.new_communicator(Waiting::yielding), timeline, 1, &board);
     Watchdog watchdog(make_watch_post(MPI_COMM_WORLD), layout, board, &MpiJob::abort);
     watchdog.set_options(WatchdogOptions::from_environment());
     std::ofstream(folder / fmt::format("pid.{}", layout.rank)) << ::getpid() << '\n';

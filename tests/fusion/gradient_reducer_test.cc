@@ -39,7 +39,7 @@ void expect_all(GradientReducer& reducer, std::size_t tensor, double value) {
   for (const double each : values) ASSERT_DOUBLE_EQ(each, value) << "tensor " << tensor;
 }
 
-enum class Way { any_on_thread, shared_on_thread, shared_in_passing };
+enum class Way { any_on_thread, shared_on_thread, shared_caller_driven };
 
 class Reductions : public testing::TestWithParam<Way> {
  protected:
@@ -47,14 +47,15 @@ class Reductions : public testing::TestWithParam<Way> {
     ThreadWorld::run(ranks, [&](Communicator& world) {
       if (GetParam() == Way::any_on_thread) return body(world, ReductionProgress::on_thread);
       SharedMemoryCommunicator shared(world, {.arena_bytes = std::size_t{64} << 20});
-      body(shared, GetParam() == Way::shared_in_passing ? ReductionProgress::in_passing
-                                                        : ReductionProgress::on_thread);
+      body(shared, GetParam() == Way::shared_caller_driven ? ReductionProgress::caller_driven
+                                                           : ReductionProgress::on_thread);
     });
   }
 };
 
 INSTANTIATE_TEST_SUITE_P(Ways, Reductions,
-                         testing::Values(Way::any_on_thread, Way::shared_on_thread, Way::shared_in_passing));
+                         testing::Values(Way::any_on_thread, Way::shared_on_thread,
+                                         Way::shared_caller_driven));
 
 // Ranks as threads: each marks a random part of its gradients in an order of its own, over several steps.
 TEST_P(Reductions, RandomOrdersAndAbsentGradients) {
@@ -156,7 +157,7 @@ TEST(GradientReducer, NotesWhenGradientsAreReadyInSomeSteps) {
 // In every step and in the plan's order, before its collective starts, also where a gradient never comes.
 TEST(GradientReducer, NotesWhenEachBucketIsReady) {
   constexpr std::size_t tensors = 6;
-  for (const auto progress : {ReductionProgress::on_thread, ReductionProgress::in_passing}) {
+  for (const auto progress : {ReductionProgress::on_thread, ReductionProgress::caller_driven}) {
     const TemporaryFolder folder;
     {
       TimelineOptions options;

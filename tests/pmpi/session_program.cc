@@ -39,7 +39,7 @@ int main(int, char** argv) {
   Timeline timeline({recorder_file(run, layout.rank), {}, 1 << 20, layout.rank, layout.size, layout.node});
   timeline.name_thread("training");
   Recording recording(job.new_channel(), timeline, {.run_dir = run});
-  TracedCommunicator gradients(job.new_communicator(Waiting::polite), timeline, 0);
+  TracedCommunicator gradients(job.new_communicator(Waiting::yielding), timeline, 0);
   for (int number = 0; number < 5; ++number) step(number, timeline, gradients, layout.rank);
   timeline.set_step(-1);
   recording.publish();

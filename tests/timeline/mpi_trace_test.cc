@@ -17,7 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TimelineOptions options_in(const TemporaryFolder& folder) {
+TimelineOptions mpi_options_in(const TemporaryFolder& folder) {
   TimelineOptions options;
   options.file = folder / "recorder/rank-0000.ftl";
   options.recorder_bytes = 1 << 20;
@@ -54,7 +54,7 @@ TEST(MpiTrace, KeepsWhatIsKnownOfACall) {
   what.tag = 2'000'000'000;
   what.ranks = 131'072;
   {
-    Timeline timeline(options_in(folder));
+    Timeline timeline(mpi_options_in(folder));
     timeline.name_thread("training");
     timeline.set_step(4);
     call(timeline, "MPI_Send", what);
@@ -92,7 +92,7 @@ TEST(MpiTrace, PollsBecomeOneRecordAsLongAsTheySpin) {
   const TemporaryFolder folder;
   constexpr std::uint64_t polls = 10'000;
   {
-    Timeline timeline(options_in(folder));
+    Timeline timeline(mpi_options_in(folder));
     timeline.name_thread("training");
     for (std::uint64_t i = 0; i < polls; ++i) call(timeline, "MPI_Test", polled());
   }
@@ -109,7 +109,7 @@ TEST(MpiTrace, PollsOfDifferentPlacesStayApart) {
     for (int i = 0; i < 2; ++i) call(timeline, name, polled());
   };
   {
-    Timeline timeline(options_in(folder));
+    Timeline timeline(mpi_options_in(folder));
     timeline.name_thread("training");
     poll_twice(timeline, "MPI_Test");
     poll_twice(timeline, "MPI_Iprobe");
@@ -145,7 +145,7 @@ TEST(MpiTrace, RecordsNothingWhereNothingIsRecorded) {
   const MpiTrace none(off);  // without the library there is nobody to tell
 
   const TemporaryFolder folder;
-  auto options = options_in(folder);
+  auto options = mpi_options_in(folder);
   options.window = {5, 6};
   {
     Timeline timeline(options);
@@ -159,7 +159,7 @@ TEST(MpiTrace, RecordsNothingWhereNothingIsRecorded) {
 
 TEST(MpiTrace, AKilledCallIsLeftOpen) {
   const TemporaryFolder folder;
-  Timeline timeline(options_in(folder));
+  Timeline timeline(mpi_options_in(folder));
   timeline.name_thread("training");
   const MpiTraceSink sink = sink_into(timeline);
   const Span around(timeline, Category::backward, "backward");

@@ -282,7 +282,7 @@ TEST(DistributedOptimizer, TuningChangesNoBit) {
   if (session->size() == 1) return;
   const auto found = tuned.tuned();
   ASSERT_TRUE(found);
-  EXPECT_LE(found->steps, 4 * PlanTuner::rounds * PlanTuner::steps_a_turn);
+  EXPECT_LE(found->steps, 4 * Autotuner::rounds * Autotuner::steps_a_turn);
   EXPECT_GT(found->steps, 0);
   auto bytes = torch::tensor(static_cast<std::int64_t>(found->choice.bucket_bytes));
   const auto here = bytes.clone();

@@ -20,11 +20,11 @@ std::string_view name_of(ReduceOp op);
 // Memory that the communicator reduces without a copy where it can; 64-byte aligned, zeroed.
 using Buffer = std::unique_ptr<std::byte[], std::function<void(std::byte*)>>;
 
-class SplitAllreduce;
+class NonblockingAllreduce;
 
 // `name` stands for the operation in the timeline and in messages ("bucket 0", "parameter fc1.weight").
 // Errors: UserError for an operation that the element type does not have (sum of bool, average of integers),
-// and on every rank for calls that differ between ranks (comm/call_contract.h): then the communicator is of
+// and on every rank for calls that differ between ranks (comm/signature_check.h): then the communicator is of
 // no more use. Error with ExitCode::peer_lost or failure where the transport fails.
 class Communicator {
  public:
@@ -53,8 +53,8 @@ class Communicator {
   virtual void all_to_all(std::string_view name, const void* in, std::span<const std::size_t> send_bytes,
                           void* out, std::span<const std::size_t> receive_bytes) = 0;
   virtual Buffer allocate(std::size_t bytes) = 0;
-  // Null where the transport cannot make progress in halves.
-  virtual SplitAllreduce* split() { return nullptr; }
+  // Null where the transport has no allreduce that its caller can drive.
+  virtual NonblockingAllreduce* nonblocking_allreduce() { return nullptr; }
 
   // Returns when every rank has called it.
   void barrier(std::string_view name = "barrier");

@@ -3,11 +3,11 @@
 #pragma once
 
 #include "farandole/comm/communicator.h"
-#include "farandole/comm/split_allreduce.h"
+#include "farandole/comm/nonblocking_allreduce.h"
 
 namespace farandole {
 
-class SoloCommunicator : public Communicator, private SplitAllreduce {
+class SoloCommunicator : public Communicator, private NonblockingAllreduce {
  public:
   SoloCommunicator() : Communicator(0, 1) {}
 
@@ -20,12 +20,12 @@ class SoloCommunicator : public Communicator, private SplitAllreduce {
   void all_to_all(std::string_view name, const void* in, std::span<const std::size_t> send_bytes, void* out,
                   std::span<const std::size_t> receive_bytes) override;
   Buffer allocate(std::size_t bytes) override;
-  SplitAllreduce* split() override { return this; }
+  NonblockingAllreduce* nonblocking_allreduce() override { return this; }
 
  private:
   void start(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
-  Progress progress() override { return Progress::done; }
-  void finish() override {}
+  Progress test() override { return Progress::done; }
+  void wait() override {}
 };
 
 }  // namespace farandole

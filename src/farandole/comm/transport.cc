@@ -7,10 +7,10 @@
 
 #include "farandole/base/cores.h"
 #include "farandole/base/error.h"
+#include "farandole/comm/mpi/leader_communicator.h"
+#include "farandole/comm/mpi/leader_plan.h"
 #include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/comm/mpi/mpi_handle.h"
-#include "farandole/comm/mpi/rail_communicator.h"
-#include "farandole/comm/mpi/rail_plan.h"
 #include "farandole/comm/shm/shared_memory_communicator.h"
 #include "farandole/comm/solo_communicator.h"
 
@@ -41,7 +41,7 @@ std::vector<int> ranks_in_world(MPI_Comm comm) {
   return there;
 }
 
-std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, const RailPlan& plan,
+std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, const LeaderPlan& plan,
                                                              const MpiTypes& types, Waiting waiting,
                                                              const TransportOptions& options) {
   HierarchicalCommunicator::Parts parts;
@@ -51,13 +51,13 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, con
   MpiHandle node;
   check_mpi(MPI_Comm_split(group, own_node, own_local, &node.comm), "MPI_Comm_split");
   parts.node = make_node_communicator(node.comm, types, waiting, options, Contract::trusted);
-  for (int k = 0; k < plan.rails; ++k) {
-    MpiHandle rail;
-    split(group, plan.server(own_node, k) == own_local, own_node, rail);
-    auto& made = parts.rails.emplace_back();
-    if (rail.comm != MPI_COMM_NULL)
-      made = std::make_unique<RailCommunicator>(rail.comm, types, Waiting::spin, Contract::trusted,
-                                                options.ring_bytes);
+  for (int k = 0; k < plan.leader_groups; ++k) {
+    MpiHandle leader_group;
+    split(group, plan.server(own_node, k) == own_local, own_node, leader_group);
+    auto& made = parts.leader_groups.emplace_back();
+    if (leader_group.comm != MPI_COMM_NULL)
+      made = std::make_unique<LeaderCommunicator>(leader_group.comm, types, Waiting::spin, Contract::trusted,
+                                                  options.ring_bytes);
   }
   return std::make_unique<HierarchicalCommunicator>(std::move(parts), plan, options.hierarchy);
 }
@@ -78,7 +78,7 @@ Transport requested_transport() {
 std::unique_ptr<Communicator> make_communicator(MPI_Comm group, std::span<const int> node_by_rank,
                                                 const MpiTypes& types, Waiting waiting,
                                                 const TransportOptions& options) {
-  const RailPlan plan(node_by_rank, options.rails);
+  const LeaderPlan plan(node_by_rank, options.leader_groups);
   if (options.transport == Transport::mpi) return std::make_unique<MpiCommunicator>(group, types, waiting);
   if (plan.node_count() == 1) return make_node_communicator(group, types, waiting, options);
   return make_hierarchical_communicator(group, plan, types, waiting, options);
@@ -91,7 +91,7 @@ std::unique_ptr<Communicator> make_node_communicator(MPI_Comm node, const MpiTyp
   try {
     SharedMemoryOptions memory{.world_ranks = ranks_in_world(node)};
     memory.patience.yield = outnumber_cores(mpi->size);
-    if (waiting == Waiting::polite && !memory.patience.yield)
+    if (waiting == Waiting::yielding && !memory.patience.yield)
       memory.patience.spin = std::chrono::nanoseconds(0);
     return std::make_unique<SharedMemoryCommunicator>(*mpi, std::move(memory));
   } catch (const Error& error) {  // on all ranks

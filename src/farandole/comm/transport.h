@@ -28,8 +28,8 @@ Transport requested_transport();
 
 struct TransportOptions {
   Transport transport = requested_transport();
-  int rails = 0;                        // between nodes; 0: as RailPlan thinks best
-  std::size_t ring_bytes = 512 * 1024;  // allreduces on a rail from here on go round a ring
+  int leader_groups = 0;                // between nodes; 0: as LeaderPlan thinks best
+  std::size_t ring_bytes = 512 * 1024;  // allreduces on a leader group from here on go round a ring
   HierarchicalCommunicator::Options hierarchy = {};
   // Told on one rank of a node, why its ranks cannot share memory and communicate through MPI instead.
   std::function<void(const std::string& reason)> fell_back = {};

@@ -15,13 +15,13 @@ const char* was(std::size_t count) {
 
 class Sentence {
  public:
-  Sentence(const RunEvidence& run, const Culprit& culprit, const std::optional<StalledCall>& call,
+  Sentence(const RunEvidence& run, const RootCause& root_cause, const std::optional<StalledCall>& call,
            std::int64_t time_ns)
-      : run_(run), culprit_(culprit), call_(call), time_ns_(time_ns) {}
+      : run_(run), root_cause_(root_cause), call_(call), time_ns_(time_ns) {}
 
   std::string text() const {
-    const auto& why = culprit_.why;
-    switch (culprit_.cause) {
+    const auto& why = root_cause_.why;
+    switch (root_cause_.cause) {
       case Cause::done:
         return "the run ended in order" +
                (run_.last_step ? fmt::format("; its last metrics are of step {}", *run_.last_step) : "");
@@ -34,7 +34,7 @@ class Sentence {
       case Cause::requeued:
         return stopped("the run was stopped for its Slurm job to be requeued");
       case Cause::interrupted:
-        return culprit_.rank ? of_rank("was killed by " + why) : stopped("the run was asked to stop");
+        return root_cause_.rank ? of_rank("was killed by " + why) : stopped("the run was asked to stop");
       case Cause::time_limit:
         return stopped("the run was ended by its time limit") + hang_before();
       case Cause::cancelled:
@@ -50,7 +50,7 @@ class Sentence {
             "was killed by signal 9 (Killed; by whom is unknown: no sign of the out-of-memory killer or of "
             "Slurm)");
       case Cause::crashed:
-        return of_rank("crashed with " + describe_signal(culprit_.end->signal));
+        return of_rank("crashed with " + describe_signal(root_cause_.end->signal));
       case Cause::uncaught_exception:
         return of_rank(fmt::format("ended by an uncaught exception ({})", why));
       case Cause::failed:
@@ -62,18 +62,18 @@ class Sentence {
 
  private:
   const RankEvidence& rank(int number) const { return run_.ranks.at(static_cast<std::size_t>(number)); }
-  bool by_itself() const { return culprit_.end && culprit_.end->signal == 0; }
+  bool by_itself() const { return root_cause_.end && root_cause_.end->signal == 0; }
   int exit_code() const {
-    return culprit_.end ? culprit_.end->exit_code : static_cast<int>(run_.facts.exit_code.value_or(1));
+    return root_cause_.end ? root_cause_.end->exit_code : static_cast<int>(run_.facts.exit_code.value_or(1));
   }
 
   std::string refusal(const char* what) const {
     return fmt::format("{} with exit code {}: {}", what, exit_code(),
-                       culprit_.why.empty() ? "its reason is unknown, there is no log" : culprit_.why);
+                       root_cause_.why.empty() ? "its reason is unknown, there is no log" : root_cause_.why);
   }
 
   std::string stopped(std::string text) const {
-    if (!culprit_.why.empty()) text += fmt::format(" ({})", culprit_.why);
+    if (!root_cause_.why.empty()) text += fmt::format(" ({})", root_cause_.why);
     if (time_ns_ != 0) text += " at " + clock_time_of(time_ns_);
     return text + (run_.checkpoint_step
                        ? fmt::format("; its newest checkpoint is of step {}", *run_.checkpoint_step)
@@ -87,14 +87,14 @@ class Sentence {
   }
 
   std::string host_loss() const {
-    if (!culprit_.rank) return "the run lost a host: " + culprit_.why;
-    const auto& first = rank(*culprit_.rank);
+    if (!root_cause_.rank) return "the run lost a host: " + root_cause_.why;
+    const auto& first = rank(*root_cause_.rank);
     std::vector<int> there;
     for (const auto& one : run_.ranks)
       if (one.host == first.host) there.push_back(one.rank);
     auto text = fmt::format("{} went away with host {}: nothing was heard of {} end", describe_ranks(there),
                             first.host, there.size() == 1 ? "its" : "their");
-    if (!culprit_.why.empty()) text += fmt::format(" ({})", culprit_.why);
+    if (!root_cause_.why.empty()) text += fmt::format(" ({})", root_cause_.why);
     if (const auto place = describe_place(first); !place.empty())
       text += fmt::format("; rank {} was last seen{}", first.rank, place);
     return text + others();
@@ -102,7 +102,7 @@ class Sentence {
 
   std::string stall() const {
     if (!call_ || call_->missing.empty())
-      return fmt::format("the run stalled and was ended for it: {}", culprit_.why);
+      return fmt::format("the run stalled and was ended for it: {}", root_cause_.why);
     std::int64_t until = 0;
     for (const auto& one : run_.ranks)
       if (one.end && (until == 0 || one.end->time_ns < until)) until = one.end->time_ns;
@@ -115,15 +115,15 @@ class Sentence {
     auto what = fmt::format("ended with exit code {}", code);
     if (code > 128 && code <= 128 + 64)
       what += fmt::format(", a shell's way to say {}", describe_signal(code - 128));
-    if (!culprit_.why.empty()) what += fmt::format(" ({})", culprit_.why);
-    return culprit_.rank ? of_rank(what) : "the run " + what;
+    if (!root_cause_.why.empty()) what += fmt::format(" ({})", root_cause_.why);
+    return root_cause_.rank ? of_rank(what) : "the run " + what;
   }
 
   std::string unknown() const {
     std::string text = "why the run ended is unknown: ";
-    if (culprit_.rank)
-      text += fmt::format("nothing was heard of the end of {}{}", describe_who(rank(*culprit_.rank)),
-                          culprit_.why.empty() ? "" : " (" + culprit_.why + ")");
+    if (root_cause_.rank)
+      text += fmt::format("nothing was heard of the end of {}{}", describe_who(rank(*root_cause_.rank)),
+                          root_cause_.why.empty() ? "" : " (" + root_cause_.why + ")");
     else if (!run_.job && known_ends(run_).empty())
       text +=
           "no launcher has left a record of it (it was killed itself, or was not farandole run), and there "
@@ -139,10 +139,11 @@ class Sentence {
   }
 
   std::string of_rank(std::string what) const {
-    if (!culprit_.rank) return "a rank " + what;
-    const auto& one = rank(*culprit_.rank);
+    if (!root_cause_.rank) return "a rank " + what;
+    const auto& one = rank(*root_cause_.rank);
     auto text = describe_who(one) + " " + what + describe_place(one);
-    if (culprit_.end && culprit_.end->time_ns != 0) text += ", at " + clock_time_of(culprit_.end->time_ns);
+    if (root_cause_.end && root_cause_.end->time_ns != 0)
+      text += ", at " + clock_time_of(root_cause_.end->time_ns);
     return text + others();
   }
 
@@ -150,12 +151,12 @@ class Sentence {
   std::string others() const {
     std::vector<int> others, waiting;
     for (const auto& one : run_.ranks)
-      if (one.rank != *culprit_.rank && one.end) others.push_back(one.rank);
+      if (one.rank != *root_cause_.rank && one.end) others.push_back(one.rank);
     if (call_) waiting = call_->waiting;
-    std::erase(waiting, *culprit_.rank);
+    std::erase(waiting, *root_cause_.rank);
     std::string text;
     if (!waiting.empty()) {
-      const bool missed = std::count(call_->missing.begin(), call_->missing.end(), *culprit_.rank) > 0;
+      const bool missed = std::count(call_->missing.begin(), call_->missing.end(), *root_cause_.rank) > 0;
       text = fmt::format("; {} {} in {}{}", describe_ranks(waiting), missed ? "waited" : was(waiting.size()),
                          call_->text, missed ? " for it" : "");
     }
@@ -178,7 +179,7 @@ class Sentence {
                                        : fmt::format("with exit code {}", end.exit_code);
       if (std::count(different.begin(), different.end(), how) == 0) different.push_back(how);
     }
-    const auto first = culprit_.end ? culprit_.end->time_ns : 0;
+    const auto first = root_cause_.end ? root_cause_.end->time_ns : 0;
     const auto after =
         first != 0 && last > first ? fmt::format(" {} later", describe_seconds(last - first)) : "";
     if (all_told) return fmt::format("{} stopped by the launcher{}", was(ranks.size()), after);
@@ -186,16 +187,16 @@ class Sentence {
   }
 
   const RunEvidence& run_;
-  const Culprit& culprit_;
+  const RootCause& root_cause_;
   const std::optional<StalledCall>& call_;
   const std::int64_t time_ns_;
 };
 
 }  // namespace
 
-std::string describe_cause(const RunEvidence& run, const Culprit& culprit,
+std::string describe_cause(const RunEvidence& run, const RootCause& root_cause,
                            const std::optional<StalledCall>& call, std::int64_t time_ns) {
-  return Sentence(run, culprit, call, time_ns).text();
+  return Sentence(run, root_cause, call, time_ns).text();
 }
 
 std::string describe_wait(const RunEvidence& run, const StalledCall& call, std::int64_t until_ns,

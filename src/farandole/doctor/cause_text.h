@@ -5,12 +5,12 @@
 #include <optional>
 #include <string>
 
-#include "farandole/doctor/culprit.h"
+#include "farandole/doctor/root_cause.h"
 
 namespace farandole {
 
 // Without its full stop. `time_ns`: of the end, 0 where it is unknown.
-std::string describe_cause(const RunEvidence& run, const Culprit& culprit,
+std::string describe_cause(const RunEvidence& run, const RootCause& root_cause,
                            const std::optional<StalledCall>& call, std::int64_t time_ns);
 
 // "ranks 0, 2 waited 61 s in allreduce #17 'bucket 2' for rank 1 on node1, which was in data for 62 s".

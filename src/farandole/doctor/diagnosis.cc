@@ -9,9 +9,9 @@
 #include "farandole/base/phrases.h"
 #include "farandole/doctor/advice.h"
 #include "farandole/doctor/cause_text.h"
-#include "farandole/doctor/culprit.h"
 #include "farandole/doctor/findings.h"
 #include "farandole/doctor/rank_words.h"
+#include "farandole/doctor/root_cause.h"
 
 namespace farandole {
 namespace {
@@ -76,15 +76,15 @@ class Diagnosing {
   }
 
   void judge_end() {
-    const auto culprit = find_culprit(run_, call_);
-    found_.cause = culprit.cause;
-    found_.rank = culprit.rank;
-    if (culprit.end) found_.time_ns = culprit.end->time_ns;
+    const auto root_cause = find_root_cause(run_, call_);
+    found_.cause = root_cause.cause;
+    found_.rank = root_cause.rank;
+    if (root_cause.end) found_.time_ns = root_cause.end->time_ns;
     if (found_.time_ns == 0 && run_.job) found_.time_ns = run_.job->end_ns;
-    if (culprit.cause != Cause::done) found_.call = call_;
-    if (culprit.cause == Cause::unknown && !found_.rank && call_ && !call_->missing.empty())
+    if (root_cause.cause != Cause::done) found_.call = call_;
+    if (root_cause.cause == Cause::unknown && !found_.rank && call_ && !call_->missing.empty())
       found_.rank = call_->missing.front();
-    found_.verdict = describe_cause(run_, culprit, call_, found_.time_ns) + ".";
+    found_.verdict = describe_cause(run_, root_cause, call_, found_.time_ns) + ".";
   }
 
   void note_place(const RankEvidence& rank) {

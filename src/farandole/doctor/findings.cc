@@ -20,7 +20,7 @@ class Finder {
 
   std::vector<std::string> find() {
     job();
-    culprit();
+    root_cause();
     watch();
     progress();
     space();
@@ -59,7 +59,7 @@ class Finder {
     add(fmt::format("Slurm job {}: {}", id, fmt::join(words, " ")));
   }
 
-  void culprit() {
+  void root_cause() {
     if (!diagnosis_.rank) return;
     const auto& rank = run_.ranks.at(static_cast<std::size_t>(*diagnosis_.rank));
     if (rank.end && rank.end->peak_memory_bytes > 0)

@@ -15,8 +15,8 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
-#include "farandole/base/node_file.h"
 #include "farandole/base/parse_number.h"
+#include "farandole/base/staging_file.h"
 #include "farandole/doctor/slurm_evidence.h"
 #include "farandole/launch/machine.h"
 #include "farandole/launch/supervisor.h"
@@ -142,18 +142,18 @@ class Gatherer {
   std::vector<fs::path> recorders() {
     const auto folder = run_.folder / "recorder";
     std::error_code failure;
-    auto homes = homes_in(folder, ".ftl", failure);
+    auto destinations = staged_files_in(folder, ".ftl", failure);
     note(folder, failure);
-    return homes;
+    return destinations;
   }
 
   void read_recorders() {
     std::vector<std::pair<std::int64_t, RecorderEvidence>> found;  // by rank
     std::vector<RunStart> starts{{began_ns(), 0}};
-    for (const auto& home : recorders()) {
-      const auto number = number_of(home, "rank-", ".ftl");
+    for (const auto& destination : recorders()) {
+      const auto number = number_of(destination, "rank-", ".ftl");
       if (!number || *number >= most_ranks) continue;
-      auto evidence = read_recorder_evidence(readable_at(home));
+      auto evidence = read_recorder_evidence(readable_at(destination));
       if (!evidence.trouble.empty()) run_.troubles.push_back(evidence.trouble);
       if (!evidence.readable) continue;
       if (evidence.trouble.empty()) starts.push_back({evidence.start_ns, evidence.world_size});

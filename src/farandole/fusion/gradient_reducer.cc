@@ -41,7 +41,7 @@ std::string_view name_of(ReductionProgress progress) {
       return "auto";
     case ReductionProgress::on_thread:
       return "thread";
-    case ReductionProgress::in_passing:
+    case ReductionProgress::caller_driven:
       return "passing";
   }
   return "auto";
@@ -49,7 +49,7 @@ std::string_view name_of(ReductionProgress progress) {
 
 ReductionProgress parse_progress(std::string_view text) {
   for (const auto progress :
-       {ReductionProgress::automatic, ReductionProgress::on_thread, ReductionProgress::in_passing})
+       {ReductionProgress::automatic, ReductionProgress::on_thread, ReductionProgress::caller_driven})
     if (text == name_of(progress)) return progress;
   throw UserError("--progress cannot be '" + std::string(text) + "'; it is auto, thread or passing");
 }
@@ -75,8 +75,10 @@ GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, Re
       set_flag(bucket.slots[s].tensor, false);  // also refuses element types that are no gradients
     }
   }
-  if (progress != ReductionProgress::on_thread && compressor == nullptr && communicator_.split() != nullptr)
-    queue_ = reduce_in_passing([this](std::size_t b) { start(b); }, *communicator_.split(), timeline);
+  if (progress != ReductionProgress::on_thread && compressor == nullptr &&
+      communicator_.nonblocking_allreduce() != nullptr)
+    queue_ = reduce_from_caller([this](std::size_t b) { start(b); }, *communicator_.nonblocking_allreduce(),
+                                timeline);
   else
     queue_ = reduce_on_thread([this](std::size_t b) { reduce(b); }, timeline);
 }
@@ -172,14 +174,14 @@ void GradientReducer::reduce(std::size_t b) {
   compressor_.allreduce(communicator_, buckets_[b].name, plan_, b, buckets_[b].memory.get(), op_);
 }
 
-std::optional<CallBoard::Meaning> GradientReducer::explain(std::string_view collective) const {
+std::optional<CollectiveRegistry::Meaning> GradientReducer::explain(std::string_view collective) const {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return std::nullopt;
   std::size_t index = collective.empty() ? pushed_ : 0;
   if (!collective.empty())
     while (index < buckets_.size() && buckets_[index].name != collective) ++index;
   if (index >= buckets_.size()) return std::nullopt;
-  CallBoard::Meaning meaning;
+  CollectiveRegistry::Meaning meaning;
   for (const auto& slot : plan_.buckets[index].slots) {
     const auto& name = plan_.tensors[slot.tensor].name;
     meaning.contents.push_back(name);
@@ -191,7 +193,8 @@ std::optional<CallBoard::Meaning> GradientReducer::explain(std::string_view coll
 void GradientReducer::start(std::size_t b) {
   const auto& bucket = plan_.buckets[b];
   started_bytes_ += bytes_of(b);
-  communicator_.split()->start(buckets_[b].name, buckets_[b].memory.get(), bucket.count(), bucket.dtype, op_);
+  communicator_.nonblocking_allreduce()->start(buckets_[b].name, buckets_[b].memory.get(), bucket.count(),
+                                               bucket.dtype, op_);
 }
 
 }  // namespace farandole

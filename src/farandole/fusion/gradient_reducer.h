@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "farandole/comm/communicator.h"
-#include "farandole/comm/watch/call_board.h"
+#include "farandole/comm/watch/collective_registry.h"
 #include "farandole/fusion/bucket_plan.h"
 #include "farandole/fusion/compressor.h"
 #include "farandole/fusion/reduction_queue.h"
@@ -29,9 +29,9 @@ namespace farandole {
 
 // Who reduces. Compressed gradients, and transports that cannot make progress in halves, need the thread.
 enum class ReductionProgress {
-  automatic,   // in passing where the transport can
-  on_thread,   // a thread beside the training thread, for ranks with a core to spare
-  in_passing,  // the training thread, from mark_ready() and finish(), when the other ranks have come
+  automatic,      // in passing where the transport can
+  on_thread,      // a thread beside the training thread, for ranks with a core to spare
+  caller_driven,  // the training thread, from mark_ready() and finish(), when the other ranks have come
 };
 // "auto", "thread" or "passing". Throws UserError.
 ReductionProgress parse_progress(std::string_view text);
@@ -71,9 +71,9 @@ class GradientReducer {
   // The order in which this rank's gradients came in the first step, by tensor, with those that did not come
   // at the end; empty before that step's finish().
   std::span<const std::size_t> first_order() const;
-  // For stall reports (CallBoard::Explain): the tensors of "bucket 3", or of the next bucket for "", and
+  // For stall reports (CollectiveRegistry::Explain): the tensors of "bucket 3", or of the next bucket for "", and
   // which of them this rank has not produced in this step. From any thread; never waits.
-  std::optional<CallBoard::Meaning> explain(std::string_view collective) const;
+  std::optional<CollectiveRegistry::Meaning> explain(std::string_view collective) const;
 
  private:
   struct State {

@@ -7,7 +7,7 @@
 // 11.
 #pragma once
 
-#include "farandole/comm/kept_buffer.h"
+#include "farandole/comm/scratch_buffer.h"
 #include "farandole/fusion/compressor.h"
 
 namespace farandole {
@@ -21,7 +21,7 @@ class HalfCompressor : public PlainCompressor {
 
  private:
   const DType dtype_;
-  KeptBuffer halves_;
+  ScratchBuffer halves_;
 };
 
 }  // namespace farandole

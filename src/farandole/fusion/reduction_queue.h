@@ -10,7 +10,7 @@
 #include <functional>
 #include <memory>
 
-#include "farandole/comm/split_allreduce.h"
+#include "farandole/comm/nonblocking_allreduce.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {
@@ -36,7 +36,7 @@ std::unique_ptr<ReductionQueue> reduce_on_thread(std::function<void(std::size_t 
                                                  Timeline& timeline);
 
 // `start(b)` starts bucket b on `allreduce`, which outlives the queue. Used by the training thread alone.
-std::unique_ptr<ReductionQueue> reduce_in_passing(std::function<void(std::size_t bucket)> start,
-                                                  SplitAllreduce& allreduce, Timeline& timeline);
+std::unique_ptr<ReductionQueue> reduce_from_caller(std::function<void(std::size_t bucket)> start,
+                                                   NonblockingAllreduce& allreduce, Timeline& timeline);
 
 }  // namespace farandole

@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/node_file.h"
 #include "farandole/base/parse_number.h"
 #include "farandole/base/program_folder.h"
+#include "farandole/base/staging_file.h"
 #include "farandole/base/temporary_folder.h"
 #include "farandole/launch/chatter_filter.h"
 #include "farandole/launch/command_output.h"
@@ -269,9 +269,9 @@ class Launcher {
     if (run_.folder.empty()) return;
     const auto folder = run_.folder / "recorder";
     std::error_code failure;
-    for (const auto& home : homes_in(folder, ".ftl", failure)) {
+    for (const auto& destination : staged_files_in(folder, ".ftl", failure)) {
       try {
-        bring_home(home);
+        stage_out(destination);
       } catch (const std::exception& error) {
         fmt::print(stderr, "farandole run: a recorder stays on this node: {}\n", error.what());
       }

@@ -18,13 +18,13 @@
 #include <unistd.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/node_file.h"
 #include "farandole/base/run_folder.h"
+#include "farandole/base/staging_file.h"
 #include "farandole/launch/machine.h"
 #include "farandole/launch/memory_watch.h"
 #include "farandole/launch/mpi_preload.h"
 #include "farandole/launch/rank_record.h"
-#include "farandole/launch/run_question.h"
+#include "farandole/launch/run_directory_handshake.h"
 #include "farandole/launch/stream_relay.h"
 
 namespace farandole {
@@ -65,7 +65,7 @@ class Supervisor {
   std::optional<ChildProcess> child_;
   LaunchedRun run_;
   LaunchFolder launch_folder_;
-  std::optional<RunQuestion> question_;  // where the launcher does not know the run
+  std::optional<RunDirectoryHandshake> question_;  // where the launcher does not know the run
   MemoryWatch memory_;
   RankRecord record_;
   bool abandoned_ = false;  // the parent has ended: nobody may be taking output any more
@@ -285,7 +285,7 @@ void Supervisor::learn_run() {
   record_.run_dir = run_.folder;
 }
 
-// The rank's, where it lies on this node (base/node_file.h).
+// The rank's, where it lies on this node (base/staging_file.h).
 std::filesystem::path Supervisor::recorder() const {
   return recorder_file(run_.folder, options_.rank);
 }
@@ -295,7 +295,7 @@ void Supervisor::save_recorder() {
   learn_run();
   if (run_.folder.empty()) return;
   try {
-    copy_home(recorder());
+    copy_out(recorder());
   } catch (const Error&) {  // said at the end, should it still be so
   }
 }
@@ -305,7 +305,7 @@ void Supervisor::bring_recorder() {
   learn_run();
   if (run_.folder.empty()) return;
   try {
-    bring_home(recorder());
+    stage_out(recorder());
   } catch (const Error& error) {
     err_->queue().push(fmt::format("farandole run: rank {} ({}): its recorder stays on its node: {}\n",
                                    record_.rank, record_.host, error.what()));

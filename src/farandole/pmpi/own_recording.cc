@@ -54,8 +54,8 @@ struct OwnRecording {
                   {.run_dir = run_dir,
                    .threads_may_call_mpi = threads_may_call_mpi(),
                    .gpu = gpu_of_rank(NodeRanks().rank(), std::getenv("CUDA_VISIBLE_DEVICES"))}) {
-    timeline->state("farandole", FARANDOLE_VERSION);
-    timeline->state("mpi", MpiJob::library_version());
+    timeline->set_metadata("farandole", FARANDOLE_VERSION);
+    timeline->set_metadata("mpi", MpiJob::library_version());
   }
 
   static bool threads_may_call_mpi() {

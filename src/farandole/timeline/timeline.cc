@@ -57,7 +57,7 @@ NameId Timeline::intern(std::string_view name) {
   return {enabled() ? names_->intern(name) : 0};
 }
 
-void Timeline::state(std::string_view fact, std::string_view value) {
+void Timeline::set_metadata(std::string_view fact, std::string_view value) {
   intern(std::string(recorder::fact_mark).append(fact).append("=").append(value));
 }
 

@@ -30,7 +30,7 @@ struct TimelineOptions {
   int rank = 0;
   int world_size = 1;
   std::string host;
-  // Where the file lies until the timeline ends (base/node_file.h); empty: where `file` says.
+  // Where the file lies until the timeline ends (base/staging_file.h); empty: where `file` says.
   std::filesystem::path node_folder = {};
   bool node_folder_chosen = false;  // not wished for: where it is full, the file lies where `file` says
 };
@@ -69,7 +69,7 @@ class Timeline {
   bool recording() const { return enabled() && is_recorded(step()); }
   NameId intern(std::string_view name);  // takes a lock; thread-safe
   // What this rank runs, such as a version, for who compares the ranks later: kept as long as the file.
-  void state(std::string_view fact, std::string_view value);
+  void set_metadata(std::string_view fact, std::string_view value);
   void name_thread(std::string_view name);  // the calling thread; "training" is the one that trains
   void set_step(std::int64_t step);         // from now on, on all threads; -1: outside of steps
   std::int64_t step() const { return step_.load(std::memory_order_relaxed); }

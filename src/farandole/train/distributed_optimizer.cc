@@ -66,7 +66,7 @@ struct DistributedOptimizer::Impl {
                                                 session.timeline(), compresses() ? compressor.get() : nullptr,
                                                 choice.progress);
     if (number)
-      explanation = session.call_board().explain(
+      explanation = session.collective_registry().explain(
           *number, [this](std::string_view collective) { return reducer->explain(collective); });
     gradients =
         std::make_unique<GradientBuckets>(*reducer, parameters.tensors, options.backward_passes_per_step);
@@ -87,7 +87,8 @@ struct DistributedOptimizer::Impl {
     order.assign(of_root.begin(), of_root.end());
     build(choice);
     if (options.tune && communicator->size > 1)
-      tuner.emplace(plan_choices(reducer->plan().tensors, choice, communicator->split() != nullptr));
+      tuner.emplace(
+          plan_choices(reducer->plan().tensors, choice, communicator->nonblocking_allreduce() != nullptr));
   }
 
   // At the end of each step; ranks take the same steps, and agree once a round.
@@ -282,14 +283,14 @@ struct DistributedOptimizer::Impl {
   std::unique_ptr<SparseGradients> sparse;
   std::unique_ptr<Compressor> compressor;
   std::unique_ptr<GradientReducer> reducer;
-  CallBoard::Explanation explanation;
+  CollectiveRegistry::Explanation explanation;
   std::unique_ptr<GradientBuckets> gradients;
   std::unique_ptr<BucketOptimizer> buckets;
   std::size_t packed_before = 0, sent_before = 0;  // by what build() replaced
   std::int64_t steps_alone = 0;                    // since the last average
   PlanChoice choice{options.buckets.bytes, options.progress};
   std::vector<std::size_t> order;  // in which gradients are expected; empty: not yet known
-  std::optional<PlanTuner> tuner;
+  std::optional<Autotuner> tuner;
   std::int64_t step_ended_ns = 0;
   bool planned_again = false;
   bool synchronized = false;

@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "farandole/fusion/autotuner.h"
 #include "farandole/fusion/bucket_plan.h"
 #include "farandole/fusion/compression.h"
 #include "farandole/fusion/compressor.h"
 #include "farandole/fusion/gradient_reducer.h"
-#include "farandole/fusion/plan_tuner.h"
 #include "farandole/train/optimizer/synchronization.h"
 #include "farandole/train/session.h"
 

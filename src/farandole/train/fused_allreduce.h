@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "farandole/base/dtype.h"
-#include "farandole/comm/kept_buffer.h"
+#include "farandole/comm/scratch_buffer.h"
 
 namespace farandole {
 
@@ -19,7 +19,7 @@ class FusedAllreduce {
            std::vector<torch::Tensor>& results, ReduceOp op);
 
  private:
-  std::map<DType, KeptBuffer> staging_;
+  std::map<DType, ScratchBuffer> staging_;
 };
 
 }  // namespace farandole

@@ -1,6 +1,6 @@
 #include "farandole/train/linear.h"
 
-#include "farandole/train/optimizer/gradient_home.h"
+#include "farandole/train/optimizer/gradient_slot.h"
 
 namespace farandole {
 namespace {
@@ -10,8 +10,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 Tensor place_for(const Tensor& parameter) {
-  auto* const home = GradientHome::of(parameter);
-  return home != nullptr ? home->take(parameter) : Tensor();
+  auto* const slot = GradientSlot::of(parameter);
+  return slot != nullptr ? slot->take(parameter) : Tensor();
 }
 
 // The products that autograd would compute, in the same order.
@@ -49,7 +49,7 @@ bool has_tangent(const Tensor& tensor) {  // of forward-mode differentiation
 
 Tensor LinearImpl::forward(const Tensor& x) {
   const auto own_bias = bias.defined() ? std::make_optional(bias) : std::nullopt;
-  const bool in_place = torch::GradMode::is_enabled() && GradientHome::of(weight) != nullptr &&
+  const bool in_place = torch::GradMode::is_enabled() && GradientSlot::of(weight) != nullptr &&
                         !has_tangent(x) && !has_tangent(weight) && !has_tangent(bias);
   return in_place ? LinearFunction::apply(x, weight, own_bias) : torch::linear(x, weight, own_bias);
 }

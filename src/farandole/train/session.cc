@@ -48,7 +48,7 @@ Session::Session(int, const char* const*)
   const auto stalls = WatchdogOptions::from_environment();
   if (size() > 1) watchdog_ = make_watchdog(job_->layout(), calls_);
   watch_stalls(stalls);
-  collectives_.use(new_communicator(Waiting::polite));
+  collectives_.use(new_communicator(Waiting::yielding));
   if (const auto folder = run_dir_of_environment(); !folder.empty()) start_recording({.run_dir = folder});
 }
 
@@ -72,7 +72,7 @@ Session::~Session() {
 }
 
 Waiting Session::waiting_for_gradients() const {
-  return outnumber_cores(local_size()) ? Waiting::polite : Waiting::spin;
+  return outnumber_cores(local_size()) ? Waiting::yielding : Waiting::spin;
 }
 
 std::unique_ptr<TracedCommunicator> Session::traced(std::unique_ptr<Communicator> communicator,
@@ -104,7 +104,7 @@ std::unique_ptr<Group> Session::new_group(std::span<const int> ranks) {
   communicators_ = static_cast<std::uint16_t>(communicators_ + Group::numbers);
   if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end()) return nullptr;
   return std::unique_ptr<Group>(new Group({ranks.begin(), ranks.end()}, number,
-                                          traced(job_->new_communicator(Waiting::polite, ranks), number)));
+                                          traced(job_->new_communicator(Waiting::yielding, ranks), number)));
 }
 
 void Session::watch_stalls(const WatchdogOptions& options) {
@@ -125,7 +125,7 @@ void Session::start_recording(const RecordingOptions& options) {
   recording_.reset();
   timeline_ = std::make_unique<Timeline>();
   communicators_ = 0;
-  collectives_.use(new_communicator(Waiting::polite));
+  collectives_.use(new_communicator(Waiting::yielding));
   if (options.window.off()) return tell_run_dir(options.run_dir);
   const auto wish =
       options.recorder_dir ? RecorderWish{*options.recorder_dir, "--recorder-dir"} : wished_place();
@@ -141,9 +141,9 @@ void Session::start_recording(const RecordingOptions& options) {
   });
   timeline_ = std::move(timeline);
   timeline_->name_thread("training");
-  timeline_->state("farandole", FARANDOLE_VERSION);
-  timeline_->state("libtorch", TORCH_VERSION);
-  timeline_->state("mpi", MpiJob::library_version());
+  timeline_->set_metadata("farandole", FARANDOLE_VERSION);
+  timeline_->set_metadata("libtorch", TORCH_VERSION);
+  timeline_->set_metadata("mpi", MpiJob::library_version());
   gpu_activity_ = GpuActivity::start(*timeline_, options.gpu_activity, no_gpu_activity_);
   recording_ = std::make_unique<Recording>(
       job_->new_channel(), *timeline_,
@@ -153,7 +153,7 @@ void Session::start_recording(const RecordingOptions& options) {
   trace_requests_ = std::make_unique<TraceRequests>(
       job_->layout(), trace_asked_, *timeline_, TraceRequestOptions{options.run_dir, options.merge_limit});
   communicators_ = 0;
-  collectives_.use(new_communicator(Waiting::polite));
+  collectives_.use(new_communicator(Waiting::yielding));
 }
 
 void Session::set_step(std::int64_t step) {

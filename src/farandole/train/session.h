@@ -15,7 +15,7 @@
 #include "farandole/base/error.h"
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/mpi/mpi_job.h"
-#include "farandole/comm/watch/call_board.h"
+#include "farandole/comm/watch/collective_registry.h"
 #include "farandole/comm/watch/signal_event.h"
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/comm/wrap/traced_communicator.h"
@@ -132,7 +132,7 @@ class Session {
   // When a collective counts as stalled; from now on, instead of what the environment said.
   void watch_stalls(const WatchdogOptions& options);
   // For those who can say what a collective's name stands for.
-  CallBoard& call_board() { return calls_; }
+  CollectiveRegistry& collective_registry() { return calls_; }
   // This rank's user knows why the job ends: the other ranks need not find out. Returns whether that is news,
   // for an error that says a peer was lost; otherwise this rank's watchdog has said it already.
   bool is_ending(ExitCode code);
@@ -149,7 +149,7 @@ class Session {
   std::unique_ptr<Recording> recording_;
   SignalEvent trace_asked_;
   std::unique_ptr<TraceRequests> trace_requests_;
-  CallBoard calls_;
+  CollectiveRegistry calls_;
   TensorCollectives collectives_;
   std::uint16_t communicators_ = 0;
   std::unique_ptr<Watchdog> watchdog_;  // null in a job of one rank

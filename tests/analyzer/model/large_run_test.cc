@@ -139,8 +139,8 @@ TEST(LargeRun, does_not_call_noise_chronic) {
   }
 }
 
-// On an instant network nothing but the ranks' own work and their waiting for each other is left.
-TEST(Replay, on_an_instant_network_takes_transfers_out) {
+// On an ideal network nothing but the ranks' own work and their waiting for each other is left.
+TEST(Replay, on_an_ideal_network_takes_transfers_out) {
   LargeRun run;
   run.noise_ns = 0;
   run.step.buckets = {{40'000'000, 10'000'000, 1'000'000}};  // all of it exposed

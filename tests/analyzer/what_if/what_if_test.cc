@@ -164,7 +164,7 @@ TEST_F(WhatIf, FindsTheRunsOwnCostsAndItsLength) {
   const MadeUpRun run;
   const auto known = replay(run);
   ASSERT_TRUE(known.known()) << known.graph.unknown;
-  EXPECT_FALSE(known.graph.in_passing);
+  EXPECT_FALSE(known.graph.caller_driven);
   EXPECT_EQ(known.graph.gradients, run.gradients);
   EXPECT_NEAR(known.graph.part.line.alpha_ns, run.alpha, 2 * us);
   EXPECT_NEAR(known.graph.part.line.beta_ns, run.beta, 0.01);

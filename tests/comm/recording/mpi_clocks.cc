@@ -98,7 +98,7 @@ TEST(Clocks, AreMeasuredWhileTheJobRuns) {
   std::mutex mutex;
   std::condition_variable enough;
   std::vector<RoundTrip> seen;
-  const auto everyone = world->new_communicator(Waiting::polite);
+  const auto everyone = world->new_communicator(Waiting::yielding);
   {
     const ClockRounds measuring(world->new_channel(), std::chrono::milliseconds(1),
                                 [&](const RoundTrip& trip) {
@@ -121,7 +121,7 @@ TEST(Clocks, AreMeasuredWhileTheJobRuns) {
 // The end does not wait for a rank 0 that answers no more: all that asked have 5 s of patience.
 TEST(Clocks, RoundsEndWithoutAnAnswer) {
   auto channel = world->new_channel();
-  const auto everyone = world->new_communicator(Waiting::polite);
+  const auto everyone = world->new_communicator(Waiting::yielding);
   if (channel->rank() == 0) {
     for (std::set<int> asked; asked.size() + 1 < static_cast<std::size_t>(channel->size());)
       if (const auto question = channel->receive_any())

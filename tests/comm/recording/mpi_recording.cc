@@ -35,13 +35,13 @@ class RecordingTest : public testing::Test {
       folder_->path().string().copy(path.data(), path.size() - 1);
       fs::create_directories(*folder_ / "recorder");
     }
-    world->new_communicator(Waiting::polite)->broadcast("folder", path.data(), path.size(), 0);
+    world->new_communicator(Waiting::yielding)->broadcast("folder", path.data(), path.size(), 0);
     run_ = path.data();
   }
   ~RecordingTest() override { barrier(); }
 
   static const RankLayout& layout() { return world->layout(); }
-  static void barrier() { world->new_communicator(Waiting::polite)->barrier("barrier"); }
+  static void barrier() { world->new_communicator(Waiting::yielding)->barrier("barrier"); }
 
   fs::path recorder() const { return run_ / "recorder" / fmt::format("rank-{:04}.ftl", layout().rank); }
   fs::path trace() const { return run_ / "timeline.json.gz"; }

@@ -12,7 +12,7 @@
 #include "timeline/gzip/unzipped.h"
 #include <nlohmann/json.hpp>
 
-#include "farandole/base/node_file.h"
+#include "farandole/base/staging_file.h"
 #include "farandole/base/temporary_folder.h"
 #include "farandole/comm/recording/trace_requests.h"
 
@@ -31,13 +31,13 @@ class TraceRequestsTest : public testing::Test {
       folder_->path().string().copy(path, sizeof path - 1);
       fs::create_directories(*folder_ / "node");
     }
-    world->new_communicator(Waiting::polite)->broadcast("folder", path, sizeof path, 0);
+    world->new_communicator(Waiting::yielding)->broadcast("folder", path, sizeof path, 0);
     run_ = path;
   }
   ~TraceRequestsTest() override { barrier(); }
 
   static const RankLayout& layout() { return world->layout(); }
-  static void barrier() { world->new_communicator(Waiting::polite)->barrier("barrier"); }
+  static void barrier() { world->new_communicator(Waiting::yielding)->barrier("barrier"); }
 
   void record(bool on_node) {
     TimelineOptions options;
@@ -98,7 +98,7 @@ TEST_F(TraceRequestsTest, AnyRankOrAllMayBeAskedAgainAndAgain) {
     if (layout().rank == 0) {
       EXPECT_TRUE(fs::is_empty(run_ / "node"));
       std::error_code failure;
-      EXPECT_EQ(homes_in(run_ / "recorder", ".ftl", failure).size(), all);
+      EXPECT_EQ(staged_files_in(run_ / "recorder", ".ftl", failure).size(), all);
       fs::remove(run_ / "timeline.json.gz");
     }
     barrier();

@@ -5,13 +5,13 @@ source "$(dirname "${BASH_SOURCE[0]}")/stall_job.sh"
 for starter in mpirun farandole; do
   codes=(137 70) # mpirun's is that of whom it sees end first
   [[ $starter == mpirun ]] || launcher=("$bin/farandole" run) codes=(137)
-  for culprit in 0 2; do
-    start 3 stop $culprit
+  for root_cause in 0 2; do
+    start 3 stop $root_cause
     sleep "0.$((RANDOM % 5))"  # anywhere
-    kill -KILL "$(<pid.$culprit)"
+    kill -KILL "$(<pid.$root_cause)"
     ends "${codes[@]}"
     for r in 0 1 2; do
-      [[ $r == "$culprit" || $(grep -cE "\[rank $r\] rank $culprit \(pid $(<pid.$culprit) on $(hostname)\) was killed by SIGKILL; rank $r was (in |ending$)" err) == 1 ]] ||
+      [[ $r == "$root_cause" || $(grep -cE "\[rank $r\] rank $root_cause \(pid $(<pid.$root_cause) on $(hostname)\) was killed by SIGKILL; rank $r was (in |ending$)" err) == 1 ]] ||
         fail "rank $r does not name it once"
     done
   done

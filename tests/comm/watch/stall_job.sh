@@ -26,12 +26,12 @@ has() { grep -qE -- "$1" err; }
 all_have() { for ((r = 0; r < ranks; r++)); do [[ -s pid.$r ]] || return 1; done; }
 # start RANKS SCENARIO CULPRIT [NAME=VALUE...]: in a folder of its own, until all ranks run.
 start() {
-  ranks=$1 scenario=$2 culprit=$3
-  what="$scenario of rank $culprit among $ranks${4:+, ${*:4}}, ${launcher[0]##*/}"
+  ranks=$1 scenario=$2 root_cause=$3
+  what="$scenario of rank $root_cause among $ranks${4:+, ${*:4}}, ${launcher[0]##*/}"
   rm -rf "$work/job"
   mkdir "$work/job"
   cd "$work/job" || exit 1
-  env "${@:4}" setsid timeout 110 "${launcher[@]}" -n "$ranks" "$bin/stall_program" . "$scenario" "$culprit" >out 2>err &
+  env "${@:4}" setsid timeout 110 "${launcher[@]}" -n "$ranks" "$bin/stall_program" . "$scenario" "$root_cause" >out 2>err &
   job=$!
   until_true all_have
 }

@@ -1,6 +1,6 @@
 // A job for the stall tests, told what to do by files: FOLDER/stop ends it in order, FOLDER/block makes rank
 // CULPRIT misbehave as SCENARIO says for as long as it is there. Each rank leaves its process id in
-// FOLDER/pid.RANK, and in FOLDER/blocked that the culprit has begun.
+// FOLDER/pid.RANK, and in FOLDER/blocked that the root_cause has begun.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -20,7 +20,7 @@ namespace {
 struct Program {
   std::filesystem::path folder;
   std::string scenario;
-  int culprit;
+  int root_cause;
 
   bool exists(const char* name) const { return std::filesystem::exists(folder / name); }
   void write(const std::string& name, long value) const {
@@ -54,14 +54,15 @@ void Program::misbehave(Communicator& control, Timeline& timeline) const {
 
 void Program::run(MpiJob& job) const {
   Timeline timeline;
-  CallBoard board;
-  TracedCommunicator control(job.new_communicator(Waiting::polite), timeline, 0, &board);
-  TracedCommunicator gradients(job.new_communicator(Waiting::polite), timeline, 1, &board);
-  const auto explanation = board.explain(1, [](std::string_view name) -> std::optional<CallBoard::Meaning> {
-    if (name == "bucket 0") return CallBoard::Meaning{{"fc1.weight", "fc1.bias"}, {}};
-    if (name.empty()) return CallBoard::Meaning{{"fc1.weight", "fc1.bias"}, {"fc1.bias"}};
-    return std::nullopt;
-  });
+  CollectiveRegistry board;
+  TracedCommunicator control(job.new_communicator(Waiting::yielding), timeline, 0, &board);
+  TracedCommunicator gradients(job.new_communicator(Waiting::yielding), timeline, 1, &board);
+  const auto explanation =
+      board.explain(1, [](std::string_view name) -> std::optional<CollectiveRegistry::Meaning> {
+        if (name == "bucket 0") return CollectiveRegistry::Meaning{{"fc1.weight", "fc1.bias"}, {}};
+        if (name.empty()) return CollectiveRegistry::Meaning{{"fc1.weight", "fc1.bias"}, {"fc1.bias"}};
+        return std::nullopt;
+      });
   Watchdog watchdog(make_watch_post(MPI_COMM_WORLD), job.layout(), board, &MpiJob::abort);
   watchdog.set_options(WatchdogOptions::from_environment());
   write("pid." + std::to_string(control.rank), ::getpid());
@@ -69,7 +70,7 @@ void Program::run(MpiJob& job) const {
     int stop = exists("stop") ? 1 : 0;
     control.broadcast("stop", &stop, sizeof stop, 0);
     if (stop != 0) return;
-    if (control.rank == culprit && exists("block")) misbehave(control, timeline);
+    if (control.rank == root_cause && exists("block")) misbehave(control, timeline);
     float gradient[256] = {};
     const Span span(timeline, Category::wait, "wait for gradients");
     gradients.allreduce("bucket 0", gradient, 256, DType::float32, ReduceOp::sum);

@@ -159,7 +159,7 @@ TEST(StallText, OwnReport) {
       "  the training thread's stack:\n    read+0x1 in libc.so.6\n    main+0x2 in train");
   report.status = in_span(rank(1, {call(1, 17, true)}), Category::wait, "wait for gradients");
   report.missed_in.reset();
-  report.meaning = CallBoard::Meaning{{"a", "b"}, {}};
+  report.meaning = CollectiveRegistry::Meaning{{"a", "b"}, {}};
   report.thread.reset();
   const auto text = own_report(report);
   EXPECT_THAT(text, HasSubstr("is stalled: it is in allreduce #17 'bucket 0' for 61 s; pid 4712 on node1"));

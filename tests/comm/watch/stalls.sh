@@ -2,15 +2,15 @@
 # Ranks that are stopped, stuck or in another collective are named, and the job goes on or ends as it should.
 source "$(dirname "${BASH_SOURCE[0]}")/stall_job.sh"
 
-for culprit in 0 1; do
-  start 3 stop $culprit FARANDOLE_STALL_SECONDS=1
-  kill -STOP "$(<pid.$culprit)"
-  until_true has "^  rank $culprit \(pid $(<pid.$culprit) on .*is missing: it is stopped \(state T\)"
+for root_cause in 0 1; do
+  start 3 stop $root_cause FARANDOLE_STALL_SECONDS=1
+  kill -STOP "$(<pid.$root_cause)"
+  until_true has "^  rank $root_cause \(pid $(<pid.$root_cause) on .*is missing: it is stopped \(state T\)"
   for r in 0 1 2; do
-    [[ $r == "$culprit" ]] || until_true has "^farandole: \[rank $r\] is stalled: it is in .*; pid $(<pid.$r) on $(hostname)"
+    [[ $r == "$root_cause" ]] || until_true has "^farandole: \[rank $r\] is stalled: it is in .*; pid $(<pid.$r) on $(hostname)"
   done
-  [[ $(grep -cE "^  rank $culprit .* is missing: it is stopped" err) == 1 ]] || fail "not one summary of it"
-  kill -CONT "$(<pid.$culprit)"
+  [[ $(grep -cE "^  rank $root_cause .* is missing: it is stopped" err) == 1 ]] || fail "not one summary of it"
+  kill -CONT "$(<pid.$root_cause)"
   until_true has 'the stall in .* is over, after'
   touch stop
   ends 0
@@ -44,9 +44,9 @@ has "^  rank 1 .* is missing: it is in all_gather #[0-9]+ 'shapes'" || fail "whe
 has "the job ends here \(stall-abort is 5.0 s\)" || fail "why it ends"
 
 # Stopped ranks are cleaned up, whoever starts them.
-for culprit in 0 1; do
-  start 2 stop $culprit FARANDOLE_STALL_ABORT=5
-  kill -STOP "$(<pid.$culprit)"
+for root_cause in 0 1; do
+  start 2 stop $root_cause FARANDOLE_STALL_ABORT=5
+  kill -STOP "$(<pid.$root_cause)"
   ends 70
   has "is stopped \(state T\)" || fail "the cause"
 done

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 struct Joined {
   Joined()
-      : comm(std::make_unique<TracedCommunicator>(world->new_communicator(Waiting::polite), timeline, 0)) {}
+      : comm(std::make_unique<TracedCommunicator>(world->new_communicator(Waiting::yielding), timeline, 0)) {}
   Timeline timeline;
   JoinCommunicator comm;
 };

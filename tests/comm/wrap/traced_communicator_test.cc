@@ -5,8 +5,8 @@
 #include "fusion/thread_world.h"
 
 #include "farandole/base/temporary_folder.h"
+#include "farandole/comm/nonblocking_allreduce.h"
 #include "farandole/comm/shm/shared_memory_communicator.h"
-#include "farandole/comm/split_allreduce.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {
@@ -61,21 +61,21 @@ TEST(TracedCommunicator, RecordsAnAllreduceInHalves) {
     if (world.rank != 0) own.file.clear();
     const auto kept = own.file.empty() ? std::make_unique<Timeline>() : std::make_unique<Timeline>(own);
     Timeline& timeline = *kept;
-    CallBoard board;
+    CollectiveRegistry board;
     TracedCommunicator traced(std::make_unique<SharedMemoryCommunicator>(
                                   world, SharedMemoryOptions{.arena_bytes = std::size_t{64} << 20}),
                               timeline, 3, &board);
-    auto* const split = traced.split();
-    ASSERT_NE(split, nullptr);
+    auto* const nonblocking = traced.nonblocking_allreduce();
+    ASSERT_NE(nonblocking, nullptr);
     const std::size_t count = 10'000;
     auto buffer = traced.allocate(count * sizeof(double));
-    split->start("bucket 0", buffer.get(), count, DType::float64, ReduceOp::sum);
+    nonblocking->start("bucket 0", buffer.get(), count, DType::float64, ReduceOp::sum);
     EXPECT_TRUE(board.read().at(0).in_flight);
     if (world.rank == 0) {
-      auto made = split->progress();
-      while (made != SplitAllreduce::Progress::done) made = split->progress();
+      auto made = nonblocking->test();
+      while (made != NonblockingAllreduce::Progress::done) made = nonblocking->test();
     } else {
-      split->finish();
+      nonblocking->wait();
     }
     EXPECT_FALSE(board.read().at(0).in_flight);
   });
@@ -98,15 +98,15 @@ TEST(TracedCommunicator, RecordsAnAllreduceInHalves) {
 
 TEST(TracedCommunicator, IsOnTheBoardWhileACollectiveLasts) {
   Timeline off;
-  CallBoard board;
+  CollectiveRegistry board;
   ThreadWorld::run(1, [&](Communicator&) {
     struct Look : FailingCommunicator {
-      explicit Look(CallBoard& on) : board_(on) {}
+      explicit Look(CollectiveRegistry& on) : board_(on) {}
       void allreduce(std::string_view, void*, std::size_t, DType, ReduceOp) override {
         seen = board_.read().at(0);
         throw Error("lost");
       }
-      CallBoard& board_;
+      CollectiveRegistry& board_;
       BoardedCall seen;
     };
     auto look = std::make_unique<Look>(board);

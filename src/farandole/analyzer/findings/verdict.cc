@@ -208,10 +208,10 @@ void add_transfer(const RunMetrics& metrics, double share, Finding& finding) {
     finding.evidence +=
         fmt::format("; {:.1f} % of communication overlaps with compute", 100 * *metrics.overlap.value);
   if (metrics.transfer_efficiency.value && *metrics.transfer_efficiency.value < 1) {
-    const double instant = 1 - *metrics.transfer_efficiency.value;
+    const double ideal = 1 - *metrics.transfer_efficiency.value;
     finding.evidence +=
-        fmt::format(", and on an instant network the run would be {:.1f} % shorter", 100 * instant);
-    finding.gain_percent = 100 * std::max(instant, share);
+        fmt::format(", and on an ideal network the run would be {:.1f} % shorter", 100 * ideal);
+    finding.gain_percent = 100 * std::max(ideal, share);
   }
 }
 

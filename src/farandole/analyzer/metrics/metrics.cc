@@ -167,8 +167,8 @@ void add_replay(RunMetrics& metrics) {
     return;
   }
   const double window = metrics.window_ns();
-  const auto instant = static_cast<double>(replay_length(metrics, Network::instant));
-  const double ideal = std::clamp(instant, most, std::max(most, window));
+  const auto replayed = static_cast<double>(replay_length(metrics, Network::ideal));
+  const double ideal = std::clamp(replayed, most, std::max(most, window));
   metrics.serialisation = Figure::ratio(most, ideal, empty_window);
   metrics.transfer_efficiency = Figure::ratio(ideal, window, empty_window);
   metrics.replay_error = static_cast<double>(replay_length(metrics, Network::as_it_was)) / window - 1;

@@ -117,7 +117,7 @@ std::int64_t replay_length(const RunMetrics& metrics, Network network) {
           part.end >= matches.matches[i].last_arrival;  // some operations let a rank leave early
       const auto from = stays ? last : arrivals[at - first[i]];
       const auto took = part.end - (stays ? matches.matches[i].last_arrival : part.start);
-      ranks[members[at].rank].set_end(members[at].part, from + (network == Network::instant ? 0 : took));
+      ranks[members[at].rank].set_end(members[at].part, from + (network == Network::ideal ? 0 : took));
     }
   }
   std::int64_t end = metrics.window.time.start;

@@ -57,7 +57,7 @@ class ChangedProgram {
     machine_.cores = graph_.cores;
     machine_.threads = graph_.threads;
     machine_.wake_ns = graph_.wake_ns;
-    machine_.in_passing = graph_.in_passing;
+    machine_.caller_driven = graph_.caller_driven;
     machine_.parts_are_work = count == 1;
     if (ranks_ == recorded()) return;
     notes_.push_back(count == 1 ? "all ranks on the one node that the run had, which its cores bound"
@@ -103,7 +103,7 @@ class ChangedProgram {
     const bool shrinks = is_half(scenario_.compression) && !is_half(replay_.compression);
     const bool grows = scenario_.compression == "none" && is_half(replay_.compression);
     if (shrinks) {
-      machine_.in_passing = false;  // compressors need the thread
+      machine_.caller_driven = false;  // compressors need the thread
       notes_.emplace_back(
           "what conversion costs is not in this run: taken as 1.5 times what the reduction "
           "of its bytes does");
@@ -221,7 +221,7 @@ class ChangedProgram {
 
   void backward(Writer& writer, std::size_t of, const RankStep& own) const {
     static const std::vector<double> none;
-    const auto& polls = machine_.in_passing && !graph_.gradient_at.empty() ? graph_.gradient_at[of] : none;
+    const auto& polls = machine_.caller_driven && !graph_.gradient_at.empty() ? graph_.gradient_at[of] : none;
     const auto& pushes = full_at_[of];
     double done = 0;
     const auto until = [&](double at) {
@@ -237,7 +237,7 @@ class ChangedProgram {
       }
       if (pushes[push] > done) until(pushes[push]);
       writer.into.push_back({StepOperation::Kind::push, 0, 0});
-      if (machine_.in_passing) writer.into.push_back({StepOperation::Kind::poll, 0, 0});
+      if (machine_.caller_driven) writer.into.push_back({StepOperation::Kind::poll, 0, 0});
     }
     until(1);
   }

@@ -351,7 +351,7 @@ class GraphBuilder {
   }
 
   void settle_costs() {
-    graph_.in_passing = in_parts_;
+    graph_.caller_driven = in_parts_;
     graph_.part = fit_costs(costs_);
     if (!graph_.buckets.empty() && graph_.part.known()) {
       std::vector<double> wakes;

@@ -37,8 +37,8 @@ struct RankStep {
 };
 
 struct StepGraph {
-  std::string unknown;     // why there is none; then the rest is empty
-  bool in_passing = true;  // the training threads reduce, else threads beside them
+  std::string unknown;        // why there is none; then the rest is empty
+  bool caller_driven = true;  // the training threads reduce, else threads beside them
   std::vector<std::size_t> node_of_rank;
   double cores = 0;                    // of a node; 0: unknown, or enough
   double threads = 1;                  // of a training thread's work

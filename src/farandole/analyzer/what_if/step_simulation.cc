@@ -112,18 +112,18 @@ bool StepSimulation::perform(std::size_t index, const StepOperation& operation) 
     case Kind::push:
       ++rank.next;
       ++rank.pushed;
-      if (machine_.in_passing)
+      if (machine_.caller_driven)
         start_next(index);
       else if (rank.reducer == Reducer::idle)
         reduce(index);
       return true;
     case Kind::poll:
-      if (machine_.in_passing && !get_on(index, false, SIZE_MAX)) return false;
+      if (machine_.caller_driven && !get_on(index, false, SIZE_MAX)) return false;
       ++rank.next;
       return true;
     case Kind::await: {
       const std::size_t until = operation.index + std::size_t{1};
-      if (!(machine_.in_passing ? get_on(index, true, until) : await_thread(index, until))) return false;
+      if (!(machine_.caller_driven ? get_on(index, true, until) : await_thread(index, until))) return false;
       ++rank.next;
       return true;
     }
@@ -142,7 +142,7 @@ void StepSimulation::start_next(std::size_t index) {
   if (++bucket.arrived == ranks()) wake_all(bucket, machine_.wake_ns);
 }
 
-// As fusion/reduce_in_passing.cc. False where the training thread works or waits.
+// As fusion/reduce_from_caller.cc. False where the training thread works or waits.
 bool StepSimulation::get_on(std::size_t index, bool may_wait, std::size_t until) {
   auto& rank = ranks_[index];
   while (rank.in_flight && rank.reduced < until) {

@@ -38,7 +38,7 @@ struct SimulatedMachine {
   std::vector<std::size_t> node_of_rank;
   double cores = 0;            // of a node; 0: enough
   double threads = 1;          // of a training thread's work
-  bool in_passing = true;      // buckets are reduced by the training thread, else by one beside it
+  bool caller_driven = true;   // buckets are reduced by the training thread, else by one beside it
   bool parts_are_work = true;  // of cores, else of the network
   double wake_ns = 0;          // from what a rank waits for until it goes on
 };

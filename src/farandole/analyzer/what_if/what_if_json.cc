@@ -62,7 +62,7 @@ Json what_if_json(const Replay& replay, const std::vector<Prediction>& predictio
   for (const auto& prediction : predictions) scenarios.push_back(prediction_json(prediction));
   return {{"step_ms", replay.measured_ms},
           {"replay_error_percent", 100 * replay.error},
-          {"reduction", graph.in_passing ? "passing" : "thread"},
+          {"reduction", graph.caller_driven ? "passing" : "thread"},
           {"buckets", graph.buckets},
           {"gradients", graph.gradients.size()},
           {"cost", cost_json(graph.part)},

@@ -41,7 +41,7 @@ struct HierarchicalCommunicator::Call {
   Reduction how;
 };
 
-HierarchicalCommunicator::HierarchicalCommunicator(Parts parts, RailPlan plan, Options options)
+HierarchicalCommunicator::HierarchicalCommunicator(Parts parts, LeaderPlan plan, Options options)
     : Communicator(parts.all->rank, parts.all->size),
       parts_(std::move(parts)),
       plan_(std::move(plan)),
@@ -74,27 +74,27 @@ void HierarchicalCommunicator::reduce_by_leader(const Call& call, std::byte* dat
   }
   if (own_local_ == 0) {
     Call::Reduction::scale_by(how.before, data, count, how.dtype);
-    parts_.rails[0]->allreduce(call.name, data, count, how.dtype, how.between);
+    parts_.leader_groups[0]->allreduce(call.name, data, count, how.dtype, how.between);
     Call::Reduction::scale_by(how.after, data, count, how.dtype);
   }
   if (local_size() > 1) parts_.node->broadcast(call.name, data, bytes, 0);
 }
 
-// The message is cut into a slice for each rail; within a node, each rank reduces the slices of the rails
-// that it serves, takes them through these rails, and shares them. Rails are taken in ascending order by
-// everybody: those of the lowest unfinished rail can always proceed, so ranks that serve several rails cannot
+// The message is cut into a slice for each leader group; within a node, each rank reduces the slices of the leader groups
+// that it serves, takes them through these leader groups, and shares them. LeaderGroups are taken in ascending order by
+// everybody: those of the lowest unfinished leader group can always proceed, so ranks that serve several leader groups cannot
 // wait for each other in a ring.
 void HierarchicalCommunicator::reduce_by_slices(const Call& call, std::byte* data, std::size_t count) {
   const Call::Reduction& how = call.how;
   const std::size_t element = size_of(how.dtype);
   const std::size_t line = 64 / element;  // slices begin at cache lines
-  const auto rails = static_cast<std::size_t>(plan_.rails);
-  const auto first_of = [&](std::size_t rail) {
-    return std::min(count, (count * rail / rails + line - 1) / line * line);
+  const auto leader_groups = static_cast<std::size_t>(plan_.leader_groups);
+  const auto first_of = [&](std::size_t leader_group) {
+    return std::min(count, (count * leader_group / leader_groups + line - 1) / line * line);
   };
   std::vector<std::size_t> counts(static_cast<std::size_t>(local_size()));
   std::vector<std::size_t> bytes(counts.size());
-  for (std::size_t k = 0; k < rails; ++k) {
+  for (std::size_t k = 0; k < leader_groups; ++k) {
     const int server = plan_.server(own_node_, static_cast<int>(k));
     counts[static_cast<std::size_t>(server)] += first_of(k + 1) - first_of(k);
     bytes[static_cast<std::size_t>(server)] = counts[static_cast<std::size_t>(server)] * element;
@@ -105,10 +105,10 @@ void HierarchicalCommunicator::reduce_by_slices(const Call& call, std::byte* dat
 
   if (local_size() > 1) parts_.node->reduce_scatter(call.name, data, own, counts, how.dtype, how.in_node);
   Call::Reduction::scale_by(how.before, own, own_count, how.dtype);
-  for (std::size_t k = 0; k < rails; ++k)
+  for (std::size_t k = 0; k < leader_groups; ++k)
     if (serves(static_cast<int>(k)))
-      parts_.rails[k]->allreduce(call.name, data + first_of(k) * element, first_of(k + 1) - first_of(k),
-                                 how.dtype, how.between);
+      parts_.leader_groups[k]->allreduce(call.name, data + first_of(k) * element,
+                                         first_of(k + 1) - first_of(k), how.dtype, how.between);
   Call::Reduction::scale_by(how.after, own, own_count, how.dtype);
   if (local_size() > 1) parts_.node->all_gather(call.name, own, data, bytes);
 }
@@ -127,7 +127,7 @@ void HierarchicalCommunicator::all_gather(std::string_view name, const void* in,
   auto* const by_node = plan_.consecutive() ? static_cast<std::byte*>(out) : scratch(total);
   auto* const own = by_node + sum(std::span(of_node).first(static_cast<std::size_t>(own_node_)));
   parts_.node->all_gather(name, in, own, of_local);
-  if (own_local_ == 0) parts_.rails[0]->all_gather(name, own, by_node, of_node);
+  if (own_local_ == 0) parts_.leader_groups[0]->all_gather(name, own, by_node, of_node);
   if (local_size() > 1) parts_.node->broadcast(name, by_node, total, 0);
   if (by_node == out) return;
   std::vector<std::size_t> offsets(bytes_by_rank.size());
@@ -146,19 +146,20 @@ void HierarchicalCommunicator::broadcast(std::string_view name, void* data, std:
   parts_.all->agree(broadcast_call(name, bytes, root));
   const int root_node = plan_.node[static_cast<std::size_t>(root)];
   const int root_local = plan_.local[static_cast<std::size_t>(root)];
-  const int rail = plan_.rail[static_cast<std::size_t>(root)];
-  // A root that serves no rail hands its data to the rank that does.
-  const bool node_first = own_node_ == root_node && plan_.server(root_node, rail) != root_local;
+  const int leader_group = plan_.leader_group[static_cast<std::size_t>(root)];
+  // A root that serves no leader group hands its data to the rank that does.
+  const bool node_first = own_node_ == root_node && plan_.server(root_node, leader_group) != root_local;
   if (node_first) parts_.node->broadcast(name, data, bytes, root_local);
-  if (serves(rail)) parts_.rails[static_cast<std::size_t>(rail)]->broadcast(name, data, bytes, root_node);
+  if (serves(leader_group))
+    parts_.leader_groups[static_cast<std::size_t>(leader_group)]->broadcast(name, data, bytes, root_node);
   if (!node_first && local_size() > 1)
-    parts_.node->broadcast(name, data, bytes, plan_.server(own_node_, rail));
+    parts_.node->broadcast(name, data, bytes, plan_.server(own_node_, leader_group));
 }
 
-// The parts of `in` are put in the order rail, node, local rank, a rank's part going through the rail nearest
-// to it: a cell is what a rail brings to a node. A node's ranks reduce the cells to the ranks that serve
-// their rails, the rails to the nodes. What arrives is this rank's part, but on a node that has more ranks
-// than there are rails: there the cells are gathered.
+// The parts of `in` are put in the order leader group, node, local rank, a rank's part going through the leader group nearest
+// to it: a cell is what a leader group brings to a node. A node's ranks reduce the cells to the ranks that serve
+// their leader groups, the leader groups to the nodes. What arrives is this rank's part, but on a node that has more ranks
+// than there are leader groups: there the cells are gathered.
 void HierarchicalCommunicator::reduce_scatter(std::string_view name, const void* in, void* out,
                                               std::span<const std::size_t> count_by_rank, DType dtype,
                                               ReduceOp op) {
@@ -167,12 +168,12 @@ void HierarchicalCommunicator::reduce_scatter(std::string_view name, const void*
   const Call call{name, Call::Reduction(dtype, op, local_size(), size)};
   const std::size_t element = size_of(dtype);
   const auto nodes = static_cast<std::size_t>(plan_.node_count());
-  const auto rails = static_cast<std::size_t>(plan_.rails);
-  std::vector<std::size_t> cells(rails * nodes), of_server(static_cast<std::size_t>(local_size()));
+  const auto leader_groups = static_cast<std::size_t>(plan_.leader_groups);
+  std::vector<std::size_t> cells(leader_groups * nodes), of_server(static_cast<std::size_t>(local_size()));
   for (std::size_t r = 0; r < count_by_rank.size(); ++r)
-    cells[static_cast<std::size_t>(plan_.rail[r]) * nodes + static_cast<std::size_t>(plan_.node[r])] +=
-        count_by_rank[r];
-  for (std::size_t k = 0; k < rails; ++k)
+    cells[static_cast<std::size_t>(plan_.leader_group[r]) * nodes +
+          static_cast<std::size_t>(plan_.node[r])] += count_by_rank[r];
+  for (std::size_t k = 0; k < leader_groups; ++k)
     of_server[static_cast<std::size_t>(plan_.server(own_node_, static_cast<int>(k)))] +=
         sum(std::span(cells).subspan(k * nodes, nodes));
   const std::size_t total = sum(cells);
@@ -183,15 +184,15 @@ void HierarchicalCommunicator::reduce_scatter(std::string_view name, const void*
   if (local_size() > 1) parts_.node->reduce_scatter(name, parts, own, of_server, dtype, call.how.in_node);
   Call::Reduction::scale_by(call.how.before, own, of_server[static_cast<std::size_t>(own_local_)], dtype);
   std::byte* arrived = own;
-  for (std::size_t k = 0; k < rails; ++k) {
+  for (std::size_t k = 0; k < leader_groups; ++k) {
     if (!serves(static_cast<int>(k))) continue;
     const auto row = std::span(cells).subspan(k * nodes, nodes);
     auto* const at = parts + sum(std::span(cells).first(k * nodes)) * element;
     auto* const cell = at + sum(row.first(static_cast<std::size_t>(own_node_))) * element;
-    parts_.rails[k]->reduce_scatter(name, at, cell, row, dtype, call.how.between);
-    if (static_cast<int>(k) == plan_.rail[static_cast<std::size_t>(rank)]) arrived = cell;
+    parts_.leader_groups[k]->reduce_scatter(name, at, cell, row, dtype, call.how.between);
+    if (static_cast<int>(k) == plan_.leader_group[static_cast<std::size_t>(rank)]) arrived = cell;
   }
-  if (plan_.rails < local_size())
+  if (plan_.leader_groups < local_size())
     arrived = gather_cells(call, arrived, parts + total * element, cells, count_by_rank);
   const std::size_t own_count = count_by_rank[static_cast<std::size_t>(rank)];
   if (own_count > 0) std::memcpy(out, arrived, own_count * element);
@@ -203,7 +204,7 @@ void HierarchicalCommunicator::sort_parts(const std::byte* in, std::byte* out,
                                           std::size_t element) const {
   std::vector<std::size_t> offsets(count_by_rank.size());
   std::exclusive_scan(count_by_rank.begin(), count_by_rank.end(), offsets.begin(), std::size_t{0});
-  for (const int rank_in_order : plan_.by_rail) {
+  for (const int rank_in_order : plan_.by_leader_group) {
     const auto r = static_cast<std::size_t>(rank_in_order);
     const std::size_t bytes = count_by_rank[r] * element;
     if (bytes > 0) std::memcpy(out, in + offsets[r] * element, bytes);
@@ -211,7 +212,7 @@ void HierarchicalCommunicator::sort_parts(const std::byte* in, std::byte* out,
   }
 }
 
-// Each rank that serves a rail has the parts of some of its node's ranks; returns where this rank's lies in
+// Each rank that serves a leader group has the parts of some of its node's ranks; returns where this rank's lies in
 // `memory`.
 std::byte* HierarchicalCommunicator::gather_cells(const Call& call, const std::byte* own_cell,
                                                   std::byte* memory, std::span<const std::size_t> cells,
@@ -219,11 +220,11 @@ std::byte* HierarchicalCommunicator::gather_cells(const Call& call, const std::b
   const std::size_t element = size_of(call.how.dtype);
   const auto nodes = static_cast<std::size_t>(plan_.node_count());
   std::vector<std::size_t> bytes(static_cast<std::size_t>(local_size()));
-  for (std::size_t k = 0; k < parts_.rails.size(); ++k)
+  for (std::size_t k = 0; k < parts_.leader_groups.size(); ++k)
     bytes[static_cast<std::size_t>(plan_.server(own_node_, static_cast<int>(k)))] =
         cells[k * nodes + static_cast<std::size_t>(own_node_)] * element;
   parts_.node->all_gather(call.name, own_cell, memory, bytes);
-  for (const int r : plan_.by_rail) {
+  for (const int r : plan_.by_leader_group) {
     if (r == rank) break;
     if (plan_.node[static_cast<std::size_t>(r)] == own_node_)
       memory += count_by_rank[static_cast<std::size_t>(r)] * element;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "farandole/comm/communicator.h"
+#include "farandole/comm/mpi/leader_plan.h"
 #include "farandole/comm/mpi/mpi_communicator.h"
-#include "farandole/comm/mpi/rail_plan.h"
 
 namespace farandole {
 
@@ -17,16 +17,16 @@ class HierarchicalCommunicator : public Communicator {
     std::unique_ptr<MpiCommunicator>
         all;  // all ranks: checks the calls' contract, does what gains nothing here
     std::unique_ptr<Communicator> node;  // this node's ranks, by local rank
-    // By number; null where this rank does not serve it. Ranks in a rail are the nodes' numbers.
-    std::vector<std::unique_ptr<Communicator>> rails;
+    // By number; null where this rank does not serve it. Ranks in a leader group are the nodes' numbers.
+    std::vector<std::unique_ptr<Communicator>> leader_groups;
   };
   struct Options {
     std::size_t flat_bytes = 0;             // allreduce up to here goes through `all`
-    std::size_t latency_bytes = 64 * 1024;  // allreduce up to here takes one rail
+    std::size_t latency_bytes = 64 * 1024;  // allreduce up to here takes one leader group
   };
 
   // The parts need no contract of their own: `all` has checked each call before they see it.
-  HierarchicalCommunicator(Parts parts, RailPlan plan, Options options);
+  HierarchicalCommunicator(Parts parts, LeaderPlan plan, Options options);
 
   void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
   void all_gather(std::string_view name, const void* in, void* out,
@@ -47,12 +47,12 @@ class HierarchicalCommunicator : public Communicator {
                   std::size_t element) const;
   std::byte* gather_cells(const Call& call, const std::byte* own_cell, std::byte* memory,
                           std::span<const std::size_t> cells, std::span<const std::size_t> count_by_rank);
-  bool serves(int rail) const { return plan_.server(own_node_, rail) == own_local_; }
+  bool serves(int leader_group) const { return plan_.server(own_node_, leader_group) == own_local_; }
   int local_size() const { return plan_.local_size(own_node_); }
   std::byte* scratch(std::size_t bytes);
 
   Parts parts_;
-  RailPlan plan_;
+  LeaderPlan plan_;
   Options options_;
   int own_node_;
   int own_local_;

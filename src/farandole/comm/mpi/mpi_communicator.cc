@@ -100,12 +100,12 @@ void MpiCommunicator::agree(CallDescriptor call) {
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Iallreduce(MPI_IN_PLACE, least, 2, MPI_UINT64_T, MPI_MIN, comm_, &request),
               "MPI_Iallreduce", call.name);
-    wait_politely(request, "MPI_Test", call.name);
+    wait_yielding(request, "MPI_Test", call.name);
   }
   if (least[0] != ~least[1]) report_mismatch(call);
 }
 
-void MpiCommunicator::wait_politely(MPI_Request& request, const char* call, std::string_view name) {
+void MpiCommunicator::wait_yielding(MPI_Request& request, const char* call, std::string_view name) {
   for (int tests = 0;; ++tests) {
     int done = 0;
     check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), call, name);

@@ -6,16 +6,16 @@
 #include <mpi.h>
 #include <vector>
 
-#include "farandole/comm/call_contract.h"
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/mpi/mpi_types.h"
+#include "farandole/comm/signature_check.h"
 
 namespace farandole {
 
 // How a rank waits until all ranks have entered a collective.
 enum class Waiting {
-  spin,    // inside MPI: lowest latency, takes a core
-  polite,  // tests and sleeps in turns, so that a thread that computes keeps its core; adds up to 50 µs
+  spin,      // inside MPI: lowest latency, takes a core
+  yielding,  // tests and sleeps in turns, so that a thread that computes keeps its core; adds up to 50 µs
 };
 
 // Whether a communicator makes sure, before each collective, that all ranks make the same call.
@@ -50,7 +50,7 @@ class MpiCommunicator : public Communicator {
   std::byte* scratch(std::size_t bytes);  // of at least so many; overwritten by the next collective
 
  private:
-  void wait_politely(MPI_Request& request, const char* call, std::string_view name);
+  void wait_yielding(MPI_Request& request, const char* call, std::string_view name);
   [[noreturn]] void report_mismatch(const CallDescriptor& own);
   void broadcast_pieces(std::string_view name, void* data, std::size_t bytes, int root);
   void reduce_to_each(std::string_view name, const std::byte* in, std::byte* out,

@@ -17,10 +17,10 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/file_time.h"
-#include "farandole/base/node_file.h"
 #include "farandole/base/quiet_thread.h"
 #include "farandole/base/run_folder.h"
-#include "farandole/comm/recording/merge_claim.h"
+#include "farandole/base/staging_file.h"
+#include "farandole/comm/recording/merge_lease.h"
 #include "farandole/timeline/merge/run_recorders.h"
 
 namespace farandole {
@@ -39,7 +39,7 @@ constexpr auto stand_in_waits = 3s;
 constexpr auto look_at_claim = 500ms;
 // In which a claim's file stays as it is: then who merges has been stopped, or its host is gone. Looks, not
 // time, for a job that was suspended as a whole goes on as a whole.
-constexpr int looks_without_beat = 5 * (MergeClaim::usual_beat / look_at_claim);
+constexpr int looks_without_beat = 5 * (MergeLease::usual_beat / look_at_claim);
 
 // The first, the last, and others at even distances.
 RankSet sample_of(int ranks, std::size_t limit) {
@@ -133,15 +133,15 @@ void TraceRequests::stand_in() {
 
 // Until no rank is merging, or the one that is makes no progress any more. False: this object is to end.
 bool TraceRequests::await_merge() {
-  std::optional<MergeClaim::Sight> last;
+  std::optional<MergeLease::Sight> last;
   for (int same = 0; same < looks_without_beat;) {
-    const auto now = MergeClaim::look(claim());
+    const auto now = MergeLease::look(claim());
     if (!now) return true;
     same = now == last ? same + 1 : 0;
     last = now;
     if (!pause(look_at_claim)) return false;
   }
-  MergeClaim::remove(claim(), *last);
+  MergeLease::remove(claim(), *last);
   return true;
 }
 
@@ -160,20 +160,20 @@ bool TraceRequests::pause(Clock::duration time) {
 
 // Returns when that was, by the clock of the run directory's file system; -1: nothing is there.
 std::int64_t TraceRequests::show_records() const {
-  const auto home = recorder_file(options_.run_dir, layout_.rank);
+  const auto destination = recorder_file(options_.run_dir, layout_.rank);
   if (!timeline_.enabled()) return -1;
   try {
-    if (timeline_.file() != home) {
-      copy_home(home);
+    if (timeline_.file() != destination) {
+      copy_out(destination);
     } else {
-      const OwnedDescriptor file(::open(home.c_str(), O_RDWR | O_CLOEXEC));
+      const OwnedDescriptor file(::open(destination.c_str(), O_RDWR | O_CLOEXEC));
       if (!one_host_) ::fsync(file.get());
       ::futimens(file.get(), nullptr);
     }
   } catch (const Error& error) {
     spdlog::warn("the records so far cannot be copied: {}", error.what());
   }
-  return changed_ns(home);
+  return changed_ns(destination);
 }
 
 // Until the others' recorders have been shown, too.
@@ -200,7 +200,7 @@ fs::path TraceRequests::claim() const {
 
 void TraceRequests::merge() {
   try {
-    const MergeClaim merging(claim());
+    const MergeLease merging(claim());
     if (!merging.won()) return;
     write_trace();
   } catch (const std::exception& error) {

@@ -31,21 +31,21 @@ void attempt(Reason& reason, Work work) {
 
 }  // namespace
 
-NodeMemory::NodeMemory(Communicator& exchange, std::size_t reserved, std::size_t arena_bytes)
-    : mappings_(static_cast<std::size_t>(exchange.size)), bases_(mappings_.size()), pids_(mappings_.size()) {
+NodeMemory::NodeMemory(Communicator& bootstrap, std::size_t reserved, std::size_t arena_bytes)
+    : mappings_(static_cast<std::size_t>(bootstrap.size)), bases_(mappings_.size()), pids_(mappings_.size()) {
   const std::size_t ranks = mappings_.size();
   Reason reason{};
   ArenaAddress own;
   attempt(reason, [&] {
-    arena_ = SharedArena::create(arena_bytes != 0 ? arena_bytes : default_bytes(exchange.size), reserved);
+    arena_ = SharedArena::create(arena_bytes != 0 ? arena_bytes : default_bytes(bootstrap.size), reserved);
     own = arena_->address();
   });
   std::vector<ArenaAddress> addresses(ranks);
-  exchange.all_gather("addresses of shared memory", &own, addresses.data(),
-                      std::vector<std::size_t>(ranks, sizeof own));
+  bootstrap.all_gather("addresses of shared memory", &own, addresses.data(),
+                       std::vector<std::size_t>(ranks, sizeof own));
   for (std::size_t r = 0; r < ranks; ++r) {
     pids_[r] = static_cast<pid_t>(addresses[r].pid);
-    if (static_cast<int>(r) == exchange.rank || addresses[r].fd < 0) continue;
+    if (static_cast<int>(r) == bootstrap.rank || addresses[r].fd < 0) continue;
     attempt(reason, [&] {
       mappings_[r] = map_peer(addresses[r]);
       bases_[r] = mappings_[r]->data();
@@ -53,12 +53,12 @@ NodeMemory::NodeMemory(Communicator& exchange, std::size_t reserved, std::size_t
   }
   // Also the moment from which all have mapped all.
   std::vector<Reason> reasons(ranks);
-  exchange.all_gather("reasons against shared memory", reason.data(), reasons.data(),
-                      std::vector<std::size_t>(ranks, sizeof reason));
+  bootstrap.all_gather("reasons against shared memory", reason.data(), reasons.data(),
+                       std::vector<std::size_t>(ranks, sizeof reason));
   for (std::size_t r = 0; r < ranks; ++r)
     if (reasons[r][0] != 0) throw Error(fmt::format("process {}: {}", addresses[r].pid, reasons[r].data()));
   arena_->close_descriptor();
-  bases_[static_cast<std::size_t>(exchange.rank)] = arena_->data();
+  bases_[static_cast<std::size_t>(bootstrap.rank)] = arena_->data();
 }
 
 Buffer NodeMemory::allocate(std::size_t bytes) const {

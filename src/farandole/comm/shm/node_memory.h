@@ -12,10 +12,10 @@ namespace farandole {
 
 class NodeMemory {
  public:
-  // Collective over `exchange`. The first `reserved` bytes of each arena are the caller's; `arena_bytes` is
+  // Collective over `bootstrap`. The first `reserved` bytes of each arena are the caller's; `arena_bytes` is
   // the address space a rank, 0: as much as the machine has memory. Throws Error on all ranks, with the first
   // reason, where they cannot share memory.
-  NodeMemory(Communicator& exchange, std::size_t reserved, std::size_t arena_bytes);
+  NodeMemory(Communicator& bootstrap, std::size_t reserved, std::size_t arena_bytes);
 
   std::byte* base(int rank) const { return bases_[static_cast<std::size_t>(rank)]; }  // of its arena, here
   pid_t pid(int rank) const { return pids_[static_cast<std::size_t>(rank)]; }

@@ -46,10 +46,10 @@ std::size_t sum(std::span<const std::size_t> values) {
 
 }  // namespace
 
-SharedMemoryCommunicator::SharedMemoryCommunicator(Communicator& exchange, SharedMemoryOptions options)
-    : Communicator(exchange.rank, exchange.size),
+SharedMemoryCommunicator::SharedMemoryCommunicator(Communicator& bootstrap, SharedMemoryOptions options)
+    : Communicator(bootstrap.rank, bootstrap.size),
       world_ranks_(std::move(options.world_ranks)),
-      memory_(exchange, staging_offset + 2 * piece_bytes, options.arena_bytes),
+      memory_(bootstrap, staging_offset + 2 * piece_bytes, options.arena_bytes),
       places_(static_cast<std::size_t>(size)) {
   if (world_ranks_.empty()) {
     world_ranks_.resize(places_.size());
@@ -63,8 +63,8 @@ SharedMemoryCommunicator::SharedMemoryCommunicator(Communicator& exchange, Share
     if (pid != ::getpid()) peers.push_back({world_ranks_[static_cast<std::size_t>(r)], pid});
   }
   peers_ = std::make_unique<PeerWatch>(peers);
-  rendezvous_ = std::make_unique<Rendezvous>(rank, std::move(lines), options.patience,
-                                             [this](int missing, bool left) { look_around(missing, left); });
+  barrier_ = std::make_unique<NodeBarrier>(rank, std::move(lines), options.patience,
+                                           [this](int missing, bool left) { look_around(missing, left); });
 }
 
 SharedMemoryCommunicator::~SharedMemoryCommunicator() = default;
@@ -96,18 +96,18 @@ void SharedMemoryCommunicator::enter(CallDescriptor call, const void* data, std:
   std::optional<std::size_t> offset;
   if (bytes == 0) offset = 0;
   if (bytes > staged_bytes) offset = memory_.offset_of(data, bytes);
-  rendezvous_->note(rank, calls_) = {hash_of(call_), offset.value_or(not_shared)};
+  barrier_->note(rank, calls_) = {hash_of(call_), offset.value_or(not_shared)};
 }
 
 void SharedMemoryCommunicator::meet() {
-  rendezvous_->arrive_and_wait();
+  barrier_->arrive_and_wait();
   if (!std::exchange(met_, true)) compare_calls();
 }
 
 void SharedMemoryCommunicator::compare_calls() const {
-  const auto own = rendezvous_->note(rank, calls_).contract;
+  const auto own = barrier_->note(rank, calls_).contract;
   bool same = true;
-  for (int r = 0; r < size; ++r) same = same && rendezvous_->note(r, calls_).contract == own;
+  for (int r = 0; r < size; ++r) same = same && barrier_->note(r, calls_).contract == own;
   if (same) return;
   std::vector<CallDescriptor> by_rank(static_cast<std::size_t>(size));
   for (int r = 0; r < size; ++r)
@@ -117,7 +117,7 @@ void SharedMemoryCommunicator::compare_calls() const {
 }
 
 bool SharedMemoryCommunicator::is_shared(int r) const {
-  return rendezvous_->note(r, calls_).offset != not_shared;
+  return barrier_->note(r, calls_).offset != not_shared;
 }
 
 bool SharedMemoryCommunicator::all_shared() const {
@@ -127,7 +127,7 @@ bool SharedMemoryCommunicator::all_shared() const {
 }
 
 std::byte* SharedMemoryCommunicator::shared(int r) const {
-  return memory_.base(r) + rendezvous_->note(r, calls_).offset;
+  return memory_.base(r) + barrier_->note(r, calls_).offset;
 }
 
 std::byte* SharedMemoryCommunicator::staging(int r) const {
@@ -144,7 +144,7 @@ std::span<const std::byte* const> SharedMemoryCommunicator::everywhere(Where whe
 void SharedMemoryCommunicator::allreduce(std::string_view name, void* data, std::size_t count, DType dtype,
                                          ReduceOp op) {
   start(name, data, count, dtype, op);
-  finish();
+  wait();
 }
 
 void SharedMemoryCommunicator::start(std::string_view name, void* data, std::size_t count, DType dtype,
@@ -153,19 +153,19 @@ void SharedMemoryCommunicator::start(std::string_view name, void* data, std::siz
   const std::size_t bytes = count * size_of(dtype);
   enter(allreduce_call(name, count, dtype, op), data, bytes);
   if (!is_shared(rank)) copy_bytes(staging(rank), data, std::min(bytes, piece_bytes));
-  rendezvous_->arrive();
+  barrier_->arrive();
   pending_ = Pending{static_cast<std::byte*>(data), count, dtype, op};
 }
 
-SplitAllreduce::Progress SharedMemoryCommunicator::progress() {
+NonblockingAllreduce::Progress SharedMemoryCommunicator::test() {
   bool worked = false;
-  for (; pending_ && rendezvous_->complete(); worked = true) advance();
+  for (; pending_ && barrier_->complete(); worked = true) advance();
   return !pending_ ? Progress::done : worked ? Progress::some : Progress::none;
 }
 
-void SharedMemoryCommunicator::finish() {
+void SharedMemoryCommunicator::wait() {
   while (pending_) {
-    rendezvous_->wait();
+    barrier_->wait();
     advance();
   }
 }
@@ -184,7 +184,7 @@ void SharedMemoryCommunicator::advance() {
   }
   if (count * size_of(dtype) > staged_bytes && all_shared()) {
     reduce_slice(count, dtype, op);
-    return rendezvous_->arrive();
+    return barrier_->arrive();
   }
   bool staged = true;
   for (int r = 0; r < size; ++r) staged = staged && !is_shared(r);  // else some have yet to stage

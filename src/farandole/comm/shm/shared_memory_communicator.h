@@ -18,11 +18,11 @@
 #include <string>
 #include <vector>
 
-#include "farandole/comm/call_contract.h"
 #include "farandole/comm/communicator.h"
+#include "farandole/comm/nonblocking_allreduce.h"
+#include "farandole/comm/shm/node_barrier.h"
 #include "farandole/comm/shm/node_memory.h"
-#include "farandole/comm/shm/rendezvous.h"
-#include "farandole/comm/split_allreduce.h"
+#include "farandole/comm/signature_check.h"
 #include "farandole/comm/watch/peer_watch.h"
 
 namespace farandole {
@@ -33,11 +33,11 @@ struct SharedMemoryOptions {
   std::size_t arena_bytes = std::size_t{0};  // address space a rank; 0: the machine's memory
 };
 
-class SharedMemoryCommunicator : public Communicator, public SplitAllreduce {
+class SharedMemoryCommunicator : public Communicator, public NonblockingAllreduce {
  public:
-  // Collective over `exchange`, whose ranks are of one node and which is needed for nothing else afterwards.
+  // Collective over `bootstrap`, whose ranks are of one node and which is needed for nothing else afterwards.
   // Throws Error on all ranks, with the first reason, where they cannot share memory.
-  SharedMemoryCommunicator(Communicator& exchange, SharedMemoryOptions options = {});
+  SharedMemoryCommunicator(Communicator& bootstrap, SharedMemoryOptions options = {});
   ~SharedMemoryCommunicator() override;
 
   void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
@@ -49,11 +49,11 @@ class SharedMemoryCommunicator : public Communicator, public SplitAllreduce {
   void all_to_all(std::string_view name, const void* in, std::span<const std::size_t> send_bytes, void* out,
                   std::span<const std::size_t> receive_bytes) override;
   Buffer allocate(std::size_t bytes) override;
-  SplitAllreduce* split() override { return this; }
+  NonblockingAllreduce* nonblocking_allreduce() override { return this; }
 
   void start(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
-  Progress progress() override;
-  void finish() override;
+  Progress test() override;
+  void wait() override;
 
  private:
   // An allreduce between start() and its end.
@@ -87,7 +87,7 @@ class SharedMemoryCommunicator : public Communicator, public SplitAllreduce {
   NodeMemory memory_;
   std::vector<std::byte*> places_;  // see everywhere()
   std::unique_ptr<PeerWatch> peers_;
-  std::unique_ptr<Rendezvous> rendezvous_;
+  std::unique_ptr<NodeBarrier> barrier_;
   CallDescriptor call_;  // the one in progress
   bool met_ = false;     // in that one
   std::optional<Pending> pending_;

@@ -24,7 +24,8 @@ bool is_in_kernel(pid_t thread) {
 
 }  // namespace
 
-SelfWatch::SelfWatch(int rank, const CallBoard& calls, ThreadProbe& probe) : calls_(calls), probe_(probe) {
+SelfWatch::SelfWatch(int rank, const CollectiveRegistry& calls, ThreadProbe& probe)
+    : calls_(calls), probe_(probe) {
   status_.rank = rank;
   status_.pid = ::getpid();
   status_.life = Life::running;
@@ -75,7 +76,7 @@ std::optional<bool> SelfWatch::is_past(const CallKey& call) const {
   return std::nullopt;
 }
 
-std::optional<CallBoard::Meaning> SelfWatch::meaning(const CallKey& call) const {
+std::optional<CollectiveRegistry::Meaning> SelfWatch::meaning(const CallKey& call) const {
   for (const auto& own : calls_.read())
     if (own.communicator == call.communicator && own.entered == call.sequence + 1)
       return calls_.meaning(call.communicator, own.name);

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "farandole/comm/watch/call_board.h"
+#include "farandole/comm/watch/collective_registry.h"
 #include "farandole/comm/watch/rank_status.h"
 #include "farandole/comm/watch/thread_probe.h"
 
@@ -13,7 +13,7 @@ namespace farandole {
 // Used by one thread. The references outlive it.
 class SelfWatch {
  public:
-  SelfWatch(int rank, const CallBoard& calls, ThreadProbe& probe);
+  SelfWatch(int rank, const CollectiveRegistry& calls, ThreadProbe& probe);
 
   // Looks again; cheap. Time in which this process did not run (stopped, suspended) counts as no waiting.
   void look(std::int64_t now_ns);
@@ -29,13 +29,13 @@ class SelfWatch {
   // others wait for this rank.
   std::string report(const std::string& host, std::optional<CallKey> stalled);
   // What the collective stands for on this rank.
-  std::optional<CallBoard::Meaning> meaning(const CallKey& call) const;
+  std::optional<CollectiveRegistry::Meaning> meaning(const CallKey& call) const;
 
  private:
   void add_call(const BoardedCall& call, std::int64_t now_ns);
   void forget_span();
 
-  const CallBoard& calls_;
+  const CollectiveRegistry& calls_;
   ThreadProbe& probe_;
   RankStatus status_;
   std::int64_t looked_ns_ = 0;

@@ -168,7 +168,7 @@ std::string own_report(const OwnReport& report) {
 
 std::optional<StallSummary> summarize_stall(
     std::span<const RankStatus> statuses, const std::vector<std::string>& hosts,
-    const std::function<std::optional<CallBoard::Meaning>(const CallKey&)>& explain) {
+    const std::function<std::optional<CollectiveRegistry::Meaning>(const CallKey&)>& explain) {
   const CallStatus* const call = most_waited_in(statuses);
   if (call == nullptr) return std::nullopt;
   StallSummary summary;
@@ -189,19 +189,19 @@ std::optional<StallSummary> summarize_stall(
     summary.text += fmt::format(" ({})", describe_list(meaning->contents, 6));
   if (summary.missing.empty())
     summary.text += "\n  nobody is missing: the network or the file system below it hangs, or is very slow";
-  // Those that wait themselves, elsewhere, are more likely victims than culprits.
+  // Those that wait themselves, elsewhere, are more likely victims than root_causes.
   const auto waits = [&](int rank) { return waits_elsewhere(statuses[static_cast<std::size_t>(rank)]); };
   auto ordered = summary.missing;
   const auto victims = std::stable_partition(ordered.begin(), ordered.end(), std::not_fn(waits));
-  const bool culprit_known = victims != ordered.begin();
+  const bool root_cause_known = victims != ordered.begin();
   constexpr std::size_t most_lines = 32;
   for (std::size_t i = 0; i < std::min(most_lines, ordered.size()); ++i) {
     const auto r = static_cast<std::size_t>(ordered[i]);
     const auto& status = statuses[r];
     const auto pid = status.pid != 0 ? fmt::format("pid {} on ", status.pid) : "on ";
-    summary.text +=
-        fmt::format("\n  rank {} ({}{}) is missing{}: it {}", r, pid, hosts.at(r),
-                    culprit_known && waits(ordered[i]) ? ", but waits itself" : "", describe_missing(status));
+    summary.text += fmt::format("\n  rank {} ({}{}) is missing{}: it {}", r, pid, hosts.at(r),
+                                root_cause_known && waits(ordered[i]) ? ", but waits itself" : "",
+                                describe_missing(status));
   }
   if (ordered.size() > most_lines)
     summary.text += fmt::format("\n  {} are missing in all", describe_ranks(summary.missing));

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "farandole/base/phrases.h"
-#include "farandole/comm/watch/call_board.h"
+#include "farandole/comm/watch/collective_registry.h"
 #include "farandole/comm/watch/rank_status.h"
 #include "farandole/comm/watch/thread_probe.h"
 
@@ -28,7 +28,7 @@ struct OwnReport {
   RankStatus status;
   std::string host;
   std::optional<CallKey> missed_in;  // others wait for this rank here
-  std::optional<CallBoard::Meaning> meaning;
+  std::optional<CollectiveRegistry::Meaning> meaning;
   std::optional<ThreadSnapshot> thread;
 };
 std::string own_report(const OwnReport& report);
@@ -44,6 +44,6 @@ struct StallSummary {
 // known.
 std::optional<StallSummary> summarize_stall(
     std::span<const RankStatus> statuses, const std::vector<std::string>& hosts,
-    const std::function<std::optional<CallBoard::Meaning>(const CallKey&)>& explain);
+    const std::function<std::optional<CollectiveRegistry::Meaning>(const CallKey&)>& explain);
 
 }  // namespace farandole

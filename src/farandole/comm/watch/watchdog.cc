@@ -62,7 +62,8 @@ WatchdogOptions WatchdogOptions::from_environment() {
   return options;
 }
 
-Watchdog::Watchdog(WatchPost post, RankLayout layout, const CallBoard& calls, std::function<void(int)> abort)
+Watchdog::Watchdog(WatchPost post, RankLayout layout, const CollectiveRegistry& calls,
+                   std::function<void(int)> abort)
     : post_(std::move(post)),
       layout_(std::move(layout)),
       abort_(std::move(abort)),
@@ -249,7 +250,7 @@ void Watchdog::say(const std::string& text) const {
   }
 }
 
-std::unique_ptr<Watchdog> make_watchdog(const RankLayout& layout, const CallBoard& calls) {
+std::unique_ptr<Watchdog> make_watchdog(const RankLayout& layout, const CollectiveRegistry& calls) {
   return std::make_unique<Watchdog>(make_watch_post(MPI_COMM_WORLD), layout, calls, &MpiJob::abort);
 }
 

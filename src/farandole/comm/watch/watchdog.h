@@ -13,7 +13,7 @@
 
 #include "farandole/base/stop_event.h"
 #include "farandole/comm/rank_layout.h"
-#include "farandole/comm/watch/call_board.h"
+#include "farandole/comm/watch/collective_registry.h"
 #include "farandole/comm/watch/stall_watch.h"
 #include "farandole/comm/watch/termination.h"
 #include "farandole/comm/watch/thread_probe.h"
@@ -33,7 +33,8 @@ struct WatchdogOptions {
 class Watchdog {
  public:
   // `calls` outlives it; `abort` ends the job with an exit code.
-  Watchdog(WatchPost post, RankLayout layout, const CallBoard& calls, std::function<void(int)> abort);
+  Watchdog(WatchPost post, RankLayout layout, const CollectiveRegistry& calls,
+           std::function<void(int)> abort);
   ~Watchdog();  // leave()s
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -81,6 +82,6 @@ class Watchdog {
 };
 
 // Collective over the job.
-std::unique_ptr<Watchdog> make_watchdog(const RankLayout& layout, const CallBoard& calls);
+std::unique_ptr<Watchdog> make_watchdog(const RankLayout& layout, const CollectiveRegistry& calls);
 
 }  // namespace farandole

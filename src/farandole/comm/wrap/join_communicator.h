@@ -12,8 +12,8 @@
 #include <optional>
 #include <vector>
 
-#include "farandole/comm/call_contract.h"
 #include "farandole/comm/communicator.h"
+#include "farandole/comm/signature_check.h"
 #include "farandole/comm/wrap/traced_communicator.h"
 
 namespace farandole {

@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "farandole/comm/split_allreduce.h"
+#include "farandole/comm/nonblocking_allreduce.h"
 
 namespace farandole {
 
@@ -15,7 +15,7 @@ struct Leave {
 }  // namespace
 
 TracedCommunicator::TracedCommunicator(std::unique_ptr<Communicator> inner, Timeline& timeline,
-                                       std::uint16_t number, CallBoard* board)
+                                       std::uint16_t number, CollectiveRegistry* board)
     : Communicator(inner->rank, inner->size),
       inner_(std::move(inner)),
       timeline_(timeline),
@@ -90,9 +90,9 @@ void TracedCommunicator::all_to_all(std::string_view name, const void* in,
   record(all_to_all_, name, total, [&] { inner_->all_to_all(name, in, send_bytes, out, receive_bytes); });
 }
 
-class TracedCommunicator::Split : public SplitAllreduce {
+class TracedCommunicator::Nonblocking : public NonblockingAllreduce {
  public:
-  Split(TracedCommunicator& traced, SplitAllreduce& inner)
+  Nonblocking(TracedCommunicator& traced, NonblockingAllreduce& inner)
       : traced_(traced), inner_(inner), track_(traced.timeline_.add_track("reductions")) {}
 
   void start(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override {
@@ -105,17 +105,17 @@ class TracedCommunicator::Split : public SplitAllreduce {
     inner_.start(name, data, count, dtype, op);
   }
 
-  Progress progress() override {
+  Progress test() override {
     const std::int64_t before = now_ns();
     auto made = Progress::none;
-    ended_by_error([&] { made = inner_.progress(); });
+    ended_by_error([&] { made = inner_.test(); });
     if (made != Progress::none) traced_.timeline_.span(Category::communication, name_, before, now_ns());
     if (made == Progress::done) end();
     return made;
   }
 
-  void finish() override {
-    ended_by_error([&] { inner_.finish(); });
+  void wait() override {
+    ended_by_error([&] { inner_.wait(); });
     end();
   }
 
@@ -136,17 +136,18 @@ class TracedCommunicator::Split : public SplitAllreduce {
   }
 
   TracedCommunicator& traced_;
-  SplitAllreduce& inner_;
+  NonblockingAllreduce& inner_;
   const TrackId track_;
   Collective what_{};
   NameId name_;
   std::int64_t start_ns_ = 0;
 };
 
-SplitAllreduce* TracedCommunicator::split() {
-  auto* const inner = inner_->split();
-  if (split_ == nullptr && inner != nullptr) split_ = std::make_unique<Split>(*this, *inner);
-  return split_.get();
+NonblockingAllreduce* TracedCommunicator::nonblocking_allreduce() {
+  auto* const inner = inner_->nonblocking_allreduce();
+  if (nonblocking_ == nullptr && inner != nullptr)
+    nonblocking_ = std::make_unique<Nonblocking>(*this, *inner);
+  return nonblocking_.get();
 }
 
 }  // namespace farandole

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "farandole/comm/communicator.h"
-#include "farandole/comm/watch/call_board.h"
+#include "farandole/comm/watch/collective_registry.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {
@@ -18,7 +18,7 @@ class TracedCommunicator : public Communicator {
   // `number` is equal on all ranks and different for each communicator of the job; `timeline` outlives this
   // object. Without a board nobody watches its collectives.
   TracedCommunicator(std::unique_ptr<Communicator> inner, Timeline& timeline, std::uint16_t number,
-                     CallBoard* board = nullptr);
+                     CollectiveRegistry* board = nullptr);
   ~TracedCommunicator() override;
 
   std::uint16_t number() const { return number_; }
@@ -34,12 +34,12 @@ class TracedCommunicator : public Communicator {
   Buffer allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
   // Such an allreduce lies on a track of its own, from this rank's arrival to the end; the thread's own part
   // of the work is a span of that thread.
-  SplitAllreduce* split() override;
+  NonblockingAllreduce* nonblocking_allreduce() override;
   // From now on, waiting in a collective is no stall, however long: others are busy, and this rank is not.
   void set_patient(bool patient) { patient_ = patient; }
 
  private:
-  class Split;
+  class Nonblocking;
   struct Operation {
     const char* name;
     NameId id;
@@ -55,8 +55,8 @@ class TracedCommunicator : public Communicator {
   std::uint32_t sequence_ = 0;
   std::map<std::string, NameId, std::less<>> names_;  // of the collectives so far
   Operation allreduce_, all_gather_, broadcast_, reduce_scatter_, all_to_all_;
-  std::shared_ptr<CallLine> line_;  // null: no board
-  std::unique_ptr<Split> split_;    // made when first asked for
+  std::shared_ptr<CallLine> line_;            // null: no board
+  std::unique_ptr<Nonblocking> nonblocking_;  // made when first asked for
 };
 
 }  // namespace farandole

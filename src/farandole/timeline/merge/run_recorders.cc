@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "farandole/base/error.h"
-#include "farandole/base/node_file.h"
 #include "farandole/base/open_files.h"
+#include "farandole/base/staging_file.h"
 #include "farandole/timeline/merge/rank_choice.h"
 #include "farandole/timeline/merge/record_source.h"
 #include "farandole/timeline/merge/run_start.h"
@@ -89,7 +89,8 @@ std::vector<fs::path> recorder_files(const fs::path& run) {
     throw UserError("there is no run " + run.string() + ": give a run directory or a recorder's file");
   const fs::path folder = fs::is_directory(run / "recorder", failure) ? run / "recorder" : run;
   std::vector<fs::path> files;
-  for (const auto& home : homes_in(folder, extension, failure)) files.push_back(readable_at(home));
+  for (const auto& destination : staged_files_in(folder, extension, failure))
+    files.push_back(readable_at(destination));
   if (failure) throw UserError("read the folder " + folder.string() + ": " + failure.message());
   if (files.empty())
     throw UserError(folder.string() +

@@ -13,7 +13,7 @@
 
 namespace farandole {
 
-// RUN/recorder/*.ftl in the order of their names, or where else they lie on this node (base/node_file.h), or
+// RUN/recorder/*.ftl in the order of their names, or where else they lie on this node (base/staging_file.h), or
 // the file itself; throws UserError where there are none.
 std::vector<std::filesystem::path> recorder_files(const std::filesystem::path& run);
 

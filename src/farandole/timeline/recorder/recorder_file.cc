@@ -12,7 +12,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/file_bytes.h"
-#include "farandole/base/node_file.h"
+#include "farandole/base/staging_file.h"
 
 namespace farandole {
 namespace {

@@ -50,7 +50,7 @@ class RecorderFile {
   std::int64_t last_step() const { return header_.step; }
   std::uint64_t dropped() const { return header_.dropped; }  // events for which there was no room
   const std::vector<std::string>& names() const { return names_; }
-  std::map<std::string, std::string> facts() const;  // as Timeline::state() gave them
+  std::map<std::string, std::string> facts() const;  // as Timeline::set_metadata() gave them
   // By slot; Record::track is an index into it. Those without a record may be tracks.
   const std::vector<RecorderThread>& threads() const { return threads_; }
   // Round trips with rank 0's clock; none on rank 0.

@@ -12,8 +12,8 @@
 #include "farandole/base/clock_id.h"
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
-#include "farandole/base/node_file.h"
 #include "farandole/base/owned_descriptor.h"
+#include "farandole/base/staging_file.h"
 
 namespace farandole {
 namespace {
@@ -32,20 +32,20 @@ struct NoRoom : Error {
 }
 
 // A new inode: an older file of this name may still be mapped by somebody.
-std::filesystem::path stay_home(const std::filesystem::path& home) {
-  forget_home(home);
-  return home;
+std::filesystem::path without_staging(const std::filesystem::path& destination) {
+  forget_staged(destination);
+  return destination;
 }
 
 // Forgets a file that does not come to be one.
 class NewFile {
  public:
-  NewFile(const std::filesystem::path& home, const std::filesystem::path& node_folder)
-      : home_(home),
-        path_(node_folder.empty() ? stay_home(home) : leave_home(home, node_folder)),
+  NewFile(const std::filesystem::path& destination, const std::filesystem::path& node_folder)
+      : destination_(destination),
+        path_(node_folder.empty() ? without_staging(destination) : stage_in(destination, node_folder)),
         fd_(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {}
   ~NewFile() {
-    if (!kept_) forget_home(home_);
+    if (!kept_) forget_staged(destination_);
   }
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
@@ -63,7 +63,7 @@ class NewFile {
   void keep() { kept_ = true; }
 
  private:
-  const std::filesystem::path& home_;
+  const std::filesystem::path& destination_;
   const std::filesystem::path path_;
   const OwnedDescriptor fd_;
   bool kept_ = false;
@@ -111,19 +111,19 @@ std::unique_ptr<RecorderMap> RecorderMap::create(const TimelineOptions& options)
     if (failure)
       throw Error("create folder " + options.file.parent_path().string() + ": " + failure.message());
   }
-  const bool may_stay_home = options.node_folder_chosen && !options.node_folder.empty();
+  const bool may_skip_staging = options.node_folder_chosen && !options.node_folder.empty();
   try {
     return map_new(options);
   } catch (const NoRoom& full) {
-    if (!may_stay_home) {
+    if (!may_skip_staging) {
       spdlog::warn("no timeline is recorded: {}; make room or lower the recorder's bound", full.what());
       return nullptr;
     }
     spdlog::warn("the recorder lies in the run directory: {}", full.what());
   }
-  auto at_home = options;
-  at_home.node_folder.clear();
-  return create(at_home);
+  auto without_staging_options = options;
+  without_staging_options.node_folder.clear();
+  return create(without_staging_options);
 }
 
 std::unique_ptr<RecorderMap> RecorderMap::map_new(const TimelineOptions& options) {
@@ -141,9 +141,9 @@ std::unique_ptr<RecorderMap> RecorderMap::map_new(const TimelineOptions& options
 RecorderMap::~RecorderMap() {
   std::atomic_ref(header().end_monotonic_ns).store(now_ns(), std::memory_order_release);
   ::munmap(base_, geometry.file_bytes);
-  if (path == home_) return;
+  if (path == destination_) return;
   try {
-    bring_home(home_);
+    stage_out(destination_);
   } catch (const std::exception& error) {
     spdlog::warn("the recorder stays where only its node has it, at {}: {}", path.string(), error.what());
   }

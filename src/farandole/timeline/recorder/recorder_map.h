@@ -40,10 +40,10 @@ class RecorderMap {
 
  private:
   static std::unique_ptr<RecorderMap> map_new(const TimelineOptions& options);
-  RecorderMap(const recorder::Geometry& shape, std::filesystem::path file, std::filesystem::path home,
+  RecorderMap(const recorder::Geometry& shape, std::filesystem::path file, std::filesystem::path destination,
               std::byte* base)
-      : geometry(shape), path(std::move(file)), home_(std::move(home)), base_(base) {}
-  const std::filesystem::path home_;
+      : geometry(shape), path(std::move(file)), destination_(std::move(destination)), base_(base) {}
+  const std::filesystem::path destination_;
   std::byte* const base_;
 };
 

@@ -1,7 +1,7 @@
 // Where a rank's recorder lies while the rank runs. A mapping of a file on a parallel or network file system
 // costs a lock on a server for every page, other nodes do not see what was written to it, and it is what goes
 // first when the servers do; so there the recorder lies on the node, and comes into the run directory at the
-// end (base/node_file.h), brought by the rank itself or, where that was killed, by its launcher.
+// end (base/staging_file.h), brought by the rank itself or, where that was killed, by its launcher.
 #pragma once
 
 #include <cstddef>

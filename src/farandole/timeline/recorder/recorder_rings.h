@@ -11,7 +11,7 @@
 #include <optional>
 #include <string_view>
 
-#include "farandole/timeline/recorder/page_keeper.h"
+#include "farandole/timeline/recorder/page_prefaulter.h"
 #include "farandole/timeline/recorder/recorder_format.h"
 #include "farandole/timeline/recorder/recorder_map.h"
 
@@ -89,7 +89,7 @@ class RecorderRings : public std::enable_shared_from_this<RecorderRings> {
   const std::unique_ptr<RecorderMap> map_;
   const WhenFull when_full_;
   std::array<ThreadRing, recorder::thread_slots> rings_;
-  std::optional<PageKeeper> pages_;
+  std::optional<PagePrefaulter> pages_;
   std::mutex mutex_;                                  // of what follows, and of taking slots
   std::array<bool, recorder::thread_slots> taken_{};  // by a thread that lives
 };

@@ -38,15 +38,15 @@ GradientBuckets::~GradientBuckets() {
 }
 
 void GradientBuckets::Listener::stop() {
-  accumulator->del_post_hook(reinterpret_cast<std::uintptr_t>(home));
+  accumulator->del_post_hook(reinterpret_cast<std::uintptr_t>(slot));
 }
 
 // A parameter's accumulator lives as long as someone holds it; its post hook runs when the gradient is in
 // place.
 void GradientBuckets::listen(std::size_t i) {
-  auto home = std::make_unique<GradientHome>(views_[i], [this, i] { arrived(i); });
-  listeners_[i] = {torch::autograd::impl::grad_accumulator(parameters_[i]), home.get()};
-  listeners_[i].accumulator->add_post_hook(std::move(home));
+  auto slot = std::make_unique<GradientSlot>(views_[i], [this, i] { arrived(i); });
+  listeners_[i] = {torch::autograd::impl::grad_accumulator(parameters_[i]), slot.get()};
+  listeners_[i].accumulator->add_post_hook(std::move(slot));
 }
 
 // A parameter that is given other memory, as torch::load does, gets another accumulator. Returns whether this
@@ -108,7 +108,7 @@ bool GradientBuckets::clear() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     parameters_[i].mutable_grad() = Tensor();
     listen_again(i);
-    listeners_[i].home->give_back();
+    listeners_[i].slot->give_back();
   }
   return thrown_away;
 }

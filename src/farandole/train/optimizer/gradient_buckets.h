@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "farandole/fusion/gradient_reducer.h"
-#include "farandole/train/optimizer/gradient_home.h"
+#include "farandole/train/optimizer/gradient_slot.h"
 
 namespace farandole {
 
@@ -47,7 +47,7 @@ class GradientBuckets {
  private:
   struct Listener {
     std::shared_ptr<torch::autograd::Node> accumulator;
-    GradientHome* home = nullptr;  // a hook of it
+    GradientSlot* slot = nullptr;  // a hook of it
     void stop();
   };
   void listen(std::size_t tensor);

@@ -12,7 +12,7 @@
 
 #include <ATen/ATen.h>
 
-#include "farandole/comm/kept_buffer.h"
+#include "farandole/comm/scratch_buffer.h"
 #include "farandole/fusion/residuals.h"
 
 namespace farandole {
@@ -40,7 +40,7 @@ class PowerSgdCompressor : public PlainCompressor {
   const int rank_;
   Residuals residuals_;
   std::vector<at::Tensor> factors_;  // Q by tensor; undefined: not compressed
-  KeptBuffer message_;
+  ScratchBuffer message_;
 };
 
 }  // namespace farandole

@@ -10,7 +10,7 @@
 #include <torch/torch.h>
 #include <vector>
 
-#include "farandole/comm/kept_buffer.h"
+#include "farandole/comm/scratch_buffer.h"
 
 namespace farandole {
 
@@ -38,7 +38,7 @@ class SparseGradients {
   Communicator& communicator_;
   const std::vector<std::string> names_;
   std::vector<torch::Tensor> parameters_;
-  KeptBuffer gathered_;
+  ScratchBuffer gathered_;
   std::size_t sent_bytes_ = 0;
 };
 

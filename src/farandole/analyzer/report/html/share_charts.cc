@@ -167,7 +167,7 @@ std::string efficiency_tree(const RunMetrics& metrics) {
       "mean of the ranks' compute against the busiest rank's");
   box(svg, 500, 98, 438, "communication efficiency", metrics.communication_efficiency,
       "the busiest rank's compute against the run");
-  box(svg, 500, 190, 212, "serialisation", metrics.serialisation, "instant network: what is left");
+  box(svg, 500, 190, 212, "serialisation", metrics.serialisation, "ideal network: what is left");
   box(svg, 726, 190, 212, "transfer", metrics.transfer_efficiency, "what the network costs");
   svg.text(477, 134, Anchor::middle, "×", "strong");
   svg.text(719, 226, Anchor::middle, "×", "strong");

@@ -1,0 +1,153 @@
+#include "farandole/base/staging_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <random>
+#include <set>
+#include <span>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "farandole/base/atomic_file.h"
+#include "farandole/base/error.h"
+#include "farandole/base/file_bytes.h"
+#include "farandole/base/owned_descriptor.h"
+
+namespace farandole {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* link_extension = ".node";
+// Begins the name of a file that a link may lead to: nothing else is ever removed.
+constexpr std::string_view away_mark = "farandole-";
+
+// Empty where the link leads nowhere on this node.
+fs::path file_behind(const fs::path& link) {
+  std::error_code ignored;
+  const fs::path target = fs::read_symlink(link, ignored);
+  const bool ours = target.filename().string().starts_with(away_mark);
+  return ours && fs::is_regular_file(target, ignored) ? target : fs::path();
+}
+
+// From the start to the end: of a file that is still written to, its tables are older than its records.
+void copy_sparse(const OwnedDescriptor& from, const fs::path& source, const fs::path& target) {
+  const OwnedDescriptor to(::open(target.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (to.get() < 0) throw system_error("create", target);
+  std::vector<char> block(std::size_t{256} << 10);
+  std::size_t at = 0;
+  for (std::size_t count = 1; count > 0; at += count) {
+    count = read_bytes(from.get(), at, std::as_writable_bytes(std::span(block)), source);
+    const bool empty = count == 0 || (block[0] == '\0' && std::memcmp(&block[0], &block[1], count - 1) == 0);
+    if (empty)
+      ::lseek(to.get(), static_cast<off_t>(count), SEEK_CUR);
+    else
+      write_bytes(to.get(), {block.data(), count}, target);
+  }
+  if (::ftruncate(to.get(), static_cast<off_t>(at)) != 0) throw system_error("write", target);
+  if (::fsync(to.get()) != 0) throw system_error("fsync", target);
+}
+
+// The copy in the making. Of one name, for the lock lets one at it: the next overwrites what a killed one
+// left.
+fs::path part_of(const fs::path& destination) {
+  return fs::path(destination).replace_extension(".part");
+}
+
+// The link's name once what it leads to is whole at the destination and only waits to be removed. A process may be
+// killed between any two of these calls, and the next goes on where it ended.
+fs::path spent_link(const fs::path& destination) {
+  return fs::path(destination).replace_extension(".destination");
+}
+
+void remove_spent(const fs::path& destination) {
+  const auto spent = spent_link(destination);
+  if (const auto file = file_behind(spent); !file.empty()) ::unlink(file.c_str());
+  ::unlink(spent.c_str());
+}
+
+// False where there is none on this node, or no longer: another process has brought it to the destination, whole.
+// `afterwards` runs under the lock too.
+template <class Afterwards>
+bool copy_locked(const fs::path& destination, const Afterwards& afterwards) {
+  const auto path = file_behind(node_link(destination));
+  if (path.empty()) return false;
+  const OwnedDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0 && errno == ENOENT) return false;
+  if (file.get() < 0) throw system_error("open", path);
+  while (::flock(file.get(), LOCK_EX) != 0)
+    if (errno != EINTR) throw system_error("lock", path);
+  if (file_behind(node_link(destination)) != path) return false;
+  const auto temporary = part_of(destination);
+  try {
+    copy_sparse(file, path, temporary);
+    publish_file(temporary, destination);
+  } catch (...) {
+    discard_file(temporary, destination);
+    throw;
+  }
+  afterwards();
+  return true;
+}
+
+}  // namespace
+
+fs::path node_link(const fs::path& destination) {
+  return fs::path(destination).replace_extension(link_extension);
+}
+
+fs::path stage_in(const fs::path& destination, const fs::path& node_folder) {
+  forget_staged(destination);
+  std::random_device random;
+  const auto name = std::string(away_mark) + destination.stem().string() + "-" + std::to_string(::getpid()) +
+                    "-" + std::to_string(random()) + destination.extension().string();
+  const fs::path file = fs::absolute(node_folder) / name;
+  if (::symlink(file.c_str(), node_link(destination).c_str()) != 0)
+    throw system_error("make the link", node_link(destination));
+  return file;
+}
+
+void forget_staged(const fs::path& destination) {
+  remove_spent(destination);
+  const auto link = node_link(destination);
+  if (const auto file = file_behind(link); !file.empty()) ::unlink(file.c_str());
+  for (const auto& path : {link, part_of(destination), destination}) ::unlink(path.c_str());
+}
+
+bool copy_out(const fs::path& destination) {
+  return copy_locked(destination, [] {});
+}
+
+bool stage_out(const fs::path& destination) {
+  remove_spent(destination);
+  return copy_locked(destination, [&] {
+    if (::rename(node_link(destination).c_str(), spent_link(destination).c_str()) != 0)
+      throw system_error("rename", node_link(destination));
+    remove_spent(destination);
+  });
+}
+
+fs::path readable_at(const fs::path& destination) {
+  const auto file = file_behind(node_link(destination));
+  return file.empty() ? destination : file;
+}
+
+std::vector<fs::path> staged_files_in(const fs::path& folder, const std::string& extension,
+                                      std::error_code& failure) {
+  std::set<fs::path> destinations;
+  failure.clear();
+  for (fs::directory_iterator entry(folder, failure); !failure && entry != fs::directory_iterator();
+       entry.increment(failure)) {
+    std::error_code ignored;
+    fs::path path = entry->path();
+    if (path.extension() == link_extension && entry->is_symlink(ignored))
+      destinations.insert(path.replace_extension(extension));
+    else if (path.extension() == extension && entry->is_regular_file(ignored))
+      destinations.insert(path);
+  }
+  return {destinations.begin(), destinations.end()};
+}
+
+}  // namespace farandole

@@ -1,0 +1,22 @@
+// MPI between nodes: as MpiCommunicator, but large allreduces go round a ring of point-to-point messages. One
+// thread at a time.
+#pragma once
+
+#include "farandole/comm/mpi/mpi_communicator.h"
+
+namespace farandole {
+
+class LeaderCommunicator : public MpiCommunicator {
+ public:
+  // Allreduces of `ring_bytes` or more among three ranks or more take the ring, but for averages. Else as
+  // MpiCommunicator.
+  LeaderCommunicator(MPI_Comm parent, const MpiTypes& types, Waiting waiting, Contract contract,
+                     std::size_t ring_bytes);
+
+  void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
+
+ private:
+  std::size_t ring_bytes_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,168 @@
+#include "farandole/comm/signature_check.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/format.h>
+#include <functional>
+#include <numeric>
+#include <utility>
+#include <vector>
+#include <xxhash.h>
+
+namespace farandole {
+namespace {
+
+CallDescriptor call_of(Operation operation, std::string_view name) {
+  CallDescriptor call;
+  call.operation = operation;
+  constexpr std::size_t most = sizeof call.name - 1;
+  if (name.size() <= most) {
+    name.copy(call.name, most);
+    return call;
+  }
+  constexpr std::string_view gap = "...";
+  constexpr std::size_t end = (most - gap.size()) / 2;
+  constexpr std::size_t start = most - gap.size() - end;
+  name.copy(call.name, start);
+  gap.copy(call.name + start, gap.size());
+  name.copy(call.name + start + gap.size(), end, name.size() - end);
+  return call;
+}
+
+std::uint64_t total(std::span<const std::size_t> sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
+}
+
+bool reduces(const CallDescriptor& call) {
+  return call.operation == Operation::allreduce || call.operation == Operation::reduce_scatter;
+}
+
+using Field = std::pair<const char*, std::function<std::string(const CallDescriptor&)>>;
+
+// In the order in which a reader wants them; "-" where the operation has no such field.
+const std::vector<Field>& fields() {
+  static const std::vector<Field> all = {
+      {"operation", [](const auto& call) { return std::string(name_of(call.operation)); }},
+      {"name", [](const auto& call) { return fmt::format("'{}'", call.name); }},
+      {"size",
+       [](const auto& call) {
+         if (call.operation == Operation::all_to_all) return std::string("-");
+         return fmt::format("{} {}", call.count, reduces(call) ? "elements" : "bytes");
+       }},
+      {"dtype",
+       [](const auto& call) {
+         return std::string(reduces(call) ? name_of(call.dtype) : std::string_view("-"));
+       }},
+      {"reduction",
+       [](const auto& call) {
+         return std::string(reduces(call) ? name_of(call.op) : std::string_view("-"));
+       }},
+      {"root",
+       [](const auto& call) {
+         return call.operation == Operation::broadcast ? std::to_string(call.root) : std::string("-");
+       }},
+      {"shares",
+       [](const auto& call) {
+         return call.shares == 0 ? std::string("-") : fmt::format("hash {:016x}", call.shares);
+       }},
+      {"call", [](const auto& call) { return fmt::format("number {}", call.sequence); }}};
+  return all;
+}
+
+// "0-2,5"
+std::string list_of(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  std::string text;
+  for (std::size_t first = 0, last = 0; first < ranks.size(); first = last + 1) {
+    last = first;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    text += fmt::format("{}{}", text.empty() ? "" : ",", ranks[first]);
+    if (last > first) text += fmt::format("{}{}", last == first + 1 ? "," : "-", ranks[last]);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string_view name_of(Operation operation) {
+  switch (operation) {
+    case Operation::allreduce:
+      return "allreduce";
+    case Operation::all_gather:
+      return "all_gather";
+    case Operation::broadcast:
+      return "broadcast";
+    case Operation::reduce_scatter:
+      return "reduce_scatter";
+    case Operation::all_to_all:
+      return "all_to_all";
+  }
+  return "unknown";
+}
+
+CallDescriptor allreduce_call(std::string_view name, std::size_t count, DType dtype, ReduceOp op) {
+  auto call = call_of(Operation::allreduce, name);
+  call.count = count;
+  call.dtype = dtype;
+  call.op = op;
+  return call;
+}
+
+CallDescriptor all_gather_call(std::string_view name, std::span<const std::size_t> bytes_by_rank) {
+  auto call = call_of(Operation::all_gather, name);
+  call.count = total(bytes_by_rank);
+  call.shares = XXH3_64bits(bytes_by_rank.data(), bytes_by_rank.size_bytes());
+  return call;
+}
+
+CallDescriptor broadcast_call(std::string_view name, std::size_t bytes, int root) {
+  auto call = call_of(Operation::broadcast, name);
+  call.count = bytes;
+  call.root = root;
+  return call;
+}
+
+CallDescriptor reduce_scatter_call(std::string_view name, std::span<const std::size_t> count_by_rank,
+                                   DType dtype, ReduceOp op) {
+  auto call = call_of(Operation::reduce_scatter, name);
+  call.count = total(count_by_rank);
+  call.shares = XXH3_64bits(count_by_rank.data(), count_by_rank.size_bytes());
+  call.dtype = dtype;
+  call.op = op;
+  return call;
+}
+
+CallDescriptor all_to_all_call(std::string_view name) {
+  return call_of(Operation::all_to_all, name);
+}
+
+std::uint64_t hash_of(const CallDescriptor& call) {
+  return XXH3_64bits(&call, sizeof call);
+}
+
+std::string describe_mismatch(std::span<const CallDescriptor> by_rank, std::span<const int> ranks) {
+  const auto called = [&](std::size_t i) { return ranks.empty() ? static_cast<int>(i) : ranks[i]; };
+  std::string table;
+  for (const auto& [field, text_of] : fields()) {
+    std::vector<std::pair<std::string, std::vector<int>>> values;  // in order of appearance
+    for (std::size_t i = 0; i < by_rank.size(); ++i) {
+      const auto text = text_of(by_rank[i]);
+      auto found =
+          std::find_if(values.begin(), values.end(), [&](const auto& value) { return value.first == text; });
+      if (found == values.end()) found = values.insert(values.end(), {text, {}});
+      found->second.push_back(called(i));
+    }
+    // What all agree on is told where it helps to find the call.
+    if (values.size() < 2 && std::strcmp(field, "operation") != 0 && std::strcmp(field, "name") != 0)
+      continue;
+    for (const auto& [text, who] : values)
+      table += fmt::format(
+          "\n  {:<10} {:<12} {}", field,
+          values.size() < 2 ? "all ranks" : (who.size() > 1 ? "ranks " : "rank ") + list_of(who), text);
+  }
+  return "the ranks make different calls of the same collective; every rank must make the same calls in the "
+         "same order:" +
+         table;
+}
+
+}  // namespace farandole

@@ -1,0 +1,239 @@
+#include "farandole/doctor/root_cause.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <fmt/format.h>
+
+#include "farandole/base/clock.h"
+#include "farandole/base/error.h"
+#include "farandole/base/parse_number.h"
+#include "farandole/base/phrases.h"
+
+namespace farandole {
+namespace {
+
+std::string word_of(const std::map<std::string, std::string>& state, const char* field) {
+  const auto found = state.find(field);
+  return found == state.end() ? "" : found->second;
+}
+
+std::string slurm_word(const RunEvidence& run, const char* field) {
+  return word_of(run.slurm_state, field);
+}
+
+// When Slurm will end or has ended the job for its time limit; 0: unknown.
+std::int64_t limit_ns(const RunEvidence& run) {
+  if (!run.job) return 0;
+  std::string text;
+  if (const auto end = run.job->slurm.find("JOB_END_TIME"); end != run.job->slurm.end()) text = end->second;
+  // As the launcher found it: of a job that is ending, or has ended, it is the end itself.
+  const auto& state = run.job->job_state;
+  if (text.empty() && word_of(state, "JobState") == "RUNNING") text = word_of(state, "EndUnix");
+  const auto end_s = parse_number<std::int64_t>(text);
+  return end_s && *end_s < INT64_MAX / ns_per_second ? *end_s * ns_per_second : 0;
+}
+
+// Slurm's own word for why it ended the job, if it did: the job's state, or, where this is lost, what its
+// daemons wrote to the step's output.
+std::optional<RootCause> ended_by_slurm(const RunEvidence& run) {
+  constexpr std::pair<std::string_view, Cause> states[] = {
+      {"TIMEOUT", Cause::time_limit},          {"DEADLINE", Cause::time_limit},
+      {"OUT_OF_MEMORY", Cause::out_of_memory}, {"NODE_FAIL", Cause::host_lost},
+      {"BOOT_FAIL", Cause::host_lost},         {"PREEMPTED", Cause::preempted},
+      {"CANCELLED", Cause::cancelled}};
+  const auto state = slurm_word(run, "JobState");
+  for (const auto& [word, cause] : states)
+    if (state.starts_with(word))
+      return RootCause{
+          cause,
+          {},
+          {},
+          fmt::format("Slurm says {} of job {}", state,
+                      run.job && run.job->slurm.contains("JOB_ID") ? run.job->slurm.at("JOB_ID") : "?")};
+  if (slurm_word(run, "Reason") == "TimeLimit")
+    return RootCause{Cause::time_limit, {}, {}, "Slurm's reason is TimeLimit"};
+  constexpr std::pair<std::string_view, Cause> dues[] = {{"DUE TO TIME LIMIT", Cause::time_limit},
+                                                         {"DUE TO PREEMPTION", Cause::preempted},
+                                                         {"DUE TO JOB REQUEUE", Cause::requeued},
+                                                         {"DUE TO NODE FAILURE", Cause::host_lost},
+                                                         {"CANCELLED AT", Cause::cancelled}};
+  for (const auto& [words, cause] : dues)
+    if (run.job && !run.job->slurm.empty() && run.job->starter_said.find(words) != std::string::npos)
+      return RootCause{cause, {}, {}, fmt::format("slurmstepd said {}", words)};
+  return std::nullopt;
+}
+
+// Why ranks were asked to stop: by signal `asked`, at `asked_ns`.
+RootCause asked_to_stop(const RunEvidence& run, int asked, std::int64_t asked_ns) {
+  const auto limit = limit_ns(run);
+  const auto left = limit - asked_ns;
+  constexpr std::int64_t kill_wait = 60 * ns_per_second, warning = 15 * 60 * ns_per_second;
+  const bool near_limit =
+      limit != 0 && asked_ns != 0 && left < (asked == SIGUSR1 ? warning : kill_wait) && left > -5 * kill_wait;
+  // Slurm cancels the step, too, when the first rank has ended behind its checkpoint.
+  if (const auto by_slurm = ended_by_slurm(run);
+      by_slurm && !(near_limit && asked == SIGUSR1 && by_slurm->cause == Cause::cancelled))
+    return *by_slurm;
+  if (near_limit)
+    return {Cause::time_limit,
+            {},
+            {},
+            left > 0 ? fmt::format("{} before the time limit of its Slurm job", describe_seconds(left))
+                     : "at the time limit of its Slurm job"};
+  return {Cause::interrupted, {}, {}, fmt::format("signal {} ({})", asked, ::strsignal(asked))};
+}
+
+Cause cause_of_code(int exit_code) {
+  switch (static_cast<ExitCode>(exit_code)) {
+    case ExitCode::done:
+      return Cause::done;
+    case ExitCode::user_error:
+      return Cause::refused;
+    case ExitCode::corrupt_input:
+      return Cause::corrupt_input;
+    case ExitCode::preempted:
+      return Cause::preempted;
+    default:
+      return Cause::failed;
+  }
+}
+
+const RankEvidence& evidence_of(const RunEvidence& run, int rank) {
+  return run.ranks.at(static_cast<std::size_t>(rank));
+}
+
+// srun cancels the step, too, because a rank was killed; who cancels it kills the supervisors at once with
+// their ranks, so that none of them can say when its rank ended.
+bool ended_before_others(const RunEvidence& run, const RankRecord& end) {
+  return end.time_ns != 0 && !end.told && !slurm_word(run, "JobState").starts_with("CANCELLED");
+}
+
+RootCause classify(const RunEvidence& run, const RankRecord& end) {
+  RootCause root_cause{cause_of_code(end.exit_code), end.rank, end, ""};
+  const auto& log = evidence_of(run, end.rank).log;
+  if (end.signal == SIGKILL) {
+    auto by_slurm = ended_by_slurm(run);
+    if (by_slurm && by_slurm->cause == Cause::cancelled && ended_before_others(run, end)) by_slurm.reset();
+    root_cause.cause = by_slurm ? by_slurm->cause : Cause::killed;
+    if (by_slurm) root_cause.why = by_slurm->why;
+    if (!end.out_of_memory.empty())
+      root_cause.cause = Cause::out_of_memory, root_cause.why = end.out_of_memory;
+  } else if (end.signal == SIGINT || end.signal == SIGTERM || end.signal == SIGHUP || end.signal == SIGUSR1 ||
+             end.signal == SIGUSR2) {
+    root_cause.cause = Cause::interrupted;
+    root_cause.why = fmt::format("signal {} ({})", end.signal, ::strsignal(end.signal));
+  } else if (end.signal != 0) {
+    root_cause.cause = log.uncaught_exception ? Cause::uncaught_exception : Cause::crashed;
+    root_cause.why = log.uncaught_exception ? log.error : "";
+  } else if (root_cause.cause == Cause::preempted) {
+    const auto asked = asked_to_stop(run, end.asked_signal, end.asked_ns);
+    if (end.asked_signal != 0) root_cause.why = asked.why;
+    root_cause.rank.reset();
+  } else if (root_cause.cause != Cause::done) {
+    root_cause.why = log.error;
+  }
+  return root_cause;
+}
+
+// Ranks of whose end nothing is known although others ended.
+std::vector<int> unheard_of(const RunEvidence& run, const std::vector<RankRecord>& ends) {
+  std::vector<int> ranks;
+  for (const auto& rank : run.ranks)
+    if (std::none_of(ends.begin(), ends.end(), [&](const auto& end) { return end.rank == rank.rank; }))
+      ranks.push_back(rank.rank);
+  return ranks;
+}
+
+RootCause lost_with_host(const RunEvidence& run, int rank) {
+  RootCause root_cause{Cause::host_lost, rank, {}, ""};
+  if (const auto by_slurm = ended_by_slurm(run)) root_cause.why = by_slurm->why;
+  const auto node = slurm_word(run, "FailedNode");
+  if (!node.empty()) root_cause.why += (root_cause.why.empty() ? "" : ", failed node ") + node;
+  for (const auto& one : run.ranks)
+    for (const auto& loss : one.log.losses)
+      if (root_cause.why.empty() && loss.find("does not answer") != std::string::npos) root_cause.why = loss;
+  return root_cause;
+}
+
+// Whether somebody says that ranks or hosts went away, and not only that the job was to stop.
+bool is_missed(const RunEvidence& run) {
+  const auto by_slurm = ended_by_slurm(run);
+  return (by_slurm && by_slurm->cause == Cause::host_lost) ||
+         std::any_of(run.ranks.begin(), run.ranks.end(),
+                     [](const auto& one) { return !one.log.losses.empty(); });
+}
+
+// Whether all ranks of a host are unheard of, and another host's are not.
+bool host_is_gone(const RunEvidence& run, const std::vector<int>& unheard, int rank) {
+  const auto& host = evidence_of(run, rank).host;
+  if (host.empty()) return false;
+  bool others = false;
+  for (const auto& one : run.ranks) {
+    const bool silent = std::count(unheard.begin(), unheard.end(), one.rank) > 0;
+    if (one.host == host && !silent) return false;
+    others |= one.host != host && !silent;
+  }
+  return others;
+}
+
+}  // namespace
+
+std::vector<RankRecord> known_ends(const RunEvidence& run) {
+  std::vector<RankRecord> ends;
+  for (const auto& rank : run.ranks) {
+    if (rank.end) {
+      ends.push_back(*rank.end);
+    } else if (rank.log.exit_code || rank.log.signal) {
+      RankRecord end;
+      end.rank = rank.rank;
+      end.host = rank.host;
+      end.exit_code = rank.log.exit_code.value_or(0);
+      end.signal = rank.log.signal.value_or(0);
+      end.told = end.signal == SIGTERM;
+      ends.push_back(std::move(end));
+    }
+  }
+  return ends;
+}
+
+RootCause find_root_cause(const RunEvidence& run, const std::optional<StalledCall>& call) {
+  const auto ends = known_ends(run);
+  const auto unheard = unheard_of(run, ends);
+  const auto first = first_failure(ends);
+  const bool lost_a_peer =
+      first && first->signal == 0 && first->exit_code == static_cast<int>(ExitCode::peer_lost);
+  if (first && !first->told && !lost_a_peer) return classify(run, *first);
+  for (const auto& rank : run.ranks)
+    if (!rank.log.stall_end.empty())
+      return {Cause::stalled,
+              call && !call->missing.empty() ? std::optional(call->missing.front()) : std::nullopt,
+              {},
+              rank.log.stall_end};
+  const bool asked_by_launcher = run.job && !run.job->signals.empty();
+  if (!ends.empty() && (!asked_by_launcher || is_missed(run)))
+    for (const int rank : unheard)
+      if (host_is_gone(run, unheard, rank)) return lost_with_host(run, rank);
+  if (first && first->told) {
+    const auto* signal = asked_by_launcher ? &run.job->signals.front() : nullptr;
+    auto root_cause = asked_to_stop(run, signal != nullptr ? signal->number : first->asked_signal,
+                                    signal != nullptr ? signal->time_ns : first->asked_ns);
+    if (first->exit_code == static_cast<int>(ExitCode::preempted) && first->signal == 0)
+      root_cause.cause = Cause::preempted;
+    root_cause.end = first;
+    return root_cause;
+  }
+  if (first) return classify(run, *first);
+  if (const auto by_slurm = ended_by_slurm(run)) return *by_slurm;
+  if (!ends.empty() && unheard.empty()) return {Cause::done, {}, {}, ""};
+  if (!ends.empty() && run.job && run.job->end_ns != 0)
+    return {Cause::unknown, unheard.front(), {}, run.job->message};
+  if (run.facts.exit_code) {
+    RootCause root_cause{cause_of_code(static_cast<int>(*run.facts.exit_code)), {}, {}, ""};
+    root_cause.why = fmt::format("run.json says exit code {}", *run.facts.exit_code);
+    return root_cause;
+  }
+  return {Cause::unknown, {}, {}, ""};
+}
+
+}  // namespace farandole

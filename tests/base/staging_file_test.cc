@@ -1,0 +1,220 @@
+#include "farandole/base/staging_file.h"
+
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <iterator>
+#include <random>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include "farandole/base/error.h"
+#include "farandole/base/temporary_folder.h"
+
+namespace farandole {
+namespace {
+
+namespace fs = std::filesystem;
+
+class NodeFile : public testing::Test {
+ protected:
+  NodeFile() { fs::create_directories(node_); }
+
+  fs::path leave(const std::string& contents) {
+    const auto file = stage_in(home_, node_);
+    write(file, contents);
+    return file;
+  }
+  static void write(const fs::path& file, const std::string& contents) {
+    std::ofstream(file, std::ios::binary) << contents;
+  }
+  static std::string read(const fs::path& file) {
+    std::ifstream stream(file, std::ios::binary);
+    return {std::istreambuf_iterator<char>(stream), {}};
+  }
+  static long files_in(const fs::path& folder) { return std::distance(fs::directory_iterator(folder), {}); }
+  std::vector<fs::path> homes() const {
+    std::error_code failure;
+    auto found = staged_files_in(folder_.path(), ".ftl", failure);
+    EXPECT_FALSE(failure) << failure.message();
+    return found;
+  }
+  bool has_link() const { return fs::is_symlink(node_link(home_)); }
+
+  const TemporaryFolder folder_;
+  const fs::path node_ = folder_ / "node";
+  const fs::path home_ = folder_ / "rank-0003.ftl";
+};
+
+TEST_F(NodeFile, IsReadWhereItLiesAndComesHome) {
+  const auto file = leave("first");
+  EXPECT_EQ(file.parent_path(), node_);
+  EXPECT_EQ(file.extension(), ".ftl");
+  EXPECT_TRUE(has_link());
+  EXPECT_EQ(readable_at(home_), file);
+  EXPECT_THAT(homes(), testing::ElementsAre(home_));
+  EXPECT_TRUE(copy_out(home_));
+  EXPECT_EQ(read(home_), "first");
+  write(file, "second");
+  EXPECT_EQ(read(readable_at(home_)), "second");
+  EXPECT_THAT(homes(), testing::ElementsAre(home_));
+  EXPECT_TRUE(stage_out(home_));
+  EXPECT_EQ(read(home_), "second");
+  EXPECT_FALSE(has_link());
+  EXPECT_EQ(files_in(node_), 0);
+  EXPECT_EQ(files_in(folder_.path()), 2);
+  EXPECT_EQ(readable_at(home_), home_);
+  EXPECT_FALSE(stage_out(home_));
+  EXPECT_FALSE(copy_out(home_));
+  EXPECT_EQ(read(home_), "second");
+}
+
+TEST_F(NodeFile, EmptyBlocksTakeNoRoom) {
+  std::string contents(20 << 20, '\0');
+  contents[3] = 'a';
+  contents[(10 << 20) + 5] = 'b';
+  contents.push_back('c');
+  for (const auto& text : {contents, std::string(3 << 20, '\0'), std::string(), std::string("\0\0a", 3)}) {
+    leave(text);
+    EXPECT_TRUE(stage_out(home_));
+    EXPECT_TRUE(read(home_) == text);
+  }
+  leave(contents);
+  EXPECT_TRUE(stage_out(home_));
+  struct stat status {};
+  ASSERT_EQ(::stat(home_.c_str(), &status), 0);
+  EXPECT_LE(status.st_blocks * 512, 4 << 20);
+}
+
+TEST_F(NodeFile, OnAnotherNodeOnlyTheCopyIsThere) {
+  const auto file = leave("one");
+  copy_out(home_);
+  fs::remove(file);  // as if the link led to another node's folder
+  EXPECT_EQ(readable_at(home_), home_);
+  EXPECT_FALSE(stage_out(home_));
+  EXPECT_EQ(read(home_), "one");
+  EXPECT_TRUE(has_link());
+  fs::remove(home_);
+  EXPECT_THAT(homes(), testing::ElementsAre(home_)) << "the link speaks of it";
+}
+
+TEST_F(NodeFile, WhatAnEarlierRunLeftGoes) {
+  const auto first = leave("one");
+  copy_out(home_);
+  const auto second = leave("two");
+  EXPECT_NE(first, second);
+  EXPECT_FALSE(fs::exists(first));
+  EXPECT_FALSE(fs::exists(home_));
+  EXPECT_EQ(read(readable_at(home_)), "two");
+  forget_staged(home_);
+  EXPECT_EQ(files_in(node_), 0);
+  EXPECT_EQ(files_in(folder_.path()), 1);
+}
+
+TEST_F(NodeFile, SaysWhyAFolderCannotBeRead) {
+  std::error_code failure;
+  EXPECT_THAT(staged_files_in(folder_ / "missing", ".ftl", failure), testing::IsEmpty());
+  EXPECT_EQ(failure, std::errc::no_such_file_or_directory);
+  write(folder_ / "file", "x");
+  EXPECT_THAT(staged_files_in(folder_ / "file", ".ftl", failure), testing::IsEmpty());
+  EXPECT_EQ(failure, std::errc::not_a_directory);
+  fs::permissions(folder_.path(), fs::perms::none);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(2);
+    staged_files_in(folder_.path(), ".ftl", failure);
+    ::_exit(failure == std::errc::permission_denied ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  fs::permissions(folder_.path(), fs::perms::owner_all);
+  EXPECT_EQ(status, 0);
+  EXPECT_THAT(staged_files_in(folder_.path(), ".ftl", failure), testing::IsEmpty());
+  EXPECT_FALSE(failure);
+}
+
+TEST_F(NodeFile, TakesNoOtherFileForItsOwn) {
+  write(node_ / "thesis.tex", "precious");
+  fs::create_symlink(node_ / "thesis.tex", node_link(home_));
+  EXPECT_FALSE(stage_out(home_));
+  leave("x");
+  EXPECT_EQ(read(node_ / "thesis.tex"), "precious");
+  EXPECT_THROW(stage_in(folder_ / "missing/rank-0000.ftl", node_), Error);
+}
+
+// What has no room at home stays where it is.
+TEST_F(NodeFile, StaysWhereHomeHasNoRoom) {
+  const auto file = leave(std::string(1 << 20, 'x'));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit small{1000, 1000};
+    ::setrlimit(RLIMIT_FSIZE, &small);
+    try {
+      stage_out(home_);
+    } catch (const Error& error) {
+      ::_exit(std::string(error.what()).find("write") != std::string::npos ? 0 : 2);
+    }
+    ::_exit(1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(fs::exists(file) && has_link());
+  EXPECT_EQ(files_in(folder_.path()), 2);  // no temporary file
+}
+
+// A launcher ends its ranks and their supervisors by SIGKILL, whatever they are at.
+TEST_F(NodeFile, ComesHomeThoughItsBringersAreKilled) {
+  std::mt19937 random(1);
+  const std::string contents(1 << 20, 'x');
+  for (int round = 0; round < 100; ++round) {
+    leave(contents);
+    for (int bringer = 0; bringer < 3; ++bringer) {
+      const pid_t child = ::fork();
+      if (child == 0) {
+        stage_out(home_);
+        ::_exit(0);
+      }
+      ::usleep(random() % 3000);
+      ::kill(child, SIGKILL);
+      ::waitpid(child, nullptr, 0);
+    }
+    stage_out(home_);
+    ASSERT_TRUE(read(home_) == contents);
+    ASSERT_EQ(files_in(node_), 0) << "round " << round;
+    ASSERT_EQ(files_in(folder_.path()), 2);
+  }
+}
+
+TEST_F(NodeFile, SeveralBringersKeepTheLastState) {
+  for (int round = 0; round < 50; ++round) {
+    const auto file = leave("first");
+    std::vector<pid_t> copiers(3);
+    for (auto& child : copiers) {
+      child = ::fork();
+      if (child > 0) continue;
+      try {
+        while (copy_out(home_)) continue;
+      } catch (...) {
+        ::_exit(1);
+      }
+      ::_exit(0);
+    }
+    write(file, "last");
+    EXPECT_TRUE(stage_out(home_));
+    for (const pid_t child : copiers) {
+      int status = 0;
+      ::waitpid(child, &status, 0);
+      EXPECT_EQ(status, 0);
+    }
+    ASSERT_EQ(read(home_), "last");
+    ASSERT_EQ(files_in(folder_.path()), 2);
+  }
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,113 @@
+#include "farandole/comm/recording/merge_lease.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+#include "farandole/base/temporary_folder.h"
+
+namespace farandole {
+namespace {
+
+using namespace std::chrono_literals;
+
+class MergeLeaseTest : public testing::Test {
+ protected:
+  // The claim as it looks once it has changed from `before`.
+  MergeLease::Sight changed_from(const MergeLease::Sight& before) const {
+    for (;;) {
+      const auto now = MergeLease::look(file_);
+      if (!now || *now != before) return now.value_or(MergeLease::Sight{});
+      std::this_thread::sleep_for(1ms);
+    }
+  }
+  // A process that has the claim until it is killed.
+  pid_t start_owner() const {
+    const pid_t owner = ::fork();
+    if (owner == 0) {
+      const MergeLease claim(file_, 5ms);
+      for (;;) ::pause();
+    }
+    while (!MergeLease::look(file_)) std::this_thread::sleep_for(1ms);
+    return owner;
+  }
+  static void end(pid_t owner) {
+    ::kill(owner, SIGKILL);
+    ::waitpid(owner, nullptr, 0);
+  }
+
+  const TemporaryFolder folder_;
+  const std::filesystem::path file_ = folder_ / "merging";
+};
+
+TEST_F(MergeLeaseTest, OneHasItAtATime) {
+  EXPECT_FALSE(MergeLease::look(file_));
+  {
+    const MergeLease first(file_);
+    EXPECT_TRUE(first.won());
+    EXPECT_TRUE(MergeLease::look(file_));
+    {
+      const MergeLease second(file_);
+      EXPECT_FALSE(second.won());
+    }
+    EXPECT_TRUE(MergeLease::look(file_)) << "the loser has removed it";
+  }
+  EXPECT_FALSE(MergeLease::look(file_));
+  EXPECT_TRUE(MergeLease(file_).won());
+  EXPECT_FALSE(MergeLease(folder_ / "no/such/folder").won());
+}
+
+// Whatever its owner does or waits for.
+TEST_F(MergeLeaseTest, ChangesWhileItsOwnerRuns) {
+  const auto owner = start_owner();
+  auto sight = *MergeLease::look(file_);
+  for (int beat = 0; beat < 5; ++beat) {
+    const auto next = changed_from(sight);
+    EXPECT_EQ(next.inode, sight.inode);
+    sight = next;
+  }
+  int status = 0;
+  ::kill(owner, SIGSTOP);
+  ASSERT_EQ(::waitpid(owner, &status, WUNTRACED), owner);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  sight = *MergeLease::look(file_);
+  std::this_thread::sleep_for(100ms);  // many beats
+  EXPECT_EQ(MergeLease::look(file_), sight) << "who is stopped does not merge";
+  ::kill(owner, SIGCONT);
+  EXPECT_EQ(changed_from(sight).inode, sight.inode);
+  end(owner);
+}
+
+TEST_F(MergeLeaseTest, OnlyWhatWasSeenIsRemoved) {
+  const auto owner = start_owner();
+  const auto alive = *MergeLease::look(file_);
+  changed_from(alive);
+  MergeLease::remove(file_, alive);
+  EXPECT_TRUE(MergeLease::look(file_)) << "it has changed since";
+  end(owner);
+  const auto stale = *MergeLease::look(file_);
+  MergeLease::remove(file_, stale);
+  EXPECT_FALSE(MergeLease::look(file_));
+  // Another's, which may get the same inode.
+  const MergeLease next(file_);
+  EXPECT_TRUE(next.won());
+  MergeLease::remove(file_, stale);
+  EXPECT_TRUE(MergeLease::look(file_));
+}
+
+// One that was taken for dead comes back.
+TEST_F(MergeLeaseTest, TheOwnerRemovesNoOther) {
+  {
+    const MergeLease taken_for_dead(file_);
+    MergeLease::remove(file_, *MergeLease::look(file_));
+    std::ofstream(file_) << "another's";
+  }
+  EXPECT_TRUE(MergeLease::look(file_));
+}
+
+}  // namespace
+}  // namespace farandole
