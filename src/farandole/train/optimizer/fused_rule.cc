@@ -94,10 +94,10 @@ class FusedAdam final : public FusedRule {
   Optimizer& optimizer_;
 };
 
-using Adam = FusedAdam<torch::optim::Adam, torch::optim::AdamOptions, torch::optim::AdamParamState,
-                       &at::_ops::_fused_adam_::call>;
-using AdamW = FusedAdam<torch::optim::AdamW, torch::optim::AdamWOptions, torch::optim::AdamWParamState,
-                        &at::_ops::_fused_adamw_::call>;
+using AdamRule = FusedAdam<torch::optim::Adam, torch::optim::AdamOptions, torch::optim::AdamParamState,
+                           &at::_ops::_fused_adam_::call>;
+using AdamWRule = FusedAdam<torch::optim::AdamW, torch::optim::AdamWOptions, torch::optim::AdamWParamState,
+                            &at::_ops::_fused_adamw_::call>;
 
 }  // namespace
 
@@ -106,9 +106,9 @@ std::unique_ptr<FusedRule> make_fused_rule(torch::optim::Optimizer& optimizer) {
   const auto& type = typeid(optimizer);
   if (type == typeid(SGD)) return std::make_unique<FusedSgd>(static_cast<SGD&>(optimizer));
   if (type == typeid(torch::optim::Adam))
-    return std::make_unique<farandole::Adam>(static_cast<torch::optim::Adam&>(optimizer));
+    return std::make_unique<AdamRule>(static_cast<torch::optim::Adam&>(optimizer));
   if (type == typeid(torch::optim::AdamW))
-    return std::make_unique<farandole::AdamW>(static_cast<torch::optim::AdamW&>(optimizer));
+    return std::make_unique<AdamWRule>(static_cast<torch::optim::AdamW&>(optimizer));
   return nullptr;
 }
 
