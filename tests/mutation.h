@@ -1,18 +1,11 @@
 // Random damage to files, for tests that whatever is read, nothing crashes. Used by one thread.
 #pragma once
 
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <string_view>
 
 namespace farandole {
-
-// FARANDOLE_TEST_MUTATIONS=100000 is what the readers are held to.
-inline int mutations(int usual) {
-  const char* const wanted = std::getenv("FARANDOLE_TEST_MUTATIONS");
-  return wanted != nullptr ? std::atoi(wanted) : usual;
-}
 
 // With 1 to `most` changes: other bytes, numbers that fit no integer, gaps and repetitions of up to `stretch`
 // bytes. Never empty.

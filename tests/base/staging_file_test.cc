@@ -11,6 +11,8 @@
 #include <unistd.h>
 #include <vector>
 
+#include "lane.h"
+
 #include "farandole/base/error.h"
 #include "farandole/base/temporary_folder.h"
 
@@ -169,9 +171,9 @@ TEST_F(NodeFile, StaysWhereHomeHasNoRoom) {
 
 // A launcher ends its ranks and their supervisors by SIGKILL, whatever they are at.
 TEST_F(NodeFile, ComesHomeThoughItsBringersAreKilled) {
-  std::mt19937 random(1);
+  std::mt19937 random(seed(1));
   const std::string contents(1 << 20, 'x');
-  for (int round = 0; round < 100; ++round) {
+  for (int round = 0; round < rounds(30, 300); ++round) {
     leave(contents);
     for (int bringer = 0; bringer < 3; ++bringer) {
       const pid_t child = ::fork();

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "checkpoint/checkpoint_fixtures.h"
+#include "lane.h"
 
 #include "farandole/base/atomic_file.h"
 #include "farandole/base/clock.h"
@@ -181,7 +182,7 @@ TEST(NewestValidCheckpoint, PassesOverDamagedOnes) {
 
 TEST(CheckpointStore, KilledWriterLeavesAValidNewest) {
   const TemporaryFolder folder;
-  std::mt19937_64 random(31);
+  std::mt19937_64 random(seed(31));
   std::int64_t last = 0;
   for (int round = 0; round < 25; ++round) {
     int ends[2];

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "checkpoint/checkpoint_fixtures.h"
+#include "lane.h"
 
 #include "farandole/base/error.h"
 #include "farandole/checkpoint/hdf5_handle.h"
@@ -128,7 +129,7 @@ TEST(Hdf5Dataset, OutlivesItsFileObject) {
 
 TEST(Hdf5File, LargeArraysOfAnyLengthBesideSmallOnes) {
   const TemporaryFolder folder;
-  std::mt19937_64 random(41);
+  std::mt19937_64 random(seed(41));
   std::vector<Array> arrays;
   for (const std::int64_t bytes :
        {65535, 65536, 65537, 69632, 69633, 1 << 20, (1 << 20) + 4095, 3, 0, 5'000'001}) {

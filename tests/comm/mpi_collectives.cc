@@ -8,6 +8,7 @@
 #include "comm/communicator_ways.h"
 #include "comm/mpi_world.h"
 #include "comm/typed_values.h"
+#include "lane.h"
 
 #include "farandole/base/error.h"
 
@@ -53,11 +54,9 @@ TEST_P(Collectives, AllreduceMatchesTheReference) {
   }
 }
 
-// FARANDOLE_TEST_CALLS=1000000 for a night's worth of hangs, with more ranks than cores.
 TEST_P(Collectives, ManySmallAllreduces) {
-  const char* const asked = std::getenv("FARANDOLE_TEST_CALLS");
-  const long calls = asked != nullptr ? std::atol(asked) : 500;
-  std::mt19937 random(3);
+  const long calls = rounds(500, 100'000);
+  std::mt19937 random(seed(3));
   auto buffer = comm_->allocate(2048);
   auto* const values = reinterpret_cast<std::int64_t*>(buffer.get());
   for (long call = 0; call < calls; ++call) {
@@ -188,7 +187,7 @@ TEST_P(Collectives, AllToAllOfUnevenShares) {
 }
 
 TEST_P(Collectives, RandomSequencesInTheSameOrder) {
-  std::mt19937 random(4);  // the same on all ranks
+  std::mt19937 random(seed(4));  // the same on all ranks
   for (int round = 0; round < 200; ++round) {
     const auto count = static_cast<std::size_t>(random() % 5000);
     std::vector<std::int64_t> data(count, comm_->rank + 1);
@@ -207,7 +206,7 @@ TEST_P(Collectives, RandomSequencesInTheSameOrder) {
 
 // Real numbers, at any offset of an allocated buffer: within the rounding of the type against float64.
 TEST_P(Collectives, RandomReductionsMatchFloat64) {
-  std::mt19937 random(99);  // the same on all ranks
+  std::mt19937 random(seed(99));  // the same on all ranks
   std::uniform_real_distribution<double> value(-2, 2);
   const DType types[] = {DType::float16, DType::bfloat16, DType::float32, DType::float64};
   for (int round = 0; round < 60; ++round) {

@@ -7,6 +7,8 @@
 #include <set>
 #include <stdexcept>
 
+#include "lane.h"
+
 namespace farandole {
 namespace {
 
@@ -69,7 +71,7 @@ TEST(Autotuner, OneChoiceTakesNoSteps) {
 
 // A step in fresh memory, one with an evaluation in it, and a noise of 10 % do not decide.
 TEST(Autotuner, WithstandsNoise) {
-  std::mt19937 random(1);
+  std::mt19937 random(seed(1));
   int right = 0;
   for (int trial = 0; trial < 100; ++trial) {
     std::normal_distribution<double> noise(1, 0.03);

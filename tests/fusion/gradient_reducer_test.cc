@@ -9,6 +9,7 @@
 #include <random>
 
 #include "fusion/thread_world.h"
+#include "lane.h"
 
 #include "farandole/base/error.h"
 #include "farandole/base/temporary_folder.h"
@@ -165,7 +166,7 @@ TEST(GradientReducer, NotesWhenEachBucketIsReady) {
       Timeline timeline(options);
       TracedCommunicator traced(std::make_unique<SoloCommunicator>(), timeline, 0);
       GradientReducer reducer(traced, small_plan(tensors, 8), ReduceOp::sum, timeline, nullptr, progress);
-      std::mt19937 random(7);
+      std::mt19937 random(seed(7));
       for (std::int64_t step = 0; step < 50; ++step) {
         timeline.set_step(step);
         std::vector<std::size_t> order(tensors);

@@ -121,7 +121,7 @@ verdict lost 'host lost' '^Rank 1 went away with host node2: nothing was heard o
 "$sandbox" start node2
 
 # A host whose slurmd is gone, while its rank runs on.
-if [[ -n ${FARANDOLE_TEST_LONG:-} ]]; then
+if [[ -n ${FARANDOLE_TEST_SEED:-} ]]; then
   until_true 60 eval '[[ $(sinfo -h -N -p main -o %T | grep -cx idle) == 2 ]]'
   submit deserted forever 0 --no-requeue
   "$sandbox" exec node2 pkill -KILL -x slurmd

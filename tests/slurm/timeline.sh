@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Timelines of real jobs over two hosts, each with a disk of its own for recorders: asked for by SIGUSR2 through Slurm, left by a killed rank,
-# with a slow host that the analyzer must name, also where its clock is a second ahead (with FARANDOLE_TEST_LONG, on a quiet machine, also one that is 5 % slow).
+# with a slow host that the analyzer must name, also where its clock is a second ahead (in the soak lane, also one that is 5 % slow).
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 hosts=2 cpus=4
 source "$here/sandbox.sh"
@@ -105,5 +105,5 @@ for both in met:
     last = max(event["ts"] for event in both)
     assert all(event["ts"] + event["dur"] >= last - 0.002 for event in both), both
 PYTHON
-[[ -z ${FARANDOLE_TEST_LONG:-} ]] || slow_host slow 200
+[[ -z ${FARANDOLE_TEST_SEED:-} ]] || slow_host slow 200
 exit $((failures > 0))

@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "lane.h"
 #include "timeline/recorded_threads.h"
 
 #include "farandole/base/error.h"
@@ -69,7 +70,7 @@ TEST(StepWindow, IsKeptToByTheTimeline) {
 
 // Whatever comes before, between and behind them: of each thread the first that belong there.
 TEST(StepWindow, IsKeptAsItBegan) {
-  std::mt19937 random(5);
+  std::mt19937 random(seed(5));
   std::uint64_t all_dropped = 0;
   for (int round = 0; round < 20; ++round) {
     const TemporaryFolder folder;

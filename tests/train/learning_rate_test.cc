@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <random>
 
+#include "lane.h"
+
 namespace farandole {
 namespace {
 
@@ -51,7 +53,7 @@ TEST(LearningRate, StaysAtThePeakWhereNoStepsAreLeftForTheCosine) {
 }
 
 TEST(LearningRate, RisesThenFallsWithinItsBounds) {
-  std::mt19937 random(3);
+  std::mt19937 random(seed(3));
   for (int i = 0; i < 300; ++i) {
     LearningRate rate{
         .base = 1e-4 * (1 + random() % 1000),

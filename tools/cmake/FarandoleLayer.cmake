@@ -37,13 +37,15 @@ function(farandole_layer name)
   target_link_libraries(farandole_${name} PUBLIC ${ARG_USES} ${ARG_LIBRARIES} PRIVATE farandole_flags)
 endfunction()
 
-# farandole_program(NAME LAYER...) builds tools/NAME.cc into bin/NAME.
+# farandole_program(NAME LAYER...) builds tools/NAME.cc into bin/NAME; the target `programs` is all of them.
+add_custom_target(programs)
 function(farandole_program name)
   string(REPLACE "-" "_" file ${name})
   add_executable(${name} ${file}.cc)
   list(TRANSFORM ARGN PREPEND farandole_)
   target_link_libraries(${name} PRIVATE ${ARGN} farandole_flags)
   set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON)  # stacks name functions
+  add_dependencies(programs ${name})
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()
 
@@ -58,5 +60,6 @@ function(farandole_pmpi_library)
   set_target_properties(farandole_pmpi PROPERTIES LINK_DEPENDS ${exports}
                         LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${CMAKE_INSTALL_LIBDIR})
   target_compile_definitions(farandole_pmpi PRIVATE FARANDOLE_VERSION="${PROJECT_VERSION}")
+  add_dependencies(programs farandole_pmpi)
   install(TARGETS farandole_pmpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endfunction()

@@ -8,6 +8,7 @@
 #include "analyzer/formats/kineto_file.h"
 #include "analyzer/formats/nsys_file.h"
 #include "analyzer/trace_builder.h"
+#include "lane.h"
 #include "mutation.h"
 
 #include "farandole/analyzer/report/report_html.h"
@@ -291,8 +292,8 @@ TEST(ForeignTraces, survive_mutations) {
   const std::vector<std::string> sound = {kineto_of(0).text(), horovod_text(), begins_and_ends,
                                           bytes_of(folder / "report.sqlite"), bytes_of(folder / "kineto.gz")};
   const std::vector<Scenario> scenarios = {parse_scenario("bandwidth=2x,no-straggler")};
-  std::mt19937 random(9);
-  for (int round = 0; round < mutations(900); ++round) {
+  std::mt19937 random(seed(9));
+  for (int round = 0; round < rounds(900, 10'000); ++round) {
     const auto which = static_cast<std::size_t>(round) % sound.size();
     const auto bytes = mutated(sound[which], random, 6);
     auto file = folder / ("mutated" + std::to_string(round));

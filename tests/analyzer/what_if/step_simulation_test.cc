@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <random>
 
+#include "lane.h"
+
 namespace farandole {
 namespace {
 
@@ -105,7 +107,7 @@ TEST(StepSimulation, PausesTakeNoCore) {
 
 // Whatever the programs, all steps come to their end, and none is shorter than what its slowest rank works.
 TEST(StepSimulation, AlwaysComesToItsEnd) {
-  std::mt19937 random(11);
+  std::mt19937 random(seed(11));
   const auto some = [&](int most) {
     return static_cast<double>(random() % static_cast<unsigned>(most)) / 100;
   };

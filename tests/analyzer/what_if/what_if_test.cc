@@ -6,6 +6,7 @@
 #include <random>
 
 #include "analyzer/trace_builder.h"
+#include "lane.h"
 
 #include "farandole/analyzer/report/report.h"
 #include "farandole/analyzer/report/report_json.h"
@@ -300,7 +301,7 @@ TEST_F(WhatIf, TellsWhatFindingsChangesWouldBring) {
 }
 
 TEST_F(WhatIf, PropertiesHoldWhateverTheRun) {
-  std::mt19937 random(3);
+  std::mt19937 random(seed(3));
   const auto between = [&](double low, double high) {
     return low + (high - low) * static_cast<double>(random() % 10'000) / 10'000;
   };

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "comm/fork_world.h"
+#include "lane.h"
 
 #include "farandole/comm/shm/shared_memory_communicator.h"
 
@@ -58,8 +59,8 @@ int reduce_forever(ForkWorld& world, int rank, unsigned seed) {
 
 TEST(KilledRanks, AreNamedOnAllSurvivorsAndLeaveNothingBehind) {
   const auto before = shared_memory_files();
-  std::mt19937 random(20261121);
-  for (int round = 0; round < 100; ++round) {
+  std::mt19937 random(seed(20261121));
+  for (int round = 0; round < rounds(30, 200); ++round) {
     const int size = 2 + round % 3;
     const auto victim = static_cast<std::size_t>(random() % static_cast<unsigned>(size));
     const std::uint64_t moment = random() % 300;  // calls

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "comm/mpi_world.h"
+#include "lane.h"
 
 #include "farandole/base/error.h"
 #include "farandole/comm/wrap/join_communicator.h"
@@ -122,7 +123,7 @@ void check_all_to_all(Communicator& comm, int call, const std::vector<int>& acti
 TEST(Join, CoversEveryCollectiveUntilAllHaveStopped) {
   Joined joined;
   auto& comm = joined.comm;
-  std::mt19937 random(5);  // the same on all ranks
+  std::mt19937 random(seed(5));  // the same on all ranks
   for (int round = 0; round < 12; ++round) {
     const bool over_all = round % 3 == 2;
     std::vector<int> calls_by_rank;

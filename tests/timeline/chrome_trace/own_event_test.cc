@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <random>
 
+#include "lane.h"
 #include "timeline/visited_spans.h"
 
 #include "farandole/base/error.h"
@@ -84,7 +85,7 @@ ReadOwnEvents visited(const std::filesystem::path& file, const std::string& even
 // parser's.
 TEST(OwnEvent, agrees_with_the_parser) {
   const TemporaryFolder folder;
-  std::mt19937_64 random(1);
+  std::mt19937_64 random(seed(1));
   for (int round = 0; round < 2'000; ++round) {
     auto text = event(random);
     for (auto changes = round % 4; changes > 0 && round % 2 == 1; --changes)
@@ -103,7 +104,7 @@ TEST(OwnEvent, agrees_with_the_parser) {
 }
 
 TEST(OwnEvent, takes_nothing_that_is_cut) {
-  std::mt19937_64 random(2);
+  std::mt19937_64 random(seed(2));
   for (int round = 0; round < 100; ++round) {
     const auto text = event(random);
     OwnEvent read;

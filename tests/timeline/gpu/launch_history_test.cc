@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include "lane.h"
+
 #include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/timeline.h"
 
@@ -62,7 +64,7 @@ TEST(LaunchHistory, AnswersWhileItIsWritten) {
       steps.store(n + 1);
     }
   });
-  std::mt19937_64 random(7);
+  std::mt19937_64 random(seed(7));
   for (int answers = 0; answers < 20'000;) {
     const auto now = steps.load();
     // Of the last steps, and of those that are being overwritten.

@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "lane.h"
+
 #include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 
@@ -36,7 +38,7 @@ TEST(InternedNames, AreToldApart) {
   const TemporaryFolder folder;
   std::deque<std::string> texts;
   while (texts.size() < 1500) texts.push_back("name " + std::to_string(texts.size()));
-  std::mt19937 random(3);
+  std::mt19937 random(seed(3));
   std::uint64_t number = 1'000'000;
   for (int round = 0; round < 4; ++round) {
     std::deque<Recorder> recorders;

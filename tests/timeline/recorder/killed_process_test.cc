@@ -7,6 +7,8 @@
 #include <thread>
 #include <unistd.h>
 
+#include "lane.h"
+
 #include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/chrome_trace/trace_reader.h"
 #include "farandole/timeline/merge/run_recorders.h"
@@ -49,10 +51,8 @@ void expect_sound_trace(const TemporaryFolder& folder, const std::filesystem::pa
 // there, and the trace of it.
 TEST(KilledProcess, LeavesWhatItWrote) {
   const TemporaryFolder folder;
-  std::mt19937 random(20240607);
-  // FARANDOLE_TEST_KILLS=200 is what the recorder is held to.
-  const char* const kills = std::getenv("FARANDOLE_TEST_KILLS");
-  for (int round = 0; round < (kills != nullptr ? std::atoi(kills) : 25); ++round) {
+  std::mt19937 random(seed(20240607));
+  for (int round = 0; round < rounds(25, 200); ++round) {
     TimelineOptions options;
     options.file = folder / "recorder/rank-0003.ftl";
     options.recorder_bytes = round % 2 == 0 ? 256 << 10 : 16 << 20;

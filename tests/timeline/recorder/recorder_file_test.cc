@@ -10,6 +10,7 @@
 #include <string>
 #include <sys/resource.h>
 
+#include "lane.h"
 #include "mutation.h"
 
 #include "farandole/base/error.h"
@@ -211,20 +212,17 @@ struct Holdings {
 
 TEST(RecorderFile, SurvivesRandomDamage) {
   const TemporaryFolder folder;
-  std::mt19937_64 random(42);
+  std::mt19937_64 random(seed(42));
   const std::string sound = contents_of(recorded_in(folder, 3000));
-  // FARANDOLE_TEST_MUTATIONS=100000 is what the reader is held to: each is read, salvaged and merged.
-  constexpr int usual_rounds = 2000;
-  const int rounds = mutations(usual_rounds);
-  const int salvage_every = rounds == usual_rounds ? 16 : 1;
+  const int damages = rounds(2000, 20'000);  // each is read; every 16th is also salvaged and merged
   int refused = 0;
   Holdings before;
-  for (int round = 0; round < rounds; ++round) {
-    if (round == rounds / 4) before = Holdings::now();
+  for (int round = 0; round < damages; ++round) {
+    if (round == damages / 4) before = Holdings::now();
     write(folder / "damaged", damaged(sound, random));
     const bool whole = reads(folder / "damaged");
     refused += !whole;
-    if (round % salvage_every == 0) {
+    if (round % 16 == 0) {
       const bool salvaged = salvages(folder / "damaged", folder / "trace.json.gz");
       EXPECT_TRUE(salvaged || !whole);
     }

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "lane.h"
 #include "trainer/data_fixtures.h"
 
 #include "farandole/base/temporary_folder.h"
@@ -134,7 +135,7 @@ TEST_F(IdxFile, RefusesLabelsOutOfRange) {
 
 // Whatever the bytes are: read as what they say, or refused with CorruptInput.
 TEST_F(IdxFile, SurvivesRandomMutations) {
-  std::mt19937 random(1);
+  std::mt19937 random(seed(1));
   write_gzip(file_, idx_images(6, 5, 5));
   const std::string seeds[] = {idx_images(6, 5, 5), idx_labels(40), read_bytes(file_)};
   int refused = 0;

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "lane.h"
+
 #include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/gpu/gpu_activity.h"
 #include "farandole/timeline/recorder/recorder_file.h"
@@ -153,7 +155,7 @@ TEST(ActivityReader, GraphsAndMissingTimes) {
 
 // Buffers come in any order: the outcome is the same.
 TEST(ActivityReader, OrderOfRecordsDoesNotMatter) {
-  std::mt19937 random(1);
+  std::mt19937 random(seed(1));
   std::vector<std::string> expected;
   for (int trial = 0; trial < 20; ++trial) {
     Recording recording;
