@@ -21,9 +21,9 @@ std::vector<TensorSpec> tensors(int count, std::int64_t elements) {
 }
 
 // Runs to the end on one rank; `time` gives a step's milliseconds.
-Autotuner tune(std::vector<PlanChoice> choices,
-               const std::function<double(const PlanChoice&, int step)>& time) {
-  Autotuner tuner(std::move(choices));
+Autotuner tune(const std::vector<std::size_t>& sizes,
+               const std::function<double(std::size_t bucket_bytes, int step)>& time) {
+  Autotuner tuner(sizes);
   const int bound = static_cast<int>(4 * Autotuner::rounds * Autotuner::steps_a_turn);
   while (!tuner.finished()) {
     if (tuner.record(time(tuner.current(), tuner.steps()))) tuner.decide(tuner.medians());
@@ -32,13 +32,12 @@ Autotuner tune(std::vector<PlanChoice> choices,
   return tuner;
 }
 
-const std::vector<PlanChoice> four = {
-    {25 * mib}, {100 * mib}, {2 * mib}, {25 * mib, ReductionProgress::on_thread}};
+const std::vector<std::size_t> four = {25 * mib, 100 * mib, 2 * mib, 8 * mib};
 
 TEST(Autotuner, FindsTheBest) {
   for (std::size_t best = 0; best < four.size(); ++best) {
     const auto tuner =
-        tune(four, [&](const PlanChoice& choice, int) { return choice == four[best] ? 8.0 : 10.0; });
+        tune(four, [&](std::size_t bytes, int) { return bytes == four[best] ? 8.0 : 10.0; });
     EXPECT_EQ(tuner.current(), four[best]) << best;
     EXPECT_EQ(tuner.milliseconds(), 8.0);
     EXPECT_EQ(tuner.default_milliseconds(), best == 0 ? 8.0 : 10.0);
@@ -47,9 +46,9 @@ TEST(Autotuner, FindsTheBest) {
 
 TEST(Autotuner, DropsTheHopelessAfterOneTurn) {
   int slow = 0;
-  const auto tuner = tune(four, [&](const PlanChoice& choice, int) {
-    slow += choice == four[2] ? 1 : 0;
-    return choice == four[2] ? 20.0 : 10.0;
+  const auto tuner = tune(four, [&](std::size_t bytes, int) {
+    slow += bytes == four[2] ? 1 : 0;
+    return bytes == four[2] ? 20.0 : 10.0;
   });
   EXPECT_EQ(slow, Autotuner::steps_a_turn);
   EXPECT_EQ(tuner.current(), four[0]);
@@ -57,16 +56,16 @@ TEST(Autotuner, DropsTheHopelessAfterOneTurn) {
 }
 
 TEST(Autotuner, KeepsTheDefaultForLessThanOnePercent) {
-  EXPECT_EQ(tune(four, [](const PlanChoice& c, int) { return c == four[1] ? 9.95 : 10.0; }).current(),
+  EXPECT_EQ(tune(four, [](std::size_t bytes, int) { return bytes == four[1] ? 9.95 : 10.0; }).current(),
             four[0]);
-  EXPECT_EQ(tune(four, [](const PlanChoice& c, int) { return c == four[1] ? 9.85 : 10.0; }).current(),
+  EXPECT_EQ(tune(four, [](std::size_t bytes, int) { return bytes == four[1] ? 9.85 : 10.0; }).current(),
             four[1]);
 }
 
 TEST(Autotuner, OneChoiceTakesNoSteps) {
-  const Autotuner tuner(std::vector<PlanChoice>{{25 * mib}});
+  const Autotuner tuner({25 * mib});
   EXPECT_TRUE(tuner.finished());
-  EXPECT_EQ(tuner.current(), PlanChoice{25 * mib});
+  EXPECT_EQ(tuner.current(), 25 * mib);
 }
 
 // A step in fresh memory, one with an evaluation in it, and a noise of 10 % do not decide.
@@ -75,30 +74,27 @@ TEST(Autotuner, WithstandsNoise) {
   int right = 0;
   for (int trial = 0; trial < 100; ++trial) {
     std::normal_distribution<double> noise(1, 0.03);
-    const auto tuner = tune(four, [&](const PlanChoice& choice, int step) {
+    const auto tuner = tune(four, [&](std::size_t bytes, int step) {
       const double outlier = step % Autotuner::steps_a_turn == 0 ? 5 : step % 17 == 0 ? 3 : 1;
-      return (choice == four[2] ? 8.5 : 10.0) * noise(random) * outlier;
+      return (bytes == four[2] ? 8.5 : 10.0) * noise(random) * outlier;
     });
     right += tuner.current() == four[2] ? 1 : 0;
   }
   EXPECT_GE(right, 98);
 }
 
-TEST(PlanChoices, AreThoseThatDiffer) {
-  const PlanChoice preset{25 * mib};
+TEST(BucketSizesToTry, GiveOtherNumbersOfBuckets) {
   // 64 MiB in tensors of 16 MiB: 1, 3 and 4 buckets, or 4 again.
-  const auto large = plan_choices(tensors(4, 4 << 20), preset, true);
-  EXPECT_EQ(large.front(), preset);
-  EXPECT_EQ(large.back(), (PlanChoice{25 * mib, ReductionProgress::on_thread}));
+  const auto large = bucket_sizes_to_try(tensors(4, 4 << 20), 25 * mib);
+  EXPECT_EQ(large.front(), 25 * mib);
   std::set<std::size_t> numbers;
-  for (const auto& choice : large) {
-    if (choice.progress != ReductionProgress::automatic) continue;
-    const auto plan = plan_buckets(tensors(4, 4 << 20), {choice.bucket_bytes, mib});
-    EXPECT_TRUE(numbers.insert(plan.buckets.size()).second) << choice.bucket_bytes;
+  for (const auto bytes : large) {
+    const auto plan = plan_buckets(tensors(4, 4 << 20), {bytes, mib});
+    EXPECT_TRUE(numbers.insert(plan.buckets.size()).second) << bytes;
   }
+  EXPECT_THAT(numbers, testing::SizeIs(3));
   // A small model has one plan only.
-  EXPECT_THAT(plan_choices(tensors(4, 1000), preset, false), testing::ElementsAre(preset));
-  EXPECT_EQ(plan_choices(tensors(4, 1000), {25 * mib, ReductionProgress::on_thread}, true).size(), 1u);
+  EXPECT_THAT(bucket_sizes_to_try(tensors(4, 1000), 25 * mib), testing::ElementsAre(25 * mib));
 }
 
 }  // namespace

@@ -40,23 +40,23 @@ void expect_all(GradientReducer& reducer, std::size_t tensor, double value) {
   for (const double each : values) ASSERT_DOUBLE_EQ(each, value) << "tensor " << tensor;
 }
 
-enum class Way { any_on_thread, shared_on_thread, shared_caller_driven };
+// A transport without a non-blocking allreduce, one with it, and the latter where compression needs the thread.
+enum class Way { blocking, nonblocking, compressed };
 
 class Reductions : public testing::TestWithParam<Way> {
  protected:
-  static void run(int ranks, const std::function<void(Communicator&, ReductionProgress)>& body) {
+  static void run(int ranks, const std::function<void(Communicator&, Compressor*)>& body) {
     ThreadWorld::run(ranks, [&](Communicator& world) {
-      if (GetParam() == Way::any_on_thread) return body(world, ReductionProgress::on_thread);
+      if (GetParam() == Way::blocking) return body(world, nullptr);
       SharedMemoryCommunicator shared(world, {.arena_bytes = std::size_t{64} << 20});
-      body(shared, GetParam() == Way::shared_caller_driven ? ReductionProgress::caller_driven
-                                                           : ReductionProgress::on_thread);
+      PlainCompressor compressor;
+      body(shared, GetParam() == Way::compressed ? &compressor : nullptr);
     });
   }
 };
 
 INSTANTIATE_TEST_SUITE_P(Ways, Reductions,
-                         testing::Values(Way::any_on_thread, Way::shared_on_thread,
-                                         Way::shared_caller_driven));
+                         testing::Values(Way::blocking, Way::nonblocking, Way::compressed));
 
 // Ranks as threads: each marks a random part of its gradients in an order of its own, over several steps.
 TEST_P(Reductions, RandomOrdersAndAbsentGradients) {
@@ -69,10 +69,10 @@ TEST_P(Reductions, RandomOrdersAndAbsentGradients) {
                  3 !=
              0;
     };
-    run(ranks, [&](Communicator& communicator, ReductionProgress progress) {
+    run(ranks, [&](Communicator& communicator, Compressor* compressor) {
       Timeline timeline;
-      GradientReducer reducer(communicator, small_plan(tensors, 200), ReduceOp::average, timeline, nullptr,
-                              progress);
+      GradientReducer reducer(communicator, small_plan(tensors, 200), ReduceOp::average, timeline,
+                              compressor);
       std::mt19937 random(seed + static_cast<unsigned>(communicator.rank));
       for (int step = 0; step < 5; ++step) {
         std::vector<std::size_t> order(tensors);
@@ -158,14 +158,15 @@ TEST(GradientReducer, NotesWhenGradientsAreReadyInSomeSteps) {
 // In every step and in the plan's order, before its collective starts, also where a gradient never comes.
 TEST(GradientReducer, NotesWhenEachBucketIsReady) {
   constexpr std::size_t tensors = 6;
-  for (const auto progress : {ReductionProgress::on_thread, ReductionProgress::caller_driven}) {
+  PlainCompressor plain;
+  for (Compressor* const compressor : {static_cast<Compressor*>(&plain), static_cast<Compressor*>(nullptr)}) {
     const TemporaryFolder folder;
     {
       TimelineOptions options;
       options.file = folder / "rank-0000.ftl";
       Timeline timeline(options);
       TracedCommunicator traced(std::make_unique<SoloCommunicator>(), timeline, 0);
-      GradientReducer reducer(traced, small_plan(tensors, 8), ReduceOp::sum, timeline, nullptr, progress);
+      GradientReducer reducer(traced, small_plan(tensors, 8), ReduceOp::sum, timeline, compressor);
       std::mt19937 random(seed(7));
       for (std::int64_t step = 0; step < 50; ++step) {
         timeline.set_step(step);

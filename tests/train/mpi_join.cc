@@ -82,7 +82,6 @@ TEST(Join, TrainsOnWhatTheActiveRanksHave) {
     const bool by_all = round % 4 == 3;
     DistributedOptimizerOptions options{.buckets = {200, 100}};
     options.average = round % 5 != 4;
-    options.progress = round % 2 == 0 ? ReductionProgress::automatic : ReductionProgress::on_thread;
     if (round % 3 == 1) options.clip_norm = 0.2;
     const auto net = some_layers(), alone = some_layers();
     const auto inner = make_inner(static_cast<int>(round % 3), net->parameters());

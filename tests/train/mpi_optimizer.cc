@@ -284,7 +284,7 @@ TEST(DistributedOptimizer, TuningChangesNoBit) {
   ASSERT_TRUE(found);
   EXPECT_LE(found->steps, 4 * Autotuner::rounds * Autotuner::steps_a_turn);
   EXPECT_GT(found->steps, 0);
-  auto bytes = torch::tensor(static_cast<std::int64_t>(found->choice.bucket_bytes));
+  auto bytes = torch::tensor(static_cast<std::int64_t>(found->bucket_bytes));
   const auto here = bytes.clone();
   session->broadcast_(bytes);
   EXPECT_TRUE(torch::equal(bytes, here));

@@ -22,7 +22,7 @@ namespace {
 using namespace farandole;
 
 struct Pace {
-  std::string model = "mlp", run_dir, compression = "none", progress = "auto";
+  std::string model = "mlp", run_dir, compression = "none";
   double bucket_mb = 25, delay_ms = 0;
   int steps = 60, delayed_rank = -1;  // 0 steps: until it is killed
   bool stopped = false;               // begins by stopping itself: goes on with SIGCONT
@@ -34,7 +34,6 @@ Pace parse(int argc, char** argv) {
       {"--model", [&](const auto& v) { pace.model = v; }},
       {"--run-dir", [&](const auto& v) { pace.run_dir = v; }},
       {"--compression", [&](const auto& v) { pace.compression = v; }},
-      {"--progress", [&](const auto& v) { pace.progress = v; }},
       {"--bucket-mb", [&](const auto& v) { pace.bucket_mb = std::stod(v); }},
       {"--steps", [&](const auto& v) { pace.steps = std::stoi(v); }},
       {"--delayed-rank", [&](const auto& v) { pace.delayed_rank = std::stoi(v); }},
@@ -69,7 +68,6 @@ int train(Session& session, const Pace& pace) {
   options.buckets.bytes = static_cast<std::size_t>(pace.bucket_mb * 1024 * 1024);
   options.buckets.first_bytes = std::min(options.buckets.first_bytes, options.buckets.bytes);
   options.compression = parse_compression(pace.compression);
-  options.progress = parse_progress(pace.progress);
   const bool late = session.rank() == pace.delayed_rank;
   BenchmarkTrainee trainee(session, pace.model, options, [&] {
     if (late) std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(pace.delay_ms));

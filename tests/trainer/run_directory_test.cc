@@ -34,7 +34,7 @@ TEST(RunDirectory, RunJsonHasTheKeysThatScriptsRelyOn) {
   run.started(facts());
   auto json = read(run);
   for (const char* key : {"ranks", "hosts", "device", "program", "started", "restarts", "global_batch",
-                          "versions", "parameters", "config", "bucket_mb", "progress", "threads", "cores"})
+                          "versions", "parameters", "config", "bucket_mb", "threads", "cores"})
     EXPECT_TRUE(json.contains(key)) << key;
   EXPECT_FALSE(json.contains("exit_code"));
   EXPECT_EQ(json["restarts"], 0);

@@ -7,28 +7,20 @@
 
 namespace farandole {
 
-std::vector<PlanChoice> plan_choices(const std::vector<TensorSpec>& tensors, const PlanChoice& preset,
-                                     bool either_progress) {
+std::vector<std::size_t> bucket_sizes_to_try(const std::vector<TensorSpec>& tensors, std::size_t preset) {
   constexpr std::size_t mib = std::size_t{1} << 20;
-  std::vector<PlanChoice> choices = {preset};
+  std::vector<std::size_t> sizes = {preset};
   const auto buckets_of = [&](std::size_t bytes) {
     return plan_buckets(tensors, {bytes, std::min(bytes, BucketOptions().first_bytes)}).buckets.size();
   };
-  std::set<std::size_t> seen = {buckets_of(preset.bucket_bytes)};
+  std::set<std::size_t> seen = {buckets_of(preset)};
   for (const std::size_t bytes : {100 * mib, 8 * mib, 2 * mib})
-    if (seen.insert(buckets_of(bytes)).second) choices.push_back({bytes, preset.progress});
-  if (either_progress && preset.progress == ReductionProgress::automatic)
-    choices.push_back({preset.bucket_bytes, ReductionProgress::on_thread});
-  return choices;
+    if (seen.insert(buckets_of(bytes)).second) sizes.push_back(bytes);
+  return sizes;
 }
 
-Autotuner::Autotuner(std::vector<PlanChoice> choices) {
-  for (auto& choice : choices) trials_.push_back({choice, {}});
-  agreed_.assign(trials_.size(), 0);
-}
-
-const PlanChoice& Autotuner::current() const {
-  return trials_[finished() ? best_ : now_].choice;
+Autotuner::Autotuner(const std::vector<std::size_t>& sizes) : agreed_(sizes.size()) {
+  for (const auto bytes : sizes) trials_.push_back({bytes, {}});
 }
 
 std::size_t Autotuner::remaining() const {

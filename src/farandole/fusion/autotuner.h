@@ -1,29 +1,20 @@
-// Finds by trial, in the first steps of a run, how gradients are best reduced. Pure bookkeeping: its user
-// runs the steps and makes ranks agree. Used by one thread.
+// Finds by trial, in the first steps of a run, the size of buckets with which steps are fastest. It only keeps
+// the books: its user runs the steps and makes the ranks agree. Used by one thread.
 #pragma once
 
 #include <cstddef>
 #include <span>
 #include <vector>
 
-#include "farandole/fusion/gradient_reducer.h"
+#include "farandole/fusion/bucket_plan.h"
 
 namespace farandole {
 
-struct PlanChoice {
-  std::size_t bucket_bytes = 0;
-  ReductionProgress progress = ReductionProgress::automatic;
+// In bytes: `preset` first, then sizes that give `tensors` other numbers of buckets than those before them.
+std::vector<std::size_t> bucket_sizes_to_try(const std::vector<TensorSpec>& tensors, std::size_t preset);
 
-  friend bool operator==(const PlanChoice&, const PlanChoice&) = default;
-};
-
-// The default first; then bucket sizes that give `tensors` other numbers of buckets than those before them;
-// then, where `either_progress`, the default with the progress that `automatic` does not take.
-std::vector<PlanChoice> plan_choices(const std::vector<TensorSpec>& tensors, const PlanChoice& preset,
-                                     bool either_progress);
-
-// Choices take turns, a few steps each, in rounds. After each round those that are clearly slower than the
-// best drop out; so bad ones cost one turn.
+// Sizes take turns, a few steps each, in rounds. After each round, those that are clearly slower than the best
+// drop out. So a bad size costs one turn.
 class Autotuner {
  public:
   static constexpr int steps_a_turn = 6;  // of which the first, in fresh memory, does not count
@@ -31,16 +22,16 @@ class Autotuner {
   static constexpr double hopeless = 1.05;  // times the best: out after a round
   static constexpr double better = 0.99;    // times the default: what it takes to replace that
 
-  // There is at least one choice.
-  explicit Autotuner(std::vector<PlanChoice> choices);
+  // There is at least one size, in bytes; the first is the default.
+  explicit Autotuner(const std::vector<std::size_t>& sizes);
 
   bool finished() const { return round_ == rounds || remaining() == 1; }
-  // The choice that the next step is to run with; after the end, the one to stay with.
-  const PlanChoice& current() const;
+  // The size that the next step is to run with; after the end, the one to stay with.
+  std::size_t current() const { return trials_[finished() ? best_ : now_].bucket_bytes; }
   // A step with current() took so long. Returns whether that was the round's last: then the ranks agree on
   // medians() and call decide().
   bool record(double milliseconds);
-  // By choice, over all rounds; 0 for those that are out.
+  // By size, over all rounds; 0 for those that are out.
   std::vector<double> medians() const;
   // `medians`: the same on all ranks.
   void decide(std::span<const double> medians);
@@ -52,7 +43,7 @@ class Autotuner {
 
  private:
   struct Trial {
-    PlanChoice choice;
+    std::size_t bucket_bytes = 0;
     std::vector<double> milliseconds;
     bool out = false;
   };

@@ -35,27 +35,8 @@ bool any_bit(const std::byte* at, DType dtype) {
 
 }  // namespace
 
-std::string_view name_of(ReductionProgress progress) {
-  switch (progress) {
-    case ReductionProgress::automatic:
-      return "auto";
-    case ReductionProgress::on_thread:
-      return "thread";
-    case ReductionProgress::caller_driven:
-      return "passing";
-  }
-  return "auto";
-}
-
-ReductionProgress parse_progress(std::string_view text) {
-  for (const auto progress :
-       {ReductionProgress::automatic, ReductionProgress::on_thread, ReductionProgress::caller_driven})
-    if (text == name_of(progress)) return progress;
-  throw UserError("--progress cannot be '" + std::string(text) + "'; it is auto, thread or passing");
-}
-
 GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline,
-                                 Compressor* compressor, ReductionProgress progress)
+                                 Compressor* compressor)
     : communicator_(communicator),
       plan_(std::move(plan)),
       op_(op),
@@ -75,10 +56,9 @@ GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, Re
       set_flag(bucket.slots[s].tensor, false);  // also refuses element types that are no gradients
     }
   }
-  if (progress != ReductionProgress::on_thread && compressor == nullptr &&
-      communicator_.nonblocking_allreduce() != nullptr)
-    queue_ = reduce_from_caller([this](std::size_t b) { start(b); }, *communicator_.nonblocking_allreduce(),
-                                timeline);
+  if (auto* const nonblocking = communicator_.nonblocking_allreduce();
+      nonblocking != nullptr && compressor == nullptr)
+    queue_ = reduce_from_caller([this](std::size_t b) { start(b); }, *nonblocking, timeline);
   else
     queue_ = reduce_on_thread([this](std::size_t b) { reduce(b); }, timeline);
 }

@@ -27,16 +27,6 @@
 
 namespace farandole {
 
-// Who reduces. Compressed gradients, and transports that cannot make progress in halves, need the thread.
-enum class ReductionProgress {
-  automatic,      // in passing where the transport can
-  on_thread,      // a thread beside the training thread, for ranks with a core to spare
-  caller_driven,  // the training thread, from mark_ready() and finish(), when the other ranks have come
-};
-// "auto", "thread" or "passing". Throws UserError.
-ReductionProgress parse_progress(std::string_view text);
-std::string_view name_of(ReductionProgress progress);
-
 // Whether a step of this number is one in which gradients are noted: few enough to cost nothing.
 constexpr bool notes_gradients(std::int64_t step) {
   return step >= 0 && (step < 32 || step % 32 == 0);
@@ -44,11 +34,11 @@ constexpr bool notes_gradients(std::int64_t step) {
 
 class GradientReducer {
  public:
-  // op: sum or average. `communicator` and `compressor` are used by the reducer's thread alone from here on;
-  // without a compressor gradients travel as they are. What is referred to outlives this object.
+  // op: sum or average. Without a compressor, gradients travel as they are. From here on, only the reducer
+  // uses `communicator` and `compressor`, on the thread that reduction_queue.h describes. What is referred to
+  // outlives this object.
   GradientReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline,
-                  Compressor* compressor = nullptr,
-                  ReductionProgress progress = ReductionProgress::on_thread);
+                  Compressor* compressor = nullptr);
   // Waits for a collective that is running; one that its peers never enter ends with the job.
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;

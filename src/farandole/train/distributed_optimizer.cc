@@ -47,13 +47,13 @@ struct DistributedOptimizer::Impl {
       communicator = std::move(traced);
     }
     sparse = std::make_unique<SparseGradients>(*communicator, sparse_ones.names, sparse_ones.tensors);
-    build(choice);
+    build(bucket_bytes);
   }
 
-  void build(const PlanChoice& made) {
-    choice = made;
+  void build(std::size_t bytes_a_bucket) {
+    bucket_bytes = bytes_a_bucket;
     auto sizes = options.buckets;
-    sizes.bytes = choice.bucket_bytes;
+    sizes.bytes = bucket_bytes;
     sizes.first_bytes = std::min(sizes.first_bytes, sizes.bytes);
     packed_before = packed_bytes();
     sent_before = sent_bytes() - sparse->sent_bytes();
@@ -63,8 +63,7 @@ struct DistributedOptimizer::Impl {
     reducer.reset();
     reducer = std::make_unique<GradientReducer>(*communicator, plan_buckets(parameters.specs(), sizes, order),
                                                 options.average ? ReduceOp::average : ReduceOp::sum,
-                                                session.timeline(), compresses() ? compressor.get() : nullptr,
-                                                choice.progress);
+                                                session.timeline(), compresses() ? compressor.get() : nullptr);
     if (number)
       explanation = session.collective_registry().explain(
           *number, [this](std::string_view collective) { return reducer->explain(collective); });
@@ -85,16 +84,15 @@ struct DistributedOptimizer::Impl {
     std::vector<std::uint64_t> of_root(own.begin(), own.end());
     communicator->broadcast("order of gradients", of_root.data(), of_root.size() * sizeof of_root[0], 0);
     order.assign(of_root.begin(), of_root.end());
-    build(choice);
+    build(bucket_bytes);
     if (options.tune && communicator->size > 1)
-      tuner.emplace(
-          plan_choices(reducer->plan().tensors, choice, communicator->nonblocking_allreduce() != nullptr));
+      tuner.emplace(bucket_sizes_to_try(reducer->plan().tensors, bucket_bytes));
   }
 
   // At the end of each step; ranks take the same steps, and agree once a round.
   void time_step() {
     const auto before = std::exchange(step_ended_ns, joining ? 0 : now_ns());
-    if (!tuner || tuner->finished() || before == 0 || choice != tuner->current()) return;
+    if (!tuner || tuner->finished() || before == 0 || bucket_bytes != tuner->current()) return;
     if (!tuner->record(static_cast<double>(step_ended_ns - before) * 1e-6)) return;
     auto medians = tuner->medians();
     communicator->allreduce("medians of steps", medians.data(), medians.size(), DType::float64,
@@ -242,7 +240,7 @@ struct DistributedOptimizer::Impl {
     synchronized = false;
     if (joining) return;  // ranks without batches do not know of this call
     plan_again();
-    if (tuner && choice != tuner->current()) build(tuner->current());
+    if (tuner && bucket_bytes != tuner->current()) build(tuner->current());
   }
 
   void join(bool by_all) {
@@ -288,7 +286,7 @@ struct DistributedOptimizer::Impl {
   std::unique_ptr<BucketOptimizer> buckets;
   std::size_t packed_before = 0, sent_before = 0;  // by what build() replaced
   std::int64_t steps_alone = 0;                    // since the last average
-  PlanChoice choice{options.buckets.bytes, options.progress};
+  std::size_t bucket_bytes = options.buckets.bytes;  // of the plan in use
   std::vector<std::size_t> order;  // in which gradients are expected; empty: not yet known
   std::optional<Autotuner> tuner;
   std::int64_t step_ended_ns = 0;

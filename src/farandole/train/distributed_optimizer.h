@@ -27,8 +27,7 @@ struct DistributedOptimizerOptions {
   std::optional<double> clip_norm{};  // bound for the global 2-norm, applied to the reduced gradients
   BucketOptions buckets{};
   Compression compression{};  // of gradients on their way between ranks
-  ReductionProgress progress = ReductionProgress::automatic;
-  // Try other bucket sizes, and who reduces, in the first steps, and stay with the best; see tuned().
+  // Try other bucket sizes in the first steps, and stay with the best; see tuned().
   bool tune = false;
   // Of parameters: each rank steps by its own gradients (local SGD), and average_parameters() is called every
   // so many steps, or by the user alone.
@@ -42,7 +41,7 @@ struct DistributedOptimizerOptions {
 };
 
 struct TunedPlan {
-  PlanChoice choice;
+  std::size_t bucket_bytes = 0;
   double milliseconds = 0, default_milliseconds = 0;  // medians of a step, on the slowest rank
   int steps = 0;                                      // that it took
 };

@@ -50,7 +50,6 @@ void RunDirectory::started(const RunDescription& facts) {
                                        {"parameters", facts.parameters},
                                        {"config", nlohmann::json::parse(facts.config)},
                                        {"bucket_mb", bucket_size},
-                                       {"progress", facts.progress},
                                        {"threads", facts.threads},
                                        {"cores", facts.cores},
                                        {"versions", facts.versions},

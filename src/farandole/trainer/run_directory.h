@@ -18,7 +18,6 @@ struct RunDescription {
   std::int64_t parameters = 0;    // elements of the model
   std::string config;             // JSON
   double bucket_mb = 0;           // 0: found by trial
-  std::string progress;           // who reduces
   int threads = 1;                // of a rank
   int cores = 1;                  // that the ranks of rank 0's node may use, all together
   std::map<std::string, std::string> versions;

@@ -102,7 +102,6 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("weight-decay", value(o.weight_decay), "weight decay")
       ("clip-norm", value(o.clip_norm), "bound for the gradients' global norm; 0: none")
       ("bucket-mb", bucket_size(o.bucket_mb), "MiB of gradients that are reduced together; auto: what is fastest in the first steps, kept in RUN/tuned-N-ranks.ini, a profile")
-      ("progress", value(o.progress), "who reduces gradients: thread (needs a core to spare), passing (the training thread), or auto")
       ("compression", value(o.compression), "of gradients between ranks: none, float16, bfloat16, powersgd:RANK or topk:FRACTION")
       ("synchronize", value(o.synchronize), "gradients, in each step; or parameters:K or parameters:epoch: ranks step on their own and average their parameters every K steps or each epoch")
       ("seed", value(o.seed), "of parameters, shuffling and dropout");
@@ -147,7 +146,6 @@ void TrainOptions::check() const {
   not_negative(momentum, "momentum");
   not_negative(weight_decay, "weight-decay");
   not_negative(clip_norm, "clip-norm");
-  parse_progress(progress);
   if (!(data.held_out > 0 && data.held_out < 1))
     throw UserError(fmt::format("--held-out is {}; it must lie between 0 and 1", data.held_out));
   if (sample > 0 && model.name != "gpt")

@@ -34,7 +34,6 @@ struct TrainOptions {
   std::string schedule = "constant";      // constant | cosine
   double clip_norm = 0;                   // 0: off
   std::optional<double> bucket_mb = 25;   // none: found by trial in the first steps
-  std::string progress = "auto";          // auto | thread | passing
   std::string compression = "none";       // see fusion/compression.h
   std::string synchronize = "gradients";  // see synchronization.h
 

@@ -35,7 +35,6 @@ DistributedOptimizerOptions optimizer_options(const TrainOptions& o) {
   if (o.clip_norm > 0) result.clip_norm = o.clip_norm;
   result.compression = parse_compression(o.compression);
   result.synchronization = parse_synchronization(o.synchronize);
-  result.progress = parse_progress(o.progress);
   result.tune = !o.bucket_mb;
   if (o.bucket_mb) result.buckets.bytes = static_cast<std::size_t>(*o.bucket_mb * 1024 * 1024);
   result.buckets.first_bytes = std::min(result.buckets.bytes, result.buckets.first_bytes);

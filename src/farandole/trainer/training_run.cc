@@ -79,7 +79,6 @@ RunDescription facts_of(Session& session, const TrainOptions& options, const Tra
   for (const auto& parameter : model.parameters()) facts.parameters += parameter.numel();
   facts.config = options.to_json();
   facts.bucket_mb = options.bucket_mb.value_or(0);
-  facts.progress = options.progress;
   facts.threads = torch::get_num_threads();
   facts.cores = session.node_cores();
   facts.versions = versions();
@@ -107,7 +106,6 @@ void greet(Session& session, const TrainOptions& options, const DataSplit& data,
 void share_plan(Session& session, TrainOptions& options) {
   double mib = options.bucket_mb.value_or(0);
   session.communicator().broadcast("bucket size", &mib, sizeof mib, 0);
-  session.broadcast(options.progress);
   options.bucket_mb = mib > 0 ? std::optional(mib) : std::nullopt;
 }
 

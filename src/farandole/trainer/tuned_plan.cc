@@ -14,18 +14,16 @@ std::filesystem::path file_for(const std::filesystem::path& run_dir, int ranks) 
 }  // namespace
 
 std::string keep_tuned_plan(const std::filesystem::path& run_dir, int ranks, const TunedPlan& plan) {
-  const double mib = static_cast<double>(plan.choice.bucket_bytes) / (1024 * 1024);
-  const auto progress = name_of(plan.choice.progress);
+  const double mib = static_cast<double>(plan.bucket_bytes) / (1024 * 1024);
   const auto measured = plan.steps == 0
                             ? std::string("there is only one way to cut so few gradients")
                             : fmt::format("{:.2f} ms a step, {:.2f} with the default, found in {} steps",
                                           plan.milliseconds, plan.default_milliseconds, plan.steps);
   const auto file = file_for(run_dir, ranks);
   write_file_atomically(
-      file, fmt::format("# Found by --bucket-mb auto on {} ranks: {}.\nbucket-mb={:g}\nprogress={}\n", ranks,
-                        measured, mib, progress));
-  return fmt::format("buckets of {:g} MiB, progress {}: {}; kept in {}", mib, progress, measured,
-                     file.string());
+      file,
+      fmt::format("# Found by --bucket-mb auto on {} ranks: {}.\nbucket-mb={:g}\n", ranks, measured, mib));
+  return fmt::format("buckets of {:g} MiB: {}; kept in {}", mib, measured, file.string());
 }
 
 void take_tuned_plan(TrainOptions& options, int ranks) {
@@ -37,7 +35,6 @@ void take_tuned_plan(TrainOptions& options, int ranks) {
   const char* const arguments[] = {"train", "--profile", path.c_str()};
   parser.parse(3, arguments);
   options.bucket_mb = kept.bucket_mb;
-  options.progress = kept.progress;
 }
 
 }  // namespace farandole

@@ -105,7 +105,6 @@ TEST(SparseGradients, EqualOneProcess) {
     train_words(make, {});
     train_words(make, {.average = false});
     train_words(make, {.clip_norm = 0.3});
-    train_words(make, {.progress = ReductionProgress::on_thread});
   }
 }
 

@@ -57,7 +57,7 @@ nlohmann::json to_json(const StepResult& r) {
 int step_command(int argc, const char* const* argv) {
   namespace po = boost::program_options;
   StepBenchmarkOptions options;
-  std::string models = "mlp,gpt,mnist", format = "text", progress = "auto";
+  std::string models = "mlp,gpt,mnist", format = "text";
   int bucket_mb = 25;
   OptionParser parser;
   parser.usage =
@@ -70,7 +70,6 @@ int step_command(int argc, const char* const* argv) {
                                "mlp, gpt or mnist; several are separated by commas")(
       "steps", po::value(&options.steps)->default_value(options.steps), "measured steps of each kind")(
       "warmup", po::value(&options.warmup)->default_value(options.warmup), "steps before them")(
-      "progress", po::value(&progress)->default_value(progress), "who reduces: thread, passing or auto")(
       "bucket-mb", po::value(&bucket_mb)->default_value(bucket_mb),
       "MiB of gradients that are reduced together")("format", po::value(&format)->default_value(format),
                                                     "text or json");
@@ -82,7 +81,6 @@ int step_command(int argc, const char* const* argv) {
     session.together([&] {
       parser.parse(argc - 1, argv + 1);
       boost::split(names, models, boost::is_any_of(","));
-      options.optimizer.progress = parse_progress(progress);
       if (bucket_mb < 1) throw UserError("--bucket-mb must be at least 1");
       options.optimizer.buckets.bytes = static_cast<std::size_t>(bucket_mb) << 20;
       if (options.steps < 1) throw UserError("--steps must be at least 1");
