@@ -118,10 +118,10 @@ struct Program {
     timeline.name_thread("training");
     timeline.set_metadata("mpi", scenario == "versions" ? fmt::format("Open MPI v4.1.{}", layout.rank)
                                                         : MpiJob::library_version());
-    CollectiveRegistry board;
-    TracedCommunicator control(job.new_communicator(Waiting::yielding), timeline, 0, &board);
-    TracedCommunicator gradients(job.new_communicator(Waiting::yielding), timeline, 1, &board);
-    Watchdog watchdog(make_watch_post(MPI_COMM_WORLD), layout, board, &MpiJob::abort);
+    CollectiveRegistry registry;
+    TracedCommunicator control(job.new_communicator(Waiting::yielding), timeline, 0, &registry);
+    TracedCommunicator gradients(job.new_communicator(Waiting::yielding), timeline, 1, &registry);
+    Watchdog watchdog(make_watch_post(MPI_COMM_WORLD), layout, registry, &MpiJob::abort);
     watchdog.set_options(WatchdogOptions::from_environment());
     std::ofstream(folder / fmt::format("pid.{}", layout.rank)) << ::getpid() << '\n';
     try {

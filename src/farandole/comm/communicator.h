@@ -20,7 +20,23 @@ std::string_view name_of(ReduceOp op);
 // Memory that the communicator reduces without a copy where it can; 64-byte aligned, zeroed.
 using Buffer = std::unique_ptr<std::byte[], std::function<void(std::byte*)>>;
 
-class NonblockingAllreduce;
+// An allreduce for a thread that has other work meanwhile. One at a time; used by the thread that uses the
+// communicator.
+class NonblockingAllreduce {
+ public:
+  virtual ~NonblockingAllreduce() = default;
+
+  // As Communicator::allreduce, but returns at once. Until the operation is complete, `data` belongs to it and
+  // no other collective of the communicator may be called.
+  virtual void start(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) = 0;
+  // Does this rank's part of the work as far as it need not wait for others. Returns whether the operation is
+  // complete.
+  virtual bool test() = 0;
+  // Waits until the operation is complete.
+  virtual void wait() = 0;
+  // Whether test() would do some work or return true.
+  virtual bool can_progress() const = 0;
+};
 
 // `name` stands for the operation in the timeline and in messages ("bucket 0", "parameter fc1.weight").
 // Errors: UserError for an operation that the element type does not have (sum of bool, average of integers),

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "farandole/comm/communicator.h"
-#include "farandole/comm/nonblocking_allreduce.h"
 
 namespace farandole {
 
@@ -24,8 +23,9 @@ class SoloCommunicator : public Communicator, private NonblockingAllreduce {
 
  private:
   void start(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
-  Progress test() override { return Progress::done; }
+  bool test() override { return true; }
   void wait() override {}
+  bool can_progress() const override { return true; }
 };
 
 }  // namespace farandole

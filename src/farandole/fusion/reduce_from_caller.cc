@@ -15,7 +15,7 @@ class CallerDrivenQueue : public ReductionQueue {
   }
 
   void poll() override {
-    while (in_flight_ && allreduce_.test() == NonblockingAllreduce::Progress::done) {
+    while (in_flight_ && allreduce_.test()) {
       in_flight_ = false;
       ++reduced_;
       start_next();

@@ -10,7 +10,7 @@
 #include <functional>
 #include <memory>
 
-#include "farandole/comm/nonblocking_allreduce.h"
+#include "farandole/comm/communicator.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {

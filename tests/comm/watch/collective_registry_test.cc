@@ -7,14 +7,14 @@ namespace farandole {
 namespace {
 
 TEST(CollectiveRegistry, ShowsWhatIsInFlight) {
-  CollectiveRegistry board;
-  EXPECT_TRUE(board.read().empty());
-  const auto line = board.add(3);
-  ASSERT_EQ(board.read().size(), 1u);
-  EXPECT_EQ(board.read()[0].entered, 0u);
-  EXPECT_FALSE(board.read()[0].in_flight);
-  line->enter(0, "allreduce", "bucket 0", 1024, 77);
-  auto call = board.read().at(0);
+  CollectiveRegistry registry;
+  EXPECT_TRUE(registry.read().empty());
+  const auto entry = registry.add(3);
+  ASSERT_EQ(registry.read().size(), 1u);
+  EXPECT_EQ(registry.read()[0].entered, 0u);
+  EXPECT_FALSE(registry.read()[0].in_flight);
+  entry->enter(0, "allreduce", "bucket 0", 1024, 77);
+  auto call = registry.read().at(0);
   EXPECT_TRUE(call.in_flight);
   EXPECT_EQ(call.communicator, 3);
   EXPECT_EQ(call.entered, 1u);
@@ -22,38 +22,38 @@ TEST(CollectiveRegistry, ShowsWhatIsInFlight) {
   EXPECT_EQ(call.name, "bucket 0");
   EXPECT_EQ(call.bytes, 1024u);
   EXPECT_EQ(call.since_ns, 77);
-  line->leave();
-  call = board.read().at(0);
+  entry->leave();
+  call = registry.read().at(0);
   EXPECT_FALSE(call.in_flight);
   EXPECT_EQ(call.name, "bucket 0");
-  line->enter(1, "broadcast", "", 0, 78);
-  EXPECT_EQ(board.read().at(0).name, "");
-  line->enter(2, "broadcast", std::string(200, 'x'), 0, 78);
-  EXPECT_EQ(board.read().at(0).name, std::string(CallLine::longest_name, 'x'));
+  entry->enter(1, "broadcast", "", 0, 78);
+  EXPECT_EQ(registry.read().at(0).name, "");
+  entry->enter(2, "broadcast", std::string(200, 'x'), 0, 78);
+  EXPECT_EQ(registry.read().at(0).name, std::string(CollectiveEntry::longest_name, 'x'));
 }
 
 TEST(CollectiveRegistry, ALineEndsWithItsCommunicator) {
-  CollectiveRegistry board;
-  auto one = board.add(1);
-  const auto two = board.add(2);
+  CollectiveRegistry registry;
+  auto one = registry.add(1);
+  const auto two = registry.add(2);
   one.reset();
-  ASSERT_EQ(board.read().size(), 1u);
-  EXPECT_EQ(board.read()[0].communicator, 2);
+  ASSERT_EQ(registry.read().size(), 1u);
+  EXPECT_EQ(registry.read()[0].communicator, 2);
 }
 
 TEST(CollectiveRegistry, ReadersSeeNoMixture) {
-  CollectiveRegistry board;
-  const auto line = board.add(0);
+  CollectiveRegistry registry;
+  const auto entry = registry.add(0);
   std::atomic<bool> stop{false};
   std::thread writer([&] {
     const std::string names[] = {std::string(40, 'a'), "b"};
     for (std::uint32_t i = 0; !stop; ++i) {
-      line->enter(i, i % 2 == 0 ? "even" : "odd", names[i % 2], i, i);
-      line->leave();
+      entry->enter(i, i % 2 == 0 ? "even" : "odd", names[i % 2], i, i);
+      entry->leave();
     }
   });
   for (int i = 0; i < 20'000; ++i) {
-    const auto call = board.read().at(0);
+    const auto call = registry.read().at(0);
     if (call.entered == 0) continue;
     ASSERT_EQ(call.bytes, call.entered - 1);
     ASSERT_EQ(call.since_ns, call.entered - 1);
@@ -65,19 +65,19 @@ TEST(CollectiveRegistry, ReadersSeeNoMixture) {
 }
 
 TEST(CollectiveRegistry, ExplainsNamesAsLongAsSomebodyCan) {
-  CollectiveRegistry board;
-  EXPECT_FALSE(board.meaning(1, "bucket 0"));
+  CollectiveRegistry registry;
+  EXPECT_FALSE(registry.meaning(1, "bucket 0"));
   {
     const auto explanation =
-        board.explain(1, [](std::string_view name) -> std::optional<CollectiveRegistry::Meaning> {
+        registry.explain(1, [](std::string_view name) -> std::optional<CollectiveRegistry::Meaning> {
           if (name != "bucket 0") return std::nullopt;
           return CollectiveRegistry::Meaning{{"fc1.weight", "fc1.bias"}, {"fc1.bias"}};
         });
-    EXPECT_EQ(board.meaning(1, "bucket 0")->contents.size(), 2u);
-    EXPECT_FALSE(board.meaning(1, "bucket 1"));
-    EXPECT_FALSE(board.meaning(2, "bucket 0"));
+    EXPECT_EQ(registry.meaning(1, "bucket 0")->contents.size(), 2u);
+    EXPECT_FALSE(registry.meaning(1, "bucket 1"));
+    EXPECT_FALSE(registry.meaning(2, "bucket 0"));
   }
-  EXPECT_FALSE(board.meaning(1, "bucket 0"));
+  EXPECT_FALSE(registry.meaning(1, "bucket 0"));
 }
 
 }  // namespace

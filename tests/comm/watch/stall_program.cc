@@ -54,16 +54,16 @@ void Program::misbehave(Communicator& control, Timeline& timeline) const {
 
 void Program::run(MpiJob& job) const {
   Timeline timeline;
-  CollectiveRegistry board;
-  TracedCommunicator control(job.new_communicator(Waiting::yielding), timeline, 0, &board);
-  TracedCommunicator gradients(job.new_communicator(Waiting::yielding), timeline, 1, &board);
+  CollectiveRegistry registry;
+  TracedCommunicator control(job.new_communicator(Waiting::yielding), timeline, 0, &registry);
+  TracedCommunicator gradients(job.new_communicator(Waiting::yielding), timeline, 1, &registry);
   const auto explanation =
-      board.explain(1, [](std::string_view name) -> std::optional<CollectiveRegistry::Meaning> {
+      registry.explain(1, [](std::string_view name) -> std::optional<CollectiveRegistry::Meaning> {
         if (name == "bucket 0") return CollectiveRegistry::Meaning{{"fc1.weight", "fc1.bias"}, {}};
         if (name.empty()) return CollectiveRegistry::Meaning{{"fc1.weight", "fc1.bias"}, {"fc1.bias"}};
         return std::nullopt;
       });
-  Watchdog watchdog(make_watch_post(MPI_COMM_WORLD), job.layout(), board, &MpiJob::abort);
+  Watchdog watchdog(make_watch_post(MPI_COMM_WORLD), job.layout(), registry, &MpiJob::abort);
   watchdog.set_options(WatchdogOptions::from_environment());
   write("pid." + std::to_string(control.rank), ::getpid());
   for (;;) {

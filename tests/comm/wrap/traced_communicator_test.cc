@@ -1,11 +1,11 @@
 #include "farandole/comm/wrap/traced_communicator.h"
 
 #include <gtest/gtest.h>
+#include <thread>
 
 #include "fusion/thread_world.h"
 
 #include "farandole/base/temporary_folder.h"
-#include "farandole/comm/nonblocking_allreduce.h"
 #include "farandole/comm/shm/shared_memory_communicator.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 
@@ -51,8 +51,8 @@ TEST(TracedCommunicator, RecordsWhatTheAnalyzerNeeds) {
   }
 }
 
-// An allreduce in halves lies on a track of its own, this thread's part of it among the thread's spans.
-TEST(TracedCommunicator, RecordsAnAllreduceInHalves) {
+// A non-blocking allreduce lies on a track of its own, this thread's part of it among the thread's spans.
+TEST(TracedCommunicator, RecordsANonblockingAllreduce) {
   const TemporaryFolder folder;
   TimelineOptions options;
   options.file = folder / "rank-0000.ftl";
@@ -61,23 +61,22 @@ TEST(TracedCommunicator, RecordsAnAllreduceInHalves) {
     if (world.rank != 0) own.file.clear();
     const auto kept = own.file.empty() ? std::make_unique<Timeline>() : std::make_unique<Timeline>(own);
     Timeline& timeline = *kept;
-    CollectiveRegistry board;
+    CollectiveRegistry registry;
     TracedCommunicator traced(std::make_unique<SharedMemoryCommunicator>(
                                   world, SharedMemoryOptions{.arena_bytes = std::size_t{64} << 20}),
-                              timeline, 3, &board);
+                              timeline, 3, &registry);
     auto* const nonblocking = traced.nonblocking_allreduce();
     ASSERT_NE(nonblocking, nullptr);
     const std::size_t count = 10'000;
     auto buffer = traced.allocate(count * sizeof(double));
     nonblocking->start("bucket 0", buffer.get(), count, DType::float64, ReduceOp::sum);
-    EXPECT_TRUE(board.read().at(0).in_flight);
+    EXPECT_TRUE(registry.read().at(0).in_flight);
     if (world.rank == 0) {
-      auto made = nonblocking->test();
-      while (made != NonblockingAllreduce::Progress::done) made = nonblocking->test();
+      while (!nonblocking->test()) std::this_thread::yield();
     } else {
       nonblocking->wait();
     }
-    EXPECT_FALSE(board.read().at(0).in_flight);
+    EXPECT_FALSE(registry.read().at(0).in_flight);
   });
   const RecorderFile file(options.file);
   std::vector<Record> collectives, spans;
@@ -96,22 +95,79 @@ TEST(TracedCommunicator, RecordsAnAllreduceInHalves) {
   }
 }
 
-TEST(TracedCommunicator, IsOnTheBoardWhileACollectiveLasts) {
+// A non-blocking allreduce that fails in the call with this name.
+class FailingNonblocking : public FailingCommunicator, private NonblockingAllreduce {
+ public:
+  NonblockingAllreduce* nonblocking_allreduce() override { return this; }
+
+ private:
+  void start(std::string_view name, void*, std::size_t, DType, ReduceOp) override {
+    fail_in("start", name_ = name);
+  }
+  bool test() override { return fail_in("test", name_), false; }
+  void wait() override { fail_in("wait", name_); }
+  bool can_progress() const override { return true; }
+  static void fail_in(std::string_view call, const std::string& name) {
+    if (call == name) throw Error("the peer is gone", ExitCode::peer_lost);
+  }
+  std::string name_;
+};
+
+TEST(TracedCommunicator, RecordsCollectivesThatFail) {
+  const TemporaryFolder folder;
+  TimelineOptions options;
+  options.file = folder / "rank-0000.ftl";
+  {
+    Timeline timeline(options);
+    CollectiveRegistry registry;
+    TracedCommunicator traced(std::make_unique<FailingNonblocking>(), timeline, 3, &registry);
+    const auto in_flight = [&] { return registry.read().at(0).in_flight; };
+    float data = 0;
+    EXPECT_THROW(traced.allreduce("blocking", &data, 1, DType::float32, ReduceOp::sum), Error);
+    EXPECT_FALSE(in_flight());
+    auto* const nonblocking = traced.nonblocking_allreduce();
+    const auto start = [&](std::string_view name) {
+      nonblocking->start(name, &data, 1, DType::float32, ReduceOp::sum);
+      EXPECT_TRUE(in_flight());
+    };
+    EXPECT_THROW(start("start"), Error);
+    EXPECT_FALSE(in_flight());
+    start("test");
+    EXPECT_THROW(nonblocking->test(), Error);
+    EXPECT_FALSE(in_flight());
+    start("wait");
+    EXPECT_FALSE(nonblocking->test());
+    EXPECT_THROW(nonblocking->wait(), Error);
+    EXPECT_FALSE(in_flight());
+  }
+  const RecorderFile file(options.file);
+  std::vector<std::string> recorded;
+  for (std::size_t slot = 0; slot < file.threads().size(); ++slot)
+    for (const auto& record : file.records(slot)) {
+      if (record.kind != RecordKind::collective) continue;
+      recorded.push_back(file.names().at(record.name));
+      EXPECT_EQ(record.sequence + 1, recorded.size());
+      EXPECT_EQ(record.payload, 4u);
+    }
+  EXPECT_EQ(recorded, (std::vector<std::string>{"blocking", "start", "test", "wait"}));
+}
+
+TEST(TracedCommunicator, IsInTheRegistryWhileACollectiveLasts) {
   Timeline off;
-  CollectiveRegistry board;
+  CollectiveRegistry registry;
   ThreadWorld::run(1, [&](Communicator&) {
     struct Look : FailingCommunicator {
-      explicit Look(CollectiveRegistry& on) : board_(on) {}
+      explicit Look(CollectiveRegistry& on) : registry_(on) {}
       void allreduce(std::string_view, void*, std::size_t, DType, ReduceOp) override {
-        seen = board_.read().at(0);
+        seen = registry_.read().at(0);
         throw Error("lost");
       }
-      CollectiveRegistry& board_;
-      BoardedCall seen;
+      CollectiveRegistry& registry_;
+      CollectiveStatus seen;
     };
-    auto look = std::make_unique<Look>(board);
+    auto look = std::make_unique<Look>(registry);
     const auto& seen = look->seen;
-    TracedCommunicator traced(std::move(look), off, 3, &board);
+    TracedCommunicator traced(std::move(look), off, 3, &registry);
     int data = 0;
     EXPECT_THROW(traced.allreduce("bucket 7", &data, 1, DType::int32, ReduceOp::sum), Error);
     EXPECT_TRUE(seen.in_flight);
@@ -119,14 +175,14 @@ TEST(TracedCommunicator, IsOnTheBoardWhileACollectiveLasts) {
     EXPECT_EQ(seen.bytes, 4u);
     EXPECT_EQ(seen.entered, 1u);
     EXPECT_LE(seen.since_ns, now_ns());
-    EXPECT_FALSE(board.read().at(0).in_flight);
+    EXPECT_FALSE(registry.read().at(0).in_flight);
     traced.set_patient(true);  // has not waited for long, ever
     EXPECT_THROW(traced.allreduce("join", &data, 1, DType::int32, ReduceOp::sum), Error);
     EXPECT_TRUE(seen.in_flight);
     EXPECT_EQ(seen.entered, 2u);
     EXPECT_GT(seen.since_ns, now_ns());
   });
-  EXPECT_TRUE(board.read().empty());
+  EXPECT_TRUE(registry.read().empty());
 }
 
 }  // namespace

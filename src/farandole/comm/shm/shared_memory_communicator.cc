@@ -157,10 +157,9 @@ void SharedMemoryCommunicator::start(std::string_view name, void* data, std::siz
   pending_ = Pending{static_cast<std::byte*>(data), count, dtype, op};
 }
 
-NonblockingAllreduce::Progress SharedMemoryCommunicator::test() {
-  bool worked = false;
-  for (; pending_ && barrier_->complete(); worked = true) advance();
-  return !pending_ ? Progress::done : worked ? Progress::some : Progress::none;
+bool SharedMemoryCommunicator::test() {
+  while (pending_ && barrier_->complete()) advance();
+  return !pending_;
 }
 
 void SharedMemoryCommunicator::wait() {

@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "farandole/comm/communicator.h"
-#include "farandole/comm/nonblocking_allreduce.h"
 #include "farandole/comm/shm/node_barrier.h"
 #include "farandole/comm/shm/node_memory.h"
 #include "farandole/comm/signature_check.h"
@@ -52,8 +51,9 @@ class SharedMemoryCommunicator : public Communicator, public NonblockingAllreduc
   NonblockingAllreduce* nonblocking_allreduce() override { return this; }
 
   void start(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
-  Progress test() override;
+  bool test() override;
   void wait() override;
+  bool can_progress() const override { return !pending_ || barrier_->complete(); }
 
  private:
   // An allreduce between start() and its end.

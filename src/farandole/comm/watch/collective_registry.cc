@@ -7,8 +7,8 @@ namespace farandole {
 
 // A sequence lock whose fields are stored with release and loaded with acquire: whoever sees a new field sees
 // the odd version that was set before it, too.
-void CallLine::enter(std::uint32_t sequence, const char* operation, std::string_view name,
-                     std::uint64_t bytes, std::int64_t since_ns) noexcept {
+void CollectiveEntry::enter(std::uint32_t sequence, const char* operation, std::string_view name,
+                            std::uint64_t bytes, std::int64_t since_ns) noexcept {
   std::array<std::uint64_t, longest_name / 8> words{};
   std::memcpy(words.data(), name.data(), std::min(name.size(), longest_name));
   const auto version = version_.load(std::memory_order_relaxed);
@@ -22,9 +22,9 @@ void CallLine::enter(std::uint32_t sequence, const char* operation, std::string_
   version_.store(version + 2, std::memory_order_release);
 }
 
-BoardedCall CallLine::read() const {
+CollectiveStatus CollectiveEntry::read() const {
   for (;;) {
-    BoardedCall call;
+    CollectiveStatus call;
     const auto version = version_.load(std::memory_order_acquire);
     std::array<char, longest_name> name;
     for (std::size_t i = 0; i < name_.size(); ++i) {
@@ -43,12 +43,12 @@ BoardedCall CallLine::read() const {
   }
 }
 
-std::shared_ptr<CallLine> CollectiveRegistry::add(std::uint16_t communicator) {
-  auto line = std::make_shared<CallLine>(communicator);
+std::shared_ptr<CollectiveEntry> CollectiveRegistry::add(std::uint16_t communicator) {
+  auto entry = std::make_shared<CollectiveEntry>(communicator);
   const std::lock_guard lock(mutex_);
-  std::erase_if(lines_, [](const auto& one) { return one.expired(); });
-  lines_.push_back(line);
-  return line;
+  std::erase_if(entries_, [](const auto& one) { return one.expired(); });
+  entries_.push_back(entry);
+  return entry;
 }
 
 CollectiveRegistry::Explanation CollectiveRegistry::explain(std::uint16_t communicator, Explain explain) {
@@ -60,11 +60,11 @@ CollectiveRegistry::Explanation CollectiveRegistry::explain(std::uint16_t commun
   });
 }
 
-std::vector<BoardedCall> CollectiveRegistry::read() const {
-  std::vector<BoardedCall> calls;
+std::vector<CollectiveStatus> CollectiveRegistry::read() const {
+  std::vector<CollectiveStatus> calls;
   const std::lock_guard lock(mutex_);
-  for (const auto& weak : lines_)
-    if (const auto line = weak.lock()) calls.push_back(line->read());
+  for (const auto& weak : entries_)
+    if (const auto entry = weak.lock()) calls.push_back(entry->read());
   return calls;
 }
 

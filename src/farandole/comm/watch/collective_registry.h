@@ -17,7 +17,7 @@
 namespace farandole {
 
 // One communicator's last collective, or none yet.
-struct BoardedCall {
+struct CollectiveStatus {
   std::uint16_t communicator = 0;
   std::uint32_t entered = 0;  // collectives begun so far; the last has sequence entered - 1
   bool in_flight = false;
@@ -27,17 +27,17 @@ struct BoardedCall {
   std::int64_t since_ns = 0;
 };
 
-// A communicator's line of the board. One thread at a time enters and leaves.
-class CallLine {
+// A communicator's entry in the registry. One thread at a time enters and leaves.
+class CollectiveEntry {
  public:
   static constexpr std::size_t longest_name = 48;  // a longer one is cut
 
-  explicit CallLine(std::uint16_t communicator) : communicator_(communicator) {}
+  explicit CollectiveEntry(std::uint16_t communicator) : communicator_(communicator) {}
   // `operation` is a literal.
   void enter(std::uint32_t sequence, const char* operation, std::string_view name, std::uint64_t bytes,
              std::int64_t since_ns) noexcept;
   void leave() noexcept { in_flight_.store(false, std::memory_order_release); }
-  BoardedCall read() const;
+  CollectiveStatus read() const;
 
  private:
   const std::uint16_t communicator_;
@@ -60,20 +60,20 @@ class CollectiveRegistry {
   // For name "": the communicator's next collective, which this rank has not begun. Called by the watching
   // thread while the training thread may be stuck anywhere: must not wait for a lock.
   using Explain = std::function<std::optional<Meaning>(std::string_view name)>;
-  // Ends an explanation with its scope; waits for one that is being given. Must not outlive the board.
+  // Ends an explanation with its scope; waits for one that is being given. Must not outlive the registry.
   using Explanation = std::unique_ptr<void, std::function<void(void*)>>;
 
-  // The line is the board's as long as anybody else holds it.
-  std::shared_ptr<CallLine> add(std::uint16_t communicator);
+  // The entry stays in the registry as long as anybody else holds it.
+  std::shared_ptr<CollectiveEntry> add(std::uint16_t communicator);
   // For one communicator's collectives.
   Explanation explain(std::uint16_t communicator, Explain explain);
 
-  std::vector<BoardedCall> read() const;  // by age of the communicator
+  std::vector<CollectiveStatus> read() const;  // by age of the communicator
   std::optional<Meaning> meaning(std::uint16_t communicator, std::string_view name) const;
 
  private:
   mutable std::mutex mutex_;
-  std::vector<std::weak_ptr<CallLine>> lines_;
+  std::vector<std::weak_ptr<CollectiveEntry>> entries_;
   std::list<std::pair<std::uint16_t, Explain>> explanations_;
 };
 

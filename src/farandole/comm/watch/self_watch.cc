@@ -42,7 +42,7 @@ void SelfWatch::look(std::int64_t now_ns) {
   status_.calls_used = 0;
   auto calls = calls_.read();
   // Where there are more communicators than room, those that wait and the busiest count.
-  std::stable_sort(calls.begin(), calls.end(), [](const BoardedCall& a, const BoardedCall& b) {
+  std::stable_sort(calls.begin(), calls.end(), [](const CollectiveStatus& a, const CollectiveStatus& b) {
     return std::pair(a.in_flight, a.entered) > std::pair(b.in_flight, b.entered);
   });
   for (const auto& call : calls) {
@@ -51,7 +51,7 @@ void SelfWatch::look(std::int64_t now_ns) {
   }
 }
 
-void SelfWatch::add_call(const BoardedCall& call, std::int64_t now_ns) {
+void SelfWatch::add_call(const CollectiveStatus& call, std::int64_t now_ns) {
   CallStatus& to = status_.calls[status_.calls_used++];
   to.bytes = call.bytes;
   to.waited_ns = call.in_flight ? std::max<std::int64_t>(0, now_ns - call.since_ns) : 0;

@@ -32,7 +32,7 @@ class SelfWatch {
   std::optional<CollectiveRegistry::Meaning> meaning(const CallKey& call) const;
 
  private:
-  void add_call(const BoardedCall& call, std::int64_t now_ns);
+  void add_call(const CollectiveStatus& call, std::int64_t now_ns);
   void forget_span();
 
   const CollectiveRegistry& calls_;

@@ -2,25 +2,15 @@
 
 #include <numeric>
 
-#include "farandole/comm/nonblocking_allreduce.h"
-
 namespace farandole {
 
-namespace {
-
-struct Leave {
-  void operator()(CallLine* line) const { line->leave(); }
-};
-
-}  // namespace
-
 TracedCommunicator::TracedCommunicator(std::unique_ptr<Communicator> inner, Timeline& timeline,
-                                       std::uint16_t number, CollectiveRegistry* board)
+                                       std::uint16_t number, CollectiveRegistry* registry)
     : Communicator(inner->rank, inner->size),
       inner_(std::move(inner)),
       timeline_(timeline),
       number_(number),
-      line_(board != nullptr ? board->add(number) : nullptr) {
+      entry_(registry != nullptr ? registry->add(number) : nullptr) {
   const auto named = [&](const char* name) { return Operation{name, timeline.intern(name)}; };
   allreduce_ = named("allreduce");
   all_gather_ = named("all_gather");
@@ -29,34 +19,53 @@ TracedCommunicator::TracedCommunicator(std::unique_ptr<Communicator> inner, Time
   all_to_all_ = named("all_to_all");
 }
 
-TracedCommunicator::~TracedCommunicator() = default;
-
 NameId TracedCommunicator::name_id(std::string_view name) {
   auto known = names_.find(name);
   if (known == names_.end()) known = names_.emplace(name, timeline_.intern(name)).first;
   return known->second;
 }
 
+void TracedCommunicator::enter(const Operation& operation, std::string_view name, std::size_t bytes,
+                               std::optional<TrackId> track) {
+  const NameId id = timeline_.enabled() ? name_id(name) : NameId{};
+  call_ = {id, operation.id, {sequence_++, number_, bytes}, now_ns(), track};
+  if (track)
+    timeline_.begin_collective_on(*track, call_.name, call_.operation, call_.what, call_.start_ns);
+  else
+    timeline_.begin_collective(call_.name, call_.operation, call_.what, call_.start_ns);
+  constexpr std::int64_t for_years = std::int64_t{1} << 58;
+  if (entry_ != nullptr)
+    entry_->enter(call_.what.sequence, operation.name, name, bytes,
+                  patient_ ? call_.start_ns + for_years : call_.start_ns);
+}
+
+void TracedCommunicator::leave() {
+  const std::int64_t end_ns = now_ns();
+  if (entry_ != nullptr) entry_->leave();
+  if (call_.track)
+    timeline_.collective_on(*call_.track, call_.name, call_.operation, call_.what, call_.start_ns, end_ns);
+  else
+    timeline_.collective(call_.name, call_.operation, call_.what, call_.start_ns, end_ns);
+}
+
+// Does a part of the collective in flight. A collective that fails ends with it and is recorded as well: the
+// record shows that this rank was there, so that a reader of the recorders finds the rank that was not.
+template <class Work>
+void TracedCommunicator::attempt(Work work) {
+  try {
+    work();
+  } catch (...) {
+    leave();
+    throw;
+  }
+}
+
 template <class Call>
 void TracedCommunicator::record(const Operation& operation, std::string_view name, std::size_t bytes,
                                 Call call) {
-  const Collective what{sequence_++, number_, bytes};
-  const bool recording = timeline_.recording();
-  if (!recording && line_ == nullptr) return call();
-  const NameId id = recording ? name_id(name) : NameId{};
-  const std::int64_t start = now_ns();
-  timeline_.begin_collective(id, operation.id, what, start);
-  constexpr std::int64_t for_years = std::int64_t{1} << 58;
-  if (line_ != nullptr)
-    line_->enter(what.sequence, operation.name, name, bytes, patient_ ? start + for_years : start);
-  const std::unique_ptr<CallLine, Leave> until_done(line_.get());
-  try {
-    call();
-  } catch (...) {  // this rank was there: who looks into the recorders finds who was not
-    timeline_.collective(id, operation.id, what, start, now_ns());
-    throw;
-  }
-  timeline_.collective(id, operation.id, what, start, now_ns());
+  enter(operation, name, bytes, std::nullopt);
+  attempt(call);
+  leave();
 }
 
 void TracedCommunicator::allreduce(std::string_view name, void* data, std::size_t count, DType dtype,
@@ -90,64 +99,32 @@ void TracedCommunicator::all_to_all(std::string_view name, const void* in,
   record(all_to_all_, name, total, [&] { inner_->all_to_all(name, in, send_bytes, out, receive_bytes); });
 }
 
-class TracedCommunicator::Nonblocking : public NonblockingAllreduce {
- public:
-  Nonblocking(TracedCommunicator& traced, NonblockingAllreduce& inner)
-      : traced_(traced), inner_(inner), track_(traced.timeline_.add_track("reductions")) {}
-
-  void start(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override {
-    what_ = {traced_.sequence_++, traced_.number_, count * size_of(dtype)};
-    name_ = traced_.name_id(name);
-    start_ns_ = now_ns();
-    if (traced_.line_ != nullptr)
-      traced_.line_->enter(what_.sequence, traced_.allreduce_.name, name, what_.bytes, start_ns_);
-    traced_.timeline_.begin_collective_on(track_, name_, traced_.allreduce_.id, what_, start_ns_);
-    inner_.start(name, data, count, dtype, op);
-  }
-
-  Progress test() override {
-    const std::int64_t before = now_ns();
-    auto made = Progress::none;
-    ended_by_error([&] { made = inner_.test(); });
-    if (made != Progress::none) traced_.timeline_.span(Category::communication, name_, before, now_ns());
-    if (made == Progress::done) end();
-    return made;
-  }
-
-  void wait() override {
-    ended_by_error([&] { inner_.wait(); });
-    end();
-  }
-
- private:
-  template <class Work>
-  void ended_by_error(Work work) {
-    try {
-      work();
-    } catch (...) {
-      if (traced_.line_ != nullptr) traced_.line_->leave();
-      throw;
-    }
-  }
-
-  void end() {
-    if (traced_.line_ != nullptr) traced_.line_->leave();
-    traced_.timeline_.collective_on(track_, name_, traced_.allreduce_.id, what_, start_ns_, now_ns());
-  }
-
-  TracedCommunicator& traced_;
-  NonblockingAllreduce& inner_;
-  const TrackId track_;
-  Collective what_{};
-  NameId name_;
-  std::int64_t start_ns_ = 0;
-};
-
 NonblockingAllreduce* TracedCommunicator::nonblocking_allreduce() {
-  auto* const inner = inner_->nonblocking_allreduce();
-  if (nonblocking_ == nullptr && inner != nullptr)
-    nonblocking_ = std::make_unique<Nonblocking>(*this, *inner);
-  return nonblocking_.get();
+  nonblocking_ = inner_->nonblocking_allreduce();
+  if (nonblocking_ == nullptr) return nullptr;
+  if (!track_) track_ = timeline_.add_track("reductions");
+  return this;
+}
+
+void TracedCommunicator::start(std::string_view name, void* data, std::size_t count, DType dtype,
+                               ReduceOp op) {
+  enter(allreduce_, name, count * size_of(dtype), track_);
+  attempt([&] { nonblocking_->start(name, data, count, dtype, op); });
+}
+
+bool TracedCommunicator::test() {
+  if (!nonblocking_->can_progress()) return false;
+  const std::int64_t before = now_ns();
+  bool complete = false;
+  attempt([&] { complete = nonblocking_->test(); });
+  timeline_.span(Category::communication, call_.name, before, now_ns());
+  if (complete) leave();
+  return complete;
+}
+
+void TracedCommunicator::wait() {
+  attempt([&] { nonblocking_->wait(); });
+  leave();
 }
 
 }  // namespace farandole

@@ -1,10 +1,10 @@
-// Puts every collective of another communicator into the timeline and, while it lasts, on the call board.
-// Used by one thread at a time, like that one.
+// Records every collective of another communicator in the timeline, also one that fails, and keeps it in the
+// registry while it lasts. Used by one thread at a time, as the other communicator is.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "farandole/comm/communicator.h"
@@ -13,13 +13,12 @@
 
 namespace farandole {
 
-class TracedCommunicator : public Communicator {
+class TracedCommunicator : public Communicator, private NonblockingAllreduce {
  public:
   // `number` is equal on all ranks and different for each communicator of the job; `timeline` outlives this
-  // object. Without a board nobody watches its collectives.
+  // object. Without a registry nobody watches its collectives.
   TracedCommunicator(std::unique_ptr<Communicator> inner, Timeline& timeline, std::uint16_t number,
-                     CollectiveRegistry* board = nullptr);
-  ~TracedCommunicator() override;
+                     CollectiveRegistry* registry = nullptr);
 
   std::uint16_t number() const { return number_; }
 
@@ -32,19 +31,35 @@ class TracedCommunicator : public Communicator {
   void all_to_all(std::string_view name, const void* in, std::span<const std::size_t> send_bytes, void* out,
                   std::span<const std::size_t> receive_bytes) override;
   Buffer allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
-  // Such an allreduce lies on a track of its own, from this rank's arrival to the end; the thread's own part
-  // of the work is a span of that thread.
+  // A non-blocking allreduce has a track of its own, on which it lies from this rank's arrival to its end.
+  // What the calling thread does of it in test() is a span of that thread.
   NonblockingAllreduce* nonblocking_allreduce() override;
   // From now on, waiting in a collective is no stall, however long: others are busy, and this rank is not.
   void set_patient(bool patient) { patient_ = patient; }
 
  private:
-  class Nonblocking;
+  void start(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
+  bool test() override;
+  void wait() override;
+  bool can_progress() const override { return nonblocking_->can_progress(); }
+
   struct Operation {
     const char* name;
     NameId id;
   };
+  struct InFlight {
+    NameId name, operation;
+    Collective what{};
+    std::int64_t start_ns = 0;
+    std::optional<TrackId> track;  // none: the calling thread
+  };
   NameId name_id(std::string_view name);
+  // Every collective begins with enter() and ends with leave(), also one that fails.
+  void enter(const Operation& operation, std::string_view name, std::size_t bytes,
+             std::optional<TrackId> track);
+  void leave();
+  template <class Work>
+  void attempt(Work work);
   template <class Call>
   void record(const Operation& operation, std::string_view name, std::size_t bytes, Call call);
 
@@ -55,8 +70,10 @@ class TracedCommunicator : public Communicator {
   std::uint32_t sequence_ = 0;
   std::map<std::string, NameId, std::less<>> names_;  // of the collectives so far
   Operation allreduce_, all_gather_, broadcast_, reduce_scatter_, all_to_all_;
-  std::shared_ptr<CallLine> line_;            // null: no board
-  std::unique_ptr<Nonblocking> nonblocking_;  // made when first asked for
+  std::shared_ptr<CollectiveEntry> entry_;  // null: no registry
+  InFlight call_;                           // the last collective
+  NonblockingAllreduce* nonblocking_ = nullptr;
+  std::optional<TrackId> track_;  // of non-blocking allreduces
 };
 
 }  // namespace farandole
