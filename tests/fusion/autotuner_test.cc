@@ -36,8 +36,7 @@ const std::vector<std::size_t> four = {25 * mib, 100 * mib, 2 * mib, 8 * mib};
 
 TEST(Autotuner, FindsTheBest) {
   for (std::size_t best = 0; best < four.size(); ++best) {
-    const auto tuner =
-        tune(four, [&](std::size_t bytes, int) { return bytes == four[best] ? 8.0 : 10.0; });
+    const auto tuner = tune(four, [&](std::size_t bytes, int) { return bytes == four[best] ? 8.0 : 10.0; });
     EXPECT_EQ(tuner.current(), four[best]) << best;
     EXPECT_EQ(tuner.milliseconds(), 8.0);
     EXPECT_EQ(tuner.default_milliseconds(), best == 0 ? 8.0 : 10.0);

@@ -9,7 +9,7 @@
 
 #include "fusion/thread_world.h"
 
-#include "farandole/fusion/bucket_plan.h"
+#include "farandole/base/bucket_plan.h"
 #include "farandole/fusion/compressor.h"
 
 namespace farandole {

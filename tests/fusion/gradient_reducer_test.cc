@@ -55,8 +55,7 @@ class Reductions : public testing::TestWithParam<Way> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Ways, Reductions,
-                         testing::Values(Way::blocking, Way::nonblocking, Way::compressed));
+INSTANTIATE_TEST_SUITE_P(Ways, Reductions, testing::Values(Way::blocking, Way::nonblocking, Way::compressed));
 
 // Ranks as threads: each marks a random part of its gradients in an order of its own, over several steps.
 TEST_P(Reductions, RandomOrdersAndAbsentGradients) {

@@ -66,7 +66,6 @@ int train(Session& session, const Pace& pace) {
   session.start_recording({.run_dir = pace.run_dir});
   DistributedOptimizerOptions options;
   options.buckets.bytes = static_cast<std::size_t>(pace.bucket_mb * 1024 * 1024);
-  options.buckets.first_bytes = std::min(options.buckets.first_bytes, options.buckets.bytes);
   options.compression = parse_compression(pace.compression);
   const bool late = session.rank() == pace.delayed_rank;
   BenchmarkTrainee trainee(session, pace.model, options, [&] {

@@ -11,7 +11,7 @@ std::vector<std::size_t> bucket_sizes_to_try(const std::vector<TensorSpec>& tens
   constexpr std::size_t mib = std::size_t{1} << 20;
   std::vector<std::size_t> sizes = {preset};
   const auto buckets_of = [&](std::size_t bytes) {
-    return plan_buckets(tensors, {bytes, std::min(bytes, BucketOptions().first_bytes)}).buckets.size();
+    return plan_buckets(tensors, BucketOptions{bytes}).buckets.size();
   };
   std::set<std::size_t> seen = {buckets_of(preset)};
   for (const std::size_t bytes : {100 * mib, 8 * mib, 2 * mib})

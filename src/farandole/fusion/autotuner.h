@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "farandole/fusion/bucket_plan.h"
+#include "farandole/base/bucket_plan.h"
 
 namespace farandole {
 

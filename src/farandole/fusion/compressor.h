@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "farandole/base/bucket_plan.h"
 #include "farandole/comm/communicator.h"
-#include "farandole/fusion/bucket_plan.h"
 
 namespace farandole {
 
@@ -50,7 +50,7 @@ class PlainCompressor : public Compressor {
                  std::size_t bucket, std::byte* memory, ReduceOp op) override {
     const auto& what = plan.buckets[bucket];
     communicator.allreduce(name, memory, what.count(), what.dtype, op);
-    sent_bytes_ += what.count() * size_of(what.dtype);
+    sent_bytes_ += what.bytes();
   }
   void restore(std::span<const CompressorState>) override {}
 };

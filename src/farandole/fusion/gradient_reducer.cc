@@ -49,8 +49,8 @@ GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, Re
   for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
     const auto& bucket = plan_.buckets[b];
     const auto name = "bucket " + std::to_string(b);
-    buckets_.push_back(
-        {name, timeline_.intern(name + " ready"), communicator_.allocate(bytes_of(b)), bucket.slots.size()});
+    buckets_.push_back({name, timeline_.intern(name + " ready"), communicator_.allocate(bucket.bytes()),
+                        bucket.slots.size()});
     for (std::size_t s = 0; s < bucket.slots.size(); ++s) {
       place_[bucket.slots[s].tensor] = {b, s};
       set_flag(bucket.slots[s].tensor, false);  // also refuses element types that are no gradients
@@ -71,13 +71,9 @@ std::byte* GradientReducer::data(std::size_t tensor) {
   return buckets_[b].memory.get() + bucket.slots[s].offset * size_of(bucket.dtype);
 }
 
-std::size_t GradientReducer::bytes_of(std::size_t bucket) const {
-  return plan_.buckets[bucket].count() * size_of(plan_.buckets[bucket].dtype);
-}
-
 std::size_t GradientReducer::bucket_bytes() const {
   std::size_t bytes = 0;
-  for (std::size_t b = 0; b < plan_.buckets.size(); ++b) bytes += bytes_of(b);
+  for (const auto& bucket : plan_.buckets) bytes += bucket.bytes();
   return bytes;
 }
 
@@ -110,13 +106,12 @@ void GradientReducer::mark_ready(std::size_t tensor) {
 }
 
 void GradientReducer::note(std::size_t tensor) {
-  const auto& spec = plan_.tensors[tensor];
-  timeline_.instant(gradient_names_[tensor], now_ns(), spec.count() * size_of(spec.dtype));
+  timeline_.instant(gradient_names_[tensor], now_ns(), plan_.tensors[tensor].bytes());
 }
 
 void GradientReducer::push_full_buckets() {
   for (; pushed_ < buckets_.size() && buckets_[pushed_].missing == 0; ++pushed_) {
-    timeline_.instant(buckets_[pushed_].ready, now_ns(), bytes_of(pushed_));
+    timeline_.instant(buckets_[pushed_].ready, now_ns(), plan_.buckets[pushed_].bytes());
     queue_->push();
   }
 }
@@ -125,7 +120,7 @@ void GradientReducer::finish(const std::function<void(std::size_t)>& reduced) {
   for (std::size_t tensor = 0; tensor < marked_.size(); ++tensor) {
     if (marked_[tensor] != 0) continue;
     if (first_step_) first_order_.push_back(tensor);
-    std::memset(data(tensor), 0, plan_.tensors[tensor].count() * size_of(plan_.tensors[tensor].dtype));
+    std::memset(data(tensor), 0, plan_.tensors[tensor].bytes());
     set_flag(tensor, false);
   }
   std::unique_lock lock(mutex_);
@@ -172,7 +167,7 @@ std::optional<CollectiveRegistry::Meaning> GradientReducer::explain(std::string_
 
 void GradientReducer::start(std::size_t b) {
   const auto& bucket = plan_.buckets[b];
-  started_bytes_ += bytes_of(b);
+  started_bytes_ += bucket.bytes();
   communicator_.nonblocking_allreduce()->start(buckets_[b].name, buckets_[b].memory.get(), bucket.count(),
                                                bucket.dtype, op_);
 }

@@ -18,9 +18,9 @@
 #include <string>
 #include <vector>
 
+#include "farandole/base/bucket_plan.h"
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/watch/collective_registry.h"
-#include "farandole/fusion/bucket_plan.h"
 #include "farandole/fusion/compressor.h"
 #include "farandole/fusion/reduction_queue.h"
 #include "farandole/timeline/timeline.h"
@@ -72,7 +72,6 @@ class GradientReducer {
     Buffer memory;
     std::size_t missing = 0;  // gradients not yet marked in this step
   };
-  std::size_t bytes_of(std::size_t bucket) const;
   void push_full_buckets();
   void reduce(std::size_t bucket);
   void start(std::size_t bucket);

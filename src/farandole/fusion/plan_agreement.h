@@ -1,8 +1,8 @@
 // Start-up check that all ranks reduce the same tensors. A collective operation.
 #pragma once
 
+#include "farandole/base/bucket_plan.h"
 #include "farandole/comm/communicator.h"
-#include "farandole/fusion/bucket_plan.h"
 
 namespace farandole {
 

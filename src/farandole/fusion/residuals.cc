@@ -12,7 +12,7 @@ Residuals::Residuals(const std::vector<TensorSpec>& tensors) : tensors_(tensors)
 
 std::vector<std::byte>& Residuals::ready(std::size_t tensor) {
   auto& bytes = bytes_[tensor];
-  if (bytes.empty()) bytes.resize(tensors_[tensor].count() * size_of(tensors_[tensor].dtype));
+  if (bytes.empty()) bytes.resize(tensors_[tensor].bytes());
   return bytes;
 }
 
@@ -37,8 +37,7 @@ const CompressorState* find_state(std::span<const CompressorState> states, const
   if (found == states.end()) return nullptr;
   const TensorSpec wanted{name, shape, dtype};
   const TensorSpec given{name, found->shape, found->dtype};
-  if (found->dtype != dtype || found->shape != shape ||
-      found->bytes.size() != wanted.count() * size_of(dtype))
+  if (found->dtype != dtype || found->shape != shape || found->bytes.size() != wanted.bytes())
     throw CorruptInput(fmt::format(
         "the compressor's state {} does not fit this model's {}; resume with the model that saved it",
         given.describe(), wanted.describe()));

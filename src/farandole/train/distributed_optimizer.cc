@@ -54,7 +54,6 @@ struct DistributedOptimizer::Impl {
     bucket_bytes = bytes_a_bucket;
     auto sizes = options.buckets;
     sizes.bytes = bucket_bytes;
-    sizes.first_bytes = std::min(sizes.first_bytes, sizes.bytes);
     packed_before = packed_bytes();
     sent_before = sent_bytes() - sparse->sent_bytes();
     buckets.reset();

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "farandole/base/bucket_plan.h"
 #include "farandole/fusion/autotuner.h"
-#include "farandole/fusion/bucket_plan.h"
 #include "farandole/fusion/compression.h"
 #include "farandole/fusion/compressor.h"
 #include "farandole/fusion/gradient_reducer.h"

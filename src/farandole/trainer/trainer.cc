@@ -37,7 +37,6 @@ DistributedOptimizerOptions optimizer_options(const TrainOptions& o) {
   result.synchronization = parse_synchronization(o.synchronize);
   result.tune = !o.bucket_mb;
   if (o.bucket_mb) result.buckets.bytes = static_cast<std::size_t>(*o.bucket_mb * 1024 * 1024);
-  result.buckets.first_bytes = std::min(result.buckets.bytes, result.buckets.first_bytes);
   return result;
 }
 

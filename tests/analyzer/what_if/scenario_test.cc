@@ -3,14 +3,9 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <random>
 
-#include "lane.h"
-
-#include "farandole/analyzer/what_if/bucket_layout.h"
 #include "farandole/base/error.h"
 #include "farandole/base/temporary_folder.h"
-#include "farandole/fusion/bucket_plan.h"
 #include "farandole/fusion/compression.h"
 
 namespace farandole {
@@ -112,36 +107,6 @@ TEST(HeldOutRun, MayCarryConditionsBehindAColon) {
   EXPECT_EQ(topk.conditions.text, "compression=topk:0.1,delay=1@5");
   EXPECT_EQ(parse_held_out("not/there:ranks=2").path, "not/there");
   EXPECT_THROW(parse_held_out("not/there:never"), UserError);
-}
-
-TEST(BucketLayout, CutsAsTheTrainerDoes) {
-  std::mt19937 random(seed(7));
-  for (int round = 0; round < 200; ++round) {
-    std::vector<TensorSpec> tensors;
-    std::vector<std::uint64_t> bytes;
-    for (int i = static_cast<int>(1 + random() % 40); i > 0; --i) {
-      const std::int64_t count = 1 + static_cast<std::int64_t>(random() % (random() % 2 ? 100 : 2'000'000));
-      tensors.push_back({"t" + std::to_string(i), {count}, DType::float32});
-      bytes.insert(bytes.begin(), static_cast<std::uint64_t>(count) * 4);  // plans begin at the end
-    }
-    BucketOptions options;
-    options.bytes = 1 + random() % (8U << 20);
-    options.first_bytes = std::min(options.bytes, options.first_bytes);
-    const auto plan = plan_buckets(tensors, options);
-    const auto layout = lay_out_buckets(bytes, options.bytes);
-    ASSERT_EQ(layout.size(), plan.buckets.size());
-    std::vector<std::uint64_t> sizes;
-    std::vector<std::size_t> counts;
-    for (std::size_t b = 0; b < layout.size(); ++b) {
-      EXPECT_EQ(layout[b].gradients, plan.buckets[b].slots.size());
-      EXPECT_EQ(layout[b].bytes, plan.buckets[b].count() * 4);
-      sizes.push_back(layout[b].bytes);
-      counts.push_back(layout[b].gradients);
-    }
-    EXPECT_EQ(fill_buckets(bytes, sizes), counts);
-    sizes.back() += 4;
-    EXPECT_TRUE(fill_buckets(bytes, sizes).empty());
-  }
 }
 
 }  // namespace

@@ -11,9 +11,9 @@
 #include "farandole/analyzer/report/report.h"
 #include "farandole/analyzer/report/report_json.h"
 #include "farandole/analyzer/report/report_text.h"
-#include "farandole/analyzer/what_if/bucket_layout.h"
 #include "farandole/analyzer/what_if/replayed_gains.h"
 #include "farandole/analyzer/what_if/validation.h"
+#include "farandole/base/bucket_plan.h"
 
 namespace farandole {
 namespace {
@@ -42,10 +42,10 @@ struct MadeUpRun {
   int cores = 64;
   int more_ranks = 0;  // of which the trace has nothing
 
-  std::vector<BucketLayout> buckets() const {
-    return lay_out_buckets(gradients, static_cast<std::uint64_t>(bucket_mb * 1024 * 1024));
+  std::vector<Bucket> buckets() const {
+    return plan_recorded_buckets(gradients, {static_cast<std::size_t>(bucket_mb * 1024 * 1024)}).buckets;
   }
-  std::uint64_t travel(const BucketLayout& bucket) const { return half ? bucket.bytes / 2 : bucket.bytes; }
+  std::uint64_t travel(const Bucket& bucket) const { return half ? bucket.bytes() / 2 : bucket.bytes(); }
   std::string name_of(std::size_t gradient) const { return "gradient g" + std::to_string(gradient); }
 
   // The run's step from the recurrence, and its trace where there is one to write to.
@@ -63,8 +63,7 @@ struct MadeUpRun {
         const double forward_end =
             now[r] + held_up + forward + (static_cast<int>(r) == slow_rank ? slower : 0);
         backward[r] = forward_end;
-        std::size_t next = 0;
-        for (const auto& bucket : plan) ready[r].push_back(forward_end + at[(next += bucket.gradients) - 1]);
+        for (const auto& bucket : plan) ready[r].push_back(forward_end + at[bucket.slots.back().tensor]);
         if (trace == nullptr) continue;
         if (held_up > 0) span(*trace, r, 0, "data", now[r], now[r] + held_up);
         span(*trace, r, 0, "forward", now[r] + held_up, forward_end);
@@ -102,7 +101,7 @@ struct MadeUpRun {
         for (std::size_t b = 0; b < plan.size(); ++b) {
           if (trace != nullptr && noticed[r][b] > time) span(*trace, r, 0, "wait", time, noticed[r][b]);
           time = std::max(time, noticed[r][b]);
-          const double update = update_alpha + update_beta * static_cast<double>(plan[b].bytes);
+          const double update = update_alpha + update_beta * static_cast<double>(plan[b].bytes());
           if (trace != nullptr) span(*trace, r, 0, "optimizer", time, time + update);
           time += update + 100;  // so that updates are told apart
         }

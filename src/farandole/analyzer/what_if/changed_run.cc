@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "farandole/analyzer/metrics/collectives.h"
-#include "farandole/analyzer/what_if/bucket_layout.h"
+#include "farandole/base/bucket_plan.h"
 
 namespace farandole {
 namespace {
@@ -70,21 +70,18 @@ class ChangedProgram {
     full_at_ = graph_.bucket_at;
     sizes_ = graph_.buckets;
     if (!scenario_.bucket_mb) return;
-    const auto layout =
-        lay_out_buckets(graph_.gradients, static_cast<std::uint64_t>(*scenario_.bucket_mb * bytes_a_mib));
+    const auto plan = plan_recorded_buckets(graph_.gradients,
+                                            {static_cast<std::size_t>(*scenario_.bucket_mb * bytes_a_mib)});
     sizes_.clear();
     for (auto& at : full_at_) at.clear();
-    std::size_t next = 0;
     const std::uint64_t divisor = is_half(replay_.compression) ? 2 : 1;  // what travels, as in graph_.buckets
-    for (const auto& bucket : layout) {
-      sizes_.push_back(bucket.bytes / divisor);
+    for (const auto& bucket : plan.buckets) {
+      sizes_.push_back(bucket.bytes() / divisor);
       for (std::size_t rank = 0; rank < recorded(); ++rank) {
         double full = full_at_[rank].empty() ? 0 : full_at_[rank].back();
-        for (std::size_t i = next; i < next + bucket.gradients; ++i)
-          full = std::max(full, graph_.gradient_at[rank][i]);
+        for (const auto& slot : bucket.slots) full = std::max(full, graph_.gradient_at[rank][slot.tensor]);
         full_at_[rank].push_back(full);
       }
-      next += bucket.gradients;
     }
     notes_.push_back(fmt::format("{} bucket{} instead of {}", sizes_.size(), sizes_.size() == 1 ? "" : "s",
                                  graph_.buckets.size()));

@@ -6,9 +6,9 @@
 #include <numeric>
 #include <optional>
 
-#include "farandole/analyzer/what_if/bucket_layout.h"
 #include "farandole/analyzer/what_if/last_buckets.h"
 #include "farandole/analyzer/what_if/work_clock.h"
+#include "farandole/base/bucket_plan.h"
 #include "farandole/base/parse_number.h"
 
 namespace farandole {

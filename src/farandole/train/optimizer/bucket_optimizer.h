@@ -15,7 +15,7 @@
 #include <torch/torch.h>
 #include <vector>
 
-#include "farandole/fusion/bucket_plan.h"
+#include "farandole/base/bucket_plan.h"
 #include "farandole/train/optimizer/fused_rule.h"
 
 namespace farandole {

@@ -3,7 +3,7 @@
 
 #include <torch/torch.h>
 
-#include "farandole/fusion/bucket_plan.h"
+#include "farandole/base/bucket_plan.h"
 
 namespace farandole {
 

@@ -5,7 +5,7 @@
 #include <torch/torch.h>
 #include <vector>
 
-#include "farandole/fusion/bucket_plan.h"
+#include "farandole/base/bucket_plan.h"
 
 namespace farandole {
 

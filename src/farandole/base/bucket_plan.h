@@ -1,5 +1,6 @@
-// Which gradients travel together: a pure function of the list of tensors, so that ranks agree without
-// talking.
+// Which gradients travel together. The plan is a pure function of the list of tensors, so that all ranks make the
+// same one without a message, and the analyzer can plan the buckets of a run that was recorded. Usable from any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +17,14 @@ struct TensorSpec {
   std::vector<std::int64_t> shape;
   DType dtype = DType::float32;
 
-  std::size_t count() const;     // elements
+  std::size_t count() const;  // elements
+  std::size_t bytes() const { return count() * size_of(dtype); }
   std::string describe() const;  // "fc1.weight float32 [50, 320]"
 };
 
 struct BucketOptions {
   std::size_t bytes = std::size_t{25} << 20;       // a bucket is closed by the tensor that reaches this
-  std::size_t first_bytes = std::size_t{1} << 20;  // the first is smaller, so that communication starts early
+  std::size_t first_bytes = std::size_t{1} << 20;  // the same for the first, where less: an early start
 };
 
 struct BucketSlot {
@@ -40,6 +42,8 @@ struct Bucket {
   std::size_t payload = 0;  // elements before the flags, padding included
 
   std::size_t count() const { return payload + slots.size(); }  // elements in all
+  std::size_t bytes() const { return count() * size_of(dtype); }
+  void append(std::size_t tensor, std::size_t elements);
 };
 
 struct BucketPlan {
@@ -52,5 +56,13 @@ struct BucketPlan {
 // as backward roughly does.
 BucketPlan plan_buckets(std::vector<TensorSpec> tensors, const BucketOptions& options,
                         std::span<const std::size_t> order = {});
+
+// The same for a recorded run, of whose gradients only the bytes are known, in the order in which they come. They
+// count as float32.
+BucketPlan plan_recorded_buckets(std::span<const std::uint64_t> gradient_bytes, const BucketOptions& options);
+// How many of these gradients, in their order, each bucket of a recorded run holds, given the bytes of each
+// bucket. Empty where they do not fit.
+std::vector<std::size_t> fill_buckets(std::span<const std::uint64_t> gradient_bytes,
+                                      std::span<const std::uint64_t> bucket_bytes);
 
 }  // namespace farandole
