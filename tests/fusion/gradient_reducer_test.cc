@@ -40,7 +40,8 @@ void expect_all(GradientReducer& reducer, std::size_t tensor, double value) {
   for (const double each : values) ASSERT_DOUBLE_EQ(each, value) << "tensor " << tensor;
 }
 
-// A transport without a non-blocking allreduce, one with it, and the latter where compression needs the thread.
+// A transport without a non-blocking allreduce, one with it, and the latter where compression needs the
+// thread.
 enum class Way { blocking, nonblocking, compressed };
 
 class Reductions : public testing::TestWithParam<Way> {

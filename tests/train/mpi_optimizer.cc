@@ -5,6 +5,7 @@
 #include "train/mpi_session.h"
 
 #include "farandole/base/error.h"
+#include "farandole/fusion/autotuner.h"
 #include "farandole/train/optimizer/optimizer_state.h"
 
 namespace farandole {

@@ -1,6 +1,6 @@
-// Which gradients travel together. The plan is a pure function of the list of tensors, so that all ranks make the
-// same one without a message, and the analyzer can plan the buckets of a run that was recorded. Usable from any
-// thread.
+// Which gradients travel together. The plan is a pure function of the list of tensors, so that all ranks make
+// the same one without a message, and the analyzer can plan the buckets of a run that was recorded. Usable
+// from any thread.
 #pragma once
 
 #include <cstdint>
@@ -57,8 +57,8 @@ struct BucketPlan {
 BucketPlan plan_buckets(std::vector<TensorSpec> tensors, const BucketOptions& options,
                         std::span<const std::size_t> order = {});
 
-// The same for a recorded run, of whose gradients only the bytes are known, in the order in which they come. They
-// count as float32.
+// The same for a recorded run, of whose gradients only the bytes are known, in the order in which they come.
+// They count as float32.
 BucketPlan plan_recorded_buckets(std::span<const std::uint64_t> gradient_bytes, const BucketOptions& options);
 // How many of these gradients, in their order, each bucket of a recorded run holds, given the bytes of each
 // bucket. Empty where they do not fit.

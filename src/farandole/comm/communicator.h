@@ -26,8 +26,8 @@ class NonblockingAllreduce {
  public:
   virtual ~NonblockingAllreduce() = default;
 
-  // As Communicator::allreduce, but returns at once. Until the operation is complete, `data` belongs to it and
-  // no other collective of the communicator may be called.
+  // As Communicator::allreduce, but returns at once. Until the operation is complete, `data` belongs to it
+  // and no other collective of the communicator may be called.
   virtual void start(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) = 0;
   // Does this rank's part of the work as far as it need not wait for others. Returns whether the operation is
   // complete.

@@ -1,5 +1,5 @@
-// Finds by trial, in the first steps of a run, the size of buckets with which steps are fastest. It only keeps
-// the books: its user runs the steps and makes the ranks agree. Used by one thread.
+// Finds by trial, in the first steps of a run, the size of buckets with which steps are fastest. It only
+// keeps the books: its user runs the steps and makes the ranks agree. Used by one thread.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace farandole {
 // In bytes: `preset` first, then sizes that give `tensors` other numbers of buckets than those before them.
 std::vector<std::size_t> bucket_sizes_to_try(const std::vector<TensorSpec>& tensors, std::size_t preset);
 
-// Sizes take turns, a few steps each, in rounds. After each round, those that are clearly slower than the best
-// drop out. So a bad size costs one turn.
+// Sizes take turns, a few steps each, in rounds. After each round, those that are clearly slower than the
+// best drop out. So a bad size costs one turn.
 class Autotuner {
  public:
   static constexpr int steps_a_turn = 6;  // of which the first, in fresh memory, does not count

@@ -61,8 +61,8 @@ class GradientReducer {
   // The order in which this rank's gradients came in the first step, by tensor, with those that did not come
   // at the end; empty before that step's finish().
   std::span<const std::size_t> first_order() const;
-  // For stall reports (CollectiveRegistry::Explain): the tensors of "bucket 3", or of the next bucket for "", and
-  // which of them this rank has not produced in this step. From any thread; never waits.
+  // For stall reports (CollectiveRegistry::Explain): the tensors of "bucket 3", or of the next bucket for "",
+  // and which of them this rank has not produced in this step. From any thread; never waits.
   std::optional<CollectiveRegistry::Meaning> explain(std::string_view collective) const;
 
  private:

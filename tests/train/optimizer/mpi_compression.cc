@@ -3,8 +3,8 @@
 #include "train/mpi_session.h"
 
 #include "farandole/base/error.h"
+#include "farandole/fusion/top_k_compressor.h"
 #include "farandole/train/optimizer/compression_state.h"
-#include "farandole/train/optimizer/make_compressor.h"
 
 namespace farandole {
 namespace {
@@ -89,19 +89,19 @@ TEST(CompressedGradients, ContinueFromASnapshotAsIfNeverStopped) {
 TEST(CompressedGradients, ForgetWhatIsOfAnotherCompression) {
   const auto topk = parse_compression("topk:0.5"), other = parse_compression("topk:0.25");
   const std::vector<TensorSpec> tensors = {{"w", {3}, DType::float32}};
-  auto compressor = make_compressor(topk, tensors);
-  compressor->restore(std::vector<CompressorState>{
+  TopKCompressor compressor(tensors, topk.fraction);
+  compressor.restore(std::vector<CompressorState>{
       {"residual/w", DType::float32, {3}, std::vector<std::byte>(12, std::byte{1})}});
   Snapshot snapshot;
   snapshot.world_size = session->size();
-  capture_compression(*session, topk, *compressor, snapshot);
-  auto same = make_compressor(topk, tensors), fresh = make_compressor(other, tensors);
+  capture_compression(*session, topk, compressor, snapshot);
+  TopKCompressor same(tensors, topk.fraction), fresh(tensors, other.fraction);
   const auto* there = session->rank() == 0 ? &snapshot : nullptr;
-  restore_compression(*session, topk, *same, there);
-  restore_compression(*session, other, *fresh, there);
-  ASSERT_EQ(same->state().size(), 1u);
-  EXPECT_EQ(same->state()[0].bytes, compressor->state()[0].bytes);
-  EXPECT_TRUE(fresh->state().empty());
+  restore_compression(*session, topk, same, there);
+  restore_compression(*session, other, fresh, there);
+  ASSERT_EQ(same.state().size(), 1u);
+  EXPECT_EQ(same.state()[0].bytes, compressor.state()[0].bytes);
+  EXPECT_TRUE(fresh.state().empty());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "farandole/train/optimizer/model_average.h"
+#include "farandole/train/optimizer/parameter_averaging.h"
 
 #include <cstring>
 #include <map>
@@ -29,15 +29,32 @@ std::map<std::string, Tensor> union_of(const NamedTensors& own, const std::strin
 
 }  // namespace
 
-void ModelAverage::average(std::vector<Tensor>& parameters) {
+void ParameterAveraging::average(std::vector<Tensor>& parameters) {
   const torch::NoGradGuard no_grad;
-  for (auto& tensor : parameters)
+  for (auto& tensor : parameters) {
     ranks_.communicator().allreduce("average of parameters", tensor.data_ptr(),
                                     static_cast<std::size_t>(tensor.numel()), dtype_of(tensor),
                                     ReduceOp::average);
+    sent_bytes_ += bytes_of(tensor);
+  }
+  steps_alone_ = 0;
 }
 
-void ModelAverage::average(torch::optim::Optimizer& optimizer) {
+bool ParameterAveraging::average_of_stepped(BucketOptimizer& buckets, Joining& joining, bool active) {
+  const torch::NoGradGuard no_grad;
+  const bool stepped = steps_alone_ > 0;
+  const auto there = joining.count(active, stepped);
+  if (there.contributing == 0) return there.active > 0;
+  auto& parameters = buckets.writable_parameters();
+  for (auto& flat : parameters) {
+    if (!stepped) flat.zero_();
+    if (stepped && there.contributing < ranks_.size()) flat.mul_(ranks_.size() / double(there.contributing));
+  }
+  average(parameters);
+  return there.active > 0;
+}
+
+void ParameterAveraging::average_state(torch::optim::Optimizer& optimizer) {
   const torch::NoGradGuard no_grad;
   const auto names = numbered_parameters(optimizer);
   const auto own = export_optimizer_state(optimizer, names);

@@ -1,4 +1,4 @@
-#include "farandole/train/join_turn.h"
+#include "farandole/train/optimizer/joining.h"
 
 #include <cmath>
 #include <limits>
@@ -20,19 +20,28 @@ double learning_rate(torch::optim::OptimizerParamGroup& group) {
 
 }  // namespace
 
-JoinCount count_joined(Communicator& communicator, bool active, bool contributes) {
+void Joining::begin(bool divide_by_all) {
+  under_way_ = true;
+  divide_by_all_ = divide_by_all;
+}
+
+Joining::Count Joining::count(bool active, bool contributes) {
   int counts[2] = {active ? 1 : 0, contributes ? 1 : 0};
-  communicator.allreduce("join", counts, 2, DType::int32, ReduceOp::sum);
+  ranks_.allreduce("join", counts, 2, DType::int32, ReduceOp::sum);
   return {counts[0], counts[1]};
 }
 
-bool agree_to_step(Communicator& communicator, torch::optim::Optimizer& optimizer, bool active, bool steps) {
+double Joining::correction(const Count& count) const {
+  return divide_by_all_ ? 1 : ranks_.size / double(count.contributing);
+}
+
+bool Joining::agree_to_step(bool active, bool steps) {
   std::vector<double> own = {active ? 1.0 : 0.0, steps ? 1.0 : 0.0};
-  for (auto& group : optimizer.param_groups()) own.push_back(learning_rate(group));
-  const auto ranks = static_cast<std::size_t>(communicator.size);
+  for (auto& group : optimizer_.param_groups()) own.push_back(learning_rate(group));
+  const auto ranks = static_cast<std::size_t>(ranks_.size);
   std::vector<double> all(own.size() * ranks);
   const std::vector<std::size_t> bytes(ranks, own.size() * sizeof own[0]);
-  communicator.all_gather("join step", own.data(), all.data(), bytes);
+  ranks_.all_gather("join step", own.data(), all.data(), bytes);
   const double* first = nullptr;  // of the active ranks
   for (std::size_t r = 0; r < ranks; ++r) {
     const double* const said = all.data() + r * own.size();
@@ -42,8 +51,8 @@ bool agree_to_step(Communicator& communicator, torch::optim::Optimizer& optimize
       throw UserError("some ranks call step() where others throw their gradients away; all must do the same");
   }
   if (first == nullptr) return false;
-  for (std::size_t g = 0; !active && g < optimizer.param_groups().size(); ++g)
-    if (!std::isnan(first[2 + g])) optimizer.param_groups()[g].options().set_lr(first[2 + g]);
+  for (std::size_t g = 0; !active && g < optimizer_.param_groups().size(); ++g)
+    if (!std::isnan(first[2 + g])) optimizer_.param_groups()[g].options().set_lr(first[2 + g]);
   return first[1] != 0;
 }
 

@@ -1,0 +1,44 @@
+// What a DistributedOptimizer is to do. Plain values.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "farandole/base/bucket_plan.h"
+#include "farandole/fusion/compression.h"
+#include "farandole/train/optimizer/synchronization.h"
+
+namespace farandole {
+
+class Group;
+
+struct DistributedOptimizerOptions {
+  // Gradients of so many backward calls are added up, as PyTorch does, before they are reduced and step() is
+  // called.
+  int backward_passes_per_step = 1;
+  bool average = true;                // false: sum over ranks
+  std::optional<double> clip_norm{};  // bound for the global 2-norm, applied to the reduced gradients
+  BucketOptions buckets{};
+  Compression compression{};  // of gradients on their way between ranks
+  // Try other bucket sizes in the first steps, and stay with the best; see tuned().
+  bool tune = false;
+  // Of parameters: each rank steps by its own gradients (local SGD), and average_parameters() is called every
+  // so many steps, or by the user alone.
+  Synchronization synchronization{};
+  // Names of parameters that get sparse gradients, as sparse_parameters(module) finds them: reduced by
+  // gathering rows, behind backward, not compressed, and left sparse for the optimizer's own step(), which
+  // must know them (SGD without weight decay and Adagrad do; Adam and AdamW do not). All others are reduced
+  // dense.
+  std::vector<std::string> sparse_parameters{};
+  Group* group = nullptr;  // of ranks that train together, this one among them; null: all
+};
+
+struct TunedPlan {
+  std::size_t bucket_bytes = 0;
+  double milliseconds = 0, default_milliseconds = 0;  // medians of a step, on the slowest rank
+  int steps = 0;                                      // that it took
+};
+
+}  // namespace farandole

@@ -1,0 +1,71 @@
+// The way of gradients between ranks: dense ones in buckets that are reduced while backward runs, sparse ones
+// behind it. Used by the training thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <torch/torch.h>
+#include <vector>
+
+#include "farandole/fusion/compressor.h"
+#include "farandole/fusion/gradient_reducer.h"
+#include "farandole/train/distributed_optimizer_options.h"
+#include "farandole/train/optimizer/gradient_buckets.h"
+#include "farandole/train/optimizer/sparse_gradients.h"
+#include "farandole/train/optimizer/trained_parameters.h"
+#include "farandole/train/session.h"
+
+namespace farandole {
+
+class GradientSynchronizer {
+ public:
+  // Without `ranks`, gradients stay on this rank. use() comes first. `session` and `options` outlive this.
+  GradientSynchronizer(Session& session, std::unique_ptr<TracedCommunicator> ranks,
+                       const TrainedParameters& dense, const TrainedParameters& sparse,
+                       const DistributedOptimizerOptions& options);
+
+  Communicator& ranks() { return *communicator_; }
+  // Gives dense gradients the memory of these buckets; they become undefined.
+  void use(BucketPlan plan);
+  const BucketPlan& plan() const { return reducer_->plan(); }
+  const std::vector<torch::Tensor>& flat() const { return buckets_->flat(); }  // gradients, by bucket
+  std::span<const std::size_t> first_order() const { return reducer_->first_order(); }
+
+  bool pending() const { return buckets_->pending(); }  // backward ran since the last finish()
+  // Waits until all gradients are reduced. Calls `reduced` for each bucket, in order, as soon as it is.
+  // Collective.
+  void finish(const std::function<void(std::size_t bucket)>& reduced = {});
+  // Gradients become undefined. Where backward ran without finish(), the ranks finish first what they have
+  // begun; returns whether they did.
+  bool clear();
+  // Takes over what users put in the place of reduced gradients.
+  void collect();
+  // Of all reduced gradients.
+  double norm() const;
+  void scale(double factor);
+  void scale_sparse(double factor);
+
+  std::size_t bucket_bytes() const { return reducer_->bucket_bytes(); }
+  // Since the start: copied into buckets, and given to collectives.
+  std::size_t packed_bytes() const { return packed_before_ + buckets_->packed_bytes(); }
+  std::size_t sent_bytes() const { return sent_before_ + reducer_->sent_bytes() + sparse_.sent_bytes(); }
+  Compressor& compressor() { return *compressor_; }
+
+ private:
+  void reduce_sparse() { sparse_.reduce(options_.average ? communicator_->size : 1); }
+
+  Session& session_;
+  const DistributedOptimizerOptions& options_;
+  const std::vector<torch::Tensor> parameters_;  // with dense gradients
+  const std::optional<std::uint16_t> number_;    // of the communicator; none: this rank is alone
+  const std::unique_ptr<Communicator> communicator_;
+  const std::unique_ptr<Compressor> compressor_;
+  SparseGradients sparse_;
+  std::unique_ptr<GradientReducer> reducer_;
+  CollectiveRegistry::Explanation explanation_;
+  std::unique_ptr<GradientBuckets> buckets_;
+  std::size_t packed_before_ = 0, sent_before_ = 0;  // by what use() replaced
+};
+
+}  // namespace farandole
