@@ -5,10 +5,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
-#include "farandole/bench/allreduce_command.h"
-#include "farandole/bench/analyze_command.h"
-#include "farandole/bench/training/step_command.h"
-#include "farandole/bench/training/timeline_command.h"
+#include "farandole/bench/commands.h"
 
 int main(int argc, char** argv) {
   using namespace farandole;

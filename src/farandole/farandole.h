@@ -7,6 +7,5 @@
 #include "farandole/train/join.h"
 #include "farandole/train/learning_rate.h"
 #include "farandole/train/linear.h"
-#include "farandole/train/optimizer/sparse_parameters.h"
 #include "farandole/train/session.h"
 #include "farandole/train/sync_batch_norm.h"

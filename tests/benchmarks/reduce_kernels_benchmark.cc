@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "farandole/comm/kernels/kernel_set.h"
-#include "farandole/comm/kernels/reduce_kernels.h"
+#include "farandole/comm/kernels/kernels.h"
 
 namespace farandole {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/comm/communicator.h"
-#include "farandole/comm/kernels/reduce_kernels.h"
+#include "farandole/comm/kernels/kernels.h"
 
 namespace farandole {
 

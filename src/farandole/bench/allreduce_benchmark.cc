@@ -7,7 +7,7 @@
 #include <mpi.h>
 
 #include "farandole/base/clock.h"
-#include "farandole/comm/kernels/reduce_kernels.h"
+#include "farandole/comm/kernels/kernels.h"
 #include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/comm/mpi/mpi_types.h"
 

@@ -1,5 +1,3 @@
-#include "farandole/bench/allreduce_command.h"
-
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,6 +8,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
 #include "farandole/bench/allreduce_report.h"
+#include "farandole/bench/commands.h"
 
 namespace farandole {
 namespace {

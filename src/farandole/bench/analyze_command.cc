@@ -1,5 +1,3 @@
-#include "farandole/bench/analyze_command.h"
-
 #include <filesystem>
 #include <fmt/format.h>
 #include <string>
@@ -10,6 +8,7 @@
 #include "farandole/base/options.h"
 #include "farandole/base/temporary_folder.h"
 #include "farandole/bench/analyze_benchmark.h"
+#include "farandole/bench/commands.h"
 #include "farandole/bench/machine_facts.h"
 
 namespace farandole {

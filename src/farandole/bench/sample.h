@@ -3,6 +3,8 @@
 
 #include <vector>
 
+#include "farandole/base/quantile.h"
+
 namespace farandole {
 
 struct Sample {
@@ -10,7 +12,7 @@ struct Sample {
 
   bool empty() const { return us.empty(); }
   double median() const { return quantile(0.5); }
-  double quantile(double fraction) const;
+  double quantile(double fraction) const { return farandole::quantile(us, fraction); }
 };
 
 }  // namespace farandole

@@ -19,6 +19,8 @@ std::string_view name_of(ReduceOp op);
 
 // Memory that the communicator reduces without a copy where it can; 64-byte aligned, zeroed.
 using Buffer = std::unique_ptr<std::byte[], std::function<void(std::byte*)>>;
+// Memory of this process alone. Throws std::bad_alloc.
+Buffer private_memory(std::size_t bytes);
 
 // An allreduce for a thread that has other work meanwhile. One at a time; used by the thread that uses the
 // communicator.

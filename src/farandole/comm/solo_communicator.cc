@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "farandole/comm/mpi/mpi_types.h"
-#include "farandole/comm/private_memory.h"
 
 namespace farandole {
 namespace {

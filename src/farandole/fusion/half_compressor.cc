@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "farandole/comm/kernels/convert.h"
+#include "farandole/comm/kernels/kernels.h"
 
 namespace farandole {
 namespace {

@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string>
 #include <torch/torch.h>
+#include <vector>
 
 #include "farandole/train/distributed_optimizer_options.h"
 #include "farandole/train/session.h"
@@ -13,6 +15,10 @@
 namespace farandole {
 
 class Compressor;
+
+// The weights of all Embedding and EmbeddingBag modules made with sparse(true), by their names in
+// named_parameters(): for DistributedOptimizerOptions::sparse_parameters.
+std::vector<std::string> sparse_parameters(const torch::nn::Module& module);
 
 // Parameters, reduced gradients and optimizer state are views of flat buckets. SGD, Adam and AdamW update
 // whole buckets with LibTorch's fused kernels, equal to their own step() but for rounding, each as soon as it

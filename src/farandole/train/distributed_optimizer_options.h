@@ -2,17 +2,32 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "farandole/base/bucket_plan.h"
 #include "farandole/fusion/compression.h"
-#include "farandole/train/optimizer/synchronization.h"
 
 namespace farandole {
 
 class Group;
+
+// What the ranks keep equal: their gradients in each step, or their parameters now and then.
+struct Synchronization {
+  enum class Kind { gradients, parameters };
+  Kind kind = Kind::gradients;
+  std::int64_t every =
+      0;  // steps from one average of the parameters to the next; 0: at the end of each epoch
+
+  bool of_parameters() const { return kind == Kind::parameters; }
+  friend bool operator==(const Synchronization&, const Synchronization&) = default;
+};
+
+// "gradients", "parameters:K" or "parameters:epoch". Throws UserError.
+Synchronization parse_synchronization(std::string_view text);
 
 struct DistributedOptimizerOptions {
   // Gradients of so many backward calls are added up, as PyTorch does, before they are reduced and step() is

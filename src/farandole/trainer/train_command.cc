@@ -1,14 +1,189 @@
 #include "farandole/trainer/train_command.h"
 
 #include <csignal>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <hdf5.h>
+#include <memory>
+#include <optional>
 #include <poll.h>
+#include <set>
 #include <string_view>
 
+#include <nlohmann/json.hpp>
+
+#include "farandole/base/error.h"
+#include "farandole/base/log.h"
 #include "farandole/base/program_folder.h"
+#include "farandole/checkpoint/checkpoint_file.h"
+#include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/launch/child_process.h"
-#include "farandole/trainer/training_run.h"
+#include "farandole/train/session.h"
+#include "farandole/trainer/run_directory.h"
+#include "farandole/trainer/train_options.h"
+#include "farandole/trainer/trainer.h"
+#include "farandole/trainer/tuned_plan.h"
 
 namespace farandole {
+namespace {
+
+std::map<std::string, std::string> versions() {
+  unsigned major = 0, minor = 0, release = 0;
+  H5get_libversion(&major, &minor, &release);
+  return {{"farandole", FARANDOLE_VERSION},
+          {"libtorch", TORCH_VERSION},
+          {"mpi", MpiJob::library_version()},
+          {"hdf5", fmt::format("{}.{}.{}", major, minor, release)}};
+}
+
+std::string describe_model(const std::string& config) {
+  const auto json = nlohmann::json::parse(config, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("model")) return "?";
+  std::vector<std::string> parts;
+  for (const auto& [key, value] : json["model"].items())
+    parts.push_back(value.is_string() ? value.get<std::string>() : key + " " + value.dump());
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+// The checkpoint to go on from, by --resume; on rank 0.
+std::optional<Snapshot> find_start(const TrainOptions& options, const RunDirectory& run) {
+  const auto own = list_checkpoints(run.checkpoints());
+  if (options.resume == "none") {
+    if (!own.empty())
+      throw UserError(fmt::format(
+          "{} holds a run already ({}); take --resume auto to go on with it, or another --run-dir",
+          options.run_dir.string(), own.front().file.filename().string()));
+    return std::nullopt;
+  }
+  std::optional<std::filesystem::path> file;
+  if (options.resume != "auto")
+    file = options.resume;
+  else if (const auto newest = newest_valid_checkpoint(run.checkpoints()))
+    file = newest->file;
+  if (!file) return std::nullopt;
+  auto snapshot = read_checkpoint(*file);
+  if (!own.empty() && own.front().step > snapshot.step && options.resume != "auto")
+    throw UserError(fmt::format(
+        "{} has a later checkpoint ({}) than {}, which would be overwritten; choose another --run-dir",
+        options.run_dir.string(), own.front().file.filename().string(), file->string()));
+  const auto there = describe_model(snapshot.config);
+  const auto here = describe_model(options.to_json());
+  if (there != here)
+    throw UserError(fmt::format(
+        "{} is of another model ({}) than this run ({}); choose another --run-dir, or the same options",
+        file->string(), there, here));
+  return snapshot;
+}
+
+RunDescription facts_of(Session& session, const TrainOptions& options, const Trainer& trainer,
+                        const Model& model, int argc, const char* const* argv) {
+  RunDescription facts;
+  facts.ranks = session.size();
+  facts.hosts = session.hosts();
+  facts.device = session.device().is_cuda() ? "cuda" : "cpu";
+  facts.program = fmt::format("{}", fmt::join(argv, argv + argc, " "));
+  facts.global_batch = trainer.global_batch();
+  for (const auto& parameter : model.parameters()) facts.parameters += parameter.numel();
+  facts.config = options.to_json();
+  facts.bucket_mb = options.bucket_mb.value_or(0);
+  facts.threads = torch::get_num_threads();
+  facts.cores = session.node_cores();
+  facts.versions = versions();
+  return facts;
+}
+
+std::string describe_hosts(const std::vector<std::string>& hosts) {
+  const std::set<std::string> different(hosts.begin(), hosts.end());
+  if (different.size() <= 4) return fmt::format("{}", fmt::join(different, ", "));
+  return fmt::format("{} hosts ({} … {})", different.size(), *different.begin(), *different.rbegin());
+}
+
+void greet(Session& session, const TrainOptions& options, const DataSplit& data, const Trainer& trainer,
+           const RunDescription& facts) {
+  fmt::print("{} ({} parameters) on {}: {} training and {} held-out samples\n", options.model.name,
+             facts.parameters, data.source, data.train->size(), data.held_out->size());
+  fmt::print("{} rank{} on {}, {} thread{} each, {} samples a step, {} steps in {} epoch{}\n", session.size(),
+             session.size() == 1 ? "" : "s", describe_hosts(session.hosts()), torch::get_num_threads(),
+             torch::get_num_threads() == 1 ? "" : "s", facts.global_batch, trainer.total_steps(),
+             options.epochs, options.epochs == 1 ? "" : "s");
+  std::fflush(stdout);
+}
+
+// Rank 0 alone has looked into the run directory.
+void share_plan(Session& session, TrainOptions& options) {
+  double mib = options.bucket_mb.value_or(0);
+  session.communicator().broadcast("bucket size", &mib, sizeof mib, 0);
+  options.bucket_mb = mib > 0 ? std::optional(mib) : std::nullopt;
+}
+
+// Collective. `options` are checked; returns the exit code. Failures that all ranks know of end in order
+// (Session::together). Where `stop_requested` says so on any rank, all save a checkpoint and return 75.
+int train(Session& session, TrainOptions options, int argc, const char* const* argv,
+          std::function<bool()> stop_requested) {
+  auto stalls = WatchdogOptions::from_environment();
+  stalls.stall_seconds = options.stall_seconds.value_or(stalls.stall_seconds);
+  stalls.stall_abort_seconds = options.stall_abort.value_or(stalls.stall_abort_seconds);
+  session.watch_stalls(stalls);
+  std::optional<RunDirectory> run;
+  std::optional<Snapshot> start;
+  DataSplit data;
+  std::shared_ptr<Model> model;
+  session.together([&] {
+    options.data.as_text = options.model.name == "gpt";
+    options.data.context = options.model.context;
+    data = open_data(options.data);
+    if (data.train->size() < session.size())
+      throw UserError(fmt::format("{} holds {} training samples for {} ranks; use fewer ranks or more data",
+                                  options.data.path, data.train->size(), session.size()));
+    torch::manual_seed(options.seed);
+    model = make_model(options.model, data.shape);
+  });
+  session.together([&] {
+    if (session.rank() != 0) return;
+    run.emplace(options.run_dir);
+    start = find_start(options, *run);
+    take_tuned_plan(options, session.size());
+  });
+  share_plan(session, options);
+  const auto gpu_steps = StepWindow::parse(options.gpu_activity.value_or("all"), "--gpu-activity");
+  session.start_recording({options.run_dir, StepWindow::parse(options.timeline, "--timeline"), gpu_steps,
+                           options.recorder_mb << 20, options.recorder_dir, options.merge_limit});
+  if (options.gpu_activity && !gpu_steps.off() && session.rank() == 0 && !session.no_gpu_activity().empty())
+    spdlog::warn("--gpu-activity: nothing of a GPU is recorded: {}", session.no_gpu_activity());
+
+  Trainer trainer(session, options, data, model, std::move(stop_requested));
+  std::int64_t resumed = start ? start->step : -1;
+  session.communicator().broadcast("resumed step", &resumed, sizeof resumed, 0);
+  if (resumed >= 0) trainer.resume(start ? &*start : nullptr);
+  start.reset();
+  if (resumed >= trainer.total_steps()) {
+    if (session.rank() == 0)
+      fmt::print("nothing left to do: {} is at step {} of {}; raise --epochs or --steps to go on\n",
+                 options.run_dir.string(), resumed, trainer.total_steps());
+    return 0;
+  }
+  if (run) {
+    const auto facts = facts_of(session, options, trainer, *model, argc, argv);
+    greet(session, options, data, trainer, facts);
+    if (resumed >= 0) fmt::print("going on from step {}\n", resumed);
+    run->started(facts);
+  }
+  auto result = ExitCode::done;
+  try {
+    result = trainer.run();
+  } catch (const Error& error) {
+    if (run) run->ended(static_cast<int>(error.exit_code()));
+    throw;
+  }
+  session.publish_timeline();
+  if (run) run->ended(static_cast<int>(result));
+  if (run && result == ExitCode::preempted)
+    fmt::print("asked to stop: saved at step {} of {}; the same command goes on from there\n",
+               trainer.position().step, trainer.total_steps());
+  return static_cast<int>(result);
+}
+
+}  // namespace
 
 int train_command(int argc, const char* const* argv) {
   TrainOptions options;

@@ -11,7 +11,7 @@
 #include "farandole/fusion/compression.h"
 #include "farandole/fusion/gradient_reducer.h"
 #include "farandole/timeline/timeline.h"
-#include "farandole/train/optimizer/synchronization.h"
+#include "farandole/train/distributed_optimizer_options.h"
 
 namespace farandole {
 namespace {

@@ -35,7 +35,7 @@ struct TrainOptions {
   double clip_norm = 0;                   // 0: off
   std::optional<double> bucket_mb = 25;   // none: found by trial in the first steps
   std::string compression = "none";       // see fusion/compression.h
-  std::string synchronize = "gradients";  // see synchronization.h
+  std::string synchronize = "gradients";  // see distributed_optimizer_options.h
 
   std::int64_t checkpoint_steps = 0;  // every so many steps; 0: not by steps
   std::int64_t checkpoint_epochs = 1;

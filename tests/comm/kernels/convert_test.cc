@@ -1,5 +1,3 @@
-#include "farandole/comm/kernels/convert.h"
-
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -12,6 +10,7 @@
 
 #include "farandole/comm/kernels/float16.h"
 #include "farandole/comm/kernels/kernel_set.h"
+#include "farandole/comm/kernels/kernels.h"
 
 namespace farandole {
 namespace {

@@ -1,5 +1,3 @@
-#include "farandole/comm/kernels/reduce_kernels.h"
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -15,6 +13,7 @@
 #include "farandole/base/error.h"
 #include "farandole/comm/kernels/float16.h"
 #include "farandole/comm/kernels/kernel_set.h"
+#include "farandole/comm/kernels/kernels.h"
 #include "farandole/comm/mpi/mpi_types.h"
 
 namespace farandole {

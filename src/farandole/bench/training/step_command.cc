@@ -1,5 +1,3 @@
-#include "farandole/bench/training/step_command.h"
-
 #include <fmt/format.h>
 
 #include <boost/algorithm/string/classification.hpp>
@@ -8,13 +6,53 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
+#include "farandole/bench/commands.h"
 #include "farandole/bench/machine_facts.h"
-#include "farandole/bench/training/step_benchmark.h"
+#include "farandole/bench/training/benchmark_trainee.h"
 
 namespace farandole {
 namespace {
 
 constexpr double bytes_a_mib = 1024 * 1024;
+constexpr int turn_steps = 5;
+
+struct StepBenchmarkOptions {
+  int steps = 20;  // measured of each kind, in turns of a few
+  int warmup = 5;  // steps before
+  DistributedOptimizerOptions optimizer{};
+};
+
+struct StepResult {
+  std::string model;
+  int ranks = 0;
+  Sample step;                        // of rank 0
+  Sample step_without_communication;  // the same processes at the same time, each for itself
+  std::size_t gradient_bytes = 0;     // of a rank
+  std::size_t packed_bytes = 0;       // a step: copied into buckets and out of them
+};
+
+// Random data, the same at each step.
+StepResult benchmark_step(Session& session, const std::string& model, const StepBenchmarkOptions& options) {
+  torch::manual_seed(1);
+  std::unique_ptr<Group> own;
+  for (int r = 0; r < session.size(); ++r)
+    if (auto group = session.new_group({r}); group != nullptr) own = std::move(group);
+  auto by_itself = options.optimizer;
+  by_itself.group = own.get();
+  BenchmarkTrainee together(session, model, options.optimizer), alone(session, model, by_itself);
+  StepResult result{model, session.size(), {}, {}, together.gradient_bytes(), 0};
+  together.steps(options.warmup);
+  alone.steps(options.warmup);
+  for (int done = 0; done < options.steps; done += turn_steps) {
+    const int count = std::min(turn_steps, options.steps - done);
+    session.barrier();
+    together.steps(count, &result.step);
+    session.barrier();
+    alone.steps(count, &result.step_without_communication);
+  }
+  result.packed_bytes = together.packed_bytes_a_step();
+  return result;
+}
 
 void print_header() {
   fmt::print("{:<6} {:>5}  {:<22} {:<22} {:>7} {:>13} {:>11}\n", "model", "ranks", "step ms (quartiles)",

@@ -1,11 +1,10 @@
-#include "farandole/bench/training/timeline_command.h"
-
 #include <cstdlib>
 #include <filesystem>
 #include <fmt/format.h>
 #include <optional>
 
 #include "farandole/base/temporary_folder.h"
+#include "farandole/bench/commands.h"
 #include "farandole/bench/timeline_options.h"
 #include "farandole/bench/timeline_report.h"
 #include "farandole/bench/training/overhead_benchmark.h"

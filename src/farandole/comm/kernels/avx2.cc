@@ -1,7 +1,7 @@
 // The kernels for AVX2 and F16C (x86-64-v3). Called only where the processor has them.
 #include <immintrin.h>
 
-#include "farandole/comm/kernels/kernel_sets.h"
+#include "farandole/comm/kernels/kernel_set.h"
 #include "farandole/comm/kernels/make_kernel_set.h"
 
 namespace farandole {

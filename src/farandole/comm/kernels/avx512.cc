@@ -1,7 +1,7 @@
 // The kernels for AVX-512 (x86-64-v4). Called only where the processor has it.
 #include <immintrin.h>
 
-#include "farandole/comm/kernels/kernel_sets.h"
+#include "farandole/comm/kernels/kernel_set.h"
 #include "farandole/comm/kernels/make_kernel_set.h"
 
 namespace farandole {

@@ -1,5 +1,5 @@
 // kernel_sets() where only the portable ones exist.
-#include "farandole/comm/kernels/kernel_sets.h"
+#include "farandole/comm/kernels/kernel_set.h"
 
 namespace farandole {
 

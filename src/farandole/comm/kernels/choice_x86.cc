@@ -1,5 +1,5 @@
 // kernel_sets() on x86-64.
-#include "farandole/comm/kernels/kernel_sets.h"
+#include "farandole/comm/kernels/kernel_set.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-// The kernels of comm/kernels/convert.h, under the same rules as kernels/vector_kernels.h.
+// The kernels of comm/kernels/kernels.h, under the same rules as kernels/vector_kernels.h.
 #pragma once
 
 #include "farandole/comm/kernels/vector_kernels.h"

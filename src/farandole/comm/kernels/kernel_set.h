@@ -1,4 +1,4 @@
-// The kernels of comm/kernels/reduce_kernels.h and comm/kernels/convert.h, once an instruction set. Usable
+// The kernels of comm/kernels/kernels.h, once an instruction set. Usable
 // from any thread; internal to this layer and its tests.
 #pragma once
 
@@ -10,10 +10,10 @@
 
 namespace farandole {
 
-// outputs[o][i] = op over k < inputs_count of inputs[k][i], see comm/kernels/reduce_kernels.h.
+// outputs[o][i] = op over k < inputs_count of inputs[k][i], see comm/kernels/kernels.h.
 using ReduceKernel = void (*)(const std::byte* const* inputs, std::size_t inputs_count,
                               std::byte* const* outputs, std::size_t outputs_count, std::size_t count);
-// out[i] = in[i] * factor, rounded once; see comm/kernels/convert.h.
+// out[i] = in[i] * factor, rounded once; see comm/kernels/kernels.h.
 using ConvertKernel = void (*)(const std::byte* in, std::byte* out, std::size_t count, float factor);
 
 struct KernelSet {
@@ -30,5 +30,9 @@ struct KernelSet {
 
 // Those that this processor can run, the best first; the last one is portable.
 std::span<const KernelSet* const> kernel_sets();
+
+extern const KernelSet avx512_kernels;  // x86-64 only
+extern const KernelSet avx2_kernels;    // x86-64 only
+extern const KernelSet portable_kernels;
 
 }  // namespace farandole

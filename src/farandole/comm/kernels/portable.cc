@@ -1,5 +1,5 @@
 // The kernels for every processor: vectors of 128 bits, as SSE2 and NEON have them.
-#include "farandole/comm/kernels/kernel_sets.h"
+#include "farandole/comm/kernels/kernel_set.h"
 #include "farandole/comm/kernels/make_kernel_set.h"
 
 namespace farandole {

@@ -4,7 +4,7 @@
 #include <array>
 #include <vector>
 
-#include "farandole/comm/kernels/reduce_kernels.h"
+#include "farandole/comm/kernels/kernels.h"
 #include "farandole/comm/mpi/mpi_check.h"
 
 namespace farandole {

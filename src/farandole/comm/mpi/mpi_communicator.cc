@@ -12,7 +12,6 @@
 
 #include "farandole/base/error.h"
 #include "farandole/comm/mpi/mpi_check.h"
-#include "farandole/comm/private_memory.h"
 
 namespace farandole {
 namespace {

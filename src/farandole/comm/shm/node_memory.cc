@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "farandole/base/error.h"
-#include "farandole/comm/private_memory.h"
 
 namespace farandole {
 namespace {

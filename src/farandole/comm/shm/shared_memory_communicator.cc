@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "farandole/base/error.h"
-#include "farandole/comm/kernels/reduce_kernels.h"
+#include "farandole/comm/kernels/kernels.h"
 #include "farandole/comm/mpi/mpi_types.h"
 
 namespace farandole {

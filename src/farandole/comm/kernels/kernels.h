@@ -1,5 +1,5 @@
-// Element-wise reductions over memory of several ranks, vectorised for the processor they run on. Usable from
-// any thread.
+// Element-wise reductions over the memory of several ranks, and conversions between float32 and the 16-bit
+// formats, vectorised for the processor that they run on. Usable from any thread.
 #pragma once
 
 #include <cstddef>
@@ -17,5 +17,11 @@ namespace farandole {
 // does.
 void reduce(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs, std::size_t count,
             DType dtype, ReduceOp op);
+
+// out[i] = in[i] * factor, rounded once to nearest even; a NaN stays one, what exceeds the format's range
+// becomes infinite. `dtype` is float16 or bfloat16, the type of `out`; nothing overlaps.
+void narrow(const float* in, std::byte* out, std::size_t count, DType dtype, float factor = 1);
+// out[i] = in[i] * factor; `dtype` is the type of `in`.
+void widen(const std::byte* in, float* out, std::size_t count, DType dtype, float factor = 1);
 
 }  // namespace farandole

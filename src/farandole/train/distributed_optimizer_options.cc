@@ -1,4 +1,4 @@
-#include "farandole/train/optimizer/synchronization.h"
+#include "farandole/train/distributed_optimizer_options.h"
 
 #include <fmt/format.h>
 
