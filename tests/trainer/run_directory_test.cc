@@ -11,13 +11,16 @@
 namespace farandole {
 namespace {
 
-RunDescription facts() {
-  RunDescription result;
+RunFacts facts() {
+  RunFacts result;
   result.ranks = 2;
   result.hosts = {"node1", "node2"};
   result.program = "farandole-train --data \"x\"";
   result.global_batch = 64;
   result.parameters = 21840;
+  result.device = "cpu";
+  result.progress = "auto";
+  result.threads = result.cores = 1;
   result.config = R"({"model":{"name":"mnist"}})";
   result.versions = {{"libtorch", "2.11.0"}};
   return result;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "farandole/analyzer/model/run_facts.h"
+#include "farandole/base/run_json.h"
 #include "farandole/doctor/log_evidence.h"
 #include "farandole/doctor/recorder_evidence.h"
 #include "farandole/launch/job_record.h"

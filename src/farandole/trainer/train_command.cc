@@ -75,17 +75,18 @@ std::optional<Snapshot> find_start(const TrainOptions& options, const RunDirecto
   return snapshot;
 }
 
-RunDescription facts_of(Session& session, const TrainOptions& options, const Trainer& trainer,
-                        const Model& model, int argc, const char* const* argv) {
-  RunDescription facts;
+RunFacts facts_of(Session& session, const TrainOptions& options, const Trainer& trainer, const Model& model,
+                  int argc, const char* const* argv) {
+  RunFacts facts;
   facts.ranks = session.size();
   facts.hosts = session.hosts();
   facts.device = session.device().is_cuda() ? "cuda" : "cpu";
   facts.program = fmt::format("{}", fmt::join(argv, argv + argc, " "));
   facts.global_batch = trainer.global_batch();
-  for (const auto& parameter : model.parameters()) facts.parameters += parameter.numel();
+  facts.parameters = 0;
+  for (const auto& parameter : model.parameters()) *facts.parameters += parameter.numel();
   facts.config = options.to_json();
-  facts.bucket_mb = options.bucket_mb.value_or(0);
+  facts.bucket_mb = options.bucket_mb;
   facts.threads = torch::get_num_threads();
   facts.cores = session.node_cores();
   facts.versions = versions();
@@ -99,12 +100,12 @@ std::string describe_hosts(const std::vector<std::string>& hosts) {
 }
 
 void greet(Session& session, const TrainOptions& options, const DataSplit& data, const Trainer& trainer,
-           const RunDescription& facts) {
+           const RunFacts& facts) {
   fmt::print("{} ({} parameters) on {}: {} training and {} held-out samples\n", options.model.name,
-             facts.parameters, data.source, data.train->size(), data.held_out->size());
+             facts.parameters.value_or(0), data.source, data.train->size(), data.held_out->size());
   fmt::print("{} rank{} on {}, {} thread{} each, {} samples a step, {} steps in {} epoch{}\n", session.size(),
              session.size() == 1 ? "" : "s", describe_hosts(session.hosts()), torch::get_num_threads(),
-             torch::get_num_threads() == 1 ? "" : "s", facts.global_batch, trainer.total_steps(),
+             torch::get_num_threads() == 1 ? "" : "s", trainer.global_batch(), trainer.total_steps(),
              options.epochs, options.epochs == 1 ? "" : "s");
   std::fflush(stdout);
 }

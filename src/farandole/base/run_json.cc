@@ -1,17 +1,20 @@
-#include "farandole/analyzer/model/run_facts.h"
+#include "farandole/base/run_json.h"
 
+#include <cmath>
 #include <fstream>
 
 #include <nlohmann/json.hpp>
+
+#include "farandole/base/atomic_file.h"
 
 namespace farandole {
 namespace {
 
 using nlohmann::json;
 
-class Facts {
+class FactsReader {
  public:
-  Facts(const json& object, const std::string& where, std::vector<std::string>& warnings)
+  FactsReader(const json& object, const std::string& where, std::vector<std::string>& warnings)
       : object_(object), where_(where), warnings_(warnings) {}
 
   void text(const char* key, std::optional<std::string>& target) {
@@ -49,6 +52,14 @@ class Facts {
     for (const auto& entry : *value) target.push_back(entry.is_string() ? entry.get<std::string>() : "");
   }
 
+  void texts(const char* key, std::map<std::string, std::string>& target) {
+    const auto* value = find(key);
+    if (value == nullptr) return;
+    if (!value->is_object()) return wrong(key, "an object of texts");
+    for (const auto& [name, text] : value->items())
+      if (text.is_string()) target[name] = text.get<std::string>();
+  }
+
  private:
   const json* find(const char* key) const {
     const auto found = object_.find(key);
@@ -76,7 +87,7 @@ RunFacts read_run_facts(const std::filesystem::path& run_json) {
     return facts;
   }
   facts.found = true;
-  Facts reader(object, where, facts.warnings);
+  FactsReader reader(object, where, facts.warnings);
   reader.count("ranks", facts.ranks);
   reader.texts("hosts", facts.hosts);
   reader.text("device", facts.device);
@@ -89,11 +100,40 @@ RunFacts read_run_facts(const std::filesystem::path& run_json) {
   reader.positive("global_batch", facts.global_batch);
   reader.count("threads", facts.threads);
   reader.count("cores", facts.cores);
+  reader.texts("versions", facts.versions);
   if (const auto size = object.find("bucket_mb"); size != object.end() && !size->is_string())
     reader.positive("bucket_mb", facts.bucket_mb);
-  if (const auto config = object.find("config"); config != object.end() && config->is_object())
-    Facts(*config, where, facts.warnings).text("compression", facts.compression);
+  if (const auto config = object.find("config"); config != object.end() && config->is_object()) {
+    facts.config = config->dump();
+    FactsReader(*config, where, facts.warnings).text("compression", facts.compression);
+  }
   return facts;
+}
+
+void write_run_facts(const std::filesystem::path& run_json, const RunFacts& facts) {
+  nlohmann::ordered_json object;
+  const auto set = [&object](const char* key, const auto& value) {
+    if (value) object[key] = *value;
+  };
+  set("program", facts.program);
+  set("ranks", facts.ranks);
+  object["hosts"] = facts.hosts;
+  set("device", facts.device);
+  if (facts.global_batch && *facts.global_batch == std::floor(*facts.global_batch))
+    object["global_batch"] = static_cast<std::int64_t>(*facts.global_batch);
+  else
+    set("global_batch", facts.global_batch);
+  set("parameters", facts.parameters);
+  if (!facts.config.empty()) object["config"] = json::parse(facts.config);
+  object["bucket_mb"] = facts.bucket_mb ? json(*facts.bucket_mb) : json("auto");
+  set("threads", facts.threads);
+  set("cores", facts.cores);
+  object["versions"] = facts.versions;
+  set("restarts", facts.restarts);
+  set("started", facts.started);
+  set("ended", facts.ended);
+  set("exit_code", facts.exit_code);
+  write_file_atomically(run_json, object.dump(2) + "\n");
 }
 
 }  // namespace farandole

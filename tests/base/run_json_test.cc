@@ -1,0 +1,79 @@
+#include "farandole/base/run_json.h"
+
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <tuple>
+
+#include "farandole/base/temporary_folder.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(RunJson, is_read_as_it_was_written) {
+  const TemporaryFolder folder;
+  const auto file = folder / "run.json";
+  RunFacts written;
+  written.ranks = 2;
+  written.hosts = {"node1", "node2"};
+  written.device = "cpu";
+  written.program = "farandole-train --data \"x\"";
+  written.started = "2026-11-22T18:29:39Z";
+  written.ended = "2026-11-22T18:30:08Z";
+  written.exit_code = 75;
+  written.restarts = 1;
+  written.parameters = 21840;
+  written.global_batch = 64;
+  written.bucket_mb = 12.5;
+  written.progress = "auto";
+  written.threads = 3;
+  written.cores = 6;
+  written.config = R"({"compression":"bfloat16","model":{"name":"mnist"}})";
+  written.versions = {{"libtorch", "2.11.0"}, {"mpi", "4.1"}};
+  write_run_facts(file, written);
+  const auto read = read_run_facts(file);
+  EXPECT_TRUE(read.found);
+  EXPECT_TRUE(read.warnings.empty());
+  const auto fields = [](const RunFacts& facts) {
+    return std::tie(facts.ranks, facts.hosts, facts.device, facts.program, facts.started, facts.ended,
+                    facts.exit_code, facts.restarts, facts.parameters, facts.global_batch, facts.bucket_mb,
+                    facts.progress, facts.threads, facts.cores, facts.config, facts.versions);
+  };
+  EXPECT_TRUE(fields(read) == fields(written));
+  EXPECT_EQ(read.compression, "bfloat16");
+  std::ifstream stream(file);
+  const std::string text(std::istreambuf_iterator<char>(stream), {});
+  EXPECT_THAT(text, HasSubstr("\"global_batch\": 64,"));  // scripts read an integer
+}
+
+TEST(RunJson, has_only_what_is_known) {
+  const TemporaryFolder folder;
+  const auto file = folder / "run.json";
+  EXPECT_FALSE(read_run_facts(file).found);
+  write_run_facts(file, {});
+  const auto facts = read_run_facts(file);
+  EXPECT_TRUE(facts.found);
+  EXPECT_TRUE(facts.warnings.empty());
+  EXPECT_FALSE(facts.ranks || facts.bucket_mb || facts.ended || facts.exit_code || facts.compression);
+  EXPECT_TRUE(facts.hosts.empty() && facts.versions.empty() && facts.config.empty());
+}
+
+TEST(RunJson, leaves_out_unknown_fields_and_warns_of_wrong_ones) {
+  const TemporaryFolder folder;
+  const auto file = folder / "run.json";
+  std::ofstream(file) << R"({"ranks": "two", "weather": {"ranks": 3}, "cores": 4, "bucket_mb": "auto"})";
+  const auto facts = read_run_facts(file);
+  EXPECT_TRUE(facts.found);
+  EXPECT_FALSE(facts.ranks);
+  EXPECT_EQ(facts.cores, 4);
+  EXPECT_THAT(facts.warnings, ElementsAre(HasSubstr("\"ranks\" is not an integer")));
+  std::ofstream(file) << "{\"ranks\": ";
+  EXPECT_FALSE(read_run_facts(file).found);
+  EXPECT_THAT(read_run_facts(file).warnings, ElementsAre(HasSubstr("is damaged")));
+}
+
+}  // namespace
+}  // namespace farandole
