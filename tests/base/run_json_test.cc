@@ -28,7 +28,6 @@ TEST(RunJson, is_read_as_it_was_written) {
   written.parameters = 21840;
   written.global_batch = 64;
   written.bucket_mb = 12.5;
-  written.progress = "auto";
   written.threads = 3;
   written.cores = 6;
   written.config = R"({"compression":"bfloat16","model":{"name":"mnist"}})";
@@ -40,7 +39,7 @@ TEST(RunJson, is_read_as_it_was_written) {
   const auto fields = [](const RunFacts& facts) {
     return std::tie(facts.ranks, facts.hosts, facts.device, facts.program, facts.started, facts.ended,
                     facts.exit_code, facts.restarts, facts.parameters, facts.global_batch, facts.bucket_mb,
-                    facts.progress, facts.threads, facts.cores, facts.config, facts.versions);
+                    facts.threads, facts.cores, facts.config, facts.versions);
   };
   EXPECT_TRUE(fields(read) == fields(written));
   EXPECT_EQ(read.compression, "bfloat16");

@@ -19,7 +19,6 @@ RunFacts facts() {
   result.global_batch = 64;
   result.parameters = 21840;
   result.device = "cpu";
-  result.progress = "auto";
   result.threads = result.cores = 1;
   result.config = R"({"model":{"name":"mnist"}})";
   result.versions = {{"libtorch", "2.11.0"}};
