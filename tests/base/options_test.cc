@@ -11,12 +11,14 @@ namespace {
 
 namespace po = boost::program_options;
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 struct Values {
   int batch = 0;
   std::string model;
   std::string word;
+  std::vector<std::string> names, pairs;
   bool fast = false;
 };
 
@@ -37,7 +39,9 @@ class Options : public testing::Test {
     parser.profiles = profiles_;
     parser.visible.add_options()("batch", po::value(&values.batch)->default_value(32), "samples a rank")(
         "model", po::value(&values.model)->default_value("mlp"), "model")(
-        "fast", po::bool_switch(&values.fast), "")("word", po::value(&values.word), "bare word");
+        "fast", po::bool_switch(&values.fast), "")("word", po::value(&values.word), "bare word")(
+        "name", po::value(&values.names), "a list")("pairs", po::value(&values.pairs)->multitoken(),
+                                                    "a list");
     parser.positional.add("word", 1);
     arguments.insert(arguments.begin(), "program");
     parsed_ = parser.parse(static_cast<int>(arguments.size()), arguments.data());
@@ -70,6 +74,30 @@ TEST_F(Options, CommandLineOverSettingOverProfileOverDefault) {
   EXPECT_EQ(parse({"--set", "model=a", "--set", "batch=5"}).batch, 5);
 }
 
+TEST_F(Options, OfAnOptionGivenTwiceTheLastCounts) {
+  profile("small.ini", "batch = 1\nmodel = cnn\n");
+  profile("large.ini", "batch = 9\n");
+  EXPECT_EQ(parse({"--batch", "1", "--batch", "2"}).batch, 2);
+  EXPECT_EQ(parse({"--batch=5", "--model", "a", "--batch=6", "--model", "b"}).model, "b");
+  EXPECT_EQ(parse({"--batch", "many", "--batch", "2"}).batch, 2);
+  EXPECT_THAT(refusal_of({"--batch", "2", "--batch", "many"}), HasSubstr("batch"));
+  EXPECT_EQ(parse({"--batch", "4", "--set", "batch=2", "--profile", "small", "--batch", "3"}).batch, 3);
+  EXPECT_EQ(parse({"--set", "batch=2", "--profile", "small", "--set", "batch=7"}).batch, 7);
+  EXPECT_THAT(refusal_of({"--set", "batch=2", "--set", "batch=many"}), HasSubstr("--set batch=many: "));
+  const auto profiles = parse({"--profile", "small", "--profile", "large"});
+  EXPECT_EQ(profiles.batch, 9);
+  EXPECT_EQ(profiles.model, "cnn");
+  EXPECT_TRUE(parse({"--fast", "--fast"}).fast);
+  EXPECT_EQ(parse({"hello", "--word", "world"}).word, "world");
+}
+
+TEST_F(Options, ListsCollect) {
+  const auto values =
+      parse({"--name", "a", "--pairs", "1", "2", "--batch", "1", "--name", "b", "--pairs", "3"});
+  EXPECT_THAT(values.names, ElementsAre("a", "b"));
+  EXPECT_THAT(values.pairs, ElementsAre("1", "2", "3"));
+}
+
 TEST_F(Options, PositionalWordsAndSwitches) {
   const auto values = parse({"hello", "--fast"});
   EXPECT_EQ(values.word, "hello");
@@ -89,7 +117,6 @@ TEST_F(Options, RefusalsNameTheOptionAndTheNearest) {
   EXPECT_THAT(refusal_of({"--zzzzzzz", "1"}), HasSubstr("--help"));
   EXPECT_THAT(refusal_of({"--batch", "many"}), HasSubstr("batch"));
   EXPECT_THAT(refusal_of({"--batch"}), HasSubstr("batch"));
-  EXPECT_THAT(refusal_of({"--batch", "1", "--batch", "2"}), HasSubstr("batch"));
   EXPECT_THAT(refusal_of({"--set", "batch"}), HasSubstr("--set name=value"));
   EXPECT_THAT(refusal_of({"--set", "bathc=1"}), AllOf(HasSubstr("--set bathc=1"), HasSubstr("batch")));
 }

@@ -21,6 +21,8 @@ expect 0 env OMP_NUM_THREADS=7 "${run[@]}" sh -c 'echo $OMP_NUM_THREADS'
 says out '^7$'
 expect 0 "${run[@]}" -n 2 farandole --version
 [[ $(wc -l <"$work/out") == 2 ]] || fail "farandole is in PATH of the ranks"
+expect 0 "${run[@]}" -n 3 --prefix -n 1 sh -c 'echo $OMPI_COMM_WORLD_SIZE'
+says out '\] 1$'
 echo input | expect 0 "${run[@]}" -n 1 cat
 says out '^input$'
 

@@ -97,6 +97,52 @@ void read_profile(const std::filesystem::path& file, const po::options_descripti
   }
 }
 
+// Lists collect what they are given; of other options the last value is kept.
+bool is_list(const po::option_description& option) {
+  const auto& value = *option.semantic();
+  return value.is_composing() || value.max_tokens() > 1 ||
+         dynamic_cast<const po::typed_value<std::vector<std::string>>*>(&value) != nullptr;
+}
+
+void keep_last(std::vector<po::option>& given, const po::options_description& options) {
+  std::set<std::string> seen;
+  const auto is_overruled = [&](const po::option& option) {
+    const bool is_first_seen = seen.insert(option.string_key).second;
+    const auto* known = options.find_nothrow(option.string_key, false);
+    return !is_first_seen && known != nullptr && !is_list(*known);
+  };
+  given.erase(given.begin(), std::remove_if(given.rbegin(), given.rend(), is_overruled).base());
+}
+
+// Values of --set: as if they stood on the command line, behind what does.
+void read_settings(const std::vector<std::string>& settings, const po::options_description& options,
+                   int style, po::variables_map& found) {
+  const auto guarded = [&](const std::string& setting, const auto& read) {
+    try {
+      read();
+    } catch (const po::error& error) {
+      rethrow(error, "--set " + setting + ": ", names_of(options));
+    }
+  };
+  po::parsed_options all(&options);
+  for (const auto& setting : settings) {
+    if (setting.find('=') == std::string::npos)
+      throw UserError("--set " + setting + " has no value; write --set name=value");
+    guarded(setting, [&] {
+      const std::vector<std::string> arguments = {"--" + setting};
+      const auto one = po::command_line_parser(arguments).options(options).style(style).run();
+      all.options.push_back(one.options.at(0));
+      all.options.back().original_tokens = {setting};
+    });
+  }
+  keep_last(all.options, options);
+  for (const auto& option : all.options) {
+    po::parsed_options one(&options);
+    one.options = {option};
+    guarded(option.original_tokens.front(), [&] { po::store(one, found); });
+  }
+}
+
 // What is stored first stays.
 void read_profiles(const std::vector<std::string>& names, const std::filesystem::path& folder,
                    const po::options_description& options, po::variables_map& found) {
@@ -140,8 +186,9 @@ bool OptionParser::parse(int argc, const char* const* argv, po::variables_map* f
   namespace style = po::command_line_style;
   const int exact = style::default_style & ~style::allow_guessing;
   try {
-    po::store(po::command_line_parser(argc, argv).options(all).positional(positional).style(exact).run(),
-              variables);
+    auto parsed = po::command_line_parser(argc, argv).options(all).positional(positional).style(exact).run();
+    keep_last(parsed.options, all);
+    po::store(parsed, variables);
   } catch (const po::error& error) {
     rethrow(error, "", known);
   }
@@ -149,18 +196,8 @@ bool OptionParser::parse(int argc, const char* const* argv, po::variables_map* f
     std::cout << usage << "\n" << all;
     return false;
   }
-  if (with_profiles && variables.count("set") != 0) {
-    for (const auto& setting : variables["set"].as<std::vector<std::string>>()) {
-      try {
-        if (setting.find('=') == std::string::npos)
-          throw UserError("--set " + setting + " has no value; write --set name=value");
-        const std::vector<std::string> arguments = {"--" + setting};
-        po::store(po::command_line_parser(arguments).options(visible).style(exact).run(), variables);
-      } catch (const po::error& error) {
-        rethrow(error, "--set " + setting + ": ", names_of(visible));
-      }
-    }
-  }
+  if (with_profiles && variables.count("set") != 0)
+    read_settings(variables["set"].as<std::vector<std::string>>(), visible, exact, variables);
   if (with_profiles && variables.count("profile") != 0)
     read_profiles(variables["profile"].as<std::vector<std::string>>(), profiles, visible, variables);
   try {

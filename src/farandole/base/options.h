@@ -15,7 +15,8 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
 
 // Parses argv[1..]; an option given on the command line wins over `--set name=value`, that over the profile's
 // file, that over the default. `visible` holds the program's options; `positional` names those that take bare
-// words. A profile is an INI file of the same names; `--profile NAME` means FOLDER/NAME.ini, or a file's
+// words. Of an option that is given twice in one place the last value counts, except that a profile may hold
+// an option only once; options whose value is a list collect. A profile is an INI file of the same names; `--profile NAME` means FOLDER/NAME.ini, or a file's
 // path; of several the last wins. Adds the options --help, and, where `profiles` is not empty, --profile and
 // --set. Throws UserError that names the option (or file and line) and the nearest known name.
 struct OptionParser {
