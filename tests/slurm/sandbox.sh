@@ -10,8 +10,17 @@ sandbox=${FARANDOLE_SLURM_SANDBOX:-$FARANDOLE_SOURCE/../shared/slurm-sandbox/slu
 unshare --net --uts --ipc --mount --pid --fork true 2>/dev/null || skip "no namespaces can be made here"
 
 source "$FARANDOLE_SOURCE/tests/launch/expect.sh"
-# Its own network, bridge and ports: other sandboxes may be up.
-id=$(($$ % 200))
+# Its own network, bridge and ports: other sandboxes may be up. Every process of a sandbox inherits the lock on its number,
+# so that the kernel gives the number back when the last of them has ended, however that was.
+take_number() {
+  for ((id = 0; id < 200; id++)); do
+    exec {number_lock}>"/run/lock/farandole-slurm-$id" || return 1
+    flock --nonblock "$number_lock" && [[ ! -e /sys/class/net/frnd$id ]] && return
+    exec {number_lock}>&-
+  done
+  return 1
+}
+take_number || skip "all 200 networks for Slurm sandboxes are taken, or /run/lock cannot be written"
 export SLURM_SANDBOX_DIR=$work/sandbox SLURM_SANDBOX_NET=10.79.$id SLURM_SANDBOX_BRIDGE=frnd$id SLURM_SANDBOX_PORT=$((20000 + id * 10))
 # Open MPI names its files in TMPDIR after host, user and job, and all sandboxes have a job 1 on a node1.
 mkdir -m 1777 "$work/tmp"

@@ -1,3 +1,4 @@
+farandole_script_test(slurm.numbers slurm/numbers.sh 60)
 farandole_script_test(slurm.run slurm/run.sh 300)
 farandole_script_test(slurm.nodes slurm/nodes.sh 600)
 farandole_script_test(slurm.doctor slurm/doctor.sh 300)
