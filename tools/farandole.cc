@@ -69,6 +69,13 @@ void print_help(std::FILE* stream) {
   if (is_name) ::execv(program.c_str(), arguments.data());
   if (is_name && errno != ENOENT)
     throw farandole::Error("cannot run " + program + ": " + std::strerror(errno));
+  for (const auto& [known, description] : descriptions)
+    if (known == command) {
+      const bool needs_libtorch = known == "train" || known == "bench";
+      throw farandole::UserError(
+          fmt::format("farandole {} is not built. {}", command,
+                      farandole::how_to_build(std::string(program_prefix) + command, needs_libtorch)));
+    }
   const auto nearest = farandole::nearest_name(command, commands());
   throw farandole::UserError("no command '" + command + "'" +
                              (nearest.empty() ? "" : "; did you mean " + nearest + "?") +

@@ -20,6 +20,23 @@ done
 expect 64 "$front" --frobnicate
 says err 'unknown option --frobnicate'
 
+# A command that is known and not built: how to build it, in a build folder with and without LibTorch, and elsewhere.
+mkdir -p "$work/build/bin" "$work/prefix/bin"
+cp "$front" "$bin/farandole-run" "$work/build/bin/"
+cp "$front" "$work/prefix/bin/"
+echo 'FARANDOLE_TORCH:BOOL=ON' >"$work/build/CMakeCache.txt"
+expect 64 "$work/build/bin/farandole" bench step
+says err "^farandole: farandole bench is not built. Build it with: cmake --build $work/build --target farandole-bench\$"
+expect 64 "$work/build/bin/farandole" run --run-dir "$work/run" --trace-mpi true
+says err "libfarandole_pmpi.so, which is not built. Build it with: cmake --build $work/build --target farandole_pmpi\$"
+echo 'FARANDOLE_TORCH:BOOL=OFF' >"$work/build/CMakeCache.txt"
+expect 64 "$work/build/bin/farandole" train
+says err "Build it with: cmake -D FARANDOLE_TORCH=ON $work/build && cmake --build $work/build --target farandole-train\$"
+expect 64 "$work/build/bin/farandole" doctor
+says err "Build it with: cmake --build $work/build --target farandole-doctor\$"
+expect 64 "$work/prefix/bin/farandole" bench
+says err 'farandole bench is not built. Build farandole-bench and install Farandole again; it needs LibTorch: '
+
 # Arguments arrive as they are; so does the exit code. A copy finds the commands beside itself, also through a link.
 mkdir "$work/bin"
 cp "$front" "$work/bin/"

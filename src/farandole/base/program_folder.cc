@@ -1,5 +1,8 @@
 #include "farandole/base/program_folder.h"
 
+#include <fmt/format.h>
+#include <fstream>
+
 namespace farandole {
 
 std::filesystem::path program_folder() {
@@ -13,6 +16,22 @@ std::filesystem::path profiles_folder() {
   const auto installed = prefix / "share" / "farandole" / "profiles";
   if (std::filesystem::is_directory(installed)) return installed;
   return prefix.parent_path() / "profiles";  // CHECKOUT/build/bin/farandole-train
+}
+
+std::string how_to_build(std::string_view target, bool needs_libtorch) {
+  const auto build = program_folder().parent_path();
+  std::ifstream cache(build / "CMakeCache.txt");
+  if (!cache)
+    return fmt::format("Build {} and install Farandole again{}", target,
+                       needs_libtorch ? "; it needs LibTorch: configure with -D FARANDOLE_TORCH=ON" : "");
+  bool with_libtorch = true;
+  for (std::string line; std::getline(cache, line);)
+    if (line.starts_with("FARANDOLE_TORCH:"))
+      with_libtorch = line.ends_with("=ON") || line.ends_with("=1") || line.ends_with("=TRUE");
+  std::string configure;
+  if (needs_libtorch && !with_libtorch)
+    configure = fmt::format("cmake -D FARANDOLE_TORCH=ON {} && ", build.string());
+  return fmt::format("Build it with: {}cmake --build {} --target {}", configure, build.string(), target);
 }
 
 }  // namespace farandole

@@ -35,8 +35,8 @@ bool is_statically_linked(const fs::path& program) {
 void require_mpi_trace(const fs::path& program) {
   const auto library = mpi_trace_library();
   if (!fs::is_regular_file(library))
-    throw UserError("--trace-mpi needs " + library.string() +
-                    ", which is not there; install Farandole whole");
+    throw UserError("--trace-mpi needs " + library.string() + ", which is not built. " +
+                    how_to_build("farandole_pmpi", false));
   if (library.string().find_first_of(" :") != std::string::npos)
     throw UserError("--trace-mpi cannot preload " + library.string() +
                     ": no space or colon may be in its path; install Farandole elsewhere");
