@@ -73,7 +73,7 @@ TEST_F(AtomicFile, FailureLeavesTheOldAndNothingElse) {
   EXPECT_EQ(files(), 2);
 }
 
-// As root, a rename would put a file in the place of /dev/null.
+// If root renamed a file onto /dev/null, the file would replace the device.
 TEST_F(AtomicFile, WritesIntoWhatIsNoFile) {
   const auto device = folder_ / "device", full = folder_ / "full";
   std::filesystem::create_symlink("/dev/null", device);

@@ -26,7 +26,7 @@ class NodeFile : public testing::Test {
   NodeFile() { fs::create_directories(node_); }
 
   fs::path leave(const std::string& contents) {
-    const auto file = stage_in(home_, node_);
+    const auto file = stage_in(destination_, node_);
     write(file, contents);
     return file;
   }
@@ -38,17 +38,17 @@ class NodeFile : public testing::Test {
     return {std::istreambuf_iterator<char>(stream), {}};
   }
   static long files_in(const fs::path& folder) { return std::distance(fs::directory_iterator(folder), {}); }
-  std::vector<fs::path> homes() const {
+  std::vector<fs::path> destinations() const {
     std::error_code failure;
     auto found = staged_files_in(folder_.path(), ".ftl", failure);
     EXPECT_FALSE(failure) << failure.message();
     return found;
   }
-  bool has_link() const { return fs::is_symlink(node_link(home_)); }
+  bool has_link() const { return fs::is_symlink(node_link(destination_)); }
 
   const TemporaryFolder folder_;
   const fs::path node_ = folder_ / "node";
-  const fs::path home_ = folder_ / "rank-0003.ftl";
+  const fs::path destination_ = folder_ / "rank-0003.ftl";
 };
 
 TEST_F(NodeFile, IsReadWhereItLiesAndComesHome) {
@@ -56,22 +56,22 @@ TEST_F(NodeFile, IsReadWhereItLiesAndComesHome) {
   EXPECT_EQ(file.parent_path(), node_);
   EXPECT_EQ(file.extension(), ".ftl");
   EXPECT_TRUE(has_link());
-  EXPECT_EQ(readable_at(home_), file);
-  EXPECT_THAT(homes(), testing::ElementsAre(home_));
-  EXPECT_TRUE(copy_out(home_));
-  EXPECT_EQ(read(home_), "first");
+  EXPECT_EQ(readable_at(destination_), file);
+  EXPECT_THAT(destinations(), testing::ElementsAre(destination_));
+  EXPECT_TRUE(copy_out(destination_));
+  EXPECT_EQ(read(destination_), "first");
   write(file, "second");
-  EXPECT_EQ(read(readable_at(home_)), "second");
-  EXPECT_THAT(homes(), testing::ElementsAre(home_));
-  EXPECT_TRUE(stage_out(home_));
-  EXPECT_EQ(read(home_), "second");
+  EXPECT_EQ(read(readable_at(destination_)), "second");
+  EXPECT_THAT(destinations(), testing::ElementsAre(destination_));
+  EXPECT_TRUE(stage_out(destination_));
+  EXPECT_EQ(read(destination_), "second");
   EXPECT_FALSE(has_link());
   EXPECT_EQ(files_in(node_), 0);
   EXPECT_EQ(files_in(folder_.path()), 2);
-  EXPECT_EQ(readable_at(home_), home_);
-  EXPECT_FALSE(stage_out(home_));
-  EXPECT_FALSE(copy_out(home_));
-  EXPECT_EQ(read(home_), "second");
+  EXPECT_EQ(readable_at(destination_), destination_);
+  EXPECT_FALSE(stage_out(destination_));
+  EXPECT_FALSE(copy_out(destination_));
+  EXPECT_EQ(read(destination_), "second");
 }
 
 TEST_F(NodeFile, EmptyBlocksTakeNoRoom) {
@@ -81,37 +81,37 @@ TEST_F(NodeFile, EmptyBlocksTakeNoRoom) {
   contents.push_back('c');
   for (const auto& text : {contents, std::string(3 << 20, '\0'), std::string(), std::string("\0\0a", 3)}) {
     leave(text);
-    EXPECT_TRUE(stage_out(home_));
-    EXPECT_TRUE(read(home_) == text);
+    EXPECT_TRUE(stage_out(destination_));
+    EXPECT_TRUE(read(destination_) == text);
   }
   leave(contents);
-  EXPECT_TRUE(stage_out(home_));
+  EXPECT_TRUE(stage_out(destination_));
   struct stat status {};
-  ASSERT_EQ(::stat(home_.c_str(), &status), 0);
+  ASSERT_EQ(::stat(destination_.c_str(), &status), 0);
   EXPECT_LE(status.st_blocks * 512, 4 << 20);
 }
 
 TEST_F(NodeFile, OnAnotherNodeOnlyTheCopyIsThere) {
   const auto file = leave("one");
-  copy_out(home_);
-  fs::remove(file);  // as if the link led to another node's folder
-  EXPECT_EQ(readable_at(home_), home_);
-  EXPECT_FALSE(stage_out(home_));
-  EXPECT_EQ(read(home_), "one");
+  copy_out(destination_);
+  fs::remove(file);  // as if the link led to a folder of another node
+  EXPECT_EQ(readable_at(destination_), destination_);
+  EXPECT_FALSE(stage_out(destination_));
+  EXPECT_EQ(read(destination_), "one");
   EXPECT_TRUE(has_link());
-  fs::remove(home_);
-  EXPECT_THAT(homes(), testing::ElementsAre(home_)) << "the link speaks of it";
+  fs::remove(destination_);
+  EXPECT_THAT(destinations(), testing::ElementsAre(destination_)) << "the link names it";
 }
 
 TEST_F(NodeFile, WhatAnEarlierRunLeftGoes) {
   const auto first = leave("one");
-  copy_out(home_);
+  copy_out(destination_);
   const auto second = leave("two");
   EXPECT_NE(first, second);
   EXPECT_FALSE(fs::exists(first));
-  EXPECT_FALSE(fs::exists(home_));
-  EXPECT_EQ(read(readable_at(home_)), "two");
-  forget_staged(home_);
+  EXPECT_FALSE(fs::exists(destination_));
+  EXPECT_EQ(read(readable_at(destination_)), "two");
+  forget_staged(destination_);
   EXPECT_EQ(files_in(node_), 0);
   EXPECT_EQ(files_in(folder_.path()), 1);
 }
@@ -140,15 +140,15 @@ TEST_F(NodeFile, SaysWhyAFolderCannotBeRead) {
 
 TEST_F(NodeFile, TakesNoOtherFileForItsOwn) {
   write(node_ / "thesis.tex", "precious");
-  fs::create_symlink(node_ / "thesis.tex", node_link(home_));
-  EXPECT_FALSE(stage_out(home_));
+  fs::create_symlink(node_ / "thesis.tex", node_link(destination_));
+  EXPECT_FALSE(stage_out(destination_));
   leave("x");
   EXPECT_EQ(read(node_ / "thesis.tex"), "precious");
   EXPECT_THROW(stage_in(folder_ / "missing/rank-0000.ftl", node_), Error);
 }
 
-// What has no room at home stays where it is.
-TEST_F(NodeFile, StaysWhereHomeHasNoRoom) {
+// A file stays on the node if its destination has no space left.
+TEST_F(NodeFile, StaysIfTheDestinationIsFull) {
   const auto file = leave(std::string(1 << 20, 'x'));
   const pid_t child = ::fork();
   if (child == 0) {
@@ -156,7 +156,7 @@ TEST_F(NodeFile, StaysWhereHomeHasNoRoom) {
     const rlimit small{1000, 1000};
     ::setrlimit(RLIMIT_FSIZE, &small);
     try {
-      stage_out(home_);
+      stage_out(destination_);
     } catch (const Error& error) {
       ::_exit(std::string(error.what()).find("write") != std::string::npos ? 0 : 2);
     }
@@ -169,8 +169,8 @@ TEST_F(NodeFile, StaysWhereHomeHasNoRoom) {
   EXPECT_EQ(files_in(folder_.path()), 2);  // no temporary file
 }
 
-// A launcher ends its ranks and their supervisors by SIGKILL, whatever they are at.
-TEST_F(NodeFile, ComesHomeThoughItsBringersAreKilled) {
+// A launcher ends ranks and their supervisors by SIGKILL at any point of their work.
+TEST_F(NodeFile, ArrivesThoughProcessesAreKilled) {
   std::mt19937 random(seed(1));
   const std::string contents(1 << 20, 'x');
   for (int round = 0; round < rounds(30, 300); ++round) {
@@ -178,15 +178,15 @@ TEST_F(NodeFile, ComesHomeThoughItsBringersAreKilled) {
     for (int bringer = 0; bringer < 3; ++bringer) {
       const pid_t child = ::fork();
       if (child == 0) {
-        stage_out(home_);
+        stage_out(destination_);
         ::_exit(0);
       }
       ::usleep(random() % 3000);
       ::kill(child, SIGKILL);
       ::waitpid(child, nullptr, 0);
     }
-    stage_out(home_);
-    ASSERT_TRUE(read(home_) == contents);
+    stage_out(destination_);
+    ASSERT_TRUE(read(destination_) == contents);
     ASSERT_EQ(files_in(node_), 0) << "round " << round;
     ASSERT_EQ(files_in(folder_.path()), 2);
   }
@@ -200,20 +200,20 @@ TEST_F(NodeFile, SeveralBringersKeepTheLastState) {
       child = ::fork();
       if (child > 0) continue;
       try {
-        while (copy_out(home_)) continue;
+        while (copy_out(destination_)) continue;
       } catch (...) {
         ::_exit(1);
       }
       ::_exit(0);
     }
     write(file, "last");
-    EXPECT_TRUE(stage_out(home_));
+    EXPECT_TRUE(stage_out(destination_));
     for (const pid_t child : copiers) {
       int status = 0;
       ::waitpid(child, &status, 0);
       EXPECT_EQ(status, 0);
     }
-    ASSERT_EQ(read(home_), "last");
+    ASSERT_EQ(read(destination_), "last");
     ASSERT_EQ(files_in(folder_.path()), 2);
   }
 }

@@ -24,7 +24,7 @@ TEST(StopEvent, EndsSleepsBeforeAndMeanwhile) {
   EXPECT_FALSE(event.sleep(1h));
 }
 
-// Without the event, the thread would never end.
+// A StopEvent without a descriptor could not wake its thread, and the thread would never end.
 TEST(StopEvent, IsNotMadeWithoutADescriptor) {
   EXPECT_THROW(throw system_error("none", "yet"),
                Error);  // for UBSan, which needs descriptors when it first sees a type

@@ -25,7 +25,7 @@ void sync(const std::filesystem::path& path, int flags) {
 
 std::filesystem::path temporary_beside(const std::filesystem::path& path) {
   std::error_code ignored;
-  // A rename would put a file in the place of /dev/null, for everybody.
+  // If `path` is /dev/null, a rename would replace the device with a file for every process.
   if (std::filesystem::is_other(path, ignored)) return path;
   char host[256] = "";
   ::gethostname(host, sizeof host - 1);

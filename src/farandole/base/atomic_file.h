@@ -1,5 +1,5 @@
-// Publishes a file so that readers see the old one or the whole new one, also after a crash. Usable from any
-// thread.
+// Publishes a file atomically: readers see the old file or the complete new file, also after a crash.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <filesystem>
@@ -7,17 +7,19 @@
 
 namespace farandole {
 
-// Where to write before publish_file(path): beside `path`, in the same folder, named after this host and
-// process; `path` itself where that is no file, but a device or a pipe.
+// Returns the path to write to before publish_file(path): a hidden file in the folder of `path`, named after
+// this host and process. If `path` is a device or a pipe, returns `path` itself.
 std::filesystem::path temporary_beside(const std::filesystem::path& path);
 
-// fsync of `temporary`, rename to `path`, fsync of the folder. Throws Error; then `path` is as it was.
+// Syncs `temporary`, renames it to `path` and syncs the folder.
+// Throws: Error if one of these fails. `path` is then unchanged.
 void publish_file(const std::filesystem::path& temporary, const std::filesystem::path& path);
 
-// Instead of publish_file(), where writing failed.
+// Removes the temporary file. Call this instead of publish_file() after writing has failed.
 void discard_file(const std::filesystem::path& temporary, const std::filesystem::path& path);
 
-// The three steps for small contents. Throws Error; then `path` is as it was and no temporary file is left.
+// Does the three steps for small contents.
+// Throws: Error if writing fails. `path` is then unchanged and no temporary file is left.
 void write_file_atomically(const std::filesystem::path& path, std::string_view contents);
 
 }  // namespace farandole

@@ -1,4 +1,5 @@
-// The one clock that spans, steps and waits are measured with. Usable from any thread.
+// The clock that measures spans, steps and waits.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,8 @@ namespace farandole {
 inline constexpr std::int64_t ns_per_ms = 1'000'000;
 inline constexpr std::int64_t ns_per_second = 1'000'000'000;
 
-// Nanoseconds of CLOCK_MONOTONIC: the same for all processes of one host, unrelated between hosts.
+// Reads CLOCK_MONOTONIC, which all processes of one host share. Clocks of different hosts are unrelated.
+// Units: nanoseconds.
 inline std::int64_t now_ns() {
   timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);

@@ -11,7 +11,7 @@ namespace farandole {
 std::uint32_t clock_id() {
   std::string boot;
   if (!std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot) || boot.empty()) return 0;
-  std::array<char, 64> name{};  // none before Linux 5.6
+  std::array<char, 64> name{};  // stays empty before Linux 5.6
   [[maybe_unused]] const auto length = ::readlink("/proc/self/ns/time", name.data(), name.size() - 1);
   const std::uint64_t hash = std::hash<std::string>()(boot + name.data());
   const auto id = static_cast<std::uint32_t>(hash ^ hash >> 32);

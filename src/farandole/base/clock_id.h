@@ -1,13 +1,14 @@
-// Which processes share a CLOCK_MONOTONIC: those of one kernel, but for time namespaces. Usable from any
-// thread.
+// Identifies the CLOCK_MONOTONIC of this process. Processes of one kernel share it unless they are
+// in different time namespaces.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
 
 namespace farandole {
 
-// Equal where the clock is the same, different but for chance where it is not; 0: unknown. For programs of
-// one build.
+// Two processes with the same clock get equal values. Processes with different clocks get different values
+// except by chance. 0 means unknown. Compare only values of programs of the same build.
 std::uint32_t clock_id();
 
 }  // namespace farandole

@@ -1,4 +1,5 @@
-// Which cores this rank has. Usable from any thread.
+// The cores that this rank may use.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +8,12 @@
 namespace farandole {
 
 int allowed_cores();
-// A bit for each core that this rank may use, in 64-bit words.
+// One bit for each core that this rank may use, in 64-bit words.
 std::vector<std::uint64_t> core_mask();
-// A rank that is bound to cores of its own may use them all, whatever others do.
+// True if this rank is bound to a part of the machine's cores. It may then use them all.
 bool has_own_cores();
-// Whether so many ranks of this node have to share the cores that this one may use.
+// True if `local_ranks` ranks of this node must share the cores that this rank may use and are
+// more than the cores.
 bool outnumber_cores(int local_ranks);
 
 }  // namespace farandole

@@ -1,4 +1,5 @@
-// Element types of the data that travels between ranks and into checkpoints. Usable from any thread.
+// Element types of data that ranks exchange and that checkpoints hold.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,7 @@ constexpr std::size_t size_of(DType dtype) {
   return 0;
 }
 
-// PyTorch's names, without "torch.".
+// PyTorch's names without the prefix "torch.".
 constexpr std::string_view name_of(DType dtype) {
   switch (dtype) {
     case DType::float16:

@@ -1,4 +1,5 @@
-// The exceptions that Farandole throws and the exit codes they end a program with. Usable from any thread.
+// The exceptions that Farandole throws, and the exit codes with which they end a program.
+// Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
 #include <stdexcept>
@@ -10,13 +11,13 @@ namespace farandole {
 enum class ExitCode : int {
   done = 0,
   failure = 1,
-  user_error = 64,     // wrong option, missing file, wrong set-up: do not requeue
-  corrupt_input = 65,  // damaged data, or no usable checkpoint
-  peer_lost = 70,      // another rank died or a stall was aborted
-  preempted = 75,      // stopped early behind a durable checkpoint: requeue
+  user_error = 64,     // wrong option, missing file, wrong setup: do not requeue
+  corrupt_input = 65,  // damaged data or no usable checkpoint
+  peer_lost = 70,      // another rank was lost, or a stall was aborted
+  preempted = 75,      // stopped early after writing a durable checkpoint: requeue
 };
 
-// The message is one line: what is wrong, where (file, offset, rank, option), and what to do.
+// The message is one line. It says what is wrong, where (file, offset, rank, option) and what to do.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message, ExitCode exit_code = ExitCode::failure)
@@ -37,7 +38,7 @@ class CorruptInput : public Error {
   explicit CorruptInput(const std::string& message) : Error(message, ExitCode::corrupt_input) {}
 };
 
-// The name "errno" gives the last system call's failure, as in system_error("open", path).
+// Describes the last failed system call with the text of errno, as in system_error("open", path).
 Error system_error(const std::string& call, const std::string& path);
 
 }  // namespace farandole

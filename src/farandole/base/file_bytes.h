@@ -1,5 +1,5 @@
-// Reads and writes all the bytes that are asked for, where a system call may do with a part of them. Usable
-// from any thread.
+// Reads and writes all requested bytes, although a system call may process only a part of them.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,11 @@
 
 namespace farandole {
 
-// At the descriptor's offset, which moves on. Throws Error that names `path`.
+// Writes at the descriptor's offset and advances the offset.
+// Throws: Error that names `path` if a write fails.
 void write_bytes(int fd, std::string_view bytes, const std::string& path);
-// Returns how many there were: less than `into` takes only where the file ends. Throws Error that names
-// `path`.
+// Returns the number of bytes read. It is less than the size of `into` only if the file ends before.
+// Throws: Error that names `path` if a read fails.
 std::size_t read_bytes(int fd, std::uint64_t offset, std::span<std::byte> into, const std::string& path);
 
 }  // namespace farandole

@@ -1,4 +1,5 @@
-// When a file was changed. Usable from any thread.
+// When a file was last modified.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +7,8 @@
 
 namespace farandole {
 
-// By the clock of its file system, in ns after 1970; -1: it is not there.
+// The modification time by the clock of the file system, or -1 if the file does not exist.
+// Units: nanoseconds since 1970.
 std::int64_t changed_ns(const std::filesystem::path& path);
 
 }  // namespace farandole

@@ -1,12 +1,13 @@
-// How the process's heap treats memory that was freed. Usable from any thread.
+// How the heap of the process treats freed memory.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 namespace farandole {
 
-// From now on freed blocks, also large ones, stay with the process for the next allocation. A training step
-// allocates and frees the same large tensors again and again; each one fresh from the system costs a page
-// fault for every 4 KiB. Does nothing where the user has tuned malloc by environment variables, or with
-// another C library than glibc. Returns whether it did something.
+// Keeps freed blocks, also large ones, in the process for later allocations. A training step allocates and
+// frees the same large tensors again and again, and each block that comes fresh from the system costs one
+// page fault per 4 KiB. Returns false and does nothing if the user has tuned malloc with environment
+// variables, or if the C library is not glibc.
 bool keep_freed_memory();
 
 }  // namespace farandole

@@ -60,19 +60,18 @@ std::string world_of_one_message(const LaunchValue& expected, const Environment&
   const auto instead = fmt::format("`farandole run -n {} -- PROGRAM`", expected.value);
   const std::string_view variable = expected.variable;
   if (variable == "SLURM_NTASKS" || variable == "SLURM_NPROCS")
-    return seen + "it was started in the batch script itself; start it with `srun --mpi=pmix PROGRAM` or " +
+    return seen +
+           "the program was started in the batch script itself; start it with `srun --mpi=pmix PROGRAM` or " +
            instead;
   if (variable == "SLURM_STEP_NUM_TASKS") {
-    const auto cause =
-        is_set(environment, "PMIX_RANK")
-            ? "srun offers PMIx, but this program's MPI did not take it (an MPI of another build?); "
-            : "srun and this program's MPI do not share a process manager; ";
+    const auto cause = is_set(environment, "PMIX_RANK")
+                           ? "srun offers PMIx, but the MPI library of this program does not use it; "
+                           : "srun and the MPI library of this program have no process manager in common; ";
     return seen + cause + "start it with `srun --mpi=pmix PROGRAM` or " + instead;
   }
   return seen +
-         "it was started by the mpirun of another MPI than the one it was built with; start it with the "
-         "mpirun of "
-         "its own MPI or " +
+         "the program was started by the mpirun of another MPI library; start it with the mpirun of the MPI "
+         "library that it was built with or " +
          instead;
 }
 

@@ -1,5 +1,5 @@
-// What the launcher around this process (Slurm, Open MPI, another MPI) says about rank and world size. Pure
-// functions, usable from any thread.
+// What the launcher of this process (Slurm, Open MPI, another MPI) reports about rank and world size.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <functional>
@@ -8,30 +8,30 @@
 
 namespace farandole {
 
-// Looks up an environment variable; nullptr or "" means that it is not set. &std::getenv fits.
+// Looks up an environment variable; nullptr or "" means that the variable is not set. &std::getenv fits.
 using Environment = std::function<const char*(const char*)>;
 
-// A number and the variable that says it.
+// A number and the environment variable that holds it.
 struct LaunchValue {
   int value = 0;
   std::string variable;
 };
 
-// How many ranks the surrounding launcher meant to start, where it says so: mpirun's variables before those
-// of a Slurm step, those of a step before those of the allocation. A variable without a positive number
-// counts as not set.
+// The number of ranks that the launcher meant to start, if an environment variable holds it. The variables of
+// mpirun have priority over those of a Slurm step, and those of a step over those of the allocation. A
+// variable that does not hold a positive number counts as not set.
 std::optional<LaunchValue> expected_world_size(const Environment& environment);
 
-// Which of them this process is. SLURM_PROCID counts in a step only: Slurm sets it to 0 in batch scripts,
-// too.
+// The rank of this process. SLURM_PROCID counts only in a Slurm step, because Slurm also sets it to
+// 0 in batch scripts.
 std::optional<LaunchValue> launched_rank(const Environment& environment);
 
-// Slurm job of this process, and whether it runs as a task of a step (srun) rather than in the batch script.
+// in_slurm_step() is true for a task of a step (srun) and false for the batch script itself.
 bool in_slurm_job(const Environment& environment);
 bool in_slurm_step(const Environment& environment);
 
-// One line for the user of a process for which MPI made a world of one although `expected` ranks were meant:
-// what differs, the likely cause and the command that starts it right.
+// One line for the user if MPI made a world of one rank although the launcher meant to start `expected`
+// ranks. It names the difference, the likely cause and the correct start command.
 std::string world_of_one_message(const LaunchValue& expected, const Environment& environment);
 
 }  // namespace farandole

@@ -48,7 +48,7 @@ std::string without_dashes(std::string_view token) {
   return std::string(token.substr(0, token.find('=')));
 }
 
-// The one place where Boost's exceptions become ours. `where` is "" for the command line.
+// Translates Boost's exceptions into UserError. `where` is "" for the command line.
 [[noreturn]] void rethrow(const po::error& error, const std::string& where,
                           const std::vector<std::string>& known) {
   const std::string dashes = where.empty() ? "--" : "";
@@ -77,11 +77,12 @@ std::filesystem::path profile_file(const std::string& name, const std::filesyste
 void read_profile(const std::filesystem::path& file, const po::options_description& options,
                   po::variables_map& found) {
   std::ifstream stream(file);
-  if (!stream) throw UserError("profile " + file.string() + " cannot be read");
+  if (!stream)
+    throw UserError("profile " + file.string() + " cannot be read; check its path and permissions");
   std::string line;
   const auto known = names_of(options);
   std::set<std::string> seen;
-  // Line by line, so that a message can say which one.
+  // The file is parsed line by line, so that a message can name the line.
   for (int number = 1; std::getline(stream, line); ++number) {
     const auto where = file.string() + ":" + std::to_string(number) + ": ";
     try {
@@ -97,7 +98,7 @@ void read_profile(const std::filesystem::path& file, const po::options_descripti
   }
 }
 
-// Lists collect what they are given; of other options the last value is kept.
+// A list collects its values. Of any other option that is given twice, the last value is kept.
 bool is_list(const po::option_description& option) {
   const auto& value = *option.semantic();
   return value.is_composing() || value.max_tokens() > 1 ||
@@ -114,7 +115,7 @@ void keep_last(std::vector<po::option>& given, const po::options_description& op
   given.erase(given.begin(), std::remove_if(given.rbegin(), given.rend(), is_overruled).base());
 }
 
-// Values of --set: as if they stood on the command line, behind what does.
+// A value of --set counts like one on the command line, which has priority.
 void read_settings(const std::vector<std::string>& settings, const po::options_description& options,
                    int style, po::variables_map& found) {
   const auto guarded = [&](const std::string& setting, const auto& read) {
@@ -143,7 +144,7 @@ void read_settings(const std::vector<std::string>& settings, const po::options_d
   }
 }
 
-// What is stored first stays.
+// po::store() keeps the first value of an option, so the last profile is stored first.
 void read_profiles(const std::vector<std::string>& names, const std::filesystem::path& folder,
                    const po::options_description& options, po::variables_map& found) {
   for (auto name = names.rbegin(); name != names.rend(); ++name)
@@ -172,11 +173,10 @@ bool OptionParser::parse(int argc, const char* const* argv, po::variables_map* f
   common.add_options()("help,h", "print this text");
   std::vector<std::string> settings;
   if (with_profiles)
-    common.add_options()(
-        "profile", po::value<std::vector<std::string>>()->composing(),
-        "options file, or the name of one that comes with Farandole; repeatable, the last wins")(
+    common.add_options()("profile", po::value<std::vector<std::string>>()->composing(),
+                         "profile file, or name of an installed profile; repeatable, the last one wins")(
         "set", po::value(&settings)->composing(),
-        "name=value: the same as --name value, for scripts; repeatable");
+        "name=value: same as --name value, for scripts; repeatable");
   po::options_description all;
   all.add(visible).add(common);
 

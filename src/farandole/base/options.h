@@ -1,4 +1,5 @@
-// Command line options over a profile over defaults, read with Boost.Program_options. Usable from one thread.
+// Options from the command line, from profiles and from defaults, read with Boost.Program_options.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <filesystem>
@@ -10,22 +11,23 @@
 
 namespace farandole {
 
-// The candidate with the smallest edit distance to `name`, or "" where none is near enough to be meant.
+// The candidate with the smallest edit distance to `name`, or "" if no candidate is near enough.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
-// Parses argv[1..]; an option given on the command line wins over `--set name=value`, that over the profile's
-// file, that over the default. `visible` holds the program's options; `positional` names those that take bare
-// words. Of an option that is given twice in one place the last value counts, except that a profile may hold
-// an option only once; options whose value is a list collect. A profile is an INI file of the same names; `--profile NAME` means FOLDER/NAME.ini, or a file's
-// path; of several the last wins. Adds the options --help, and, where `profiles` is not empty, --profile and
-// --set. Throws UserError that names the option (or file and line) and the nearest known name.
+// Parses argv[1..]. The order of priority is: command line, `--set name=value`, profile, default.
+// `visible` holds the program's options, and `positional` names those that take positional arguments. A
+// profile is an INI file with the same names. `--profile NAME` means FOLDER/NAME.ini, or the path of a
+// file. If several profiles are given, the last one wins. The parser adds the option --help and, if
+// `profiles` is not empty, --profile and --set. If an option is given twice in one place, the last value
+// counts; an option whose value is a list collects. A profile may hold an option only once.
+// Throws: UserError that names the option (or file and line) and the nearest known name.
 struct OptionParser {
   std::string usage;  // first lines of --help
   boost::program_options::options_description visible{"Options"};
   boost::program_options::positional_options_description positional;
-  std::filesystem::path profiles;  // folder of the profiles that come with Farandole
+  std::filesystem::path profiles;  // folder of the profiles that are installed with Farandole
 
-  // Fills the variables bound with po::value(&variable). After --help was printed to stdout it returns false.
+  // Fills the variables bound with po::value(&variable). Returns false after printing --help to stdout.
   bool parse(int argc, const char* const* argv, boost::program_options::variables_map* found = nullptr);
 };
 

@@ -1,4 +1,5 @@
-// A descriptor that is closed at the end of its scope. One thread at a time.
+// A file descriptor that is closed at the end of its scope.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <utility>
@@ -11,7 +12,7 @@ class OwnedDescriptor {
   OwnedDescriptor(OwnedDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   OwnedDescriptor& operator=(OwnedDescriptor&& other) noexcept;
   ~OwnedDescriptor() { reset(); }
-  int get() const { return fd_; }  // negative: there is none
+  int get() const { return fd_; }  // negative if there is no descriptor
   void reset();
 
  private:

@@ -1,4 +1,5 @@
-// Numbers that are the whole of a text. Any thread.
+// Parses a text that consists of one number.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <charconv>
@@ -7,8 +8,8 @@
 
 namespace farandole {
 
-// Nothing where `text` is not a number of type T from its first to its last character, or does not fit; the
-// locale plays no part. A leading + or space is no number.
+// Returns std::nullopt if `text` is not entirely a number of type T, or if the number does not fit into T. A
+// leading plus sign or space is not accepted. The locale has no effect.
 template <class T>
 std::optional<T> parse_number(std::string_view text) {
   T value{};

@@ -1,4 +1,5 @@
-// Where this program and what comes with it lie. Usable from any thread.
+// The folders of this program and of the files that are installed with it.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <filesystem>
@@ -7,10 +8,10 @@
 
 namespace farandole {
 
-std::filesystem::path program_folder();  // of the running executable
+std::filesystem::path program_folder();  // folder of the running executable
 
-// The profiles that come with Farandole: ../share/farandole/profiles of an installation, or the checkout's
-// profiles/ of a build.
+// The folder of the profiles that come with Farandole: ../share/farandole/profiles if installed, the
+// checkout's profiles/ if run from a build folder.
 std::filesystem::path profiles_folder();
 
 // What to do about a program or library that is not there, a sentence: the command that builds `target` in a

@@ -1,4 +1,5 @@
-// Threads of Farandole's own beside those of the program. Usable from any thread.
+// Starts helper threads that do not disturb the threads of the program.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <functional>
@@ -6,7 +7,7 @@
 
 namespace farandole {
 
-// A thread that no signal is delivered to: those of the program are for its own threads.
+// Starts a thread that blocks all signals, because the program's signals are for the program's own threads.
 std::thread start_quiet_thread(std::function<void()> body);
 
 }  // namespace farandole

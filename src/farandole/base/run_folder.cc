@@ -25,7 +25,7 @@ void tell_run_dir(const std::filesystem::path& run_dir) noexcept {
   const char* const wanted = std::getenv(run_dir_wanted);
   if (wanted == nullptr) return;
   try {
-    // The supervisor may have ended, and another process have its number.
+    // If the supervisor has ended, another process may have its number.
     std::error_code gone;
     if (!std::filesystem::read_symlink(wanted, gone)
              .string()
@@ -33,7 +33,7 @@ void tell_run_dir(const std::filesystem::path& run_dir) noexcept {
       return;
     const OwnedDescriptor file(::open(wanted, O_WRONLY | O_TRUNC | O_CLOEXEC));
     if (!run_dir.empty()) write_bytes(file.get(), std::filesystem::absolute(run_dir).string(), wanted);
-  } catch (const std::exception&) {  // the launcher knows less, the run goes on
+  } catch (const std::exception&) {  // the run goes on if the launcher does not know the run directory
   }
 }
 

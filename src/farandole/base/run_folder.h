@@ -1,23 +1,26 @@
-// Where recorders lie in a run directory, which that is for a program that was told none, and how its
-// launcher learns of it. Usable from any thread while the environment is not changed.
+// The path of recorder files in a run directory, the run directory in the environment, and how a rank reports
+// its run directory to its launcher.
+// Thread safety: any thread may call this at any time, as long as no thread changes the environment.
 #pragma once
 
 #include <filesystem>
 
 namespace farandole {
 
-// FARANDOLE_RUN_DIR, absolute, for programs change their folder; empty: there is none.
+// FARANDOLE_RUN_DIR as an absolute path, because programs change their working directory. Empty if
+// it is not set.
 std::filesystem::path run_dir_of_environment();
 
 // RUN/recorder/rank-0003.ftl
 std::filesystem::path recorder_file(const std::filesystem::path& run_dir, int rank);
 
-// Where a rank's supervisor wants to read the run directory, for the rank's profile or a script around it may
-// say what the launcher's command line does not: the variable that has the path of a memfd of this name.
+// This variable holds the path of a memfd with the name `run_dir_memory`. The rank's supervisor reads the run
+// directory from it, because the rank's profile or a script may set a run directory that the launcher's
+// command line does not contain.
 inline constexpr const char* run_dir_wanted = "FARANDOLE_RUN_DIR_WANTED";
 inline constexpr const char* run_dir_memory = "farandole-run-dir";
-// For the rank to call as soon as it knows, and with "" where the folder is about to go. Does nothing where
-// nobody wants to know, or no longer does.
+// A rank calls this as soon as it knows the run directory, and with "" before the folder is removed. It does
+// nothing if no supervisor wants to know, or if the supervisor has ended.
 void tell_run_dir(const std::filesystem::path& run_dir) noexcept;
 
 }  // namespace farandole

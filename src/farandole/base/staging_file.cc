@@ -21,10 +21,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* link_extension = ".node";
-// Begins the name of a file that a link may lead to: nothing else is ever removed.
+// The names of staging files begin with this. Nothing else is ever removed.
 constexpr std::string_view away_mark = "farandole-";
 
-// Empty where the link leads nowhere on this node.
+// Empty if the link does not lead to a file on this node.
 fs::path file_behind(const fs::path& link) {
   std::error_code ignored;
   const fs::path target = fs::read_symlink(link, ignored);
@@ -32,7 +32,8 @@ fs::path file_behind(const fs::path& link) {
   return ours && fs::is_regular_file(target, ignored) ? target : fs::path();
 }
 
-// From the start to the end: of a file that is still written to, its tables are older than its records.
+// Copies from the start to the end: if the file is still being written, its tables are then
+// older than its records.
 void copy_sparse(const OwnedDescriptor& from, const fs::path& source, const fs::path& target) {
   const OwnedDescriptor to(::open(target.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (to.get() < 0) throw system_error("create", target);
@@ -50,14 +51,14 @@ void copy_sparse(const OwnedDescriptor& from, const fs::path& source, const fs::
   if (::fsync(to.get()) != 0) throw system_error("fsync", target);
 }
 
-// The copy in the making. Of one name, for the lock lets one at it: the next overwrites what a killed one
-// left.
+// The unfinished copy. It always has the same name, because the lock admits one writer, and so the next
+// writer overwrites what a killed one left.
 fs::path part_of(const fs::path& destination) {
   return fs::path(destination).replace_extension(".part");
 }
 
-// The link's name once what it leads to is whole at the destination and only waits to be removed. A process may be
-// killed between any two of these calls, and the next goes on where it ended.
+// The link gets this name when its file is complete at the destination and only remains to be removed. A
+// process may be killed between any two of these calls, and the next one continues where it ended.
 fs::path spent_link(const fs::path& destination) {
   return fs::path(destination).replace_extension(".destination");
 }
@@ -68,8 +69,8 @@ void remove_spent(const fs::path& destination) {
   ::unlink(spent.c_str());
 }
 
-// False where there is none on this node, or no longer: another process has brought it to the destination, whole.
-// `afterwards` runs under the lock too.
+// Returns false if there is no file on this node, or if another process has already moved it to the
+// destination. `afterwards` runs while the lock is held.
 template <class Afterwards>
 bool copy_locked(const fs::path& destination, const Afterwards& afterwards) {
   const auto path = file_behind(node_link(destination));

@@ -1,7 +1,9 @@
-// A file that lies on a node's own disk while it is written, and comes to its destination, on a file system that all
-// nodes share, behind that: beside the destination lies a link to it, DESTINATION with the extension .node, which leads
-// somewhere on that node alone. Who brings it to the destination need not be who wrote it, which may have been killed.
-// Usable from any thread and any process of the node: each waits for the other's copy (flock on the file).
+// A file that is written on the node's local disk and copied to its destination on a shared file system
+// afterwards. A symbolic link beside the destination, DESTINATION with the extension .node, leads to the
+// local file and is valid only on that node. Any process of the node may copy the file, because its writer
+// may have been killed.
+// Thread safety: any thread may call this at any time, also in different processes of the node; a file lock
+// (flock) makes each one wait while another copies.
 #pragma once
 
 #include <filesystem>
@@ -13,24 +15,27 @@ namespace farandole {
 
 std::filesystem::path node_link(const std::filesystem::path& destination);
 
-// Makes the link, and returns where in `node_folder` to create the file. What an earlier one has left, at
-// the destination or here, is removed. Throws Error.
+// Creates the link and returns the path in `node_folder` where the caller creates the file. Removes what an
+// earlier run has left at the destination or in `node_folder`.
+// Throws: Error if the link cannot be created.
 std::filesystem::path stage_in(const std::filesystem::path& destination,
                                const std::filesystem::path& node_folder);
-// Removes the same for who stays at the destination.
+// Removes the same leftovers for a caller that writes directly at the destination.
 void forget_staged(const std::filesystem::path& destination);
 
-// A copy of the file as it is now is at the destination from then on; its empty blocks take no room there. False where
-// no link leads to a file here. Throws Error; what was at the destination is then still there.
+// Copies the file as it is now to the destination. Empty blocks become holes. Returns false if no link leads
+// to a file on this node.
+// Throws: Error if copying fails. The destination is then unchanged.
 bool copy_out(const std::filesystem::path& destination);
-// The same, and nothing is left here: neither file nor link. What a process that was killed at it has left is
-// for the next to remove.
+// Copies the file to the destination, and removes the local file and the link. If a process was killed during
+// this, the next call removes what it left.
 bool stage_out(const std::filesystem::path& destination);
 
-// Where to read: the file on this node, else the one at the destination.
+// The path to read from: the local file if it is on this node, otherwise the destination.
 std::filesystem::path readable_at(const std::filesystem::path& destination);
-// The destinations in `folder` of files that end in `extension`, by name, also of those that a link alone speaks of.
-// `failure`: why there may be more, for the folder could not be read, or not to its end.
+// Lists the destinations in `folder` that end in `extension`, in order of name, including those of
+// which only the link exists. If the list may be incomplete because `folder` could not be read to its
+// end, `failure` says why.
 std::vector<std::filesystem::path> staged_files_in(const std::filesystem::path& folder,
                                                    const std::string& extension, std::error_code& failure);
 

@@ -1,4 +1,5 @@
-// How a thread that sleeps in poll() is told to end. stop() is for any thread, also while another waits.
+// Tells a thread that sleeps in poll() to end.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <chrono>
@@ -9,10 +10,10 @@ namespace farandole {
 
 class StopEvent {
  public:
-  StopEvent();  // throws Error where no descriptor is left
+  StopEvent();  // throws Error if no file descriptor is left
   void stop() noexcept;
-  int descriptor() const { return event_.get(); }  // readable once stopped
-  // False: it was stopped, before or meanwhile.
+  int descriptor() const { return event_.get(); }  // readable once stop() was called
+  // Returns false if stop() was called before or during the sleep.
   bool sleep(std::chrono::nanoseconds time) const;
 
  private:

@@ -1,4 +1,5 @@
-// A private folder that goes with its scope. Belongs to one thread.
+// A private temporary folder that is removed at the end of its scope.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <filesystem>
@@ -7,7 +8,8 @@ namespace farandole {
 
 class TemporaryFolder {
  public:
-  // PARENT/farandole-XXXXXX, for this user only. Throws Error.
+  // Creates PARENT/farandole-XXXXXX, which only this user may access.
+  // Throws: Error if this fails.
   explicit TemporaryFolder(const std::filesystem::path& parent = std::filesystem::temp_directory_path());
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;
