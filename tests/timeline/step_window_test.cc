@@ -38,7 +38,8 @@ TEST(StepWindow, ParsesStepsAlone) {
   try {
     parse("5");
   } catch (const UserError& error) {
-    EXPECT_STREQ(error.what(), "--steps cannot be '5'; it is first and last, for example 100-200, or all");
+    EXPECT_STREQ(error.what(),
+                 "--steps cannot be '5'; give the first and the last step, for example 100-200, or all");
   }
 }
 

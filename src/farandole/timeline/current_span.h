@@ -1,5 +1,6 @@
-// Which spans a thread is in, innermost first: set by that thread for spans that are recorded and, from
-// when somebody watches it on, for all. Other threads may read its category, and nothing else.
+// The spans that a thread is in, innermost first. Recorded spans always set it. If `watched` is true,
+// all spans set it.
+// Thread safety: only the owning thread uses this; other threads may read `category`.
 #pragma once
 
 #include <atomic>
@@ -13,7 +14,7 @@ class Span;
 struct CurrentSpan {
   bool watched = false;  // set by the thread itself
   std::atomic<const Span*> innermost{nullptr};
-  std::atomic<Category> category{Category::other};  // of the innermost; only where there is one
+  std::atomic<Category> category{Category::other};  // of the innermost span; valid only if there is one
 };
 
 inline constinit thread_local CurrentSpan current_span;

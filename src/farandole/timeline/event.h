@@ -1,4 +1,5 @@
 // The vocabulary of events that recorder, trace writer, trace reader and analyzer share. Plain values.
+// Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
 #include <array>
@@ -13,13 +14,13 @@ enum class Category : std::uint8_t {
   forward,
   backward,
   optimizer,      // parameter update
-  communication,  // a collective's execution, on the thread that runs it
+  communication,  // a collective's execution on the thread that runs it
   wait,           // the training thread waits for a collective of another thread
   checkpoint,
   evaluation,
   gpu_kernel,
   gpu_memcpy,
-  step,   // one whole training step, around the others
+  step,   // one whole training step; encloses the others
   other,  // user annotations
 };
 inline constexpr std::array<std::string_view, 12> category_names = {
@@ -35,13 +36,14 @@ constexpr std::optional<Category> category_of(std::string_view name) {
   return std::nullopt;
 }
 
-// Where the training thread was, for what it set going elsewhere.
+// The position of the training thread when it launched work that runs elsewhere.
 struct TrainingPlace {
   std::int64_t step = -1;           // -1: outside of steps
-  std::optional<Category> phase{};  // of the innermost span that says one: no step, nor an annotation
+  std::optional<Category> phase{};  // of the innermost span with a phase; steps and annotations have none
 };
 
-// A collective's execution on one rank; its arrival is the span's start: when this rank entered the call.
+// A collective's execution on one rank. The span starts when this rank enters the call; that
+// is the rank's arrival.
 struct Collective {
   std::uint32_t sequence = 0;  // counts the collectives of one communicator, equal on all ranks
   std::uint16_t communicator =
@@ -49,7 +51,7 @@ struct Collective {
   std::uint64_t bytes = 0;  // payload of this rank
 };
 
-// What is known of an MPI call of the program itself beside its name and time; the rest is 0.
+// What is known of an MPI call of the program beside its name and time. Unknown fields are 0.
 struct MpiCall {
   enum Detail : std::uint16_t {
     has_bytes = 1,
@@ -60,46 +62,42 @@ struct MpiCall {
     has_requests = 32,
     has_polls = 64,
   };
-  std::uint16_t details = 0;  // which of the following it has
-  std::int32_t peer = 0;      // or the root: ranks of the call's communicator
+  std::uint16_t details = 0;  // which of the following fields are valid
+  std::int32_t peer = 0;      // or the root; ranks of the call's communicator
   std::int32_t tag = 0;
-  std::uint32_t ranks = 0;  // of the communicator; or the requests that it waits for
-  std::uint64_t bytes = 0;  // or how many calls without success, one right after the other, this stands for
+  std::uint32_t ranks = 0;  // of the communicator; or the number of requests that the call waits for
+  std::uint64_t bytes = 0;  // or the number of consecutive calls without success that this record stands for
 
   bool has(Detail detail) const { return (details & detail) != 0; }
 };
 
-// The Chrome trace that rank 0 publishes (timeline.json.gz), and that trace_writer.h and trace_reader.h agree
-// on:
+// The format of the Chrome trace that rank 0 publishes (timeline.json.gz), used by trace_writer.h and
+// trace_reader.h:
 //
 //   {"displayTimeUnit":"ms","otherData":{"farandole_trace":1,"ranks":2,"clock_residual_us":[0.0,1.5]},"traceEvents":[
-//   one event a line, separated by ",\n"; ts and dur in microseconds with 3 decimals, on rank 0's clock, ts ≥
-//   0
+//   one event per line, separated by ",\n"
 //   ]}
-//   clock_residual_us is by rank, null where the rank's clock is unknown
+//   Units: ts and dur are microseconds with 3 decimals on rank 0's clock; ts ≥ 0.
+//   clock_residual_us has one value per rank; null means that the rank's clock is unknown.
 //
-//   process     {"ph":"M","name":"process_name","pid":P,"args":{"name":"rank 0 ·
-//   node1","rank":0,"host":"node1"}},
-//               process_sort_index = rank; P = rank + 1; process_labels says how many events are missing
-//   thread      {"ph":"M","name":"thread_name","pid":P,"tid":T,"args":{"name":"training"}},
-//   thread_sort_index;
+//   process     {"ph":"M","name":"process_name","pid":P,"args":{"name":"rank 0 · node1","rank":0,
+//               "host":"node1"}}, process_sort_index = rank; P = rank + 1; process_labels says how many events are missing
+//   thread      {"ph":"M","name":"thread_name","pid":P,"tid":T,"args":{"name":"training"}}, thread_sort_index;
 //               T = 1,000,000 + 1,000·rank + index, so that no tid equals a pid (Perfetto would merge them);
 //               index 0 is the training thread
 //   span        {"ph":"X","cat":"forward","name":"forward","pid":P,"tid":T,"ts":…,"dur":…,"args":{"step":12}}
-//               (no "step" outside of steps); of what a GPU does also "phase":"backward", the category of
-//               the span in which the training thread was when it was launched
+//               Outside of steps there is no "step". A GPU's span also has "phase":"backward", the category of
+//               the training thread's span in which the work was launched.
 //   collective  as a span, cat "communication", name as given by the caller ("bucket 0"),
 //               args {"step":12,"operation":"allreduce","communicator":0,"sequence":17,"bytes":1048576}
-//   MPI call    of the program itself, as a span named as the function: cat "communication" ("other": files,
-//               start and end), args {"step":12,"bytes":4096,"peer":1,"tag":7,"ranks":4}, of which it has
-//               those that apply; also "root", "requests", "polls" (calls without success that this stands
-//               for)
+//   MPI call    of the program, as a span with the function's name; cat "communication" ("other" for files,
+//               start and end), args {"step":12,"bytes":4096,"peer":1,"tag":7,"ranks":4}, "root", "requests",
+//               "polls" (calls without success that the span stands for); only args that apply are present
 //   flow        "s" on the collective of the first rank to arrive, "f" (with "bp":"e") on each other rank's,
-//               cat "flow", name "collective"; one id a pair, so that every "s" has exactly one "f"
+//               cat "flow", name "collective"; one id per pair, so that every "s" has exactly one "f"
 //   counter     {"ph":"C","name":"CPU %","pid":P,"ts":…,"args":{"value":98.5}}; names and units: counters.h
 //   instant     {"ph":"i","s":"t","cat":"other","name":…,"pid":P,"tid":T,"ts":…}, with
-//   "args":{"bytes":1048576}
-//               where it is about that many: "gradient fc1.weight" is the moment from which that gradient can
-//               travel
+//               "args":{"bytes":1048576} if it is about so many bytes: "gradient fc1.weight" is the moment
+//               from which that gradient can be sent
 
 }  // namespace farandole

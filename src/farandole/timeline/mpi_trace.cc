@@ -24,7 +24,7 @@ void end(void* memory, const MpiCall& what) noexcept {
   span->~MpiSpan();
 }
 
-// The library, where there is one, is in the process before main() begins.
+// If the library is preloaded, it is in the process before main() begins.
 void send_calls_to(const MpiTraceSink* sink) {
   if (void* const found = ::dlsym(RTLD_DEFAULT, "farandole_trace_mpi_calls_1"); found != nullptr)
     reinterpret_cast<decltype(&farandole_trace_mpi_calls_1)>(found)(sink);

@@ -1,6 +1,6 @@
-// How MPI calls of the program itself get into a timeline: pmpi/, a library that is preloaded where they are
-// to be recorded, looks for its sink here. The two may hold different builds of the timeline, so that plain C
-// functions and plain values are all that passes between them.
+// How MPI calls of the program get into a timeline. The library pmpi/, which is preloaded if MPI calls are to
+// be recorded, finds its sink here. The library and the program may contain different builds of the timeline,
+// so only plain C functions and plain values pass between them.
 #pragma once
 
 #include <cstddef>
@@ -10,24 +10,25 @@
 
 namespace farandole {
 
-// Its functions may be called from any thread.
+// Thread safety: any thread may call the functions of the sink at any time.
 struct MpiTraceSink {
   static constexpr std::size_t span_bytes = 64;
 
   Timeline* timeline;
-  // Begins a span in the caller's span_bytes bytes, aligned to 8. False: nothing is recorded, nothing is to
-  // be ended. `name` is a string literal.
+  // Begins a span in the caller's span_bytes bytes, which must be aligned to 8. Returns false if nothing is
+  // recorded; the caller must then not call end(). `name` is a string literal.
   bool (*begin)(Timeline* timeline, Category category, const char* name, void* span) noexcept;
   void (*end)(void* span, const MpiCall& what) noexcept;
 };
 
 MpiTraceSink sink_into(Timeline& timeline);
 
-// Of the preloaded library; the digit is to change with MpiTraceSink and MpiCall. Null: to none, from now on.
+// A function of the preloaded library. Its digit must change together with MpiTraceSink and MpiCall. After a
+// call with nullptr, no calls are recorded.
 extern "C" void farandole_trace_mpi_calls_1(const MpiTraceSink* sink);
 
-// Sends the calls to `timeline` from its construction to its destruction, where the library is preloaded. At
-// its end no other thread may be in an MPI call.
+// If the library is preloaded, sends the MPI calls to `timeline` during the lifetime of this object.
+// Thread safety: no other thread may be in an MPI call while the destructor runs.
 class MpiTrace {
  public:
   explicit MpiTrace(Timeline& timeline);

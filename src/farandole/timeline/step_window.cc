@@ -9,7 +9,7 @@
 namespace farandole {
 namespace {
 
-// "A-B"; nullopt where it is no such thing.
+// Parses "A-B"; std::nullopt if `text` has another form.
 std::optional<StepWindow> range_of(std::string_view text) {
   const std::size_t dash = text.find('-');
   if (dash == std::string_view::npos) return std::nullopt;
@@ -20,7 +20,7 @@ std::optional<StepWindow> range_of(std::string_view text) {
 }
 
 UserError wrong(std::string_view option, std::string_view text, std::string_view what_it_is) {
-  return UserError(fmt::format("{} cannot be '{}'; it is {}", option, text, what_it_is));
+  return UserError(fmt::format("{} cannot be '{}'; give {}", option, text, what_it_is));
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ StepWindow StepWindow::parse(std::string_view text, std::string_view option) {
 StepWindow StepWindow::parse_steps(std::string_view text, std::string_view option) {
   if (text == "all") return {};
   if (const auto range = range_of(text)) return *range;
-  throw wrong(option, text, "first and last, for example 100-200, or all");
+  throw wrong(option, text, "the first and the last step, for example 100-200, or all");
 }
 
 }  // namespace farandole

@@ -12,7 +12,7 @@
 namespace farandole {
 namespace {
 
-// The span around this thread's last MPI call: calls in different spans are never one record.
+// The span around this thread's last MPI call. Calls in different spans are never merged into one record.
 constinit thread_local const Span* polled_in = nullptr;
 
 recorder::OpenEvent opened(NameId name, NameId operation, const Collective& what, std::int64_t start_ns) {
@@ -238,7 +238,7 @@ void Timeline::set_clock(std::span<const RoundTrip> samples) {
   auto& table = rings_->map().clocks().samples;
   const std::vector<RoundTrip> best = best_of_bursts(samples);
   for (std::size_t i = 0; i < table.size(); ++i) {
-    // More bursts than there is room for: the first, the last, and some in between.
+    // If there are more bursts than the table can hold, keeps the first, the last and some between them.
     const std::size_t from = best.size() <= table.size() ? i : i * (best.size() - 1) / (table.size() - 1);
     if (from >= best.size()) break;
     recorder::ClockSample sample{best[from].send_ns, best[from].reference_ns, best[from].receive_ns, 0};
@@ -247,7 +247,8 @@ void Timeline::set_clock(std::span<const RoundTrip> samples) {
   }
 }
 
-// A span costs little more than its two clock reads, of which calls and what they save would be a tenth each.
+// A span costs little more than its two clock reads. A function call would add a tenth of that, so
+// everything is inlined here.
 [[gnu::flatten]] void Span::begin(Timeline& timeline, Category category, const char* name) noexcept {
   timeline_ = &timeline;
   category_ = category;
@@ -256,7 +257,8 @@ void Timeline::set_clock(std::span<const RoundTrip> samples) {
   outer_ = current_span.innermost.load(std::memory_order_relaxed);
   if (timeline.recording()) timeline.begin(*this);
   current_span.category.store(category, std::memory_order_relaxed);
-  current_span.innermost.store(this, std::memory_order_release);  // after what a signal handler reads
+  // After the fields that a signal handler reads.
+  current_span.innermost.store(this, std::memory_order_release);
 }
 
 [[gnu::flatten]] void Span::end() noexcept {

@@ -1,8 +1,10 @@
-// A rank's flight recorder as the rest of Farandole sees it: spans, collectives, instants and counters go
-// into per-thread rings in one mapped file. record functions may be called from any thread and never allocate
-// (after a thread's first event), lock, wait or make a system call, but for a wake-up of the page keeper once
-// in thousands of records; a full ring overwrites its oldest records, which are counted. A window of steps is
-// kept as it began: what has no room is dropped and counted, as are the events of others than the up to 32
+// A rank's flight recorder as the rest of Farandole uses it. Spans, collectives, instants and counters go
+// into per-thread rings in one mapped file. After a thread's first event, recording never allocates, locks or
+// waits, and makes no system call except one wake-up of the page prefaulter per thousands of records. A full
+// ring overwrites its oldest records and counts them. If a window of steps is recorded, its first events are
+// kept, and later ones that do not fit are dropped and counted. Up to 32 threads at a time have a ring;
+// events of further threads are dropped and counted.
+// Thread safety: any thread may call this at any time, except where a function says otherwise.
 // threads at a time that have a ring.
 #pragma once
 
@@ -30,17 +32,19 @@ struct TimelineOptions {
   int rank = 0;
   int world_size = 1;
   std::string host;
-  // Where the file lies until the timeline ends (base/staging_file.h); empty: where `file` says.
+  // The folder where the file is until the timeline ends (base/staging_file.h); empty means that
+  // it is at `file`.
   std::filesystem::path node_folder = {};
-  bool node_folder_chosen = false;  // not wished for: where it is full, the file lies where `file` says
+  // Chosen by "auto": if it is full, the recorder is written at `file` instead.
+  bool node_folder_chosen = false;
 };
 
-// An interned name: make it once, outside of loops.
+// An interned name. Create it once, outside of loops.
 struct NameId {
   std::uint32_t value = 0;
 };
 
-// A line of the trace that is not a thread of this program, such as a GPU's stream.
+// A line of the trace that is not a thread of this program, for example a stream of a GPU.
 struct TrackId {
   std::uint16_t value = 0;
 };
@@ -54,34 +58,37 @@ class RecorderRings;
 
 class Timeline {
  public:
-  // Records nothing: for programs and tests that want no file.
+  // Records nothing. For programs and tests that need no file.
   Timeline();
-  // Throws Error where the file cannot be created; where the disk is full it warns and records nothing.
+  // If the disk is full, warns and records nothing.
+  // Throws: Error if the file cannot be created.
   explicit Timeline(const TimelineOptions& options);
-  ~Timeline();  // no thread may be in a call, or call later
+  ~Timeline();  // no thread may be in a call or make one later
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
   bool enabled() const { return rings_ != nullptr; }
-  // Where the records are to be read meanwhile; empty: nothing is recorded.
+  // The path to read the records from while the timeline exists. Empty if nothing is recorded.
   std::filesystem::path file() const;
-  // Enabled, and the present step is in the window, or there is none and the window has not passed.
+  // True if the timeline is enabled and the current step is in the window. Outside of steps, true until
+  // the window has passed.
   bool recording() const { return enabled() && is_recorded(step()); }
-  NameId intern(std::string_view name);  // takes a lock; thread-safe
-  // What this rank runs, such as a version, for who compares the ranks later: kept as long as the file.
+  NameId intern(std::string_view name);  // takes a lock
+  // Stores a fact about this rank, for example a version, for a later comparison of the ranks. It is kept as
+  // long as the file.
   void set_metadata(std::string_view fact, std::string_view value);
-  void name_thread(std::string_view name);  // the calling thread; "training" is the one that trains
-  void set_step(std::int64_t step);         // from now on, on all threads; -1: outside of steps
+  void name_thread(std::string_view name);  // names the calling thread; "training" is the thread that trains
+  void set_step(std::int64_t step);         // applies to all threads; -1 means outside of steps
   std::int64_t step() const { return step_.load(std::memory_order_relaxed); }
 
   void span(Category category, NameId name, std::int64_t start_ns, std::int64_t end_ns) noexcept;
-  // As above; takes a lock only when this thread uses `name` for the first time, or has used hundreds of
-  // others since.
+  // As above. It takes a lock only if this thread uses `name` for the first time or has used hundreds
+  // of other names since.
   void span(Category category, const char* name, std::int64_t start_ns, std::int64_t end_ns) noexcept;
   void collective(NameId name, NameId operation, const Collective& what, std::int64_t start_ns,
                   std::int64_t end_ns) noexcept;
-  // The calling thread, or whoever has the track, begins a collective: what a reader finds where the process
-  // does not live to record it. collective() and collective_on() end it.
+  // The calling thread, or the user of the track, begins a collective. If the process is killed before it
+  // records the collective, readers find this entry. collective() and collective_on() end it.
   void begin_collective(NameId name, NameId operation, const Collective& what,
                         std::int64_t start_ns) noexcept;
   void begin_collective_on(TrackId track, NameId name, NameId operation, const Collective& what,
@@ -91,8 +98,8 @@ class Timeline {
   void counter(NameId name, double value) noexcept { counter(name, value, now_ns()); }
   void counter(NameId name, double value, std::int64_t at_ns) noexcept;
 
-  // A track takes the place of a thread; one thread at a time may record into it. None is left: events are
-  // dropped.
+  // A track takes the place of a thread. If none is left, the events of the track are dropped.
+  // Thread safety: one thread at a time may record into a track.
   TrackId add_track(std::string_view name);
   void span_on(TrackId track, Category category, NameId name, const TrainingPlace& launched_in,
                std::int64_t start_ns, std::int64_t end_ns) noexcept;
@@ -100,11 +107,12 @@ class Timeline {
   void collective_on(TrackId track, NameId name, NameId operation, const Collective& what,
                      std::int64_t start_ns, std::int64_t end_ns) noexcept;
 
-  // From now on `history` is told of each phase that the training thread enters; nullptr: nobody is. It is
-  // called by that thread, for spans that are recorded, and outlives its use. From the training thread.
+  // Reports each phase that the training thread enters to `history`, or to nobody if it is nullptr. The
+  // training thread calls it, for recorded spans only. `history` must outlive its use.
+  // Thread safety: call from the training thread only.
   void tell_phases(LaunchHistory* history);
 
-  // Keeps the best round trips with rank 0's clock in the recorder's file, in place of those it had.
+  // Stores the best round trips with rank 0's clock in the recorder's file and replaces those stored before.
   void set_clock(std::span<const RoundTrip> samples);
 
   const TimelineOptions& options() const { return options_; }
@@ -126,14 +134,14 @@ class Timeline {
   std::atomic<std::int64_t> step_{-1};
   std::atomic<bool> window_passed_{false};
   std::atomic<LaunchHistory*> history_{nullptr};
-  std::shared_ptr<RecorderRings> rings_;  // null: nothing is recorded
+  std::shared_ptr<RecorderRings> rings_;  // null if nothing is recorded
   std::unique_ptr<InternedNames> names_;
   std::mutex clock_mutex_;
 };
 
-// Records the time from its construction to its destruction, and is meanwhile what its thread is said to do
-// where that is recorded or watched (current_span.h). `name` must be a string literal or otherwise outlive
-// it. Lives on the stack of the thread that made it.
+// Records the time between its construction and its destruction. Until then it is the current activity of its
+// thread if it is recorded or watched (current_span.h). `name` must be a string literal or outlive the span.
+// A span must be on the stack of the thread that created it.
 class Span {
  public:
   Span(Timeline& timeline, Category category, const char* name)

@@ -11,7 +11,7 @@ namespace farandole {
 namespace {
 
 constexpr std::int64_t burst_gap_ns = 1'000'000'000;
-// Far above any oscillator (10 to 100 ppm): a steeper line comes from a clock that was changed.
+// Far above the drift of any oscillator (10 to 100 ppm). A steeper line comes from a clock that was changed.
 constexpr double steepest_drift = 1e-3;
 
 std::int64_t half_of(const RoundTrip& trip) {
@@ -23,7 +23,7 @@ std::int64_t half_of(const RoundTrip& trip) {
 struct ClockModel::Point {
   std::int64_t at_ns;
   std::int64_t offset_ns;
-  std::int64_t half_ns;  // the offset's error is at most this
+  std::int64_t half_ns;  // upper bound of the error of the offset
 
   static Point of(const RoundTrip& trip) {
     const std::int64_t half = half_of(trip);
@@ -53,7 +53,8 @@ ClockModel ClockModel::fit(std::span<const RoundTrip> samples) {
   std::vector<Point> points;
   for (const RoundTrip& trip : best_of_bursts(samples)) points.push_back(Point::of(trip));
   if (points.empty()) throw Error("no usable round trip between the clocks of two ranks");
-  // Relative to the first point: the clocks' own values exceed what a double holds to the nanosecond.
+  // Times are relative to the first point, because the clocks' absolute values exceed a double's
+  // precision of 1 ns.
   ClockModel model;
   model.anchor_ns_ = points.front().at_ns;
   const std::int64_t base = points.front().offset_ns;
@@ -89,8 +90,9 @@ ClockModel ClockModel::fit(std::span<const RoundTrip> samples) {
   return model;
 }
 
-// Through all points, but for those that no oscillator reaches. Half of what a point is missed by from its
-// neighbours bounds what lies between two points: of a steady curve it would be a quarter.
+// Makes the model pass through all points. Does nothing if two neighbouring points differ by more than any
+// oscillator drifts. The error between two points is bounded by half of the distance between a point and the
+// line through its neighbours; for a smooth curve it would be a quarter.
 void ClockModel::bend(std::span<const Point> points) {
   std::vector<Knot> knots;
   for (const Point& point : points) {

@@ -1,4 +1,5 @@
-// Maps a rank's clock to rank 0's, from round trips between the two. Pure functions of plain values.
+// Maps a rank's clock to rank 0's clock, based on round trips between the two. Plain values.
+// Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
 #include <cstdint>
@@ -7,37 +8,41 @@
 
 namespace farandole {
 
-// This rank asks rank 0 for the time: both ends of the question on this rank's clock, the answer on rank 0's.
+// One query of rank 0's time: start and end on this rank's clock, the answer on rank 0's clock.
 struct RoundTrip {
   std::int64_t send_ns = 0;
   std::int64_t reference_ns = 0;
   std::int64_t receive_ns = 0;
 };
 
-// The shortest of each burst, in order of time: round trips less than 1 s apart are a burst (Cristian's
-// algorithm). Those that end before they begin are left out.
+// The shortest round trip of each burst, in order of time. Round trips less than 1 s apart form a burst
+// (Cristian's algorithm). Round trips that end before they begin are left out.
 std::vector<RoundTrip> best_of_bursts(std::span<const RoundTrip> samples);
 
-// reference = local + offset + drift · (local − anchor) + deviation(local), where the deviation from the line
-// is piecewise linear, and mostly none. The default is the reference clock itself.
+// reference = local + offset + drift · (local − anchor) + deviation(local). The deviation from the line is
+// piecewise linear and mostly zero. A default-constructed model is the reference clock itself.
 class ClockModel {
  public:
   ClockModel() = default;
 
-  // Samples in any order, taken in bursts (at the start, the end, and in between on long runs), of which the
-  // shortest count; a line is fitted through the bursts, weighted by 1/(half round trip)², where its slope
-  // exceeds what the round trips leave open, else a constant. Where bursts miss it by more than that, as when
-  // a crystal warms up, the clock goes straight from burst to burst. Round trips that end before they begin
-  // are ignored; throws Error where none is left.
+  // Fits a model to samples in any order. They are taken in bursts at the start, at the end and, on long
+  // runs, in between; only the shortest of each burst counts. A line is fitted through the bursts with
+  // weights 1/(half round trip)². If its slope is within the uncertainty of the round trips, a constant is
+  // used instead. If bursts deviate from the line by more than their uncertainty, for example because a
+  // crystal warms up, the model interpolates linearly between the bursts.
+  // Throws: Error if no sample is usable; a round trip that ends before it begins is not.
   static ClockModel fit(std::span<const RoundTrip> samples);
 
   // Monotone in local_ns.
+  // Units: nanoseconds.
   std::int64_t to_reference(std::int64_t local_ns) const;
-  // Bound of the error at and between the bursts: half of the shortest round trip and the distance from the
-  // line or, where it goes from burst to burst, half of what a burst would be missed by without it.
+  // Bound of the error at and between the bursts. For a line it is the largest sum of a burst's half round
+  // trip and its distance from the line. If the model interpolates between bursts, it is the largest half
+  // round trip plus half of the largest error that omitting one burst would cause.
+  // Units: nanoseconds.
   std::int64_t residual_ns() const { return residual_ns_; }
-  // The same with times later by first_shift_ns at first_ns, by last_shift_ns at last_ns (both of this rank's
-  // clock) and in proportion elsewhere, and another bound of the error.
+  // Returns a model whose times are later by first_shift_ns at first_ns and by last_shift_ns at last_ns, and
+  // proportionally elsewhere, with the given error bound. first_ns and last_ns are on this rank's clock.
   ClockModel shifted(std::int64_t first_ns, double first_shift_ns, std::int64_t last_ns, double last_shift_ns,
                      std::int64_t residual_ns) const;
   double drift() const { return drift_; }  // 1e-6 = 1 ppm
@@ -56,7 +61,7 @@ class ClockModel {
     std::int64_t at_ns;
     double deviation_ns;
   };
-  std::vector<Knot> knots_;  // by time; before the first and after the last it stays as there
+  std::vector<Knot> knots_;  // by time; constant before the first and after the last
 };
 
 }  // namespace farandole

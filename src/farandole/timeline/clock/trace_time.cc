@@ -32,7 +32,7 @@ std::optional<std::int64_t> nanoseconds_of(std::string_view microseconds) {
         overflow |= __builtin_add_overflow(ns, std::int64_t{1}, &ns);
     }
   }
-  if (at != end) {  // an exponent: rare enough for the rounding of a double
+  if (at != end) {  // an exponent is so rare that the rounding of a double is acceptable
     const auto value = parse_number<double>(microseconds);
     if (!value || !(std::abs(*value) < 9.2e15)) return std::nullopt;
     return std::llround(*value * 1e3);

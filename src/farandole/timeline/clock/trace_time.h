@@ -1,4 +1,5 @@
-// Times as Chrome traces write them. A plain function.
+// Times in the form in which Chrome traces write them.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,8 @@
 
 namespace farandole {
 
-// "1234.567" microseconds as 1234567 ns: exact, further decimals rounded to nearest; nullopt where that is no
-// number of JSON or does not fit.
+// Converts "1234.567" microseconds to 1234567 ns exactly; further decimals are rounded to nearest.
+// std::nullopt if the text is not a JSON number or does not fit.
 std::optional<std::int64_t> nanoseconds_of(std::string_view microseconds);
 
 }  // namespace farandole

@@ -43,7 +43,7 @@ std::uint32_t InternedNames::search(const char* literal) noexcept {
   return remember(literal);
 }
 
-// In the place of what it was, of an empty slot, or else of a name of the oldest timeline.
+// Reuses the slot of the same literal, an empty slot, or else the slot of the oldest timeline's name.
 std::uint32_t InternedNames::remember(const char* literal) noexcept {
   const Interned found = interned(literal);
   Cached* const first = first_slot(literal);

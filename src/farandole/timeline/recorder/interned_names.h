@@ -1,4 +1,5 @@
-// The names in a recorder's file, each there once. Any thread.
+// The names in a recorder's file, each stored once.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <array>
@@ -17,28 +18,28 @@ namespace farandole {
 
 class InternedNames {
  public:
-  // `instance`: a number that no other object of this process has or had. `map` outlives this.
+  // `instance` is unique among all objects of this process, past and present. `map` must outlive this object.
   InternedNames(RecorderMap& map, std::uint64_t instance);
 
-  // Takes a lock. 0, which is "(unnamed)", where the file has no room.
+  // Takes a lock. Returns 0, which stands for "(unnamed)", if the file has no space left.
   std::uint32_t intern(std::string_view name) { return interned(name).id; }
-  // Takes one only when the calling thread asks for `literal` for the first time, or has asked for some 500
-  // others.
+  // Takes a lock only if the calling thread asks for `literal` for the first time or has asked for about
+  // 500 other names since.
   std::uint32_t id_of(const char* literal) noexcept {
     const Cached& first = *first_slot(literal);
     return is_name(first, literal) ? first.id : search(literal);
   }
 
  private:
-  // The ids of the names that a thread used last, by the literal's address: each in the slot that its hash
-  // says, or in one of the next.
+  // A cache of the ids that a thread used last, keyed by the literal's address. An entry is in the slot that
+  // its hash selects or in one of the following slots.
   struct Cached {
     const char* literal = nullptr;
-    const char* text = nullptr;  // the interned copy: another name may stand at the address now
+    const char* text = nullptr;  // the interned copy; it detects that the address now holds another name
     std::uint64_t instance = 0;
     std::uint32_t id = 0;
   };
-  static constexpr std::size_t log2_slots = 9;  // MPI alone has some 180 names
+  static constexpr std::size_t log2_slots = 9;  // MPI alone has about 180 names
   static constexpr std::size_t slots = std::size_t{1} << log2_slots, probes = 8;
   static thread_local constinit std::array<Cached, slots + probes - 1> cache_;
 
@@ -59,9 +60,9 @@ class InternedNames {
 
   RecorderMap& map_;
   const std::uint64_t instance_;
-  std::mutex mutex_;  // of what follows, and of the file's names
+  std::mutex mutex_;  // protects the members below and the names in the file
   std::unordered_map<std::string_view, std::uint32_t> ids_;
-  std::deque<std::string> texts_;  // what the keys of `ids_` and the threads' caches point to
+  std::deque<std::string> texts_;  // owns the texts that the keys of `ids_` and the threads' caches point to
 };
 
 }  // namespace farandole

@@ -11,9 +11,10 @@
 namespace farandole {
 namespace {
 
-constexpr int populate_write = 23;  // MADV_POPULATE_WRITE, which older headers lack
+constexpr int populate_write = 23;  // MADV_POPULATE_WRITE; older headers do not define it
 
-// 8 MiB, at one event in 50 ns 6 ms, and at most 1/8 of the file; at least the present chunk's next two.
+// 8 MiB, which lasts 6 ms at one event per 50 ns, but not more than 1/8 of the file, and not
+// less than two chunks.
 std::uint32_t chunks_ahead(const recorder::Geometry& geometry) {
   constexpr std::size_t bytes = 8 << 20;
   const std::size_t chunk = geometry.chunk_records * sizeof(Record);
@@ -46,7 +47,7 @@ void PagePrefaulter::run() {
   std::uint32_t seen = 0;
   while (true) {
     wakes_.wait(seen, std::memory_order_acquire);
-    seen = wakes_.load(std::memory_order_acquire);  // before the rest: what comes later is seen next time
+    seen = wakes_.load(std::memory_order_acquire);  // read first, so that a later wake-up is not missed
     if (stop_.load(std::memory_order_acquire)) return;
     prepare_pool();
     prepare_rings();

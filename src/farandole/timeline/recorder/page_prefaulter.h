@@ -1,6 +1,7 @@
-// Keeps the pages of a recorder's file ready ahead of the threads that record, so that they meet no page
-// fault: in memory, mapped, and open for writing again after the kernel has written them to disk. Created and
-// destroyed by one thread; chunk_started() is for any.
+// Prepares the pages of a recorder's file before threads record into them, so that these threads meet no page
+// faults. The pages are in memory, mapped, and writable again after the kernel has written them to disk.
+// Thread safety: any thread may call chunk_started() at any time; create and destroy this
+// object from one thread.
 #pragma once
 
 #include <array>
@@ -12,18 +13,18 @@
 
 namespace farandole {
 
-// A thread of its own wakes after every few chunks that were begun and prepares the pool's next ones or,
-// where the pool is empty, those that the rings come to next. Kernels before Linux 5.14 cannot be asked for
-// that: there, threads meet their page faults themselves.
+// A helper thread wakes after every few started chunks. It prepares the next chunks of the pool or, if the
+// pool is empty, the chunks that the rings will reach next. Kernels before Linux 5.14 do not support this;
+// the recording threads then meet their page faults themselves.
 class PagePrefaulter {
  public:
-  explicit PagePrefaulter(RecorderMap& map);  // which outlives this object
+  explicit PagePrefaulter(RecorderMap& map);  // `map` must outlive this object
   ~PagePrefaulter();
   PagePrefaulter(const PagePrefaulter&) = delete;
   PagePrefaulter& operator=(const PagePrefaulter&) = delete;
 
-  // A ring has moved on. Seldom wakes the keeper: that takes microseconds, and a processor woken beside the
-  // recording one slows it for longer.
+  // A ring has started a new chunk. The helper thread is woken rarely, because a wake-up takes microseconds
+  // and a processor woken beside the recording one slows it for longer.
   void chunk_started() noexcept {
     if (started_.fetch_add(1, std::memory_order_relaxed) % (ahead_ / 2) == 0) wake();
   }
@@ -39,10 +40,11 @@ class PagePrefaulter {
   void prepare_rings();
 
   RecorderMap& map_;
-  const std::uint32_t ahead_;                                       // chunks to keep ready
-  std::uint32_t pool_ready_ = recorder::thread_slots;               // chunks before it
-  std::array<std::uint64_t, recorder::thread_slots> ring_ready_{};  // chunks since the ring's first, likewise
-  std::atomic<std::uint32_t> started_{0};                           // chunks
+  const std::uint32_t ahead_;                          // number of chunks to keep ready
+  std::uint32_t pool_ready_ = recorder::thread_slots;  // all chunks before this one are ready
+  // Ready chunks per ring, counted from its first.
+  std::array<std::uint64_t, recorder::thread_slots> ring_ready_{};
+  std::atomic<std::uint32_t> started_{0};  // started chunks
   std::atomic<std::uint32_t> wakes_{0};
   std::atomic<bool> stop_{false};
   std::thread thread_;

@@ -17,7 +17,7 @@
 namespace farandole {
 namespace {
 
-// 36 years from the host's start: sums and differences of such times do not overflow.
+// 36 years since the host's start, so that sums and differences of such times do not overflow.
 constexpr std::int64_t farthest_ns = std::int64_t{1} << 60;
 
 template <std::size_t n>
@@ -33,13 +33,14 @@ RecorderFile::RecorderFile(const std::filesystem::path& path)
     const int failure = errno;
     std::error_code none;
     if (const auto elsewhere = std::filesystem::read_symlink(node_link(path), none); !none)
-      throw UserError(path_ + " still lies on its rank's node, at " + elsewhere.string());
+      throw UserError(path_ + " is still on the node of its rank, at " + elsewhere.string());
     throw UserError("open " + path_ + ": " + std::strerror(failure));
   }
   read_fixed_header();
   read_clocks();
   read_threads();
-  // Behind the threads: a record of a live file names nothing that is not there yet.
+  // Names are read after the threads, so that every record of a file that is still being
+  // written finds its name.
   read_names();
 }
 
@@ -51,7 +52,7 @@ void RecorderFile::note(std::uint64_t offset, const std::string& what) {
   problems_.push_back(path_ + ", offset " + std::to_string(offset) + ": " + what);
 }
 
-// Less than `bytes` only at the end of the file.
+// Returns less than `bytes` only at the end of the file.
 std::size_t RecorderFile::read(std::uint64_t offset, void* into, std::size_t bytes) const {
   return read_bytes(fd_.get(), offset, {static_cast<std::byte*>(into), bytes}, path_);
 }
@@ -67,10 +68,10 @@ void RecorderFile::read_fixed_header() {
   if (bytes < sizeof header_) damaged_at(bytes, "the file ends inside its header");
   if (fixed.byte_order != recorder::byte_order)
     damaged_at(offsetof(recorder::FixedHeader, byte_order),
-               "written on a machine of another byte order: read it there");
+               "it was written on a machine with another byte order: read it on such a machine");
   if (fixed.version != recorder::version)
     damaged_at(offsetof(recorder::FixedHeader, version),
-               "format version " + std::to_string(fixed.version) + ", this program reads " +
+               "format version " + std::to_string(fixed.version) + ", but this program reads " +
                    std::to_string(recorder::version) + ": use the program that wrote it");
   const bool known_shape =
       fixed.record_bytes == sizeof(Record) && fixed.thread_slots == recorder::thread_slots &&
@@ -80,7 +81,7 @@ void RecorderFile::read_fixed_header() {
       fixed.chunks_offset < (1u << 22) && fixed.rank >= 0 && fixed.rank < recorder::most_ranks &&
       fixed.file_bytes ==
           fixed.chunks_offset + std::uint64_t{fixed.chunk_records} * fixed.chunk_count * sizeof(Record);
-  if (!known_shape) damaged_at(0, "the header's numbers do not fit together");
+  if (!known_shape) damaged_at(0, "the numbers in the header contradict each other");
   const auto crc = ::crc32(0, reinterpret_cast<const Bytef*>(&fixed), offsetof(recorder::FixedHeader, crc));
   if (crc != fixed.crc) note(0, "the header is damaged (checksum): rank, host and start may be wrong");
   if (fixed.world_size <= fixed.rank || fixed.world_size > recorder::most_ranks)
@@ -98,21 +99,21 @@ void RecorderFile::read_clocks() {
     else if (!empty)
       note(recorder::clocks_offset +
                static_cast<std::uint64_t>(&sample - table.samples.data()) * sizeof sample,
-           "a sample of the clock is damaged");
+           "a clock sample is damaged");
   }
 }
 
-// "" where nothing is; else the entry is not to be used.
+// Describes what is wrong with the entry, or "". A wrong entry must not be used.
 std::string RecorderFile::wrong_with(const recorder::ThreadEntry& entry, std::vector<bool>& used) const {
   const recorder::FixedHeader& fixed = header_.fixed;
-  if (entry.chunks_used > fixed.chunk_count) return "a thread with more chunks than the file has";
+  if (entry.chunks_used > fixed.chunk_count) return "a thread has more chunks than the file";
   for (std::uint32_t i = 0; i < entry.chunks_used; ++i) {
     if (entry.chunks[i] >= fixed.chunk_count || used[entry.chunks[i]])
-      return "a thread whose chunks are not its own";
+      return "a thread uses chunks of another thread";
     used[entry.chunks[i]] = true;
   }
-  if (entry.head >= std::uint64_t{1} << 60) return "a thread with more records than time to write them";
-  if (entry.head > 0 && entry.chunks_used == 0) return "a thread with records but without a chunk";
+  if (entry.head >= std::uint64_t{1} << 60) return "a thread has an impossible number of records";
+  if (entry.head > 0 && entry.chunks_used == 0) return "a thread has records but no chunk";
   return "";
 }
 
@@ -131,8 +132,7 @@ void RecorderFile::read_threads() {
     }
     const std::uint64_t room = std::uint64_t{entry.chunks_used} * fixed.chunk_records;
     if (entry.in_use == 0 && entry.head == 0) continue;
-    // Where the pool is empty, the oldest record of a full ring is the one that the writer may be
-    // overwriting.
+    // If the pool is empty, the writer may be overwriting the oldest record of a full ring.
     const bool next_overwrites = header_.next_chunk >= fixed.chunk_count;
     const std::uint64_t end = entry.head + (next_overwrites && entry.head > 0 ? 1 : 0);
     const std::uint64_t overwritten = end > room ? end - room : 0;
@@ -144,12 +144,12 @@ void RecorderFile::read_threads() {
 void RecorderFile::read_names() {
   const recorder::FixedHeader& fixed = header_.fixed;
   const auto lost_from = [&](std::uint64_t offset, const std::string& what) {
-    note(offset, what + ": the names from there on are lost");
+    note(offset, what + ": all later names are lost");
     names_lost_ = true;
   };
   read(offsetof(recorder::Header, names_used), &header_.names_used, sizeof header_.names_used);
   if (header_.names_used > fixed.names_bytes) {
-    lost_from(offsetof(recorder::Header, names_used), "more names than there is room for");
+    lost_from(offsetof(recorder::Header, names_used), "the names exceed their space");
     header_.names_used = fixed.names_bytes;
   }
   std::vector<char> bytes(header_.names_used);
@@ -162,7 +162,7 @@ void RecorderFile::read_names() {
     std::uint16_t length = 0;
     if (bytes.size() - at >= sizeof length) std::memcpy(&length, &bytes[at], sizeof length);
     if (bytes.size() - at < sizeof length + length) {
-      if (!names_lost_) lost_from(fixed.names_offset + at, "a name that runs past the names' end");
+      if (!names_lost_) lost_from(fixed.names_offset + at, "a name exceeds the space for names");
       break;
     }
     names_.emplace_back(bytes.data() + at + sizeof length, length);
@@ -189,8 +189,8 @@ bool RecorderFile::sound(const Record& record, std::uint64_t index) const {
          std::abs(record.start_ns) < farthest_ns && std::abs(record.end_ns) < farthest_ns;
 }
 
-// Whether it stands in place `index` because the ring has come round: its check tells the place it was made
-// for.
+// True if the record is in place `index` because the ring has wrapped around. The record's check value tells
+// which place the record was written for.
 bool RecorderFile::is_later(const Record& record, std::size_t slot, std::uint64_t index) const {
   const std::uint64_t room = std::uint64_t{entries_[slot].chunks_used} * header_.fixed.chunk_records;
   const std::uint64_t own = record_index(record);
@@ -210,7 +210,7 @@ std::size_t RecorderFile::read_records(std::size_t slot, std::uint64_t index, st
       entry.chunks[index / chunk_records % entry.chunks_used] * chunk_records + within;
   const std::uint64_t offset = header_.fixed.chunks_offset + place * sizeof(Record);
   const std::uint64_t there = read(offset, into.data(), count * sizeof(Record)) / sizeof(Record);
-  bool later = false;  // the record before
+  bool later = false;  // whether the previous record was overwritten
   for (std::uint64_t i = 0; i < count; ++i) {
     if (i < there && sound(into[i], index + i)) {
       if (into[i].name >= names_.size()) into[i].name = 0;
@@ -218,7 +218,7 @@ std::size_t RecorderFile::read_records(std::size_t slot, std::uint64_t index, st
       later = false;
       continue;
     }
-    // Behind those that were overwritten lies one that is being written.
+    // After the overwritten records comes one that may be in the middle of being written.
     const bool overwritten = i < there && (is_later(into[i], slot, index + i) || std::exchange(later, false));
     if (overwritten) later = is_later(into[i], slot, index + i);
     into[i].kind = RecordKind::none;
@@ -272,7 +272,7 @@ void RecorderFile::verify() const {
   for (std::size_t slot = 0; slot < threads_.size(); ++slot) records(slot, &damage);
   if (damage.records > 0)
     damaged_at(static_cast<std::uint64_t>(damage.first_offset),
-               std::to_string(damage.records) + " records are damaged or missing, this is the first");
+               std::to_string(damage.records) + " records are damaged or missing; this is the first one");
 }
 
 }  // namespace farandole

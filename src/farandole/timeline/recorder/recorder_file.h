@@ -1,5 +1,6 @@
-// Reads a flight recorder's file (.ftl), also one of a killed process, a truncated one, or one that is still
-// written to. An object is used by one thread at a time.
+// Reads a flight recorder's file (.ftl). The file may be from a killed process, truncated,
+// or still being written.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +18,23 @@
 namespace farandole {
 
 struct RecorderThread {
-  std::string name;  // "" where the program gave none
+  std::string name;  // "" if the program gave no name
   std::uint64_t recorded = 0;
   std::uint64_t overwritten = 0;
 };
 
-// Records that should be there and are not.
+// Records that are missing or damaged.
 struct RecordDamage {
   std::uint64_t records = 0;
-  std::int64_t first_offset = -1;  // in the file; -1: there is none
+  std::int64_t first_offset = -1;  // offset in the file; -1 if there is no damage
 };
 
-// No number in the file is trusted. What is damaged is left out, and named in problems().
+// No number in the file is trusted. Damaged parts are left out and described in problems().
 class RecorderFile {
  public:
-  // Throws UserError where the file cannot be opened, CorruptInput with file and offset where it is no
-  // recorder's file, ends before its records, or has a header that nothing can be read with.
+  // Throws: UserError if the file cannot be opened.
+  // Throws: CorruptInput with file and offset if the file is not a recorder's file, ends before its records,
+  // or has an unusable header.
   explicit RecorderFile(const std::filesystem::path& path);
   RecorderFile(const RecorderFile&) = delete;
   RecorderFile& operator=(const RecorderFile&) = delete;
@@ -41,41 +43,42 @@ class RecorderFile {
   int world_size() const { return header_.fixed.world_size; }
   const std::string& host() const { return host_; }
   std::uint32_t process() const { return header_.fixed.process; }
-  std::uint32_t clock() const { return header_.fixed.clock; }  // clock_id() on its host; 0: unknown
-  // The same moment on both clocks, in ns.
+  std::uint32_t clock() const { return header_.fixed.clock; }  // clock_id() of its host; 0 if unknown
+  // The same moment on both clocks.
+  // Units: nanoseconds.
   std::int64_t start_monotonic_ns() const { return header_.fixed.start_monotonic_ns; }
   std::int64_t start_realtime_ns() const { return header_.fixed.start_realtime_ns; }
-  // False: the process was killed, or is still running.
+  // False if the process was killed or is still running.
   bool closed() const { return header_.end_monotonic_ns != 0; }
   std::int64_t last_step() const { return header_.step; }
-  std::uint64_t dropped() const { return header_.dropped; }  // events for which there was no room
+  std::uint64_t dropped() const { return header_.dropped; }  // events that did not fit
   const std::vector<std::string>& names() const { return names_; }
-  std::map<std::string, std::string> facts() const;  // as Timeline::set_metadata() gave them
-  // By slot; Record::track is an index into it. Those without a record may be tracks.
+  std::map<std::string, std::string> facts() const;  // the facts given to Timeline::set_metadata()
+  // By slot; Record::track is an index into this vector. Entries without a record may be tracks.
   const std::vector<RecorderThread>& threads() const { return threads_; }
-  // Round trips with rank 0's clock; none on rank 0.
+  // Round trips with rank 0's clock; empty on rank 0.
   const std::vector<RoundTrip>& clock_samples() const { return clock_samples_; }
-  // What is damaged beside the records, each with file and offset.
+  // Damage outside of the records, each with file and offset.
   const std::vector<std::string>& problems() const { return problems_; }
   const std::string& path() const { return path_; }
-  // The newest `most` of them, without reading the others.
+  // Reads the newest `most` records without reading the others.
   std::vector<Record> newest_records(std::size_t slot, std::uint64_t most,
                                      RecordDamage* damage = nullptr) const;
-  // The innermost span or collective that thread `slot` was in the middle of, if any.
+  // The innermost span or collective that thread `slot` had not finished, if there was one.
   std::optional<recorder::OpenEvent> open(std::size_t slot) const;
 
-  // Reads records of thread `slot` from its `index`th on, at most as many as `into` holds and lie together in
-  // the file; returns how many. Those that are cut off or damaged get the kind none, and *damage, where
-  // given, grows by them; so do, but for that, those that a rank which goes on has overwritten since this
-  // file was opened, or while it was copied.
+  // Reads records of thread `slot` from number `index` on, as many as fit into `into` and are contiguous in
+  // the file. Returns their number. Truncated and damaged records get the kind none and are added to *damage.
+  // Records that a running rank has overwritten since this file was opened, or while it was copied, also get
+  // the kind none, but are not added.
   std::size_t read_records(std::size_t slot, std::uint64_t index, std::span<Record> into,
                            RecordDamage* damage = nullptr) const;
 
-  // What thread `slot` has recorded and is still there, oldest first. Records that are cut off or damaged are
-  // left out, and *damage, where given, grows by them.
+  // The records of thread `slot` that still exist, oldest first. Truncated and damaged records are left out
+  // and added to *damage.
   std::vector<Record> records(std::size_t slot, RecordDamage* damage = nullptr) const;
 
-  // Throws CorruptInput that names the first problem, or damaged or missing record.
+  // Throws: CorruptInput that names the first problem or the first damaged or missing record.
   void verify() const;
 
  private:

@@ -1,11 +1,12 @@
-// The flight recorder's file (.ftl), defined once for its writer (recorder_map.h, timeline.cc) and reader
-// (recorder_file.h). Plain values; host byte order, which the magic number tells.
+// The format of the flight recorder's file (.ftl), defined once for its writer (recorder_map.h, timeline.cc)
+// and its reader (recorder_file.h). Plain values in host byte order, which the field byte_order identifies.
 //
 //   Header | ThreadEntry × thread_slots | names | chunk × chunk_count
 //
-// Records go into chunks. A thread starts with the chunk that is reserved for its slot and takes another from
-// the common pool when it has filled its last; when the pool is empty it goes on in its own oldest chunk. So
-// busy threads get more of the file, and, once it is full, all threads' records reach about equally far back.
+// Records go into chunks. A thread starts with the chunk that is reserved for its slot. When its last
+// chunk is full, it takes another one from the common pool, or reuses its own oldest chunk if the pool is
+// empty. So busy threads get more of the file, and when the file is full, the records of all threads reach
+// about equally far back.
 #pragma once
 
 #include <array>
@@ -25,14 +26,14 @@ enum class RecordKind : std::uint8_t { none, span, collective, instant, counter 
 // One event: a cache line.
 struct Record {
   std::int64_t start_ns;  // CLOCK_MONOTONIC of the rank's host
-  std::int64_t end_ns;    // = start_ns of instants and counters
-  std::int64_t step;      // -1: outside of steps
-  std::uint64_t payload;  // collective, instant, MPI call: bytes; counter: the double's bits
+  std::int64_t end_ns;    // equals start_ns for instants and counters
+  std::int64_t step;      // -1 means outside of steps
+  std::uint64_t payload;  // collective, instant, MPI call: bytes; counter: bits of the double
   std::uint32_t name;
   std::uint32_t operation;     // a name; MPI call: ranks
   std::uint32_t sequence;      // MPI call: tag
   std::uint16_t communicator;  // span of GPU work: 1 + TrainingPlace::phase, or 0
-  std::uint16_t track;         // the thread slot that shows the record, mostly that of the recording thread
+  std::uint16_t track;         // thread slot that shows the record, mostly that of the recording thread
   RecordKind kind;
   Category category;
   std::uint16_t details;  // of a span that is an MPI call of the program: MpiCall::details
@@ -45,9 +46,9 @@ struct Record {
       return std::nullopt;
     return static_cast<Category>(communicator - 1);
   }
-  // Of the operation, where it has one.
+  // The name of the operation, if the record has one.
   std::uint32_t operation_name() const { return details == 0 ? operation : 0; }
-  // What a span has, empty where it is no MPI call.
+  // The details of an MPI call; empty if the span is not an MPI call.
   MpiCall mpi_call() const {
     if (kind != RecordKind::span || details == 0) return {};
     return {details, static_cast<std::int32_t>(peer), static_cast<std::int32_t>(sequence), operation,
@@ -56,8 +57,8 @@ struct Record {
 };
 static_assert(sizeof(Record) == 64 && std::is_trivially_copyable_v<Record>);
 
-// Differs where a bit of the record or its place in the thread's sequence does. Made from the fields, which a
-// writer has in registers, because reading them back as words would wait for the narrow stores.
+// Differs if any bit of the record or its place in the thread's sequence differs. It is computed from the
+// fields, which the writer holds in registers; reading them back as words would wait for the narrow stores.
 inline constexpr std::uint64_t place_factor = 0x9E3779B97F4A7C15u;
 inline std::uint64_t record_contents(const Record& r) {
   const auto word = [](std::uint64_t low, std::uint64_t high) { return low | high << 32; };
@@ -72,7 +73,7 @@ inline std::uint64_t record_contents(const Record& r) {
 inline std::uint64_t record_check(const Record& r, std::uint64_t index) {
   return (index + 1) * place_factor ^ record_contents(r);
 }
-// The place that a sound record was made for.
+// The place that an undamaged record was written for.
 inline std::uint64_t record_index(const Record& r) {
   constexpr std::uint64_t inverse = 0xF1DE83E19937733Du;  // of place_factor, modulo 2^64
   static_assert(place_factor * inverse == 1);
@@ -86,13 +87,14 @@ inline constexpr std::uint32_t byte_order = 0x01020304;
 inline constexpr std::uint32_t version = 1;
 inline constexpr std::uint32_t thread_slots = 32;
 inline constexpr std::uint32_t chunk_count = 256;
-// More is damage, which must not become tables of that size in readers.
+// A larger number is damage and must not make readers allocate tables of that size.
 inline constexpr std::int32_t most_ranks = 1 << 20;
-inline constexpr std::size_t longest_name = 512;         // bytes kept of an interned name
-inline constexpr std::string_view fact_mark = "fact: ";  // begins a name that no record has: "fact: mpi=4.1"
+inline constexpr std::size_t longest_name = 512;  // bytes kept of an interned name
+// Prefix of a metadata name, "fact: mpi=4.1"; no record uses such a name.
+inline constexpr std::string_view fact_mark = "fact: ";
 inline constexpr std::size_t smallest_file = 128 << 10;
 
-// Never changes after creation; `crc` is the CRC-32 of the bytes before it.
+// Never changes after creation. `crc` is the CRC-32 of the preceding bytes.
 struct FixedHeader {
   std::array<char, 8> magic;
   std::uint32_t byte_order;
@@ -119,40 +121,41 @@ struct FixedHeader {
 
 struct Header {
   FixedHeader fixed;
-  alignas(64) std::uint64_t dropped;  // events for which no slot or no chunk was left
-  std::int64_t step;                  // the last set_step()
-  std::int64_t end_monotonic_ns;      // 0: the recorder was not closed (killed, or still running)
-  std::uint32_t next_chunk;           // of the pool; chunk_count: it is empty
+  alignas(64) std::uint64_t dropped;  // events that found no slot or no chunk
+  std::int64_t step;                  // the argument of the last set_step()
+  std::int64_t end_monotonic_ns;      // 0 if the recorder was not closed (killed or still running)
+  std::uint32_t next_chunk;           // next chunk of the pool; chunk_count if the pool is empty
   std::uint32_t reserved;
   alignas(64) std::uint64_t
       names_used;  // bytes of names: each a 16-bit length and that many bytes, ids from 0
 };
 static_assert(std::is_trivially_copyable_v<Header> && sizeof(Header) <= 4096);
 
-// A span or collective that has begun: its record is written at its end, which a killed process does not
-// reach.
+// A span or collective that has begun. Its record is written when it ends, which a killed
+// process does not reach.
 struct OpenEvent {
-  std::int64_t start_ns;  // 0: has not begun quite yet
+  std::int64_t start_ns;  // 0 while it is being started
   std::uint32_t name;
   std::uint32_t operation;
   std::uint32_t sequence;
   std::uint16_t communicator;
-  RecordKind kind;  // span, collective, or none: the thread is in neither
+  RecordKind kind;  // span, collective, or none if the thread is in neither
   Category category;
 };
 static_assert(std::is_trivially_copyable_v<OpenEvent> && sizeof(OpenEvent) == 24);
 
 struct ThreadEntry {
-  alignas(64) std::uint64_t head;  // records ever written, published after each
+  alignas(64) std::uint64_t head;  // number of records ever written, published after each one
   std::uint32_t chunks_used;
-  std::uint32_t in_use;                   // 1 once the slot was handed out
-  OpenEvent open;                         // the innermost; all zero in files of older writers
+  std::uint32_t in_use;                   // 1 after the slot was assigned
+  OpenEvent open;                         // the innermost one; all zero in files of older writers
   alignas(64) std::array<char, 64> name;  // ends with a zero
   std::array<std::uint16_t, chunk_count> chunks;
 };
 static_assert(std::is_trivially_copyable_v<ThreadEntry> && sizeof(ThreadEntry) == 640);
 
-// A round trip between this rank's clock and rank 0's (clock_model.h), so that a file alone can be aligned.
+// A round trip between this rank's clock and rank 0's clock (clock_model.h), so that a file can be
+// aligned on its own.
 struct ClockSample {
   std::int64_t send_ns;
   std::int64_t reference_ns;
@@ -165,7 +168,7 @@ inline std::uint64_t clock_check(const ClockSample& sample) {
          std::rotl(static_cast<std::uint64_t>(sample.receive_ns), 42);
 }
 
-// Between the header and the threads; all zero on rank 0 and in files of older writers.
+// The table is between the header and the threads. It is all zero on rank 0 and in files of older writers.
 inline constexpr std::size_t clocks_offset = 2048;
 struct ClockTable {
   std::array<ClockSample, 64> samples;
@@ -180,7 +183,7 @@ struct Geometry {
   std::uint32_t chunk_records;
   std::size_t file_bytes;
 
-  // Of a file of at most `bytes`, at least smallest_file.
+  // The layout of a file of up to `bytes` bytes. `bytes` must be at least smallest_file.
   explicit constexpr Geometry(std::size_t bytes) {
     names_bytes = bytes / 64 < (16u << 10)  ? 16u << 10
                   : bytes / 64 > (1u << 20) ? 1u << 20

@@ -18,12 +18,12 @@
 namespace farandole {
 namespace {
 
-// The disk or quota has no room: said, and no reason to end a program.
+// The disk or quota is full. This is logged and does not end the program.
 struct NoRoom : Error {
   explicit NoRoom(const Error& why) : Error(why) {}
 };
 
-// Of the system call that has just set errno.
+// Reports the system call that has just set errno.
 [[noreturn]] void fail(const std::string& call, const std::filesystem::path& path) {
   const bool full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
   const Error error = system_error(call, path);
@@ -31,13 +31,13 @@ struct NoRoom : Error {
   throw error;
 }
 
-// A new inode: an older file of this name may still be mapped by somebody.
+// The file gets a new inode, because another process may still have an older file of this name mapped.
 std::filesystem::path without_staging(const std::filesystem::path& destination) {
   forget_staged(destination);
   return destination;
 }
 
-// Forgets a file that does not come to be one.
+// Removes the file unless it is completed.
 class NewFile {
  public:
   NewFile(const std::filesystem::path& destination, const std::filesystem::path& node_folder)
@@ -51,7 +51,7 @@ class NewFile {
   NewFile& operator=(const NewFile&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  // Throws NoRoom, Error.
+  // Throws: NoRoom if disk or quota is full, Error if another problem occurs.
   std::byte* map(std::size_t bytes) const {
     if (fd_.get() < 0) fail("create", path_);
     errno = ::posix_fallocate(fd_.get(), 0, static_cast<off_t>(bytes));
@@ -103,8 +103,8 @@ void fill(recorder::FixedHeader& header, const recorder::Geometry& geometry, con
 
 std::unique_ptr<RecorderMap> RecorderMap::create(const TimelineOptions& options) {
   if (options.recorder_bytes < recorder::smallest_file)
-    throw UserError("the recorder's bound of " + std::to_string(options.recorder_bytes) +
-                    " bytes is too small: give " + std::to_string(recorder::smallest_file) +
+    throw UserError("the recorder's size limit of " + std::to_string(options.recorder_bytes) +
+                    " bytes is too small; give " + std::to_string(recorder::smallest_file) +
                     " or more, or switch the timeline off");
   if (std::error_code failure; options.file.has_parent_path()) {
     std::filesystem::create_directories(options.file.parent_path(), failure);
@@ -116,10 +116,11 @@ std::unique_ptr<RecorderMap> RecorderMap::create(const TimelineOptions& options)
     return map_new(options);
   } catch (const NoRoom& full) {
     if (!may_skip_staging) {
-      spdlog::warn("no timeline is recorded: {}; make room or lower the recorder's bound", full.what());
+      spdlog::warn("no timeline is recorded: {}; free some space or lower the recorder's size limit",
+                   full.what());
       return nullptr;
     }
-    spdlog::warn("the recorder lies in the run directory: {}", full.what());
+    spdlog::warn("the recorder's file is written directly in the run directory: {}", full.what());
   }
   auto without_staging_options = options;
   without_staging_options.node_folder.clear();
@@ -133,7 +134,7 @@ std::unique_ptr<RecorderMap> RecorderMap::map_new(const TimelineOptions& options
   std::unique_ptr<RecorderMap> map(new RecorderMap(geometry, file.path(), options.file, base));
   file.keep();
   map->header().step = -1;
-  map->header().next_chunk = recorder::thread_slots;  // those before are reserved for the slots
+  map->header().next_chunk = recorder::thread_slots;  // the chunks before it are reserved for the slots
   fill(map->header().fixed, geometry, options);
   return map;
 }
@@ -145,7 +146,8 @@ RecorderMap::~RecorderMap() {
   try {
     stage_out(destination_);
   } catch (const std::exception& error) {
-    spdlog::warn("the recorder stays where only its node has it, at {}: {}", path.string(), error.what());
+    spdlog::warn("the recorder's file could not be copied and stays on this node, at {}: {}", path.string(),
+                 error.what());
   }
 }
 

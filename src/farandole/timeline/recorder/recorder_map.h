@@ -1,4 +1,5 @@
-// Creates and maps the flight recorder's file for writing. Used by timeline.cc; created by one thread.
+// Creates and maps the flight recorder's file for writing. Used by timeline.cc.
+// Thread safety: create and destroy this object from one thread.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +15,14 @@ namespace farandole {
 
 class RecorderMap {
  public:
-  // Creates options.file, its folder where needed, or the one in options.node_folder that stands for it, with
-  // all its blocks, so that writing to the map cannot fail later. Where disk or quota is full, it says so in
-  // the log and takes options.file for a node_folder that nobody wished for; else nullptr. Throws UserError
-  // for a bound below recorder::smallest_file, Error where the file cannot be created. What fails leaves no
-  // file.
+  // Creates options.file and its folder if needed, or the staging file in options.node_folder. All blocks are
+  // allocated, so that writing to the map cannot fail later. If disk or quota is full, logs a warning. It
+  // then uses options.file if the node_folder was chosen automatically, and otherwise returns nullptr. Leaves
+  // no file after a failure.
+  // Throws: UserError if the size limit is below recorder::smallest_file.
+  // Throws: Error if the file cannot be created.
   static std::unique_ptr<RecorderMap> create(const TimelineOptions& options);
-  ~RecorderMap();  // brings the file to options.file; warns in the log where that has no room for it
+  ~RecorderMap();  // moves the file to options.file; logs a warning if it does not fit there
   RecorderMap(const RecorderMap&) = delete;
   RecorderMap& operator=(const RecorderMap&) = delete;
 

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// linux/magic.h has some of these; the others' are in their own sources and in coreutils' stat.
+// Some of these are in linux/magic.h, the others in the sources of the file systems and of coreutils' stat.
 constexpr std::array<std::int64_t, 18> network_types = {
     0x0BD00BD0,  // Lustre
     0x47504653,  // GPFS
@@ -36,11 +36,12 @@ constexpr std::array<std::int64_t, 18> network_types = {
     0x65735546,  // FUSE: GlusterFS, sshfs, Weka and others
 };
 
-// Of the folder or, where that is still to be made, of the nearest above it.
+// The type of the folder's file system. If the folder does not exist yet, its nearest
+// existing parent is used.
 std::int64_t type_at(const fs::path& path) {
   struct statfs status {};
   for (fs::path at = fs::absolute(path);; at = at.parent_path()) {
-    // f_type is signed and of 32 bits on some machines.
+    // f_type is signed and has 32 bits on some machines.
     if (::statfs(at.c_str(), &status) == 0) return static_cast<std::int64_t>(status.f_type) & 0xFFFFFFFF;
     if (at == at.parent_path()) return -1;
   }
@@ -55,7 +56,7 @@ RecorderMachine::Room room_at(const fs::path& folder) {
   return {std::uint64_t{status.f_bavail} * status.f_frsize, std::uint64_t{status.f_blocks} * status.f_frsize};
 }
 
-// What others need of a node's disk meanwhile, such as Open MPI for the files of its sessions.
+// Space that is left for other users of a node's disk, for example Open MPI's session files.
 std::uint64_t reserve_of(const RecorderMachine::Room& room) {
   constexpr std::uint64_t least = std::uint64_t{256} << 20, most = std::uint64_t{4} << 30;
   return std::clamp(room.all_bytes / 10, least, most);
@@ -101,9 +102,8 @@ RecorderPlace place_recorder(const fs::path& run_dir, const RecorderWish& wish, 
     return {folder, !folder.empty()};
   }
   if (wish.place.empty() || machine.room(wish.place).free_bytes == 0)
-    throw UserError(
-        wish.said_by + " is '" + wish.place +
-        "', no folder with room that this node's user may write; give auto, run or such a folder");
+    throw UserError(wish.said_by + " is '" + wish.place +
+                    "', but this is not a writable folder with free space; give auto, run or such a folder");
   return {wish.place, false};
 }
 

@@ -1,7 +1,9 @@
-// Where a rank's recorder lies while the rank runs. A mapping of a file on a parallel or network file system
-// costs a lock on a server for every page, other nodes do not see what was written to it, and it is what goes
-// first when the servers do; so there the recorder lies on the node, and comes into the run directory at the
-// end (base/staging_file.h), brought by the rank itself or, where that was killed, by its launcher.
+// Chooses where a rank's recorder is while the rank runs. On a parallel or network file system, a
+// mapped file costs a server lock for every page, other nodes do not see what was written, and the file
+// is lost first when a server fails. Therefore the recorder is then on the node's local disk and is
+// copied to the run directory at the end (base/staging_file.h). The rank copies it, or its launcher
+// does if the rank was killed.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -12,38 +14,41 @@
 
 namespace farandole {
 
-// By statfs' f_type: Lustre, GPFS, NFS, BeeGFS, CephFS, SMB and their like, and FUSE, which may be any.
+// Interprets statfs' f_type. True for Lustre, GPFS, NFS, BeeGFS, CephFS, SMB and similar ones, and for FUSE,
+// which may be any file system.
 bool is_network_file_system(std::int64_t type);
 
-// What place_recorder() asks the machine. The default is the machine.
+// The queries of place_recorder() to the machine. here() asks this machine; tests use others.
 struct RecorderMachine {
   struct Room {
-    std::uint64_t free_bytes = 0;  // 0: this user may not write there
-    std::uint64_t all_bytes = 0;   // of the file system
+    std::uint64_t free_bytes = 0;  // 0 if this user may not write there
+    std::uint64_t all_bytes = 0;   // size of the file system
   };
-  std::function<const char*(const char*)> environment;                         // as std::getenv
-  std::function<std::int64_t(const std::filesystem::path&)> file_system_type;  // -1: there is none
+  std::function<const char*(const char*)> environment;  // as std::getenv
+  // -1 if the path has no file system.
+  std::function<std::int64_t(const std::filesystem::path&)> file_system_type;
   std::function<Room(const std::filesystem::path&)> room;
   static RecorderMachine here();
 };
 
 struct RecorderWish {
-  std::string place = "auto";  // or "run", or a folder, which must be there
+  std::string place = "auto";  // or "run", or an existing folder
   std::string said_by = "--recorder-dir";
 };
-// Of FARANDOLE_RECORDER_DIR, else "auto".
+// The value of FARANDOLE_RECORDER_DIR, or "auto" if it is not set.
 RecorderWish wished_place(const RecorderMachine& machine = RecorderMachine::here());
 
 struct RecorderPlace {
-  std::filesystem::path folder;  // on this node; empty: the run directory itself
-  bool chosen = false;           // by "auto"
+  std::filesystem::path folder;  // on this node; empty means in the run directory itself
+  bool chosen = false;           // chosen by "auto"
 };
 
-// Where the recorders of this node's ranks, of `bytes` together, go. "auto" is as the run directory's file
-// system asks for: in SLURM_TMPDIR, TMPDIR, /tmp or, as a last resort, for its pages count as the job's
-// memory, /dev/shm, whichever first has room for them and, behind them, for who else needs some. The ranks
-// find the same where all have called this before the first creates its recorder. Throws UserError where the
-// folder that was wished for is none that can be written.
+// Chooses the place for the recorders of this node's ranks, which need `bytes` together. "auto" uses the run
+// directory unless it is on a network file system. Otherwise it uses the first of SLURM_TMPDIR, TMPDIR, /tmp
+// and /dev/shm that has enough space for the recorders and for other programs. /dev/shm is last, because its
+// pages count as memory of the job. All ranks find the same place if all of them call this before the first
+// one creates its recorder.
+// Throws: UserError if the requested folder cannot be written.
 RecorderPlace place_recorder(const std::filesystem::path& run_dir, const RecorderWish& wish,
                              std::uint64_t bytes, const RecorderMachine& machine = RecorderMachine::here());
 

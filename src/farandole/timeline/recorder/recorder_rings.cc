@@ -28,7 +28,7 @@ struct RecorderRings::Held {
   ThreadRing* ring;
 };
 
-// The rings that this thread holds, of all timelines; gives them back when the thread ends.
+// The rings of all timelines that this thread holds. They are given back when the thread ends.
 struct RecorderRings::HeldByThread {
   std::vector<Held> all;
 
@@ -76,8 +76,8 @@ ThreadRing* RecorderRings::find_ring() {
   return ring;
 }
 
-// A slot that an ended thread of the same name has left, or else a new one. Slot 0 is for the thread that
-// trains: one of that name, or else the process's first.
+// Reuses the slot of an ended thread with the same name, or takes a new one. Slot 0 is for the training
+// thread: the thread with that name, or else the first thread of the process.
 ThreadRing* RecorderRings::take_slot(std::string_view name) {
   const std::lock_guard lock(mutex_);
   const auto take = [&](ThreadRing& ring) {
@@ -107,7 +107,7 @@ void RecorderRings::set_name(recorder::ThreadEntry& entry, std::string_view name
 
 bool RecorderRings::start_chunk(ThreadRing& ring) {
   recorder::ThreadEntry& entry = *ring.entry;
-  // Where none is left a reader takes it that the oldest records are being overwritten.
+  // If no chunk is left, readers assume that the oldest records are being overwritten.
   const std::uint32_t end = recorder::chunk_count - (when_full_ == WhenFull::drops ? 1 : 0);
   if (ring.growing) {
     std::uint32_t chunk = ring.slot;
@@ -132,8 +132,8 @@ bool RecorderRings::start_chunk(ThreadRing& ring) {
   return true;
 }
 
-// In place, so that nothing waits to be written where the process ends. Another process that reads the record
-// at this moment finds it damaged.
+// Updates the record in place, so that no data is pending if the process is killed. Another process that
+// reads the record at this moment sees it as damaged.
 bool RecorderRings::extends_last(const Record& poll) {
   constexpr std::int64_t at_once_ns = 2'000;
   ThreadRing* const ring = this->ring();

@@ -1,5 +1,6 @@
-// Where the threads of a timeline write their records: rings of chunks in one mapped file. Threads write at
-// once, without locks, allocation or system calls but for a thread's first record, which takes a lock.
+// The rings of chunks in one mapped file, where the threads of a timeline write their records. Threads write
+// concurrently, without locks, allocation or system calls. Only a thread's first record takes a lock.
+// Thread safety: any thread may call this at any time; a ring is used by the thread that holds it.
 #pragma once
 
 #include <array>
@@ -17,44 +18,46 @@
 
 namespace farandole {
 
-// Where a thread writes next; used by the one thread that holds the slot.
+// The place where a thread writes next.
+// Thread safety: only the thread that holds the slot uses this.
 struct alignas(64) ThreadRing {
   Record* next = nullptr;
   Record* chunk_end = nullptr;
   std::uint64_t head = 0;
   recorder::ThreadEntry* entry = nullptr;
   std::uint32_t chunks = 0;
-  std::uint32_t present = 0;  // index in entry->chunks of the chunk in use
+  std::uint32_t present = 0;  // index in entry->chunks of the current chunk
   std::uint16_t slot = 0;
   bool growing = true;
 };
 
-// Shared with the threads that have a ring, which give it back when they end.
+// Shared with the threads that have a ring. They give it back when they end.
 class RecorderRings : public std::enable_shared_from_this<RecorderRings> {
  public:
-  // Of a thread for which no chunk is left: its oldest records make room, or its newest have none.
+  // What happens when no chunk is left for a thread: its new records overwrite its oldest ones,
+  // or they are dropped.
   enum class WhenFull { overwrites, drops };
 
   RecorderRings(std::unique_ptr<RecorderMap> map, WhenFull when_full);
 
-  const std::uint64_t instance;  // no other of this process has or had it
+  const std::uint64_t instance;  // unique among all objects of this process, past and present
   RecorderMap& map() { return *map_; }
 
-  // The calling thread's; null: there is none left.
+  // The ring of the calling thread; null if none is left.
   ThreadRing* ring() { return cache_.instance == instance ? cache_.ring : find_ring(); }
   ThreadRing& in_slot(std::size_t slot) { return rings_[slot]; }
   bool is_training(const ThreadRing* ring) const { return ring == &rings_[0]; }
   void name_thread(std::string_view name);
-  // For what is no thread: one writes at a time. Null: there is none left.
+  // A slot for a track instead of a thread; one thread at a time writes into it. Null if none is left.
   ThreadRing* take_slot(std::string_view name);
 
-  // Calls fill(record) on the next record of the calling thread's `ring` and publishes it; counts it as
-  // dropped where the thread has none, or no room in it.
+  // Calls fill(record) on the next record of the calling thread's `ring` and publishes the record. If the
+  // thread has no ring, or the ring has no space, counts the record as dropped.
   template <typename Fill>
   void write(ThreadRing* ring, std::int64_t step, Fill&& fill) {
     if (ring == nullptr) return drop();
     if (ring->next == ring->chunk_end && !start_chunk(*ring)) return drop();
-    Record& record = *ring->next++;  // in place: a copy would wait for its stores
+    Record& record = *ring->next++;  // written in place, because a copy would wait for its stores
     __builtin_prefetch(ring->next + records_ahead, 1);
     record = Record{};
     record.step = step;
@@ -63,16 +66,16 @@ class RecorderRings : public std::enable_shared_from_this<RecorderRings> {
     record.check = record_check(record, ring->head);
     std::atomic_ref(ring->entry->head).store(++ring->head, std::memory_order_release);
   }
-  // Makes the calling thread's last record last until poll's end where `poll` goes on with what it is: a call
-  // without success, and the same again at once.
+  // If `poll` repeats the calling thread's last record immediately, extends that record to the end of `poll`
+  // and returns true. Both must be the same MPI call without success.
   bool extends_last(const Record& poll);
   void drop() { std::atomic_ref(map_->header().dropped).fetch_add(1, std::memory_order_relaxed); }
 
  private:
-  // Two pages, so that the first record of a page does not wait for its address to be translated.
+  // Two pages ahead, so that the first record of a page does not wait for its address translation.
   static constexpr std::ptrdiff_t records_ahead = 128;
 
-  // The rings that this thread used last.
+  // The ring that this thread used last.
   struct Cache {
     std::uint64_t instance = 0;
     ThreadRing* ring = nullptr;
@@ -83,15 +86,16 @@ class RecorderRings : public std::enable_shared_from_this<RecorderRings> {
   ThreadRing* find_ring();
   void give_back(ThreadRing* ring);
   void set_name(recorder::ThreadEntry& entry, std::string_view name);
-  bool start_chunk(ThreadRing& ring);  // false: there is none
+  bool start_chunk(ThreadRing& ring);  // false if no chunk is left
 
   static thread_local constinit Cache cache_;
   const std::unique_ptr<RecorderMap> map_;
   const WhenFull when_full_;
   std::array<ThreadRing, recorder::thread_slots> rings_;
   std::optional<PagePrefaulter> pages_;
-  std::mutex mutex_;                                  // of what follows, and of taking slots
-  std::array<bool, recorder::thread_slots> taken_{};  // by a thread that lives
+  // Protects the members below and the assignment of slots.
+  std::mutex mutex_;
+  std::array<bool, recorder::thread_slots> taken_{};  // slots of living threads
 };
 
 }  // namespace farandole
