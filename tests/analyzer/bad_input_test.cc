@@ -94,7 +94,7 @@ TEST(BadInput, that_is_cut_is_analyzed_up_to_the_cut) {
   const auto cut = text.substr(0, text.size() * 3 / 4);
   const auto report = analyze_text(folder, cut);
   EXPECT_THAT(report.metrics.warnings, Contains(AllOf(HasSubstr("trace.json"), HasSubstr("at byte"),
-                                                      HasSubstr("what is before it was read"))));
+                                                      HasSubstr("everything before it was read"))));
   EXPECT_GE(report.metrics.window.steps.size(), 4U);
   testing::write_gzip(folder / "whole.gz", text);
   std::filesystem::resize_file(folder / "whole.gz", std::filesystem::file_size(folder / "whole.gz") - 20);

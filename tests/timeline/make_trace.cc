@@ -1,5 +1,5 @@
-// Writes the merged trace of a made-up run: make_trace OUTPUT [RANKS [STEPS [RUN]]], and keeps its small
-// recorders in RUN/recorder. For viewers, and to measure the merge.
+// Writes the merged trace of a synthetic run: make_trace OUTPUT [RANKS [STEPS [RUN]]]. Keeps its small
+// recorders in RUN/recorder. Used to test viewers and to measure the merge.
 #include <cstdlib>
 #include <exception>
 #include <fmt/format.h>

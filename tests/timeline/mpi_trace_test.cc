@@ -32,7 +32,7 @@ MpiCall polled() {
   return call;
 }
 
-// As a wrapper makes it.
+// Records a call as a wrapper does.
 void call(Timeline& timeline, const char* name, const MpiCall& what) {
   const MpiTraceSink sink = sink_into(timeline);
   alignas(8) std::byte span[MpiTraceSink::span_bytes];
@@ -87,7 +87,7 @@ TEST(MpiTrace, KeepsWhatIsKnownOfACall) {
   EXPECT_EQ(bytes.other, 0u);
 }
 
-// How many polls become one record is up to the machine, their number is not.
+// How many polls become one record depends on the machine. The number of polls does not.
 TEST(MpiTrace, PollsBecomeOneRecordAsLongAsTheySpin) {
   const TemporaryFolder folder;
   constexpr std::uint64_t polls = 10'000;
@@ -121,7 +121,7 @@ TEST(MpiTrace, PollsOfDifferentPlacesStayApart) {
     timeline.set_step(1);
     poll_twice(timeline, "MPI_Iprobe");
   }
-  // Spans nest or are disjoint, whatever was joined.
+  // Spans must nest or be disjoint, also after records were extended.
   std::uint64_t counted = 0;
   std::vector<Record> records = records_of(folder);
   const auto forward = std::find_if(records.begin(), records.end(), [](const Record& record) {
@@ -142,7 +142,7 @@ TEST(MpiTrace, RecordsNothingWhereNothingIsRecorded) {
   const MpiTraceSink sink = sink_into(off);
   alignas(8) std::byte span[MpiTraceSink::span_bytes];
   EXPECT_FALSE(sink.begin(sink.timeline, Category::communication, "MPI_Send", span));
-  const MpiTrace none(off);  // without the library there is nobody to tell
+  const MpiTrace none(off);  // the library is not preloaded, so nobody is informed
 
   const TemporaryFolder folder;
   auto options = mpi_options_in(folder);

@@ -1,4 +1,4 @@
-// A recorder of one rank, and threads that write to it together. Usable from any thread.
+// A recorder of one rank, and threads that write to it concurrently.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ inline std::size_t slot_of(const RecorderFile& file, const std::string& thread) 
   return 0;
 }
 
-// Threads that all live until each has done its work, so that none can take over another's ring.
+// Runs threads that all live until each has done its work, so that no thread can take over another's ring.
 template <typename Work>
 void run_together(int count, Work work) {
   std::atomic<int> done{0};

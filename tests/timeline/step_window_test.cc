@@ -69,7 +69,7 @@ TEST(StepWindow, IsKeptToByTheTimeline) {
   EXPECT_FALSE(std::filesystem::exists(options.file));
 }
 
-// Whatever comes before, between and behind them: of each thread the first that belong there.
+// Events come before, between and after the steps. Each thread must keep its first events of the window.
 TEST(StepWindow, IsKeptAsItBegan) {
   std::mt19937 random(seed(5));
   std::uint64_t all_dropped = 0;

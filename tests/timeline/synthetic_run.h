@@ -1,4 +1,4 @@
-// Records a made-up run of several ranks with the real recorder, each on a clock of its own. Used by one
+// Records a synthetic run of several ranks with the real recorder. Each rank has its own clock.
 // thread.
 #pragma once
 
@@ -22,7 +22,7 @@ struct SyntheticRun {
   std::filesystem::path file(const std::filesystem::path& folder, int rank) const {
     return folder / ("rank-000" + std::to_string(rank) + ".ftl");
   }
-  // What rank's clock shows more than rank 0's.
+  // The difference between the rank's clock and rank 0's clock.
   static std::int64_t clock_ahead_ns(int rank) {
     return rank * 7'000'000'123LL - (rank % 2) * 20'000'000'000LL;
   }
@@ -30,14 +30,15 @@ struct SyntheticRun {
   static constexpr std::int64_t step_ns = 10'000'000;
   static std::int64_t lateness_ns(int rank, int step) { return (rank * 7 + step * 3) % 5 * 100'000; }
 
-  // The file of one rank, as one training thread, one communication thread and a GPU's stream would leave it.
+  // Records the file of one rank as a training thread, a communication thread and a GPU's
+  // stream would write it.
   void record(const std::filesystem::path& folder, int rank) const {
     TimelineOptions options;
     options.file = file(folder, rank);
     options.recorder_bytes = recorder_bytes;
     options.rank = rank;
     options.world_size = ranks;
-    options.host = "node" + std::to_string(rank);  // each of a clock of its own
+    options.host = "node" + std::to_string(rank);  // each host has its own clock
     Timeline timeline(options);
     timeline.name_thread("training");
     const TrackId communication = timeline.add_track("GPU \"0\" stream\\7 \xff\n");
@@ -65,7 +66,7 @@ struct SyntheticRun {
     span(Category::backward, "backward", 2'000'000, 5'000'000 + late);
     const NameId allreduce = timeline.intern("allreduce");
     for (int bucket = 0; bucket < buckets; ++bucket) {
-      const std::int64_t end = 5'500'000 + bucket * 600'000;  // on all ranks, the last of which came before
+      const std::int64_t end = 5'500'000 + bucket * 600'000;  // on all ranks; the last rank arrived before
       const std::int64_t from = end - 500'000 + late;
       timeline.collective(timeline.intern("bucket " + std::to_string(bucket)), allreduce,
                           {static_cast<std::uint32_t>(step * buckets + bucket), 0, 1 << 20}, t + from,

@@ -148,7 +148,7 @@ TEST(Timeline, OverwritesTheOldestAndCounts) {
       ASSERT_EQ(records[i].start_ns, static_cast<std::int64_t>(events - records.size() + i));
     kept += records.size();
   }
-  EXPECT_GT(kept, (1u << 20) / sizeof(Record) * 3 / 4) << "most of the file is to hold records";
+  EXPECT_GT(kept, (1u << 20) / sizeof(Record) * 3 / 4) << "most of the file must hold records";
 }
 
 TEST(Timeline, DropsAndCountsWithoutASlot) {
@@ -238,7 +238,7 @@ TEST(Timeline, SaysWhatIsWrongWithTheFile) {
   EXPECT_THROW(Timeline{options}, Error);
 }
 
-// What the disk has no room for is said once, and the program goes on.
+// A full disk causes one warning, and the program continues.
 TEST(Timeline, AFullDiskStopsRecordingOnly) {
   const TemporaryFolder folder;
   const TimelineOptions options = options_in(folder);
@@ -268,8 +268,8 @@ TEST(Timeline, AFullDiskStopsRecordingOnly) {
   EXPECT_FALSE(std::filesystem::exists(options.file));
 }
 
-// A file that is read while it is written to, or was copied meanwhile, lacks what was overwritten since; that
-// is no damage.
+// If a file is read or copied while it is written, records may be overwritten in the meantime.
+// This is not damage.
 TEST(Timeline, WhatIsOverwrittenWhileItIsReadIsNoDamage) {
   const TemporaryFolder folder;
   const TimelineOptions options = options_in(folder, 256 << 10);

@@ -1,4 +1,4 @@
-// A trace's spans and instants, each as a line that says all of it.
+// A trace's spans and instants, each as one line of text with all its fields.
 #pragma once
 
 #include <string>

@@ -65,7 +65,7 @@ refused 65 'cut.h5' --model mlp --data cut.h5 --run-dir r
 train 5 --model mnist --data good --run-dir r
 [[ $? == 64 ]] && grep -q '4 training samples for 5 ranks' err || fail "more ranks than samples"
 
-refused 64 "gpu-activity cannot be 'some'; it is off, steps=A-B or all" "${small[@]}" --gpu-activity some --run-dir gpu
+refused 64 "gpu-activity cannot be 'some'; give off, steps=A-B or all" "${small[@]}" --gpu-activity some --run-dir gpu
 train 1 "${small[@]}" --gpu-activity all --run-dir gpu || fail "asking for a GPU's activity"
 [[ -e /dev/nvidiactl ]] || grep -q 'gpu-activity: nothing of a GPU is recorded' err || fail "nobody says that there is no GPU"
 

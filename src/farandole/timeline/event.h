@@ -81,13 +81,14 @@ struct MpiCall {
 //   clock_residual_us has one value per rank; null means that the rank's clock is unknown.
 //
 //   process     {"ph":"M","name":"process_name","pid":P,"args":{"name":"rank 0 · node1","rank":0,
-//               "host":"node1"}}, process_sort_index = rank; P = rank + 1; process_labels says how many events are missing
+//               "host":"node1"}}, process_sort_index = rank; P = rank + 1;
+//               process_labels says how many events are missing
 //   thread      {"ph":"M","name":"thread_name","pid":P,"tid":T,"args":{"name":"training"}}, thread_sort_index;
 //               T = 1,000,000 + 1,000·rank + index, so that no tid equals a pid (Perfetto would merge them);
 //               index 0 is the training thread
 //   span        {"ph":"X","cat":"forward","name":"forward","pid":P,"tid":T,"ts":…,"dur":…,"args":{"step":12}}
-//               Outside of steps there is no "step". A GPU's span also has "phase":"backward", the category of
-//               the training thread's span in which the work was launched.
+//               Outside of steps there is no "step". A GPU's span also has "phase":"backward", the
+//               category of the training thread's span in which the work was launched.
 //   collective  as a span, cat "communication", name as given by the caller ("bucket 0"),
 //               args {"step":12,"operation":"allreduce","communicator":0,"sequence":17,"bytes":1048576}
 //   MPI call    of the program, as a span with the function's name; cat "communication" ("other" for files,

@@ -14,7 +14,7 @@
 namespace farandole {
 namespace {
 
-// Writes events as PyTorch's profiler does, of random contents.
+// Writes events with random contents in the form of PyTorch's profiler.
 class Profiler {
  public:
   explicit Profiler(unsigned seed) : random_(seed) {}
@@ -93,7 +93,7 @@ ReadKinetoEvents visited(const std::filesystem::path& file, const std::vector<st
   return {visitor.texts, summary.events, summary.unused, summary.damaged};
 }
 
-// The JSON parser's: one more space in front of the first key makes it that.
+// Adds a space before the first key, so that only the JSON parser reads the event.
 std::string other_form(std::string event) {
   return event.insert(2, " ");
 }
@@ -113,7 +113,7 @@ TEST(KinetoEvent, agrees_with_the_parser) {
   }
 }
 
-// Over many of the reader's windows, with events of another form in between.
+// The trace spans many of the reader's windows and contains events of another form.
 TEST(KinetoEvent, agrees_with_the_parser_in_a_long_trace) {
   const TemporaryFolder folder;
   Profiler profiler(5);
@@ -142,8 +142,8 @@ TEST(KinetoEvent, takes_all_that_is_in_form) {
   }
 }
 
-// What the parser finds sound of damaged events and their neighbours is taken for the same. The quick reader
-// may take more: it does not look at arguments that nobody needs.
+// The fast reader must accept all damaged events and neighbours that the parser accepts. It may accept more,
+// because it does not check arguments that are not needed.
 TEST(KinetoEvent, takes_no_less_of_what_is_damaged) {
   const TemporaryFolder folder;
   Profiler profiler(3);
@@ -152,7 +152,7 @@ TEST(KinetoEvent, takes_no_less_of_what_is_damaged) {
     std::generate(events.begin(), events.end(), [&] { return profiler.event(); });
     for (auto changes = 1 + profiler.below(3); changes > 0; --changes) {
       auto& event = events[2];
-      // Behind what makes the other form other.
+      // Damages only the part after the added space.
       event[11 + profiler.below(event.size() - 11)] = "0123456789.\"{}:,- e\\x\n\xE2[]"[profiler.below(25)];
     }
     std::transform(events.begin(), events.end(), std::back_inserter(others), other_form);
@@ -176,7 +176,7 @@ TEST(KinetoEvent, takes_nothing_that_is_cut) {
     for (std::size_t length = 0; length < event.size(); ++length) {
       const auto cut = event.substr(0, length) + std::string(TraceCursor::padding, '\0');
       EXPECT_EQ(read_kineto_event(cut.data(), cut.data() + length, visitor, fields, args), nullptr);
-      // What is behind the end does not count.
+      // Text after the end must be ignored.
       const auto full = event + std::string(TraceCursor::padding, '\0');
       EXPECT_EQ(read_kineto_event(full.data(), full.data() + length, visitor, fields, args), nullptr);
     }

@@ -14,7 +14,7 @@
 namespace farandole {
 namespace {
 
-// Of an MPI call of the program: some, in the writer's order.
+// Some arguments of an MPI call of the program, in the order of the writer.
 std::string mpi_arguments(std::mt19937_64& random) {
   std::string text;
   for (const char* key : {"bytes", "peer", "root", "tag", "ranks", "requests", "polls"})
@@ -81,8 +81,8 @@ ReadOwnEvents visited(const std::filesystem::path& file, const std::string& even
   }
 }
 
-// What the quick reader takes, the JSON parser takes for the same; a space in front of a colon makes it the
-// parser's.
+// The JSON parser must give the same result as the fast reader. A space before a colon makes the event
+// one for the parser.
 TEST(OwnEvent, agrees_with_the_parser) {
   const TemporaryFolder folder;
   std::mt19937_64 random(seed(1));
@@ -111,7 +111,7 @@ TEST(OwnEvent, takes_nothing_that_is_cut) {
     for (std::size_t length = 0; length < text.size(); ++length) {
       const auto cut = text.substr(0, length) + std::string(TraceCursor::padding, '\0');
       EXPECT_EQ(read_own_event(cut.data(), cut.data() + length, read), nullptr);
-      // What is behind the end does not count.
+      // Text after the end must be ignored.
       const auto full = text + std::string(TraceCursor::padding, '\0');
       EXPECT_EQ(read_own_event(full.data(), full.data() + length, read), nullptr);
     }

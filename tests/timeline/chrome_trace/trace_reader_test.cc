@@ -281,8 +281,7 @@ TEST_F(TraceReader, reads_events_across_window_bounds) {
     EXPECT_TRUE(recorded_.texts[i].ends_with(" 1000+" + std::to_string(1000 * i)));
 }
 
-// Events are read in blocks where their bounds can be told at a glance, one by one where not: with the same
-// result.
+// Events are read in blocks if their bounds are obvious, otherwise one by one. The result must be the same.
 TEST_F(TraceReader, reads_damage_within_blocks_as_alone) {
   const std::vector<std::string> odd = {
       R"({"ph":"X","cat":"data","name":"}, {","pid":1,"tid":1,"ts":1,"dur":1,"args":{"l":[{"a":1}, {"b":2}]}})",
@@ -303,7 +302,7 @@ TEST_F(TraceReader, reads_damage_within_blocks_as_alone) {
       const auto summary =
           read(text + "],\"more\":[{\"ph\":\"X\"}, {\"ph\":\"X\"}, {}],\"otherData\":{\"ranks\":3}}");
       const bool sound = i == 0;
-      const bool counts_twice = i == 7;  // the event is sound, the text behind it is not
+      const bool counts_twice = i == 7;  // the event is undamaged, but the text after it is not
       EXPECT_EQ(summary.damaged, sound ? 0U : 1U) << odd[i];
       EXPECT_EQ(summary.events, before + 3'000 + (sound || counts_twice ? 1 : 0))
           << odd[i] << " behind " << before;
@@ -325,7 +324,7 @@ TEST_F(TraceReader, takes_unknown_clocks) {
   EXPECT_EQ(summary.header.clock_residual_us[2], 2.5);
 }
 
-// Random damage: never a crash, and what is reported sound is bounded by what was written.
+// Random damage must never cause a crash. The number of undamaged events must not exceed the number written.
 TEST_F(TraceReader, survives_mutations) {
   std::string text = "{\"otherData\":{\"ranks\":1},\"traceEvents\":[\n" + forward;
   for (int i = 0; i < 6; ++i) text += ",\n" + (i % 2 == 0 ? backward : forward);

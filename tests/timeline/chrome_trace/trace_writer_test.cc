@@ -43,7 +43,7 @@ TEST(JsonText, IsJsonWhateverTheBytes) {
     std::string text(random() % 12, '\0');
     for (char& c : text) c = static_cast<char>(random() % 3 == 0 ? 'a' + random() % 26 : random());
     const std::string escaped = json_text(text);
-    const nlohmann::json parsed = nlohmann::json::parse(escaped);  // refuses what is not UTF-8
+    const nlohmann::json parsed = nlohmann::json::parse(escaped);  // rejects text that is not UTF-8
     ASSERT_TRUE(parsed.is_string());
     ASSERT_EQ(json_text(parsed.get<std::string>()), escaped);
   }
@@ -65,7 +65,7 @@ TEST(GzipWriter, PiecesBecomeOneMember) {
       file.finish();
       std::ifstream stream(folder / "x.gz", std::ios::binary);
       std::string zipped{std::istreambuf_iterator<char>(stream), {}};
-      // One member and nothing behind it: inflate ends at the last byte.
+      // There must be one member and nothing after it: inflate ends at the last byte.
       z_stream inflating{};
       ASSERT_EQ(::inflateInit2(&inflating, 16 + 15), Z_OK);
       std::string back(size + 1, '\0');

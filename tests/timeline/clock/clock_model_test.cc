@@ -21,7 +21,7 @@ struct Clocks {
   }
 };
 
-// Round trips of at least 2·base_ns whose two ways differ by random delays.
+// Round trips of at least 2·base_ns, with independent random delays in both directions.
 std::vector<RoundTrip> burst(const Clocks& clocks, std::int64_t at_ns, int count, std::int64_t base_ns,
                              std::mt19937_64& random) {
   std::exponential_distribution<double> delay(1.0 / static_cast<double>(base_ns));
@@ -75,7 +75,7 @@ TEST(ClockModel, ErrorStaysBelowTheResidual) {
     std::int64_t last = INT64_MIN;
     for (std::int64_t at = start; at <= start + length; at += length / 50) {
       const std::int64_t mapped = model.to_reference(at);
-      // Twice: a line through noisy bursts may miss the truth between them by what each of them leaves open.
+      // The factor 2 is needed because the line may deviate from the truth by the uncertainty of each burst.
       EXPECT_LE(std::abs(mapped - clocks.reference(at)), 2 * model.residual_ns()) << round;
       EXPECT_GT(mapped, last);
       last = mapped;
@@ -92,8 +92,8 @@ TEST(ClockModel, NoiseIsNoDrift) {
   EXPECT_EQ(ClockModel::fit(samples).drift(), 0);
 }
 
-// A crystal that warms up over the first hour, and NTP, which changes its mind: minutes between bursts, and
-// hours of it.
+// The drift changes, as with a crystal that warms up over the first hour or with NTP.
+// Bursts are minutes apart.
 TEST(ClockModel, FollowsADriftThatChanges) {
   std::mt19937_64 random(seed(11));
   constexpr std::int64_t minute = 60'000'000'000;
@@ -122,7 +122,7 @@ TEST(ClockModel, FollowsADriftThatChanges) {
       last = reference;
     }
     EXPECT_LE(worst, model.residual_ns());
-    EXPECT_LE(model.residual_ns(), 20'000) << "of a line it would be milliseconds";
+    EXPECT_LE(model.residual_ns(), 20'000) << "a line would have milliseconds";
   }
 }
 
@@ -141,7 +141,7 @@ TEST(ClockModel, StaysStraightWhereItMay) {
   EXPECT_NEAR(static_cast<double>(whole), 2.0 * static_cast<double>(middle), 2.0);
 }
 
-// Round trips of which one is nonsense, as from a damaged file: no jump that no oscillator makes.
+// One round trip is implausible, as from a damaged file. It would need a jump that no oscillator makes.
 TEST(ClockModel, ANonsensicalBurstIsNotFollowed) {
   std::vector<RoundTrip> samples;
   for (std::int64_t i = 0; i < 10; ++i)

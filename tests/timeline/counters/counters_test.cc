@@ -62,7 +62,7 @@ TEST(CounterSampler, SamplesOnceAnInterval) {
   {
     Timeline timeline(options);
     const CounterSampler sampler(timeline, {std::chrono::milliseconds(2), ""});
-    // Works until more counters are there than one sample has; CPU time passes meanwhile.
+    // Works until there are more counters than one sample has. This uses CPU time.
     while (records_in(options.file) < 25) {
     }
   }
@@ -76,7 +76,7 @@ TEST(CounterSampler, SamplesOnceAnInterval) {
   EXPECT_GT(total, 0);
 }
 
-// What the test itself does, at the least, must be in the counters.
+// The counters must contain at least what the test itself does.
 TEST(ProcessCounters, CountWhatHappens) {
   const auto before = ProcessCounters::read();
   constexpr std::size_t pages = 2000;
@@ -120,7 +120,8 @@ TEST(CounterSampler, WithoutARecorderDoesNothing) {
   const CounterSampler sampler(timeline, {std::chrono::milliseconds(1), "0"});
 }
 
-// A launcher gives each rank its own device or all the same list; CUDA ends the list at what is no device.
+// A launcher gives each rank its own device, or all ranks the same list. CUDA ends the list at the first
+// entry that is not a device.
 TEST(GpuOfRank, IsWhatCudaWouldShowIt) {
   const char* uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6";
   const char* slice = "MIG-GPU-8932f937-d72c-4106-c12f-20bd9faed9f6/1/2";

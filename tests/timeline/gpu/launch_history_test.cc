@@ -49,8 +49,8 @@ TEST(LaunchHistory, ForgetsWhatIsLongAgo) {
   EXPECT_EQ(history.place_at(200).step, -1);
 }
 
-// Step n begins at 10 n; forward is at its even, backward at its odd times. Answers are right or none, and
-// there are some, though the marks are overwritten again and again.
+// Step n begins at 10 n. Forward is at its even times, backward at its odd times. Each answer must be right
+// or empty, and some must not be empty, although marks are overwritten all the time.
 TEST(LaunchHistory, AnswersWhileItIsWritten) {
   LaunchHistory history;
   std::atomic<std::int64_t> steps{0};
@@ -67,7 +67,7 @@ TEST(LaunchHistory, AnswersWhileItIsWritten) {
   std::mt19937_64 random(seed(7));
   for (int answers = 0; answers < 20'000;) {
     const auto now = steps.load();
-    // Of the last steps, and of those that are being overwritten.
+    // Asks for recent steps and for steps that are being overwritten.
     const auto back = random() % 2 == 0 ? random() % 100 : 16'300 + random() % 200;
     const auto n = now - 1 - static_cast<std::int64_t>(back);
     if (n < 0) continue;
@@ -88,8 +88,7 @@ TEST(LaunchHistory, AnswersWhileItIsWritten) {
   EXPECT_EQ(at(history, 10 * last + 7), Place(last, Category::backward));
 }
 
-// The phase is that of the innermost span which has one; other threads' spans are none of the training
-// thread's.
+// The phase is that of the innermost span with a phase. Spans of other threads must not count.
 TEST(LaunchHistory, IsToldByTheTrainingThreadsSpans) {
   const TemporaryFolder folder;
   TimelineOptions options;

@@ -32,7 +32,7 @@ class InflatedFileTest : public ::testing::Test {
     return bytes;
   }
 
-  // All of it, in reads of up to `most` bytes; damage() is left in damage_.
+  // Reads the whole file in reads of up to `most` bytes, and stores its damage in damage_.
   std::string read(std::size_t most) {
     const auto stream = InflatedFile::open(file());
     std::string text;
@@ -88,7 +88,7 @@ TEST_F(InflatedFileTest, ReadsMembersBehindEachOtherAndLeavesOutWhatIsNone) {
   EXPECT_EQ(damage_, "");
 }
 
-// Cut anywhere, it gives a beginning and says so.
+// A file that is truncated anywhere gives its beginning and reports the damage.
 TEST_F(InflatedFileTest, NamesACut) {
   const auto text = random_text(700, 4);
   const auto bytes = compressed(text);

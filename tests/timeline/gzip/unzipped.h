@@ -1,4 +1,4 @@
-// The contents of a gzip file. Usable from any thread.
+// The contents of a gzip file.
 #pragma once
 
 #include <filesystem>

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t run_ns = 120'000'000'000;
 
-// A made-up run on clocks that are off by up to 1 s and drift by up to 50 ppm against rank 0's.
+// A synthetic run. The clocks differ from rank 0's by up to 1 s and drift by up to 50 ppm.
 struct World {
   struct Rank {
     std::int64_t offset_ns = 0;
@@ -26,7 +26,8 @@ struct World {
   std::vector<Rank> ranks;
   std::mt19937_64 random;
 
-  // `latency_ns` one way, more or less, and not the same both ways; collectives take about as long at least.
+  // A message takes about `latency_ns`, different in both directions. Collectives take at
+  // least about as long.
   World(unsigned seed, std::size_t size, std::int64_t latency_ns, int collectives)
       : ranks(size), random(seed) {
     for (std::size_t i = 1; i < size; ++i) {
@@ -82,7 +83,7 @@ TEST(ClockRefinement, NobodyLeavesBeforeTheLastHasCome) {
       }
     }
   }
-  EXPECT_GT(were_broken, 0) << "the test is to have something to put right";
+  EXPECT_GT(were_broken, 0) << "the test needs violations to correct";
 }
 
 TEST(ClockRefinement, FindsAnUnknownClockFromCollectives) {
@@ -111,7 +112,7 @@ TEST(ClockRefinement, DoesNotBlameTheClockForACollectiveThatFailed) {
   EXPECT_LE(clocks[1].model.residual_ns(), 2 * world.ranks[1].model.residual_ns() + 1);
 }
 
-// Of so many ranks, pairs of visits would be a hundred million and what to remember of them 10 GB.
+// With so many ranks there would be a hundred million pairs of visits, which would need 10 GB of memory.
 TEST(ClockRefinement, TakesManyRanksWhoseClocksAreUncertain) {
   const World world(11, 512, 200'000, 400);
   auto clocks = world.clocks();

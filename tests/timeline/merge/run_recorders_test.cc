@@ -59,7 +59,7 @@ TEST(RunRecorders, FilesAloneAreAlignedAsTheRunWas) {
   EXPECT_EQ(unzipped(folder / "timeline.json.gz"), unzipped(folder / "run.json.gz"));
 }
 
-// More ranks than a process may open files, as login nodes set it.
+// There are more ranks than files that a process may open, as login nodes limit it.
 TEST(RunRecorders, OpensAsManyAsTheHardLimitAllows) {
   const TemporaryFolder folder;
   SyntheticRun run;
@@ -137,7 +137,7 @@ TEST(RunRecorders, ReadsWhatIsSoundAndNamesTheRest) {
   EXPECT_TRUE(trace_in(folder).is_object());
 }
 
-// As when a run of many ranks is resumed on few: whatever ranks' files the first start has left.
+// A run of many ranks is resumed on fewer ranks. The first start has left recorders of all its ranks.
 TEST(RunRecorders, OfAnEarlierStartAreLeftOut) {
   for (const auto& [before, now] : {std::pair{5, 2}, {4, 1}, {3, 3}, {2, 4}}) {
     const TemporaryFolder folder;

@@ -41,7 +41,7 @@ void expect_nesting(const json& trace) {
   for (const auto& [thread, slices] : slices_of(trace)) {
     std::vector<Slice> open;
     std::int64_t last = 0;
-    for (const Slice& slice : slices) {  // in the order of the file: parents first
+    for (const Slice& slice : slices) {  // in the order of the file, parents first
       ASSERT_GE(slice.start, last);
       last = slice.start;
       while (!open.empty() && open.back().end <= slice.start) open.pop_back();
@@ -206,7 +206,7 @@ TEST(TraceMerge, SalvagesWhatIsThere) {
   EXPECT_GT(result.damaged, 0u);
   const json trace = json::parse(unzipped(folder / "some.json.gz"));
   expect_nesting(trace);
-  // Rank 2's clock was unknown: collectives with rank 0 bound it.
+  // Rank 2's clock was unknown. Collectives with rank 0 bound it.
   const json& residuals = trace["otherData"]["clock_residual_us"];
   EXPECT_EQ(residuals[0], 0.0);
   EXPECT_TRUE(residuals[1].is_null());
@@ -255,8 +255,8 @@ TEST(TraceMerge, EmptyRankGivesAnEmptyTimeline) {
   EXPECT_TRUE(json::accept(unzipped(folder / "timeline.json.gz")));
 }
 
-// What one rank of a clock has measured counts for all that share it; equal names or numbers alone mean
-// nothing.
+// Samples of one rank count for all ranks that share its clock. Equal host names alone or equal clock numbers
+// alone do not mean that the clock is shared.
 TEST(TraceMerge, RanksOfOneClockShareItsSamples) {
   const std::vector<RoundTrip> first{{1000, 501'000, 1100}}, second{{2000, -498'050, 2020}};
   std::vector<std::unique_ptr<RecordSource>> sources;
@@ -272,7 +272,7 @@ TEST(TraceMerge, RanksOfOneClockShareItsSamples) {
   add("a", 5, {});
   add("b", 6, {});
   add("b", 6, first);
-  add("b", 7, second);  // another host of the name
+  add("b", 7, second);  // another host with the same name
   add("c", 5, {});
   add("d", 0, first);
   add("d", 0, {});

@@ -24,7 +24,7 @@ TimelineOptions in_file(const std::filesystem::path& file) {
   return options;
 }
 
-// A recorder's file and its names, under a number of this process.
+// A recorder's file with its names and an instance number that is unique in this process.
 struct Recorder {
   Recorder(const std::filesystem::path& file, std::uint64_t number)
       : map(RecorderMap::create(in_file(file))), names(*map, number) {}
@@ -32,8 +32,8 @@ struct Recorder {
   InternedNames names;
 };
 
-// More names than a thread remembers, in several recorders, some of which end: each has its own number in
-// each.
+// Uses more names than a thread's cache holds, in several recorders, some of which end. Each name must have
+// its own number in each recorder.
 TEST(InternedNames, AreToldApart) {
   const TemporaryFolder folder;
   std::deque<std::string> texts;

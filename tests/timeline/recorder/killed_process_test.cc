@@ -26,7 +26,7 @@ std::uint64_t recorded_by(const RecorderFile& file, const std::string& name) {
   return 0;
 }
 
-// The trace of a recorder's file whose records are `spans` spans, all of them sound and shown.
+// Checks the trace of a recorder's file: all `spans` records must be undamaged spans and must be shown.
 void expect_sound_trace(const TemporaryFolder& folder, const std::filesystem::path& file, std::size_t spans) {
   struct Counting : TraceVisitor {
     void span(const TraceSpan& span) override {
@@ -47,8 +47,8 @@ void expect_sound_trace(const TemporaryFolder& folder, const std::filesystem::pa
   EXPECT_EQ(shown.negative, 0u);
 }
 
-// A child records numbered events on three threads until it is killed; what it says it has recorded must be
-// there, and the trace of it.
+// A child process records numbered events on three threads until it is killed. All events that it reported as
+// recorded must be in the file and in the trace.
 TEST(KilledProcess, LeavesWhatItWrote) {
   const TemporaryFolder folder;
   std::mt19937 random(seed(20240607));

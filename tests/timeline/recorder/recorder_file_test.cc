@@ -32,7 +32,7 @@ std::string contents_of(const std::filesystem::path& path) {
 }
 
 void write(const std::filesystem::path& path, const std::string& contents) {
-  std::filesystem::remove(path);  // a truncated file would be flushed to disk when it is closed
+  std::filesystem::remove(path);  // closing a truncated file would flush it to disk
   std::ofstream(path, std::ios::binary) << contents;
 }
 
@@ -51,7 +51,7 @@ std::filesystem::path recorded_in(const TemporaryFolder& folder, int events) {
   return options.file;
 }
 
-// Reads all there is; true where the file was taken for a sound one.
+// Reads everything. Returns true if no damage was found.
 bool reads(const std::filesystem::path& path) {
   try {
     const auto source = open_source(path);
@@ -156,7 +156,7 @@ TEST(RecorderFile, TruncatedFileGivesWhatIsLeft) {
   EXPECT_GT(last, all.size() / 2);
 }
 
-// `sound` with up to 8 places damaged, most of them where it hurts: header, threads, names' start.
+// Damages up to 8 bytes of `sound`, mostly in the header, the thread table or the first names.
 std::string damaged(const std::string& sound, std::mt19937_64& random) {
   std::string contents = sound;
   const std::size_t tables = recorder::Geometry(recorder::smallest_file).chunks_offset;
@@ -179,7 +179,7 @@ std::string damaged(const std::string& sound, std::mt19937_64& random) {
   return contents;
 }
 
-// As `farandole timeline salvage` does; false where nothing can be read.
+// Salvages as `farandole timeline salvage` does. Returns false if nothing can be read.
 bool salvages(const std::filesystem::path& path, const std::filesystem::path& trace) {
   RunRecorders run;
   try {
@@ -197,13 +197,13 @@ bool salvages(const std::filesystem::path& path, const std::filesystem::path& tr
   return true;
 }
 
-// What this process holds: bytes of its heap, open files.
+// Resources that this process holds: bytes of its heap and open files.
 struct Holdings {
   std::size_t bytes = 0;
   long files = 0;
   static Holdings now() {
     const auto files = std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
-    // AddressSanitizer has a heap of its own.
+    // AddressSanitizer has its own heap.
     return {__sanitizer_get_current_allocated_bytes != nullptr ? __sanitizer_get_current_allocated_bytes()
                                                                : ::mallinfo2().uordblks,
             files};

@@ -21,11 +21,11 @@ namespace {
 constexpr std::size_t bytes = std::size_t{64} << 20, reserve = std::size_t{256} << 20;
 constexpr std::int64_t lustre = 0x0BD00BD0, ext4 = 0xEF53, tmpfs = 0x01021994, nfs = 0x6969;
 
-// A machine of given mounts: variables, and type and room of each folder.
+// A machine with given environment variables and, for each folder, file system type and free space.
 struct Machine {
   std::map<std::string, std::string> environment;
   std::map<std::string, std::pair<std::int64_t, std::uint64_t>> folders;
-  std::uint64_t all_bytes = std::uint64_t{1} << 30;  // of each
+  std::uint64_t all_bytes = std::uint64_t{1} << 30;  // of each folder
 
   RecorderMachine machine() const {
     return {[this](const char* name) {
@@ -79,14 +79,15 @@ TEST(RecorderPlace, IsOnTheNodeWhereTheRunDirectoryIsNot) {
   machine.environment["SLURM_TMPDIR"] = "/scratch/job7";
   EXPECT_EQ(machine.place("/lustre/run"), "/scratch/job7");
   machine.folders["/scratch/job7"].second = bytes + reserve - 1;
-  EXPECT_EQ(machine.place("/lustre/run"), "/tmp") << "no room";
+  EXPECT_EQ(machine.place("/lustre/run"), "/tmp") << "not enough space";
   machine.folders["/tmp"].second = 0;
   EXPECT_EQ(machine.place("/lustre/run"), "/dev/shm");
   machine.folders.erase("/dev/shm");
   EXPECT_EQ(machine.place("/lustre/run"), "");
 }
 
-// The recorders of all of a node's ranks, and behind them what Open MPI's sessions and others need.
+// Space is needed for the recorders of all ranks of a node and for other users, for
+// example Open MPI's sessions.
 TEST(RecorderPlace, LeavesRoomForOthers) {
   constexpr std::uint64_t mebibyte = 1 << 20, gibibyte = 1 << 30, ranks = 128;
   Machine machine;
@@ -95,10 +96,10 @@ TEST(RecorderPlace, LeavesRoomForOthers) {
     machine.all_bytes = all;
     return machine.place("/lustre/run", "auto", ranks * bytes) == "/tmp";
   };
-  EXPECT_FALSE(fits(8 * gibibyte, 8 * gibibyte)) << "to the last block";
-  EXPECT_FALSE(fits(8 * gibibyte + 819 * mebibyte, 8 * gibibyte)) << "a tenth of it";
+  EXPECT_FALSE(fits(8 * gibibyte, 8 * gibibyte)) << "this would fill the disk";
+  EXPECT_FALSE(fits(8 * gibibyte + 819 * mebibyte, 8 * gibibyte)) << "a tenth must stay free";
   EXPECT_TRUE(fits(8 * gibibyte + 820 * mebibyte, 8 * gibibyte));
-  EXPECT_FALSE(fits(12 * gibibyte - 1, 7000 * gibibyte)) << "4 GiB will do";
+  EXPECT_FALSE(fits(12 * gibibyte - 1, 7000 * gibibyte)) << "4 GiB must stay free";
   EXPECT_TRUE(fits(12 * gibibyte, 7000 * gibibyte));
   EXPECT_FALSE(fits(100 * mebibyte, 200 * mebibyte));
 }
@@ -118,8 +119,9 @@ TEST(RecorderPlace, SaysWhoWishedForAFolderThatIsNone) {
     return "";
   };
   EXPECT_THAT(text_of(wished_place(machine.machine())),
-              testing::StartsWith("FARANDOLE_RECORDER_DIR is '/nowhere', no folder"));
-  EXPECT_THAT(text_of({"/elsewhere"}), testing::StartsWith("--recorder-dir is '/elsewhere', no folder"));
+              testing::StartsWith("FARANDOLE_RECORDER_DIR is '/nowhere', but this is not a writable folder"));
+  EXPECT_THAT(text_of({"/elsewhere"}),
+              testing::StartsWith("--recorder-dir is '/elsewhere', but this is not a writable folder"));
 }
 
 TEST(RecorderPlace, RefusesAFolderThatIsNone) {
@@ -158,14 +160,14 @@ TEST(RecorderPlace, ATimelineThatEndsBringsItsRecorder) {
   EXPECT_EQ(file.records(0).size(), 1u);
   EXPECT_TRUE(std::filesystem::is_empty(options.node_folder));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "run/recorder"), {}), 1);
-  // In place from now on.
+  // From now on the file is written in the run directory.
   options.node_folder.clear();
   const Timeline timeline(options);
   EXPECT_EQ(timeline.file(), options.file);
 }
 
-// A folder that nobody wished for, and that others have filled meanwhile; a file system of its own, where
-// this machine allows one.
+// The node's folder was chosen automatically and has become full. It is a file system of its own if this
+// machine allows to mount one.
 TEST(RecorderPlace, AFullNodeLeavesTheRecorderAtHome) {
   const TemporaryFolder folder;
   TimelineOptions options = options_on_node(folder);
@@ -177,7 +179,8 @@ TEST(RecorderPlace, AFullNodeLeavesTheRecorderAtHome) {
         ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
         ::mount("tmpfs", options.node_folder.c_str(), "tmpfs", 0, files.c_str()) != 0)
       ::_exit(not_allowed);
-    if (Timeline(options).enabled()) ::_exit(records_anyway);  // a wish is a wish
+    // An explicitly requested folder is not replaced.
+    if (Timeline(options).enabled()) ::_exit(records_anyway);
     options.node_folder_chosen = true;
     Timeline timeline(options);
     if (timeline.file() != options.file) ::_exit(lies_elsewhere);

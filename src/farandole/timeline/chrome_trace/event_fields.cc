@@ -11,7 +11,7 @@ namespace {
 
 namespace ondemand = simdjson::ondemand;
 
-// 73 years, so that sums and differences of a few times fit 64 bits.
+// 73 years, so that the sum or difference of a few times fits into 64 bits.
 constexpr std::int64_t max_time_ns = std::int64_t{1} << 61;
 
 template <class T>
@@ -25,7 +25,7 @@ T get(ondemand::value& value, const char* name, const char* what) {
   throw EventDamage{simdjson::error_message(error)};
 }
 
-// Most texts have nothing to be unescaped: they are taken from where they stand.
+// Most texts need no unescaping and are used directly from the input.
 std::string_view text(ondemand::value& value, const char* name) {
   std::string_view token = value.raw_json_token();
   while (!token.empty() && token.back() <= ' ') token.remove_suffix(1);
@@ -42,7 +42,8 @@ std::uint64_t count(ondemand::value& value, const char* name) {
   return get<std::uint64_t>(value, name, "a count of 64 bits");
 }
 
-// Other programs name some processes and threads by texts; those carry nothing of ours.
+// Other programs identify some processes and threads by texts. These events contain nothing
+// that is used here.
 std::optional<std::int64_t> identity(ondemand::value& value, const char* name) {
   ondemand::json_type type;
   check_json(value.type().get(type));
@@ -56,7 +57,7 @@ std::int64_t time(ondemand::value& value, const char* name) {
   throw EventDamage{std::string(name) + " is not a time that 64 bits hold"};
 }
 
-// Keys that spans of other programs use for things of their own.
+// Other programs use these keys for their own purposes, so values of another type are ignored.
 template <class T, class Target>
 void take_as(ondemand::value& value, Target& target) {
   T found;
@@ -72,7 +73,8 @@ void take_if(ondemand::value& value, std::optional<double>& target) {
   take_as<double>(value, target);
 }
 
-// Of tensors' shapes, [[2,3],[4]] or, of lists of tensors, [[[2,3],[4]]]: 10.
+// The number of elements of tensors with these shapes: 10 for [[2,3],[4]] and for the list
+// of tensor lists [[[2,3],[4]]].
 std::uint64_t elements_in(ondemand::value& value, int depth = 0) {
   ondemand::array sizes;
   if (depth > 3 || value.get(sizes) != simdjson::SUCCESS) return 0;
@@ -100,7 +102,7 @@ void take_first(ondemand::value& value, std::string_view& target) {
   }
 }
 
-// A field's key where it stands, with the quote behind it; 64 readable bytes follow the last.
+// A field's key in the input with its closing quote. At least 64 readable bytes follow the last key.
 class Key {
  public:
   template <class Field>
@@ -117,15 +119,16 @@ class Key {
   const char* begin_;
 };
 
-// Events of PyTorch's profiler whose many arguments say nothing to us; they come behind category and name
-// there.
+// Events of PyTorch's profiler whose many arguments are not needed. In these events, the arguments come
+// after category and name.
 bool has_idle_args(const EventFields& fields) {
   static constexpr std::array<std::string_view, 7> idle = {
       "cpu_op", "cuda_runtime", "cuda_driver", "python_function", "ac2g", "fwdbwd", "gpu_user_annotation"};
   return std::find(idle.begin(), idle.end(), fields.category) != idle.end();
 }
 
-// Of a GPU kernel: whatever it is called, PyTorch's profiler says so where a collective launched it.
+// True if a collective launched the GPU kernel. PyTorch's profiler says so in the arguments, whatever
+// the kernel's name is.
 bool are_of_collective(std::string_view args) {
   return args.find("Collective name\"") != std::string_view::npos;
 }
@@ -185,7 +188,7 @@ void read_args(ondemand::value& value, EventFields& fields) {
   read_entries(args, fields);
 }
 
-// Arrows between events, of which other programs write one or two for each.
+// Arrows between events. Other programs write one or two of them per event.
 bool is_flow(char kind) {
   return kind == 's' || kind == 't' || kind == 'f';
 }

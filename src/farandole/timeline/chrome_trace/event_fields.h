@@ -1,4 +1,5 @@
-// The fields of one event of a Chrome trace, from JSON. Used by trace_reader.cc; one thread per call.
+// Reads the fields of one event of a Chrome trace from JSON. Used by trace_reader.cc.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,12 @@
 
 namespace farandole {
 
-// Why one event is left out.
+// The reason why one event is left out.
 struct EventDamage {
   std::string why;
 };
 
-// All that any kind of event may carry; which of it must be there depends on the kind.
+// All fields that an event of any kind may have. Which of them are required depends on the kind.
 struct EventFields {
   char kind = 0;
   std::optional<std::int64_t> pid, tid, start_ns, duration_ns;
@@ -29,25 +30,27 @@ struct EventFields {
   TraceMessage message;
   std::string_view phase;
   bool named_thread = false;  // tid is a text
-  bool unwanted = false;      // nobody takes it: the fields behind kind and category were not read
-  bool has_args = false;      // of which anything was read
+  // The visitor does not want the event, so fields after kind and category were not read.
+  bool unwanted = false;
+  bool has_args = false;  // at least one argument was read
 
-  // As new: most events have no arguments that are read, and need not be cleared of them.
+  // Resets the fields. Arguments are cleared only if there were any, because most events have none.
   void clear();
 };
 
-// Throws EventDamage.
+// Throws: EventDamage if `error` is not SUCCESS.
 inline void check_json(simdjson::error_code error) {
   if (error != simdjson::SUCCESS) throw EventDamage{simdjson::error_message(error)};
 }
 
-// Where the visitor does not want the event, only those that say so. Keys count as programs write them,
-// without escapes. Texts are valid as long as the parser's document and what it was made of. Throws
-// EventDamage.
+// If the visitor does not want the event, reads only the fields that tell this. Keys must be written
+// without escapes, as programs write them. Texts are valid as long as the parser's document and the
+// text that it parses.
+// Throws: EventDamage if a field is damaged.
 void read_fields(simdjson::ondemand::object& object, const TraceVisitor& visitor, EventFields& fields);
 
-// As above, of the event's object `args` alone: JSON text, behind which simdjson's padding is readable.
-// `fields` holds the others.
+// As above for the event's object `args` alone. `args` is JSON text followed by simdjson's readable padding.
+// `fields` already holds the other fields.
 void read_args(std::string_view args, simdjson::ondemand::parser& parser, EventFields& fields);
 
 }  // namespace farandole

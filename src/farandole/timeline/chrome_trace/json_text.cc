@@ -18,8 +18,8 @@ bool is_plain(char c) {
   return plain[static_cast<unsigned char>(c)];
 }
 
-// The length of the UTF-8 character that `text` starts with; 0: it is none (overlong, surrogate, above
-// U+10FFFF, cut off).
+// The length of the UTF-8 character at the start of `text`; 0 if it is invalid (overlong,
+// surrogate, above U+10FFFF, truncated).
 std::size_t character_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<std::uint8_t>(text[i]) : 0u; };
   const auto follows = [&](std::size_t i) { return (byte(i) & 0xc0u) == 0x80u; };

@@ -1,4 +1,5 @@
-// Text as a JSON string. Usable from any thread.
+// Writes text as a JSON string.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <fmt/format.h>
@@ -6,8 +7,8 @@
 
 namespace farandole {
 
-// Appends `text` with quotation marks, escaped (RFC 8259); bytes that are not UTF-8 (RFC 3629) become U+FFFD
-// each.
+// Appends `text` with quotation marks and escapes (RFC 8259). Each byte that is not UTF-8
+// (RFC 3629) becomes U+FFFD.
 void append_json_text(fmt::memory_buffer& to, std::string_view text);
 
 }  // namespace farandole

@@ -8,11 +8,12 @@
 namespace farandole {
 namespace {
 
-// What looks like an event at first is not looked through to the end of the trace.
+// Limits the search for the end of an event, which may otherwise go on to the end of the trace.
 constexpr std::ptrdiff_t longest_read_event = 64 << 10;
 
-// From within a line to behind the one that is `closing`, which is less indented than the lines before it are
-// to be; nullptr where another is not as `indented`, or there is none.
+// Goes from within a line to the position after the line `closing`. All lines before it must start with
+// `indented`, and `closing` is less indented. Returns nullptr if another line has a different indentation or
+// if `closing` is missing.
 template <std::size_t n, std::size_t m>
 const char* behind_lines(const char* at, const char* end, const char (&indented)[n],
                          const char (&closing)[m]) {

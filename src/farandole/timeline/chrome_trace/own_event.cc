@@ -21,7 +21,7 @@ void read_collective(TraceCursor& cursor, TraceSpan& span) {
   span.collective = {static_cast<std::uint32_t>(sequence), static_cast<std::uint16_t>(communicator), bytes};
 }
 
-// Its bytes, where it has some; the rest is for people.
+// Reads the number of bytes, if there is one. The other arguments are only for people.
 void read_mpi_call(TraceCursor& cursor, TraceSpan& span) {
   if (cursor.skip("\"bytes\":")) {
     span.bytes = cursor.digits();
@@ -35,7 +35,7 @@ void read_mpi_call(TraceCursor& cursor, TraceSpan& span) {
   } while (cursor.skip(","));
 }
 
-// Behind the text ,"name":" up to the event's time.
+// Reads from after the text ,"name":" up to the event's time.
 void read_place(TraceCursor& cursor, TraceSpan& span) {
   span.name = cursor.text();
   cursor.expect(",\"pid\":");

@@ -1,6 +1,6 @@
-// Goes through an event's text in a form that is known to the letter. What is not as expected, or not in
-// printable ASCII without escapes, leaves the cursor at nullptr, and so do all steps behind it. One thread at
-// a time.
+// Reads an event's text whose exact form is known. If the text differs from that form, or contains escapes or
+// non-ASCII characters, the cursor becomes nullptr and all further steps do nothing.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace farandole {
 
 class TraceCursor {
  public:
-  // So many bytes behind `end` must be readable.
+  // This number of bytes after `end` must be readable.
   static constexpr std::size_t padding = 32;
 
   TraceCursor(const char* at, const char* end) : at_(at), end_(end) {}
@@ -33,7 +33,7 @@ class TraceCursor {
 
   void fail() { at_ = nullptr; }
 
-  // Up to the quotation mark, which is skipped.
+  // Reads up to the quotation mark, and skips the mark.
   std::string_view text() {
     if (at_ == nullptr) return {};
     const char* const begin = at_;
@@ -45,7 +45,8 @@ class TraceCursor {
     return {begin, static_cast<std::size_t>(at_++ - begin)};
   }
 
-  // At most 18 digits, so that nothing overflows; without needless zeros in front, which JSON does not allow.
+  // Reads up to 18 digits, so that nothing overflows. Leading zeros are rejected, because JSON
+  // does not allow them.
   std::uint64_t digits() {
     if (at_ == nullptr || at_ > end_) return at_ = nullptr, 0;
     const char* const begin = at_;
@@ -56,7 +57,8 @@ class TraceCursor {
     return value;
   }
 
-  // Microseconds with three decimals, in ns.
+  // Reads microseconds with three decimals.
+  // Units: nanoseconds.
   std::int64_t time() {
     const auto whole = digits();
     if (at_ == nullptr || whole > 2'000'000'000'000'000 || at_[0] != '.' || !is_digit(at_[1]) ||

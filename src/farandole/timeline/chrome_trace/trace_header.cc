@@ -24,7 +24,7 @@ TraceHeader own_header(const std::string& other_data, const std::string& where,
   if (other_data.empty()) return header;
   const auto json = nlohmann::json::parse(other_data, nullptr, false);
   if (!json.is_object()) {
-    warnings.push_back(where + ": otherData is damaged and left out");
+    warnings.push_back(where + ": otherData is damaged and is ignored");
     return header;
   }
   const auto integer_of = [&](const char* key, std::optional<std::int64_t>& target) {

@@ -1,4 +1,5 @@
-// What a trace says of itself beside its events. A plain function.
+// Reads a trace's description of itself, which is beside its events.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <string>
@@ -8,8 +9,8 @@
 
 namespace farandole {
 
-// From the texts of "otherData" and of PyTorch's "distributedInfo", each of which may be empty. Damage goes
-// to `warnings`, beginning with `where`.
+// Parses the texts of "otherData" and of PyTorch's "distributedInfo"; each of them may be empty. Damage is
+// appended to `warnings`, with `where` at the beginning of each line.
 TraceHeader trace_header(const std::string& other_data, const std::string& distributed_info,
                          const std::string& where, std::vector<std::string>& warnings);
 

@@ -53,7 +53,7 @@ void visit_span(const EventFields& fields, TraceVisitor& visitor) {
   visitor.span(span);
 }
 
-// False for kinds that are not visited.
+// Returns false for kinds that are not visited.
 bool visit(const EventFields& fields, TraceVisitor& visitor) {
   if (fields.kind == 0) throw EventDamage{"ph is missing"};
   if (fields.unwanted || !fields.pid) return false;
@@ -93,14 +93,15 @@ bool visit(const EventFields& fields, TraceVisitor& visitor) {
   }
 }
 
-// Reads events in the forms that it knows as such, others as JSON: in blocks, but one by one where they are
-// in between, and where not all is sound.
+// Reads events of known forms directly and other events as JSON. JSON is read in blocks. It is read event by
+// event if known forms are mixed with others, or if the block is damaged.
 class Reader {
  public:
   Reader(const std::filesystem::path& file, TraceVisitor& visitor) : scanner_(file), visitor_(visitor) {}
 
   TraceSummary run(const std::string& where) {
-    // Behind so many events of a known form, so many of others come one by one: known ones will follow.
+    // If at least this many events of a known form came before, up to `most_strangers` other events are read
+    // one by one, because known ones will follow.
     constexpr std::uint64_t enough_known = 8;
     constexpr int most_strangers = 32;
     for (int strangers_left = 0;;) {
@@ -126,7 +127,7 @@ class Reader {
                                   first_damage_);
     if (!scanner_.damage().empty()) {
       summary_.damage = where + ": " + scanner_.damage();
-      summary_.warnings.push_back(summary_.damage + "; what is before it was read");
+      summary_.warnings.push_back(summary_.damage + "; everything before it was read");
     }
     summary_.header =
         trace_header(scanner_.other_data(), scanner_.distributed_info(), where, summary_.warnings);
@@ -140,10 +141,7 @@ class Reader {
     ++summary_.events;
   }
 
-  // As many events as come next in one of them. Without read_own_event, `farandole analyze` takes 1.5 times as
-  // long on a run of quickstart (2 ranks) and 3.0 times on a made-up run (1,024 ranks, 50 steps); without
-  // read_kineto_event, it takes 1.7 times as long on 60 MB of PyTorch's profiler. These are ratios of CPU time
-  // of the whole command, medians of 9 interleaved runs on two cores.
+  // Reads as many events of known forms as follow each other.
   std::uint64_t read_known_forms() {
     const auto before = summary_.events;
     read_known_form([this](auto... text) { return take_own_event(text...); });
@@ -152,8 +150,8 @@ class Reader {
     return summary_.events - before;
   }
 
-  // take(at, end) gives the place behind the event that begins at `at`, or nullptr where that is of another
-  // form.
+  // take(at, end) returns the position after the event that begins at `at`, or nullptr if the
+  // event has another form.
   template <class Take>
   void read_known_form(Take&& take) {
     const auto text = scanner_.next_text();
@@ -172,7 +170,7 @@ class Reader {
     scanner_.take(static_cast<std::size_t>(behind - begin));
   }
 
-  // Behind a whole event.
+  // True if a whole event ends before `next`.
   static bool is_over(const char* next, const char* end) {
     return next != nullptr && next < end && (*next == ',' || *next == '\n');
   }
@@ -205,7 +203,7 @@ class Reader {
 
   void read_block(const RawEvent& block) {
     const char* const begin = block.text.data();
-    const char* at = begin + 1;  // behind the last event that was taken
+    const char* at = begin + 1;  // after the last event that was taken
     try {
       ondemand::document document;
       check_json(
@@ -235,7 +233,7 @@ class Reader {
       read_fields(object, visitor_, fields_);
       const char* behind = nullptr;
       if (document.current_location().get(behind) == simdjson::SUCCESS)
-        throw EventDamage{"text behind the object"};
+        throw EventDamage{"there is text after the object"};
       if (!visit(fields_, visitor_)) ++summary_.unused;
       ++summary_.events;
     } catch (const EventDamage& damage) {
@@ -248,8 +246,8 @@ class Reader {
   TraceScanner scanner_;
   TraceVisitor& visitor_;
   ondemand::parser parser_;
-  OwnEvent own_;        // the event that is being read, in our form
-  EventFields fields_;  // or in another
+  OwnEvent own_;        // the current event in our form
+  EventFields fields_;  // or in another form
   TraceSummary summary_;
   std::string first_damage_;
 };

@@ -1,5 +1,6 @@
-// Reads a Chrome trace in one pass and hands its events, typed and in nanoseconds, to a visitor. One thread
-// per call.
+// Reads a Chrome trace in one pass and gives its events to a visitor, with typed fields
+// and times in nanoseconds.
+// Thread safety: any thread may call this at any time; each call needs its own visitor.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +15,18 @@
 
 namespace farandole {
 
-// "otherData" of a trace that Farandole wrote; all empty for others.
+// "otherData" of a trace that Farandole wrote; all fields are empty for other traces.
 struct TraceHeader {
   std::optional<std::int64_t> farandole_trace;  // version of the vocabulary
   std::optional<std::int64_t> ranks;
-  // By rank: what clock alignment could not remove; nullopt where the rank's clock is unknown.
+  // Clock error that remains after alignment, by rank; std::nullopt if the rank's clock is unknown.
   std::vector<std::optional<double>> clock_residual_us;
 
   std::optional<std::int64_t> kineto_rank, kineto_world_size;  // PyTorch's "distributedInfo"
 };
 
-// Texts are valid during the call only. Times are nanoseconds on the trace's clock, within ±2^61 (73 years).
+// Texts are valid only during the call. Times are on the trace's clock, within ±2^61 ns (73 years).
+// Units: nanoseconds.
 struct TraceProcess {
   std::int64_t pid = 0;
   std::string_view name;
@@ -36,7 +38,7 @@ struct TraceThread {
   std::int64_t tid = 0;
   std::string_view name;
 };
-// What PyTorch's profiler says of a collective: of NCCL's kernels, and of Gloo's annotations.
+// What PyTorch's profiler records about a collective: about NCCL's kernels and Gloo's annotations.
 struct TraceMessage {
   std::string_view collective, dtype, process_group;
   std::optional<std::uint64_t> elements, ranks;
@@ -44,16 +46,16 @@ struct TraceMessage {
 struct TraceSpan {
   std::int64_t pid = 0;
   std::int64_t tid = 0;
-  Category category = Category::other;  // also for names that the vocabulary does not have
+  Category category = Category::other;  // also for categories that the vocabulary does not contain
   std::string_view name;
   std::int64_t start_ns = 0;
   std::int64_t duration_ns = 0;  // >= 0
   std::optional<std::int64_t> step;
   std::string_view operation;            // of a collective
-  std::optional<Collective> collective;  // where the span has a sequence number
-  std::string_view category_text;        // as it stands there
+  std::optional<Collective> collective;  // set if the span has a sequence number
+  std::string_view category_text;        // the category as it is in the file
   TraceMessage message;
-  std::optional<Category> phase;  // in which GPU work was launched
+  std::optional<Category> phase;  // the phase in which GPU work was launched
   std::uint64_t bytes = 0;        // of an MPI call of the program
 };
 struct TraceCounter {
@@ -67,18 +69,18 @@ struct TraceInstant {
   std::int64_t tid = 0;
   std::string_view name;
   std::int64_t time_ns = 0;
-  std::uint64_t bytes = 0;  // 0: it says none
+  std::uint64_t bytes = 0;  // 0 if the event has no bytes
 };
 
 class TraceVisitor {
  public:
   virtual ~TraceVisitor() = default;
-  // Spans of categories that are not wanted may be left out.
+  // Spans of categories that are not wanted may be skipped.
   virtual bool wants([[maybe_unused]] std::string_view category) const { return true; }
   virtual void process(const TraceProcess&) {}
   virtual void thread(const TraceThread&) {}
   virtual void span(const TraceSpan&) {}
-  virtual void begin(const TraceSpan&) {}  // of a span whose end follows: its duration is 0
+  virtual void begin(const TraceSpan&) {}  // of a span whose end follows; its duration is 0
   virtual void end(std::int64_t /*pid*/, std::int64_t /*tid*/, std::int64_t /*time_ns*/) {}
   virtual void counter(const TraceCounter&) {}
   virtual void instant(const TraceInstant&) {}
@@ -86,16 +88,18 @@ class TraceVisitor {
 
 struct TraceSummary {
   TraceHeader header;
-  std::uint64_t events = 0;           // sound ones, of all kinds
-  std::uint64_t unused = 0;           // of them: of kinds that are not visited (flows, …)
-  std::uint64_t damaged = 0;          // left out
-  std::uint64_t bytes = 0;            // read, uncompressed
-  std::string damage;                 // why it ends early; "" where it does not
-  std::vector<std::string> warnings;  // what is damaged, and where: one line each, with file and byte
+  std::uint64_t events = 0;           // undamaged events of all kinds
+  std::uint64_t unused = 0;           // those of them whose kind is not visited (flows, …)
+  std::uint64_t damaged = 0;          // events that were left out
+  std::uint64_t bytes = 0;            // uncompressed bytes read
+  std::string damage;                 // why the trace ends early; "" if it does not
+  std::vector<std::string> warnings;  // one line per problem, with file and byte
 };
 
-// Visits every sound event, in the order of the file. What is damaged is left out and named in `warnings`.
-// Throws UserError where the file cannot be opened, CorruptInput where it holds no sound event.
+// Visits every undamaged event in the order of the file. Damaged events are left out
+// and described in `warnings`.
+// Throws: UserError if the file cannot be opened.
+// Throws: CorruptInput if the file contains no undamaged event.
 TraceSummary read_trace(const std::filesystem::path& file, TraceVisitor& visitor);
 
 }  // namespace farandole

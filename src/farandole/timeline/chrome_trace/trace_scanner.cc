@@ -22,7 +22,7 @@ bool is_space(char c) {
   return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-// Outside of strings only these characters matter to the cutting.
+// Outside of strings, only these characters matter for splitting.
 constexpr auto marks = [] {
   std::array<bool, 256> table{};
   for (const unsigned char c : {'{', '}', '[', ']', '"', ','}) table[c] = true;
@@ -92,7 +92,7 @@ void TraceScanner::stop(const std::string& why) {
   damage_ = (window_.damage().empty() ? why : window_.damage() + "; read") + at_byte(offset());
 }
 
-// Length of the value at the window's start; `none` where the stream ends first or a bracket is missing.
+// The length of the value at the window's start; `none` if the stream ends before or a bracket is missing.
 std::size_t TraceScanner::value_end(std::size_t max_bytes) {
   std::size_t i = 0;
   int depth = 0;
@@ -105,7 +105,7 @@ std::size_t TraceScanner::value_end(std::size_t max_bytes) {
         while (i < size && text[i] != '"' && text[i] != '\\') ++i;
         if (i >= size) break;
         if (text[i] == '\\') {
-          i += 2;  // beyond `size` the next window goes on behind the escaped character
+          i += 2;  // if beyond `size`, the next window continues after the escaped character
           continue;
         }
         in_string = false;
@@ -121,7 +121,7 @@ std::size_t TraceScanner::value_end(std::size_t max_bytes) {
       } else if (c == '{' || c == '[') {
         ++depth;
       } else if (depth == 0) {
-        return i;  // the comma or bracket behind a number or word
+        return i;  // the comma or bracket after a number or word
       } else if (c != ',' && --depth == 0) {
         return i + 1;
       }
@@ -131,7 +131,7 @@ std::size_t TraceScanner::value_end(std::size_t max_bytes) {
   }
 }
 
-// Consumes the value at the window's start, and returns it if it has at most `keep_bytes`.
+// Consumes the value at the window's start. Returns it if it has up to `keep_bytes` bytes.
 std::string TraceScanner::take_value(std::size_t keep_bytes) {
   const auto length = value_end(max_value_bytes);
   if (length == none) {
@@ -144,7 +144,7 @@ std::string TraceScanner::take_value(std::size_t keep_bytes) {
   return value;
 }
 
-// Consumes the key's value, and keeps it where it is of interest and sound.
+// Consumes the key's value, and stores it if it is needed and undamaged.
 void TraceScanner::take_value_of(const std::string& key) {
   auto* const kept = key == "\"otherData\""         ? &other_data_
                      : key == "\"distributedInfo\"" ? &distributed_info_
@@ -153,7 +153,8 @@ void TraceScanner::take_value_of(const std::string& key) {
   if (kept != nullptr && damage_.empty()) *kept = std::move(value);
 }
 
-// From behind the object's opening bracket, or behind an earlier value, to behind the bracket of traceEvents.
+// Goes from after the object's opening bracket, or after an earlier value, to after
+// the bracket of traceEvents.
 bool TraceScanner::find_events() {
   for (;;) {
     if (!skip_space()) return stop("cut off"), false;
@@ -176,8 +177,7 @@ bool TraceScanner::find_events() {
   }
 }
 
-// The keys behind the events: of interest is only otherData; a second traceEvents would be skipped as a
-// value.
+// Reads the keys after the events. Only otherData is used; a second traceEvents is skipped as a value.
 void TraceScanner::read_keys_behind() {
   done_ = true;
   if (!in_object_) return;
@@ -199,8 +199,9 @@ void TraceScanner::read_keys_behind() {
   window_.consume(1);
 }
 
-// Where, within `length` bytes, a later line begins with an object; `length` where none does. Strings hold no
-// raw newlines, so behind damage this is where the next event begins in traces that have one event a line.
+// The position within `length` bytes where a later line begins with an object, or `length` if
+// there is none. Strings contain no raw newlines. So in a trace with one event per line, this is
+// the next event after damage.
 std::size_t TraceScanner::next_line(std::size_t length) const {
   const std::string_view text(window_.data(), length);
   for (auto at = text.find('\n'); at != std::string_view::npos; at = text.find('\n', at + 1)) {
@@ -215,7 +216,8 @@ void TraceScanner::reject() {
   pending_ = next_line(pending_);
 }
 
-// Consumes what is between events; false where none begins: at the end, or before what is no event.
+// Consumes the text between events. Returns false if no event begins: at the end, or before text that
+// is not an event.
 bool TraceScanner::begin_event() {
   uncover();
   window_.consume(std::exchange(pending_, 0));
@@ -223,7 +225,7 @@ bool TraceScanner::begin_event() {
   for (;;) {
     if (!skip_space()) {
       done_ = true;
-      // A bare array may stay open: programs append to it until they end.
+      // A bare array may lack its closing bracket, because programs append to it until they end.
       if (in_object_ || !window_.damage().empty()) stop("cut off");
       return false;
     }
@@ -236,8 +238,8 @@ bool TraceScanner::begin_event() {
   return false;
 }
 
-// Up to the last bracket in reach that "}, {" closes, which mostly is that of an event; 0 where there is
-// none. Where it is another, the block does not parse, and next() is asked.
+// The length up to the last "}" in reach that is followed by ", {"; it mostly ends an event. 0 if there is
+// none. If it ends something else, the block cannot be parsed, and next() is used instead.
 std::size_t TraceScanner::block_length() const {
   const char* const text = window_.data();
   std::size_t at = std::min(window_.size(), block_bytes);

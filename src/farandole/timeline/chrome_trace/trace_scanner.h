@@ -1,5 +1,6 @@
-// Cuts a Chrome trace, compressed or not, into the texts of its events without holding more than one window
-// of it. One object is used by one thread.
+// Splits a Chrome trace, compressed or not, into the texts of its events. Only one window of the
+// trace is in memory.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -15,24 +16,24 @@
 
 namespace farandole {
 
-// A sliding window over a file's uncompressed bytes; gzip is told by content.
+// A sliding window over a file's uncompressed bytes. Compression with gzip is detected automatically.
 class TraceWindow {
  public:
-  // Readable bytes behind the window's end, as simdjson wants them.
+  // Number of readable bytes after the window's end, which simdjson needs.
   static constexpr std::size_t padding = 64;
 
-  // Throws UserError where the file cannot be opened.
+  // Throws: UserError if the file cannot be opened.
   explicit TraceWindow(const std::filesystem::path& file);
 
-  // The byte in front of it and the one behind it may be written, too.
+  // The byte before the window and the byte after it are writable too.
   char* data() { return buffer_.data() + begin_; }
   const char* data() const { return buffer_.data() + begin_; }
   std::size_t size() const { return end_ - begin_; }
-  std::uint64_t offset() const { return offset_; }  // of data(), in the uncompressed stream
+  std::uint64_t offset() const { return offset_; }  // of data() in the uncompressed stream
   void consume(std::size_t bytes);
-  // Appends to the window, which may move; false at the end of the readable stream.
+  // Appends to the window, which may move. Returns false at the end of the readable stream.
   bool refill();
-  // Why the stream ended early: truncated or damaged gzip data.
+  // Why the stream ended early because of truncated or damaged gzip data; "" if it did not.
   const std::string& damage() const { return file_->damage(); }
 
  private:
@@ -45,36 +46,38 @@ class TraceWindow {
 };
 
 struct RawEvent {
-  std::string_view text;     // one JSON object, or what damage has left of it, with TraceWindow::padding
-                             // readable bytes behind it
+  // One JSON object or its damaged rest, followed by TraceWindow::padding readable bytes.
+  std::string_view text;
   std::uint64_t offset = 0;  // in the uncompressed stream
 };
 
-// Both forms: {"traceEvents":[…],…} with other keys before and after, and a bare array, also one that is
-// never closed.
+// Accepts both forms of a trace: {"traceEvents":[…],…} with other keys before and after, and a bare array,
+// which may lack its closing bracket.
 class TraceScanner {
  public:
-  // Throws UserError where the file cannot be opened, CorruptInput where it holds no array of events.
+  // Throws: UserError if the file cannot be opened.
+  // Throws: CorruptInput if the file contains no array of events.
   explicit TraceScanner(const std::filesystem::path& file);
 
-  // The next event, valid until the next call; nullopt after the last sound one: then damage() says whether
-  // it was the end.
+  // Returns the next event, which is valid until the next call. Returns std::nullopt after the last undamaged
+  // event; damage() then says whether this was the end of the trace.
   std::optional<RawEvent> next();
-  // The text from the next event on, as far as it is at hand (RawEvent::text may end within an event), for a
-  // reader that tells by take() how much of it it has read: whole events, up to a closing bracket. nullopt as
-  // for next_block().
+  // Returns the text from the next event on, as far as it is in the window. RawEvent::text may end within an
+  // event. The caller must call take() with the number of bytes of whole events that it has read, up to a
+  // closing bracket. Returns std::nullopt as next_block() does.
   std::optional<RawEvent> next_text();
   void take(std::size_t bytes) { pending_ = bytes; }
-  // Several whole events at once, as the JSON text of an array, valid until the next call. Where one of them
-  // turns out not to be sound, resume_at() says from which on next() is to give them. nullopt where next()
-  // must be asked: at the end, and where the events' bounds cannot be told at a glance.
+  // Returns several whole events as the JSON text of an array, which is valid until the next call. If one of
+  // them is damaged, resume_at() sets the event from which next() continues. Returns std::nullopt if next()
+  // must be called instead: at the end, and if the bounds of the events are not obvious.
   std::optional<RawEvent> next_block();
-  // Goes back to byte `offset` of the block; next_block() gives nothing until the block is over.
+  // Goes back to byte `offset` of the block. next_block() returns std::nullopt until the end of the block.
   void resume_at(std::size_t offset);
-  // The event that next() gave is not sound: go on where the next line begins an object, even inside of it.
+  // Rejects the event that next() returned as damaged. Reading continues at the next line that begins with an
+  // object, even inside the event.
   void reject();
-  // The texts of the keys "otherData" and "distributedInfo" (of PyTorch), or empty; known after the last
-  // event at the latest.
+  // The texts of the keys "otherData" and "distributedInfo" (of PyTorch), or empty. They are complete
+  // after the last event.
   const std::string& other_data() const { return other_data_; }
   const std::string& distributed_info() const { return distributed_info_; }
   const std::string& damage() const { return damage_; }
@@ -101,8 +104,8 @@ class TraceScanner {
   std::string damage_;
   bool in_object_ = false;
   bool done_ = false;
-  std::size_t pending_ = 0;      // bytes of the event or block given last
-  std::optional<char> covered_;  // by the bracket that a block ends with
+  std::size_t pending_ = 0;      // bytes of the event or block that was returned last
+  std::optional<char> covered_;  // the byte that the closing bracket of a block replaces
   std::uint64_t no_block_before_ = 0;
 };
 

@@ -22,7 +22,7 @@ int thread_id(TraceWriter::Place place) {
   return 1'000'000 + 1'000 * place.rank + place.thread;
 }
 
-// Longest that an event takes beside its text: some 20 numbers and the words around them.
+// Upper bound of the size of an event without its texts: about 20 numbers and the words around them.
 constexpr std::size_t longest_written_event = 768;
 
 char* put(char* at, std::string_view text) {
@@ -34,7 +34,7 @@ char* put(char* at, std::uint64_t number) {
   return std::to_chars(at, at + 20, number).ptr;
 }
 
-// Microseconds with 3 decimals.
+// Writes microseconds with 3 decimals.
 char* put_micros(char* at, std::int64_t ns) {
   const auto value = static_cast<std::uint64_t>(std::max<std::int64_t>(ns, 0));
   at = put(at, value / 1000);
@@ -46,7 +46,7 @@ char* put_micros(char* at, std::int64_t ns) {
   return at + 4;
 }
 
-// `format` is an FMT_COMPILE("…"): parsed when this file is compiled.
+// `format` is an FMT_COMPILE("…"), which is parsed at compile time.
 template <typename Format, typename... Args>
 char* print(char* at, Format format, const Args&... args) {
   return fmt::format_to(at, format, args...);

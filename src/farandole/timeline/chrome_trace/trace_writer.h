@@ -1,4 +1,5 @@
-// Streams a Chrome trace, in the form that event.h defines, into a gzip file. Used by one thread.
+// Writes a Chrome trace in the form of event.h to a gzip file, as a stream.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <array>
@@ -15,17 +16,18 @@
 
 namespace farandole {
 
-// Times are in ns, on rank 0's clock, from the trace's start (≥ 0, else taken as 0). Text may hold anything:
-// it is escaped, and bytes that are not UTF-8 become U+FFFD. The spans of a thread must nest or be disjoint,
-// and a span must come before those inside it: what the viewers ask for. Memory is bounded by a few pieces of
-// GzipWriter.
+// Times are on rank 0's clock, relative to the trace's start. Negative times become 0. Texts may contain
+// anything: they are escaped, and bytes that are not UTF-8 become U+FFFD. The spans of a thread must be
+// nested or disjoint, and a span must come before the spans inside it, because the viewers require this.
+// Memory is bounded by a few pieces of GzipWriter.
+// Units: nanoseconds.
 class TraceWriter {
  public:
   struct Header {
     int ranks = 1;
-    std::span<const std::int64_t> clock_residual_ns;  // by rank; negative: unknown
+    std::span<const std::int64_t> clock_residual_ns;  // by rank; negative means unknown
   };
-  // Where a thread's events go; thread 0 is the one that trains.
+  // The thread to which an event belongs. Thread 0 is the training thread.
   struct Place {
     int rank = 0;
     int thread = 0;  // 0 to 999
@@ -37,20 +39,21 @@ class TraceWriter {
   struct SpanFacts {
     Category category = Category::other;
     std::string_view name;
-    std::int64_t step = -1;           // -1: outside of steps
-    std::optional<Category> phase{};  // the one that launched it, of GPU work
-    MpiCall call{};                   // what is known of it, where it is an MPI call of the program
+    std::int64_t step = -1;           // -1 means outside of steps
+    std::optional<Category> phase{};  // the phase that launched the GPU work
+    MpiCall call{};                   // details of an MPI call of the program
   };
 
-  // Writes beside `path`, which finish() publishes; `threads` compress, 0: as GzipWriter has it. Throws
-  // Error, as all functions do.
+  // Writes a temporary file beside `path`, which finish() publishes. `threads` is the number of compressing
+  // threads; 0 means GzipWriter's default.
+  // Throws: Error if writing fails. This also holds for all functions below.
   TraceWriter(const std::filesystem::path& path, const Header& header, unsigned threads = 0);
-  ~TraceWriter();  // without finish() nothing is left
+  ~TraceWriter();  // removes the temporary file if finish() was not called
   TraceWriter(const TraceWriter&) = delete;
   TraceWriter& operator=(const TraceWriter&) = delete;
 
   void process(int rank, std::string_view host);
-  // What viewers show beside the process's name.
+  // A text that viewers show beside the process's name.
   void process_label(int rank, std::string_view label);
   void thread(Place place, std::string_view name);
   void span(Place place, Interval when, const SpanFacts& what);
@@ -59,22 +62,24 @@ class TraceWriter {
   void instant(Place place, std::string_view name, std::int64_t at_ns, std::uint64_t bytes = 0);
   void counter(int rank, std::string_view name, std::int64_t at_ns,
                double value);  // nothing where not finite
-  // From one slice to another, each given by its thread and start. `id` is used once in a trace.
+  // An arrow from one span to another; each is given by its thread and start. `id` must be unique in a trace.
   void flow(std::uint64_t id, Place from, std::int64_t from_ns, Place to, std::int64_t to_ns);
 
   void finish();
   std::uint64_t events() const { return events_; }
 
  private:
-  // Room for an event with `text_bytes` of text and the event's start; end_event() takes back what is left.
+  // Reserves space for an event with `text_bytes` of text and returns the event's start.
+  // end_event() releases the rest.
   char* begin_event(std::size_t text_bytes);
   void end_event(char* end);
-  // With its quotation marks; valid until the next call.
+  // The text with its quotation marks, valid until the next call.
   std::string_view quoted(std::string_view text);
   char* put_place(char* at, Place place);
   char* put_span(char* at, Place place, Category category, std::string_view quoted_name, Interval when);
 
-  // How a name was written before, found by its length and ends: names come again and again.
+  // A cache of names in JSON, found by length and ends of the name, because the same names
+  // are written many times.
   struct Quoted {
     std::string text;
     std::string json;

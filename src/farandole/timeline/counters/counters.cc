@@ -13,10 +13,10 @@
 namespace farandole {
 namespace {
 
-// A counter of the timeline that grows by what a field of ProcessCounters has grown a second.
+// A counter of the timeline that shows the growth per second of a field of ProcessCounters.
 struct Rate {
   NameId name;
-  double unit;  // of the field in one of the counter
+  double unit;  // how much of the field makes one unit of the counter
   std::function<std::optional<std::int64_t>(const ProcessCounters&)> field;
 };
 
@@ -95,7 +95,7 @@ void CounterSampler::run() {
   timeline_.name_thread("counters");
   Sampler sampler(timeline_, options_.gpu);
   std::unique_lock lock(mutex_);
-  // On a fixed grid, so that slow samples do not stretch the interval.
+  // Samples are taken on a fixed grid, so that slow samples do not stretch the interval.
   for (auto next = std::chrono::steady_clock::now() + options_.interval;
        !wake_.wait_until(lock, next, [this] { return stop_; });
        next = std::max(next + options_.interval, std::chrono::steady_clock::now()))

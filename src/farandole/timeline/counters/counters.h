@@ -1,5 +1,6 @@
-// Records what the process uses - CPU, memory, files, network, GPU - as counters of the timeline, from a
-// thread of its own. Created and destroyed by one thread.
+// Records the resources that the process uses (CPU, memory, files, network, GPU) as counters of the timeline.
+// A helper thread takes the samples.
+// Thread safety: create and destroy this object from one thread.
 #pragma once
 
 #include <chrono>
@@ -14,19 +15,19 @@ namespace farandole {
 
 struct CounterOptions {
   std::chrono::milliseconds interval{1000};
-  std::string gpu;  // as GpuCounters::open() takes it; "": none
+  std::string gpu;  // as for GpuCounters::open(); "" means none
 };
 
-// Once an interval and once at the end; what the system does not tell is left out. Over the time since the
-// last sample: "CPU %" (100 = one core), "page faults/s", "major page faults/s", "context switches/s",
-// "preemptions/s", "file read MB/s", "file write MB/s", "host network in MB/s" and "out" (ProcessCounters
-// says what they are; MB are 10⁶ bytes). At the time: "memory MiB" (resident) and, where there is such a GPU,
-// "GPU %", "GPU memory MiB", "GPU power W", "GPU temperature C".
+// Takes a sample once per interval and once at the end. Values that the system does not provide are left out.
+// Rates since the last sample: "CPU %" (100 = one core), "page faults/s", "major page faults/s", "context
+// switches/s", "preemptions/s", "file read MB/s", "file write MB/s", "host network in MB/s" and "out".
+// ProcessCounters explains them, and MB are 10⁶ bytes. Current values: "memory MiB" (resident) and, if the
+// GPU can be read, "GPU %", "GPU memory MiB", "GPU power W" and "GPU temperature C".
 class CounterSampler {
  public:
-  // `timeline` outlives the sampler. Without a recorder no thread starts.
+  // `timeline` must outlive the sampler. No thread starts if the timeline records nothing.
   explicit CounterSampler(Timeline& timeline, const CounterOptions& options = {});
-  ~CounterSampler();  // takes the last sample and ends the thread, without waiting for the interval's end
+  ~CounterSampler();  // takes the last sample immediately and ends the thread
   CounterSampler(const CounterSampler&) = delete;
   CounterSampler& operator=(const CounterSampler&) = delete;
 

@@ -8,7 +8,7 @@
 namespace farandole {
 namespace {
 
-// As CUDA reads the list: to the first entry that is no device.
+// CUDA reads the list only up to the first entry that is not a device.
 std::vector<std::string> devices_in(std::string_view list) {
   std::vector<std::string> devices;
   while (true) {

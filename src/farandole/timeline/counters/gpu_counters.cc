@@ -6,7 +6,7 @@
 
 namespace farandole {
 
-// The few declarations of NVML's stable interface (nvml.h, CUDA Toolkit) that are needed; 0 is success.
+// The declarations of NVML's stable interface (nvml.h, CUDA Toolkit) that are needed. 0 means success.
 struct GpuCounters::Nvml {
   using Device = struct nvmlDevice_st*;
   struct Utilization {

@@ -1,5 +1,6 @@
-// Reads a GPU's load, memory, power and temperature from the driver's NVML, which is looked for at run time.
-// Used by one thread at a time.
+// Reads a GPU's load, memory, power and temperature from the driver's NVML library, which is
+// loaded at run time.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <memory>
@@ -12,19 +13,19 @@ class GpuCounters {
  public:
   struct Sample {
     double utilization_percent = 0;  // share of the driver's last sampling period in which a kernel ran
-    double memory_mib = 0;           // in use on the device, by all processes
+    double memory_mib = 0;           // used on the device by all processes
     std::optional<double> power_w, celsius;
   };
 
-  // `device` is a PCI bus id ("0000:1b:00.0", as cudaDeviceGetPCIBusId gives it), a UUID ("GPU-…", "MIG-…")
-  // or NVML's index
-  // ("0"; not CUDA's, which CUDA_VISIBLE_DEVICES changes). nullptr without a driver or such a device.
+  // `device` is a PCI bus id ("0000:1b:00.0", as cudaDeviceGetPCIBusId returns it), a UUID ("GPU-…", "MIG-…")
+  // or NVML's index ("0"; it is not CUDA's index, which CUDA_VISIBLE_DEVICES changes). Returns nullptr if
+  // there is no driver or no such device.
   static std::unique_ptr<GpuCounters> open(const std::string& device);
   ~GpuCounters();
   GpuCounters(const GpuCounters&) = delete;
   GpuCounters& operator=(const GpuCounters&) = delete;
 
-  std::optional<Sample> sample() const;  // nullopt where the device does not tell (MIG, a lost GPU)
+  std::optional<Sample> sample() const;  // std::nullopt if the device gives no values (MIG, a lost GPU)
 
  private:
   struct Nvml;

@@ -49,7 +49,7 @@ void read_interfaces(ProcessCounters& counters) {
   }
 }
 
-// The kernel's sysfs-class-infiniband: counted in words of 4 bytes.
+// See the kernel's sysfs-class-infiniband. The counters count words of 4 bytes.
 void read_infiniband(ProcessCounters& counters) {
   std::error_code none;
   for (const auto& device : std::filesystem::directory_iterator("/sys/class/infiniband", none)) {

@@ -1,4 +1,5 @@
-// Kernels, copies and synchronisation of this process's GPUs as events of its timeline, through CUPTI.
+// Records kernels, copies and synchronization of this process's GPUs as events of
+// its timeline, through CUPTI.
 #pragma once
 
 #include <memory>
@@ -8,21 +9,22 @@
 
 namespace farandole {
 
-// One track of the timeline a stream ("GPU 0 stream 7"), one for what waited for GPUs, one for NVTX's ranges
-// (with NVTX_INJECTION64_PATH naming libcupti.so). Events carry the step and phase in which they were
-// launched, whatever thread launched them; NCCL's kernels are told by their names. Buffers are filled by the
-// driver and read on a thread of CUPTI's. One at a time in a process.
+// The timeline gets one track per stream ("GPU 0 stream 7"), one for waits for GPUs, and one for NVTX ranges
+// if NVTX_INJECTION64_PATH names libcupti.so. Events carry the step and phase in which they were launched,
+// whichever thread launched them. NCCL's kernels are recognized by their names. The driver fills buffers, and
+// a thread of CUPTI reads them. A process can have one GpuActivity at a time.
+// Thread safety: call from the training thread only.
 class GpuActivity {
  public:
-  // Of the steps in `window`. Null where there is nothing to record from; then `why_not` says why. `timeline`
-  // outlives the result.
+  // Records the steps in `window`. If recording is not possible, returns nullptr and `why_not` says why.
+  // `timeline` must outlive the result.
   static std::unique_ptr<GpuActivity> start(Timeline& timeline, const StepWindow& window,
                                             std::string& why_not);
-  virtual ~GpuActivity() = default;  // brings in what is under way
+  virtual ~GpuActivity() = default;  // records the events that are still in buffers
 
-  // A step begins, or ends with -1. From the thread that trains, after Timeline::set_step.
+  // A step begins; -1 means that it ends. Call this after Timeline::set_step.
   virtual void mark_step(std::int64_t step) = 0;
-  // Returns when all that GPUs have finished is in the timeline.
+  // Returns after all work that the GPUs have finished is in the timeline.
   virtual void flush() = 0;
 };
 

@@ -22,8 +22,8 @@ void LaunchHistory::enter(std::optional<Category> phase, std::int64_t at_ns) noe
   if (phase != last_.phase) mark({last_.step, phase}, at_ns);
 }
 
-// A mark that is overwritten while it is compared shows a later time than any that was asked for before: the
-// search then ends at an older one, which is overwritten, too.
+// A mark that is overwritten during the search shows a later time than any time asked for. The search then
+// ends at an older mark, which is overwritten too and is rejected below.
 TrainingPlace LaunchHistory::place_at(std::int64_t at_ns) const noexcept {
   const auto count = count_.load(std::memory_order_acquire);
   std::uint64_t first = count < kept ? 0 : count - kept + 1, behind = count;
@@ -39,7 +39,7 @@ TrainingPlace LaunchHistory::place_at(std::int64_t at_ns) const noexcept {
   const Mark& mark = marks_[(first - 1) % kept];
   const auto step = mark.step.load(std::memory_order_acquire);
   const auto phase = mark.phase.load(std::memory_order_acquire);
-  if (count_.load(std::memory_order_acquire) >= first - 1 + kept) return {};  // overwritten meanwhile
+  if (count_.load(std::memory_order_acquire) >= first - 1 + kept) return {};  // overwritten during the search
   return {step, phase == no_phase ? std::nullopt : std::optional(static_cast<Category>(phase))};
 }
 

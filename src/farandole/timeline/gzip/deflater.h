@@ -1,5 +1,5 @@
-// Compresses pieces of a gzip file, with ISA-L where the build has it (deflater_isal.cc), else with zlib. An
-// object is used by one thread at a time.
+// Compresses pieces of a gzip file with ISA-L (deflater_isal.cc) if the build has it, otherwise with zlib.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,9 @@ class Deflater {
   Deflater(const Deflater&) = delete;
   Deflater& operator=(const Deflater&) = delete;
 
-  // `into` becomes deflate blocks (RFC 1951) of which none is the last, that end on a byte boundary and refer
-  // to nothing outside of the piece: pieces may follow each other in any order. Throws Error.
+  // `into` receives deflate blocks (RFC 1951). None of them is marked as the last one, they end on a byte
+  // boundary, and they do not refer to other pieces. So pieces may follow each other in any order.
+  // Throws: Error if compressing fails.
   void compress(std::string_view piece, std::string& into);
 
   static std::uint32_t crc32(std::string_view piece);

@@ -17,7 +17,7 @@ Deflater::Deflater() : state_(std::make_unique<State>()) {}
 Deflater::~Deflater() = default;
 
 void Deflater::compress(std::string_view piece, std::string& into) {
-  // What does not shrink is stored: 5 bytes a 65535, and what ends the piece on a byte.
+  // Space for incompressible data, which is stored: 5 bytes per 65535 bytes, and the end of the piece.
   into.resize(piece.size() + piece.size() / 4096 + 1024);
   isal_zstream& stream = state_->stream;
   ::isal_deflate_stateless_init(&stream);

@@ -1,4 +1,5 @@
-// Writes a gzip file, compressing pieces on several threads as pigz does. Used by one thread.
+// Writes a gzip file and compresses its pieces on several threads, as pigz does.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <condition_variable>
@@ -19,23 +20,25 @@
 
 namespace farandole {
 
-// One gzip member (RFC 1952): the pieces are deflate blocks that end on byte boundaries, so every reader
-// takes it.
+// The file is one gzip member (RFC 1952), so every reader accepts it. The pieces are deflate blocks that
+// end on byte boundaries.
 class GzipWriter {
  public:
-  // Throws Error where the file cannot be created. threads = 0: as many as the machine has, at most 8.
+  // threads = 0 means one thread per processor of the machine, up to 8.
+  // Throws: Error if the file cannot be created.
   explicit GzipWriter(const std::filesystem::path& path, unsigned threads = 0);
-  ~GzipWriter();  // what was not finished is no whole file
+  ~GzipWriter();  // without finish() the file is incomplete
   GzipWriter(const GzipWriter&) = delete;
   GzipWriter& operator=(const GzipWriter&) = delete;
 
-  // Takes a piece's contents, best of about piece_bytes, and leaves it empty, with the room of an earlier
-  // one; waits while enough pieces are under way. Throws Error (disk full).
+  // Takes the contents of a piece, ideally about piece_bytes. `piece` is then empty and has the capacity of
+  // an earlier piece. Waits while enough pieces are being compressed.
+  // Throws: Error if writing fails, for example because the disk is full.
   void write(fmt::memory_buffer& piece);
   void write(std::string_view piece);
   void finish();
 
-  // Small enough for a core's cache, in which it is written, compressed and summed.
+  // Small enough for the cache of a core, in which a piece is written, compressed and checksummed.
   static constexpr std::size_t piece_bytes = std::size_t{256} << 10;
 
  private:
@@ -51,12 +54,12 @@ class GzipWriter {
 
   const std::string path_;
   const OwnedDescriptor fd_;
-  std::deque<std::unique_ptr<Piece>> under_way_;  // in the file's order
-  std::unique_ptr<Piece> idle_;                   // its buffers are used again
+  std::deque<std::unique_ptr<Piece>> under_way_;  // in the order of the file
+  std::unique_ptr<Piece> idle_;                   // its buffers are reused
   std::uint32_t crc_ = 0;
   std::uint64_t raw_bytes_ = 0;
 
-  std::mutex mutex_;  // of what follows, and of Piece::done
+  std::mutex mutex_;  // protects the members below and Piece::done
   std::condition_variable to_do_given_, piece_done_;
   std::deque<Piece*> to_do_;
   bool stop_ = false;

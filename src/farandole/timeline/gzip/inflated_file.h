@@ -1,5 +1,6 @@
-// Reads a file's bytes, uncompressed where it is gzip, which its content tells; with ISA-L where the build
-// has it (inflated_file_isal.cc), else with zlib. An object is used by one thread at a time.
+// Reads a file's bytes and uncompresses gzip, which is detected automatically. Uses ISA-L
+// (inflated_file_isal.cc) if the build has it, otherwise zlib.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +12,15 @@ namespace farandole {
 
 class InflatedFile {
  public:
-  // nullptr where the file cannot be opened.
+  // Returns nullptr if the file cannot be opened.
   static std::unique_ptr<InflatedFile> open(const std::filesystem::path& path);
   ~InflatedFile();
   InflatedFile(const InflatedFile&) = delete;
   InflatedFile& operator=(const InflatedFile&) = delete;
 
-  // The next bytes; fewer than `room` at the end, and before damage.
+  // Reads the next bytes. Returns less than `room` only at the end or before damage.
   std::size_t read(char* into, std::size_t room);
-  // Why the bytes ended early: "the gzip data is truncated"; "" where they did not.
+  // Why the bytes ended early, for example "the gzip data is truncated"; "" if they did not.
   const std::string& damage() const;
 
  private:

@@ -26,12 +26,12 @@ struct InflatedFile::State {
   std::unique_ptr<std::FILE, Close> file;
   std::vector<std::uint8_t> input = std::vector<std::uint8_t>(input_bytes);
   bool compressed = false;
-  bool file_over = false;  // all of it is in `input`
-  bool over = false;       // nothing more comes out
-  inflate_state inflater;  // its next_in and avail_in say what of `input` is left, also of a plain file
+  bool file_over = false;  // the rest of the file is in `input`
+  bool over = false;       // there is no more output
+  inflate_state inflater;  // its next_in and avail_in point to the rest of `input`, also for a plain file
   std::string damage;
 
-  // Reads on behind what is left, which moves to the front.
+  // Moves the unread input to the front and reads more after it.
   void refill() {
     std::memmove(input.data(), inflater.next_in, inflater.avail_in);
     inflater.next_in = input.data();
@@ -46,7 +46,7 @@ struct InflatedFile::State {
     inflater.crc_flag = ISAL_GZIP;
   }
 
-  // gzip files may follow each other; what follows and is none is left out, as zlib does it.
+  // gzip members may follow each other. Other data after them is ignored, as zlib does.
   void next_member() {
     if (inflater.avail_in < 2 && !file_over) refill();
     over = !begins_gzip(inflater.next_in, inflater.avail_in);

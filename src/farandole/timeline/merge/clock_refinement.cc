@@ -15,7 +15,7 @@ struct Visit {
   Meeting meeting;  // on the rank's own clock
 };
 
-// By meeting, so that those of all ranks lie together.
+// All visits, sorted by meeting, so that the visits of all ranks to a meeting are contiguous.
 std::vector<Visit> visits_of(std::span<const RankClock> ranks) {
   std::vector<Visit> visits;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank)
@@ -27,7 +27,7 @@ std::vector<Visit> visits_of(std::span<const RankClock> ranks) {
 
 using Visits = std::span<const Visit>;
 
-// Calls use(visits) with those of one meeting after the other.
+// Calls use(visits) once per meeting, with the visits of that meeting.
 template <typename Use>
 void each_meeting(const std::vector<Visit>& visits, Use use) {
   for (auto group = visits.begin(); group != visits.end();) {
@@ -45,7 +45,8 @@ std::int64_t end_of(std::span<const RankClock> ranks, const Visit& visit) {
   return ranks[visit.rank].model.to_reference(visit.meeting.end_ns);
 }
 
-// Visits of known ranks bound an unknown clock from both sides; the middle between the bounds errs least.
+// Visits of known ranks bound an unknown clock from both sides. The middle between the bounds
+// minimizes the largest error.
 void find_unknown(std::span<RankClock> ranks, const std::vector<Visit>& visits) {
   constexpr std::int64_t none = std::int64_t{1} << 60;
   struct Range {
@@ -53,7 +54,7 @@ void find_unknown(std::span<RankClock> ranks, const std::vector<Visit>& visits) 
   };
   std::vector<Range> shifts(ranks.size());
   each_meeting(visits, [&](Visits meeting) {
-    std::int64_t last_start = -none, first_end = none;  // of the known ones, at least and at most
+    std::int64_t last_start = -none, first_end = none;  // of the known clocks
     for (const Visit& visit : meeting) {
       if (!ranks[visit.rank].known) continue;
       const auto residual = ranks[visit.rank].model.residual_ns();
@@ -76,7 +77,7 @@ void find_unknown(std::span<RankClock> ranks, const std::vector<Visit>& visits) 
   }
 }
 
-// The shift of a rank at its first and last meeting, and a line in between.
+// The shift of a rank at its first and last meeting, interpolated linearly between them.
 struct Line {
   std::int64_t first_ns = 0;
   std::int64_t last_ns = 0;
@@ -84,7 +85,7 @@ struct Line {
   double last_shift_ns = 0;
   double limit_ns = 0;
 
-  double part(std::int64_t at_ns) const {  // how much the end counts
+  double part(std::int64_t at_ns) const {  // weight of the last meeting's shift
     return last_ns > first_ns
                ? static_cast<double>(at_ns - first_ns) / static_cast<double>(last_ns - first_ns)
                : 0;
@@ -100,14 +101,15 @@ struct Line {
   }
 };
 
-// A visit on the reference's clock, before it is shifted, since its meeting began for its first rank.
+// A visit on the reference's clock before shifting. Times are relative to the meeting's earliest start.
 struct Stay {
   std::size_t rank;
   double start_ns, end_ns;
-  double start_part, end_part;  // how much the end of the rank's line counts there
+  double start_part, end_part;  // weight of the last meeting's shift at these times
 };
 
-// The meetings whose order the residuals leave open, one after the other, the latest arrival first.
+// The meetings whose order is uncertain within the residuals. In each meeting, the
+// latest arrival comes first.
 struct OpenMeetings {
   std::vector<Stay> stays;
   std::vector<std::size_t> begins;
@@ -144,9 +146,10 @@ OpenMeetings open_meetings(std::span<const RankClock> ranks, const std::vector<V
   return open;
 }
 
-// Projects the shifts onto one broken order after the other (Agmon; Motzkin and Schoenberg 1954: that
-// converges where there is a solution), a nanosecond beyond, which rounding may take. Of the orders that a
-// rank has broken in a meeting it takes that with the last arrival, so that a round is linear in the visits.
+// Projects the shifts onto one violated order after the other, plus a nanosecond for rounding. This
+// converges if there is a solution (Agmon; Motzkin and Schoenberg 1954). If a rank violates several
+// orders in a meeting, only the one with the last arrival is used, so that a round takes time linear in
+// the number of visits.
 class Solver {
  public:
   explicit Solver(std::vector<Line>& lines) : lines_(lines) {}
@@ -164,12 +167,13 @@ class Solver {
   using Stays = std::span<const Stay>;
 
   double start(const Stay& stay) const { return stay.start_ns + lines_[stay.rank].at(stay.start_part); }
-  // Otherwise no clock is at fault, such as where a collective failed.
+  // True if the residuals can explain the violation. Otherwise no clock is wrong; for
+  // example, a collective failed.
   bool may_be_mended(const Stay& a, const Stay& b) const {
     return a.end_ns - b.start_ns >= -(lines_[a.rank].limit_ns + lines_[b.rank].limit_ns);
   }
 
-  // Whether something was broken.
+  // Returns whether an order was violated.
   bool mend(Stays stays) {
     const Stay* latest = &stays.front();
     for (const Stay& stay : stays)
@@ -187,7 +191,7 @@ class Solver {
   }
 
   const Stay* first_to_mend(const Stay& a, Stays stays) const {
-    constexpr std::size_t most = 64;  // where a meeting is senseless
+    constexpr std::size_t most = 64;  // limits the search in an inconsistent meeting
     for (const Stay& b : stays.first(std::min(most, stays.size())))
       if (b.rank != a.rank && may_be_mended(a, b)) return &b;
     return nullptr;
@@ -209,14 +213,14 @@ class Solver {
   std::vector<Line>& lines_;
 };
 
-// Pairs of visits of which the one ended before the other began.
+// Counts the pairs of visits of which one ended before the other began.
 std::uint64_t count_broken(std::span<const RankClock> ranks, const std::vector<Visit>& visits) {
   std::uint64_t broken = 0;
   std::vector<std::int64_t> starts, ends;
   each_meeting(visits, [&](Visits meeting) {
     starts.clear();
     ends.clear();
-    std::uint64_t backwards = 0;  // of one rank, which is no pair
+    std::uint64_t backwards = 0;  // visits of one rank that end before they begin; they are not pairs
     for (const Visit& visit : meeting) {
       starts.push_back(start_of(ranks, visit));
       ends.push_back(end_of(ranks, visit));

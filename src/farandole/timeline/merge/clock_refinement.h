@@ -1,5 +1,5 @@
-// Corrects the ranks' clocks by causality: no rank leaves a collective before the last has entered it. Pure
-// functions of plain values.
+// Corrects the ranks' clocks by causality: no rank can leave a collective before every rank has entered it.
+// Thread safety: any thread may call this at any time; each call needs its own data.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,17 @@ namespace farandole {
 
 struct RankClock {
   ClockModel model;
-  bool known = true;  // false: the model is a guess, which collectives may put right
+  bool known = true;  // false means that the model is a guess, which collectives may correct
   std::span<const Meeting> meetings;
 };
 
-// The first known clock, or else the first, is the reference and stays. An unknown clock gets the constant
-// shift that collectives with known ones leave, and becomes known, with a residual. Then known clocks are
-// shifted, as lines in time and within their residuals, until all meetings are respected. What a residual
-// cannot explain is no clock's fault (a collective that failed, for one) and stays.
+// The reference is the first known clock, or the first clock if none is known. It is not changed. An unknown
+// clock gets the constant shift that collectives with known clocks determine; it is then known, with a
+// residual. Afterwards known clocks are shifted, as lines in time and within their residuals, until all
+// meetings respect causality. Violations that residuals cannot explain, for example because a collective
+// failed, are not corrected.
 //
-// Returns in how many pairs of visits one rank still left before the other came.
+// Returns the number of pairs of visits in which one rank still left before the other one entered.
 std::uint64_t refine_clocks(std::span<RankClock> ranks);
 
 }  // namespace farandole

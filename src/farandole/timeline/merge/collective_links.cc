@@ -8,7 +8,7 @@ namespace farandole {
 void CollectiveLinks::add(const Collective& what, TraceWriter::Place place, std::int64_t start_ns) {
   if (what.sequence % stride_ != 0) return;
   if (entries_.size() >= most_ && stride_ < (std::uint64_t{1} << 32)) {
-    // By the sequence number, so that all ranks' entries of a collective stay or go.
+    // Selects by sequence number, so that all ranks' entries of a collective are either kept or removed.
     stride_ *= 2;
     std::erase_if(entries_, [this](const Entry& entry) { return entry.key % stride_ != 0; });
     return add(what, place, start_ns);

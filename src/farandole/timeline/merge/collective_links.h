@@ -1,4 +1,5 @@
-// The table of collectives that become flows between ranks in the merged trace; bounded. Used by one thread.
+// The bounded table of collectives that become flows between ranks in the merged trace.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +17,8 @@ class CollectiveLinks {
   explicit CollectiveLinks(std::size_t most) : most_(most) {}
 
   void add(const Collective& what, TraceWriter::Place place, std::int64_t start_ns);
-  // For each collective that several ranks have: from the first to arrive to each other; a rank counts once.
-  // Returns the number of flows.
+  // Writes flows for each collective that several ranks recorded: from the first rank to arrive to each other
+  // rank. Each rank counts once. Returns the number of flows.
   std::uint64_t write(TraceWriter& trace);
   std::uint64_t stride() const { return stride_; }
 

@@ -7,7 +7,7 @@
 namespace farandole {
 namespace {
 
-// Not broadcast: its root may leave before anybody has come.
+// Broadcast is not among them, because its root may leave before another rank has entered it.
 constexpr std::array<std::string_view, 5> synchronising = {"allreduce", "all_gather", "reduce_scatter",
                                                            "all_to_all", "barrier"};
 

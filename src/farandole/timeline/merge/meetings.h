@@ -1,5 +1,6 @@
-// Collectives that no rank may leave before all have entered, as one rank saw them: they bound how clocks
-// differ, and tell who comes late. Used by one thread.
+// Collectives that no rank can leave before every rank has entered them, as one rank recorded them. They
+// bound the difference of clocks and show which ranks arrive late.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +20,11 @@ struct Meeting {
   std::int64_t end_ns = 0;
 };
 
-// A bounded sample; of many collectives every second, fourth, … sequence number, so that ranks agree.
+// A bounded sample. If there are many collectives, it keeps every second, fourth, … sequence number, so that
+// all ranks keep the same ones.
 class Meetings {
  public:
-  // `names` are the recorder's, by Record::operation.
+  // `names` are the names in the recorder's file; Record::operation is an index into them.
   explicit Meetings(std::span<const std::string> names, std::size_t most = std::size_t{1} << 14);
   void add(const Record& collective);
   std::vector<Meeting> take() && { return std::move(meetings_); }

@@ -10,7 +10,7 @@
 namespace farandole {
 namespace {
 
-// The index of the rank with the largest sum of arrivals behind the first at the same collective.
+// The index of the rank with the largest sum of delays after the first arrival at the same collectives.
 std::size_t slowest_of(std::span<const RankTimeline> ranks) {
   std::unordered_map<std::uint64_t, std::int64_t> first;
   const auto each = [&](auto visit) {
@@ -53,7 +53,8 @@ RankChoice choose_ranks(std::span<const RankTimeline> ranks, std::size_t limit) 
   if (limit > 1) chosen.insert(by_rank.back());
   const std::size_t slowest = slowest_of(ranks);
   if (slowest < ranks.size() && chosen.size() < limit) chosen.insert(slowest);
-  // Evenly over the ranks, then from the start on where that met some twice.
+  // Evenly spaced ranks first; then ranks from the start, if some of the evenly spaced
+  // ones were already chosen.
   const std::size_t room = limit - chosen.size();
   for (std::size_t i = 1; i <= room; ++i) chosen.insert(by_rank[i * (by_rank.size() - 1) / (room + 1)]);
   for (std::size_t i = 0; chosen.size() < limit; ++i) chosen.insert(by_rank[i]);

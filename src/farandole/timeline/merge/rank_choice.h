@@ -1,4 +1,5 @@
-// Which ranks of a large run go into one trace. Pure functions of plain values.
+// Chooses the ranks of a large run that are shown in one trace.
+// Thread safety: any thread may call this at any time; each call needs its own data.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +12,15 @@
 namespace farandole {
 
 struct RankChoice {
-  std::vector<std::size_t> chosen;  // indices into what was given, ascending
-  int slowest = -1;                 // the rank that collectives waited for longest; -1: unknown
+  std::vector<std::size_t> chosen;  // indices into the given ranks, ascending
+  int slowest = -1;                 // the rank that collectives waited for longest; -1 if unknown
 };
 
-// All of at most `limit` (0: no limit); else the first, the last, the slowest and others at even distances.
+// Chooses all ranks if there are up to `limit` (0 means no limit). Above this limit, chooses only the first,
+// last and slowest ranks and a sample of the others at equal distances.
 RankChoice choose_ranks(std::span<const RankTimeline> ranks, std::size_t limit);
 
-// One line for people about what was left out; "" where nothing was.
+// One line that tells people which ranks were left out; "" if none was.
 std::string left_out_text(std::span<const RankTimeline> ranks, const RankChoice& choice);
 
 }  // namespace farandole

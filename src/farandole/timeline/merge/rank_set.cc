@@ -10,7 +10,7 @@ namespace farandole {
 
 RankSet RankSet::parse(std::string_view text) {
   const auto wrong = [&] {
-    return UserError("ranks '" + std::string(text) + "' are not understood: give for example 0,3-5, or all");
+    return UserError("ranks '" + std::string(text) + "' cannot be read; give for example 0,3-5, or all");
   };
   const auto number = [&](std::string_view digits) {
     const auto value = parse_number<int>(digits);

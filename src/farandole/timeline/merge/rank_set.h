@@ -1,4 +1,5 @@
-// Ranks as people name them: "0,3-5". Plain values.
+// A set of ranks in the form that people write: "0,3-5". A plain value.
+// Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
 #include <string_view>
@@ -9,13 +10,13 @@ namespace farandole {
 
 class RankSet {
  public:
-  RankSet() = default;                          // all
-  static RankSet parse(std::string_view text);  // throws UserError
+  RankSet() = default;                          // all ranks
+  static RankSet parse(std::string_view text);  // throws UserError if the text has another form
   bool contains(int rank) const;
   bool all() const { return ranges_.empty(); }
 
  private:
-  std::vector<std::pair<int, int>> ranges_;  // first and last
+  std::vector<std::pair<int, int>> ranges_;  // first and last rank of each range
 };
 
 }  // namespace farandole

@@ -34,7 +34,7 @@ class FileSource : public RecordSource {
       for (std::size_t track = 0; track < facts.by_track.size(); ++track)
         if (facts.by_track[track] > 0) parts_.push_back({slot, track, facts.by_track[track]});
     }
-    // A track that a thread has written comes to lie among the file's threads.
+    // If a thread wrote to a track, the track becomes one of the file's threads.
     for (const Part& part : parts_)
       if (part.track >= info_.threads.size()) info_.threads.resize(part.track + 1);
     info_.meetings = std::move(meetings).take();
@@ -55,7 +55,7 @@ class FileSource : public RecordSource {
   }
 
  private:
-  // What one thread has recorded for one line of the trace.
+  // The records that one thread wrote for one line of the trace.
   struct Part {
     std::size_t slot;
     std::size_t track;
@@ -81,7 +81,7 @@ class ReceivedSource : public RecordSource {
     const std::vector<std::byte> bytes = receive_();
     if (bytes.size() % sizeof(Record) != 0 || bytes.size() > largest_block_bytes)
       throw CorruptInput("rank " + std::to_string(info_.rank) + " sent a block of " +
-                         std::to_string(bytes.size()) + " bytes, which is no block of records");
+                         std::to_string(bytes.size()) + " bytes, which is not a block of records");
     records_.resize(bytes.size() / sizeof(Record));
     if (!bytes.empty()) std::memcpy(records_.data(), bytes.data(), bytes.size());
     for (const Record& record : records_) check(record);
@@ -95,7 +95,7 @@ class ReceivedSource : public RecordSource {
         record.track >= info_.threads.size() || record.name >= info_.names.size() ||
         record.operation_name() >= info_.names.size())
       throw CorruptInput("rank " + std::to_string(info_.rank) +
-                         " sent a record that fits none of its names and threads");
+                         " sent a record whose name or thread does not exist");
   }
 
   RankInfo info_;
@@ -162,7 +162,8 @@ std::unique_ptr<RecordSource> received_source(RankInfo info,
   return std::make_unique<ReceivedSource>(std::move(info), std::move(receive));
 }
 
-// The length of a description in CBOR, it, and the samples as they lie in memory: ranks are of one build.
+// The format is the length of a description in CBOR, the description, and the samples as they are in memory.
+// This works because all ranks run the same build.
 std::vector<std::byte> pack(const RankInfo& info) {
   nlohmann::json threads = nlohmann::json::array();
   for (const RecorderThread& thread : info.threads)

@@ -21,8 +21,8 @@ constexpr const char* extension = ".ftl";
 
 struct OpenedFile {
   RecorderReport report;
-  std::optional<RunStart> start;         // none: what the file says of it is not to be trusted
-  std::unique_ptr<RecordSource> source;  // null: it cannot be read
+  std::optional<RunStart> start;         // std::nullopt if the start in the file cannot be trusted
+  std::unique_ptr<RecordSource> source;  // null if the file cannot be read
 };
 
 void survey_file(const fs::path& path, OpenedFile& opened) try {
@@ -49,15 +49,15 @@ void survey_file(const fs::path& path, OpenedFile& opened) try {
   report.damaged = opened.source->info().damaged;
   report.records -= report.damaged;
   if (report.damaged > 0)
-    report.problems.push_back(fmt::format("{}, offset {}: {} record{} damaged or missing, this is the first",
-                                          path.string(), damage.first_offset, report.damaged,
-                                          report.damaged == 1 ? "" : "s"));
+    report.problems.push_back(
+        fmt::format("{}, offset {}: {} record{} damaged or missing; this is the first one", path.string(),
+                    damage.first_offset, report.damaged, report.damaged == 1 ? "" : "s"));
   report.readable = true;
 } catch (const Error& error) {
   opened.report.problems.push_back(error.what());
 }
 
-// Returns how many.
+// Returns the number of files left out.
 std::size_t leave_out_earlier(std::vector<OpenedFile>& files) {
   std::vector<RunStart> starts;
   for (const auto& file : files)
@@ -86,7 +86,8 @@ std::vector<fs::path> recorder_files(const fs::path& run) {
   std::error_code failure;
   if (fs::is_regular_file(run, failure)) return {run};
   if (!fs::is_directory(run, failure))
-    throw UserError("there is no run " + run.string() + ": give a run directory or a recorder's file");
+    throw UserError("there is no run directory or file " + run.string() +
+                    "; give a run directory or a recorder's file");
   const fs::path folder = fs::is_directory(run / "recorder", failure) ? run / "recorder" : run;
   std::vector<fs::path> files;
   for (const auto& destination : staged_files_in(folder, extension, failure))
@@ -94,7 +95,7 @@ std::vector<fs::path> recorder_files(const fs::path& run) {
   if (failure) throw UserError("read the folder " + folder.string() + ": " + failure.message());
   if (files.empty())
     throw UserError(folder.string() +
-                    " holds no recorder's file (*.ftl): was the run started with --timeline off?");
+                    " contains no recorder's file (*.ftl); was the run started with --timeline off?");
   return files;
 }
 
@@ -115,8 +116,8 @@ RunRecorders open_run(const std::vector<fs::path>& files, const RunMergeOptions&
     const int rank = report.rank;
     const auto same_rank = [rank](const auto& other) { return other->info().rank == rank; };
     if (source != nullptr && std::any_of(sources.begin(), sources.end(), same_rank)) {
-      report.problems.push_back(
-          fmt::format("{}: left out, another file is of rank {} too", report.file.string(), rank));
+      report.problems.push_back(fmt::format("{}: left out because another file also belongs to rank {}",
+                                            report.file.string(), rank));
       source = nullptr;
     }
     result.files.push_back(std::move(report));
@@ -124,12 +125,13 @@ RunRecorders open_run(const std::vector<fs::path>& files, const RunMergeOptions&
       sources.push_back(std::move(source));
   }
   if (!any)
-    throw CorruptInput(files.size() == 1
-                           ? result.files[0].problems[0]
-                           : fmt::format("none of the {} recorders' files can be read; the first: {}",
-                                         files.size(), result.files[0].problems[0]));
+    throw CorruptInput(
+        files.size() == 1
+            ? result.files[0].problems[0]
+            : fmt::format("none of the {} recorders' files can be read; the first problem is: {}",
+                          files.size(), result.files[0].problems[0]));
   if (sources.empty())
-    throw UserError("none of the run's files is of these ranks" +
+    throw UserError("none of the run's files belongs to the selected ranks" +
                     (result.earlier.empty() ? "" : "; " + result.earlier));
   choose_of(std::move(sources), options, result);
   return result;

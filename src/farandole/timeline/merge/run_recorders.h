@@ -1,5 +1,5 @@
-// The recorders' files of a run after the fact: what is left of them, and the trace of it. Used by one
-// thread.
+// The recorders' files of a finished or killed run, and how to make its trace from them.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,22 @@
 
 namespace farandole {
 
-// RUN/recorder/*.ftl in the order of their names, or where else they lie on this node (base/staging_file.h), or
-// the file itself; throws UserError where there are none.
+// Returns `run` itself if it is a file. Otherwise returns RUN/recorder/*.ftl in the order of their names; a
+// file that is still staged on this node (base/staging_file.h) is given with its local path.
+// Throws: UserError if there is no file.
 std::vector<std::filesystem::path> recorder_files(const std::filesystem::path& run);
 
-// What a file gave.
+// The result of reading one file.
 struct RecorderReport {
   std::filesystem::path file;
   bool readable = false;
   int rank = -1;
-  bool closed = false;  // else the rank was killed, or goes on
+  bool closed = false;  // false if the rank was killed or is still running
   std::uint64_t records = 0;
-  std::uint64_t overwritten = 0;  // by later ones, as the file is bounded
+  std::uint64_t overwritten = 0;  // by later records, because the size of the file is limited
   std::uint64_t dropped = 0;
   std::uint64_t damaged = 0;
-  std::vector<std::string> problems;  // what is damaged, with file and offset
+  std::vector<std::string> problems;  // damage, with file and offset
 
   bool sound() const { return readable && damaged == 0 && problems.empty(); }
 };
@@ -35,21 +36,22 @@ struct RecorderReport {
 struct RunMergeOptions {
   RankSet ranks;
   StepWindow steps;
-  std::size_t merge_limit = 64;  // ranks in the trace; 0: any number
+  std::size_t merge_limit = 64;  // ranks in the trace; 0 means no limit
 };
 
-// The ranks of a run that were asked for, ready to be merged.
+// The selected ranks of a run, ready to be merged.
 struct RunRecorders {
   std::vector<RecorderReport> files;
   std::vector<RankTimeline> ranks;
-  std::string left_out;  // one line about ranks above the limit; "": none
-  std::string earlier;   // one line about those of an earlier start, which are not among `files`; "": none
+  std::string left_out;  // one line about ranks above the limit, or ""
+  std::string earlier;   // one line about recorders of an earlier start, which are not in `files`, or ""
 
-  bool sound() const;  // all files
+  bool sound() const;  // true if all files are
 };
 
-// Opens what can be read of `files`. Throws CorruptInput where nothing can, UserError where none is of the
-// ranks that are asked for.
+// Opens all readable files of `files`.
+// Throws: CorruptInput if no file can be read.
+// Throws: UserError if no file belongs to a selected rank.
 RunRecorders open_run(const std::vector<std::filesystem::path>& files, const RunMergeOptions& options);
 
 }  // namespace farandole

@@ -5,7 +5,7 @@
 namespace farandole {
 namespace {
 
-// Calls visit(index, record) for what is sound of a ring; returns how many are damaged.
+// Calls visit(index, record) for each undamaged record of a ring. Returns the number of damaged ones.
 template <typename Visit>
 std::uint64_t each_record(const RecorderFile& file, std::size_t slot, Visit visit) {
   const RecorderThread& thread = file.threads().at(slot);
@@ -45,8 +45,9 @@ SortedRecords::SortedRecords(const RecorderFile& file, std::size_t slot, std::si
   sort(keys_);
 }
 
-// The records come in the order of their ends, nearly sorted by start: a span moves back over those inside
-// it. Where that gets long, as among the streams of a GPU, an ordinary sort takes over.
+// The records are in the order of their ends and therefore nearly sorted by start: a span moves back
+// over the spans inside it. If this takes too many moves, for example with the streams of a GPU, an
+// ordinary sort is used.
 void SortedRecords::sort(std::vector<Key>& keys) {
   std::uint64_t moves = keys.size() * 16;
   for (std::size_t i = 1; i < keys.size(); ++i) {
@@ -77,7 +78,7 @@ std::size_t SortedRecords::next(std::span<Record> into) {
   std::size_t count = 0;
   while (count < into.size() && given_ < keys_.size()) {
     into[count] = record(keys_[given_++].index);
-    // Overwritten since, in the file of a rank that goes on.
+    // A running rank may have overwritten the record since it was sorted.
     if (into[count].kind != RecordKind::none) ++count;
   }
   return count;

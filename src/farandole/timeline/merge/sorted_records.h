@@ -1,5 +1,5 @@
-// One thread's records of a recorder's file in the order of their start, in bounded memory. Used by one
-// thread.
+// The records of one thread of a recorder's file, sorted by start in bounded memory.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <array>
@@ -12,30 +12,31 @@
 
 namespace farandole {
 
-// A pass over the records of a thread's ring.
+// The result of one pass over the records of a thread's ring.
 struct RingFacts {
-  std::int64_t first_ns = INT64_MAX;  // the earliest start
+  std::int64_t first_ns = INT64_MAX;  // earliest start
   std::uint64_t damaged = 0;
-  std::array<std::uint64_t, recorder::thread_slots> by_track{};  // records that each track shows
+  std::array<std::uint64_t, recorder::thread_slots> by_track{};  // number of records per track
 };
 RingFacts survey(const RecorderFile& file, std::size_t slot, Meetings& meetings);
 
-// By start; of those that start together the longest first, so that a span comes before what is inside it.
-// Takes 16 bytes a record and 4 MiB, because the records themselves are read again when they are due: threads
-// record spans when they end, so those that lie together in the file are due together.
+// Sorts by start and, for the same start, by duration, longest first, so that a span comes before the spans
+// inside it. Needs 16 bytes per record and 4 MiB. The records themselves are read again when they are
+// needed; because threads record spans when they end, records that are close in the file are needed at
+// nearly the same time.
 class SortedRecords {
  public:
-  // Of those that thread `slot` has recorded for `track`, `count` of them as survey() found.
+  // Selects the records of thread `slot` for `track`. `count` is their number as counted by survey().
   SortedRecords(const RecorderFile& file, std::size_t slot, std::size_t track, std::uint64_t count);
 
-  // The next records, at most as many as `into` holds; returns how many, 0 at the end.
+  // Returns the number of records written to `into`; 0 means the end.
   std::size_t next(std::span<Record> into);
 
  private:
   struct Key {
     std::int64_t start_ns;
-    float duration_ns;    // rounded: where it leaves two alike, the one that was recorded last is the longer
-    std::uint32_t index;  // from first_
+    float duration_ns;    // rounded; for equal values, the later recorded span is the longer one
+    std::uint32_t index;  // relative to first_
     bool operator<(const Key& other) const {
       if (start_ns != other.start_ns) return start_ns < other.start_ns;
       if (duration_ns != other.duration_ns) return duration_ns > other.duration_ns;

@@ -17,7 +17,8 @@
 namespace farandole {
 namespace {
 
-// A slot's place among the trace's threads: the training thread comes first, the others as they began.
+// A slot's position among the threads of the trace. The training thread comes first, then the others
+// by their first event.
 std::vector<int> thread_order(const RankInfo& info) {
   std::vector<int> place(info.threads.size());
   std::iota(place.begin(), place.end(), 0);
@@ -34,7 +35,7 @@ std::uint64_t overwritten_of(const RankInfo& info) {
       [](std::uint64_t sum, const RecorderThread& thread) { return sum + thread.overwritten; });
 }
 
-// For people; "" where nothing is.
+// A text for people about missing events; "" if none is missing.
 std::string what_is_missing(const RankInfo& info) {
   std::string text;
   const auto add = [&](std::uint64_t count, std::string_view what) {
@@ -82,7 +83,7 @@ class RankMerger {
     return rank_.clock.to_reference(local_ns) - origin_ns_;
   }
 
-  // The span on the trace's clock, shortened where it would overlap the end of one that it started in.
+  // The span on the trace's clock. It is shortened if it would end after the span in which it started.
   TraceWriter::Interval nested(const Record& record) {
     if (std::exchange(track_, record.track) != record.track) open_ends_.clear();
     TraceWriter::Interval when{to_trace(record.start_ns), to_trace(std::max(record.start_ns, record.end_ns))};
@@ -128,8 +129,9 @@ class RankMerger {
   std::uint64_t clipped_ = 0;
 };
 
-// Ranks that share a clock share what is known of it: one of them alone measures it while the job runs. Hosts
-// of one name are told apart by the clock's number, and by chance equal numbers by the name.
+// Ranks that share a clock share its samples, because only one of them measures the clock while the job runs.
+// The clock's number distinguishes hosts with the same name, and the name distinguishes hosts whose numbers
+// are equal by chance.
 using ClockKey = std::tuple<std::string, std::uint32_t, int>;
 ClockKey clock_of(const RankInfo& info) {
   return {info.host, info.clock, info.clock != 0 ? -1 : info.rank};
@@ -153,14 +155,14 @@ std::map<ClockKey, SharedClock> samples_by_clock(std::span<const std::unique_ptr
 
 void sort_by_rank(std::vector<RankTimeline>& ranks) {
   if (ranks.empty())
-    throw UserError("there is no rank's timeline to merge: give the recorder's files of a run");
+    throw UserError("there is no rank's timeline to merge; give the recorder's files of a run");
   const auto rank_of = [](const RankTimeline& timeline) { return timeline.records->info().rank; };
   std::sort(ranks.begin(), ranks.end(),
             [&](const auto& a, const auto& b) { return rank_of(a) < rank_of(b); });
   for (std::size_t i = 1; i < ranks.size(); ++i)
     if (rank_of(ranks[i]) == rank_of(ranks[i - 1]))
       throw UserError(
-          fmt::format("two timelines are of rank {}: merge the files of one run only", rank_of(ranks[i])));
+          fmt::format("two timelines belong to rank {}; merge only the files of one run", rank_of(ranks[i])));
 }
 
 }  // namespace
@@ -188,7 +190,7 @@ std::int64_t earliest_of(const std::vector<RankTimeline>& ranks) {
 std::vector<RankTimeline> with_clocks(std::vector<std::unique_ptr<RecordSource>> sources) {
   const auto samples = samples_by_clock(sources);
   std::vector<RankTimeline> ranks;
-  // What the date shows when rank 0's clock shows 0, by a rank that knows that clock.
+  // The date at which rank 0's clock shows 0, from a rank whose clock relative to rank 0's is known.
   std::optional<std::int64_t> date_of_zero;
   for (auto& source : sources) {
     const RankInfo& info = source->info();

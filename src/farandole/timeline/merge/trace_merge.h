@@ -1,4 +1,5 @@
-// Merges the ranks' records into one Chrome trace on one clock. Used by one thread.
+// Merges the ranks' records into one Chrome trace on one clock.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -15,42 +16,46 @@ namespace farandole {
 
 struct RankTimeline {
   std::unique_ptr<RecordSource> records;
-  ClockModel clock;         // to rank 0's
-  bool clock_known = true;  // false: the residual is given as unknown (null), unless collectives tell it
+  ClockModel clock;  // maps to rank 0's clock
+  // False: the trace gives the residual as unknown (null), unless collectives determine it.
+  bool clock_known = true;
 };
 
-// The clock of each rank from its own samples and those of others that share its clock, or where there are
-// none from its host's date.
+// Determines the clock of each rank from its own samples and those of ranks that share its clock. If there
+// are none, uses the date of its host.
 std::vector<RankTimeline> with_clocks(std::vector<std::unique_ptr<RecordSource>> ranks);
 
-// Corrects the clocks by the ranks' collectives, and returns what that leaves (clock_refinement.h).
+// Corrects the clocks by the ranks' collectives. Returns the number
+// of remaining violations (clock_refinement.h).
 std::uint64_t refine_clocks_of(std::vector<RankTimeline>& ranks);
-// The earliest record's start, on rank 0's clock; 0 where there is none.
+// The start of the earliest record on rank 0's clock; 0 if there is no record.
 std::int64_t earliest_of(const std::vector<RankTimeline>& ranks);
 
 struct MergeOptions {
-  // Collectives that are linked by flows; 24 bytes of memory and up to two events each. Above it, only every
-  // second, fourth, … sequence number is linked.
+  // Limit of the collectives that are linked by flows. Each takes 24 bytes of memory and up to two events.
+  // Above the limit, only every second, fourth, … sequence number is linked.
   std::size_t most_linked = std::size_t{1} << 19;
-  unsigned threads = 0;  // that compress; 0: as many as the machine has, at most 8
+  unsigned threads = 0;  // number of compressing threads; 0 means one per processor, up to 8
 };
 
 struct MergeResult {
-  std::uint64_t events = 0;       // of the trace, metadata and flows included
+  std::uint64_t events = 0;       // in the trace, including metadata and flows
   std::uint64_t flows = 0;        // pairs
-  std::uint64_t link_stride = 1;  // every how many sequence numbers are linked
-  std::uint64_t clipped = 0;      // spans shortened because they overlapped their parent's end
-  std::uint64_t overwritten = 0;  // records that the bounded recorders no longer had
+  std::uint64_t link_stride = 1;  // 1 if all collectives are linked, n if every nth sequence number is
+  std::uint64_t clipped = 0;      // spans shortened because they ended after their parent
+  std::uint64_t overwritten = 0;  // records that the bounded recorders had already overwritten
   std::uint64_t dropped = 0;
   std::uint64_t damaged = 0;
-  std::uint64_t left_early = 0;  // times that a rank left a collective before another came, by their clocks
+  // Pairs of ranks that violate causality: one left a collective before the other entered it.
+  std::uint64_t left_early = 0;
 };
 
-// Writes the trace of `ranks` (any order, some may be missing) to `output`, in rank order; the earliest event
-// of all is at ts 0. Clocks are refined by causality (clock_refinement.h). Reads one source after the other:
-// memory is that of one block, of the table of linked collectives and of the writer. Throws UserError for a
-// rank given twice or none at all, what the sources throw, and Error where writing fails; `output` is then as
-// it was.
+// Writes the trace of `ranks` to `output`, in rank order. `ranks` may be in any order and incomplete. The
+// earliest event has ts 0. Clocks are refined by causality (clock_refinement.h). Sources are read one after
+// the other, so memory is bounded by one block, the table of linked collectives and the writer. After a
+// failure, `output` is unchanged.
+// Throws: UserError if a rank is given twice or no rank is given.
+// Throws: Error if writing fails, and the errors of the sources.
 MergeResult merge_timelines(std::vector<RankTimeline> ranks, const std::filesystem::path& output,
                             const MergeOptions& options = {});
 

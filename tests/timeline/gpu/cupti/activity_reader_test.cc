@@ -89,11 +89,11 @@ struct Recording {
 
 TEST(ActivityReader, KernelsCarryTheStepAndPhaseOfTheirLaunch) {
   Recording recording;
-  recording.read(call(1, 1850));  // launched at the end of step 1, run in step 2
+  recording.read(call(1, 1850));  // launched at the end of step 1 and run in step 2
   recording.read(kernel(1, 2100, "_ZN2at6native4gemmIfEEvPT_"));
-  recording.read(kernel(2, 3100, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 9));  // its launch comes later
+  recording.read(kernel(2, 3100, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 9));  // its launch arrives later
   recording.read(call(2, 2200));
-  recording.read(kernel(3, 4100, nullptr));  // whose launch is never told
+  recording.read(kernel(3, 4100, nullptr));  // its launch never arrives
   EXPECT_THAT(recording.events(),
               UnorderedElementsAre(
                   "GPU 0 stream 7|gpu_kernel|at::native::gemm<float>|1 backward|2100|2110",
@@ -134,12 +134,12 @@ TEST(ActivityReader, RangesOfNvtx) {
   recording.read(marker(2, 7200, CUPTI_ACTIVITY_FLAG_MARKER_END, nullptr));
   recording.read(marker(3, 7250, CUPTI_ACTIVITY_FLAG_MARKER_INSTANTANEOUS, "now"));
   recording.read(marker(1, 7300, CUPTI_ACTIVITY_FLAG_MARKER_END, nullptr));
-  recording.read(marker(9, 7400, CUPTI_ACTIVITY_FLAG_MARKER_END, nullptr));  // begun before the recording
+  recording.read(marker(9, 7400, CUPTI_ACTIVITY_FLAG_MARKER_END, nullptr));  // began before the recording
   EXPECT_THAT(recording.events(), UnorderedElementsAre("NVTX|other|inner|7 forward|7100|7200",
                                                        "NVTX|other|outer|7 forward|7000|7300"));
 }
 
-// A launch of a graph is one call with many kernels; what the device could not time is left out.
+// The launch of a graph is one call with many kernels. Work that the device could not time is left out.
 TEST(ActivityReader, GraphsAndMissingTimes) {
   Recording recording;
   recording.read(kernel(8, 6100, "k"));
@@ -153,7 +153,7 @@ TEST(ActivityReader, GraphsAndMissingTimes) {
                                                        "GPU 0 stream 7|gpu_kernel|k|6 forward|6200|6210"));
 }
 
-// Buffers come in any order: the outcome is the same.
+// Buffers arrive in any order. The result must be the same.
 TEST(ActivityReader, OrderOfRecordsDoesNotMatter) {
   std::mt19937 random(seed(1));
   std::vector<std::string> expected;

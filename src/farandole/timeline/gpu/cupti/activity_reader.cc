@@ -37,7 +37,7 @@ std::string_view synchronization_name(CUpti_ActivitySynchronizationType type) {
   }
 }
 
-// "void at::native::gemm<float>(float*)" → "at::native::gemm<float>": what the reader of a trace looks for.
+// Demangles and shortens a name: "void at::native::gemm<float>(float*)" becomes "at::native::gemm<float>".
 std::string readable(const char* mangled) {
   std::string name = mangled;
   if (!name.starts_with("_Z")) return name;
@@ -46,7 +46,7 @@ std::string readable(const char* mangled) {
       abi::__cxa_demangle(mangled, nullptr, nullptr, &status), &std::free);
   if (status == 0) name = demangled.get();
   if (name.starts_with("void ")) name.erase(0, 5);
-  int depth = 0;  // of template arguments, which may hold parentheses
+  int depth = 0;  // depth of template arguments, which may contain parentheses
   for (std::size_t i = 0; i < name.size(); ++i) {
     depth += name[i] == '<' ? 1 : name[i] == '>' ? -1 : 0;
     if (name[i] == '(' && depth == 0 && !name.substr(i).starts_with("(anonymous namespace)"))
@@ -80,12 +80,13 @@ void ActivityReader::record(const Work& work, std::int64_t launch_ns) {
 
 template <class Record>
 void ActivityReader::work(const Record& record_of_gpu, Category category, std::string_view label) {
-  if (record_of_gpu.start == 0 && record_of_gpu.end == 0) return;  // the device could not tell
+  if (record_of_gpu.start == 0 && record_of_gpu.end == 0) return;  // the device could not measure the time
   const Work work{category, name(label), stream(record_of_gpu.deviceId, record_of_gpu.streamId),
                   static_cast<std::int64_t>(record_of_gpu.start),
                   static_cast<std::int64_t>(record_of_gpu.end)};
   const auto launch = launches_.find(record_of_gpu.correlationId);
-  if (launch != launches_.end()) return record(work, launch->second);  // of a graph, more may come
+  // Kept, because one launch of a graph has several pieces of work.
+  if (launch != launches_.end()) return record(work, launch->second);
   waiting_.emplace(record_of_gpu.correlationId, work);
   if (waiting_.size() > most_waiting) finish();
 }
@@ -138,7 +139,7 @@ void ActivityReader::read(const CUpti_Activity& activity) {
   }
 }
 
-// A range of NVTX is two markers with one id; the first has the name.
+// An NVTX range consists of two markers with the same id. The first one has the name.
 void ActivityReader::annotation(const CUpti_ActivityMarker2& marker) {
   const auto at_ns = static_cast<std::int64_t>(marker.timestamp);
   if ((marker.flags & CUPTI_ACTIVITY_FLAG_MARKER_START) != 0) {

@@ -1,9 +1,9 @@
-// Turns CUPTI's activity records into events of the timeline. Used by one thread at a time; the history may
-// grow meanwhile.
+// Converts CUPTI's activity records to events of the timeline.
 //
-// What a GPU does carries the correlation id of the call that launched it. The call's own record, which tells
-// when that was and so in which step and phase, may come before or after it: what comes first waits for the
-// other.
+// A record of GPU work carries the correlation id of the call that launched it. The call's own record has the
+// launch time, which determines step and phase. It may arrive before or after the record of the work, so the
+// record that arrives first is kept until the other one arrives.
+// Thread safety: none; use from one thread at a time. Another thread may add to the history at the same time.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,10 @@ class ActivityReader {
  public:
   ActivityReader(Timeline& timeline, const LaunchHistory& history) : timeline_(timeline), history_(history) {}
 
-  // Times are on the clock of now_ns(). Kinds that it does not know are left out.
+  // Times are on the clock of now_ns(). Records of unknown kinds are ignored.
   void read(const CUpti_Activity& record);
-  // All launches so far are known: what still waits for one goes by its own start.
+  // Call this when all launches are known. Work that still waits for its launch is recorded with its own
+  // start time as launch time.
   void finish();
 
  private:
@@ -49,9 +50,9 @@ class ActivityReader {
 
   Timeline& timeline_;
   const LaunchHistory& history_;
-  std::map<std::uint32_t, std::int64_t> launches_;        // by correlation id, until their work comes
-  std::unordered_multimap<std::uint32_t, Work> waiting_;  // for their launch
-  std::map<std::uint32_t, std::pair<NameId, std::int64_t>> ranges_;  // of NVTX that have begun, by id
+  std::map<std::uint32_t, std::int64_t> launches_;        // by correlation id, until their work arrives
+  std::unordered_multimap<std::uint32_t, Work> waiting_;  // waiting for their launch
+  std::map<std::uint32_t, std::pair<NameId, std::int64_t>> ranges_;  // NVTX ranges that have begun, by id
   std::unordered_map<std::string, NameId> names_;
   std::unordered_map<std::string, TrackId> tracks_;
 };

@@ -14,7 +14,7 @@ bool find(void* library, Function& function, const char* name) {
 }  // namespace
 
 std::string CuptiLibrary::load() {
-  // CUPTI's own name for its version 130001 is libcupti.so.13; LibTorch may have loaded it already.
+  // libcupti.so.13 is CUPTI's own name for its version 130001. LibTorch may already have loaded it.
   const std::string name = "libcupti.so." + std::to_string(CUPTI_API_VERSION / 10000);
   void* const library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return name + " cannot be loaded (" + ::dlerror() + ")";
@@ -26,7 +26,7 @@ std::string CuptiLibrary::load() {
                         find(library, next_record, "cuptiActivityGetNextRecord") &&
                         find(library, dropped, "cuptiActivityGetNumDroppedRecords") &&
                         find(library, result_string, "cuptiGetResultString");
-  return complete ? "" : name + " is of another version than Farandole was built for";
+  return complete ? "" : name + " has another version than the one that Farandole was built for";
 }
 
 std::string CuptiLibrary::describe(CUptiResult result) const {

@@ -1,5 +1,6 @@
-// The functions of CUPTI that Farandole calls, found when it runs: programs start on nodes without CUDA too.
-// Usable from any thread once loaded.
+// The functions of CUPTI that Farandole calls. They are loaded at run time, so that programs also start
+// on nodes without CUDA.
+// Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
 #include <cupti.h>
@@ -17,8 +18,8 @@ struct CuptiLibrary {
   decltype(&cuptiActivityGetNumDroppedRecords) dropped = nullptr;
   decltype(&cuptiGetResultString) result_string = nullptr;
 
-  // Of the major version whose records this was compiled for; stays loaded to the end of the process. Returns
-  // why it cannot be had, or "".
+  // Loads the library of the major version for which this was compiled. It stays loaded until the process
+  // ends. Returns why it cannot be loaded, or "".
   std::string load();
   std::string describe(CUptiResult result) const;
 };

@@ -35,16 +35,17 @@ class CuptiActivity final : public GpuActivity {
     active() = nullptr;
   }
 
-  // Returns why not, or "".
+  // Returns why recording is not possible, or "".
   std::string begin() {
     if (auto refusal = cupti_.load(); !refusal.empty()) return refusal;
-    if (active() != nullptr) return "this process records it already";
+    if (active() != nullptr) return "this process already records it";
     CUptiResult result =
         cupti_.register_timestamp([]() -> std::uint64_t { return static_cast<std::uint64_t>(now_ns()); });
     if (result == CUPTI_SUCCESS) result = cupti_.register_callbacks(&buffer_wanted, &buffer_full);
     active() = this;
     if (result == CUPTI_SUCCESS) result = switch_to(true);
-    if (result == CUPTI_SUCCESS && window_.first > 0) switch_to(false);  // that it can is known now
+    // It is now known that switching on works.
+    if (result == CUPTI_SUCCESS && window_.first > 0) switch_to(false);
     if (result != CUPTI_SUCCESS)
       active() = nullptr;
     else
@@ -65,7 +66,7 @@ class CuptiActivity final : public GpuActivity {
   }
 
  private:
-  // CUPTI's callbacks carry no pointer of ours, and it serves one client in a process.
+  // CUPTI's callbacks carry no user pointer, and CUPTI serves only one client per process.
   static std::atomic<CuptiActivity*>& active() {
     static std::atomic<CuptiActivity*> instance{nullptr};
     return instance;
@@ -74,7 +75,7 @@ class CuptiActivity final : public GpuActivity {
   static void CUPTIAPI buffer_wanted(std::uint8_t** buffer, std::size_t* size, std::size_t* most_records) {
     *buffer = static_cast<std::uint8_t*>(std::aligned_alloc(8, buffer_bytes));
     *size = *buffer != nullptr ? buffer_bytes : 0;
-    *most_records = 0;  // as many as fit
+    *most_records = 0;  // 0 means as many as fit
   }
 
   static void CUPTIAPI buffer_full(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t,
@@ -89,7 +90,7 @@ class CuptiActivity final : public GpuActivity {
     while (cupti_.next_record(buffer, valid, &record) == CUPTI_SUCCESS) reader_.read(*record);
     std::size_t lost = 0;
     if (cupti_.dropped(context, stream, &lost) == CUPTI_SUCCESS && lost > 0)
-      spdlog::warn("{} events of the GPU were lost: the driver had no room for them", lost);
+      spdlog::warn("{} GPU events were lost because the driver's buffers were full", lost);
   }
 
   CUptiResult switch_to(bool on) {
