@@ -51,7 +51,7 @@ class NodeFile : public testing::Test {
   const fs::path destination_ = folder_ / "rank-0003.ftl";
 };
 
-TEST_F(NodeFile, IsReadWhereItLiesAndComesHome) {
+TEST_F(NodeFile, IsReadInPlaceAndStagedOut) {
   const auto file = leave("first");
   EXPECT_EQ(file.parent_path(), node_);
   EXPECT_EQ(file.extension(), ".ftl");

@@ -168,7 +168,7 @@ TEST(RecorderPlace, ATimelineThatEndsBringsItsRecorder) {
 
 // The node's folder was chosen automatically and has become full. It is a file system of its own if this
 // machine allows to mount one.
-TEST(RecorderPlace, AFullNodeLeavesTheRecorderAtHome) {
+TEST(RecorderPlace, AFullNodeLeavesTheRecorderInTheRunDirectory) {
   const TemporaryFolder folder;
   TimelineOptions options = options_on_node(folder);
   enum { as_expected, lies_elsewhere, left_something, records_anyway, not_allowed };
