@@ -123,10 +123,10 @@ TEST(CheckpointFile, SaysWhatItCannotOpen) {
   write_contents(folder / "empty.h5", "");
   EXPECT_THAT(message_of(folder / "empty.h5"), HasSubstr("empty.h5"));
   Hdf5File::create(folder / "other.h5").close();
-  EXPECT_THAT(message_of(folder / "other.h5"), HasSubstr("no checkpoint"));
+  EXPECT_THAT(message_of(folder / "other.h5"), HasSubstr("not a checkpoint"));
 }
 
-// A file of one array, its root attributes as given.
+// Writes a file with one array and the given root attributes.
 void write_by_hand(const std::filesystem::path& file, std::int64_t version, std::int64_t step) {
   write_checkpoint(file, {});
   auto hdf5 = Hdf5File::create(file);
@@ -152,7 +152,7 @@ TEST(CheckpointFile, RefusesAttributesThatDoNotFitTheManifest) {
   EXPECT_THAT(message_of(folder / "a.h5"), HasSubstr("0123456789abcdef"));
 }
 
-// What a reader makes of a damaged file: an error, or the content that was written.
+// Reading a damaged file must give an error or the content that was written.
 void expect_error_or_same(const std::filesystem::path& file, const Snapshot& written,
                           const std::string& what) {
   try {
@@ -225,8 +225,7 @@ TEST(CheckpointFile, Truncated) {
   }
 }
 
-// In a forked process whose files may have at most `limit` bytes: what write_checkpoint
-// said.
+// The error message of write_checkpoint in a forked process whose files may have up to `limit` bytes.
 std::string message_under_limit(const std::filesystem::path& file, const Snapshot& snapshot, rlim_t limit) {
   int ends[2];
   EXPECT_EQ(::pipe(ends), 0);
@@ -245,7 +244,7 @@ std::string message_under_limit(const std::filesystem::path& file, const Snapsho
       text = error.what();
     }
     [[maybe_unused]] const auto sent = ::write(ends[1], text.data(), text.size());
-    std::exit(0);  // with HDF5's own end of process, which must not hang or crash either
+    std::exit(0);  // also runs HDF5's own exit handlers, which must not hang or crash
   }
   ::close(ends[1]);
   std::string message;

@@ -1,4 +1,4 @@
-// What the tests of checkpoints share: a folder that removes itself, random arrays, and bytes of files. One
+// Shared by the tests of checkpoints: a temporary folder, random arrays, and bytes of files.
 // thread.
 #pragma once
 
@@ -28,7 +28,7 @@ inline Array random_array(std::string path, DType dtype, std::vector<std::int64_
   return array;
 }
 
-// All types, and of shapes a scalar, none at all, and five dimensions.
+// Contains all types. The shapes include a scalar, an empty array and five dimensions.
 inline Snapshot random_snapshot(std::int64_t step, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   Snapshot snapshot;
@@ -75,7 +75,7 @@ inline void write_contents(const std::filesystem::path& file, const std::string&
   std::ofstream(file, std::ios::binary | std::ios::trunc) << contents;
 }
 
-// The names in a folder, sorted, hidden ones too.
+// The sorted names in a folder, including hidden ones.
 inline std::vector<std::string> names_in(const std::filesystem::path& folder) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder))

@@ -43,7 +43,7 @@ TEST(CheckpointStore, SavesInTheBackgroundWhatTheCallerGave) {
   const TemporaryFolder folder;
   Timeline timeline;
   CheckpointStore store({folder / "run/checkpoints", 10}, timeline);
-  // One after the other, so that each save meets the write of the one before.
+  // Saves follow each other, so that each one meets the write of the previous one.
   for (std::int64_t step = 1; step <= 8; ++step) store.save(scored(step, 1));
   store.wait();
   EXPECT_THAT(steps_in(folder / "run/checkpoints"), ElementsAre(8, 7, 6, 5, 4, 3, 2, 1));
@@ -104,7 +104,7 @@ TEST(CheckpointStore, ThrowsWhatTheWriterMet) {
   bad.arrays = {Array{"no slash", DType::uint8, {}, std::vector<std::byte>(1)}};
   store.save(bad);
   EXPECT_THROW(store.wait(), Error);
-  store.wait();  // said once
+  store.wait();  // reported only once
   store.save(bad);
   EXPECT_THROW(store.save(scored(1, 1)), Error);
   store.save(scored(2, 1));
@@ -126,7 +126,7 @@ TEST(CheckpointStore, RemovesTemporaryFilesOfDeadWritersOnly) {
   Timeline timeline;
   char host[256] = "";
   ::gethostname(host, sizeof host - 1);
-  const auto child = ::fork();  // a process that is certainly gone
+  const auto child = ::fork();  // a process that has certainly ended
   if (child == 0) ::_exit(0);
   ::waitpid(child, nullptr, 0);
   const auto living = ".step-00000003.h5." + std::string(host) + "." + std::to_string(::getppid()) + ".tmp";
@@ -149,7 +149,7 @@ TEST(NewestValidCheckpoint, PassesOverDamagedOnes) {
     write_checkpoint(folder / checkpoint_name(step), scored(step, 1));
   write_contents(folder / checkpoint_name(5), "not HDF5");
   write_contents(folder / checkpoint_name(4), contents_of(folder / checkpoint_name(4)).substr(0, 3000));
-  // In the data of an array only: the attributes are as they were.
+  // Damages only the data of an array. The attributes are unchanged.
   auto damaged = contents_of(folder / checkpoint_name(3));
   const auto bytes = scored(3, 1).find("/rng/rank-0000")->bytes;
   const auto place = damaged.find(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
@@ -167,7 +167,7 @@ TEST(NewestValidCheckpoint, PassesOverDamagedOnes) {
   EXPECT_THROW(newest_valid_checkpoint(folder.path()), CorruptInput);
 }
 
-// A process that saves step after step until it is killed.
+// A process that saves one step after another until it is killed.
 [[noreturn]] void write_for_ever(const std::filesystem::path& folder, std::int64_t first, int ready) try {
   Timeline timeline;
   CheckpointStore store({folder, 2}, timeline);
@@ -177,7 +177,7 @@ TEST(NewestValidCheckpoint, PassesOverDamagedOnes) {
     [[maybe_unused]] const auto sent = ::write(ready, "x", 1);
   }
 } catch (...) {
-  ::_exit(1);  // and not into the rest of the tests
+  ::_exit(1);  // must not continue with the other tests
 }
 
 TEST(CheckpointStore, KilledWriterLeavesAValidNewest) {
@@ -193,7 +193,7 @@ TEST(CheckpointStore, KilledWriterLeavesAValidNewest) {
     char byte;
     const auto published = 1 + random() % 3;
     for (std::uint64_t i = 0; i < published; ++i) ASSERT_EQ(::read(ends[0], &byte, 1), 1);
-    // A random moment of the next write, which takes some milliseconds.
+    // Kills at a random moment of the next write, which takes some milliseconds.
     const auto until = now_ns() + static_cast<std::int64_t>(random() % 8'000'000);
     while (now_ns() < until) {
     }

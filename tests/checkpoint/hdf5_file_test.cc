@@ -17,7 +17,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// A data set as users make them: any type of HDF5, optionally in compressed chunks of two rows.
+// Writes a data set as users do: with any type of HDF5, and optionally in compressed chunks of two rows.
 template <typename Value>
 void write_users_dataset(const std::filesystem::path& file, const char* name, hid_t stored, hid_t memory,
                          std::vector<hsize_t> shape, const std::vector<Value>& values, bool chunked) {

@@ -1,4 +1,4 @@
-// A checkpoint as other programs see it: h5py, h5dump, and our own `farandole checkpoint`.
+// Reads a checkpoint with other programs: h5py, h5dump and `farandole checkpoint`.
 #include <cmath>
 #include <cstdlib>
 #include <gmock/gmock.h>

@@ -30,7 +30,8 @@ struct ArraySummary {
   std::string checksum;
 };
 
-// Everything that the file says but for the arrays' bytes, so that a lost array or a changed attribute shows.
+// A checksum of everything in the file except the arrays' bytes. It detects lost
+// arrays and changed attributes.
 std::string manifest_checksum(const Snapshot& snapshot, std::vector<ArraySummary> arrays) {
   std::sort(arrays.begin(), arrays.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
   auto text =
@@ -43,22 +44,22 @@ std::string manifest_checksum(const Snapshot& snapshot, std::vector<ArraySummary
   return checksum(std::as_bytes(std::span(text)));
 }
 
-// HDF5's own bytes for an array and its share of groups and attributes, generously.
+// Generous bound of the bytes that HDF5 needs per array, including its share of groups and attributes.
 constexpr std::uint64_t overhead_bytes = 8192;
 
-// The limit holds for HDF5's image in memory too, where nothing may fail.
+// The limit also applies to HDF5's image in memory, where no write may fail.
 void check_file_size_limit(const std::filesystem::path& file, const Snapshot& snapshot) {
   rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
   ::getrlimit(RLIMIT_FSIZE, &limit);
   std::uint64_t bytes = 2 * overhead_bytes + 2 * snapshot.config.size();
   for (const auto& array : snapshot.arrays) bytes += array.bytes.size() + overhead_bytes;
   if (limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur)
-    throw Error(
-        fmt::format("write {}: up to {} bytes are needed, files may have {}; raise the limit (ulimit -f)",
-                    file.string(), bytes, limit.rlim_cur));
+    throw Error(fmt::format(
+        "write {}: up to {} bytes are needed, but files may have only {}; raise the limit (ulimit -f)",
+        file.string(), bytes, limit.rlim_cur));
 }
 
-// An open checkpoint whose manifest was verified; the bytes of its arrays were not.
+// An open checkpoint whose manifest was verified. The bytes of its arrays were not.
 struct OpenCheckpoint {
   Hdf5File file;
   Snapshot header;
@@ -69,7 +70,8 @@ template <typename Value>
 Value required(std::optional<Value> value, const std::filesystem::path& file, const char* what) {
   if (!value)
     throw CorruptInput(
-        fmt::format("{}: no attribute {} of its kind; it is no checkpoint", file.string(), what));
+        fmt::format("{}: there is no attribute {} of the expected type; the file is not a checkpoint",
+                    file.string(), what));
   return std::move(*value);
 }
 
@@ -105,7 +107,7 @@ OpenCheckpoint open_checkpoint(const std::filesystem::path& file) {
   for (const auto& path : hdf5.list()) {
     const auto dataset = hdf5.dataset(path);
     if (!dataset.dtype())
-      throw CorruptInput(fmt::format("{}: data set {} is of type {}, which no checkpoint holds",
+      throw CorruptInput(fmt::format("{}: data set {} has type {}, which checkpoints do not contain",
                                      file.string(), path, dataset.type_name()));
     checksums.push_back(required(hdf5.string_attribute(path, checksum_attribute), file, checksum_attribute));
     header.arrays.push_back({path, *dataset.dtype(), dataset.shape(), {}});

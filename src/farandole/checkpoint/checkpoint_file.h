@@ -1,6 +1,6 @@
-// One checkpoint as an HDF5 file: every array a data set with an XXH3 checksum, attributes format_version,
-// step, epoch, world_size, config, score on the root. Usable from any thread (HDF5 itself is serialized
-// here).
+// One checkpoint as an HDF5 file. Every array is a data set with an XXH3 checksum. The root has the
+// attributes format_version, step, epoch, world_size, config and score.
+// Thread safety: any thread may call this at any time; calls into HDF5 are serialized here.
 #pragma once
 
 #include <filesystem>
@@ -11,21 +11,24 @@ namespace farandole {
 
 inline constexpr int checkpoint_format_version = 1;
 
-// Writes beside `file`, then publishes it atomically. Throws Error; then `file` is as it was.
+// Writes a temporary file beside `file` and publishes it atomically.
+// Throws: Error if this fails. `file` is then unchanged.
 void write_checkpoint(const std::filesystem::path& file, const Snapshot& snapshot);
 
-// The first half of that, for who measures the halves: writes `file` itself, unpublished. Throws Error; then
-// remove it.
+// The first half of write_checkpoint(), for callers that measure both halves: writes `file` itself and
+// does not publish it.
+// Throws: Error if this fails. The caller must then remove `file`.
 void write_unpublished_checkpoint(const std::filesystem::path& file, const Snapshot& snapshot);
 
-// Reads and verifies every checksum. Throws UserError where `file` does not exist, CorruptInput (file, data
-// set, reason) where it is damaged, no checkpoint, or of a newer format.
+// Reads a checkpoint and verifies every checksum.
+// Throws: UserError if `file` does not exist.
+// Throws: CorruptInput (file, data set, reason) if it is damaged, is not a checkpoint, or has a newer format.
 Snapshot read_checkpoint(const std::filesystem::path& file);
 
-// As above, but the arrays come without their bytes, which are neither read nor verified; everything else is.
+// As read_checkpoint(), but the bytes of the arrays are neither read nor verified.
 Snapshot read_checkpoint_header(const std::filesystem::path& file);
 
-// Verifies as read_checkpoint does, with the memory of the largest array.
+// Verifies a checkpoint as read_checkpoint() does. Needs only memory for the largest array.
 void verify_checkpoint(const std::filesystem::path& file);
 
 }  // namespace farandole

@@ -1,4 +1,5 @@
-// The files of a folder of checkpoints, as seen by who resumes from it. Usable from any thread.
+// The files of a folder of checkpoints, as seen by a program that resumes from it.
+// Thread safety: any thread may call this at any time.
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -59,7 +60,7 @@ std::optional<CheckpointInfo> newest_valid_checkpoint(const std::filesystem::pat
       verify_checkpoint(file);
       return read_checkpoint_info(file);
     } catch (const Error& error) {
-      spdlog::warn("passed over a checkpoint: {}", error.what());
+      spdlog::warn("a checkpoint is skipped: {}", error.what());
     }
   }
   if (files.empty()) return std::nullopt;

@@ -22,14 +22,14 @@
 namespace farandole {
 namespace {
 
-// A name made by temporary_beside: ".step-….h5.HOST.PID.tmp".
+// The name of a temporary file made by temporary_beside(): ".step-….h5.HOST.PID.tmp".
 bool is_of_live_writer(std::string_view name) {
   char host[256] = "";
   ::gethostname(host, sizeof host - 1);
   name.remove_suffix(std::string_view(".tmp").size());
   const auto dot = name.rfind('.');
   if (!name.substr(0, dot).ends_with(".h5." + std::string(host)))
-    return false;  // an earlier run's, elsewhere
+    return false;  // from an earlier run on another host
   const auto pid = std::atoi(std::string(name.substr(dot + 1)).c_str());
   return pid > 0 && pid != ::getpid() && (::kill(pid, 0) == 0 || errno == EPERM);
 }
@@ -40,11 +40,12 @@ void remove_leftovers(const std::filesystem::path& folder) {
     if (!name.starts_with(".step-") || !name.ends_with(".tmp") || is_of_live_writer(name)) continue;
     std::error_code vanished;
     std::filesystem::remove(entry.path(), vanished);
-    spdlog::info("removed {}, which an interrupted run left", entry.path().string());
+    spdlog::info("removed {}, which an interrupted run had left", entry.path().string());
   }
 }
 
-// Keeps the last `keep_last`, the best, and `published` even where an earlier run's are of later steps.
+// Keeps the last `keep_last` checkpoints, the best one, and `published`, even if an earlier run left
+// checkpoints with later steps.
 void prune(const std::filesystem::path& folder, int keep_last, const std::filesystem::path& published) {
   const auto all = list_checkpoints(folder);
   std::set<std::filesystem::path> kept = {published};
@@ -62,7 +63,7 @@ void prune(const std::filesystem::path& folder, int keep_last, const std::filesy
 
 struct CheckpointStore::Impl {
   Impl(CheckpointOptions given, Timeline& recorder) : options(std::move(given)), timeline(recorder) {
-    if (options.keep_last < 1) throw UserError("at least 1 checkpoint has to be kept");
+    if (options.keep_last < 1) throw UserError("at least 1 checkpoint must be kept");
     try {
       std::filesystem::create_directories(options.folder);
       remove_leftovers(options.folder);
@@ -78,9 +79,9 @@ struct CheckpointStore::Impl {
 
   const CheckpointOptions options;
   Timeline& timeline;
-  std::mutex mutex;  // of the three below
+  std::mutex mutex;  // protects the three members below
   std::condition_variable_any changed;
-  std::optional<Snapshot> pending;  // until it is published
+  std::optional<Snapshot> pending;  // set until it is published
   std::exception_ptr failure;
   std::jthread writer;
 };
@@ -101,7 +102,7 @@ void CheckpointStore::Impl::run(std::stop_token stop) {
     failure = caught;
     changed.notify_all();
     lock.unlock();
-    written.reset();  // gives much memory back, outside of the lock
+    written.reset();  // frees much memory, so it is done without the lock
     lock.lock();
   }
 }
@@ -123,7 +124,7 @@ void CheckpointStore::Impl::write(const Snapshot& snapshot) {
   try {
     prune(options.folder, options.keep_last, file);
   } catch (const std::exception& error) {
-    spdlog::warn("old checkpoints stay: {}", error.what());
+    spdlog::warn("old checkpoints are not removed: {}", error.what());
   }
 }
 

@@ -1,5 +1,6 @@
-// The checkpoints of one run directory: written in the background by a thread of its own, published
-// atomically, pruned to the last K and the best. One object, on rank 0 only, used by one thread.
+// The checkpoints of one run directory. A helper thread writes them in the background, publishes them
+// atomically, and removes all but the last K and the best.
+// Thread safety: none; use from one thread at a time, on rank 0 only.
 #pragma once
 
 #include <filesystem>
@@ -15,25 +16,27 @@ namespace farandole {
 
 struct CheckpointOptions {
   std::filesystem::path folder;  // RUN/checkpoints
-  int keep_last = 3;             // at least 1; the best by score is kept besides
+  int keep_last = 3;             // at least 1; the checkpoint with the best score is also kept
 };
 
 struct CheckpointInfo {
   std::filesystem::path file;
   std::int64_t step = 0;
   std::int64_t epoch = 0;
-  double score = 0;  // NaN: not evaluated
+  double score = 0;  // NaN if it was not evaluated
   std::uintmax_t bytes = 0;
 };
 
 class CheckpointStore {
  public:
-  // Creates the folder, and removes temporary files that dead writers left there. Throws Error, UserError.
+  // Creates the folder, and removes temporary files of writers that no longer run.
+  // Throws: UserError if an option is invalid.
+  // Throws: Error if the folder cannot be used.
   CheckpointStore(CheckpointOptions options, Timeline& timeline);
-  ~CheckpointStore();  // finishes what was begun; a failure is logged
+  ~CheckpointStore();  // finishes a checkpoint that was begun; a failure is logged
 
-  // Takes the snapshot over and returns at once; waits only where the previous one is still being written.
-  // A failed write of the previous one is thrown here, then this snapshot was not taken, or by wait().
+  // Takes the snapshot and returns immediately. Waits only if the previous snapshot is still being written.
+  // Throws: Error if the previous snapshot could not be written; the new snapshot is then not taken.
   void save(Snapshot snapshot);
   void wait();
 
@@ -45,18 +48,18 @@ class CheckpointStore {
 // step-00001200.h5
 std::string checkpoint_name(std::int64_t step);
 
-// The files of `folder` that are named as checkpoints are, highest step first; none where there is no such
-// folder.
+// The files of `folder` with names of checkpoints, highest step first. Empty if the folder does not exist.
 std::vector<std::filesystem::path> checkpoint_files(const std::filesystem::path& folder);
 
-// Throws as read_checkpoint_header does.
+// Throws: as read_checkpoint_header().
 CheckpointInfo read_checkpoint_info(const std::filesystem::path& file);
 
-// Newest first, from names and attributes only; files that are no checkpoints are left out.
+// Lists checkpoints, newest first, using only names and attributes. Other files are left out.
 std::vector<CheckpointInfo> list_checkpoints(const std::filesystem::path& folder);
 
-// The newest that verifies; damaged ones are named in the log and passed over. nullopt: there is no
-// checkpoint file at all. Throws CorruptInput where there are some and none verifies.
+// The newest checkpoint that can be verified. Damaged ones are named in the log and skipped. std::nullopt if
+// there is no checkpoint file.
+// Throws: CorruptInput if there are checkpoint files but none can be verified.
 std::optional<CheckpointInfo> newest_valid_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace farandole

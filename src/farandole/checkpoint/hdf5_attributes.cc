@@ -1,11 +1,11 @@
-// Reading of attributes: apart from Hdf5File's other members because a foreign or damaged file may hold
-// anything here.
+// Reads attributes. This is separate from Hdf5File's other members because a foreign or damaged file
+// may contain anything here.
 #include "farandole/checkpoint/hdf5_file_impl.h"
 
 namespace farandole {
 namespace {
 
-// The attribute where it is there, holds one value and has this class; otherwise empty.
+// The attribute if it exists, has one value and has this class; otherwise empty.
 Hdf5Handle open_attribute(hid_t object, const std::string& name, H5T_class_t wanted, const Hdf5Check& check) {
   if (check(H5Aexists(object, name.c_str()), "look up attribute " + name) == 0) return {};
   auto attribute = check(H5Aopen(object, name.c_str(), H5P_DEFAULT), H5Aclose, "open attribute " + name);

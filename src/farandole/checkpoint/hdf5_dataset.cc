@@ -14,7 +14,8 @@ std::vector<std::int64_t> shape_of(hid_t space, const Hdf5Check& check) {
   return {extents.begin(), extents.end()};
 }
 
-// Where the elements lie one after the other in the file; nullopt: in chunks, in another file, or nowhere.
+// Offset of elements that are contiguous in the file; std::nullopt if they are in chunks, in
+// another file, or absent.
 std::optional<std::uint64_t> contiguous_offset(hid_t dataset, const Hdf5Check& check) {
   const auto creation = check(H5Dget_create_plist(dataset), H5Pclose, "H5Dget_create_plist");
   if (H5Pget_layout(creation.get()) != H5D_CONTIGUOUS || H5Pget_external_count(creation.get()) != 0)
@@ -50,7 +51,7 @@ Hdf5Dataset Hdf5File::dataset(const std::string& path) const {
   impl->type_name = description.name;
   if (impl->dtype && check(H5Tequal(type.get(), stored_type(*impl->dtype, check).get()), "H5Tequal") > 0)
     impl->offset = contiguous_offset(id, check);
-  // Before somebody asks for that much memory.
+  // Checked before a caller allocates so much memory.
   if (impl->offset &&
       *impl->offset + impl->elements(impl->rows()) * size_of(*impl->dtype) > impl_->raw.file_bytes())
     check.fail("data set " + path,
@@ -93,7 +94,7 @@ std::string Hdf5Dataset::file() const {
 
 void Hdf5Dataset::read(std::span<std::byte> out) const {
   if (!impl_->dtype)
-    throw UserError(impl_->where() + " is of type " + impl_->type_name + ", which is not read as stored");
+    throw UserError(impl_->where() + " has type " + impl_->type_name + ", which cannot be read as stored");
   const auto bytes = impl_->elements(rows()) * size_of(*impl_->dtype);
   if (out.size() != bytes)
     throw Error(impl_->where() + " needs " + std::to_string(bytes) + " bytes of memory");
@@ -108,11 +109,11 @@ void Hdf5Dataset::read_rows(std::int64_t first, std::int64_t count, DType dtype,
                             std::span<std::byte> out) const {
   const bool same = impl_->dtype == dtype;
   if (impl_->kind == Kind::other || (!same && (dtype == DType::boolean || impl_->dtype == DType::bfloat16)))
-    throw UserError(impl_->where() + " is of type " + impl_->type_name + ", which cannot be read as " +
+    throw UserError(impl_->where() + " has type " + impl_->type_name + ", which cannot be read as " +
                     std::string(name_of(dtype)));
   if (first < 0 || count < 0 || count > rows() || first > rows() - count)
-    throw UserError(impl_->where() + " has " + std::to_string(rows()) + " rows, not " +
-                    std::to_string(count) + " from row " + std::to_string(first) + " on");
+    throw UserError(impl_->where() + " has " + std::to_string(rows()) + " rows; it cannot give " +
+                    std::to_string(count) + " rows from row " + std::to_string(first) + " on");
   const auto elements = impl_->elements(count);
   if (out.size() != elements * size_of(dtype))
     throw Error(impl_->where() + " needs " + std::to_string(elements * size_of(dtype)) + " bytes of memory");

@@ -12,17 +12,18 @@
 namespace farandole {
 namespace {
 
-constexpr hsize_t alignment_bytes = 4096;  // of large arrays: whole pages of them go to the disk at once
+// Of large arrays, so that whole pages are written to the disk at once.
+constexpr hsize_t alignment_bytes = 4096;
 constexpr hsize_t large_bytes = 65536;
 
 Hdf5Handle access_properties(const Hdf5Check& check) {
   auto access = check(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "H5Pcreate");
-  // 1.8's format has checksums in all metadata; later ones add nothing that is used here.
+  // The format of 1.8 has checksums in all metadata. Later formats add nothing that is used here.
   check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_V18), "H5Pset_libver_bounds");
   check(H5Pset_alignment(access.get(), large_bytes, alignment_bytes), "H5Pset_alignment");
   check(H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG), "H5Pset_fclose_degree");
-  // Parallel file systems are often mounted without flock; files are published by rename, so nothing needs
-  // it.
+  // Parallel file systems are often mounted without flock. Files are published by rename, so
+  // no lock is needed.
   check(H5Pset_file_locking(access.get(), false, true), "H5Pset_file_locking");
   return access;
 }
@@ -37,7 +38,8 @@ void check_path(const std::string& path, const Hdf5Check& check) {
     good = good && !name.empty() && name != "." && name != "..";
     rest.remove_prefix(name.size());
   }
-  if (!good) check.fail("array '" + path + "'", "a path is /group/name, without empty names and dots alone");
+  if (!good)
+    check.fail("array '" + path + "'", "a path must be /group/name, and a name must not be empty, . or ..");
 }
 
 Hdf5Handle space_of(std::span<const std::int64_t> shape, const Hdf5Check& check) {
@@ -118,7 +120,7 @@ void Hdf5File::Impl::copy_image() const {
     while (offset < begin_on_disk) {
       const auto piece =
           std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), begin_on_disk - offset));
-      if (!image->read(offset, piece)) check.fail("close", "the image ends early");
+      if (!image->read(offset, piece)) check.fail("close", "the image in memory is too short");
       raw.write(offset, piece);
       offset += piece.size();
     }
@@ -133,7 +135,8 @@ Hdf5File Hdf5File::create(const std::filesystem::path& path) {
   RawData raw(path.string(), O_RDWR | O_CREAT | O_TRUNC);
   const auto access = access_properties(check);
   auto file = check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), H5Fclose, "create");
-  // HDF5 opens by name only, and the image has none: it takes the place behind HDF5's descriptor.
+  // HDF5 opens files only by name, and the image has no name. Therefore the image replaces the
+  // file behind HDF5's descriptor.
   auto image = RawData::in_memory(path.string());
   std::vector<std::byte> begun(raw.file_bytes());
   if (!raw.read(0, begun)) check.fail("create", "the new file shrank");
@@ -153,7 +156,8 @@ Hdf5File Hdf5File::open(const std::filesystem::path& path) {
   const Hdf5Check check(path.string(), ExitCode::corrupt_input);
   RawData raw(path.string(), O_RDONLY);
   const auto access = access_properties(check);
-  auto file = check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose, "no readable HDF5 file");
+  auto file =
+      check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose, "it is not a readable HDF5 file");
   return Hdf5File(std::shared_ptr<Impl>(new Impl{check, std::move(raw), std::nullopt, std::move(file), {}}));
 }
 
@@ -169,9 +173,9 @@ void Hdf5File::write_array(const std::string& path, DType dtype, std::span<const
   std::size_t expected = size_of(dtype);
   for (const auto extent : shape)
     if (extent < 0 || __builtin_mul_overflow(expected, static_cast<std::size_t>(extent), &expected))
-      check.fail("array " + path, "a shape cannot have " + std::to_string(extent) + " there");
+      check.fail("array " + path, "a shape cannot contain " + std::to_string(extent));
   if (expected != bytes.size())
-    check.fail("array " + path, "its shape needs " + std::to_string(expected) + " bytes, it has " +
+    check.fail("array " + path, "its shape needs " + std::to_string(expected) + " bytes, but it has " +
                                     std::to_string(bytes.size()));
   haddr_t offset = HADDR_UNDEF;
   {
@@ -182,7 +186,7 @@ void Hdf5File::write_array(const std::string& path, DType dtype, std::span<const
     check(H5Pset_create_intermediate_group(links.get(), 1), "H5Pset_create_intermediate_group");
     check(H5Pset_char_encoding(links.get(), H5T_CSET_UTF8), "H5Pset_char_encoding");
     const auto creation = check(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "H5Pcreate");
-    // The place in the file is wanted now, and nobody is to fill it but the write below.
+    // The space in the file is allocated now, and only the write below fills it.
     check(H5Pset_alloc_time(creation.get(), H5D_ALLOC_TIME_EARLY), "H5Pset_alloc_time");
     check(H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER), "H5Pset_fill_time");
     const auto dataset = check(H5Dcreate2(impl_->file.get(), path.c_str(), type.get(), space.get(),
@@ -191,7 +195,7 @@ void Hdf5File::write_array(const std::string& path, DType dtype, std::span<const
     write_string_attribute(dataset.get(), dtype_attribute, name_of(dtype), check);
     offset = H5Dget_offset(dataset.get());
     if (offset == HADDR_UNDEF && !bytes.empty())
-      check.fail("create data set " + path, "it has no place in the file");
+      check.fail("create data set " + path, "HDF5 allocated no space in the file");
   }
   impl_->write(offset, bytes);
 }
@@ -228,7 +232,7 @@ std::vector<std::string> Hdf5File::list() const {
 
 bool Hdf5File::contains(const std::string& path) const {
   const Hdf5Lock lock;
-  // HDF5 asks for each group on the way before the last name.
+  // HDF5 requires that each group of the path is checked before the last name.
   for (auto end = path.find('/', 1);; end = path.find('/', end + 1)) {
     const auto part = path.substr(0, end);
     if (part.size() > 1 &&

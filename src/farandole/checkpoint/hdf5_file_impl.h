@@ -1,4 +1,4 @@
-// What Hdf5File and Hdf5Dataset share: the open file and its check. Private to their sources.
+// The state that Hdf5File and Hdf5Dataset share: the open file and its check. Private to their sources.
 #pragma once
 
 #include <optional>
@@ -11,22 +11,23 @@
 
 namespace farandole {
 
-// A new file is written twice over: HDF5 writes its metadata and small arrays to an image in memory, large
-// arrays go straight to the disk, and close() copies the image into the gaps. So the large arrays need no
-// lock, and HDF5 never meets a full disk, at which 1.10 cannot close a file and crashes when the process
-// ends.
+// A new file is written in two parts. HDF5 writes its metadata and small arrays to an image in memory. Large
+// arrays are written directly to the disk. close() copies the image into the gaps. So large arrays need no
+// lock, and HDF5 never meets a full disk. This matters because HDF5 1.10 cannot close a file on a full disk
+// and crashes when the process ends.
 struct Hdf5File::Impl {
   Hdf5Check check;
   RawData raw;
-  std::optional<RawData> image;                                  // of a file that is being written
-  Hdf5Handle file;                                               // of the image, or of the file that is read
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> on_disk;  // [begin, end) that `raw` has, in this order
+  std::optional<RawData> image;  // of a file that is being written
+  Hdf5Handle file;               // the image, or the file that is read
+  // Ranges [begin, end) that `raw` contains, in this order.
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> on_disk;
 
   void write(std::uint64_t offset, std::span<const std::byte> bytes);
   void copy_image() const;
 
   Hdf5Handle open_object(const std::string& path) const;
-  // The string of a fixed-length string attribute; nullopt: absent, or of another type.
+  // The value of a fixed-length string attribute; std::nullopt if it does not exist or has another type.
   std::optional<std::string> string_attribute(hid_t object, const std::string& name) const;
 };
 
@@ -38,12 +39,13 @@ struct Hdf5Dataset::Impl {
   Kind kind = Kind::other;
   std::optional<DType> dtype;
   std::string type_name;
-  std::optional<std::uint64_t>
-      offset;  // where the bytes lie in the file, where memory and file have the same layout
+  // Offset of the bytes in the file; set only if memory and file have the same layout.
+  std::optional<std::uint64_t> offset;
 
   std::int64_t rows() const { return shape.empty() ? 1 : shape.front(); }
   std::string where() const { return file->check.file() + ": data set " + path; }
-  // Elements of `rows` rows; throws CorruptInput where no memory could hold them.
+  // The number of elements of `rows` rows.
+  // Throws: CorruptInput if they cannot fit into any memory.
   std::size_t elements(std::int64_t rows) const;
 };
 

@@ -6,13 +6,13 @@
 namespace farandole {
 namespace {
 
-// HDF5's state is the process's, so its lock is too.
+// HDF5's state belongs to the process, and so does its lock.
 std::recursive_mutex& hdf5_mutex() {
   static std::recursive_mutex mutex;
   return mutex;
 }
 
-// Outermost call first; the innermost says the cause.
+// Collects descriptions from the outermost to the innermost call. The innermost one gives the cause.
 herr_t collect(unsigned, const H5E_error2_t* error, void* descriptions) {
   auto& all = *static_cast<std::vector<std::string>*>(descriptions);
   if (error->desc != nullptr && *error->desc != '\0') all.emplace_back(error->desc);

@@ -1,5 +1,6 @@
-// What every call into HDF5 stands on: the process-wide lock, handles that close themselves, one throwing
-// check. Usable from any thread.
+// The base of every call into HDF5: the process-wide lock, handles that close themselves, and
+// one check that throws.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <hdf5.h>
@@ -11,10 +12,10 @@
 
 namespace farandole {
 
-// Held around every call into HDF5 in this process: not every build of HDF5 is thread-safe, and a checkpoint
-// is written while data sets are read. Code that calls HDF5 beside Hdf5File takes it too. May be nested.
-// Large arrays of a checkpoint travel outside of it. Also switches HDF5's printing of errors off for this
-// thread.
+// Must be held around every call into HDF5 in this process, because not every build of HDF5 is thread-safe,
+// and data sets are read while a checkpoint is written. Code that calls HDF5 without Hdf5File must take it
+// too. It may be nested. Large arrays of a checkpoint are written without it. It also switches off HDF5's
+// printing of errors for this thread.
 class Hdf5Lock {
  public:
   Hdf5Lock();
@@ -35,15 +36,15 @@ class Hdf5Handle {
   Hdf5Handle& operator=(Hdf5Handle&& other) noexcept;
 
   hid_t get() const { return id_; }
-  herr_t close();  // < 0: HDF5 failed; the handle is empty in any case
+  herr_t close();  // negative if HDF5 failed; the handle is empty in any case
 
  private:
   hid_t id_ = H5I_INVALID_HID;
   Close close_ = nullptr;
 };
 
-// The one check of HDF5's results: throws an exception of this exit code that says file, call and, in one
-// line, what HDF5 itself says was wrong. Use it while the Hdf5Lock of the call is held.
+// Checks results of HDF5. If a call failed, throws an exception with this exit code; its one-line message
+// contains the file, the call and HDF5's own description. Use it while the Hdf5Lock of the call is held.
 class Hdf5Check {
  public:
   Hdf5Check(std::string file, ExitCode exit_code) : file_(std::move(file)), exit_code_(exit_code) {}

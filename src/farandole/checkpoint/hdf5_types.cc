@@ -8,10 +8,10 @@ namespace {
 
 using Kind = Hdf5Dataset::Kind;
 
-// Arrays travel between memory and file without conversion.
+// Arrays are copied between memory and file without conversion.
 static_assert(std::endian::native == std::endian::little);
 
-// A 16-bit float: sign in bit 15, exponent above a mantissa of `mantissa_bits`.
+// A 16-bit float: the sign is bit 15, and the exponent is above a mantissa of `mantissa_bits`.
 Hdf5Handle half_type(std::size_t mantissa_bits, std::size_t bias, const Hdf5Check& check) {
   auto type = check(H5Tcopy(H5T_IEEE_F32LE), H5Tclose, "H5Tcopy");
   check(H5Tset_fields(type.get(), 15, mantissa_bits, 15 - mantissa_bits, 0, mantissa_bits), "H5Tset_fields");

@@ -1,4 +1,5 @@
-// How Farandole's element types are spelled in HDF5. Call with the Hdf5Lock held.
+// Converts between Farandole's element types and HDF5's.
+// Thread safety: the caller must hold the Hdf5Lock.
 #pragma once
 
 #include <optional>
@@ -10,18 +11,20 @@
 
 namespace farandole {
 
-// The attribute of an array that holds PyTorch's name of its type.
+// This attribute of an array holds PyTorch's name of the array's type.
 inline constexpr const char* dtype_attribute = "dtype";
 
 std::optional<DType> dtype_of(std::string_view name);
 
-// As stored: little-endian; float16 as IEEE half, bfloat16 as uint16, bool as h5py's enumeration over int8.
+// The type in the file: little-endian; float16 is an IEEE half, bfloat16 is uint16, bool is
+// h5py's enumeration over int8.
 Hdf5Handle stored_type(DType dtype, const Hdf5Check& check);
 
-// What numbers are converted to in memory; other than as stored only for bfloat16, then a 16-bit float.
+// The type in memory to which numbers are converted. It differs from the stored type only for bfloat16: it
+// is a 16-bit float.
 Hdf5Handle numeric_type(DType dtype, const Hdf5Check& check);
 
-// What is known from a stored type alone; bfloat16 looks like uint16.
+// The information that a stored type alone gives. bfloat16 looks like uint16.
 struct TypeDescription {
   Hdf5Dataset::Kind kind = Hdf5Dataset::Kind::other;
   std::optional<DType> dtype;

@@ -12,7 +12,7 @@
 namespace farandole {
 namespace {
 
-// Linux moves at most 2 GiB a call.
+// Linux transfers up to 2 GiB per call.
 constexpr std::size_t piece_bytes = std::size_t{1} << 30;
 
 }  // namespace

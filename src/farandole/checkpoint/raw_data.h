@@ -1,4 +1,5 @@
-// Bytes of files, past HDF5. Usable from any thread.
+// Reads and writes the bytes of files without HDF5.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstddef>
@@ -9,21 +10,22 @@
 
 namespace farandole {
 
-// A descriptor for reading and writing at offsets, whose failures come with errno's reason.
+// A descriptor for reading and writing at offsets. Its errors contain errno's text.
 class RawData {
  public:
-  RawData(const std::string& path, int flags);  // as for open(2); throws Error
-  // A file that is nowhere but in memory; holes take none.
+  RawData(const std::string& path, int flags);  // flags as for open(2); throws Error
+  // Creates a file that exists only in memory. Its holes need no memory.
   static RawData in_memory(const std::string& name_for_messages);
   ~RawData();
   RawData(RawData&& other) noexcept;
 
   void write(std::uint64_t offset, std::span<const std::byte> bytes) const;  // throws Error
-  // false: the file ends before. Throws Error where the read fails.
+  // Returns false if the file ends before.
+  // Throws: Error if the read fails.
   bool read(std::uint64_t offset, std::span<std::byte> bytes) const;
   std::uint64_t file_bytes() const;
   void resize(std::uint64_t bytes) const;  // throws Error
-  void put_behind(int descriptor) const;   // which then is one more of this file; throws Error
+  void put_behind(int descriptor) const;   // `descriptor` then refers to this file; throws Error
 
  private:
   RawData(int fd, std::string path) : path_(std::move(path)), fd_(fd) {}

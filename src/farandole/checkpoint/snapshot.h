@@ -1,4 +1,5 @@
-// A complete training state as plain bytes, independent of LibTorch: what a checkpoint file holds. Plain
+// A complete training state as plain bytes, independent of LibTorch. A checkpoint file holds one snapshot.
+// Thread safety: const methods may run concurrently; others need external synchronization.
 // values.
 #pragma once
 
@@ -11,9 +12,8 @@
 
 namespace farandole {
 
-// One array; `path` is its absolute HDF5 path, for example "/model/conv1.weight",
-// "/optimizer/state/conv1.weight/momentum_buffer",
-// "/rng/rank-0000". An empty shape is a scalar. Row-major.
+// One array in row-major order. `path` is its absolute HDF5 path, for example "/model/conv1.weight",
+// "/optimizer/state/conv1.weight/momentum_buffer" or "/rng/rank-0000". An empty shape is a scalar.
 struct Array {
   std::string path;
   DType dtype = DType::float32;
@@ -24,14 +24,14 @@ struct Array {
 };
 
 struct Snapshot {
-  std::int64_t step = 0;   // optimizer steps done
-  std::int64_t epoch = 0;  // epochs completed
+  std::int64_t step = 0;   // completed optimizer steps
+  std::int64_t epoch = 0;  // completed epochs
   int world_size = 1;
-  std::string config;  // JSON: the options that decide what the model is and how it trains
-  double score = 0;    // lower is better (held-out loss); NaN: not evaluated
+  std::string config;  // JSON with the options that define the model and its training
+  double score = 0;    // lower is better (held-out loss); NaN if it was not evaluated
   std::vector<Array> arrays;
 
-  const Array* find(std::string_view path) const;  // nullptr: absent
+  const Array* find(std::string_view path) const;  // nullptr if it does not exist
 };
 
 }  // namespace farandole
