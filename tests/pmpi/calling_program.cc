@@ -1,6 +1,7 @@
-// Calls MPI in all of its ways on 3 ranks, and writes to FOLDER/expected-RANK, its argument, what is to be
-// recorded of each call: a line "MPI_Send bytes=40 peer=1 tag=7 ranks=3". With the second argument "killed"
-// rank 2 is killed while the others wait for a message of its; with "leaves" a forked process exits, then the
+// Calls MPI's functions of all kinds on 3 ranks. Writes the expected record of each call to
+// FOLDER/expected-RANK; FOLDER is its argument. A line is for example "MPI_Send bytes=40 peer=1 tag=7
+// ranks=3". With the second argument "killed", rank 2 is killed while the other ranks wait for a message from
+// it. With "leaves", a forked process exits, and then the program exits with 3 and without MPI_Finalize.
 // program, with 3, without MPI_Finalize.
 #include <array>
 #include <csignal>
@@ -17,7 +18,7 @@ namespace {
 int rank, size;
 std::ofstream expected;
 
-// The next call.
+// Expects this record for the next call.
 void expect(const std::string& line) {
   expected << line << "\n";
 }
@@ -38,15 +39,16 @@ void send_messages() {
   };
   is("MPI_Isend", 40, next, 7);
   MPI_Isend(out.data(), 10, MPI_INT, next, 7, MPI_COMM_WORLD, &requests[0]);
-  is("MPI_Recv", 40, before, 7);  // neither was said, and no status was asked for
+  is("MPI_Recv", 40, before, 7);  // received without source, tag or status
   MPI_Recv(in.data(), 10, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   expect("MPI_Wait requests=1");
   MPI_Wait(&requests[0], &status);
 
-  expect("MPI_Barrier ranks=3");  // what comes now must not be what was received above
+  expect("MPI_Barrier ranks=3");  // the next record must not contain what was received above
   MPI_Barrier(MPI_COMM_WORLD);
 
-  expect("MPI_Irecv" + text({{"bytes", 80}, {"tag", 8}, {"ranks", size}}));  // the most it takes
+  // The largest size that it accepts.
+  expect("MPI_Irecv" + text({{"bytes", 80}, {"tag", 8}, {"ranks", size}}));
   MPI_Irecv(in.data(), 10, MPI_DOUBLE, MPI_ANY_SOURCE, 8, MPI_COMM_WORLD, &requests[0]);
   is("MPI_Issend", 12, before, 8);
   MPI_Issend(out.data(), 3, MPI_INT, before, 8, MPI_COMM_WORLD, &requests[1]);
@@ -144,7 +146,7 @@ void call_collectives() {
   on("MPI_Alltoall", 24);
   MPI_Alltoall(MPI_IN_PLACE, -1, MPI_DATATYPE_NULL, in.data(), 2, MPI_INT, MPI_COMM_WORLD);
   const std::vector<int> mine(3, rank + 1);
-  on("MPI_Alltoallv", 12 * (rank + 1));  // to all as many as this rank's number tells
+  on("MPI_Alltoallv", 12 * (rank + 1));  // sends rank + 1 values to each rank
   MPI_Alltoallv(out.data(), mine.data(), places.data(), MPI_INT, in.data(), counts.data(), places.data(),
                 MPI_INT, MPI_COMM_WORLD);
   const std::vector<MPI_Datatype> types{MPI_INT, MPI_INT, MPI_INT};
@@ -177,7 +179,7 @@ void use_communicators() {
   int value = 0;
   expect("MPI_Allreduce" + text({{"bytes", 4}, {"ranks", rank == 0 ? 1 : 2}}));
   MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT, MPI_SUM, pair);
-  if (rank > 0) {  // each is rank 0 or 1 of the pair
+  if (rank > 0) {  // each of the two is rank 0 or 1 of the pair
     expect("MPI_Sendrecv_replace" + text({{"bytes", 4}, {"peer", rank - 1}, {"tag", 0}, {"ranks", 2}}));
     MPI_Sendrecv_replace(&value, 1, MPI_INT, rank - 1, 0, rank - 1, 0, pair, MPI_STATUS_IGNORE);
   }
@@ -258,7 +260,7 @@ void use_files(const std::string& folder) {
   MPI_File_close(&file);
 }
 
-// What spins is one record as long as it spins.
+// Repeated polls are one record as long as they spin.
 void poll() {
   int done = 0;
   MPI_Request request;
@@ -276,7 +278,8 @@ void poll() {
   MPI_Test(&request, &done, MPI_STATUS_IGNORE);
 }
 
-// A forked process has none of the program's threads, and its exit runs what was left for it.
+// A forked process has none of the program's threads, and its exit runs the exit handlers
+// that were registered before.
 [[noreturn]] void leave() {
   int status = -1;
   const pid_t worker = fork();

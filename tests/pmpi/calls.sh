@@ -81,7 +81,7 @@ C
 echo 'int MPI_Init(int*, char***); int MPI_Finalize(void); int main() { return MPI_Init(0, 0) + MPI_Finalize(); }' >foreign.c
 if cc -shared -fPIC other.c -o libother.so 2>/dev/null && cc foreign.c -o foreign -L. -lother -Wl,-rpath,"$work"; then
   expect 0 "${run[@]}" -n 2 --run-dir foreign.run --trace-mpi ./foreign
-  says err "calls are not recorded: the program has another MPI than Open MPI"
+  says err "calls are not recorded: the program uses another MPI library than Open MPI"
 fi
 
 # Refusals: one line each.

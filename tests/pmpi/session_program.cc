@@ -1,5 +1,5 @@
-// Trains, as far as MPI can tell, in a session of 2 ranks whose timeline is recorded in RUN, its argument;
-// the program itself calls MPI_Allreduce in each backward and MPI_Send or MPI_Recv after each step.
+// Trains, as far as MPI can see, in a session of 2 ranks whose timeline is recorded in RUN, its argument. The
+// program itself calls MPI_Allreduce in each backward phase and MPI_Send or MPI_Recv after each step.
 #include <filesystem>
 #include <mpi.h>
 #include <vector>

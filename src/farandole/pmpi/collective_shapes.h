@@ -1,12 +1,14 @@
-// The shapes (shapes.h) of collectives: on communicators, with neighbours, on windows and files. What a rank
-// passes only to be ignored, as MPI_IN_PLACE's partner or where it is not the root, is not looked at.
+// The shapes (shapes.h) of collectives: on communicators, with neighbours, on windows and on files.
+// Arguments that MPI ignores are not read, for example the partner of MPI_IN_PLACE or arguments that
+// only the root uses.
 #pragma once
 
 #include "farandole/pmpi/shapes.h"
 
 namespace farandole::pmpi {
 
-// The ranks that a collective's arrays count: of an intercommunicator the other group.
+// The number of ranks for which a collective's arrays have entries. With an intercommunicator, these are the
+// ranks of the other group.
 inline std::size_t partners(MPI_Comm comm) {
   int size = 0, between = 0;
   PMPI_Comm_test_inter(comm, &between);
@@ -14,7 +16,8 @@ inline std::size_t partners(MPI_Comm comm) {
   return static_cast<std::size_t>(size);
 }
 
-// Where everything comes together: the root itself, which an intercommunicator's group names MPI_ROOT.
+// True on the root, where all data is gathered or scattered. With an intercommunicator, MPI_ROOT names the
+// root in its own group.
 inline bool is_root(int root, MPI_Comm comm) {
   int rank = 0, between = 0;
   PMPI_Comm_test_inter(comm, &between);
@@ -35,7 +38,7 @@ inline std::uint64_t bytes_of(const int* counts, const MPI_Datatype* types, std:
   return total;
 }
 
-// To how many neighbours this rank sends.
+// The number of neighbours to which this rank sends.
 inline std::size_t neighbors(MPI_Comm comm) {
   int kind = MPI_UNDEFINED, number = 0, rank = 0, in = 0, weighted = 0;
   PMPI_Topo_test(comm, &kind);
@@ -149,7 +152,7 @@ struct ReducedToRoot {
 struct ReducedToEach {
   static Details describe(const void*, void*, const int* counts, MPI_Datatype type, MPI_Op, MPI_Comm comm,
                           auto...) {
-    int size = 0;  // of the own group, also of an intercommunicator
+    int size = 0;  // size of the own group, also with an intercommunicator
     PMPI_Comm_size(comm, &size);
     return Details().bytes(sum(counts, static_cast<std::size_t>(size)) * size_of(type)).on(comm);
   }
@@ -162,7 +165,7 @@ struct ReducedToEachEqually {
   }
 };
 
-// The same bytes to each neighbour count once, as one rank's in an all-gather.
+// The same bytes go to each neighbour and are counted once, as one rank's bytes in an all-gather.
 struct ToNeighbors {
   static Details describe(const void*, int count, MPI_Datatype type, void*, int, MPI_Datatype, MPI_Comm comm,
                           auto...) {

@@ -1,5 +1,6 @@
-// MPI's functions by the names that the program calls, made from the table. Each calls its PMPI_ name, from
-// any thread that may call it.
+// MPI's functions under the names that the program calls, generated from the table. Each one
+// calls its PMPI_ function.
+// Thread safety: as MPI's functions.
 #include <mpi.h>
 #include <tuple>
 
@@ -16,7 +17,7 @@ struct ParametersOf<int(Types...)> {
   template <std::size_t i>
   using Type = typename std::tuple_element_t<i, std::tuple<std::type_identity<Types>...>>::type;
 };
-// As mpi.h declares them.
+// The parameter types as mpi.h declares them.
 template <class Function, std::size_t i>
 using Parameter = typename ParametersOf<Function>::template Type<i>;
 

@@ -1,6 +1,6 @@
-// The recording of a program without a session, from its MPI_Init to its MPI_Finalize, by the thread that
-// calls them. A session starts MPI by its PMPI_ name and sends the calls to its own timeline: then nothing
-// happens here.
+// Records a program that has no session, from its MPI_Init to its MPI_Finalize. The thread that calls these
+// functions starts and ends the recording. A session starts MPI with PMPI_Init and sends the calls to its own
+// timeline; then this file does nothing.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -23,7 +23,7 @@
 namespace farandole::pmpi {
 namespace {
 
-// The ranks of this one's node.
+// The ranks of this rank's node.
 class NodeRanks {
  public:
   NodeRanks() { PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &comm_); }
@@ -68,9 +68,9 @@ struct OwnRecording {
   Recording recording;
 };
 
-// As recorded_call.h's sink: MPI_Init and MPI_Finalize have no other place for what lives between them. A
-// program that exits without MPI_Finalize leaves it as it is: its threads may be at work, a forked child has
-// none of ours, and the recorder's file has everything already.
+// A global variable, because MPI_Init and MPI_Finalize have no other place for an object that lives between
+// them. If a program exits without MPI_Finalize, the object is not destroyed: threads of the program may
+// still run, a forked child has none of our threads, and the recorder's file already contains everything.
 OwnRecording*& own_recording() {
   static OwnRecording* recording = nullptr;
   return recording;
@@ -91,7 +91,8 @@ TimelineOptions options_in(const std::filesystem::path& run_dir) {
   return options;
 }
 
-// A library preloaded into a program of another MPI would give that the handles of this one.
+// If the library is preloaded into a program with another MPI, the program's handles have no
+// meaning for this one.
 bool is_this_mpi() {
   char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
@@ -109,10 +110,11 @@ void place(TimelineOptions& options, const std::filesystem::path& run_dir) {
     tell(error);
     options.file.clear();
   }
-  here.meet();  // before the first takes its share of the room
+  here.meet();  // before the first rank allocates its file
 }
 
-// Ranks that cannot record, for want of a folder or disk, say so and take part in the exchange of clocks.
+// Ranks that cannot record because a folder or disk space is missing print a message. They still take part
+// in the clock synchronization.
 std::unique_ptr<Timeline> timeline_in(const std::filesystem::path& run_dir) {
   auto options = options_in(run_dir);
   place(options, run_dir);
@@ -129,16 +131,17 @@ void start(const char* name, std::int64_t start_ns) try {
   const std::int64_t end_ns = now_ns();
   const auto run_dir = run_dir_of_environment();
   if (run_dir.empty()) return;
-  if (!is_this_mpi()) return tell(Error("the program has another MPI than Open MPI"));
+  if (!is_this_mpi()) return tell(Error("the program uses another MPI library than Open MPI"));
   auto& own = own_recording();
   own = new OwnRecording(timeline_in(run_dir), run_dir);
   own->timeline->span(Category::other, name, start_ns, end_ns);
-} catch (const std::exception& error) {  // the others wait for this rank, and the program would not know why
+  } catch (const std::exception& error) {
+  // The other ranks wait for this rank, and the program could not know the reason.
   tell(error);
   PMPI_Abort(MPI_COMM_WORLD, static_cast<int>(ExitCode::failure));
 }
 
-// How long the last rank is waited for is known only here: what MPI_Finalize does itself comes too late.
+// The wait for the last rank is measured here, because after MPI_Finalize nothing can be recorded.
 void finish() {
   auto& own = own_recording();
   if (own == nullptr) return;

@@ -1,4 +1,6 @@
-// One MPI call of the program on its way into the timeline. On the stack of the thread that makes the call.
+// Records one MPI call of the program into the timeline. An object is on the stack of the thread
+// that makes the call.
+// Thread safety: any thread may call this at any time; each call has its own object.
 #pragma once
 
 #include <atomic>
@@ -11,14 +13,16 @@
 
 namespace farandole::pmpi {
 
-// The one place that a preloaded library needs: nobody could hand its functions, which the program calls by
-// MPI's names, an object. Null: nothing is recorded. Set by the thread that starts or ends the recording.
+// The one global variable of the preloaded library. The program calls the library's functions by MPI's names,
+// so no object can be passed to them. nullptr means that nothing is recorded. The thread that starts or ends
+// the recording sets it.
 extern constinit std::atomic<const MpiTraceSink*> sink;
 
 class RecordedCall {
  public:
   RecordedCall(Category category, const char* name) noexcept;
-  // A call that an error handler of the program, or the end of its thread, leaves is recorded as it is.
+  // If an error handler of the program or the end of its thread leaves a call, the call
+  // is recorded without details.
   ~RecordedCall() {
     if (!begun_) return;
     if (!ended_) end({});
@@ -34,8 +38,9 @@ class RecordedCall {
   }
 
  private:
-  // MPI calls itself now and then, as ROMIO does, and calls functions of the program that may call it: what
-  // happens inside of a call belongs to that.
+  // True while this thread is in a recorded call. MPI sometimes calls its own functions (as ROMIO
+  // does) and functions of the program that may call MPI. These inner calls belong to the outer call
+  // and are not recorded.
   static thread_local bool inside_;
 
   const MpiTraceSink* const sink_;
@@ -50,7 +55,7 @@ void give_status(Argument& argument, MPI_Status& own) {
     if (argument == MPI_STATUS_IGNORE) argument = &own;
 }
 
-// Calls `function`, and records it as `Shape` describes it.
+// Calls `function` and records it with the details that `Shape` gives.
 template <class Shape, class... Arguments>
 int call(Category category, const char* name, int (*function)(Arguments...),
          std::type_identity_t<Arguments>... arguments) {

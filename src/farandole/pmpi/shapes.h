@@ -1,10 +1,12 @@
-// The shapes that the arguments of MPI's functions have, and what of each is recorded. describe() is called
-// after the function has succeeded, on the calling thread; trailing arguments that it does not need, such as
-// a request, it takes as they come.
+// The shapes of the arguments of MPI's functions, and the details that are recorded for each shape.
+// describe() runs on the calling thread after the function has succeeded. It ignores trailing arguments that
+// it does not need, for example a request.
 //
-// Bytes are, as in Farandole's own collectives: of a message its own, or the most that a receive takes where
-// what came is not known; of a reduction or broadcast the buffer; of what gathers or scatters everything
-// where it comes together, and this rank's own elsewhere; of an all-to-all what this rank sends to all.
+// Bytes are counted as in Farandole's own collectives:
+// - message: its size, or the largest size that a receive accepts if the received size is unknown;
+// - reduction and broadcast: the buffer;
+// - gather and scatter: all data on the root, this rank's data elsewhere;
+// - all-to-all: the data that this rank sends to all ranks.
 #pragma once
 
 #include <mpi.h>
@@ -23,14 +25,14 @@ inline std::uint64_t bytes_of(int count, MPI_Datatype type) {
   return count > 0 ? static_cast<std::uint64_t>(count) * size_of(type) : 0;
 }
 
-// What the calls record, put together piece by piece.
+// Builds the details of a call step by step.
 struct Details : MpiCall {
   Details& bytes(std::uint64_t value) {
     details |= has_bytes;
     MpiCall::bytes = value;
     return *this;
   }
-  // None for MPI_ANY_SOURCE and MPI_PROC_NULL.
+  // Records no peer for MPI_ANY_SOURCE and MPI_PROC_NULL.
   Details& peer(int rank) {
     if (rank < 0) return *this;
     details |= has_peer;
@@ -78,7 +80,7 @@ struct Plain {
   static Details describe(auto...) { return {}; }
 };
 
-// The status is read: where the program wants none, the call is given one.
+// The status is needed. If the program passes no status, the call gets one.
 struct ReadsStatus {};
 
 // Messages
@@ -94,7 +96,7 @@ struct Receive : ReadsStatus {
     return Details().received(status).on(comm);
   }
 };
-// Peer, tag and bytes of what is sent: what is received has the other rank's record.
+// Records peer, tag and bytes of the sent message. The received message is in the other rank's record.
 struct Exchange {
   static Details describe(const void*, int count, MPI_Datatype type, int to, int tag, void*, int,
                           MPI_Datatype, int, int, MPI_Comm comm, MPI_Status*) {
@@ -172,7 +174,8 @@ struct ToTarget {
     return Details().bytes(bytes_of(count, type)).peer(target);
   }
 };
-// The origin counts for nothing where the operation is MPI_NO_OP: what comes back is as much.
+// Uses the data that comes back, because with MPI_NO_OP the origin's arguments do not count. The
+// sizes are equal otherwise.
 struct FromAndToTarget {
   static Details describe(const void*, int, MPI_Datatype, void*, int count, MPI_Datatype type, int target,
                           auto...) {
@@ -187,7 +190,7 @@ struct OneElement {
     return Details().bytes(size_of(type)).peer(target);
   }
 };
-struct WindowOn {  // a communicator
+struct WindowOn {  // window on a communicator
   static Details describe(MPI_Info, MPI_Comm comm, MPI_Win*) { return Details().on(comm); }
   static Details describe(MPI_Aint, int, MPI_Info, MPI_Comm comm, void*, MPI_Win*) {
     return Details().on(comm);
