@@ -1,4 +1,5 @@
-// farandole: runs farandole-NAME beside itself, so that no command carries the libraries of another.
+// farandole COMMAND: runs the program farandole-COMMAND in the same folder. No command loads libraries that
+// only other commands need.
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -19,16 +20,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view version = "0.1.0";  // of CMakeLists.txt; a test compares
+constexpr std::string_view version = "0.1.0";  // The version in CMakeLists.txt; a test compares the two.
 constexpr std::string_view program_prefix = "farandole-";
 
-// In the order in which people need them.
+// In the order in which users need them.
 constexpr std::pair<std::string_view, std::string_view> descriptions[] = {
-    {"run", "start a program on several ranks, with srun or mpirun"},
-    {"train", "train a model on this process' ranks"},
-    {"analyze", "say where a run's time went"},
-    {"doctor", "say why a run hung, crashed or refused to start"},
-    {"timeline", "merge, salvage or slice a run's timeline"},
+    {"run", "start a program on several ranks with srun or mpirun"},
+    {"train", "train a model on the ranks that 'farandole run' has started"},
+    {"analyze", "report where the time of a run went"},
+    {"doctor", "report why a run hung, crashed or refused to start"},
+    {"timeline", "merge, slice, salvage or export the timeline of a run"},
     {"checkpoint", "list, show or verify checkpoints"},
     {"bench", "measure collectives, steps, checkpoints and the recorder"},
 };
@@ -52,7 +53,11 @@ std::vector<std::string> commands() {
 
 void print_help(std::FILE* stream) {
   fmt::print(stream,
-             "farandole COMMAND [ARGUMENT...]      farandole COMMAND --help      farandole --version\n\n");
+             "Usage: farandole COMMAND [ARGUMENT...]\n"
+             "  or:  farandole COMMAND --help\n"
+             "  or:  farandole --version\n\n"
+             "Trains LibTorch models on several ranks and reports where the time of a run went.\n\n"
+             "Commands:\n");
   for (const auto& name : commands()) {
     std::string_view line;
     for (const auto& [known, description] : descriptions)

@@ -1,4 +1,4 @@
-// farandole analyze RUN…: where the time of one or more runs went, as text, JSON, HTML or CSV.
+// farandole analyze RUN...: reports where the time of one or more runs went, as text, JSON, HTML or CSV.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -40,35 +40,38 @@ struct Options {
   std::vector<farandole::HeldOutRun> held_out;
 };
 
-// False after --help.
+// Returns false after --help.
 bool parse(int argc, char** argv, Options& options) {
   namespace po = boost::program_options;
   farandole::OptionParser parser;
   parser.usage =
       "Usage: farandole analyze RUN... [--format text|json|html|csv] [-o FILE] [--against RUN...]\n\n"
-      "Says where the time of a run went. RUN is a run directory or a Chrome trace (gzip or not); runs of\n"
-      "several sizes give a scaling table.\n";
-  parser.visible.add_options()("format", po::value(&options.format),
-                               "text; json; html: one file that opens offline; csv: one --table")(
-      "output,o", po::value(&options.output), "file to write, instead of stdout")(
+      "Reports where the time of a run went. RUN is a run directory or a Chrome trace (plain or gzip).\n"
+      "Runs with different numbers of ranks give a scaling table.\n";
+  parser.visible.add_options()(
+      "format", po::value(&options.format),
+      "text, json, html or csv. html is one file that needs no network; csv is the table named by --table")(
+      "output,o", po::value(&options.output), "write the report to this file instead of stdout")(
       "table", po::value(&options.table),
-      "of csv: runs, ranks (default), phases, steps, lateness, collectives, losses, wait-causes, "
-      "critical-path, "
+      "table for --format csv: runs, ranks (default), phases, steps, lateness, collectives, losses, "
+      "wait-causes, critical-path, "
       "stragglers, findings, nodes, gpu, mpi-calls, scaling, scaling-fits, comparison, what-if or "
       "validation")(
       "against", po::value(&options.against)->multitoken(),
-      "runs to compare the first one with: what changed, and is it chance? Repeats on both sides (RUN RUN "
-      "--against OLD OLD) tell how much one run differs from the next")(
+      "compare the first RUN with these runs. The report says what changed and whether the change is larger "
+      "than chance. Repeated runs on both sides (RUN RUN --against OLD OLD) are used to estimate run-to-run "
+      "variance")(
       "fail-on", po::value(&options.fail_on),
-      "end with exit code 1 where one of these holds, or cannot be known, for example "
-      "throughput<-5%,overlap<0.5: with % the change against the other run, without the figure itself")(
-      "run", po::value(&options.runs), "a run; the word alone does")(
+      "end with exit code 1 if one of these conditions holds or cannot be checked, for example "
+      "throughput<-5%,overlap<0.5. With % the change against the other run is checked, otherwise the value "
+      "itself")("run", po::value(&options.runs), "Run directory or trace (positional argument).")(
       "what-if", po::value(&options.what_if),
-      "replay the run otherwise, several separated by commas: bucket-mb=4, bandwidth=2x, ranks=8, "
-      "compression=bfloat16, no-straggler, no-checkpoint, delay=1@20 (ms of rank 1 in each step); may be "
-      "given again")("validate", po::value(&options.validate)->multitoken(),
-                     "runs that each RUN is to predict: how far off what-if is; what differs is in "
-                     "their run.json, or behind a colon: OTHER:delay=1@20");
+      "predict the run under changed conditions, separated by commas: bucket-mb=4, bandwidth=2x, ranks=8, "
+      "compression=bfloat16, no-straggler, no-checkpoint, delay=1@20 (rank 1 takes 20 ms longer in each "
+      "step). The option can be repeated")(
+      "validate", po::value(&options.validate)->multitoken(),
+      "measured runs that each RUN must predict; the report gives the prediction error. The changed "
+      "conditions are read from run.json or follow a colon: OTHER:delay=1@20");
   parser.positional.add("run", -1);
   if (!parser.parse(argc, argv)) return false;
   const std::vector<std::string> formats = {"text", "json", "html", "csv"};
@@ -84,7 +87,7 @@ bool parse(int argc, char** argv, Options& options) {
   return true;
 }
 
-// Damaged runs beside sound ones are named and left out; one alone is an error.
+// A damaged run among several is reported and left out. If the only run is damaged, the command fails.
 std::vector<farandole::RunReport> analyze(const Options& options) {
   std::vector<farandole::RunReport> runs;
   for (const auto& path : options.runs) {
@@ -99,22 +102,22 @@ std::vector<farandole::RunReport> analyze(const Options& options) {
   return runs;
 }
 
-// However damaged the other runs are, what is said of the first ones stands.
+// Damaged runs in `paths` are reported and left out. They do not affect the report on the first runs.
 void compare_with(const std::vector<std::string>& paths, farandole::Report& report) {
   std::vector<farandole::RunReport> others;
   for (const auto& path : paths) {
     try {
       others.push_back(farandole::analyze_run(path));
     } catch (const farandole::CorruptInput& error) {
-      complain((std::string(error.what()) + ": it is left out of the comparison").c_str());
+      complain((std::string(error.what()) + ". This run is left out of the comparison").c_str());
     }
   }
   for (const auto& other : others) {
     if (farandole::are_of_one_size(other, others.front()))
       report.against.push_back(other.path);
     else
-      complain((other.path.string() + " is of another size than " + others.front().path.string() +
-                ": it is left out of the comparison")
+      complain((other.path.string() + " has another number of ranks than " + others.front().path.string() +
+                ". It is left out of the comparison")
                    .c_str());
   }
   if (others.empty())

@@ -1,4 +1,4 @@
-// farandole bench: measures what Farandole exists for beside its rivals. One rank's main.
+// farandole bench: runs one rank of a benchmark that compares Farandole with alternatives.
 #include <cstdio>
 #include <fmt/format.h>
 #include <string>
@@ -17,12 +17,14 @@ int main(int argc, char** argv) {
     if (what == "analyze") return analyze_command(argc, argv);
     if (what == "--help" || what == "-h") {
       fmt::print(
-          "farandole bench allreduce|step|timeline|analyze [OPTION]…      farandole bench allreduce "
-          "--help\n\n"
-          "  allreduce   our collectives against MPI's and the memory's limit, by size\n"
-          "  step        training steps with communication and without\n"
-          "  timeline    a span beside its two clock reads, and the merge\n"
-          "  analyze     a trace's way to the verdict beside simdjson and zlib\n");
+          "Usage: farandole bench BENCHMARK [OPTION]...\n"
+          "  or:  farandole bench BENCHMARK --help\n\n"
+          "Measures Farandole and compares it with alternatives.\n\n"
+          "Benchmarks:\n"
+          "  allreduce   collectives by size, compared with MPI and with the memory bandwidth limit\n"
+          "  step        training steps with and without communication\n"
+          "  timeline    cost of recording a span, compared with two clock reads; speed of the merge\n"
+          "  analyze     time to analyze a trace, compared with simdjson and zlib\n");
       return 0;
     }
     throw UserError(what.empty()

@@ -1,4 +1,4 @@
-// farandole checkpoint list|show|verify RUN|FILE: looks at the checkpoints of a run.
+// farandole checkpoint list|show|verify RUN|FILE: lists, shows or verifies the checkpoints of a run.
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,10 +13,10 @@
 namespace farandole {
 namespace {
 
-// Newest first.
+// Returns the checkpoint files, newest first.
 std::vector<std::filesystem::path> files_at(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path))
-    throw UserError(path.string() + " does not exist; give a run's folder or a file");
+    throw UserError(path.string() + " does not exist; give a run directory or a checkpoint file");
   if (!std::filesystem::is_directory(path)) return {path};
   const auto inside = path / "checkpoints";
   const auto folder = std::filesystem::is_directory(inside) ? inside : path;
@@ -77,13 +77,17 @@ int run(int argc, char** argv) {
   std::string path;
   OptionParser parser;
   parser.usage =
-      "farandole checkpoint list|show|verify RUN|FILE\n"
-      "  list    the checkpoints, newest first\n"
-      "  show    attributes, and type and shape of every data set; of a run: its newest checkpoint\n"
-      "  verify  reads everything and compares checksums; exit code 65 where one is damaged\n";
+      "Usage: farandole checkpoint list|show|verify RUN|FILE\n\n"
+      "Lists, shows or verifies the checkpoints of a run.\n\n"
+      "Commands:\n"
+      "  list    list the checkpoints, newest first\n"
+      "  show    print the attributes, and the type and shape of every data set; of the newest checkpoint\n"
+      "          if RUN is given\n"
+      "  verify  read everything and compare checksums; the exit code is 65 if a checkpoint is damaged\n";
   namespace po = boost::program_options;
-  parser.visible.add_options()("command", po::value(&command), "list, show or verify; the first bare word")(
-      "path", po::value(&path), "a run's folder or a checkpoint; the second bare word");
+  parser.visible.add_options()("command", po::value(&command),
+                               "list, show or verify (first positional argument).")(
+      "path", po::value(&path), "Run directory or checkpoint file (second positional argument).");
   parser.positional.add("command", 1).add("path", 1);
   if (!parser.parse(argc, argv)) return 0;
 
@@ -94,7 +98,7 @@ int run(int argc, char** argv) {
         (command.empty() ? "no command given" : "unknown command '" + command + "'") +
         (nearest.empty() ? "; there are list, show and verify" : "; did you mean " + nearest + "?"));
   }
-  if (path.empty()) throw UserError(command + " needs a run's folder or a checkpoint file");
+  if (path.empty()) throw UserError(command + " needs a run directory or a checkpoint file");
   const auto files = files_at(path);
   if (command == "list") return list(files);
   return command == "show" ? show(files.front()) : verify(files);

@@ -1,5 +1,5 @@
-// farandole doctor [RUN]: why a run hung, crashed or refused to start; without a run, what this machine
-// lacks.
+// farandole doctor [RUN]: reports why a run hung, crashed or refused to start. Without RUN
+// it checks the installation.
 #include <cstdio>
 #include <exception>
 #include <iostream>
@@ -20,16 +20,16 @@ struct Options {
   std::string format = "text";
 };
 
-// False after --help.
+// Returns false after --help.
 bool parse(int argc, char** argv, Options& options) {
   namespace po = boost::program_options;
   farandole::OptionParser parser;
   parser.usage =
-      "farandole doctor [RUN] [--format text|json]\n\n"
-      "Says why a run hung, crashed, was killed or refused to start: RUN is its run directory, or a copy.\n"
-      "Without a run it checks this installation: 1 is the exit code where something fails.\n";
+      "Usage: farandole doctor [RUN] [--format text|json]\n\n"
+      "Reports why a run hung, crashed, was killed or refused to start. RUN is its run directory or a copy\n"
+      "of it. Without RUN, it checks this installation and exits with code 1 if a check fails.\n";
   parser.visible.add_options()("format", po::value(&options.format), "text or json")(
-      "run", po::value(&options.run), "the run directory; the word alone does");
+      "run", po::value(&options.run), "Run directory (positional argument).");
   parser.positional.add("run", 1);
   if (!parser.parse(argc, argv)) return false;
   if (options.format != "text" && options.format != "json")

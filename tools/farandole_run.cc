@@ -1,4 +1,4 @@
-// farandole run: starts a program on several ranks, with srun inside a Slurm job, with mpirun elsewhere.
+// farandole run: starts a program on several ranks, with srun inside a Slurm job and with mpirun otherwise.
 #include <cstdio>
 #include <fmt/format.h>
 #include <string>
@@ -14,15 +14,15 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr const char* usage =
-    "farandole run [-n N] [--prefix] [--log-dir DIR] [--run-dir RUN [--trace-mpi]] [--] PROGRAM "
+    "Usage: farandole run [-n N] [--prefix] [--log-dir DIR] [--run-dir RUN [--trace-mpi]] [--] PROGRAM "
     "[ARGUMENT...]\n"
     "\n"
-    "Starts PROGRAM on N ranks: with srun inside a Slurm job, with mpirun elsewhere. Ends with the exit "
-    "code\n"
-    "of the rank that failed first (128 + N where signal N killed it) and says which one that was.\n"
-    "The ranks get OMP_NUM_THREADS = cores a rank, unless it is set.\n";
+    "Starts PROGRAM on N ranks, with srun inside a Slurm job and with mpirun otherwise. The exit code is\n"
+    "the exit code of the rank that failed first, or 128 + N if signal N killed that rank. A message names\n"
+    "the rank. If OMP_NUM_THREADS is not set, it is set to the number of cores per rank.\n";
 
-// Our options end at "--" or at the first word that belongs to none of them: the rest is the program's.
+// Options of farandole run end at "--" or at the first word that is not an option or an option's value. The
+// rest belongs to the program.
 int own_arguments(int argc, const char* const* argv) {
   int next = 1;
   for (; next < argc && argv[next][0] == '-' && std::string_view(argv[next]) != "--"; ++next) {
@@ -40,16 +40,16 @@ int run(int argc, const char* const* argv) {
   parser.usage = usage;
   parser.visible.add_options()(
       "ranks,n", po::value<int>()->notifier([&](int ranks) { request.ranks = ranks; }),
-      "ranks; -1: all cores of this machine, in a Slurm job all its tasks, or else all its CPUs. "
-      "Without it: in a Slurm job its number of tasks, elsewhere 1")(
+      "number of ranks. -1 means all cores of this machine; in a Slurm job, all its tasks or else all its "
+      "CPUs. The default is the number of tasks of the Slurm job, and 1 without Slurm")(
       "prefix", po::bool_switch(&request.prefix),
-      "put rank and time before each line: [3 12:34:56.789] text")(
-      "log-dir", po::value(&log_folder),
-      "write each rank's output, with times, to DIR/rank-0003.log as well")(
+      "print the rank and the time before each line: [3 12:34:56.789] text")(
+      "log-dir", po::value(&log_folder), "also write each rank's output, with times, to DIR/rank-0003.log")(
       "run-dir", po::value(&run_dir),
-      "what the launcher and a program with a farandole::Session record goes to RUN, output to RUN/logs")(
+      "write the records of the launcher and of farandole::Session to RUN, and each rank's output to "
+      "RUN/logs")(
       "trace-mpi", po::bool_switch(&request.trace_mpi),
-      "record the program's own MPI calls, too, of any program, into the timeline of the run directory");
+      "also record the MPI calls of the program in the timeline of the run directory; works for any program");
   const int own = own_arguments(argc, argv);
   if (!parser.parse(own, argv)) return 0;
   const int program = own < argc && std::string_view(argv[own]) == "--" ? own + 1 : own;

@@ -1,4 +1,4 @@
-// farandole timeline merge|slice|salvage|export: traces from the recorders' files of a run, after the fact.
+// farandole timeline merge|slice|salvage|export: writes traces from the recorder files of a run.
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -17,11 +17,14 @@ using namespace farandole;
 namespace fs = std::filesystem;
 
 constexpr const char* usage =
-    "farandole timeline merge|slice|salvage|export RUN [OPTION]…      farandole timeline merge --help\n\n"
-    "  merge     RUN/recorder/*.ftl into one trace, RUN/timeline.json.gz\n"
-    "  slice     some ranks' or steps' events into a trace of their own\n"
-    "  salvage   what a killed or failed run has left, and what is lost of it\n"
-    "  export    for Holistic Trace Analysis: one file a rank, as PyTorch's profiler writes them\n";
+    "Usage: farandole timeline merge|slice|salvage|export RUN [OPTION]...\n"
+    "  or:  farandole timeline merge --help\n\n"
+    "Writes traces from the recorder files of a run.\n\n"
+    "Commands:\n"
+    "  merge     merge RUN/recorder/*.ftl into one trace, RUN/timeline.json.gz\n"
+    "  slice     write the events of some ranks or steps to a separate trace\n"
+    "  salvage   read what a killed or failed run has recorded, and report what is lost\n"
+    "  export    write one file per rank in the format of PyTorch's profiler, for Holistic Trace Analysis\n";
 
 struct Arguments {
   std::string run;
@@ -34,31 +37,35 @@ struct Arguments {
 
 const char* description_of(const std::string& what) {
   if (what == "merge")
-    return "Merges what the ranks have recorded into one trace for chrome://tracing and Perfetto.";
-  if (what == "slice") return "A trace of some ranks or steps, to look at, or to send to somebody.";
-  if (what == "export") return "One file a rank in the form of PyTorch's profiler, which other tools read.";
-  return "Says of each file what could be read and what is lost, and merges what there is.";
+    return "Merges the records of all ranks into one trace for chrome://tracing and Perfetto.";
+  if (what == "slice") return "Writes the events of some ranks or steps to a separate, smaller trace.";
+  if (what == "export")
+    return "Writes one file per rank in the format of PyTorch's profiler, which other tools can read.";
+  return "Reports for each file what can be read and what is lost, and merges what can be read.";
 }
 
-// False after --help.
+// Returns false after --help.
 bool parse(const std::string& what, int argc, char** argv, Arguments& arguments) {
   namespace po = boost::program_options;
   OptionParser parser;
-  parser.usage = fmt::format("usage: farandole timeline {} RUN [OPTION]…\n{}\n", what, description_of(what));
+  parser.usage =
+      fmt::format("Usage: farandole timeline {} RUN [OPTION]...\n\n{}\n", what, description_of(what));
   auto add = parser.visible.add_options();
   if (what == "export")
-    add("kineto", po::value(&arguments.kineto), "the folder to write rank-0000.json.gz and so on to");
+    add("kineto", po::value(&arguments.kineto), "folder for the files rank-0000.json.gz and so on");
   else
     add("output,o", po::value(&arguments.output),
-        what == "slice" ? "the trace to write" : "the trace to write, instead of RUN/timeline.json.gz");
+        what == "slice" ? "trace to write" : "trace to write instead of RUN/timeline.json.gz");
   if (what == "slice" || what == "export") {
-    add("ranks", po::value(&arguments.ranks), "for example 0,3-5; all");
-    add("steps", po::value(&arguments.steps), "first and last, for example 100-200; all");
+    add("ranks", po::value(&arguments.ranks), "ranks to write, for example 0,3-5; the default is all ranks");
+    add("steps", po::value(&arguments.steps),
+        "first and last step, for example 100-200; the default is all steps");
   } else {
     add("merge-limit", po::value(&arguments.merge_limit)->default_value(arguments.merge_limit),
-        "ranks in the trace; of more, the first, the last, the slowest and a sample; 0: all");
+        "largest number of ranks in the trace; 0 means all. Above this limit, only the first, last and "
+        "slowest ranks and a sample of the others are merged");
   }
-  add("run", po::value(&arguments.run), "the run directory, or one recorder's file; the word alone does");
+  add("run", po::value(&arguments.run), "Run directory or recorder file (positional argument).");
   parser.positional.add("run", 1);
   if (!parser.parse(argc, argv)) return false;
   if (arguments.run.empty()) throw UserError("no run given; name a run directory");
@@ -81,10 +88,10 @@ void tell_of(const RecorderReport& file) {
     fmt::print("{}: nothing can be read\n", file.file.string());
   } else {
     fmt::print("{}: rank {}, {} read{}", file.file.string(), file.rank, count(file.records, "event"),
-               file.closed ? "" : ", the rank did not end in order");
-    if (file.overwritten > 0) fmt::print(", {} oldest overwritten before", file.overwritten);
-    if (file.dropped > 0) fmt::print(", {} dropped for want of room", file.dropped);
-    if (file.damaged > 0) fmt::print(", {} lost", file.damaged);
+               file.closed ? "" : ", the rank ended without closing the file");
+    if (file.overwritten > 0) fmt::print(", {} older ones were overwritten", file.overwritten);
+    if (file.dropped > 0) fmt::print(", {} were dropped because the recorder was full", file.dropped);
+    if (file.damaged > 0) fmt::print(", {} are damaged", file.damaged);
     fmt::print("\n");
   }
   for (const std::string& problem : file.problems) fmt::print("  {}\n", problem);
@@ -94,8 +101,7 @@ void merge(RunRecorders run, const fs::path& output) {
   if (!run.left_out.empty()) fmt::print("{}\n", run.left_out);
   const MergeResult result = merge_timelines(std::move(run.ranks), output);
   if (result.left_early > 0)
-    fmt::print("{} times a rank left a collective before another came: its clock does not explain it\n",
-               result.left_early);
+    fmt::print("{} collectives violate causality by more than the clock error\n", result.left_early);
   fmt::print("{}: {}\n", output.string(), count(result.events, "event"));
 }
 
@@ -106,8 +112,8 @@ int run(int argc, char** argv) {
     return 0;
   }
   if (what != "merge" && what != "slice" && what != "salvage" && what != "export")
-    throw UserError(what.empty() ? "say what to do: merge, slice, salvage or export"
-                                 : "no '" + what + "'; there are merge, slice, salvage and export");
+    throw UserError(what.empty() ? "no command given; use merge, slice, salvage or export"
+                                 : "unknown command '" + what + "'; use merge, slice, salvage or export");
   Arguments arguments;
   if (!parse(what, argc - 1, argv + 1, arguments)) return 0;
   if (what == "export" && arguments.kineto.empty())

@@ -1,5 +1,5 @@
-// farandole train: one rank of a training run. All of it lies in train/, for only there is LibTorch's header
-// parsed.
+// farandole train: one rank of a training run. The code is in trainer/, so that only that
+// layer includes LibTorch's headers.
 #include "farandole/trainer/train_command.h"
 
 int main(int argc, char** argv) {

@@ -58,7 +58,7 @@ for pid in $pids; do while [[ -e /proc/$pid ]]; do sleep 0.05; done; done
 rm "$(readlink run/recorder/rank-0001.node)"
 expect 65 "$bin/farandole" timeline salvage run
 says out "rank-0001.ftl is still on the node of its rank, at $work/node/farandole-rank-0001-"
-says out 'rank 0, [0-9]+ events read, the rank did not end in order'
+says out 'rank 0, [0-9]+ events read, the rank ended without closing the file'
 FARANDOLE_RUN_DIR=$work/run timeout 60 "$bin/farandole" run -n 2 -- "$bin/doomed_program" run nothing 0 >job.out 2>job.err || fail "the next job: $(<job.err)"
 brought 2
 exit $((failures > 0))
