@@ -67,7 +67,7 @@ train 5 --model mnist --data good --run-dir r
 
 refused 64 "gpu-activity cannot be 'some'; give off, steps=A-B or all" "${small[@]}" --gpu-activity some --run-dir gpu
 train 1 "${small[@]}" --gpu-activity all --run-dir gpu || fail "asking for a GPU's activity"
-[[ -e /dev/nvidiactl ]] || grep -q 'gpu-activity: nothing of a GPU is recorded' err || fail "nobody says that there is no GPU"
+[[ -e /dev/nvidiactl ]] || grep -q 'gpu-activity: no GPU activity is recorded' err || fail "nobody says that there is no GPU"
 
 # A run that diverges ends on all ranks, and says so in run.json.
 train 2 --model mlp --data good --run-dir diverged --lr 1e30 --epochs 100 --timeline off
@@ -78,7 +78,7 @@ grep -q '"exit_code": 1' diverged/run.json || fail "run.json of a diverged run: 
 train 2 "${small[@]}" --run-dir kept || fail "a small run"
 before=$(find kept -type f | sort | xargs sha256sum)
 refused 64 'another model.*width 8.*width 9' --model mlp --data synthetic --width 9 --steps 2 --timeline off --run-dir kept
-refused 64 'holds a run already' "${small[@]}" --run-dir kept --resume none
+refused 64 'already holds a run' "${small[@]}" --run-dir kept --resume none
 refused 64 'nosuch.h5' "${small[@]}" --run-dir kept --resume nosuch.h5
 [[ $before == "$(find kept -type f | sort | xargs sha256sum)" ]] || fail "a refused run changed the run directory"
 for file in kept/checkpoints/*.h5; do printf 'x' | dd of="$file" bs=1 seek=3000 conv=notrunc status=none; done

@@ -10,7 +10,7 @@ kill -USR1 $launcher
 wait $launcher
 code=$?
 [[ $code == 75 ]] || fail "exit code $code instead of 75"
-grep -q 'asked to stop: saved at step' out || fail "it does not say so"
+grep -q 'stop requested: saved at step' out || fail "it does not say so"
 grep -q '"exit_code": 75' run/run.json || fail "run.json: $(cat run/run.json)"
 saved=$(ls run/checkpoints | wc -l)
 [[ $saved == 1 ]] || fail "$saved checkpoints"

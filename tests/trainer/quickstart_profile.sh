@@ -28,7 +28,7 @@ assert {e["name"] for e in events if e["ph"] == "C"} >= {"CPU %", "memory MiB"}
 best = h5py.File(sorted(glob.glob("run/checkpoints/step-*.h5"))[-1])
 assert best.attrs["step"] == training[-1]["step"] and json.loads(best.attrs["config"])["model"]["name"] == "gpt"
 PYTHON
-grep -q 'A sample of what it writes' out || fail "no sample"
+grep -q 'A sample of the generated text' out || fail "no sample"
 [[ -s run/logs/rank-0000.log && -e run/logs/rank-0001.log ]] || fail "no logs"
 "$bin/farandole" analyze run >out 2>err || fail "analyze"
 "$bin/farandole" analyze run --format json | /usr/bin/python3 -c '

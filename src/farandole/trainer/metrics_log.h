@@ -1,4 +1,5 @@
-// RUN/metrics.jsonl: one JSON object a line, for training and for evaluation. On rank 0, used by one thread.
+// Writes RUN/metrics.jsonl: one JSON object per line, for training and for evaluation. Used on rank 0.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,9 @@ namespace farandole {
 
 class MetricsLog {
  public:
-  // Appends; lines of steps after `last_step`, left by a run that is now resumed before them, are dropped.
-  // Throws Error.
+  // Appends to the file. Lines of steps after `last_step` are dropped: an earlier start wrote them, and the
+  // run resumes before them.
+  // Throws: Error if the file cannot be written.
   MetricsLog(const std::filesystem::path& file, std::int64_t last_step);
 
   struct Training {

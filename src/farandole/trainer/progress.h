@@ -1,5 +1,5 @@
-// What a person sees of a training run: a bar that is redrawn on a terminal, plain lines elsewhere. On rank
-// 0, one thread.
+// Shows the progress of a training run: a bar on a terminal, plain lines otherwise. Used on rank 0.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@ namespace farandole {
 
 class Progress {
  public:
-  // total: steps of the whole run. The width comes from the terminal, or from FARANDOLE_TERMINAL_COLUMNS,
-  // which `farandole run` sets because ranks write into a pipe.
+  // `total_steps` counts the steps of the whole run. The width comes from the terminal, or from
+  // FARANDOLE_TERMINAL_COLUMNS. `farandole run` sets this variable because ranks write into a pipe.
   Progress(std::int64_t first_step, std::int64_t total_steps);
 
   struct State {
@@ -19,9 +19,9 @@ class Progress {
     double loss = 0;
     double samples_per_s = 0;
   };
-  // Redraws the bar at most ten times a second, prints a line at most every two seconds.
+  // Redraws the bar at most ten times per second; prints a line at most every two seconds.
   void update(const State& state);
-  // A line that stays, above the bar.
+  // Prints a permanent line above the bar.
   void say(const std::string& line);
   // Ends the bar.
   void finish();
@@ -32,7 +32,7 @@ class Progress {
 
   std::int64_t first_step_;
   std::int64_t total_steps_;
-  int columns_;  // 0: no terminal
+  int columns_;  // 0: not a terminal.
   std::int64_t started_ns_;
   std::int64_t shown_ns_ = 0;
   std::string bar_;

@@ -24,7 +24,7 @@ RunDirectory::RunDirectory(std::filesystem::path folder) : folder_(std::move(fol
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
   if (error)
-    throw UserError("run directory " + folder_.string() + " cannot be made: " + error.message() +
+    throw UserError("run directory " + folder_.string() + " cannot be created: " + error.message() +
                     "; choose another --run-dir");
   if (::access(folder_.c_str(), W_OK | X_OK) != 0)
     throw UserError("run directory " + folder_.string() + " is not writable; choose another --run-dir");
@@ -45,7 +45,8 @@ void RunDirectory::ended(int exit_code) {
   try {
     write_run_facts(run_json(), *facts_);
   } catch (const Error& error) {
-    spdlog::warn("run.json does not tell that the run ended with {}: {}", exit_code, error.what());
+    spdlog::warn("cannot write to run.json that the run ended with exit code {}: {}", exit_code,
+                 error.what());
   }
 }
 

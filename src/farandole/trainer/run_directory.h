@@ -1,4 +1,5 @@
-// The folder that a run leaves: its layout, and when run.json is written. On rank 0, used by one thread.
+// The layout of a run directory, and its run.json. Used on rank 0.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +11,8 @@ namespace farandole {
 
 class RunDirectory {
  public:
-  // Makes the folder where it is missing. Throws UserError where it cannot be written.
+  // Creates the folder if it does not exist.
+  // Throws: UserError if the folder is not writable.
   explicit RunDirectory(std::filesystem::path folder);
 
   std::filesystem::path checkpoints() const { return folder_ / "checkpoints"; }

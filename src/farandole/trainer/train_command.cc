@@ -192,10 +192,10 @@ int train_command(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i)
     if (const std::string_view word = argv[i]; word == "--help" || word == "-h")
       return parser.parse(argc, argv), 0;
-  // Slurm's --signal=USR1 before a time limit or a preemption. Blocked before any thread is made, so that all
-  // inherit it.
+  // Slurm sends SIGUSR1 before a time limit or a preemption (--signal=USR1). The signal is blocked before any
+  // thread starts, so that all threads inherit the mask.
   const auto signals = signal_descriptor({SIGUSR1});
-  ::signal(SIGUSR2, SIG_IGN);  // until the session takes it, which asks for a trace
+  ::signal(SIGUSR2, SIG_IGN);  // Until the session handles this signal, which requests a trace.
   const auto stop_requested = [&] {
     pollfd poll{signals.get(), POLLIN, 0};
     return ::poll(&poll, 1, 0) > 0;

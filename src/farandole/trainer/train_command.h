@@ -1,9 +1,9 @@
-// The command `farandole train`. Called once, by main.
+// The command `farandole train`. main calls it once.
 #pragma once
 
 namespace farandole {
 
-// Reads the options, trains, returns the exit code; what goes wrong is said on stderr in one line.
+// Reads the options, trains, and returns the exit code. Errors are printed on stderr in one line.
 int train_command(int argc, const char* const* argv);
 
 }  // namespace farandole

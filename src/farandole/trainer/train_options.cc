@@ -23,7 +23,7 @@ auto value(T& variable) {
   return po::value(&variable)->default_value(variable);
 }
 
-// Boost prints a double's every digit in --help.
+// Without this overload, --help prints all digits of a double.
 auto value(double& variable) {
   return po::value(&variable)->default_value(variable, fmt::format("{:g}", variable));
 }
@@ -46,7 +46,7 @@ auto bucket_size(std::optional<double>& variable) {
         }
         if (used == 0 || used != text.size() || !(*variable > 0))
           throw UserError(
-              fmt::format("--bucket-mb cannot be '{}'; it is a number of MiB above 0, or auto", text));
+              fmt::format("--bucket-mb cannot be '{}'; give a number of MiB above 0, or auto", text));
       });
 }
 
@@ -72,33 +72,33 @@ void one_of(const std::string& actual, const std::vector<std::string>& known, co
 OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& profiles) {
   OptionParser parser;
   parser.usage =
-      "usage: farandole train --data PATH --run-dir RUN [--profile NAME] [--set name=value]…\n"
-      "Trains a model data-parallel over the ranks it was started on (farandole run -n 4 -- farandole train "
-      "…).\n";
+      "Usage: farandole train --data PATH --run-dir RUN [--profile NAME] [--set name=value]...\n\n"
+      "Trains a model data-parallel on several ranks, for example:\n"
+      "farandole run -n 4 -- farandole train ...\n";
   parser.profiles = profiles;
-  po::options_description what("What to train"), how("How"), keep("What is kept");
+  po::options_description what("Model and data"), how("Training"), keep("Output and checkpoints");
   // clang-format off
   what.add_options()
       ("model", value(o.model.name), "mnist, mlp or gpt")
-      ("data", po::value(&o.data.path), "folder with IDX files, HDF5 file with /x and /y, text file or folder, or: synthetic")
-      ("layers", value(o.model.layers), "gpt: blocks; mlp: linear layers")
-      ("width", value(o.model.width), "gpt: embedding; mlp: hidden units")
-      ("heads", value(o.model.heads), "gpt: attention heads")
-      ("context", value(o.model.context), "gpt: bytes a sample")
-      ("dropout", value(o.model.dropout), "gpt: dropout")
-      ("held-out", value(o.data.held_out), "fraction of the data to evaluate on, where it has no test set of its own")
-      ("synthetic-samples", value(o.data.synthetic_samples), "size of the synthetic data set");
+      ("data", po::value(&o.data.path), "folder of IDX files, HDF5 file with /x and /y, text file, folder of text files, or the word synthetic")
+      ("layers", value(o.model.layers), "number of blocks (gpt) or linear layers (mlp)")
+      ("width", value(o.model.width), "embedding size (gpt) or hidden units (mlp)")
+      ("heads", value(o.model.heads), "number of attention heads (gpt)")
+      ("context", value(o.model.context), "bytes per sample (gpt)")
+      ("dropout", value(o.model.dropout), "dropout probability (gpt)")
+      ("held-out", value(o.data.held_out), "fraction of the data used for evaluation if the data has no test set")
+      ("synthetic-samples", value(o.data.synthetic_samples), "number of samples of the synthetic data set");
   how.add_options()
       ("epochs", value(o.epochs), "passes over the data")
-      ("steps", value(o.steps), "stop after so many optimizer steps; 0: after the epochs")
-      ("batch", value(o.batch), "samples a rank and backward pass")
-      ("accumulate", value(o.accumulate), "backward passes a step")
+      ("steps", value(o.steps), "stop after this number of optimizer steps; 0 means that --epochs decides")
+      ("batch", value(o.batch), "samples per rank and backward pass")
+      ("accumulate", value(o.accumulate), "backward passes per step")
       ("optimizer", value(o.optimizer), "sgd, adam, adamw or rmsprop")
       ("lr", value(o.lr), "learning rate of one rank")
-      ("scale-lr", value(o.scale_lr), "multiply it by the number of ranks")
-      ("warmup-steps", value(o.warmup_steps), "steps from --lr to the scaled rate")
-      ("schedule", value(o.schedule), "after the warm-up: constant, or cosine to 0 at the last step")
-      ("momentum", value(o.momentum), "sgd, rmsprop: momentum")
+      ("scale-lr", value(o.scale_lr), "multiply the learning rate by the number of ranks")
+      ("warmup-steps", value(o.warmup_steps), "number of steps in which the learning rate rises from --lr to the scaled rate")
+      ("schedule", value(o.schedule), "learning rate after the warm-up: constant, or cosine (decays to 0 at the last step)")
+      ("momentum", value(o.momentum), "momentum (sgd, rmsprop)")
       ("weight-decay", value(o.weight_decay), "weight decay")
       ("clip-norm", value(o.clip_norm), "bound for the gradients' global norm; 0: none")
       ("bucket-mb", bucket_size(o.bucket_mb), "MiB of gradients that are reduced together; auto: what is fastest in the first steps, kept in RUN/tuned-N-ranks.ini, a profile")
@@ -106,20 +106,20 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("synchronize", value(o.synchronize), "gradients, in each step; or parameters:K or parameters:epoch: ranks step on their own and average their parameters every K steps or each epoch")
       ("seed", value(o.seed), "of parameters, shuffling and dropout");
   keep.add_options()
-      ("run-dir", po::value<std::string>()->notifier([&o](const std::string& path) { o.run_dir = path; }), "folder of everything the run leaves")
-      ("resume", value(o.resume), "auto: from the run's newest checkpoint; none; or a checkpoint's path")
-      ("checkpoint-steps", value(o.checkpoint_steps), "save every so many steps; 0: not by steps")
-      ("checkpoint-epochs", value(o.checkpoint_epochs), "save every so many epochs; 0: not by epochs")
-      ("checkpoint-keep", value(o.checkpoint_keep), "how many to keep, besides the best")
-      ("timeline", value(o.timeline), "off, steps=A-B or all")
-      ("gpu-activity", po::value<std::string>()->notifier([&o](const std::string& text) { o.gpu_activity = text; }), "kernels and copies of GPUs: off, steps=A-B or all (the default where there is a GPU); NVTX ranges too where NVTX_INJECTION64_PATH names libcupti.so at the start")
-      ("recorder-mb", value(o.recorder_mb), "MiB of a rank's flight recorder; the oldest events go first, with --timeline steps=A-B the newest")
-      ("recorder-dir", po::value<std::string>()->notifier([&o](const std::string& text) { o.recorder_dir = text; }), "where recorders lie while the run lasts: run (in the run directory), a folder of the nodes, or auto (on the nodes where the run directory lies on a parallel or network file system); default auto, or FARANDOLE_RECORDER_DIR")
-      ("merge-limit", value(o.merge_limit), "ranks in timeline.json.gz; of more, the first, the last, the slowest and a sample; 0: all")
-      ("log-steps", value(o.log_steps), "steps between two lines of metrics.jsonl")
-      ("stall-seconds", seconds(o.stall_seconds, "--stall-seconds"), "report a collective that lasts so long; 0: never; default 60, or FARANDOLE_STALL_SECONDS")
-      ("stall-abort", seconds(o.stall_abort, "--stall-abort"), "end the job with exit code 70 after so many seconds in a collective; 0: never; default 0, or FARANDOLE_STALL_ABORT")
-      ("sample", value(o.sample), "gpt: bytes of text to generate at the end");
+      ("run-dir", po::value<std::string>()->notifier([&o](const std::string& path) { o.run_dir = path; }), "folder for all files of the run")
+      ("resume", value(o.resume), "auto (continue from the newest checkpoint of the run), none, or the path of a checkpoint")
+      ("checkpoint-steps", value(o.checkpoint_steps), "save a checkpoint after every this many steps; 0 means never")
+      ("checkpoint-epochs", value(o.checkpoint_epochs), "save a checkpoint after every this many epochs; 0 means never")
+      ("checkpoint-keep", value(o.checkpoint_keep), "number of newest checkpoints to keep; the best one is also kept")
+      ("timeline", value(o.timeline), "steps for which events are recorded: off, steps=A-B or all")
+      ("gpu-activity", po::value<std::string>()->notifier([&o](const std::string& text) { o.gpu_activity = text; }), "record GPU kernels and memory copies: off, steps=A-B or all. The default is all if there is a GPU. NVTX ranges are recorded if NVTX_INJECTION64_PATH is set to libcupti.so at the start")
+      ("recorder-mb", value(o.recorder_mb), "size of each rank's flight recorder in MiB. When it is full, the oldest events are overwritten; with --timeline steps=A-B the newest are dropped")
+      ("recorder-dir", po::value<std::string>()->notifier([&o](const std::string& text) { o.recorder_dir = text; }), "folder of the recorder files while the run lasts: run (the run directory), a folder on the nodes, or auto (a folder on the nodes if the run directory is on a parallel or network file system). The default is FARANDOLE_RECORDER_DIR, or else auto")
+      ("merge-limit", value(o.merge_limit), "largest number of ranks in timeline.json.gz; 0 means all. Above this limit, only the first, last and slowest ranks and a sample of the others are merged")
+      ("log-steps", value(o.log_steps), "number of steps between two lines of metrics.jsonl")
+      ("stall-seconds", seconds(o.stall_seconds, "--stall-seconds"), "report a collective that lasts longer than this many seconds; 0 means never. The default is FARANDOLE_STALL_SECONDS, or else 60")
+      ("stall-abort", seconds(o.stall_abort, "--stall-abort"), "end the job with exit code 70 if a collective lasts longer than this many seconds; 0 means never. The default is FARANDOLE_STALL_ABORT, or else 0")
+      ("sample", value(o.sample), "bytes of text to generate at the end (gpt)");
   // clang-format on
   parser.visible.add(what).add(how).add(keep);
   return parser;
@@ -127,7 +127,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
 
 void TrainOptions::check() const {
   if (data.path.empty()) throw UserError("--data is missing; name a file or folder, or 'synthetic'");
-  if (run_dir.empty()) throw UserError("--run-dir is missing; name the folder that is to hold the run");
+  if (run_dir.empty()) throw UserError("--run-dir is missing; name the folder for the files of the run");
   one_of(model.name, {"mnist", "mlp", "gpt"}, "model");
   one_of(optimizer, {"sgd", "adam", "adamw", "rmsprop"}, "optimizer");
   one_of(schedule, {"constant", "cosine"}, "schedule");
@@ -151,13 +151,14 @@ void TrainOptions::check() const {
   if (sample > 0 && model.name != "gpt")
     throw UserError("--sample needs --model gpt; no other model generates text");
   if (optimizer != "sgd" && optimizer != "rmsprop" && momentum > 0)
-    throw UserError("--momentum does not go with --optimizer " + optimizer + "; it is for sgd and rmsprop");
+    throw UserError("--momentum cannot be used with --optimizer " + optimizer + "; use sgd or rmsprop");
   const bool compresses = parse_compression(compression).kind != Compression::Kind::none;
   if (parse_synchronization(synchronize).of_parameters() && compresses)
-    throw UserError("--compression is of gradients; it does not go with --synchronize " + synchronize);
+    throw UserError("--compression applies to gradients; it cannot be used with --synchronize " +
+                    synchronize);
   if (!bucket_mb && (compresses || parse_synchronization(synchronize).of_parameters()))
     throw UserError(
-        fmt::format("--bucket-mb auto does not go with {}; name a size",
+        fmt::format("--bucket-mb auto cannot be used with {}; give a size",
                     compresses ? "--compression " + compression : "--synchronize " + synchronize));
   StepWindow::parse(timeline, "--timeline");
   if (gpu_activity) StepWindow::parse(*gpu_activity, "--gpu-activity");

@@ -1,5 +1,5 @@
-// What `farandole train` is told: options with their defaults, and their names on the command line and in
-// profiles. Plain values.
+// Options of `farandole train` with their defaults, and their names on the command line and
+// in profiles. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,16 @@ struct TrainOptions {
   std::filesystem::path run_dir;
 
   std::int64_t epochs = 1;
-  std::int64_t steps = 0;   // at most so many optimizer steps; 0: as many as the epochs have
-  std::int64_t batch = 32;  // samples a rank and backward pass
-  int accumulate = 1;       // backward passes a step
+  std::int64_t steps = 0;   // Largest number of optimizer steps; 0: --epochs decides.
+  std::int64_t batch = 32;  // Samples per rank and backward pass.
+  int accumulate = 1;       // Backward passes per step.
   std::uint64_t seed = 1;
 
   std::string optimizer = "sgd";  // sgd | adam | adamw | rmsprop
   double lr = 0.01;
   double momentum = 0;
   double weight_decay = 0;
-  bool scale_lr = true;  // by the number of ranks
+  bool scale_lr = true;  // Multiplies lr by the number of ranks.
   std::int64_t warmup_steps = 0;
   std::string schedule = "constant";      // constant | cosine
   double clip_norm = 0;                   // 0: off
@@ -43,19 +43,20 @@ struct TrainOptions {
   std::string resume = "auto";  // auto | none | a checkpoint's path
 
   std::string timeline = "all";
-  std::optional<std::string> gpu_activity;  // as timeline; none: all where there is a GPU
+  std::optional<std::string> gpu_activity;  // Values as for timeline; no value: all if there is a GPU.
   std::size_t recorder_mb = 64;
-  std::optional<std::string> recorder_dir;  // auto | run | a folder; none: as the environment says
-  std::size_t merge_limit = 64;             // ranks in timeline.json.gz; 0: all
+  std::optional<std::string> recorder_dir;  // auto | run | a folder; no value: FARANDOLE_RECORDER_DIR.
+  std::size_t merge_limit = 64;             // Ranks in timeline.json.gz; 0: all.
   std::int64_t log_steps = 10;
-  // Seconds in one collective until it is reported, and until the job ends; none: as the environment says.
+  // Units: seconds in one collective before it is reported, and before the job ends. No
+  // value: the environment decides.
   std::optional<double> stall_seconds, stall_abort;
-  std::int64_t sample = 0;  // gpt: bytes of text to generate at the end
+  std::int64_t sample = 0;  // Bytes of text to generate at the end; gpt only.
 
-  // The options that decide what is trained and how, as JSON with sorted keys: kept in checkpoints and
-  // run.json.
+  // Returns the options that decide what is trained and how, as JSON with sorted keys. Checkpoints and
+  // run.json store this text.
   std::string to_json() const;
-  // Throws UserError that names the option.
+  // Throws: UserError if an option has a wrong value; the message names the option.
   void check() const;
 };
 

@@ -65,7 +65,7 @@ Trainer::Trainer(Session& session, const TrainOptions& options, const DataSplit&
       options.schedule == "cosine" ? LearningRate::Schedule::cosine : LearningRate::Schedule::constant;
   rate_.total_steps = total_steps();
   session_.broadcast(*model_);
-  // Parameters are the same on all ranks; dropout is not to be.
+  // Parameters must be equal on all ranks, and dropout must differ.
   torch::manual_seed(options.seed + 1 + static_cast<std::uint64_t>(session.rank()));
 }
 
@@ -126,8 +126,8 @@ void Trainer::train_epoch() {
   position_.batches = 0;
 }
 
-// One optimizer step: its batches, forward, backward (in which the buckets are reduced as they fill), wait,
-// update.
+// One optimizer step: load the batches, run forward and backward (buckets are reduced as soon as they
+// are full), wait, update.
 void Trainer::step(const std::vector<std::int64_t>& indices) {
   Timeline& timeline = session_.timeline();
   session_.set_step(position_.step);
@@ -168,8 +168,9 @@ Batch Trainer::fetch(const std::vector<std::int64_t>& indices, std::int64_t batc
   return data_.train->get(std::span(indices).subspan(first, count));
 }
 
-// All ranks' mean loss, and at no extra message whether any of them is to stop, go to all. The loss goes to
-// metrics.jsonl at the first step and every log_steps; between these, the bar shows the last values known.
+// All ranks get the mean loss and whether any rank must stop; both travel in one message. The loss is
+// written to metrics.jsonl at the first step and every log_steps steps. Between these steps the bar shows
+// the last known values.
 void Trainer::report() {
   const bool log = position_.step == 1 || due(options_.log_steps, position_.step) || finished();
   if (log) {
@@ -178,10 +179,10 @@ void Trainer::report() {
     session_.allreduce_(sums, ReduceOp::average);
     last_loss_ = sums[0].item<double>();
     stopping_ = sums[1].item<double>() > 0;
-    if (!std::isfinite(last_loss_)) {  // on all ranks, as the loss is
+    if (!std::isfinite(last_loss_)) {  // True on all ranks, because all have the same loss.
       session_.together([&] {
         throw Error(
-            fmt::format("the loss is {} at step {}; lower --lr, or bound the gradients with --clip-norm",
+            fmt::format("the loss is {} at step {}; lower --lr, or limit the gradients with --clip-norm",
                         last_loss_, position_.step));
       });
     }
@@ -202,7 +203,7 @@ void Trainer::report() {
   if (leads()) progress_->update({position_.step, position_.epoch, last_loss_, samples_per_s_});
 }
 
-// Every held-out sample once, whatever the number of ranks; sums are reduced.
+// Evaluates every held-out sample once for any number of ranks; the sums are reduced over the ranks.
 double Trainer::evaluate() {
   const Span span(session_.timeline(), Category::evaluation, "evaluation");
   const torch::NoGradGuard no_grad;
@@ -253,7 +254,7 @@ void Trainer::show_sample() {
   const Span span(session_.timeline(), Category::evaluation, "sample");
   auto generator = at::make_generator<at::CPUGeneratorImpl>(options_.seed);
   const std::string prompt = "The ";
-  progress_->say("\nA sample of what it writes:\n" + prompt +
+  progress_->say("\nA sample of the generated text:\n" + prompt +
                  generate(*model_, prompt, options_.sample, 0.8, generator));
 }
 

@@ -1,4 +1,5 @@
-// The training loop of `farandole train`. Every rank has one; used by the main thread.
+// The training loop of `farandole train`. Every rank has one.
+// Thread safety: call from the training thread only.
 #pragma once
 
 #include <functional>
@@ -22,15 +23,18 @@ namespace farandole {
 
 class Trainer {
  public:
-  // Collective. `session`, `options` and `data` outlive this object. `stop_requested` is asked on every rank
-  // now and then.
+  // `session`, `options` and `data` must outlive this object. Every rank calls `stop_requested`
+  // from time to time.
+  // Collective: every rank of the group must call this in the same order.
   Trainer(Session& session, const TrainOptions& options, const DataSplit& data, std::shared_ptr<Model> model,
           std::function<bool()> stop_requested);
 
-  // Continues from a snapshot; rank 0 has it, the others pass nullptr. Collective.
+  // Continues from a snapshot. Rank 0 passes the snapshot, the other ranks pass nullptr.
+  // Collective: every rank of the group must call this in the same order.
   void resume(const Snapshot* snapshot);
-  // Trains to the end, evaluating and saving on the way. Where any rank is asked to stop, all save and return
-  // ExitCode::preempted within --log-steps steps. Collective.
+  // Trains, evaluates and saves checkpoints until the end. If any rank must stop, all ranks save and return
+  // ExitCode::preempted within --log-steps steps.
+  // Collective: every rank of the group must call this in the same order.
   ExitCode run();
 
   std::int64_t total_steps() const;
@@ -38,7 +42,7 @@ class Trainer {
   std::int64_t global_batch() const { return options_.batch * options_.accumulate * session_.size(); }
 
  private:
-  std::int64_t batches_per_epoch() const;  // of this rank, the last one perhaps smaller
+  std::int64_t batches_per_epoch() const;  // Batches of this rank; the last batch may be smaller.
   void train_epoch();
   void step(const std::vector<std::int64_t>& indices);
   Batch fetch(const std::vector<std::int64_t>& indices, std::int64_t batch);
@@ -57,13 +61,13 @@ class Trainer {
   std::unique_ptr<torch::optim::Optimizer> inner_;
   DistributedOptimizer optimizer_;
   std::function<bool()> stop_requested_;
-  bool stopping_ = false;  // the same on all ranks
+  bool stopping_ = false;  // Equal on all ranks.
   DistributedSampler sampler_;
   LearningRate rate_;
 
   Position position_;
   std::int64_t saved_step_ = -1;
-  torch::Tensor loss_sum_;  // over the steps since the last line of metrics
+  torch::Tensor loss_sum_;  // Sum over the steps since the last line of metrics.
   std::int64_t loss_steps_ = 0;
   double last_loss_ = 0;
 
@@ -71,8 +75,8 @@ class Trainer {
   std::unique_ptr<CheckpointStore> store_;
   std::unique_ptr<MetricsLog> metrics_;
   std::unique_ptr<Progress> progress_;
-  std::int64_t reported_ns_ = 0;  // when the last line of metrics was written
-  double samples_per_s_ = 0;      // between the last two
+  std::int64_t reported_ns_ = 0;  // Time of the last line of metrics.
+  double samples_per_s_ = 0;      // Between the last two lines of metrics.
   bool tuning_kept_ = false;
 };
 

@@ -32,7 +32,7 @@ NamedTensors model_tensors(torch::nn::Module& model) {
   return tensors;
 }
 
-// The model's name of each of the optimizer's parameters.
+// Returns the name in the model of each parameter of the optimizer.
 std::vector<std::string> parameter_names(torch::nn::Module& model, torch::optim::Optimizer& optimizer) {
   const auto named = model.named_parameters();
   std::vector<std::string> names;
@@ -56,18 +56,19 @@ void copy_model(const Snapshot& snapshot, torch::nn::Module& model) {
   std::size_t used = 0;
   for (auto& [name, tensor] : model_tensors(model)) {
     const Array* array = snapshot.find("/model/" + name);
-    if (array == nullptr) throw UserError("the checkpoint is of another model: it has no " + name);
+    if (array == nullptr) throw UserError("the checkpoint belongs to another model: it has no " + name);
     if (array->shape != tensor.sizes().vec())
-      throw UserError(fmt::format("the checkpoint is of another model: {} has {} elements there and {} here",
-                                  name, array->count(), tensor.numel()));
+      throw UserError(
+          fmt::format("the checkpoint belongs to another model: {} has {} elements there and {} here", name,
+                      array->count(), tensor.numel()));
     tensor.copy_(to_tensor(*array));
     ++used;
   }
   std::size_t there = 0;
   for (const auto& array : snapshot.arrays) there += array.path.starts_with("/model/") ? 1 : 0;
   if (there != used)
-    throw UserError(
-        fmt::format("the checkpoint is of another model: it has {} tensors, this one {}", there, used));
+    throw UserError(fmt::format(
+        "the checkpoint belongs to another model: it has {} tensors, and this model has {}", there, used));
 }
 
 void copy_optimizer(const Snapshot& snapshot, torch::nn::Module& model, torch::optim::Optimizer& optimizer) {
@@ -125,7 +126,8 @@ Position restore(Session& session, torch::nn::Module& model, torch::optim::Optim
     for (const auto& state : states)
       if (state.sizes() != own_rng.sizes())
         throw UserError(
-            "the checkpoint's generators are of another LibTorch; use the one it was written with");
+            "the random generators of the checkpoint come from another LibTorch; use the version that "
+            "wrote it");
     numbers[0] = snapshot->step;
     numbers[1] = snapshot->epoch;
     numbers[2] = integer(*snapshot, "/sampler/batches");
@@ -139,7 +141,7 @@ Position restore(Session& session, torch::nn::Module& model, torch::optim::Optim
   if (saved > 0) {
     if (!rng.defined()) rng = torch::empty({saved, own_rng.size(0)}, own_rng.options());
     session.broadcast_(rng);
-    // A copy: LibTorch 2.11 reads past the end of a state that does not begin its storage.
+    // The copy is needed because LibTorch 2.11 reads past the end of a state that does not begin its storage.
     if (session.rank() < saved) generator.set_state(rng[session.rank()].clone());
   }
   return {numbers[0].item<std::int64_t>(), numbers[1].item<std::int64_t>(), numbers[2].item<std::int64_t>()};

@@ -1,4 +1,5 @@
-// A training run's whole state as a snapshot and back. Used by the training thread.
+// Saves the whole state of a training run as a snapshot and restores it.
+// Thread safety: call from the training thread only.
 #pragma once
 
 #include <optional>
@@ -11,21 +12,23 @@
 
 namespace farandole {
 
-// How far the run has come; saved with the tensors.
+// The progress of the run; saved with the tensors.
 struct Position {
   std::int64_t step = 0;     // optimizer steps done
   std::int64_t epoch = 0;    // epochs completed
-  std::int64_t batches = 0;  // batches of the running epoch already taken
+  std::int64_t batches = 0;  // Batches of the current epoch that are already done.
 };
 
-// Collective: the generators of all ranks are gathered. The snapshot is complete on rank 0 only, and a copy:
-// training may go on.
+// The random generators of all ranks are gathered. Only on rank 0 the snapshot is complete. It is a copy,
+// so training may continue.
+// Collective: every rank of the group must call this in the same order.
 Snapshot capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
                  const Position& position);
 
-// Collective: rank 0 has the snapshot (others pass nullptr), all ranks get its state. Where the snapshot has
-// no generator for a rank, because the world has grown, that rank keeps its own. Throws UserError on all
-// ranks where the model differs.
+// Rank 0 passes the snapshot, the others pass nullptr; all ranks get its state. If the snapshot has no
+// generator for a rank because the number of ranks has grown, that rank keeps its own.
+// Throws: UserError on all ranks if the model differs.
+// Collective: every rank of the group must call this in the same order.
 Position restore(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
                  const Snapshot* snapshot);
 

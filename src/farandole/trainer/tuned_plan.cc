@@ -16,8 +16,8 @@ std::filesystem::path file_for(const std::filesystem::path& run_dir, int ranks) 
 std::string keep_tuned_plan(const std::filesystem::path& run_dir, int ranks, const TunedPlan& plan) {
   const double mib = static_cast<double>(plan.bucket_bytes) / (1024 * 1024);
   const auto measured = plan.steps == 0
-                            ? std::string("there is only one way to cut so few gradients")
-                            : fmt::format("{:.2f} ms a step, {:.2f} with the default, found in {} steps",
+                            ? std::string("there are too few gradients for more than one bucket plan")
+                            : fmt::format("{:.2f} ms per step, {:.2f} with the default, measured in {} steps",
                                           plan.milliseconds, plan.default_milliseconds, plan.steps);
   const auto file = file_for(run_dir, ranks);
   write_file_atomically(

@@ -1,4 +1,4 @@
-// What --bucket-mb auto found, kept in the run directory as a profile. Used on rank 0.
+// Stores the result of --bucket-mb auto in the run directory as a profile. Used on rank 0.
 #pragma once
 
 #include <filesystem>
@@ -9,11 +9,12 @@
 
 namespace farandole {
 
-// Writes RUN/tuned-N-ranks.ini; returns a line that says what was found. Throws Error.
+// Writes RUN/tuned-N-ranks.ini and returns a line that describes the result.
+// Throws: Error if the file cannot be written.
 std::string keep_tuned_plan(const std::filesystem::path& run_dir, int ranks, const TunedPlan& plan);
 
-// Where a run on so many ranks has found its plan already, takes it from there. Throws UserError for a file
-// that is not as keep_tuned_plan() writes it.
+// If an earlier run with the same number of ranks has stored its plan, this call uses that plan.
+// Throws: UserError if the file does not have the format of keep_tuned_plan().
 void take_tuned_plan(TrainOptions& options, int ranks);
 
 }  // namespace farandole

@@ -86,7 +86,7 @@ TEST_F(OpenData, HoldsTheLastFractionOutWhereThereIsNoTestSet) {
 TEST_F(OpenData, RefusesImagesOfTwoSizes) {
   images("train", 6, 4);
   images("test", 6, 5);
-  EXPECT_THAT(message_of<CorruptInput>([&] { open_data(options()); }), HasSubstr("another size"));
+  EXPECT_THAT(message_of<CorruptInput>([&] { open_data(options()); }), HasSubstr("differs from"));
 }
 
 TEST_F(OpenData, CutsTextIntoWindowsAndNextBytes) {
@@ -116,7 +116,7 @@ TEST_F(OpenData, CutsTextIntoWindowsAndNextBytes) {
   EXPECT_THAT(message_of<UserError>([&] { open_data(wanted); }),
               AllOf(HasSubstr("30 bytes are too few"), HasSubstr("--context")));
   wanted.context = 0;
-  EXPECT_THAT(message_of<UserError>([&] { open_data(wanted); }), HasSubstr("--context 0"));
+  EXPECT_THAT(message_of<UserError>([&] { open_data(wanted); }), HasSubstr("--context is 0"));
 }
 
 TEST_F(OpenData, ReadsBytesAbove127AsTheyAre) {

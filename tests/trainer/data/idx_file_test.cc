@@ -108,8 +108,8 @@ TEST_F(IdxFile, RefusesOtherMagicNumbers) {
 }
 
 TEST_F(IdxFile, RefusesWhatGoesOnBehindTheData) {
-  EXPECT_THAT(refuse_images(idx_images(2, 3, 3) + "x"), HasSubstr("goes on at offset 34"));
-  EXPECT_THAT(refuse_labels(idx_labels(4) + "more"), HasSubstr("goes on at offset 12"));
+  EXPECT_THAT(refuse_images(idx_images(2, 3, 3) + "x"), HasSubstr("there are more bytes at offset 34"));
+  EXPECT_THAT(refuse_labels(idx_labels(4) + "more"), HasSubstr("there are more bytes at offset 12"));
 }
 
 TEST_F(IdxFile, RefusesHeadersThatLieWithoutBelievingThem) {
@@ -218,7 +218,7 @@ TEST_F(IdxNames, NamesWhatIsMissingOrAmbiguous) {
   std::filesystem::remove(folder_ / "train-images-idx3-ubyte");
   std::filesystem::remove(folder_ / "train10k-labels-idx1-ubyte.gz");
   EXPECT_THAT(message_of<UserError>([&] { find_idx_files(folder_.path()); }),
-              AllOf(HasSubstr("no labels to train10k-images-idx3-ubyte.gz"),
+              AllOf(HasSubstr("no labels for train10k-images-idx3-ubyte.gz"),
                     HasSubstr("train10k-labels-idx1-ubyte")));
 }
 

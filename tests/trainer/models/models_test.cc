@@ -313,18 +313,18 @@ TEST(MakeModel, NamesTheOptionThatDoesNotFit) {
   EXPECT_THAT(refuse({.name = "mnist"}, {.input = {1, 32, 32}, .classes = 10}),
               AllOf(HasSubstr("32"), HasSubstr("mlp")));
   EXPECT_THAT(refuse({.name = "mnist"}, {.input = {1, 28, 28}, .classes = 11}), HasSubstr("11"));
-  EXPECT_THAT(refuse({.name = "mlp", .layers = 0}, digits), HasSubstr("--layers 0"));
-  EXPECT_THAT(refuse({.name = "mlp", .width = -3}, digits), HasSubstr("--width -3"));
+  EXPECT_THAT(refuse({.name = "mlp", .layers = 0}, digits), HasSubstr("--layers is 0"));
+  EXPECT_THAT(refuse({.name = "mlp", .width = -3}, digits), HasSubstr("--width is -3"));
   EXPECT_THAT(refuse({.name = "mlp"}, {.input = {4}, .classes = 1}), HasSubstr("1 class"));
   EXPECT_THAT(refuse({.width = 130, .heads = 4}, text_of(64)),
               AllOf(HasSubstr("--heads 4"), HasSubstr("--width 130")));
-  EXPECT_THAT(refuse({.heads = 0}, text_of(64)), HasSubstr("--heads 0"));
-  EXPECT_THAT(refuse({.heads = 256}, text_of(64)), HasSubstr("--heads 256"));
+  EXPECT_THAT(refuse({.heads = 0}, text_of(64)), HasSubstr("--heads is 0"));
+  EXPECT_THAT(refuse({.heads = 256}, text_of(64)), HasSubstr("--heads is 256"));
   EXPECT_THAT(refuse({.layers = 1 << 20}, text_of(64)), HasSubstr("--layers"));
   EXPECT_THAT(refuse({.width = std::int64_t{1} << 40}, text_of(64)), HasSubstr("--width"));
-  EXPECT_THAT(refuse({.context = 0}, text_of(0)), HasSubstr("--context 0"));
+  EXPECT_THAT(refuse({.context = 0}, text_of(0)), HasSubstr("--context is 0"));
   EXPECT_THAT(refuse({.context = 32}, text_of(64)), HasSubstr("--context 32"));
-  EXPECT_THAT(refuse({.dropout = 1}, text_of(64)), HasSubstr("--dropout 1"));
+  EXPECT_THAT(refuse({.dropout = 1}, text_of(64)), HasSubstr("--dropout is 1"));
   EXPECT_THAT(refuse({.dropout = NAN}, text_of(64)), HasSubstr("--dropout"));
 }
 

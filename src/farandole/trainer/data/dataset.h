@@ -1,4 +1,5 @@
-// Samples that can be fetched by index. Fetching is const and may be done from any thread.
+// Samples that are fetched by index.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +25,10 @@ class Dataset {
   virtual Batch get(std::span<const std::int64_t> indices) const = 0;  // indices < size()
 };
 
-// What a model must know of its data.
+// What a model must know about its data.
 struct DataShape {
-  std::vector<std::int64_t> input;  // of one sample, without the batch dimension
-  std::int64_t classes = 0;         // labels are 0 … classes - 1; 256 for text
+  std::vector<std::int64_t> input;  // Shape of one sample, without the batch dimension.
+  std::int64_t classes = 0;         // Labels are 0 to classes - 1; 256 for text.
   bool text = false;
 };
 
@@ -35,21 +36,21 @@ struct DataSplit {
   std::unique_ptr<Dataset> train;
   std::unique_ptr<Dataset> held_out;
   DataShape shape;
-  std::string source;  // for people: what was read
+  std::string source;  // Describes for the user what was read.
 };
 
 struct DataOptions {
-  std::string path;           // file or folder; "synthetic"
-  std::int64_t context = 64;  // text: bytes a sample
-  double held_out = 0.1;      // fraction at the end, where the source has no test set of its own
+  std::string path;           // A file, a folder, or "synthetic".
+  std::int64_t context = 64;  // Bytes per sample of text.
+  double held_out = 0.1;      // Fraction at the end of the data; used if the source has no test set.
   std::int64_t synthetic_samples = 2048;
   std::vector<std::int64_t> synthetic_input = {1, 28, 28};
   std::int64_t synthetic_classes = 10;
-  bool as_text = false;  // what the model wants: bytes of files, or samples with labels
+  bool as_text = false;  // Whether the model needs the bytes of files (true) or samples with labels (false).
 };
 
-// Throws UserError for what is missing or does not fit, CorruptInput for damaged files; both name file and
-// offset.
+// Throws: UserError if data is missing or does not fit the options; CorruptInput if a file is damaged. Both
+// messages name the file and the offset.
 DataSplit open_data(const DataOptions& options);
 
 }  // namespace farandole

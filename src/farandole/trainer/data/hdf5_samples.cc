@@ -21,13 +21,13 @@ namespace fs = std::filesystem;
 using Kind = Hdf5Dataset::Kind;
 
 constexpr std::int64_t most_classes = 1 << 20;
-constexpr std::uintmax_t densest_packing = 2048;  // twice what deflate can do
+constexpr std::uintmax_t densest_packing = 2048;  // Twice the best compression ratio of deflate.
 
 std::string where(const Hdf5Dataset& data, const char* path) {
   return data.file() + ": data set " + path;
 }
 
-// All rows as a tensor of `type`, which stores what HDF5 converts to `dtype`.
+// Reads all rows into a tensor of `type`. HDF5 converts the stored numbers to `dtype`.
 torch::Tensor read_all(const Hdf5Dataset& data, const char* path, DType dtype, torch::ScalarType type) {
   std::uintmax_t bytes = size_of(dtype);
   bool overflow = false;
@@ -35,9 +35,9 @@ torch::Tensor read_all(const Hdf5Dataset& data, const char* path, DType dtype, t
     overflow |= __builtin_mul_overflow(bytes, static_cast<std::uintmax_t>(extent), &bytes);
   }
   if (overflow || bytes / densest_packing > fs::file_size(data.file())) {
-    throw CorruptInput(
-        fmt::format("{} declares the shape [{}], which cannot be in a file of {} bytes; write it again",
-                    where(data, path), fmt::join(data.shape(), ", "), fs::file_size(data.file())));
+    throw CorruptInput(fmt::format(
+        "{} declares the shape [{}], which does not fit into a file of {} bytes; write the file again",
+        where(data, path), fmt::join(data.shape(), ", "), fs::file_size(data.file())));
   }
   auto tensor = torch::empty(data.shape(), type);
   data.read_rows(0, data.rows(), dtype,
@@ -49,12 +49,13 @@ torch::Tensor read_x(const Hdf5File& file, const char* path) {
   const auto data = file.dataset(path);
   const auto& shape = data.shape();
   if (shape.size() < 2 || std::find(shape.begin(), shape.end(), 0) != shape.end()) {
-    throw UserError(fmt::format("{} has the shape [{}]; samples have [n, …], and nothing is 0",
-                                where(data, path), fmt::join(shape, ", ")));
+    throw UserError(
+        fmt::format("{} has the shape [{}]; samples need the shape [n, …], and no dimension may be 0",
+                    where(data, path), fmt::join(shape, ", ")));
   }
   if (data.kind() == Kind::other) {
     throw UserError(
-        fmt::format("{} has the type {}; samples are numbers", where(data, path), data.type_name()));
+        fmt::format("{} has the type {}; samples must be numbers", where(data, path), data.type_name()));
   }
   if (data.kind() == Kind::boolean) return read_all(data, path, DType::boolean, torch::kUInt8);
   if (data.dtype() == DType::uint8) return read_all(data, path, DType::uint8, torch::kUInt8);
@@ -62,7 +63,7 @@ torch::Tensor read_x(const Hdf5File& file, const char* path) {
   const auto finite = torch::isfinite(x.flatten(1)).all(1);
   if (!finite.all().item<bool>()) {
     throw CorruptInput(
-        fmt::format("{}: row {} holds a number that is not finite; mend it or leave the row out",
+        fmt::format("{}: row {} holds a number that is not finite; correct the number or remove the row",
                     where(data, path), finite.logical_not().nonzero()[0].item<std::int64_t>()));
   }
   return x;
@@ -71,26 +72,26 @@ torch::Tensor read_x(const Hdf5File& file, const char* path) {
 torch::Tensor read_y(const Hdf5File& file, const char* path, std::int64_t samples) {
   const auto data = file.dataset(path);
   if (data.shape().size() != 1 || data.rows() != samples) {
-    throw UserError(fmt::format("{} has the shape [{}]; labels to these samples have [{}]", where(data, path),
-                                fmt::join(data.shape(), ", "), samples));
+    throw UserError(fmt::format("{} has the shape [{}]; labels for these samples need the shape [{}]",
+                                where(data, path), fmt::join(data.shape(), ", "), samples));
   }
   if (data.kind() == Kind::other) {
     throw UserError(
-        fmt::format("{} has the type {}; labels are class numbers", where(data, path), data.type_name()));
+        fmt::format("{} has the type {}; labels must be class numbers", where(data, path), data.type_name()));
   }
   if (data.kind() == Kind::boolean)
     return read_all(data, path, DType::boolean, torch::kUInt8).to(torch::kInt64);
   const bool floats = data.kind() == Kind::floating;
   const auto raw = floats ? read_all(data, path, DType::float64, torch::kFloat64)
                           : read_all(data, path, DType::int64, torch::kInt64);
-  // In double: every number up to most_classes is exact, and NaN fails all comparisons.
+  // In double, every number up to most_classes is exact, and comparisons with NaN are false.
   const auto exact = raw.to(torch::kFloat64);
   const auto good = exact.ge(0)
                         .logical_and(exact.lt(static_cast<double>(most_classes)))
                         .logical_and(exact.eq(exact.floor()));
   if (!good.all().item<bool>()) {
     const auto row = good.logical_not().nonzero()[0].item<std::int64_t>();
-    throw CorruptInput(fmt::format("{}: row {} holds {}; labels are whole numbers from 0 to {}",
+    throw CorruptInput(fmt::format("{}: row {} holds {}; labels must be whole numbers from 0 to {}",
                                    where(data, path), row, exact[row].item<double>(), most_classes - 1));
   }
   return raw.to(torch::kInt64);
@@ -129,8 +130,7 @@ DataSplit read_hdf5_samples(const fs::path& path, double held_out) {
     tensors.y_test = read_y(file, "/y_test", tensors.x_test.size(0));
     highest = std::max(highest, tensors.y_test.max().item<std::int64_t>());
     if (tensors.x_test.sizes().slice(1) != tensors.x.sizes().slice(1)) {
-      throw UserError(
-          fmt::format("{}: samples of /x_test have another shape than those of /x", path.string()));
+      throw UserError(fmt::format("{}: the samples of /x_test and /x have different shapes", path.string()));
     }
   }
   tensors.classes = highest + 1;

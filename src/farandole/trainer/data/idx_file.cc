@@ -20,11 +20,11 @@ constexpr std::uint32_t images_magic = 2051;
 constexpr std::uint32_t labels_magic = 2049;
 constexpr std::size_t chunk_bytes = 1 << 20;
 
-// A file of bytes; zlib sees by its first bytes whether it has to unpack.
+// Reads the bytes of a file. zlib detects from the first bytes whether the file is compressed.
 class ByteReader {
  public:
   explicit ByteReader(const std::filesystem::path& file) : name_(file.string()) {
-    if (std::filesystem::is_directory(file)) throw UserError(name_ + ": is a folder, not an IDX file");
+    if (std::filesystem::is_directory(file)) throw UserError(name_ + " is a folder, not an IDX file");
     errno = 0;
     gz_.reset(gzopen(name_.c_str(), "rb"));
     if (!gz_) throw UserError(fmt::format("cannot open {}: {}", name_, std::strerror(errno)));
@@ -34,7 +34,7 @@ class ByteReader {
   const std::string& name() const { return name_; }
   std::uint64_t offset() const { return offset_; }
 
-  // Fewer bytes than asked for only at the end of the file.
+  // Returns fewer bytes than requested only at the end of the file.
   std::size_t read(std::span<std::uint8_t> bytes) {
     std::size_t done = 0;
     while (done < bytes.size()) {
@@ -74,7 +74,7 @@ class ByteReader {
   std::uint64_t offset_ = 0;
 };
 
-// The big-endian numbers that a file begins with: magic, then one a dimension.
+// The big-endian numbers at the begin of a file: the magic number, then the size of each dimension.
 template <std::size_t N>
 std::array<std::uint32_t, N> read_header(ByteReader& reader, std::uint32_t magic, const char* what) {
   std::array<std::uint8_t, 4 * N> bytes{};
@@ -96,7 +96,7 @@ std::array<std::uint32_t, N> read_header(ByteReader& reader, std::uint32_t magic
   return numbers;
 }
 
-// `dimensions` multiplied, or nullopt beyond what a file can hold.
+// Returns the product of `dimensions`, or nullopt if no file can be that large.
 std::optional<std::uint64_t> product(std::span<const std::uint32_t> dimensions) {
   std::uint64_t total = 1;
   for (const auto dimension : dimensions) {
@@ -105,8 +105,8 @@ std::optional<std::uint64_t> product(std::span<const std::uint32_t> dimensions) 
   return total <= std::uint64_t{1} << 48 ? std::optional(total) : std::nullopt;
 }
 
-// All that follows the header, which must be exactly the product of its dimensions. Grows with what is really
-// there.
+// Reads the bytes after the header. Their number must be the product of the dimensions. Memory grows with the
+// bytes that exist, not with the declared size.
 std::vector<std::uint8_t> read_body(ByteReader& reader, std::span<const std::uint32_t> dimensions) {
   const auto expected = product(dimensions);
   if (!expected || *expected == 0) {
@@ -127,10 +127,10 @@ std::vector<std::uint8_t> read_body(ByteReader& reader, std::span<const std::uin
           reader.name(), reader.offset(), fmt::join(dimensions, " x "), header + *expected, reader.offset()));
     }
   }
-  std::uint8_t beyond = 0;  // reading on also makes zlib verify the checksum at the end
+  std::uint8_t beyond = 0;  // Reading past the end also makes zlib verify the checksum.
   if (reader.read({&beyond, 1}) != 0) {
     throw CorruptInput(
-        fmt::format("{}: goes on at offset {}, where the {} that it declares end; download it again",
+        fmt::format("{}: there are more bytes at offset {}, where the declared {} end; download it again",
                     reader.name(), header + *expected, fmt::join(dimensions, " x ")));
   }
   return bytes;

@@ -1,4 +1,5 @@
-// MNIST's IDX files, gzip or not: images (magic 2051) and labels (magic 2049). Usable from any thread.
+// Reads MNIST's IDX files, plain or gzip: images (magic 2051) and labels (magic 2049).
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +15,13 @@ struct IdxImages {
   std::vector<std::uint8_t> pixels;  // count * rows * columns, row-major, 0 … 255
 };
 
-// Both throw UserError where the file cannot be opened, CorruptInput (file, offset, expected and found) where
-// it is not what its header promises. Memory follows what the file really holds, not what its header claims.
-// Offsets are those of the unpacked file.
+// Memory grows with the bytes that the file has, not with the size that its header declares. Offsets in
+// messages are offsets in the decompressed file.
+// Throws: UserError if the file cannot be opened; CorruptInput (with file, offset, expected and found value)
+// if the contents do not match the header.
 IdxImages read_idx_images(const std::filesystem::path& file);
 
-// Labels are 0 … classes - 1.
+// Labels are 0 to classes - 1.
 std::vector<std::uint8_t> read_idx_labels(const std::filesystem::path& file, int classes = 10);
 
 }  // namespace farandole

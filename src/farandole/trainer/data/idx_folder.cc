@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Found {
-  std::map<std::string, fs::path> train;  // by name without .gz
+  std::map<std::string, fs::path> train;  // The key is the name without .gz.
   std::map<std::string, fs::path> test;
 };
 
@@ -47,9 +47,9 @@ std::optional<IdxPair> pair_of(const fs::path& folder, const std::map<std::strin
   if (files.size() > 1) {
     std::vector<std::string> names;
     for (const auto& [name, path] : files) names.push_back(path.filename().string());
-    throw UserError(fmt::format(
-        "{}: several files of {} images: {}; keep one, or move the others to a folder of their own",
-        folder.string(), what, fmt::join(names, ", ")));
+    throw UserError(
+        fmt::format("{}: several files of {} images: {}; keep one and move the others to another folder",
+                    folder.string(), what, fmt::join(names, ", ")));
   }
   auto labels = files.begin()->first;
   replace(labels, "images-idx3", "labels-idx1");
@@ -57,8 +57,9 @@ std::optional<IdxPair> pair_of(const fs::path& folder, const std::map<std::strin
   for (const auto* ending : {"", ".gz"}) {
     if (fs::is_regular_file(folder / (labels + ending))) return IdxPair{images, folder / (labels + ending)};
   }
-  throw UserError(fmt::format("{}: no labels to {}; looked for {} and {}.gz beside it", folder.string(),
-                              images.filename().string(), labels, labels));
+  throw UserError(
+      fmt::format("{}: there are no labels for {}; neither {} nor {}.gz exists in the same folder",
+                  folder.string(), images.filename().string(), labels, labels));
 }
 
 }  // namespace
@@ -84,7 +85,7 @@ LabelledImages read_idx_pair(const IdxPair& pair) {
   LabelledImages data{read_idx_images(pair.images), read_idx_labels(pair.labels)};
   if (data.images.count != static_cast<std::int64_t>(data.labels.size())) {
     throw CorruptInput(
-        fmt::format("{}: {} labels (offset 4) to the {} images of {}: the files do not belong together",
+        fmt::format("{}: {} labels (offset 4) for the {} images of {}; the files do not belong together",
                     pair.labels.string(), data.labels.size(), data.images.count, pair.images.string()));
   }
   return data;

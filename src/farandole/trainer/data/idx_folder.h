@@ -1,5 +1,5 @@
-// Which files of a folder are MNIST-like images and labels, and reading them together. Usable from any
-// thread.
+// Finds the MNIST-like images and labels in a folder and reads both together.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,9 @@ struct IdxPair {
   std::filesystem::path labels;
 };
 
-// By the names of MNIST: train*-images-idx3-ubyte[.gz], and t10k*- or test*-images-idx3-ubyte[.gz], each with
-// labels of the same name but labels-idx1. A file wins over its own .gz.
+// Files are found by the names of MNIST: train*-images-idx3-ubyte[.gz], and t10k*- or
+// test*-images-idx3-ubyte[.gz]. The labels have the same name with labels-idx1. A plain file is preferred
+// to its .gz file.
 struct IdxFolder {
   IdxPair train;
   std::optional<IdxPair> test;
@@ -25,16 +26,16 @@ struct IdxFolder {
 
 struct LabelledImages {
   IdxImages images;
-  std::vector<std::uint8_t> labels;  // one an image
+  std::vector<std::uint8_t> labels;  // One label per image.
 };
 
 bool has_idx_images(const std::filesystem::path& folder);
 
-// Throws UserError that says what was looked for and what was found: no training images, several, no labels
-// to them.
+// Throws: UserError if there are no training images, several files of them, or no labels for them. The
+// message says which names were searched and what was found.
 IdxFolder find_idx_files(const std::filesystem::path& folder);
 
-// Reads both files; throws what they throw, and CorruptInput where their counts differ.
+// Throws: the errors of read_idx_images and read_idx_labels; CorruptInput if the two counts differ.
 LabelledImages read_idx_pair(const IdxPair& pair);
 
 }  // namespace farandole

@@ -30,7 +30,7 @@ LabelledSamples::LabelledSamples(torch::Tensor x, torch::Tensor y, const ByteSca
 Batch LabelledSamples::get(std::span<const std::int64_t> indices) const {
   const auto index = torch::from_blob(const_cast<std::int64_t*>(indices.data()),
                                       {static_cast<std::int64_t>(indices.size())}, torch::kInt64);
-  const auto y = y_.index_select(0, index);  // also checks the indices
+  const auto y = y_.index_select(0, index);  // This call also checks the indices.
   return {x_.scalar_type() == torch::kUInt8 ? unpack(indices) : x_.index_select(0, index), y};
 }
 
@@ -51,7 +51,9 @@ std::int64_t first_part(std::int64_t n, double fraction, const std::string& sour
   if (!(fraction > 0 && fraction < 1)) {
     throw UserError(fmt::format("--held-out {}: give a fraction between 0 and 1", fraction));
   }
-  if (n < 2) throw UserError(fmt::format("{}: {} samples: training and evaluation need one each", source, n));
+  if (n < 2)
+    throw UserError(
+        fmt::format("{}: {} samples are too few; training and evaluation need at least one each", source, n));
   return std::clamp<std::int64_t>(n - static_cast<std::int64_t>(static_cast<double>(n) * fraction), 1, n - 1);
 }
 

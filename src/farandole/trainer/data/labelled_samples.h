@@ -1,4 +1,5 @@
-// Samples with labels, held in memory. Fetching is const and may be done from any thread.
+// Samples with labels in memory.
+// Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
 #include <array>
@@ -12,7 +13,7 @@
 
 namespace farandole {
 
-// The float that each of the 256 byte values stands for.
+// The float value of each of the 256 byte values.
 using ByteScale = std::array<float, 256>;
 
 ByteScale plain_bytes();  // 0.0 … 255.0
@@ -21,8 +22,8 @@ mnist_scale();  // (x / 255 - 0.1307) / 0.3081, the constants of PyTorch's and H
 
 class LabelledSamples final : public Dataset {
  public:
-  // x: contiguous float32 [n, …], or uint8 [n, …], which becomes float32 through `scale` batch by batch; y:
-  // int64 [n].
+  // x: contiguous float32 [n, …], or uint8 [n, …], which `scale` converts to float32 batch by
+  // batch. y: int64 [n].
   LabelledSamples(torch::Tensor x, torch::Tensor y, const ByteScale& scale = plain_bytes());
 
   std::int64_t size() const override { return y_.size(0); }
@@ -36,11 +37,13 @@ class LabelledSamples final : public Dataset {
   ByteScale scale_;
 };
 
-// The first and the last part of n samples; the last holds `fraction` of them, and both hold at least one.
-// Throws UserError (with `source` in it) where that cannot be.
+// Splits n samples into a first and a last part and returns the size of the first. The last part has
+// `fraction` of the samples; both parts have at least one.
+// Throws: UserError (the message contains `source`) if that is not possible.
 std::int64_t first_part(std::int64_t n, double fraction, const std::string& source);
 
-// The samples as training and held-out sets: x_test, y_test where defined, else the last `held_out` of x, y.
+// Training and held-out samples. If x_test and y_test are undefined, the last `held_out` of x and
+// y is held out.
 struct LabelledTensors {
   torch::Tensor x, y, x_test, y_test;
   std::int64_t classes = 0;

@@ -24,7 +24,7 @@ torch::Tensor tensor_of(const std::vector<std::uint8_t>& bytes) {
                           torch::kUInt8);
 }
 
-// [n, 1, rows, columns] bytes and [n] labels.
+// Returns images as bytes [n, 1, rows, columns] and labels [n].
 std::pair<torch::Tensor, torch::Tensor> tensors_of(const LabelledImages& data) {
   const auto& images = data.images;
   return {tensor_of(images.pixels).view({images.count, 1, images.rows, images.columns}).clone(),
@@ -40,7 +40,7 @@ DataSplit open_images(const fs::path& folder, double held_out) {
     std::tie(tensors.x_test, tensors.y_test) = tensors_of(read_idx_pair(*files.test));
     source += " and " + files.test->images.filename().string();
     if (tensors.x_test.sizes().slice(1) != tensors.x.sizes().slice(1)) {
-      throw CorruptInput(fmt::format("{}: its images have another size (offset 8) than those of {}",
+      throw CorruptInput(fmt::format("{}: the size of the images (offset 8) differs from {}",
                                      files.test->images.string(), files.train.images.string()));
     }
   }
@@ -62,7 +62,9 @@ DataSplit open_data(const DataOptions& options) {
     return options.as_text ? synthetic_text(options) : synthetic_samples(options);
   const fs::path path = options.path;
   if (!fs::exists(path)) {
-    throw UserError(fmt::format("--data {}: no such file or folder; name one, or: synthetic", options.path));
+    throw UserError(fmt::format(
+        "--data {}: there is no such file or folder; name an existing one, or use --data synthetic",
+        options.path));
   }
   const bool hdf5 = is_hdf5_file(path);
   const bool images = fs::is_directory(path) && has_idx_images(path);

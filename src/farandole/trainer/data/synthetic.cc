@@ -18,7 +18,8 @@ constexpr std::uint64_t fixed_seed = 20'240'229;
 
 void check_sizes(const DataOptions& options) {
   if (options.synthetic_samples < 2) {
-    throw UserError(fmt::format("--synthetic-samples {}: give 2 or more", options.synthetic_samples));
+    throw UserError(
+        fmt::format("--synthetic-samples is {}; it must be at least 2", options.synthetic_samples));
   }
   if (options.synthetic_classes < 2) {
     throw UserError(
@@ -34,7 +35,7 @@ void check_sizes(const DataOptions& options) {
   }
 }
 
-// Standard distributions differ between libraries, so the four cases are cut by hand.
+// Standard distributions differ between libraries. Therefore the four cases are selected by thresholds.
 std::size_t pick(std::mt19937_64& random) {
   const auto percent = random() % 100;
   return percent < 60 ? 0 : percent < 80 ? 1 : percent < 95 ? 2 : 3;
@@ -58,7 +59,8 @@ DataSplit synthetic_samples(const DataOptions& options) {
 }
 
 DataSplit synthetic_text(const DataOptions& options) {
-  if (options.context < 1) throw UserError(fmt::format("--context {}: give 1 byte or more", options.context));
+  if (options.context < 1)
+    throw UserError(fmt::format("--context is {}; it must be at least 1", options.context));
   std::int64_t size = 0;
   if (options.synthetic_samples < 2 ||
       __builtin_mul_overflow(options.synthetic_samples, options.context, &size) ||
@@ -71,7 +73,7 @@ DataSplit synthetic_text(const DataOptions& options) {
   std::mt19937_64 random(fixed_seed);
   std::array<std::array<std::size_t, 4>, alphabet.size()> successors{};
   for (auto& row : successors) {
-    const auto start = random();  // an odd stride: the four differ
+    const auto start = random();  // An odd stride makes the four successors different.
     for (std::size_t i = 0; i < row.size(); ++i) row[i] = (start + i * (start >> 32 | 1)) % alphabet.size();
   }
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(size) + 2);

@@ -1,5 +1,6 @@
-// Data made up from a fixed seed, learnable, the same on every machine: for benchmarks and tests. Usable from
-// any thread.
+// Synthetic data from a fixed seed, for benchmarks and tests. The data can be learned and is the
+// same on every machine.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +10,14 @@
 
 namespace farandole {
 
-// A Gaussian blob a class: x = centre of the class + noise of standard deviation 1; centres of standard
-// deviation 1.
+// Each class is a Gaussian: x = centre of the class + noise with standard deviation 1. The centres
+// have standard deviation 1.
 DataSplit synthetic_samples(const DataOptions& options);
 
 // A first-order Markov chain over 32 bytes, each with four successors of probability 0.6, 0.2, 0.15, 0.05.
 DataSplit synthetic_text(const DataOptions& options);
 
-// What a perfect model reaches on that text, in nats a byte: the entropy of those probabilities.
+// The loss of a perfect model on this text: the entropy of the four probabilities. Units: nats per byte.
 inline constexpr double synthetic_text_entropy = 1.0627;
 
 }  // namespace farandole

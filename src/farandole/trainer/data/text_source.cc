@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Files before links to them, so that a file goes by its own name.
+// Files come before links to them, so that each file is listed under its own name.
 std::vector<fs::path> files_of(const fs::path& folder) {
   std::vector<fs::path> files, links;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -42,8 +42,8 @@ void append(std::vector<std::uint8_t>& bytes, const fs::path& file) {
   stream.seekg(0);
   stream.read(reinterpret_cast<char*>(bytes.data() + before), size);
   if (stream.gcount() != size) {
-    throw Error(fmt::format("read {}: {} of {} bytes: did it change meanwhile?", file.string(),
-                            stream.gcount(), static_cast<std::int64_t>(size)));
+    throw Error(fmt::format("read {}: got {} of {} bytes; did the file change during the read?",
+                            file.string(), stream.gcount(), static_cast<std::int64_t>(size)));
   }
 }
 
@@ -61,7 +61,8 @@ Text read_text(const fs::path& path) {
   for (const auto& file : files) append(text.bytes, file);
   text.files = static_cast<int>(files.size());
   if (text.bytes.empty())
-    throw UserError(fmt::format("{}: no text in it: name a file or a folder of files", path.string()));
+    throw UserError(
+        fmt::format("{}: there is no text in it; name a file or a folder of files", path.string()));
   return text;
 }
 

@@ -1,4 +1,5 @@
-// The bytes of a text: one file, or all files of a folder joined. Usable from any thread.
+// The bytes of a text: one file, or all files of a folder joined.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,9 @@ struct Text {
   int files = 0;
 };
 
-// A folder's regular files (not its subfolders', no dot files), sorted by name; of several names for one
-// file, which links make, one is taken. Throws UserError where nothing can be read.
+// Reads the regular files of a folder, sorted by name, without subfolders and dot files. A file with several
+// names (links) is read once.
+// Throws: UserError if no file can be read.
 Text read_text(const std::filesystem::path& path);
 
 }  // namespace farandole

@@ -34,7 +34,7 @@ Batch TextWindows::get(std::span<const std::int64_t> indices) const {
 
 DataSplit split_text(std::vector<std::uint8_t> bytes, std::int64_t context, double held_out,
                      const std::string& source) {
-  if (context < 1) throw UserError(fmt::format("--context {}: give 1 byte or more", context));
+  if (context < 1) throw UserError(fmt::format("--context is {}; it must be at least 1", context));
   const auto size = static_cast<std::int64_t>(bytes.size());
   const auto cut = first_part(size, held_out, source);
   if (std::min(cut, size - cut) < context + 1) {

@@ -1,5 +1,5 @@
-// Windows of bytes with their next bytes, over a text in memory. Fetching is const and may be done from any
-// thread.
+// Windows of bytes with their next bytes, from a text in memory.
+// Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace farandole {
 
-// Sample i: x = bytes [i·c, i·c + c) of the stretch, y = the same shifted by one.
+// Sample i is x = bytes [i·c, i·c + c) of the stretch; y is x shifted by one byte.
 class TextWindows final : public Dataset {
  public:
-  // `stretch` lies within *text and holds at least context + 1 bytes.
+  // `stretch` must lie within *text and hold at least context + 1 bytes.
   TextWindows(std::shared_ptr<const std::vector<std::uint8_t>> text, std::span<const std::uint8_t> stretch,
               std::int64_t context);
 
@@ -29,8 +29,8 @@ class TextWindows final : public Dataset {
   std::int64_t size_;
 };
 
-// The last `held_out` of the bytes are held out. Throws UserError where training or held-out bytes make no
-// window.
+// Holds out the last `held_out` of the bytes.
+// Throws: UserError if the training bytes or the held-out bytes are too few for one window.
 DataSplit split_text(std::vector<std::uint8_t> bytes, std::int64_t context, double held_out,
                      const std::string& source);
 

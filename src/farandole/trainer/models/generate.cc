@@ -34,10 +34,10 @@ std::int64_t next_byte(const torch::Tensor& logits, double temperature, const to
 std::string generate(Model& model, std::string_view prompt, std::int64_t bytes, double temperature,
                      torch::Generator generator) {
   auto* gpt = dynamic_cast<Gpt*>(&model);
-  if (gpt == nullptr) throw UserError("only --model gpt writes text");
-  if (bytes < 0) throw UserError(fmt::format("{} bytes of text: give 0 or more", bytes));
+  if (gpt == nullptr) throw UserError("only --model gpt generates text");
+  if (bytes < 0) throw UserError(fmt::format("cannot generate {} bytes of text; give 0 or more", bytes));
   if (!(temperature >= 0) || std::isinf(temperature)) {
-    throw UserError(fmt::format("temperature {}: give 0 or more", temperature));
+    throw UserError(fmt::format("the temperature is {}; it must be at least 0", temperature));
   }
   const EvaluationMode evaluation(model);
   const torch::NoGradGuard no_grad;

@@ -1,4 +1,5 @@
-// Text from a trained gpt, byte by byte. Used by the thread that uses the model.
+// Generates text with a trained gpt, byte by byte.
+// Thread safety: call from the training thread only.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +11,10 @@
 
 namespace farandole {
 
-// `bytes` bytes that follow `prompt` (empty: a line begins), each drawn from softmax(logits / temperature)
-// given the last `context` bytes; temperature 0 takes the likeliest. Runs in evaluation mode and leaves the
-// model's mode as it was. Throws UserError where the model is no gpt, or bytes or temperature are negative.
+// Returns `bytes` bytes that follow `prompt`; an empty prompt stands for the begin of a line. Each byte is
+// drawn from softmax(logits / temperature), given the last `context` bytes; temperature 0 selects the most
+// likely byte. The model runs in evaluation mode and then returns to its earlier mode.
+// Throws: UserError if the model is not a gpt, or if bytes or temperature are negative.
 std::string generate(Model& model, std::string_view prompt, std::int64_t bytes, double temperature,
                      torch::Generator generator);
 

@@ -83,8 +83,8 @@ Gpt::Gpt(const ModelOptions& options)
   ln_f_ = register_module("ln_f", norm(options.width));
   lm_head_ = register_module("lm_head", Linear(nn::LinearOptions(options.width, bytes).bias(false)));
 
-  // GPT-2's: what is added to the residual stream 2 · layers times is scaled so that its variance stays that
-  // of one.
+  // Initialization of GPT-2: 2 · layers terms are added to the residual stream. Their weights are scaled so
+  // that the sum has the variance of one term.
   torch::NoGradGuard no_grad;
   const double residual = 0.02 / std::sqrt(2.0 * static_cast<double>(options.layers));
   for (auto& parameter : named_parameters()) {

@@ -1,5 +1,5 @@
-// A byte-level decoder-only transformer with the layout, names and initialisation of GPT-2. Used by one
-// thread at a time.
+// A byte-level decoder-only transformer with the layout, names and initialization of GPT-2.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ namespace farandole {
 
 struct GptBlock;
 
-// x int64 [n, t] of bytes, t <= context → logits [n, t, 256] of the byte that follows each. Radford et al.
-// 2019; token and position embeddings, pre-norm blocks of causal attention and a GELU MLP of 4 · width, a
-// final norm, an untied head.
+// x int64 [n, t] of bytes, t <= context → logits [n, t, 256] of the next byte at each position. Radford et
+// al. 2019: token and position embeddings, pre-norm blocks of causal attention and a GELU MLP of size 4 ·
+// width, a final norm, and an output layer that does not share the embedding's weights.
 class Gpt final : public Model {
  public:
-  // Of `options`: layers, width, heads, context, dropout, which fit each other (see make_model).
+  // Uses layers, width, heads, context and dropout of `options`; make_model checks them.
   explicit Gpt(const ModelOptions& options);
   torch::Tensor forward(torch::Tensor x) override;
   torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& y) override;

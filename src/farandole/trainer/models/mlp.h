@@ -1,4 +1,5 @@
-// A multi-layer perceptron over flattened samples. Used by one thread at a time.
+// A multi-layer perceptron for flattened samples.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,8 @@
 
 namespace farandole {
 
-// x float32 [n, …] of `inputs` numbers a sample → logits [n, classes]; `layers` linear layers fc1, fc2, …
-// with ReLU between.
+// x float32 [n, …] with `inputs` numbers per sample → logits [n, classes]. There are `layers` linear layers
+// fc1, fc2, … with ReLU between them.
 class Mlp final : public Model {
  public:
   Mlp(std::int64_t inputs, std::int64_t width, std::int64_t layers, std::int64_t classes);

@@ -1,4 +1,5 @@
-// The convolutional network of PyTorch's and Horovod's MNIST example. Used by one thread at a time.
+// The convolutional network of the MNIST example of PyTorch and Horovod.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <torch/torch.h>
@@ -8,7 +9,7 @@
 
 namespace farandole {
 
-// x float32 [n, 1, 28, 28] → log-probabilities [n, 10]. 21,840 parameters, named as in the example.
+// x float32 [n, 1, 28, 28] → log-probabilities [n, 10]. The 21,840 parameters have the names of the example.
 class MnistNet final : public Model {
  public:
   MnistNet();

@@ -18,13 +18,13 @@ namespace {
 
 void check_range(std::string_view option, std::int64_t value, std::int64_t most) {
   if (value >= 1 && value <= most) return;
-  throw UserError(fmt::format("--{} {}: give 1 to {}", option, value, most));
+  throw UserError(fmt::format("--{} is {}; it must be between 1 and {}", option, value, most));
 }
 
 void check_samples(const ModelOptions& options, const DataShape& data) {
   if (!data.text) return;
   throw UserError(fmt::format(
-      "--model {} learns samples with labels, and --data is text: use --model gpt, or name a folder "
+      "--model {} needs samples with labels, and --data is text; use --model gpt, or name a folder "
       "of IDX files or an HDF5 file",
       options.name));
 }
@@ -33,8 +33,8 @@ std::shared_ptr<Model> make_mnist(const ModelOptions& options, const DataShape& 
   check_samples(options, data);
   if (data.input != std::vector<std::int64_t>{1, 28, 28} || data.classes > 10) {
     throw UserError(fmt::format(
-        "--model mnist takes samples of [1, 28, 28] and 10 classes, and --data has [{}] and {}: use "
-        "--model mlp, which takes any",
+        "--model mnist needs samples of [1, 28, 28] and 10 classes, and --data has [{}] and {}; use "
+        "--model mlp, which accepts any",
         fmt::join(data.input, ", "), data.classes));
   }
   return std::make_shared<MnistNet>();
@@ -46,7 +46,7 @@ std::shared_ptr<Model> make_mlp(const ModelOptions& options, const DataShape& da
   check_range("width", options.width, 1 << 17);
   if (data.classes < 2) {
     throw UserError(
-        fmt::format("--data has {} class of labels: there is nothing to tell apart", data.classes));
+        fmt::format("--data has {} class of labels; a classifier needs at least 2", data.classes));
   }
   const auto inputs =
       std::accumulate(data.input.begin(), data.input.end(), std::int64_t{1}, std::multiplies<>());
@@ -56,18 +56,19 @@ std::shared_ptr<Model> make_mlp(const ModelOptions& options, const DataShape& da
 std::shared_ptr<Model> make_gpt(const ModelOptions& options, const DataShape& data) {
   if (!data.text) {
     throw UserError(
-        "--model gpt learns text, and --data holds samples with labels: use --model mlp, or name a text");
+        "--model gpt needs text, and --data holds samples with labels; use --model mlp, or name a text");
   }
   check_range("layers", options.layers, 1000);
   check_range("width", options.width, 1 << 17);
   check_range("heads", options.heads, options.width);
   check_range("context", options.context, 1 << 20);
   if (options.width % options.heads != 0) {
-    throw UserError(fmt::format("--heads {} does not divide --width {}: each head takes an equal share of it",
-                                options.heads, options.width));
+    throw UserError(
+        fmt::format("--heads {} does not divide --width {}; each head needs an equal share of the width",
+                    options.heads, options.width));
   }
   if (!(options.dropout >= 0 && options.dropout < 1)) {
-    throw UserError(fmt::format("--dropout {}: give 0 or more, below 1", options.dropout));
+    throw UserError(fmt::format("--dropout is {}; it must be at least 0 and below 1", options.dropout));
   }
   if (data.input != std::vector{options.context}) {
     throw UserError(fmt::format("--context {}: the samples of --data have [{}] bytes", options.context,
@@ -91,7 +92,7 @@ std::shared_ptr<Model> make_model(const ModelOptions& options, const DataShape& 
   if (options.name == "mlp") return make_mlp(options, data);
   if (options.name == "gpt") return make_gpt(options, data);
   const auto nearest = nearest_name(options.name, {"mnist", "mlp", "gpt"});
-  throw UserError(fmt::format("--model {}: there are mnist, mlp and gpt{}", options.name,
+  throw UserError(fmt::format("--model {} does not exist; use mnist, mlp or gpt{}", options.name,
                               nearest.empty() ? "" : "; did you mean " + nearest + "?"));
 }
 

@@ -1,4 +1,5 @@
-// The models that `farandole train` knows. One model is used by one thread at a time.
+// The models of `farandole train`.
+// Thread safety: none; use each model from one thread at a time.
 #pragma once
 
 #include <memory>
@@ -11,31 +12,32 @@ namespace farandole {
 
 struct ModelOptions {
   std::string name = "gpt";   // mnist | mlp | gpt
-  std::int64_t layers = 2;    // gpt: blocks; mlp: linear layers
-  std::int64_t width = 128;   // gpt: embedding; mlp: hidden units
-  std::int64_t heads = 4;     // gpt
-  std::int64_t context = 64;  // gpt: bytes
-  double dropout = 0.0;       // gpt
+  std::int64_t layers = 2;    // Blocks (gpt) or linear layers (mlp).
+  std::int64_t width = 128;   // Embedding size (gpt) or hidden units (mlp).
+  std::int64_t heads = 4;     // Of gpt.
+  std::int64_t context = 64;  // Bytes; of gpt.
+  double dropout = 0.0;       // Of gpt.
 };
 
-// Sums over the predictions of a batch, so that they can be added over batches and ranks.
+// Sums over the predictions of a batch. Sums of several batches and ranks can be added.
 struct Score {
   double loss_sum = 0;       // nats
-  std::int64_t correct = 0;  // predictions that hit the label
-  std::int64_t count = 0;    // predictions: samples, or bytes of text
+  std::int64_t correct = 0;  // Predictions that equal the label.
+  std::int64_t count = 0;    // Number of predictions: samples, or bytes of text.
 };
 
 class Model : public torch::nn::Module {
  public:
   virtual torch::Tensor forward(torch::Tensor x) = 0;
-  // Mean negative log-likelihood of `output` = forward(x) against y, a scalar with gradient.
+  // Returns the mean negative log-likelihood of y given `output` = forward(x), as a scalar with gradient.
   virtual torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& y) = 0;
-  // Call in evaluation mode and without gradients.
+  // Call this in evaluation mode and without gradients.
   Score score(const torch::Tensor& output, const torch::Tensor& y);
 };
 
-// Parameters are initialised from torch's default generator. Throws UserError where the model and the data do
-// not fit or a size makes no sense; the message names the option.
+// Parameters are initialized from torch's default generator.
+// Throws: UserError if the model does not fit the data or a size is out of range; the
+// message names the option.
 std::shared_ptr<Model> make_model(const ModelOptions& options, const DataShape& data);
 
 }  // namespace farandole
