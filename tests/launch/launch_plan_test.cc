@@ -121,7 +121,7 @@ TEST(LaunchPlan, ATerminalIsToldUnlessLinesArePrefixed) {
 
 TEST(LaunchPlan, RefusesWhatCannotWork) {
   for (const int ranks : {0, -2, -100, 2'000'000})
-    EXPECT_THAT(refusal(ranks, {}), HasSubstr("no number of ranks"));
+    EXPECT_THAT(refusal(ranks, {}), HasSubstr("not a number of ranks"));
   EXPECT_THAT(refusal(2, {}, {8, false, true, false, {}, ""}), HasSubstr("mpirun"));
   EXPECT_THAT(refusal(2, {}, {8, true, true, true, {}, ""}), HasSubstr("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"));
   const Variables allowed = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}};

@@ -96,7 +96,7 @@ TEST(Verdict, OfAJobThatWasToldToStopIsTheProgramsAnswer) {
 TEST(Verdict, SaysWhichRanksSaidNothing) {
   const auto lost = judge_two({killed(0, SIGTERM, 1, true)}, {1, 0});
   EXPECT_EQ(lost.exit_code, 1);
-  EXPECT_EQ(lost.message, "mpirun ended with code 1 and nothing was heard of the end of rank 1");
+  EXPECT_EQ(lost.message, "mpirun ended with code 1, and no record exists of the end of rank 1");
   EXPECT_TRUE(lost.show_left_out);
   EXPECT_EQ(judge_two({ended(0, 0, 1)}, {0, 0}).exit_code, 1) << "a missing rank is no success";
 }

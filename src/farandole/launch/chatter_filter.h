@@ -1,5 +1,6 @@
-// Takes what mpirun and srun say about a job's end out of their stderr: the launcher says it in one line. One
-// thread.
+// Removes from stderr the messages of mpirun and srun about the end of a job. The launcher prints
+// its own line instead.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <string>
@@ -10,23 +11,25 @@
 
 namespace farandole {
 
-// Fed with the pieces of a LineSplitter. What is left out is kept: where no rank reported its end, it is all
-// there is.
+// The input is the pieces of a LineSplitter. Removed text is kept, because it is the only evidence if no rank
+// has reported its end.
 class ChatterFilter {
  public:
-  // What is to be shown of this piece, and of held ones; "" for nothing yet.
+  // Returns the part of this piece and of earlier held pieces that can be shown; "" if nothing
+  // can be shown yet.
   std::string take(std::string_view piece);
-  // Nothing more comes, or not for a while: what is held, to be shown.
+  // Returns the held pieces. Call this at the end of the input, or if no input has arrived for some time.
   std::string flush();
   bool holds() const { return !block_.empty(); }
 
-  const std::string& left_out() const { return left_out_; }            // at most 8 KiB of it
-  const std::vector<RankRecord>& records() const { return records_; }  // those that came as marked lines
+  const std::string& left_out() const { return left_out_; }  // At most 8 KiB.
+  // Records that arrived as marked lines.
+  const std::vector<RankRecord>& records() const { return records_; }
 
  private:
   void leave_out(std::string_view text);
 
-  std::string block_;  // of a message that mpirun puts between two lines of dashes
+  std::string block_;  // Part of a message that mpirun prints between two lines of dashes.
   std::string left_out_;
   std::vector<RankRecord> records_;
 };

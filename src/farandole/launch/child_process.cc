@@ -16,18 +16,18 @@
 namespace farandole {
 namespace {
 
-// Between fork and exec; a failure is told to the parent as an errno through `failure`.
+// Runs between fork and exec. It reports an error to the parent as an errno through `failure`.
 [[noreturn]] void become(char* const* arguments, const ChildStreams& streams, int signal_at_parent_end,
                          pid_t parent, int failure) {
   const int wanted[] = {streams.in, streams.out, streams.err};
   for (int target = 0; target < 3; ++target)
     if (wanted[target] >= 0) ::dup2(wanted[target], target);
-  ::signal(SIGPIPE, SIG_DFL);  // the one whose handling a launcher or supervisor changes
+  ::signal(SIGPIPE, SIG_DFL);  // A launcher or supervisor changes only the handling of SIGPIPE.
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::prctl(PR_SET_PDEATHSIG, signal_at_parent_end);
-  if (::getppid() != parent) ::_exit(128 + SIGKILL);  // it ended before prctl
+  if (::getppid() != parent) ::_exit(128 + SIGKILL);  // The parent ended before the call of prctl.
   ::execvp(arguments[0], arguments);
   const int error = errno;
   [[maybe_unused]] const auto ignored = ::write(failure, &error, sizeof error);
@@ -104,7 +104,7 @@ OwnedDescriptor signal_descriptor(const std::vector<int>& signals) {
   for (const int number : signals) {
     struct sigaction now {};
     ::sigaction(number, nullptr, &now);
-    if (now.sa_handler != SIG_IGN) sigaddset(&set, number);  // blocking would bring back what nohup ignores
+    if (now.sa_handler != SIG_IGN) sigaddset(&set, number);  // Blocking such a signal would undo nohup.
   }
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   OwnedDescriptor descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));

@@ -1,4 +1,5 @@
-// A child process: started with its own standard streams, ended with this one. One thread owns it.
+// A child process with its own standard streams. It does not outlive the object that started it.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +14,27 @@
 namespace farandole {
 
 struct ChildStreams {
-  int in = -1, out = -1, err = -1;  // descriptors to become 0, 1, 2 of the child; -1: inherited
+  int in = -1, out = -1, err = -1;  // Descriptors that become 0, 1 and 2 of the child; -1: inherited.
 };
 
-// Variables to set, or, without a value, to remove.
+// Variables to set. A variable without a value is removed.
 using EnvironmentChanges = std::vector<std::pair<std::string, std::optional<std::string>>>;
 
-// How a child ended.
 struct ChildEnd {
   int exit_code = 0;
-  int signal = 0;                      // that killed it; 0: it exited
-  std::int64_t peak_memory_bytes = 0;  // resident, of it or the largest child that it waited for
+  int signal = 0;  // Signal that killed the child; 0: it exited.
+  // Resident memory of the child, or of its largest child for which it waited.
+  std::int64_t peak_memory_bytes = 0;
 };
 
-// The child gets `signal_at_parent_end` when the thread that started it ends, whatever ends it; default
-// signal handlers and an empty signal mask. Destroying a ChildProcess that still runs kills it and waits.
+// When the thread that started the child ends for any reason, the child gets `signal_at_parent_end`. The
+// child starts with default signal handlers and an empty signal mask. The destructor kills a running child
+// and waits for it.
 class ChildProcess {
  public:
-  // Throws UserError where `arguments[0]` cannot be executed, Error where the system has no room for it.
-  // `environment`: changes to this process' own. `ignored`: signals that the child ignores until it asks for
-  // them.
+  // `environment`: changes to the environment of this process. `ignored`: signals that the child ignores
+  // until it sets its own handlers.
+  // Throws: UserError if `arguments[0]` cannot be executed; Error if the system has no resources for it.
   ChildProcess(const std::vector<std::string>& arguments, const ChildStreams& streams,
                int signal_at_parent_end, const EnvironmentChanges& environment = {},
                const std::vector<int>& ignored = {});
@@ -42,7 +44,7 @@ class ChildProcess {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
-  // Whether it has ended; after that, end() says how.
+  // Returns whether the child has ended. Afterwards end() says how.
   bool has_ended();
   ChildEnd end() const { return end_; }
 
@@ -59,8 +61,8 @@ struct Pipe {
 };
 Pipe make_pipe();
 
-// A signalfd for `signals`, which are blocked in this thread from then on (children start with an empty
-// mask).
+// Returns a signalfd for `signals`. From then on these signals are blocked in this thread. Children start
+// with an empty mask.
 OwnedDescriptor signal_descriptor(const std::vector<int>& signals);
 
 }  // namespace farandole

@@ -27,7 +27,7 @@ std::optional<std::string> output_of(const std::vector<std::string>& command,
   for (bool open = true; open || !child.has_ended();) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0) return std::nullopt;
-    // A program that has closed its output ends soon: nothing tells when.
+    // A program that has closed its output usually ends soon, but no event reports its end.
     pollfd waiting{open ? pipe.read_end.get() : -1, POLLIN, 0};
     if (::poll(&waiting, 1, static_cast<int>(open ? left : std::min<std::int64_t>(left, 5))) <= 0) continue;
     std::array<char, 4096> buffer;

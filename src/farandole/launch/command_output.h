@@ -1,4 +1,5 @@
-// What another program prints. Usable from any thread.
+// Runs a program and returns what it prints.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <chrono>
@@ -8,8 +9,8 @@
 
 namespace farandole {
 
-// Standard output and error, at most 64 KiB of it, and the end of a program that takes no input; nothing
-// where it cannot be started, ends with an error, or takes longer than `patience` (then it is killed).
+// Returns standard output and error of a program that gets no input, limited to 64 KiB. Returns nullopt if
+// the program cannot be started, fails, or runs longer than `patience`; in the last case it is killed.
 std::optional<std::string> output_of(const std::vector<std::string>& command,
                                      std::chrono::milliseconds patience);
 

@@ -7,7 +7,7 @@ namespace farandole {
 
 namespace fs = std::filesystem;
 
-// Lines of `self`: "0::/path" (v2) and "4:cpu,cpuacct:/path" (v1).
+// The lines of `self` look like "0::/path" (v2) or "4:cpu,cpuacct:/path" (v1).
 std::vector<fs::path> control_group_folders(std::string_view controller, const fs::path& root,
                                             const fs::path& self) {
   std::vector<fs::path> folders;

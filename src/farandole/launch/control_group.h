@@ -1,4 +1,5 @@
-// The control groups that this process is in, as folders. Usable from any thread.
+// The control groups of this process, as folders.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <filesystem>
@@ -7,9 +8,10 @@
 
 namespace farandole {
 
-// The folders of this process' group for `controller` ("cpu", "memory"), v1 and v2, each followed by its
-// parents up to the mount: a parent's limit holds for its children. They need not exist. `root` is where
-// cgroup file systems are mounted and `self` lists this process' groups (tests give their own).
+// Returns the folders of this process' group for `controller` ("cpu", "memory") in v1 and v2. Each folder is
+// followed by its parents up to the mount, because a parent's limit also applies to its children. The folders
+// may not exist. `root` is the mount point of the cgroup file systems, and `self` lists the groups of this
+// process; tests pass their own.
 std::vector<std::filesystem::path> control_group_folders(
     std::string_view controller, const std::filesystem::path& root = "/sys/fs/cgroup",
     const std::filesystem::path& self = "/proc/self/cgroup");

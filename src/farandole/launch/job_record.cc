@@ -100,7 +100,7 @@ std::optional<JobRecord> read_job(const fs::path& file) {
   try {
     return parse_job_record(Json::parse(text));
   } catch (const nlohmann::json::exception&) {
-    throw CorruptInput(file.string() + " is damaged: it is no launcher's record of a job");
+    throw CorruptInput(file.string() + " is damaged: it is not a job record of farandole run");
   }
 }
 

@@ -1,5 +1,5 @@
-// What the launcher knows of a job: how it was started and how it ended. Plain values; reading and writing
-// are usable from any thread.
+// The launcher's record of a job: how it was started and how it ended. Plain values.
+// Thread safety: any thread may call these functions at any time.
 #pragma once
 
 #include <cstdint>
@@ -19,34 +19,36 @@ struct JobRecord {
     std::int64_t time_ns = 0;
   };
 
-  std::string launch;  // names this start among those of a run directory; its ranks' records have it, too
+  std::string launch;  // Name of this start in the run directory; the ranks' records contain it too.
   int ranks = 0;
   std::string starter;  // mpirun or srun
-  std::string host;     // of the launcher
+  std::string host;     // Host of the launcher.
   std::int64_t pid = 0;
-  std::string version;                       // of the launcher
-  std::vector<std::string> program;          // and its arguments
-  std::string folder;                        // where it was started
-  std::map<std::string, std::string> slurm;  // variables of the job, without "SLURM_"; empty outside of one
-  std::int64_t start_ns = 0;                 // CLOCK_REALTIME
-  std::int64_t end_ns = 0;                   // 0: it runs, or the launcher was killed
-  int exit_code = 0;                         // meaningless before the end
-  std::string message;                       // the launcher's own
-  std::string starter_said;                  // what the starter said of the end
-  std::vector<Signal> signals;               // that the launcher got, the first few
-  std::map<std::string, std::string> job_state;  // what Slurm said of the job at a failure: JobState, Reason
-  std::optional<std::int64_t> free_bytes;        // of the run directory's file system, at the end
+  std::string version;               // Version of the launcher.
+  std::vector<std::string> program;  // Program and its arguments.
+  std::string folder;                // Working directory at the start.
+  // Variables of the Slurm job, without "SLURM_"; empty outside Slurm.
+  std::map<std::string, std::string> slurm;
+  std::int64_t start_ns = 0;                     // CLOCK_REALTIME
+  std::int64_t end_ns = 0;                       // 0: the job is running, or the launcher was killed.
+  int exit_code = 0;                             // Valid only after the end.
+  std::string message;                           // The message that the launcher printed.
+  std::string starter_said;                      // What srun or mpirun printed about the end.
+  std::vector<Signal> signals;                   // The first signals that the launcher received.
+  std::map<std::string, std::string> job_state;  // What Slurm reported after a failure: JobState, Reason.
+  std::optional<std::int64_t> free_bytes;        // Free space of the run directory's file system at the end.
 };
 
-// The variables that tell a job's limits.
+// Returns the variables that describe the limits of a Slurm job.
 std::map<std::string, std::string> slurm_facts(const Environment& environment);
-// The fields of `scontrol show job` that tell why a job ended; "EndUnix" is EndTime in seconds, as this
-// machine's zone has it.
+// Returns the fields of `scontrol show job` that explain why a job ended. "EndUnix" is EndTime in seconds,
+// interpreted in the time zone of this machine.
 std::map<std::string, std::string> job_state_of(const std::string& scontrol_output);
 
-// Returns false where it cannot be written; whole or not at all.
+// Writes the whole file or nothing. Returns false if the file cannot be written.
 bool write_job(const std::filesystem::path& file, const JobRecord& job);
-// Nothing where there is no such file; throws CorruptInput where it is none of ours.
+// Returns nullopt if the file does not exist.
+// Throws: CorruptInput if the file is not a job record.
 std::optional<JobRecord> read_job(const std::filesystem::path& file);
 
 }  // namespace farandole

@@ -20,7 +20,7 @@ bool is_training(const std::vector<std::string>& program) {
   return name == "farandole-train" || (name == "farandole" && program.size() > 1 && program[1] == "train");
 }
 
-// The last one counts, as it does for the program.
+// If the option is given several times, the last value counts, as in the program itself.
 std::string value_of(const std::vector<std::string>& program, std::string_view option) {
   std::string value;
   for (std::size_t i = 1; i < program.size(); ++i) {
@@ -47,9 +47,10 @@ LaunchedRun find_launched_run(const std::vector<std::string>& program, const fs:
   const auto of_training = is_training(program) ? fs::path(value_of(program, "--run-dir")) : fs::path();
   if (!run_dir.empty()) {
     if (!of_training.empty() && !is_same_folder(of_training, run_dir))
-      throw UserError(
-          fmt::format("--run-dir is {}, and the training's own is {}; give one of them, or the same folder",
-                      run_dir.string(), of_training.string()));
+      throw UserError(fmt::format(
+          "--run-dir of farandole run is {}, and --run-dir of the training is {}; give only one, or the "
+          "same folder",
+          run_dir.string(), of_training.string()));
     return {fs::absolute(run_dir), true};
   }
   const auto logs = log_folder.has_filename() ? log_folder : log_folder.parent_path();

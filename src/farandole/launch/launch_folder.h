@@ -1,5 +1,5 @@
-// RUN/launch: what the launcher and its supervisors know of a job, for who asks later why it ended. One
-// thread.
+// RUN/launch: the records of the launcher and its supervisors about a job. `farandole doctor` reads them.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -14,35 +14,37 @@
 
 namespace farandole {
 
-// A run directory as far as the launcher knows of it.
+// The launcher's knowledge of a run directory.
 struct LaunchedRun {
-  std::filesystem::path folder;  // absolute; empty: the launcher knows of none
-  bool logged = false;           // its logs were asked for, so that records are welcome in any case
+  std::filesystem::path folder;  // Absolute path; empty: the launcher knows none.
+  bool logged = false;           // Logs were requested, so records may always be written.
 };
 
-// `run_dir`, where it is not empty, `--log-dir RUN/logs`, the --run-dir of `farandole train`, or
-// FARANDOLE_RUN_DIR; none of them, and the ranks may still say it (run_question.h). Throws UserError where
-// the first and the third are two.
+// The folder is the first of these: `run_dir`, `--log-dir RUN/logs`, the --run-dir of `farandole train`, and
+// FARANDOLE_RUN_DIR. Without any of them, the ranks may still report it (run_directory_handshake.h).
+// Throws: UserError if `run_dir` and the --run-dir of `farandole train` differ.
 LaunchedRun find_launched_run(const std::vector<std::string>& program, const std::filesystem::path& run_dir,
                               const std::filesystem::path& log_folder, const Environment& environment);
 
 class LaunchFolder {
  public:
-  // Notes what is in the run directory before the job begins.
+  // Notes the contents of the run directory before the job begins.
   explicit LaunchFolder(LaunchedRun run);
 
-  // Write what they are given, or silently nothing where they cannot. A job that was refused (64, 65) leaves
-  // a run directory as it was, unless its logs were asked for or it had begun to run.
+  // These functions write their arguments; on errors they silently write nothing. If a job was
+  // refused (exit code 64 or 65), the run directory stays unchanged, unless logs were requested or
+  // the job had begun to run.
   void begin(const JobRecord& job);
-  void end(const JobRecord& job, const std::vector<RankRecord>& ranks);  // those that are not there yet
+  // Writes only the ranks whose records are missing.
+  void end(const JobRecord& job, const std::vector<RankRecord>& ranks);
   void end(const RankRecord& rank);
 
-  bool has_recorded() const;  // since the job began
+  bool has_recorded() const;  // Since the begin of the job.
   std::optional<std::int64_t> free_bytes() const;
 
  private:
   struct State {
-    std::int64_t run_json_ns = -1, recorder_ns = -1;  // of their last change
+    std::int64_t run_json_ns = -1, recorder_ns = -1;  // Times of their last change.
     bool operator==(const State&) const = default;
   };
   State state() const;

@@ -25,7 +25,7 @@ class Planner {
     plan_.ranks = slurm ? slurm_ranks() : machine_ranks();
     if (plan_.ranks < 1 || plan_.ranks > most_ranks)
       throw UserError(
-          fmt::format("-n {} is no number of ranks; give 1 or more, or -n -1 for all cores", plan_.ranks));
+          fmt::format("-n {} is not a number of ranks; give 1 or more, or -n -1 for all cores", plan_.ranks));
     plan_common_environment();
     slurm ? plan_srun() : plan_mpirun();
     return std::move(plan_);
@@ -48,7 +48,7 @@ class Planner {
     const auto around = expected_world_size(environment_);
     if (!around || around->value < 2 || !launched_rank(environment_)) return;
     throw UserError(fmt::format(
-        "this is already one of {} ranks ({}); call farandole run once, outside srun or mpirun, or "
+        "this process is already one of {} ranks ({}); call farandole run once, outside srun or mpirun, or "
         "start the program itself with srun --mpi=pmix",
         around->value, around->variable));
   }
@@ -89,12 +89,13 @@ class Planner {
     if (facts_.root &&
         (text("OMPI_ALLOW_RUN_AS_ROOT") != "1" || text("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM") != "1"))
       throw UserError(
-          "mpirun refuses to run as root; run as a user, or, in a container, set OMPI_ALLOW_RUN_AS_ROOT=1 "
-          "and "
+          "mpirun refuses to run as root; run as another user, or set OMPI_ALLOW_RUN_AS_ROOT=1 and "
+          "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 in a container"
           "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1");
     set_unless_given("OMP_NUM_THREADS", std::to_string(std::max(1, facts_.cores / plan_.ranks)));
     if (plan_.ranks > facts_.cores) set_unless_given("OMPI_MCA_mpi_yield_when_idle", "1");
-    // Open MPI counts physical cores as slots, and binds each rank of two to one of them, threads and all.
+    // Open MPI counts physical cores as slots. For two ranks it would bind each rank, with all its
+    // threads, to one core.
     plan_.command = {"mpirun", "-q", "--oversubscribe", "--mca", "orte_forward_job_control", "1"};
     if (text("OMPI_MCA_hwloc_base_binding_policy").empty())
       plan_.command.insert(plan_.command.end(), {"--bind-to", "none"});
@@ -110,8 +111,8 @@ class Planner {
     const auto per_task = number("SLURM_CPUS_PER_TASK");
     const int fewest = cpus.empty() ? 1 : *std::min_element(cpus.begin(), cpus.end());
     set_unless_given("OMP_NUM_THREADS", std::to_string(per_task.value_or(std::max(1, fewest / per_node))));
-    // The script's environment, also after `sbatch --export=NONE`; and a step that ends as soon as a rank
-    // fails.
+    // --export=ALL passes on the environment of the script, even after `sbatch --export=NONE`. The step must
+    // end as soon as a rank fails.
     plan_.command = {"srun", "--ntasks=" + std::to_string(plan_.ranks), "--export=ALL",
                      "--kill-on-bad-exit=1", "--quit-on-interrupt"};
     if (text("SLURM_MPI_TYPE").empty()) plan_.command.push_back("--mpi=pmix");
@@ -123,9 +124,9 @@ class Planner {
       set_unless_given("OMPI_MCA_mpi_yield_when_idle", "1");
     }
     if (in_slurm_step(environment_))
-      plan_.command.push_back("--overlap");  // else it waits for that step's CPUs
-    if (facts_.terminal_columns) plan_.command.push_back("--unbuffered");  // for progress bars
-    // srun would warn that the script's own layout does not fit another number of ranks.
+      plan_.command.push_back("--overlap");  // Otherwise srun waits for the CPUs of that step.
+    if (facts_.terminal_columns) plan_.command.push_back("--unbuffered");  // Needed for progress bars.
+    // Without this, srun warns that the script's layout does not match another number of ranks.
     const auto tasks_per_node = number("SLURM_NTASKS_PER_NODE");
     if (tasks_per_node && *tasks_per_node * nodes != plan_.ranks)
       plan_.environment.emplace_back("SLURM_NTASKS_PER_NODE", std::nullopt);

@@ -1,5 +1,6 @@
-// Decides how a program's ranks are started here: by srun or mpirun, on how many ranks, with which options
-// and variables. A pure function, usable from any thread.
+// Decides how the ranks of a program are started: with srun or mpirun, how many, and with which options
+// and variables. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <filesystem>
@@ -14,43 +15,45 @@ namespace farandole {
 
 inline constexpr int all_cores = -1;
 
-// What the user asked for.
+// The request of the user.
 struct LaunchRequest {
-  std::optional<int> ranks;  // all_cores; nothing: Slurm's number of tasks, else 1
+  std::optional<int> ranks;  // May be all_cores; no value: Slurm's number of tasks, or else 1.
   bool prefix = false;
   std::filesystem::path log_folder;  // empty: no logs
-  std::filesystem::path run_dir;     // of a program that does not name its own; empty: none
-  bool trace_mpi = false;            // record the program's own MPI calls
-  std::vector<std::string> program;  // and its arguments
+  std::filesystem::path run_dir;     // For a program that does not name its own; empty: none.
+  bool trace_mpi = false;            // Records the MPI calls of the program.
+  std::vector<std::string> program;  // Program and its arguments.
 };
 
-// What is true of this machine.
+// Facts about this machine.
 struct LaunchFacts {
   int cores = 1;
   bool root = false;
   bool srun_found = false;
   bool mpirun_found = false;
-  std::optional<int> terminal_columns;  // of stdout, where it is a terminal
-  std::filesystem::path programs;       // folder of Farandole's programs; goes to the end of the ranks' PATH
+  std::optional<int> terminal_columns;  // Of stdout, if it is a terminal.
+  std::filesystem::path programs;       // Folder of Farandole's programs; appended to the ranks' PATH.
 };
 
 struct LaunchPlan {
   enum class Starter { mpirun, srun };
   Starter starter = Starter::mpirun;
   int ranks = 1;
-  std::vector<std::string>
-      command;                     // the starter with its options; the program to start on each rank follows
-  EnvironmentChanges environment;  // of the ranks
+  // srun or mpirun with options; the program to start on each rank follows.
+  std::vector<std::string> command;
+  EnvironmentChanges environment;  // Changes to the environment of the ranks.
 };
 
-// Ranks: `request.ranks`; all_cores means outside Slurm the cores of this machine, inside SLURM_NTASKS or
-// else all CPUs of the allocation; without a number SLURM_NTASKS, or else SLURM_NTASKS_PER_NODE on each node,
-// or else one a node. Throws UserError where there is no starter, mpirun would refuse (root), the number
-// makes no sense, or this process is already one of several ranks.
+// The number of ranks is `request.ranks`. all_cores means the cores of this machine outside Slurm; inside
+// Slurm it means SLURM_NTASKS or else all CPUs of the allocation. Without a number, it is SLURM_NTASKS, or
+// else SLURM_NTASKS_PER_NODE on each node, or else one rank per node.
+// Throws: UserError if neither srun nor mpirun is found, mpirun would refuse to run as root, the number is
+// out of range, or this process is already one of several ranks.
 LaunchPlan plan_launch(const LaunchRequest& request, const LaunchFacts& facts,
                        const Environment& environment);
 
-// CPUs of each node from Slurm's notation, "2(x3),4" = 2, 2, 2, 4; empty where it cannot be read.
+// Returns the CPUs of each node from Slurm's notation: "2(x3),4" is 2, 2, 2, 4. Returns an empty list if the
+// text cannot be read.
 std::vector<int> cpus_by_node(std::string_view text);
 
 }  // namespace farandole

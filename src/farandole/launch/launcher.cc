@@ -57,8 +57,8 @@ LaunchFacts look_around() {
 fs::path require_program(const std::string& program) {
   if (const auto found = find_program(program, path_variable() + ":" + program_folder().string()))
     return *found;
-  throw UserError("no program '" + program +
-                  "' that can be executed; give its path, or put its folder into PATH");
+  throw UserError("cannot find an executable program '" + program +
+                  "'; give its path, or add its folder to PATH");
 }
 
 LaunchedRun find_run(const LaunchRequest& request, const fs::path& log_folder) {
@@ -70,11 +70,12 @@ fs::path make_log_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error || ::access(folder.c_str(), W_OK) != 0)
-    throw UserError("--log-dir " + folder.string() + " cannot be made or written; name a folder that can");
+    throw UserError("--log-dir " + folder.string() + " cannot be created or written; name a writable folder");
   return fs::absolute(folder);
 }
 
-// mpirun's ranks report to this host; srun's may be elsewhere, where a log folder is what they surely share.
+// mpirun's ranks report to this host. srun's ranks may run on other hosts; the only folder that they surely
+// share is the log folder.
 fs::path parent_of_temporary(const LaunchPlan& plan, const fs::path& log_folder) {
   if (plan.starter == LaunchPlan::Starter::srun && !log_folder.empty()) return log_folder;
   return fs::temp_directory_path();
@@ -148,15 +149,15 @@ class Launcher {
     return options;
   }
 
-  // One turn: waits until something can be done and does it. `only_write`: what waits to be written is enough
-  // for now.
+  // One iteration: waits for the next event and handles it. `only_write`: handles only pending output.
   void serve(bool only_write) {
     std::array<pollfd, 5> waiting = {{{signals_.get(), POLLIN, 0},
                                       {only_write ? -1 : socket_.get(), POLLIN, 0},
                                       {only_write ? -1 : starter_err_.get(), POLLIN, 0},
                                       {out_.empty() ? -1 : out_.descriptor(), POLLOUT, 0},
                                       {err_.empty() ? -1 : err_.descriptor(), POLLOUT, 0}}};
-    constexpr int hold_ms = 200;  // then a line of dashes is a program's, not the begin of mpirun's message
+    // After this time, a line of dashes belongs to the program and not to a message of mpirun.
+    constexpr int hold_ms = 200;
     const int ready = ::poll(waiting.data(), waiting.size(), chatter_.holds() ? hold_ms : -1);
     if (ready == 0) err_.push(chatter_.flush());
     if (waiting[0].revents != 0) take_signals();
@@ -195,7 +196,7 @@ class Launcher {
     signalfd_siginfo info;
     while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
       const bool from_terminal =
-          static_cast<int>(info.ssi_code) == SI_KERNEL;  // then the starter has got it, too
+          static_cast<int>(info.ssi_code) == SI_KERNEL;  // Then srun or mpirun has received it too.
       take_signal(static_cast<int>(info.ssi_signo), from_terminal);
     }
   }
@@ -208,7 +209,7 @@ class Launcher {
       return;
     }
     const bool ends = number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT;
-    // SIGUSR2 asks for a trace, and for nothing that would tell why the job ended.
+    // SIGUSR2 requests a trace. It does not explain why the job ended.
     const bool tells = number != SIGCONT && number != SIGUSR2;
     if (constexpr std::size_t most = 16; tells && job_.signals.size() < most)
       job_.signals.push_back({number, real_time_ns()});
@@ -218,11 +219,12 @@ class Launcher {
     if (!first || !signal_ranks(number)) starter_->signal(ends ? SIGTERM : number);
   }
 
-  // mpirun kills its ranks a second after SIGTERM, srun at once; told past them they have time for a
-  // checkpoint.
+  // mpirun kills its ranks one second after SIGTERM, and srun kills them at once. If the ranks get the signal
+  // directly, they have time for a checkpoint.
   bool signal_ranks(int number) {
     if (plan_.starter == LaunchPlan::Starter::srun) return signal_step(number);
-    while (!out_.full() && !err_.full() && take_datagram()) {  // supervisors may just have said who they are
+    // Supervisors may just have announced themselves.
+    while (!out_.full() && !err_.full() && take_datagram()) {
     }
     if (static_cast<int>(supervisors_.size()) < plan_.ranks) return false;
     for (const pid_t pid : supervisors_) ::kill(pid, number);
@@ -233,7 +235,7 @@ class Launcher {
     std::string step;
     if (!std::getline(std::ifstream(folder_.path() / "step"), step)) return false;
     try {
-      const OwnedDescriptor nothing(::open("/dev/null", O_WRONLY | O_CLOEXEC));  // the step may have ended
+      const OwnedDescriptor nothing(::open("/dev/null", O_WRONLY | O_CLOEXEC));  // The step may have ended.
       scancel_.emplace(std::vector<std::string>{"scancel", fmt::format("--signal={}", number), step},
                        ChildStreams{-1, nothing.get(), nothing.get()}, SIGTERM);
       return true;
@@ -252,7 +254,7 @@ class Launcher {
     launch_folder_.end(job_, records);
   }
 
-  // A profile, or a script around the program, may name the run directory.
+  // A profile, or a script that starts the program, may name the run directory.
   void learn_run(const std::vector<RankRecord>& records) {
     if (!run_.folder.empty()) return;
     for (const auto& rank : records) {
@@ -264,7 +266,7 @@ class Launcher {
     }
   }
 
-  // Of ranks whose supervisors were killed with them, where they ran on this node.
+  // Copies recorder files of ranks on this node if their supervisors were killed with them.
   void bring_recorders() const {
     if (run_.folder.empty()) return;
     const auto folder = run_.folder / "recorder";
@@ -273,19 +275,22 @@ class Launcher {
       try {
         stage_out(destination);
       } catch (const std::exception& error) {
-        fmt::print(stderr, "farandole run: a recorder stays on this node: {}\n", error.what());
+        fmt::print(stderr, "farandole run: a recorder file could not be copied from this node: {}\n",
+                   error.what());
       }
     }
     const bool none =
         failure == std::errc::no_such_file_or_directory || failure == std::errc::not_a_directory;
     if (failure && !none)
-      fmt::print(stderr, "farandole run: recorders may stay on this node: {} cannot be read: {}\n",
+      fmt::print(stderr,
+                 "farandole run: recorder files may remain on this node, because {} cannot be read: {}\n",
                  folder.string(), failure.message());
   }
 
-  // Slurm forgets a job's state minutes after its end, or is not there where the run directory is looked at.
+  // Slurm forgets the state of a job some minutes after its end. A later reader of the run directory may also
+  // have no access to Slurm.
   std::map<std::string, std::string> ask_for_job_state() const {
-    constexpr std::chrono::seconds patience(3);  // a busy controller must not hold up a requeue
+    constexpr std::chrono::seconds patience(3);  // A busy Slurm controller must not delay a requeue.
     const auto answer = output_of({"scontrol", "show", "job", job_.slurm.at("JOB_ID")}, patience);
     return job_state_of(answer.value_or(""));
   }
@@ -301,8 +306,7 @@ class Launcher {
     if (verdict.exit_code == 0 && trace_mpi_ && !launch_folder_.has_recorded())
       err_.push(
           "farandole run: --trace-mpi has recorded nothing: the program did not call MPI from C or C++, or "
-          "has "
-          "an MPI linked into it statically\n");
+          "MPI is linked into it statically\n");
     write_all();
     bring_recorders();
     keep_records(std::move(records), verdict);
@@ -327,7 +331,7 @@ class Launcher {
   int signal_ = 0;
   bool told_of_broken_ = false;
   std::optional<ChildProcess> scancel_;
-  std::optional<ChildProcess> starter_;  // last: ends before what it reports to
+  std::optional<ChildProcess> starter_;  // Last member: it must end before the objects to which it reports.
 };
 
 }  // namespace

@@ -1,18 +1,20 @@
-// Starts a program on several ranks, waits for it and says which rank failed first: `farandole run`.
-// Single-threaded; changes the process' signal mask.
+// `farandole run`: starts a program on several ranks, waits for it, and reports which rank failed first.
+// Changes the signal mask of the process.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include "farandole/launch/launch_plan.h"
 
 namespace farandole {
 
-// Returns the exit code of the rank that failed first, 0 if none did. SIGTERM and SIGINT are passed to every
-// rank, a second one ends the job; SIGUSR1 and SIGUSR2 are passed on each time. Throws UserError (see
-// plan_launch), also where the program is not found or the log folder cannot be made.
+// Returns the exit code of the rank that failed first, or 0. SIGTERM and SIGINT are passed to every rank; a
+// second one ends the job. SIGUSR1 and SIGUSR2 are passed on each time.
+// Throws: UserError in the cases of plan_launch, if the program is not found, or if the log
+// folder cannot be created.
 int launch(const LaunchRequest& request);
 
-// Whether these arguments make this process a rank's supervisor, as launch() starts it; then what it is to
-// do, and its exit code.
+// is_supervisor returns whether these arguments, which launch() writes, make this process the supervisor of a
+// rank. run_supervisor does the work of the supervisor and returns its exit code.
 bool is_supervisor(int argc, const char* const* argv);
 int run_supervisor(int argc, const char* const* argv);
 

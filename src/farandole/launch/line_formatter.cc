@@ -23,7 +23,7 @@ std::string LineFormatter::format(std::string_view piece) {
   if (ends) piece.remove_suffix(1);
   const bool returns = piece.ends_with('\r');
   if (returns) piece.remove_suffix(1);
-  if (!ends && (returns || redrawn_)) {  // one state of a line that will be redrawn
+  if (!ends && (returns || redrawn_)) {  // A state of a line that will be redrawn.
     redrawn_ = true;
     if (piece.empty()) return "";
     if (redraws_ == Redraws::last) {

@@ -1,5 +1,6 @@
-// Turns the pieces of a LineSplitter into lines with a mark in front, for --prefix and for log files. One
-// formatter belongs to one stream and one thread.
+// Joins the pieces of a LineSplitter into lines with a mark in front, for --prefix and for log files. Each
+// stream has its own formatter.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <functional>
@@ -9,22 +10,23 @@
 
 namespace farandole {
 
-// Local time of day, "12:34:56.789".
+// Returns the local time of day, for example "12:34:56.789".
 std::string time_of_day();
 
 class LineFormatter {
  public:
-  // What stands in front of a line, asked for each; "" for nothing.
+  // Returns the text in front of a line; called for each line. "" means no text.
   using Mark = std::function<std::string()>;
-  // Of a line that is redrawn with "\r": each state as a line of its own, or only the last, as a terminal
-  // would leave it.
+  // How to write a line that the program redraws with "\r": `each` writes every state as a separate line;
+  // `last` writes only the last state, which a terminal would show at the end.
   enum class Redraws { each, last };
 
   LineFormatter(Mark mark, Redraws redraws) : mark_(std::move(mark)), redraws_(redraws) {}
 
-  // The lines, each with its '\n', that this piece completes; "" for none.
+  // Returns the lines, each with its '
+  // ', that this piece completes; "" if it completes none.
   std::string format(std::string_view piece);
-  // At the end of the output: what was held back.
+  // Returns the text that is still held. Call this at the end of the output.
   std::string finish();
 
  private:
@@ -32,9 +34,9 @@ class LineFormatter {
 
   Mark mark_;
   Redraws redraws_;
-  bool redrawn_ = false;  // a lone '\r' came since the last '\n'
-  bool shown_ = false;    // a state of the present line was given out
-  std::string held_;      // the newest state of the present line that was not
+  bool redrawn_ = false;  // A lone '\r' has arrived since the last '\n'.
+  bool shown_ = false;    // A state of the current line has been returned.
+  std::string held_;      // Newest state of the current line that has not been returned.
 };
 
 }  // namespace farandole

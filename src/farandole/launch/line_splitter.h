@@ -1,5 +1,5 @@
-// Cuts a program's output into lines as it arrives, in pieces of any size. One splitter belongs to one
-// thread.
+// Splits the output of a program, which arrives in pieces of any size, into lines.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,11 @@
 
 namespace farandole {
 
-// The pieces, joined, are the output, byte for byte. A piece ends after "\n" or "\r\n"; after a lone "\r", as
-// progress bars use it; after max_bytes, so that memory stays bounded; and at the output's end. While a line
-// is being redrawn with "\r", what has arrived is taken at the end of each feed: nothing else would show the
-// bar's newest state in time.
+// The joined pieces equal the output byte for byte. A piece ends after "
+// " or "\r
+// ", after a lone "\r" (progress bars use it), after max_bytes (this limits memory), and at the end of the
+// output. While the program redraws a line with "\r", the text so far is also passed on at the end of each
+// feed, so that the newest state of a progress bar is shown in time.
 class LineSplitter {
  public:
   using Take = std::function<void(std::string_view)>;
@@ -30,7 +31,7 @@ class LineSplitter {
   Take take_;
   std::size_t max_bytes_;
   std::string pending_;
-  bool redrawn_ = false;  // a lone '\r' came since the last '\n'
+  bool redrawn_ = false;  // A lone '\r' has arrived since the last '\n'.
 };
 
 }  // namespace farandole

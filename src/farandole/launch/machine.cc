@@ -15,8 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// cgroup v2: "max 100000" or "150000 100000"; v1 keeps the two numbers in files of their own, -1 for no
-// limit.
+// In cgroup v2, the file contains "max 100000" or "150000 100000". In v1, the two numbers are in separate
+// files, and -1 means no limit.
 std::optional<double> quota_of(const fs::path& group) {
   double quota = 0, period = 0;
   if (std::ifstream(group / "cpu.max") >> quota >> period && period > 0) return quota / period;
@@ -38,7 +38,8 @@ std::optional<int> cgroup_cores(const fs::path& root, const fs::path& self) {
 
 int usable_cores() {
   int cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
-  // Larger machines than CPU_SETSIZE (1024) need a larger set; the kernel says EINVAL until it fits.
+  // Machines with more than CPU_SETSIZE (1024) CPUs need a larger set. The kernel returns EINVAL until the
+  // set is large enough.
   for (std::size_t cpus = CPU_SETSIZE; cpus <= (std::size_t{1} << 20); cpus *= 2) {
     cpu_set_t* set = CPU_ALLOC(cpus);
     const bool known = ::sched_getaffinity(0, CPU_ALLOC_SIZE(cpus), set) == 0;

@@ -1,4 +1,5 @@
-// What the launcher asks this machine: cores, host name, terminal. Usable from any thread.
+// Properties of this machine for the launcher: cores, host name, terminal.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <filesystem>
@@ -7,23 +8,22 @@
 
 namespace farandole {
 
-// Cores that this process may use: its CPU affinity, lowered to the CPU quota of its control group; at
-// least 1.
+// Returns the number of cores that this process may use: its CPU affinity, limited by the CPU quota of its
+// control group, and at least 1.
 int usable_cores();
 
-// The part of usable_cores() that a control group limits, rounded up; nothing where there is no limit.
-// `root` is where cgroup file systems are mounted and `self` lists this process' groups (tests give their
-// own).
+// Returns the CPU quota of the control group in cores, rounded up; nullopt without a limit. `root` is the
+// mount point of the cgroup file systems, and `self` lists the groups of this process; tests pass their own.
 std::optional<int> cgroup_cores(const std::filesystem::path& root = "/sys/fs/cgroup",
                                 const std::filesystem::path& self = "/proc/self/cgroup");
 
 std::string host_name();
 
-// Columns of the terminal behind `descriptor`; nothing where it is none.
+// Returns the columns of the terminal behind `descriptor`; nullopt if it is not a terminal.
 std::optional<int> terminal_columns(int descriptor);
 
-// The program that execvp would start for `name`, found through `search_path` (a PATH); nothing where there
-// is none.
+// Returns the program that execvp would start for `name` with the PATH `search_path`; nullopt
+// if there is none.
 std::optional<std::filesystem::path> find_program(const std::string& name, const std::string& search_path);
 
 }  // namespace farandole

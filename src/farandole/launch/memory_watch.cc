@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of a file of lines "name number".
+// Reads a number from a file with lines "name number".
 std::optional<std::int64_t> number_of(const fs::path& file, std::string_view name) {
   std::ifstream stream(file);
   std::string word;
@@ -39,7 +39,7 @@ MemoryWatch::MemoryWatch() : MemoryWatch(Places()) {}
 MemoryWatch::MemoryWatch(Places places)
     : places_(std::move(places)), group_before_(group_kills()), host_before_(host_kills()) {}
 
-// Of the nearest group that counts; v2's counter has those of the groups below in it.
+// Reads the nearest group that has a counter. In v2, the counter of a group includes the groups below it.
 std::optional<std::int64_t> MemoryWatch::group_kills() const {
   for (const auto& folder : places_.groups)
     for (const char* file : {"memory.events", "memory.oom_control"})
@@ -56,7 +56,7 @@ std::optional<std::int64_t> MemoryWatch::limit_bytes() const {
   for (const auto& folder : places_.groups) {
     for (const char* file : {"memory.max", "memory.limit_in_bytes"}) {
       std::int64_t bytes = 0;
-      constexpr std::int64_t unlimited = std::int64_t{1} << 60;  // v1 says so with a number near 2^63
+      constexpr std::int64_t unlimited = std::int64_t{1} << 60;  // v1 writes a number near 2^63 for no limit.
       if (std::ifstream(folder / file) >> bytes && bytes < unlimited)
         least = std::min(least.value_or(bytes), bytes);
     }
@@ -64,17 +64,18 @@ std::optional<std::int64_t> MemoryWatch::limit_bytes() const {
   return least;
 }
 
-// One read() of the log gives one record: "priority,number,µs,flags;text\n".
+// Each read() of the log returns one record: "priority,number,µs,flags;text
+// ".
 std::string MemoryWatch::kernel_line(pid_t pid) const {
   const OwnedDescriptor log(::open(places_.kernel_log.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (log.get() < 0) return "";
   const auto killed = fmt::format("Killed process {} ", pid);
-  constexpr std::int64_t slack_us = 60'000'000;  // the log's clock drifts against ours
+  constexpr std::int64_t slack_us = 60'000'000;  // The log's clock drifts from this process' clock.
   std::array<char, 8192> buffer;
   std::string found;
   for (;;) {
     const auto got = ::read(log.get(), buffer.data(), buffer.size());
-    if (got < 0 && (errno == EINTR || errno == EPIPE)) continue;  // EPIPE: records were overwritten
+    if (got < 0 && (errno == EINTR || errno == EPIPE)) continue;  // EPIPE: records were overwritten.
     if (got <= 0) return found;
     const std::string_view record(buffer.data(), static_cast<std::size_t>(got));
     const auto text = record.substr(std::min(record.find(';') + 1, record.size()));
@@ -82,7 +83,8 @@ std::string MemoryWatch::kernel_line(pid_t pid) const {
     std::int64_t number = 0, time_us = 0;
     char comma = 0;
     std::istringstream(std::string(record)) >> priority >> comma >> number >> comma >> time_us;
-    if (time_us < start_us_ - slack_us) continue;  // of an earlier process of this number
+    // This record belongs to an earlier process with the same id.
+    if (time_us < start_us_ - slack_us) continue;
     if (text.find(killed) != std::string_view::npos) found = text.substr(0, text.find('\n'));
   }
 }

@@ -1,5 +1,6 @@
-// Whether the kernel killed a process for want of memory: what its counters said before and after, and its
-// log where that may be read. One thread.
+// Detects whether the kernel killed a process because memory was exhausted. It compares the kernel's counters
+// before and after, and reads the kernel's log if that is permitted.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace farandole {
 
 class MemoryWatch {
  public:
-  // Where the kernel says it; tests give their own.
+  // The kernel's files; tests pass their own.
   struct Places {
     std::vector<std::filesystem::path> groups = control_group_folders("memory");
     std::filesystem::path vmstat = "/proc/vmstat";
@@ -24,13 +25,13 @@ class MemoryWatch {
   };
 
   MemoryWatch();
-  explicit MemoryWatch(Places places);  // notes the counters
+  explicit MemoryWatch(Places places);  // Reads the counters.
 
-  // Why `pid`, of this process' control group, seems to have been killed for want of memory, in a few words;
-  // "" where nothing says so.
+  // Returns a short text that explains why `pid`, a process of this control group, was probably killed for
+  // lack of memory; "" if nothing indicates it.
   std::string evidence(pid_t pid) const;
 
-  // The smallest limit of the control group and those around it.
+  // Returns the smallest limit of the control group and its parents.
   std::optional<std::int64_t> limit_bytes() const;
 
  private:

@@ -39,7 +39,7 @@ void require_mpi_trace(const fs::path& program) {
                     how_to_build("farandole_pmpi", false));
   if (library.string().find_first_of(" :") != std::string::npos)
     throw UserError("--trace-mpi cannot preload " + library.string() +
-                    ": no space or colon may be in its path; install Farandole elsewhere");
+                    ": its path contains a space or a colon; install Farandole in another folder");
   if (is_statically_linked(program))
     throw UserError("--trace-mpi cannot see the calls of " + program.string() +
                     ", which is statically linked; link it dynamically");

@@ -1,4 +1,5 @@
-// How `farandole run --trace-mpi` gets pmpi/'s library into the ranks. Usable from any thread.
+// Preloads the library of pmpi/ into the ranks for `farandole run --trace-mpi`.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <filesystem>
@@ -8,16 +9,16 @@
 
 namespace farandole {
 
-// Beside the programs, in the build as after an installation.
+// Returns the path of the library: the folder of the programs, both in the build and after an installation.
 std::filesystem::path mpi_trace_library();
 
-// Throws UserError where the library is not there, or cannot get into `program` (a file).
+// Throws: UserError if the library does not exist or cannot be preloaded into `program` (a file).
 void require_mpi_trace(const std::filesystem::path& program);
 
-// What to change for the program; what `environment` preloads already stays.
+// Returns the changes to the program's environment. Libraries that `environment` already preloads stay.
 EnvironmentChanges mpi_trace_environment(const Environment& environment);
 
-// Whether `program` is an ELF file that no dynamic linker starts; false for scripts and whatever else.
+// Returns whether `program` is an ELF file without a dynamic linker; false for scripts and other files.
 bool is_statically_linked(const std::filesystem::path& program);
 
 }  // namespace farandole

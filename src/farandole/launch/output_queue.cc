@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t nobody = std::string_view::npos;
 
-// As much of `bytes` as fits, up to the end of a line where there is one.
+// Returns as much of `bytes` as fits, up to the end of a line if possible.
 std::string_view whole_lines(std::string_view bytes, std::size_t fits) {
   if (bytes.size() <= fits) return bytes;
   const auto head = bytes.substr(0, fits);
@@ -30,7 +30,7 @@ std::size_t result_of(ssize_t written) {
   return errno == EAGAIN || errno == EINTR || errno == ENOBUFS ? 0 : nobody;
 }
 
-// A socket's address holds 107 characters only.
+// The address of a socket holds at most 107 characters.
 sockaddr_un address_of(const std::filesystem::path& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -50,8 +50,8 @@ OwnedDescriptor make_socket(int flags) {
 }  // namespace
 
 std::size_t DescriptorChannel::write(std::string_view bytes) {
-  // Not O_NONBLOCK: others share the open file. A pipe that polls writable takes PIPE_BUF bytes without
-  // waiting.
+  // The descriptor is not set to O_NONBLOCK, because other processes share the open file. A pipe that poll
+  // reports as writable accepts PIPE_BUF bytes without blocking.
   pollfd ready{descriptor_, POLLOUT, 0};
   if (::poll(&ready, 1, 0) == 0) return 0;
   const auto lines = whole_lines(bytes, PIPE_BUF);
@@ -89,7 +89,8 @@ void OutputQueue::write_some() {
   const auto taken = channel_.write(std::string_view(pending_).substr(written_));
   if (taken == nobody) broken_ = true;
   written_ = broken_ ? pending_.size() : written_ + taken;
-  // Moving what is left to the front only when most is gone keeps the copying linear.
+  // The rest is moved to the front only after most of the buffer is written. Therefore the cost
+  // of copying stays linear.
   if (written_ * 2 >= pending_.size()) {
     pending_.erase(0, written_);
     written_ = 0;

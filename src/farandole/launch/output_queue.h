@@ -1,5 +1,6 @@
-// Lines on their way out of a supervisor or the launcher: bounded, and written without ever waiting, so that
-// signals and the other stream are served meanwhile. One thread owns a queue.
+// Output queues of a supervisor or the launcher. They have limited size and never block, so that signals and
+// the other stream are also served.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +15,18 @@ namespace farandole {
 
 enum class OutputStream : char { out = 'o', err = 'e' };
 
-// Where bytes go.
+// The destination of the bytes.
 class OutputChannel {
  public:
   virtual ~OutputChannel() = default;
-  virtual int descriptor() const = 0;  // to wait for with poll(POLLOUT)
-  // Takes a prefix of `bytes` (not empty) and says how long it is; 0: not now; npos: nobody will read it any
-  // more.
+  virtual int descriptor() const = 0;  // For poll(POLLOUT).
+  // Accepts a prefix of `bytes` (not empty) and returns its length. 0: try again later. npos:
+  // the reader is gone.
   virtual std::size_t write(std::string_view bytes) = 0;
 };
 
-// A file, terminal or pipe that others may share. What is taken at once is whole lines where they fit into
-// PIPE_BUF.
+// A file, terminal or pipe that other processes may share. Each write contains whole lines if
+// they fit into PIPE_BUF.
 class DescriptorChannel : public OutputChannel {
  public:
   explicit DescriptorChannel(int descriptor) : descriptor_(descriptor) {}
@@ -36,9 +37,9 @@ class DescriptorChannel : public OutputChannel {
   int descriptor_;
 };
 
-// A Unix datagram socket of the launcher on the same host: one datagram holds 'o' or 'e' and then whole lines
-// up to largest_datagram, so that the lines of many ranks stay whole, which mpirun's own forwarding does not
-// promise.
+// A Unix datagram socket of the launcher on the same host. One datagram holds 'o' or 'e' and then whole
+// lines up to largest_datagram. Therefore the lines of many ranks are not mixed; mpirun's own forwarding
+// does not guarantee this.
 class SocketChannel : public OutputChannel {
  public:
   static constexpr std::size_t largest_datagram = 32768;
@@ -51,9 +52,11 @@ class SocketChannel : public OutputChannel {
   OutputStream stream_;
 };
 
-// Connected to the launcher's socket at `path`. Throws Error where there is none.
+// Returns a socket that is connected to the launcher's socket at `path`.
+// Throws: Error if the launcher's socket does not exist.
 OwnedDescriptor connect_to_launcher(const std::filesystem::path& path);
-// The launcher's end, non-blocking. Throws Error.
+// Returns the non-blocking socket of the launcher.
+// Throws: Error if it cannot be created.
 OwnedDescriptor listen_as_launcher(const std::filesystem::path& path);
 
 class OutputQueue {
@@ -63,9 +66,10 @@ class OutputQueue {
   void push(std::string_view bytes) {
     if (!broken_) pending_.append(bytes);
   }
-  bool full() const { return pending_.size() - written_ > capacity; }  // stop reading until it is not
+  // Stop reading input while this is true.
+  bool full() const { return pending_.size() - written_ > capacity; }
   bool empty() const { return pending_.size() == written_; }
-  bool broken() const { return broken_; }  // the reader is gone; what is pushed is dropped
+  bool broken() const { return broken_; }  // The reader is gone; further bytes are dropped.
   int descriptor() const { return channel_.descriptor(); }
   void write_some();
 

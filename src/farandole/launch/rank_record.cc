@@ -67,8 +67,8 @@ std::int64_t real_time_ns() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// Not by write_file_atomically: its fsyncs would cost a rank's end tens of milliseconds, and nobody reads the
-// file after a power cut.
+// write_file_atomically is not used here: its fsync calls would delay the end of a rank by tens of
+// milliseconds, and this file is not needed after a power failure.
 bool write_record(const fs::path& folder, const RankRecord& record) {
   const auto path = folder / fmt::format("rank-{:04}.json", record.rank);
   const auto temporary = folder / fmt::format(".rank-{:04}.tmp", record.rank);

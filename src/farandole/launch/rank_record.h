@@ -1,5 +1,6 @@
-// How a rank ended, passed from its supervisor to the launcher: a small file, or a marked line where the
-// launcher's folder is not there. Usable from any thread.
+// A rank's end, as its supervisor reports it to the launcher: in a small file, or in a marked line if the
+// launcher's folder is not available.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -14,44 +15,47 @@ namespace farandole {
 struct RankRecord {
   int rank = 0;
   std::string host;
-  int exit_code = 0;  // of the program; meaningless where signal != 0
-  int signal = 0;     // that killed it; 0: it exited
-  bool told =
-      false;  // it ended after somebody had asked it to stop (mpirun and srun do when another rank failed)
+  int exit_code = 0;  // Exit code of the program; invalid if signal != 0.
+  int signal = 0;     // Signal that killed the program; 0: it exited.
+  // The rank ended after it was asked to stop. mpirun and srun ask all ranks when one has failed.
+  bool told = false;
   std::int64_t time_ns = 0;  // CLOCK_REALTIME at its end
-  // For who looks into a run that went wrong; a record of an older program has none of these.
+  // The following fields are for the diagnosis of failed runs. Records of older versions do not have them.
   std::int64_t start_ns = 0;            // CLOCK_REALTIME
-  std::int64_t pid = 0;                 // of the program
-  std::int64_t peak_memory_bytes = 0;   // resident
-  std::int64_t memory_limit_bytes = 0;  // of its control group; 0: none is known
-  int asked_signal = 0;                 // the first that asked it to stop or to save; 0: none
+  std::int64_t pid = 0;                 // Process id of the program.
+  std::int64_t peak_memory_bytes = 0;   // Resident memory.
+  std::int64_t memory_limit_bytes = 0;  // Limit of its control group; 0: unknown.
+  int asked_signal = 0;                 // First signal that asked the rank to stop or to save; 0: none.
   std::int64_t asked_ns = 0;
-  std::string out_of_memory = {};  // why it seems to have been killed for want of memory
-  std::string kernel = {};         // of its host
+  std::string out_of_memory = {};  // Why it was probably killed for lack of memory.
+  std::string kernel = {};         // Kernel version of its host.
   std::string launch = {};         // JobRecord::launch
-  std::string run_dir = {};        // that its program has named; empty: the launcher knew, or there is none
-  std::string last_words = {};     // the end of its stderr; not in a marked line
+  // Run directory that the program has reported; empty: the launcher knew it, or there is none.
+  std::string run_dir = {};
+  std::string last_words = {};  // The end of its stderr; not part of a marked line.
 
   bool failed() const { return exit_code != 0 || signal != 0; }
-  int shell_code() const { return signal != 0 ? 128 + signal : exit_code; }  // what a shell would say
+  // The exit code that a shell would report.
+  int shell_code() const { return signal != 0 ? 128 + signal : exit_code; }
 };
 
 std::int64_t real_time_ns();
 
-// FOLDER/rank-0003.json, whole or not at all. Returns false where it cannot be written.
+// Writes FOLDER/rank-0003.json, the whole file or nothing. Returns false if it cannot be written.
 bool write_record(const std::filesystem::path& folder, const RankRecord& record);
-// The records in `folder`, by rank; unreadable ones are left out.
+// Returns the records in `folder`, ordered by rank. Unreadable records are left out.
 std::vector<RankRecord> read_records(const std::filesystem::path& folder);
-// How many ranks have written one.
+// Returns how many ranks have written a record.
 int count_records(const std::filesystem::path& folder);
 
-// A line that the launcher recognizes among those of srun's or mpirun's stderr, without '\n'.
+// Returns the record as a line without '
+// '. The launcher recognizes this line in the stderr of srun or mpirun.
 std::string to_marked_line(const RankRecord& record);
 std::optional<RankRecord> from_marked_line(std::string_view line);
 
-// The rank to blame: the first to fail by its own doing; one that lost a peer (70) only if there is no other;
-// one that had been told to stop only if all had. Exit codes before signals among those told: they are the
-// program's own answer.
+// Returns the rank that failed first. A rank that lost a peer (70) is returned only if no rank failed for
+// another reason; a rank that was asked to stop is returned only if all were. Among ranks that were asked to
+// stop, exit codes come before signals, because the program chose its exit code.
 std::optional<RankRecord> first_failure(const std::vector<RankRecord>& records);
 
 }  // namespace farandole

@@ -1,4 +1,5 @@
-// What a supervisor asks its rank's program: where its run directory is (base/run_folder.h). One thread.
+// A supervisor asks the program of its rank for its run directory (base/run_folder.h).
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <filesystem>
@@ -9,13 +10,13 @@
 
 namespace farandole {
 
-// A file without a name, which goes with the process however that ends.
+// Uses a file without a name. The file vanishes with the process, however the process ends.
 class RunDirectoryHandshake {
  public:
   RunDirectoryHandshake();
-  // A variable of the program's environment.
+  // Returns a variable for the program's environment.
   std::pair<std::string, std::string> asked() const;
-  // Empty: nothing has been said, or the folder is gone again.
+  // Returns an empty path if the program has not answered or the folder no longer exists.
   std::filesystem::path answer() const;
 
  private:

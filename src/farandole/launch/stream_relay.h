@@ -1,5 +1,5 @@
-// Carries one stream of a supervised program, line by line, to the launcher and to the rank's log. One thread
-// owns it.
+// Passes one stream of a supervised program, line by line, to the launcher and to the rank's log.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <optional>
@@ -14,20 +14,20 @@ namespace farandole {
 
 class StreamRelay {
  public:
-  // `source`: the read end of the program's pipe, read without waiting. `prefix`: what stands in front of
-  // lines for people, empty function for none. `log`: where lines go with their time, nullptr for none;
-  // outlives the relay.
+  // `source`: read end of the program's pipe; reads do not block. `prefix`: text in front of
+  // displayed lines; an empty function means none. `log`: stream for lines with their time, or
+  // nullptr; it must outlive the relay.
   StreamRelay(OwnedDescriptor source, OutputChannel& destination, LineFormatter::Mark prefix,
               std::ostream* log);
 
-  int source() const { return source_.get(); }  // -1 after its end
+  int source() const { return source_.get(); }  // -1 after the end of the stream.
   bool wants_input() const { return source_.get() >= 0 && !queue_.full(); }
   OutputQueue& queue() { return queue_; }
-  // The last whole lines that came, a few KiB; without those that were redrawn.
+  // Returns the last complete lines, a few KiB, without redrawn lines.
   std::string last_lines() const;
-  // Reads what fits into one buffer; false: there is nothing now, or it was the end.
+  // Reads what fits into one buffer. Returns false if no data is available or the stream has ended.
   bool read_some();
-  // No more input: passes on the last line, also without its newline.
+  // Ends the input: passes on the last line, even without a newline.
   void finish();
 
  private:

@@ -57,7 +57,7 @@ class Supervisor {
 
   const SupervisorOptions& options_;
   OwnedDescriptor signals_;
-  OwnedDescriptor parent_;  // a pidfd: readable once the parent has ended
+  OwnedDescriptor parent_;  // A pidfd: it becomes readable when the parent has ended.
   OwnedDescriptor socket_;
   std::unique_ptr<OutputChannel> to_out_, to_err_;
   std::ofstream log_;
@@ -65,20 +65,21 @@ class Supervisor {
   std::optional<ChildProcess> child_;
   LaunchedRun run_;
   LaunchFolder launch_folder_;
-  std::optional<RunDirectoryHandshake> question_;  // where the launcher does not know the run
+  std::optional<RunDirectoryHandshake> question_;  // Set if the launcher does not know the run directory.
   MemoryWatch memory_;
   RankRecord record_;
-  bool abandoned_ = false;  // the parent has ended: nobody may be taking output any more
+  bool abandoned_ = false;  // The parent has ended; possibly no process reads the output any more.
 };
 
 OwnedDescriptor watch_parent() {
   return OwnedDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0)));
 }
 
-// What the program left running: its orphans have become this process' children.
+// Ends the processes that the program has left running. They have become children of this process.
 void kill_orphans() {
   const auto list = fmt::format("/proc/self/task/{}/children", ::getpid());
-  for (int round = 0; round < 100; ++round) {  // their own children come here as they end
+  // Their own children become children of this process as they end.
+  for (int round = 0; round < 100; ++round) {
     std::ifstream children(list);
     pid_t pid = 0, some = 0;
     while (children >> pid) {
@@ -149,8 +150,8 @@ void Supervisor::start() {
   if (run_.folder.empty())
     changes.push_back(question_.emplace().asked());
   else
-    changes.emplace_back(run_dir_wanted, std::nullopt);  // of a launcher around this one
-  // SIGUSR2 asks for a trace: it must not end who does not listen, or not yet.
+    changes.emplace_back(run_dir_wanted, std::nullopt);  // It belongs to an outer launcher.
+  // SIGUSR2 requests a trace. It must not end a program that does not handle it, or does not handle it yet.
   const auto ignored = run_.folder.empty() ? std::vector<int>() : std::vector<int>{SIGUSR2};
   child_.emplace(options_.program, streams, SIGKILL, changes, ignored);
   record_.pid = child_->pid();
@@ -176,17 +177,17 @@ void Supervisor::take_signals() {
   if (record_.told && !was_told) save_recorder();
 }
 
-// To all of the rank where the process group is its own, as mpirun makes it: a script's commands mind
-// SIGTERM, too.
+// If the rank has a process group of its own, as with mpirun, the signal goes to the whole group, because the
+// commands of a script must also receive SIGTERM.
 void Supervisor::pass_on(int number) {
   if (::getpgrp() == ::getpid()) {
-    ::kill(0, number);  // comes back to this process, which knows its own
+    ::kill(0, number);  // This process also receives it, and recognizes that it sent it.
   } else if (child_) {
     child_->signal(number);
   }
 }
 
-// A script dies of SIGTERM before its commands have: those that were told to stop get the time they need.
+// A script dies of SIGTERM before its commands end. These commands get the time that they need.
 void Supervisor::wait_for_orphans() {
   while (record_.told && !abandoned_) {
     pid_t ended;
@@ -203,7 +204,7 @@ void Supervisor::parent_ended() {
   parent_.reset();
 }
 
-// So that the launcher can signal the ranks of a step: srun itself would kill them.
+// Announces the step, so that the launcher can signal its ranks. srun itself would kill them.
 void Supervisor::announce_step() const {
   const char* job = std::getenv("SLURM_JOB_ID");
   const char* step = std::getenv("SLURM_STEP_ID");
@@ -213,7 +214,7 @@ void Supervisor::announce_step() const {
   std::ofstream(options_.folder / "step") << job << "." << step << "\n";
 }
 
-// One turn: waits until something can be done, or until `deadline`, and does it.
+// One iteration: waits for an event or until `deadline`, and handles the event.
 void Supervisor::serve(std::optional<Clock::time_point> deadline) {
   std::vector<pollfd> waiting = {{signals_.get(), POLLIN, 0}, {parent_.get(), POLLIN, 0}};
   for (auto* relay : {&*out_, &*err_}) {
@@ -232,8 +233,8 @@ void Supervisor::serve(std::optional<Clock::time_point> deadline) {
   }
 }
 
-// The program has ended: what it wrote is in the pipes. Processes that it left behind may hold them open: not
-// waited for.
+// Reads what the program has written to the pipes before it ended. Processes that it left behind may hold the
+// pipes open; this call does not wait for them.
 void Supervisor::drain() {
   for (auto* relay : {&*out_, &*err_}) {
     while (relay->source() >= 0 && !abandoned_) {
@@ -256,9 +257,9 @@ void Supervisor::report() {
   [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
-// mpirun and srun kill all ranks as soon as one ends with an error. Where the program means to stop on every
-// rank, each in its own time (a refusal, a checkpoint before preemption), the others get some before this one
-// ends.
+// mpirun and srun kill all ranks as soon as one rank fails. If the program stops on every rank (it refuses to
+// start, or saves a checkpoint before preemption), the ranks end at different times. Therefore this rank
+// waits for the others for a limited time.
 void Supervisor::wait_for_peers() {
   const auto code = static_cast<ExitCode>(record_.exit_code);
   const bool refused = code == ExitCode::user_error || code == ExitCode::corrupt_input;
@@ -270,14 +271,14 @@ void Supervisor::wait_for_peers() {
     serve(Clock::now() + std::chrono::milliseconds(20));
 }
 
-// Before the others of its control group come to their ends.
+// Reads the counters before the other processes of the control group end.
 void Supervisor::note_memory() {
   record_.peak_memory_bytes = child_->end().peak_memory_bytes;
   record_.memory_limit_bytes = memory_.limit_bytes().value_or(0);
   if (record_.signal == SIGKILL && !record_.told) record_.out_of_memory = memory_.evidence(child_->pid());
 }
 
-// The program may have said by now what the command line does not.
+// Reads the run directory that the program may have reported by now.
 void Supervisor::learn_run() {
   if (!question_) return;
   run_ = {question_->answer(), true};
@@ -285,30 +286,31 @@ void Supervisor::learn_run() {
   record_.run_dir = run_.folder;
 }
 
-// The rank's, where it lies on this node (base/staging_file.h).
+// Returns the recorder file of the rank if it is on this node (base/staging_file.h).
 std::filesystem::path Supervisor::recorder() const {
   return recorder_file(run_.folder, options_.rank);
 }
 
-// SIGKILL may follow, to this process as to the rank.
+// SIGKILL may follow for this process and for the rank.
 void Supervisor::save_recorder() {
   learn_run();
   if (run_.folder.empty()) return;
   try {
     copy_out(recorder());
-  } catch (const Error&) {  // said at the end, should it still be so
+  } catch (const Error&) {  // The error is reported at the end if it persists.
   }
 }
 
-// Of a rank that was killed; another has brought it itself.
+// Copies the recorder file of a killed rank. A rank that was not killed has copied its own file.
 void Supervisor::bring_recorder() {
   learn_run();
   if (run_.folder.empty()) return;
   try {
     stage_out(recorder());
   } catch (const Error& error) {
-    err_->queue().push(fmt::format("farandole run: rank {} ({}): its recorder stays on its node: {}\n",
-                                   record_.rank, record_.host, error.what()));
+    err_->queue().push(
+        fmt::format("farandole run: rank {} ({}): the recorder file could not be copied from its node: {}\n",
+                    record_.rank, record_.host, error.what()));
   }
 }
 
@@ -319,10 +321,10 @@ int Supervisor::run() {
     record_.exit_code = child_->end().exit_code;
     record_.signal = child_->end().signal;
     note_memory();
-    // Before the rest: mpirun may kill this process a second after SIGTERM. A script's commands may be at it
-    // still.
+    // This comes first, because mpirun may kill this process one second after SIGTERM. Commands of a script
+    // may still be writing.
     record_.told ? save_recorder() : bring_recorder();
-  } catch (const UserError& error) {  // it could not be started
+  } catch (const UserError& error) {  // The program could not be started.
     record_.exit_code = static_cast<int>(error.exit_code());
     err_->queue().push(
         fmt::format("farandole run: rank {} ({}): {}\n", record_.rank, record_.host, error.what()));

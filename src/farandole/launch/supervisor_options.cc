@@ -8,7 +8,7 @@
 namespace farandole {
 namespace {
 
-// How each option is told by its text, and told to another process: "" where it is not.
+// How each option is read from text and written to text. "" means that the option is not written.
 struct Option {
   std::function<std::string(const SupervisorOptions&)> text;
   std::function<void(SupervisorOptions&, const std::string&)> take;

@@ -21,7 +21,7 @@ std::string describe(const RankRecord& record) {
   return fmt::format("it was killed by signal {} ({})", record.signal, ::strsignal(record.signal));
 }
 
-// Every rank that ended by its own doing agrees with the first.
+// Returns whether all ranks that ended by themselves ended in the same way as the first.
 bool unanimous(const std::vector<RankRecord>& records, const RankRecord& first) {
   return std::all_of(records.begin(), records.end(), [&](const auto& record) {
     return (record.told && !first.told) || record.shell_code() == first.shell_code();
@@ -48,7 +48,7 @@ Verdict judge(const std::vector<RankRecord>& records, int ranks, const ChildEnd&
   const int starter_code = starter.signal != 0 ? 128 + starter.signal : starter.exit_code;
   const auto first = first_failure(records);
   const bool all_reported = static_cast<int>(records.size()) >= ranks;
-  if (!first && all_reported) return {};  // whatever the starter thought of it
+  if (!first && all_reported) return {};  // The result of srun or mpirun does not matter then.
   if (first && (!first->told || signal != 0)) {
     Verdict verdict{first->shell_code(), "", false};
     if (signal != 0 && first->told) return verdict;
@@ -59,14 +59,14 @@ Verdict judge(const std::vector<RankRecord>& records, int ranks, const ChildEnd&
     return verdict;
   }
   if (signal != 0) return {starter_code != 0 ? starter_code : 128 + signal, "", false};
-  // Nobody failed by itself: a host was lost, the starter could not start the ranks, or they were cancelled
-  // from outside.
+  // No rank failed by itself: a host was lost, srun or mpirun could not start the ranks, or the job
+  // was cancelled from outside.
   Verdict verdict{starter_code != 0 ? starter_code : static_cast<int>(ExitCode::failure), "", true};
   if (first && all_reported) {
     verdict.message =
         fmt::format("all ranks were stopped from outside; {} ended with code {}", starter_name, starter_code);
   } else {
-    verdict.message = fmt::format("{} ended with code {} and nothing was heard of the end of rank {}",
+    verdict.message = fmt::format("{} ended with code {}, and no record exists of the end of rank {}",
                                   starter_name, starter_code, missing_ranks(records, ranks));
   }
   return verdict;

@@ -1,4 +1,5 @@
-// What a job's end comes to: exit code and the one line for people. A pure function, usable from any thread.
+// The result of a job: its exit code and a one-line message. A pure function.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <filesystem>
@@ -12,13 +13,13 @@ namespace farandole {
 
 struct Verdict {
   int exit_code = 0;
-  std::string message;         // without "farandole run: " and newline; "" for nothing to say
-  bool show_left_out = false;  // the starter's own words are the only cause known
+  std::string message;         // Without "farandole run: " and newline; "" for no message.
+  bool show_left_out = false;  // The only known cause is the output of srun or mpirun.
 };
 
-// `starter`: how `starter_name` (mpirun or srun) ended; `signal`: the first one that told this launcher to
-// stop, or 0. Ranks that refused (64, 65) or stopped to be requeued (75) have said why themselves: no
-// message.
+// `starter` is how `starter_name` (mpirun or srun) ended. `signal` is the first signal that told this
+// launcher to stop, or 0. There is no message for ranks that refused to start (64, 65) or stopped to be
+// requeued (75), because they have printed the reason.
 Verdict judge(const std::vector<RankRecord>& records, int ranks, const ChildEnd& starter,
               const std::string& starter_name, int signal, const std::filesystem::path& log_folder);
 
