@@ -16,7 +16,7 @@ verdict '^Rank 2 on .* was killed by signal 9'
 field checkpoint_step 2
 field troubles '[]'
 says out 'metrics.jsonl ends at step 2'
-says out 'the same command goes on from step 2 \(--resume auto\)'
+says out 'the same command continues from step 2 \(--resume auto\)'
 
 # Without MPI, LibTorch and every other program.
 expect 0 env -i PATH=/nonexistent "$doctor" copy
@@ -30,10 +30,10 @@ field cause killed
 field time None
 rm -r copy/logs
 diagnosed copy
-verdict 'exit code 0|ended in order|unknown'
+verdict 'exit code 0|ended normally|unknown'
 rm copy/run.json
 diagnosed copy
-verdict "^Why the run ended is unknown: .*; by the flight recorders ranks 0, 1 waited in allreduce #3 'bucket 0' for rank 2 on"
+verdict "^Why the run ended is unknown: .*; according to the flight recorders, ranks 0, 1 waited in allreduce #3 'bucket 0' for rank 2 on"
 field cause unknown
 rm copy/recorder/rank-0000.ftl copy/recorder/rank-0001.ftl
 diagnosed copy

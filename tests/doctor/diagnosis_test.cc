@@ -103,7 +103,7 @@ TEST(Diagnosis, NamesAHostOfWhichNothingIsHeard) {
   auto found = diagnose(run);
   EXPECT_EQ(found.cause, Cause::host_lost);
   EXPECT_EQ(found.rank, 2);
-  EXPECT_THAT(found.verdict, HasSubstr("ranks 2, 3 went away with host node2"));
+  EXPECT_THAT(found.verdict, HasSubstr("ranks 2, 3 were lost with host node2"));
   EXPECT_THAT(found.verdict,
               HasSubstr("rank 2 was last seen in step 12, in data; ranks 0, 1 waited in allreduce"));
   end(run.ranks[3], 0, SIGTERM, true);
@@ -152,7 +152,7 @@ TEST(Diagnosis, TellsWhoStopsAJob) {
   EXPECT_EQ(found.cause, Cause::preempted);
   EXPECT_THAT(found.verdict,
               HasSubstr("(120 s before the time limit of its Slurm job) at 08:00:00 UTC; its newest "
-                        "checkpoint is of step 400"));
+                        "checkpoint is from step 400"));
   // Asked again, Slurm no longer knows when it would have been.
   in_slurm(run, {{"JobState", "FAILED"}, {"EndUnix", std::to_string(noon / second)}});
   run.job->job_state = {{"JobState", "RUNNING"}, {"EndUnix", std::to_string(noon / second + 119)}};
@@ -172,8 +172,8 @@ TEST(Diagnosis, TellsARequeuedJobFromACancelledOne) {
   EXPECT_EQ(found.cause, Cause::requeued);
   EXPECT_EQ(name_of(found.cause), "requeued");
   EXPECT_THAT(found.verdict,
-              HasSubstr("stopped for its Slurm job to be requeued (slurmstepd said DUE TO JOB"));
-  EXPECT_THAT(found.next, testing::Contains(HasSubstr("Slurm has requeued job 7 and starts it again")));
+              HasSubstr("stopped because its Slurm job was requeued (slurmstepd reported DUE TO JOB"));
+  EXPECT_THAT(found.next, testing::Contains(HasSubstr("Slurm has requeued job 7 and will start it again")));
   EXPECT_EQ(name_of(Cause::unknown), "unknown");
 }
 
@@ -184,20 +184,20 @@ TEST(Diagnosis, ARemedyFitsWhatWasTheMatter) {
   for (auto& rank : hung.ranks) end(rank, 0, SIGTERM, true);
   hung.job->signals = {{SIGTERM, noon}};
   in_slurm(hung, {{"JobState", "TIMEOUT"}});
-  EXPECT_THAT(diagnose(hung).next, Contains(HasSubstr("a longer sbatch --time")));
+  EXPECT_THAT(diagnose(hung).next, Contains(HasSubstr("use a longer sbatch --time")));
   record(hung.ranks[0], 5, std::nullopt, noon - 1800 * second);
   record(hung.ranks[1], 5, Category::data, noon - 1800 * second);
-  EXPECT_THAT(diagnose(hung).next, Not(Contains(HasSubstr("a longer sbatch --time"))))
+  EXPECT_THAT(diagnose(hung).next, Not(Contains(HasSubstr("use a longer sbatch --time"))))
       << "it waited for nothing";
   EXPECT_THAT(diagnose(hung).next, Contains(HasSubstr("--stall-abort")));
-  EXPECT_THAT(diagnose(hung).next, Contains(HasSubstr("the file system that --data is on")));
+  EXPECT_THAT(diagnose(hung).next, Contains(HasSubstr("check the file system of --data")));
 
   auto starved = run_of(2);
   end(starved.ranks[1], 0, SIGABRT);
   starved.ranks[1].log.uncaught_exception = starved.ranks[1].log.memory_short = true;
   starved.ranks[1].log.error = "std::bad_alloc: std::bad_alloc";
   EXPECT_THAT(diagnose(starved).next, Contains(HasSubstr("a smaller --batch")));
-  EXPECT_THAT(diagnose(starved).evidence, Contains("rank 1 could not get the memory it asked for"));
+  EXPECT_THAT(diagnose(starved).evidence, Contains("rank 1 could not allocate memory"));
 
   auto corrupt = run_of(1);
   end(corrupt.ranks[0], 65);

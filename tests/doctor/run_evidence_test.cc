@@ -73,7 +73,8 @@ TEST_F(RunEvidenceTest, DoesWithoutTheLaunchRecordsOfAnEarlierStart) {
     const auto run = read();
     EXPECT_EQ(run.ranks.at(0).end.has_value(), !earlier);
     if (earlier)
-      EXPECT_THAT(run.troubles, ElementsAre("the launcher's records are of an earlier start: left out"));
+      EXPECT_THAT(run.troubles,
+                  ElementsAre("the launcher's records belong to an earlier start and are left out"));
     else
       EXPECT_THAT(run.troubles, IsEmpty());
   }

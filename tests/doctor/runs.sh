@@ -6,7 +6,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 killed() {
   job 137 3 kill 1
   diagnosed
-  verdict "^Rank 1 on $host was killed by signal 9 \(Killed; by whom is unknown.* in step 3, in backward, at [0-9:]+ UTC; "
+  verdict "^Rank 1 on $host was killed by signal 9 \(Killed; the sender is unknown.* in step 3, in backward, at [0-9:]+ UTC; "
   verdict "ranks 0, 2 waited in allreduce #3 'bucket 0' for it.*((was|were) stopped by the launcher [0-9.]+ s later|ended( [0-9.]+ s later)? with exit code 70( and by signal 15)?|ended( [0-9.]+ s later)? by signal 15.*)\. $"
   field cause killed
   field rank 1
@@ -15,7 +15,7 @@ killed() {
   field phase backward
   field exit_code 137
   field collective "{'text': \"allreduce #3 'bucket 0'\", 'waiting': [0, 2], 'missing': [1]}"
-  says out "rank 0 saw: rank 1 .* was killed by SIGKILL|rank 2 saw"
+  says out "rank 0 reported: rank 1 .* was killed by SIGKILL|rank 2 reported"
   says out '^ +1 +[^ ]+ +killed: signal 9 \(Killed\) +[0-9:]+ +3 +in backward'
 }
 
@@ -24,7 +24,7 @@ crashed() {
   diagnosed
   verdict '^Rank 0 on .* crashed with signal 11 \(Segmentation fault\) in step 3, in backward, at .*; rank 1 waited in allreduce'
   field cause crashed
-  says out 'its whole output: run/logs/rank-0000.log'
+  says out 'read its whole output: run/logs/rank-0000.log'
 }
 
 threw() {
@@ -45,7 +45,7 @@ found_no_space() {
   job 1 2 disk 1
   diagnosed
   verdict 'exit code 1'
-  says out 'rank 1 found no space left on a device'
+  says out 'rank 1 reported that no space is left on a device'
 }
 
 refused() {
@@ -64,7 +64,7 @@ refused_without_a_trace() {
 ended_in_order() {
   job 0 2 nothing 0
   diagnosed
-  verdict '^The run ended in order'
+  verdict '^The run ended normally'
   field cause done
   field exit_code 0
 }
@@ -73,10 +73,10 @@ ended_in_order() {
 stalled() {
   FARANDOLE_STALL_SECONDS=1 FARANDOLE_STALL_ABORT=4 job 70 3 hang 2
   diagnosed
-  verdict "^Ranks 0, 1 waited [0-9.]+ s in allreduce #3 'bucket 0' for rank 2 on $host, which was in step 3, in backward for [0-9.]+ s; the job was ended for it"
+  verdict "^Ranks 0, 1 waited [0-9.]+ s in allreduce #3 'bucket 0' for rank 2 on $host, which was in step 3, in backward for [0-9.]+ s; therefore --stall-abort ended the job"
   field cause stalled
   field rank 2
-  says out "saw: stall: ranks 0, 1 have waited"
+  says out "reported: stall: ranks 0, 1 have waited"
 }
 
 # Of a job that still runs.
@@ -90,7 +90,7 @@ running() {
   local step=0
   start forever 0
   until ((step > 3)); do diagnosed; step=$(python3 -c 'import json; print(max(r["step"] or 0 for r in json.load(open("out.json"))["ranks"]))'); done
-  verdict '^The run is going on, at step [0-9]+; its newest event is [0-9.]+ s old'
+  verdict '^The run is still running, at step [0-9]+; its newest event is [0-9.]+ s old'
   field cause running
   touch run/stop
   wait $launcher || fail "the job forever: $?"
@@ -104,7 +104,7 @@ preempted() {
   local code=$?
   [[ $code == 75 ]] || fail "USR1: $code"
   diagnosed
-  verdict '^The run stopped as it was asked to \(signal 10 \(User defined signal 1\)\) at .* UTC; it has left no checkpoint'
+  verdict '^The run stopped on request \(signal 10 \(User defined signal 1\)\) at .* UTC; it has no checkpoint'
   field cause preempted
 }
 
@@ -124,12 +124,12 @@ import json
 waiting, hanging = json.load(open("out.json"))["ranks"]
 assert "allreduce #3" in waiting["doing"] and hanging["doing"] == "in backward" and hanging["step"] == 3
 PYTHON
-  verdict '^The run (is going on|hangs)'
+  verdict '^The run (is still running|hangs)'
   { pkill -KILL -s $launcher -x farandole-run; wait $launcher; } 2>/dev/null
   for r in 0 1; do while [[ -e /proc/$(<run/pid.$r) ]]; do sleep 0.05; done; done
   rm -rf run/launch # which a supervisor may have been quick enough to write
   diagnosed
-  verdict "^Why the run ended is unknown: no launcher has left a record.*; by the flight recorders rank 0 waited in allreduce #3 'bucket 0' for rank 1 on $host, last seen in step 3, in backward"
+  verdict "^Why the run ended is unknown: no launcher has left a record.*; according to the flight recorders, rank 0 waited in allreduce #3 'bucket 0' for rank 1 on $host, last seen in step 3, in backward"
   field cause unknown
   field rank 1
 }
@@ -144,7 +144,7 @@ out_of_memory() {
     diagnosed
     verdict "^Rank 1 on $host was killed by signal 9 \(out of memory: .* in step 3, in backward"
     field cause 'out of memory'
-    says out 'rank 1 had [0-9]+ MiB of memory at most, the limit of its control group is 256 MiB'
+    says out 'rank 1 used at most [0-9]+ MiB of memory, the limit of its control group is 256 MiB'
   else
     echo "left out: an out-of-memory kill, no control group can be made here"
   fi

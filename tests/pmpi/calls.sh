@@ -23,7 +23,7 @@ done
 viewed run/timeline.json.gz
 expect 0 "$bin/farandole" analyze run
 expect 0 "$bin/farandole" doctor run
-says out 'ended in order'
+says out 'ended normally'
 
 # Without the option nothing is recorded.
 expect 0 "${run[@]}" -n 3 --run-dir quiet "$bin/calling_program" .

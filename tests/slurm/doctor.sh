@@ -69,27 +69,27 @@ submit preempted forever 0 -p low --cpus-per-task=4 --requeue
 high
 until_true 60 launcher_is_over preempted
 until_true 60 is_over
-verdict preempted preempted '^The run was preempted \(slurmstepd said DUE TO PREEMPTION\) at [0-9:]+ UTC; it has left no checkpoint'
-"$bin/farandole-doctor" preempted | grep -q "Slurm has requeued job $job and starts it again" || fail "that it starts again is not said"
+verdict preempted preempted '^The run was preempted \(slurmstepd reported DUE TO PREEMPTION\) at [0-9:]+ UTC; it has no checkpoint'
+"$bin/farandole-doctor" preempted | grep -q "Slurm has requeued job $job and will start it again" || fail "that it starts again is not said"
 scancel "$job" "$rival"
 
 submit cheap forever 0 -p cheap --cpus-per-task=4
 high
 until_true 60 launcher_is_over cheap
 until_true 60 is_over
-verdict cheap preempted '^The run was preempted \((Slurm says PREEMPTED of job [0-9]+|slurmstepd said DUE TO PREEMPTION)\)'
+verdict cheap preempted '^The run was preempted \((Slurm reports PREEMPTED for job [0-9]+|slurmstepd reported DUE TO PREEMPTION)\)'
 scancel "$rival"
 
 submit requeued forever 0 --requeue
 scontrol requeuehold "$job"
 until_true 60 launcher_is_over requeued
-verdict requeued requeued '^The run was stopped for its Slurm job to be requeued \(slurmstepd said DUE TO JOB REQUEUE\) at '
+verdict requeued requeued '^The run was stopped because its Slurm job was requeued \(slurmstepd reported DUE TO JOB REQUEUE\) at '
 scancel "$job"
 
 submit cancelled hang 1 --no-requeue
 scancel "$job"
 until_true 60 is_over
-verdict cancelled cancelled '^The run was cancelled \((Slurm says CANCELLED of job [0-9]+|slurmstepd said CANCELLED AT)\)'
+verdict cancelled cancelled '^The run was cancelled \((Slurm reports CANCELLED for job [0-9]+|slurmstepd reported CANCELLED AT)\)'
 
 # What slurmd starts is in its control group.
 group=/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory:\(.*\)/\1/p' /proc/self/cgroup)
@@ -108,16 +108,16 @@ for ((i = 0; i < 50; i++)); do rmdir "$limited" 2>/dev/null || [[ ! -e $limited 
 job=$told
 until_true 60 launcher_is_over told
 until_true 60 is_over
-verdict told preempted '^The run stopped as it was asked to \([0-9.]+ s before the time limit of its Slurm job\) at [0-9:]+ UTC; it has left no checkpoint'
+verdict told preempted '^The run stopped on request \([0-9.]+ s before the time limit of its Slurm job\) at [0-9:]+ UTC; it has no checkpoint'
 job=$limit
 until_true 60 is_over
-verdict limit 'time limit' '^The run was ended by its time limit \((Slurm says TIMEOUT of job [0-9]+|slurmstepd said DUE TO TIME LIMIT)\)'
+verdict limit 'time limit' '^The run was ended by its time limit \((Slurm reports TIMEOUT for job [0-9]+|slurmstepd reported DUE TO TIME LIMIT)\)'
 
 # A host without power.
 submit lost forever 0 --no-requeue
 "$sandbox" kill node2
 until_true 90 is_over
-verdict lost 'host lost' '^Rank 1 went away with host node2: nothing was heard of its end'
+verdict lost 'host lost' '^Rank 1 was lost with host node2: there is no record of its end'
 "$sandbox" start node2
 
 # A host whose slurmd is gone, while its rank runs on.
@@ -126,6 +126,6 @@ if [[ -n ${FARANDOLE_TEST_SEED:-} ]]; then
   submit deserted forever 0 --no-requeue
   "$sandbox" exec node2 pkill -KILL -x slurmd
   until_true 90 is_over
-  verdict deserted 'host lost' '^Rank 1 went away with host node2: nothing was heard of its end \((slurmstepd said DUE TO NODE FAILURE|Slurm says NODE_FAIL)'
+  verdict deserted 'host lost' '^Rank 1 was lost with host node2: there is no record of its end \((slurmstepd reported DUE TO NODE FAILURE|Slurm reports NODE_FAIL)'
 fi
 exit $((failures > 0))

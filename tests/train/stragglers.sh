@@ -10,7 +10,7 @@ trained() {
   FARANDOLE_RUN_DIR=$work/run timeout 100 "$bin/farandole" run -n "$1" -- ${wrapper:-} "$bin/straggling" "${@:2}" >out 2>err || fail "$*: exit code $?"
   "$bin/farandole" analyze run --format json -o report.json >out 2>err || fail "analyze, after $*"
   "$bin/farandole" doctor run >out 2>err || fail "doctor, after $*"
-  grep -q '^The run ended in order' out || fail "the doctor, after $*"
+  grep -q '^The run ended normally' out || fail "the doctor, after $*"
   "$bin/farandole" analyze run >out 2>err || fail "analyze, after $*"
 }
 

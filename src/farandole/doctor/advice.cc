@@ -13,7 +13,7 @@ std::string job_id(const RunEvidence& run) {
   return id == run.job->slurm.end() ? "" : id->second;
 }
 
-// Slurm's state of the job is of its next start then.
+// In this case, the state that Slurm reports belongs to the job's next start.
 bool is_requeued(const RunEvidence& run) {
   const auto state = run.slurm_state.find("JobState");
   return state != run.slurm_state.end() && (state->second == "PENDING" || state->second == "REQUEUED");
@@ -23,26 +23,29 @@ std::string host_of(const Diagnosis& diagnosis) {
   return diagnosis.host.empty() ? "its host" : diagnosis.host;
 }
 
-// The log of the rank, or how to have one next time.
+// Names the log of the rank, or says how to write a log next time.
 std::string look_at_log(const RunEvidence& run, int rank) {
   const auto log = log_of(run.folder / "logs", rank);
   std::error_code ignored;
   return std::filesystem::exists(log, ignored)
-             ? "its whole output: " + log.string()
+             ? "read its whole output: " + log.string()
              : fmt::format("keep its whole output next time: farandole run --log-dir {}",
                            (run.folder / "logs").string());
 }
 
 void about_memory(bool in_slurm, std::vector<std::string>& next) {
-  next.emplace_back("less memory a rank: a smaller --batch with --accumulate for the same batch in all");
-  next.emplace_back(in_slurm ? "or more of it: sbatch --mem, --mem-per-cpu, or fewer ranks a node"
-                             : "or fewer ranks on the host, or a higher limit");
+  next.emplace_back(
+      "use less memory per rank: a smaller --batch, with --accumulate to keep the global batch");
+  next.emplace_back(in_slurm ? "or request more memory (sbatch --mem, --mem-per-cpu), or fewer ranks per node"
+                             : "or use fewer ranks on the host, or a higher memory limit");
 }
 
 void about_kill(const std::string& host, const std::string& job, std::vector<std::string>& next) {
-  next.push_back(fmt::format("ask the kernel, on {}: dmesg -T | grep -i -B2 -A8 'killed process'", host));
+  next.push_back(
+      fmt::format("check the kernel log on {}: dmesg -T | grep -i -B2 -A8 'killed process'", host));
   if (!job.empty())
-    next.push_back(fmt::format("ask Slurm: sacct -j {} -o JobID,State,ExitCode,MaxRSS,NodeList", job));
+    next.push_back(
+        fmt::format("check Slurm's record: sacct -j {} -o JobID,State,ExitCode,MaxRSS,NodeList", job));
 }
 
 void about_failure(const RunEvidence& run, const Diagnosis& diagnosis, std::vector<std::string>& next) {
@@ -54,11 +57,12 @@ void about_failure(const RunEvidence& run, const Diagnosis& diagnosis, std::vect
 
 std::string go_on(const RunEvidence& run) {
   return run.checkpoint_step
-             ? fmt::format("the same command goes on from step {} (--resume auto)", *run.checkpoint_step)
-             : "there is no checkpoint to go on from; --checkpoint-steps N saves one every N steps";
+             ? fmt::format("the same command continues from step {} (--resume auto)", *run.checkpoint_step)
+             : "there is no checkpoint to continue from; --checkpoint-steps N saves one every N steps";
 }
 
-// Of a job that ended while ranks had long waited for one: more time would not have helped.
+// Returns whether the ranks had waited long for one rank when the job ended. More time would not have
+// helped such a job.
 bool hung_before_end(const Diagnosis& diagnosis) {
   return diagnosis.call && !diagnosis.call->missing.empty() && diagnosis.time_ns != 0 &&
          diagnosis.time_ns - diagnosis.call->since_ns >= long_wait_ns;
@@ -67,13 +71,15 @@ bool hung_before_end(const Diagnosis& diagnosis) {
 void about_stall(const RunEvidence& run, int waited_for, std::vector<std::string>& next) {
   const auto& rank = run.ranks.at(static_cast<std::size_t>(waited_for));
   if (rank.alive) {
-    next.push_back(fmt::format("look at it: gdb -p {} -batch -ex 'thread apply all bt'", rank.recorder->pid));
-    next.push_back(fmt::format("if it is stopped: kill -CONT {}", rank.recorder->pid));
+    next.push_back(
+        fmt::format("print its stacks: gdb -p {} -batch -ex 'thread apply all bt'", rank.recorder->pid));
+    next.push_back(fmt::format("if it is stopped, continue it: kill -CONT {}", rank.recorder->pid));
   }
   if (rank.recorder && rank.recorder->doing && rank.recorder->doing->category == Category::data)
-    next.emplace_back("it was loading data: look at the file system that --data is on");
+    next.emplace_back("it was loading data: check the file system of --data");
   next.emplace_back(
-      "--stall-seconds 30 has every rank say what it does, with its stack; --stall-abort 300 ends the job "
+      "--stall-seconds 30 makes every rank report what it does, with its stack; --stall-abort 300 ends the "
+      "job "
       "then");
 }
 
@@ -97,16 +103,17 @@ std::vector<std::string> advise(const RunEvidence& run, const Diagnosis& diagnos
     case Cause::crashed:
     case Cause::uncaught_exception:
       about_failure(run, diagnosis, next);
-      next.emplace_back("for a stack: ulimit -c unlimited, run again, gdb PROGRAM CORE");
+      next.emplace_back("to get a stack: ulimit -c unlimited, run again, gdb PROGRAM CORE");
       break;
     case Cause::failed:
       about_failure(run, diagnosis, next);
       break;
     case Cause::refused:
-      next.emplace_back("change what it names and start it again; requeueing alone does not help");
+      next.emplace_back(
+          "correct what the message names and start the run again; requeueing alone does not help");
       return next;
     case Cause::corrupt_input:
-      next.emplace_back("replace the file that it names; requeueing alone does not help");
+      next.emplace_back("replace the file that the message names; requeueing alone does not help");
       if (run.checkpoint_step) next.push_back("farandole checkpoint verify " + run.folder.string());
       return next;
     case Cause::host_lost:
@@ -122,10 +129,11 @@ std::vector<std::string> advise(const RunEvidence& run, const Diagnosis& diagnos
         break;
       }
       next.emplace_back(
-          "a longer sbatch --time, or sbatch --signal=USR1@120: the ranks then save and end with 75");
+          "use a longer sbatch --time, or sbatch --signal=USR1@120: the ranks then save and exit with code "
+          "75");
       break;
     case Cause::unknown:
-      next.push_back(fmt::format("let the launcher keep what it knows: farandole run --log-dir {}",
+      next.push_back(fmt::format("keep the launcher's records next time: farandole run --log-dir {}",
                                  (run.folder / "logs").string()));
       break;
     case Cause::preempted:
@@ -134,8 +142,7 @@ std::vector<std::string> advise(const RunEvidence& run, const Diagnosis& diagnos
     case Cause::cancelled:
       break;
   }
-  if (is_requeued(run))
-    next.push_back(fmt::format("Slurm has requeued job {} and starts it again by itself", id));
+  if (is_requeued(run)) next.push_back(fmt::format("Slurm has requeued job {} and will start it again", id));
   next.push_back(go_on(run));
   return next;
 }

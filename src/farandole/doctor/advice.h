@@ -1,4 +1,5 @@
-// What to do after a diagnosis: an option or a command a line. A pure function.
+// Advice after a diagnosis: one option or command per line. A pure function.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <string>

@@ -23,16 +23,16 @@ class Sentence {
     const auto& why = root_cause_.why;
     switch (root_cause_.cause) {
       case Cause::done:
-        return "the run ended in order" +
-               (run_.last_step ? fmt::format("; its last metrics are of step {}", *run_.last_step) : "");
+        return "the run ended normally" +
+               (run_.last_step ? fmt::format("; its last metrics are from step {}", *run_.last_step) : "");
       case Cause::refused:
         return refusal("the run was refused");
       case Cause::corrupt_input:
-        return refusal("the run could not use its input");
+        return refusal("the run could not read its input");
       case Cause::preempted:
-        return stopped(by_itself() ? "the run stopped as it was asked to" : "the run was preempted");
+        return stopped(by_itself() ? "the run stopped on request" : "the run was preempted");
       case Cause::requeued:
-        return stopped("the run was stopped for its Slurm job to be requeued");
+        return stopped("the run was stopped because its Slurm job was requeued");
       case Cause::interrupted:
         return root_cause_.rank ? of_rank("was killed by " + why) : stopped("the run was asked to stop");
       case Cause::time_limit:
@@ -47,8 +47,8 @@ class Sentence {
         return of_rank(fmt::format("was killed by signal 9 (out of memory: {})", why));
       case Cause::killed:
         return of_rank(
-            "was killed by signal 9 (Killed; by whom is unknown: no sign of the out-of-memory killer or of "
-            "Slurm)");
+            "was killed by signal 9 (Killed; the sender is unknown: there is no sign of the out-of-memory "
+            "killer or of Slurm)");
       case Cause::crashed:
         return of_rank("crashed with " + describe_signal(root_cause_.end->signal));
       case Cause::uncaught_exception:
@@ -68,22 +68,23 @@ class Sentence {
   }
 
   std::string refusal(const char* what) const {
-    return fmt::format("{} with exit code {}: {}", what, exit_code(),
-                       root_cause_.why.empty() ? "its reason is unknown, there is no log" : root_cause_.why);
+    return fmt::format(
+        "{} with exit code {}: {}", what, exit_code(),
+        root_cause_.why.empty() ? "the reason is unknown, because there is no log" : root_cause_.why);
   }
 
   std::string stopped(std::string text) const {
     if (!root_cause_.why.empty()) text += fmt::format(" ({})", root_cause_.why);
     if (time_ns_ != 0) text += " at " + clock_time_of(time_ns_);
     return text + (run_.checkpoint_step
-                       ? fmt::format("; its newest checkpoint is of step {}", *run_.checkpoint_step)
-                       : "; it has left no checkpoint");
+                       ? fmt::format("; its newest checkpoint is from step {}", *run_.checkpoint_step)
+                       : "; it has no checkpoint");
   }
 
-  // What was the matter before it was stopped, where something was.
+  // Describes the hang before the stop, if there was one.
   std::string hang_before() const {
     if (!call_ || call_->missing.empty() || time_ns_ - call_->since_ns < long_wait_ns) return "";
-    return "; it hung: " + describe_wait(run_, *call_, time_ns_, Tense::past);
+    return "; before that it hung: " + describe_wait(run_, *call_, time_ns_, Tense::past);
   }
 
   std::string host_loss() const {
@@ -92,7 +93,7 @@ class Sentence {
     std::vector<int> there;
     for (const auto& one : run_.ranks)
       if (one.host == first.host) there.push_back(one.rank);
-    auto text = fmt::format("{} went away with host {}: nothing was heard of {} end", describe_ranks(there),
+    auto text = fmt::format("{} was lost with host {}: there is no record of {} end", describe_ranks(there),
                             first.host, there.size() == 1 ? "its" : "their");
     if (!root_cause_.why.empty()) text += fmt::format(" ({})", root_cause_.why);
     if (const auto place = describe_place(first); !place.empty())
@@ -102,19 +103,19 @@ class Sentence {
 
   std::string stall() const {
     if (!call_ || call_->missing.empty())
-      return fmt::format("the run stalled and was ended for it: {}", root_cause_.why);
+      return fmt::format("the run stalled and was therefore ended: {}", root_cause_.why);
     std::int64_t until = 0;
     for (const auto& one : run_.ranks)
       if (one.end && (until == 0 || one.end->time_ns < until)) until = one.end->time_ns;
     return describe_wait(run_, *call_, std::max(until, call_->since_ns), Tense::past) +
-           "; the job was ended for it (--stall-abort)";
+           "; therefore --stall-abort ended the job";
   }
 
   std::string failure() const {
     const int code = exit_code();
     auto what = fmt::format("ended with exit code {}", code);
     if (code > 128 && code <= 128 + 64)
-      what += fmt::format(", a shell's way to say {}", describe_signal(code - 128));
+      what += fmt::format(", with which a shell reports {}", describe_signal(code - 128));
     if (!root_cause_.why.empty()) what += fmt::format(" ({})", root_cause_.why);
     return root_cause_.rank ? of_rank(what) : "the run " + what;
   }
@@ -122,17 +123,17 @@ class Sentence {
   std::string unknown() const {
     std::string text = "why the run ended is unknown: ";
     if (root_cause_.rank)
-      text += fmt::format("nothing was heard of the end of {}{}", describe_who(rank(*root_cause_.rank)),
+      text += fmt::format("there is no record of the end of {}{}", describe_who(rank(*root_cause_.rank)),
                           root_cause_.why.empty() ? "" : " (" + root_cause_.why + ")");
     else if (!run_.job && known_ends(run_).empty())
       text +=
           "no launcher has left a record of it (it was killed itself, or was not farandole run), and there "
           "are no logs";
     else
-      text += "the launcher was killed before it could say";
+      text += "the launcher was killed before it recorded the end";
     if (call_ && !call_->missing.empty())
       text +=
-          fmt::format("; by the flight recorders {} waited in {} for {}, last seen{}",
+          fmt::format("; according to the flight recorders, {} waited in {} for {}, last seen{}",
                       describe_ranks(call_->waiting), call_->text, describe_who(rank(call_->missing.front())),
                       describe_place(rank(call_->missing.front())));
     return text;
@@ -147,7 +148,7 @@ class Sentence {
     return text + others();
   }
 
-  // "; ranks 0-2 waited in … for it; they ended 1.9 s later with exit code 70"
+  // "; ranks 0-2 waited in … for it; they ended 1.9 s later with exit code 70".
   std::string others() const {
     std::vector<int> others, waiting;
     for (const auto& one : run_.ranks)

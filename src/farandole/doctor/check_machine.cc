@@ -43,13 +43,14 @@ std::int64_t free_on(const char* folder) {
   return static_cast<std::int64_t>(status.f_bavail) * static_cast<std::int64_t>(status.f_frsize);
 }
 
-// What ranks of a node do: a sibling opens a memfd of this process through /proc. "" where it can.
+// Tests what the ranks of a node do: a sibling process opens a memfd of another process through /proc.
+// Returns "" if this works.
 std::string trouble_with_memfd() {
   const OwnedDescriptor memory(
       static_cast<int>(::syscall(SYS_memfd_create, "farandole-doctor", MFD_CLOEXEC)));
   if (memory.get() < 0) return fmt::format("memfd_create: {}", std::strerror(errno));
   if (::ftruncate(memory.get(), 4096) != 0) return fmt::format("ftruncate: {}", std::strerror(errno));
-  // Two children, because a parent may look into its child where siblings may not.
+  // Two children are used, because a parent may be allowed to access its child where siblings are not.
   const pid_t owner = ::fork();
   if (owner == 0) {
     ::pause();
@@ -81,19 +82,22 @@ Check check_shared_memory() {
   if (!trouble.empty())
     return {
         "shared memory", Health::warn,
-        fmt::format("ranks of this machine cannot share it ({}); MPI takes over, which is slower", trouble),
+        fmt::format("ranks of this machine cannot share memory ({}); MPI is used instead, which is slower",
+                    trouble),
         scope == "2" || scope == "3"
-            ? fmt::format("yama/ptrace_scope is {}: 1 or 0 lets ranks of one user share", scope)
+            ? fmt::format(
+                  "yama/ptrace_scope is {}; set it to 1 or 0 so that ranks of one user can share memory",
+                  scope)
             : "start all ranks of a node in one container, with one user and one /proc"};
   const auto there = free_on("/dev/shm");
   constexpr std::int64_t little = 64 << 20;
   if (there >= 0 && there < little)
     return {"shared memory", Health::warn,
-            fmt::format("ranks share it; but /dev/shm, which Open MPI takes, has only {} free",
+            fmt::format("ranks share memory, but /dev/shm, which Open MPI uses, has only {} free",
                         describe_bytes(there)),
-            "in a container: --shm-size=1g, or --ipc=host; else remove what lies in /dev/shm"};
+            "in a container, use --shm-size=1g or --ipc=host; otherwise remove files from /dev/shm"};
   return {"shared memory", Health::ok,
-          fmt::format("ranks of this machine share it; /dev/shm has {} free",
+          fmt::format("ranks of this machine share memory; /dev/shm has {} free",
                       there < 0 ? "?" : describe_bytes(there)),
           ""};
 }
@@ -108,14 +112,14 @@ Check check_limits() {
       fmt::format("open files {}, locked memory {}, address space {}, stack {}, core {}",
                   describe_limit(files), in_kib(locked), in_kib(space), in_kib(stack), in_kib(core));
   if (files < 1024)
-    return {"limits", Health::warn, text, "ulimit -n 4096: each peer of a node takes descriptors"};
+    return {"limits", Health::warn, text, "ulimit -n 4096, because each peer on a node needs descriptors"};
   if (space != RLIM_INFINITY)
     return {"limits", Health::warn, text,
-            "ulimit -v unlimited: CUDA and large maps reserve much more address space than they use"};
+            "ulimit -v unlimited, because CUDA and large maps reserve more address space than they use"};
   if (stack != RLIM_INFINITY && stack < (1u << 20)) return {"limits", Health::warn, text, "ulimit -s 8192"};
   if (locked != RLIM_INFINITY && locked < (64u << 10) && std::ifstream("/sys/class/infiniband"))
     return {"limits", Health::warn, text,
-            "ulimit -l unlimited (LimitMEMLOCK of slurmd): InfiniBand registers memory"};
+            "ulimit -l unlimited (LimitMEMLOCK of slurmd), because InfiniBand registers memory"};
   return {"limits", Health::ok, text, ""};
 }
 
@@ -128,7 +132,8 @@ Check check_cores() {
                   quota ? fmt::format(", the control group's quota is {}", *quota) : "");
   if (quota && *quota < online)
     return {"cores", Health::warn, text,
-            "a quota below the cores makes ranks wait for each other: ask for whole cores (--cpus-per-task, "
+            "a quota below the number of cores makes ranks wait for each other; request whole cores "
+            "(--cpus-per-task, "
             "--cpuset-cpus)"};
   return {"cores", Health::ok, text, ""};
 }
@@ -145,7 +150,7 @@ Check check_memory() {
   constexpr std::int64_t little = std::int64_t{1} << 30;
   if (available < little || (limit && *limit < little))
     return {"memory", Health::warn, text,
-            "LibTorch takes some 200 MiB a rank: end other programs, or ask for more (--mem)"};
+            "LibTorch needs about 200 MiB per rank; end other programs, or request more memory (--mem)"};
   return {"memory", Health::ok, text, ""};
 }
 
@@ -154,15 +159,16 @@ Check check_space() {
   if (here < 0)
     return {"disk", Health::warn,
             fmt::format("the space of this folder is unknown: {}", std::strerror(errno)),
-            "go to another folder"};
+            "run farandole doctor in another folder"};
   const auto text = fmt::format("{} free in this folder", describe_bytes(here));
   if (here < (64 << 20))
     return {"disk", Health::fail, text,
-            "make room, or choose a --run-dir elsewhere: a recorder alone takes 64 MiB a rank"};
+            "free some space, or choose a --run-dir elsewhere; a recorder alone needs 64 MiB per rank"};
   if (here < (std::int64_t{2} << 30))
-    return {"disk", Health::warn, text, "make room, or choose a --run-dir elsewhere: checkpoints need some"};
+    return {"disk", Health::warn, text,
+            "free some space, or choose a --run-dir elsewhere, because checkpoints need space"};
   if (::access(".", W_OK) != 0)
-    return {"disk", Health::warn, text + ", but it is not writable", "choose a --run-dir that is"};
+    return {"disk", Health::warn, text + ", but it is not writable", "choose a --run-dir that is writable"};
   return {"disk", Health::ok, text, ""};
 }
 
@@ -192,9 +198,8 @@ Check check_clock() {
   const auto text =
       fmt::format("{}, a reading takes {:.0f} ns", source.empty() ? "source unknown" : source, each);
   if (each > 200)
-    return {
-        "clock", Health::warn, text,
-        "a clock that needs a system call makes the timeline dear: have the machine use tsc or kvm-clock"};
+    return {"clock", Health::warn, text,
+            "a clock that needs a system call makes recording slow; use the clock source tsc or kvm-clock"};
   return {"clock", Health::ok, text, ""};
 }
 

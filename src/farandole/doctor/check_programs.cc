@@ -24,9 +24,10 @@ std::optional<fs::path> in_path(const std::string& program) {
   return find_program(program, path == nullptr ? "" : path);
 }
 
-// What the dynamic linker finds for each library of a program, as ldd shows it: "libmpi.so.40 => /usr/lib/…".
+// The file that the dynamic linker finds for each library of a program, as ldd prints
+// it: "libmpi.so.40 => /usr/lib/…".
 struct Libraries {
-  std::string missing;  // the first that is not found
+  std::string missing;  // First library that is not found.
   std::string text;
 
   std::string path_of(std::string_view name) const {
@@ -52,25 +53,27 @@ Libraries libraries_of(const fs::path& program) {
   return libraries;
 }
 
-// A function of a library that says its version; nullptr where there is none.
+// Returns a library's function that reports the library's version; nullptr if there is none.
 template <class Function>
 Function* function_of(const std::string& library, const char* name) {
   void* handle = library.empty() ? nullptr : ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   return handle == nullptr ? nullptr : reinterpret_cast<Function*>(::dlsym(handle, name));
 }
 
-// A program of ours that starts with --help, and so finds its libraries; else why it does not.
+// Returns why one of our programs does not start with --help; nothing if it starts, which means that
+// it finds its libraries.
 std::optional<Check> find_trouble(const char* subject, const fs::path& program, const std::string& remedy) {
   if (::access(program.c_str(), X_OK) != 0)
-    return Check{subject, Health::warn, fmt::format("{} is not there", program.string()), remedy};
+    return Check{subject, Health::warn, fmt::format("{} does not exist", program.string()), remedy};
   const auto missing = libraries_of(program).missing;
   if (!missing.empty())
     return Check{
-        subject, Health::fail, fmt::format("{} does not find {}", program.string(), missing),
-        "put its folder into LD_LIBRARY_PATH, load its module, or build again with this site's library"};
+        subject, Health::fail, fmt::format("{} cannot find {}", program.string(), missing),
+        "add its folder to LD_LIBRARY_PATH, load its module, or build again with this site's library"};
   if (!output_of({program, "--help"}, seconds(60)))
-    return Check{subject, Health::fail, fmt::format("{} --help does not work", program.string()),
-                 "call it to see why; build it on this machine where the processor is an older one"};
+    return Check{
+        subject, Health::fail, fmt::format("{} --help fails", program.string()),
+        "run it to see the error; if this processor is older than that of the build machine, build here"};
   return std::nullopt;
 }
 
@@ -115,19 +118,20 @@ std::optional<std::string> version_in(const std::string& text) {
 Check check_mpi() {
   const auto mpirun = in_path("mpirun");
   if (!mpirun)
-    return {"MPI", in_path("srun") ? Health::warn : Health::fail, "mpirun is not in PATH",
-            "install Open MPI 4.1 or later, or load its module; inside Slurm srun --mpi=pmix does instead"};
+    return {
+        "MPI", in_path("srun") ? Health::warn : Health::fail, "mpirun is not in PATH",
+        "install Open MPI 4.1 or later, or load its module; inside Slurm, srun --mpi=pmix is used instead"};
   const auto version = version_in(output_of({*mpirun, "--version"}, seconds(20)).value_or("")).value_or("?");
   const auto built_with = mpi_of_program(program_folder() / "farandole-train");
   if (!built_with.empty() && built_with != version)
     return {"MPI", Health::warn,
             fmt::format("{} is version {}, farandole-train has {}", mpirun->string(), version, built_with),
-            "put the mpirun of the MPI that Farandole was built with first into PATH"};
+            "put the mpirun of the MPI with which Farandole was built first in PATH"};
   const auto ranks = output_of(
       {program_folder() / "farandole", "run", "-n", "2", "--", "sh", "-c", "echo rank"}, seconds(60));
   if (!ranks)
-    return {"MPI", Health::fail, fmt::format("{} {} does not start two ranks", mpirun->string(), version),
-            "call it to see why: farandole run -n 2 -- true"};
+    return {"MPI", Health::fail, fmt::format("{} {} cannot start two ranks", mpirun->string(), version),
+            "to see the error, run: farandole run -n 2 -- true"};
   return {"MPI", Health::ok, fmt::format("{} {} starts two ranks", mpirun->string(), version), ""};
 }
 
@@ -163,16 +167,17 @@ Check check_gpu() {
   const auto version = function_of<int(int*)>("libcuda.so.1", "cuDriverGetVersion");
   const auto begin = function_of<int()>("libnvidia-ml.so.1", "nvmlInit_v2");
   const auto count = function_of<int(unsigned*)>("libnvidia-ml.so.1", "nvmlDeviceGetCount_v2");
-  if (!device && version == nullptr) return {"GPU", Health::ok, "no NVIDIA driver: runs take the CPU", ""};
+  if (!device && version == nullptr)
+    return {"GPU", Health::ok, "there is no NVIDIA driver; runs use the CPU", ""};
   unsigned devices = 0;
   if (begin == nullptr || count == nullptr || begin() != 0 || count(&devices) != 0)
     return {"GPU", Health::warn, "there is a device, but NVML (libnvidia-ml.so.1) does not answer",
-            "in a container: start it with the NVIDIA runtime (--gpus all, --nv); else compare driver and "
+            "start a container with the NVIDIA runtime (--gpus all, --nv); otherwise compare driver and "
             "library with nvidia-smi"};
   int cuda = 0;
   if (version != nullptr) version(&cuda);
   return {"GPU", Health::ok,
-          fmt::format("{} device{}, the driver offers CUDA {}.{}", devices, devices == 1 ? "" : "s",
+          fmt::format("{} device{}, the driver supports CUDA {}.{}", devices, devices == 1 ? "" : "s",
                       cuda / 1000, cuda % 1000 / 10),
           ""};
 }
@@ -184,18 +189,19 @@ Check check_slurm() {
     if (in_slurm_job(environment))
       return {"Slurm", Health::fail, "this is a Slurm job, but srun is not in PATH",
               "load Slurm's module, or correct PATH"};
-    return {"Slurm", Health::ok, "not here (no srun in PATH): farandole run takes mpirun", ""};
+    return {"Slurm", Health::ok, "srun is not in PATH; farandole run uses mpirun", ""};
   }
   const auto version = version_in(output_of({*srun, "--version"}, seconds(20)).value_or("")).value_or("?");
   const auto kinds = output_of({*srun, "--mpi=list"}, seconds(20)).value_or("");
   const bool answers = output_of({"sinfo", "-h"}, seconds(20)).has_value();
   if (!answers)
     return {"Slurm", in_slurm_job(environment) ? Health::fail : Health::warn,
-            fmt::format("srun {}, but no controller answers sinfo", version),
-            "on a cluster: ask its administrators; elsewhere farandole run takes mpirun"};
+            fmt::format("srun {} exists, but no controller answers sinfo", version),
+            "on a cluster, ask its administrators; elsewhere farandole run uses mpirun"};
   if (kinds.find("pmix") == std::string::npos)
-    return {"Slurm", Health::fail, fmt::format("srun {} offers no PMIx (srun --mpi=list)", version),
-            "set SLURM_MPI_TYPE to what this site's Open MPI takes, or have Slurm built with PMIx"};
+    return {"Slurm", Health::fail,
+            fmt::format("srun {} does not support PMIx (see srun --mpi=list)", version),
+            "set SLURM_MPI_TYPE to a type that this site's Open MPI supports, or build Slurm with PMIx"};
   return {"Slurm", Health::ok,
           fmt::format("srun {} with PMIx{}", version,
                       in_slurm_job(environment) ? fmt::format(", in job {}", std::getenv("SLURM_JOB_ID"))

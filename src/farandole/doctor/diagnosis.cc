@@ -16,7 +16,7 @@
 namespace farandole {
 namespace {
 
-// State letter of a process of this machine: 'T' is stopped; 0: unknown.
+// Returns the state letter of a process of this machine. 'T' means stopped; 0 means unknown.
 char process_state(std::uint32_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   const std::string text(std::istreambuf_iterator<char>(file), {});
@@ -54,13 +54,13 @@ class Diagnosing {
       last = std::max(last, one.recorder->last_ns);
     }
     if (call_ && !call_->missing.empty() && run_.now_ns - call_->since_ns > long_wait_ns) return judge_hang();
-    found_.verdict = "the run is going on";
+    found_.verdict = "the run is still running";
     if (step >= 0) found_.verdict += fmt::format(", at step {}", step);
     if (last > 0)
       found_.verdict += fmt::format("; its newest event is {} old",
                                     describe_seconds(std::max<std::int64_t>(0, run_.now_ns - last)));
     else
-      found_.verdict += "; more is unknown: it has no flight recorder";
+      found_.verdict += "; nothing more is known, because it has no flight recorder";
     found_.verdict += ".";
   }
 

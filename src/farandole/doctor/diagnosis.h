@@ -1,4 +1,5 @@
-// Why a run ended, or why it does not go on, made of what its directory says. A pure function.
+// Finds from the contents of a run directory why the run ended or hangs. A pure function.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -15,41 +16,41 @@ namespace farandole {
 enum class Cause {
   done,
   running,
-  stalled,      // a rank did not come to a collective
-  preempted,    // stopped behind a checkpoint, or by Slurm for another job
-  requeued,     // stopped by Slurm, to be started again
-  interrupted,  // asked to stop, by a person as far as one can see
+  stalled,      // A rank did not reach a collective.
+  preempted,    // Stopped after a checkpoint, or by Slurm for another job.
+  requeued,     // Stopped by Slurm; Slurm will start it again.
+  interrupted,  // A stop was requested, apparently by a user.
   time_limit,
-  cancelled,  // by scancel
+  cancelled,  // By scancel.
   out_of_memory,
-  killed,   // SIGKILL from nobody knows where
-  crashed,  // by another signal
+  killed,   // By SIGKILL from an unknown sender.
+  crashed,  // By another signal.
   uncaught_exception,
-  refused,  // it refused to start, or to go on, with its reason
+  refused,  // It refused to start or to continue, and printed the reason.
   corrupt_input,
-  failed,  // another exit code
+  failed,  // Another exit code.
   host_lost,
   unknown,
 };
-std::string_view name_of(Cause cause);  // as in JSON: "out of memory"
+std::string_view name_of(Cause cause);  // Text as in JSON: "out of memory".
 
 struct Diagnosis {
   Cause cause = Cause::unknown;
-  std::optional<int> rank;  // that stopped first, or is waited for
+  std::optional<int> rank;  // The rank that stopped first or for which the others wait.
   std::string host;
   std::optional<std::int64_t> step;
-  std::string phase;                // that it was in: "backward"; "" where this is unknown
-  std::optional<StalledCall> call;  // that others waited in
-  std::int64_t time_ns = 0;         // of its end, CLOCK_REALTIME; 0: unknown
-  std::string verdict;              // a sentence or two
+  std::string phase;                // Phase of that rank: "backward"; "" if unknown.
+  std::optional<StalledCall> call;  // The collective in which other ranks waited.
+  std::int64_t time_ns = 0;         // End of the rank, CLOCK_REALTIME; 0: unknown.
+  std::string verdict;              // One or two sentences.
   std::vector<std::string> evidence;
-  std::vector<std::string> next;  // what to do, a line each
+  std::vector<std::string> next;  // Advice, one item per line.
 };
 
 Diagnosis diagnose(const RunEvidence& run);
 
-// What the rank was doing last, "" where this is unknown: for those that waited in the diagnosis' collective,
-// that.
+// Returns the last activity of the rank, or "" if it is unknown. For ranks that waited in the collective of
+// the diagnosis, this is that collective.
 std::string describe_last_moment(const RankEvidence& rank, const Diagnosis& diagnosis);
 
 }  // namespace farandole

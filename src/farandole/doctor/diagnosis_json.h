@@ -1,4 +1,5 @@
-// A diagnosis for scripts. A pure function.
+// Writes a diagnosis for scripts. A pure function.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <string>
@@ -7,7 +8,7 @@
 
 namespace farandole {
 
-// {"farandole_doctor": 1, "verdict": …, "cause": …, "rank": …, …}; what is not known is null.
+// {"farandole_doctor": 1, "verdict": …, "cause": …, "rank": …, …}. Unknown values are null.
 std::string diagnosis_json(const RunEvidence& run, const Diagnosis& diagnosis);
 
 }  // namespace farandole

@@ -11,8 +11,8 @@
 namespace farandole {
 namespace {
 
-// Of many ranks those that differ from the rest: the one to blame, those that failed by themselves, the
-// first.
+// If there are many ranks, only those that differ are shown: the root cause, those that failed by
+// themselves, and the first.
 std::vector<const RankEvidence*> ranks_to_show(const RunEvidence& run, const Diagnosis& diagnosis) {
   constexpr std::size_t most = 16;
   std::vector<const RankEvidence*> shown;

@@ -1,4 +1,5 @@
-// A diagnosis for people: verdict, ranks, evidence, what to do. A pure function.
+// Writes a diagnosis for users: verdict, ranks, evidence, advice. A pure function.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <string>

@@ -40,14 +40,14 @@ class Finder {
                       job.end_ns == 0 ? "; it has not recorded its end"
                                       : fmt::format(" and ended at {} with exit code {}", time_of(job.end_ns),
                                                     job.exit_code)));
-      if (!job.message.empty()) add("it said: " + job.message);
+      if (!job.message.empty()) add("its message: " + job.message);
       for (const auto& signal : job.signals)
-        add(fmt::format("it got signal {} ({}) at {}", signal.number, ::strsignal(signal.number),
+        add(fmt::format("it received signal {} ({}) at {}", signal.number, ::strsignal(signal.number),
                         time_of(signal.time_ns)));
       if (const auto id = job.slurm.find("JOB_ID"); id != job.slurm.end()) slurm(id->second);
     }
     if (run_.facts.restarts.value_or(0) > 0)
-      add(fmt::format("it was restart {} in this folder; this is about the last start",
+      add(fmt::format("it was restart {} in this folder; this report is about the last start",
                       *run_.facts.restarts));
   }
 
@@ -64,25 +64,26 @@ class Finder {
     const auto& rank = run_.ranks.at(static_cast<std::size_t>(*diagnosis_.rank));
     if (rank.end && rank.end->peak_memory_bytes > 0)
       add(fmt::format(
-          "rank {} had {} of memory at most{}", rank.rank, describe_bytes(rank.end->peak_memory_bytes),
+          "rank {} used at most {} of memory{}", rank.rank, describe_bytes(rank.end->peak_memory_bytes),
           rank.end->memory_limit_bytes > 0 ? fmt::format(", the limit of its control group is {}",
                                                          describe_bytes(rank.end->memory_limit_bytes))
                                            : ""));
     if (!rank.recorder && !rank.alive)
-      add(fmt::format("rank {} has left no flight recorder, so its step and phase are unknown", rank.rank));
+      add(fmt::format("rank {} has no flight recorder, so its step and phase are unknown", rank.rank));
     if (rank.log.last_lines.empty()) return;
     constexpr std::size_t most = 4;
     const auto& lines = rank.log.last_lines;
     for (auto i = lines.size() - std::min(most, lines.size()); i < lines.size(); ++i)
-      add(fmt::format("rank {} said: {}", rank.rank, lines[i]));
+      add(fmt::format("rank {} printed: {}", rank.rank, lines[i]));
   }
 
-  // Reports of the watch over stalls and losses: the first of each kind, they are much the same on all ranks.
+  // Reports of the watchdogs over stalls and losses. Only the first of each kind is shown, because the
+  // reports are similar on all ranks.
   void watch() {
     const auto first = [&](auto get) {
       for (const auto& rank : run_.ranks)
         if (const auto text = get(rank.log); !text.empty())
-          return add(fmt::format("rank {} saw: {}", rank.rank, text));
+          return add(fmt::format("rank {} reported: {}", rank.rank, text));
     };
     first([](const LogEvidence& log) { return log.losses.empty() ? std::string() : log.losses.front(); });
     first([](const LogEvidence& log) { return log.stall; });
@@ -91,27 +92,28 @@ class Finder {
 
   void progress() {
     if (run_.last_step) add(fmt::format("metrics.jsonl ends at step {}", *run_.last_step));
-    if (run_.checkpoint_step) add(fmt::format("the newest checkpoint is of step {}", *run_.checkpoint_step));
+    if (run_.checkpoint_step)
+      add(fmt::format("the newest checkpoint is from step {}", *run_.checkpoint_step));
   }
 
   void space() {
     if (run_.job && run_.job->free_bytes && *run_.job->free_bytes < little_space)
-      add(fmt::format("at the end {} were free on the run directory's file system",
+      add(fmt::format("at the end, {} were free on the run directory's file system",
                       describe_bytes(*run_.job->free_bytes)));
     if (run_.free_bytes && *run_.free_bytes < little_space)
       add(fmt::format("{} are free on the file system of {}", describe_bytes(*run_.free_bytes),
                       run_.folder.string()));
     for (const auto& rank : run_.ranks)
-      if (rank.log.disk_full) return add(fmt::format("rank {} found no space left on a device", rank.rank));
+      if (rank.log.disk_full)
+        return add(fmt::format("rank {} reported that no space is left on a device", rank.rank));
   }
 
   void memory() {
     for (const auto& rank : run_.ranks)
-      if (rank.log.memory_short)
-        return add(fmt::format("rank {} could not get the memory it asked for", rank.rank));
+      if (rank.log.memory_short) return add(fmt::format("rank {} could not allocate memory", rank.rank));
   }
 
-  // "mpi: Open MPI v4.1.4 on ranks 0-2; Open MPI v4.1.6 on rank 3"
+  // "mpi: Open MPI v4.1.4 on ranks 0-2; Open MPI v4.1.6 on rank 3".
   void versions() {
     std::map<std::string, std::map<std::string, std::vector<int>>> ranks_by_value;
     for (const auto& rank : run_.ranks) {

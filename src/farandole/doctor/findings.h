@@ -1,4 +1,5 @@
-// What supports a diagnosis, and what else is wrong: lines for people. A pure function.
+// Evidence for a diagnosis, and other problems of the run, as lines for users. A pure function.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <string>

@@ -39,12 +39,12 @@ std::string checks_text(const std::vector<Check>& checks) {
   };
   const auto failing = count(Health::fail), warnings = count(Health::warn);
   if (failing > 0)
-    return text + fmt::format("\n{} of {} checks fail: runs will not work before that is mended.\n", failing,
-                              checks.size());
+    return text + fmt::format("\n{} of {} checks fail. Runs will not work until these problems are fixed.\n",
+                              failing, checks.size());
   if (warnings > 0)
-    return text +
-           fmt::format("\nRuns work here; {} of {} checks could be better.\n", warnings, checks.size());
-  return text + fmt::format("\nAll {} checks are well.\n", checks.size());
+    return text + fmt::format("\nRuns work on this machine; {} of {} checks give a warning.\n", warnings,
+                              checks.size());
+  return text + fmt::format("\nAll {} checks passed.\n", checks.size());
 }
 
 std::string checks_json(const std::vector<Check>& checks) {

@@ -1,4 +1,5 @@
-// What a machine offers to runs: checks of an installation. Starts programs and processes; one thread.
+// Checks an installation and its machine. Starts programs and processes.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <string>
@@ -13,11 +14,11 @@ std::string_view name_of(Health health);
 struct Check {
   std::string subject;  // "MPI"
   Health health = Health::ok;
-  std::string finding;  // a line
-  std::string remedy;   // a line; "" where all is well
+  std::string finding;  // One line.
+  std::string remedy;   // One line; "" if there is no problem.
 };
 
-// Of this machine, in the order in which people need them. Takes seconds: it starts two ranks.
+// Checks this machine; the most important checks come first. This takes seconds, because it starts two ranks.
 std::vector<Check> check_installation();
 
 bool has_failure(const std::vector<Check>& checks);

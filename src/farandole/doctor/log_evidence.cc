@@ -16,7 +16,7 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-// "[12:34:56.789] text" to "text".
+// "[12:34:56.789] text" becomes "text".
 std::string_view without_time(std::string_view line) {
   constexpr std::string_view shape = "[00:00:00.000] ";
   if (line.size() < shape.size()) return line;
@@ -26,7 +26,7 @@ std::string_view without_time(std::string_view line) {
   return line.substr(shape.size());
 }
 
-// The text behind "farandole: [rank 3] ", of a line of the watch over stalls and losses.
+// Returns the text after "farandole: [rank 3] " in a line of the watchdogs.
 std::string_view watch_text(std::string_view line) {
   constexpr std::string_view begin = "farandole: [rank ";
   const auto end = line.find("] ");
@@ -58,8 +58,8 @@ class Reader {
   }
 
  private:
-  // The supervisor's own lines: "2026-11-21 19:20:38: rank 0 of 2 on node1: PROGRAM", "exit code 3", "killed
-  // by signal 9 (Killed)".
+  // Reads the lines of the supervisor: "2026-11-21 19:20:38: rank 0 of 2 on node1: PROGRAM", "exit code 3",
+  // "killed by signal 9 (Killed)".
   void take_mark(std::string_view text) {
     if (contains(text, ": rank ")) {
       evidence_ = LogEvidence();
@@ -76,7 +76,8 @@ class Reader {
     if (text.starts_with("killed by signal ")) evidence_.signal = number_behind(text, "killed by signal ");
   }
 
-  // True where the line belongs to a report of the watch, whose stacks are no complaints.
+  // Returns true if the line belongs to a report of the watchdogs. The stacks in such a
+  // report are not errors.
   bool take_stall(std::string_view line) {
     const auto text = watch_text(line);
     if (text.empty()) {

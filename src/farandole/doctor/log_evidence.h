@@ -1,5 +1,6 @@
-// What a rank said before its end: the log of `farandole run --log-dir`, or the last lines that its launcher
-// kept. Plain values; reading is usable from any thread.
+// What a rank printed before its end: the log of `farandole run --log-dir`, or the last lines that its
+// launcher kept. Plain values.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +14,21 @@ namespace farandole {
 
 struct LogEvidence {
   bool found = false;
-  std::string host;           // of the last start; "" where its beginning is too far back
-  std::int64_t start_ns = 0;  // CLOCK_REALTIME, taking the log's local time for that of this machine
-  std::optional<int> exit_code, signal;  // of the last start, where it has ended
-  std::string error;                // why the program ended, in its own words: its last complaint, one line
-  bool uncaught_exception = false;  // the C++ runtime ended it
-  std::string stall;                // the last stall that was summed up and not over: lines
-  std::string stall_end;            // where a stall ended the job
-  std::vector<std::string> losses;  // "rank 1 (pid 7 on node1) was killed by SIGKILL; rank 0 was in …"
-  bool disk_full = false, memory_short = false;  // it complained of that
-  std::vector<std::string> last_lines;           // a few
+  std::string host;           // Host of the last start; "" if its begin is not in the part that was read.
+  std::int64_t start_ns = 0;  // CLOCK_REALTIME, if the log's local time is that of this machine.
+  std::optional<int> exit_code, signal;  // Of the last start, if it has ended.
+  std::string error;                     // The last error message of the program, one line.
+  bool uncaught_exception = false;       // The C++ runtime ended the program.
+  std::string stall;                     // Summary of the last stall that was not over: several lines.
+  std::string stall_end;                 // Message with which a stall ended the job.
+  std::vector<std::string> losses;       // "rank 1 (pid 7 on node1) was killed by SIGKILL; rank 0 was in …"
+  bool disk_full = false, memory_short = false;  // The program reported this.
+  std::vector<std::string> last_lines;           // A few lines.
 };
 
-// Of the last start in the file, and of its last 4 MiB. Never throws.
+// Reads the last start in the file, at most its last 4 MiB. Never throws.
 LogEvidence read_log(const std::filesystem::path& file);
-// Of lines without the log's marks.
+// Reads lines without the marks of a log.
 LogEvidence read_last_words(std::string_view text);
 
 }  // namespace farandole

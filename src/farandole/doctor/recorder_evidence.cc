@@ -9,7 +9,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t newest_records = 20'000;  // of each thread: minutes of a training run
+constexpr std::size_t newest_records = 20'000;  // Per thread; this is minutes of a training run.
 
 class Reading {
  public:
@@ -55,7 +55,7 @@ class Reading {
 
   void take(const Record& record, std::size_t slot) {
     evidence_.last_ns = std::max(evidence_.last_ns, real(record.end_ns));
-    // Outside of steps, as in an evaluation or between epochs, the header has none.
+    // Outside steps, as in an evaluation or between epochs, the header has no step.
     if (file_.last_step() < 0) evidence_.step = std::max(evidence_.step, record.step);
     if (record.kind != RecordKind::span && record.kind != RecordKind::collective) return;
     auto taken = activity(record);
@@ -70,7 +70,8 @@ class Reading {
     if (!open) return;
     constexpr std::int64_t ten_years = 10ll * 366 * 24 * 3600 * 1'000'000'000;
     const auto from = file_.start_monotonic_ns();
-    if (open->start_ns < from || open->start_ns - from > ten_years) return;  // not written as one
+    // This record was not written as a span.
+    if (open->start_ns < from || open->start_ns - from > ten_years) return;
     const auto taken = activity(*open);
     if (open->kind == RecordKind::collective) take_call(taken);
     if (slot == 0) evidence_.doing = taken;

@@ -1,4 +1,5 @@
-// What a rank's flight recorder says about the rank's end. Plain values; reading is usable from any thread.
+// What the flight recorder of a rank tells about the rank's end. Plain values.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -12,34 +13,34 @@
 
 namespace farandole {
 
-// A span or collective that a thread was in, or was in last.
+// The span or collective in which a thread is or was last.
 struct Activity {
   RecordKind kind = RecordKind::span;
   Category category = Category::other;
-  std::string name, operation;  // an operation only where it is a collective
+  std::string name, operation;  // The operation is set only for a collective.
   std::uint16_t communicator = 0;
   std::uint32_t sequence = 0;
-  std::int64_t start_ns = 0;  // CLOCK_REALTIME of the rank's host, as all times here
-  std::int64_t end_ns = 0;    // 0: it had not ended
+  std::int64_t start_ns = 0;  // CLOCK_REALTIME of the rank's host, as are all times here.
+  std::int64_t end_ns = 0;    // 0: it has not ended.
 };
 
 struct RecorderEvidence {
-  std::string trouble;  // which file, or part of it, cannot be read, and why; "" where all can
+  std::string trouble;  // The file or part that cannot be read, and the reason; "" if there is none.
   bool readable = false;
-  bool closed = false;  // the rank ended in order
+  bool closed = false;  // The rank closed its recorder before it ended.
   std::string host;
   std::uint32_t pid = 0;
   int world_size = 1;
   std::int64_t start_ns = 0;
-  std::int64_t last_ns = 0;                  // of the newest record
-  std::int64_t step = -1;                    // the last that began; -1: none did
-  std::optional<Activity> doing;             // of the training thread, where the rank did not end in order
-  std::optional<Activity> did_last;          // its newest phase that has ended
-  std::map<std::uint16_t, Activity> calls;   // the newest collective of each communicator
-  std::map<std::string, std::string> facts;  // versions, as the rank stated them
+  std::int64_t last_ns = 0;       // Time of the newest record.
+  std::int64_t step = -1;         // The last step that began; -1: none.
+  std::optional<Activity> doing;  // Activity of the training thread, if the rank did not close its recorder.
+  std::optional<Activity> did_last;          // Its newest phase that has ended.
+  std::map<std::uint16_t, Activity> calls;   // The newest collective of each communicator.
+  std::map<std::string, std::string> facts;  // Versions, as the rank has recorded them.
 };
 
-// Never throws for what is in the file.
+// Never throws, whatever the file contains.
 RecorderEvidence read_recorder_evidence(const std::filesystem::path& file);
 
 }  // namespace farandole

@@ -22,20 +22,20 @@ std::string slurm_word(const RunEvidence& run, const char* field) {
   return word_of(run.slurm_state, field);
 }
 
-// When Slurm will end or has ended the job for its time limit; 0: unknown.
+// Returns when Slurm ends or has ended the job because of its time limit; 0 if unknown.
 std::int64_t limit_ns(const RunEvidence& run) {
   if (!run.job) return 0;
   std::string text;
   if (const auto end = run.job->slurm.find("JOB_END_TIME"); end != run.job->slurm.end()) text = end->second;
-  // As the launcher found it: of a job that is ending, or has ended, it is the end itself.
+  // The state as the launcher read it. For a job that is ending or has ended, EndTime is the end itself.
   const auto& state = run.job->job_state;
   if (text.empty() && word_of(state, "JobState") == "RUNNING") text = word_of(state, "EndUnix");
   const auto end_s = parse_number<std::int64_t>(text);
   return end_s && *end_s < INT64_MAX / ns_per_second ? *end_s * ns_per_second : 0;
 }
 
-// Slurm's own word for why it ended the job, if it did: the job's state, or, where this is lost, what its
-// daemons wrote to the step's output.
+// Returns why Slurm ended the job, if it did. The source is the job's state, or, if this is lost, the
+// messages of Slurm's daemons in the step's output.
 std::optional<RootCause> ended_by_slurm(const RunEvidence& run) {
   constexpr std::pair<std::string_view, Cause> states[] = {
       {"TIMEOUT", Cause::time_limit},          {"DEADLINE", Cause::time_limit},
@@ -49,7 +49,7 @@ std::optional<RootCause> ended_by_slurm(const RunEvidence& run) {
           cause,
           {},
           {},
-          fmt::format("Slurm says {} of job {}", state,
+          fmt::format("Slurm reports {} for job {}", state,
                       run.job && run.job->slurm.contains("JOB_ID") ? run.job->slurm.at("JOB_ID") : "?")};
   if (slurm_word(run, "Reason") == "TimeLimit")
     return RootCause{Cause::time_limit, {}, {}, "Slurm's reason is TimeLimit"};
@@ -60,18 +60,18 @@ std::optional<RootCause> ended_by_slurm(const RunEvidence& run) {
                                                          {"CANCELLED AT", Cause::cancelled}};
   for (const auto& [words, cause] : dues)
     if (run.job && !run.job->slurm.empty() && run.job->starter_said.find(words) != std::string::npos)
-      return RootCause{cause, {}, {}, fmt::format("slurmstepd said {}", words)};
+      return RootCause{cause, {}, {}, fmt::format("slurmstepd reported {}", words)};
   return std::nullopt;
 }
 
-// Why ranks were asked to stop: by signal `asked`, at `asked_ns`.
+// Returns why the ranks were asked to stop by signal `asked` at `asked_ns`.
 RootCause asked_to_stop(const RunEvidence& run, int asked, std::int64_t asked_ns) {
   const auto limit = limit_ns(run);
   const auto left = limit - asked_ns;
   constexpr std::int64_t kill_wait = 60 * ns_per_second, warning = 15 * 60 * ns_per_second;
   const bool near_limit =
       limit != 0 && asked_ns != 0 && left < (asked == SIGUSR1 ? warning : kill_wait) && left > -5 * kill_wait;
-  // Slurm cancels the step, too, when the first rank has ended behind its checkpoint.
+  // Slurm also cancels the step when the first rank has ended after its checkpoint.
   if (const auto by_slurm = ended_by_slurm(run);
       by_slurm && !(near_limit && asked == SIGUSR1 && by_slurm->cause == Cause::cancelled))
     return *by_slurm;
@@ -103,8 +103,8 @@ const RankEvidence& evidence_of(const RunEvidence& run, int rank) {
   return run.ranks.at(static_cast<std::size_t>(rank));
 }
 
-// srun cancels the step, too, because a rank was killed; who cancels it kills the supervisors at once with
-// their ranks, so that none of them can say when its rank ended.
+// srun also cancels the step because a rank was killed. A cancellation kills the supervisors together with
+// their ranks, so that no supervisor can record the end of its rank.
 bool ended_before_others(const RunEvidence& run, const RankRecord& end) {
   return end.time_ns != 0 && !end.told && !slurm_word(run, "JobState").starts_with("CANCELLED");
 }
@@ -136,7 +136,7 @@ RootCause classify(const RunEvidence& run, const RankRecord& end) {
   return root_cause;
 }
 
-// Ranks of whose end nothing is known although others ended.
+// Returns the ranks whose end is unknown although other ranks have ended.
 std::vector<int> unheard_of(const RunEvidence& run, const std::vector<RankRecord>& ends) {
   std::vector<int> ranks;
   for (const auto& rank : run.ranks)
@@ -156,7 +156,8 @@ RootCause lost_with_host(const RunEvidence& run, int rank) {
   return root_cause;
 }
 
-// Whether somebody says that ranks or hosts went away, and not only that the job was to stop.
+// Returns whether there is evidence that ranks or hosts were lost, and not only that the job
+// was asked to stop.
 bool is_missed(const RunEvidence& run) {
   const auto by_slurm = ended_by_slurm(run);
   return (by_slurm && by_slurm->cause == Cause::host_lost) ||
@@ -164,7 +165,7 @@ bool is_missed(const RunEvidence& run) {
                      [](const auto& one) { return !one.log.losses.empty(); });
 }
 
-// Whether all ranks of a host are unheard of, and another host's are not.
+// Returns whether the ends of all ranks of one host are unknown and those of another host are known.
 bool host_is_gone(const RunEvidence& run, const std::vector<int>& unheard, int rank) {
   const auto& host = evidence_of(run, rank).host;
   if (host.empty()) return false;
@@ -230,7 +231,7 @@ RootCause find_root_cause(const RunEvidence& run, const std::optional<StalledCal
     return {Cause::unknown, unheard.front(), {}, run.job->message};
   if (run.facts.exit_code) {
     RootCause root_cause{cause_of_code(static_cast<int>(*run.facts.exit_code)), {}, {}, ""};
-    root_cause.why = fmt::format("run.json says exit code {}", *run.facts.exit_code);
+    root_cause.why = fmt::format("run.json reports exit code {}", *run.facts.exit_code);
     return root_cause;
   }
   return {Cause::unknown, {}, {}, ""};

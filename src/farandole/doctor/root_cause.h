@@ -1,4 +1,5 @@
-// Whose end came first, and of what kind it was. Pure functions.
+// Finds which rank ended first, and why. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <optional>
@@ -11,15 +12,15 @@ namespace farandole {
 
 struct RootCause {
   Cause cause = Cause::unknown;
-  std::optional<int> rank;        // none: all ranks share the end, or nobody knows
-  std::optional<RankRecord> end;  // of that rank
-  std::string why;                // what supports the cause, in a few words; "" for nothing more
+  std::optional<int> rank;        // No value: all ranks ended in the same way, or the rank is unknown.
+  std::optional<RankRecord> end;  // End of that rank.
+  std::string why;                // Evidence for the cause in a few words; may be "".
 };
 
-// Each rank's end, as its launcher recorded it or else as its log says (then without a time).
+// Returns the end of each rank as its launcher recorded it, or else as its log reports it (without a time).
 std::vector<RankRecord> known_ends(const RunEvidence& run);
 
-// Of a run of which nothing runs any more.
+// `run` must have ended.
 RootCause find_root_cause(const RunEvidence& run, const std::optional<StalledCall>& call);
 
 }  // namespace farandole

@@ -26,7 +26,7 @@ namespace farandole {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr int most_ranks = 1 << 17;  // so that a damaged number costs no memory
+constexpr int most_ranks = 1 << 17;  // Limits memory if a number is damaged.
 
 // "rank-0003.ftl", "rank-0003.json", "rank-0003.log"; "step-00001200.h5".
 std::optional<std::int64_t> number_of(const fs::path& file, std::string_view before,
@@ -37,7 +37,7 @@ std::optional<std::int64_t> number_of(const fs::path& file, std::string_view bef
   return number && *number >= 0 ? number : std::nullopt;
 }
 
-// Whether process `pid` runs and is not a later one that has taken the number.
+// Returns whether process `pid` runs and is not a later process with the same id.
 bool is_alive(std::int64_t pid, std::int64_t known_ns) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text(std::istreambuf_iterator<char>(file), {});
@@ -45,7 +45,7 @@ bool is_alive(std::int64_t pid, std::int64_t known_ns) {
   if (pid <= 0 || name_end == std::string::npos) return false;
   std::istringstream fields(text.substr(name_end + 1));
   std::string state, skipped;
-  std::int64_t ticks = 0;  // after boot, field 22
+  std::int64_t ticks = 0;  // Ticks since boot, field 22.
   fields >> state;
   for (int field = 4; field < 22; ++field) fields >> skipped;
   timespec up{};
@@ -63,7 +63,7 @@ class Gatherer {
     std::error_code error;
     if (!fs::is_directory(run_.folder, error))
       throw UserError(
-          fmt::format("{} is no folder; name the run directory that --run-dir gave", run_.folder.string()));
+          fmt::format("{} is not a folder; name the run directory of --run-dir", run_.folder.string()));
     run_.now_ns = real_time_ns();
     read_launch();
     read_run_json();
@@ -82,7 +82,7 @@ class Gatherer {
     return run_.ranks[static_cast<std::size_t>(number)];
   }
 
-  // What is there of a folder whose reading has failed is looked at all the same.
+  // The files of a folder that were listed before an error are still read.
   void note(const fs::path& folder, const std::error_code& failure) {
     std::error_code ignored;
     if (failure && fs::symlink_status(folder, ignored).type() != fs::file_type::not_found)
@@ -100,7 +100,8 @@ class Gatherer {
     return files;
   }
 
-  // Of the last start alone: a start whose launcher was killed has records of its ranks at most.
+  // Reads only the records of the last start. A start whose launcher was killed has at most
+  // records of its ranks.
   void read_launch() {
     try {
       run_.job = read_job(run_.folder / "launch" / "job.json");
@@ -130,7 +131,7 @@ class Gatherer {
     run_.troubles.insert(run_.troubles.end(), run_.facts.warnings.begin(), run_.facts.warnings.end());
   }
 
-  // When the last start began; 0: unknown.
+  // Returns when the last start began; 0 if unknown.
   std::int64_t began_ns() const {
     if (run_.job) return run_.job->start_ns;
     std::int64_t first = 0;
@@ -148,7 +149,7 @@ class Gatherer {
   }
 
   void read_recorders() {
-    std::vector<std::pair<std::int64_t, RecorderEvidence>> found;  // by rank
+    std::vector<std::pair<std::int64_t, RecorderEvidence>> found;  // Ordered by rank.
     std::vector<RunStart> starts{{began_ns(), 0}};
     for (const auto& destination : recorders()) {
       const auto number = number_of(destination, "rank-", ".ftl");
@@ -163,7 +164,8 @@ class Gatherer {
     if (launch_is_over_before_recording()) leave_launch_out();
   }
 
-  // Of a start that no launcher has recorded yet, or ever will, behind one that was.
+  // Returns whether the launcher's records belong to an earlier start. The newer start has no launcher's
+  // record yet, or will never have one.
   bool launch_is_over_before_recording() const {
     return std::any_of(run_.ranks.begin(), run_.ranks.end(), [](const RankEvidence& one) {
       if (!one.recorder || !one.recorder->trouble.empty() || !one.end || one.end->time_ns == 0) return false;
@@ -175,7 +177,7 @@ class Gatherer {
   void leave_launch_out() {
     run_.job.reset();
     for (auto& one : run_.ranks) one.end.reset();
-    run_.troubles.emplace_back("the launcher's records are of an earlier start: left out");
+    run_.troubles.emplace_back("the launcher's records belong to an earlier start and are left out");
   }
 
   void take_recorders(std::vector<std::pair<std::int64_t, RecorderEvidence>> found, const RunStart& last) {
@@ -199,7 +201,7 @@ class Gatherer {
       const auto number = number_of(file, "rank-", ".log");
       if (!number || *number >= most_ranks) continue;
       auto log = read_log(file);
-      // Its times are local: of another zone, where the folder was copied.
+      // The log's times are local. They may come from another time zone if the folder was copied.
       constexpr std::int64_t zones_differ = 27 * 3600 * ns_per_second;
       struct stat status {};
       const bool old_file = ::stat(file.c_str(), &status) == 0 &&
@@ -237,8 +239,8 @@ class Gatherer {
       throw CorruptInput(
           fmt::format("nothing in {} can be read: {}", run_.folder.string(), run_.troubles.front()));
     throw UserError(
-        fmt::format("{} holds no run: no run.json, recorder, logs or launch in it; name the run "
-                    "directory that --run-dir gave",
+        fmt::format("{} is not a run directory: it has no run.json, recorder, logs or launch; name the run "
+                    "directory of --run-dir",
                     run_.folder.string()));
   }
 
@@ -260,7 +262,7 @@ class Gatherer {
           static_cast<std::int64_t>(status.f_bavail) * static_cast<std::int64_t>(status.f_frsize);
     look_for_processes();
     if (run_.job) run_.slurm_state = run_.job->job_state;
-    // At its end the launcher could only learn that the job was ending.
+    // At the end of the job, the launcher could only see that the job was ending.
     const auto found = run_.slurm_state.find("JobState");
     const std::string state = found == run_.slurm_state.end() ? "" : found->second;
     if (run_.job && (state.empty() || state == "COMPLETING" || state == "RUNNING"))

@@ -1,4 +1,5 @@
-// All that a run directory says about a run's end, gathered. Plain values; reading is usable from any thread.
+// All evidence in a run directory about the end of the run. Plain values.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ namespace farandole {
 
 struct RankEvidence {
   int rank = 0;
-  std::string host;    // "" where nobody says it
-  bool alive = false;  // its process runs on this machine
+  std::string host;    // "" if it is unknown.
+  bool alive = false;  // Its process runs on this machine.
   std::optional<RankRecord> end;
   std::optional<RecorderEvidence> recorder;
   LogEvidence log;
@@ -28,19 +29,20 @@ struct RankEvidence {
 struct RunEvidence {
   std::filesystem::path folder;
   std::optional<JobRecord> job;
-  bool launcher_alive = false;                     // on this machine
-  RunFacts facts;                                  // run.json
-  std::vector<RankEvidence> ranks;                 // by rank; as many as the run had, or as are known
-  std::optional<std::int64_t> last_step;           // of metrics.jsonl
-  std::optional<std::int64_t> checkpoint_step;     // the newest; whether it is whole is not looked at
-  std::map<std::string, std::string> slurm_state;  // what Slurm says of the job now, or said at its end
-  std::optional<std::int64_t> free_bytes;          // of the file system that the folder is on now
-  std::int64_t now_ns = 0;                         // CLOCK_REALTIME
-  std::vector<std::string> troubles;               // what cannot be read, a line each
+  bool launcher_alive = false;                  // On this machine.
+  RunFacts facts;                               // run.json
+  std::vector<RankEvidence> ranks;              // Ordered by rank; as many as the run had, or as are known.
+  std::optional<std::int64_t> last_step;        // From metrics.jsonl.
+  std::optional<std::int64_t> checkpoint_step;  // The newest checkpoint; it is not verified.
+  // State of the job that Slurm reports now, or reported at its end.
+  std::map<std::string, std::string> slurm_state;
+  std::optional<std::int64_t> free_bytes;  // On the file system of the folder, now.
+  std::int64_t now_ns = 0;                 // CLOCK_REALTIME
+  std::vector<std::string> troubles;       // Files that cannot be read, one per line.
 };
 
-// Throws UserError where the folder is not there or holds no run, CorruptInput where nothing in it can be
-// read.
+// Throws: UserError if the folder does not exist or is not a run directory; CorruptInput if none of its
+// files can be read.
 RunEvidence read_run_evidence(const std::filesystem::path& folder);
 
 }  // namespace farandole

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::chrono::seconds patience(3);
 
-// "ClusterName             = c1"
+// Reads a line such as "ClusterName             = c1".
 std::string cluster_name() {
   std::istringstream lines(output_of({"scontrol", "show", "config"}, patience).value_or(""));
   for (std::string line; std::getline(lines, line);) {
@@ -29,7 +29,7 @@ std::map<std::string, std::string> ask_slurm(const JobRecord& job) {
   if (id == job.slurm.end() || cluster == job.slurm.end() || cluster_name() != cluster->second) return {};
   const auto answer = output_of({"scontrol", "show", "job", id->second}, patience).value_or("");
   const auto name = job.slurm.find("JOB_NAME");
-  // Numbers start anew where a cluster's state was lost.
+  // Job numbers start again if a cluster has lost its state.
   if (name != job.slurm.end() && answer.find("JobName=" + name->second) == std::string::npos) return {};
   return job_state_of(answer);
 }

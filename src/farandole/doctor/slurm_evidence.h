@@ -1,4 +1,5 @@
-// What Slurm says of a job, asked while it remembers it. Usable from any thread.
+// Asks Slurm about a job, as long as Slurm remembers it.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <map>
@@ -8,8 +9,9 @@
 
 namespace farandole {
 
-// As job_state_of() gives it; empty where the job was none of Slurm's, Slurm is not at hand, it is another
-// cluster's or has forgotten the job. Takes seconds where a controller does not answer.
+// Returns the fields of job_state_of(). The result is empty if the job was not a Slurm job, Slurm is not
+// available, the job belongs to another cluster, or Slurm has forgotten it. This takes seconds if the
+// controller does not answer.
 std::map<std::string, std::string> ask_slurm(const JobRecord& job);
 
 }  // namespace farandole

@@ -10,7 +10,8 @@ namespace {
 
 using Key = std::pair<std::uint16_t, std::uint32_t>;  // communicator, sequence
 
-// Its newest collective ended, but by an error: the rank has left all its spans without an end in order.
+// Returns whether the rank's newest collective ended with an error: the rank has left all its spans, but has
+// not closed its recorder.
 bool lost_peer_in(const RankEvidence& rank, const Activity& call) {
   constexpr std::int64_t a_moment = 1'000'000'000;
   return !rank.recorder->closed && !rank.recorder->doing && call.end_ns + a_moment >= rank.recorder->last_ns;
@@ -28,7 +29,7 @@ StalledCall collect(const std::vector<RankEvidence>& ranks, const Key& key) {
     const auto* call = newest_call(rank, key.first);
     if (!rank.recorder) continue;
     if (call == nullptr || call->sequence < key.second) {
-      // A rank outside of the communicator's group has no call of it at all.
+      // A rank outside the communicator's group has no call of it.
       if (call != nullptr || key.second == 0) stalled.missing.push_back(rank.rank);
     } else if (call->sequence == key.second && (call->end_ns == 0 || lost_peer_in(rank, *call))) {
       stalled.text = describe(*call);

@@ -1,4 +1,6 @@
-// Which collective a run stood in at its end: who waited there, and who never came. Pure functions.
+// Finds the collective in which a run hung: which ranks waited there and which ranks did not
+// reach it. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +15,16 @@ namespace farandole {
 struct StalledCall {
   std::string text;           // "allreduce #17 'bucket 2'"
   std::vector<int> waiting;   // ascending
-  std::vector<int> missing;   // had not begun it, by their recorders; those without one are in neither list
-  std::int64_t since_ns = 0;  // the first of the waiting came, on its host's clock
+  std::vector<int> missing;   // Ranks that had not begun it; a rank without recorder is in neither list.
+  std::int64_t since_ns = 0;  // When the first waiting rank entered, on its host's clock.
 };
 
-// Who waits this long in a collective hangs.
+// A rank that waits longer than this in a collective hangs.
 inline constexpr std::int64_t long_wait_ns = 10'000'000'000;
 
-// The collective that most ranks were in when their recorders end, of those that lack somebody; of equal ones
-// the one that was begun first. Nothing where no recorder tells of one.
+// Among the collectives that lack a rank, returns the one in which most ranks were when their
+// recorders ended; if several are equal, the one that began first. Returns nullopt if no recorder
+// shows such a collective.
 std::optional<StalledCall> find_stalled_call(const std::vector<RankEvidence>& ranks);
 
 std::string describe(const Activity& activity);  // "backward", "data 'load'", "allreduce #17 'bucket 2'"
