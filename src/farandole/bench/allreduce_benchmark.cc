@@ -15,7 +15,7 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t beyond_caches = std::size_t{128} << 20;
-constexpr double batch_us = 2000;  // calls are timed in batches of about so long
+constexpr double batch_us = 2000;  // Approximate length of a batch of calls that is timed together.
 constexpr int most_calls = 1000;
 constexpr std::size_t small_bytes = std::size_t{1} << 20;
 
@@ -25,20 +25,20 @@ Buffer private_memory(std::size_t bytes) {
   return Buffer(memory, [](std::byte* data) { ::operator delete[](data, std::align_val_t{4096}); });
 }
 
-// Open MPI reads mpi_yield_when_idle once; this is the switch behind it.
+// Open MPI reads mpi_yield_when_idle only once. This function sets the switch that the option controls.
 using YieldSwitch = bool (*)(bool);
 YieldSwitch yield_switch() {
   return reinterpret_cast<YieldSwitch>(::dlsym(RTLD_DEFAULT, "opal_progress_set_yield_when_idle"));
 }
 
-// One way to reduce, with buffers of its own.
+// One implementation of allreduce with its own buffers.
 struct Contender {
   Sample* result;
   std::function<Buffer()> allocate;
   std::function<void(std::byte*)> call;
   std::vector<Buffer> buffers{};
   std::size_t next = 0;
-  int calls = 1;  // a batch
+  int calls = 1;  // Calls per batch.
 
   std::byte* buffer() {
     next = (next + 1) % buffers.size();
@@ -79,8 +79,8 @@ class Round {
   }
 
  private:
-  // A rank's share of the least traffic: it reads one line of each rank's input and writes one of each
-  // output.
+  // A rank's share of the minimum traffic: it reads one line of each rank's input and writes one
+  // line of each output.
   void move(std::byte* data, std::size_t count) {
     const std::size_t part = count / size_ * size_of(result_.dtype);
     std::vector<std::byte*> places;
@@ -91,15 +91,15 @@ class Round {
 
   void calibrate(Contender& contender) {
     for (std::size_t i = 0; i < contender.buffers.size(); ++i)
-      contender.call(contender.buffer());  // pages, caches, paths
+      contender.call(contender.buffer());  // Loads pages, caches and code paths.
     contender.calls = result_.bytes < small_bytes ? 20 : 2;
     double us = std::min(measure(contender), measure(contender));
     MPI_Bcast(&us, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
     contender.calls = static_cast<int>(std::clamp(batch_us / us, 1.0, double{most_calls}));
   }
 
-  // Mean over the ranks. They start together: a rank that spins in MPI would keep others, which have yet to
-  // leave the barrier, from a core.
+  // Returns the mean over the ranks. The ranks start together; otherwise a rank that spins in MPI could take
+  // the core of a rank that is still in the barrier.
   double measure(Contender& contender) {
     const auto set_yield = yield_switch();
     if (set_yield != nullptr) set_yield(true);

@@ -1,5 +1,6 @@
-// `farandole bench allreduce`: our allreduce against MPI_Allreduce and against what the memory gives, in one
-// run. Collective; used by the main thread of every rank.
+// `farandole bench allreduce`: compares Farandole's allreduce with MPI_Allreduce and with the memory
+// bandwidth limit in one run.
+// Collective: every rank of the group must call this in the same order.
 #pragma once
 
 #include <cstddef>
@@ -11,18 +12,18 @@
 
 namespace farandole {
 
-// In which caches the calls find their data.
+// The state of the caches before a call.
 enum class Buffers {
-  warm,     // the same buffer again and again: a rank's part of it stays in that rank's cache
-  written,  // each rank first writes its whole buffer, as a backward pass does; that is not timed
-  cold,     // buffers in turn that together exceed the last-level cache
+  warm,     // The same buffer in each call: a rank's part of it stays in that rank's cache.
+  written,  // Each rank first writes its whole buffer, as a backward pass does; this is not timed.
+  cold,     // Different buffers in turn, together larger than the last-level cache.
 };
 std::string_view name_of(Buffers buffers);
 
 struct AllreduceBenchmarkOptions {
   std::size_t smallest_bytes = 8;
   std::size_t largest_bytes = std::size_t{1} << 30;
-  std::size_t factor = 8;  // between two sizes
+  std::size_t factor = 8;  // Ratio of successive sizes.
   std::vector<DType> dtypes = {DType::float32};
   ReduceOp op = ReduceOp::sum;
   int repetitions = 15;
@@ -35,18 +36,18 @@ struct AllreduceResult {
   DType dtype = DType::float32;
   ReduceOp op = ReduceOp::sum;
   Buffers buffers = Buffers::warm;
-  Sample registered;    // in memory of Communicator::allocate
-  Sample unregistered;  // in any other
-  Sample mpi_spin;      // MPI_Allreduce, MPI_IN_PLACE
-  Sample mpi_yield;     // the same with mpi_yield_when_idle; empty where this MPI cannot switch
-  Sample limit;  // every rank moves as much through a local kernel, at the same time, and waits for nobody
+  Sample registered;    // In memory of Communicator::allocate.
+  Sample unregistered;  // In other memory.
+  Sample mpi_spin;      // MPI_Allreduce with MPI_IN_PLACE.
+  Sample mpi_yield;     // The same with mpi_yield_when_idle; empty if this MPI cannot switch it.
+  Sample limit;  // Each rank moves the same bytes with a local kernel at the same time, without waiting.
 
-  const Sample& mpi() const;                      // the quicker of the two
-  double algbw_gbps(const Sample& sample) const;  // GB/s (1e9), as nccl-tests
+  const Sample& mpi() const;                      // The faster of the two.
+  double algbw_gbps(const Sample& sample) const;  // GB/s (1e9), as in nccl-tests.
   double busbw_gbps(const Sample& sample) const;
 };
 
-// On every rank; `each` sees a size's result as soon as it is there.
+// Runs on every rank. `each` receives the result of a size as soon as it is measured.
 std::vector<AllreduceResult> benchmark_allreduce(const MpiJob& job, const AllreduceBenchmarkOptions& options,
                                                  const std::function<void(const AllreduceResult&)>& each);
 

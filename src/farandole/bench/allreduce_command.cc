@@ -13,7 +13,7 @@
 namespace farandole {
 namespace {
 
-// "64", "64K", "64M", "1G".
+// Parses "64", "64K", "64M", "1G".
 std::size_t parse_bytes(const std::string& text, const char* option) {
   std::size_t end = 0;
   unsigned long long value = 0;
@@ -25,12 +25,12 @@ std::size_t parse_bytes(const std::string& text, const char* option) {
   const std::string unit = text.substr(end);
   const int shift = unit.empty() ? 0 : unit == "K" ? 10 : unit == "M" ? 20 : unit == "G" ? 30 : -1;
   if (end == 0 || shift < 0 || value == 0)
-    throw UserError(
-        fmt::format("--{} cannot be '{}'; give bytes, or for example 64K, 16M, 1G", option, text));
+    throw UserError(fmt::format("--{} cannot be '{}'; give a number of bytes, or for example 64K, 16M, 1G",
+                                option, text));
   return static_cast<std::size_t>(value) << shift;
 }
 
-// Names from `known`, separated by commas.
+// Parses names from `known`, separated by commas.
 template <class T>
 std::vector<T> parse_list(const std::string& text, const char* option, const std::vector<T>& known) {
   std::vector<std::string> names, choices;
@@ -70,21 +70,21 @@ int allreduce_command(int argc, const char* const* argv) {
               format = "text";
   OptionParser parser;
   parser.usage =
-      "usage: farandole run -n 2 -- farandole bench allreduce [OPTION]…\n"
-      "Our allreduce against MPI_Allreduce, interleaved in one run: medians of microseconds a call, over\n"
-      "ranks and repetitions; GB/s as nccl-tests count them; the share of what a local kernel reaches that\n"
-      "moves as much memory.\n";
+      "Usage: farandole run -n 2 -- farandole bench allreduce [OPTION]...\n\n"
+      "Compares Farandole's allreduce with MPI_Allreduce in one run; the measurements alternate. Prints the\n"
+      "median time of a call in microseconds over ranks and repetitions, GB/s as defined by nccl-tests, and\n"
+      "the speed relative to a local kernel that moves the same number of bytes.\n";
   parser.visible.add_options()("from", po::value(&smallest)->default_value(smallest), "smallest size")(
       "to", po::value(&largest)->default_value(largest), "largest size")(
-      "factor", po::value(&options.factor)->default_value(options.factor), "between two sizes")(
+      "factor", po::value(&options.factor)->default_value(options.factor), "ratio of successive sizes")(
       "dtype", po::value(&dtypes)->default_value(dtypes), "element types, separated by commas")(
       "op", po::value(&op)->default_value(op), "sum, average, min, max or product")(
       "buffers", po::value(&buffers)->default_value(buffers),
-      "warm: the same buffer again and again; written: each rank writes its own before each call, untimed; "
-      "cold: "
-      "buffers in turn that exceed the caches; a list")(
-      "repetitions", po::value(&options.repetitions)->default_value(options.repetitions), "of each size")(
-      "format", po::value(&format)->default_value(format), "text or json");
+      "state of the caches, a list separated by commas. warm: each call uses the same buffer. written: each "
+      "rank writes its buffer before each call, which is not timed. cold: the calls use different buffers "
+      "that together exceed the caches")(
+      "repetitions", po::value(&options.repetitions)->default_value(options.repetitions),
+      "measurements per size")("format", po::value(&format)->default_value(format), "text or json");
   if (!parser.parse(argc - 1, argv + 1)) return 0;
   options.smallest_bytes = parse_bytes(smallest, "from");
   options.largest_bytes = parse_bytes(largest, "to");
@@ -100,7 +100,8 @@ int allreduce_command(int argc, const char* const* argv) {
 
   const MpiJob job;
   if (job.layout().size < 2)
-    throw UserError("an allreduce needs two ranks: farandole run -n 2 -- farandole bench allreduce");
+    throw UserError(
+        "an allreduce needs at least two ranks; use farandole run -n 2 -- farandole bench allreduce");
   const bool speaks = job.layout().rank == 0;
   const bool text = format == "text";
   if (speaks && text) fmt::print("{}", allreduce_header());

@@ -1,4 +1,5 @@
-// The results of `farandole bench allreduce` as a table and as JSON. Plain functions.
+// Writes the results of `farandole bench allreduce` as a table and as JSON. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <span>
@@ -8,11 +9,12 @@
 
 namespace farandole {
 
-// Lines of a table that is written while it is measured.
+// Lines of a table that is printed during the measurement.
 std::string allreduce_header();
 std::string allreduce_line(const AllreduceResult& result);
 
-// {"bench":"allreduce","machine":{…},"results":[…]}: two results a size, with "registered" true and false.
+// {"bench":"allreduce","machine":{…},"results":[…]}. Each size has two results, with
+// "registered" true and false.
 std::string allreduce_json(std::span<const AllreduceResult> results, const std::string& mpi_version);
 
 }  // namespace farandole

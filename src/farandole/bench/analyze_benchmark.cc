@@ -42,7 +42,7 @@ void write_files(const std::string& text, const std::filesystem::path& plain,
   writer.finish();
 }
 
-// Each field once, numbers as numbers, as the analyzer needs them.
+// Reads each field once, and numbers as numbers, as the analyzer does.
 double on_demand(const simdjson::padded_string& text) {
   namespace ondemand = simdjson::ondemand;
   ondemand::parser parser;
@@ -74,7 +74,7 @@ double on_demand_of(const std::filesystem::path& trace, const simdjson::padded_s
   try {
     return on_demand(text);
   } catch (const simdjson::simdjson_error& error) {
-    throw CorruptInput("trace " + trace.string() + " is no sound trace: " + error.what());
+    throw CorruptInput("trace " + trace.string() + " is not a valid trace: " + error.what());
   }
 }
 
@@ -90,7 +90,7 @@ double inflate(const std::filesystem::path& path) {
   return bytes;
 }
 
-// The program, its report thrown away.
+// Runs the program; its report is discarded.
 double run_analyzer(const std::filesystem::path& trace) {
   std::string program = program_folder() / "farandole-analyze", argument = trace, output = "/dev/null",
               option = "-o";
@@ -107,7 +107,7 @@ double run_analyzer(const std::filesystem::path& trace) {
 
 AnalyzeCost measure_analyze(const std::filesystem::path& trace, const std::filesystem::path& folder,
                             int rounds) {
-  analyze_run(trace);  // refuses what cannot be, by its own name
+  analyze_run(trace);  // Throws if the trace cannot be analyzed.
   const auto text = text_of(trace);
   const auto plain = folder / "trace.json", compressed = folder / "trace.json.gz";
   write_files(text, plain, compressed);
@@ -125,7 +125,7 @@ AnalyzeCost measure_analyze(const std::filesystem::path& trace, const std::files
         [&] { return static_cast<double>(analyze_run(compressed).events); },
         {}},
        {&AnalyzeCost::verdict_s, [&] { return run_analyzer(compressed); }, {}}}};
-  volatile double sink = 0;  // so that nothing is left out
+  volatile double sink = 0;  // Keeps the compiler from removing the loop.
   for (int round = 0; round < rounds; ++round)
     for (auto& rival : rivals) {
       const auto start = now_ns();

@@ -17,16 +17,16 @@ namespace {
 std::string text_of(const AnalyzeCost& cost) {
   const double megabytes = static_cast<double>(cost.text_bytes) * 1e-6;
   std::string text = fmt::format("{:<44} {:>12} {:>20}\n", fmt::format("a trace of {:.1f} MB", megabytes),
-                                 "measured", "to reach");
+                                 "measured", "target");
   const auto line = [&](std::string_view what, double seconds, const std::string& goal) {
     text += fmt::format("{:<44} {:>7.0f} MB/s {:>20}\n", what, megabytes / seconds, goal);
   };
   const auto goal = [&](double share, double seconds) {
     return fmt::format("{:.0f} % = {:.0f} MB/s", 100 * share, share * megabytes / seconds);
   };
-  line("simdjson's On-Demand pass", cost.on_demand_s, "");
+  line("simdjson On-Demand", cost.on_demand_s, "");
   line("analyze", cost.analyze_s, goal(0.4, cost.on_demand_s));
-  line("zlib's inflate", cost.inflate_s, "");
+  line("zlib inflate", cost.inflate_s, "");
   line("analyze, compressed", cost.analyze_gzip_s, goal(0.6, cost.inflate_s));
   text += fmt::format("{:<44} {:>10.3f} s\n", "farandole analyze, from start to verdict", cost.verdict_s);
   return text;
@@ -52,14 +52,15 @@ int analyze_command(int argc, const char* const* argv) {
   int rounds = 7;
   OptionParser parser;
   parser.usage =
-      "usage: farandole bench analyze TRACE [OPTION]…\n"
-      "How fast a trace, plain and compressed, becomes a verdict beside the libraries that read it. The\n"
-      "measurements take turns; medians.\n";
-  parser.visible.add_options()("folder", po::value(&folder)->default_value(folder), "where both files lie")(
-      "rounds", po::value(&rounds)->default_value(rounds), "of all measurements")(
+      "Usage: farandole bench analyze TRACE [OPTION]...\n\n"
+      "Measures how fast a plain and a compressed trace are analyzed, compared with simdjson and zlib. The\n"
+      "measurements alternate; the medians are printed.\n";
+  parser.visible.add_options()("folder", po::value(&folder)->default_value(folder),
+                               "folder for the two files")(
+      "rounds", po::value(&rounds)->default_value(rounds), "repetitions of each measurement")(
       "format", po::value(&format)->default_value(format), "text or json")(
       "trace", po::value(&trace),
-      "a run's timeline.json.gz, or a trace of PyTorch's profiler; the word alone does");
+      "A run's timeline.json.gz, or a trace of PyTorch's profiler (positional argument).");
   parser.positional.add("trace", 1);
   if (!parser.parse(argc - 1, argv + 1)) return 0;
   if (trace.empty()) throw UserError("name a trace, for example runs/quickstart/timeline.json.gz");

@@ -23,13 +23,13 @@
 namespace farandole {
 namespace {
 
-// When the killed process's last event had ended, in memory that it shares with this one.
+// The end time of the killed process' last event, in memory that both processes share.
 class LastEvent {
  public:
   LastEvent() {
     void* const memory =
         ::mmap(nullptr, sizeof *end_ns_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw Error("no memory to share with a process");
+    if (memory == MAP_FAILED) throw Error("cannot allocate memory to share with a process");
     end_ns_ = new (memory) std::atomic<std::int64_t>(0);
   }
   ~LastEvent() { ::munmap(end_ns_, sizeof *end_ns_); }
@@ -61,12 +61,12 @@ class LastEvent {
 void kill_after(std::chrono::microseconds moment, const TimelineOptions& options, LastEvent& last) {
   last.end_ns() = 0;
   const pid_t child = ::fork();
-  if (child < 0) throw Error("no process can be started");
+  if (child < 0) throw Error("cannot start a process");
   if (child == 0) record_until_killed(options, last);
   int status = 0;
   while (last.end_ns() == 0 && ::waitpid(child, &status, WNOHANG) == 0)
     std::this_thread::sleep_for(std::chrono::microseconds(100));
-  if (last.end_ns() == 0) throw Error("a process that records ended by itself");
+  if (last.end_ns() == 0) throw Error("a recording process ended before it was killed");
   std::this_thread::sleep_for(moment);
   ::kill(child, SIGKILL);
   ::waitpid(child, &status, 0);

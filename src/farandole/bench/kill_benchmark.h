@@ -1,4 +1,5 @@
-// What a recorder keeps of a process that is killed. Used by one thread.
+// Measures what a recorder file contains after its process was killed.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <filesystem>
@@ -6,13 +7,13 @@
 namespace farandole {
 
 struct KillLoss {
-  int kills = 0;            // by SIGKILL, at random moments
-  int sound_traces = 0;     // what was salvaged is a trace without damage, which holds all that was there
-  double most_lost_us = 0;  // from the last event that is there to the last one that had ended
+  int kills = 0;            // Number of processes killed with SIGKILL at random times.
+  int sound_traces = 0;     // Cases in which the salvaged trace is undamaged and complete.
+  double most_lost_us = 0;  // Longest time from the last recorded event to the last event that had ended.
 };
 
-// `folder`: for the recorders' files, which are removed again. Throws Error where a process cannot be
-// started.
+// `folder` is for the recorder files, which are deleted afterwards.
+// Throws: Error if a process cannot be started.
 KillLoss measure_kills(const std::filesystem::path& folder, int kills);
 
 }  // namespace farandole

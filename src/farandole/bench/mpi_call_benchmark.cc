@@ -45,7 +45,7 @@ std::optional<MpiCallCost> measure_mpi_calls(const std::filesystem::path& folder
   std::optional<MpiJob> job;
   try {
     if (began == 0) job.emplace();
-  } catch (const UserError&) {  // one process of a larger job
+  } catch (const UserError&) {  // This is one process of a larger job.
     return std::nullopt;
   }
   TimelineOptions options;

@@ -7,7 +7,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t fewest = 6;  // of which an interval can be given
+constexpr std::size_t fewest = 6;  // The smallest number of rounds for which an interval is given.
 constexpr int resamples = 2000;
 
 double share_of_middle_half(std::vector<double> values) {

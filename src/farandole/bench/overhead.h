@@ -1,5 +1,5 @@
-// What a thing adds to training steps, from blocks of steps with it and without it that took turns. Plain
-// values.
+// Overhead of a feature on training steps, estimated from blocks of steps that alternately run with and
+// without it. Plain values.
 #pragma once
 
 #include <optional>
@@ -10,32 +10,33 @@
 
 namespace farandole {
 
-// By round: the logarithm of what a block of steps with the thing took over what the block without it took
-// beside which it ran.
+// For each round: the logarithm of the ratio of the times of a block with the feature and the
+// neighbouring block without it.
 struct Added {
-  std::vector<double> time;            // of rank 0
-  std::vector<double> processor_time;  // of the training threads of all ranks: without what others disturb
+  std::vector<double> time;  // Wall time on rank 0.
+  // Processor time of the training threads of all ranks; other processes do not affect it.
+  std::vector<double> processor_time;
 };
 
 struct ShareEstimate {
   double value = 0;
-  std::optional<Range> ci95;  // none of too few rounds
+  std::optional<Range> ci95;  // No value if there are too few rounds.
 };
 
-// 0.01: the thing adds 1 %. Rounds that were disturbed, in either direction, do not count: the mean of the
-// middle half.
+// 0.01 means an overhead of 1 %. The estimate is the mean of the middle half, so that disturbed
+// rounds do not count.
 ShareEstimate added_share(const std::vector<double>& by_round);
-// What the first adds over what the second adds, by the same means.
+// Returns the ratio of the two overheads, from the same means.
 ShareEstimate ratio_of_added(const std::vector<double>& first, const std::vector<double>& second);
 
 struct TrainingOverhead {
   std::string model;
   int ranks = 0;
-  double step_ms = 0;  // median, without either
+  double step_ms = 0;  // Median without the timeline and the profiler.
   int steps_a_block = 0;
-  double events_a_step = 0;  // that the timeline records on rank 0
+  double events_a_step = 0;  // Events that the timeline records on rank 0.
   Added timeline;
-  Added profiler;  // PyTorch's, in some of the rounds
+  Added profiler;  // PyTorch's profiler; measured in some of the rounds.
 };
 
 }  // namespace farandole

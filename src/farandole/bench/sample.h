@@ -1,4 +1,4 @@
-// Repeated measurements of one thing. Plain values.
+// Repeated measurements of one quantity. Plain values.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 namespace farandole {
 
 struct Sample {
-  std::vector<double> us;  // microseconds a call, one of each repetition
+  std::vector<double> us;  // Microseconds per call; one value per repetition.
 
   bool empty() const { return us.empty(); }
   double median() const { return quantile(0.5); }

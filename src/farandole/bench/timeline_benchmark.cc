@@ -21,7 +21,8 @@ namespace farandole {
 namespace {
 
 constexpr int spans_a_repetition = 20'000;
-// A new recorder of 64 MiB is not full after these: every page is met for the first time.
+// A new recorder of 64 MiB is not full after this number of spans, so every page is touched
+// for the first time.
 constexpr int spans_of_new_recorder = 300'000;
 
 TimelineOptions recording_of(const TimelineBenchmarkOptions& options, int rank) {
@@ -50,13 +51,14 @@ void read_clock_twice() {
   asm volatile("" ::"r"(end_ns) : "memory");
 }
 
-// Inlined, as a span's ends are in the function whose time it takes.
+// Inlined like the begin and end of a span in the function that is timed.
 [[gnu::always_inline]] inline void take_span(Timeline& timeline) {
   const Span span(timeline, Category::forward, "forward");
   asm volatile("" ::: "memory");
 }
 
-// Memory for so many values that is there already: a page fault between two calls slows the second.
+// Returns a sample with memory for `count` values that is already mapped. A page fault between two calls
+// would slow the second call.
 Sample with_room_for(std::size_t count) {
   Sample result;
   result.us.assign(count, 0);
@@ -64,7 +66,7 @@ Sample with_room_for(std::size_t count) {
   return result;
 }
 
-// Each call's own time, without the median of what timing it adds.
+// Times each call separately and subtracts the median cost of the timing.
 template <typename Work>
 void time_each(Sample& sample, int count, double added_ns, Work&& work) {
   for (int i = 0; i < count; ++i) {
@@ -74,7 +76,8 @@ void time_each(Sample& sample, int count, double added_ns, Work&& work) {
   }
 }
 
-// One step of a training run, with times as irregular as real ones, which compress as badly.
+// Records one step of a training run. Its times are as irregular as real ones, so that
+// they compress equally badly.
 void record_step(Timeline& timeline, TrackId reducer, std::mt19937& random, std::int64_t step,
                  std::int64_t at) {
   constexpr int buckets = 6;
@@ -133,7 +136,7 @@ double status_mib(const char* field) {
   return 0;
 }
 
-// From now on, the process's peak counts anew.
+// Resets the peak memory of the process, so that it is measured from now on.
 bool reset_peak() {
   std::ofstream file("/proc/self/clear_refs");
   return static_cast<bool>(file << 5 << std::flush);
@@ -156,7 +159,8 @@ SpanCost measure_spans(const TimelineBenchmarkOptions& options) {
       current_span.watched = false;
     }
   }
-  // By turns, and the median of the turns: what else the machine does comes in bursts.
+  // The measurements alternate, and the median is taken, because other processes disturb
+  // the machine in bursts.
   constexpr int rounds = 3;
   Sample pair_p999, span_p999;
   Sample each = with_room_for(spans_a_repetition);
@@ -209,7 +213,8 @@ MergeCost measure_merge(const TimelineBenchmarkOptions& options) {
     if (peak_is_known) cost.peak_mib = status_mib("VmHWM:") - before_mib;
     if (repetition == 0) best = cost;
     if (cost.events_per_s > best.events_per_s) {
-      cost.peak_mib = best.peak_mib;  // of the first: later ones find memory that the process has kept
+      // From the first round; later rounds reuse memory that the process has kept.
+      cost.peak_mib = best.peak_mib;
       best = cost;
     }
   }

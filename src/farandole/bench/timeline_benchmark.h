@@ -1,5 +1,5 @@
-// Measures the recorder beside the clock reads it cannot do without, and the merge of a made-up run. Used by
-// one thread.
+// Measures the recorder, compared with the clock reads that it needs, and the merge of a synthetic run.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -9,37 +9,38 @@
 namespace farandole {
 
 struct TimelineBenchmarkOptions {
-  std::filesystem::path folder;  // for the recorders' files, which are removed again
-  int repetitions = 200;         // of each measurement of a span
+  std::filesystem::path folder;  // For the recorder files, which are deleted afterwards.
+  int repetitions = 200;         // Repetitions of each measurement of a span.
   int merge_ranks = 4;
-  int merge_events = 400'000;  // of each rank
+  int merge_events = 400'000;  // Per rank.
   int kills = 200;
 };
 
-// All spans are begun and ended; medians over the repetitions, which take turns.
+// Each span is begun and ended. Medians over the repetitions; the measurements alternate.
 struct SpanCost {
-  double clock_pair_ns = 0;  // two clock reads, which is what a span cannot do without
-  double span_ns = 0;        // recorded
-  double disabled_ns = 0;    // neither recorded nor watched
-  double watched_ns = 0;     // not recorded, but kept for reports of stalls
-  // 99.9 % took at most this, each timed for itself: medians of turns of 20,000.
+  double clock_pair_ns = 0;  // Two clock reads, the minimum cost of a span.
+  double span_ns = 0;        // The span is recorded.
+  double disabled_ns = 0;    // The span is neither recorded nor watched.
+  double watched_ns = 0;     // The span is not recorded, but kept for stall reports.
+  // 99.9 % of the spans took at most this time; each span is timed separately. Medians over
+  // turns of 20,000 spans.
   double clock_pair_p999_ns = 0;
-  double span_p999_ns = 0;       // from a new recorder's first on
-  double all_spans_p999_ns = 0;  // of all turns together
+  double span_p999_ns = 0;       // Measured from the first span of a new recorder.
+  double all_spans_p999_ns = 0;  // Over all turns together.
 };
 
-// Of traces in all: the spans, collectives, counters and flows of a run, with all files in the page cache.
+// Totals over all traces: spans, collectives, counters and flows of a run. All files are in the page cache.
 struct MergeCost {
   std::uint64_t events = 0;
-  double events_per_s = 0;         // of processor time: by one core
-  double wall_events_per_s = 0;    // by as many as the machine has
-  double trace_bytes = 0;          // compressed
-  std::optional<double> peak_mib;  // what the merge added to the process's memory; unknown on old kernels
+  double events_per_s = 0;         // Per second of processor time, that is, on one core.
+  double wall_events_per_s = 0;    // Per second of wall time, on all cores of the machine.
+  double trace_bytes = 0;          // Compressed.
+  std::optional<double> peak_mib;  // Memory that the merge added to the process; unknown on old kernels.
 };
 
 SpanCost measure_spans(const TimelineBenchmarkOptions& options);
 MergeCost measure_merge(const TimelineBenchmarkOptions& options);
-// Microseconds of processor time for one sample of CounterSampler's.
+// Returns the processor time of one sample of CounterSampler. Units: microseconds.
 double measure_counters(const TimelineBenchmarkOptions& options);
 
 }  // namespace farandole

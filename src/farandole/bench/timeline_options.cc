@@ -17,22 +17,28 @@ bool TimelineCommandOptions::parse(int argc, const char* const* argv) {
   std::string model_names = "gpt,mnist", format = "text";
   OptionParser parser;
   parser.usage =
-      "usage: farandole bench timeline [OPTION]…\n"
-      "       farandole run -n 2 -- farandole bench timeline [OPTION]…\n"
-      "What a span costs beside its two clock reads, how fast recorders' files become a trace, and what a\n"
-      "killed process loses; on two ranks or more also what the timeline, and PyTorch's profiler, add to\n"
-      "training steps. The measurements take turns.\n";
-  parser.visible.add_options()("folder", po::value(&folder)->default_value(folder),
-                               "where the recorders' files lie: what a run's --run-dir is on counts")(
+      "Usage: farandole bench timeline [OPTION]...\n"
+      "  or:  farandole run -n 2 -- farandole bench timeline [OPTION]...\n\n"
+      "Measures the cost of a span compared with two clock reads, the speed of the merge, and the events "
+      "that\n"
+      "are lost when a process is killed. On two or more ranks it also measures the overhead of the "
+      "timeline\n"
+      "and of PyTorch's profiler on training steps. The measurements alternate.\n";
+  parser.visible.add_options()(
+      "folder", po::value(&folder)->default_value(folder),
+      "folder for the recorder files; for realistic results, use the file system of your run directories")(
       "repetitions", po::value(&recorder.repetitions)->default_value(recorder.repetitions),
-      "of 20000 spans each")("ranks", po::value(&recorder.merge_ranks)->default_value(recorder.merge_ranks),
-                             "of the merged run")(
-      "events", po::value(&recorder.merge_events)->default_value(recorder.merge_events), "of each rank")(
-      "kills", po::value(&recorder.kills)->default_value(recorder.kills), "of a process that records")(
-      "model", po::value(&model_names)->default_value(model_names),
-      "that trains: mlp, gpt or mnist; several are separated by commas")(
-      "seconds", po::value(&seconds)->default_value(seconds), "of each model's steps, about")(
-      "format", po::value(&format)->default_value(format), "text or json");
+      "repetitions of 20000 spans")("ranks",
+                                    po::value(&recorder.merge_ranks)->default_value(recorder.merge_ranks),
+                                    "ranks of the merged run")(
+      "events", po::value(&recorder.merge_events)->default_value(recorder.merge_events),
+      "events of each rank of the merged run")(
+      "kills", po::value(&recorder.kills)->default_value(recorder.kills),
+      "number of recording processes to kill")("model", po::value(&model_names)->default_value(model_names),
+                                               "models to train, separated by commas: mlp, gpt, mnist")(
+      "seconds", po::value(&seconds)->default_value(seconds),
+      "approximate duration of the steps of each model")("format", po::value(&format)->default_value(format),
+                                                         "text or json");
   if (!parser.parse(argc - 1, argv + 1)) return false;
   if (recorder.repetitions < 1) throw UserError("--repetitions must be at least 1");
   if (recorder.merge_ranks < 1 || recorder.merge_ranks > 10'000)

@@ -10,17 +10,18 @@
 namespace farandole {
 
 struct TimelineCommandOptions {
-  TimelineBenchmarkOptions recorder;  // but for its folder
-  std::string folder;                 // where the recorders' files are to lie
-  std::vector<std::string> models;    // whose steps are taken with the timeline and without
-  double seconds = 60;                // of each model
+  TimelineBenchmarkOptions recorder;  // Its folder is not set.
+  std::string folder;                 // Folder for the recorder files.
+  std::vector<std::string> models;    // Models whose steps run with and without the timeline.
+  double seconds = 60;                // Per model.
   bool json = false;
 
-  // argv[1] is "timeline". False after --help; throws UserError.
+  // argv[1] is "timeline". Returns false after --help.
+  // Throws: UserError if an option is wrong.
   bool parse(int argc, const char* const* argv);
 };
 
-// All but the training steps. By one process.
+// Measures everything except the training steps, in one process.
 TimelineReport measure_recorder(TimelineCommandOptions options);
 
 }  // namespace farandole

@@ -9,7 +9,7 @@ namespace {
 
 class Table {
  public:
-  Table() { line("", "measured", "to reach"); }
+  Table() { line("", "measured", "target"); }
   void line(std::string_view what, const std::string& value, const std::string& goal = "") {
     text_ += fmt::format("{:<44} {:>26} {:>18}\n", what, value, goal);
   }
@@ -31,50 +31,51 @@ std::string percent(const ShareEstimate& share) {
 
 void add(Table& table, const SpanCost& span) {
   table.line("two clock reads", ns(span.clock_pair_ns));
-  table.line("  99.9 % of them take at most", ns(span.clock_pair_p999_ns));
+  table.line("  at most, for 99.9 % of them", ns(span.clock_pair_p999_ns));
   table.line("span, begin and end", ns(span.span_ns),
              fmt::format("1.5 × = {}", ns(1.5 * span.clock_pair_ns)));
-  table.line("  99.9 % of the spans take at most", ns(span.span_p999_ns),
+  table.line("  at most, for 99.9 % of the spans", ns(span.span_p999_ns),
              fmt::format("+ 100 = {}", ns(span.clock_pair_ns + 100)));
-  table.line("    of all turns together, not their median", ns(span.all_spans_p999_ns));
-  table.line("span, nothing recorded", ns(span.disabled_ns), "1.0 ns");
-  table.line("  but watched for stalls", ns(span.watched_ns));
+  table.line("    over all turns instead of their median", ns(span.all_spans_p999_ns));
+  table.line("span, not recorded", ns(span.disabled_ns), "1.0 ns");
+  table.line("  not recorded, but watched for stalls", ns(span.watched_ns));
 }
 
 void add(Table& table, const MergeCost& merge) {
-  table.line("merge, events a second by one core", fmt::format("{:.2f} M", merge.events_per_s * 1e-6),
+  table.line("merge, events per second and core", fmt::format("{:.2f} M", merge.events_per_s * 1e-6),
              "2.00 M");
-  table.line(fmt::format("  by the machine's, {} events", merge.events),
+  table.line(fmt::format("  on all cores, {} events", merge.events),
              fmt::format("{:.2f} M", merge.wall_events_per_s * 1e-6));
-  table.line("  bytes an event, compressed",
+  table.line("  compressed bytes per event",
              fmt::format("{:.1f}", merge.trace_bytes / static_cast<double>(merge.events)));
-  if (merge.peak_mib) table.line("  memory", fmt::format("{:.0f} MiB", *merge.peak_mib), "64 MiB + 1 a rank");
+  if (merge.peak_mib)
+    table.line("  memory", fmt::format("{:.0f} MiB", *merge.peak_mib), "64 MiB + 1 per rank");
 }
 
 void add(Table& table, const KillLoss& loss) {
-  table.line(fmt::format("lost of what had ended before {} SIGKILLs, at most", loss.kills),
+  table.line(fmt::format("longest loss of ended events, {} SIGKILLs", loss.kills),
              fmt::format("{:.1f} µs", loss.most_lost_us), "1000.0 µs");
-  table.line("  of them left a sound trace of all that is there", fmt::format("{}", loss.sound_traces),
+  table.line("  complete traces without damage", fmt::format("{}", loss.sound_traces),
              fmt::format("{}", loss.kills));
 }
 
 void add(Table& table, const MpiCallCost& cost) {
-  table.line("MPI call of a program, without --trace-mpi", ns(cost.plain_ns));
-  table.line("  with it, nothing recorded", ns(cost.passed_ns));
-  table.line("  with it, recorded", ns(cost.recorded_ns));
+  table.line("MPI call of a program without --trace-mpi", ns(cost.plain_ns));
+  table.line("  with --trace-mpi, not recorded", ns(cost.passed_ns));
+  table.line("  with --trace-mpi, recorded", ns(cost.recorded_ns));
 }
 
 void add(Table& table, const TrainingOverhead& training, double span_ns) {
   table.line(fmt::format("{} step on {} ranks, median", training.model, training.ranks),
              fmt::format("{:.2f} ms", training.step_ms));
-  table.line("  the timeline adds, of time", percent(added_share(training.timeline.time)),
+  table.line("  timeline overhead, wall time", percent(added_share(training.timeline.time)),
              training.model == "gpt" ? "0.50 %" : "1.00 %");
-  table.line("    of processor time", percent(added_share(training.timeline.processor_time)));
-  table.line(fmt::format("    {:.0f} events a step, at {} each", training.events_a_step, ns(span_ns)),
+  table.line("    processor time", percent(added_share(training.timeline.processor_time)));
+  table.line(fmt::format("    {:.0f} events per step, {} each", training.events_a_step, ns(span_ns)),
              fmt::format("{:.4f} %", 100e-6 * training.events_a_step * span_ns / training.step_ms));
-  table.line("  PyTorch's profiler adds, of time", percent(added_share(training.profiler.time)));
-  table.line("    of processor time", percent(added_share(training.profiler.processor_time)));
-  table.line("  the timeline's part of that",
+  table.line("  PyTorch's profiler overhead, wall time", percent(added_share(training.profiler.time)));
+  table.line("    processor time", percent(added_share(training.profiler.processor_time)));
+  table.line("  timeline overhead relative to it",
              percent(ratio_of_added(training.timeline.processor_time, training.profiler.processor_time)),
              "10.00 %");
 }
@@ -114,7 +115,7 @@ std::string to_text(const TimelineReport& report) {
   add(table, report.killed);
   if (report.mpi_call) add(table, *report.mpi_call);
   for (const auto& training : report.training) add(table, training, report.span.span_p999_ns);
-  return report.training.empty() ? table.text() : table.text() + "in brackets: the 95 % interval\n";
+  return report.training.empty() ? table.text() : table.text() + "The 95 % intervals are in brackets.\n";
 }
 
 nlohmann::json to_json(const TimelineReport& report) {

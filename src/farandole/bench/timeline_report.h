@@ -1,4 +1,5 @@
-// What `farandole bench timeline` prints. Plain functions.
+// Writes the output of `farandole bench timeline`. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <optional>
@@ -18,15 +19,15 @@ struct TimelineReport {
   SpanCost span;
   MergeCost merge;
   int merge_ranks = 0;
-  double counters_us = 0;  // of processor time, once a second
+  double counters_us = 0;  // Processor time of one sample; there is one sample per second.
   KillLoss killed;
   std::optional<MpiCallCost> mpi_call;
   std::vector<TrainingOverhead> training;
 };
 
-// What was measured beside what is to be reached.
+// A table of measured values and targets.
 std::string to_text(const TimelineReport& report);
-// With the object `machine` of machine_facts().
+// Includes the object `machine` of machine_facts().
 nlohmann::json to_json(const TimelineReport& report);
 
 }  // namespace farandole

@@ -49,7 +49,7 @@ BenchmarkTrainee::Workload BenchmarkTrainee::workload(const std::string& name) {
             {{1, 28, 28}, 10, false},
             {torch::randn({64, 1, 28, 28}), torch::randint(10, {64}, torch::kInt64)},
             sgd(0.5)};
-  throw UserError("no benchmark trains '" + name + "'; there are mlp, gpt, mnist, small-mlp and small-gpt");
+  throw UserError("unknown model '" + name + "'; use mlp, gpt, mnist, small-mlp or small-gpt");
 }
 
 BenchmarkTrainee::BenchmarkTrainee(Session& session, const std::string& model,

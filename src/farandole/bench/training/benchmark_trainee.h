@@ -1,5 +1,6 @@
-// A model, its optimizer and a batch of random data, trained as Trainer::step does: what benchmarks time.
-// Used by the main thread.
+// A model, its optimizer and a batch of random data for benchmarks. It trains in the
+// same way as Trainer::step.
+// Thread safety: call from the training thread only.
 #pragma once
 
 #include <functional>
@@ -16,14 +17,17 @@ namespace farandole {
 
 class BenchmarkTrainee {
  public:
-  // "mlp": 4 × 2048, batch 32, SGD with momentum; "gpt": 6 layers, 384 wide, 128 bytes, batch 4, AdamW;
-  // "mnist": batch 64, SGD with momentum; "small-mlp": 4 × 1024; "small-gpt": 4 layers, 256 wide, 64 bytes.
-  // The same batch at each step. Collective; throws UserError for another name. `session` outlives this.
-  // `wait_for_data`, where there is one, is called in each step's "data".
+  // Models: "mlp" is 4 × 2048, batch 32, SGD with momentum; "gpt" is 6 layers, width 384, 128 bytes, batch 4,
+  // AdamW; "mnist" is batch 64, SGD with momentum; "small-mlp" is 4 × 1024; "small-gpt" is 4 layers, width
+  // 256, 64 bytes. Each step uses the same batch. `session` must outlive this object. If `wait_for_data` is
+  // set, each step calls it in "data".
+  // Throws: UserError if there is no model `model`.
+  // Collective: every rank of the group must call this in the same order.
   BenchmarkTrainee(Session& session, const std::string& model, const DistributedOptimizerOptions& options,
                    std::function<void()> wait_for_data = {});
 
-  // With the spans of a training run. Collective; gives `sample`, where there is one, each step's time.
+  // Runs steps with the spans of a training run. If `sample` is set, it receives the time of each step.
+  // Collective: every rank of the group must call this in the same order.
   void steps(int count, Sample* sample = nullptr);
 
   std::int64_t batch_samples() const { return batch_.x.size(0); }

@@ -17,12 +17,13 @@ namespace farandole {
 namespace {
 
 constexpr int warmup_steps = 10;
-constexpr double block_ms = 40;    // long enough for what a block leaves behind to count little in the next
-constexpr int profiler_every = 4;  // rounds: the profiler's own start and end take longer than a block
+// Long enough that the after-effects of a block hardly affect the next block.
+constexpr double block_ms = 40;
+constexpr int profiler_every = 4;  // In rounds. Start and end of the profiler take longer than a block.
 
 enum class Watched { by_nobody, by_timeline, by_profiler };
 
-// torch.profiler's defaults, of the CPU alone.
+// The default options of torch.profiler for the CPU.
 class ProfiledByTorch {
  public:
   ProfiledByTorch() {
@@ -36,11 +37,11 @@ class ProfiledByTorch {
   ProfiledByTorch& operator=(const ProfiledByTorch&) = delete;
 };
 
-// What a block of steps took.
+// The times of a block of steps.
 struct Block {
   double ms = 0, processor_ms = 0;
 };
-using Round = std::array<Block, 3>;  // by Watched; the profiler's is empty in most
+using Round = std::array<Block, 3>;  // Indexed by Watched; the entry of the profiler is empty in most rounds.
 
 double thread_ms() {
   timespec time{};
@@ -73,7 +74,7 @@ class Rounds {
       block(watched, warmup_steps);
   }
 
-  // Of rank 0, and so equal on all ranks.
+  // Returns the time on rank 0, so that all ranks have the same value.
   double step_ms() {
     double ms = block(Watched::by_nobody, warmup_steps).ms / warmup_steps;
     session_.communicator().broadcast("step time", &ms, sizeof ms, 0);
@@ -114,7 +115,7 @@ class Rounds {
   Session& session_;
   BenchmarkTrainee trainee_;
   std::int64_t recorded_steps_ = 0;
-  std::mt19937 random_{1};  // the same order on all ranks
+  std::mt19937 random_{1};  // Equal order on all ranks.
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Training steps with the timeline, with PyTorch's profiler and with neither, in turns. Collective; used by
-// the main thread.
+// Training steps with the timeline, with PyTorch's profiler, and with neither; the three alternate.
+// Collective: every rank of the group must call this in the same order.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 namespace farandole {
 
 struct OverheadBenchmarkOptions {
-  double seconds = 30;  // of a model's steps, about
+  double seconds = 30;  // Approximate duration of the steps of a model.
 };
 
-// The session must record, from step 1 on: steps without the timeline are taken as step 0. Models as
-// BenchmarkTrainee has them.
+// The session must record from step 1 on; steps without the timeline run as step 0. The models
+// are those of BenchmarkTrainee.
 TrainingOverhead benchmark_overhead(Session& session, const std::string& model,
                                     const OverheadBenchmarkOptions& options);
 

@@ -99,13 +99,12 @@ int step_command(int argc, const char* const* argv) {
   int bucket_mb = 25;
   OptionParser parser;
   parser.usage =
-      "usage: farandole run -n 2 -- farandole bench step [OPTION]…\n"
-      "Training steps on random data beside the same steps without communication, in turns; medians of rank "
-      "0,\n"
-      "and the bytes that are copied into and out of buckets a step. OMP_NUM_THREADS sets LibTorch's "
-      "threads.\n";
+      "Usage: farandole run -n 2 -- farandole bench step [OPTION]...\n\n"
+      "Compares training steps on random data with and without communication; the measurements alternate.\n"
+      "Prints medians of rank 0 and the bytes per step that are copied into and out of buckets.\n"
+      "OMP_NUM_THREADS sets the number of LibTorch's threads.\n";
   parser.visible.add_options()("model", po::value(&models)->default_value(models),
-                               "mlp, gpt or mnist; several are separated by commas")(
+                               "models, separated by commas: mlp, gpt, mnist")(
       "steps", po::value(&options.steps)->default_value(options.steps), "measured steps of each kind")(
       "warmup", po::value(&options.warmup)->default_value(options.warmup), "steps before them")(
       "bucket-mb", po::value(&bucket_mb)->default_value(bucket_mb),

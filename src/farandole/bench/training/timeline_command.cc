@@ -12,7 +12,7 @@
 namespace farandole {
 namespace {
 
-// The steps' own timelines lie where rank 0's other recorders did.
+// The recorder files of the steps are in the folder that rank 0 used for the other recorders.
 void measure_training(Session& session, const TimelineCommandOptions& options, TimelineReport& report) {
   std::optional<TemporaryFolder> folder;
   std::string path;
@@ -26,16 +26,16 @@ void measure_training(Session& session, const TimelineCommandOptions& options, T
   for (const auto& model : options.models)
     report.training.push_back(benchmark_overhead(session, model, {options.seconds}));
   session.publish_timeline();
-  session.start_recording({.run_dir = {}, .window = {0, -1}});  // lets go of the files
+  session.start_recording({.run_dir = {}, .window = {0, -1}});  // Closes the files.
   session.barrier();
-  std::error_code ignored;  // of ranks of other nodes
+  std::error_code ignored;  // For ranks on other nodes.
   std::filesystem::remove_all(path, ignored);
 }
 
 }  // namespace
 
 int timeline_command(int argc, const char* const* argv) {
-  ::setenv("KINETO_LOG_LEVEL", "99", 0);  // it calls a machine without a GPU an error
+  ::setenv("KINETO_LOG_LEVEL", "99", 0);  // Otherwise Kineto reports an error on a machine without a GPU.
   TimelineCommandOptions options;
   for (int i = 1; i < argc; ++i)
     if (const std::string_view word = argv[i]; word == "--help" || word == "-h")
@@ -52,9 +52,10 @@ int timeline_command(int argc, const char* const* argv) {
       fmt::print("{}\n", to_json(report).dump(1));
     else
       fmt::print("{}{}", to_text(report),
-                 session.size() > 1 ? ""
-                                    : "\nWhat the timeline adds to training steps: farandole run -n 2 -- "
-                                      "farandole bench timeline\n");
+                 session.size() > 1
+                     ? ""
+                     : "\nTo measure the overhead of the timeline on training steps: farandole "
+                       "run -n 2 -- farandole bench timeline\n");
     return 0;
   });
 }
