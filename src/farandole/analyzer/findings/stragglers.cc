@@ -11,9 +11,9 @@ namespace {
 // The steps in which a rank is late.
 struct Lateness {
   std::vector<std::size_t> steps;
-  std::vector<double> ms;         // behind the first rank
-  std::vector<double> excess_ms;  // behind the typical one
-  double sum_ms = 0;              // of the excess
+  std::vector<double> ms;         // Delay relative to the first rank.
+  std::vector<double> excess_ms;  // Delay relative to the typical rank.
+  double sum_ms = 0;              // Sum of excess_ms.
 };
 
 std::vector<std::vector<double>> lateness_by_step(const RunMetrics& metrics) {
@@ -31,7 +31,8 @@ Value lower_median(std::vector<Value>& values) {
   return *middle;
 }
 
-// By kept step, of all ranks' lower median: what a rank must exceed to be late where one rank alone is early.
+// For each kept step, the lower median over all ranks. A rank is late if it exceeds this value; therefore one
+// early rank does not make the others late.
 struct Typical {
   std::vector<double> lateness_ms;
   std::vector<PhaseTimes> phases;
@@ -65,8 +66,8 @@ Lateness late_steps_of(const RankMetrics& rank, const Typical& typical, double t
   return late;
 }
 
-// The phase in which the rank exceeds the typical one most, in the median of these steps, if that explains a
-// quarter of the lateness.
+// Returns the phase in which the rank exceeds the typical rank most, in the median of these steps, if this
+// phase explains at least a quarter of the lateness.
 std::string phase_behind(const RankMetrics& rank, const Lateness& late, const Typical& typical) {
   std::string_view found;
   double most_ms = 0.25 * quantile(late.excess_ms, 0.5);
@@ -84,7 +85,8 @@ std::string phase_behind(const RankMetrics& rank, const Lateness& late, const Ty
   return std::string(found);
 }
 
-// In how many of its steps the rank comes later than the median of the others: where ranks take turns, half.
+// Returns in how many of its steps the rank comes later than the median of the others. If ranks are late by
+// chance, this is half of the steps.
 double share_behind_others(const std::vector<std::vector<double>>& by_step, const RankMetrics& rank) {
   std::size_t behind = 0;
   for (std::size_t i = 0; i < rank.step_lateness_ms.size(); ++i) {
@@ -97,14 +99,14 @@ double share_behind_others(const std::vector<std::vector<double>>& by_step, cons
   return static_cast<double>(behind) / static_cast<double>(rank.step_lateness_ms.size());
 }
 
-// Late by a median that chance does not explain: where ranks take turns, each comes behind the others in half
-// of the steps, give or take three standard deviations.
+// Returns whether chance does not explain how often the rank is late. If ranks are late by chance, each comes
+// after the others in half of the steps; the limit is three standard deviations above that.
 bool is_chronic(std::size_t late, std::size_t all, double behind) {
   const double by_chance = 0.5 + 1.5 / std::sqrt(static_cast<double>(all));
   return 2 * late >= all && all > 3 && behind >= std::min(0.75, by_chance);
 }
 
-// The fewest steps, the latest first, that make up two thirds of what the rank was late.
+// Returns the fewest steps, the latest first, that make up two thirds of the rank's lateness.
 Lateness main_part_of(const Lateness& late) {
   std::vector<std::size_t> order(late.steps.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -121,8 +123,8 @@ Lateness main_part_of(const Lateness& late) {
   return part;
 }
 
-// Of a rank that is late in some steps. What a pattern is judged by, it is described by: a chronic straggler
-// by all of its steps, since those in which it is late are also those in which others were quick by chance.
+// Describes a rank that is late in some steps. A chronic straggler is judged and described by all of its
+// steps, because the steps in which it is late are also those in which other ranks were early by chance.
 Straggler describe(const RunMetrics& metrics, std::size_t rank_index, const Lateness& late,
                    const Typical& typical, double behind) {
   const auto& rank = metrics.ranks[rank_index];

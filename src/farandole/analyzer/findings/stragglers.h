@@ -1,4 +1,6 @@
-// Names the ranks that others wait for, how regularly, and the phase that made them late. Plain functions.
+// Finds the ranks for which others wait, how regularly they are late, and the phase that makes
+// them late. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <string>
@@ -13,18 +15,18 @@ enum class LatePattern { chronic, rotating, one_off };
 std::string_view name_of(LatePattern pattern);
 
 struct Straggler {
-  std::size_t rank_index = 0;  // into RunMetrics::ranks
+  std::size_t rank_index = 0;  // Index into RunMetrics::ranks.
   LatePattern pattern = LatePattern::chronic;
-  std::string phase;           // "" where no phase of its own explains it
-  double lateness_ms = 0;      // median: of all steps if chronic, else of its late ones
-  std::size_t late_steps = 0;  // if one-off: that make up its lateness
+  std::string phase;           // "" if no phase of the rank explains the lateness.
+  double lateness_ms = 0;      // Median over all steps (chronic) or over the late steps.
+  std::size_t late_steps = 0;  // For one_off, the steps that make up the lateness.
 };
 
-// The one that costs most first. A rank is late in a step in which it exceeds the ranks' (lower) median
-// lateness by more than max(the clocks' residual, 2 % of the median step): chronic in at least half of the
-// steps, where more ranks come before it than after it in more steps than chance explains (in three quarters
-// at most); one-off where at most 3 or 1 % of the steps make up two thirds of its lateness; else rotating.
-// What costs less than 0.5 % of the window is not named.
+// Returns the stragglers, the most expensive first. A rank is late in a step if it exceeds the lower median
+// of the ranks' lateness by more than max(clock error, 2 % of the median step). It is chronic if it is late
+// in at least half of the steps and comes after most ranks in more steps than chance explains (at most three
+// quarters). It is one_off if at most 3 steps, or 1 % of the steps, make up two thirds of its lateness.
+// Otherwise it is rotating. Ranks that cost less than 0.5 % of the window are left out.
 std::vector<Straggler> find_stragglers(const RunMetrics& metrics);
 
 }  // namespace farandole

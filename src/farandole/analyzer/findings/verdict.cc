@@ -11,39 +11,41 @@
 namespace farandole {
 namespace {
 
-// How a loss is called, and what helps.
+// The description of a loss, and advice.
 struct LossTexts {
   const char* text;
   const char* title;
   const char* change;
 };
 
-// By Share, but for compute, which is none.
+// Indexed by Share. Compute has no entry, because it is not a loss.
 constexpr std::array<LossTexts, share_count> loss_texts = {{
     {"", "", ""},
     {"waiting for ranks that arrive late at collectives", "Ranks wait for each other",
-     "look at the ranks' nodes: other load, clock frequency, uneven batches"},
-    {"communication that compute does not hide", "Communication is exposed",
-     "let buckets start earlier (smaller --bucket-mb) or send less (--compression, larger --batch, "
+     "check the nodes for other load, clock frequency and uneven batches"},
+    {"communication that does not overlap with compute", "Communication is exposed",
+     "start buckets earlier (smaller --bucket-mb) or send less (--compression, larger --batch, "
      "--accumulate)"},
     {"loading data", "Data loading holds up training",
      "prepare samples on another thread, or keep them in memory"},
     {"writing checkpoints", "Checkpoints hold up training",
      "checkpoint less often (--checkpoint-steps, --checkpoint-epochs)"},
-    {"evaluation", "Evaluation takes its share", "evaluate less often, or on fewer samples (--held-out)"},
-    {"work outside of the phases", "Unnamed work", "annotate what the training thread does there"},
+    {"evaluation", "Evaluation takes time", "evaluate less often, or on fewer samples (--held-out)"},
+    {"work outside the phases", "Work outside the phases",
+     "add spans for what the training thread does there"},
     {"time in which ranks neither compute nor communicate", "Idle time",
-     "see in the timeline what the training thread waits for"},
+     "check in the timeline what the training thread waits for"},
 }};
 
 LossTexts texts_of(Share share, const RunMetrics& metrics) {
   auto texts = loss_texts[static_cast<std::size_t>(share)];
   if (share == Share::other && metrics.no_gpu.empty())
-    return {"time in which the GPUs have nothing to do while their processes work", "GPUs wait for the host",
-            "larger batches, CUDA graphs, fewer and larger kernels, no synchronisation within a step"};
+    return {
+        "time in which the GPUs are idle while their processes work", "GPUs wait for the host",
+        "use larger batches, CUDA graphs, fewer and larger kernels, and no synchronization within a step"};
   if (share == Share::transfer && metrics.source != TraceSource::farandole)
     texts.change =
-        "let buckets start earlier (PyTorch: smaller bucket_cap_mb), or send less: compression hooks, larger "
+        "start buckets earlier (PyTorch: smaller bucket_cap_mb), or send less: compression hooks, larger "
         "batches, gradient accumulation";
   return texts;
 }
@@ -55,10 +57,10 @@ Share largest_loss(const RunMetrics& metrics) {
   return largest;
 }
 
-// Late ranks that belong together: one, or all of a node.
+// Late ranks that belong together: one rank, or all ranks of a node.
 struct LateGroup {
   std::string name;                // "rank 1 (node7)", "node node7 (ranks 4 to 7)"
-  std::vector<std::size_t> ranks;  // indices
+  std::vector<std::size_t> ranks;  // Indices into RunMetrics::ranks.
   Straggler worst;
 };
 
@@ -68,7 +70,7 @@ std::string node_name(const RunMetrics& metrics, const std::vector<std::size_t>&
                      metrics.ranks[*first].rank, metrics.ranks[*last].rank);
 }
 
-// Of chronic stragglers: a node whose ranks are all late is one group.
+// Groups chronic stragglers: a node whose ranks are all late is one group.
 std::vector<LateGroup> group_by_node(const RunMetrics& metrics, const std::vector<Straggler>& stragglers) {
   std::vector<LateGroup> groups;
   std::set<std::string> nodes_done;
@@ -96,7 +98,7 @@ std::vector<LateGroup> group_by_node(const RunMetrics& metrics, const std::vecto
 std::string lateness_text(const RunMetrics& metrics, const LateGroup& group) {
   const auto when =
       group.worst.pattern == LatePattern::chronic
-          ? std::string("step after step")
+          ? std::string("in most steps")
           : fmt::format("in {} of {} steps", group.worst.late_steps, metrics.window.steps.size());
   return fmt::format("{} is {:.1f} ms late {}{}", group.name, group.worst.lateness_ms, when,
                      group.worst.phase.empty() ? "" : ", delayed in " + group.worst.phase);
@@ -104,12 +106,12 @@ std::string lateness_text(const RunMetrics& metrics, const LateGroup& group) {
 
 std::string change_for(const LateGroup& group) {
   const auto& phase = group.worst.phase;
-  if (phase == "data") return "prepare that rank's samples on another thread, look at its storage";
+  if (phase == "data") return "prepare that rank's samples on another thread, and check its storage";
   if (phase == "checkpoint") return "checkpoint less often (--checkpoint-steps, --checkpoint-epochs)";
-  if (phase == "evaluation") return "share the evaluation out among the ranks";
+  if (phase == "evaluation") return "distribute the evaluation over the ranks";
   if (group.worst.pattern == LatePattern::one_off)
-    return "look at what the node did then: other jobs, page cache, the file system";
-  return "look at the node: other load, clock frequency, thermal limits; or give it smaller batches";
+    return "check what the node did at that time: other jobs, page cache, file system";
+  return "check the node for other load, clock frequency and thermal limits, or give it smaller batches";
 }
 
 double wait_share_of(const LateGroup& group, const RunMetrics& metrics,
@@ -124,7 +126,7 @@ double wait_share_of(const LateGroup& group, const RunMetrics& metrics,
   return all > 0 ? metrics.share(Share::waiting) * own / all : 0;
 }
 
-// What nobody by name is the cause of.
+// Returns the causes that no named rank or node explains.
 std::vector<WaitCause> causes_left(std::vector<WaitCause> causes, const std::vector<LateGroup>& named) {
   std::erase_if(causes, [&](const WaitCause& cause) {
     return std::any_of(named.begin(), named.end(), [&](const LateGroup& group) {
@@ -143,7 +145,7 @@ std::string main_phase(const std::vector<WaitCause>& causes) {
   return most == seconds.end() ? "" : most->first;
 }
 
-// The rank that is the cause of nearly all; nullopt where several share.
+// Returns the rank that causes nearly all of the waiting; nullopt if several ranks cause it.
 std::optional<std::size_t> only_rank(const std::vector<WaitCause>& causes) {
   std::map<std::size_t, double> seconds;
   double all = 0;
@@ -156,12 +158,12 @@ std::optional<std::size_t> only_rank(const std::vector<WaitCause>& causes) {
   return std::nullopt;
 }
 
-// What is left beside the ranks and nodes that have a finding of their own.
+// Adds a finding for the waiting that is not due to named ranks and nodes.
 void add_other_waiting(const RunMetrics& metrics, const std::vector<WaitCause>& causes, double share,
                        std::vector<Finding>& findings) {
   if (share < 0.01) return;
   const auto phase = main_phase(causes);
-  const auto held_up = phase.empty() ? "" : ", mostly held up in " + phase;
+  const auto held_up = phase.empty() ? "" : ", mostly delayed in " + phase;
   if (const auto rank = only_rank(causes)) {
     findings.push_back(
         {fmt::format("Ranks wait for rank {}", metrics.ranks[*rank].rank),
@@ -172,16 +174,17 @@ void add_other_waiting(const RunMetrics& metrics, const std::vector<WaitCause>& 
     return;
   }
   findings.push_back(
-      {"Ranks take turns at being late",
-       fmt::format("{:.1f} % of the ranks' time is waiting for ranks that arrive late at collectives, now "
-                   "one, now another{}",
-                   100 * share, held_up),
+      {"Different ranks are late in different steps",
+       fmt::format(
+           "{:.1f} % of the ranks' time is waiting for ranks that arrive late at collectives; the late "
+           "rank changes{}",
+           100 * share, held_up),
        100 * share,
-       "give ranks cores of their own and nothing else to run, and equal batches; larger steps "
-       "(--batch, --accumulate) even out what is left"});
+       "give each rank its own cores, no other load and equal batches; larger steps (--batch, --accumulate) "
+       "reduce the remaining waiting"});
 }
 
-// What waiting is due to: ranks or nodes by name, and what is left to others.
+// Adds findings for waiting: first those of named ranks or nodes, then the rest.
 void add_waiting(const RunMetrics& metrics, const std::vector<Straggler>& stragglers,
                  const std::vector<WaitCause>& causes, std::vector<Finding>& findings) {
   double left = metrics.share(Share::waiting);
@@ -209,8 +212,7 @@ void add_transfer(const RunMetrics& metrics, double share, Finding& finding) {
         fmt::format("; {:.1f} % of communication overlaps with compute", 100 * *metrics.overlap.value);
   if (metrics.transfer_efficiency.value && *metrics.transfer_efficiency.value < 1) {
     const double ideal = 1 - *metrics.transfer_efficiency.value;
-    finding.evidence +=
-        fmt::format(", and on an ideal network the run would be {:.1f} % shorter", 100 * ideal);
+    finding.evidence += fmt::format("; on an ideal network the run would be {:.1f} % shorter", 100 * ideal);
     finding.gain_percent = 100 * std::max(ideal, share);
   }
 }
@@ -274,7 +276,7 @@ std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& 
   else if (groups.size() == 1)
     text += of_group(groups.front());
   else if (!groups.empty())
-    text += " Ranks take turns at being late.";
+    text += " Different ranks are late in different steps.";
   else if (!one && metrics.no_waiting.empty() && !metrics.matches.matches.empty())
     text += " No rank stands out as late.";
   return text;
@@ -284,7 +286,7 @@ std::vector<Finding> findings_of(const RunMetrics& metrics, const std::vector<St
                                  const std::vector<WaitCause>& causes) {
   std::vector<Finding> findings;
   add_waiting(metrics, stragglers, causes, findings);
-  // Where compute is unknown, so is what is left beside it.
+  // If compute is unknown, the shares that depend on it are unknown too.
   const auto known = metrics.no_compute.empty() ? share_count : static_cast<std::size_t>(Share::transfer);
   for (std::size_t i = static_cast<std::size_t>(Share::transfer); i < known; ++i) {
     const double share = metrics.share(static_cast<Share>(i));

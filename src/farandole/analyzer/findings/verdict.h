@@ -1,4 +1,5 @@
-// One plain sentence about a run, and at most five findings with evidence. Plain functions.
+// One sentence about a run, and at most five findings with evidence. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -12,36 +13,36 @@
 
 namespace farandole {
 
-// What a replay can try out of a finding's change.
+// The part of a finding's advice that a replay can simulate.
 enum class Remedy : std::uint8_t { unknown, no_straggler, bucket_size, no_checkpoint };
 
 struct ReplayedGain {
-  std::string scenario;     // as --what-if takes it
-  double gain_percent = 0;  // by which the run is shorter
+  std::string scenario;     // In the syntax of --what-if.
+  double gain_percent = 0;  // By how much the run becomes shorter.
 };
 
 struct Finding {
   std::string title;
   std::string evidence;
-  double gain_percent = 0;  // of the window, if the loss went away whole
+  double gain_percent = 0;  // Of the window, if the whole loss were removed.
   std::string change;
   Remedy remedy = Remedy::unknown;
-  std::optional<ReplayedGain> replayed{};  // what_if/replayed_gains.h
+  std::optional<ReplayedGain> replayed{};  // See what_if/replayed_gains.h.
 };
 
 std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers);
 
-// The largest gain first; gains below 1 % of the window are none.
+// Returns the findings with the largest gain first. Gains below 1 % of the window are left out.
 std::vector<Finding> findings_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers,
                                  const std::vector<WaitCause>& causes);
 
-// "rank 1 (node7)"
+// Returns, for example, "rank 1 (node7)".
 std::string name_of_rank(const RankMetrics& rank);
-// "128 ranks (64 of them measured)", "1 rank".
+// Returns, for example, "128 ranks (64 of them measured)" or "1 rank".
 std::string ranks_text(const RunMetrics& metrics);
-// "never", "once", "1,234 times".
+// Returns "never", "once" or, for example, "1,234 times".
 std::string times_text(std::uint64_t count);
-// 1234.5 as "1,234.5".
+// Returns, for example, "1,234.5" for 1234.5.
 std::string with_thousands(double value, int decimals = 0);
 
 }  // namespace farandole

@@ -7,9 +7,9 @@
 namespace farandole {
 namespace {
 
-using Excess = std::array<double, phase_count>;  // ns by phase
+using Excess = std::array<double, phase_count>;  // Nanoseconds, by phase.
 
-// By how much the rank's phases exceed the others' median in one step.
+// Returns by how much each phase of the rank exceeds the median of the other ranks in one step.
 Excess excess_of(const RunMetrics& metrics, std::size_t rank_index, std::size_t step) {
   Excess excess{};
   std::vector<std::int64_t> others(metrics.ranks.size() - 1);
@@ -38,7 +38,8 @@ class Causes {
       const auto& excess = excess_in(match.last_rank, *step);
       double sum = 0;
       for (const double ns : excess) sum += ns;
-      // More excess than lateness: the phases share the lateness; less: the rest has no phase.
+      // If the excess is larger than the lateness, the phases share the lateness. If it is smaller, the
+      // rest has no phase.
       const double scale = sum > 0 ? waited_ns / std::max(sum, late_ns) : 0;
       for (std::size_t phase = 0; phase < phase_count; ++phase) {
         if (excess[phase] > 0) seconds_[{match.last_rank, phase}] += excess[phase] * scale * 1e-9;
@@ -68,7 +69,7 @@ class Causes {
 
   const RunMetrics& metrics_;
   std::map<std::pair<std::size_t, std::size_t>, Excess> excess_;
-  std::map<std::pair<std::size_t, std::size_t>, double> seconds_;  // by rank index and phase
+  std::map<std::pair<std::size_t, std::size_t>, double> seconds_;  // Key: rank index and phase.
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Why ranks waited in collectives: what made the rank that came last come late. Plain functions.
+// Finds why ranks waited in collectives: what delayed the last rank. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <optional>
@@ -10,14 +11,15 @@
 namespace farandole {
 
 struct WaitCause {
-  std::string phase;       // of the last rank, in which it took longer than the others; "" none explains it
-  std::size_t rank_index;  // of the last rank
-  double seconds = 0;      // that all ranks waited together
+  std::string phase;  // Phase in which the last rank took longer than the others; "" if none explains it.
+  std::size_t rank_index;  // The last rank.
+  double seconds = 0;      // Waiting time of all ranks together.
 };
 
-// Each collective's waiting goes to the rank that came last, shared among the phases in which that rank took
-// longer in this step than the others' median. What its phases do not explain, and what the clocks may have
-// made up, has no phase. The largest first; they add up to all waiting in collectives.
+// The waiting time of each collective is assigned to the last rank. It is distributed over the phases in
+// which that rank took longer in this step than the median of the others. Time that the phases do not
+// explain, or that is within the clock error, has no phase. The largest cause comes first; the sum is all
+// waiting time in collectives.
 std::vector<WaitCause> find_wait_causes(const RunMetrics& metrics);
 
 }  // namespace farandole

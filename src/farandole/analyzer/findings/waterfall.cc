@@ -18,19 +18,18 @@ struct PhaseCauses {
   std::map<std::size_t, double> by_rank;
 };
 
-// One rank's name where it causes most of what the phase costs, and there are others that could.
+// Returns a name with a single rank if this rank causes most of the loss and other ranks could cause it too.
 std::string cause_name(const RunMetrics& metrics, const std::string& phase, const PhaseCauses& causes) {
   const auto most = std::max_element(causes.by_rank.begin(), causes.by_rank.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   const bool one = most->second > 0.8 * causes.seconds;
   const auto rank = metrics.ranks[most->first].rank;
   if (phase.empty())
-    return one ? fmt::format("waiting for rank {}, no phase explains it", rank)
-               : "waiting, no phase explains it";
+    return one ? fmt::format("waiting for rank {}, unexplained by phases", rank)
+               : "waiting, unexplained by phases";
   if (phase == "other")
-    return one ? fmt::format("waiting: rank {}'s other work", rank) : "waiting: other work, uneven";
-  return one ? fmt::format("waiting: rank {}'s {}", rank, phase)
-             : fmt::format("waiting: {} uneven between ranks", phase);
+    return one ? fmt::format("waiting: rank {}'s other work", rank) : "waiting: uneven other work";
+  return one ? fmt::format("waiting: rank {}'s {}", rank, phase) : fmt::format("waiting: uneven {}", phase);
 }
 
 void split_waiting(const RunMetrics& metrics, const std::vector<WaitCause>& causes, double fraction,

@@ -1,4 +1,5 @@
-// From 100 % of the ranks' time down to what is useful: what each loss takes, and why. Plain functions.
+// Splits 100 % of the ranks' time into useful compute and losses with their causes. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <string>
@@ -12,18 +13,18 @@ namespace farandole {
 
 struct Loss {
   Share share = Share::idle;
-  std::string name;     // "waiting: rank 3's backward"
-  double fraction = 0;  // of the ranks' time
-  double hours = 0;     // of all the run's ranks together, over the window
+  std::string name;     // For example "waiting: rank 3's backward".
+  double fraction = 0;  // Fraction of the ranks' time.
+  double hours = 0;     // Sum over all ranks of the run, in the window.
 };
 
-// The largest first. Waiting is split by its causes, in proportion to the time that they cost. With the
-// parallel efficiency they add up to 1.
+// Returns the losses, the largest first. Waiting is split in proportion to the time that its causes cost. The
+// sum of all losses and the parallel efficiency is 1.
 std::vector<Loss> find_losses(const RunMetrics& metrics, const std::vector<WaitCause>& causes);
 
-// What an hour of a rank is: "GPU-hours" where GPUs were used, else "rank-hours".
+// Returns "GPU-hours" if GPUs were used, otherwise "rank-hours".
 std::string_view hours_unit(const RunMetrics& metrics);
-// "3.1 rank-hours"; short times in minutes or seconds.
+// Returns, for example, "3.1 rank-hours"; short times are in minutes or seconds.
 std::string rank_time_text(double hours, const RunMetrics& metrics);
 
 }  // namespace farandole

@@ -1,4 +1,5 @@
-// Rows of comma-separated values (RFC 4180), each cell quoted where it must be. Used by one thread.
+// Writes rows of comma-separated values (RFC 4180) and quotes cells if necessary.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstdint>

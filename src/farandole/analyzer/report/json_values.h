@@ -1,4 +1,5 @@
-// Figures and ranges as the report's JSON has them. Plain functions.
+// Figures and ranges in the format of the JSON report. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <string>

@@ -21,7 +21,7 @@ std::string nodes_text(const RunMetrics& metrics, const Style& style) {
   if (metrics.nodes < 2 || metrics.window_ns() <= 0) return "";
   auto nodes = node_metrics(metrics);
   const auto all = nodes.size();
-  if (all > max_rows) {  // those that are late most
+  if (all > max_rows) {  // The nodes with the largest lateness are shown.
     std::stable_sort(nodes.begin(), nodes.end(), [](const NodeMetrics& a, const NodeMetrics& b) {
       return a.lateness_median_ms.value.value_or(0) > b.lateness_median_ms.value.value_or(0);
     });
@@ -42,7 +42,8 @@ std::string nodes_text(const RunMetrics& metrics, const Style& style) {
               style.dim("mean of its ranks, % of the window; overlap: % of communication") + "\n" +
               table.text(style);
   if (nodes.size() < all)
-    text += style.dim(fmt::format("  the {} latest of {} nodes; --format json has all\n", nodes.size(), all));
+    text +=
+        style.dim(fmt::format("  the {} latest of {} nodes; --format json lists all\n", nodes.size(), all));
   return text;
 }
 

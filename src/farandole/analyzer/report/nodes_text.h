@@ -1,4 +1,5 @@
-// The report's table of nodes, as text. A plain function.
+// The report's table of nodes as text. A pure function.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <string>
@@ -8,7 +9,7 @@
 
 namespace farandole {
 
-// "" for less than two nodes.
+// Returns "" if there are fewer than two nodes.
 std::string nodes_text(const RunMetrics& metrics, const Style& style);
 
 }  // namespace farandole

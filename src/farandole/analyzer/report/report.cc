@@ -33,7 +33,7 @@ RunReport analyze_run(const std::filesystem::path& path, std::span<const Scenari
 
 namespace {
 
-// Of a rank and step, mean.
+// Mean over ranks and steps.
 Figure compute_ms_of(const RunMetrics& metrics) {
   if (!metrics.no_compute.empty()) return Figure::because(metrics.no_compute);
   double sum = 0;
@@ -64,7 +64,7 @@ Report report_of(std::vector<RunReport> runs) {
   std::vector<SizedRun> sized;
   for (const auto& run : runs) {
     const auto batch = run.facts.global_batch ? Figure::known(*run.facts.global_batch)
-                                              : Figure::because("run.json states no global_batch");
+                                              : Figure::because("run.json has no global_batch");
     sized.push_back({run.path.string(), static_cast<int>(run.metrics.size()), batch,
                      run.metrics.window.periods_ms, compute_ms_of(run.metrics)});
   }

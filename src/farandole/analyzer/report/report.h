@@ -1,5 +1,5 @@
-// Everything that a report says, in one value: what text, JSON, HTML and CSV are written from. Usable from
-// any thread.
+// All contents of a report in one value. Text, JSON, HTML and CSV are written from it.
+// Thread safety: any thread may call these functions at any time.
 #pragma once
 
 #include <cstdint>
@@ -33,32 +33,33 @@ struct RunReport {
   std::vector<Loss> losses;
   std::string verdict;
   std::vector<Finding> findings;
-  std::optional<Replay> replay;       // where it was asked for
-  std::vector<Prediction> what_if{};  // from it
+  std::optional<Replay> replay;       // Set if it was requested.
+  std::vector<Prediction> what_if{};  // Predictions from `replay`.
 };
 
 struct Report {
   std::vector<RunReport> runs;
   Scaling scaling;
   std::vector<std::filesystem::path>
-      against;                           // the runs that the first one and its repeats are compared with
-  std::optional<Comparison> comparison;  // where there is one
-  std::string no_comparison;             // why there is none though it was asked for
-  std::vector<std::string> failures;     // of --fail-on
-  std::vector<Validation> validations;   // of --validate, by run
+      against;                           // Runs with which the first run and its repetitions are compared.
+  std::optional<Comparison> comparison;  // No value: there is no comparison.
+  std::string no_comparison;             // Why the requested comparison does not exist.
+  std::vector<std::string> failures;     // Failed conditions of --fail-on.
+  std::vector<Validation> validations;   // Results of --validate, one per run.
 };
 
-// Reads one run and frees its events before it returns; replays it where there are scenarios, or where
-// `replayed`. Throws as read_run does.
+// Reads one run and frees its events before it returns. If there are scenarios, or if `replayed` is true, it
+// also replays the run.
+// Throws: the errors of read_run.
 RunReport analyze_run(const std::filesystem::path& path, std::span<const Scenario> scenarios = {},
                       bool replayed = false);
 
-// All runs, which must not be empty, in their order.
+// `runs` must not be empty; their order is kept.
 Report report_of(std::vector<RunReport> runs);
 bool are_of_one_size(const RunReport& a, const RunReport& b);
-// The first run, and those of the others that are of its size.
+// Returns the first run and all other runs of the same size.
 Runs repeats_of_first(const std::vector<RunReport>& runs);
-// "a", "a and 2 more".
+// Returns, for example, "a" or "a and 2 more".
 std::string against_text(const Report& report);
 
 }  // namespace farandole

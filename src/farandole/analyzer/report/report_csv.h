@@ -1,4 +1,5 @@
-// Any table of the report as CSV (RFC 4180), for spreadsheets and pandas. Plain functions.
+// Writes any table of the report as CSV (RFC 4180), for spreadsheets and pandas. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <string>
@@ -8,9 +9,9 @@
 
 namespace farandole {
 
-// "runs", "ranks", "phases", "steps", "lateness", "collectives", "losses", "wait-causes", "critical-path",
-// "stragglers", "findings" or "scaling". Times are seconds or milliseconds as the column's name says,
-// fractions 0 to 1; what is unknown is empty. Throws UserError for another table.
+// `table` is the name of a table as in --table. Column names give the unit of times (seconds or
+// milliseconds); fractions are 0 to 1; unknown values are empty.
+// Throws: UserError if there is no such table.
 std::string report_csv(const Report& report, std::string_view table);
 
 }  // namespace farandole

@@ -36,7 +36,7 @@ std::string ms(double value) {
   return time_text(1e3 * value);
 }
 
-// Escaped, with options ("--batch") as code, which is not broken across lines.
+// Escapes the text. Options such as "--batch" are written as code, so that lines are not broken in them.
 std::string with_options(const std::string& text) {
   std::string result;
   const auto safe = escaped(text);
@@ -50,7 +50,7 @@ std::string with_options(const std::string& text) {
   return result;
 }
 
-// One run, section by section.
+// Writes one run, section by section.
 class RunPage {
  public:
   RunPage(const RunReport& run, const std::filesystem::path& output)
@@ -60,27 +60,33 @@ class RunPage {
     std::string text = fmt::format("<article id=\"run{}\">", index) + header() + cards();
     text += section(
         "Where the time goes",
-        "From all of the ranks' time in the window down to useful compute. Waiting is split by what made the "
-        "last rank come late.",
+        "From 100 % of the ranks' time in the window down to useful compute. Waiting is split by the cause "
+        "that delayed the last rank.",
         metrics_.window.length() > 0 && metrics_.no_compute.empty() ? html::waterfall_chart(run_) : "");
-    text += section("What to do",
-                    "The largest gain first; a gain is what the run would win if the whole loss went away.",
-                    findings());
+    text += section(
+        "What to do",
+        "The largest gain comes first. A gain is how much shorter the run would be if the whole loss were "
+        "removed.",
+        findings());
     text += html::what_if_section(run_);
-    text += section("Efficiency", "Each value is the product of the two below it; 100 % is no loss.",
-                    html::efficiency_tree(metrics_));
     text +=
-        section("Phases by rank", "Training thread, in percent of the window. Point at a bar for its value.",
+        section("Efficiency", "Each value is the product of the two values below it. 100 % means no loss.",
+                html::efficiency_tree(metrics_));
+    text +=
+        section("Phases by rank",
+                "Training thread, in percent of the window. Move the pointer over a bar to see its value.",
                 html::phases_chart(metrics_));
     text += section("Step times", "The longest rank of each step.", html::step_distribution_chart(metrics_));
     text += section(
         "Over the run",
-        "Lines are means; where steps share a place, the band reaches from the lowest to the highest.",
+        "Lines are means. If several steps share a pixel, the band shows the lowest and the highest value.",
         html::steps_chart(metrics_));
     text += section(
-        "Who came late, and when",
-        fmt::format("Each step's latest arrival at a collective behind the first rank's. Clocks agree to {}.",
-                    ms(metrics_.clock_floor_ms)),
+        "Late ranks",
+        fmt::format(
+            "In each step, the latest arrival at a collective relative to the first rank. The clock error "
+            "is {}.",
+            ms(metrics_.clock_floor_ms)),
         with_names(html::lateness_map(metrics_)) + stragglers());
     text += section(
         "Communication",
@@ -92,9 +98,8 @@ class RunPage {
             : metrics_.overlap.unknown,
         html::bandwidth_chart(metrics_) + collectives());
     text += section("GPU", metrics_.no_gpu, metrics_.no_gpu.empty() ? html::gpu_chart(metrics_) : " ");
-    text +=
-        section("Critical path", "The chain of work, across ranks, that the run's length hangs on.", path());
-    text += section("In the trace", "", trace());
+    text += section("Critical path", "The chain of work across ranks that determines the run time.", path());
+    text += section("Trace", "", trace());
     text += section("By rank", "", ranks());
     text += section("Notes", "", notes());
     return text + "</article>\n";
@@ -149,12 +154,12 @@ class RunPage {
   }
 
   std::string findings() const {
-    if (run_.findings.empty()) return "<p class=\"none\">Nothing takes 1 % of the time or more.</p>";
+    if (run_.findings.empty()) return "<p class=\"none\">No loss takes 1 % of the time or more.</p>";
     std::string text;
     for (const auto& finding : run_.findings)
       text += fmt::format(
           "<div class=\"finding\"><h3>{} <span class=\"gain\">gain up to {:.1f} "
-          "%</span></h3><p>{}.</p><p><b>To change:</b> "
+          "%</span></h3><p>{}.</p><p><b>Advice:</b> "
           "{}.</p></div>",
           escaped(finding.title), finding.gain_percent, escaped(finding.evidence),
           with_options(finding.change));
@@ -203,7 +208,7 @@ class RunPage {
     const auto& path = run_.critical_path;
     if (metrics_.ranks.size() < 2 || metrics_.window.length() <= 0) return "";
     if (!path.unknown.empty()) return "<p class=\"none\">Unknown: " + escaped(path.unknown) + ".</p>";
-    std::vector<std::string> header = {"on it"};
+    std::vector<std::string> header = {"on the path"};
     header.emplace_back("of the window");
     header.insert(header.end(), phase_names.begin(), phase_names.end());
     header.emplace_back("idle");
@@ -220,11 +225,11 @@ class RunPage {
       table.add(cells);
     }
     table.add({"transfer", part(path.transfer)});
-    return table.finish() + fmt::format("<p class=\"sub\">It changes from one rank to another {}.</p>",
-                                        times_text(path.changes));
+    return table.finish() +
+           fmt::format("<p class=\"sub\">The path changes ranks {}.</p>", times_text(path.changes));
   }
 
-  // nullopt where viewers have nothing to open: a run of recorders, or of one file a rank.
+  // nullopt if viewers cannot open a file: the run consists of recorder files, or of one trace per rank.
   std::optional<std::filesystem::path> trace_file() const {
     std::error_code ignored;
     if (run_.path.extension() == ".ftl") return std::nullopt;
@@ -237,11 +242,11 @@ class RunPage {
   std::string where_the_trace_is() const {
     const auto file = trace_file();
     if (!file && metrics_.source != TraceSource::farandole)
-      return "<p class=\"sub\">Each rank has a trace of its own.</p>";
+      return "<p class=\"sub\">Each rank has its own trace.</p>";
     if (!file)
       return fmt::format(
-          "<p class=\"sub\">There is no merged trace; <code>farandole timeline merge {}</code> makes one "
-          "from the ranks' recorders.</p>",
+          "<p class=\"sub\">There is no merged trace. <code>farandole timeline merge {}</code> writes one "
+          "from the recorder files.</p>",
           escaped(run_.path.string()));
     std::error_code ignored;
     const auto folder = output_.empty() ? std::filesystem::current_path(ignored)
@@ -254,7 +259,7 @@ class RunPage {
         escaped((link.empty() ? *file : link).generic_string()));
   }
 
-  // Moments worth a look, by their time in the trace.
+  // Interesting moments, by their time in the trace.
   std::string trace() const {
     const auto& window = metrics_.window;
     auto text = where_the_trace_is();
@@ -275,7 +280,7 @@ class RunPage {
     for (std::size_t i = 0; i < std::min<std::size_t>(run_.stragglers.size(), 5); ++i) {
       const auto& rank = metrics_.ranks[run_.stragglers[i].rank_index];
       const auto latest = std::max_element(rank.step_lateness_ms.begin(), rank.step_lateness_ms.end());
-      add("rank at its latest, " + ms(*latest),
+      add("the latest arrival, " + ms(*latest),
           rank.lateness_steps[static_cast<std::size_t>(latest - rank.step_lateness_ms.begin())],
           std::to_string(rank.rank));
     }

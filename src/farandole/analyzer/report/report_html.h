@@ -1,5 +1,5 @@
-// The report as one HTML file that opens offline: pictures are drawn in it, nothing is loaded. Plain
-// functions.
+// Writes the report as one HTML file that needs no network. It contains its charts.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 
 namespace farandole {
 
-// `output` is where the file will lie, so that it can link to the traces; empty: the current folder.
+// `output` is the path of the file, which is needed for links to the traces; empty means the current folder.
 std::string report_html(const Report& report, const std::filesystem::path& output);
 
 }  // namespace farandole

@@ -71,7 +71,7 @@ Json launched_json(const GpuShares& gpu) {
   auto phases = Json::object();
   for (std::size_t i = 0; i < phase_count; ++i)
     if (gpu.by_phase[i] > 0) phases[std::string(phase_names[i])] = gpu.by_phase[i];
-  return phases.empty() ? unknown("the trace does not say in which phase GPU work was launched") : phases;
+  return phases.empty() ? unknown("the trace does not record in which phase GPU work was launched") : phases;
 }
 
 Json gpu_json(const std::optional<GpuShares>& gpu) {
@@ -94,7 +94,7 @@ Json efficiency_json(const RunMetrics& metrics) {
       {"replay_error", metrics.replay_error ? Json(*metrics.replay_error) : unknown("there was no replay")}};
 }
 
-// From batches of steps.
+// Intervals from batches of steps.
 Json confidence_json(const RunMetrics& metrics) {
   const auto interval = [](const std::optional<Range>& range) {
     return range ? json_of(*range) : unknown("fewer than 6 steps, or the figure itself is unknown");

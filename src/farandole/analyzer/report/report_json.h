@@ -1,4 +1,5 @@
-// The report as JSON, "farandole_report": 1. Usable from any thread.
+// Writes the report as JSON, "farandole_report": 1.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <string>
@@ -7,8 +8,8 @@
 
 namespace farandole {
 
-// Fractions are 0 to 1, GB are 10^9 bytes; what cannot be known is {"unknown": "why"}, never null. Ends with
-// a newline.
+// Fractions are 0 to 1, and GB are 10^9 bytes. An unknown value is {"unknown": "reason"}, never null. The
+// text ends with a newline.
 std::string report_json(const Report& report);
 
 }  // namespace farandole

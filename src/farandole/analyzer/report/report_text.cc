@@ -31,7 +31,6 @@ std::string bandwidth(const Figure& figure) {
   return *figure.value < 1e5 ? fmt::format("{:.2f}", *figure.value) : fmt::format("{:.1e}", *figure.value);
 }
 
-// Writes one run, section by section.
 class RunText {
  public:
   RunText(const RunReport& run, const Style& style)
@@ -54,7 +53,7 @@ class RunText {
   }
 
  private:
-  // All ranks, or of many those that are late most.
+  // Returns all ranks, or, if there are many, those with the largest lateness.
   std::vector<const RankMetrics*> choose_ranks() const {
     std::vector<const RankMetrics*> ranks;
     for (const auto& rank : metrics_.ranks) ranks.push_back(&rank);
@@ -76,7 +75,7 @@ class RunText {
   }
   void more_ranks() {
     if (shown_.size() < metrics_.ranks.size())
-      text_ += style_.dim(fmt::format("  the {} latest of {} ranks; --format json has all\n", shown_.size(),
+      text_ += style_.dim(fmt::format("  the {} latest of {} ranks; --format json lists all\n", shown_.size(),
                                       metrics_.ranks.size()));
   }
   static std::string host_of(const RankMetrics& rank) {
@@ -152,10 +151,10 @@ class RunText {
              found.size() > named.size() ? fmt::format(" and {} more", found.size() - named.size()) : ""));
   }
 
-  // 100 % downwards: what each loss takes, to what is left.
+  // Writes each loss and what remains of 100 % below it.
   void waterfall() {
     if (metrics_.window.length() <= 0) return;
-    section("Where the time goes", "from 100 % of the ranks' time down to what is useful");
+    section("Where the time goes", "from 100 % of the ranks' time down to useful compute");
     if (!metrics_.no_compute.empty()) {
       text_ += "  unknown: " + wrapped(metrics_.no_compute, 2) + "\n";
       return;
@@ -219,7 +218,7 @@ class RunText {
         metrics_.overlap.value
             ? fmt::format("{} of it overlaps with compute, so {} of the time is exposed",
                           percent(metrics_.overlap), of_time(&RankMetrics::exposed))
-            : fmt::format("how much of it compute hides is unknown: {}", metrics_.overlap.unknown);
+            : fmt::format("the overlap with compute is unknown: {}", metrics_.overlap.unknown);
     const auto summary =
         fmt::format("{} of the time{}; {}", of_time(&RankMetrics::communication), parts, hidden);
     text_ += "  " + wrapped(summary, 2) + "\n";
@@ -242,17 +241,18 @@ class RunText {
     }
     text_ += table.text(style_);
     if (metrics_.collectives.size() > max_collective_rows)
-      text_ += style_.dim(fmt::format("  and {} more; --format json has all\n",
+      text_ += style_.dim(fmt::format("  and {} more; --format json lists all\n",
                                       metrics_.collectives.size() - max_collective_rows));
     text_ += style_.dim(
         metrics_.no_waiting.empty()
-            ? "  algbw, busbw: GB/s from the last rank's arrival on, as in nccl-tests\n"
-            : "  algbw, busbw: GB/s as in nccl-tests, over the median, in which waiting is: at least that\n");
+            ? "  algbw, busbw: GB/s after the last rank's arrival, as defined by nccl-tests\n"
+            : "  algbw, busbw: GB/s as defined by nccl-tests; lower bounds, because the median includes "
+              "waiting\n");
   }
 
   void mpi_calls() {
     if (metrics_.mpi_calls.empty()) return;
-    TextTable table({"the program's own", "calls", "size in all", "median", "of the ranks' time"}, 1);
+    TextTable table({"MPI calls of the program", "calls", "total size", "median", "of the ranks' time"}, 1);
     for (std::size_t i = 0; i < std::min(metrics_.mpi_calls.size(), max_collective_rows); ++i) {
       const auto& row = metrics_.mpi_calls[i];
       table.add({shortened(row.function, 28), std::to_string(row.count), size_text(row.bytes),
@@ -262,7 +262,7 @@ class RunText {
     }
     text_ += table.text(style_);
     if (metrics_.mpi_calls.size() > max_collective_rows)
-      text_ += style_.dim(fmt::format("  and {} more; --format json has all\n",
+      text_ += style_.dim(fmt::format("  and {} more; --format json lists all\n",
                                       metrics_.mpi_calls.size() - max_collective_rows));
   }
 
@@ -290,7 +290,7 @@ class RunText {
       text_ += style_.dim("  kernels and copies by the phase that launched them: " + phases + "\n");
   }
 
-  // Of the ranks' windows together.
+  // For the windows of all ranks together.
   std::string gpu_phases() const {
     std::vector<std::string> parts;
     if (const auto gpu = gpu_shares(metrics_))
@@ -302,7 +302,7 @@ class RunText {
 
   void lateness() {
     if (metrics_.ranks.size() < 2) return;
-    section("Lateness by rank", "each step's latest arrival at a collective; clocks agree to " +
+    section("Lateness by rank", "latest arrival at a collective in each step; the clock error is " +
                                     time_text(1e3 * metrics_.clock_floor_ms));
     TextTable table({"rank", "host", "median", "p95", "pattern", "delayed in"}, 2);
     for (const auto* rank : shown_) {
@@ -326,7 +326,7 @@ class RunText {
   void path() {
     const auto& path = run_.critical_path;
     if (metrics_.ranks.size() < 2 || metrics_.window_ns() <= 0 || path.ranks.empty()) return;
-    section("Critical path", "the chain of work that the run's length hangs on");
+    section("Critical path", "the chain of work that determines the run time");
     const auto part = [&](double ns) { return percent(ns / metrics_.window_ns()) + " %"; };
     std::vector<std::string> parts;
     for (const auto& of_rank : path.ranks) {
@@ -341,18 +341,18 @@ class RunText {
                                   path.ranks.size() - parts.size() == 1 ? "" : "s"));
     parts.push_back("transfer " + part(static_cast<double>(path.transfer)));
     const auto summary =
-        fmt::format("{}; it changes ranks {}", fmt::join(parts, ", "), times_text(path.changes));
+        fmt::format("{}; the path changes ranks {}", fmt::join(parts, ", "), times_text(path.changes));
     text_ += "  " + wrapped(summary, 2) + "\n";
   }
 
   void findings() {
     if (run_.findings.empty()) return;
-    section("Findings", "gain: if the whole loss went away");
+    section("Findings", "gain: if the whole loss were removed");
     int number = 0;
     for (const auto& finding : run_.findings) {
       text_ += fmt::format("  {}. {} (gain up to {:.1f} %)\n", ++number,
                            style_.bold(shortened(finding.title, 70)), finding.gain_percent);
-      text_ += "     " + wrapped(finding.evidence + ". To change: " + finding.change + ".", 5) + "\n";
+      text_ += "     " + wrapped(finding.evidence + ". Advice: " + finding.change + ".", 5) + "\n";
     }
   }
 

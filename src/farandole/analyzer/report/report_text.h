@@ -1,5 +1,5 @@
-// The report for people at a terminal: verdict first, then tables that fit 100 columns. Usable from any
-// thread.
+// Writes the report for a terminal: first the verdict, then tables of at most 100 columns.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace farandole {
 
-// `colour`: with ANSI attributes, for a terminal that wants them.
+// `colour`: writes ANSI attributes.
 std::string report_text(const Report& report, bool colour);
 
 }  // namespace farandole

@@ -1,4 +1,5 @@
-// CSV tables about several runs, or about what a run might have been. Plain functions.
+// CSV tables about several runs and about predictions. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <string>
@@ -9,8 +10,8 @@ namespace farandole {
 
 std::string scaling_csv(const Report& report);
 std::string scaling_fits_csv(const Report& report);
-std::string comparison_csv(const Report& report);  // UserError where nothing is compared
-std::string what_if_csv(const Report& report);     // UserError where nothing was asked
-std::string validation_csv(const Report& report);  // UserError where nothing was asked
+std::string comparison_csv(const Report& report);  // Throws: UserError if there is no comparison.
+std::string what_if_csv(const Report& report);     // Throws: UserError if no prediction was requested.
+std::string validation_csv(const Report& report);  // Throws: UserError if no validation was requested.
 
 }  // namespace farandole

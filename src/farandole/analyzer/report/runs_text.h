@@ -1,4 +1,5 @@
-// What the text says of several runs together: scaling, and a comparison. Plain functions.
+// Text about several runs together: scaling and a comparison. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <string>
@@ -9,7 +10,7 @@
 namespace farandole {
 
 std::string scaling_text(const Scaling& scaling, const Style& style);
-// Report::comparison must be there.
+// Report::comparison must have a value.
 std::string comparison_text(const Report& report, const Style& style);
 
 }  // namespace farandole

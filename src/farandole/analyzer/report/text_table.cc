@@ -22,8 +22,8 @@ std::size_t width_of(std::string_view text) {
 
 namespace {
 
-// Bytes of the UTF-8 character at the front; 0 where there is none, or one that steers terminals: below
-// space, DEL, and U+0080 to U+009F.
+// Returns the number of bytes of the first UTF-8 character. Returns 0 if it is invalid or could control a
+// terminal: characters below space, DEL, and U+0080 to U+009F.
 std::size_t shown_bytes(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   if (byte(0) < 0x80) return byte(0) < 0x20 || byte(0) == 0x7F ? 0 : 1;
@@ -45,7 +45,7 @@ std::string shortened(std::string_view text, std::size_t columns) {
     if (bytes > 0)
       result += text.substr(0, bytes);
     else if (begins_character(text[0]))
-      result += '?';  // what continues no character is dropped: it has no width
+      result += '?';  // Continuation bytes are dropped, because they have no width.
     text.remove_prefix(std::max<std::size_t>(1, bytes));
   }
   return cut ? result + "…" : result;

@@ -1,4 +1,5 @@
-// Aligned tables and wrapped lines for terminals. Plain values, usable from any thread.
+// Aligned tables and wrapped lines for terminals. Plain values.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,7 @@ namespace farandole {
 
 inline constexpr std::size_t report_columns = 100;
 
-// ANSI attributes, or nothing.
+// Writes ANSI attributes, or nothing.
 class Style {
  public:
   explicit Style(bool colour) : colour_(colour) {}
@@ -23,15 +24,16 @@ class Style {
   bool colour_;
 };
 
-// Columns that the text takes, of UTF-8 without wide characters.
+// Returns the number of columns of a UTF-8 text without wide characters.
 std::size_t width_of(std::string_view text);
-// At most `columns` wide; what is longer ends in "…". Control characters, which could steer a terminal,
-// become "?".
+// Shortens the text to `columns`; a shortened text ends in "…". Control characters, which could control
+// a terminal, become "?".
 std::string shortened(std::string_view text, std::size_t columns);
-// Breaks at spaces; each line but the first begins with `indent` spaces.
+// Breaks the text at spaces. Each line except the first begins with `indent` spaces.
 std::string wrapped(std::string_view text, std::size_t indent, std::size_t columns = report_columns);
 
-// The first `left` columns are aligned to the left, the others to the right; two spaces before and between.
+// The first `left` columns are aligned to the left and the others to the right. Two
+// spaces precede each column.
 class TextTable {
  public:
   TextTable(std::vector<std::string> header, std::size_t left) : header_(std::move(header)), left_(left) {}

@@ -20,14 +20,14 @@ namespace {
 constexpr auto times = {"µs", "ms", "s"};
 constexpr auto sizes = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
 
-// The unit that fits, by which `value` is divided.
+// Selects a suitable unit and divides `value` by it.
 const char* const* unit_of(double& value, std::initializer_list<const char*> units) {
   const auto* unit = units.begin();
   for (; value >= 999.5 && unit + 1 != units.end(); ++unit) value /= 1000;
   return unit;
 }
 
-// Three digits or so; absurd values stay narrow.
+// Writes about three digits. Extreme values also stay narrow.
 std::string in_units(double value, std::initializer_list<const char*> units, int decimals_of_first) {
   const auto* const unit = unit_of(value, units);
   if (value >= 1e5) return fmt::format("{:.2g} {}", value, *unit);

@@ -1,4 +1,5 @@
-// Figures as people read them. Plain functions.
+// Formats figures for readers. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <string>
@@ -7,13 +8,13 @@
 
 namespace farandole {
 
-std::string percent(double fraction);       // 0.905 as "90.5"
-std::string percent(const Figure& figure);  // "90.5 %", or "unknown"
+std::string percent(double fraction);       // 0.905 becomes "90.5".
+std::string percent(const Figure& figure);  // "90.5 %" or "unknown".
 std::string percent_text(double fraction);  // "90.5 %"
-std::string time_text(double us);           // "85.71 ms"; absurd values stay narrow
-std::string size_text(double bytes);        // "1.19 MB", by 1000
+std::string time_text(double us);           // "85.71 ms"; extreme values stay narrow.
+std::string size_text(double bytes);        // "1.19 MB", with factor 1000.
 
-// Round values of an axis: "50 ms", "1.5 MB".
+// Labels of an axis: "50 ms", "1.5 MB".
 std::string time_tick(double us);
 std::string size_tick(double bytes);
 

@@ -1,4 +1,5 @@
-// The pictures of the HTML report, each as SVG text; "" where there is nothing to show. Plain functions.
+// The charts of the HTML report as SVG text; "" if there is nothing to show. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <string>
@@ -10,18 +11,18 @@ namespace farandole::html {
 
 std::string waterfall_chart(const RunReport& run);
 std::string efficiency_tree(const RunMetrics& metrics);
-std::string phases_chart(const RunMetrics& metrics);  // stacked, by rank
-std::string gpu_chart(const RunMetrics& metrics);     // stacked, by rank
+std::string phases_chart(const RunMetrics& metrics);  // Stacked bars, one per rank.
+std::string gpu_chart(const RunMetrics& metrics);     // Stacked bars, one per rank.
 std::string step_distribution_chart(const RunMetrics& metrics);
-std::string steps_chart(const RunMetrics& metrics);      // step time and overlap over the run
-std::string lateness_map(const RunMetrics& metrics);     // rank × step
-std::string bandwidth_chart(const RunMetrics& metrics);  // by message size
+std::string steps_chart(const RunMetrics& metrics);      // Step time and overlap over the run.
+std::string lateness_map(const RunMetrics& metrics);     // Rank × step.
+std::string bandwidth_chart(const RunMetrics& metrics);  // By message size.
 std::string scaling_chart(const Scaling& scaling);
 
-// How charts that have a row for each rank show many of them: in groups of neighbours.
+// A row of a chart by rank. If there are many ranks, a row stands for a group of neighbouring ranks.
 struct RankRow {
-  std::string name;                // "3 node7", "0 to 15"
-  std::vector<std::size_t> ranks;  // indices into RunMetrics::ranks
+  std::string name;                // For example "3 node7" or "0 to 15".
+  std::vector<std::size_t> ranks;  // Indices into RunMetrics::ranks.
 };
 std::vector<RankRow> rank_rows(const RunMetrics& metrics, std::size_t most);
 

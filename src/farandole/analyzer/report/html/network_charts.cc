@@ -45,7 +45,7 @@ std::string bandwidth_chart(const RunMetrics& metrics) {
   }
   if (ceiling > 0) {
     svg.line(fit_left, y.at(ceiling), fit_right, y.at(ceiling), "mark");
-    svg.text(fit_right, y.at(ceiling) - 6, Anchor::end, "proven possible: " + rate_text(ceiling), "strong");
+    svg.text(fit_right, y.at(ceiling) - 6, Anchor::end, "highest measured: " + rate_text(ceiling), "strong");
   }
   double longest = 1e-12;
   for (const auto* row : rows) longest = std::max(longest, row->total_s);
@@ -59,11 +59,11 @@ std::string bandwidth_chart(const RunMetrics& metrics) {
                            size_text(*row->bytes.value), rate_text(busbw), row->count));
   }
   svg.text(fit_right, 286, Anchor::end, "message size", "small");
-  svg.text(fit_left, 304, Anchor::start,
-           "dots: median bus bandwidth from the last rank's arrival on, larger where more time goes; lines: "
-           "quickest and "
-           "slowest tenth",
-           "small");
+  svg.text(
+      fit_left, 304, Anchor::start,
+      "dots: median bus bandwidth after the last rank's arrival, larger if they take more time in total; "
+      "lines: fastest and slowest tenth",
+      "small");
   return svg.finish();
 }
 

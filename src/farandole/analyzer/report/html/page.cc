@@ -5,7 +5,8 @@
 namespace farandole::html {
 namespace {
 
-// Hues of Okabe and Ito, which the colour-blind tell apart; the same on light and dark.
+// Okabe and Ito's colours, which colour-blind readers can distinguish. They are the same on
+// light and dark backgrounds.
 constexpr std::string_view style = R"css(
 :root{--bg:#fff;--ink:#1c2126;--dim:#5c6670;--line:#d9dee3;--card:#f6f8f9;--accent:#0072b2;--warn:#b34a00;
 --data:#e69f00;--forward:#56b4e9;--backward:#0072b2;--optimizer:#009e73;--wait:#d55e00;--checkpoint:#cc79a7;
@@ -67,7 +68,7 @@ th,td{padding:2px 5px;white-space:normal}.notes{font-size:10px}
 details:not([open])>*:not(summary){display:none}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 )css";
 
-// What the map of lateness says under the pointer.
+// The text under the pointer in the lateness map.
 constexpr std::string_view script = R"js(
 for(const map of document.querySelectorAll("image.map")){
 const d=map.dataset,rows=+d.rows,columns=+d.columns,per=+d.per,most=+d.most,values=atob(d.values),tip=document.getElementById("tip");

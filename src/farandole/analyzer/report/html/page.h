@@ -1,4 +1,5 @@
-// The frame of an HTML page that needs nothing else: style sheet, script, head and foot. Plain functions.
+// The frame of an HTML page that loads nothing else: style sheet, script, head and foot. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <string>

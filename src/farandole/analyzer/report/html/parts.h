@@ -1,4 +1,4 @@
-// What sections of the page are put together from. Plain functions and values.
+// Building blocks of the page's sections. Pure functions and values.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,10 @@
 
 namespace farandole::html {
 
-// "" where there is no content.
+// Returns "" if there is no content.
 std::string section(const std::string& title, const std::string& sub, const std::string& content);
 
-// Rows of cells; the first `left` columns are texts.
+// Rows of cells. The first `left` columns contain text.
 class Table {
  public:
   Table(const std::vector<std::string>& header, std::size_t left) : left_(left) { add_row(header, "th"); }

@@ -52,7 +52,7 @@ std::string png_address(std::size_t width, std::size_t height, const std::vector
     alpha += static_cast<char>(i);
   }
   for (std::size_t y = 0; y < height; ++y) {
-    rows += '\0';  // no filter
+    rows += '\0';  // Filter type 0: no filter.
     rows.append(reinterpret_cast<const char*>(strengths.data()) + y * width, width);
   }
   const std::string header = big_endian(static_cast<std::uint32_t>(width)) +

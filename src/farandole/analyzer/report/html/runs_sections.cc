@@ -29,7 +29,7 @@ std::string list(const std::string& notes) {
   return notes.empty() ? "" : "<ul class=\"notes\">" + notes + "</ul>";
 }
 
-// A bar a row, with its band; the first row is what the others are held against.
+// One bar with its band per row. The first row is the reference for the others.
 struct Bar {
   std::string name;
   double ms = 0;
@@ -75,7 +75,7 @@ std::string scaling_section(const Scaling& scaling) {
     table.add({std::to_string(point.ranks), "forecast", "–", percent_text(point.efficiency),
                percent_text(point.band.low) + " to " + percent_text(point.band.high), "–"});
   auto sub = fmt::format("{} scaling against {} rank{}.",
-                         scaling.mode == "weak" ? "Weak (same batch a rank)" : "Strong (same global batch)",
+                         scaling.mode == "weak" ? "Weak (same batch per rank)" : "Strong (same global batch)",
                          scaling.base_ranks, scaling.base_ranks == 1 ? "" : "s");
   if (!scaling.no_forecast.empty()) sub += " No forecast: " + scaling.no_forecast + ".";
   for (const auto& sentence : {left_out_text(scaling), repeats_text(scaling), slower_compute_text(scaling)})
@@ -101,7 +101,7 @@ std::string what_if_section(const RunReport& run) {
   if (run.what_if.empty() || !run.replay) return "";
   const auto& replay = *run.replay;
   if (!replay.known()) return section("What if", "Unknown: " + replay.graph.unknown + ".", " ");
-  std::vector<Bar> bars = {{"as it was", replay.measured_ms, replay.measured_ci95, ms(replay.measured_ms)}};
+  std::vector<Bar> bars = {{"unchanged", replay.measured_ms, replay.measured_ci95, ms(replay.measured_ms)}};
   Table table({"what if", "step", "band", "change", "mean step", "samples/s"}, 1);
   std::string notes;
   for (const auto& prediction : run.what_if) {
@@ -120,14 +120,13 @@ std::string what_if_section(const RunReport& run) {
       notes += note(fmt::format("{}: {}", name, fmt::join(prediction.notes, "; ")));
   }
   const auto sub = fmt::format(
-      "The median step of this run, replayed under other conditions. Replayed as it was it comes out {}, "
-      "which "
-      "is corrected for; lines are bands.",
+      "The predicted median step of this run under other conditions. The replay without changes gives {}; "
+      "predictions are corrected by the difference. Lines are bands.",
       signed_percent(replay.error));
   for (const auto& text : replay.graph.notes) notes += note(text);
   return section(
       "What if", sub,
-      (bars.size() > 1 ? bars_chart(bars, "Median step as it was and under other conditions") : "") +
+      (bars.size() > 1 ? bars_chart(bars, "Median step unchanged and under other conditions") : "") +
           table.finish() + list(notes));
 }
 
@@ -136,7 +135,7 @@ std::string validation_section(const Report& report) {
   for (const auto& validation : report.validations) {
     Table table({"run", "what if", "predicted", "band", "measured", "95 % interval", "error"}, 2);
     for (const auto& run : validation.runs) {
-      const auto what = run.scenario.text.empty() ? std::string("as it was") : run.scenario.text;
+      const auto what = run.scenario.text.empty() ? std::string("unchanged") : run.scenario.text;
       if (run.unknown.empty())
         table.add({run.path.string(), what, ms(run.predicted_ms),
                    ms(run.band.low) + " to " + ms(run.band.high), ms(run.measured_ms),
@@ -150,12 +149,12 @@ std::string validation_section(const Report& report) {
         validation.base_ms.value ? "takes " + ms(*validation.base_ms.value)
                                  : "is unknown (" + escaped(validation.base_ms.unknown) + ")",
         validation.median_error
-            ? fmt::format(": errors are {:.1f} % in the median, 95 % of them within {:.1f} %",
+            ? fmt::format(": the median error is {:.1f} %, and 95 % of the errors are within {:.1f} %",
                           100 * *validation.median_error, 100 * *validation.p95_error)
             : ": no run could be predicted");
     content += table.finish();
   }
-  return section("Validation", "Runs that were made, and their median step as other runs predict it.",
+  return section("Validation", "The median steps of measured runs, and how other runs predict them.",
                  content.empty() ? "" : content + list(notes));
 }
 

@@ -1,4 +1,5 @@
-// Sections of the page about several runs, or about what a run might have been. Plain functions.
+// Sections of the page about several runs or about predictions. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <string>
@@ -8,8 +9,8 @@
 namespace farandole::html {
 
 std::string scaling_section(const Scaling& scaling);
-std::string comparison_section(const Report& report);  // which has one
-std::string what_if_section(const RunReport& run);     // "" where nothing was asked
-std::string validation_section(const Report& report);  // "" where nothing was asked
+std::string comparison_section(const Report& report);  // Report::comparison must have a value.
+std::string what_if_section(const RunReport& run);     // "" if no prediction was requested.
+std::string validation_section(const Report& report);  // "" if no validation was requested.
 
 }  // namespace farandole::html

@@ -16,11 +16,11 @@ constexpr std::size_t most_rows = 64;
 
 struct Part {
   std::string name;
-  std::string colour;  // class
+  std::string colour;  // CSS class.
   double fraction = 0;
 };
 
-// Bars that add up parts, one row each, with a scale in percent and what the colours mean.
+// Stacked bars, one per row, with a scale in percent and a legend.
 class StackedBars {
  public:
   StackedBars(std::size_t rows, std::string_view label, const std::vector<Part>& legend)
@@ -112,7 +112,7 @@ std::string waterfall_chart(const RunReport& run) {
   }
   if (small > 0.0005) shown.push_back({Share::other, "other losses, each below 0.1 %", small, 0});
   const double useful = run.metrics.parallel_efficiency.value.value_or(0);
-  // Where little is lost, the scale begins later, so that the losses can be seen.
+  // If the losses are small, the scale does not begin at 0, so that the losses are visible.
   const Axis axis{useful > 0.5 ? std::floor(useful * 20 - 1) / 20 : 0, 1, left, right};
   Svg svg(chart_width, 44 + row_height * static_cast<double>(shown.size() + 2),
           "From all of the ranks' time down to useful compute");
@@ -162,13 +162,13 @@ std::string efficiency_tree(const RunMetrics& metrics) {
   svg.line(606, 176, 606, 190, "axis");
   svg.line(832, 176, 832, 190, "axis");
   box(svg, 280, 8, 400, "parallel efficiency", metrics.parallel_efficiency,
-      "useful compute of the ranks' time");
+      "useful compute as a share of the ranks' time");
   box(svg, 20, 98, 434, "load balance", metrics.load_balance,
-      "mean of the ranks' compute against the busiest rank's");
+      "mean compute of the ranks / compute of the busiest rank");
   box(svg, 500, 98, 438, "communication efficiency", metrics.communication_efficiency,
-      "the busiest rank's compute against the run");
-  box(svg, 500, 190, 212, "serialisation", metrics.serialisation, "ideal network: what is left");
-  box(svg, 726, 190, 212, "transfer", metrics.transfer_efficiency, "what the network costs");
+      "compute of the busiest rank / run time");
+  box(svg, 500, 190, 212, "serialisation", metrics.serialisation, "on an ideal network");
+  box(svg, 726, 190, 212, "transfer", metrics.transfer_efficiency, "cost of the network");
   svg.text(477, 134, Anchor::middle, "×", "strong");
   svg.text(719, 226, Anchor::middle, "×", "strong");
   return svg.finish();

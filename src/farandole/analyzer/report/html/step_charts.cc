@@ -19,7 +19,7 @@ std::string ms_text(double ms) {
   return time_tick(1e3 * ms);
 }
 
-// A chart's frame with values to the left.
+// Draws the frame of a chart with values on the left.
 void value_axis(Svg& svg, const Axis& axis, int count, auto text) {
   for (const double tick : ticks(axis.low, axis.high, count)) {
     svg.line(plot_left, axis.at(tick), plot_right, axis.at(tick), "grid");
@@ -35,8 +35,8 @@ void step_axis(Svg& svg, const RunMetrics& metrics, double y) {
   svg.text(plot_right, y + 18, Anchor::end, "step of the window", "small");
 }
 
-// Lowest, mean and highest of neighbouring values, so that at most most_columns are left; of those that are
-// known.
+// Lowest, mean and highest known value of a group of neighbouring steps. At most
+// most_columns groups are drawn.
 struct Column {
   double low = 0, mean = 0, high = 0;
 };
@@ -57,7 +57,7 @@ std::vector<std::optional<Column>> columns_of(const Values& values) {
   return columns;
 }
 
-// Interrupted where nothing is known.
+// The curve has gaps where values are unknown.
 void curve(Svg& svg, const Values& values, const Axis& y) {
   const auto columns = columns_of(values);
   const Axis x{0, static_cast<double>(columns.size()), plot_left, plot_right};
@@ -99,7 +99,7 @@ std::string step_distribution_chart(const RunMetrics& metrics) {
       ++counts[std::min(bins - 1,
                         static_cast<std::size_t>((value - low) / (high - low) * static_cast<double>(bins)))];
   }
-  Svg svg(chart_width, 250, "How long the steps take");
+  Svg svg(chart_width, 250, "Distribution of step times");
   const Axis x{low, high, plot_left, plot_right};
   const Axis y{0, *std::max_element(counts.begin(), counts.end()), 200, 30};
   value_axis(svg, y, 4, [](double tick) { return fmt::format("{:.0f}", tick); });
@@ -152,7 +152,7 @@ std::string steps_chart(const RunMetrics& metrics) {
   if (known) {
     const Axis overlap_axis{0, 1, 320, 210};
     value_axis(svg, overlap_axis, 4, [](double tick) { return fmt::format("{:.0f} %", 100 * tick); });
-    svg.text(plot_left, 200, Anchor::start, "overlap: communication that compute hides", "strong");
+    svg.text(plot_left, 200, Anchor::start, "overlap: share of communication during compute", "strong");
     curve(svg, overlap, overlap_axis);
     bottom = 320;
   }
@@ -160,7 +160,7 @@ std::string steps_chart(const RunMetrics& metrics) {
   return svg.finish();
 }
 
-// By the highest lateness of the ranks and steps that share a place.
+// If several ranks or steps share a pixel, the highest lateness is shown.
 std::string lateness_map(const RunMetrics& metrics) {
   const auto steps = metrics.window.steps.size();
   if (metrics.ranks.size() < 2 || steps < 2) return "";
@@ -187,7 +187,7 @@ std::string lateness_map(const RunMetrics& metrics) {
 
   const double row_height = std::clamp(340.0 / static_cast<double>(rows.size()), 4.0, 26.0);
   const double height = row_height * static_cast<double>(rows.size());
-  Svg svg(chart_width, height + 80, "How late each rank came in each step");
+  Svg svg(chart_width, height + 80, "Lateness of each rank in each step");
   svg.rect(plot_left, 8, plot_right - plot_left, height, "box");
   svg.raw(fmt::format(
       R"(<image class="map" x="{}" y="8" width="{}" height="{}" preserveAspectRatio="none" href="{}" )"

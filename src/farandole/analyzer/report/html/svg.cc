@@ -17,7 +17,7 @@ std::string closed(std::string_view tip, const char* tag) {
   return tip.empty() ? "" : fmt::format("</{}>", tag);
 }
 
-// Length of the UTF-8 character at the front; 0 where there is none.
+// Returns the length of the first UTF-8 character, or 0 if it is invalid.
 std::size_t character_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const std::size_t length = byte(0) < 0x80       ? 1

@@ -1,4 +1,5 @@
-// A picture in SVG, piece by piece; colours come from the page's style sheet by class. Used by one thread.
+// Writes an SVG picture element by element. The colours come from CSS classes of the page.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <string>
@@ -7,19 +8,19 @@
 
 namespace farandole::html {
 
-// &, <, >, quotation marks escaped; control characters and what is not UTF-8 replaced.
+// Escapes &, <, > and quotation marks. Replaces control characters and invalid UTF-8.
 std::string escaped(std::string_view text);
-// At most two decimals, none where they would be 0.
+// Writes at most two decimals and no trailing zeros.
 std::string number(double value);
 
-inline constexpr double chart_width = 960;  // of every chart, in user units
+inline constexpr double chart_width = 960;  // Width of every chart in user units.
 
 enum class Anchor { start, middle, end };
 
 class Svg {
  public:
-  // In user units; the page scales it to the column's width. `label` says to those who do not see what it
-  // shows.
+  // Width and height are in user units; the page scales the picture to its column. `label` describes the
+  // picture for screen readers.
   Svg(double width, double height, std::string_view label);
 
   void rect(double x, double y, double width, double height, std::string_view classes,
@@ -28,7 +29,7 @@ class Svg {
   void text(double x, double y, Anchor anchor, std::string_view text, std::string_view classes = "");
   void circle(double x, double y, double radius, std::string_view classes, std::string_view tip = "");
   void path(std::string_view commands, std::string_view classes);
-  void raw(std::string_view element);  // as it is
+  void raw(std::string_view element);  // Adds the element without escaping it.
 
   std::string finish();
 
@@ -36,20 +37,21 @@ class Svg {
   std::string text_;
 };
 
-// A linear or logarithmic scale from values to places.
+// A linear or logarithmic scale that maps values to positions.
 struct Axis {
-  double low = 0, high = 1;   // values
-  double begin = 0, end = 1;  // places
+  double low = 0, high = 1;   // Range of values.
+  double begin = 0, end = 1;  // Range of positions.
   bool logarithmic = false;
 
   double at(double value) const;
 };
 
-// About `count` round values within [low, high].
+// Returns about `count` round values within [low, high].
 std::vector<double> ticks(double low, double high, int count);
-// The powers of `base` within [low, high].
+// Returns the powers of `base` within [low, high].
 std::vector<double> powers(double low, double high, double base);
-// Powers of ten within [low, high]; over less than two of them also 2 and 5 times those.
+// Returns the powers of ten within [low, high]. If there are fewer than two, the result also has 2
+// and 5 times those.
 std::vector<double> decades(double low, double high);
 
 }  // namespace farandole::html
