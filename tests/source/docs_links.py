@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""What README, CONTRIBUTING and docs/ name is there: links, headings, files and folders, functions. README fits one screen."""
+import re
+import sys
+
+from docs import LAYERS, PAGES, SOURCE, read_page
+
+# Paths that a run, a build or an installation makes, or that the reader chooses.
+MADE = ("RUN", "OLD", "DIR", "PREFIX", "FOLDER", "runs", "build", "build-dev", "build-debug", "build-gpu", "bin", "lib",
+        "include", "share", ".deps", "kineto", "mnist", "tinyshakespeare")
+README_BYTES, CELL_CHARACTERS = 6000, 200
+problems = []
+
+
+def anchor_of(heading):
+    text = re.sub(r"[`*]|\[([^]]*)\]\([^)]*\)", lambda m: m.group(1) or "", heading.lstrip("#").strip()).lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+def is_there(path):
+    path = path.rstrip("/")
+    return any(list(base.glob(path)) for base in (SOURCE, LAYERS, LAYERS.parent))
+
+
+def check_link(page, number, target):
+    if re.match(r"[a-z]+:", target):
+        return
+    file, _, anchor = target.partition("#")
+    to = (page.parent / file).resolve() if file else page
+    if not to.exists():
+        problems.append(f"{page}:{number}: the link {target} leads nowhere")
+    elif anchor and anchor not in anchors[to]:
+        problems.append(f"{page}:{number}: {to.name} has no heading #{anchor}")
+
+
+def check_code(page, number, code):
+    if re.fullmatch(r"[\w.*-]+(/[\w.*-]+)*/?", code) and "/" in code:
+        first = code.split("/")[0]
+        known = (SOURCE / first).exists() or (LAYERS / first).exists() or first == "farandole"
+        if first not in MADE and known and not is_there(code):
+            problems.append(f"{page}:{number}: there is no {code}")
+    elif re.fullmatch(r"(\w+::)+\w+", code) and not code.startswith("Farandole::"):
+        *owner, name = [part for part in code.split("::") if part != "farandole"]
+        owner = owner[-1] if owner else ""
+        defined = rf"\b{owner}::{name}\(" if owner else rf"\b(class|struct|TORCH_MODULE\(|[\w>&*] )\s*{name}\b"
+        if owner not in ("torch", "nn", "optim", "std") and not re.search(defined, sources):
+            problems.append(f"{page}:{number}: the sources have no {code}")
+
+
+def check_reading_list(page, lines):
+    """Rows `function` | `file`: the function is defined there."""
+    for number, line in lines:
+        row = re.match(r"\| `([\w:]+)` \| `(src/[\w/.]+)` \|", line)
+        if row and not re.search(rf"\b{row[1]}\(", (SOURCE / row[2]).read_text(encoding="utf-8")):
+            problems.append(f"{page}:{number}: {row[2]} has no {row[1]}")
+    return sum(1 for _, line in lines if re.match(r"\| `[\w:]+` \| `src/", line))
+
+
+sources = "\n".join(file.read_text(encoding="utf-8") for file in sorted(LAYERS.rglob("*")) if file.suffix in (".h", ".cc"))
+prose = {page: read_page(page)[0] for page in PAGES}
+anchors = {page.resolve(): {anchor_of(line) for _, line in lines if line.startswith("#")} for page, lines in prose.items()}
+links = 0
+for page, lines in prose.items():
+    for number, line in lines:
+        for target in re.findall(r"\]\(([^)\s]+)\)", line):
+            check_link(page, number, target)
+            links += 1
+        for code in re.findall(r"`([^`]+)`", line):
+            check_code(page, number, code)
+        if line.startswith("|"):
+            for cell in re.split(r"(?<!\\)\|", line):
+                if len(cell.strip()) > CELL_CHARACTERS:
+                    problems.append(f"{page}:{number}: a table cell has {len(cell.strip())} characters, more than {CELL_CHARACTERS}")
+if not check_reading_list(SOURCE / "CONTRIBUTING.md", prose[SOURCE / "CONTRIBUTING.md"]):
+    problems.append("CONTRIBUTING.md names no functions to read first")
+if (size := (SOURCE / "README.md").stat().st_size) > README_BYTES:
+    problems.append(f"README.md has {size} bytes, more than {README_BYTES}")
+assert len(PAGES) > 10 and links > 50, f"only {len(PAGES)} pages with {links} links were found"
+for problem in problems:
+    print(f"FAILED: {problem}", file=sys.stderr)
+sys.exit(bool(problems))
