@@ -1,4 +1,4 @@
-// The figures of a run as design.md defines them. Plain values and functions.
+// The figures of a run as docs/metrics.md defines them. Plain values and functions.
 #pragma once
 
 #include <algorithm>
