@@ -79,7 +79,8 @@ TEST(LaunchEnvironment, AWorldOfOneSaysWhatDiffersAndWhatToDo) {
   EXPECT_THAT(batch, AllOf(HasSubstr("a world of 1 rank, but SLURM_NTASKS says 4"),
                            HasSubstr("srun --mpi=pmix"), HasSubstr("farandole run -n 4 -- ")));
   const auto step = world_of_one_message({2, "SLURM_STEP_NUM_TASKS"}, from({{"PMIX_RANK", "0"}}));
-  EXPECT_THAT(step, AllOf(HasSubstr("SLURM_STEP_NUM_TASKS says 2"), HasSubstr("MPI library of this program does not use it")));
+  EXPECT_THAT(step, AllOf(HasSubstr("SLURM_STEP_NUM_TASKS says 2"),
+                          HasSubstr("MPI library of this program does not use it")));
   const auto other = world_of_one_message({3, "PMI_SIZE"}, from({}));
   EXPECT_THAT(other, AllOf(HasSubstr("PMI_SIZE says 3"), HasSubstr("the mpirun of another MPI")));
   for (const auto& text : {batch, step, other}) EXPECT_EQ(text.find('\n'), std::string::npos);

@@ -17,8 +17,8 @@ struct RunFacts {
   std::vector<std::string> hosts;  // by rank
   std::optional<std::string> device, program, started, ended;
   std::optional<std::int64_t> exit_code, restarts, parameters;
-  std::optional<double> global_batch;  // samples per step of all ranks together
-  std::optional<double> bucket_mb;     // none also where it was found by trial
+  std::optional<double> global_batch;           // samples per step of all ranks together
+  std::optional<double> bucket_mb;              // none also where it was found by trial
   std::optional<std::int64_t> threads, cores;   // of a rank; of a node, for all its ranks
   std::string config;                           // the options of the training: a JSON object, or ""
   std::optional<std::string> compression;       // as `config` says; only read

@@ -135,7 +135,7 @@ void start(const char* name, std::int64_t start_ns) try {
   auto& own = own_recording();
   own = new OwnRecording(timeline_in(run_dir), run_dir);
   own->timeline->span(Category::other, name, start_ns, end_ns);
-  } catch (const std::exception& error) {
+} catch (const std::exception& error) {
   // The other ranks wait for this rank, and the program could not know the reason.
   tell(error);
   PMPI_Abort(MPI_COMM_WORLD, static_cast<int>(ExitCode::failure));

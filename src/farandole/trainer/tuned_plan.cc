@@ -20,9 +20,8 @@ std::string keep_tuned_plan(const std::filesystem::path& run_dir, int ranks, con
                             : fmt::format("{:.2f} ms per step, {:.2f} with the default, measured in {} steps",
                                           plan.milliseconds, plan.default_milliseconds, plan.steps);
   const auto file = file_for(run_dir, ranks);
-  write_file_atomically(
-      file,
-      fmt::format("# Found by --bucket-mb auto on {} ranks: {}.\nbucket-mb={:g}\n", ranks, measured, mib));
+  write_file_atomically(file, fmt::format("# Found by --bucket-mb auto on {} ranks: {}.\nbucket-mb={:g}\n",
+                                          ranks, measured, mib));
   return fmt::format("buckets of {:g} MiB: {}; kept in {}", mib, measured, file.string());
 }
 

@@ -89,7 +89,8 @@ TEST_F(UnknownFigures, are_those_of_a_program_of_which_only_mpi_is_recorded) {
   testing::TraceBuilder trace(2);
   for (int rank = 0; rank < 2; ++rank)
     for (int i = 0; i < 10; ++i)
-      trace.span(rank, 0, "communication", i * 10 * one_ms, (i * 10 + 4) * one_ms, {{"bytes", 8}}, "MPI_Allreduce");
+      trace.span(rank, 0, "communication", i * 10 * one_ms, (i * 10 + 4) * one_ms, {{"bytes", 8}},
+                 "MPI_Allreduce");
   trace.write_run(folder_ / "mpi", {{"ranks", 2}, {"device", "cpu"}});
   const auto report = report_of({analyze_run(folder_ / "mpi")});
   const auto run = json::parse(report_json(report))["runs"][0];
