@@ -39,7 +39,7 @@ inline std::vector<Way> ways() {
   const auto cyclic = [](int rank) { return rank % 2; };
   const auto last_alone = [](int rank) { return rank == 3 ? 0 : 1; };
   const auto alone = [](int rank) { return rank; };
-  std::vector<Way> all = {{"Spin", Waiting::spin}, {"Polite", Waiting::yielding}};
+  std::vector<Way> all = {{"Spin", Waiting::spin}, {"Yielding", Waiting::yielding}};
   const auto add = [&](const std::string& name, Nodes nodes, int leader_groups, std::size_t latency_bytes,
                        std::size_t flat_bytes, Waiting waiting = Waiting::spin) {
     all.push_back(
@@ -48,7 +48,7 @@ inline std::vector<Way> ways() {
   add("Pairs", pairs, 2, 4096, 0);
   add("PairsOwnChoice", pairs, 0, 0, 0);
   add("PairsOneRail", pairs, 1, 4096, 16);
-  add("PairsPolite", pairs, 0, 4096, 64, Waiting::yielding);
+  add("PairsYielding", pairs, 0, 4096, 64, Waiting::yielding);
   add("Cyclic", cyclic, 0, 0, 0);
   add("CyclicOneRail", cyclic, 1, 0, 0, Waiting::yielding);
   add("OneAlone", last_alone, 0, 4096, 0);

@@ -10,7 +10,7 @@ unset OMP_NUM_THREADS FARANDOLE_STALL_SECONDS FARANDOLE_STALL_ABORT "${!SLURM_@}
 doctor=$bin/farandole-doctor
 host=$(hostname)
 
-# job CODE RANKS SCENARIO CULPRIT [OPTION-OF-RUN...]: runs it in the folder run, new, and checks its exit code.
+# job CODE RANKS SCENARIO RANK [OPTION-OF-RUN...]: runs it in the folder run, new, and checks its exit code.
 job() {
   local code=$1 ranks=$2 scenario=$3 root_cause=$4 got=0
   rm -rf run

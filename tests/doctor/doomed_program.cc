@@ -1,4 +1,4 @@
-// A training-like job whose rank CULPRIT comes to grief in step 3, as SCENARIO says; its timeline is recorded
+// A training-like job whose rank RANK comes to grief in step 3, as SCENARIO says; its timeline is recorded
 // in FOLDER, where there is one, beside its process ids: FOLDER/pid.RANK.
 #include <csignal>
 #include <cstdio>
@@ -137,7 +137,7 @@ struct Program {
 }  // namespace farandole
 
 int main(int argc, char** argv) {
-  if (argc != 4) return std::fputs("doomed_program: FOLDER SCENARIO CULPRIT are missing\n", stderr), 64;
+  if (argc != 4) return std::fputs("doomed_program: FOLDER SCENARIO RANK are missing\n", stderr), 64;
   const farandole::Program program{argv[1], argv[2], std::atoi(argv[3])};
   if (program.scenario == "refuse")
     return std::fputs("farandole train: --lr is 'x'; give a number\n", stderr), 64;

@@ -80,7 +80,7 @@ stalled() {
 }
 
 # Of a job that still runs.
-start() {  # SCENARIO CULPRIT: in the background
+start() {  # SCENARIO RANK: in the background
   mkdir run
   FARANDOLE_RUN_DIR=$work/run setsid timeout 100 "$bin/farandole" run -n 2 -- "$bin/doomed_program" run "$@" >job.out 2>job.err &
   launcher=$!

@@ -50,14 +50,14 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, con
   const int own_node = plan.node[rank], own_local = plan.local[rank];
   MpiHandle node;
   check_mpi(MPI_Comm_split(group, own_node, own_local, &node.comm), "MPI_Comm_split");
-  parts.node = make_node_communicator(node.comm, types, waiting, options, Contract::trusted);
+  parts.node = make_node_communicator(node.comm, types, waiting, options, SignatureCheck::off);
   for (int k = 0; k < plan.leader_groups; ++k) {
     MpiHandle leader_group;
     split(group, plan.server(own_node, k) == own_local, own_node, leader_group);
     auto& made = parts.leader_groups.emplace_back();
     if (leader_group.comm != MPI_COMM_NULL)
-      made = std::make_unique<LeaderCommunicator>(leader_group.comm, types, Waiting::spin, Contract::trusted,
-                                                  options.ring_bytes);
+      made = std::make_unique<LeaderCommunicator>(leader_group.comm, types, Waiting::spin,
+                                                  SignatureCheck::off, options.ring_bytes);
   }
   return std::make_unique<HierarchicalCommunicator>(std::move(parts), plan, options.hierarchy);
 }
@@ -85,9 +85,10 @@ std::unique_ptr<Communicator> make_communicator(MPI_Comm group, std::span<const 
 }
 
 std::unique_ptr<Communicator> make_node_communicator(MPI_Comm node, const MpiTypes& types, Waiting waiting,
-                                                     const TransportOptions& options, Contract contract) {
+                                                     const TransportOptions& options,
+                                                     SignatureCheck signatures) {
   if (size_of(node) == 1) return std::make_unique<SoloCommunicator>();
-  auto mpi = std::make_unique<MpiCommunicator>(node, types, waiting, contract);
+  auto mpi = std::make_unique<MpiCommunicator>(node, types, waiting, signatures);
   try {
     SharedMemoryOptions memory{.world_ranks = ranks_in_world(node)};
     memory.patience.yield = outnumber_cores(mpi->size);

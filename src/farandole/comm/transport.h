@@ -45,6 +45,6 @@ std::unique_ptr<Communicator> make_communicator(MPI_Comm group, std::span<const 
 // The same where all ranks of `node` run on one node: through shared memory, where they can have it.
 std::unique_ptr<Communicator> make_node_communicator(MPI_Comm node, const MpiTypes& types, Waiting waiting,
                                                      const TransportOptions& options = {},
-                                                     Contract contract = Contract::checked);
+                                                     SignatureCheck signatures = SignatureCheck::on);
 
 }  // namespace farandole

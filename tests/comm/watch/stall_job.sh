@@ -24,7 +24,7 @@ until_true() {
 }
 has() { grep -qE -- "$1" err; }
 all_have() { for ((r = 0; r < ranks; r++)); do [[ -s pid.$r ]] || return 1; done; }
-# start RANKS SCENARIO CULPRIT [NAME=VALUE...]: in a folder of its own, until all ranks run.
+# start RANKS SCENARIO RANK [NAME=VALUE...]: in a folder of its own, until all ranks run.
 start() {
   ranks=$1 scenario=$2 root_cause=$3
   what="$scenario of rank $root_cause among $ranks${4:+, ${*:4}}, ${launcher[0]##*/}"

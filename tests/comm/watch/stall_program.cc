@@ -1,5 +1,5 @@
 // A job for the stall tests, told what to do by files: FOLDER/stop ends it in order, FOLDER/block makes rank
-// CULPRIT misbehave as SCENARIO says for as long as it is there. Each rank leaves its process id in
+// RANK misbehave as SCENARIO says for as long as it is there. Each rank leaves its process id in
 // FOLDER/pid.RANK, and in FOLDER/blocked that the root_cause has begun.
 #include <csignal>
 #include <cstdio>
@@ -82,7 +82,7 @@ void Program::run(MpiJob& job) const {
 }  // namespace farandole
 
 int main(int argc, char** argv) {
-  if (argc != 4) return std::fputs("usage: stall_program FOLDER SCENARIO CULPRIT\n", stderr), 64;
+  if (argc != 4) return std::fputs("usage: stall_program FOLDER SCENARIO RANK\n", stderr), 64;
   const farandole::Program program{argv[1], argv[2], std::atoi(argv[3])};
   if (program.scenario == "handler") std::signal(SIGTERM, [](int) { std::_Exit(9); });
   try {

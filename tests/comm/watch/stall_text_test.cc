@@ -97,7 +97,7 @@ TEST(StallText, AStoppedRankMayNotHaveToldOfTheCommunicator) {
   EXPECT_THAT(summary.missing, ElementsAre(1));
 }
 
-TEST(StallText, NamesTheCulpritBeforeItsVictims) {
+TEST(StallText, NamesTheRootCauseBeforeItsVictims) {
   const auto text = summary_of({rank(0, {call(0, 9, true, "stop", "broadcast"), call(1, 16, false)}),
                                 rank(1, {call(0, 8, false), call(1, 16, false)}, Life::stopped),
                                 rank(2, {call(0, 9, false), call(1, 17, true)}),

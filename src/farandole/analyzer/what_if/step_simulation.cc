@@ -142,7 +142,8 @@ void StepSimulation::start_next(std::size_t index) {
   if (++bucket.arrived == ranks()) wake_all(bucket, machine_.wake_ns);
 }
 
-// As fusion/reduce_from_caller.cc. False where the training thread works or waits.
+// As fusion/reduction_queue.cc has it where the training thread drives the reduction. False where the
+// training thread works or waits.
 bool StepSimulation::get_on(std::size_t index, bool may_wait, std::size_t until) {
   auto& rank = ranks_[index];
   while (rank.in_flight && rank.reduced < until) {

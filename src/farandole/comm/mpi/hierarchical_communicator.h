@@ -15,7 +15,7 @@ class HierarchicalCommunicator : public Communicator {
  public:
   struct Parts {
     std::unique_ptr<MpiCommunicator>
-        all;  // all ranks: checks the calls' contract, does what gains nothing here
+        all;  // all ranks: checks the calls' signatures, does what gains nothing here
     std::unique_ptr<Communicator> node;  // this node's ranks, by local rank
     // By number; null where this rank does not serve it. Ranks in a leader group are the nodes' numbers.
     std::vector<std::unique_ptr<Communicator>> leader_groups;
@@ -25,7 +25,7 @@ class HierarchicalCommunicator : public Communicator {
     std::size_t latency_bytes = 64 * 1024;  // allreduce up to here takes one leader group
   };
 
-  // The parts need no contract of their own: `all` has checked each call before they see it.
+  // The parts need no signature check of their own: `all` has checked each call before they see it.
   HierarchicalCommunicator(Parts parts, LeaderPlan plan, Options options);
 
   void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;

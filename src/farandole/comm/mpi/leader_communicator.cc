@@ -129,8 +129,8 @@ class Ring {
 }  // namespace
 
 LeaderCommunicator::LeaderCommunicator(MPI_Comm parent, const MpiTypes& types, Waiting waiting,
-                                       Contract contract, std::size_t ring_bytes)
-    : MpiCommunicator(parent, types, waiting, contract), ring_bytes_(ring_bytes) {}
+                                       SignatureCheck signatures, std::size_t ring_bytes)
+    : MpiCommunicator(parent, types, waiting, signatures), ring_bytes_(ring_bytes) {}
 
 void LeaderCommunicator::allreduce(std::string_view name, void* data, std::size_t count, DType dtype,
                                    ReduceOp op) {

@@ -10,7 +10,7 @@ class LeaderCommunicator : public MpiCommunicator {
  public:
   // Allreduces of `ring_bytes` or more among three ranks or more take the ring, but for averages. Else as
   // MpiCommunicator.
-  LeaderCommunicator(MPI_Comm parent, const MpiTypes& types, Waiting waiting, Contract contract,
+  LeaderCommunicator(MPI_Comm parent, const MpiTypes& types, Waiting waiting, SignatureCheck signatures,
                      std::size_t ring_bytes);
 
   void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;

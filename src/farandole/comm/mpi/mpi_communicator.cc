@@ -70,11 +70,12 @@ struct Partition {
 
 }  // namespace
 
-MpiCommunicator::MpiCommunicator(MPI_Comm parent, const MpiTypes& types, Waiting waiting, Contract contract)
+MpiCommunicator::MpiCommunicator(MPI_Comm parent, const MpiTypes& types, Waiting waiting,
+                                 SignatureCheck signatures)
     : Communicator(rank_of(parent), size_of_group(parent)),
       types_(types),
       waiting_(waiting),
-      contract_(contract) {
+      signatures_(signatures) {
   check_mpi(MPI_Comm_dup(parent, &comm_), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
 }
@@ -88,9 +89,9 @@ MpiCommunicator::~MpiCommunicator() {
 // take turns with the very threads that it waits for, so it waits for everybody's arrival in naps; the hashes
 // travel with that.
 void MpiCommunicator::agree(CallDescriptor call) {
-  if (size == 1 || (waiting_ == Waiting::spin && contract_ == Contract::trusted)) return;
+  if (size == 1 || (waiting_ == Waiting::spin && signatures_ == SignatureCheck::off)) return;
   call.sequence = calls_++;
-  const std::uint64_t hash = contract_ == Contract::checked ? hash_of(call) : 0;
+  const std::uint64_t hash = signatures_ == SignatureCheck::on ? hash_of(call) : 0;
   std::uint64_t least[2] = {hash, ~hash};
   if (waiting_ == Waiting::spin) {
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, least, 2, MPI_UINT64_T, MPI_MIN, comm_), "MPI_Allreduce",

@@ -19,16 +19,16 @@ enum class Waiting {
 };
 
 // Whether a communicator makes sure, before each collective, that all ranks make the same call.
-enum class Contract {
-  checked,
-  trusted,  // part of a communicator that has made sure already
+enum class SignatureCheck {
+  on,
+  off,  // part of a communicator that has made sure already
 };
 
 class MpiCommunicator : public Communicator {
  public:
   // Duplicates `parent` (collective over it). `types` outlives this object.
   MpiCommunicator(MPI_Comm parent, const MpiTypes& types, Waiting waiting,
-                  Contract contract = Contract::checked);
+                  SignatureCheck signatures = SignatureCheck::on);
   ~MpiCommunicator() override;
 
   void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
@@ -59,7 +59,7 @@ class MpiCommunicator : public Communicator {
   MPI_Comm comm_ = MPI_COMM_NULL;
   const MpiTypes& types_;
   Waiting waiting_;
-  Contract contract_;
+  SignatureCheck signatures_;
   std::uint64_t calls_ = 0;
   std::vector<std::byte> scratch_;  // kept: fresh memory costs page faults
 };

@@ -18,7 +18,7 @@ namespace farandole {
 // What a rank tells the others when it arrives for a call. Kept for two calls: a rank may enter the next one
 // while a slow peer still reads this one's.
 struct CallNote {
-  std::uint64_t contract = 0;  // hash of the call as this rank means it
+  std::uint64_t signature = 0;  // hash of the call as this rank means it
   std::uint64_t offset = 0;    // of its data in its arena, or not_shared
 };
 inline constexpr std::uint64_t not_shared = ~std::uint64_t{0};

@@ -105,9 +105,9 @@ void SharedMemoryCommunicator::meet() {
 }
 
 void SharedMemoryCommunicator::compare_calls() const {
-  const auto own = barrier_->note(rank, calls_).contract;
+  const auto own = barrier_->note(rank, calls_).signature;
   bool same = true;
-  for (int r = 0; r < size; ++r) same = same && barrier_->note(r, calls_).contract == own;
+  for (int r = 0; r < size; ++r) same = same && barrier_->note(r, calls_).signature == own;
   if (same) return;
   std::vector<CallDescriptor> by_rank(static_cast<std::size_t>(size));
   for (int r = 0; r < size; ++r)

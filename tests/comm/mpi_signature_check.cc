@@ -12,7 +12,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 // The last rank does something else than the others: every rank is told, with the same table.
-class Contracts : public testing::TestWithParam<Way> {
+class SignatureCheckTest : public testing::TestWithParam<Way> {
  protected:
   template <class Usual, class Odd>
   void expect_told(Usual usual, Odd odd, const std::vector<std::string>& parts) {
@@ -49,31 +49,31 @@ class Contracts : public testing::TestWithParam<Way> {
   }
 };
 
-TEST_P(Contracts, OtherCount) {
+TEST_P(SignatureCheckTest, OtherCount) {
   expect_told(allreduce("bucket 1", 100), allreduce("bucket 1", 101),
               {"'bucket 1'", "100 elements", "101 elements"});
 }
-TEST_P(Contracts, OtherType) {
+TEST_P(SignatureCheckTest, OtherType) {
   expect_told(allreduce("a", 7), allreduce("a", 7, DType::float64), {"dtype", "float32", "float64"});
 }
-TEST_P(Contracts, OtherReduction) {
+TEST_P(SignatureCheckTest, OtherReduction) {
   expect_told(allreduce("a", 7), allreduce("a", 7, DType::float32, ReduceOp::average), {"sum", "average"});
 }
 // The operation that bool lacks is refused only once all are known to want it.
-TEST_P(Contracts, ARefusedReductionOnOneRank) {
+TEST_P(SignatureCheckTest, ARefusedReductionOnOneRank) {
   expect_told(allreduce("a", 7), allreduce("a", 7, DType::boolean), {"float32", "bool"});
 }
-TEST_P(Contracts, OtherName) {
+TEST_P(SignatureCheckTest, OtherName) {
   expect_told(allreduce("weight", 7), allreduce("bias", 7), {"'weight'", "'bias'"});
 }
-TEST_P(Contracts, OtherOperation) {
+TEST_P(SignatureCheckTest, OtherOperation) {
   expect_told(allreduce("loss", 1), broadcast("weights", 64, 0),
               {"allreduce", "broadcast", "'loss'", "'weights'"});
 }
-TEST_P(Contracts, OtherRoot) {
+TEST_P(SignatureCheckTest, OtherRoot) {
   expect_told(broadcast("weights", 64, 0), broadcast("weights", 64, 1), {"root", " 0", " 1"});
 }
-TEST_P(Contracts, OtherOrder) {
+TEST_P(SignatureCheckTest, OtherOrder) {
   const auto both = [](const char* first, const char* second) {
     return [=](Communicator& comm) {
       allreduce(first, 5)(comm);
@@ -82,7 +82,7 @@ TEST_P(Contracts, OtherOrder) {
   };
   expect_told(both("one", "two"), both("two", "one"), {"'one'", "'two'"});
 }
-TEST_P(Contracts, OtherShares) {
+TEST_P(SignatureCheckTest, OtherShares) {
   const auto gather = [](std::size_t own, std::size_t rest) {
     return [=](Communicator& comm) {
       std::vector<std::size_t> bytes(static_cast<std::size_t>(comm.size), rest);
@@ -95,7 +95,7 @@ TEST_P(Contracts, OtherShares) {
 }
 
 // A group's table speaks of the job's ranks.
-TEST_P(Contracts, AGroupSaysWhoItsRanksAre) {
+TEST_P(SignatureCheckTest, AGroupSaysWhoItsRanksAre) {
   const int size = world->layout().size, rank = world->layout().rank;
   if (size < 3) GTEST_SKIP() << "a group that is not the world needs 3 ranks";
   if (rank == 0) return;
@@ -111,7 +111,7 @@ TEST_P(Contracts, AGroupSaysWhoItsRanksAre) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Way, Contracts, testing::ValuesIn(ways()),
+INSTANTIATE_TEST_SUITE_P(Way, SignatureCheckTest, testing::ValuesIn(ways()),
                          [](const auto& parameter) { return parameter.param.name; });
 
 }  // namespace
