@@ -1,6 +1,7 @@
-// Collective operations over bytes among the ranks of one group. Every rank calls the same operations in the
-// same order; one communicator is used by one thread at a time. Calls return when this rank's buffers may be
-// used again.
+// Collective operations on bytes among the ranks of one group. A call returns when this rank may
+// use its buffers again.
+// Thread safety: none; use from one thread at a time.
+// Collective: every rank of the group must call this in the same order.
 #pragma once
 
 #include <cstddef>
@@ -17,33 +18,36 @@ namespace farandole {
 enum class ReduceOp : std::uint8_t { sum, average, min, max, product };
 std::string_view name_of(ReduceOp op);
 
-// Memory that the communicator reduces without a copy where it can; 64-byte aligned, zeroed.
+// Zeroed memory with 64-byte alignment. If possible, the communicator reduces it without a copy.
 using Buffer = std::unique_ptr<std::byte[], std::function<void(std::byte*)>>;
-// Memory of this process alone. Throws std::bad_alloc.
+// Memory that only this process can use.
+// Throws: std::bad_alloc if there is no memory left.
 Buffer private_memory(std::size_t bytes);
 
-// An allreduce for a thread that has other work meanwhile. One at a time; used by the thread that uses the
-// communicator.
+// An allreduce for a thread that does other work at the same time (caller-driven progress). Only one
+// operation can be in progress.
+// Thread safety: call from the thread that uses the communicator.
 class NonblockingAllreduce {
  public:
   virtual ~NonblockingAllreduce() = default;
 
-  // As Communicator::allreduce, but returns at once. Until the operation is complete, `data` belongs to it
-  // and no other collective of the communicator may be called.
+  // Starts an allreduce as Communicator::allreduce() and returns immediately. Until the operation is
+  // complete, it owns `data`, and no other collective of the communicator may be called.
   virtual void start(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) = 0;
-  // Does this rank's part of the work as far as it need not wait for others. Returns whether the operation is
-  // complete.
+  // Does this rank's part of the work as far as possible without waiting for other ranks. Returns true if
+  // the operation is complete.
   virtual bool test() = 0;
   // Waits until the operation is complete.
   virtual void wait() = 0;
-  // Whether test() would do some work or return true.
+  // True if test() would do some work or return true.
   virtual bool can_progress() const = 0;
 };
 
-// `name` stands for the operation in the timeline and in messages ("bucket 0", "parameter fc1.weight").
-// Errors: UserError for an operation that the element type does not have (sum of bool, average of integers),
-// and on every rank for calls that differ between ranks (comm/signature_check.h): then the communicator is of
-// no more use. Error with ExitCode::peer_lost or failure where the transport fails.
+// `name` identifies the operation in the timeline and in messages ("bucket 0", "parameter fc1.weight").
+// Throws: UserError if the element type does not have the operation (sum of bool, average of integers).
+// Throws: UserError on every rank if the ranks' calls differ (comm/signature_check.h). The communicator
+// cannot be used afterwards.
+// Throws: Error with ExitCode::peer_lost or ExitCode::failure if the transport fails.
 class Communicator {
  public:
   Communicator(int own_rank, int world_size) : rank(own_rank), size(world_size) {}
@@ -54,24 +58,25 @@ class Communicator {
   const int rank;
   const int size;
 
-  // In place: data[i] = op over ranks of data[i], bit-wise the same on every rank.
+  // In place: data[i] becomes op over all ranks of data[i]. The result has the same bits on every rank.
   virtual void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) = 0;
-  // Rank r contributes bytes_by_rank[r] bytes (known on every rank); `out` holds them in rank order. `in` may
-  // be exactly this rank's part of `out`, which saves a copy; else nothing overlaps.
+  // Rank r contributes bytes_by_rank[r] bytes; every rank passes the same sizes. `out` receives the bytes
+  // in rank order. `in` may be exactly this rank's part of `out`, which saves a copy. Otherwise the
+  // buffers must not overlap.
   virtual void all_gather(std::string_view name, const void* in, void* out,
                           std::span<const std::size_t> bytes_by_rank) = 0;
   virtual void broadcast(std::string_view name, void* data, std::size_t bytes, int root) = 0;
-  // `in` holds sum(count_by_rank) elements on every rank; `out` gets this rank's count_by_rank[rank] reduced
-  // ones. `out` may be exactly this rank's part of `in`, whose other parts stay as they are; else nothing
-  // overlaps.
+  // `in` has sum(count_by_rank) elements on every rank. `out` receives this rank's count_by_rank[rank]
+  // reduced elements. `out` may be exactly this rank's part of `in`; the other parts of `in` are then
+  // unchanged. Otherwise the buffers must not overlap.
   virtual void reduce_scatter(std::string_view name, const void* in, void* out,
                               std::span<const std::size_t> count_by_rank, DType dtype, ReduceOp op) = 0;
-  // Sends send_bytes[r] consecutive bytes of `in` to rank r, receives receive_bytes[r] from it, both in rank
-  // order.
+  // Sends send_bytes[r] consecutive bytes of `in` to rank r and receives receive_bytes[r] bytes from it,
+  // both in rank order.
   virtual void all_to_all(std::string_view name, const void* in, std::span<const std::size_t> send_bytes,
                           void* out, std::span<const std::size_t> receive_bytes) = 0;
   virtual Buffer allocate(std::size_t bytes) = 0;
-  // Null where the transport has no allreduce that its caller can drive.
+  // nullptr if the transport has no non-blocking allreduce.
   virtual NonblockingAllreduce* nonblocking_allreduce() { return nullptr; }
 
   // Returns when every rank has called it.

@@ -51,12 +51,13 @@ std::string table_of_differences(const std::vector<Ranks>& by_rank) {
 }  // namespace
 
 void check_group(std::span<const int> ranks, int size) {
-  if (ranks.empty()) throw UserError("a group of no ranks; name at least one");
+  if (ranks.empty()) throw UserError("a group has no ranks; name at least one");
   Ranks sorted(ranks.begin(), ranks.end());
   std::sort(sorted.begin(), sorted.end());
   for (const int bad : {sorted.front(), sorted.back()})
     if (bad < 0 || bad >= size)
-      throw UserError(fmt::format("a group names rank {}, but the job has ranks 0 to {}", bad, size - 1));
+      throw UserError(
+          fmt::format("a group names rank {}, but the job has only ranks 0 to {}", bad, size - 1));
   if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
     throw UserError(fmt::format("a group names rank {} twice", *twice));
 }
@@ -64,8 +65,9 @@ void check_group(std::span<const int> ranks, int size) {
 void check_group_agreement(Communicator& everyone, std::span<const int> ranks) {
   const auto by_rank = gather(everyone, ranks);
   if (std::any_of(by_rank.begin(), by_rank.end(), [&](const auto& other) { return other != by_rank[0]; }))
-    throw UserError("the ranks do not make the same group; every rank of the job must give the same list:" +
-                    table_of_differences(by_rank));
+    throw UserError(
+        "the ranks give different lists for the same group; every rank of the job must give the same list:" +
+        table_of_differences(by_rank));
   check_group(ranks, everyone.size);
 }
 

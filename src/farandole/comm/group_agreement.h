@@ -1,5 +1,6 @@
-// Whether a list of ranks is a group, and whether all ranks mean the same one, before any of them makes it.
-// Any thread.
+// Checks that a list of ranks is a valid group and that all ranks give the same list, before any
+// rank creates the group.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <span>
@@ -8,11 +9,12 @@
 
 namespace farandole {
 
-// Throws UserError where `ranks` name nobody, a rank twice, or one that a job of `size` ranks does not have.
+// Throws: UserError if `ranks` is empty, names a rank twice, or names a rank that a job of `size`
+// ranks does not have.
 void check_group(std::span<const int> ranks, int size);
 
-// Collective. Throws the same UserError on all ranks of `everyone`, where their lists differ or are no
-// group of its ranks.
+// Collective: every rank of the group must call this in the same order.
+// Throws: the same UserError on all ranks of `everyone` if their lists differ or are not valid.
 void check_group_agreement(Communicator& everyone, std::span<const int> ranks);
 
 }  // namespace farandole

@@ -1,4 +1,5 @@
-// Who this rank is among the ranks of the job and of its node. Plain values.
+// The position of this rank among the ranks of the job and of its node. Plain values.
+// Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
 #include <string>
@@ -13,8 +14,9 @@ struct RankLayout {
   int local_size = 1;
   std::string node;                // this node's host name
   std::vector<std::string> hosts;  // host name of every rank, by rank
-  std::vector<int> nodes;          // node of every rank, by rank: numbered from 0 by their lowest ranks
-  int node_cores = 1;              // that the ranks of this node may use, all together
+  // Node of every rank, by rank; nodes are numbered from 0 in the order of their lowest ranks.
+  std::vector<int> nodes;
+  int node_cores = 1;  // number of cores that the ranks of this node may use together
 };
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
-// A communicator's memory kept from call to call, because fresh memory costs page faults. Used by one thread
-// at a time.
+// A communicator's memory that is kept from call to call, because fresh memory costs page faults.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,13 @@ namespace farandole {
 
 class ScratchBuffer {
  public:
-  // At least `bytes`, until the next call; what they hold is lost where it grows. Ranks that ask for the same
-  // bytes grow in the same calls. Throws what Communicator::allocate does.
+  // Returns at least `bytes` bytes, valid until the next call. Their contents are lost if the buffer grows.
+  // Ranks that request the same sizes grow in the same calls.
+  // Throws: as Communicator::allocate().
   std::byte* get(Communicator& communicator, std::size_t bytes) {
     if (bytes > bytes_) {
       const auto grown = std::max(bytes, bytes_ + bytes_ / 2);
-      memory_.reset();  // before the larger one, which may need its memory
+      memory_.reset();  // before the larger allocation, which may need this memory
       bytes_ = 0;
       memory_ = communicator.allocate(grown);
       bytes_ = grown;

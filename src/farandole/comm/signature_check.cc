@@ -39,7 +39,7 @@ bool reduces(const CallDescriptor& call) {
 
 using Field = std::pair<const char*, std::function<std::string(const CallDescriptor&)>>;
 
-// In the order in which a reader wants them; "-" where the operation has no such field.
+// Fields in the order in which the message shows them; "-" if the operation has no such field.
 const std::vector<Field>& fields() {
   static const std::vector<Field> all = {
       {"operation", [](const auto& call) { return std::string(name_of(call.operation)); }},
@@ -152,7 +152,7 @@ std::string describe_mismatch(std::span<const CallDescriptor> by_rank, std::span
       if (found == values.end()) found = values.insert(values.end(), {text, {}});
       found->second.push_back(called(i));
     }
-    // What all agree on is told where it helps to find the call.
+    // Fields on which all ranks agree are shown only if they help to find the call.
     if (values.size() < 2 && std::strcmp(field, "operation") != 0 && std::strcmp(field, "name") != 0)
       continue;
     for (const auto& [text, who] : values)

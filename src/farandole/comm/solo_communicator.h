@@ -1,5 +1,5 @@
-// The communicator of a rank that is alone: collectives of one, which move memory at most. Used by one thread
-// at a time.
+// The communicator of a single rank. Its collectives only copy memory.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include "farandole/comm/communicator.h"

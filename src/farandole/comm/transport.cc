@@ -17,7 +17,8 @@
 namespace farandole {
 namespace {
 
-// The ranks that say `takes_part`, in the order of `place`; null for the others.
+// Creates a communicator of the ranks with `takes_part`, in the order of `place`. It is null
+// on the other ranks.
 void split(MPI_Comm group, bool takes_part, int place, MpiHandle& result) {
   check_mpi(MPI_Comm_split(group, takes_part ? 0 : MPI_UNDEFINED, place, &result.comm), "MPI_Comm_split");
 }
@@ -67,7 +68,7 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, con
 Transport parse_transport(std::string_view text) {
   if (text == "auto") return Transport::automatic;
   if (text == "mpi") return Transport::mpi;
-  throw UserError("FARANDOLE_TRANSPORT is '" + std::string(text) + "', but must be auto or mpi");
+  throw UserError("FARANDOLE_TRANSPORT is '" + std::string(text) + "', but it must be auto or mpi");
 }
 
 Transport requested_transport() {
@@ -95,7 +96,7 @@ std::unique_ptr<Communicator> make_node_communicator(MPI_Comm node, const MpiTyp
     if (waiting == Waiting::yielding && !memory.patience.yield)
       memory.patience.spin = std::chrono::nanoseconds(0);
     return std::make_unique<SharedMemoryCommunicator>(*mpi, std::move(memory));
-  } catch (const Error& error) {  // on all ranks
+  } catch (const Error& error) {  // thrown on all ranks
     if (mpi->rank == 0 && options.fell_back) options.fell_back(error.what());
     return mpi;
   }

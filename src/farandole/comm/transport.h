@@ -1,5 +1,5 @@
-// Picks how the ranks of a group reach each other: the one place that knows all kinds of communicators.
-// Usable from any thread; what is collective says so.
+// Chooses how the ranks of a group communicate. This is the only place that knows all kinds of communicators.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <functional>
@@ -17,32 +17,33 @@
 namespace farandole {
 
 enum class Transport {
-  automatic,  // the fastest for the group's nodes
-  mpi,        // MPI alone, for comparisons
+  automatic,  // the fastest one for the group's nodes
+  mpi,        // MPI only, for comparisons
 };
 
-// "auto" or "mpi". Throws UserError for anything else.
+// Parses "auto" or "mpi".
+// Throws: UserError for any other text.
 Transport parse_transport(std::string_view text);
-// What the environment variable FARANDOLE_TRANSPORT says; automatic where it is not set.
+// The value of the environment variable FARANDOLE_TRANSPORT; `automatic` if it is not set.
 Transport requested_transport();
 
 struct TransportOptions {
   Transport transport = requested_transport();
-  int leader_groups = 0;                // between nodes; 0: as LeaderPlan thinks best
-  std::size_t ring_bytes = 512 * 1024;  // allreduces on a leader group from here on go round a ring
+  int leader_groups = 0;                // leader groups between nodes; 0 means that LeaderPlan chooses
+  std::size_t ring_bytes = 512 * 1024;  // larger allreduces on a leader group use a ring
   HierarchicalCommunicator::Options hierarchy = {};
-  // Told on one rank of a node, why its ranks cannot share memory and communicate through MPI instead.
+  // Called on one rank of a node if its ranks cannot share memory and use MPI instead. `reason` says why.
   std::function<void(const std::string& reason)> fell_back = {};
 };
 
-// A communicator among the ranks of `group`; rank r of it runs on node node_by_rank[r] (any numbers, equal on
-// the same node). Collective over the group, with equal arguments on all its ranks. `group` is only read;
-// `types` outlives the result.
+// Creates a communicator among the ranks of `group`. Rank r runs on node node_by_rank[r]; the numbers can be
+// any, but must be equal for ranks of the same node. `group` is only read. `types` must outlive the result.
+// Collective: every rank of the group must call this in the same order, with equal arguments.
 std::unique_ptr<Communicator> make_communicator(MPI_Comm group, std::span<const int> node_by_rank,
                                                 const MpiTypes& types, Waiting waiting,
                                                 const TransportOptions& options = {});
 
-// The same where all ranks of `node` run on one node: through shared memory, where they can have it.
+// As make_communicator() for ranks of one node. Uses shared memory if possible.
 std::unique_ptr<Communicator> make_node_communicator(MPI_Comm node, const MpiTypes& types, Waiting waiting,
                                                      const TransportOptions& options = {},
                                                      SignatureCheck signatures = SignatureCheck::on);

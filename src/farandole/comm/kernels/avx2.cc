@@ -1,4 +1,4 @@
-// The kernels for AVX2 and F16C (x86-64-v3). Called only where the processor has them.
+// The kernels for AVX2 and F16C (x86-64-v3). Called only if the processor supports them.
 #include <immintrin.h>
 
 #include "farandole/comm/kernels/kernel_set.h"

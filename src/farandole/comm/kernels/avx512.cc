@@ -1,4 +1,4 @@
-// The kernels for AVX-512 (x86-64-v4). Called only where the processor has it.
+// The kernels for AVX-512 (x86-64-v4). Called only if the processor supports it.
 #include <immintrin.h>
 
 #include "farandole/comm/kernels/kernel_set.h"

@@ -1,4 +1,4 @@
-// kernel_sets() where only the portable ones exist.
+// kernel_sets() for processors that have only the portable kernels.
 #include "farandole/comm/kernels/kernel_set.h"
 
 namespace farandole {

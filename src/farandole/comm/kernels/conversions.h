@@ -1,11 +1,11 @@
-// The kernels of comm/kernels/kernels.h, under the same rules as kernels/vector_kernels.h.
+// The conversion kernels of comm/kernels/kernels.h. The rules of kernels/vector_kernels.h apply.
 #pragma once
 
 #include "farandole/comm/kernels/vector_kernels.h"
 
 namespace farandole {
 
-// float32, bfloat16 and float16 in the order of memory: two vectors of float32 each.
+// float32, bfloat16 and float16 in memory order, as two vectors of float32.
 template <class Isa>
 struct FloatPair {
   using Lanes = Vector<Isa, float>;

@@ -1,4 +1,5 @@
-// Conversions between float and the two 16-bit formats, rounding to nearest even. Usable from any thread.
+// Conversions between float and the two 16-bit formats, rounded to nearest even.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <bit>
@@ -29,7 +30,7 @@ inline float to_float(Float16 value) {
   const std::uint32_t sign = std::uint32_t{value.bits & 0x8000u} << 16;
   const std::uint32_t magnitude = value.bits & 0x7fffu;
   if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
-  // Multiplying by 2^112 re-biases the exponent and normalises subnormals in one exact step.
+  // Multiplying by 2^112 corrects the exponent and normalizes subnormals in one exact step.
   return std::bit_cast<float>(sign |
                               std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112f));
 }
@@ -42,9 +43,10 @@ inline void from_float(float value, Float16& out) {
   if (magnitude > 0x7f800000u) {
     half = 0x7e00u;  // NaN
   } else if (magnitude >= 0x477ff000u) {
-    half = 0x7c00u;  // rounds beyond 65504
+    half = 0x7c00u;  // would round to more than 65504
   } else if (magnitude < 0x38800000u) {
-    // Subnormal: adding 0.5 aligns the last bit that a half keeps with float's, so the addition rounds.
+    // Subnormal: adding 0.5 aligns the last bit of the half with the last bit of the float,
+    // so the addition rounds.
     half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
   } else {
     half = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;

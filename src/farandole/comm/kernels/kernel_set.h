@@ -1,5 +1,5 @@
-// The kernels of comm/kernels/kernels.h, once an instruction set. Usable
-// from any thread; internal to this layer and its tests.
+// The kernels of comm/kernels/kernels.h for each instruction set. Internal to this layer and its tests.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace farandole {
 
-// outputs[o][i] = op over k < inputs_count of inputs[k][i], see comm/kernels/kernels.h.
+// outputs[o][i] = op over k < inputs_count of inputs[k][i]; see comm/kernels/kernels.h.
 using ReduceKernel = void (*)(const std::byte* const* inputs, std::size_t inputs_count,
                               std::byte* const* outputs, std::size_t outputs_count, std::size_t count);
 // out[i] = in[i] * factor, rounded once; see comm/kernels/kernels.h.
@@ -21,14 +21,14 @@ struct KernelSet {
   static constexpr std::size_t ops = 5;     // indexed by ReduceOp
 
   const char* instructions = "";
-  ReduceKernel reduce[dtypes][ops] = {};  // null where check_reduction refuses
+  ReduceKernel reduce[dtypes][ops] = {};  // null if check_reduction() throws
   ConvertKernel to_float16 = nullptr;     // from and to float32
   ConvertKernel to_bfloat16 = nullptr;
   ConvertKernel from_float16 = nullptr;
   ConvertKernel from_bfloat16 = nullptr;
 };
 
-// Those that this processor can run, the best first; the last one is portable.
+// The sets that this processor can run, best first. The last one is portable.
 std::span<const KernelSet* const> kernel_sets();
 
 extern const KernelSet avx512_kernels;  // x86-64 only

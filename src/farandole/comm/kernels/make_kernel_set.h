@@ -1,4 +1,4 @@
-// The table of an instruction set's kernels, under the rules of kernels/vector_kernels.h.
+// Builds the table of an instruction set's kernels. The rules of kernels/vector_kernels.h apply.
 #pragma once
 
 #include "farandole/comm/communicator.h"
@@ -17,7 +17,7 @@ constexpr void set_reductions(ReduceKernel (&kernels)[KernelSet::ops]) {
   kernels[static_cast<int>(ReduceOp::product)] = reduce_any<Isa, Unit, ProductOf, Unchanged>;
 }
 
-// Unsigned sums and products have the same bits and may wrap.
+// Unsigned sums and products have the same bits as signed ones and may wrap around.
 template <class Isa, class Signed, class Unsigned>
 constexpr void set_integer_reductions(ReduceKernel (&kernels)[KernelSet::ops]) {
   kernels[static_cast<int>(ReduceOp::sum)] = reduce_any<Isa, Plain<Isa, Unsigned>, SumOf, Unchanged>;

@@ -1,4 +1,5 @@
-// What ranks that have nothing to contribute put into a reduction. Usable from any thread.
+// The values that ranks without data contribute to a reduction.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +8,7 @@
 
 namespace farandole {
 
-// Fills `data` with the value that leaves the reduction of the others as it is.
+// Fills `data` with the value that does not change the result of the other ranks.
 void fill_neutral(void* data, std::size_t count, DType dtype, ReduceOp op);
 
 }  // namespace farandole

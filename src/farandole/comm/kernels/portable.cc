@@ -1,11 +1,11 @@
-// The kernels for every processor: vectors of 128 bits, as SSE2 and NEON have them.
+// The kernels for every processor. They use vectors of 128 bits, as SSE2 and NEON do.
 #include "farandole/comm/kernels/kernel_set.h"
 #include "farandole/comm/kernels/make_kernel_set.h"
 
 namespace farandole {
 namespace {
 
-// The steps are those of comm/kernels/float16.h.
+// Uses the same steps as comm/kernels/float16.h.
 struct Portable {
   static constexpr std::size_t bytes = 16;
   using Floats = VectorOf<float, bytes>::type;

@@ -1,11 +1,11 @@
-// The kernels, written once over vectors of the compiler's vector extension; each file that includes this is
-// compiled for one instruction set.
+// The kernels, written once with the compiler's vector extension. Each file that includes this is compiled
+// for one instruction set.
 //
-// Everything depends on the parameter `Isa`, a type of the including file's unnamed namespace, or is always
-// inlined, and calls no inline function of another header: so nothing in here has external linkage, and the
-// linker cannot pick code for a newer processor where another file wants the same function.
+// All functions depend on the parameter `Isa`, a type in the unnamed namespace of the including file, or are
+// always inlined. They call no inline function of another header. So nothing here has external linkage, and
+// the linker cannot choose code for a newer processor for another file.
 //
-// A unit is one vector of memory. Elements of 16 bits become two vectors of float32 each.
+// A unit is one vector in memory. A unit of 16-bit elements is converted to two vectors of float32.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct VectorOf {
 template <class Isa, class T>
 using Vector = typename VectorOf<T, Isa::bytes>::type;
 
-// Vectors at any address. Through memcpy GCC 12 keeps 256-bit vectors on the stack.
+// Vectors at any address. With memcpy, GCC 12 would keep 256-bit vectors on the stack.
 template <class T, std::size_t bytes>
 struct VectorInMemory {
   typedef T type __attribute__((vector_size(bytes), aligned(1), may_alias));
@@ -35,7 +35,7 @@ template <class T, std::size_t bytes>
   *reinterpret_cast<typename VectorInMemory<T, bytes>::type*>(to) = value;
 }
 
-// A unit of numbers that are computed with as they are.
+// A unit of numbers that need no conversion.
 template <class Isa, class T>
 struct Plain {
   using Lanes = Vector<Isa, T>;
@@ -50,8 +50,8 @@ struct Plain {
   }
 };
 
-// Numbers at even and at odd places in a vector each: a bfloat16 is the upper half of a float32, so neither
-// way needs a permutation.
+// Numbers at even and at odd positions are in separate vectors. A bfloat16 is the upper half of a float32, so
+// loading and storing need no permutation.
 template <class Isa>
 struct BFloat16Unit {
   using Lanes = Vector<Isa, float>;
@@ -67,7 +67,7 @@ struct BFloat16Unit {
   [[gnu::always_inline]] static void store(const Lanes* lanes, std::byte* to) {
     store_vector<std::uint32_t, Isa::bytes>(rounded(lanes[0]) >> 16 | (rounded(lanes[1]) & 0xffff0000u), to);
   }
-  // To nearest even in the upper half; a NaN stays one.
+  // Rounds to nearest even in the upper half. A NaN stays a NaN.
   [[gnu::always_inline]] static Bits rounded(Lanes value) {
     const Bits bits = (Bits)value;
     return value != value ? bits | 0x400000u : bits + 0x7fffu + ((bits >> 16) & 1u);
@@ -102,7 +102,7 @@ struct ProductOf {
     return a * b;
   }
 };
-// a != a: NaN wins.
+// a != a is true for a NaN, so a NaN is returned.
 struct MinOf {
   template <class Lanes>
   [[gnu::always_inline]] static Lanes apply(Lanes a, Lanes b) {
@@ -145,7 +145,7 @@ struct DividedBy {
   }
   T divisor;
 };
-// The same for powers of two, whose reciprocals are exact; much faster in caches.
+// The same for powers of two, whose reciprocals are exact. It is much faster if the data is in the cache.
 template <class T>
 struct MultipliedBy {
   explicit MultipliedBy(std::size_t count) : factor(T{1} / static_cast<T>(count)) {}
@@ -159,7 +159,7 @@ struct MultipliedBy {
 template <class Isa, class Unit, class Op, class Finish>
 struct Reduction {
   using Lanes = typename Unit::Lanes;
-  static constexpr int at_once = 4;  // units, which hides the latency of loads
+  static constexpr int at_once = 4;  // number of units, which hides the latency of loads
   static constexpr std::size_t unit_elements = Isa::bytes / Unit::element_bytes;
 
   const std::byte* const* inputs;
@@ -185,7 +185,7 @@ struct Reduction {
         Unit::store(result + u * Unit::parts, outputs[o] + offset + u * Isa::bytes);
   }
 
-  // Less than a unit: through copies.
+  // Reduces less than one unit through copies.
   void rest(std::size_t offset, std::size_t bytes) const {
     alignas(Isa::bytes) std::byte unit[Isa::bytes] = {};
     Lanes result[Unit::parts];
@@ -211,8 +211,8 @@ struct Reduction {
   }
 };
 
-// Copies of the pointers and known counts let the compiler keep both in registers: stores through std::byte
-// might change what the caller's arrays hold.
+// Copies of the pointers and known counts let the compiler keep both in registers. Otherwise, stores through
+// std::byte could change the caller's arrays.
 template <class Isa, class Unit, class Op, class Finish, std::size_t ins, std::size_t outs>
 void reduce_fixed(const std::byte* const* inputs, std::byte* const* outputs, std::size_t count) {
   const std::byte* from[ins];
@@ -223,8 +223,8 @@ void reduce_fixed(const std::byte* const* inputs, std::byte* const* outputs, std
   reduction.run(count);
 }
 
-// Known counts for sums and averages: everybody's memory in place, or staging areas into one output. Known
-// ones for all operations would take three times as long to compile.
+// Known counts only for sums and averages: all ranks' memory in place, or staging areas into one output.
+// Known counts for all operations would triple the compile time.
 template <class Isa, class Unit, class Op, class Finish>
 void reduce_any(const std::byte* const* inputs, std::size_t inputs_count, std::byte* const* outputs,
                 std::size_t outputs_count, std::size_t count) {

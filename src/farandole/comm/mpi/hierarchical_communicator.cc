@@ -14,9 +14,9 @@ std::size_t sum(std::span<const std::size_t> sizes) {
 }  // namespace
 
 struct HierarchicalCommunicator::Call {
-  // In nodes first, then between them, where each reduction sees the result of the one before. An average is a
-  // sum that is scaled at its end. Only float16, which reaches infinity at 65,504, is averaged in the node and
-  // weighted before the sum between nodes.
+  // Reduces within nodes first and then between them; each reduction uses the result of the previous one. An
+  // average is a sum that is scaled at the end. Only float16, which overflows at 65,504, is averaged within
+  // the node and weighted before the sum between nodes.
   struct Reduction {
     Reduction(DType of_dtype, ReduceOp op, int local_size, int size)
         : dtype(of_dtype), between(op == ReduceOp::average ? ReduceOp::sum : op) {
@@ -33,7 +33,7 @@ struct HierarchicalCommunicator::Call {
     DType dtype;
     ReduceOp in_node;
     ReduceOp between;
-    double before = 1;  // factor between the two
+    double before = 1;  // factor between the two reductions
     double after = 1;   // factor at the end
   };
 
@@ -62,7 +62,7 @@ void HierarchicalCommunicator::allreduce(std::string_view name, void* data, std:
     reduce_by_slices(call, static_cast<std::byte*>(data), count);
 }
 
-// Local rank 0 reduces for its node: three short waits, whatever the number of ranks.
+// Local rank 0 reduces for its node. This takes three short waits for any number of ranks.
 void HierarchicalCommunicator::reduce_by_leader(const Call& call, std::byte* data, std::size_t count) {
   const Call::Reduction& how = call.how;
   const std::size_t bytes = count * size_of(how.dtype);
@@ -80,10 +80,10 @@ void HierarchicalCommunicator::reduce_by_leader(const Call& call, std::byte* dat
   if (local_size() > 1) parts_.node->broadcast(call.name, data, bytes, 0);
 }
 
-// The message is cut into a slice for each leader group; within a node, each rank reduces the slices of the leader groups
-// that it serves, takes them through these leader groups, and shares them. LeaderGroups are taken in ascending order by
-// everybody: those of the lowest unfinished leader group can always proceed, so ranks that serve several leader groups cannot
-// wait for each other in a ring.
+// The message is split into one slice per leader group. Within a node, each rank reduces the slices of the
+// leader groups that it serves, takes them through these leader groups, and shares the results. All ranks
+// process leader groups in ascending order. The ranks of the lowest unfinished leader group can therefore
+// always proceed, and ranks that serve several leader groups cannot deadlock.
 void HierarchicalCommunicator::reduce_by_slices(const Call& call, std::byte* data, std::size_t count) {
   const Call::Reduction& how = call.how;
   const std::size_t element = size_of(how.dtype);
@@ -113,8 +113,8 @@ void HierarchicalCommunicator::reduce_by_slices(const Call& call, std::byte* dat
   if (local_size() > 1) parts_.node->all_gather(call.name, own, data, bytes);
 }
 
-// A node's parts go through its local rank 0 together. They lie together in `out` where ranks count up from
-// node to node; else they are gathered by node first and put in order at the end.
+// All parts of a node go through its local rank 0. If ranks are numbered node by node, the parts of a node
+// are contiguous in `out`. Otherwise they are gathered by node first and sorted at the end.
 void HierarchicalCommunicator::all_gather(std::string_view name, const void* in, void* out,
                                           std::span<const std::size_t> bytes_by_rank) {
   parts_.all->agree(all_gather_call(name, bytes_by_rank));
@@ -147,7 +147,7 @@ void HierarchicalCommunicator::broadcast(std::string_view name, void* data, std:
   const int root_node = plan_.node[static_cast<std::size_t>(root)];
   const int root_local = plan_.local[static_cast<std::size_t>(root)];
   const int leader_group = plan_.leader_group[static_cast<std::size_t>(root)];
-  // A root that serves no leader group hands its data to the rank that does.
+  // A root that does not serve the leader group sends its data to the rank that does.
   const bool node_first = own_node_ == root_node && plan_.server(root_node, leader_group) != root_local;
   if (node_first) parts_.node->broadcast(name, data, bytes, root_local);
   if (serves(leader_group))
@@ -156,10 +156,11 @@ void HierarchicalCommunicator::broadcast(std::string_view name, void* data, std:
     parts_.node->broadcast(name, data, bytes, plan_.server(own_node_, leader_group));
 }
 
-// The parts of `in` are put in the order leader group, node, local rank, a rank's part going through the leader group nearest
-// to it: a cell is what a leader group brings to a node. A node's ranks reduce the cells to the ranks that serve
-// their leader groups, the leader groups to the nodes. What arrives is this rank's part, but on a node that has more ranks
-// than there are leader groups: there the cells are gathered.
+// The parts of `in` are sorted by leader group, node and local rank. Each rank's part goes through the
+// leader group nearest to that rank. A cell is the data that a leader group delivers to a node. The ranks
+// of a node reduce the cells to the ranks that serve the leader groups, and the leader groups reduce them
+// to the nodes. The result is this rank's part, except on a node with more ranks than leader groups: there
+// the cells are gathered.
 void HierarchicalCommunicator::reduce_scatter(std::string_view name, const void* in, void* out,
                                               std::span<const std::size_t> count_by_rank, DType dtype,
                                               ReduceOp op) {
@@ -212,8 +213,8 @@ void HierarchicalCommunicator::sort_parts(const std::byte* in, std::byte* out,
   }
 }
 
-// Each rank that serves a leader group has the parts of some of its node's ranks; returns where this rank's lies in
-// `memory`.
+// Each rank that serves a leader group has the parts of some ranks of its node. Returns the position of this
+// rank's part in `memory`.
 std::byte* HierarchicalCommunicator::gather_cells(const Call& call, const std::byte* own_cell,
                                                   std::byte* memory, std::span<const std::size_t> cells,
                                                   std::span<const std::size_t> count_by_rank) {

@@ -1,5 +1,6 @@
-// Collectives among ranks of several nodes, put together from communicators within the nodes and between
-// them, so that little crosses the network. One thread at a time, as its parts.
+// Collectives among ranks of several nodes. They are composed of communicators within the nodes and between
+// them, so that little data crosses the network.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <memory>
@@ -14,18 +15,19 @@ namespace farandole {
 class HierarchicalCommunicator : public Communicator {
  public:
   struct Parts {
-    std::unique_ptr<MpiCommunicator>
-        all;  // all ranks: checks the calls' signatures, does what gains nothing here
+    // All ranks: checks the calls' signatures, and does the operations that the nodes cannot accelerate.
+    std::unique_ptr<MpiCommunicator> all;
     std::unique_ptr<Communicator> node;  // this node's ranks, by local rank
-    // By number; null where this rank does not serve it. Ranks in a leader group are the nodes' numbers.
+    // By the number of the leader group; null if this rank does not serve it. Ranks in a leader
+    // group are node numbers.
     std::vector<std::unique_ptr<Communicator>> leader_groups;
   };
   struct Options {
-    std::size_t flat_bytes = 0;             // allreduce up to here goes through `all`
-    std::size_t latency_bytes = 64 * 1024;  // allreduce up to here takes one leader group
+    std::size_t flat_bytes = 0;             // allreduces up to this size use `all`
+    std::size_t latency_bytes = 64 * 1024;  // allreduces up to this size use one leader group
   };
 
-  // The parts need no signature check of their own: `all` has checked each call before they see it.
+  // The parts need no signature check, because `all` has already checked each call.
   HierarchicalCommunicator(Parts parts, LeaderPlan plan, Options options);
 
   void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
@@ -36,11 +38,11 @@ class HierarchicalCommunicator : public Communicator {
                       std::span<const std::size_t> count_by_rank, DType dtype, ReduceOp op) override;
   void all_to_all(std::string_view name, const void* in, std::span<const std::size_t> send_bytes, void* out,
                   std::span<const std::size_t> receive_bytes) override;
-  // As the node's communicator does: it moves most of the bytes.
+  // Uses the node's communicator, because it moves most of the bytes.
   Buffer allocate(std::size_t bytes) override { return parts_.node->allocate(bytes); }
 
  private:
-  struct Call;  // an allreduce or reduce_scatter on its way
+  struct Call;  // an allreduce or reduce_scatter in progress
   void reduce_by_leader(const Call& call, std::byte* data, std::size_t count);
   void reduce_by_slices(const Call& call, std::byte* data, std::size_t count);
   void sort_parts(const std::byte* in, std::byte* out, std::span<const std::size_t> count_by_rank,
@@ -56,7 +58,7 @@ class HierarchicalCommunicator : public Communicator {
   Options options_;
   int own_node_;
   int own_local_;
-  std::vector<std::byte> scratch_;  // kept: fresh memory costs page faults
+  std::vector<std::byte> scratch_;  // kept because fresh memory costs page faults
 };
 
 }  // namespace farandole

@@ -10,12 +10,12 @@
 namespace farandole {
 namespace {
 
-// The ring allreduce (Patarasu and Yuan, 2009): the data is cut into a chunk for each rank, and chunks travel
-// from each rank to the next. In the first size - 1 steps a rank adds its own values to the chunk that it
-// receives; then the chunks are complete, and travel once more. Each link carries 2 (size - 1) / size of the
-// data, the least possible, whatever the number of ranks; Open MPI 4.1's own choice for large messages
-// carries up to three times that where ranks are no power of two. A chunk goes in segments, each of which is
-// sent on as soon as it is there.
+// The ring allreduce (Patarasu and Yuan, 2009). The data is split into one chunk per rank, and chunks are
+// sent from each rank to the next. In the first size - 1 steps, a rank adds its own values to the chunk that
+// it receives. Then the chunks are complete and travel around the ring once more. Each link carries 2 (size -
+// 1) / size of the data, which is the minimum for any number of ranks. Open MPI 4.1's own choice for large
+// messages carries up to three times as much if the number of ranks is not a power of two. A chunk consists
+// of segments, and each segment is sent on as soon as it has arrived.
 class Ring {
  public:
   Ring(MPI_Comm comm, int rank, int size, std::string_view name, std::byte* data, std::size_t count,
@@ -31,11 +31,10 @@ class Ring {
         receives_(static_cast<std::size_t>(steps())),
         sends_(static_cast<std::size_t>(steps())) {}
 
-  std::size_t chunk_bytes() const {
-    return first_of(1) * size_of(dtype_) + 2 * 64;
-  }  // of the largest, rounded
+  // The size of the largest chunk, rounded up.
+  std::size_t chunk_bytes() const { return first_of(1) * size_of(dtype_) + 2 * 64; }
 
-  // `scratch` has 2 * chunk_bytes().
+  // `scratch` must have 2 * chunk_bytes() bytes.
   void run(std::byte* scratch) {
     arriving_ = {scratch, scratch + chunk_bytes()};
     for (const auto& segment : segments(rank_)) send(segment, 0);
@@ -49,13 +48,14 @@ class Ring {
 
  private:
   struct Segment {
-    std::size_t first;  // element
+    std::size_t first;  // first element
     std::size_t count;
   };
 
   int steps() const { return 2 * (size_ - 1); }
   bool reduces(int step) const { return step < size_ - 1; }
-  int chunk_of(int step) const { return ((rank_ - 1 - step) % size_ + size_) % size_; }  // that arrives then
+  // The chunk that arrives in this step.
+  int chunk_of(int step) const { return ((rank_ - 1 - step) % size_ + size_) % size_; }
 
   std::size_t first_of(int chunk) const {
     const std::size_t line = 64 / size_of(dtype_);
@@ -73,7 +73,7 @@ class Ring {
   }
 
   std::byte* at(std::size_t element) const { return data_ + element * size_of(dtype_); }
-  // Two steps' chunks arrive at a time.
+  // The chunks of two steps can arrive at the same time.
   std::byte* arriving_at(int step, const Segment& segment) const {
     return arriving_[static_cast<std::size_t>(step % 2)] +
            (segment.first - first_of(chunk_of(step))) * size_of(dtype_);
@@ -87,7 +87,8 @@ class Ring {
   }
 
   void post_receives(int step) {
-    // A complete chunk takes the place of the one that was sent on `size` steps ago.
+    // A complete chunk overwrites the chunk that was sent on `size` steps before, so that
+    // send must have finished.
     if (!reduces(step)) wait_all(sends_[static_cast<std::size_t>(step + 1 - size_)]);
     for (const auto& segment : segments(chunk_of(step)))
       check_mpi(
@@ -134,7 +135,7 @@ LeaderCommunicator::LeaderCommunicator(MPI_Comm parent, const MpiTypes& types, W
 
 void LeaderCommunicator::allreduce(std::string_view name, void* data, std::size_t count, DType dtype,
                                    ReduceOp op) {
-  // Of two ranks MPI's own moves as little.
+  // For two ranks, MPI's own allreduce moves as little data as the ring.
   if (size <= 2 || op == ReduceOp::average || count * size_of(dtype) < ring_bytes_)
     return MpiCommunicator::allreduce(name, data, count, dtype, op);
   agree(allreduce_call(name, count, dtype, op));

@@ -1,5 +1,5 @@
-// MPI between nodes: as MpiCommunicator, but large allreduces go round a ring of point-to-point messages. One
-// thread at a time.
+// MPI between nodes. It works as MpiCommunicator, but large allreduces use a ring of point-to-point messages.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include "farandole/comm/mpi/mpi_communicator.h"

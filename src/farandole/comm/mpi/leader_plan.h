@@ -1,5 +1,5 @@
-// Which ranks of a group lie together on a node, and which rank of each node takes part in which leader group. Plain
-// values.
+// Assigns the ranks of a group to nodes and to leader groups. Plain values.
+// Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
 #include <span>
@@ -7,12 +7,13 @@
 
 namespace farandole {
 
-// A leader group is a path between nodes: it has one rank of each node, which may serve several leader groups. All ranks of a
-// node serve about as many; those of one rank have consecutive numbers. Nodes are numbered by their lowest
-// ranks.
+// A leader group is a path between nodes. It has one rank of each node, and a rank may serve several leader
+// groups. All ranks of a node serve about the same number of leader groups, and the leader groups of one rank
+// have consecutive numbers. Nodes are numbered in the order of their lowest ranks.
 struct LeaderPlan {
-  // leader_groups == 0: as many as the smallest node has ranks, so that nobody serves two, one after the other; but
-  // where that leaves more than half of the largest node's ranks idle, as many as that one has. Never more.
+  // leader_groups == 0 chooses the number of ranks of the smallest node, so that no rank serves two leader
+  // groups one after the other. If more than half of the largest node's ranks would then be idle, it chooses
+  // the number of ranks of the largest node. The number is never larger than that.
   explicit LeaderPlan(std::span<const int> node_by_rank, int leader_groups = 0);
 
   int node_count() const { return static_cast<int>(members.size()); }
@@ -23,17 +24,17 @@ struct LeaderPlan {
   int server(int on_node, int in_leader_group) const {
     return static_cast<int>(long{in_leader_group} * local_size(on_node) / leader_groups);
   }
-  // Whether ranks count up from node to node, so that in rank order a node's parts lie together.
+  // True if ranks are numbered node by node, so that a node's parts are contiguous in rank order.
   bool consecutive() const;
 
   int leader_groups = 1;
-  std::vector<std::vector<int>> members;  // of each node, by local rank: ranks in the group, ascending
+  std::vector<std::vector<int>> members;  // by node and local rank: ranks in the group, ascending
   std::vector<int> node;                  // by rank in the group
   std::vector<int> local;                 // by rank in the group
-  // By rank in the group: the leader group nearest to it, which is the last that it serves, or that a lower rank of
-  // its node serves for it.
+  // By rank in the group: the leader group nearest to the rank. It is the last one that the rank serves; if
+  // the rank serves none, it is the last one that a lower rank of its node serves.
   std::vector<int> leader_group;
-  std::vector<int> by_leader_group;  // the group's ranks in the order of leader group, node, local rank
+  std::vector<int> by_leader_group;  // ranks of the group, sorted by leader group, node and local rank
 };
 
 }  // namespace farandole

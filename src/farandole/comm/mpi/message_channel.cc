@@ -14,8 +14,8 @@ MessageChannel::MessageChannel(MPI_Comm parent) {
   MPI_Comm_size(comm_, &size_);
 }
 
-// The communicator is left to MPI_Finalize: its number would be given to another one, in which a message that
-// nobody has received here would count.
+// The communicator is not freed before MPI_Finalize. Its number would be reused by another communicator,
+// which would then receive messages that were not received here.
 MessageChannel::~MessageChannel() = default;
 
 void MessageChannel::send(int to, std::span<const std::byte> message) {

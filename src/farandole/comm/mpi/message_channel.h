@@ -1,5 +1,5 @@
-// Messages between two ranks, for what is no collective: recorders on their way to rank 0, clock samples. One
-// thread at a time.
+// Messages between two ranks that are not part of a collective: recorders sent to rank 0, and clock samples.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,14 @@ struct Message {
   std::vector<std::byte> bytes;
 };
 
-// A message that is a plain value.
+// The bytes of a message that consists of a plain value.
 template <typename T>
 std::span<const std::byte> bytes_of(const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
   return std::as_bytes(std::span(&value, 1));
 }
 
-// None: the message is of another size.
+// std::nullopt if the message has another size.
 template <typename T>
 std::optional<T> value_of(const std::vector<std::byte>& message) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -38,7 +38,8 @@ std::optional<T> value_of(const std::vector<std::byte>& message) {
 class MessageChannel {
  public:
   explicit MessageChannel(MPI_Comm parent);  // collective
-  // Another between the same ranks, for another thread; collective.
+  // Creates another channel between the same ranks for another thread.
+  // Collective: every rank of the group must call this in the same order.
   std::unique_ptr<MessageChannel> another() const { return std::make_unique<MessageChannel>(comm_); }
   ~MessageChannel();
   MessageChannel(const MessageChannel&) = delete;
@@ -47,12 +48,12 @@ class MessageChannel {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  // Messages between the same two ranks arrive in order. send() may return before the message was received;
-  // up to 1 GiB each.
+  // Messages between the same two ranks arrive in order. send() may return before the message was received. A
+  // message can have up to 1 GiB.
   void send(int to, std::span<const std::byte> message);
-  // Spins for some microseconds, then waits in naps.
+  // Spins for some microseconds, then sleeps between checks.
   std::vector<std::byte> receive(int from);
-  std::optional<Message> receive_any();  // what has come, if anything; does not wait
+  std::optional<Message> receive_any();  // returns a message that has arrived; does not wait
 
  private:
   std::optional<Message> look_for(int from);

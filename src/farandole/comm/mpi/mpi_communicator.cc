@@ -16,7 +16,7 @@
 namespace farandole {
 namespace {
 
-// MPI counts in int; longer buffers go in pieces.
+// MPI counts in int, so longer buffers are sent in pieces.
 constexpr std::size_t piece_elements = std::size_t{1} << 30;
 
 template <class Function>
@@ -49,7 +49,7 @@ std::vector<int> ranks_in_job(MPI_Comm comm, int size) {
   return in_job;
 }
 
-// Counts and displacements as MPI's v-collectives take them; fits() is false where they overflow int.
+// Counts and displacements for MPI's v-collectives. fits is false if they exceed int.
 struct Partition {
   explicit Partition(std::span<const std::size_t> sizes) {
     std::size_t total = 0;
@@ -84,10 +84,10 @@ MpiCommunicator::~MpiCommunicator() {
   MPI_Comm_free(&comm_);
 }
 
-// The hashes of all calls are equal where their minimum is their maximum, which is the complement of the
-// minimum of the complements. A thread that waits inside MPI spins. Where ranks outnumber the cores it would
-// take turns with the very threads that it waits for, so it waits for everybody's arrival in naps; the hashes
-// travel with that.
+// The hashes of all calls are equal if their minimum equals their maximum. The maximum is the complement of
+// the minimum of the complements. A thread that waits inside MPI spins. If there are more ranks than cores,
+// it would compete with the threads that it waits for. So it waits for the arrival of all ranks with short
+// sleeps; the hashes are part of that operation.
 void MpiCommunicator::agree(CallDescriptor call) {
   if (size == 1 || (waiting_ == Waiting::spin && signatures_ == SignatureCheck::off)) return;
   call.sequence = calls_++;
@@ -134,8 +134,8 @@ void MpiCommunicator::allreduce(std::string_view name, void* data, std::size_t c
   agree(allreduce_call(name, count, dtype, op));
   const MPI_Op mpi_op = types_.op(op, dtype);
   if (size == 1) return;
-  // float16 reaches infinity at 65,504, so its average is scaled before the sum; the others are more exact
-  // after it.
+  // float16 overflows at 65,504, so its average is scaled before the sum. The other types are more accurate
+  // if they are scaled afterwards.
   const bool scale_first = dtype == DType::float16;
   if (op == ReduceOp::average && scale_first) scale(data, count, dtype, 1.0 / size);
   for_each_piece(count, [&](std::size_t first, int piece) {
@@ -152,7 +152,7 @@ void MpiCommunicator::all_gather(std::string_view name, const void* in, void* ou
   const Partition parts(bytes_by_rank);
   const auto own = static_cast<std::size_t>(rank);
   auto* const all = static_cast<std::byte*>(out);
-  // MPI wants all ranks or none in place.
+  // MPI requires that all ranks or no rank work in place.
   if (in != all + parts.offsets[own] && bytes_by_rank[own] > 0)
     std::memcpy(all + parts.offsets[own], in, bytes_by_rank[own]);
   if (parts.fits) {
@@ -187,7 +187,7 @@ void MpiCommunicator::reduce_scatter(std::string_view name, const void* in, void
   const auto own = static_cast<std::size_t>(rank);
   const auto* from = static_cast<const std::byte*>(in);
   auto* to = static_cast<std::byte*>(out);
-  // MPI's buffers must not overlap; float16 is scaled before the sum, as in allreduce.
+  // MPI's buffers must not overlap. float16 is scaled before the sum, as in allreduce.
   const bool scale_first = op == ReduceOp::average && dtype == DType::float16;
   const std::size_t scaled_bytes = scale_first ? (parts.offsets.back() + count_by_rank.back()) * element : 0;
   const std::size_t out_bytes =

@@ -1,5 +1,5 @@
-// Collectives through Open MPI. One communicator is used by one thread at a time; different ones may run at
-// the same time.
+// Collectives through Open MPI.
+// Thread safety: none; use from one thread at a time. Different communicators may be used at the same time.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@ namespace farandole {
 
 // How a rank waits until all ranks have entered a collective.
 enum class Waiting {
-  spin,      // inside MPI: lowest latency, takes a core
-  yielding,  // tests and sleeps in turns, so that a thread that computes keeps its core; adds up to 50 µs
+  spin,      // spins inside MPI; lowest latency, but uses a core
+  yielding,  // tests and sleeps alternately, so that a computing thread keeps its core; adds up to 50 µs
 };
 
 // Whether a communicator makes sure, before each collective, that all ranks make the same call.
@@ -26,7 +26,8 @@ enum class SignatureCheck {
 
 class MpiCommunicator : public Communicator {
  public:
-  // Duplicates `parent` (collective over it). `types` outlives this object.
+  // Duplicates `parent`. `types` must outlive this object.
+  // Collective: every rank of the group must call this in the same order.
   MpiCommunicator(MPI_Comm parent, const MpiTypes& types, Waiting waiting,
                   SignatureCheck signatures = SignatureCheck::on);
   ~MpiCommunicator() override;
@@ -41,13 +42,14 @@ class MpiCommunicator : public Communicator {
                   std::span<const std::size_t> receive_bytes) override;
   Buffer allocate(std::size_t bytes) override;
 
-  // What every collective starts with: waits until all ranks have come, and throws UserError with the table
-  // of differences on all of them where their calls differ. Gives the call its sequence number.
+  // The start of every collective. Waits until all ranks have entered it, and gives the
+  // call its sequence number.
+  // Throws: UserError with a table of differences, on all ranks, if the ranks' calls differ.
   void agree(CallDescriptor call);
 
  protected:
   MPI_Comm comm() const { return comm_; }
-  std::byte* scratch(std::size_t bytes);  // of at least so many; overwritten by the next collective
+  std::byte* scratch(std::size_t bytes);  // at least `bytes` bytes; the next collective overwrites them
 
  private:
   void wait_yielding(MPI_Request& request, const char* call, std::string_view name);
@@ -61,7 +63,7 @@ class MpiCommunicator : public Communicator {
   Waiting waiting_;
   SignatureCheck signatures_;
   std::uint64_t calls_ = 0;
-  std::vector<std::byte> scratch_;  // kept: fresh memory costs page faults
+  std::vector<std::byte> scratch_;  // kept because fresh memory costs page faults
 };
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
-// An MPI communicator that is freed with its owner. Freeing is collective: all its ranks' owners end at the
-// same point.
+// An MPI communicator that is freed with its owner.
+// Collective: the owners on all ranks of the group must end in the same order.
 #pragma once
 
 #include <mpi.h>

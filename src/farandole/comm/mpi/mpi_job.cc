@@ -32,7 +32,8 @@ std::vector<std::string> gather_hosts(int size) {
   return hosts;
 }
 
-// Collective over the job: the lowest rank of each rank's node stands for the node.
+// Each node is identified by its lowest rank.
+// Collective: every rank of the job must call this in the same order.
 std::vector<int> number_nodes(MPI_Comm node, int rank, int size) {
   int lowest = rank;
   check_mpi(MPI_Bcast(&lowest, 1, MPI_INT, 0, node), "MPI_Bcast");
@@ -48,9 +49,9 @@ std::vector<int> number_nodes(MPI_Comm node, int rank, int size) {
   return nodes;
 }
 
-// Groups that share ranks may be made by several threads at once: the tag keeps them apart.
+// Several threads may create groups with common ranks at the same time. The tag separates them.
 int tag_of(std::span<const int> ranks) {
-  constexpr std::uint64_t tags = 32768;  // that every MPI has
+  constexpr std::uint64_t tags = 32768;  // number of tags that every MPI has
   return static_cast<int>(XXH3_64bits(ranks.data(), ranks.size_bytes()) % tags);
 }
 
@@ -92,8 +93,8 @@ MpiJob::Runtime::Runtime() {
   std::string refusal;
   if (provided < MPI_THREAD_MULTIPLE)
     refusal =
-        "this MPI gives no MPI_THREAD_MULTIPLE, which overlapping communication needs; use an Open MPI built "
-        "with it";
+        "this MPI library lacks MPI_THREAD_MULTIPLE, which overlapping communication needs; use an Open MPI "
+        "that was built with it";
   else if (const auto expected = expected_world_size(&std::getenv);
            size == 1 && expected && expected->value > 1)
     refusal = world_of_one_message(*expected, &std::getenv);
@@ -117,7 +118,8 @@ std::unique_ptr<Communicator> MpiJob::new_communicator(Waiting waiting) const {
 std::unique_ptr<Communicator> MpiJob::new_communicator(Waiting waiting, std::span<const int> ranks) const {
   check_group(ranks, layout_.size);
   if (std::find(ranks.begin(), ranks.end(), layout_.rank) == ranks.end())
-    throw UserError(fmt::format("rank {} makes a communicator for a group that it is not in", layout_.rank));
+    throw UserError(
+        fmt::format("rank {} creates a communicator for a group that does not contain it", layout_.rank));
   std::vector<int> nodes;
   for (const int rank : ranks) nodes.push_back(layout_.nodes[static_cast<std::size_t>(rank)]);
   MPI_Group job = MPI_GROUP_NULL, group = MPI_GROUP_NULL;

@@ -1,5 +1,5 @@
-// MPI from its start to its end, and who is who in the job. One object a process, made and destroyed by the
-// main thread.
+// MPI from its start to its end, and the position of each rank in the job. There is one object per process.
+// Thread safety: only the main thread may create and destroy it.
 #pragma once
 
 #include <atomic>
@@ -16,26 +16,29 @@ namespace farandole {
 
 class MpiJob {
  public:
-  // Throws UserError where this process is alone but its launcher started several ("a world of one in a
-  // larger job").
+  // Throws: UserError if this process is alone although its launcher started several ("a world of one
+  // in a larger job").
   MpiJob();
-  // Ends MPI; a collective operation.
+  // Ends MPI.
+  // Collective: every rank of the group must call this in the same order.
   ~MpiJob();
   MpiJob(const MpiJob&) = delete;
   MpiJob& operator=(const MpiJob&) = delete;
 
   const RankLayout& layout() const { return layout_; }
-  // Collective. Threads of different communicators may communicate at the same time. comm/transport.h picks
-  // what it is.
+  // Creates a communicator of all ranks of the job; comm/transport.h chooses its kind. Threads with different
+  // communicators may communicate at the same time.
+  // Collective: every rank of the group must call this in the same order.
   std::unique_ptr<Communicator> new_communicator(Waiting waiting) const;
-  // Among these ranks of the job, numbered there in the order given here. Collective over them alone: each
-  // calls it with the same list, the others not at all. Throws UserError where the list names a rank twice,
-  // or one that does not exist, or not the caller.
+  // Creates a communicator of these ranks of the job, numbered in the given order. Each of them calls this
+  // with the same list; other ranks do not call it.
+  // Throws: UserError if the list names a rank twice, a rank that does not exist, or not the caller.
+  // Collective: every rank of the group must call this in the same order.
   std::unique_ptr<Communicator> new_communicator(Waiting waiting, std::span<const int> ranks) const;
-  // Collective.
+  // Collective: every rank of the group must call this in the same order.
   std::unique_ptr<MessageChannel> new_channel() const;
-  static std::string library_version();  // "Open MPI v4.1.4", of the library that is loaded
-  // Ends all ranks of the job now, with this exit code.
+  static std::string library_version();  // "Open MPI v4.1.4", of the loaded library
+  // Ends all ranks of the job immediately with this exit code.
   [[noreturn]] static void abort(int exit_code);
 
  private:

@@ -116,7 +116,7 @@ void check_reduction(ReduceOp op, DType dtype) {
                     " would truncate; reduce with sum, or convert to float64 first");
   if (op == ReduceOp::sum && dtype == DType::boolean)
     throw UserError(
-        "sum of bool has no bool value; reduce with max (any) or min (all), or convert to int64 first");
+        "sum of bool is not a bool; reduce with max (any) or min (all), or convert to int64 first");
 }
 
 void scale(void* data, std::size_t count, DType dtype, double factor) {
@@ -136,7 +136,7 @@ void scale(void* data, std::size_t count, DType dtype, double factor) {
       return;
     }
     default:
-      throw UserError("only floating types can be scaled");
+      throw UserError("only floating-point types can be scaled");
   }
 }
 

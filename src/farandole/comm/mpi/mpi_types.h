@@ -1,5 +1,5 @@
 // Element types and reductions in MPI's terms, with own reductions for the 16-bit floats that MPI lacks.
-// Usable from any thread once built.
+// Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
 #include <mpi.h>
@@ -9,7 +9,7 @@
 
 namespace farandole {
 
-// Owns the MPI_Ops; lives between MPI_Init and MPI_Finalize.
+// Owns the MPI_Ops. It must live between MPI_Init and MPI_Finalize.
 class MpiTypes {
  public:
   MpiTypes();
@@ -18,7 +18,8 @@ class MpiTypes {
   MpiTypes& operator=(const MpiTypes&) = delete;
 
   static MPI_Datatype type(DType dtype);
-  // Average is a sum (scaled by the caller). Throws UserError where the type does not have the operation.
+  // For average this is a sum, which the caller must scale.
+  // Throws: UserError if the type does not have the operation.
   MPI_Op op(ReduceOp op, DType dtype) const;
 
  private:
@@ -26,10 +27,10 @@ class MpiTypes {
   MPI_Op ops_[sixteen_bit_ops];
 };
 
-// Throws UserError for sums of bool and averages of integers.
+// Throws: UserError for sums of bool and averages of integers.
 void check_reduction(ReduceOp op, DType dtype);
 
-// data[i] *= factor; floating types only.
+// Multiplies each element by `factor`; only for floating-point types.
 void scale(void* data, std::size_t count, DType dtype, double factor);
 
 }  // namespace farandole

@@ -1,7 +1,7 @@
-// Makes every MPI call that pmpi/ could record a call of its PMPI_ name, at no cost: what Farandole does for
-// itself is in the timeline as its collectives, and must not be there a second time as calls of the program.
-// CMake includes this file in front of all of a layer's files that calls MPI, before mpi.h, so that nobody
-// has to think of it; a test looks into the programs. Not for programs of users, nor for public headers.
+// Renames every MPI call that pmpi/ could record to its PMPI_ name, at no cost. The timeline shows
+// Farandole's own communication as collectives, so it must not appear a second time as MPI calls of the
+// program. CMake includes this file before mpi.h in all files of each layer that calls MPI, so that nobody
+// can forget it, and a test checks the programs. It is not for users' programs or public headers.
 #pragma once
 
 #define FARANDOLE_PRAGMA(text) _Pragma(#text)

@@ -13,7 +13,7 @@
 namespace farandole {
 namespace {
 
-constexpr long glance_ns = 50'000'000;  // how long to sleep between two looks at who still lives
+constexpr long glance_ns = 50'000'000;  // how long to sleep between two checks whether the others are alive
 constexpr int spins_between_clocks = 32;
 
 void pause() {
@@ -24,12 +24,12 @@ void pause() {
 #endif
 }
 
-// The word lies in memory shared between processes, so the futex is not a private one.
+// The word is in memory shared between processes, so the futex must not be private.
 void futex_wake_all(std::atomic<std::uint32_t>& word) {
   ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// False where `value` stood there until the time was up.
+// Returns false if the time ran out while the word still had `value`.
 bool futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value) {
   const timespec limit{0, glance_ns};
   return ::syscall(SYS_futex, &word, FUTEX_WAIT, value, &limit, nullptr, 0) == 0 || errno != ETIMEDOUT;
@@ -51,7 +51,8 @@ NodeBarrier::~NodeBarrier() {
 
 void NodeBarrier::arrive() {
   auto& own = *lines_[rank_];
-  // In one order with the sleepers' count: either this rank sees a sleeper, or the sleeper the arrival.
+  // Sequentially consistent with the count of sleepers: either this rank sees the sleeper, or the
+  // sleeper sees the arrival.
   own.arrivals.store(++arrivals_, std::memory_order_seq_cst);
   if (own.sleepers.load(std::memory_order_seq_cst) != 0) futex_wake_all(own.arrivals);
 }
@@ -87,7 +88,7 @@ void NodeBarrier::sleep_until_here(std::size_t rank) {
     ArrivalLine& line;
   } sleeper(line);
   for (;;) {
-    const bool left = line.left.load(std::memory_order_seq_cst) != 0;  // then its arrivals are final
+    const bool left = line.left.load(std::memory_order_seq_cst) != 0;  // if true, its arrivals are final
     const auto seen = line.arrivals.load(std::memory_order_seq_cst);
     if (static_cast<std::int32_t>(seen - arrivals_) >= 0) return;
     if (left || !futex_wait(line.arrivals, seen)) while_waiting_(static_cast<int>(rank), left);

@@ -1,8 +1,9 @@
-// Where the ranks of a node wait for each other, in memory that they share. Used by one thread at a time.
+// The barrier of the ranks of a node, in shared memory.
+// Thread safety: none; use from one thread at a time.
 //
-// Every rank counts its arrivals in a line of memory of its own and reads the others'; nobody writes a shared
-// counter, so that an arrival costs one cache miss a peer, and a rank that is missed has a name. A rank spins
-// first, which is quickest, or yields its core in turns, then sleeps on a futex.
+// Every rank counts its arrivals in its own cache line and reads the lines of the others. There is no shared
+// counter, so an arrival costs one cache miss per peer, and a missing rank can be named. A rank first spins,
+// which is fastest, or yields its core between checks, and then sleeps on a futex.
 #pragma once
 
 #include <atomic>
@@ -15,17 +16,17 @@
 
 namespace farandole {
 
-// What a rank tells the others when it arrives for a call. Kept for two calls: a rank may enter the next one
-// while a slow peer still reads this one's.
+// Data that a rank passes to the others when it arrives for a call. It is kept for two calls, because a rank
+// may enter the next call while a slow peer still reads the data of this one.
 struct CallNote {
   std::uint64_t signature = 0;  // hash of the call as this rank means it
   std::uint64_t offset = 0;    // of its data in its arena, or not_shared
 };
 inline constexpr std::uint64_t not_shared = ~std::uint64_t{0};
 
-// A rank's line; it starts as zeros.
+// The line of one rank. It is initially zero.
 struct alignas(64) ArrivalLine {
-  std::atomic<std::uint32_t> arrivals;  // the futex that the others sleep on
+  std::atomic<std::uint32_t> arrivals;  // the futex on which the others sleep
   std::atomic<std::uint32_t> sleepers;
   CallNote notes[2];
   std::atomic<std::uint32_t> left;  // this rank makes no more calls
@@ -35,34 +36,35 @@ static_assert(sizeof(ArrivalLine) == 64 && std::atomic<std::uint32_t>::is_always
 // What a rank does before it sleeps.
 struct Patience {
   std::chrono::nanoseconds spin{50'000};
-  // Between two looks, whoever waits for the core gets it: for ranks that outnumber the cores.
+  // If true, the rank yields its core between checks. Used if there are more ranks than cores.
   bool yield = false;
 };
 
 class NodeBarrier {
  public:
-  // `lines` by rank, shared by all. `while_waiting` is called about every 50 ms of a wait, with the rank
-  // that is waited for and whether it has left for good; what it throws ends the wait.
+  // `lines` are the lines of all ranks, by rank, in shared memory. During a wait, `while_waiting` is
+  // called about every 50 ms with the missing rank and whether that rank has left for good. An exception
+  // from it ends the wait.
   NodeBarrier(int rank, std::vector<ArrivalLine*> lines, Patience patience,
               std::function<void(int missing, bool left)> while_waiting);
-  // Wakes the ranks that wait for this one: it will not come.
+  // Wakes the ranks that wait for this one, because it will not arrive.
   ~NodeBarrier();
   NodeBarrier(const NodeBarrier&) = delete;
   NodeBarrier& operator=(const NodeBarrier&) = delete;
 
-  // Everything that this rank wrote before is visible to those that saw its arrival.
+  // Everything that this rank wrote before is visible to ranks that have seen its arrival.
   void arrive();
-  // Whether every rank has arrived as often as this one.
+  // True if every rank has arrived as often as this one.
   bool complete() const;
-  // Returns when they have.
+  // Returns when complete() is true.
   void wait();
   void arrive_and_wait() {
     arrive();
     wait();
   }
 
-  // The note of a rank for call number `call`; own ones are written before arrive(), others' read after
-  // wait().
+  // The note of a rank for call number `call`. A rank writes its own note before arrive() and reads the
+  // others' notes after wait().
   CallNote& note(int rank, std::uint64_t call) {
     return lines_[static_cast<std::size_t>(rank)]->notes[call % 2];
   }

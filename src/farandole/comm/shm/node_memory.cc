@@ -15,10 +15,11 @@ using Reason = std::array<char, 256>;
 std::size_t default_bytes(int size) {
   const auto memory =
       static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return std::min(memory, (std::size_t{16} << 40) / static_cast<std::size_t>(size));  // of 128 TiB
+  // Of 128 TiB address space.
+  return std::min(memory, (std::size_t{16} << 40) / static_cast<std::size_t>(size));
 }
 
-// What `work` throws, if it does.
+// Stores the message if `work` throws.
 template <class Work>
 void attempt(Reason& reason, Work work) {
   try {
@@ -50,7 +51,7 @@ NodeMemory::NodeMemory(Communicator& bootstrap, std::size_t reserved, std::size_
       bases_[r] = mappings_[r]->data();
     });
   }
-  // Also the moment from which all have mapped all.
+  // After this exchange, all ranks have mapped all arenas.
   std::vector<Reason> reasons(ranks);
   bootstrap.all_gather("reasons against shared memory", reason.data(), reasons.data(),
                        std::vector<std::size_t>(ranks, sizeof reason));

@@ -34,10 +34,10 @@ void check_file_size_limit(std::size_t bytes) {
 ArenaMapping::ArenaMapping(int fd, std::size_t bytes) : bytes_(bytes) {
   void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (at == MAP_FAILED)
-    throw Error(fmt::format("{} GiB of address space cannot be mapped: {} (ulimit -v?)", bytes >> 30,
+    throw Error(fmt::format("{} GiB of address space cannot be mapped: {}; check ulimit -v", bytes >> 30,
                             std::strerror(errno)));
   data_ = static_cast<std::byte*>(at);
-  ::madvise(data_, bytes_, MADV_HUGEPAGE);  // granted where /sys/…/shmem_enabled says so
+  ::madvise(data_, bytes_, MADV_HUGEPAGE);  // the kernel grants this depending on /sys/…/shmem_enabled
   ::madvise(data_, bytes_, MADV_DONTDUMP);
 }
 
@@ -53,7 +53,7 @@ std::unique_ptr<ArenaMapping> map_peer(const ArenaAddress& address) {
   const bool ours = ::pread(fd, &token, sizeof token, 0) == sizeof token && token == address.token;
   std::unique_ptr<ArenaMapping> mapping;
   try {
-    if (!ours) throw Error(path + " belongs to another process (separate PID namespaces?)");
+    if (!ours) throw Error(path + " belongs to another process; the ranks may be in separate PID namespaces");
     mapping = std::make_unique<ArenaMapping>(fd, address.bytes);
   } catch (...) {
     ::close(fd);
@@ -79,7 +79,8 @@ std::shared_ptr<SharedArena> SharedArena::create(std::size_t bytes, std::size_t 
 
 SharedArena::SharedArena(int fd, std::size_t bytes, std::size_t reserved) : fd_(fd) {
   if (::ftruncate(fd, static_cast<off_t>(bytes)) != 0)
-    throw Error(fmt::format("a shared file cannot have {} GiB: {}", bytes >> 30, std::strerror(errno)));
+    throw Error(
+        fmt::format("shared memory of {} GiB cannot be created: {}", bytes >> 30, std::strerror(errno)));
   mapping_ = std::make_unique<ArenaMapping>(fd, bytes);
   used_[0] = reserved;
   used_[bytes] = 0;
@@ -109,8 +110,7 @@ Buffer SharedArena::allocate(std::size_t bytes) {
   for (auto block = used_.begin(), next = std::next(block); next != used_.end(); block = next++) {
     const std::size_t offset = round_up(block->first + block->second, step);
     if (offset + wanted > next->first) continue;
-    // Touching the pages here, rather than at first use, tells a lack of memory by an error instead of
-    // SIGBUS.
+    // Touching the pages here reports a lack of memory as an error. At first use it would be a SIGBUS.
     if (::madvise(data() + offset, wanted, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) return {};
     used_.emplace(offset, wanted);
     return Buffer(data() + offset,
@@ -122,7 +122,7 @@ Buffer SharedArena::allocate(std::size_t bytes) {
 void SharedArena::release(std::size_t offset) {
   const std::lock_guard lock(mutex_);
   const auto block = used_.find(offset);
-  // Gives the pages back, and leaves zeros, whoever has them mapped.
+  // Returns the pages to the kernel. Afterwards, every process that has mapped them reads zeros.
   if (::madvise(data() + offset, block->second, MADV_REMOVE) != 0)
     std::memset(data() + offset, 0, block->second);
   used_.erase(block);

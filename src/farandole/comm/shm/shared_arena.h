@@ -1,6 +1,6 @@
-// Memory of one rank that the other ranks of its node can map. It is a memfd: it has no name anywhere, takes
-// no room in /dev/shm, and the kernel frees it with the last process that has it, however that ends. Usable
-// from any thread.
+// Memory of one rank that the other ranks of its node can map. It is a memfd: it has no name, does not use
+// /dev/shm, and the kernel frees it when the last process that has it ends in any way.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstddef>
@@ -15,15 +15,16 @@
 
 namespace farandole {
 
-// What another process needs to map an arena: it opens the owner's descriptor through /proc.
+// The information with which another process maps an arena. It opens the owner's descriptor through /proc.
 struct ArenaAddress {
   std::int64_t pid = 0;
-  std::int64_t fd = -1;  // -1: could not be made
+  std::int64_t fd = -1;  // -1 means that it could not be created
   std::uint64_t bytes = 0;
-  std::uint64_t token = 0;  // stands at the arena's start, so that the wrong process's descriptor is noticed
+  // Stored at the arena's start, so that the descriptor of a wrong process is detected.
+  std::uint64_t token = 0;
 };
 
-// A mapping of an arena, the owner's or a peer's.
+// A mapping of an arena in its owner or in a peer.
 class ArenaMapping {
  public:
   ArenaMapping(int fd, std::size_t bytes);  // throws Error
@@ -39,27 +40,29 @@ class ArenaMapping {
   std::size_t bytes_ = 0;
 };
 
-// Throws Error where it cannot be opened or is not the arena that the address speaks of.
+// Throws: Error if the arena cannot be opened or does not match the address.
 std::unique_ptr<ArenaMapping> map_peer(const ArenaAddress& address);
 
-// The owner's side. Its pages are allocated when they are first used, by the rank that owns them and so on
-// its NUMA node.
+// The owner's side. The owner touches its pages first, so they are allocated on its NUMA node.
 class SharedArena : public std::enable_shared_from_this<SharedArena> {
  public:
-  // `bytes` of address space, the first `reserved` of which are the owner's to lay out; zeroed. Throws Error.
+  // Creates zeroed memory with `bytes` bytes of address space. The owner may use the first `reserved`
+  // bytes as it likes.
+  // Throws: Error if this fails.
   static std::shared_ptr<SharedArena> create(std::size_t bytes, std::size_t reserved);
   ~SharedArena();
   SharedArena(const SharedArena&) = delete;
   SharedArena& operator=(const SharedArena&) = delete;
 
   ArenaAddress address() const;
-  // The descriptor is no longer needed once every peer has mapped the arena.
+  // The descriptor is no longer needed after every peer has mapped the arena.
   void close_descriptor();
   std::byte* data() const { return mapping_->data(); }
 
-  // Zeroed memory that keeps the arena alive; an empty Buffer where the arena or the machine is full.
+  // Returns zeroed memory that keeps the arena alive, or an empty Buffer if the arena or the
+  // machine's memory is full.
   Buffer allocate(std::size_t bytes);
-  // Where [data, data + bytes) lies in the arena, if it does.
+  // The offset of [data, data + bytes) in the arena; std::nullopt if the range is not inside it.
   std::optional<std::size_t> offset_of(const void* data, std::size_t bytes) const;
 
  private:
@@ -70,7 +73,7 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
   std::uint64_t token_ = 0;
   std::unique_ptr<ArenaMapping> mapping_;
   std::mutex mutex_;
-  std::map<std::size_t, std::size_t> used_;  // offset → bytes, in pages
+  std::map<std::size_t, std::size_t> used_;  // bytes by offset, in pages
 };
 
 }  // namespace farandole

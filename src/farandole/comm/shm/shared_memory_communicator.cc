@@ -19,14 +19,14 @@ namespace {
 constexpr std::size_t line_offset = 64;  // the arena's token comes first
 constexpr std::size_t calls_offset = 4096;
 constexpr std::size_t staging_offset = 8192;
-constexpr std::size_t piece_bytes = std::size_t{256} << 10;  // of a staging area
-// Up to here all data is staged: a second meeting would cost more than the copies.
+constexpr std::size_t piece_bytes = std::size_t{256} << 10;  // size of a staging area
+// Up to this size all data is staged, because a second barrier would cost more than the copies.
 constexpr std::size_t staged_bytes = 1024;
-// From so many ranks and bytes on, each reduces a slice of a staged piece instead of all of it.
+// With at least this many ranks and bytes, each rank reduces only a slice of a staged piece.
 constexpr int ranks_that_slice = 4;
 constexpr std::size_t sliced_bytes = std::size_t{16} << 10;
 
-// Elements [first, last) that belong to `part` of `parts`, cut at cache lines.
+// Elements [first, last) of `part` of `parts`; parts begin at cache lines.
 std::pair<std::size_t, std::size_t> slice(std::size_t count, std::size_t element_bytes, int part, int parts) {
   const std::size_t line = 64 / element_bytes;
   const std::size_t step = (count / static_cast<std::size_t>(parts) + line) / line * line;
@@ -34,10 +34,11 @@ std::pair<std::size_t, std::size_t> slice(std::size_t count, std::size_t element
   return {cut(part), cut(part + 1)};
 }
 
-// glibc's memcpy moves more than 2 KiB with `rep movsb`, which took 3 times as long on Zen 4.
+// For more than 2 KiB, glibc's memcpy uses `rep movsb`, which took 3 times as long on Zen 4.
 void copy_bytes(std::byte* to, const void* from, std::size_t bytes) {
   const auto* const input = static_cast<const std::byte*>(from);
-  reduce(std::span(&input, 1), std::span(&to, 1), bytes, DType::uint8, ReduceOp::sum);  // of one
+  // Reduces a single input.
+  reduce(std::span(&input, 1), std::span(&to, 1), bytes, DType::uint8, ReduceOp::sum);
 }
 
 std::size_t sum(std::span<const std::size_t> values) {
@@ -73,7 +74,7 @@ std::string SharedMemoryCommunicator::describe_call() const {
   return fmt::format("{} '{}' (call {})", name_of(call_.operation), call_.name, call_.sequence);
 }
 
-// Called now and then while this rank waits.
+// Called regularly while this rank waits.
 void SharedMemoryCommunicator::look_around(int missing, bool left) const {
   const int missed = world_ranks_[static_cast<std::size_t>(missing)];
   if (const auto lost = peers_->lost())
@@ -134,7 +135,7 @@ std::byte* SharedMemoryCommunicator::staging(int r) const {
   return memory_.base(r) + staging_offset + pieces_ % 2 * piece_bytes;
 }
 
-// At the same place of every rank's memory, as `where` gives it.
+// The same offset in every rank's memory, as `where` gives it.
 template <class Where>
 std::span<const std::byte* const> SharedMemoryCommunicator::everywhere(Where where, std::size_t offset) {
   for (int r = 0; r < size; ++r) places_[static_cast<std::size_t>(r)] = where(r) + offset;
@@ -169,14 +170,15 @@ void SharedMemoryCommunicator::wait() {
   }
 }
 
-// All ranks have arrived as often as this one: does what they have arrived for.
+// Call this when all ranks have arrived as often as this one. Does the work for which they have arrived.
 void SharedMemoryCommunicator::advance() {
   const auto [data, count, dtype, op] = *pending_;
   const bool reduced = std::exchange(met_, true);
   if (reduced) return pending_.reset();
   try {
     compare_calls();
-    check_reduction(op, dtype);  // now, for a rank alone with its refusal would leave the others waiting
+    // Checked here, because a rank that throws alone would leave the others waiting.
+    check_reduction(op, dtype);
   } catch (...) {
     pending_.reset();
     throw;
@@ -186,7 +188,8 @@ void SharedMemoryCommunicator::advance() {
     return barrier_->arrive();
   }
   bool staged = true;
-  for (int r = 0; r < size; ++r) staged = staged && !is_shared(r);  // else some have yet to stage
+  // Otherwise some ranks must still copy their data.
+  for (int r = 0; r < size; ++r) staged = staged && !is_shared(r);
   pending_.reset();
   reduce_staged(data, count, dtype, op, staged);
 }
@@ -197,7 +200,7 @@ void SharedMemoryCommunicator::reduce_slice(std::size_t count, DType dtype, Redu
   if (last > first) reduce(inputs, places_, last - first, dtype, op);
 }
 
-// The first piece is there already where `staged`.
+// If `staged`, the first piece is already in the staging area.
 void SharedMemoryCommunicator::reduce_staged(std::byte* data, std::size_t count, DType dtype, ReduceOp op,
                                              bool staged) {
   const auto staging_areas = [&](int r) { return staging(r); };
@@ -295,7 +298,7 @@ void SharedMemoryCommunicator::reduce_scatter(std::string_view name, const void*
       return meet();
     }
   }
-  // Each staging area holds a box for every rank.
+  // Each staging area has a box for every rank.
   const std::size_t box = piece_bytes / static_cast<std::size_t>(size) / 64 * 64;
   const std::size_t step = box / element;
   const std::size_t longest = *std::max_element(count_by_rank.begin(), count_by_rank.end());
@@ -322,12 +325,12 @@ void SharedMemoryCommunicator::all_to_all(std::string_view name, const void* in,
   const auto* const from = static_cast<const std::byte*>(in);
   auto* const to = static_cast<std::byte*>(out);
   enter(all_to_all_call(name), in, sum(send_bytes));
-  // First everybody's sizes: what goes to each rank, then what comes from it.
+  // First exchanges all sizes: bytes sent to each rank, then bytes expected from each rank.
   std::copy(send_bytes.begin(), send_bytes.end(), sizes_at(rank));
   std::copy(receive_bytes.begin(), receive_bytes.end(), sizes_at(rank) + ranks);
   meet();
   const bool direct = all_shared();
-  std::vector<std::size_t> begins(ranks);  // of what comes here, in the sender's memory
+  std::vector<std::size_t> begins(ranks);  // offsets of the data for this rank in the senders' memory
   std::size_t longest = 0;
   for (std::size_t sender = 0; sender < ranks; ++sender) {
     const std::size_t* sizes = sizes_at(static_cast<int>(sender));

@@ -1,15 +1,18 @@
-// Collectives among the ranks of one node, through memory that all of them map. One communicator is used by
-// one thread at a time.
+// Collectives among the ranks of one node through memory that all of them map.
+// Thread safety: none; use from one thread at a time.
 //
-// Every rank has an arena that its peers map. An allreduce of memory that lies in the arenas (allocate()) is
-// direct: when all ranks have arrived, each reduces its slice straight from all inputs and writes the result
-// to all outputs, which moves two bytes a payload byte and rank, the least an in-place allreduce can do; when
-// all have arrived again, it is done. Other memory, and messages so small that one meeting is all that
-// counts, pass through staging areas that stay in the cache: every rank copies a piece in, meets the others,
-// and reads everybody's. Two staging areas take turns, so a piece needs one meeting: who arrives for piece n
-// + 1 has read piece n.
+// Every rank has an arena that its peers map. An allreduce of memory from the arenas (allocate()) is direct.
+// When all ranks have arrived, each rank reduces its slice from all inputs and writes the result to all
+// outputs. This moves two bytes per payload byte and rank, which is the minimum for an in-place allreduce.
+// The operation is complete when all ranks have arrived again.
 //
-// At each first meeting the ranks compare what they mean to do: a difference is a UserError with a table, on
+// Other memory, and messages so small that the number of barriers dominates, use staging areas that stay in
+// the cache. Every rank copies a piece into its area, passes the barrier, and reads the areas of all ranks.
+// Two staging areas are used alternately, so a piece needs only one barrier: a rank that arrives for piece n
+// + 1 has finished reading piece n.
+//
+// At the first barrier of each call, the ranks compare their call descriptors. A difference is a UserError
+// with a table, on all ranks, in the call in which it occurs.
 // all of them, in the call where it happens.
 #pragma once
 
@@ -27,15 +30,17 @@
 namespace farandole {
 
 struct SharedMemoryOptions {
-  std::vector<int> world_ranks{};  // of this communicator's ranks, for messages; default: 0, 1, …
+  std::vector<int> world_ranks{};  // ranks in the job, for messages; default: 0, 1, …
   Patience patience{};
-  std::size_t arena_bytes = std::size_t{0};  // address space a rank; 0: the machine's memory
+  // Address space per rank; 0 means the size of the machine's memory.
+  std::size_t arena_bytes = std::size_t{0};
 };
 
 class SharedMemoryCommunicator : public Communicator, public NonblockingAllreduce {
  public:
-  // Collective over `bootstrap`, whose ranks are of one node and which is needed for nothing else afterwards.
-  // Throws Error on all ranks, with the first reason, where they cannot share memory.
+  // The ranks of `bootstrap` must be on one node. It is not needed afterwards.
+  // Throws: Error on all ranks, with the first reason, if they cannot share memory.
+  // Collective: every rank of `bootstrap` must call this in the same order.
   SharedMemoryCommunicator(Communicator& bootstrap, SharedMemoryOptions options = {});
   ~SharedMemoryCommunicator() override;
 
@@ -56,7 +61,7 @@ class SharedMemoryCommunicator : public Communicator, public NonblockingAllreduc
   bool can_progress() const override { return !pending_ || barrier_->complete(); }
 
  private:
-  // An allreduce between start() and its end.
+  // An allreduce between start() and its completion.
   struct Pending {
     std::byte* data;
     std::size_t count;
@@ -67,15 +72,15 @@ class SharedMemoryCommunicator : public Communicator, public NonblockingAllreduc
   void look_around(int missing, bool left) const;
   std::string describe_call() const;
   void enter(CallDescriptor call, const void* data, std::size_t bytes);
-  void meet();  // the first time in a call, compares what the ranks call
+  void meet();  // at the first barrier of a call, compares the ranks' calls
   void compare_calls() const;
   void advance();
 
-  // The rank's data of the call in progress, where it lies in its arena.
+  // The rank's data of the current call, if it is in the rank's arena.
   bool is_shared(int r) const;
   bool all_shared() const;
   std::byte* shared(int r) const;
-  // The rank's area for the piece in progress.
+  // The rank's staging area for the current piece.
   std::byte* staging(int r) const;
   std::size_t* sizes_at(int r) const;
   template <class Where>
@@ -88,11 +93,11 @@ class SharedMemoryCommunicator : public Communicator, public NonblockingAllreduc
   std::vector<std::byte*> places_;  // see everywhere()
   std::unique_ptr<PeerWatch> peers_;
   std::unique_ptr<NodeBarrier> barrier_;
-  CallDescriptor call_;  // the one in progress
-  bool met_ = false;     // in that one
+  CallDescriptor call_;  // the current call
+  bool met_ = false;     // true after the first barrier of the current call
   std::optional<Pending> pending_;
-  std::uint64_t calls_ = 0;   // begun so far
-  std::uint64_t pieces_ = 0;  // that went through staging areas
+  std::uint64_t calls_ = 0;   // calls begun so far
+  std::uint64_t pieces_ = 0;  // pieces that used staging areas
 };
 
 }  // namespace farandole
