@@ -227,7 +227,7 @@ TEST(RecorderFile, SurvivesRandomDamage) {
       EXPECT_TRUE(salvaged || !whole);
     }
   }
-  EXPECT_GT(refused, rounds / 20);
+  EXPECT_GT(refused, damages / 20);
   const Holdings after = Holdings::now();
   EXPECT_LE(after.bytes, before.bytes + (std::size_t{256} << 10));
   EXPECT_EQ(after.files, before.files);
