@@ -20,7 +20,7 @@ std::vector<TensorSpec> tensors(int count, std::int64_t elements) {
   return result;
 }
 
-// Runs to the end on one rank; `time` gives a step's milliseconds.
+// Runs until the end on one rank. `time` returns the duration of a step in milliseconds.
 Autotuner tune(const std::vector<std::size_t>& sizes,
                const std::function<double(std::size_t bucket_bytes, int step)>& time) {
   Autotuner tuner(sizes);
@@ -67,7 +67,7 @@ TEST(Autotuner, OneChoiceTakesNoSteps) {
   EXPECT_EQ(tuner.current(), 25 * mib);
 }
 
-// A step in fresh memory, one with an evaluation in it, and a noise of 10 % do not decide.
+// A step in new memory, a step with an evaluation, and noise of 10 % must not change the result.
 TEST(Autotuner, WithstandsNoise) {
   std::mt19937 random(seed(1));
   int right = 0;
@@ -92,7 +92,7 @@ TEST(BucketSizesToTry, GiveOtherNumbersOfBuckets) {
     EXPECT_TRUE(numbers.insert(plan.buckets.size()).second) << bytes;
   }
   EXPECT_THAT(numbers, testing::SizeIs(3));
-  // A small model has one plan only.
+  // A small model has only one plan.
   EXPECT_THAT(bucket_sizes_to_try(tensors(4, 1000), 25 * mib), testing::ElementsAre(25 * mib));
 }
 

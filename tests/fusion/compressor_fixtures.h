@@ -1,4 +1,4 @@
-// Buckets of random gradients, the same for equal seeds, and what their reduction should give.
+// Buckets of random gradients, equal for equal seeds, and the expected result of their reduction.
 #pragma once
 
 #include <cstring>
@@ -27,7 +27,7 @@ inline std::vector<TensorSpec> random_tensors(unsigned seed, DType dtype) {
   return tensors;
 }
 
-// One rank's bucket. Where `absent` names a slot, its gradient is missing on this rank.
+// The bucket of one rank. If `absent` names a slot, this rank lacks its gradient.
 template <class T>
 struct FilledBucket {
   FilledBucket(const Bucket& bucket, unsigned seed, int rank, double magnitude = 1,
@@ -47,7 +47,7 @@ struct FilledBucket {
   std::vector<T> values;
 };
 
-// Keeps what ranks report, by rank.
+// Stores values that the ranks report, by rank.
 template <class T>
 class ByRank {
  public:

@@ -40,8 +40,8 @@ void expect_all(GradientReducer& reducer, std::size_t tensor, double value) {
   for (const double each : values) ASSERT_DOUBLE_EQ(each, value) << "tensor " << tensor;
 }
 
-// A transport without a non-blocking allreduce, one with it, and the latter where compression needs the
-// thread.
+// A transport without a non-blocking allreduce, a transport with it, and the latter with compression,
+// which needs the thread.
 enum class Way { blocking, nonblocking, compressed };
 
 class Reductions : public testing::TestWithParam<Way> {
@@ -58,7 +58,7 @@ class Reductions : public testing::TestWithParam<Way> {
 
 INSTANTIATE_TEST_SUITE_P(Ways, Reductions, testing::Values(Way::blocking, Way::nonblocking, Way::compressed));
 
-// Ranks as threads: each marks a random part of its gradients in an order of its own, over several steps.
+// Ranks are threads. Over several steps, each rank marks a random part of its gradients in its own order.
 TEST_P(Reductions, RandomOrdersAndAbsentGradients) {
   for (unsigned seed = 0; seed < 30; ++seed) {
     const int ranks = 1 + static_cast<int>(seed % 4);
@@ -155,7 +155,8 @@ TEST(GradientReducer, NotesWhenGradientsAreReadyInSomeSteps) {
                                              "64 gradient t0 8"}));
 }
 
-// In every step and in the plan's order, before its collective starts, also where a gradient never comes.
+// Recorded in every step and in the plan's order, before the collective starts, also if a
+// gradient is never ready.
 TEST(GradientReducer, NotesWhenEachBucketIsReady) {
   constexpr std::size_t tensors = 6;
   PlainCompressor plain;
@@ -227,7 +228,7 @@ TEST(GradientReducer, EndsWithoutFinish) {
   ThreadWorld::run(2, [](Communicator& communicator) {
     Timeline timeline;
     GradientReducer reducer(communicator, small_plan(5, 16), ReduceOp::sum, timeline);
-    reducer.mark_ready(0);  // in the last bucket: nothing is sent yet
+    reducer.mark_ready(0);  // in the last bucket, so nothing is sent yet
   });
 }
 

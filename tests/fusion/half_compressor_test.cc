@@ -9,10 +9,11 @@
 namespace farandole {
 namespace {
 
-// Relative error of one rounding, and where subnormals begin to lose more.
+// The relative error of one rounding.
 double step_of(DType half) {
   return half == DType::float16 ? 0x1p-11 : 0x1p-8;
 }
+// The absolute error of one rounding of subnormals.
 double smallest_of(DType half) {
   return half == DType::float16 ? 0x1p-25 : 0;
 }
@@ -56,7 +57,7 @@ TEST(HalfCompressor, StaysWithinItsRounding) {
       }
 }
 
-// Each of four ranks has 60000; their sum does not fit float16, nor would a partial one.
+// Each of four ranks has 60000. Neither their sum nor a partial sum fits into float16.
 TEST(HalfCompressor, SumsBeyondFloat16sRangeSurvive) {
   const auto plan = plan_buckets({{"t", {100}, DType::float32}}, {});
   ThreadWorld::run(4, [&](Communicator& communicator) {
@@ -76,7 +77,7 @@ TEST(HalfCompressor, KeepsFlagsAndPassesSixteenBitBucketsThrough) {
     const auto& bucket = plan.buckets[0];
     for (const auto half : {DType::float16, DType::bfloat16}) {
       HalfCompressor compressor(half);
-      // Slot 0 is missing everywhere, slot 1 is there on one rank.
+      // Slot 0 is missing on all ranks, slot 1 is present on one rank.
       std::vector<float> values(bucket.count());
       if (communicator.rank == 2) values[bucket.payload + 1] = 1;
       compressor.allreduce(communicator, "bucket", plan, 0, reinterpret_cast<std::byte*>(values.data()),

@@ -1,5 +1,5 @@
-// Ranks as threads of one process: a communicator that reduces and gathers over each other's memory, for
-// tests of what lies above.
+// Ranks as threads of one process. A communicator that reduces and gathers directly in the memory of the
+// other ranks, for tests of the layers above.
 #pragma once
 
 #include <barrier>

@@ -33,8 +33,8 @@ std::vector<double> residual_sum(const std::vector<std::vector<CompressorState>>
   return sum;
 }
 
-// After any number of steps: what was applied plus what the ranks still hold back is the sum of all
-// gradients.
+// After any number of steps, the applied values plus the residuals of the ranks equal the
+// sum of all gradients.
 template <class T>
 void expect_nothing_lost(unsigned seed, DType dtype, double tolerance) {
   const int ranks = 1 + static_cast<int>(seed % 5);
@@ -65,7 +65,7 @@ void expect_nothing_lost(unsigned seed, DType dtype, double tolerance) {
   const auto held_back = residual_sum<T>(states.values, plan);
   for (std::size_t i = 0; i < exact.size(); ++i)
     ASSERT_NEAR(applied.values[0][i], (exact[i] - held_back[i]) / ranks, tolerance) << "seed " << seed;
-  for (const auto& other : applied.values) ASSERT_EQ(other, applied.values[0]);  // on all ranks the same
+  for (const auto& other : applied.values) ASSERT_EQ(other, applied.values[0]);  // equal on all ranks
 }
 
 TEST(TopKCompressor, AppliedAndHeldBackAreAllGradients) {
@@ -75,7 +75,7 @@ TEST(TopKCompressor, AppliedAndHeldBackAreAllGradients) {
   }
 }
 
-// With a constant gradient the mean of what is applied tends to it: the residual stays bounded.
+// With a constant gradient, the mean of the applied values converges to it, because the residual is bounded.
 TEST(TopKCompressor, ErrorFeedbackConverges) {
   const auto plan = plan_buckets({{"w", {20, 10}, DType::float32}}, one_bucket);
   const auto& bucket = plan.buckets[0];
@@ -97,7 +97,7 @@ TEST(TopKCompressor, ErrorFeedbackConverges) {
     for (std::size_t i = 0; i < sum.size(); ++i) most = std::max(most, std::abs(sum[i] / steps - exact[i]));
     worst.set(communicator.rank, most);
   });
-  EXPECT_LT(worst.values[0], 0.05);  // gradients are about 1; a tenth of them travels in a step
+  EXPECT_LT(worst.values[0], 0.05);  // gradients are about 1, and a tenth of them is sent per step
 }
 
 TEST(TopKCompressor, ContinuingFromItsStateIsNeverHavingStopped) {
@@ -119,7 +119,7 @@ TEST(TopKCompressor, ContinuingFromItsStateIsNeverHavingStopped) {
   }
 }
 
-// A gradient that no rank has is not applied, so nothing of its residual may travel.
+// A gradient that no rank has is not applied, so its residual must not be sent.
 TEST(TopKCompressor, KeepsTheResidualOfAnAbsentGradient) {
   const auto plan = plan_buckets({{"a", {40}, DType::float32}, {"b", {40}, DType::float32}}, one_bucket);
   const auto& bucket = plan.buckets[0];

@@ -30,7 +30,7 @@ void expect_the_largest(unsigned seed) {
   std::vector<T> values(random() % 500);
   std::normal_distribution<T> normal(0, static_cast<T>(std::pow(10, static_cast<int>(seed % 9) - 4)));
   for (auto& value : values) value = normal(random);
-  if (seed % 3 == 0)  // many equals
+  if (seed % 3 == 0)  // many equal values
     for (auto& value : values) value = std::round(value * 2) / 2;
   if (seed % 5 == 0 && !values.empty())
     values[random() % values.size()] = std::numeric_limits<T>::quiet_NaN();

@@ -30,4 +30,4 @@ grep -q "compressed in another way" err || fail "nobody says that residuals are 
 
 train 1 "${options[@]}" --compression fp16 --run-dir wrong
 [[ $? == 64 ]] || fail "an unknown compression should end with 64"
-grep -q "compression 'fp16' is not known" err || fail "the message does not name it"
+grep -q "compression 'fp16' is unknown" err || fail "the message does not name it"

@@ -54,7 +54,7 @@ void Autotuner::decide(std::span<const double> medians) {
     if (!trials_[i].out && agreed_[i] < agreed_[best_]) best_ = i;
   for (std::size_t i = 1; i < trials_.size(); ++i)
     trials_[i].out = trials_[i].out || agreed_[i] > hopeless * agreed_[best_];
-  // The default stays in to the end, as the measure of what the others gain.
+  // The default is measured until the end, so that the gain of the others can be computed.
   if (finished() && agreed_[best_] > better * agreed_.front()) best_ = 0;
 }
 

@@ -1,5 +1,6 @@
-// Finds by trial, in the first steps of a run, the size of buckets with which steps are fastest. It only
-// keeps the books: its user runs the steps and makes the ranks agree. Used by one thread.
+// Finds by trial, in the first steps of a run, the bucket size with which steps are fastest. It only keeps
+// the measurements; its user runs the steps and makes the ranks agree.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -10,33 +11,36 @@
 
 namespace farandole {
 
-// In bytes: `preset` first, then sizes that give `tensors` other numbers of buckets than those before them.
+// The sizes to try. `preset` is the first one. Each other size gives `tensors` a number of buckets that
+// no earlier size gives.
+// Units: bytes.
 std::vector<std::size_t> bucket_sizes_to_try(const std::vector<TensorSpec>& tensors, std::size_t preset);
 
-// Sizes take turns, a few steps each, in rounds. After each round, those that are clearly slower than the
-// best drop out. So a bad size costs one turn.
+// Sizes are tried alternately for a few steps each, in rounds. After each round, sizes that are clearly
+// slower than the best one are dropped, so a bad size costs only one turn.
 class Autotuner {
  public:
-  static constexpr int steps_a_turn = 6;  // of which the first, in fresh memory, does not count
+  static constexpr int steps_a_turn = 6;  // the first one uses new memory and does not count
   static constexpr int rounds = 3;
-  static constexpr double hopeless = 1.05;  // times the best: out after a round
-  static constexpr double better = 0.99;    // times the default: what it takes to replace that
+  static constexpr double hopeless = 1.05;  // relative to the best: a slower size is dropped after a round
+  // Relative to the default: the default is replaced only by a faster size.
+  static constexpr double better = 0.99;
 
-  // There is at least one size, in bytes; the first is the default.
+  // At least one size is required, in bytes. The first one is the default.
   explicit Autotuner(const std::vector<std::size_t>& sizes);
 
   bool finished() const { return round_ == rounds || remaining() == 1; }
-  // The size that the next step is to run with; after the end, the one to stay with.
+  // The size for the next step. After the end, the chosen size.
   std::size_t current() const { return trials_[finished() ? best_ : now_].bucket_bytes; }
-  // A step with current() took so long. Returns whether that was the round's last: then the ranks agree on
-  // medians() and call decide().
+  // Records the duration of a step with current(). Returns true at the end of a round; the ranks must then
+  // agree on medians() and call decide().
   bool record(double milliseconds);
-  // By size, over all rounds; 0 for those that are out.
+  // By size, over all rounds; 0 for sizes that were dropped.
   std::vector<double> medians() const;
-  // `medians`: the same on all ranks.
+  // `medians` must be equal on all ranks.
   void decide(std::span<const double> medians);
 
-  // What is known at the end; milliseconds as last agreed.
+  // Results after the end, in milliseconds, as agreed in the last round.
   double milliseconds() const { return agreed_[best_]; }
   double default_milliseconds() const { return agreed_.front(); }
   int steps() const { return steps_; }

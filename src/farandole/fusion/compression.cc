@@ -32,7 +32,7 @@ Compression parse_compression(std::string_view text) {
   }
   if (!understood)
     throw UserError(
-        fmt::format("compression '{}' is not known; give none, float16, bfloat16, powersgd:RANK "
+        fmt::format("compression '{}' is unknown; give none, float16, bfloat16, powersgd:RANK "
                     "(1 or more) or topk:FRACTION (above 0, at most 1)",
                     text));
   return parsed;

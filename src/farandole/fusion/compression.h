@@ -1,4 +1,5 @@
-// Which compression gradients travel with, as users write it. Plain values.
+// The compression of gradients as users specify it. Plain values.
+// Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
 #include <string>
@@ -9,14 +10,16 @@ namespace farandole {
 struct Compression {
   enum class Kind { none, float16, bfloat16, powersgd, top_k };
   Kind kind = Kind::none;
-  int rank = 4;            // of PowerSGD's factors
-  double fraction = 0.01;  // of the elements that top-k sends
+  int rank = 4;            // rank of PowerSGD's factors
+  double fraction = 0.01;  // share of the elements that top-k sends
 
   friend bool operator==(const Compression&, const Compression&) = default;
 };
 
-// "none", "float16", "bfloat16", "powersgd" or "powersgd:RANK", "topk" or "topk:FRACTION". Throws UserError.
+// Parses "none", "float16", "bfloat16", "powersgd" or "powersgd:RANK", "topk" or "topk:FRACTION".
+// Throws: UserError for any other text.
 Compression parse_compression(std::string_view text);
-std::string describe(const Compression& compression);  // parse_compression() of it gives the same
+// Parse_compression() of the result gives the same value.
+std::string describe(const Compression& compression);
 
 }  // namespace farandole

@@ -1,5 +1,6 @@
-// How a bucket's gradients travel between ranks: as they are, or as something smaller. Used by the reducer's
-// thread; state() and restore() by the training thread while nothing is reduced.
+// Reduces the gradients of a bucket unchanged or in a compressed form.
+// Thread safety: only the thread that reduces may call allreduce(); only the training thread may call state()
+// and restore(), while nothing is being reduced.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 
 namespace farandole {
 
-// A part of what a compressor remembers from step to step, which differs between ranks.
+// A part of the state that a compressor keeps between steps. It differs between ranks.
 struct CompressorState {
   std::string name;  // "residual/fc1.weight"
   DType dtype = DType::float32;
@@ -26,24 +27,26 @@ class Compressor {
  public:
   virtual ~Compressor() = default;
 
-  // Reduces plan.buckets[bucket], whose elements lie at `memory`, in place. Afterwards all ranks hold the
-  // same bits. Of the elements behind the payload only this is promised: they are zero where they were zero
-  // on all ranks, else positive. op: sum or average. Collective.
+  // Reduces plan.buckets[bucket] in place; its elements are at `memory`. Afterwards all ranks have the same
+  // bits. The elements after the payload are only guaranteed to be zero if they were zero on all ranks, and
+  // positive otherwise. `op` is sum or average.
+  // Collective: every rank of the group must call this in the same order.
   virtual void allreduce(Communicator& communicator, std::string_view name, const BucketPlan& plan,
                          std::size_t bucket, std::byte* memory, ReduceOp op) = 0;
-  // Bytes that this rank gave to collectives since the start.
+  // Bytes that this rank has passed to collectives since the start.
   std::size_t sent_bytes() const { return sent_bytes_; }
 
-  // All that is needed to go on as if never stopped.
+  // The state that is needed to continue as if the run had not been interrupted.
   virtual std::vector<CompressorState> state() const { return {}; }
-  // Throws CorruptInput where a part does not fit its tensor; parts of unknown tensors are ignored.
+  // Ignores parts of unknown tensors.
+  // Throws: CorruptInput if a part does not match its tensor.
   virtual void restore(std::span<const CompressorState> state) = 0;
 
  protected:
   std::size_t sent_bytes_ = 0;
 };
 
-// Buckets travel as they are.
+// Reduces buckets without compression.
 class PlainCompressor : public Compressor {
  public:
   void allreduce(Communicator& communicator, std::string_view name, const BucketPlan& plan,

@@ -26,7 +26,8 @@ void store_flag(std::byte* at, DType dtype, bool value) {
   }
 }
 
-// Sums and averages of ones and zeros: positive unless every rank's was zero.
+// Works for sums and averages of ones and zeros: the result is positive unless the value was
+// zero on every rank.
 bool any_bit(const std::byte* at, DType dtype) {
   for (std::size_t i = 0; i < size_of(dtype); ++i)
     if (at[i] != std::byte{0}) return true;
@@ -53,7 +54,7 @@ GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, Re
                         bucket.slots.size()});
     for (std::size_t s = 0; s < bucket.slots.size(); ++s) {
       place_[bucket.slots[s].tensor] = {b, s};
-      set_flag(bucket.slots[s].tensor, false);  // also refuses element types that are no gradients
+      set_flag(bucket.slots[s].tensor, false);  // also rejects element types that gradients cannot have
     }
   }
   if (auto* const nonblocking = communicator_.nonblocking_allreduce();
@@ -93,7 +94,7 @@ void GradientReducer::mark_ready(std::size_t tensor) {
   const std::lock_guard lock(mutex_);
   if (marked_[tensor] != 0)
     throw Error("the gradient of " + plan_.tensors[tensor].name +
-                " came twice in one step; set backward_passes_per_step to the number of backward calls "
+                " was ready twice in one step; set backward_passes_per_step to the number of backward calls "
                 "before step()");
   marked_[tensor] = 1;
   if (notes_gradients(timeline_.step())) [[unlikely]]
@@ -126,7 +127,7 @@ void GradientReducer::finish(const std::function<void(std::size_t)>& reduced) {
   std::unique_lock lock(mutex_);
   for (auto& bucket : buckets_) bucket.missing = 0;
   push_full_buckets();
-  lock.unlock();  // explain() is to know more than that this waits
+  lock.unlock();  // explain() must not be blocked while this waits
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     if (!reduced) b = buckets_.size() - 1;
     queue_->await(b + 1);

@@ -1,15 +1,16 @@
-// Reduces gradients bucket by bucket while backward still computes.
+// Reduces gradients bucket by bucket while backward is still running.
 //
-// Gradients live in the buckets: data(i) is where tensor i's gradient is to be written. A bucket is reduced
-// as soon as all of its gradients are ready and all buckets before it have been sent off; the order is the
-// plan's on every rank, so ranks that produce gradients in different orders, or not at all, cannot block each
-// other. One element behind each bucket's payload and a tensor says whether this rank has its gradient; it is
-// summed with the others, so that every rank learns at no extra message whether any rank had one.
+// Gradients are stored in the buckets: the gradient of tensor i must be written to data(i). A bucket is
+// reduced as soon as all of its gradients are ready and all earlier buckets have been started. This order is
+// given by the plan on every rank, so ranks that produce gradients in different orders, or lack some, cannot
+// block each other. After each bucket's payload there is one element per tensor that says whether this rank
+// has its gradient. It is summed with the payload, so that every rank learns without an extra message whether
+// any rank had the gradient.
 //
-// The moment at which a bucket and those before it are full goes into the timeline as "bucket 3 ready": what
-// passes from then to its collective's start is the reduction's own lateness. In some steps
-// (notes_gradients()) so does the moment at which each gradient is ready: so the analyzer can tell what other
-// buckets would do. Both with their bytes.
+// The timeline records the moment at which a bucket and all earlier ones are full, as "bucket 3 ready". The
+// time from then to the start of its collective is the delay of the reduction itself. In some steps
+// (notes_gradients()), the timeline also records the moment at which each gradient is ready, so that the
+// analyzer can predict the effect of other buckets. Both events contain the number of bytes.
 #pragma once
 
 #include <functional>
@@ -27,19 +28,20 @@
 
 namespace farandole {
 
-// Whether a step of this number is one in which gradients are noted: few enough to cost nothing.
+// True for steps in which the moments of gradients are recorded. They are so rare that
+// the cost is negligible.
 constexpr bool notes_gradients(std::int64_t step) {
   return step >= 0 && (step < 32 || step % 32 == 0);
 }
 
 class GradientReducer {
  public:
-  // op: sum or average. Without a compressor, gradients travel as they are. From here on, only the reducer
-  // uses `communicator` and `compressor`, on the thread that reduction_queue.h describes. What is referred to
-  // outlives this object.
+  // `op` is sum or average. Without a compressor, gradients are reduced unchanged. From now on only the
+  // reducer uses `communicator` and `compressor`, on the thread described in reduction_queue.h. All
+  // references must outlive this object.
   GradientReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline,
                   Compressor* compressor = nullptr);
-  // Waits for a collective that is running; one that its peers never enter ends with the job.
+  // Waits for a collective that is running. If its peers never enter it, it ends with the job.
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
@@ -47,30 +49,35 @@ class GradientReducer {
   const BucketPlan& plan() const { return plan_; }
   std::byte* data(std::size_t tensor);  // not between mark_ready(tensor) and finish()
   std::size_t bucket_bytes() const;     // memory of all buckets
-  // That this rank gave to collectives since the start; not between mark_ready() and finish().
+  // Bytes that this rank has passed to collectives since the start. Do not call it
+  // between mark_ready() and finish().
   std::size_t sent_bytes() const { return compressor_.sent_bytes() + started_bytes_; }
 
-  // This rank's gradient of the tensor is complete. From any thread; once a tensor and step.
+  // Reports that this rank's gradient of the tensor is complete. Call it once per tensor and step.
+  // Thread safety: any thread may call this at any time.
   void mark_ready(std::size_t tensor);
-  // Sends off what is left: gradients never marked take part as zeros. Calls `reduced` for each bucket, in
-  // order, as soon as it is reduced, while those behind it still are; returns when all are. Throws what the
-  // reduction threw. From the training thread.
+  // Starts the remaining buckets; gradients that were not marked take part as zeros. Calls `reduced` for
+  // each bucket in order, as soon as it is reduced, while later buckets are still being reduced. Returns
+  // when all buckets are reduced.
+  // Throws: the error of a reduction that failed.
+  // Thread safety: call from the training thread only.
   void finish(const std::function<void(std::size_t bucket)>& reduced = {});
-  // Once its bucket is reduced, until the next mark_ready(): whether any rank had this gradient.
+  // True if any rank had this gradient. Valid from the reduction of its bucket to the next mark_ready().
   bool present(std::size_t tensor) const;
-  // The order in which this rank's gradients came in the first step, by tensor, with those that did not come
-  // at the end; empty before that step's finish().
+  // The order in which this rank's gradients became ready in the first step, by tensor. Gradients that did
+  // not become ready come last. Empty before finish() of that step.
   std::span<const std::size_t> first_order() const;
   // For stall reports (CollectiveRegistry::Explain): the tensors of "bucket 3", or of the next bucket for "",
-  // and which of them this rank has not produced in this step. From any thread; never waits.
+  // and those that this rank has not produced in this step. Never waits.
+  // Thread safety: any thread may call this at any time.
   std::optional<CollectiveRegistry::Meaning> explain(std::string_view collective) const;
 
  private:
   struct State {
     std::string name;
-    NameId ready;  // in the timeline
+    NameId ready;  // name in the timeline
     Buffer memory;
-    std::size_t missing = 0;  // gradients not yet marked in this step
+    std::size_t missing = 0;  // gradients that were not marked in this step
   };
   void push_full_buckets();
   void reduce(std::size_t bucket);
@@ -90,11 +97,11 @@ class GradientReducer {
   std::vector<char> marked_;
 
   mutable std::mutex mutex_;  // backward may run hooks on several threads
-  std::size_t pushed_ = 0;    // buckets of this step that the queue has
+  std::size_t pushed_ = 0;    // buckets of this step that were given to the queue
   std::vector<std::size_t> first_order_;
   bool first_step_ = true;
   std::size_t started_bytes_ = 0;
-  std::unique_ptr<ReductionQueue> queue_;  // uses all of the above, so it goes first
+  std::unique_ptr<ReductionQueue> queue_;  // uses all members above, so it is destroyed first
 };
 
 }  // namespace farandole

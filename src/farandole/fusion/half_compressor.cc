@@ -7,7 +7,7 @@
 namespace farandole {
 namespace {
 
-// float64 goes through float32 in pieces that stay in the cache.
+// float64 is converted through float32 in pieces that stay in the cache.
 template <class Step>
 void in_pieces(std::size_t count, Step step) {
   constexpr std::size_t piece = 1024;

@@ -1,10 +1,10 @@
-// Gradients of float32 and float64 travel as float16 or bfloat16; others as they are. Used as
-// fusion/compressor.h says.
+// Reduces float32 and float64 gradients as float16 or bfloat16, and others unchanged.
+// Thread safety: as in fusion/compressor.h.
 //
-// Each rank divides by the number of ranks before it rounds, so that no sum over ranks leaves float16's range
-// where the average is within it; a gradient whose average exceeds 65504 becomes infinite, one below 3e-8
-// times the number of ranks becomes zero. bfloat16 has float32's range, with 8 bits of precision instead of
-// 11.
+// Each rank divides by the number of ranks before rounding. So if the average is in the range of
+// float16, no partial sum exceeds it. A gradient whose average exceeds 65504 becomes infinite, and one
+// below 3e-8 times the number of ranks becomes zero. bfloat16 has the range of float32, with 8 bits of
+// precision instead of 11.
 #pragma once
 
 #include "farandole/comm/scratch_buffer.h"

@@ -10,7 +10,7 @@
 namespace farandole {
 namespace {
 
-// One line a tensor, in the order of the plan, then the shape of the buckets.
+// One line per tensor in the order of the plan, then the layout of the buckets.
 std::string describe(const BucketPlan& plan) {
   std::string text;
   for (const auto& tensor : plan.tensors) text += tensor.describe() + "\n";

@@ -1,4 +1,4 @@
-// Start-up check that all ranks reduce the same tensors. A collective operation.
+// Checks at the start that all ranks reduce the same tensors.
 #pragma once
 
 #include "farandole/base/bucket_plan.h"
@@ -6,8 +6,10 @@
 
 namespace farandole {
 
-// Compares a hash of the plan on all ranks; where one differs, throws UserError on every rank with a table of
-// the tensors that differ: name, dtype and shape by rank.
+// Compares a hash of the plan on all ranks.
+// Throws: UserError on every rank if a hash differs, with a table of the tensors that differ (name, dtype
+// and shape by rank).
+// Collective: every rank of the group must call this in the same order.
 void check_plan_agreement(Communicator& communicator, const BucketPlan& plan);
 
 }  // namespace farandole

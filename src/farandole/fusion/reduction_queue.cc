@@ -125,7 +125,7 @@ class ThreadQueue : public ReductionQueue {
   std::condition_variable done_;
   std::size_t pushed_ = 0;
   std::size_t reduced_ = 0;
-  std::size_t awaited_ = 0;  // somebody wants to know when so many are reduced
+  std::size_t awaited_ = 0;  // wake the waiting thread when this number is reduced
   bool stop_ = false;
   std::exception_ptr failure_;
   std::thread thread_;

@@ -1,11 +1,11 @@
-// Where a step's full buckets wait for their reduction. Buckets come and are reduced in the plan's order.
+// The queue of a step's full buckets. They are added and reduced in the order of the plan.
 //
-// The transport decides who reduces. Where it has a non-blocking allreduce, the training thread drives the
-// reduction. Where it has none, as between nodes, or where gradients are compressed, a communication thread
-// reduces beside the training thread.
+// The transport determines who reduces. If it has a non-blocking allreduce, the training thread drives the
+// reduction. If it has none (between nodes), or if gradients are compressed, a communication thread reduces
+// concurrently with the training thread.
 //
-// Neither way is faster on one node. Measured with `farandole bench step` on 2 cores, both ways in turns: the
-// time of a step with communication, divided by that of the same step without, median (quartiles).
+// Neither way is faster on one node. Measured with `farandole bench step` on 2 cores, both ways alternately:
+// the duration of a step with communication divided by that of the same step without it, median (quartiles).
 //
 //   ranks  model  training thread      communication thread
 //   2      mlp    1.08 (0.94 to 1.34)  1.12 (1.06 to 1.30)
@@ -14,7 +14,7 @@
 //   4      mlp    1.07 (1.03 to 1.09)  1.06 (1.01 to 1.07)
 //   4      mnist  1.02 (0.99 to 1.05)  1.01 (0.98 to 1.06)
 //
-// So the thread can go when MPI and the compressors have a non-blocking way as well.
+// The communication thread can be removed when MPI and the compressors have a non-blocking way too.
 #pragma once
 
 #include <cstddef>
@@ -30,23 +30,25 @@ class ReductionQueue {
  public:
   virtual ~ReductionQueue() = default;
 
-  // The step's next bucket is full. One thread at a time, as poll().
+  // The next bucket of the step is full.
+  // Thread safety: one thread at a time may call push() or poll().
   virtual void push() = 0;
-  // An opportunity to get on that waits for nobody.
+  // An opportunity to make progress without waiting.
   virtual void poll() = 0;
-  // Until so many of the step's buckets are reduced, which have been pushed. Throws what their reduction
-  // threw.
+  // Waits until this number of the step's buckets is reduced. They must have been pushed.
+  // Throws: the error of a reduction that failed.
   virtual void await(std::size_t buckets) = 0;
-  // After all are reduced: the next push() is the first bucket again.
+  // Call this after all buckets are reduced. The next push() is the first bucket again.
   virtual void restart() = 0;
 };
 
-// `reduce(b)` reduces bucket b; from here on, only the communication thread calls it. The destructor waits
-// for a reduction that runs.
+// `reduce(b)` reduces bucket b. From now on only the communication thread calls it. The destructor waits for
+// a reduction that is running.
 std::unique_ptr<ReductionQueue> reduce_on_thread(std::function<void(std::size_t bucket)> reduce,
                                                  Timeline& timeline);
 
-// `start(b)` starts bucket b on `allreduce`, which outlives the queue. Used by the training thread alone.
+// `start(b)` starts bucket b on `allreduce`, which must outlive the queue.
+// Thread safety: call from the training thread only.
 std::unique_ptr<ReductionQueue> reduce_from_caller(std::function<void(std::size_t bucket)> start,
                                                    NonblockingAllreduce& allreduce, Timeline& timeline);
 

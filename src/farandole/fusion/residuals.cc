@@ -39,7 +39,7 @@ const CompressorState* find_state(std::span<const CompressorState> states, const
   const TensorSpec given{name, found->shape, found->dtype};
   if (found->dtype != dtype || found->shape != shape || found->bytes.size() != wanted.bytes())
     throw CorruptInput(fmt::format(
-        "the compressor's state {} does not fit this model's {}; resume with the model that saved it",
+        "the compressor's state {} does not match {} of this model; resume with the model that saved it",
         given.describe(), wanted.describe()));
   return &*found;
 }

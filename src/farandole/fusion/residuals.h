@@ -1,5 +1,5 @@
-// What each tensor's compressed gradients have left out so far, on this rank (error feedback). Used by one
-// thread at a time.
+// The parts of each tensor's gradients that compression has left out so far on this rank (error feedback).
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <span>
@@ -9,19 +9,19 @@
 
 namespace farandole {
 
-// Kept a tensor and not a bucket, so that a new plan of buckets takes nothing away.
+// Stored per tensor instead of per bucket, so that a new bucket plan loses nothing.
 class Residuals {
  public:
   explicit Residuals(const std::vector<TensorSpec>& tensors);
 
-  // Of the tensor's own type and length; zeros at first.
+  // The residual of the tensor, with its type and length; initially zero.
   template <class T>
   std::span<T> of(std::size_t tensor) {
     auto& bytes = ready(tensor);
     return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
 
-  void save(std::vector<CompressorState>& to) const;  // as "residual/NAME", those that were ever used
+  void save(std::vector<CompressorState>& to) const;  // saved as "residual/NAME"; only those that were used
   void restore(std::span<const CompressorState> from);
 
  private:
@@ -31,7 +31,8 @@ class Residuals {
   std::vector<std::vector<std::byte>> bytes_;
 };
 
-// The part of that name, if any; throws CorruptInput where its type or its shape is another.
+// The state with this name; nullptr if there is none.
+// Throws: CorruptInput if it has another type or shape.
 const CompressorState* find_state(std::span<const CompressorState> states, const std::string& name,
                                   DType dtype, const std::vector<std::int64_t>& shape);
 

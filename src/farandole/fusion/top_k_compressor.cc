@@ -11,7 +11,7 @@
 namespace farandole {
 namespace {
 
-// A rank's message: k values, the elements behind the payload, k indices.
+// The message of a rank: k values, the elements after the payload, k indices.
 template <class T>
 struct Layout {
   std::size_t k;
@@ -29,8 +29,8 @@ T load(const std::byte* at) {
   return value;
 }
 
-// Residuals of gradients that this rank does not have in this step stay as they are: where no rank has one,
-// nobody would use what is sent.
+// If this rank has no gradient in this step, its residual is unchanged. If no rank has the gradient, sent
+// values would not be used.
 template <class T>
 bool here(const Bucket& bucket, const T* memory, std::size_t slot) {
   return memory[bucket.payload + slot] != 0;
@@ -46,7 +46,7 @@ void add_residuals(const Bucket& bucket, Residuals& residuals, T* memory) {
   }
 }
 
-// An infinity or NaN is sent or forgotten: as a residual it would spoil all steps to come.
+// Infinities and NaNs are sent or dropped. As a residual they would spoil all later steps.
 template <class T>
 void keep_residuals(const Bucket& bucket, Residuals& residuals, const T* memory) {
   for (std::size_t s = 0; s < bucket.slots.size(); ++s) {
@@ -58,7 +58,7 @@ void keep_residuals(const Bucket& bucket, Residuals& residuals, const T* memory)
   }
 }
 
-// In the order of ranks, so that all get the same bits.
+// Adds in the order of the ranks, so that all ranks get the same bits.
 template <class T>
 void add_messages(const std::byte* messages, int ranks, const Layout<T>& layout, std::size_t payload,
                   T factor, T* memory) {

@@ -1,10 +1,11 @@
-// Of each bucket only the largest gradients travel, as pairs of index and value; the rest waits for the next
-// step. Used as fusion/compressor.h says.
+// Sends only the largest gradients of each bucket, as pairs of index and value. The others are added
+// in the next step.
+// Thread safety: as in fusion/compressor.h.
 //
-// Every rank adds what it has not sent so far to its gradients, sends the k largest of them to all ranks and
-// keeps the others (error feedback: Stich, Cordonnier, Jaggi, "Sparsified SGD with Memory", 2018; Lin et al.,
-// "Deep Gradient Compression", 2018). So the sum over steps of what was sent differs from the sum of the
-// gradients by the last residual only.
+// Every rank adds the values that it has not sent so far to its gradients. It sends the k largest results to
+// all ranks and keeps the others (error feedback: Stich, Cordonnier, Jaggi, "Sparsified SGD with Memory",
+// 2018; Lin et al., "Deep Gradient Compression", 2018). So over all steps, the sum of the sent values differs
+// from the sum of the gradients only by the last residual.
 #pragma once
 
 #include "farandole/fusion/residuals.h"
@@ -13,10 +14,11 @@ namespace farandole {
 
 class TopKCompressor : public PlainCompressor {
  public:
-  // `tensors` are those of the plans to come; fraction of a bucket's elements that travels, in (0, 1].
+  // `tensors` are those of all later plans. `fraction` is the share of a bucket's elements that is
+  // sent, in (0, 1].
   TopKCompressor(const std::vector<TensorSpec>& tensors, double fraction);
 
-  // Buckets of 16-bit elements travel as they are.
+  // Buckets of 16-bit elements are reduced unchanged.
   void allreduce(Communicator& communicator, std::string_view name, const BucketPlan& plan,
                  std::size_t bucket, std::byte* memory, ReduceOp op) override;
   std::vector<CompressorState> state() const override;

@@ -7,13 +7,13 @@ namespace {
 
 constexpr int low_bits = 15;
 
-// The bits of a float's magnitude sort as the magnitudes do.
+// The bits of a float's magnitude have the same order as the magnitudes.
 template <class T>
 std::uint32_t key(T value) {
   return std::bit_cast<std::uint32_t>(static_cast<float>(value)) & 0x7fffffffu;
 }
 
-// The bin in which the k-th from the top lies; k becomes its place within that bin.
+// The bin that contains the k-th largest number. k becomes its position within the bin.
 std::uint32_t bin_from_the_top(const std::vector<std::uint32_t>& histogram, std::size_t& k) {
   auto bin = static_cast<std::uint32_t>(histogram.size() - 1);
   for (; k > histogram[bin]; --bin) k -= histogram[bin];
@@ -22,8 +22,8 @@ std::uint32_t bin_from_the_top(const std::vector<std::uint32_t>& histogram, std:
 
 }  // namespace
 
-// A radix selection in two digits: 16 upper bits, then 15 lower ones of those that share the k-th's upper
-// bits.
+// A radix selection with two digits: first the 16 upper bits, then the 15 lower bits of the numbers with the
+// same upper bits as the k-th.
 template <class T>
 void select_largest(std::span<const T> values, std::size_t k, std::vector<std::uint32_t>& indices) {
   indices.clear();

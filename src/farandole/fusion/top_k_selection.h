@@ -1,4 +1,5 @@
-// Which numbers have the largest magnitude. Usable from any thread.
+// Selects the numbers with the largest magnitude.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +8,9 @@
 
 namespace farandole {
 
-// Indices, ascending, of the k numbers of largest magnitude (all where there are fewer); of equal ones the
-// first. Compared as float32; NaN is larger than everything. Takes time linear in values.size(), which is
-// below 2^32.
+// Ascending indices of the k numbers with the largest magnitude, or all if there are fewer. For equal
+// magnitudes, the first ones are selected. Magnitudes are compared as float32, and NaN counts as the largest.
+// The time is linear in values.size(), which must be below 2^32.
 template <class T>
 void select_largest(std::span<const T> values, std::size_t k, std::vector<std::uint32_t>& indices);
 
