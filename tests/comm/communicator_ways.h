@@ -50,9 +50,9 @@ inline std::vector<Way> ways() {
   add("PairsOneRail", pairs, 1, 4096, 16);
   add("PairsYielding", pairs, 0, 4096, 64, Waiting::yielding);
   add("Cyclic", cyclic, 0, 0, 0);
-  add("CyclicOneRail", cyclic, 1, 0, 0, Waiting::yielding);
+  add("CyclicOneLeaderGroup", cyclic, 1, 0, 0, Waiting::yielding);
   add("OneAlone", last_alone, 0, 4096, 0);
-  add("OneAloneTwoRails", last_alone, 2, 0, 0);
+  add("OneAloneTwoLeaderGroups", last_alone, 2, 0, 0);
   add("AllAlone", alone, 0, 4096, 0);
   all.push_back({"MpiAlone", Waiting::spin, pairs, {Transport::mpi}});
   return all;

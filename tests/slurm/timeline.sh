@@ -56,7 +56,7 @@ of_both run/timeline.json.gz 5
 check=${FARANDOLE_TRACE_CHECK:-$FARANDOLE_SOURCE/../shared/trace-check/trace-check}
 [[ ! -x $check ]] || "$check" run/timeline.json.gz >check.out 2>&1 || fail "the viewers: $(tail -n 5 check.out)"
 expect 0 farandole analyze run
-until_true 60 grep -q 'as SIGUSR2 asked for' "out.$job"
+until_true 60 grep -q 'trace requested by SIGUSR2' "out.$job"
 
 # The launcher's host brings rank 0's recorder, the killed rank's supervisor its own.
 "$sandbox" exec node2 pkill -KILL -x farandole-train

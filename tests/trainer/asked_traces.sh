@@ -57,7 +57,7 @@ kill -USR1 $launcher
 wait $launcher
 code=$?
 [[ $code == 75 ]] || fail "exit code $code instead of 75"
-grep -q 'as SIGUSR2 asked for: run/timeline.json.gz has the .* of 2 of 2 ranks' err || fail "it does not say so"
+grep -q 'trace requested by SIGUSR2: run/timeline.json.gz contains the .* of 2 of 2 ranks' err || fail "it does not say so"
 [[ -s run/timeline.json.gz && ! -e run/recorder/merging ]] || fail "what is left: $(ls run run/recorder)"
 
 # Asked all the time or never: the same parameters.

@@ -1,5 +1,5 @@
 // A job for the stall tests, told what to do by files: FOLDER/stop ends it in order, FOLDER/block makes rank
-// RANK misbehave as SCENARIO says for as long as it is there. Each rank leaves its process id in
+// ROOT_CAUSE misbehave as SCENARIO says for as long as it is there. Each rank leaves its process id in
 // FOLDER/pid.RANK, and in FOLDER/blocked that the root_cause has begun.
 #include <csignal>
 #include <cstdio>

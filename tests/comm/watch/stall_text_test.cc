@@ -112,7 +112,7 @@ TEST(StallText, TellsRanksThatDoNotAnswerFromThoseThatEnded) {
                                    rank(2, {}, Life::leaving), rank(3, {call(1, 3, false)}, Life::ended)});
   EXPECT_THAT(summary.missing, ElementsAre(1, 2, 3));
   EXPECT_THAT(summary.text, HasSubstr("it does not answer"));
-  EXPECT_THAT(summary.text, HasSubstr("it has ended its session already"));
+  EXPECT_THAT(summary.text, HasSubstr("it has already ended its session"));
   EXPECT_THAT(summary.text, HasSubstr("it has ended"));
 }
 
@@ -120,7 +120,7 @@ TEST(StallText, RanksOutsideOfTheGroupAndThoseAheadAreNotMissing) {
   const auto summary = summary_of({rank(0, {call(2, 5, true)}), rank(1, {call(1, 17, false)}),
                                    rank(2, {call(2, 6, false)}), rank(3, {call(2, 5, false)})});
   EXPECT_THAT(summary.missing, IsEmpty());
-  EXPECT_THAT(summary.text, HasSubstr("nobody is missing"));
+  EXPECT_THAT(summary.text, HasSubstr("no rank is missing"));
 }
 
 TEST(StallText, NobodyWaitsNoSummary) {
@@ -149,13 +149,13 @@ TEST(StallText, OwnReport) {
   report.status = in_span(rank(1, {call(1, 16, false)}), Category::data, "load");
   report.host = "node1";
   report.missed_in = CallKey{1, 17};
-  store_text(report.status.detail, "not there yet: fc1.bias");
+  store_text(report.status.detail, "not produced yet: fc1.bias");
   report.thread.emplace();
   report.thread->stack = {"read+0x1 in libc.so.6", "main+0x2 in train"};
   EXPECT_EQ(
       own_report(report),
       "keeps other ranks waiting: it is stuck in data loading (data 'load' for 60 s); pid 4712 on node1; "
-      "not there yet: fc1.bias\n"
+      "not produced yet: fc1.bias\n"
       "  the training thread's stack:\n    read+0x1 in libc.so.6\n    main+0x2 in train");
   report.status = in_span(rank(1, {call(1, 17, true)}), Category::wait, "wait for gradients");
   report.missed_in.reset();
@@ -163,7 +163,7 @@ TEST(StallText, OwnReport) {
   report.thread.reset();
   const auto text = own_report(report);
   EXPECT_THAT(text, HasSubstr("is stalled: it is in allreduce #17 'bucket 0' for 61 s; pid 4712 on node1"));
-  EXPECT_THAT(text, HasSubstr("it holds: a, b"));
+  EXPECT_THAT(text, HasSubstr("it contains: a, b"));
   EXPECT_THAT(text, HasSubstr("the training thread does not answer"));
   EXPECT_THAT(text, Not(HasSubstr("stack")));
 }

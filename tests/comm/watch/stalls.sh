@@ -20,7 +20,7 @@ start 3 data 1 FARANDOLE_STALL_SECONDS=1
 touch block
 until_true has "stall: ranks 0, 2 have waited [0-9.]+ s in allreduce #[0-9]+ 'bucket 0' \(fc1.weight, fc1.bias\)"
 has "^  rank 1 \(pid $(<pid.1) on $(hostname)\) is missing: it is stuck in data loading" || fail "the cause"
-until_true has "^farandole: \[rank 1\] keeps other ranks waiting: it is stuck in data loading \(data 'load a batch'.*not there yet: fc1.bias"
+until_true has "^farandole: \[rank 1\] keeps other ranks waiting: it is stuck in data loading \(data 'load a batch'.*not produced yet: fc1.bias"
 shows() { grep -A 80 "^farandole: \[rank $1\] [ik]" err | sed '1d;/^farandole/,$d' | grep -qE -- "$2"; }
 until_true shows 1 '^    main\+0x'
 for r in 0 2; do until_true shows $r '^    main\+0x|does not answer'; done

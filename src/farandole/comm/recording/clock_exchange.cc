@@ -10,14 +10,14 @@ namespace farandole {
 namespace {
 
 constexpr std::byte done{1};
-// Longer than between any two hosts of a cluster that have nothing else to do: it may get better yet.
+// Longer than a round trip between idle hosts of a cluster. Above this, a later one is probably shorter.
 constexpr std::int64_t long_ns = 100'000;
 
-// What rank 0 tells a rank of its clock.
+// Rank 0's answer to a rank about its clock.
 enum class Verdict : std::uint8_t {
-  shared,    // it is rank 0's
-  measured,  // by another rank; the round trips follow
-  unknown    // measure it
+  shared,    // it is rank 0's clock
+  measured,  // another rank measures it; the round trips follow
+  unknown    // the rank must measure it
 };
 
 void answer(MessageChannel& channel, int rank) {
@@ -48,7 +48,7 @@ std::vector<RoundTrip> measure(MessageChannel& channel, int patience) {
   return samples;
 }
 
-// Rank 0's part: whether any rank has measured.
+// Rank 0's part. Returns true if any rank measured.
 bool answer_all(MessageChannel& channel, std::uint32_t own_clock) {
   std::vector<std::uint32_t> clocks{own_clock};
   for (int rank = 1; rank < channel.size(); ++rank)

@@ -1,4 +1,4 @@
-// Round trips between each rank and rank 0 for timeline/clock/clock_model.h.
+// Measures round trips between each rank and rank 0 for timeline/clock/clock_model.h.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,19 @@
 namespace farandole {
 
 struct ClockSamples {
-  // This rank's with rank 0: where both share a clock, one that took no time; none on rank 0.
+  // The round trips of this rank with rank 0. If both share a clock, one round trip that takes no time.
+  // Empty on rank 0.
   std::vector<RoundTrip> round_trips;
-  // This rank has measured them, for itself and others of its clock; on rank 0: some rank has.
+  // True if this rank measured them, for itself and other ranks with its clock; on rank 0, true
+  // if any rank did.
   bool measured = false;
 };
 
-// Collective over the channel's ranks. One rank of each clock measures it against rank 0's, one after the
-// other, until `patience` round trips in a row were no shorter than those before, and some were as short as
-// between hosts at leisure (at most ten times as many). `clock` is the rank's clock_id(), 0: measure in any
-// case.
+// One rank per clock measures its clock against rank 0's, one rank after the other. It stops when
+// `patience` consecutive round trips were not shorter than those before and the shortest is as short as
+// between idle hosts, or after 10 · `patience` round trips. `clock` is the rank's clock_id(); 0 means that
+// the rank always measures.
+// Collective: every rank of the channel must call this in the same order.
 ClockSamples exchange_clocks(MessageChannel& channel, std::uint32_t clock = clock_id(), int patience = 50);
 
 }  // namespace farandole

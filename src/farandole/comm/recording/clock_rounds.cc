@@ -14,13 +14,13 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto look_for_questions = 200ms;
-constexpr auto questions_follow_within = 20ms;  // where the asking thread has to wait for a core
+constexpr auto questions_follow_within = 20ms;  // the asking thread may have to wait for a core
 constexpr auto first_answer_takes = 5s;         // rank 0's thread sleeps
 constexpr auto answer_takes = 20ms;
 constexpr int round_trips = 40;
 
 struct Question {
-  std::uint64_t number;  // 0: no more follow
+  std::uint64_t number;  // 0 means that no more follow
 };
 struct Answer {
   std::uint64_t number;
@@ -36,7 +36,7 @@ ClockRounds::ClockRounds(std::unique_ptr<MessageChannel> channel, std::chrono::n
     ::pthread_setname_np(::pthread_self(), "clock rounds");
     try {
       channel_->rank() == 0 ? answer() : ask();
-    } catch (const Error&) {  // of MPI: a peer is lost, which others say
+    } catch (const Error&) {  // an MPI error means that a peer is lost; the watchdog reports it
     }
   });
 }
@@ -74,7 +74,7 @@ bool ClockRounds::answer_some() {
 }
 
 void ClockRounds::ask() {
-  // Not all ranks at once.
+  // Spreads the ranks over the pause, so that they do not all ask at the same time.
   const auto share = pause_ * channel_->rank() / channel_->size();
   if (!stop_.sleep(share)) return;
   do {
@@ -83,7 +83,7 @@ void ClockRounds::ask() {
 }
 
 std::optional<RoundTrip> ClockRounds::shortest_of_some() {
-  if (!round_trip(first_answer_takes, true)) return std::nullopt;  // which wakes rank 0
+  if (!round_trip(first_answer_takes, true)) return std::nullopt;  // wakes rank 0
   std::optional<RoundTrip> shortest;
   const auto took = [](const RoundTrip& trip) { return trip.receive_ns - trip.send_ns; };
   for (int i = 0; i < round_trips; ++i) {

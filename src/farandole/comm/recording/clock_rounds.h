@@ -1,6 +1,6 @@
-// Measures clocks again and again while a job runs, because drift is not even over hours: from a thread of
-// its own, on rank 0, which answers, and on one rank of each other clock, which asks. Made and destroyed by
-// the main thread.
+// Measures clocks repeatedly while a job runs, because drift is not constant over hours. A helper thread does
+// this: on rank 0 it answers, and on one rank of each other clock it asks.
+// Thread safety: only the main thread may create and destroy this object.
 #pragma once
 
 #include <chrono>
@@ -18,9 +18,9 @@ namespace farandole {
 
 class ClockRounds {
  public:
-  // A rank asks once in `pause`, for a fraction of a millisecond, in which rank 0's thread spins. `take` gets
-  // the shortest round trip of each time, on this object's thread; on rank 0 it is not called. The channel is
-  // for this object alone.
+  // A rank asks once per `pause`, for a fraction of a millisecond in which rank 0's thread spins. `take`
+  // receives the shortest round trip of each time, on this object's thread; it is not called on rank 0. No
+  // other object may use the channel.
   ClockRounds(std::unique_ptr<MessageChannel> channel, std::chrono::nanoseconds pause,
               std::function<void(const RoundTrip&)> take);
   ~ClockRounds();
@@ -39,7 +39,7 @@ class ClockRounds {
   const std::chrono::nanoseconds pause_;
   const std::function<void(const RoundTrip&)> take_;
   std::set<int> asking_;     // ranks that have more questions
-  std::uint64_t asked_ = 0;  // questions, so that a late answer is taken for none of a later one
+  std::uint64_t asked_ = 0;  // number of questions, so that a late answer is not assigned to a later question
   StopEvent stop_;
   std::thread thread_;
 };

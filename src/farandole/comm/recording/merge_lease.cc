@@ -45,7 +45,7 @@ MergeLease::~MergeLease() {
   if (own && there && own->device == there->device && own->inode == there->inode) ::unlink(file_.c_str());
 }
 
-// A thread of its own: the merge may wait for its disk for as long as it takes.
+// Runs on a separate thread, because the merge may wait for its disk for any time.
 void MergeLease::beat_until_done() {
   ::pthread_setname_np(::pthread_self(), "merge claim");
   std::unique_lock lock(mutex_);
@@ -56,7 +56,7 @@ void MergeLease::beat_until_done() {
   }
 }
 
-// NFS asks its server about a file that is opened; of others it tells what it knew some seconds ago.
+// NFS queries its server when a file is opened. Otherwise it returns data that is some seconds old.
 std::optional<MergeLease::Sight> MergeLease::look(const std::filesystem::path& file) {
   const OwnedDescriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   return sight_of(fd.get());

@@ -1,5 +1,6 @@
-// Which of a job's ranks, on any host, merges a trace that was asked for: the one that has created a file,
-// which it touches until it is done. Usable from any thread.
+// Decides which rank of a job, on any host, merges a requested trace: the rank that has created a file. It
+// touches the file until the merge is done.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <chrono>
@@ -19,22 +20,24 @@ class MergeLease {
  public:
   static constexpr std::chrono::milliseconds usual_beat{1000};
 
-  // Creates the file, unless it is there. Throws std::system_error where there is no room for a thread.
+  // Creates the file unless it exists.
+  // Throws: std::system_error if no thread can be started.
   explicit MergeLease(std::filesystem::path file, std::chrono::milliseconds beat = usual_beat);
-  ~MergeLease();  // removes the file, unless another has taken its place
+  ~MergeLease();  // removes the file unless another rank has replaced it
   MergeLease(const MergeLease&) = delete;
   MergeLease& operator=(const MergeLease&) = delete;
   bool won() const { return fd_.get() >= 0; }
 
-  // How somebody's claim looks, which changes with each beat while its process runs.
+  // The state of a lease file. It changes with each beat while the owner runs.
   struct Sight {
     dev_t device = 0;
     ino_t inode = 0;
     std::int64_t changed_ns = 0;
     bool operator==(const Sight&) const = default;
   };
-  static std::optional<Sight> look(const std::filesystem::path& file);  // nullopt: there is none
-  // Removes a claim that still looks so. Should its owner come back, two merge, each into a file of its own.
+  static std::optional<Sight> look(const std::filesystem::path& file);  // std::nullopt if there is no file
+  // Removes a lease whose state is still `stale`. If its owner resumes, two ranks merge, each
+  // into its own file.
   static void remove(const std::filesystem::path& file, const Sight& stale);
 
  private:

@@ -8,13 +8,13 @@
 namespace farandole {
 namespace {
 
-// Rank 0's answer to a rank that its merge does without; an empty one asks for the records.
+// Rank 0's answer to a rank whose records are not needed. An empty answer requests the records.
 const std::vector<std::byte> not_needed{std::byte{1}};
 
 std::span<const Record> next_of(RecordSource& source) try {
   return source.next();
 } catch (const Error& error) {
-  spdlog::warn("the timeline lacks the rest of this rank's records: {}", error.what());
+  spdlog::warn("the timeline lacks the remaining records of this rank: {}", error.what());
   return {};
 }
 
@@ -27,7 +27,8 @@ OfferedRecords::~OfferedRecords() {
   try {
     let_go();
   } catch (const std::exception& error) {
-    spdlog::warn("rank {} could not be told that the timeline's merge is over: {}", rank_, error.what());
+    spdlog::warn("rank {} could not be informed that the merge of the timeline has ended: {}", rank_,
+                 error.what());
   }
 }
 

@@ -1,6 +1,7 @@
-// Another rank's records as rank 0 has them on offer: its facts at once, its records block by block if they
-// are wanted. The rank waits until it knows; the end of this object lets it go, whatever became of the merge.
-// offer_records() is the other side. Used by one thread at a time.
+// Proxy for a remote rank's records. Its facts are available immediately, its records block by block if
+// they are wanted. The remote rank waits in offer_records() until the destructor releases it, also
+// after a failed merge.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@ namespace farandole {
 
 class OfferedRecords {
  public:
-  // Waits for the rank's offer. The channel outlives this object.
+  // Waits for the rank's offer. The channel must outlive this object.
   OfferedRecords(MessageChannel& channel, int rank);
   ~OfferedRecords();
   OfferedRecords(const OfferedRecords&) = delete;
@@ -33,7 +34,7 @@ class OfferedRecords {
   const std::vector<std::byte> facts_;
 };
 
-// Returns when rank 0 has them or does without. Records that cannot be read any more are left out.
+// Returns when rank 0 has the records or does not need them. Records that can no longer be read are left out.
 void offer_records(MessageChannel& channel, RecordSource& source);
 
 }  // namespace farandole

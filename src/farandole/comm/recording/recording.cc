@@ -15,16 +15,18 @@
 namespace farandole {
 namespace {
 
-// Clocks that NTP and heat bend by 1 ppm in the time stay within some 10 µs of a straight line.
+// If NTP and heat change a clock by 1 ppm within this time, it stays within about 10 µs of a straight line.
 constexpr std::chrono::minutes between_rounds(1);
 
-// So much longer than at the start that it would say less than its neighbours do: training needs the network.
+// True if the round trip is so much longer than the first one that it adds no information. Training may
+// be using the network.
 bool is_long(const RoundTrip& trip, const RoundTrip& first) {
   constexpr std::int64_t queue_ns = 20'000;
   return trip.receive_ns - trip.send_ns > 4 * (first.receive_ns - first.send_ns) + queue_ns;
 }
 
-// A rank whose thread cannot be started, for want of processes, still takes part in what all ranks do.
+// If a rank cannot start the thread because the process limit is reached, it still takes
+// part in the collectives.
 std::unique_ptr<CounterSampler> counters_of(Timeline& timeline, const std::string& gpu) try {
   return std::make_unique<CounterSampler>(timeline, CounterOptions{.gpu = gpu});
 } catch (const std::system_error& error) {
@@ -45,7 +47,7 @@ Recording::Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline
 
 Recording::~Recording() = default;
 
-// All ranks take part in making the channel, though few may use it.
+// All ranks take part in creating the channel, although only a few may use it.
 void Recording::watch_clock() {
   auto first = exchange_clocks(*channel_);
   round_trips_ = best_of_bursts(first.round_trips);
@@ -77,13 +79,14 @@ void Recording::publish() {
     offer_records(*channel_, *own_records());
 }
 
-// A rank that could not record, for want of disk, or whose file has gone, takes part without records.
+// A rank takes part without records if it could not record because its disk was full, or if its
+// file no longer exists.
 std::unique_ptr<RecordSource> Recording::own_records() const {
   const auto& options = timeline_.options();
   try {
     if (timeline_.enabled()) return open_source(timeline_.file());
   } catch (const Error& error) {
-    spdlog::warn("the timeline lacks this rank's records: {}", error.what());
+    spdlog::warn("the timeline lacks the records of this rank: {}", error.what());
   }
   RankInfo nothing;
   nothing.rank = options.rank;
@@ -100,7 +103,7 @@ std::vector<std::shared_ptr<OfferedRecords>> Recording::offers() {
   return offers;
 }
 
-// A source keeps its rank waiting no longer than it lives.
+// A source keeps its rank waiting as long as the source exists.
 std::vector<std::unique_ptr<RecordSource>> Recording::all_ranks(
     std::vector<std::shared_ptr<OfferedRecords>> offers) const {
   std::vector<std::unique_ptr<RecordSource>> ranks;
@@ -121,7 +124,8 @@ std::vector<RankTimeline> Recording::choose(std::vector<RankTimeline> ranks) con
   return chosen;
 }
 
-// What the program was for is done, and the recorders are kept: that the disk is full, say, must not fail it.
+// The program's work is done and the recorders are kept, so a failure such as a full disk must
+// not fail the program.
 void Recording::merge() {
   auto all = offers();
   const auto trace = options_.run_dir / "timeline.json.gz";
@@ -130,27 +134,27 @@ void Recording::merge() {
   } catch (const std::exception& error) {
     const auto* own = dynamic_cast<const Error*>(&error);
     if (own != nullptr && own->exit_code() == ExitCode::peer_lost) throw;
-    spdlog::warn("{} could not be written: {}; the recorders are kept: farandole timeline merge {}",
-                 trace.string(), error.what(), options_.run_dir.string());
+    spdlog::warn(
+        "{} could not be written: {}; the recorders are kept, so merge them with farandole timeline merge {}",
+        trace.string(), error.what(), options_.run_dir.string());
   }
 }
 
 void Recording::tell(const MergeResult& result) {
   if (result.overwritten > 0)
     spdlog::warn(
-        "the timeline lacks its oldest {} events: the recorders were full; raise --recorder-mb or record "
-        "fewer steps",
+        "the timeline lacks its oldest {} events because the recorders were full; raise --recorder-mb or "
+        "record fewer steps",
         result.overwritten);
   if (result.left_early > 0)
     spdlog::warn(
-        "{} times a rank left a collective before another had come, by their clocks, which do not explain "
-        "it: "
-        "take times across ranks with care",
+        "{} times, a rank left a collective before another rank had entered it; this exceeds the clock "
+        "error, so compare times of different ranks with care",
         result.left_early);
   if (result.dropped + result.damaged > 0)
     spdlog::warn(
-        "the timeline lacks {} events for which the recorders had no room (--recorder-mb) and {} damaged "
-        "ones",
+        "the timeline lacks {} events because the recorders were full (raise --recorder-mb), and {} damaged "
+        "events",
         result.dropped, result.damaged);
 }
 

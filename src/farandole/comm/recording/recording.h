@@ -1,6 +1,7 @@
-// A job's recording: clock samples at its start, each minute and at its end, counters and the program's own
-// MPI calls meanwhile, the merged timeline at its end.
-// Made and published by all ranks together, on the main thread.
+// The recording of a job. It measures clocks at the start, every minute and at the end, records counters and
+// the program's own MPI calls, and merges the timeline at the end.
+// Thread safety: only the main thread may use this.
+// Collective: every rank of the job must create and publish it in the same order.
 #pragma once
 
 #include <filesystem>
@@ -24,21 +25,25 @@ class OfferedRecords;
 
 struct TraceOptions {
   std::filesystem::path run_dir;
-  std::size_t merge_limit = 64;      // ranks in the trace; 0: any number
+  std::size_t merge_limit = 64;      // ranks in the trace; 0 means no limit
   bool threads_may_call_mpi = true;  // false: clocks are not measured while the job runs
-  std::string gpu = {};              // whose counters are recorded, as GpuCounters::open() takes it; "": none
+  // The GPU whose counters are recorded, as for GpuCounters::open(); "" means none.
+  std::string gpu = {};
 };
 
 class Recording {
  public:
-  // `timeline` outlives this object; the channel is for it alone.
+  // `timeline` must outlive this object. No other object may use the channel.
   Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline, TraceOptions options);
   ~Recording();
 
-  // The last samples. Once; collective, as publish(). No other thread is in an MPI call of the program.
+  // Takes the last clock samples. Call it only once, while no other thread is in an MPI call of the program.
+  // Collective: every rank of the job must call this in the same order.
   void close();
-  // close(), and the ranks' records, of at most merge_limit ranks, to rank 0, which writes
-  // RUN/timeline.json.gz, or warns where it cannot. Once. Throws where another rank is lost.
+  // Calls close() and sends the records of up to merge_limit ranks to rank 0, which writes
+  // RUN/timeline.json.gz or warns if it cannot. Call it only once.
+  // Throws: Error if another rank is lost.
+  // Collective: every rank of the job must call this in the same order.
   void publish();
 
  private:
@@ -55,8 +60,8 @@ class Recording {
   const TraceOptions options_;
   std::unique_ptr<MessageChannel> channel_;
   std::unique_ptr<CounterSampler> counters_;
-  std::vector<RoundTrip> round_trips_;         // of the rounds' thread, while there is one
-  std::unique_ptr<ClockRounds> clock_rounds_;  // where this rank measures or answers
+  std::vector<RoundTrip> round_trips_;         // written by the thread of clock_rounds_ while it exists
+  std::unique_ptr<ClockRounds> clock_rounds_;  // set if this rank measures or answers
   std::optional<MpiTrace> mpi_trace_;
 };
 

@@ -30,18 +30,19 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 constexpr auto look_for_messages = 250ms;
-// Until all ranks' signals of one request have come: it may have been sent to each of them.
+// Time until the signals of one request have arrived on all ranks, because it may have been sent
+// to each of them.
 constexpr auto signals_take = 500ms;
 constexpr auto copies_take = 10s;
-// Then rank 0 has begun to merge, or will not.
+// After this time, rank 0 has begun to merge or will not do it.
 constexpr auto rank_0_takes = copies_take + 3s;
 constexpr auto stand_in_waits = 3s;
 constexpr auto look_at_claim = 500ms;
-// In which a claim's file stays as it is: then who merges has been stopped, or its host is gone. Looks, not
-// time, for a job that was suspended as a whole goes on as a whole.
+// If the lease file does not change for this number of checks, the merging rank was stopped or its host has
+// failed. Checks are counted instead of time, because a job that was suspended as a whole resumes as a whole.
 constexpr int looks_without_beat = 5 * (MergeLease::usual_beat / look_at_claim);
 
-// The first, the last, and others at even distances.
+// The first, the last, and others at equal distances.
 RankSet sample_of(int ranks, std::size_t limit) {
   const auto size = static_cast<std::size_t>(ranks);
   if (limit == 0 || size <= limit) return RankSet::parse(fmt::format("0-{}", ranks - 1));
@@ -59,7 +60,8 @@ TraceRequests::TraceRequests(const RankLayout& layout, SignalEvent& asked, const
       asked_(asked),
       timeline_(timeline),
       options_(std::move(options)) {
-  // Of a job that was killed while it merged. The channel keeps the other ranks until that is done.
+  // Removes the lease of an earlier job that was killed while it merged. Creating the channel keeps the other
+  // ranks waiting until this is done.
   if (layout_.rank == 0) ::unlink(claim().c_str());
   if (layout_.size > 1) channel_ = std::make_unique<AlertChannel>(MPI_COMM_WORLD);
   thread_ = start_quiet_thread([this] { run(); });
@@ -72,13 +74,13 @@ TraceRequests::~TraceRequests() {
 
 void TraceRequests::run() {
   ::pthread_setname_np(::pthread_self(), "trace requests");
-  // Training goes first, also before the threads that compress for this one.
+  // Training has priority, also over the compressing threads that this thread starts.
   constexpr int lowest = 19;
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), lowest);
   try {
     answer_requests();
   } catch (const std::exception& error) {
-    spdlog::warn("this rank answers SIGUSR2 no more: {}", error.what());
+    spdlog::warn("this rank no longer answers SIGUSR2: {}", error.what());
   }
 }
 
@@ -92,7 +94,7 @@ void TraceRequests::answer_requests() {
   }
 }
 
-// Whether somebody asks; passes the word on.
+// Returns true if a trace was requested, and forwards the request.
 bool TraceRequests::hear() {
   bool heard = asked_.take();
   if (channel_ == nullptr) return heard;
@@ -113,16 +115,16 @@ void TraceRequests::serve() {
   const auto since_ns = show_records();
   if (layout_.size > 1 && !pause(signals_take)) return;
   wait_for_others(since_ns);
-  hear();  // what has come by now is served by what is merged from now on
+  hear();  // requests that arrived until now are served by this merge
   merge();
 }
 
-// On all ranks but rank 0, whose turn it is first.
+// Runs on all ranks except rank 0, which has the first turn.
 void TraceRequests::stand_in() {
   shown_ns_ = show_records();
   const bool waits_for_copies =
       !one_host_ || timeline_.file() != recorder_file(options_.run_dir, layout_.rank);
-  // Who asks meanwhile is to be served, too: by rank 0, if it has its time again.
+  // A request that arrives during the wait is served too, by rank 0 if it again has enough time.
   for (int turn = 0; turn < 2; ++turn) {
     const auto since_ns = shown_ns_;
     if (!pause(waits_for_copies ? Clock::duration(rank_0_takes) : Clock::duration(stand_in_waits))) return;
@@ -131,7 +133,8 @@ void TraceRequests::stand_in() {
   if (await_merge() && changed_ns(trace()) < shown_ns_) merge();
 }
 
-// Until no rank is merging, or the one that is makes no progress any more. False: this object is to end.
+// Waits until no rank is merging, or until the merging rank makes no progress. Returns false if
+// this object must end.
 bool TraceRequests::await_merge() {
   std::optional<MergeLease::Sight> last;
   for (int same = 0; same < looks_without_beat;) {
@@ -145,7 +148,7 @@ bool TraceRequests::await_merge() {
   return true;
 }
 
-// False: this object is to end. Who asks meanwhile is passed on to rank 0.
+// Returns false if this object must end. Requests that arrive during the pause are forwarded to rank 0.
 bool TraceRequests::pause(Clock::duration time) {
   const auto end = Clock::now() + time;
   while (Clock::now() < end) {
@@ -158,7 +161,8 @@ bool TraceRequests::pause(Clock::duration time) {
   return true;
 }
 
-// Returns when that was, by the clock of the run directory's file system; -1: nothing is there.
+// Makes the recorder readable for other ranks. Returns the time of this by the clock of the run directory's
+// file system; -1 if there is nothing to show.
 std::int64_t TraceRequests::show_records() const {
   const auto destination = recorder_file(options_.run_dir, layout_.rank);
   if (!timeline_.enabled()) return -1;
@@ -171,16 +175,16 @@ std::int64_t TraceRequests::show_records() const {
       ::futimens(file.get(), nullptr);
     }
   } catch (const Error& error) {
-    spdlog::warn("the records so far cannot be copied: {}", error.what());
+    spdlog::warn("the records written so far could not be copied: {}", error.what());
   }
   return changed_ns(destination);
 }
 
-// Until the others' recorders have been shown, too.
+// Waits until the other ranks' recorders are readable too.
 void TraceRequests::wait_for_others(std::int64_t since_ns) {
   if (one_host_ && timeline_.file() == recorder_file(options_.run_dir, 0))
-    return;                                          // they can be read as they are
-  constexpr std::int64_t spread_ns = 2'000'000'000;  // of the ranks' being asked
+    return;                                          // they can be read where they are
+  constexpr std::int64_t spread_ns = 2'000'000'000;  // time within which the ranks receive the request
   const auto end = Clock::now() + copies_take;
   for (int rank = 1; rank < layout_.size && Clock::now() < end;) {
     if (changed_ns(recorder_file(options_.run_dir, rank)) >= since_ns - spread_ns)
@@ -204,7 +208,7 @@ void TraceRequests::merge() {
     if (!merging.won()) return;
     write_trace();
   } catch (const std::exception& error) {
-    spdlog::error("the timeline so far could not be merged: {}", error.what());
+    spdlog::error("the timeline requested by SIGUSR2 could not be merged: {}", error.what());
   }
 }
 
@@ -223,8 +227,8 @@ void TraceRequests::write_trace() const {
   MergeOptions merging;
   merging.threads = 1;
   const auto result = merge_timelines(std::move(run.ranks), output, merging);
-  spdlog::info("as SIGUSR2 asked for: {} has the {} events so far, of {} of {} ranks", output.string(),
-               result.events, ranks, layout_.size);
+  spdlog::info("trace requested by SIGUSR2: {} contains the {} events so far of {} of {} ranks",
+               output.string(), result.events, ranks, layout_.size);
 }
 
 }  // namespace farandole

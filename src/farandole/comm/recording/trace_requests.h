@@ -1,14 +1,15 @@
-// The trace of what a running job has recorded so far, for whoever sends SIGUSR2 to any of its ranks, or to
-// all: RUN/timeline.json.gz, which the job's end replaces. Made and destroyed by the main thread.
+// Writes the trace of what a running job has recorded so far to RUN/timeline.json.gz when SIGUSR2 is sent to
+// any or all of its ranks. The end of the job replaces this trace.
+// Thread safety: only the main thread may create and destroy this object.
 //
-// It is the job that hangs whose trace is asked for, so nothing here needs the thread that trains, nor waits
-// for another rank's answer. Each rank has a thread that waits for the signal. Messages only spread the word:
-// from the rank that was signalled to rank 0, from there to all, sent without waiting. Records do not travel
-// by messages, as they do at a job's end (recording.h), but by files, for those are there whatever their rank
-// does: a recorder can be read at any moment. Each rank sees to it that others can read its own: one that
-// lies on the node is copied into the run directory, one that lies there is written out where other hosts
-// read it. Rank 0 waits for that, for some seconds at most, merges what there is, and says so in the log;
-// where it does not, for it is stopped or its host gone, another rank does.
+// Users request a trace mostly when the job hangs, so nothing here needs the training thread or waits for an
+// answer of another rank. Each rank has a thread that waits for the signal. Messages only forward the
+// request, from the signalled rank to rank 0 and from there to all ranks; sending does not wait. At the end
+// of a job, records are sent as messages (recording.h). Here they are read from files, which can be read at
+// any moment, whatever their rank does. Each rank makes its recorder readable for others: a recorder on the
+// node is copied to the run directory, and a recorder in the run directory is flushed so that other hosts can
+// read it. Rank 0 waits some seconds for this, merges the available recorders and logs it. If rank 0 does not
+// do this because it is stopped or its host has failed, another rank does it.
 #pragma once
 
 #include <chrono>
@@ -28,18 +29,19 @@ namespace farandole {
 
 struct TraceRequestOptions {
   std::filesystem::path run_dir;
-  // Ranks in the trace; 0: any number. Of more, the first, the last and a sample: to find the slowest, all
-  // recorders would have to be read.
+  // Ranks in the trace; 0 means no limit. Above this limit, only the first and last ranks and a sample of the
+  // others are merged. To find the slowest rank, all recorders would have to be read.
   std::size_t merge_limit = 64;
 };
 
 class TraceRequests {
  public:
-  // Collective over the job. `asked` and `timeline` outlive this object. The layout is that of
-  // MPI_COMM_WORLD. Throws Error where the process has no descriptor left.
+  // `asked` and `timeline` must outlive this object. The layout is that of MPI_COMM_WORLD.
+  // Throws: Error if the process has no file descriptor left.
+  // Collective: every rank of the job must call this in the same order.
   TraceRequests(const RankLayout& layout, SignalEvent& asked, const Timeline& timeline,
                 TraceRequestOptions options);
-  ~TraceRequests();  // waits for the merge that is under way, if any
+  ~TraceRequests();  // waits for a merge in progress
   TraceRequests(const TraceRequests&) = delete;
   TraceRequests& operator=(const TraceRequests&) = delete;
 
@@ -66,7 +68,7 @@ class TraceRequests {
   const Timeline& timeline_;
   const TraceRequestOptions options_;
   std::unique_ptr<AlertChannel> channel_;  // null in a job of one rank
-  std::int64_t shown_ns_ = -1;             // show_records() of the last request; not on rank 0
+  std::int64_t shown_ns_ = -1;             // show_records() of the last request; not used on rank 0
   StopEvent stop_;
   std::thread thread_;
 };

@@ -4,7 +4,7 @@
 
 namespace farandole {
 
-// Small enough that MPI sends it without waiting for its receiver.
+// Small enough for MPI to send it without waiting for the receiver.
 static_assert(sizeof(Alert) < 2048);
 
 AlertChannel::AlertChannel(MPI_Comm parent) {
@@ -14,7 +14,7 @@ AlertChannel::AlertChannel(MPI_Comm parent) {
 }
 
 AlertChannel::~AlertChannel() {
-  // A rank that never receives must not hold up the end: its message is left to MPI, with its memory.
+  // A rank that never receives must not delay the end. Its message, with the memory, is left to MPI.
   for (auto& one : sending_) {
     int done = 0;
     MPI_Test(&one.request, &done, MPI_STATUS_IGNORE);
@@ -23,11 +23,11 @@ AlertChannel::~AlertChannel() {
       break;
     }
   }
-  // The communicator is left to MPI_Finalize: its number would be given to another one, in which a message
-  // that comes late counts, and those that follow it are waited for forever.
+  // The communicator is not freed before MPI_Finalize. Its number would be reused by another communicator. A
+  // late message would count there, and that communicator would then wait forever for its own messages.
 }
 
-// Errors are no news here: they mean that the peer is gone.
+// Errors are ignored, because they only mean that the peer has ended.
 void AlertChannel::send(int to, Alert alert) {
   alert.from = rank_;
   auto& one = sending_.emplace_back();

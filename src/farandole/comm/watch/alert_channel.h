@@ -1,5 +1,5 @@
-// What threads beside the one that trains tell those of other ranks, mostly that something is wrong. Used by
-// one thread, which never waits in it.
+// Alerts between the watchdog threads of different ranks, mostly about problems.
+// Thread safety: none; use from one thread at a time. No call waits.
 #pragma once
 
 #include <list>
@@ -15,12 +15,12 @@ namespace farandole {
 struct Alert {
   enum class Kind : std::uint32_t {
     here,        // I am alive
-    ping,        // are you?
-    collecting,  // I sum up the stall in `stalled`
-    status,      // what a rank of my node does while others wait in `stalled`
-    inquire,     // send me the status of your node: others wait in `stalled`
+    ping,        // are you alive?
+    collecting,  // I summarize the stall in `stalled`
+    status,      // the status of a rank of my node while others wait in `stalled`
+    inquire,     // send me the statuses of your node, because others wait in `stalled`
     loss,        // a rank was lost
-    trace,       // somebody asks for the trace (trace_requests.h)
+    trace,       // the trace was requested (trace_requests.h)
   };
   Kind kind = Kind::here;
   std::int32_t from = -1;
@@ -33,12 +33,12 @@ struct Alert {
 class AlertChannel {
  public:
   explicit AlertChannel(MPI_Comm parent);  // collective
-  ~AlertChannel();                         // what is still on its way is lost
+  ~AlertChannel();                         // drops alerts that were not sent completely
   AlertChannel(const AlertChannel&) = delete;
   AlertChannel& operator=(const AlertChannel&) = delete;
 
   void send(int to, Alert alert);
-  std::optional<Alert> receive();  // what has come, if anything
+  std::optional<Alert> receive();  // returns an alert that has arrived; does not wait
 
  private:
   struct Sending {

@@ -5,8 +5,8 @@
 
 namespace farandole {
 
-// A sequence lock whose fields are stored with release and loaded with acquire: whoever sees a new field sees
-// the odd version that was set before it, too.
+// A sequence lock. Fields are stored with release and loaded with acquire, so a reader that sees a new field
+// also sees the odd version that was set before it.
 void CollectiveEntry::enter(std::uint32_t sequence, const char* operation, std::string_view name,
                             std::uint64_t bytes, std::int64_t since_ns) noexcept {
   std::array<std::uint64_t, longest_name / 8> words{};

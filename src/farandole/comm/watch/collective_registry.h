@@ -1,5 +1,6 @@
-// The collectives that this process is in, for whoever watches it. Communicators write, at a few ns a call
-// and without a lock; any thread reads.
+// The registry of collectives in flight of this process. Communicators write into it within a few ns
+// and without a lock.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <array>
@@ -16,24 +17,25 @@
 
 namespace farandole {
 
-// One communicator's last collective, or none yet.
+// The state of a communicator: its last collective, if there was one.
 struct CollectiveStatus {
   std::uint16_t communicator = 0;
-  std::uint32_t entered = 0;  // collectives begun so far; the last has sequence entered - 1
+  std::uint32_t entered = 0;  // number of collectives begun so far; the last one has sequence entered - 1
   bool in_flight = false;
-  std::string_view operation;  // a literal
+  std::string_view operation;  // a string literal
   std::string name;
   std::uint64_t bytes = 0;
   std::int64_t since_ns = 0;
 };
 
-// A communicator's entry in the registry. One thread at a time enters and leaves.
+// A communicator's entry in the registry.
+// Thread safety: one thread at a time may call enter() and leave(); any thread may call read().
 class CollectiveEntry {
  public:
-  static constexpr std::size_t longest_name = 48;  // a longer one is cut
+  static constexpr std::size_t longest_name = 48;  // longer names are truncated
 
   explicit CollectiveEntry(std::uint16_t communicator) : communicator_(communicator) {}
-  // `operation` is a literal.
+  // `operation` must be a string literal.
   void enter(std::uint32_t sequence, const char* operation, std::string_view name, std::uint64_t bytes,
              std::int64_t since_ns) noexcept;
   void leave() noexcept { in_flight_.store(false, std::memory_order_release); }
@@ -41,7 +43,7 @@ class CollectiveEntry {
 
  private:
   const std::uint16_t communicator_;
-  std::atomic<std::uint32_t> version_{0};  // odd while the fields below change
+  std::atomic<std::uint32_t> version_{0};  // odd while the fields below are being changed
   std::atomic<bool> in_flight_{false};
   std::atomic<std::uint32_t> entered_{0};
   std::atomic<const char*> operation_{""};
@@ -52,20 +54,21 @@ class CollectiveEntry {
 
 class CollectiveRegistry {
  public:
-  // What a collective's name stands for: the parameters of "bucket 3".
+  // The contents of a collective: the parameters of "bucket 3".
   struct Meaning {
     std::vector<std::string> contents;
-    std::vector<std::string> awaited;  // those of them that this rank has not produced yet
+    std::vector<std::string> awaited;  // contents that this rank has not produced yet
   };
-  // For name "": the communicator's next collective, which this rank has not begun. Called by the watching
-  // thread while the training thread may be stuck anywhere: must not wait for a lock.
+  // The name "" means the communicator's next collective, which this rank has not begun. The watchdog thread
+  // calls this while the training thread may be stuck anywhere, so it must not wait for a lock.
   using Explain = std::function<std::optional<Meaning>(std::string_view name)>;
-  // Ends an explanation with its scope; waits for one that is being given. Must not outlive the registry.
+  // Removes an explanation when it is destroyed, and waits if the explanation is in use. It must
+  // not outlive the registry.
   using Explanation = std::unique_ptr<void, std::function<void(void*)>>;
 
-  // The entry stays in the registry as long as anybody else holds it.
+  // The entry stays in the registry as long as the caller holds it.
   std::shared_ptr<CollectiveEntry> add(std::uint16_t communicator);
-  // For one communicator's collectives.
+  // Adds an explanation for the collectives of one communicator.
   Explanation explain(std::uint16_t communicator, Explain explain);
 
   std::vector<CollectiveStatus> read() const;  // by age of the communicator

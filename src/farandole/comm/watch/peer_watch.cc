@@ -12,8 +12,8 @@
 namespace farandole {
 namespace {
 
-// From Linux 6.15 on a pidfd remembers how its process ended, also after somebody has waited for it. The
-// first version of the structure in linux/pidfd.h, which older kernels' headers lack.
+// Since Linux 6.15, a pidfd keeps the exit status of its process, also after another process has waited for
+// it. This is the first version of the structure in linux/pidfd.h, which older headers lack.
 struct PidfdInfo {
   std::uint64_t mask = 0;
   std::uint64_t cgroup = 0;
@@ -69,7 +69,7 @@ std::vector<LostPeer> PeerWatch::all_lost() const {
     const Peer& peer = watched_[i].peer;
     if (polled[i].revents != 0) lost.push_back({peer.rank, peer.pid, cause_of_end(peer.pid, polled[i].fd)});
   }
-  // Others may have ended because they missed one that was killed.
+  // Other ranks may have ended only because a killed rank was missing, so killed ranks come first.
   std::stable_partition(lost.begin(), lost.end(),
                         [](const LostPeer& one) { return one.cause.starts_with("killed"); });
   return lost;

@@ -1,4 +1,5 @@
-// Whether the other ranks of this node still live. Usable from any thread.
+// Watches whether the other ranks of this node are alive.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -13,32 +14,32 @@
 namespace farandole {
 
 struct LostPeer {
-  int rank = 0;  // in the job
+  int rank = 0;  // rank in the job
   pid_t pid = 0;
-  std::string cause;  // "killed by SIGKILL", "ended with exit code 3", or "ended" where nobody knows
+  std::string cause;  // "killed by SIGKILL", "ended with exit code 3", or "ended" if the cause is unknown
 };
 
-// Holds a pidfd of every peer, so that neither a zombie nor a reused process id deceives it.
+// Holds a pidfd of every peer, so that zombies and reused process ids are recognized.
 class PeerWatch {
  public:
   struct Peer {
     int rank = 0;
     pid_t pid = 0;
-    std::uint64_t pid_namespace = 0;  // as own_pid_namespace() gives it on that rank; 0: that of this process
+    std::uint64_t pid_namespace = 0;  // own_pid_namespace() of that rank; 0 means this process's namespace
   };
   static std::uint64_t own_pid_namespace();
 
-  // Peers that have ended and been waited for already, or that live in another PID namespace, are not
-  // watched; nor is anybody where the kernel has no pidfd_open (Linux before 5.3).
+  // Peers that have already ended and been waited for, or that are in another PID namespace, are not watched.
+  // If the kernel has no pidfd_open (Linux before 5.3), no peer is watched.
   explicit PeerWatch(std::span<const Peer> peers);
   PeerWatch(const PeerWatch&) = delete;
   PeerWatch& operator=(const PeerWatch&) = delete;
 
-  // The lowest of the ranks that were killed, else of those that have ended, if any. A system call: for waits
-  // that last, not for each.
+  // The lowest rank that was killed, or else the lowest rank that has ended; std::nullopt if all are alive.
+  // This makes a system call, so call it only during long waits.
   std::optional<LostPeer> lost() const;
-  std::vector<LostPeer> all_lost() const;  // those that were killed first, then by rank
-  // One a watched peer, to poll for POLLIN: readable from the moment it ends.
+  std::vector<LostPeer> all_lost() const;  // killed ranks first, then by rank
+  // One descriptor per watched peer. It becomes readable (POLLIN) when the peer ends.
   std::vector<int> descriptors() const;
 
  private:

@@ -11,11 +11,11 @@ namespace farandole {
 
 std::optional<ProcessState> read_process_state(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text;  // read as a whole: a process that ends meanwhile makes it empty
+  std::string text;  // read at once: it is empty if the process ends now
   std::getline(file, text, '\0');
-  const auto name_end = text.rfind(')');  // the program's name may hold anything
+  const auto name_end = text.rfind(')');  // the program's name may contain any character
   if (name_end == std::string::npos) return std::nullopt;
-  constexpr int state_field = 3, exit_code_field = 52;  // as proc(5) counts
+  constexpr int state_field = 3, exit_code_field = 52;  // field numbers of proc(5)
   std::istringstream fields(text.substr(name_end + 1));
   ProcessState found;
   fields >> found.state;

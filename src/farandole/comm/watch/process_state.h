@@ -1,4 +1,5 @@
-// What /proc says about another process of this host. Usable from any thread.
+// The state of another process of this host, from /proc.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <optional>
@@ -8,15 +9,15 @@
 namespace farandole {
 
 struct ProcessState {
-  char state =
-      '?';  // R running, S sleeping, D in the kernel, T stopped, t traced, Z ended but not waited for
-  int wait_status = 0;  // for Z: as waitpid() would give it
+  // R running, S sleeping, D in the kernel, T stopped, t traced, Z ended but not waited for.
+  char state = '?';
+  int wait_status = 0;  // for Z: the status that waitpid() would return
 };
 
-// Nothing where there is no such process, or /proc hides it.
+// std::nullopt if there is no such process or /proc hides it.
 std::optional<ProcessState> read_process_state(pid_t pid);
 
-// "killed by SIGKILL" or "ended with exit code 3", from a status as waitpid() gives it.
+// "killed by SIGKILL" or "ended with exit code 3", from a status of waitpid().
 std::string describe_end(int wait_status);
 
 }  // namespace farandole

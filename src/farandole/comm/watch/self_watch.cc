@@ -12,8 +12,8 @@
 namespace farandole {
 namespace {
 
-constexpr std::int64_t longest_pause =
-    2 * ns_per_second;  // of a watchdog that runs; it looks several times a second
+// Longest pause of a running watchdog, which looks several times per second.
+constexpr std::int64_t longest_pause = 2 * ns_per_second;
 
 bool is_in_kernel(pid_t thread) {
   std::ifstream file(fmt::format("/proc/self/task/{}/stat", thread));
@@ -41,7 +41,7 @@ void SelfWatch::look(std::int64_t now_ns) {
   waited_ns_ = 0;
   status_.calls_used = 0;
   auto calls = calls_.read();
-  // Where there are more communicators than room, those that wait and the busiest count.
+  // If there are more communicators than space, those that wait and the busiest ones are kept.
   std::stable_sort(calls.begin(), calls.end(), [](const CollectiveStatus& a, const CollectiveStatus& b) {
     return std::pair(a.in_flight, a.entered) > std::pair(b.in_flight, b.entered);
   });
@@ -100,7 +100,7 @@ std::string SelfWatch::report(const std::string& host, std::optional<CallKey> st
   if (stalled && !report.meaning)
     if (const auto next = calls_.meaning(static_cast<std::uint16_t>(stalled->communicator), "");
         next && !next->awaited.empty())
-      store_text(status_.detail, "not there yet: " + describe_list(next->awaited, 4));
+      store_text(status_.detail, "not produced yet: " + describe_list(next->awaited, 4));
   report.missed_in = stalled;
   report.host = host;
   report.status = status_;

@@ -1,4 +1,4 @@
-// What this rank does, seen from its watchdog's thread.
+// The activity of this rank as its watchdog thread sees it.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +10,28 @@
 
 namespace farandole {
 
-// Used by one thread. The references outlive it.
+// The references must outlive this object.
+// Thread safety: none; use from one thread at a time.
 class SelfWatch {
  public:
   SelfWatch(int rank, const CollectiveRegistry& calls, ThreadProbe& probe);
 
-  // Looks again; cheap. Time in which this process did not run (stopped, suspended) counts as no waiting.
+  // Updates the status; cheap. Time during which this process did not run (stopped, suspended) does
+  // not count as waiting.
   void look(std::int64_t now_ns);
   const RankStatus& status() const { return status_; }
-  // How long the longest call in flight has lasted while this process ran; 0: there is none.
+  // The duration of the longest call in flight while this process ran; 0 if there is none.
+  // Units: nanoseconds.
   std::int64_t waited_ns() const { return waited_ns_; }
-  // Since when this process has run without a pause.
+  // The time since which this process has run without a pause.
   std::int64_t runs_since_ns() const { return runs_since_ns_; }
-  // Whether this rank has been through the collective; nothing where it has no part in the communicator.
+  // True if this rank has completed the collective; std::nullopt if it is not in the communicator.
   std::optional<bool> is_past(const CallKey& call) const;
 
-  // Asks the training thread, and says in status() what it found; the report for people. `stalled`: where
-  // others wait for this rank.
+  // Queries the training thread, stores the result in status(), and returns the report for people. `stalled`
+  // is the collective in which others wait for this rank.
   std::string report(const std::string& host, std::optional<CallKey> stalled);
-  // What the collective stands for on this rank.
+  // The contents of the collective on this rank.
   std::optional<CollectiveRegistry::Meaning> meaning(const CallKey& call) const;
 
  private:

@@ -12,7 +12,8 @@
 namespace farandole {
 namespace {
 
-// A signal handler has no other way to them. 0: none, else the descriptor + 1.
+// Global variables, because a signal handler has no other access to them. 0 means none, otherwise
+// the descriptor + 1.
 constinit std::array<std::atomic<int>, NSIG> event_of_handler{};
 constinit std::atomic<pid_t> owner_of_handler{0};
 
@@ -26,9 +27,9 @@ void handle_with(int number, void (*handler)(int)) {
 
 void on_signal(int number) {
   const int saved_errno = errno;
-  if (::getpid() != owner_of_handler) {  // a forked child, which nobody watches
+  if (::getpid() != owner_of_handler) {  // a forked child, which has no watchdog
     handle_with(number, SIG_DFL);
-    ::raise(number);  // comes when this handler returns
+    ::raise(number);  // takes effect when this handler returns
     errno = saved_errno;
     return;
   }

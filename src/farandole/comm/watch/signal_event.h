@@ -1,5 +1,6 @@
-// A signal as something to wait for: its handler makes a descriptor readable. One object a process and
-// signal; made and destroyed by the main thread, used by the one that waits.
+// Converts a signal to an event: the signal's handler makes a descriptor readable. There is one object
+// per process and signal.
+// Thread safety: only the main thread may create and destroy it; one thread may use it.
 #pragma once
 
 #include "farandole/base/owned_descriptor.h"
@@ -9,18 +10,18 @@ namespace farandole {
 class SignalEvent {
  public:
   enum class Afterwards { as_before, ignored };
-  // Takes the signal where it would end the process or, if it is to be ignored afterwards, is ignored; a
-  // handler of the program's, now or later, is left alone. A process that is forked from this one gets it as
-  // if nothing had been taken.
+  // Takes the signal if its default action would end the process or, with Afterwards::ignored, if the signal
+  // is ignored. A handler of the program, set before or later, is not replaced. In a forked child, the signal
+  // has its original effect.
   explicit SignalEvent(int number, Afterwards afterwards = Afterwards::as_before);
   ~SignalEvent() { give_back(); }
   SignalEvent(const SignalEvent&) = delete;
   SignalEvent& operator=(const SignalEvent&) = delete;
 
-  int descriptor() const { return event_.get(); }  // readable once the signal has come
-  bool requested() const;                          // whether it has
-  bool take();                                     // the same, and from now on it has not
-  void give_back();                                // what comes later does not come here
+  int descriptor() const { return event_.get(); }  // readable after the signal has arrived
+  bool requested() const;                          // true if the signal has arrived
+  bool take();                                     // as requested(), and resets the event
+  void give_back();                                // later signals do not arrive here
 
  private:
   const int number_;

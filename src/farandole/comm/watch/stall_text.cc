@@ -53,12 +53,13 @@ std::string describe_missing(const RankStatus& status) {
     case Life::ended:
       return "has ended";
     case Life::leaving:
-      return "has ended its session already";
+      return "has already ended its session";
     case Life::silent:
-      text = "does not get to run (host overloaded, or it hangs in the kernel); it was last seen: it ";
+      text =
+          "is not scheduled (its host is overloaded, or it hangs in the kernel); when it was last seen, it ";
       break;
     case Life::stopped:
-      return fmt::format("is stopped (state T); kill -CONT {} lets it go on; it {}", status.pid,
+      return fmt::format("is stopped (state T); kill -CONT {} resumes it; it {}", status.pid,
                          describe_activity(status));
     case Life::traced:
       text = "is held by a debugger; it ";
@@ -67,7 +68,7 @@ std::string describe_missing(const RankStatus& status) {
       break;
   }
   text += describe_activity(status);
-  if (status.in_kernel != 0) text += ", inside the kernel (state D: a file system or device that hangs?)";
+  if (status.in_kernel != 0) text += ", inside the kernel (state D; a file system or device may hang)";
   if (status.detail[0] != '\0') text += fmt::format("; {}", status.detail);
   return text;
 }
@@ -84,7 +85,7 @@ bool waits_in(const RankStatus& status, const CallKey& key) {
          (status.life == Life::running || status.life == Life::silent);
 }
 
-// Where the most ranks wait; of equal ones where the longest wait is.
+// The call in which most ranks wait. If several have equally many, the one with the longest wait.
 const CallStatus* most_waited_in(std::span<const RankStatus> statuses) {
   const CallStatus* best = nullptr;
   std::ptrdiff_t most = 0;
@@ -103,15 +104,15 @@ const CallStatus* most_waited_in(std::span<const RankStatus> statuses) {
   return best;
 }
 
-// Whether the collective lacks this rank: one that does not know the communicator is none of its group, and
-// one that has begun a later collective has been there.
+// True if the collective lacks this rank. A rank that does not know the communicator is not in its group. A
+// rank that has begun a later collective has completed this one.
 bool is_missing(const RankStatus& status, const CallKey& key) {
   if (waits_in(status, key)) return false;
   if (status.life == Life::unknown || status.life == Life::leaving || status.life == Life::ended) return true;
   const auto* call = call_of(status, key.communicator);
   const bool is_ahead = call != nullptr && call->entered > key.sequence + 1;
-  // Stopped, it holds others up even in what it has left already: messages of its are not on their way. What
-  // it has said last may be older than the communicator.
+  // A stopped rank may delay a collective that it has already left, because its messages are not sent. Its
+  // last status may be older than the communicator.
   if (status.life == Life::stopped || status.life == Life::traced) return !is_ahead;
   if (call == nullptr || is_ahead) return false;
   return call->entered <= key.sequence;
@@ -155,7 +156,7 @@ std::string own_report(const OwnReport& report) {
   }
   if (status.detail[0] != '\0') text += fmt::format("; {}", status.detail);
   if (report.meaning && !report.meaning->contents.empty())
-    text += fmt::format("\n  it holds: {}", describe_list(report.meaning->contents, 24));
+    text += fmt::format("\n  it contains: {}", describe_list(report.meaning->contents, 24));
   if (!report.thread) {
     text += fmt::format("\n  the training thread does not answer{}",
                         status.in_kernel != 0 ? ": it is inside the kernel (state D)" : "");
@@ -188,8 +189,8 @@ std::optional<StallSummary> summarize_stall(
   if (const auto meaning = explain(call->key); meaning && !meaning->contents.empty())
     summary.text += fmt::format(" ({})", describe_list(meaning->contents, 6));
   if (summary.missing.empty())
-    summary.text += "\n  nobody is missing: the network or the file system below it hangs, or is very slow";
-  // Those that wait themselves, elsewhere, are more likely victims than root_causes.
+    summary.text += "\n  no rank is missing: the network or a file system hangs or is very slow";
+  // Missing ranks that wait in another collective are more likely victims than the root cause.
   const auto waits = [&](int rank) { return waits_elsewhere(statuses[static_cast<std::size_t>(rank)]); };
   auto ordered = summary.missing;
   const auto victims = std::stable_partition(ordered.begin(), ordered.end(), std::not_fn(waits));
@@ -204,7 +205,7 @@ std::optional<StallSummary> summarize_stall(
                                 describe_missing(status));
   }
   if (ordered.size() > most_lines)
-    summary.text += fmt::format("\n  {} are missing in all", describe_ranks(summary.missing));
+    summary.text += fmt::format("\n  in total, {} are missing", describe_ranks(summary.missing));
   return summary;
 }
 

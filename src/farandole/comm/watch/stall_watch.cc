@@ -10,12 +10,13 @@
 namespace farandole {
 namespace {
 
-constexpr std::int64_t silent_after = 1500 * ns_per_ms;    // without a sign of its watchdog
-constexpr std::int64_t question_lasts = 3000 * ns_per_ms;  // whoever comes later is not stuck any more
-// From a stall's opening: for ranks to take their stacks, for other nodes to answer, for a better collector.
+constexpr std::int64_t silent_after = 1500 * ns_per_ms;    // without an update of its watchdog
+constexpr std::int64_t question_lasts = 3000 * ns_per_ms;  // a rank that arrives later is no longer stuck
+// Times after a stall was detected: for ranks to take their stacks, for other nodes to answer, and
+// for a preferred collector.
 constexpr std::int64_t ranks_take = 500 * ns_per_ms, nodes_take = 1200 * ns_per_ms,
                        turn_takes = 700 * ns_per_ms;
-constexpr std::int64_t foreign_stall_lasts = 10'000 * ns_per_ms;  // of which this rank sees no end
+constexpr std::int64_t foreign_stall_lasts = 10'000 * ns_per_ms;  // if this rank does not see its end
 
 std::vector<int> choose_collectors(const WatchPost& post) {
   if (post.channel == nullptr) return post.mates();
@@ -40,7 +41,7 @@ void StallWatch::tick(std::int64_t now_ns) {
   if (stall_) close_if_over(now_ns);
   if (const std::int64_t limit = stall_ns_; !stall_ && limit > 0 && self_.waited_ns() >= limit)
     if (const CallKey call = waiting_in(self_.status())->key; call != over_) open(call, true, now_ns);
-  // A rank that was stopped when it was asked is missed no longer.
+  // A rank that was stopped during the query is no longer missing.
   if (const auto question = post_.board->question(); !stall_ && question && question->stalled != over_ &&
                                                      now_ns - question->asked_ns < question_lasts &&
                                                      question->asked_ns > self_.runs_since_ns())
@@ -86,7 +87,7 @@ void StallWatch::close_if_over(std::int64_t now_ns) {
   stall_.reset();
 }
 
-// The lowest rank of a node sends what it has; a collector asks where it has heard nothing.
+// The lowest rank of a node sends its statuses. A collector queries nodes that have sent nothing.
 void StallWatch::exchange(std::int64_t now_ns) {
   stall_->sent = true;
   if (post_.channel == nullptr) return;
@@ -176,7 +177,7 @@ void StallWatch::sum_up(std::int64_t now_ns) {
   const auto summary =
       summarize_stall(statuses, layout_.hosts, [this](const CallKey& call) { return self_.meaning(call); });
   stall_->summed_up_here = true;
-  if (!summary) return;  // it has ended meanwhile
+  if (!summary) return;  // the stall has ended
   say_(summary->text);
   stall_->text = describe_call(summary->call);
   stall_->since_ns = now_ns - summary->call.waited_ns;

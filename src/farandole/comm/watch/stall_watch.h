@@ -1,10 +1,11 @@
-// Finds collectives that last too long and has every rank that they concern say what it does; one rank sums
-// up.
+// Detects collectives that last too long. Every rank that is concerned reports its activity, and one
+// rank prints a summary.
 //
-// A rank that has waited for `stall_ns` asks the ranks of its node through the status board. The lowest
-// responsive rank of each node sends its node's statuses to the collectors, the first two ranks of the first
-// two nodes; those ask the nodes that they have heard nothing from. The first responsive collector prints the
-// summary, so it needs neither rank 0 nor rank 0's node, and 1,024 ranks send a few thousand messages, once.
+// A rank that has waited for `stall_ns` queries the ranks of its node through the status board. The lowest
+// responsive rank of each node sends the statuses of its node to the collectors, which are the first two
+// ranks of the first two nodes. The collectors query nodes that have not sent anything. The first
+// responsive collector prints the summary. So neither rank 0 nor its node is needed, and 1,024 ranks send a
+// few thousand messages once.
 #pragma once
 
 #include <atomic>
@@ -23,39 +24,41 @@
 
 namespace farandole {
 
-// Used by the watchdog's thread. The references outlive it.
+// The references must outlive this object.
+// Thread safety: only the watchdog thread may use this, except where a function says otherwise.
 class StallWatch {
  public:
-  // `say` prints a text in this rank's name. Silent until set_threshold().
+  // `say` prints a text with this rank's prefix. No stall is detected before set_threshold().
   StallWatch(WatchPost& post, const RankLayout& layout, SelfWatch& self,
              std::function<void(const std::string&)> say);
 
-  // From any thread. 0: this rank finds no stall itself.
+  // 0 means that this rank does not detect stalls itself.
+  // Thread safety: any thread may call this at any time.
   void set_threshold(std::int64_t stall_ns) { stall_ns_ = stall_ns; }
 
-  // Several times a second, after the rank's status was published.
+  // Call this several times per second, after the rank's status was published.
   void tick(std::int64_t now_ns);
   void take(const Alert& alert, std::int64_t now_ns);
-  // Something goes on: tick more often.
+  // True while a stall is being reported; tick() must then be called more often.
   bool busy() const { return stall_.has_value() && !stall_->summed_up; }
-  // The stall was summed up, or there was time enough for it.
+  // True if the stall was summarized or enough time has passed for it.
   bool is_told(std::int64_t now_ns) const;
-  // The first responsive one sums up; first choice first.
+  // Ranks that may summarize, first choice first. The first responsive one does it.
   const std::vector<int>& collectors() const { return collectors_; }
-  // Whether this rank is the lowest of its node's that run.
+  // True if this rank is the lowest running rank of its node.
   bool speaks_for_node(std::int64_t now_ns) const;
 
  private:
   struct Stall {
     CallKey call;
-    std::string text;  // of the call
+    std::string text;  // describes the call
     std::int64_t opened_ns = 0, since_ns = 0;
-    bool concerned = false;  // this rank waits in it, or is waited for
-    bool sent = false;       // this node's statuses, and asked the silent nodes
-    bool summed_up = false;  // here, or left to another rank
+    bool concerned = false;  // this rank waits in it, or others wait for this rank
+    bool sent = false;       // true after this node's statuses were sent and silent nodes were queried
+    bool summed_up = false;  // by this rank, or left to another one
     bool summed_up_here = false;
-    std::map<int, RankStatus> heard;  // from other nodes, by rank
-    std::set<int> here;               // who has sent anything
+    std::map<int, RankStatus> heard;  // statuses of other nodes, by rank
+    std::set<int> here;               // ranks that have sent anything
   };
   void open(const CallKey& call, bool waits_itself, std::int64_t now_ns);
   void close_if_over(std::int64_t now_ns);
@@ -74,7 +77,7 @@ class StallWatch {
   const std::function<void(const std::string&)> say_;
   const std::vector<int> collectors_;
   std::optional<Stall> stall_;
-  std::optional<CallKey> over_;  // the last one, which is not to be opened again
+  std::optional<CallKey> over_;  // the last one; it is not reported again
 };
 
 }  // namespace farandole

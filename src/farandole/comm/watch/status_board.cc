@@ -17,20 +17,21 @@ constexpr std::size_t status_words = sizeof(RankStatus) / 8;
 constexpr std::uint64_t question_bit = std::uint64_t{1} << 63;
 }  // namespace
 
-// Fresh memory is zero, which is a valid state of every field.
+// New memory is zero, which is a valid state of every field.
 struct StatusBoard::Header {
   std::atomic<std::uint64_t> token;
   std::atomic<std::uint64_t> question;  // `question_bit` | communicator << 32 | sequence
   std::atomic<std::int64_t> asked_ns;
   std::atomic<std::uint32_t> ending;
-  std::atomic<std::uint32_t> loss_state;  // 0 none, 1 being written, 2 there
+  std::atomic<std::uint32_t> loss_state;  // 0 none, 1 being written, 2 complete
   std::int64_t lost_rank, lost_pid;
   char lost_cause[80];
 };
 
-// Two copies: the one that is not being written is whole, also where the writer was stopped or killed in the
-// middle of the other. Status n lies in copy n % 2, which changes again only after `published` has become n +
-// 1; stores with release and loads with acquire let a reader that sees a later word see that, too.
+// There are two copies. The copy that is not being written is complete, even if the writer was stopped or
+// killed while it wrote the other one. Status n is in copy n % 2, which changes again only after `published`
+// has become n + 1. Stores with release and loads with acquire ensure that a reader that sees a later word
+// also sees this change.
 struct alignas(64) StatusBoard::Slot {
   std::atomic<std::uint32_t> published;
   std::atomic<std::uint32_t> left;
@@ -58,10 +59,10 @@ std::unique_ptr<StatusBoard> StatusBoard::open(const Address& address, std::size
   const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) throw system_error("open", path);
   std::uint64_t token = 0;
-  // Before it is mapped: it may be anything, where PID namespaces differ.
+  // Checked before mapping, because with different PID namespaces the descriptor may belong to anything.
   if (::pread(fd, &token, sizeof token, 0) != sizeof token || token != address.token) {
     ::close(fd);
-    throw Error(path + " is another process's");
+    throw Error(path + " belongs to another process");
   }
   std::unique_ptr<StatusBoard> board(new StatusBoard(fd, slots));
   board->close_address();
@@ -116,7 +117,7 @@ void StatusBoard::publish(std::size_t index, const RankStatus& status, std::int6
 RankStatus StatusBoard::read(std::size_t index) const {
   const Slot& from = slot(index);
   std::array<std::uint64_t, status_words> words{};
-  constexpr int enough = 10'000;  // its writer comes a few times a second
+  constexpr int enough = 10'000;  // its writer writes only a few times per second
   for (int attempt = 0; attempt < enough; ++attempt) {
     const auto number = from.published.load(std::memory_order_acquire);
     if (number == 0) return {};

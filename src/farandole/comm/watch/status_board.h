@@ -1,5 +1,6 @@
-// What the ranks of a node say about themselves, in memory that they share: readable also where a rank is
-// stopped or dead. A memfd, so nothing is left behind. Any thread reads; each slot is written by one.
+// The statuses of a node's ranks in shared memory, readable even if a rank is stopped or dead. It is a memfd,
+// so nothing is left behind.
+// Thread safety: any thread may read at any time; one thread writes each slot.
 #pragma once
 
 #include <atomic>
@@ -16,17 +17,20 @@ namespace farandole {
 
 class StatusBoard {
  public:
-  struct Address {  // of the creator's memfd; good until the creator calls close_address()
+  struct Address {  // of the creator's memfd; valid until the creator calls close_address()
     std::int64_t pid = 0;
     std::int64_t fd = -1;
     std::uint64_t token = 0;
   };
 
-  // A board of `slots` ranks, for others to open. Throws Error.
+  // Creates a board for `slots` ranks, which others can open.
+  // Throws: Error if this fails.
   static std::unique_ptr<StatusBoard> create(std::size_t slots);
-  // The board of another process of this node. Throws Error.
+  // Opens the board of another process of this node.
+  // Throws: Error if this fails.
   static std::unique_ptr<StatusBoard> open(const Address& address, std::size_t slots);
-  // Of this process alone. Throws Error.
+  // Creates a board for this process alone.
+  // Throws: Error if this fails.
   static std::unique_ptr<StatusBoard> alone();
   ~StatusBoard();
   StatusBoard(const StatusBoard&) = delete;
@@ -36,27 +40,27 @@ class StatusBoard {
   void close_address();
   std::size_t slots() const { return slots_; }
 
-  // Also says that the slot's watchdog runs.
+  // Stores a status. This also shows that the slot's watchdog runs.
   void publish(std::size_t slot, const RankStatus& status, std::int64_t now_ns);
-  // As last published; rank -1: never.
+  // The last published status; rank -1 if there is none.
   RankStatus read(std::size_t slot) const;
   std::int64_t published_ns(std::size_t slot) const;
-  // The rank goes in order, or has said itself why it goes: its end is no loss.
+  // The rank ends normally or has reported why it ends, so its end is not a loss.
   void leave(std::size_t slot);
   bool left(std::size_t slot) const;
 
-  // Asks every rank of the node what it does while others wait in this collective.
+  // Asks every rank of the node for its activity while others wait in this collective.
   void ask(const CallKey& stalled, std::int64_t now_ns);
   struct Question {
     CallKey stalled;
     std::int64_t asked_ns = 0;
   };
-  std::optional<Question> question() const;  // the last
+  std::optional<Question> question() const;  // the last question
 
-  // The first loss that anybody posts is the one that counts.
+  // Only the first loss that is posted counts.
   void post_loss(const LostPeer& lost);
   std::optional<LostPeer> loss() const;
-  // Some rank has said why the job ends.
+  // A rank has reported why the job ends.
   void post_ending();
   bool ending() const;
 

@@ -1,6 +1,6 @@
-// SIGTERM, put off until this process has said what it knows: mpirun sends it to the survivors of a lost
-// rank, and SIGKILL a second later. One object a process; made by the main thread, used by the one that
-// polls.
+// Delays SIGTERM until this process has reported what it knows. mpirun sends SIGTERM to the survivors of a
+// lost rank, and SIGKILL one second later. There is one object per process.
+// Thread safety: the main thread creates it; one thread uses it.
 #pragma once
 
 #include "farandole/comm/watch/signal_event.h"
@@ -10,13 +10,13 @@ namespace farandole {
 class Termination {
  public:
   Termination();
-  ~Termination();  // ends the process where it was asked to
+  ~Termination();  // ends the process if SIGTERM has arrived
   Termination(const Termination&) = delete;
   Termination& operator=(const Termination&) = delete;
 
-  int descriptor() const { return signal_.descriptor(); }  // readable once SIGTERM has come
+  int descriptor() const { return signal_.descriptor(); }  // readable after SIGTERM has arrived
   bool requested() const { return signal_.requested(); }
-  // Ends the process as SIGTERM would have.
+  // Ends the process as SIGTERM would have done.
   [[noreturn]] static void go_on();
 
  private:

@@ -20,7 +20,8 @@ namespace farandole {
 
 namespace {
 
-// What the signal handler fills in; it finds it only here. It may be asked in vain and come later.
+// The data that the signal handler fills. It is global because the handler can only find it there. A handler
+// may run late, after its request was given up.
 struct Capture {
   static constexpr std::size_t most_spans = 8, longest_name = 64;
   static constexpr int most_frames = 50;
@@ -55,7 +56,7 @@ std::string file_name(const char* path) {
 
 std::string describe_frame(void* address, bool is_return_address) {
   Dl_info info{};
-  // A return address may lie behind its function's last instruction.
+  // A return address may be after the last instruction of its function.
   const auto at = reinterpret_cast<std::uintptr_t>(address) - (is_return_address ? 1 : 0);
   if (::dladdr(reinterpret_cast<void*>(at), &info) == 0 || info.dli_fname == nullptr)
     return fmt::format("{}", address);
@@ -71,8 +72,8 @@ std::string describe_frame(void* address, bool is_return_address) {
                      offset_from(info.dli_saddr), file);
 }
 
-// Runs on the probed thread: nothing here allocates or locks. The stack walk finds its tables without a lock
-// from glibc 2.35 on.
+// Runs on the probed thread. Nothing here allocates or locks. Since glibc 2.35, the stack walk finds its
+// tables without a lock.
 void capture_this_thread(int) {
   const int saved_errno = errno;
   int asked = Capture::asked;
@@ -100,7 +101,7 @@ ThreadProbe::ThreadProbe()
     : thread_(static_cast<pid_t>(::syscall(SYS_gettid))), spans_(current_span), signal_(free_signal()) {
   current_span.watched = true;
   void* frame = nullptr;
-  ::backtrace(&frame, 1);  // loads libgcc, which a handler must not
+  ::backtrace(&frame, 1);  // loads libgcc, which a handler must not do
   if (signal_ == 0) return;
   struct sigaction action {};
   action.sa_handler = &capture_this_thread;
@@ -129,7 +130,7 @@ std::optional<ThreadSnapshot> ThreadProbe::take(std::chrono::milliseconds patien
   ThreadSnapshot snapshot;
   for (std::size_t i = 0; i < capture.span_count; ++i)
     snapshot.spans.push_back({capture.spans[i].category, capture.spans[i].name, capture.spans[i].start_ns});
-  // The handler and the kernel's trampoline come first; the frame after them was interrupted, not called.
+  // The handler and the kernel's trampoline come first. The frame after them was interrupted, not called.
   for (int i = 2; i < capture.frame_count; ++i)
     snapshot.stack.push_back(describe_frame(capture.frames[i], i > 2));
   return snapshot;

@@ -1,5 +1,5 @@
-// What one thread of this process is doing: its spans and its stack, asked for from another thread by a
-// signal that interrupts it for some microseconds.
+// The activity of one thread of this process: its spans and its stack. Another thread queries it by a signal
+// that interrupts the thread for some microseconds.
 #pragma once
 
 #include <array>
@@ -19,31 +19,33 @@ struct ThreadSnapshot {
   struct InSpan {
     Category category = Category::other;
     std::string name;
-    std::int64_t start_ns = 0;  // 0: unknown, nothing is recorded
+    std::int64_t start_ns = 0;  // 0 if unknown because nothing is recorded
   };
-  std::vector<InSpan> spans;       // innermost first, at most 8
-  std::vector<std::string> stack;  // "function+0x1f in program", innermost first, at most 48
+  std::vector<InSpan> spans;       // innermost first, up to 8
+  std::vector<std::string> stack;  // "function+0x1f in program", innermost first, up to 48
 };
 
 class ThreadProbe {
  public:
-  // For the calling thread, which outlives the probe. Takes a real-time signal that nobody uses, for good:
-  // its handler restarts system calls, but those that never restart (poll, sleep) end with EINTR.
+  // Probes the calling thread, which must outlive the probe. Permanently uses a free real-time
+  // signal. Its handler restarts system calls, except those that can never be restarted (poll,
+  // sleep); these end with EINTR.
   ThreadProbe();
   ThreadProbe(const ThreadProbe&) = delete;
   ThreadProbe& operator=(const ThreadProbe&) = delete;
 
-  // From another thread, one at a time. Nothing where the thread does not come to it in time: it sits in the
-  // kernel, or has blocked the signal.
+  // Takes a snapshot. std::nullopt if the thread does not answer in time, because it is inside the kernel or
+  // has blocked the signal.
+  // Thread safety: one other thread at a time may call this.
   std::optional<ThreadSnapshot> take(std::chrono::milliseconds patience);
-  // Of the innermost span; asks nobody.
+  // The category of the innermost span. This does not interrupt the thread.
   std::optional<Category> category() const;
   pid_t thread() const { return thread_; }
 
  private:
   const pid_t thread_;
   const CurrentSpan& spans_;
-  int signal_ = 0;  // 0: none was free
+  int signal_ = 0;  // 0 if no signal was free
 };
 
 }  // namespace farandole

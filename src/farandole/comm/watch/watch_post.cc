@@ -24,7 +24,7 @@ struct NodeComm {
   int rank = 0, size = 1;
 };
 
-// The lowest rank's board, opened by all; null on every rank where one could not.
+// The board of the lowest rank, opened by all ranks. It is null on every rank if one rank could not open it.
 std::unique_ptr<StatusBoard> shared_board(const NodeComm& node) {
   const auto slots = static_cast<std::size_t>(node.size);
   std::unique_ptr<StatusBoard> board;
@@ -60,7 +60,7 @@ std::vector<PeerWatch::Peer> peers_of(const NodeComm& node, int world_rank) {
   return all;
 }
 
-// Every rank's group by the group's lowest rank.
+// The groups of all ranks, sorted by their lowest rank.
 std::vector<std::vector<int>> gather_groups(MPI_Comm world, int lowest) {
   int size = 1;
   MPI_Comm_size(world, &size);

@@ -1,5 +1,5 @@
-// From where a rank watches the others: by shared memory and process descriptors those of its node, by
-// messages the other nodes.
+// The means by which a rank watches the others: shared memory and process descriptors on its own node,
+// messages for other nodes.
 #pragma once
 
 #include <memory>
@@ -14,18 +14,21 @@
 namespace farandole {
 
 struct WatchPost {
-  int rank = 0;                          // in the job
-  std::vector<std::vector<int>> groups;  // ranks that share a board; ascending, by their lowest rank
-  std::size_t group = 0;                 // this rank's
-  std::size_t slot = 0;                  // this rank's on the board
+  int rank = 0;                          // rank in the job
+  std::vector<std::vector<int>> groups;  // ranks that share a board; ascending, sorted by their lowest rank
+  std::size_t group = 0;                 // group of this rank
+  std::size_t slot = 0;                  // slot of this rank on the board
   std::unique_ptr<StatusBoard> board;
   std::unique_ptr<PeerWatch> peers;
-  std::unique_ptr<AlertChannel> channel;  // null: there is one group
+  std::unique_ptr<AlertChannel> channel;  // null if there is only one group
 
-  const std::vector<int>& mates() const { return groups[group]; }  // by slot, this rank too
+  // Ranks of this group by slot, including this rank.
+  const std::vector<int>& mates() const { return groups[group]; }
 };
 
-// Collective over `world`. Where a node's ranks cannot share memory, each is a group of its own.
+// Creates the watch post of this rank. If the ranks of a node cannot share memory, each of them is a
+// group of its own.
+// Collective: every rank of `world` must call this in the same order.
 WatchPost make_watch_post(MPI_Comm world);
 
 }  // namespace farandole

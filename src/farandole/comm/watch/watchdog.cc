@@ -18,9 +18,9 @@
 namespace farandole {
 namespace {
 
-// For the training thread to notice a loss itself and to end in its own way.
+// Time for the training thread to notice a loss itself and to end in its own way.
 constexpr std::int64_t grace = 500 * ns_per_ms;
-// mpirun kills a second after SIGTERM; until then, news of a loss may come from other nodes.
+// mpirun sends SIGKILL one second after SIGTERM. Until then, news of a loss may arrive from other nodes.
 constexpr std::int64_t news_take = 700 * ns_per_ms, roll_takes = 500 * ns_per_ms;
 constexpr auto abort_takes = std::chrono::seconds(5);
 
@@ -34,7 +34,7 @@ std::string what_it_did(const RankStatus& status) {
   return "in no collective";
 }
 
-// The first two of every other node: one of them may not be able to.
+// Sends to the first two ranks of every other node, because one of them may be unable to act.
 template <class Send>
 void to_other_nodes(const WatchPost& post, Send send) {
   for (std::size_t g = 0; g < post.groups.size(); ++g)
@@ -71,7 +71,8 @@ Watchdog::Watchdog(WatchPost post, RankLayout layout, const CollectiveRegistry& 
       stalls_(post_, layout_, self_, [this](const std::string& text) { say(text); }) {
   const std::int64_t now = now_ns();
   self_.look(now);
-  post_.board->publish(post_.slot, self_.status(), now);  // so that mates know its process from the start
+  // So that the other ranks of the node know its process from the start.
+  post_.board->publish(post_.slot, self_.status(), now);
   thread_ = start_quiet_thread([this] { run(); });
 }
 
@@ -107,7 +108,7 @@ void Watchdog::run() {
     for (const int peer : peers) waiting.push_back({peers_end_ ? -1 : peer, POLLIN, 0});
     ::poll(waiting.data(), waiting.size(), tick_ms());
     if (waiting[0].revents != 0) {
-      // What made the training thread leave may be what nobody has said yet.
+      // The training thread may have left because of a loss that no rank has reported yet.
       leaving_ = true;
       return look_for_losses(now_ns());
     }
@@ -152,7 +153,7 @@ void Watchdog::look_for_losses(std::int64_t now) {
     const auto mate = std::find(mates.begin(), mates.end(), lost.rank);
     const bool left =
         mate != mates.end() && post_.board->left(static_cast<std::size_t>(mate - mates.begin()));
-    const bool asked_for = lost.cause == "killed by SIGINT";  // by the user, at the terminal
+    const bool asked_for = lost.cause == "killed by SIGINT";  // by the user at the terminal
     if (!left && !asked_for) return note_loss(lost, true, now);
   }
 }
@@ -189,7 +190,7 @@ void Watchdog::mind_termination(std::int64_t now) {
   Termination::go_on();
 }
 
-// Where a node's only rank is lost, nobody there can say so.
+// If the only rank of a node is lost, no rank of that node can report it.
 void Watchdog::call_the_roll() {
   const auto& collectors = stalls_.collectors();
   if (post_.channel == nullptr || std::count(collectors.begin(), collectors.end(), post_.rank) == 0) return;
@@ -209,10 +210,12 @@ void Watchdog::close_the_roll(std::int64_t now) {
     if (g == post_.group ||
         std::any_of(ranks.begin(), ranks.end(), [this](int rank) { return answered_.contains(rank); }))
       continue;
-    return note_loss({ranks.front(), 0,
-                      ranks.size() == 1 ? "does not answer: it is gone, or its host is"
-                                        : "and the others of its host do not answer: they are gone"},
-                     true, now);
+    return note_loss(
+        {ranks.front(), 0,
+         ranks.size() == 1
+             ? "does not answer: it has ended, or its host has failed"
+             : "and the other ranks of its host do not answer: they have ended, or the host has failed"},
+        true, now);
   }
 }
 
@@ -232,7 +235,7 @@ void Watchdog::end_job() {
   ending_ = true;
   leave(true);
   constexpr int code = static_cast<int>(ExitCode::peer_lost);
-  // MPI may be as stuck as the rest.
+  // MPI may be stuck too.
   std::thread([] {
     std::this_thread::sleep_for(abort_takes);
     std::_Exit(code);
@@ -240,7 +243,7 @@ void Watchdog::end_job() {
   abort_(code);
 }
 
-// One write, so that other ranks' lines come before or after it.
+// One write, so that lines of other ranks come before or after it.
 void Watchdog::say(const std::string& text) const {
   const auto line = fmt::format("farandole: [rank {}] {}\n", layout_.rank, text);
   for (std::size_t done = 0; done < line.size();) {

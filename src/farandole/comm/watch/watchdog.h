@@ -1,6 +1,6 @@
-// Watches over the job from a thread of its own in every rank: names ranks that were lost and those that keep
-// others waiting, and ends the job where that is asked for. One object a process, made and destroyed by the
-// thread that trains, while MPI runs.
+// Watches the job from a helper thread in every rank. It reports lost ranks and ranks that keep others
+// waiting, and ends the job if this was requested. There is one object per process.
+// Thread safety: call from the training thread only, while MPI runs, except where a function says otherwise.
 #pragma once
 
 #include <atomic>
@@ -22,29 +22,31 @@
 namespace farandole {
 
 struct WatchdogOptions {
-  double stall_seconds = 60;       // in one collective, until it is reported; 0: never
-  double stall_abort_seconds = 0;  // until the job ends with ExitCode::peer_lost; 0: never
-  // FARANDOLE_STALL_SECONDS and FARANDOLE_STALL_ABORT over the defaults. Throws UserError.
+  double stall_seconds = 60;       // time in one collective until it is reported; 0 means never
+  double stall_abort_seconds = 0;  // time until the job ends with ExitCode::peer_lost; 0 means never
+  // The defaults, overridden by FARANDOLE_STALL_SECONDS and FARANDOLE_STALL_ABORT.
+  // Throws: UserError if a variable is not a valid number.
   static WatchdogOptions from_environment();
-  // `name` is the option's or variable's. Throws UserError unless it is a number of seconds, at least 0.
+  // `name` is the name of the option or variable.
+  // Throws: UserError unless `text` is a number of seconds, at least 0.
   static double parse_seconds(std::string_view name, std::string_view text);
 };
 
 class Watchdog {
  public:
-  // `calls` outlives it; `abort` ends the job with an exit code.
+  // `calls` must outlive this object. `abort` ends the job with an exit code.
   Watchdog(WatchPost post, RankLayout layout, const CollectiveRegistry& calls,
            std::function<void(int)> abort);
-  ~Watchdog();  // leave()s
+  ~Watchdog();  // calls leave()
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // From any thread.
+  // Thread safety: any thread may call this at any time.
   void set_options(const WatchdogOptions& options);
-  // This rank ends, and its user knows why: no other rank is to call it lost. `job_ends`: nor is any rank to
-  // wait for news of a loss when it is told to end.
+  // This rank ends and its user knows the reason, so other ranks must not report it as lost. If `job_ends` is
+  // true, a rank that is told to end does not wait for news of a loss either.
   void leave(bool job_ends = false);
-  // For whoever is about to say that a peer was lost: whether nobody has on this rank yet.
+  // Call this before reporting a lost peer. Returns true if no report was made on this rank yet.
   bool claim_loss();
 
  private:
@@ -71,17 +73,18 @@ class Watchdog {
   StopEvent stop_;
   std::atomic<std::int64_t> abort_ns_{0};
   std::atomic<bool> loss_claimed_{false};
-  // Of the thread.
-  std::int64_t lost_ns_ = 0;        // when a loss was noticed; 0: not yet
-  bool peers_end_ = false;          // their descriptors stay readable: no more waiting on them
-  std::int64_t terminated_ns_ = 0;  // when SIGTERM was noticed
-  std::set<int> answered_;          // the roll
+  // Members of the watchdog thread.
+  std::int64_t lost_ns_ = 0;  // when a loss was noticed; 0 if there was none
+  // A peer has ended: its descriptor stays readable, so peers are no longer polled.
+  bool peers_end_ = false;
+  std::int64_t terminated_ns_ = 0;  // when SIGTERM was noticed; 0 if it was not
+  std::set<int> answered_;          // ranks that answered the roll call
   bool leaving_ = false;            // the training thread has left
-  bool ending_ = false;             // has been asked to
+  bool ending_ = false;             // end_job() was called
   std::thread thread_;
 };
 
-// Collective over the job.
+// Collective: every rank of the job must call this in the same order.
 std::unique_ptr<Watchdog> make_watchdog(const RankLayout& layout, const CollectiveRegistry& calls);
 
 }  // namespace farandole

@@ -26,7 +26,7 @@ struct JoinCommunicator::Announcement {
 JoinCommunicator::JoinCommunicator(std::unique_ptr<TracedCommunicator> inner)
     : Communicator(inner->rank, inner->size), inner_(std::move(inner)), active_(size) {}
 
-// What fails, fails on all ranks: none may wait for the others' next announcement.
+// If a call fails, it fails on all ranks, so that no rank waits for the next announcement of the others.
 template <class Call>
 void JoinCommunicator::or_end(Call call) {
   try {
@@ -77,18 +77,18 @@ bool JoinCommunicator::announce(std::optional<CallDescriptor> own) {
     throw UserError(describe_mismatch(announced_, who));
   if (call.operation == Operation::broadcast && std::count(who.begin(), who.end(), call.root) == 0)
     throw UserError(fmt::format(
-        "broadcast '{}' from rank {}, which has no more batches and has joined; choose a root that goes on",
+        "broadcast '{}' from rank {}, which has no more batches; choose a root that is still active",
         call.name, call.root));
   return true;
 }
 
-// From an active rank to those that have stopped.
+// Sends the sizes from an active rank to the ranks that have stopped.
 std::vector<std::size_t> JoinCommunicator::share(std::vector<std::size_t> shares) {
   inner_->broadcast("join shares", shares.data(), shares.size() * sizeof shares[0], first_active_);
   return shares;
 }
 
-// What this rank tells each rank, for what each tells this one.
+// Sends own[r] to rank r, and returns what each rank sends to this one.
 std::vector<JoinCommunicator::Sizes> JoinCommunicator::exchange(const std::vector<Sizes>& own) {
   std::vector<Sizes> others(own.size());
   const std::vector<std::size_t> one(own.size(), sizeof(Sizes));
@@ -100,7 +100,7 @@ bool JoinCommunicator::corrects(ReduceOp op) const {
   return op == ReduceOp::average && active_ < size && !average_over_all_;
 }
 
-// The transport has divided by the number of all ranks.
+// Corrects an average, which the transport has divided by the number of all ranks.
 void JoinCommunicator::correct(void* data, std::size_t count, DType dtype) const {
   scale(data, count, dtype, static_cast<double>(size) / active_);
 }

@@ -1,10 +1,10 @@
-// A communicator whose ranks may run out of work: the others' collectives go on without them. Used by one
-// thread at a time.
+// A communicator whose ranks may run out of work while the collectives of the other ranks go on.
+// Thread safety: none; use from one thread at a time.
 //
-// Between join() and the end, each collective is announced: in a small all-gather, every rank says what it
-// calls, or that it has nothing more to call. A rank of the latter kind takes part with what changes nothing:
-// zeros in a sum, the least value in a maximum, no bytes of its own. An average is that of the ranks that
-// are still active. When nobody is, all leave at the same announcement.
+// After join(), each collective is announced. In a small all-gather, every rank reports which collective it
+// calls, or that it makes no more calls. A rank without calls takes part with data that does not change the
+// result: zeros in a sum, the smallest value in a maximum, no bytes of its own. An average is that of the
+// active ranks. When no rank is active, all ranks leave at the same announcement.
 #pragma once
 
 #include <cstddef>
@@ -22,33 +22,35 @@ class JoinCommunicator : public Communicator {
  public:
   explicit JoinCommunicator(std::unique_ptr<TracedCommunicator> inner);
 
-  // From now on collectives are announced. Every rank calls it between the same collectives, and shadow()
-  // later. `average_over_all`: averages count ranks that have stopped, as zeros.
+  // Announces each collective from now on. Every rank calls this between the same collectives, and shadow()
+  // later. If `average_over_all` is true, averages count ranks that have stopped as zeros.
   void join(bool average_over_all = false);
   bool joining() const { return joining_; }
-  // Ranks that took part in the last collective; all, when not joining.
+  // The number of ranks that took part in the last collective with own data; all ranks if
+  // join() was not called.
   int active() const { return active_; }
-  // This rank has nothing more to call: takes part in the others' collectives until all ranks are here.
-  // Returns how many those were. Throws what a collective throws, and UserError on all ranks for a broadcast
-  // from a rank that is here. May run on a thread of its own.
+  // This rank has no more work. Takes part in the collectives of the other ranks until all ranks have called
+  // this, and returns the number of those collectives. It may run on another thread.
+  // Throws: as a collective, and UserError on all ranks if the root of a broadcast has called this.
   std::size_t shadow();
 
   void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
-  // Of ranks that have stopped come zeros.
+  // Ranks that have stopped contribute zeros.
   void all_gather(std::string_view name, const void* in, void* out,
                   std::span<const std::size_t> bytes_by_rank) override;
   void broadcast(std::string_view name, void* data, std::size_t bytes, int root) override;
-  // What ranks get that have stopped is lost.
+  // The results for ranks that have stopped are lost.
   void reduce_scatter(std::string_view name, const void* in, void* out,
                       std::span<const std::size_t> count_by_rank, DType dtype, ReduceOp op) override;
-  // Ranks that have stopped send zeros, as many as are expected, and lose what they get.
+  // Ranks that have stopped send zeros of the expected size, and the data for them is lost.
   void all_to_all(std::string_view name, const void* in, std::span<const std::size_t> send_bytes, void* out,
                   std::span<const std::size_t> receive_bytes) override;
   Buffer allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
 
  private:
   struct Announcement;
-  // Says what this rank calls; none: nothing any more. Returns whether any rank calls something.
+  // Reports the call of this rank; std::nullopt means that it makes no more calls. Returns true if any
+  // rank calls a collective.
   bool announce(std::optional<CallDescriptor> own);
   std::vector<std::size_t> share(std::vector<std::size_t> shares);
   struct Sizes {
@@ -67,7 +69,7 @@ class JoinCommunicator : public Communicator {
   int active_, first_active_ = 0;
   std::uint64_t calls_ = 0;
   std::vector<CallDescriptor> announced_;   // by active rank
-  std::vector<std::byte> unused_, result_;  // of shadow()
+  std::vector<std::byte> unused_, result_;  // used by shadow()
 };
 
 }  // namespace farandole

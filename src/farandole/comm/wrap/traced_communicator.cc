@@ -48,8 +48,8 @@ void TracedCommunicator::leave() {
     timeline_.collective(call_.name, call_.operation, call_.what, call_.start_ns, end_ns);
 }
 
-// Does a part of the collective in flight. A collective that fails ends with it and is recorded as well: the
-// record shows that this rank was there, so that a reader of the recorders finds the rank that was not.
+// Does a part of the collective in flight. If the collective fails, it ends and is recorded too. The record
+// shows that this rank took part, so that a reader of the recorders can find the rank that did not.
 template <class Work>
 void TracedCommunicator::attempt(Work work) {
   try {

@@ -1,5 +1,6 @@
-// Records every collective of another communicator in the timeline, also one that fails, and keeps it in the
-// registry while it lasts. Used by one thread at a time, as the other communicator is.
+// Records every collective of another communicator in the timeline, also if it fails. While the collective is
+// in flight, it is in the registry of collectives.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <map>
@@ -15,8 +16,8 @@ namespace farandole {
 
 class TracedCommunicator : public Communicator, private NonblockingAllreduce {
  public:
-  // `number` is equal on all ranks and different for each communicator of the job; `timeline` outlives this
-  // object. Without a registry nobody watches its collectives.
+  // `number` identifies the communicator in the job and is equal on all ranks. `timeline` must outlive this
+  // object. If `registry` is nullptr, the watchdog does not see the collectives.
   TracedCommunicator(std::unique_ptr<Communicator> inner, Timeline& timeline, std::uint16_t number,
                      CollectiveRegistry* registry = nullptr);
 
@@ -31,10 +32,11 @@ class TracedCommunicator : public Communicator, private NonblockingAllreduce {
   void all_to_all(std::string_view name, const void* in, std::span<const std::size_t> send_bytes, void* out,
                   std::span<const std::size_t> receive_bytes) override;
   Buffer allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
-  // A non-blocking allreduce has a track of its own, on which it lies from this rank's arrival to its end.
-  // What the calling thread does of it in test() is a span of that thread.
+  // A non-blocking allreduce has its own track, on which it is shown from this rank's arrival to its end. The
+  // work of test() is a span of the calling thread.
   NonblockingAllreduce* nonblocking_allreduce() override;
-  // From now on, waiting in a collective is no stall, however long: others are busy, and this rank is not.
+  // If true, waiting in a collective is not reported as a stall, because this rank has nothing to do
+  // while the others work.
   void set_patient(bool patient) { patient_ = patient; }
 
  private:
@@ -51,10 +53,10 @@ class TracedCommunicator : public Communicator, private NonblockingAllreduce {
     NameId name, operation;
     Collective what{};
     std::int64_t start_ns = 0;
-    std::optional<TrackId> track;  // none: the calling thread
+    std::optional<TrackId> track;  // not set: the track of the calling thread
   };
   NameId name_id(std::string_view name);
-  // Every collective begins with enter() and ends with leave(), also one that fails.
+  // Every collective begins with enter() and ends with leave(), also if it fails.
   void enter(const Operation& operation, std::string_view name, std::size_t bytes,
              std::optional<TrackId> track);
   void leave();
@@ -70,10 +72,10 @@ class TracedCommunicator : public Communicator, private NonblockingAllreduce {
   std::uint32_t sequence_ = 0;
   std::map<std::string, NameId, std::less<>> names_;  // of the collectives so far
   Operation allreduce_, all_gather_, broadcast_, reduce_scatter_, all_to_all_;
-  std::shared_ptr<CollectiveEntry> entry_;  // null: no registry
+  std::shared_ptr<CollectiveEntry> entry_;  // null if there is no registry
   InFlight call_;                           // the last collective
   NonblockingAllreduce* nonblocking_ = nullptr;
-  std::optional<TrackId> track_;  // of non-blocking allreduces
+  std::optional<TrackId> track_;  // track of non-blocking allreduces
 };
 
 }  // namespace farandole
