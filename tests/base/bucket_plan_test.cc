@@ -85,7 +85,7 @@ TEST(BucketPlan, FollowsTheOrderInWhichGradientsCame) {
   EXPECT_EQ(plan.buckets[1].slots.size(), 2u);
 }
 
-// What the analyzer knows of a recorded run, the bytes of gradients and of buckets, gives the run's plan.
+// The bytes of gradients and buckets that the analyzer knows of a recorded run must give the plan of the run.
 TEST(BucketPlan, IsFoundAgainInWhatWasRecorded) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
@@ -94,7 +94,7 @@ TEST(BucketPlan, IsFoundAgainInWhatWasRecorded) {
     for (int i = static_cast<int>(1 + random() % 40); i > 0; --i) {
       const std::int64_t count = 1 + static_cast<std::int64_t>(random() % (random() % 2 ? 100 : 2'000'000));
       tensors.push_back({"t" + std::to_string(i), {count}, DType::float32});
-      bytes.insert(bytes.begin(), static_cast<std::uint64_t>(count) * 4);  // plans begin at the end
+      bytes.insert(bytes.begin(), static_cast<std::uint64_t>(count) * 4);  // plans begin with the last tensor
     }
     const BucketOptions options{1 + random() % (8U << 20)};
     const auto trained = plan_buckets(tensors, options), recorded = plan_recorded_buckets(bytes, options);

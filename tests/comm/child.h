@@ -1,4 +1,4 @@
-// A forked process for tests of what one rank sees of another; killed and waited for at the end.
+// A forked process, for tests of how a rank sees another one. The destructor kills it and waits for it.
 #pragma once
 
 #include <csignal>
@@ -10,7 +10,7 @@ namespace farandole {
 
 class Child {
  public:
-  // Runs `body` in the child, which then ends with what it returned.
+  // Runs `body` in the child, which exits with the returned value.
   template <class Body>
   explicit Child(Body body) : pid_(::fork()) {
     if (pid_ == 0) ::_exit(body());
@@ -21,7 +21,7 @@ class Child {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const { ::kill(pid_, number); }
-  // Returns once it has ended, and leaves it unreaped.
+  // Returns after the child has ended, without reaping it.
   void await_end() const {
     siginfo_t info;
     ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT);

@@ -1,4 +1,4 @@
-// The kinds of communicators that every test of collectives runs on.
+// The kinds of communicators on which every test of collectives runs.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,8 @@
 
 namespace farandole {
 
-// How the job's ranks lie on nodes that are made up, so that one machine tests many; null: as they really do.
+// A synthetic assignment of the job's ranks to nodes, so that one machine can test many layouts. Null
+// means the real one.
 using Nodes = int (*)(int rank);
 
 struct Way {
@@ -21,7 +22,7 @@ struct Way {
   Nodes node_of = nullptr;
   TransportOptions options = {};
 
-  // Collective over the job.
+  // Collective: every rank of the job must call this in the same order.
   std::unique_ptr<Communicator> make(const MpiTypes& types) const {
     if (node_of == nullptr) return world->new_communicator(waiting);
     std::vector<int> nodes;

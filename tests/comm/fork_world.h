@@ -1,5 +1,4 @@
-// Ranks as forked processes, for tests that kill them: an exchange over a page that they share, enough for a
-// communicator to start on.
+// Ranks as forked processes, for tests that kill them. They have a bootstrap communicator over a shared page.
 #pragma once
 
 #include <array>
@@ -14,11 +13,11 @@
 
 namespace farandole {
 
-// Made before the fork; mapped in all children.
+// Created before the fork and mapped in all children.
 class ForkWorld {
  public:
   static constexpr std::size_t most_ranks = 8;
-  static constexpr std::size_t most_bytes = 512;  // a rank and message
+  static constexpr std::size_t most_bytes = 512;  // per rank and message
 
   struct Page {
     std::array<ArrivalLine, most_ranks> lines;
@@ -35,7 +34,7 @@ class ForkWorld {
   ForkWorld(const ForkWorld&) = delete;
   ForkWorld& operator=(const ForkWorld&) = delete;
 
-  // How far the ranks are, for the parent to see.
+  // The progress of the ranks, for the parent.
   std::atomic<std::uint64_t>& progress() { return page_->progress; }
 
   class Exchange : public Communicator {

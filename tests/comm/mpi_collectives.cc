@@ -88,7 +88,7 @@ TEST_P(Collectives, AverageOfFloat16DoesNotOverflow) {
   for (const auto value : data) EXPECT_NEAR(to_float(value), 60000.0f, 100.0f);
 }
 
-// 5 ranks of 60000 are beyond float16's largest number, on every path.
+// 5 ranks with 60000 each exceed the largest float16 on every path.
 TEST_P(Collectives, ReduceScatterOfFloat16AveragesWithoutOverflow) {
   const std::vector<std::size_t> counts(static_cast<std::size_t>(comm_->size), 3);
   std::vector<Float16> in(3 * counts.size()), out(3);
@@ -97,7 +97,8 @@ TEST_P(Collectives, ReduceScatterOfFloat16AveragesWithoutOverflow) {
   for (const auto value : out) EXPECT_NEAR(to_float(value), 60000.0f, 100.0f);
 }
 
-// `in` is this rank's part of `out`, and the other way round; the other parts of `in` stay.
+// `in` is this rank's part of `out`, or `out` is this rank's part of `in`. The other parts of
+// `in` must not change.
 TEST_P(Collectives, AliasesOfTheOwnPart) {
   for (const auto dtype : {DType::float16, DType::float32, DType::float64})
     for (const auto op : {ReduceOp::sum, ReduceOp::average})
@@ -187,7 +188,7 @@ TEST_P(Collectives, AllToAllOfUnevenShares) {
 }
 
 TEST_P(Collectives, RandomSequencesInTheSameOrder) {
-  std::mt19937 random(seed(4));  // the same on all ranks
+  std::mt19937 random(seed(4));  // equal on all ranks
   for (int round = 0; round < 200; ++round) {
     const auto count = static_cast<std::size_t>(random() % 5000);
     std::vector<std::int64_t> data(count, comm_->rank + 1);
@@ -204,9 +205,9 @@ TEST_P(Collectives, RandomSequencesInTheSameOrder) {
   }
 }
 
-// Real numbers, at any offset of an allocated buffer: within the rounding of the type against float64.
+// Real numbers at any offset of an allocated buffer must match float64 within the rounding of the type.
 TEST_P(Collectives, RandomReductionsMatchFloat64) {
-  std::mt19937 random(seed(99));  // the same on all ranks
+  std::mt19937 random(seed(99));  // equal on all ranks
   std::uniform_real_distribution<double> value(-2, 2);
   const DType types[] = {DType::float16, DType::bfloat16, DType::float32, DType::float64};
   for (int round = 0; round < 60; ++round) {

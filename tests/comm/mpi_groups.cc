@@ -19,7 +19,7 @@ int sum_of_ranks(Communicator& comm) {
 }
 
 TEST(Groups, AnySubsetInAnyOrder) {
-  std::mt19937 random(seed(7));  // the same on all ranks
+  std::mt19937 random(seed(7));  // equal on all ranks
   for (int round = 0; round < 30; ++round) {
     std::vector<int> ranks;
     for (int r = 0; r < world->layout().size; ++r)

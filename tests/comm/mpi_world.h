@@ -1,4 +1,4 @@
-// The job that the tests of a test program share: MPI can be started only once.
+// The job that all tests of a test program share, because MPI can be started only once.
 #pragma once
 
 #include "farandole/comm/mpi/mpi_job.h"

@@ -1,4 +1,4 @@
-// Values of every element type for tests of reductions, and what a reduction of them gives.
+// Values of every element type for tests of reductions, and the expected results.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,8 @@
 
 namespace farandole {
 
-// Element i of rank r in a case: small integers, so that every type and every order of summation is exact.
+// Element i of rank r in a case. Small integers, so that the result is exact for every type
+// and order of summation.
 inline int element(unsigned seed, int rank, std::size_t i) {
   return static_cast<int>(
              (seed * 7919u + static_cast<unsigned>(rank) * 104729u + static_cast<unsigned>(i) * 31u) % 3u) +
@@ -90,7 +91,7 @@ inline double tolerance(DType dtype) {
   return dtype == DType::bfloat16 ? 1e-2 : dtype == DType::float16 ? 2e-3 : 1e-6;
 }
 
-// Of a floating type: the largest relative error of rounding to it.
+// The largest relative error of rounding to a floating-point type.
 inline double unit_roundoff(DType dtype) {
   return dtype == DType::bfloat16  ? 0x1p-8
          : dtype == DType::float16 ? 0x1p-11

@@ -14,8 +14,8 @@ std::filesystem::path program_folder();  // folder of the running executable
 // checkout's profiles/ if run from a build folder.
 std::filesystem::path profiles_folder();
 
-// What to do about a program or library that is not there, a sentence: the command that builds `target` in a
-// build folder; elsewhere how to install it.
+// A sentence that says what to do if a program or library is missing: the command that builds `target` in a
+// build folder, otherwise how to install it.
 std::string how_to_build(std::string_view target, bool needs_libtorch);
 
 }  // namespace farandole

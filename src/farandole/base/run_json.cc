@@ -66,7 +66,7 @@ class FactsReader {
     return found == object_.end() || found->is_null() ? nullptr : &*found;
   }
   void wrong(const char* key, const char* what) {
-    warnings_.push_back(where_ + ": \"" + key + "\" is not " + what + " and left out");
+    warnings_.push_back(where_ + ": \"" + key + "\" is not " + what + " and is ignored");
   }
 
   const json& object_;
@@ -83,7 +83,7 @@ RunFacts read_run_facts(const std::filesystem::path& run_json) {
   if (!stream) return facts;
   const auto object = json::parse(stream, nullptr, false);
   if (!object.is_object()) {
-    facts.warnings.push_back(where + " is damaged (no JSON object): throughput and names are unknown");
+    facts.warnings.push_back(where + " is damaged (not a JSON object); throughput and names are unknown");
     return facts;
   }
   facts.found = true;

@@ -1,4 +1,5 @@
-// The one reader and writer of run.json, which says what ran. Plain values; usable from any thread.
+// The only reader and writer of run.json, which describes a run. Plain values.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -10,26 +11,27 @@
 
 namespace farandole {
 
-// Each field is empty where run.json does not have it, or has it in another type (then a warning says so).
+// A field is empty if run.json does not contain it, or contains it with another type, which causes a warning.
 struct RunFacts {
-  bool found = false;  // there is a readable run.json
+  bool found = false;  // true if there is a readable run.json
   std::optional<std::int64_t> ranks;
   std::vector<std::string> hosts;  // by rank
   std::optional<std::string> device, program, started, ended;
   std::optional<std::int64_t> exit_code, restarts, parameters;
   std::optional<double> global_batch;           // samples per step of all ranks together
-  std::optional<double> bucket_mb;              // none also where it was found by trial
-  std::optional<std::int64_t> threads, cores;   // of a rank; of a node, for all its ranks
-  std::string config;                           // the options of the training: a JSON object, or ""
-  std::optional<std::string> compression;       // as `config` says; only read
+  std::optional<double> bucket_mb;              // also empty if it was found by the autotuner
+  std::optional<std::int64_t> threads, cores;   // threads per rank; cores per node for all its ranks
+  std::string config;                           // the options of the training as a JSON object, or ""
+  std::optional<std::string> compression;       // as in `config`; only read
   std::map<std::string, std::string> versions;  // by library
-  std::vector<std::string> warnings;            // of the reader
+  std::vector<std::string> warnings;            // warnings of the reader
 };
 
-// Fields that it does not know are left out. Never throws for what is in the file.
+// Unknown fields are ignored. Never throws because of the contents of the file.
 RunFacts read_run_facts(const std::filesystem::path& run_json);
 
-// Writes the fields that have a value, atomically. Throws Error where the file cannot be written.
+// Writes the fields that have a value, atomically.
+// Throws: Error if the file cannot be written.
 void write_run_facts(const std::filesystem::path& run_json, const RunFacts& facts);
 
 }  // namespace farandole

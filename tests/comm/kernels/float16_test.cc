@@ -19,7 +19,8 @@ TEST(Float16, EveryValueSurvivesTheRoundTrip) {
   }
 }
 
-// The nearest half lies within half a step; halves are 2^-10 of their power of two apart, subnormals 2^-24.
+// The nearest half differs by at most half a step. Steps are 2^-10 of the power of two,
+// and 2^-24 for subnormals.
 TEST(Float16, RoundsToTheNearest) {
   for (float value = 1e-9f; value < 65519.0f; value *= 1.0009765f) {
     Float16 half{};

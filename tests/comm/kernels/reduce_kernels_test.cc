@@ -33,7 +33,7 @@ bool has(ReduceOp op, DType dtype) {
   }
 }
 
-// Calls body with a value of the type's own C++ type.
+// Calls `body` with a value of the corresponding C++ type.
 template <class Body>
 auto with_type(DType dtype, Body body) {
   switch (dtype) {
@@ -91,7 +91,7 @@ double reference(ReduceOp op, DType dtype, const std::vector<double>& values) {
   return result;
 }
 
-// Half a step of the type at the result, and what the float32 in between may have lost.
+// Half a step of the type at the result, plus the error of the float32 arithmetic.
 double tolerance(DType dtype, double result) {
   switch (dtype) {
     case DType::float16:
@@ -107,7 +107,7 @@ double tolerance(DType dtype, double result) {
   }
 }
 
-// Buffers of several "ranks", each at an offset of its own from a 64-byte boundary.
+// Buffers of several ranks, each at its own offset from a 64-byte boundary.
 class Ranks {
  public:
   Ranks(std::size_t ranks, std::size_t count, DType dtype, std::mt19937& random)
@@ -177,7 +177,7 @@ TEST_P(ReduceKernels, MatchTheReference) {
             store(data[r], dtype, i, random_value(dtype, random));
             values[i][r] = load(data[r], dtype, i);
           }
-        // In place on all, to one of them, or to memory of its own.
+        // Writes in place to all ranks, to one of them, or to other memory.
         Ranks elsewhere(2, count, dtype, random);
         auto outputs = random() % 2 == 0 ? data.pointers() : std::vector{data[random() % ranks]};
         if (random() % 4 == 0) outputs = elsewhere.pointers();
@@ -194,7 +194,7 @@ TEST_P(ReduceKernels, MatchTheReference) {
   }
 }
 
-// Ranks reduce slices of the same data; where the cuts are must not show.
+// Ranks reduce slices of the same data. The result must not depend on where the slices begin.
 TEST_P(ReduceKernels, PiecesGiveTheBitsOfTheWhole) {
   std::mt19937 random(seed(2));
   for (const auto dtype : all_types) {
@@ -224,7 +224,7 @@ TEST_P(ReduceKernels, PiecesGiveTheBitsOfTheWhole) {
   }
 }
 
-// Every pair of a random 16-bit pattern with every other: subnormals, infinities and NaNs among them.
+// Random 16-bit patterns with each other, including subnormals, infinities and NaNs.
 template <class T>
 void expect_float32_sums(DType dtype, const auto& reduce_two) {
   std::mt19937 random(seed(3));
@@ -257,7 +257,7 @@ TEST_P(ReduceKernels, SixteenBitSumsAreRoundedFloat32Sums) {
   expect_float32_sums<BFloat16>(DType::bfloat16, reduce_two);
 }
 
-// 2048 + 1 + 1 is 2048 where each sum is rounded to float16.
+// 2048 + 1 + 1 would be 2048 if each sum were rounded to float16.
 TEST_P(ReduceKernels, SixteenBitSumsOfManyAreRoundedOnce) {
   for (const auto dtype : {DType::float16, DType::bfloat16}) {
     std::mt19937 random(seed(4));

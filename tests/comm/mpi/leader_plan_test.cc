@@ -53,7 +53,7 @@ TEST(LeaderPlan, HoldsWhatTheCommunicatorCountsOn) {
         const auto r =
             static_cast<std::size_t>(plan.members[static_cast<std::size_t>(n)][static_cast<std::size_t>(l)]);
         const int server = plan.server(n, plan.leader_group[r]);
-        // Where there are enough leader groups, every rank serves its own.
+        // If there are enough leader groups, every rank serves its own one.
         if (plan.leader_groups >= plan.local_size(n)) {
           EXPECT_EQ(server, l);
         }

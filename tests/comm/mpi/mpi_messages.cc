@@ -13,7 +13,7 @@ TEST(MessageChannel, DeliversInOrderAndOfAnySize) {
   const int from = (channel->rank() + channel->size() - 1) % channel->size();
   for (const std::size_t bytes : {0u, 1u, 1000u, 3'000'000u}) {
     const std::vector<std::byte> message(bytes, static_cast<std::byte>(channel->rank()));
-    // One rank alone would wait for itself: large messages are sent by a thread of its own.
+    // A single rank sends to itself, so a separate thread sends large messages.
     std::thread sender([&] { channel->send(to, message); });
     const auto received = channel->receive(from);
     sender.join();

@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 
 class MergeLeaseTest : public testing::Test {
  protected:
-  // The claim as it looks once it has changed from `before`.
+  // The state of the lease after it has changed from `before`.
   MergeLease::Sight changed_from(const MergeLease::Sight& before) const {
     for (;;) {
       const auto now = MergeLease::look(file_);
@@ -25,7 +25,7 @@ class MergeLeaseTest : public testing::Test {
       std::this_thread::sleep_for(1ms);
     }
   }
-  // A process that has the claim until it is killed.
+  // A process that holds the lease until it is killed.
   pid_t start_owner() const {
     const pid_t owner = ::fork();
     if (owner == 0) {
@@ -61,7 +61,7 @@ TEST_F(MergeLeaseTest, OneHasItAtATime) {
   EXPECT_FALSE(MergeLease(folder_ / "no/such/folder").won());
 }
 
-// Whatever its owner does or waits for.
+// The lease changes whatever its owner does or waits for.
 TEST_F(MergeLeaseTest, ChangesWhileItsOwnerRuns) {
   const auto owner = start_owner();
   auto sight = *MergeLease::look(file_);
@@ -75,7 +75,7 @@ TEST_F(MergeLeaseTest, ChangesWhileItsOwnerRuns) {
   ASSERT_EQ(::waitpid(owner, &status, WUNTRACED), owner);
   ASSERT_TRUE(WIFSTOPPED(status));
   sight = *MergeLease::look(file_);
-  std::this_thread::sleep_for(100ms);  // many beats
+  std::this_thread::sleep_for(100ms);  // time for many beats
   EXPECT_EQ(MergeLease::look(file_), sight) << "who is stopped does not merge";
   ::kill(owner, SIGCONT);
   EXPECT_EQ(changed_from(sight).inode, sight.inode);
@@ -92,14 +92,14 @@ TEST_F(MergeLeaseTest, OnlyWhatWasSeenIsRemoved) {
   const auto stale = *MergeLease::look(file_);
   MergeLease::remove(file_, stale);
   EXPECT_FALSE(MergeLease::look(file_));
-  // Another's, which may get the same inode.
+  // The lease of another owner, which may get the same inode.
   const MergeLease next(file_);
   EXPECT_TRUE(next.won());
   MergeLease::remove(file_, stale);
   EXPECT_TRUE(MergeLease::look(file_));
 }
 
-// One that was taken for dead comes back.
+// An owner that was considered dead resumes.
 TEST_F(MergeLeaseTest, TheOwnerRemovesNoOther) {
   {
     const MergeLease taken_for_dead(file_);

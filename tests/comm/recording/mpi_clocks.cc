@@ -1,4 +1,4 @@
-// Clocks of ranks, on one host or several, against rank 0's. Started by mpirun or srun.
+// Clocks of ranks on one or several hosts, compared with rank 0's clock. Started by mpirun or srun.
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
@@ -20,7 +20,7 @@
 namespace farandole {
 namespace {
 
-// What a host's clock would show that is off by up to 1 s and drifts by up to 50 ppm.
+// The clock of a host that is off by up to 1 s and drifts by up to 50 ppm.
 struct WrongClock {
   std::int64_t offset_ns;
   double drift;
@@ -30,8 +30,8 @@ struct WrongClock {
   }
 };
 
-// Real round trips, seen on wrong clocks; the second burst as if a minute later. The ranks of a machine, also
-// in several hosts of the Slurm sandbox, share one true clock, by which the model is judged.
+// Real round trips on wrong clocks; the second burst is shifted by a minute. The ranks of a machine, also in
+// several hosts of the Slurm sandbox, share one true clock, with which the model is compared.
 TEST(Clocks, AgreeWithinTheirResiduals) {
   constexpr std::int64_t minute_ns = 60'000'000'000;
   const auto channel = world->new_channel();
@@ -64,7 +64,7 @@ TEST(Clocks, AgreeWithinTheirResiduals) {
   }
 }
 
-// Ranks 0 and 1 on one clock, 2 and 3 on another and so on, by their numbers: one of each measures.
+// Ranks 0 and 1 share a clock, ranks 2 and 3 another one, and so on. One rank per clock measures.
 TEST(Clocks, AreMeasuredOnceForAllThatShareThem) {
   const auto channel = world->new_channel();
   const int rank = channel->rank();
@@ -78,7 +78,7 @@ TEST(Clocks, AreMeasuredOnceForAllThatShareThem) {
   if (rank == 1) {
     EXPECT_EQ(model.offset_ns(), 0);
   }
-  EXPECT_LE(std::abs(model.offset_ns()), model.residual_ns());  // in truth it is one clock
+  EXPECT_LE(std::abs(model.offset_ns()), model.residual_ns());  // in reality there is only one clock
   EXPECT_EQ(samples.round_trips.size() > 1, rank > 1);
 }
 
@@ -92,7 +92,7 @@ TEST(Clocks, OfOneHostAreTheSame) {
   EXPECT_LE(model.residual_ns(), 1);
 }
 
-// Each rank but rank 0 asks, while all do something else.
+// Each rank except rank 0 asks while all ranks do other work.
 TEST(Clocks, AreMeasuredWhileTheJobRuns) {
   constexpr std::size_t rounds = 3;
   std::mutex mutex;
@@ -112,13 +112,13 @@ TEST(Clocks, AreMeasuredWhileTheJobRuns) {
     everyone->barrier("barrier");
   }
   for (const RoundTrip& trip : seen) {
-    EXPECT_LE(trip.send_ns, trip.reference_ns);  // on one clock
+    EXPECT_LE(trip.send_ns, trip.reference_ns);  // both are on one clock
     EXPECT_LE(trip.reference_ns, trip.receive_ns);
   }
   EXPECT_TRUE(everyone->rank != 0 || seen.empty());
 }
 
-// The end does not wait for a rank 0 that answers no more: all that asked have 5 s of patience.
+// The end must not wait for a rank 0 that no longer answers, although the asking ranks would wait 5 s.
 TEST(Clocks, RoundsEndWithoutAnAnswer) {
   auto channel = world->new_channel();
   const auto everyone = world->new_communicator(Waiting::yielding);

@@ -1,5 +1,5 @@
-// The end of a recording where the trace cannot be written, or a rank has no records any more: every rank
-// comes back, and what was recorded is kept.
+// The end of a recording if the trace cannot be written or a rank no longer has records. Every rank must
+// return, and the records must be kept.
 #include <array>
 #include <csignal>
 #include <fmt/format.h>
@@ -23,10 +23,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Rank 0's folder, for all.
+// Rank 0's folder, used by all ranks.
 class RecordingTest : public testing::Test {
  protected:
-  static constexpr int spans = 10'000;  // three blocks of a rank
+  static constexpr int spans = 10'000;  // three blocks per rank
 
   RecordingTest() {
     std::array<char, 512> path{};
@@ -51,7 +51,7 @@ class RecordingTest : public testing::Test {
     Timeline timeline({recorder(), {}, 2 << 20, layout().rank, layout().size, layout().node});
     Recording recording(world->new_channel(), timeline, {.run_dir = run_});
     const auto name = timeline.intern("work");
-    std::mt19937 random;  // so that a trace does not become small
+    std::mt19937 random;  // makes the trace compress badly
     auto now = now_ns();
     for (int i = 0; i < spans; ++i) {
       const auto start = now;
@@ -77,7 +77,7 @@ class RecordingTest : public testing::Test {
   std::optional<TemporaryFolder> folder_;
 };
 
-// As a quota that is used up, for as long as this lives: of the calling process's files.
+// Limits the size of the calling process's files during its lifetime, like an exhausted quota.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -104,7 +104,7 @@ TEST_F(RecordingTest, EndsWhereTheTraceCannotBePublished) {
   EXPECT_GE(RecorderFile(recorder()).records(0).size(), std::size_t{spans});
 }
 
-// Wherever in the merge the disk turns out to be full: before the first block, amid a rank's, at the end.
+// The disk becomes full before the first block, within the blocks of a rank, or at the end of the merge.
 TEST_F(RecordingTest, EndsWhereTheDiskIsFull) {
   for (const rlim_t bytes : {rlim_t{0}, rlim_t{1} << 12, rlim_t{1} << 14, rlim_t{1} << 16, RLIM_INFINITY}) {
     std::optional<FileSizeLimit> limit;

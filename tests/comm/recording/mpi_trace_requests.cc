@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Rank 0's folder, for all.
+// Rank 0's folder, used by all ranks.
 class TraceRequestsTest : public testing::Test {
  protected:
   TraceRequestsTest() {
@@ -57,7 +57,7 @@ class TraceRequestsTest : public testing::Test {
     timeline_.reset();
   }
 
-  // The ranks in the trace that have this span; waits for a trace in which `ranks` do.
+  // The ranks in the trace that have this span. Waits for a trace in which `ranks` ranks have it.
   std::set<int> ranks_with(const std::string& name, std::size_t ranks) const {
     std::set<int> found;
     for (int look = 0; look < 20'000 && found.size() < ranks; ++look) {
@@ -105,7 +105,7 @@ TEST_F(TraceRequestsTest, AnyRankOrAllMayBeAskedAgainAndAgain) {
   }
 }
 
-// What a rank leaves that ends before others are done with a request must not hold those up.
+// A rank that ends before others have finished a request must not delay them.
 TEST_F(TraceRequestsTest, EndsWhileSomebodyAsks) {
   record(false);
   add("only");

@@ -1,4 +1,5 @@
-// Ranks that are killed in the middle of a collective: the others are told, and nothing is left behind.
+// Ranks are killed in the middle of a collective. The other ranks must report it, and nothing
+// may be left behind.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -24,20 +25,20 @@ namespace fs = std::filesystem;
 std::set<std::string> shared_memory_files() {
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator("/dev/shm"))
-    // Open MPI's are named by the host.
+    // Open MPI's segments contain the host's name.
     if (const auto name = entry.path().filename().string();
         name.find("farandole") != std::string::npos && !name.starts_with("vader_segment"))
       names.insert(entry.path());
   return names;
 }
 
-// Reduces until it is killed or told that another was; the exit code says which.
+// Reduces until it is killed or learns that another rank was killed. The exit code says which.
 int reduce_forever(ForkWorld& world, int rank, unsigned seed) {
-  ::alarm(120);  // a rank that hangs dies of it, which the test sees
+  ::alarm(120);  // ends a rank that hangs, which the test detects
   try {
     ForkWorld::Exchange exchange(world, rank);
     SharedMemoryCommunicator comm(exchange, {.arena_bytes = std::size_t{64} << 20});
-    std::mt19937 random(seed);  // the same on all ranks
+    std::mt19937 random(seed);  // equal on all ranks
     auto buffer = comm.allocate(1 << 20);
     std::vector<std::byte> elsewhere(1 << 20);
     for (;;) {
@@ -63,7 +64,7 @@ TEST(KilledRanks, AreNamedOnAllSurvivorsAndLeaveNothingBehind) {
   for (int round = 0; round < rounds(30, 200); ++round) {
     const int size = 2 + round % 3;
     const auto victim = static_cast<std::size_t>(random() % static_cast<unsigned>(size));
-    const std::uint64_t moment = random() % 300;  // calls
+    const std::uint64_t moment = random() % 300;  // in calls
     ForkWorld world(size);
     std::vector<pid_t> pids;
     for (int rank = 0; rank < size; ++rank) {

@@ -19,8 +19,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Ranks as threads, each with a communicator of its own; the arenas are mapped through /proc as between
-// processes.
+// Ranks are threads with one communicator each. The arenas are mapped through /proc, as between processes.
 void run_ranks(int size, const std::function<void(SharedMemoryCommunicator&)>& body,
                SharedMemoryOptions options = {}) {
   options.arena_bytes = std::size_t{64} << 20;
@@ -30,7 +29,7 @@ void run_ranks(int size, const std::function<void(SharedMemoryCommunicator&)>& b
   });
 }
 
-// Small integers, so that every type and every order of summation is exact.
+// Small integers, so that the result is exact for every type and order of summation.
 int element(unsigned seed, int rank, std::size_t i) {
   return static_cast<int>((seed * 7919u + static_cast<unsigned>(rank) * 104729u +
                            static_cast<unsigned>(i) * 2654435761u) >>
@@ -74,7 +73,7 @@ struct Case {
   unsigned seed;
   std::size_t count;
   std::size_t offset;   // bytes from the start of an allocation
-  unsigned registered;  // bit r: rank r's data lies in its arena
+  unsigned registered;  // bit r: the data of rank r is in its arena
   ReduceOp op;
 };
 
@@ -96,7 +95,7 @@ void check_allreduce(Communicator& comm, const Case& c, DType dtype) {
 TEST(SharedMemoryCommunicator, AllreduceMatchesTheReference) {
   for (int size = 1; size <= 5; ++size) {
     run_ranks(size, [](Communicator& comm) {
-      std::mt19937 random(static_cast<unsigned>(comm.size));  // the same on all ranks
+      std::mt19937 random(static_cast<unsigned>(comm.size));  // equal on all ranks
       for (int round = 0; round < 120; ++round) {
         const std::size_t largest = std::size_t{1} << random() % 19;
         Case c{static_cast<unsigned>(round), random() % largest, random() % 5 * 8,
@@ -146,7 +145,7 @@ TEST(SharedMemoryCommunicator, AllRanksHoldTheSameBits) {
   }
 }
 
-// Bytes that say where they come from.
+// Bytes that identify their sender.
 std::uint8_t mark(std::size_t from, std::size_t to, std::size_t i) {
   return static_cast<std::uint8_t>(from * 31 + to * 7 + i * 13);
 }
@@ -156,7 +155,7 @@ TEST(SharedMemoryCommunicator, MovesBytesOfRandomSizes) {
     run_ranks(size, [](Communicator& comm) {
       const auto ranks = static_cast<std::size_t>(comm.size);
       const auto own = static_cast<std::size_t>(comm.rank);
-      std::mt19937 random(seed(99));  // the same on all ranks
+      std::mt19937 random(seed(99));  // equal on all ranks
       for (int round = 0; round < 60; ++round) {
         const std::size_t largest = std::size_t{1} << random() % 20;
         std::vector<std::vector<std::size_t>> share(ranks, std::vector<std::size_t>(ranks));
@@ -184,7 +183,7 @@ TEST(SharedMemoryCommunicator, MovesBytesOfRandomSizes) {
         for (std::size_t r = 0; r < ranks; ++r)
           for (std::size_t i = 0; i < receives[r]; ++i) ASSERT_EQ(out[at++], std::byte{mark(r, own, i)});
 
-        // Everybody's part for rank 0, gathered in place: the own part of `all` is the input.
+        // Gathers all parts for rank 0 in place: the own part of `all` is the input.
         std::vector<std::size_t> parts;
         std::size_t total = 0, before = 0;
         for (std::size_t r = 0; r < ranks; ++r) {
@@ -238,7 +237,7 @@ TEST(SharedMemoryCommunicator, ReduceScatterInPlaceAndElsewhere) {
   }
 }
 
-// More ranks than cores, waiting in every way.
+// More ranks than cores, with all kinds of waiting.
 TEST(SharedMemoryCommunicator, ManyCallsWithoutAHang) {
   using std::chrono::nanoseconds;
   for (const auto patience : {Patience{nanoseconds(0), false}, Patience{nanoseconds(50'000), false},
@@ -268,7 +267,7 @@ TEST(SharedMemoryCommunicator, MemoryComesZeroedAndIsUsedAgain) {
       comm.allreduce("used", buffer.get(), bytes, DType::uint8, ReduceOp::sum);
       ASSERT_EQ(buffer[bytes - 1], std::byte{2});
     }
-    // Beyond the arena there is other memory, which works all the same.
+    // If the arena is full, other memory is used and works too.
     auto first = comm.allocate(bytes);
     auto second = comm.allocate(bytes);
     std::memset(second.get(), 3, bytes);
@@ -297,7 +296,8 @@ std::string message_of(const std::function<void()>& call) {
   return "no UserError";
 }
 
-// Each rank makes the call that its number picks; all learn of the difference in that call.
+// Each rank makes the good or the bad call, depending on its number. All ranks must report the
+// difference in that call.
 void expect_mismatch(const std::function<void(Communicator&)>& good,
                      const std::function<void(Communicator&)>& bad,
                      const testing::Matcher<std::string>& matcher) {

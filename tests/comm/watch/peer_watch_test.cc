@@ -60,7 +60,7 @@ TEST(PeerWatch, AStoppedPeerIsNotLost) {
   EXPECT_EQ(read_process_state(child.pid())->state, 'T');
 }
 
-// Only new kernels remember how a process ended whose parent has waited for it.
+// If a process was waited for by its parent, only new kernels remember how it ended.
 TEST(PeerWatch, KnowsThatAReapedPeerIsLost) {
   Child killed(Child::sleep_forever);
   const auto peers = watch({{1, killed.pid()}});

@@ -18,7 +18,7 @@ TEST(SignalEvent, IsThereOnceItWasTaken) {
   EXPECT_FALSE(event.take());
 }
 
-// A worker that the program forks ends by its signal, and its parent hears nothing of it.
+// A signal must end a worker that the program has forked, and the parent must not receive it.
 TEST(SignalEvent, OfAForkedProcessIsItsOwn) {
   const SignalEvent event(SIGTERM);
   const pid_t child = ::fork();

@@ -1,6 +1,6 @@
-// A job for the stall tests, told what to do by files: FOLDER/stop ends it in order, FOLDER/block makes rank
-// ROOT_CAUSE misbehave as SCENARIO says for as long as it is there. Each rank leaves its process id in
-// FOLDER/pid.RANK, and in FOLDER/blocked that the root_cause has begun.
+// A job for the stall tests, controlled by files. FOLDER/stop ends it normally. While FOLDER/block exists,
+// rank ROOT_CAUSE misbehaves as SCENARIO says. Each rank writes its process id to FOLDER/pid.RANK.
+// FOLDER/blocked shows that the misbehaviour has begun.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>

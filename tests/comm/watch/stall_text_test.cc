@@ -90,7 +90,8 @@ TEST(StallText, AStoppedRankIsMissingWhereverItIs) {
   }
 }
 
-// It said its status before it made the communicator, and was stopped before it said it again.
+// The rank published its status before it created the communicator, and was stopped
+// before it published again.
 TEST(StallText, AStoppedRankMayNotHaveToldOfTheCommunicator) {
   const auto summary =
       summary_of({rank(0, {call(1, 92, true)}), rank(1, {call(0, 3, false)}, Life::stopped)});

@@ -90,7 +90,7 @@ TEST(StatusBoard, ReadersSeeNoMixture) {
   writer.join();
 }
 
-// A rank that is killed while it publishes leaves something to read.
+// If a rank is killed while it publishes, its slot must still be readable.
 TEST(StatusBoard, OutlivesItsWriters) {
   const auto board = StatusBoard::create(1);
   for (int i = 0; i < 20; ++i) {

@@ -12,7 +12,7 @@
 
 namespace farandole {
 
-// Exported, so that the stack can name it.
+// Exported, so that the stack can contain its name.
 __attribute__((noinline, visibility("default"))) ssize_t wait_for_a_byte_of_the_test(int fd) {
   char byte = 0;
   const ssize_t got = ::read(fd, &byte, 1);
@@ -26,7 +26,7 @@ using namespace std::chrono_literals;
 using testing::Contains;
 using testing::HasSubstr;
 
-// Runs `body` on a thread that is probed while it reads from a pipe; then lets it go on.
+// Runs `body` on a thread that is probed while it reads from a pipe. Then lets the thread continue.
 struct Probed {
   template <class Body>
   explicit Probed(Body body)
@@ -122,7 +122,7 @@ TEST(ThreadProbe, GivesUpOnAThreadThatDoesNotAnswer) {
   });
   while (!blocked) std::this_thread::yield();
   EXPECT_FALSE(probed.probe.load()->take(1ms));
-  probed.go_on();  // the signals that were asked in vain come now
+  probed.go_on();  // signals of earlier probes that got no answer arrive now
   EXPECT_TRUE(probed.probe.load()->take(20s));
 }
 

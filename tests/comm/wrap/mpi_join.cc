@@ -1,4 +1,5 @@
-// Ranks that run out of work at different times, against a reference computed from who is still there.
+// Ranks run out of work at different times. Results are compared with a reference computed
+// from the active ranks.
 #include <cstring>
 #include <gmock/gmock.h>
 #include <numeric>
@@ -22,7 +23,7 @@ struct Joined {
   JoinCommunicator comm;
 };
 
-// What rank r contributes as element i of a call.
+// The contribution of rank r to element i of a call.
 double value(int call, int r, std::size_t i) {
   return 1 + (call * 7 + r * 3 + static_cast<int>(i)) % 5;
 }
@@ -123,7 +124,7 @@ void check_all_to_all(Communicator& comm, int call, const std::vector<int>& acti
 TEST(Join, CoversEveryCollectiveUntilAllHaveStopped) {
   Joined joined;
   auto& comm = joined.comm;
-  std::mt19937 random(seed(5));  // the same on all ranks
+  std::mt19937 random(seed(5));  // equal on all ranks
   for (int round = 0; round < 12; ++round) {
     const bool over_all = round % 3 == 2;
     std::vector<int> calls_by_rank;
@@ -169,7 +170,7 @@ TEST(Join, CoversEveryCollectiveUntilAllHaveStopped) {
 TEST(Join, NeutralInEveryTypeAndReduction) {
   Joined joined;
   auto& comm = joined.comm;
-  const int last = comm.size - 1;  // alone in the end
+  const int last = comm.size - 1;  // the last active rank
   comm.join();
   if (comm.rank != last) {
     comm.shadow();
@@ -214,7 +215,7 @@ TEST(Join, ABroadcastFromARankThatHasStoppedIsRefusedOnAll) {
     told = error.what();
   }
   EXPECT_THAT(told, HasSubstr("'news' from rank 0"));
-  EXPECT_FALSE(joined.comm.joining());  // nobody waits for anybody
+  EXPECT_FALSE(joined.comm.joining());  // no rank waits for another one
   joined.comm.barrier();
 }
 

@@ -19,7 +19,7 @@ TEST(TracedCommunicator, RecordsWhatTheAnalyzerNeeds) {
   {
     Timeline timeline(options);
     ThreadWorld::run(1, [&](Communicator& inner) {
-      // The world's communicator stays the owner: this one only passes on.
+      // The communicator stays owned by the world. This one only forwards calls.
       struct Pass : FailingCommunicator {
         explicit Pass(Communicator& to) : to_(to) {}
         void allreduce(std::string_view name, void* data, std::size_t count, DType dtype,
@@ -51,7 +51,8 @@ TEST(TracedCommunicator, RecordsWhatTheAnalyzerNeeds) {
   }
 }
 
-// A non-blocking allreduce lies on a track of its own, this thread's part of it among the thread's spans.
+// A non-blocking allreduce is on its own track. The work of this thread for it is among the
+// spans of the thread.
 TEST(TracedCommunicator, RecordsANonblockingAllreduce) {
   const TemporaryFolder folder;
   TimelineOptions options;
@@ -95,7 +96,7 @@ TEST(TracedCommunicator, RecordsANonblockingAllreduce) {
   }
 }
 
-// A non-blocking allreduce that fails in the call with this name.
+// A non-blocking allreduce that fails in the function with this name.
 class FailingNonblocking : public FailingCommunicator, private NonblockingAllreduce {
  public:
   NonblockingAllreduce* nonblocking_allreduce() override { return this; }
@@ -176,7 +177,7 @@ TEST(TracedCommunicator, IsInTheRegistryWhileACollectiveLasts) {
     EXPECT_EQ(seen.entered, 1u);
     EXPECT_LE(seen.since_ns, now_ns());
     EXPECT_FALSE(registry.read().at(0).in_flight);
-    traced.set_patient(true);  // has not waited for long, ever
+    traced.set_patient(true);  // never counts as waiting for long
     EXPECT_THROW(traced.allreduce("join", &data, 1, DType::int32, ReduceOp::sum), Error);
     EXPECT_TRUE(seen.in_flight);
     EXPECT_EQ(seen.entered, 2u);

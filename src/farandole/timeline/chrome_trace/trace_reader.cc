@@ -141,7 +141,10 @@ class Reader {
     ++summary_.events;
   }
 
-  // Reads as many events of known forms as follow each other.
+  // Reads as many events of known forms as follow each other. Without read_own_event(), `farandole analyze`
+  // takes 1.5 times as long on a run of quickstart (2 ranks) and 3.0 times as long on a synthetic run (1,024
+  // ranks, 50 steps). Without read_kineto_event(), it takes 1.7 times as long on 60 MB of PyTorch's profiler.
+  // These are ratios of CPU time of the whole command, medians of 9 interleaved runs on two cores.
   std::uint64_t read_known_forms() {
     const auto before = summary_.events;
     read_known_form([this](auto... text) { return take_own_event(text...); });
