@@ -1,2 +1,2 @@
-# __FILE__ may be relative to a folder that is not the test's (ccache's base_dir).
+# __FILE__ may be relative to another folder than the test's (base_dir of ccache).
 target_compile_definitions(checkpoint_test PRIVATE FARANDOLE_SOURCE="${PROJECT_SOURCE_DIR}")

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# farandole run --trace-mpi: every MPI call of a program is in the trace, as it was made, and none of Farandole's own.
+# farandole run --trace-mpi: the trace contains every MPI call of a program as it was made, and no call of Farandole itself.
 set -uo pipefail
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 source "$here/../launch/expect.sh"
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 unset FARANDOLE_RUN_DIR "${!SLURM_@}"
-# The sanitizers' runtime is to come first; behind a preloaded library it does as well.
+# The sanitizers' runtime must be loaded first; directly after a preloaded library works too.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0
 run=("$bin/farandole" run)
 check=${FARANDOLE_TRACE_CHECK:-${FARANDOLE_SOURCE:-}/../shared/trace-check/trace-check}
 viewed() { [[ ! -x $check ]] || "$check" "$1" >check.out || fail "the viewers find fault with $1: $(<check.out)"; }
 
-# A program that knows nothing of Farandole: calls, order, bytes, peers.
+# A program that does not use Farandole: calls, order, bytes, peers.
 expect 0 "${run[@]}" -n 3 --run-dir run --trace-mpi "$bin/calling_program" .
 silent err
 expect 0 "$bin/farandole" timeline merge run
@@ -29,7 +29,7 @@ says out 'ended normally'
 expect 0 "${run[@]}" -n 3 --run-dir quiet "$bin/calling_program" .
 [[ ! -e quiet/recorder ]] || fail "recorded without --trace-mpi: $(ls quiet/recorder)"
 
-# A session: the program's calls within its phases, Farandole's own as collectives only.
+# A program with a session: its calls are inside its phases, and Farandole's calls appear only as collectives.
 expect 0 "${run[@]}" -n 2 --run-dir session --trace-mpi "$bin/session_program" session
 silent err
 python3 - session/timeline.json.gz <<'PY' || fail "the session's trace"
@@ -48,7 +48,7 @@ PY
 viewed session/timeline.json.gz
 expect 0 "$bin/farandole" analyze session
 
-# No program of Farandole calls what would be recorded: it would be there twice.
+# Farandole's programs call no function that would be recorded, because it would appear twice.
 library=$(find "$bin/.." -name libfarandole_pmpi.so | head -n 1)
 nm -D --defined-only "$library" | awk '$3 ~ /^MPI_/ { print $3 }' | sort >recorded
 [[ $(wc -l <recorded) -gt 170 ]] || fail "the library records $(wc -l <recorded) functions only"
@@ -59,17 +59,17 @@ done
 nm -D --defined-only "$library" | awk '$3 !~ /^(MPI_|farandole_trace_mpi_calls_1$)/ { print $3 }' >leaks
 [[ ! -s leaks ]] || fail "the library shows $(xargs <leaks)"
 
-# Killed in a call: the doctor names it.
+# A program that is killed in a call: the doctor names the call.
 expect 137 "${run[@]}" -n 3 --run-dir killed --trace-mpi "$bin/calling_program" . killed
 expect 0 "$bin/farandole" doctor killed
 says out "^Rank 2 .* was killed by signal 9"
 says out "^ +0 .* (in|after) communication 'MPI_(Recv|Barrier)'"
 
-# Without MPI_Finalize, and with a process of its own.
+# A program that forks and exits without MPI_Finalize.
 expect 3 timeout 60 "${run[@]}" -n 1 --run-dir leaves --trace-mpi "$bin/calling_program" . leaves
 expect 0 "$bin/farandole" timeline merge leaves
 
-# A program of another MPI runs as if nothing were preloaded.
+# A program with another MPI library runs as if nothing were preloaded.
 cat >other.c <<'C'
 #include <string.h>
 int PMPI_Init(int* argc, char*** argv) { return 0; }
@@ -84,7 +84,7 @@ if cc -shared -fPIC other.c -o libother.so 2>/dev/null && cc foreign.c -o foreig
   says err "calls are not recorded: the program uses another MPI library than Open MPI"
 fi
 
-# Refusals: one line each.
+# Each refusal is one line.
 expect 64 "${run[@]}" -n 2 --trace-mpi "$bin/calling_program" .
 says err '^farandole run: --trace-mpi needs a run directory to record in; add --run-dir RUN$'
 printf 'int main() {}' | cc -x c -static -o static - 2>/dev/null && {
@@ -92,12 +92,12 @@ printf 'int main() {}' | cc -x c -static -o static - 2>/dev/null && {
   says err 'static, which is statically linked; link it dynamically$'
 }
 
-for folder in nothing run; do  # also where an earlier job has recorded
+for folder in nothing run; do  # also if an earlier job has recorded there
   expect 0 "${run[@]}" -n 1 --run-dir $folder --trace-mpi true
   says err '^farandole run: --trace-mpi has recorded nothing: '
 done
 
-# Where nothing can be recorded, the program runs all the same.
+# If nothing can be recorded, the program runs anyway.
 expect 0 "${run[@]}" -n 3 --log-dir logs env FARANDOLE_RUN_DIR=/proc/none LD_PRELOAD="$library" "$bin/calling_program" .
 says err "^farandole: the program's MPI calls are not recorded: .*/proc/none"
 exit $((failures > 0))

@@ -7,7 +7,7 @@ import sys
 trace, rank = sys.argv[1], int(sys.argv[2])
 events = json.load(gzip.open(trace))["traceEvents"]
 calls = [e for e in events if e["ph"] == "X" and e["pid"] == rank + 1 and e["name"].startswith("MPI_")]
-lines = []  # with polls of the same function added up: how long it may spin without a break is up to the machine
+lines = []  # polls of the same function are added up, because the machine determines how many become one record
 polls, poll_records = 0, 0
 for call in sorted(calls, key=lambda e: e["ts"]):
     arguments = {key: value for key, value in call.get("args", {}).items() if key != "step"}

@@ -1,4 +1,4 @@
-# The merged trace of a made-up run in the viewers that people use (make_trace is not part of ctest).
+# Opens the merged trace of a synthetic run in the usual viewers (make_trace is not part of ctest).
 add_executable(timeline_make_trace ${CMAKE_CURRENT_LIST_DIR}/make_trace.cc)
 target_link_libraries(timeline_make_trace PRIVATE farandole_timeline farandole_flags)
 target_include_directories(timeline_make_trace PRIVATE ${PROJECT_SOURCE_DIR}/tests)

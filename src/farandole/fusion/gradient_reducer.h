@@ -6,6 +6,7 @@
 // block each other. After each bucket's payload there is one element per tensor that says whether this rank
 // has its gradient. It is summed with the payload, so that every rank learns without an extra message whether
 // any rank had the gradient.
+// Thread safety: call from the training thread only, except where a function says otherwise.
 //
 // The timeline records the moment at which a bucket and all earlier ones are full, as "bucket 3 ready". The
 // time from then to the start of its collective is the delay of the reduction itself. In some steps

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A rank that dies in the middle of a collective is named by all survivors; one that is told to end is not.
+# All survivors name a rank that dies in the middle of a collective. They do not name a rank that was asked to end.
 source "$(dirname "${BASH_SOURCE[0]}")/stall_job.sh"
 
 for starter in mpirun farandole; do
@@ -7,7 +7,7 @@ for starter in mpirun farandole; do
   [[ $starter == mpirun ]] || launcher=("$bin/farandole" run) codes=(137)
   for root_cause in 0 2; do
     start 3 stop $root_cause
-    sleep "0.$((RANDOM % 5))"  # anywhere
+    sleep "0.$((RANDOM % 5))"  # at any point of its work
     kill -KILL "$(<pid.$root_cause)"
     ends "${codes[@]}"
     for r in 0 1 2; do
@@ -23,7 +23,7 @@ touch block
 ends 3 70
 has "\[rank 0\] rank 1 .* ended with exit code 3; rank 0 was in" || fail "its exit code"
 
-# A program's own handler of SIGTERM stays; where there is none, SIGTERM ends the ranks as it does without a watchdog.
+# A program's own handler of SIGTERM stays in place. Without one, SIGTERM ends the ranks as it does without a watchdog.
 start 2 handler 9
 kill -TERM "$(<pid.0)"
 ends 9

@@ -1,4 +1,4 @@
-# Sourced by the tests of the watchdog: starts jobs of stall_program and says what failed.
+# Sourced by the tests of the watchdog. Starts jobs of stall_program and reports failures.
 set -uo pipefail
 bin=${FARANDOLE_BIN:?the folder of the built programs}
 work=$(mktemp -d)
@@ -13,7 +13,7 @@ fail() {
   sed 's/^/  /' err >&2
   failures=$((failures + 1))
 }
-# Waits until the command succeeds, at most a minute: the machine may be busy.
+# Waits until the command succeeds, up to a minute, because the machine may be busy.
 until_true() {
   for ((i = 0; i < 1200; i++)); do
     "$@" 2>/dev/null && return
@@ -35,7 +35,7 @@ start() {
   job=$!
   until_true all_have
 }
-# ends CODE...: the job does, with one of them.
+# ends CODE...: checks that the job ends with one of these exit codes.
 ends() {
   local code=0
   wait "$job"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Ranks that are stopped, stuck or in another collective are named, and the job goes on or ends as it should.
+# Stopped ranks, stuck ranks and ranks in another collective are named, and the job continues or ends as expected.
 source "$(dirname "${BASH_SOURCE[0]}")/stall_job.sh"
 
 for root_cause in 0 1; do
@@ -43,7 +43,7 @@ has "stall: ranks? 0.* waited .* in allreduce #[0-9]+ 'bucket 0'" || fail "who w
 has "^  rank 1 .* is missing: it is in all_gather #[0-9]+ 'shapes'" || fail "where the other is"
 has "the job ends here \(stall-abort is 5.0 s\)" || fail "why it ends"
 
-# Stopped ranks are cleaned up, whoever starts them.
+# Stopped ranks are removed, whichever launcher started them.
 for root_cause in 0 1; do
   start 2 stop $root_cause FARANDOLE_STALL_ABORT=5
   kill -STOP "$(<pid.$root_cause)"

@@ -49,7 +49,7 @@ std::string describe_missing(const RankStatus& status) {
   std::string text;
   switch (status.life) {
     case Life::unknown:
-      return "does not answer: it is stopped with all ranks of its host, or the host is gone or cut off";
+      return "does not answer: all ranks of its host are stopped, or the host has failed or is disconnected";
     case Life::ended:
       return "has ended";
     case Life::leaving:

@@ -165,7 +165,7 @@ bool TraceScanner::find_events() {
     if (peek() != '"') return false;
     const auto key = take_value(256);
     if (done_ || !skip_space()) return false;
-    if (peek() != ':') return stop("no colon behind a key"), false;
+    if (peek() != ':') return stop("no colon after a key"), false;
     window_.consume(1);
     if (!skip_space()) return stop("cut off"), false;
     if (key == "\"traceEvents\"" && peek() == '[') {
@@ -186,16 +186,16 @@ void TraceScanner::read_keys_behind() {
       window_.consume(1);
       continue;
     }
-    if (peek() != '"') return stop("unexpected text behind the events");
+    if (peek() != '"') return stop("unexpected text after the events");
     const auto key = take_value(256);
     if (!damage_.empty()) return;
-    if (!skip_space() || peek() != ':') return stop("no colon behind a key");
+    if (!skip_space() || peek() != ':') return stop("no colon after a key");
     window_.consume(1);
     if (!skip_space()) break;
     take_value_of(key);
     if (!damage_.empty()) return;
   }
-  if (window_.size() == 0) return stop("cut off behind the events");
+  if (window_.size() == 0) return stop("cut off after the events");
   window_.consume(1);
 }
 
