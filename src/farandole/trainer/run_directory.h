@@ -19,10 +19,10 @@ class RunDirectory {
   std::filesystem::path metrics() const { return folder_ / "metrics.jsonl"; }
   std::filesystem::path run_json() const { return folder_ / "run.json"; }
 
-  // Writes run.json with the time; its "restarts" counts the earlier starts in this folder.
+  // Writes run.json with the start time. "restarts" counts the earlier starts in this folder.
   void started(RunFacts facts);
-  // Adds "ended" and "exit_code", or warns where it cannot: the run has ended as it has. Without a started()
-  // it does nothing.
+  // Adds "ended" and "exit_code". If the file cannot be written, this call only warns, because the run has
+  // already ended. Without an earlier started() it does nothing.
   void ended(int exit_code);
 
  private:

@@ -100,11 +100,11 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("schedule", value(o.schedule), "learning rate after the warm-up: constant, or cosine (decays to 0 at the last step)")
       ("momentum", value(o.momentum), "momentum (sgd, rmsprop)")
       ("weight-decay", value(o.weight_decay), "weight decay")
-      ("clip-norm", value(o.clip_norm), "bound for the gradients' global norm; 0: none")
-      ("bucket-mb", bucket_size(o.bucket_mb), "MiB of gradients that are reduced together; auto: what is fastest in the first steps, kept in RUN/tuned-N-ranks.ini, a profile")
-      ("compression", value(o.compression), "of gradients between ranks: none, float16, bfloat16, powersgd:RANK or topk:FRACTION")
-      ("synchronize", value(o.synchronize), "gradients, in each step; or parameters:K or parameters:epoch: ranks step on their own and average their parameters every K steps or each epoch")
-      ("seed", value(o.seed), "of parameters, shuffling and dropout");
+      ("clip-norm", value(o.clip_norm), "largest global norm of the gradients; 0 means no limit")
+      ("bucket-mb", bucket_size(o.bucket_mb), "size of a gradient bucket in MiB. auto measures several sizes in the first steps and writes the fastest to the profile RUN/tuned-N-ranks.ini")
+      ("compression", value(o.compression), "compression of gradients between ranks: none, float16, bfloat16, powersgd:RANK or topk:FRACTION")
+      ("synchronize", value(o.synchronize), "gradients: ranks average their gradients in each step. parameters:K or parameters:epoch: each rank trains alone, and ranks average their parameters every K steps or after each epoch")
+      ("seed", value(o.seed), "random seed for parameters, shuffling and dropout");
   keep.add_options()
       ("run-dir", po::value<std::string>()->notifier([&o](const std::string& path) { o.run_dir = path; }), "folder for all files of the run")
       ("resume", value(o.resume), "auto (continue from the newest checkpoint of the run), none, or the path of a checkpoint")

@@ -22,7 +22,7 @@ std::string keep_tuned_plan(const std::filesystem::path& run_dir, int ranks, con
   const auto file = file_for(run_dir, ranks);
   write_file_atomically(file, fmt::format("# Found by --bucket-mb auto on {} ranks: {}.\nbucket-mb={:g}\n",
                                           ranks, measured, mib));
-  return fmt::format("buckets of {:g} MiB: {}; kept in {}", mib, measured, file.string());
+  return fmt::format("buckets of {:g} MiB: {}; written to {}", mib, measured, file.string());
 }
 
 void take_tuned_plan(TrainOptions& options, int ranks) {
