@@ -106,10 +106,9 @@ int step_command(int argc, const char* const* argv) {
   parser.visible.add_options()("model", po::value(&models)->default_value(models),
                                "models, separated by commas: mlp, gpt, mnist")(
       "steps", po::value(&options.steps)->default_value(options.steps), "measured steps of each kind")(
-      "warmup", po::value(&options.warmup)->default_value(options.warmup), "steps before them")(
-      "bucket-mb", po::value(&bucket_mb)->default_value(bucket_mb),
-      "MiB of gradients that are reduced together")("format", po::value(&format)->default_value(format),
-                                                    "text or json");
+      "warmup", po::value(&options.warmup)->default_value(options.warmup), "steps before the measurement")(
+      "bucket-mb", po::value(&bucket_mb)->default_value(bucket_mb), "size of a gradient bucket in MiB")(
+      "format", po::value(&format)->default_value(format), "text or json");
   for (int i = 1; i < argc; ++i)
     if (const std::string_view word = argv[i]; word == "--help" || word == "-h")
       return parser.parse(argc - 1, argv + 1), 0;
