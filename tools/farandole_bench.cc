@@ -28,8 +28,8 @@ int main(int argc, char** argv) {
       return 0;
     }
     throw UserError(what.empty()
-                        ? "name what to measure: allreduce, step, timeline or analyze"
-                        : "no benchmark '" + what + "'; there are allreduce, step, timeline and analyze");
+                        ? "no benchmark given; use allreduce, step, timeline or analyze"
+                        : "unknown benchmark '" + what + "'; use allreduce, step, timeline or analyze");
   } catch (const Error& error) {
     fmt::print(stderr, "farandole bench: {}\n", error.what());
     return static_cast<int>(error.exit_code());

@@ -9,7 +9,7 @@ for kind in topk:0.1 powersgd:2; do
   train 2 "${options[@]}" --compression $kind --run-dir whole || fail "the uninterrupted run with $kind"
   train 2 "${options[@]}" --compression $kind --run-dir parts --steps 4 || fail "the first part with $kind"
   train 2 "${options[@]}" --compression $kind --run-dir parts || fail "the second part with $kind"
-  grep -q "going on from step 4" out || fail "it did not resume"
+  grep -q "continuing from step 4" out || fail "it did not resume"
   last=$(ls whole/checkpoints | tail -n 1)
   /usr/bin/python3 - "whole/checkpoints/$last" "parts/checkpoints/$last" <<'PYTHON' || fail "$kind: the checkpoints differ"
 import sys, h5py, numpy
@@ -25,7 +25,7 @@ done
 rm -rf parts
 train 2 "${options[@]}" --compression topk:0.1 --run-dir parts --steps 4 || fail "the first part"
 train 3 "${options[@]}" --compression bfloat16 --run-dir parts || fail "going on with another compression on 3 ranks"
-grep -q "going on from step 4" out || fail "it did not resume with another compression"
+grep -q "continuing from step 4" out || fail "it did not resume with another compression"
 grep -q "compressed in another way" err || fail "nobody says that residuals are dropped"
 
 train 1 "${options[@]}" --compression fp16 --run-dir wrong

@@ -14,7 +14,7 @@ for stop in $((per_epoch / 2)) $per_epoch $((per_epoch + 7)); do
   rm -rf parts
   train 2 "${options[@]}" --run-dir parts --steps "$stop" || fail "the first part, $stop steps"
   train 2 "${options[@]}" --run-dir parts || fail "the second part after $stop steps"
-  grep -q "going on from step $stop" out || fail "it did not resume at $stop"
+  grep -q "continuing from step $stop" out || fail "it did not resume at $stop"
   /usr/bin/python3 - "whole/checkpoints/$last" "parts/checkpoints/$last" <<'PYTHON' || fail "stopped at $stop: the checkpoints differ"
 import sys, h5py, numpy
 a, b = (h5py.File(name) for name in sys.argv[1:])
@@ -39,4 +39,4 @@ grep -q "nothing left to do" out || fail "a finished run should say so"
 # On another number of ranks it goes on as well; --resume PATH takes any checkpoint into a new run.
 train 3 "${longer[@]}" --run-dir parts || fail "resuming on 3 ranks"
 train 1 "${longer[@]}" --run-dir fresh --resume "whole/checkpoints/$last" || fail "--resume PATH"
-grep -q "going on from step" out || fail "--resume PATH was not used"
+grep -q "continuing from step" out || fail "--resume PATH was not used"

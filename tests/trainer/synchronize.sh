@@ -15,7 +15,7 @@ for kind in "--synchronize parameters:3 --optimizer sgd --momentum 0.9 --lr 0.05
     ((10#${step%.h5} <= 8)) || rm "$file"
   done
   train 2 "${options[@]}" "${choice[@]}" --run-dir parts || fail "the second part with $kind"
-  grep -q "going on from step 8" out || fail "it did not resume"
+  grep -q "continuing from step 8" out || fail "it did not resume"
   last=$(ls whole/checkpoints | tail -n 1)
   /usr/bin/python3 - "whole/checkpoints/$last" "parts/checkpoints/$last" <<'PYTHON' || fail "$kind: the checkpoints differ"
 import sys, h5py, numpy

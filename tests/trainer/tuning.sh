@@ -6,7 +6,7 @@ train 2 "${options[@]}" --bucket-mb auto --run-dir run --steps 100 || fail "the 
 grep -q "^buckets of .* MiB: .* written to run/tuned-2-ranks.ini" out || fail "nobody says what was found"
 grep -qx "bucket-mb=[0-9.]*" run/tuned-2-ranks.ini || fail "no size is kept: $(cat run/tuned-2-ranks.ini)"
 train 2 "${options[@]}" --bucket-mb auto --run-dir run || fail "going on"
-grep -q "going on from step 100" out || fail "it did not resume"
+grep -q "continuing from step 100" out || fail "it did not resume"
 ! grep -q "written to" out || fail "it was tuned again"
 train 2 --profile run/tuned-2-ranks.ini --profile mlp "${options[@]}" --run-dir other --steps 5 || fail "the profile"
 

@@ -1,5 +1,6 @@
-// The commands of `farandole bench`. Each is one rank's main: argv[1] is the name of the benchmark. They
-// return the exit code and throw Error.
+// The commands of `farandole bench`, for one rank. argv[1] is the name of the benchmark. They
+// return the exit code.
+// Throws: Error if an option is wrong or the measurement fails.
 #pragma once
 
 namespace farandole {

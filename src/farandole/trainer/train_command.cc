@@ -45,13 +45,13 @@ std::string describe_model(const std::string& config) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-// The checkpoint to go on from, by --resume; on rank 0.
+// Selects the checkpoint for --resume. Called on rank 0.
 std::optional<Snapshot> find_start(const TrainOptions& options, const RunDirectory& run) {
   const auto own = list_checkpoints(run.checkpoints());
   if (options.resume == "none") {
     if (!own.empty())
       throw UserError(fmt::format(
-          "{} holds a run already ({}); take --resume auto to go on with it, or another --run-dir",
+          "{} already holds a run ({}); use --resume auto to continue it, or choose another --run-dir",
           options.run_dir.string(), own.front().file.filename().string()));
     return std::nullopt;
   }
@@ -70,7 +70,8 @@ std::optional<Snapshot> find_start(const TrainOptions& options, const RunDirecto
   const auto here = describe_model(options.to_json());
   if (there != here)
     throw UserError(fmt::format(
-        "{} is of another model ({}) than this run ({}); choose another --run-dir, or the same options",
+        "{} belongs to another model ({}) than this run ({}); choose another --run-dir, or use the same "
+        "options",
         file->string(), there, here));
   return snapshot;
 }
@@ -103,22 +104,24 @@ void greet(Session& session, const TrainOptions& options, const DataSplit& data,
            const RunFacts& facts) {
   fmt::print("{} ({} parameters) on {}: {} training and {} held-out samples\n", options.model.name,
              facts.parameters.value_or(0), data.source, data.train->size(), data.held_out->size());
-  fmt::print("{} rank{} on {}, {} thread{} each, {} samples a step, {} steps in {} epoch{}\n", session.size(),
-             session.size() == 1 ? "" : "s", describe_hosts(session.hosts()), torch::get_num_threads(),
-             torch::get_num_threads() == 1 ? "" : "s", trainer.global_batch(), trainer.total_steps(),
-             options.epochs, options.epochs == 1 ? "" : "s");
+  fmt::print("{} rank{} on {}, {} thread{} each, {} samples per step, {} steps in {} epoch{}\n",
+             session.size(), session.size() == 1 ? "" : "s", describe_hosts(session.hosts()),
+             torch::get_num_threads(), torch::get_num_threads() == 1 ? "" : "s", trainer.global_batch(),
+             trainer.total_steps(), options.epochs, options.epochs == 1 ? "" : "s");
   std::fflush(stdout);
 }
 
-// Rank 0 alone has looked into the run directory.
+// Only rank 0 has read the run directory.
 void share_plan(Session& session, TrainOptions& options) {
   double mib = options.bucket_mb.value_or(0);
   session.communicator().broadcast("bucket size", &mib, sizeof mib, 0);
   options.bucket_mb = mib > 0 ? std::optional(mib) : std::nullopt;
 }
 
-// Collective. `options` are checked; returns the exit code. Failures that all ranks know of end in order
-// (Session::together). Where `stop_requested` says so on any rank, all save a checkpoint and return 75.
+// Returns the exit code. `options` must have been checked. All ranks end together after an error that all
+// of them know (Session::together). If `stop_requested` returns true on any rank, all ranks save a
+// checkpoint and return 75.
+// Collective: every rank of the group must call this in the same order.
 int train(Session& session, TrainOptions options, int argc, const char* const* argv,
           std::function<bool()> stop_requested) {
   auto stalls = WatchdogOptions::from_environment();
@@ -150,7 +153,7 @@ int train(Session& session, TrainOptions options, int argc, const char* const* a
   session.start_recording({options.run_dir, StepWindow::parse(options.timeline, "--timeline"), gpu_steps,
                            options.recorder_mb << 20, options.recorder_dir, options.merge_limit});
   if (options.gpu_activity && !gpu_steps.off() && session.rank() == 0 && !session.no_gpu_activity().empty())
-    spdlog::warn("--gpu-activity: nothing of a GPU is recorded: {}", session.no_gpu_activity());
+    spdlog::warn("--gpu-activity: no GPU activity is recorded: {}", session.no_gpu_activity());
 
   Trainer trainer(session, options, data, model, std::move(stop_requested));
   std::int64_t resumed = start ? start->step : -1;
@@ -159,14 +162,14 @@ int train(Session& session, TrainOptions options, int argc, const char* const* a
   start.reset();
   if (resumed >= trainer.total_steps()) {
     if (session.rank() == 0)
-      fmt::print("nothing left to do: {} is at step {} of {}; raise --epochs or --steps to go on\n",
+      fmt::print("nothing left to do: {} is at step {} of {}; raise --epochs or --steps to continue\n",
                  options.run_dir.string(), resumed, trainer.total_steps());
     return 0;
   }
   if (run) {
     const auto facts = facts_of(session, options, trainer, *model, argc, argv);
     greet(session, options, data, trainer, facts);
-    if (resumed >= 0) fmt::print("going on from step {}\n", resumed);
+    if (resumed >= 0) fmt::print("continuing from step {}\n", resumed);
     run->started(facts);
   }
   auto result = ExitCode::done;
@@ -179,7 +182,7 @@ int train(Session& session, TrainOptions options, int argc, const char* const* a
   session.publish_timeline();
   if (run) run->ended(static_cast<int>(result));
   if (run && result == ExitCode::preempted)
-    fmt::print("asked to stop: saved at step {} of {}; the same command goes on from there\n",
+    fmt::print("stop requested: saved at step {} of {}; the same command continues from there\n",
                trainer.position().step, trainer.total_steps());
   return static_cast<int>(result);
 }

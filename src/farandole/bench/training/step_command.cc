@@ -17,21 +17,21 @@ constexpr double bytes_a_mib = 1024 * 1024;
 constexpr int turn_steps = 5;
 
 struct StepBenchmarkOptions {
-  int steps = 20;  // measured of each kind, in turns of a few
-  int warmup = 5;  // steps before
+  int steps = 20;  // Measured steps of each kind; short blocks of both kinds alternate.
+  int warmup = 5;  // Steps before the measurement.
   DistributedOptimizerOptions optimizer{};
 };
 
 struct StepResult {
   std::string model;
   int ranks = 0;
-  Sample step;                        // of rank 0
-  Sample step_without_communication;  // the same processes at the same time, each for itself
-  std::size_t gradient_bytes = 0;     // of a rank
-  std::size_t packed_bytes = 0;       // a step: copied into buckets and out of them
+  Sample step;                        // Of rank 0.
+  Sample step_without_communication;  // The same processes at the same time, without communication.
+  std::size_t gradient_bytes = 0;     // Per rank.
+  std::size_t packed_bytes = 0;       // Bytes per step that are copied into and out of buckets.
 };
 
-// Random data, the same at each step.
+// Each step uses the same random data.
 StepResult benchmark_step(Session& session, const std::string& model, const StepBenchmarkOptions& options) {
   torch::manual_seed(1);
   std::unique_ptr<Group> own;
