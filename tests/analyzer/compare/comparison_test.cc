@@ -59,7 +59,7 @@ TEST(Comparison, finds_what_became_slower) {
   EXPECT_EQ(named(comparison, "optimizer_ms").verdict, Change::same);
   EXPECT_THAT(comparison.verdict, HasSubstr("Worse: throughput is"));
   EXPECT_THAT(comparison.verdict,
-              HasSubstr("most of it is backward, which takes 50.00 instead of 40.00 ms a step"));
+              HasSubstr("the main cause is backward, which takes 50.00 instead of 40.00 ms per step"));
   EXPECT_THAT(compare({&before.metrics}, {&now.metrics}).verdict, HasSubstr("Better: throughput is"));
   EXPECT_THAT(failures(parse_conditions("throughput<-5%, backward_ms>+20%"), {&now.metrics}, &comparison),
               ElementsAre(HasSubstr("throughput<-5%: it changed by -"),
@@ -139,9 +139,8 @@ TEST(Comparison, of_single_runs_says_that_repeats_are_missing) {
   const auto now = run_of(120, random);
   const auto before = run_of(100, random);
   const auto again = run_of(101, random);
-  EXPECT_THAT(
-      compare({&now}, {&before}).verdict,
-      AllOf(HasSubstr("Worse: step time"), HasSubstr("how much one run differs from the next is unknown")));
+  EXPECT_THAT(compare({&now}, {&before}).verdict,
+              AllOf(HasSubstr("Worse: step time"), HasSubstr("The run-to-run variance is unknown")));
   const auto repeated = compare({&now}, {&before, &again});
   EXPECT_TRUE(repeated.between_runs);
   EXPECT_THAT(repeated.verdict, Not(HasSubstr("unknown")));
@@ -160,7 +159,7 @@ TEST(Comparison, names_a_phase_only_where_it_makes_up_half) {
   for (auto& bucket : both.step.buckets) bucket.offset += 5'000'000;
   const auto now = report_on(both);
   EXPECT_THAT(compare({&now.metrics}, {&before.metrics}).verdict,
-              HasSubstr("no single phase makes up half of it"));
+              HasSubstr("no single phase explains half of the change"));
 }
 
 // What one rank does more, the others wait for.
@@ -187,7 +186,7 @@ TEST(Comparison, names_whom_the_ranks_wait_for) {
   const auto b = analyze_run(folder / "before");
   EXPECT_THAT(
       compare({&a.metrics}, {&b.metrics}).verdict,
-      HasSubstr("most of it is wait, which takes 32.50 instead of 10.00 ms a step (above all for rank "
+      HasSubstr("the main cause is wait, which takes 32.50 instead of 10.00 ms per step (mainly for rank "
                 "2's backward)"));
 }
 

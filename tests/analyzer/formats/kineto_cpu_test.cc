@@ -98,7 +98,7 @@ TEST(KinetoWithoutGpu, of_one_rank_of_several_claims_nothing_of_waiting) {
   const TemporaryFolder folder;
   testing::write_text(folder / "rank_1.json", gloo_run(1, 10).text());
   const auto run = analyze_run(folder / "rank_1.json");
-  EXPECT_THAT(run.metrics.no_waiting, HasSubstr("one rank of several"));
+  EXPECT_THAT(run.metrics.no_waiting, HasSubstr("only one of several ranks"));
   EXPECT_FALSE(run.metrics.fraction(&RankMetrics::waiting).value);
   const auto communication = json::parse(report_json(report_of({run})))["runs"][0]["communication"];
   EXPECT_TRUE(communication["wait_fraction"].contains("unknown"));
@@ -133,7 +133,7 @@ TEST(KinetoWithoutGpu, takes_ranks_from_names_where_files_do_not_say) {
   EXPECT_EQ(run.ranks[0].rank, 3);
   EXPECT_EQ(run.ranks[1].rank, 11);
   std::filesystem::rename(folder / "host-rank3.json", folder / "one.json");
-  EXPECT_THAT(read_run(folder.path()).warnings, Contains(HasSubstr("does not say of which rank it is")));
+  EXPECT_THAT(read_run(folder.path()).warnings, Contains(HasSubstr("does not contain its rank")));
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ TEST(Nsys, is_read_from_its_sqlite_export) {
   const auto run = analyze_run(folder / "report.sqlite");
   const auto& metrics = run.metrics;
   ASSERT_THAT(metrics.ranks, SizeIs(2));
-  EXPECT_THAT(metrics.warnings, Contains(HasSubstr("do not say which rank")));
+  EXPECT_THAT(metrics.warnings, Contains(HasSubstr("do not contain ranks")));
   EXPECT_EQ(metrics.ranks[0].gpu->window, 980'000'000);
   EXPECT_EQ(metrics.ranks[0].gpu->compute, 500'000'000);
   EXPECT_EQ(metrics.ranks[0].gpu->communication_only, 200'000'000);
@@ -51,7 +51,7 @@ TEST(Nsys, counts_cuda_graphs_that_are_recorded_whole) {
   ASSERT_THAT(run.metrics.ranks, SizeIs(1));
   EXPECT_EQ(run.metrics.ranks[0].gpu->window, 8000);
   EXPECT_EQ(run.metrics.ranks[0].gpu->compute, 6000);
-  EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("2 CUDA graphs are recorded whole")));
+  EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("2 CUDA graphs are recorded as a whole")));
 }
 
 TEST(Nsys, of_several_files_and_bad_ones) {

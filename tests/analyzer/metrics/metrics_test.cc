@@ -194,7 +194,7 @@ TEST(Metrics, say_what_is_missing) {
   testing::write_gzip(folder / "t", even_trace(3).text());
   auto metrics = measure(read_run(folder / "t"));
   EXPECT_THAT(metrics.throughput.unknown, HasSubstr("no run.json"));
-  EXPECT_THAT(metrics.no_gpu, HasSubstr("no run.json says what device"));
+  EXPECT_THAT(metrics.no_gpu, HasSubstr("no run.json with the device"));
   metrics =
       measure_trace(even_trace(3), {{"ranks", 4}, {"global_batch", "many"}, {"hosts", {"node0", "other"}}});
   EXPECT_THAT(metrics.throughput.unknown, HasSubstr("no global_batch"));

@@ -96,7 +96,7 @@ TEST_F(UnknownFigures, are_those_of_a_program_of_which_only_mpi_is_recorded) {
   const auto run = json::parse(report_json(report))["runs"][0];
   EXPECT_GT(run["phases"]["wait"], 0.4);
   for (const auto* phase : {"data", "forward", "backward", "optimizer"})
-    EXPECT_THAT(run["phases"][phase]["unknown"].get<std::string>(), HasSubstr("names no phases"));
+    EXPECT_THAT(run["phases"][phase]["unknown"].get<std::string>(), HasSubstr("records no phases"));
   EXPECT_TRUE(run["communication"]["exposed_fraction"].contains("unknown"));
   for (const auto* name : {"compute_s", "exposed_s", "idle_s", "overlap"})
     EXPECT_TRUE(run["by_rank"][1][name].contains("unknown")) << name;

@@ -11,9 +11,9 @@
 namespace farandole {
 namespace {
 
-// A figure as a ratio of two sums over steps.
+// A figure that is the ratio of two sums over steps.
 struct Sums {
-  std::string why;  // not empty: unknown
+  std::string why;  // Reason if the figure is unknown; otherwise empty.
   std::vector<double> above, below;
 };
 
@@ -22,7 +22,7 @@ struct Measure {
   bool relative;
   bool more_is_better;
   Sums (*sums)(const RunMetrics&, std::size_t);
-  // As the rest of the report has it; nullptr: the ratio of the sums.
+  // Computes the figure as in the rest of the report; nullptr: the ratio of the sums is the figure.
   Figure (*figure)(const RunMetrics&) = nullptr;
   std::size_t phase = 0;
 };
@@ -42,7 +42,7 @@ Sums of_steps(const RunMetrics& metrics) {
   return sums;
 }
 
-// Samples of a step: the same in each.
+// Every step has the same number of samples.
 Sums throughput(const RunMetrics& metrics, std::size_t) {
   auto sums = of_steps(metrics);
   if (!metrics.throughput.value) {
@@ -139,11 +139,11 @@ std::optional<double> change_of(double now, double before, bool relative) {
   return now / before - 1;
 }
 
-// One measure of all runs of a side.
+// One figure of all runs on one side.
 struct Side {
-  Figure figure;                  // of several runs the mean
-  std::vector<double> values;     // run by run, where the figure is known
-  std::optional<Estimate> steps;  // of a single run
+  Figure figure;                  // For several runs, their mean.
+  std::vector<double> values;     // One value per run whose figure is known.
+  std::optional<Estimate> steps;  // Set for a single run.
 };
 
 Side side_of(const Measure& measure, const Runs& runs) {
@@ -170,7 +170,7 @@ std::optional<Range> interval_of(const Side& now, const Side& before, bool relat
   return between(spread_of(*now.steps, *before.steps));
 }
 
-// Fills in what both sides say.
+// Fills in the values of both sides.
 Difference difference_of(Difference difference, const Side& side_now, const Side& side_before) {
   constexpr double rounding = 1e-9;
   difference.now = side_now.figure;
@@ -181,7 +181,7 @@ Difference difference_of(Difference difference, const Side& side_now, const Side
   }
   const auto change = change_of(*difference.now.value, *difference.before.value, difference.relative);
   if (!change) {
-    difference.change = Figure::because("the other run has none");
+    difference.change = Figure::because("the other run has no value");
     return difference;
   }
   difference.change = Figure::known(*change);
@@ -192,7 +192,7 @@ Difference difference_of(Difference difference, const Side& side_now, const Side
   return difference;
 }
 
-// What the ranks waited for, in seconds a step of one run, by the late rank and its phase.
+// Waiting time in seconds per step of one run, by late rank and its phase.
 using Waits = std::map<std::pair<int, std::string>, double>;
 Waits waits_of(const Runs& runs) {
   Waits waits;
@@ -204,7 +204,7 @@ Waits waits_of(const Runs& runs) {
   return waits;
 }
 
-// The cause of waiting that changed most in that direction.
+// Returns the cause of waiting that changed most in the direction of `sign`.
 std::string waited_for(const Runs& now, const Runs& before, double sign) {
   auto changes = waits_of(now);
   for (const auto& [cause, seconds] : waits_of(before)) changes[cause] -= seconds;
@@ -213,12 +213,12 @@ std::string waited_for(const Runs& now, const Runs& before, double sign) {
   });
   if (most == changes.end() || !(sign * most->second > 0)) return "";
   const auto& [rank, phase] = most->first;
-  return phase.empty() ? fmt::format(" (above all for rank {})", rank)
-                       : fmt::format(" (above all for rank {}'s {})", rank, phase);
+  return phase.empty() ? fmt::format(" (mainly for rank {})", rank)
+                       : fmt::format(" (mainly for rank {}'s {})", rank, phase);
 }
 
-// The phase whose time changed, by more than chance, most in the direction of the step's, where that is at
-// least half of what the step changed by.
+// Returns the phase whose significant change is largest in the direction of the step's change, if it is at
+// least half of the step's change.
 std::string cause_of(const Comparison& comparison, const Difference& step, const Runs& now,
                      const Runs& before) {
   const Difference* cause = nullptr;
@@ -232,15 +232,15 @@ std::string cause_of(const Comparison& comparison, const Difference& step, const
     most = ms;
     cause = phase;
   }
-  if (cause == nullptr) return "; no single phase makes up half of it";
+  if (cause == nullptr) return "; no single phase explains half of the change";
   const auto phase = cause->name.substr(0, cause->name.size() - 3);
-  return fmt::format("; most of it is {}, which takes {:.2f} instead of {:.2f} ms a step{}", phase,
+  return fmt::format("; the main cause is {}, which takes {:.2f} instead of {:.2f} ms per step{}", phase,
                      *cause->now.value, *cause->before.value,
                      phase == "wait" ? waited_for(now, before, all > 0 ? 1 : -1) : "");
 }
 
 constexpr const char* no_repeats =
-    " By how much one run differs from the next is unknown: that takes repeats, RUN RUN --against OLD OLD.";
+    " The run-to-run variance is unknown; repeated runs are needed: RUN RUN --against OLD OLD.";
 
 std::string verdict_of(const Comparison& comparison, const Runs& now, const Runs& before) {
   const auto* step = find_difference(comparison, "step_ms");
@@ -251,20 +251,19 @@ std::string verdict_of(const Comparison& comparison, const Runs& now, const Runs
   const auto* const what = main == rate ? "throughput" : "step time";
   const auto change = 100 * *main->change.value;
   if (!main->ci95)
-    return fmt::format("The change in {}, {:+.1f} %, cannot be told from chance: too few steps.", what,
+    return fmt::format("The change in {}, {:+.1f} %, may be chance, because there are too few steps.", what,
                        change);
   const auto interval =
       fmt::format("95 %: {:+.1f} to {:+.1f} %", 100 * main->ci95->low, 100 * main->ci95->high);
   if (main->verdict == Change::same)
-    return fmt::format("No difference in {} that chance could not make ({:+.1f} %, {}).", what, change,
-                       interval);
+    return fmt::format("No significant difference in {} ({:+.1f} %, {}).", what, change, interval);
   const auto cause = step != nullptr && step->change.value ? cause_of(comparison, *step, now, before) : "";
   return fmt::format("{}: {} is {:.1f} % {} ({}){}.{}", main->verdict == Change::worse ? "Worse" : "Better",
                      what, std::abs(change), change > 0 ? "higher" : "lower", interval, cause,
                      comparison.between_runs ? "" : no_repeats);
 }
 
-// Those that are no sums over steps: of a single run nothing is known of how they scatter.
+// Figures that are not sums over steps. A single run gives no variance for them.
 struct WholeRunFigure {
   std::string name;
   bool relative;
@@ -363,7 +362,7 @@ Comparison compare(const Runs& now, const Runs& before) {
   const auto ranks_before = before.front()->size();
   if (ranks_now != ranks_before)
     comparison.verdict =
-        fmt::format("The runs are of different size ({} and {} ranks). ", ranks_now, ranks_before) +
+        fmt::format("The runs have different numbers of ranks ({} and {}). ", ranks_now, ranks_before) +
         comparison.verdict;
   return comparison;
 }

@@ -33,13 +33,13 @@ Condition parse_condition(std::string_view text) {
   if (condition.of_change) bound = trimmed(bound.substr(0, bound.size() - 1));
   if (bound.starts_with('+')) bound.remove_prefix(1);
   const auto number = parse_number<double>(bound);
-  if (!number || !std::isfinite(*number)) throw wrong("the bound is no number");
+  if (!number || !std::isfinite(*number)) throw wrong("the bound is not a number");
   condition.bound = condition.of_change ? *number / 100 : *number;
   std::vector<std::string> names;
   const RunMetrics nothing;
   for (const auto& [name, figure] : figures_of({&nothing})) names.push_back(name);
   if (std::find(names.begin(), names.end(), condition.name) == names.end())
-    throw wrong(fmt::format("'{}' is not known; there are {}", condition.name, fmt::join(names, ", ")));
+    throw wrong(fmt::format("'{}' is not known; use one of {}", condition.name, fmt::join(names, ", ")));
   return condition;
 }
 
@@ -60,7 +60,7 @@ void refuse_changes(const std::vector<Condition>& conditions) {
   for (const auto& condition : conditions)
     if (condition.of_change)
       throw UserError(
-          fmt::format("--fail-on \"{}\" is about a change: it needs --against RUN", condition.text));
+          fmt::format("--fail-on \"{}\" checks a change and needs --against RUN", condition.text));
 }
 
 namespace {
@@ -72,18 +72,18 @@ Figure figure_of(const Condition& condition, const Runs& runs, const Comparison*
   }
   for (const auto& [name, value] : figures_of(runs))
     if (name == condition.name) return value;
-  return Figure::because("it is not known");
+  return Figure::because("it is unknown");
 }
 
-// Of a condition that the figure meets; "" where that may be chance.
+// Returns why the condition, which the figure meets, fails; "" if the change may be chance.
 std::string reason(const Condition& condition, double figure, const Comparison* comparison) {
   if (!condition.of_change) return fmt::format("it is {:.4g}", figure);
   const auto& difference = *find_difference(*comparison, condition.name);
   const auto changed = fmt::format("it changed by {:+.1f} %", 100 * figure);
   if (!difference.ci95)
     return "unknown: " + changed +
-           (comparison->between_runs ? ", of which nothing tells whether it is chance"
-                                     : ", which only repeats, or at times more steps, tell from chance");
+           (comparison->between_runs ? ", but no interval shows whether it is chance"
+                                     : ", but repeated runs or more steps are needed to exclude chance");
   return difference.verdict != Change::same ? changed : "";
 }
 

@@ -1,4 +1,5 @@
-// When a run is worse than it may be, for scripts: --fail-on. Plain functions.
+// Conditions of --fail-on, for scripts. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <string>
@@ -9,26 +10,26 @@
 
 namespace farandole {
 
-// "throughput<-5%,overlap<0.5": with % the change against the other run (of fractions in points), which must
-// also be more than chance; without, the figure itself.
+// For example "throughput<-5%,overlap<0.5". With %, the condition checks the change against the other run
+// (for fractions, in points), and the change must be significant. Without %, it checks the figure itself.
 struct Condition {
-  std::string text;  // as given
+  std::string text;  // The condition as the user wrote it.
   std::string name;
   bool below = true;
   bool of_change = false;
-  double bound = 0;  // % as a fraction
+  double bound = 0;  // A percentage is stored as a fraction.
 };
-// Throws UserError that says what is wrong and what there is.
+// Throws: UserError if a condition is wrong; the message lists the known figures.
 std::vector<Condition> parse_conditions(std::string_view text);
 
-// Throws UserError where a condition is about a change: for runs that are compared with none.
+// Throws: UserError if a condition checks a change. Call this if there is no other run.
 void refuse_changes(const std::vector<Condition>& conditions);
 
 inline constexpr const char* nothing_to_compare_with = "none of the runs of --against can be read";
 
-// Why the conditions say that the runs fail, one line each. What is unknown fails too, and its line says so:
-// figures that are, and changes beyond their bound of which nothing tells whether they are chance, or of
-// which there is no `comparison` (nullptr).
+// Returns one line for each condition that fails. A condition also fails if it cannot be checked, and
+// its line says so: the figure is unknown, no interval shows whether the change is chance, or there
+// is no `comparison` (nullptr).
 std::vector<std::string> failures(const std::vector<Condition>& conditions, const Runs& runs,
                                   const Comparison* comparison);
 

@@ -11,26 +11,26 @@
 namespace farandole {
 namespace {
 
-// Of the 95 % interval of a mean of `runs` by the bootstrap: the deviation that it draws with has n for n - 1
-// below it, and how well so few runs tell that deviation is Student's.
+// Factor for the bootstrap's 95 % interval of a mean of `runs`. It corrects the deviation (n instead of n -
+// 1) and replaces the normal quantile by Student's, because a few runs give only a rough deviation.
 double widening(double runs) {
   return runs < 2 ? 1 : std::sqrt(runs / (runs - 1)) * student_quantile(runs - 1) / 1.96;
 }
 
 struct Size {
   double global_batch = 0;
-  std::vector<std::vector<double>> repeats;  // periods in ms, run by run
-  std::vector<Figure> compute_ms;            // run by run
+  std::vector<std::vector<double>> repeats;  // Periods in ms, one vector per run.
+  std::vector<Figure> compute_ms;            // One value per run.
 
-  // Of runs, however many steps each has.
+  // Mean over runs; every run has the same weight.
   double mean_ms() const {
     double sum = 0;
     for (const auto& run : repeats) sum += mean(run);
     return sum / static_cast<double>(repeats.size());
   }
-  // Runs are drawn anew, and of each its steps in blocks, since steps that follow each other are alike. Few
-  // runs that are drawn from themselves scatter less than runs do: what they differ by is widened (as a
-  // factor, so that no step takes less than no time).
+  // Draws runs and, in each run, blocks of steps, because consecutive steps are similar. Means of a few runs
+  // drawn from themselves vary less than runs do; therefore their differences are widened, as a factor, so
+  // that no time becomes negative.
   double resampled_ms(Bootstrap& bootstrap) const {
     double drawn_ms = 0;
     double steps_ms = 0;
@@ -55,13 +55,13 @@ bool nearly_equal(double a, double b) {
   return std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b));
 }
 
-// Throughput per rank against that of the smallest size; the same formula for weak and, where the batches are
-// equal, for strong scaling: n·T_n / (N·T_N).
+// Throughput per rank relative to that of the smallest size. The formula holds for weak scaling and, if the
+// global batches are equal, for strong scaling: n·T_n / (N·T_N).
 double efficiency(double base_batch_per_rank, double base_ms, double batch_per_rank, double ms) {
   return (batch_per_rank / ms) / (base_batch_per_rank / base_ms);
 }
 
-// Of a sample, in ms, where all runs of the size have it.
+// Returns the time per sample in ms if it is known for all runs of the size.
 Figure compute_per_sample(int ranks, const Size& size) {
   double sum = 0;
   for (const auto& ms : size.compute_ms) {
@@ -96,14 +96,14 @@ std::vector<SizedEfficiency> efficiencies(const Sizes& sizes, auto step_ms) {
   return points;
 }
 
-// Each resample's efficiencies and the law that fits them.
+// The efficiencies of each resample and the law that fits them.
 struct Resample {
   std::vector<SizedEfficiency> points;
   ScalingLaw law;
 };
 
 std::vector<Resample> resample(const Sizes& sizes) {
-  constexpr std::size_t budget = 20'000'000;  // draws, so that long runs do not take long
+  constexpr std::size_t budget = 20'000'000;  // Limits the number of draws for long runs.
   std::size_t draws = 0;
   for (const auto& [ranks, size] : sizes) draws += size.steps();
   Bootstrap bootstrap(2718281828);
@@ -121,8 +121,7 @@ Range interval_of(const std::vector<Resample>& resamples, auto value) {
   return quantiles(values);
 }
 
-// Two unknowns need four sizes, one needs three: so that there is always one more point than needed to see a
-// miss.
+// Two unknowns need four sizes, and one needs three. The additional size shows whether the law fits.
 LawKind choose_law(const Scaling& scaling) {
   if (scaling.points.size() >= 4) return LawKind::usl;
   return scaling.mode == "strong" ? LawKind::amdahl : LawKind::gustafson;
@@ -134,8 +133,8 @@ void forecast(Scaling& scaling, const std::vector<SizedEfficiency>& points,
   if (scaling.points.size() < 3) {
     const int other = 2 * largest;
     scaling.no_forecast =
-        fmt::format("two sizes cannot tell a law from chance; add a run of {} ranks with the same batch {}",
-                    other, scaling.mode == "weak" ? "a rank" : "of all ranks");
+        fmt::format("two sizes are not enough to fit a law; add a run of {} ranks with the same batch {}",
+                    other, scaling.mode == "weak" ? "per rank" : "of all ranks");
     return;
   }
   const auto kind = choose_law(scaling);
@@ -173,7 +172,7 @@ std::string mode_of(const Sizes& sizes) {
   return weak ? "weak" : strong ? "strong" : "";
 }
 
-// Why the run says nothing of scaling; "" where it does.
+// Returns why the run cannot be used for scaling; "" if it can be used.
 std::string why_useless(const SizedRun& run) {
   if (!run.global_batch.value)
     return fmt::format("the global batch of {} is unknown: {}", run.path, run.global_batch.unknown);
@@ -188,23 +187,22 @@ std::string slower_compute_text(const Scaling& scaling) {
   const auto& last = scaling.points.back();
   if (!last.compute_scaling.value || *last.compute_scaling.value > 0.9) return "";
   return fmt::format(
-      "On {} ranks a sample's compute itself takes {:.1f} times as long as on {}: ranks share cores or "
-      "memory bandwidth, or "
-      "the clock frequency falls.",
+      "On {} ranks, the compute of a sample takes {:.1f} times as long as on {}: ranks share cores or "
+      "memory bandwidth, or the clock frequency falls.",
       last.ranks, 1 / std::max(*last.compute_scaling.value, 1e-6), scaling.base_ranks);
 }
 
 std::string repeats_text(const Scaling& scaling) {
   if (scaling.repeated || scaling.points.empty()) return "";
-  return "Some sizes have one run only: by how much one run differs from the next is not in the intervals; "
-         "repeats would tell.";
+  return "Some sizes have only one run, so that their intervals do not include the run-to-run variance; "
+         "repeat these runs.";
 }
 
 std::string worth_text(const Scaling& scaling) {
   const bool none = scaling.worth_until_ranks < scaling.base_ranks + 1;
   return fmt::format(
-      "{} you pay more than you gain: each adds less than half a rank's work",
-      none ? "With any further rank" : fmt::format("Beyond {:.0f} ranks", scaling.worth_until_ranks));
+      "{}, each further rank adds less than half of a rank's work",
+      none ? "Beyond this size" : fmt::format("Beyond {:.0f} ranks", scaling.worth_until_ranks));
 }
 
 std::string left_out_text(const Scaling& scaling) {
@@ -222,7 +220,7 @@ Scaling measure_scaling(const std::vector<SizedRun>& runs) {
     }
     auto& size = sizes[run.ranks];
     if (!size.repeats.empty() && !nearly_equal(size.global_batch, *run.global_batch.value))
-      return unknown(fmt::format("runs of {} ranks differ in global batch ({} and {})", run.ranks,
+      return unknown(fmt::format("runs of {} ranks have different global batches ({} and {})", run.ranks,
                                  size.global_batch, *run.global_batch.value));
     size.global_batch = *run.global_batch.value;
     size.repeats.push_back(run.periods_ms);

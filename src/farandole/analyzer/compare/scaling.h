@@ -1,4 +1,5 @@
-// Weak and strong scaling efficiency from runs of different sizes, and its forecast. Plain functions.
+// Weak and strong scaling efficiency of runs of different sizes, and a forecast. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <string>
@@ -9,61 +10,61 @@
 
 namespace farandole {
 
-// What scaling needs of a run; repeats of one size are separate entries.
+// The data of a run that scaling needs. Repeated runs of one size are separate entries.
 struct SizedRun {
   std::string path;
   int ranks = 0;
-  Figure global_batch;             // samples per step of all ranks
-  std::vector<double> periods_ms;  // step by step; they add up to its window
-  Figure compute_ms;               // of a rank and step, mean
+  Figure global_batch;             // Samples per step of all ranks.
+  std::vector<double> periods_ms;  // One value per step; the sum is the window.
+  Figure compute_ms;               // Mean over ranks and steps.
 };
 
 struct ScalingPoint {
   int ranks = 0;
-  double step_ms = 0;     // mean period, of repeats the mean of theirs
-  double efficiency = 0;  // against the smallest size; 1 there
-  // Bootstrap over repeats and blocks of steps; what the repeats differ by is widened as Student's t widens
-  // the interval of a mean of so few.
+  double step_ms = 0;     // Mean period; for repeated runs, the mean of their means.
+  double efficiency = 0;  // Relative to the smallest size, which has 1.
+  // Interval from a bootstrap over runs and blocks of steps. Differences between repeated runs are widened by
+  // Student's t, because there are few runs.
   Range ci95;
-  int runs = 1;  // repeats
-  // How long a sample's compute takes at the base against here: below 1 where ranks share cores or memory
-  // bandwidth. Efficiency is this times what communication and imbalance leave.
+  int runs = 1;  // Number of repeated runs.
+  // Compute time of a sample at the smallest size divided by that at this size. It is below 1 if ranks share
+  // cores or memory bandwidth. Efficiency is this value times the effect of communication and imbalance.
   Figure compute_scaling;
 };
 
 struct ForecastPoint {
   int ranks = 0;
   double efficiency = 0;
-  Range band;  // 95 %: of the bootstrap, widened by what the law misses the points by
+  Range band;  // 95 % band of the bootstrap, widened by the residuals of the law.
 };
 
 struct Scaling {
-  std::string unknown;  // why there is no scaling; then the rest is empty
-  std::string mode;     // "weak": same batch a rank; "strong": same global batch
+  std::string unknown;  // Why there is no scaling; then the other members are empty.
+  std::string mode;     // "weak": same batch per rank; "strong": same global batch.
   int base_ranks = 0;
-  bool repeated = false;  // all sizes have several runs: the intervals hold what differs from run to run
-  std::vector<ScalingPoint> points;  // by ranks
-  std::vector<std::string>
-      left_out;  // runs that say nothing of scaling, and why: killed in their first step, …
+  bool repeated = false;  // All sizes have several runs, so the intervals include the run-to-run variance.
+  std::vector<ScalingPoint> points;   // Ordered by number of ranks.
+  std::vector<std::string> left_out;  // Runs that cannot be used, with the reason.
 
-  ScalingLaw law;  // of all points; with its 95 % intervals
+  ScalingLaw law;  // Fitted to all points, with 95 % intervals.
   Range amdahl, gustafson, contention, coherency;
-  std::string model;                    // whose forecast it is
-  std::string no_forecast;              // why there is none, and what run to add
-  std::vector<ForecastPoint> forecast;  // to eight times the largest size
-  double worth_until_ranks = 0;         // beyond, a further rank adds less than half of one
+  std::string model;                    // The law of the forecast.
+  std::string no_forecast;              // Why there is no forecast, and which run to add.
+  std::vector<ForecastPoint> forecast;  // Up to eight times the largest size.
+  double worth_until_ranks = 0;  // Beyond this size, a further rank adds less than half of a rank's work.
 };
 
-// "Beyond 96 ranks you pay more than you gain: …"; worth_until_ranks must be known.
+// Returns, for example, "Beyond 96 ranks, each further rank adds less than half of a rank's work".
+// worth_until_ranks must be known.
 std::string worth_text(const Scaling& scaling);
 
-// Where repeats are missing: a sentence that says so; else "".
+// Returns a sentence if sizes have only one run; otherwise "".
 std::string repeats_text(const Scaling& scaling);
 
-// Where runs are left out: a sentence that names them; else "".
+// Returns a sentence that lists the runs left out; "" if there are none.
 std::string left_out_text(const Scaling& scaling);
 
-// Where compute itself takes a tenth longer or more: a sentence that says so; else "".
+// Returns a sentence if compute takes at least a tenth longer; otherwise "".
 std::string slower_compute_text(const Scaling& scaling);
 
 Scaling measure_scaling(const std::vector<SizedRun>& runs);

@@ -5,7 +5,7 @@
 namespace farandole {
 namespace {
 
-// Of y ≈ a·x.
+// Least squares for y ≈ a·x.
 double slope(const std::vector<double>& x, const std::vector<double>& y) {
   double xx = 0;
   double xy = 0;
@@ -16,7 +16,8 @@ double slope(const std::vector<double>& x, const std::vector<double>& y) {
   return xx > 0 ? std::max(0.0, xy / xx) : 0;
 }
 
-// Of y ≈ a·u + b·v with a, b ≥ 0: where one would be below 0, the other alone.
+// Least squares for y ≈ a·u + b·v with a, b ≥ 0. If one coefficient would be negative, only
+// the other is used.
 void plane(const std::vector<double>& u, const std::vector<double>& v, const std::vector<double>& y,
            double& a, double& b) {
   double uu = 0, uv = 0, vv = 0, uy = 0, vy = 0;

@@ -1,4 +1,5 @@
-// Laws of scaling fitted to measured efficiencies, and what they forecast. Plain functions.
+// Fits scaling laws to measured efficiencies and evaluates their forecast. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <optional>
@@ -23,15 +24,16 @@ struct SizedEfficiency {
   double efficiency = 1;
 };
 
-// Least squares over the points with x > 1, of which there must be one; no parameter is below 0. The
-// universal law of fewer than two points has no coherency.
+// Least squares over the points with x > 1, of which there must be at least one. No parameter is negative.
+// With fewer than two points, the universal law has no coherency.
 ScalingLaw fit_scaling(const std::vector<SizedEfficiency>& points);
 
 enum class LawKind { amdahl, gustafson, usl };
 double efficiency_by(LawKind kind, const ScalingLaw& law, double x);
 std::string name_of(LawKind kind);
 
-// The largest x, up to `most`, at which one more rank still adds at least half of what the first added.
+// Returns the largest x, up to `most`, at which one more rank adds at least half of the work
+// of the first rank.
 double worth_until(LawKind kind, const ScalingLaw& law, double most);
 
 }  // namespace farandole

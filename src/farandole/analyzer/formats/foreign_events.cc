@@ -19,15 +19,15 @@ std::optional<std::int64_t> number_behind(std::string_view text, std::string_vie
   return parse_number<std::int64_t>(text.substr(prefix.size()));
 }
 
-// Threads of these libraries execute collectives; NCCL's annotation of that kind is only the launch.
+// Threads of these libraries execute collectives. For NCCL, such an annotation is only the launch.
 std::string_view operation_on_host(std::string_view name) {
   for (const std::string_view library : {"gloo:", "mpi:", "ucc:"})
     if (name.starts_with(library)) return name.substr(library.size());
   return "";
 }
 
-// Operators: autograd's are backward, and so is what DDP does when the last gradient is there. What else
-// computes outside of backward, the optimizer and the loader is the model and its loss.
+// Operators of autograd belong to backward, and so does DDP's work after the last gradient. Other operators
+// outside backward, optimizer and data loader belong to the model and its loss.
 ForeignMeaning meaning_of_operator(std::string_view name) {
   if (name.starts_with("autograd::engine::evaluate_function: ") ||
       name.starts_with("torch.distributed.ddp.reducer::"))
@@ -36,7 +36,7 @@ ForeignMeaning meaning_of_operator(std::string_view name) {
   return {};
 }
 
-// Annotations that PyTorch makes itself, and those that its users make most.
+// Annotations that PyTorch itself writes, and common annotations of its users.
 Category phase_of_annotation(std::string_view name) {
   if (name.starts_with("Optimizer.")) return Category::optimizer;
   if (name.starts_with("enumerate(DataLoader)")) return Category::data;
@@ -93,7 +93,7 @@ std::string_view operation_of_kernel(std::string_view name) {
 std::uint64_t bytes_of_dtype(std::string_view dtype) {
   struct Size {
     std::uint64_t bytes;
-    std::string_view names;  // of c10d and of the profiler's "Input type"
+    std::string_view names;  // Names in c10d and in the profiler's "Input type".
   };
   static constexpr std::array<Size, 4> sizes = {
       {{1, " Byte Char Bool Float8_e4m3fn Float8_e5m2 unsigned_char signed_char bool "},

@@ -1,4 +1,5 @@
-// What other tools' names and categories mean in our vocabulary. Plain functions.
+// Maps names and categories of other tools to Farandole's event vocabulary. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +11,25 @@
 namespace farandole {
 
 struct ForeignMeaning {
-  bool ignored = false;  // says nothing: see is_ignored()
+  bool ignored = false;  // See is_ignored().
   Category category = Category::other;
   std::optional<std::int64_t> step = std::nullopt;
-  bool only_outermost = false;      // the category counts only where no other phase is around the span
-  std::string_view operation = {};  // of a collective that a thread of the host executes: "all_reduce"
+  bool only_outermost = false;      // The category counts only if no other phase encloses the span.
+  std::string_view operation = {};  // Operation of a collective that a host thread executes: "all_reduce".
 };
 
-// Of a span whose category is none of ours: PyTorch's profiler (kernels, copies, operators, ProfilerStep#,
-// its own annotations, Gloo's collectives).
+// Maps a span whose category is not one of Farandole's, such as those of PyTorch's profiler: kernels, copies,
+// operators, ProfilerStep#, its annotations, Gloo's collectives.
 ForeignMeaning meaning_of(const TraceSpan& span);
 
-// Repetitions of what is there already, and calls of the GPU's driver.
+// Returns true for events that repeat other events, and for calls of the GPU driver.
 bool is_ignored(std::string_view category);
 
-// A kernel of NCCL, RCCL or MSCCL, by its name.
+// Returns whether the name is that of an NCCL, RCCL or MSCCL kernel.
 bool is_collective_kernel(std::string_view name);
-// "allreduce", "allgather", … from a kernel's name; "" where it does not say.
+// Returns "allreduce", "allgather", … from the name of a kernel; "" if the name does not contain it.
 std::string_view operation_of_kernel(std::string_view name);
-// Of PyTorch's names of element types; 0 for one that is not known.
+// `dtype` is PyTorch's name of an element type. Returns 0 if it is unknown.
 std::uint64_t bytes_of_dtype(std::string_view dtype);
 
 }  // namespace farandole

@@ -19,7 +19,7 @@ std::optional<int> rank_of(std::string_view name) {
   return rank && *rank >= 0 && *rank < max_ranks ? rank : std::nullopt;
 }
 
-// "NEGOTIATE_ALLREDUCE" is of "allreduce".
+// The operation of "NEGOTIATE_ALLREDUCE" is "allreduce".
 std::string operation_of(std::string_view name) {
   std::string operation;
   for (const char c : name.substr(name.find('_') + 1))
@@ -27,7 +27,7 @@ std::string operation_of(std::string_view name) {
   return operation;
 }
 
-// Phases of an operation that are on the network: "NCCL_ALLREDUCE", "MPI_CROSS_ALLREDUCE".
+// Returns whether this phase of an operation uses the network: "NCCL_ALLREDUCE", "MPI_CROSS_ALLREDUCE".
 bool is_transfer(std::string_view name) {
   static constexpr std::array<std::string_view, 6> libraries = {"NCCL_", "MPI_",    "GLOO_",
                                                                 "CCL_",  "ONECCL_", "DDL_"};
@@ -35,8 +35,8 @@ bool is_transfer(std::string_view name) {
                      [&](std::string_view library) { return name.starts_with(library); });
 }
 
-// A tensor is a process there: B NEGOTIATE_X, a tick named by its number as each rank is ready, E; B X,
-// phases inside, E.
+// In a Horovod timeline, each tensor is a process. Its events are: B NEGOTIATE_X, an instant named by the
+// number of each rank that is ready, E; then B X, the phases inside, E.
 class HorovodVisitor : public TraceVisitor {
  public:
   explicit HorovodVisitor(RunModel& run) : run_(run) {}
@@ -102,15 +102,15 @@ class HorovodVisitor : public TraceVisitor {
 
  private:
   struct Tensor {
-    std::size_t number = 0;  // stands for its communicator
+    std::size_t number = 0;  // Used as the number of the communicator.
     std::uint32_t name = 0;
     std::uint32_t operation = 0;
     int depth = 0;
     bool negotiating = false;
     std::uint32_t count = 0;
-    std::map<int, std::int64_t> ready;  // by rank
-    std::optional<Interval> transfer;   // from the first to the last phase on the network
-    int transfer_depth = 0;             // of such a phase that is open; 0: none is
+    std::map<int, std::int64_t> ready;  // Indexed by rank.
+    std::optional<Interval> transfer;   // From the first to the last phase on the network.
+    int transfer_depth = 0;             // Nesting depth of open network phases; 0: none.
   };
 
   Tensor& tensor_of(std::int64_t pid) {
@@ -119,8 +119,9 @@ class HorovodVisitor : public TraceVisitor {
     return found->second;
   }
 
-  // Between the last rank's being ready and the network lie the queue and copies into the fusion buffer,
-  // which are no transfer: arrivals move to its begin, and what they differ by stays.
+  // Between the readiness of the last rank and the network phase are the queue and the copies into the fusion
+  // buffer, which are not transfer. Therefore all arrivals are moved to the begin of the network phase, and
+  // their differences are kept.
   static std::int64_t before_transfer(const Tensor& tensor) {
     if (!tensor.transfer || tensor.ready.empty()) return 0;
     auto last = tensor.ready.begin()->second;
@@ -160,8 +161,8 @@ RunModel read_horovod(const std::filesystem::path& file) {
   run.warnings = std::move(summary.warnings);
   if (run.ranks.empty())
     throw CorruptInput("Horovod timeline " + file.string() +
-                       " has no tensor that a rank was ready for and that was done");
-  // The coordinator's clock is the only one.
+                       " has no tensor with a ready rank and a completed operation");
+  // All times are from the coordinator's clock.
   run.header.ranks = run.ranks.back().rank + 1;
   return run;
 }

@@ -1,5 +1,5 @@
-// Reads a Horovod timeline: one file of the coordinator, whose NEGOTIATE spans say when each rank was ready.
-// Usable from any thread.
+// Reads a Horovod timeline: one file of the coordinator. Its NEGOTIATE spans record when each rank was ready.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <filesystem>
@@ -8,9 +8,9 @@
 
 namespace farandole {
 
-// Every rank gets the collectives that it was ready for, without the queue and the copies
-// around them; nothing is known
-// of what the ranks compute. Throws CorruptInput where no tensor was negotiated.
+// Every rank gets the collectives for which it was ready, without the queue and the copies around them. The
+// compute of the ranks is unknown.
+// Throws: CorruptInput if no tensor was negotiated.
 RunModel read_horovod(const std::filesystem::path& file);
 
 }  // namespace farandole

@@ -1,4 +1,5 @@
-// A gzipped SQLite file unpacked, since SQLite must seek in it. Used by one thread.
+// A decompressed copy of a gzipped SQLite file. The copy is needed because SQLite must seek in the file.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <filesystem>
@@ -10,10 +11,11 @@ namespace farandole {
 
 bool is_gzip(const std::filesystem::path& file);
 
-// In the folder for temporary files; removed with the object: who has opened it by then reads on.
+// The copy is in the folder for temporary files and is deleted with the object. A process that has opened it
+// can continue to read it.
 class InflatedCopy {
  public:
-  // Throws UserError where `file` cannot be opened, CorruptInput where its gzip data is damaged.
+  // Throws: UserError if `file` cannot be opened; CorruptInput if its gzip data is damaged.
   explicit InflatedCopy(const std::filesystem::path& file);
   const std::string& path() const { return place_.path; }
 

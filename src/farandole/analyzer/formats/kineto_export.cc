@@ -21,7 +21,7 @@ constexpr int compute_stream = 7;
 constexpr int communication_stream = 20;
 constexpr int launching_thread = 99;
 
-// One rank's file, published when it is whole.
+// Writes the file of one rank and publishes it when it is complete.
 class KinetoFile {
  public:
   KinetoFile(const std::filesystem::path& path, int rank, int world_size)
@@ -46,8 +46,8 @@ class KinetoFile {
     flush();
   }
 
-  // As CUPTI would give it: on a stream of the device, launched by the host at once, because tools count only
-  // kernels whose launch they find.
+  // Writes a kernel as CUPTI would record it: on a stream of the device, with a launch by the host at the
+  // same time. Other tools count only kernels with a launch.
   void kernel(std::string_view category, std::string_view name, int stream, std::int64_t start_ns,
               std::int64_t end_ns) {
     ++id_;

@@ -1,5 +1,6 @@
-// Writes a run's records in the form of PyTorch's profiler, one file a rank, for tools that read that:
-// Holistic Trace Analysis, TensorBoard's plug-in. Used by one thread.
+// Writes the records of a run in the format of PyTorch's profiler, one file per rank, for tools such as
+// Holistic Trace Analysis and TensorBoard's plug-in.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +13,14 @@
 
 namespace farandole {
 
-// Such tools know GPUs only. So what Farandole counts as a CPU run's compute (the innermost forward, backward
-// and optimizer of the thread that trains) is written as kernels of a stream 7, and collectives as NCCL
-// kernels of stream 20, beside the spans themselves as the host's annotations; a GPU run's kernels, copies
-// and collectives are written as they are. Steps become ProfilerStep#N.
+// These tools know only GPUs. Therefore the compute of a CPU run (the innermost forward, backward and
+// optimizer spans of the training thread) is written as kernels on stream 7, and collectives as NCCL kernels
+// on stream 20. The spans themselves are also written as annotations of the host. Kernels, copies and
+// collectives of a GPU run are written unchanged. Steps become ProfilerStep#N.
 //
-// Writes folder/rank-0003.json.gz of each rank and returns how many. Clocks are refined as in a merge. Throws
-// as merge_timelines().
+// Writes folder/rank-0003.json.gz for each rank and returns the number of files. Clocks are refined
+// as in a merge.
+// Throws: the errors of merge_timelines().
 std::size_t export_kineto(std::vector<RankTimeline> ranks, const std::filesystem::path& folder);
 
 }  // namespace farandole

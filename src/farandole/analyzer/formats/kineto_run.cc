@@ -14,7 +14,7 @@
 namespace farandole {
 namespace {
 
-// What one file says: one rank, with names of its own.
+// The contents of one file: one rank with its own names.
 struct RankFile {
   RankModel model;
   CollectedNames names;
@@ -22,8 +22,8 @@ struct RankFile {
   bool sound = false;
 };
 
-// What the training thread does while none of its operators runs is not in the trace: it may wait for other
-// threads. Gaps are times within its annotations that nothing else covers.
+// Returns the times within annotations of the training thread that nothing else covers. The trace does not
+// record what the thread does while none of its operators runs; it may wait for other threads.
 std::vector<Interval> gaps_of(const RankModel& model) {
   std::vector<Interval> gaps;
   for (const auto& piece : innermost(model.training()))
@@ -35,15 +35,15 @@ void fill(RankModel& model, const IntervalSet& times, Category category) {
   for (const auto& time : times.intervals()) model.packed_training.append({time.start, time.end, category});
 }
 
-// autograd runs the backward of GPUs on threads of its own.
+// autograd runs the backward pass of GPUs on its own threads.
 IntervalSet backward_of(const CollectedProcess& process) {
   std::vector<CategorySpan> spans;
   for (const auto& [tid, thread] : process.threads) thread.spans.kept().unpack(spans);
   return intervals_of(spans, Category::backward);
 }
 
-// Where a collective that the host executes ends in a gap, the training thread has waited for it from the
-// collective's start on.
+// If a collective that the host executes ends in a gap, the training thread has waited for it since the
+// start of the collective.
 void add_waits(RankModel& model) {
   std::vector<Interval> running;
   std::vector<std::int64_t> ends;
@@ -60,7 +60,7 @@ void add_waits(RankModel& model) {
   fill(model, intersect(IntervalSet(std::move(running)), IntervalSet(std::move(gaps))), Category::wait);
 }
 
-// Processor and devices are processes of their own there: all of them are the rank.
+// In these files, processor and devices are separate processes. All of them belong to the rank.
 RankFile read_file(const std::filesystem::path& file) {
   RankFile result;
   TraceCollector collector;
@@ -84,7 +84,7 @@ RankFile read_file(const std::filesystem::path& file) {
   return result;
 }
 
-// "rank_3.pt.trace.json", "host-rank3.json".
+// Reads the rank from "rank_3.pt.trace.json" or "host-rank3.json".
 std::optional<std::int64_t> rank_in_name(const std::filesystem::path& file) {
   const auto name = file.filename().string();
   auto at = name.find("rank");
@@ -125,14 +125,14 @@ RunModel read_kineto(const std::vector<std::filesystem::path>& files) {
     const auto named = stated && *stated >= 0 && *stated < INT32_MAX ? stated : rank_in_name(files[i]);
     if (!named && files.size() > 1)
       run.warnings.push_back(
-          fmt::format("{} does not say of which rank it is: taken as rank {}", files[i].string(), next));
+          fmt::format("{} does not contain its rank; it is taken as rank {}", files[i].string(), next));
     const auto rank = named.value_or(next);
     next = std::max(next, rank + 1);
     const auto [first, is_new] = file_of_rank.try_emplace(rank, files[i]);
     if (!is_new) {
-      run.warnings.push_back(
-          fmt::format("rank {} is in {} and in {}: two runs in one folder? The second is left out", rank,
-                      first->second.string(), files[i].string()));
+      run.warnings.push_back(fmt::format(
+          "rank {} is in {} and in {}. Perhaps the folder has two runs. The second file is left out", rank,
+          first->second.string(), files[i].string()));
       continue;
     }
     run.events += result.summary.events;

@@ -22,7 +22,7 @@ std::string lowered(std::string_view text) {
   return result;
 }
 
-// "step 12", "Iteration #12", "ProfilerStep#12".
+// Reads "step 12", "Iteration #12" and "ProfilerStep#12".
 std::optional<std::int64_t> step_of(const std::string& name) {
   static constexpr std::array<std::string_view, 5> words = {"step", "iteration", "iter", "batch",
                                                             "profilerstep"};
@@ -35,14 +35,15 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return parse_number<std::int64_t>(std::string_view(name).substr(digit));
 }
 
-// Reads one file into a collector of its own: what comes before damage is found is left out with the rest.
+// Reads one file into its own collector. If the file is damaged, the events before the damage
+// are also left out.
 class NsysFile {
  public:
   explicit NsysFile(const std::filesystem::path& path) : path_(path), file_(path) {}
 
   void read() {
-    // A kernel's demangled name says "ncclDevKernel_AllReduce…"; any of the tables may be missing. Of CUDA
-    // graphs there are, as nsys records them unless told otherwise, no kernels, but one row a launch.
+    // A kernel's demangled name contains "ncclDevKernel_AllReduce…". Any of the tables may be missing. By
+    // default, nsys records one row per launch for a CUDA graph and no kernels.
     read_gpu("CUPTI_ACTIVITY_KIND_KERNEL", "kernel", true);
     const auto kernels = events_;
     read_gpu("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "kernel", false);
@@ -51,15 +52,14 @@ class NsysFile {
     read_gpu("CUPTI_ACTIVITY_KIND_MEMSET", "gpu_memset", false);
     read_ranges();
     if (!found_)
-      throw CorruptInput(
-          "SQLite file " + path_.string() +
-          " has neither kernels nor NVTX ranges of Nsight Systems: was it made by nsys export?");
+      throw CorruptInput("SQLite file " + path_.string() +
+                         " has neither kernels nor NVTX ranges of Nsight Systems; write it with nsys export");
   }
 
   TraceCollector& collector() { return collector_; }
   std::uint64_t events() const { return events_; }
   std::uint64_t damaged() const { return damaged_; }
-  std::uint64_t graphs() const { return graphs_; }  // CUDA graphs that were recorded whole
+  std::uint64_t graphs() const { return graphs_; }  // CUDA graphs that were recorded as a whole.
 
  private:
   void read_gpu(const std::string& table, std::string_view category, bool named) {
@@ -72,7 +72,8 @@ class NsysFile {
                 [&](const SqliteFile::Row& row) {
                   TraceSpan span;
                   span.pid = pid_of(row.integer(4));
-                  span.tid = -1 - (row.integer(2) << 24) - row.integer(3);  // streams beside threads
+                  // Streams have ids that differ from those of threads.
+                  span.tid = -1 - (row.integer(2) << 24) - row.integer(3);
                   span.category_text = category;
                   span.name = row.text(5);
                   put(span, row.integer(0), row.integer(1));
@@ -124,7 +125,7 @@ class NsysFile {
   std::uint64_t graphs_ = 0;
 };
 
-// Processes are ranks, in their order.
+// Each process is a rank; the order is kept.
 void take_ranks(TraceCollector& collector, RunModel& run, RunNames& names) {
   const auto own = collector.take_names();
   for (auto& [pid, process] : collector.processes()) {
@@ -150,11 +151,11 @@ RunModel read_nsys(const std::vector<std::filesystem::path>& files) {
       ++sound;
       if (file.graphs() > 0)
         run.warnings.push_back(fmt::format(
-            "SQLite file {}: {} CUDA graphs are recorded whole: what they communicate counts as compute "
-            "(nsys profile --cuda-graph-trace=node tells it apart)",
+            "SQLite file {}: {} CUDA graphs are recorded as a whole; their communication counts as compute "
+            "(nsys profile --cuda-graph-trace=node separates it)",
             path.string(), file.graphs()));
       if (file.damaged() > 0)
-        run.warnings.push_back(fmt::format("SQLite file {}: {} events whose times make no sense are left out",
+        run.warnings.push_back(fmt::format("SQLite file {}: {} events with invalid times are left out",
                                            path.string(), file.damaged()));
     } catch (const CorruptInput& error) {
       run.warnings.push_back(error.what());
@@ -163,11 +164,11 @@ RunModel read_nsys(const std::vector<std::filesystem::path>& files) {
     run.bytes += std::filesystem::file_size(path, ignored);
   }
   if (run.ranks.empty())
-    throw CorruptInput(run.warnings.empty() ? "Nsight Systems' export holds no kernels and no ranges"
+    throw CorruptInput(run.warnings.empty() ? "the Nsight Systems export has no kernels and no ranges"
                                             : run.warnings.front());
   if (run.ranks.size() > 1)
     run.warnings.push_back(
-        "Nsight Systems' exports do not say which rank a process is: they are counted as they come");
+        "Nsight Systems exports do not contain ranks; processes are numbered in their order");
   if (sound > 1) align_by_collectives(run);
   return run;
 }

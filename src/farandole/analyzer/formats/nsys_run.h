@@ -1,5 +1,6 @@
-// Reads exports of Nsight Systems (nsys export --type sqlite, gzip or not), one or several processes a file,
-// into a run. Usable from any thread.
+// Reads exports of Nsight Systems (nsys export --type sqlite, plain or gzip) with one or several processes
+// per file as a run.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <filesystem>
@@ -9,9 +10,10 @@
 
 namespace farandole {
 
-// Kernels, CUDA graphs, copies and NVTX ranges; ranges that are called "step 12" or "iteration 12" are steps,
-// those called as our categories ("forward", "data", …) phases. Ranks are the processes, file after file.
-// Damaged files are named in the warnings and left out; throws CorruptInput where none is sound.
+// Reads kernels, CUDA graphs, copies and NVTX ranges. Ranges named "step 12" or "iteration 12" are steps;
+// ranges named like Farandole's categories ("forward", "data", …) are phases. Damaged files are named in the
+// warnings and left out.
+// Throws: CorruptInput if no file can be read.
 RunModel read_nsys(const std::vector<std::filesystem::path>& files);
 
 }  // namespace farandole

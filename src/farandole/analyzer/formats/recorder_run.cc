@@ -11,7 +11,7 @@
 namespace farandole {
 namespace {
 
-// One rank's records as events of a process; the collector is that of this rank alone.
+// The records of one rank as events of a process. The collector belongs to this rank.
 class RankRecords {
  public:
   RankRecords(RankTimeline& rank, std::int64_t origin_ns, TraceCollector& collector)
@@ -70,11 +70,11 @@ void name_problems(const RunRecorders& recorders, RunModel& run) {
   }
   if (open > 0)
     run.warnings.push_back(
-        fmt::format("{} of {} ranks did not close their recorders: they were killed, or still run", open,
+        fmt::format("{} of {} ranks did not close their recorders; they were killed or still run", open,
                     recorders.files.size()));
   if (overwritten > 0)
-    run.warnings.push_back(
-        fmt::format("{} of the oldest events are overwritten (--recorder-mb bounds the file)", overwritten));
+    run.warnings.push_back(fmt::format(
+        "{} of the oldest events are overwritten (--recorder-mb limits the file size)", overwritten));
 }
 
 }  // namespace
@@ -94,7 +94,8 @@ RunModel read_recorders(const std::filesystem::path& path) {
     const auto& info = rank.records->info();
     world_size = std::max(world_size, info.world_size);
     if (!seen.insert(info.rank).second) {
-      run.warnings.push_back(fmt::format("two recorders are of rank {}: the second is left out", info.rank));
+      run.warnings.push_back(
+          fmt::format("two recorders belong to rank {}; the second is left out", info.rank));
       continue;
     }
     RankRecords records(rank, origin, collector);
@@ -112,7 +113,7 @@ RunModel read_recorders(const std::filesystem::path& path) {
   run.names = collector.take_names().texts;
   run.header.farandole_trace = 1;
   run.header.ranks = world_size;
-  if (run.ranks.empty()) throw CorruptInput("the recorders of " + path.string() + " hold no spans");
+  if (run.ranks.empty()) throw CorruptInput("the recorders of " + path.string() + " have no spans");
   std::sort(run.ranks.begin(), run.ranks.end(),
             [](const RankModel& a, const RankModel& b) { return a.rank < b.rank; });
   return run;

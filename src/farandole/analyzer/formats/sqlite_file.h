@@ -1,4 +1,5 @@
-// An SQLite file to read from. An object is used by one thread at a time.
+// An SQLite file that is open for reading.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ namespace farandole {
 
 class SqliteFile {
  public:
-  // One row of an answer, valid during the call. Columns count from 0; what is NULL is 0 or "".
+  // One row of a result, valid only during the call. Columns count from 0. NULL is returned as 0 or "".
   class Row {
    public:
     explicit Row(sqlite3_stmt* statement) : statement_(statement) {}
@@ -25,14 +26,15 @@ class SqliteFile {
     sqlite3_stmt* statement_;
   };
 
-  // Gzip or not. Throws UserError where the file cannot be opened, CorruptInput for damaged gzip data.
+  // The file may be plain or gzip.
+  // Throws: UserError if the file cannot be opened; CorruptInput if its gzip data is damaged.
   explicit SqliteFile(const std::filesystem::path& path);
   ~SqliteFile();
   SqliteFile(const SqliteFile&) = delete;
   SqliteFile& operator=(const SqliteFile&) = delete;
 
   bool has_column(const std::string& table, const std::string& column);
-  // Throws CorruptInput with SQLite's own words.
+  // Throws: CorruptInput with the message of SQLite.
   void query(const std::string& sql, const std::function<void(const Row&)>& take);
 
  private:

@@ -1,4 +1,5 @@
-// Tells by its content who wrote a trace. A plain function.
+// Detects from the contents which tool wrote a trace. A pure function.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <filesystem>
@@ -7,8 +8,8 @@
 
 namespace farandole {
 
-// From its first bytes, compressed or not; what cannot be told is TraceSource::chrome. Throws UserError where
-// the file cannot be opened.
+// Reads the first bytes of a plain or compressed file. An unknown format is TraceSource::chrome.
+// Throws: UserError if the file cannot be opened.
 TraceSource probe_trace(const std::filesystem::path& file);
 
 }  // namespace farandole

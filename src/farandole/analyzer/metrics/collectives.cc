@@ -12,11 +12,11 @@ namespace farandole {
 namespace {
 
 constexpr std::uint32_t no_match = UINT32_MAX;
-constexpr const char* ranks_unknown = "of how many ranks it is, the trace does not say";
+constexpr const char* ranks_unknown = "the trace does not record how many ranks take part";
 
 struct Key {
   std::uint16_t communicator = 0;
-  std::uint16_t occurrence = 0;  // of this sequence number on this rank, counted from the run's end
+  std::uint16_t occurrence = 0;  // Counts this sequence number on this rank, from the end of the run.
   std::uint32_t sequence = 0;
   bool operator==(const Key&) const = default;
 };
@@ -28,19 +28,19 @@ struct KeyHash {
   }
 };
 
-// What is known of a collective while the ranks pass.
+// The state of a collective while the ranks are added.
 struct Group {
   CollectiveMatch match;
   std::uint64_t bytes_sum = 0;
   std::uint16_t communicator = 0;
-  std::uint32_t stated_ranks = 0;  // 0: the trace does not say
+  std::uint32_t stated_ranks = 0;  // 0: the trace does not record it.
 };
 
 bool gathers(std::string_view operation) {
   return plain_operation(operation) == "allgather";
 }
 
-// Gathers groups rank by rank.
+// Builds groups rank by rank.
 class Matcher {
  public:
   explicit Matcher(const RunModel& run, Interval window) : run_(run), window_(window) {}
@@ -54,8 +54,8 @@ class Matcher {
  private:
   bool inside(std::int64_t time) const { return time >= window_.start && time <= window_.end; }
 
-  // Sequence numbers begin anew after a restart. Occurrences are counted from the end, because what a bounded
-  // recorder forgets is the beginning.
+  // Sequence numbers begin again after a restart. Occurrences are counted from the end, because a full
+  // recorder loses the beginning.
   void add_rank(std::uint32_t rank_index) {
     auto& parts = result_.parts.emplace_back();
     if (!run_.ranks[rank_index].clock_residual_us) return;
@@ -130,7 +130,8 @@ class Matcher {
     }
   }
 
-  // Where ranks are missing, only of communicators that all the others are in, or that the trace tells of.
+  // If ranks are missing, the number is known only for communicators with all other ranks, or if
+  // the trace records it.
   std::uint32_t ranks_of(const Group& group) const {
     const auto parts = group.match.part_count;
     if (group.stated_ranks > 0) return std::max(group.stated_ranks, parts);
@@ -140,7 +141,7 @@ class Matcher {
     return matched_ == world ? parts : 0;
   }
 
-  // Ranks that are not there contribute as much as those that are.
+  // Missing ranks contribute as much as the others.
   static std::uint64_t gathered_bytes(const Group& group) {
     const auto& match = group.match;
     return group.bytes_sum * std::max(match.ranks, match.part_count) / match.part_count;
@@ -150,8 +151,8 @@ class Matcher {
   const Interval window_;
   std::vector<Group> groups_;
   std::unordered_map<Key, std::uint32_t, KeyHash> index_;
-  std::map<std::uint16_t, std::uint32_t> members_;  // ranks by communicator
-  std::uint32_t matched_ = 0;                       // ranks whose clocks are known
+  std::map<std::uint16_t, std::uint32_t> members_;  // Number of ranks by communicator.
+  std::uint32_t matched_ = 0;                       // Ranks whose clocks are known.
   CollectiveMatches result_;
 };
 
@@ -163,8 +164,8 @@ struct Samples {
   Distribution bytes, duration_us, transfer_us;
   bool bytes_known = true;
   double wait_us = 0;
-  std::size_t ranks = 0;  // 0: not known
-  std::size_t parts = 0;  // ranks that are there
+  std::size_t ranks = 0;  // 0: unknown.
+  std::size_t parts = 0;  // Ranks in the trace.
 };
 
 CollectiveRow row_of(const std::string& name, const std::string& operation, const Samples& samples) {
@@ -184,20 +185,20 @@ CollectiveRow row_of(const std::string& name, const std::string& operation, cons
   row.transfer_p90_us = samples.transfer_us.quantile(0.9);
   row.total_s = samples.duration_us.sum() * 1e-6;
   if (!row.bytes.value || *row.bytes.value <= 0) {
-    row.algbw_gbps = row.busbw_gbps = row.bytes.value ? Figure::because("it carries no bytes") : row.bytes;
+    row.algbw_gbps = row.busbw_gbps = row.bytes.value ? Figure::because("it transfers no bytes") : row.bytes;
     return row;
   }
-  row.algbw_gbps = Figure::ratio(*row.bytes.value * 1e-3, row.transfer_us,
-                                 "its transfer is shorter than the clocks resolve");
+  row.algbw_gbps =
+      Figure::ratio(*row.bytes.value * 1e-3, row.transfer_us, "its transfer is shorter than the clock error");
   row.busbw_gbps = row.algbw_gbps;
   const bool by_ranks = bus_factor(operation, 2) != bus_factor(operation, 4);
   if (row.busbw_gbps.value && by_ranks && samples.ranks < 2)
-    row.busbw_gbps = Figure::because(samples.ranks == 1 ? "on one rank nothing travels" : ranks_unknown);
+    row.busbw_gbps = Figure::because(samples.ranks == 1 ? "a single rank transfers nothing" : ranks_unknown);
   if (row.busbw_gbps.value) *row.busbw_gbps.value *= bus_factor(operation, samples.ranks);
   return row;
 }
 
-// The best bus bandwidth that a tenth of some row's parts reached; 0 where none is known.
+// Returns the best bus bandwidth that a tenth of the parts of some row reached; 0 if none is known.
 double proven_gbps(const CollectiveRow& row, const Samples& samples) {
   if (!row.busbw_gbps.value || samples.transfer_us.count() < 10 || row.transfer_p10_us <= 0) return 0;
   return *row.busbw_gbps.value * row.transfer_us / row.transfer_p10_us;
@@ -235,9 +236,10 @@ std::vector<CollectiveRow> collective_table(const RunModel& run, const Collectiv
     proven = std::max(proven, proven_gbps(rows.back(), samples));
   }
   for (auto& row : rows)
-    row.of_proven = row.busbw_gbps.value ? Figure::ratio(*row.busbw_gbps.value, proven,
-                                                         "too few collectives to prove a bandwidth")
-                                         : row.busbw_gbps;
+    row.of_proven = row.busbw_gbps.value
+                        ? Figure::ratio(*row.busbw_gbps.value, proven,
+                                        "there are too few collectives to measure a bandwidth")
+                        : row.busbw_gbps;
   std::sort(rows.begin(), rows.end(), [](const CollectiveRow& a, const CollectiveRow& b) {
     return std::tuple(-a.total_s, a.name, a.operation) < std::tuple(-b.total_s, b.name, b.operation);
   });

@@ -1,4 +1,5 @@
-// Matches collectives across ranks and says what of each was waiting and what transfer. Plain functions.
+// Matches collectives across ranks and separates waiting from transfer. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -17,35 +18,37 @@ struct CollectiveMatch {
   std::uint32_t name = 0;
   std::uint32_t operation = 0;
   std::uint32_t part_count = 0;
-  std::uint32_t ranks = 0;  // of its communicator: more than parts where the run lacks ranks; 0: not known
-  std::uint32_t last_rank = 0;  // index into RunModel::ranks of the rank that arrived last
-  // As nccl-tests counts them: of an all-gather all ranks' contributions, else one rank's payload. An
-  // all-gather of which `ranks` is unknown has those of its parts.
+  // Ranks of its communicator; larger than part_count if ranks are missing in the run; 0: unknown.
+  std::uint32_t ranks = 0;
+  std::uint32_t last_rank = 0;  // Index into RunModel::ranks of the rank that arrived last.
+  // Bytes as in nccl-tests: for an all-gather the contributions of all ranks, otherwise the payload of one
+  // rank. If `ranks` is unknown, an all-gather has the bytes of its parts.
   std::uint64_t bytes = 0;
   std::int64_t first_arrival = 0;
   std::int64_t last_arrival = 0;
 };
 
-// One rank's part of a match.
+// The part of one rank in a match.
 struct CollectivePart {
-  std::int64_t start = 0;  // arrival
+  std::int64_t start = 0;  // Arrival of the rank.
   std::int64_t end = 0;
-  std::uint32_t match = 0;  // index into CollectiveMatches::matches
+  std::uint32_t match = 0;  // Index into CollectiveMatches::matches.
 };
 
 struct CollectiveMatches {
-  std::vector<CollectiveMatch> matches;            // by last arrival
-  std::vector<std::vector<CollectivePart>> parts;  // by index into RunModel::ranks, by start
+  std::vector<CollectiveMatch> matches;            // Ordered by last arrival.
+  std::vector<std::vector<CollectivePart>> parts;  // Indexed as RunModel::ranks; each ordered by start.
   std::uint64_t unmatched =
-      0;  // in the window, but not seen on every rank of their communicator, or without a number
+      0;  // Collectives in the window that lack a rank of their communicator or a number.
 };
 
-// Those whose last arrival lies in `window`. Ranks whose clocks are unknown have no parts. Sequence numbers
-// that begin anew (after a restart) are told apart. Memory: 24 bytes a rank and collective.
+// Matches the collectives whose last arrival is in `window`. Ranks with unknown clocks have no
+// parts. Sequence numbers that begin again after a restart are distinguished. Memory: 24 bytes
+// per rank and collective.
 CollectiveMatches match_collectives(const RunModel& run, Interval window);
 
-// When this part waited for the last rank; clocks that are off, or an operation that may leave early, cannot
-// make it longer than the part itself.
+// Returns when this part waited for the last rank. Clock errors, or an operation that a rank may leave early,
+// cannot make the wait longer than the part.
 inline Interval wait_of(const CollectiveMatch& match, const CollectivePart& part) {
   return {part.start, match.last_arrival < part.end ? match.last_arrival : part.end};
 }
@@ -53,30 +56,30 @@ inline Interval wait_of(const CollectiveMatch& match, const CollectivePart& part
 struct CollectiveRow {
   std::string name, operation;
   std::uint64_t count = 0;
-  Figure bytes;            // median
-  double median_us = 0;    // duration on a rank, waiting included
-  Figure wait_us;          // mean over ranks; unknown where the run has one rank of several
-  double transfer_us = 0;  // median; where waiting is unknown it is in there
+  Figure bytes;            // Median.
+  double median_us = 0;    // Duration on a rank, including waiting.
+  Figure wait_us;          // Mean over ranks; unknown if the run has only one of several ranks.
+  double transfer_us = 0;  // Median; includes waiting if waiting is unknown.
   double transfer_p10_us = 0, transfer_p90_us = 0;
-  Figure algbw_gbps;  // bytes / transfer: waiting is not the network's; at least that where it is unknown
+  Figure algbw_gbps;  // bytes / transfer, without waiting; a lower bound if waiting is unknown.
   Figure busbw_gbps;
-  Figure of_proven;    // busbw as a fraction of the best busbw that any row's quickest tenth reached
-  double total_s = 0;  // all ranks' durations added
+  Figure of_proven;    // busbw divided by the best busbw of the fastest tenth of any row.
+  double total_s = 0;  // Sum of the durations on all ranks.
 
   Figure known_transfer_us() const { return wait_us.value ? Figure::known(transfer_us) : wait_us; }
 };
 
 inline constexpr const char* one_rank_of_several =
-    "the trace has one rank of several: when the others arrived is not in it";
+    "the trace has only one of several ranks, so the arrival of the others is unknown";
 
-// By name and operation, the one that took longest first.
+// Returns one row per name and operation, ordered by total duration.
 std::vector<CollectiveRow> collective_table(const RunModel& run, const CollectiveMatches& matches);
 
-// Without the variant: PyTorch writes all-gathers of one tensor as "_allgather_base", of several as
-// "allgather_into_tensor_coalesced".
+// Removes the variant from the name. PyTorch records an all-gather of one tensor as "_allgather_base", and
+// of several as "allgather_into_tensor_coalesced".
 std::string plain_operation(std::string_view operation);
 
-// nccl-tests' factor from algbw to busbw, of two ranks or more; 1 for operations that it does not know.
+// Returns nccl-tests' factor from algbw to busbw for two or more ranks; 1 for unknown operations.
 double bus_factor(std::string_view operation, std::size_t ranks);
 
 }  // namespace farandole

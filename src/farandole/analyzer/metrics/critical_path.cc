@@ -7,7 +7,7 @@
 namespace farandole {
 namespace {
 
-// Walks back; gathers what of each rank's training thread is on the path.
+// Walks backwards and collects the parts of each training thread that are on the path.
 class Walk {
  public:
   explicit Walk(const RunMetrics& metrics)
@@ -44,7 +44,7 @@ class Walk {
     go_through(*cause);
   }
 
-  // The collective of this rank that ended last within the wait, where its last arrival lies before.
+  // Returns the last collective of this rank that ended within the wait, if its last arrival is earlier.
   std::optional<std::uint32_t> cause_of(Interval wait) {
     auto& order = by_end_[rank_];
     if (order.size() != parts().size()) {
@@ -64,7 +64,7 @@ class Walk {
     return std::nullopt;
   }
 
-  // When the collective could begin for this rank.
+  // Returns when this rank was ready for the collective.
   std::int64_t arrival_of(const CollectivePart& part) const {
     const auto last = metrics_.matches.matches[part.match].last_arrival;
     return part.end < last ? part.start : last;
@@ -81,7 +81,7 @@ class Walk {
       if (last != rank_) ++changes;
       rank_ = last;
       if (time_ <= window_.start) return;
-      // On the last rank: did the collective wait there for the one before it?
+      // On the last rank: determines whether the collective waited there for the one before it.
       const auto own = std::partition_point(parts().begin(), parts().end(),
                                             [&](const CollectivePart& p) { return p.start < time_; });
       if (own == parts().begin()) return;
@@ -100,7 +100,7 @@ class Walk {
   std::int64_t time_ = 0;
 
  public:
-  std::vector<std::vector<Interval>> on_path;  // by rank index
+  std::vector<std::vector<Interval>> on_path;  // Indexed by rank.
   std::int64_t transfer = 0;
   std::uint64_t changes = 0;
 };
@@ -132,7 +132,7 @@ CriticalPath find_critical_path(const RunModel& run, const RunMetrics& metrics) 
   CriticalPath path;
   if (std::any_of(metrics.ranks.begin(), metrics.ranks.end(),
                   [](const RankMetrics& rank) { return rank.gpu; }))
-    path.unknown = "it follows the training threads, which on GPUs run ahead of the kernels";
+    path.unknown = "the path follows the training threads, which run ahead of the kernels on GPUs";
   else if (!metrics.no_compute.empty())
     path.unknown = metrics.no_compute;
   else if (!metrics.no_alignment.empty())

@@ -1,4 +1,5 @@
-// The chain of work that the run's length hangs on, across ranks. Plain functions.
+// The chain of work across ranks that determines the run time. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +13,21 @@ namespace farandole {
 
 struct PathOfRank {
   std::size_t rank_index = 0;
-  PhaseTimes phases{};    // ns of its training thread that lie on the path
-  std::int64_t idle = 0;  // ns on the path that nothing covers
+  PhaseTimes phases{};    // Nanoseconds of its training thread on the path.
+  std::int64_t idle = 0;  // Nanoseconds on the path that no span covers.
   std::int64_t total() const;
 };
 
-// The parts add up to the window.
+// The sum of all parts is the window.
 struct CriticalPath {
-  std::string unknown;            // why there is none; then the rest is empty
-  std::vector<PathOfRank> ranks;  // that are on it, the longest first
-  std::int64_t transfer = 0;      // collectives from their last arrival on
-  std::uint64_t changes = 0;      // how often it goes from one rank to another
+  std::string unknown;            // Why there is no path; then the other members are empty.
+  std::vector<PathOfRank> ranks;  // Ranks on the path, the longest part first.
+  std::int64_t transfer = 0;      // Collectives after their last arrival.
+  std::uint64_t changes = 0;      // How often the path changes from one rank to another.
 };
 
-// Walked backwards from the end of the last rank: a wait leads to the rank that arrived last at the
-// collective which ended it. Unpacks the ranks that are on the path once more.
+// Walks backwards from the end of the last rank. A wait leads to the rank that arrived last at the collective
+// that ended the wait. The ranks on the path are unpacked once more.
 CriticalPath find_critical_path(const RunModel& run, const RunMetrics& metrics);
 
 }  // namespace farandole

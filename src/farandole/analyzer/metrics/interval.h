@@ -1,4 +1,4 @@
-// Sets of times as sorted, disjoint, half-open intervals, and their algebra in linear time. Plain values.
+// Sets of times as sorted, disjoint, half-open intervals, with operations in linear time. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Interval {
 class IntervalSet {
  public:
   IntervalSet() = default;
-  // Any intervals in any order; empty and reversed ones count as nothing.
+  // Accepts intervals in any order. Empty and reversed intervals are ignored.
   explicit IntervalSet(std::vector<Interval> intervals);
 
   const std::vector<Interval>& intervals() const { return intervals_; }
@@ -25,7 +25,7 @@ class IntervalSet {
  private:
   friend IntervalSet unite(const IntervalSet&, const IntervalSet&);
   friend IntervalSet intersect(const IntervalSet&, const IntervalSet&);
-  void append(Interval interval);  // its start must not be below the last one's
+  void append(Interval interval);  // `interval` must not start before the last one.
 
   std::vector<Interval> intervals_;
 };
@@ -33,7 +33,8 @@ class IntervalSet {
 IntervalSet unite(const IntervalSet& a, const IntervalSet& b);
 IntervalSet intersect(const IntervalSet& a, const IntervalSet& b);
 
-// How much of `set` lies between each of the sorted `bounds` and the next: one value less than bounds.
+// Returns how much of `set` lies between successive `bounds`, which are sorted. The result has one
+// value less than `bounds`.
 std::vector<std::int64_t> measure_between(const IntervalSet& set, const std::vector<std::int64_t>& bounds);
 
 }  // namespace farandole

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* empty_window = "the window is empty";
 
-// Two ranks' clocks may be off by both residuals.
+// The clocks of two ranks may differ by both residuals.
 double clock_floor_ms(const RunModel& run) {
   std::vector<double> residuals;
   for (const auto& rank : run.ranks)
@@ -25,7 +25,7 @@ double clock_floor_ms(const RunModel& run) {
   return floor;
 }
 
-// By kept step, the latest of this rank's arrivals; what no other rank shares is nothing to be late for.
+// Stores for each kept step the latest arrival of each rank. Collectives of a single rank do not count.
 void add_lateness(const CollectiveMatches& matches, const std::vector<std::optional<std::size_t>>& step_of,
                   const std::vector<CollectivePart>& parts, std::size_t steps, RankMetrics& rank) {
   std::vector<double> late_ms(steps, -1);
@@ -42,7 +42,7 @@ void add_lateness(const CollectiveMatches& matches, const std::vector<std::optio
   }
 }
 
-// Rank after rank, so that only one rank's events are unpacked at a time.
+// Measures rank after rank, so that only the events of one rank are unpacked at a time.
 void measure_ranks(const RunModel& run, RunMetrics& metrics) {
   const auto& matches = metrics.matches;
   std::vector<std::optional<std::size_t>> step_of;
@@ -58,7 +58,7 @@ void measure_ranks(const RunModel& run, RunMetrics& metrics) {
   }
 }
 
-// Of several ranks: which clocks could not be aligned.
+// Returns which ranks' clocks could not be aligned, if there are several ranks.
 std::string why_no_alignment(const RunMetrics& metrics) {
   std::size_t others = 0;
   std::optional<int> first;
@@ -79,7 +79,7 @@ bool is_one_of_several(const RunModel& run, const CollectiveMatches& matches) {
                      [](const CollectiveMatch& match) { return match.ranks > match.part_count; });
 }
 
-// Waiting takes two ranks on one clock.
+// Waiting can be measured only between two ranks with aligned clocks.
 std::string why_no_waiting(const RunModel& run, const RunMetrics& metrics) {
   if (is_one_of_several(run, metrics.matches)) return one_rank_of_several;
   const auto known = std::count_if(metrics.ranks.begin(), metrics.ranks.end(),
@@ -89,33 +89,34 @@ std::string why_no_waiting(const RunModel& run, const RunMetrics& metrics) {
 
 void warn_of_clocks(const RunModel& run, RunMetrics& metrics) {
   if (metrics.matches.unmatched > 0)
-    metrics.warnings.push_back(fmt::format(
-        "{} collectives are not there on all ranks of their communicator: their waiting is unknown and "
-        "counted as transfer",
-        metrics.matches.unmatched));
+    metrics.warnings.push_back(
+        fmt::format("{} collectives lack a rank of their communicator; their waiting is unknown and "
+                    "counted as transfer",
+                    metrics.matches.unmatched));
   if (!metrics.no_alignment.empty())
     metrics.warnings.push_back(metrics.no_alignment +
-                               ": nothing is claimed of lateness there, and waiting counts as transfer");
+                               "; its lateness is unknown, and its waiting counts as transfer");
   if (run.ranks.size() > 1 && !run.clocks_stated)
-    metrics.warnings.push_back("the trace does not state how well its clocks agree: lateness may be off");
+    metrics.warnings.push_back("the trace does not record its clock error, so lateness may be wrong");
 }
 
 Figure throughput_of(const RunModel& run, const RunMetrics& metrics) {
   if (!metrics.window.no_steps.empty()) return Figure::because(metrics.window.no_steps);
-  if (!run.facts.found) return Figure::because("there is no run.json, which states the global batch");
-  if (!run.facts.global_batch) return Figure::because("run.json states no global_batch");
+  if (!run.facts.found) return Figure::because("there is no run.json with the global batch");
+  if (!run.facts.global_batch) return Figure::because("run.json has no global_batch");
   const auto samples = *run.facts.global_batch * static_cast<double>(metrics.window.steps.size());
   return Figure::ratio(samples, metrics.window_ns() * 1e-9, empty_window);
 }
 
-// A training run of ours without compute has none; other programs, and other profilers, may just not say it.
+// A training run of Farandole without compute spans has no compute. Other programs and other profilers may
+// not have recorded it.
 std::string why_no_compute(const RunModel& run, const RunMetrics& metrics) {
   const bool some = std::any_of(metrics.ranks.begin(), metrics.ranks.end(),
                                 [](const RankMetrics& rank) { return rank.compute > 0; });
   if (run.source == TraceSource::farandole)
     return some || metrics.mpi_calls.empty() || metrics.window.no_steps.empty()
                ? ""
-               : "the program names no phases (forward, backward, optimizer), so what is useful compute is "
+               : "the program records no phases (forward, backward, optimizer), so useful compute is "
                  "unknown";
   if (run.source == TraceSource::horovod) return "a Horovod timeline does not record what the ranks compute";
   return some ? "" : "the trace has neither GPU kernels nor spans of forward, backward and optimizer";
@@ -124,10 +125,10 @@ std::string why_no_compute(const RunModel& run, const RunMetrics& metrics) {
 std::string why_no_gpu(const RunModel& run) {
   if (run.source == TraceSource::horovod) return "a Horovod timeline does not record GPU kernels";
   if (run.source == TraceSource::kineto)
-    return "the trace has no GPU kernels: nothing ran on GPUs, or the profiler was not asked to record them";
-  if (!run.facts.device) return "the trace has no GPU kernels, and no run.json says what device was used";
+    return "the trace has no GPU kernels; nothing ran on GPUs, or the profiler did not record them";
+  if (!run.facts.device) return "the trace has no GPU kernels, and there is no run.json with the device";
   if (*run.facts.device == "cpu") return "no GPU in this run";
-  return "device is " + *run.facts.device + ", but the trace has no GPU kernels";
+  return "the device is " + *run.facts.device + ", but the trace has no GPU kernels";
 }
 
 void add_efficiencies(RunMetrics& metrics) {
@@ -149,14 +150,14 @@ void add_efficiencies(RunMetrics& metrics) {
   metrics.communication_efficiency = Figure::ratio(most, metrics.window_ns(), empty_window);
 }
 
-// The product of both is the communication efficiency, also where the replay comes out a little longer than
+// The product of both is the communication efficiency. This also holds if the replay is slightly longer than
 // the run or shorter than its longest rank.
 void add_replay(RunMetrics& metrics) {
   std::string why;
   double most = 0;
   for (const auto& rank : metrics.ranks) {
     most = std::max(most, static_cast<double>(rank.compute));
-    if (rank.gpu) why = "GPU runs are not replayed: their training threads run ahead of the kernels";
+    if (rank.gpu) why = "GPU runs are not replayed, because their training threads run ahead of the kernels";
   }
   if (!metrics.no_alignment.empty()) why = metrics.no_alignment;
   if (metrics.window.steps.empty()) why = metrics.window.no_steps;
@@ -174,7 +175,7 @@ void add_replay(RunMetrics& metrics) {
   metrics.replay_error = static_cast<double>(replay_length(metrics, Network::as_it_was)) / window - 1;
 }
 
-// A sum of each step's totals.
+// Adds up one member of each step's totals.
 std::vector<double> by_step(const RunMetrics& metrics, double (*of)(const StepTotals&)) {
   std::vector<double> sums;
   for (const auto& step : metrics.steps) sums.push_back(of(step));
@@ -199,7 +200,7 @@ void add_intervals(const RunModel& run, RunMetrics& metrics) {
                                          [](const StepTotals& step) { return step.communication; });
   metrics.exposed_ci95 = of_window(metrics.fraction(&RankMetrics::exposed), ranks,
                                    [](const StepTotals& step) { return step.communication - step.overlap; });
-  if (metrics.no_alignment.empty()) {  // else they are of some of the ranks
+  if (metrics.no_alignment.empty()) {  // Otherwise the values cover only some of the ranks.
     metrics.waiting_ci95 = of_window(metrics.fraction(&RankMetrics::waiting), ranks,
                                      [](const StepTotals& step) { return step.waiting; });
     metrics.transfer_ci95 =
@@ -309,7 +310,7 @@ std::optional<std::size_t> step_at(const Window& window, std::int64_t time) {
   return static_cast<std::size_t>(after - window.steps.begin()) - 1;
 }
 
-// In double: times of many ranks may be more together than 64 bits hold.
+// The sums are double, because the total time of many ranks may exceed 64 bits.
 std::optional<GpuShares> gpu_shares(const std::vector<const GpuTimes*>& all) {
   const auto sum = [&](auto part) {
     double ns = 0;

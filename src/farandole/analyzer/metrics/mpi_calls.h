@@ -1,4 +1,5 @@
-// The program's own MPI calls (farandole run --trace-mpi), function by function. Plain functions.
+// Table of the MPI calls of the program (farandole run --trace-mpi), by function. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +12,21 @@
 
 namespace farandole {
 
-// Nobody else may name a span so: the prefix is MPI's own.
+// Only MPI functions have names with this prefix.
 inline bool is_mpi_call(std::string_view name) {
   return name.starts_with("MPI_");
 }
 
-// Of all ranks together, of calls that begin in the window and communicate.
+// Sums over all ranks, for calls that begin in the window and communicate.
 struct MpiCallRow {
   std::string function;
   std::uint64_t count = 0;
-  double bytes = 0;  // of all calls
+  double bytes = 0;  // Sum over all calls.
   double median_us = 0;
   double total_s = 0;
 };
 
-// The function that took longest first.
+// Returns the rows ordered by total duration.
 std::vector<MpiCallRow> mpi_call_table(const RunModel& run, Interval window);
 
 }  // namespace farandole

@@ -9,10 +9,10 @@ bool outer_first(const CategorySpan& a, const CategorySpan& b) {
   return a.start != b.start ? a.start < b.start : a.end > b.end;
 }
 
-// The spans open at the sweep's time, the innermost on top, and the pieces cut so far.
+// The spans that are open at the current time of the sweep, the innermost last, and the finished pieces.
 class Sweep {
  public:
-  explicit Sweep(std::size_t spans) { pieces_.reserve(2 * spans); }  // each begin and end cuts one
+  explicit Sweep(std::size_t spans) { pieces_.reserve(2 * spans); }  // Each begin and end adds one piece.
 
   void open(CategorySpan span) {
     close_until(span.start);
@@ -21,7 +21,7 @@ class Sweep {
     open_.push_back(span);
   }
 
-  // Emits what lies between the sweep's time and `time`.
+  // Adds the pieces from the current time of the sweep to `time`.
   void close_until(std::int64_t time) {
     while (!open_.empty() && open_.back().end <= time) {
       emit(open_.back().end);

@@ -1,5 +1,6 @@
-// Splits the training thread's nested spans into phases: at each time the innermost one counts. Plain
-// functions.
+// Splits the nested spans of the training thread into phases. At each time the innermost
+// span counts. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <array>
@@ -12,7 +13,7 @@
 
 namespace farandole {
 
-// What the report calls phases. A collective that the training thread runs itself counts as `wait`.
+// The phases of the report. A collective on the training thread counts as `wait`.
 enum class Phase : std::uint8_t { data, forward, backward, optimizer, wait, checkpoint, evaluation, other };
 inline constexpr std::size_t phase_count = 8;
 inline constexpr std::array<std::string_view, phase_count> phase_names = {
@@ -27,11 +28,10 @@ struct CategorySpan {
   Category category = Category::other;
 };
 
-// The innermost category at each time that any span covers, as disjoint pieces sorted by time. Innermost is
-// the span that started last (of equal starts: the shorter), so spans that overlap without nesting are
-// well-defined too. An annotation
-// (`other`) belongs to the phase around it, and so do the parts of a `step` that nothing else covers: they
-// are `other`.
+// Returns the innermost category at each time that a span covers, as disjoint pieces ordered by time. The
+// innermost span is the one that started last; for equal starts, the shorter one. Therefore the result is
+// also defined for spans that overlap without nesting. An annotation (`other`) belongs to the phase around
+// it. Parts of a `step` that no other span covers are `other`.
 std::vector<CategorySpan> innermost(std::vector<CategorySpan> spans);
 
 IntervalSet intervals_of(const std::vector<CategorySpan>& pieces, Category category);

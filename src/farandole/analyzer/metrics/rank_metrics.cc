@@ -30,8 +30,8 @@ IntervalSet collectives_of(const RankModel& rank, Interval window) {
   return intersect(IntervalSet(std::move(found)), IntervalSet({window}));
 }
 
-// From the end of the kept step before to each step's end, so that what delays a step's arrivals counts in
-// that step.
+// For each kept step, the phases from the end of the previous kept step to its end. Therefore time that
+// delays the arrivals of a step counts in that step.
 std::vector<PhaseTimes> phases_by_step(const std::vector<CategorySpan>& pieces, const Window& window) {
   std::vector<PhaseTimes> steps(window.steps.size());
   std::size_t step = 0;
@@ -51,7 +51,8 @@ IntervalSet kernels_of(const std::vector<CategorySpan>& gpu) {
   return union_of(gpu, {Category::gpu_kernel, Category::communication});
 }
 
-// Of all that the GPU does; `window` in ns, 0: from its first kernel's or copy's start to the last one's end.
+// Times over all GPU work. `window` is in ns; 0 means from the start of the first kernel or copy to the end
+// of the last one.
 GpuTimes gpu_times(std::vector<CategorySpan> gpu, std::int64_t window) {
   if (window == 0) {
     const auto work =
@@ -81,7 +82,7 @@ void add_phases(const RankModel& rank, Interval window, GpuTimes& times) {
   times.phase_unknown = busy(phase_count);
 }
 
-// Gives each part what no earlier part has taken: so they add up to the window.
+// Assigns to each part the time that no earlier part has taken, so that the sum is the window.
 Shares share_out(const IntervalSet& compute, const IntervalSet& communication, const IntervalSet& waits,
                  const std::vector<CategorySpan>& pieces, std::int64_t window) {
   Shares shares{};
@@ -97,7 +98,7 @@ Shares share_out(const IntervalSet& compute, const IntervalSet& communication, c
   take(Share::data, intervals_of(pieces, Category::data));
   take(Share::checkpoint, intervals_of(pieces, Category::checkpoint));
   take(Share::evaluation, intervals_of(pieces, Category::evaluation));
-  // On GPU runs the host's forward, backward and optimizer are no compute of their own.
+  // On GPU runs, forward, backward and optimizer of the host are not compute.
   take(Share::other,
        union_of(pieces, {Category::other, Category::forward, Category::backward, Category::optimizer}));
   shares[static_cast<std::size_t>(Share::idle)] = window - taken.measure();
@@ -111,8 +112,8 @@ std::int64_t last_end_of(const RankModel& rank, const Window& window) {
   return last;
 }
 
-// What the sets measure in each step's tile, which reaches to the next step's start: the tiles make up the
-// window.
+// Measures sets in the interval of each step, which extends to the start of the next step. Together the
+// intervals cover the window.
 class StepTiles {
  public:
   StepTiles(const Window& window, std::vector<StepTotals>& totals) : totals_(totals) {

@@ -1,4 +1,5 @@
-// One rank's share of the metrics: interval algebra over its spans. Plain functions.
+// The metrics of one rank, from interval operations on its spans. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <vector>
@@ -8,8 +9,8 @@
 
 namespace farandole {
 
-// All but the lateness; adds to `totals`, one entry a kept step. `waits`: when this rank's collectives waited
-// for the last rank to arrive.
+// Returns all metrics except the lateness, and adds to `totals`, which has one entry per kept step. `waits`:
+// when the collectives of this rank waited for the last rank.
 RankMetrics measure_rank(const RankModel& rank, const Window& window, const IntervalSet& waits,
                          std::vector<StepTotals>& totals);
 

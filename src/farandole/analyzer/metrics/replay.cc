@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t unknown = INT64_MIN;
 
-// One rank: its training thread as a shift between replayed and recorded time, and its collectives.
+// One rank: the shift between replayed and recorded time of its training thread, and its collectives.
 class RankReplay {
  public:
   RankReplay(const std::vector<Interval>& waits, const std::vector<CollectivePart>& parts)
@@ -19,7 +19,7 @@ class RankReplay {
                      [&](std::uint32_t a, std::uint32_t b) { return parts[a].end < parts[b].end; });
   }
 
-  // When this rank arrives at the collective.
+  // Returns when this rank arrives at the collective.
   std::int64_t arrival(std::uint32_t part) {
     const auto start = parts_[part].start;
     advance(start);
@@ -38,7 +38,7 @@ class RankReplay {
 
   void set_end(std::uint32_t part, std::int64_t end) { ends_[part] = end; }
 
-  // When the training thread gets to what it did at `time`.
+  // Returns when the training thread reaches the work that it did at the recorded time `time`.
   std::int64_t at(std::int64_t time) {
     advance(time);
     return time + shift_;
@@ -61,15 +61,15 @@ class RankReplay {
       recorded = std::max(recorded, parts_[part].end);
       replayed = std::max(replayed, ends_[part]);
     }
-    if (recorded == unknown) return;  // no collective explains it: it takes as long as it did
+    if (recorded == unknown) return;  // No collective explains this wait, so its duration is kept.
     const auto behind = std::max<std::int64_t>(0, wait.end - recorded);
     shift_ = std::max(wait.start + shift_, replayed) + behind - wait.end;
   }
 
   const std::vector<Interval>& waits_;
   const std::vector<CollectivePart>& parts_;
-  std::vector<std::int64_t> ends_;     // replayed, by part
-  std::vector<std::uint32_t> by_end_;  // parts by recorded end
+  std::vector<std::int64_t> ends_;     // Replayed ends, by part.
+  std::vector<std::uint32_t> by_end_;  // Parts ordered by recorded end.
   std::size_t next_wait_ = 0;
   std::size_t next_end_ = 0;
   std::int64_t shift_ = 0;
@@ -80,7 +80,7 @@ struct Member {
   std::uint32_t part;
 };
 
-// Each match's parts, one match after the other; `first` has where each begins.
+// The parts of each match, match by match. `first` has the index of the first part of each match.
 std::vector<Member> members_of(const CollectiveMatches& matches, std::vector<std::size_t>& first) {
   first.assign(matches.matches.size() + 1, 0);
   for (std::size_t i = 0; i < matches.matches.size(); ++i)
@@ -95,8 +95,8 @@ std::vector<Member> members_of(const CollectiveMatches& matches, std::vector<std
 
 }  // namespace
 
-// Matches come by last arrival, and whatever a rank's arrival depends on ended before it: so every dependency
-// is known when its turn comes.
+// Matches are ordered by last arrival, and all collectives on which an arrival depends ended before it.
+// Therefore every dependency is known when a match is processed.
 std::int64_t replay_length(const RunMetrics& metrics, Network network) {
   const auto& matches = metrics.matches;
   std::vector<RankReplay> ranks;
@@ -114,7 +114,7 @@ std::int64_t replay_length(const RunMetrics& metrics, Network network) {
     for (auto at = first[i]; at < first[i + 1]; ++at) {
       const auto& part = matches.parts[members[at].rank][members[at].part];
       const bool stays =
-          part.end >= matches.matches[i].last_arrival;  // some operations let a rank leave early
+          part.end >= matches.matches[i].last_arrival;  // Some operations let a rank leave early.
       const auto from = stays ? last : arrivals[at - first[i]];
       const auto took = part.end - (stays ? matches.matches[i].last_arrival : part.start);
       ranks[members[at].rank].set_end(members[at].part, from + (network == Network::ideal ? 0 : took));

@@ -1,4 +1,6 @@
-// Replays a run's dependencies: what its length would be on a network that takes no time. Plain functions.
+// Replays the dependencies of a run to get its length on an ideal network, which takes
+// no time. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +11,12 @@ namespace farandole {
 
 enum class Network { as_it_was, ideal };
 
-// Length of the window in ns when each rank's training thread takes as long as it did between its waits, a
-// collective ends its recorded transfer after the last rank has arrived (ideal: at once), and a wait ends
-// with the last collective that ended in it. What is not known errs on the network's side: a collective that
-// was queued behind another counts as ready only when it started, or when the training thread began to wait.
-// Uses of `metrics` the window, the matches, and the ranks' waits.
+// Returns the length of the window in ns under these rules: the training thread of each rank takes its
+// recorded time between waits; a collective ends its recorded transfer time after the last arrival
+// (ideal: immediately); a wait ends with the last collective that ended in it. If it is unknown when a
+// collective that was queued behind another became ready, it is ready when it started or when the
+// training thread began to wait; this overestimates the effect of the network. Uses the window, the
+// matches and the ranks' waits of `metrics`.
 std::int64_t replay_length(const RunMetrics& metrics, Network network);
 
 }  // namespace farandole

@@ -47,11 +47,11 @@ std::vector<std::int64_t> common_numbers(const RunModel& run, std::vector<std::s
     first = false;
   }
   if (!without.empty() && without.size() < run.ranks.size())
-    warnings.push_back(fmt::format("rank{} {}{} no steps: left out of the choice of the window",
+    warnings.push_back(fmt::format("rank{} {}{} no steps and cannot be used to choose the window",
                                    without.size() == 1 ? "" : "s", first_of(without),
                                    without.size() == 1 ? " has" : " have"));
   if (common.size() < most)
-    warnings.push_back(fmt::format("only {} of {} steps are there on all ranks: the window is cut to those",
+    warnings.push_back(fmt::format("only {} of {} steps are recorded on all ranks; the window has only those",
                                    common.size(), most));
   return common;
 }
@@ -65,7 +65,7 @@ Interval extent_of(const RunModel& run) {
   return extent.start <= extent.end ? extent : Interval{};
 }
 
-// From the start of the GPUs' first kernel or copy to the end of the last.
+// Returns the time from the start of the first GPU kernel or copy to the end of the last.
 std::optional<Interval> gpu_extent_of(const RunModel& run) {
   Interval extent{INT64_MAX, INT64_MIN};
   for (const auto& rank : run.ranks)

@@ -1,5 +1,6 @@
-// Chooses the window that a run is judged by: whole steps that all ranks have, without the warm-up. Plain
-// functions.
+// Chooses the window that the metrics cover: whole steps that all ranks have,
+// without warm-up. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +13,27 @@
 namespace farandole {
 
 struct Window {
-  Interval time;                // from the first kept step's first start to the last kept step's last end
-  std::vector<Interval> steps;  // kept ones by start: first start to last end over the ranks
-  std::vector<std::int64_t> step_numbers;  // of the kept steps
+  Interval time;  // From the first start of the first kept step to the last end of the last kept step.
+  std::vector<Interval> steps;  // Kept steps ordered by start: first start to last end over the ranks.
+  std::vector<std::int64_t> step_numbers;  // Numbers of the kept steps.
   std::int64_t warmup_steps = 0;
-  std::vector<double> step_ms;     // of each kept step, its longest duration on any rank
-  std::vector<double> periods_ms;  // from each kept step's start to the next one's; they add up to the window
-  bool of_gpu = false;             // the GPUs' work, as other profilers recorded it, sets the window
-  std::string no_steps;            // why there are none: then `time` is all that the trace covers
+  std::vector<double> step_ms;  // For each kept step, its longest duration on any rank.
+  // From the start of each kept step to that of the next; the sum is the window.
+  std::vector<double> periods_ms;
+  bool of_gpu = false;   // The window is the extent of the GPU work that another profiler recorded.
+  std::string no_steps;  // Why there are no steps; then `time` is the extent of the trace.
 
-  // Kept steps that took more than 1.5 times the median and eight times the median deviation beyond it; by
-  // index.
+  // Returns the indices of kept steps that took longer than 1.5 times the median and longer than the median
+  // plus eight median deviations.
   std::vector<std::size_t> outliers() const;
 
   std::int64_t length() const { return time.end - time.start; }
 };
 
-// How many of `steps` steps count as warm-up: a tenth, at least 1 and at most 5, but never all.
+// Returns how many of `steps` steps are warm-up: a tenth, but at least 1, at most 5, and never all.
 std::int64_t warmup_of(std::int64_t steps);
 
-// Appends to `warnings` which ranks lack steps that others have.
+// Adds to `warnings` which ranks lack steps that others have.
 Window choose_window(const RunModel& run, std::vector<std::string>& warnings);
 
 }  // namespace farandole
