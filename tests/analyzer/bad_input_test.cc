@@ -109,10 +109,13 @@ TEST(BadInput, of_two_runs_in_one_folder_is_told) {
   testing::write_text(folder / "run" / "run.json",
                       R"({"ranks":1,"hosts":["elsewhere"],"global_batch":"many"})");
   const auto warnings = analyze_run(folder / "run").metrics.warnings;
-  EXPECT_THAT(warnings, Contains(HasSubstr("run.json says 1 ranks, the trace says 2")));
+  EXPECT_THAT(warnings, Contains(HasSubstr("run.json has 1 ranks, and the trace has 2")));
   EXPECT_THAT(warnings,
-              Contains(HasSubstr("the trace has rank 1, but the run has only 1: two runs mixed up?")));
-  EXPECT_THAT(warnings, Contains(HasSubstr("rank 0 ran on node0 by the trace, on elsewhere by run.json")));
+              Contains(HasSubstr(
+                  "the trace has rank 1, but the run has only 1; the trace may belong to another run")));
+  EXPECT_THAT(warnings,
+              Contains(HasSubstr(
+                  "rank 0 ran on node0 according to the trace and on elsewhere according to run.json")));
   EXPECT_THAT(warnings, Contains(HasSubstr("\"global_batch\" is not a number above 0")));
 }
 

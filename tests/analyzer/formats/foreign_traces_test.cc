@@ -157,7 +157,7 @@ TEST(Kineto, of_one_file_is_one_rank_of_several) {
   const auto run = analyze_run(folder / "trace.json");
   ASSERT_THAT(run.metrics.ranks, SizeIs(1));
   EXPECT_EQ(run.metrics.ranks[0].rank, 1);
-  EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("nothing of rank 0 (of 2)")));
+  EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("no events of rank 0 (of 2)")));
 }
 
 TEST(Kineto, names_damaged_and_doubled_files) {

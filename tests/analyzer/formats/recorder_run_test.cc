@@ -55,7 +55,7 @@ TEST(RecorderRun, goes_on_where_a_file_is_damaged) {
   const auto run = analyze_run(path);
   EXPECT_THAT(run.metrics.ranks, SizeIs(synthetic.ranks - 1));
   EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("rank-0001.ftl")));
-  EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("nothing of rank 1 (of 3)")));
+  EXPECT_THAT(run.metrics.warnings, Contains(HasSubstr("no events of rank 1 (of 3)")));
   for (int rank = 0; rank < synthetic.ranks; ++rank)
     std::ofstream(synthetic.file(path / "recorder", rank), std::ios::binary) << "nonsense";
   EXPECT_THROW(analyze_run(path), CorruptInput);
@@ -74,7 +74,7 @@ TEST(RecorderRun, goes_before_a_trace_of_few_of_its_ranks) {
   EXPECT_THAT(run.metrics.ranks, SizeIs(3));
   EXPECT_FALSE(run.metrics.is_sample());
   EXPECT_THAT(run.metrics.warnings,
-              Contains(HasSubstr("the merged trace has 2 of 3 ranks: this is from the")));
+              Contains(HasSubstr("the merged trace has 2 of 3 ranks; this report uses the")));
   EXPECT_TRUE(run.metrics.throughput.value);
   // The trace alone is a sample: the run's size is told, and what that says of all ranks.
   std::filesystem::remove_all(path / "recorder");
@@ -108,7 +108,7 @@ TEST(RecorderRun, stands_in_for_a_damaged_trace) {
     EXPECT_THAT(run.metrics.window.steps, SizeIs(sound.metrics.window.steps.size())) << left;
     EXPECT_THAT(run.metrics.ranks, SizeIs(synthetic.ranks)) << left;
     EXPECT_THAT(run.metrics.warnings, Contains(AllOf(HasSubstr("timeline.json.gz"),
-                                                     HasSubstr("this is from the ranks' recorders"))))
+                                                     HasSubstr("this report uses the recorder files"))))
         << left;
   }
   std::ofstream(trace, std::ios::binary) << "nonsense";

@@ -198,12 +198,13 @@ TEST(Metrics, say_what_is_missing) {
   metrics =
       measure_trace(even_trace(3), {{"ranks", 4}, {"global_batch", "many"}, {"hosts", {"node0", "other"}}});
   EXPECT_THAT(metrics.throughput.unknown, HasSubstr("no global_batch"));
-  EXPECT_THAT(metrics.warnings, Contains(HasSubstr("nothing of ranks 2, 3 (of 4)")));
+  EXPECT_THAT(metrics.warnings, Contains(HasSubstr("no events of ranks 2, 3 (of 4)")));
   EXPECT_THAT(metrics.warnings, Contains(HasSubstr("\"global_batch\" is not a number above 0")));
-  EXPECT_THAT(metrics.warnings,
-              Contains(HasSubstr("rank 1 ran on node1 by the trace, on other by run.json")));
+  EXPECT_THAT(
+      metrics.warnings,
+      Contains(HasSubstr("rank 1 ran on node1 according to the trace and on other according to run.json")));
   EXPECT_THAT(measure_trace(even_trace(3), {{"ranks", 1}}).warnings,
-              Contains(HasSubstr("two runs mixed up")));
+              Contains(HasSubstr("may belong to another run")));
 }
 
 TEST(Metrics, name_duplicate_ranks_and_ranks_without_steps) {
@@ -213,7 +214,7 @@ TEST(Metrics, name_duplicate_ranks_and_ranks_without_steps) {
   trace.add({{"ph", "M"}, {"name", "process_name"}, {"pid", 10}, {"args", {{"rank", 2}}}});
   trace.add({{"ph", "X"}, {"cat", "forward"}, {"name", "f"}, {"pid", 10}, {"tid", 1}, {"ts", 1}, {"dur", 2}});
   const auto metrics = measure_trace(trace);
-  EXPECT_THAT(metrics.warnings, Contains(HasSubstr("rank 1 is there twice (processes 2 and 9)")));
+  EXPECT_THAT(metrics.warnings, Contains(HasSubstr("rank 1 occurs twice (processes 2 and 9)")));
   EXPECT_THAT(metrics.warnings, Contains(HasSubstr("rank 2 has no steps")));
   EXPECT_THAT(metrics.ranks, SizeIs(3));
   expect_identities(metrics);

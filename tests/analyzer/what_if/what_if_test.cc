@@ -268,7 +268,7 @@ TEST_F(WhatIf, TellsWhatFindingsChangesWouldBring) {
   EXPECT_GT(gain(one_bucket, best), 10);
   EXPECT_NEAR(exposed.replayed->gain_percent, gain(one_bucket, best), 1.5);
   EXPECT_THAT(exposed.change, HasSubstr(" (it was 8)"));
-  EXPECT_THAT(exposed.evidence, HasSubstr("replayed with --bucket-mb 0."));
+  EXPECT_THAT(exposed.evidence, HasSubstr("in a replay with --bucket-mb 0."));
 
   const auto settled = finding_of(best, Remedy::bucket_size);
   EXPECT_FALSE(settled.replayed);
@@ -290,7 +290,7 @@ TEST_F(WhatIf, TellsWhatFindingsChangesWouldBring) {
 
   MadeUpRun beyond = one_bucket;
   beyond.bucket_mb = largest_condition;
-  EXPECT_THAT(finding_of(beyond, Remedy::bucket_size).evidence, HasSubstr("; replayed with"));
+  EXPECT_THAT(finding_of(beyond, Remedy::bucket_size).evidence, HasSubstr("; in a replay with"));
 
   MadeUpRun saving;
   saving.checkpoint = 40 * ms;

@@ -8,7 +8,7 @@
 namespace farandole {
 namespace {
 
-constexpr double most_shift_ns = 2e18;  // 63 years; a window of shifted times still fits 64 bits
+constexpr double most_shift_ns = 2e18;  // 63 years; a window of shifted times still fits in 64 bits.
 
 using Ends = std::map<std::pair<std::uint16_t, std::uint32_t>, std::int64_t>;
 
@@ -19,8 +19,8 @@ Ends ends_of(const RankModel& rank) {
   return ends;
 }
 
-// So that a rank whose clock stays unknown lies in the others' window: the first steps that both have begin
-// together, or else the first events. No claim about ranks against each other follows from it.
+// A rank with unknown clock is shifted so that it lies in the window of the others: the first common steps,
+// or else the first events, begin together. Times of this rank are not compared with those of other ranks.
 void shift_roughly(const RankModel& reference, RankModel& rank) {
   if (rank.extent.start > rank.extent.end || reference.extent.start > reference.extent.end) return;
   double shift = static_cast<double>(reference.extent.start) - static_cast<double>(rank.extent.start);

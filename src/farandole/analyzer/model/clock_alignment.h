@@ -1,13 +1,14 @@
-// Brings ranks whose traces have clocks of their own onto one. A plain function.
+// Aligns the clocks of ranks whose traces have their own clocks. A pure function.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include "farandole/analyzer/model/run_model.h"
 
 namespace farandole {
 
-// Shifts every rank to the first one's clock, by the ends of collectives, which all ranks leave at nearly the
-// same time, and states in each one's clock_residual_us what is left open: nullopt for ranks that have not
-// the same collectives, whose steps are only laid beside the first one's.
+// Shifts every rank to the clock of the first one by the ends of collectives, which all ranks leave at nearly
+// the same time. The remaining error is stored as each rank's clock_residual_us. It is nullopt for ranks
+// without common collectives; their steps are only placed beside those of the first rank.
 void align_by_collectives(RunModel& run);
 
 }  // namespace farandole

@@ -7,7 +7,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::int64_t longest_ns = std::int64_t{1} << 59;  // 18 years, so that four bits are left
+constexpr std::int64_t longest_ns = std::int64_t{1} << 59;  // 18 years; four bits are left.
 
 }  // namespace
 
@@ -71,7 +71,8 @@ bool ThreadSpans::is_inside_phase(const CategorySpan& span) const {
 
 void ThreadSpans::add(const CategorySpan& span) {
   ++seen_;
-  if (span.start < last_start_) open_.clear();  // out of order: nothing can be said of what is around it
+  // The spans are out of order, so the enclosing spans are unknown.
+  if (span.start < last_start_) open_.clear();
   last_start_ = span.start;
   while (!open_.empty() && open_.back().end <= span.start) open_.pop_back();
   if (!open_.empty() && span.end <= open_.back().end) {

@@ -1,4 +1,4 @@
-// Events in a few bytes each, as the run model keeps them until a rank's turn comes. Plain values.
+// Events in a few bytes each. The run model keeps them in this form until a rank is processed. Plain values.
 #pragma once
 
 #include <array>
@@ -11,23 +11,23 @@
 
 namespace farandole {
 
-// One rank's part of a collective; `start` is its arrival.
+// The part of one rank in a collective. `start` is its arrival.
 struct CollectiveSpan {
   std::int64_t start = 0;
   std::int64_t end = 0;
   Collective what;
-  bool matchable = false;  // has a sequence number
-  std::uint32_t name = 0;  // indices into RunModel::names
+  bool matchable = false;  // It has a sequence number.
+  std::uint32_t name = 0;  // Name and operation are indices into RunModel::names.
   std::uint32_t operation = 0;
-  std::uint32_t ranks = 0;  // of its communicator; 0 where the trace does not say
+  std::uint32_t ranks = 0;  // Ranks of its communicator; 0 if the trace does not record it.
 };
 
-// Spans in the order of appending: about five bytes each. Ends must not lie before starts.
+// Spans in the order of their addition, about five bytes each. An end must not be before its start.
 class PackedSpans {
  public:
   void append(const CategorySpan& span);
   std::size_t size() const { return count_; }
-  void unpack(std::vector<CategorySpan>& into) const;  // appends
+  void unpack(std::vector<CategorySpan>& into) const;  // Appends to `into`.
   void shrink() { bytes_.shrink_to_fit(); }
 
  private:
@@ -36,10 +36,10 @@ class PackedSpans {
   std::int64_t last_start_ = 0;
 };
 
-// What a GPU did, by the phase that launched it; the last: unknown.
+// The work of a GPU, by the phase that launched it; the last entry is for an unknown phase.
 using GpuSpans = std::array<PackedSpans, phase_count + 1>;
 
-// The same for collectives: about eleven bytes each.
+// The same for collectives, about eleven bytes each.
 class PackedCollectives {
  public:
   void append(const CollectiveSpan& span);
@@ -53,12 +53,13 @@ class PackedCollectives {
   CollectiveSpan last_;
 };
 
-// A thread's spans without those that cannot change innermost(): what lies within the innermost span around
-// it and is an annotation or of the same category. So of a layer-by-layer recording one span a phase is kept.
+// The spans of a thread without those that cannot change innermost(): annotations, and spans with
+// the category of the innermost span around them. Therefore a recording of each layer keeps only
+// one span per phase.
 class ThreadSpans {
  public:
   void add(const CategorySpan& span);
-  // Whether a kept span other than a step is around one that would be added next.
+  // Returns whether a kept span other than a step encloses a span that would be added next.
   bool is_inside_phase(const CategorySpan& span) const;
   std::uint64_t seen() const { return seen_; }
   const PackedSpans& kept() const { return kept_; }
@@ -66,7 +67,7 @@ class ThreadSpans {
 
  private:
   PackedSpans kept_;
-  std::vector<CategorySpan> open_;  // kept spans around the last one, the innermost last
+  std::vector<CategorySpan> open_;  // Kept spans around the last one, the innermost last.
   std::int64_t last_start_ = INT64_MIN;
   std::uint64_t seen_ = 0;
 };

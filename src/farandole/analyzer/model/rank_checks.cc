@@ -19,7 +19,7 @@ void name_missing_and_foreign_ranks(RunModel& model) {
   if (!expected) return;
   if (model.facts.ranks && model.header.ranks && *model.facts.ranks != *model.header.ranks)
     model.warnings.push_back(
-        fmt::format("run.json says {} ranks, the trace says {}: are both of the same run?",
+        fmt::format("run.json has {} ranks, and the trace has {}; they may belong to different runs",
                     *model.facts.ranks, *model.header.ranks));
   std::vector<std::int64_t> missing, foreign;
   std::int64_t next = 0;
@@ -31,10 +31,12 @@ void name_missing_and_foreign_ranks(RunModel& model) {
   }
   for (; next < *expected && missing.size() < 100'000; ++next) missing.push_back(next);
   if (!missing.empty())
-    model.warnings.push_back(fmt::format("the trace has nothing of {} (of {})", list_of(missing), *expected));
+    model.warnings.push_back(
+        fmt::format("the trace has no events of {} (of {})", list_of(missing), *expected));
   if (!foreign.empty())
-    model.warnings.push_back(fmt::format("the trace has {}, but the run has only {}: two runs mixed up?",
-                                         list_of(foreign), *expected));
+    model.warnings.push_back(
+        fmt::format("the trace has {}, but the run has only {}; the trace may belong to another run",
+                    list_of(foreign), *expected));
 }
 
 void settle_hosts(RunModel& model) {
@@ -45,9 +47,10 @@ void settle_hosts(RunModel& model) {
     if (rank.host.empty())
       rank.host = host;
     else if (rank.host != host && !host.empty())
-      model.warnings.push_back(
-          fmt::format("rank {} ran on {} by the trace, on {} by run.json: two runs mixed up?", rank.rank,
-                      rank.host, host));
+      model.warnings.push_back(fmt::format(
+          "rank {} ran on {} according to the trace and on {} according to run.json; they may belong to "
+          "different runs",
+          rank.rank, rank.host, host));
   }
 }
 

@@ -23,7 +23,7 @@ void add_ranks(RunModel& model, std::map<std::int64_t, CollectedProcess>& proces
   const bool named =
       std::any_of(processes.begin(), processes.end(), [](const auto& p) { return p.second.rank; });
   if (!named)
-    model.warnings.push_back("no process of the trace says which rank it is: they are counted by their pid");
+    model.warnings.push_back("no process of the trace has a rank; ranks are numbered by process id");
   std::map<std::int64_t, std::int64_t> pid_of_rank;
   std::int64_t next = 0;
   for (auto& [pid, process] : processes) {
@@ -31,13 +31,14 @@ void add_ranks(RunModel& model, std::map<std::int64_t, CollectedProcess>& proces
     if (!named) process.rank = next++;
     if (!process.rank || *process.rank < 0 || *process.rank > INT32_MAX) {
       model.warnings.push_back(
-          fmt::format("process {} of the trace is no rank: its events are left out", pid));
+          fmt::format("process {} of the trace has no rank; its events are left out", pid));
       continue;
     }
     const auto [first, is_new] = pid_of_rank.try_emplace(*process.rank, pid);
     if (!is_new) {
       model.warnings.push_back(fmt::format(
-          "rank {} is there twice (processes {} and {}): two runs in one trace? The second is left out",
+          "rank {} occurs twice (processes {} and {}). Perhaps the trace has two runs. The second process "
+          "is left out",
           *process.rank, first->second, pid));
       continue;
     }
@@ -55,12 +56,13 @@ std::filesystem::path trace_in(const std::filesystem::path& path) {
   if (!fs::is_directory(path, ignored)) return path;
   for (const auto* name : {"timeline.json.gz", "timeline.json"})
     if (fs::exists(path / name, ignored)) return path / name;
-  throw UserError(path.string() +
-                  " has no timeline.json.gz: was it recorded with --timeline off, or has the run not ended? "
-                  "`farandole timeline merge` makes one from its recorder folder");
+  throw UserError(
+      path.string() +
+      " has no timeline.json.gz. Either --timeline was off, or the run has not ended; in that case, "
+      "`farandole timeline merge` writes one from the recorder files");
 }
 
-// Of a recorder's file also above its folder.
+// For a recorder file, run.json is also searched above its folder.
 std::filesystem::path run_json_of(const std::filesystem::path& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) return path / "run.json";
@@ -76,14 +78,14 @@ bool has_trace_name(const std::filesystem::path& file) {
          name.ends_with(".sqlite.gz");
 }
 
-// The traces of a folder that is no run directory, where they are those of one of other profilers.
+// The traces in a folder that is not a run directory, if another profiler has written them.
 struct Profiles {
   TraceSource source = TraceSource::chrome;
   std::vector<std::filesystem::path> files;
-  std::vector<std::string> others;  // that are called as traces, and are none of these
+  std::vector<std::string> others;  // Files with names of traces that have another format.
 };
 
-// nullopt for what is damaged from the start.
+// Returns nullopt if the file is damaged at its beginning.
 std::optional<TraceSource> source_of(const std::filesystem::path& file) {
   try {
     return probe_trace(file);
@@ -122,7 +124,7 @@ RunModel read_profiles(const Profiles& profiles) {
   const auto shown = std::min<std::size_t>(profiles.others.size(), 8);
   if (shown > 0)
     model.warnings.push_back(fmt::format(
-        "{}{} {} left out: damaged, or no trace as the others are",
+        "{}{} {} left out, because of damage or another format than the other files",
         fmt::join(profiles.others.begin(), profiles.others.begin() + static_cast<std::ptrdiff_t>(shown),
                   ", "),
         shown < profiles.others.size() ? fmt::format(" and {} more", profiles.others.size() - shown) : "",
@@ -130,7 +132,7 @@ RunModel read_profiles(const Profiles& profiles) {
   return model;
 }
 
-// Into each rank, from the list that the trace has of all.
+// Copies the clock errors of all ranks from the trace's header to the ranks.
 void settle_clocks(RunModel& model) {
   const auto& residuals = model.header.clock_residual_us;
   model.clocks_stated = !residuals.empty();
@@ -153,12 +155,12 @@ RunModel read_one_trace(const std::filesystem::path& file, TraceSource source) {
   model.warnings.insert(model.warnings.end(), summary.warnings.begin(), summary.warnings.end());
   model.names = collector.take_names().texts;
   add_ranks(model, collector.processes());
-  if (model.ranks.empty()) throw CorruptInput("trace " + file.string() + " holds no spans of any rank");
+  if (model.ranks.empty()) throw CorruptInput("trace " + file.string() + " has no spans of any rank");
   settle_clocks(model);
   return model;
 }
 
-// A run directory without a merged trace, or one recorder's file.
+// Returns whether `path` is a run directory without a merged trace, or a recorder file.
 bool is_of_recorders(const std::filesystem::path& path) {
   std::error_code ignored;
   if (path.extension() == ".ftl") return std::filesystem::is_regular_file(path, ignored);
@@ -167,8 +169,8 @@ bool is_of_recorders(const std::filesystem::path& path) {
          !std::filesystem::exists(path / "timeline.json", ignored);
 }
 
-// The merge samples the ranks of large runs (--merge-limit): what the recorders beside the trace have of more
-// of them is worth more, if they can be read.
+// In large runs the merge keeps only a sample of the ranks (--merge-limit). The recorder files next to the
+// trace are used instead if they have more ranks and can be read.
 void prefer_recorders(const std::filesystem::path& path, RunModel& model) {
   std::error_code ignored;
   if (model.source != TraceSource::farandole || model.ranks.size() >= model.world_size() ||
@@ -179,24 +181,23 @@ void prefer_recorders(const std::filesystem::path& path, RunModel& model) {
     auto recorded = read_recorders(path);
     if (recorded.ranks.size() <= model.ranks.size()) return;
     recorded.warnings.push_back(fmt::format(
-        "the merged trace has {} of {} ranks: this is from the recorders of {}, which lie beside it",
+        "the merged trace has {} of {} ranks; this report uses the recorder files of {} ranks instead",
         model.ranks.size(), model.world_size(), recorded.ranks.size()));
     recorded.facts = std::move(model.facts);
     model = std::move(recorded);
   } catch (const Error& error) {
-    model.warnings.push_back(
-        fmt::format("the ranks' recorders cannot stand in for the trace: {}", error.what()));
+    model.warnings.push_back(fmt::format("the recorder files cannot replace the trace: {}", error.what()));
   }
 }
 
-// What is left of a damaged trace may be little: the recorders that it was merged from have all. nullopt
-// where none lie beside it, or can be read.
+// Little may be left of a damaged trace, but the recorder files from which it was merged have all events.
+// Returns nullopt if there are none or they cannot be read.
 std::optional<RunModel> recorders_instead(const std::filesystem::path& path, const std::string& damage) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path / "recorder", ignored)) return std::nullopt;
   try {
     auto model = read_recorders(path);
-    model.warnings.push_back(damage + ": this is from the ranks' recorders, which lie beside it");
+    model.warnings.push_back(damage + "; this report uses the recorder files instead");
     return model;
   } catch (const Error&) {
     return std::nullopt;
@@ -211,15 +212,15 @@ RunModel read_file(const std::filesystem::path& file) {
   return read_one_trace(file, source);
 }
 
-// The merged trace is read first, and the recorders are read only where the trace lacks something. The
-// recorders alone were faster only while the page cache held them. Wall time of `farandole analyze`, medians of
-// 5 interleaved runs on two cores, trace against recorders:
+// The merged trace is read first. The recorder files are read only if the trace lacks something, because they
+// were faster only when the page cache held them. Wall time of `farandole analyze`, medians of 5 interleaved
+// runs on two cores, trace and recorder files:
 //   2 ranks (quickstart):          warm 44 and 38 ms, cold 67 and 71 ms, peak memory 14 and 14 MiB
 //   1,024 ranks (1 M events):      warm 710 and 535 ms, cold 1.5 and 2.0 s, peak memory 26 and 47 MiB
 RunModel read_any(const std::filesystem::path& path) {
   if (is_of_recorders(path)) {
     auto model = read_recorders(path);
-    model.warnings.emplace_back("there is no merged trace: this is from the ranks' recorders");
+    model.warnings.emplace_back("there is no merged trace; this report uses the recorder files");
     return model;
   }
   if (const auto profiles = profiles_in(path); !profiles.files.empty()) return read_profiles(profiles);

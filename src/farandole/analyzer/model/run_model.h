@@ -1,5 +1,5 @@
-// A run as the metrics need it: all ranks, on one clock, what each thread did when. Reading is usable from
-// any thread.
+// A run in the form that the metrics need: the activities of all threads of all ranks on one clock.
+// Thread safety: any thread may call the reading functions at any time.
 #pragma once
 
 #include <cstdint>
@@ -21,30 +21,33 @@ struct StepSpan {
   std::int64_t end = 0;
 };
 
-// One rank's events, packed: memory grows with phases and collectives, not with what is recorded inside of
-// them. Only one rank's are unpacked at a time.
+// The events of one rank, packed. Memory grows with the number of phases and collectives, not with the spans
+// inside them. Only one rank is unpacked at a time.
 struct RankModel {
   int rank = 0;
   std::string host;
-  std::vector<StepSpan> steps;  // by number, each once; the last where a number comes again after a restart
-  Interval extent{INT64_MAX, INT64_MIN};  // from the first start to the last end of the events below
+  // Ordered by number, each once; after a restart, the last step with a number counts.
+  std::vector<StepSpan> steps;
+  Interval extent{INT64_MAX, INT64_MIN};  // From the first start to the last end of the events below.
   PackedSpans packed_training;
   std::vector<PackedCollectives> packed_collectives;
   std::vector<GpuSpans> packed_gpu;
-  // What alignment of clocks could not remove; nullopt where this rank's clock could not be aligned.
+  // Remaining clock error after the alignment; nullopt if the clock of this rank could not be aligned.
   std::optional<double> clock_residual_us = 0.0;
-  PackedCollectives packed_gradients;  // when gradients were ready, in the steps that note them
-  std::int64_t shift_ns = 0;           // that the functions below add, and that steps and extent have
+  PackedCollectives packed_gradients;  // When gradients were ready, in the steps that record it.
+  std::int64_t shift_ns = 0;  // The functions below add this shift; steps and extent already contain it.
 
   void shift_by(std::int64_t ns);
-  // Of the training thread, also collectives and steps, as recorded but for what cannot change innermost().
+  // Returns the spans of the training thread with collectives and steps, without those
+  // that cannot change innermost().
   std::vector<CategorySpan> training() const;
-  std::vector<CollectiveSpan> collectives() const;  // of all threads, by start
-  // When each gradient was ready, where a step notes it: at `start`; by time.
+  std::vector<CollectiveSpan> collectives() const;  // Of all threads, ordered by start.
+  // Returns when each gradient was ready (at `start`), for the steps that record it; ordered by time.
   std::vector<CollectiveSpan> gradients() const;
-  // Kernels are gpu_kernel, NCCL's are communication, copies are gpu_memcpy; by start.
+  // Kernels are gpu_kernel, kernels of NCCL are communication, and copies are gpu_memcpy. Ordered by start.
   std::vector<CategorySpan> gpu() const;
-  std::vector<CategorySpan> gpu_launched_in(std::size_t phase) const;  // phase_count: unknown where
+  // phase_count stands for an unknown phase.
+  std::vector<CategorySpan> gpu_launched_in(std::size_t phase) const;
 };
 
 enum class TraceSource { farandole, kineto, horovod, nsys, chrome };
@@ -54,23 +57,24 @@ struct RunModel {
   TraceSource source = TraceSource::farandole;
   RunFacts facts;
   TraceHeader header;
-  std::vector<RankModel> ranks;  // by rank; those that the trace has
-  bool clocks_stated = true;     // the trace says how well its clocks agree
+  std::vector<RankModel> ranks;  // Ordered by rank; only those in the trace.
+  bool clocks_stated = true;     // The trace records its clock error.
   std::vector<std::string> names;
   std::uint64_t events = 0;
   std::uint64_t bytes = 0;
-  std::string damage;  // why its trace ends early; "" where it does not
+  std::string damage;  // Why the trace ends early; "" if it does not.
   std::vector<std::string> warnings;
 
-  // Ranks of the run, of which the trace may have a sample: what run.json says, else the trace.
+  // Returns the number of ranks of the run, from run.json or else from the trace. The trace may have only
+  // a sample of them.
   std::size_t world_size() const;
 };
 
-// `path` is a run directory (run.json, timeline.json.gz), a trace of ours or of another program, or a folder
-// of traces of PyTorch's profiler or of Nsight Systems, one a rank. Where a run's trace has a sample of its
-// ranks and the recorders of more lie beside it, or is damaged and recorders lie beside it, those are read.
-// What is damaged or missing is named in `warnings`. Throws UserError where there is no trace, CorruptInput
-// where nothing in it is sound.
+// `path` is a run directory (run.json, timeline.json.gz), a trace of Farandole or another tool, or a folder
+// of traces of PyTorch's profiler or Nsight Systems with one file per rank. If the merged trace is damaged or
+// has only a sample of the ranks, the recorder files next to it are read instead. Damaged or missing parts
+// are named in `warnings`.
+// Throws: UserError if there is no trace; CorruptInput if no part of it can be read.
 RunModel read_run(const std::filesystem::path& path);
 
 }  // namespace farandole

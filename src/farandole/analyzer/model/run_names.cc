@@ -14,7 +14,7 @@ void RunNames::adopt(RankModel& rank, const CollectedNames& own) {
   for (const auto& name : own.communicators)
     communicators.push_back(
         communicators_.try_emplace(name, static_cast<std::uint32_t>(communicators_.size())).first->second);
-  auto collectives = rank.collectives();  // before it is shifted
+  auto collectives = rank.collectives();  // Before the rank is shifted.
   PackedCollectives packed;
   for (auto& span : collectives) {
     span.name = texts[span.name];

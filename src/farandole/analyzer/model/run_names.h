@@ -1,4 +1,5 @@
-// Brings ranks that were read on their own, each with names of its own, into one run. One thread per object.
+// Combines ranks that were read separately, each with its own names, into one run.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +11,18 @@
 
 namespace farandole {
 
-// What the numbers in a rank's collectives mean.
+// The meaning of the numbers in the collectives of a rank.
 struct CollectedNames {
-  std::vector<std::string> texts;          // of names and operations
-  std::vector<std::string> communicators;  // of collectives that the trace itself does not number
+  std::vector<std::string> texts;          // Names and operations.
+  std::vector<std::string> communicators;  // Communicators of collectives for which the trace has no number.
 };
 
 class RunNames {
  public:
   explicit RunNames(RunModel& run) : run_(run) {}
 
-  // The rank's numbers, which no clock has been aligned by yet, become the run's: equal names, equal numbers.
-  // What is beyond 65,536 communicators is matched with nothing.
+  // Replaces the numbers of the rank, whose clock must not be aligned yet, by those of the run. Equal names
+  // get equal numbers. Communicators beyond 65,536 are not matched.
   void adopt(RankModel& rank, const CollectedNames& own);
 
  private:

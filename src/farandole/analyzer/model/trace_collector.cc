@@ -17,8 +17,8 @@ void include(Interval& extent, std::int64_t start, std::int64_t end) {
   extent.end = std::max(extent.end, end);
 }
 
-// The thread called "training"; in traces without one that with the most step spans, then with the most
-// spans.
+// Returns the thread named "training". Without one, it is the thread with the most step spans, then
+// with the most spans.
 CollectedThread* training_thread(std::map<std::int64_t, CollectedThread>& threads) {
   CollectedThread* best = nullptr;
   const auto weight = [](const CollectedThread& thread) {
@@ -29,7 +29,7 @@ CollectedThread* training_thread(std::map<std::int64_t, CollectedThread>& thread
   return best;
 }
 
-// By number; of a step that was repeated after a restart, the last.
+// Orders the steps by number. Of a step that was repeated after a restart, the last is kept.
 std::vector<StepSpan> each_step_once(std::vector<StepSpan> steps) {
   std::sort(steps.begin(), steps.end(), [](const StepSpan& a, const StepSpan& b) {
     return std::pair(a.number, a.start) < std::pair(b.number, b.start);
@@ -51,7 +51,7 @@ void sort_by_start(std::vector<Span>& spans) {
     std::stable_sort(spans.begin(), spans.end(), by_start);
 }
 
-// Other profilers give collectives no numbers: they are counted within each process group.
+// Other profilers do not number collectives. They are counted within each process group.
 PackedCollectives numbered(const std::map<std::int64_t, CollectedThread>& threads) {
   std::vector<CollectiveSpan> spans;
   for (const auto& [tid, thread] : threads) thread.unnumbered.unpack(spans);
@@ -84,7 +84,7 @@ std::uint32_t TraceCollector::name_id(std::string_view text) {
   return found->second;
 }
 
-// By name, so that groups that are told apart there are so here.
+// Communicators are identified by name, so that groups that the trace separates are also separate here.
 std::uint32_t TraceCollector::communicator_id(const std::string& name) {
   const auto [found, is_new] =
       communicators_.try_emplace(name, static_cast<std::uint32_t>(communicator_names_.size()));
@@ -150,14 +150,15 @@ void TraceCollector::gpu_span(const TraceSpan& event, CollectedThread& thread) {
   thread.gpu[phase].append({event.start_ns, end, collective ? Category::communication : event.category});
   include(thread.collectives_extent, event.start_ns, end);
   if (!collective || !event.operation.empty() || event.collective) return;
-  // Of a profiler of others: it has no sequence number, but all ranks' kernels come in the same order.
+  // This event is from another profiler. It has no sequence number, but the kernels of all ranks
+  // have the same order.
   unnumbered_collective(
       event, event.message.collective.empty() ? operation_of_kernel(event.name) : event.message.collective,
       thread);
 }
 
-// Threads of the host may execute two at a time, each rank in another order: those are told apart by what
-// they are and by their size.
+// Threads of the host may execute two collectives at a time, in a different order on each rank. Therefore
+// they are distinguished by operation and size.
 void TraceCollector::unnumbered_collective(const TraceSpan& event, std::string_view operation,
                                            CollectedThread& thread) {
   const auto& message = event.message;
@@ -229,7 +230,8 @@ RankModel rank_model_of(int rank, CollectedProcess& process) {
     model.packed_gradients = std::move(training->gradients);
     model.packed_gradients.shrink();
   }
-  // A thread's part in collectives that lie on a track of their own; in other tools' traces, all there is.
+  // A part is a thread's share in a collective that is on a separate track. In traces of other tools, parts
+  // may be the only collectives.
   const bool only_parts = std::all_of(process.threads.begin(), process.threads.end(),
                                       [](const auto& entry) { return entry.second.collectives.size() == 0; });
   for (auto& [tid, thread] : process.threads) {

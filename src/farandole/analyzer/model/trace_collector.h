@@ -1,5 +1,5 @@
-// Gathers a trace's events by process and thread in packed form, as the reader passes them. One thread per
-// object.
+// Collects the events of a trace by process and thread in packed form while the trace is read.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,15 @@ struct CollectedThread {
   ThreadSpans spans;
   std::vector<StepSpan> steps;
   PackedCollectives collectives;
-  PackedCollectives parts;      // that no collective says of itself
-  PackedCollectives gradients;  // instants at which they were ready
+  PackedCollectives parts;      // Parts without a collective event of their own.
+  PackedCollectives gradients;  // Instants at which gradients were ready.
   GpuSpans gpu;
-  PackedCollectives unnumbered;  // collectives as other profilers give them: kernels, and Gloo's on the host
-  std::vector<TraceSpan> open;   // begun by an event of its own; without texts
+  // Collectives as other profilers record them: kernels, and those of Gloo on the host.
+  PackedCollectives unnumbered;
+  std::vector<TraceSpan> open;  // Begun by a separate event; without texts.
   std::vector<std::uint32_t> open_names;
-  Interval extent{INT64_MAX, INT64_MIN};              // of all spans
-  Interval collectives_extent{INT64_MAX, INT64_MIN};  // of collectives, parts and GPU work
+  Interval extent{INT64_MAX, INT64_MIN};              // Of all spans.
+  Interval collectives_extent{INT64_MAX, INT64_MIN};  // Of collectives, parts and GPU work.
 
   bool has_spans() const;
 };
@@ -73,7 +74,7 @@ class TraceCollector : public TraceVisitor {
   std::int64_t last_tid_ = 0;
 };
 
-// What the collected process says of its rank; the process is used up.
+// Converts the collected process into a rank. The process is empty afterwards.
 RankModel rank_model_of(int rank, CollectedProcess& process);
 
 }  // namespace farandole

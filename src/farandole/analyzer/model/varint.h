@@ -1,4 +1,4 @@
-// Integers in as few bytes as they need (LEB128, signed ones in zigzag). Plain functions.
+// Integers in as few bytes as possible (LEB128; signed integers in zigzag). Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ inline void append_signed(std::vector<std::uint8_t>& to, std::int64_t value) {
   append_varint(to, static_cast<std::uint64_t>(value) << 1 ^ static_cast<std::uint64_t>(value >> 63));
 }
 
-// Reads what the functions above wrote; `at` moves behind it. The caller knows that a value is there.
+// Reads what the functions above wrote and moves `at` behind it. The caller must know that
+// a value is present.
 inline std::uint64_t take_varint(const std::uint8_t*& at) {
   std::uint64_t value = 0;
   for (int shift = 0;; shift += 7) {

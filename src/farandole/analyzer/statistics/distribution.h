@@ -1,4 +1,5 @@
-// Quantiles of any number of values in bounded memory. A plain value, used by one thread at a time.
+// Quantiles of any number of values in limited memory. A plain value.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +9,8 @@
 
 namespace farandole {
 
-// Exact up to `exact_values` values; of more, values are kept in logarithmic bins, which makes quantiles
-// wrong by at most 0.3 % (values of 0 and below are one bin). Count, sum and the extremes stay exact.
+// Exact up to `exact_values` values. Beyond that, values are kept in logarithmic bins, and quantiles are
+// wrong by at most 0.3 %; values of 0 and below share one bin. Count, sum, minimum and maximum stay exact.
 class Distribution {
  public:
   static constexpr std::size_t exact_values = 1 << 16;
@@ -17,7 +18,7 @@ class Distribution {
   void add(double value);
   std::uint64_t count() const { return count_; }
   double sum() const { return sum_; }
-  double quantile(double fraction) const;  // 0 where there is no value
+  double quantile(double fraction) const;  // 0 if there is no value.
 
  private:
   void put_in_bin(double value);

@@ -24,7 +24,7 @@ std::optional<Estimate> estimate_ratio(const std::vector<double>& above, const s
   if (!(all_below > 0)) return std::nullopt;
   Estimate estimate;
   estimate.value = std::accumulate(above.begin(), above.end(), 0.0) / all_below;
-  // A ratio's deviation is, to the first order, that of (above - ratio·below) over the mean of below.
+  // To first order, the deviation of a ratio is that of (above - ratio·below) divided by the mean of below.
   const auto batches =
       std::min(count, static_cast<std::size_t>(std::lround(1.5 * std::sqrt(static_cast<double>(count)))) + 2);
   std::vector<double> deviations(batches);
@@ -76,7 +76,7 @@ double student_quantile(double freedom) {
   static constexpr std::array<double, 6> small = {12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469};
   const double n = std::max(1.0, std::floor(freedom));
   if (n <= static_cast<double>(small.size())) return small[static_cast<std::size_t>(n) - 1];
-  // Cornish-Fisher's expansion around the normal distribution (Abramowitz and Stegun, 26.7.5).
+  // Cornish-Fisher expansion around the normal distribution (Abramowitz and Stegun, 26.7.5).
   constexpr double z = 1.959964;
   constexpr double z3 = z * z * z;
   constexpr double z5 = z3 * z * z;

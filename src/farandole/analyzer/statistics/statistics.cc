@@ -17,7 +17,7 @@ double mean(const std::vector<double>& values) {
 std::optional<Range> median_interval(std::vector<double> values) {
   const auto count = values.size();
   if (count < 6) return std::nullopt;
-  // The largest k with P(fewer than k of the values lie below the median) <= 2.5 %.
+  // The largest k with P(fewer than k of the values are below the median) <= 2.5 %.
   const double n = static_cast<double>(count);
   double cumulative = 0;
   std::size_t k = 0;

@@ -1,4 +1,5 @@
-// Order statistics and the bootstrap, deterministic. Plain functions, usable from any thread.
+// Order statistics and the bootstrap; deterministic. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +13,14 @@
 
 namespace farandole {
 
-// A number of the report, or the reason why it cannot be known.
+// A figure of the report, or the reason why it is unknown.
 struct Figure {
   std::optional<double> value;
   std::string unknown;
 
   static Figure known(double number) { return {number, {}}; }
   static Figure because(std::string why) { return {std::nullopt, std::move(why)}; }
-  // Unknown for a denominator that is not above 0.
+  // Unknown if the denominator is not positive.
   static Figure ratio(double numerator, double denominator, const std::string& why);
 };
 
@@ -28,18 +29,18 @@ struct Range {
   double high = 0;
 };
 
-double mean(const std::vector<double>& values);  // of at least one
+double mean(const std::vector<double>& values);  // `values` must not be empty.
 
-// Distribution-free 95 % interval of the median from order statistics (the binomial distribution of how many
-// values lie below it); nullopt for fewer than 6 values, which cannot give 95 %.
+// Distribution-free 95 % interval of the median from order statistics (the number of values below the median
+// has a binomial distribution). Returns nullopt for fewer than 6 values, which are too few for 95 %.
 std::optional<Range> median_interval(std::vector<double> values);
 
-// Means of samples drawn with replacement; the same seed draws the same.
+// Means of samples drawn with replacement. Equal seeds give equal samples.
 class Bootstrap {
  public:
   explicit Bootstrap(std::uint64_t seed) : state_(seed) {}
-  std::size_t draw(std::size_t count) { return next() % count; }  // below `count`
-  // In blocks of `block` values that follow each other (the last one's neighbour is the first).
+  std::size_t draw(std::size_t count) { return next() % count; }  // Below `count`.
+  // Draws blocks of `block` consecutive values; the first value follows the last one.
   double resampled_mean(const std::vector<double>& values, std::size_t block = 1);
 
  private:

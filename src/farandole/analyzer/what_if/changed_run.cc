@@ -15,7 +15,7 @@ namespace {
 constexpr double bytes_a_mib = 1024 * 1024;
 constexpr std::size_t least_simulated_steps = 5;
 
-// A run under a scenario, as the simulation takes it.
+// Generates a run under a scenario for the simulation.
 class ChangedProgram {
  public:
   ChangedProgram(const Replay& replay, const Scenario& scenario, double cost_factor, std::size_t most)
@@ -47,7 +47,8 @@ class ChangedProgram {
                                      recorded_steps());
   }
 
-  // Of one node: all on it. Of several: nodes more, or fewer, each with as many ranks.
+  // If the run had one node, all ranks are placed on it. Otherwise the number of nodes changes, and each node
+  // keeps its number of ranks.
   void place_ranks() {
     const auto& nodes = graph_.node_of_rank;
     const std::size_t count = 1 + *std::max_element(nodes.begin(), nodes.end());
@@ -60,10 +61,10 @@ class ChangedProgram {
     machine_.caller_driven = graph_.caller_driven;
     machine_.parts_are_work = count == 1;
     if (ranks_ == recorded()) return;
-    notes_.push_back(count == 1 ? "all ranks on the one node that the run had, which its cores bound"
-                                : fmt::format("nodes as the run had, with {} ranks each", a_node));
+    notes_.push_back(count == 1 ? "all ranks run on the single node of the run and share its cores"
+                                : fmt::format("the nodes are as in the run, with {} ranks each", a_node));
     if (count == 1 && graph_.cores <= 0)
-      notes_.emplace_back("how many cores it has is not known: counted as enough");
+      notes_.emplace_back("the number of cores is unknown and assumed to be sufficient");
   }
 
   void choose_buckets() {
@@ -74,7 +75,8 @@ class ChangedProgram {
                                             {static_cast<std::size_t>(*scenario_.bucket_mb * bytes_a_mib)});
     sizes_.clear();
     for (auto& at : full_at_) at.clear();
-    const std::uint64_t divisor = is_half(replay_.compression) ? 2 : 1;  // what travels, as in graph_.buckets
+    // Bytes on the wire, as in graph_.buckets.
+    const std::uint64_t divisor = is_half(replay_.compression) ? 2 : 1;
     for (const auto& bucket : plan.buckets) {
       sizes_.push_back(bucket.bytes() / divisor);
       for (std::size_t rank = 0; rank < recorded(); ++rank) {
@@ -95,15 +97,17 @@ class ChangedProgram {
     if (!machine_.parts_are_work && ranks_ != recorded()) {
       latency = std::log2(std::max(2.0, p)) / std::log2(std::max(2.0, q));
       volume = bus_factor("allreduce", ranks_) / std::max(0.5, bus_factor("allreduce", recorded()));
-      notes_.emplace_back("latency grows with the logarithm of the ranks, bytes on the wire as in a ring");
+      notes_.emplace_back(
+          "the latency is assumed to grow with the logarithm of the ranks, and the bytes on the wire as in "
+          "a ring");
     }
     const bool shrinks = is_half(scenario_.compression) && !is_half(replay_.compression);
     const bool grows = scenario_.compression == "none" && is_half(replay_.compression);
     if (shrinks) {
-      machine_.caller_driven = false;  // compressors need the thread
+      machine_.caller_driven = false;  // Compressors need the thread.
       notes_.emplace_back(
-          "what conversion costs is not in this run: taken as 1.5 times what the reduction "
-          "of its bytes does");
+          "the cost of the conversion is not in this run; it is assumed to be 1.5 times the cost of reducing "
+          "the same bytes");
     }
     for (const auto size : sizes_) {
       const double bytes = static_cast<double>(size) * (shrinks ? 0.5 : grows ? 2 : 1);
@@ -118,7 +122,7 @@ class ChangedProgram {
     }
   }
 
-  // Shares of a step's work behind backward, and what each further update costs.
+  // Finds which part of a step's work follows backward, and the cost of each further update.
   void find_updates() {
     const bool known = graph_.update.known() && graph_.update.sizes > 1;
     double sum = 0;
@@ -136,8 +140,8 @@ class ChangedProgram {
     return std::find(replay_.late_ranks.begin(), replay_.late_ranks.end(), rank) != replay_.late_ranks.end();
   }
 
-  // Whose step is taken: more ranks do in a step what the recorded ones did in others; a late rank does what
-  // another did a step later.
+  // Selects the recorded work: additional ranks use other steps of the recorded ranks, and a late rank uses a
+  // later step of another rank.
   std::pair<std::size_t, std::size_t> source(std::size_t rank, std::size_t step) const {
     auto of = rank % recorded();
     auto at = step + rank / recorded();
@@ -154,7 +158,7 @@ class ChangedProgram {
     for (const auto& delay : scenario_.delays)
       if (static_cast<std::size_t>(delay.rank) == rank)
         into.push_back({StepOperation::Kind::pause, 0, delay.ms * 1e6});
-    // Collectives are those of this very step, so that all ranks meet as often.
+    // Collectives are those of the current step, so that all ranks have the same number of them.
     Writer writer{into, graph_.steps[rank % recorded()][step].collectives, scenario_.no_checkpoint};
     using Part = OwnCollective::Part;
     writer.work(own.before);
@@ -177,7 +181,7 @@ class ChangedProgram {
     into.push_back({StepOperation::Kind::await, static_cast<std::uint32_t>(bucket), 0});
   }
 
-  // Writes work, and between it the collectives of the training thread where they were.
+  // Writes work and, at their recorded places, the collectives of the training thread.
   struct Writer {
     std::vector<StepOperation>& into;
     const std::vector<OwnCollective>& collectives;
@@ -185,9 +189,9 @@ class ChangedProgram {
     std::size_t next = 0;
     std::uint32_t met = 0;
     OwnCollective::Part part = OwnCollective::Part::before;
-    double done = 0;  // of the part
+    double done = 0;  // Work of the part that is already written.
 
-    // What is left of the collectives of the part before comes first.
+    // First writes the remaining collectives of the previous part.
     void begin(OwnCollective::Part begun) {
       for (; next < collectives.size() && collectives[next].part < begun; ++next) meet(collectives[next]);
       part = begun;
@@ -228,7 +232,7 @@ class ChangedProgram {
     std::size_t poll = 0;
     for (std::size_t push = 0; push < pushes.size(); ++push) {
       for (; poll < polls.size() && polls[poll] < pushes[push]; ++poll) {
-        if (polls[poll] <= done) continue;  // in another order than most
+        if (polls[poll] <= done) continue;  // The order differs from most steps.
         until(polls[poll]);
         writer.into.push_back({StepOperation::Kind::poll, 0, 0});
       }
@@ -245,7 +249,7 @@ class ChangedProgram {
   const double cost_factor_;
   std::size_t ranks_ = 0, steps_ = 0;
   SimulatedMachine machine_;
-  std::vector<std::vector<double>> full_at_;  // by recorded rank
+  std::vector<std::vector<double>> full_at_;  // Indexed by recorded rank.
   std::vector<std::uint64_t> sizes_;
   std::vector<BucketCost> costs_;
   std::vector<double> update_share_;

@@ -1,4 +1,4 @@
-// A run's own steps, run again under a scenario. Plain values and functions.
+// Simulates the steps of a run under a scenario. Plain values and pure functions.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@ namespace farandole {
 
 struct ChangedRun {
   SimulatedRun run;
-  std::vector<std::string> notes;  // what was assumed
+  std::vector<std::string> notes;  // Assumptions of the prediction.
 };
 
-// `cost_factor`: times what transfers cost. Of the steps, the first that all ranks together need no more than
-// `most_operations` for. The replay is known().
+// `cost_factor` multiplies the cost of transfers. Only the first steps are used, so that all ranks together
+// need at most `most_operations`. `replay` must be known().
 ChangedRun run_changed(const Replay& replay, const Scenario& scenario, double cost_factor,
                        std::size_t most_operations);
 

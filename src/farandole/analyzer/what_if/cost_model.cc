@@ -10,11 +10,12 @@
 namespace farandole {
 namespace {
 
-constexpr double one_line_will_do = 0.1;  // relative error of every size
+// Largest relative error of every size with which one line is sufficient.
+constexpr double one_line_will_do = 0.1;
 
 struct Size {
   double bytes = 0;
-  double ns = 0;  // median
+  double ns = 0;  // Median.
   double count = 0;
 };
 
@@ -60,14 +61,14 @@ double worst_error(const CostModel::Line& line, std::span<const Size> sizes) {
 }
 
 void fit_two_lines(std::span<const Size> sizes, CostModel& model) {
-  double best = worst_error(model.line, sizes) / 2;  // worth a second line
+  double best = worst_error(model.line, sizes) / 2;  // A second line must halve the worst error.
   for (std::size_t split = 2; split + 2 <= sizes.size(); ++split) {
     const auto low = fit_line(sizes.first(split));
     const auto high = fit_line(sizes.subspan(split));
     const double worst =
         std::max(worst_error(low, sizes.first(split)), worst_error(high, sizes.subspan(split)));
     const double at = std::sqrt(sizes[split - 1].bytes * sizes[split].bytes);
-    if (worst >= best || high.at(at) < low.at(at) * 0.9) continue;  // more bytes do not cost less
+    if (worst >= best || high.at(at) < low.at(at) * 0.9) continue;  // More bytes cannot cost less.
     best = worst;
     model.line = low;
     model.beyond = high;
@@ -82,8 +83,8 @@ CostModel fit_costs(std::vector<CostSample> samples, std::size_t least) {
   CostModel model;
   model.samples = samples.size();
   if (samples.size() < std::max<std::size_t>(least, 1)) {
-    model.unknown =
-        fmt::format("{} transfers are too few to tell what they cost (at least {})", samples.size(), least);
+    model.unknown = fmt::format("{} transfers are too few to estimate their cost (at least {} are needed)",
+                                samples.size(), least);
     return model;
   }
   std::sort(samples.begin(), samples.end(),

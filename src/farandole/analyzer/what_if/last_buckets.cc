@@ -6,7 +6,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t least_kept_steps = 3;  // with the last buckets, for the others to be left out
+constexpr std::size_t least_kept_steps = 3;  // With the last buckets; otherwise no steps are left out.
 
 std::size_t step_at(const std::vector<Interval>& steps, std::int64_t time) {
   const auto behind = std::upper_bound(steps.begin(), steps.end(), time,
@@ -18,7 +18,7 @@ std::size_t step_at(const std::vector<Interval>& steps, std::int64_t time) {
 
 LastBuckets last_buckets(const RunMetrics& metrics,
                          const std::vector<std::optional<std::size_t>>& bucket_of_name) {
-  using Plan = std::map<std::size_t, std::uint64_t>;  // bytes by bucket
+  using Plan = std::map<std::size_t, std::uint64_t>;  // Bytes, by bucket.
   const auto& steps = metrics.window.steps;
   std::vector<Plan> of_step(steps.size());
   for (const auto& match : metrics.matches.matches)
@@ -27,7 +27,7 @@ LastBuckets last_buckets(const RunMetrics& metrics,
   LastBuckets result;
   auto last = std::find_if(of_step.rbegin(), of_step.rend(), [](const Plan& plan) { return !plan.empty(); });
   if (last == of_step.rend()) return result;
-  // The window's last step may be cut off.
+  // The last step of the window may be incomplete.
   const bool cut_off =
       last == of_step.rbegin() && last + 1 != of_step.rend() && last[1].size() > last->size();
   const Plan& plan = cut_off ? last[1] : *last;

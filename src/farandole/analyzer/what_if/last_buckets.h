@@ -1,4 +1,4 @@
-// Which buckets a run ended with. Plain function.
+// Finds the buckets with which a run ended. A pure function.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,13 @@
 namespace farandole {
 
 struct LastBuckets {
-  std::vector<std::uint64_t> bytes;  // by number
-  std::size_t first_step = 0;        // of the window's steps, from which on they were these
+  std::vector<std::uint64_t> bytes;  // Indexed by bucket number.
+  std::size_t first_step = 0;        // First step of the window from which on these buckets were used.
 };
 
-// Trials of bucket sizes come before what a run ends with: the buckets of the last step that has some, from
-// behind the last step on that has others. `bucket_of_name`: of each of the run's names, where it is one's.
+// A run may first try bucket sizes. This returns the buckets of the last step that has buckets, and the first
+// step from which on they did not change. `bucket_of_name` gives the bucket number of each of the run's
+// names, if it names a bucket.
 LastBuckets last_buckets(const RunMetrics& metrics,
                          const std::vector<std::optional<std::size_t>>& bucket_of_name);
 

@@ -20,7 +20,7 @@ Scenario with_buckets(double mib) {
   return scenario;
 }
 
-// Less than what the replay is off by tells nothing.
+// Gains below the error of the replay are not significant.
 double least_gain(const Replay& replay) {
   return std::max(0.02, std::abs(replay.error));
 }
@@ -28,7 +28,7 @@ double least_gain(const Replay& replay) {
 void add(const Replay& replay, Finding& finding, const Scenario& scenario, double gain,
          const std::string& said) {
   finding.replayed = ReplayedGain{scenario.text, 100 * gain};
-  finding.evidence += fmt::format("; replayed {}, the run is ", said) +
+  finding.evidence += fmt::format("; in a replay {}, the run is ", said) +
                       (gain < least_gain(replay) ? std::string("hardly shorter")
                                                  : fmt::format("{:.1f} % shorter", 100 * gain));
 }
@@ -38,7 +38,7 @@ void add(const Replay& replay, Finding& finding, const std::string& scenario, co
   if (const auto change = mean_change(replay, changed)) add(replay, finding, changed, -*change, said);
 }
 
-// MiB, ascending: around the run's size or, where one bucket holds everything, below that.
+// Sizes in MiB, ascending: around the size of the run or, if one bucket has all gradients, below it.
 std::vector<double> sizes_to_try(const Replay& replay) {
   const auto& gradients = replay.graph.gradients;
   const auto all = std::accumulate(gradients.begin(), gradients.end(), std::uint64_t{0});
@@ -46,14 +46,14 @@ std::vector<double> sizes_to_try(const Replay& replay) {
   std::vector<double> sizes;
   for (const double factor : {0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0}) {
     const double digits = std::pow(10, std::floor(std::log10(factor * middle)) - 1);
-    const double size = std::round(factor * middle / digits) * digits;  // two digits
+    const double size = std::round(factor * middle / digits) * digits;  // Rounded to two digits.
     if (size > 1 / largest_condition && size <= largest_condition && size != replay.bucket_mb)
       sizes.push_back(size);
   }
   return sizes;
 }
 
-// 0: the replay cannot tell.
+// Returns 0 if the replay cannot decide.
 double best_size(const Replay& replay, const std::vector<double>& sizes) {
   double best = replay.bucket_mb;
   auto best_ms = quick_step_ms(replay, {});
@@ -75,13 +75,15 @@ void add_bucket_size(const Replay& replay, Finding& finding) {
   const auto best = with_buckets(size);
   const double gain = size == replay.bucket_mb ? 0 : -mean_change(replay, best).value_or(0);
   if (gain < least_gain(replay)) {
-    finding.evidence += fmt::format("; replayed with buckets of {:g} to {:g} MiB, the run is hardly shorter",
-                                    sizes.front(), sizes.back());
+    finding.evidence +=
+        fmt::format("; in replays with buckets of {:g} to {:g} MiB, the run is hardly shorter", sizes.front(),
+                    sizes.back());
     if (least_gain(replay) < 0.05) finding.change = send_less;
     return;
   }
   add(replay, finding, best, gain, fmt::format("with --bucket-mb {:g}", size));
-  finding.change = fmt::format("--bucket-mb {:g} (it was {:g}), or {}", size, replay.bucket_mb, send_less);
+  finding.change =
+      fmt::format("use --bucket-mb {:g} (it was {:g}), or {}", size, replay.bucket_mb, send_less);
 }
 
 }  // namespace
@@ -109,9 +111,9 @@ void add_replayed_gains(const Replay& replay, std::vector<Finding>& findings) {
       case Remedy::unknown:
         break;
       case Remedy::no_straggler:
-        // Replayed is a run without any late rank: of several, that would be the gain of none.
+        // The replay has no late rank at all. With several late ranks, the gain would not be that of one.
         if (of_late_ranks == 1 && !replay.late_ranks.empty())
-          add(replay, finding, "no-straggler", "with no rank late");
+          add(replay, finding, "no-straggler", "without late ranks");
         break;
       case Remedy::no_checkpoint:
         add(replay, finding, "no-checkpoint", "without checkpoints");

@@ -1,4 +1,4 @@
-// What a finding's change would bring, by the run's own replay: between "up to" and nothing. Plain functions.
+// Estimates the gain of each finding's advice with a replay of the run. Pure functions.
 #pragma once
 
 #include <vector>
@@ -8,12 +8,12 @@
 
 namespace farandole {
 
-// Whether a replay can say more of them, in a time that nobody notices.
+// Returns whether a replay can improve the findings within a short time.
 bool can_replay(const RunMetrics& metrics, const std::vector<Finding>& findings);
-// Few where the changes are to all steps alike.
+// Returns few steps if the changes affect all steps equally.
 ReplayedSteps steps_to_replay(const std::vector<Finding>& findings);
 
-// Adds to the findings what the replay says of their changes; which bucket size is best, it tries out.
+// Adds the replayed gains to the findings. The best bucket size is found by trying several.
 void add_replayed_gains(const Replay& replay, std::vector<Finding>& findings);
 
 }  // namespace farandole

@@ -15,7 +15,7 @@ constexpr int most_scenario_ranks = 1 << 16;
   throw UserError(fmt::format("--what-if: '{}' {}", condition, why));
 }
 
-// The whole of `text`, or with `unit` behind it, is a number above 0.
+// Returns the number if the whole `text`, or `text` without `unit`, is a number above 0.
 std::optional<double> positive(std::string_view text, std::string_view unit) {
   if (!unit.empty() && text.ends_with(unit)) text.remove_suffix(unit.size());
   const auto number = parse_number<double>(text);
@@ -42,7 +42,8 @@ Delay parse_delay(std::string_view condition, std::string_view value) {
   const auto at = value.find('@');
   const auto rank = integer(value.substr(0, at));
   const auto ms = at == value.npos ? std::nullopt : positive(value.substr(at + 1), "ms");
-  if (!rank || !ms) refuse(condition, "is no delay; write delay=1@20 for 20 ms of rank 1 in every step");
+  if (!rank || !ms)
+    refuse(condition, "is not a delay; write delay=1@20 to delay rank 1 by 20 ms in every step");
   return {*rank, *ms};
 }
 
@@ -56,23 +57,23 @@ void add_condition(std::string_view condition, Scenario& scenario) {
     scenario.no_checkpoint = true;
   } else if (name == "bucket-mb") {
     scenario.bucket_mb = positive(value, "");
-    if (!scenario.bucket_mb) refuse(condition, "needs a number of MiB above 0, as bucket-mb=4");
+    if (!scenario.bucket_mb) refuse(condition, "needs a number of MiB above 0, for example bucket-mb=4");
   } else if (name == "bandwidth") {
     scenario.bandwidth = positive(value, "x");
-    if (!scenario.bandwidth) refuse(condition, "needs a factor above 0, as bandwidth=2x");
+    if (!scenario.bandwidth) refuse(condition, "needs a factor above 0, for example bandwidth=2x");
   } else if (name == "ranks") {
     scenario.ranks = integer(value);
-    if (scenario.ranks.value_or(0) < 1) refuse(condition, "needs a number of ranks, as ranks=8");
+    if (scenario.ranks.value_or(0) < 1) refuse(condition, "needs a number of ranks, for example ranks=8");
   } else if (name == "compression") {
     if (!is_compression(value))
-      refuse(condition, "is none of none, float16, bfloat16, powersgd:RANK and topk:FRACTION");
+      refuse(condition, "is not known; use none, float16, bfloat16, powersgd:RANK or topk:FRACTION");
     scenario.compression = value;
   } else if (name == "delay") {
     scenario.delays.push_back(parse_delay(condition, value));
   } else {
     refuse(condition,
-           "is not known; there are bucket-mb=MIB, bandwidth=FACTORx, ranks=N, compression=NAME, "
-           "no-straggler, no-checkpoint and delay=RANK@MS");
+           "is not known; use bucket-mb=MIB, bandwidth=FACTORx, ranks=N, compression=NAME, "
+           "no-straggler, no-checkpoint or delay=RANK@MS");
   }
 }
 
@@ -102,7 +103,7 @@ HeldOutRun parse_held_out(const std::string& text) {
   std::error_code ignored;
   const auto colon = text.rfind(':');
   if (colon == std::string::npos || std::filesystem::exists(text, ignored)) return {text, {}};
-  // compression=topk:0.01 has a colon of its own.
+  // The colon may belong to compression=topk:0.01.
   auto begin = colon;
   while (begin != std::string::npos && begin > 0 && !std::filesystem::exists(text.substr(0, begin), ignored))
     begin = text.rfind(':', begin - 1);

@@ -1,4 +1,4 @@
-// What is to be different in a what-if: `bucket-mb=4,bandwidth=2x`. Plain values and functions.
+// The changed conditions of a prediction: `bucket-mb=4,bandwidth=2x`. Plain values and pure functions.
 #pragma once
 
 #include <optional>
@@ -8,21 +8,21 @@
 
 namespace farandole {
 
-// Sizes, factors and delays beyond it, or below its inverse, would overflow what is computed with them.
+// Limits sizes, factors and delays so that computations with them do not overflow.
 inline constexpr double largest_condition = 1e9;
 
 struct Delay {
   int rank = 0;
-  double ms = 0;  // in which this rank does nothing, at the beginning of every step
+  double ms = 0;  // Idle time of this rank at the beginning of every step.
 };
 
-// What is not named stays as it was.
+// Conditions without a value are unchanged.
 struct Scenario {
-  std::string text;  // as it was given
+  std::string text;  // As the user wrote it.
   std::optional<double> bucket_mb;
-  std::optional<double> bandwidth;  // times what it was; latency stays
-  std::optional<int> ranks;         // each with the batch that one had
-  std::string compression;          // as --compression of the trainer; "" as it was
+  std::optional<double> bandwidth;  // Factor; the latency is unchanged.
+  std::optional<int> ranks;         // Each rank keeps its batch size.
+  std::string compression;          // As --compression of the trainer; "": unchanged.
   bool no_straggler = false;
   bool no_checkpoint = false;
   std::vector<Delay> delays;
@@ -30,15 +30,16 @@ struct Scenario {
   bool as_it_was() const;
 };
 
-// Of a compression: what travels has half the size.
+// Returns whether this compression halves the bytes that are transferred.
 bool is_half(std::string_view compression);
 
-// Conditions separated by commas: bucket-mb=MIB, bandwidth=FACTORx, ranks=N, compression=NAME, no-straggler,
-// no-checkpoint, delay=RANK@MILLISECONDS. Throws UserError that names what is wrong.
+// Parses conditions separated by commas: bucket-mb=MIB, bandwidth=FACTORx, ranks=N,
+// compression=NAME, no-straggler, no-checkpoint, delay=RANK@MILLISECONDS.
+// Throws: UserError that names the wrong condition.
 Scenario parse_scenario(std::string_view text);
 
-// "RUN" or "RUN:CONDITIONS", as --validate takes it: what lies before the last colon, where that is no path,
-// and the conditions behind it.
+// "RUN" or "RUN:CONDITIONS", as for --validate. The conditions follow the last colon, unless the whole
+// text is a path.
 struct HeldOutRun {
   std::string path;
   Scenario conditions;

@@ -12,7 +12,7 @@ void SharedCores::catch_up(Node& node, double now) const {
 void SharedCores::queue(std::size_t index) {
   auto& node = nodes_[index];
   if (node.work.empty()) {
-    node.demand = 0;  // what rounding leaves of it
+    node.demand = 0;  // Removes the rounding error.
     first_end_[index] = std::numeric_limits<double>::infinity();
   } else {
     const double left = std::max(0.0, node.work.top().target - node.progress);

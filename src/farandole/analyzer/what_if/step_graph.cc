@@ -16,8 +16,9 @@ namespace {
 
 constexpr std::size_t many_rank_steps = 400'000;
 constexpr std::size_t enough_rank_steps = 4'000;
-constexpr std::size_t least_graph_steps = 3;  // of the last plan, for it to be the one that is replayed
-constexpr std::int64_t clock_ns = 5'000;      // by which ranks of a node may disagree
+// The last bucket plan is replayed only if it has at least this many steps.
+constexpr std::size_t least_graph_steps = 3;
+constexpr std::int64_t clock_ns = 5'000;  // Largest clock difference between ranks of a node.
 
 std::optional<std::size_t> bucket_number(std::string_view name) {
   constexpr std::string_view mark = "bucket ";
@@ -25,11 +26,12 @@ std::optional<std::size_t> bucket_number(std::string_view name) {
   return parse_number<std::size_t>(name.substr(mark.size()));
 }
 
-// What a run's gradients say, gathered over ranks and steps.
+// The times of a run's gradients, collected over ranks and steps.
 struct GradientTimes {
   struct One {
     std::uint64_t bytes = 0;
-    std::vector<std::vector<double>> at;  // by rank, of each noted step: as fractions of its backward
+    // For each rank, the values of all recorded steps, as fractions of backward.
+    std::vector<std::vector<double>> at;
   };
   std::map<std::uint32_t, One> by_name;
 };
@@ -57,10 +59,10 @@ class GraphBuilder {
 
  private:
   std::string refuse() const {
-    if (metrics_.window.steps.size() < 3) return "fewer than 3 steps are left without the warm-up";
+    if (metrics_.window.steps.size() < 3) return "fewer than 3 steps are left after the warm-up";
     if (!metrics_.no_compute.empty()) return metrics_.no_compute;
     for (const auto& rank : metrics_.ranks)
-      if (rank.gpu) return "the replay follows the training thread, which on GPUs runs ahead of the kernels";
+      if (rank.gpu) return "the replay follows the training thread, which runs ahead of the kernels on GPUs";
     for (const auto& rank : run_.ranks)
       if (rank.steps.empty()) return fmt::format("rank {} has no steps", rank.rank);
     return "";
@@ -86,7 +88,7 @@ class GraphBuilder {
       for (const auto& part : matches.parts[i]) {
         if (!bucket_of_name_[matches.matches[part.match].name]) continue;
         ++own;
-        // What begins and ends within the collective is the training thread's own work on it.
+        // Work within the collective is the training thread's own part of it.
         const auto inside = std::lower_bound(waits.begin(), waits.end(), part.start,
                                              [](const Interval& w, std::int64_t t) { return w.start < t; });
         parts += inside != waits.end() && inside->end < part.end ? 1 : 0;
@@ -113,7 +115,7 @@ class GraphBuilder {
     }
   }
 
-  // When the thread beside this rank's training thread works.
+  // Adds the times in which the thread beside this rank's training thread works.
   void add_transfers(std::size_t index, std::vector<Interval>& into) const {
     for (const auto& part : metrics_.matches.parts[index]) {
       const auto& match = metrics_.matches.matches[part.match];
@@ -125,10 +127,12 @@ class GraphBuilder {
     const std::size_t all = metrics_.window.steps.size() - graph_.first_step;
     const auto rank_steps = wanted_ == ReplayedSteps::many ? many_rank_steps : enough_rank_steps;
     const std::size_t most = std::max<std::size_t>(20, rank_steps / run_.ranks.size());
-    // Odd, so that it meets those steps, each 32nd, that note when gradients are ready.
+    // The stride is odd, so that it includes steps that record when gradients are ready (every 32nd step).
     const std::size_t stride = ((all + most - 1) / most) | 1;
     for (std::size_t i = 0; i < all; i += stride) chosen_.push_back(graph_.first_step + i);
-    if (stride > 1) graph_.notes.push_back(fmt::format("of {} steps, {} are replayed", all, chosen_.size()));
+    if (stride > 1)
+      graph_.notes.push_back(
+          fmt::format("{} steps are recorded, and {} of them are replayed", all, chosen_.size()));
   }
 
   void add_rank(std::size_t index) {
@@ -250,15 +254,16 @@ class GraphBuilder {
     return wait != rank.waits.end() && wait->start <= time;
   }
 
-  // In passing: the training thread's first piece of work within the collective is its part of the reduction,
-  // unless it is what it does after having waited. Else the part of who arrives last waits for nobody.
+  // With caller-driven progress, the first work of the training thread within the collective is its part of
+  // the reduction, unless this work follows a wait. Otherwise the part of the last rank is used, because this
+  // rank does not wait.
   void add_costs(const Rank& rank, const CollectivePart& part, const CollectiveMatch& match) {
     const auto bytes = static_cast<double>(match.bytes);
     const auto cost = [&](std::int64_t from, std::int64_t to) {
       return rank.clock.at(to) - rank.clock.at(from);
     };
     const bool last = match.last_rank == rank.index;
-    // Who shares cores waits for one: the replay's cores know that.
+    // A thread that shares cores also waits for a core; the simulated cores already include that.
     const bool is_woken = !last && rank.clock.is_time();
     if (!in_parts_) {
       if (last) costs_.push_back({bytes, cost(part.start, part.end)});
@@ -302,7 +307,7 @@ class GraphBuilder {
     }
   }
 
-  // Ranks meet as often as all of them do.
+  // All ranks must have the same number of collectives.
   void settle_collectives() {
     for (std::size_t step = 0; step < chosen_.size(); ++step) {
       std::size_t least = SIZE_MAX;
@@ -311,17 +316,17 @@ class GraphBuilder {
     }
   }
 
-  // The gradients in the order of the first rank that notes them all, and the buckets that they make up.
+  // The gradients in the order of the first rank that records all of them, and the buckets that they form.
   void settle_buckets() {
     struct Settled {
       std::uint64_t bytes = 0;
-      std::vector<double> at;  // by rank
+      std::vector<double> at;  // Indexed by rank.
     };
     std::vector<Settled> order;
     for (auto& [name, one] : gradients_.by_name) {
       if (std::any_of(one.at.begin(), one.at.end(), [](const auto& times) { return times.empty(); })) return;
       auto& settled = order.emplace_back(Settled{one.bytes, {}});
-      // A backward that was held up moves its gradients to one of its ends: medians do not mind.
+      // If a backward pass was delayed, its gradients move to one of its ends. Medians are not affected.
       for (auto& times : one.at) settled.at.push_back(quantile(times, 0.5));
     }
     if (order.empty()) return;
@@ -329,7 +334,7 @@ class GraphBuilder {
                      [](const Settled& a, const Settled& b) { return a.at[0] < b.at[0]; });
     for (const auto& one : order) graph_.gradients.push_back(one.bytes);
     auto counts = fill_buckets(graph_.gradients, graph_.buckets);
-    if (counts.empty()) {  // they may travel as numbers of half the size
+    if (counts.empty()) {  // They may be transferred as numbers of half the size.
       auto whole = graph_.buckets;
       for (auto& bytes : whole) bytes *= 2;
       counts = fill_buckets(graph_.gradients, whole);
@@ -346,7 +351,7 @@ class GraphBuilder {
     }
     if (counts.empty())
       graph_.notes.emplace_back(
-          "the gradients noted do not make up the buckets: these count as full when they "
+          "the recorded gradients do not form the buckets; buckets count as full when they "
           "travelled");
   }
 
@@ -359,15 +364,17 @@ class GraphBuilder {
       if (wakes.size() >= 5) graph_.wake_ns = quantile(wakes, 0.5);
       if (graph_.part.sizes == 1)
         graph_.notes.emplace_back(
-            "all buckets have one size: their latency cannot be told from their bandwidth and counts as 0");
+            "all buckets have one size, so the latency cannot be separated from the bandwidth and is "
+            "assumed to be 0");
     }
     graph_.update = fit_costs(updates_);
     graph_.updates_between = steps_with_updates_between_ * 20 > steps_with_updates_;
     if (share_cores_)
-      graph_.notes.emplace_back("more threads than cores: as if each got its part of them at any time");
+      graph_.notes.emplace_back(
+          "there are more threads than cores; it is assumed that they always share the cores equally");
     if (graph_.first_step > 0)
       graph_.notes.emplace_back(
-          "buckets changed in the course of the run: the steps with those that it ended with are replayed");
+          "the buckets changed during the run; only the steps with the last buckets are replayed");
   }
 
   const RunModel& run_;
@@ -376,10 +383,10 @@ class GraphBuilder {
   StepGraph graph_;
   std::vector<std::optional<std::size_t>> bucket_of_name_;
   bool in_parts_ = false;
-  std::vector<WorkClock> clocks_;  // by node
-  bool share_cores_ = false;       // on any
+  std::vector<WorkClock> clocks_;  // Indexed by node.
+  bool share_cores_ = false;       // True if threads share cores on any node.
   std::vector<std::size_t> chosen_;
-  std::vector<std::vector<double>> bucket_samples_;  // of one rank
+  std::vector<std::vector<double>> bucket_samples_;  // Of one rank.
   std::vector<CostSample> costs_, ends_, updates_;
   std::size_t steps_with_updates_ = 0, steps_with_updates_between_ = 0;
   GradientTimes gradients_;

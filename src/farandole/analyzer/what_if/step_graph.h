@@ -1,5 +1,5 @@
-// A run's steps as what each rank's training thread did between what it waited for: what a what-if changes
-// and replays. Plain values.
+// The steps of a run as the work of each rank's training thread between waits. Predictions change and replay
+// these steps. Plain values.
 #pragma once
 
 #include <cstddef>
@@ -13,55 +13,55 @@
 
 namespace farandole {
 
-// A collective that the training thread itself runs.
+// A collective that the training thread runs.
 struct OwnCollective {
   enum class Part : std::uint8_t { before, backward, tail, after };
-  Part part = Part::before;  // of its RankStep, in which it comes
-  double at = 0;             // work since that part's beginning
-  double ns = 0;             // from the last arrival to the end
+  Part part = Part::before;  // Part of the RankStep that has the collective.
+  double at = 0;             // Work since the beginning of that part.
+  double ns = 0;             // From the last arrival to the end.
   std::uint64_t bytes = 0;
   bool of_checkpoint = false;
 };
 
-// Work of one rank's training thread from one step's beginning to the next one's, in ns; without what it
-// waits for, and without its parts of reductions.
+// Work of a rank's training thread from the beginning of one step to the beginning of the next, in ns. Waits
+// and the thread's parts of reductions are not included.
 struct RankStep {
-  double before = 0;    // to the beginning of its last backward
-  double backward = 0;  // of that
-  double tail = 0;      // from there to the step's end: updates
-  double after = 0;     // from there to the next step's beginning, without:
+  double before = 0;    // Until the last backward pass begins.
+  double backward = 0;  // Duration of the last backward pass.
+  double tail = 0;      // From there to the end of the step: updates.
+  double after = 0;     // From there to the beginning of the next step, without checkpoints.
   double checkpoint = 0;
-  std::vector<OwnCollective> collectives;  // in their order
+  std::vector<OwnCollective> collectives;  // In their order.
 
   double total() const { return before + backward + tail + after + checkpoint; }
 };
 
 struct StepGraph {
-  std::string unknown;        // why there is none; then the rest is empty
-  bool caller_driven = true;  // the training threads reduce, else threads beside them
+  std::string unknown;        // Why there is no graph; then the other members are empty.
+  bool caller_driven = true;  // True: the training thread reduces; false: a thread beside it.
   std::vector<std::size_t> node_of_rank;
-  double cores = 0;                    // of a node; 0: unknown, or enough
-  double threads = 1;                  // of a training thread's work
-  std::vector<std::uint64_t> buckets;  // bytes, in the order of their reduction
-  std::size_t first_step = 0;          // of the window's steps, from which on these were the buckets
-  // What is known of single gradients, in the order in which they come; empty where no step notes them.
-  std::vector<std::uint64_t> gradients;  // bytes
-  // By rank, as fractions of the last backward's work.
+  double cores = 0;                    // Per node; 0: unknown or sufficient.
+  double threads = 1;                  // Threads that the training thread's work uses.
+  std::vector<std::uint64_t> buckets;  // Bytes, in the order of reduction.
+  std::size_t first_step = 0;          // First step of the window from which on these buckets were used.
+  // Gradients in the order in which they become ready; empty if no step records them.
+  std::vector<std::uint64_t> gradients;  // Bytes.
+  // Indexed by rank; fractions of the work of the last backward pass.
   std::vector<std::vector<double>> gradient_at, bucket_at;
-  std::vector<std::vector<RankStep>> steps;  // by rank
-  bool updates_between = true;  // buckets are updated while those behind them are still being reduced
-  CostModel part;               // a rank's part of a bucket's reduction
-  CostModel update;             // a bucket's update
-  double wake_ns = 0;           // from what a rank waits for until it goes on, where cores are not shared
+  std::vector<std::vector<RankStep>> steps;  // Indexed by rank.
+  bool updates_between = true;  // Buckets are updated while later buckets are still being reduced.
+  CostModel part;               // A rank's part of the reduction of a bucket.
+  CostModel update;             // The update of a bucket.
+  double wake_ns = 0;  // Delay between the end of a wait and the rank's next work, if cores are not shared.
   std::vector<std::string> notes;
 };
 
-// Of how many steps, taken evenly from all: as many as memory and replays stay small with, or those that tell
-// in a moment what a change to all steps is about. What only some steps have may be in more or fewer of these
-// than its due.
+// How many steps are used, evenly distributed: `many` is limited by memory and replay time; `enough`
+// gives a fast answer for changes that affect all steps. Events that occur only in some steps may then
+// be over- or underrepresented.
 enum class ReplayedSteps : std::uint8_t { many, enough };
 
-// Unpacks rank after rank.
+// Unpacks one rank at a time.
 StepGraph graph_of(const RunModel& run, const RunMetrics& metrics, ReplayedSteps steps);
 
 }  // namespace farandole

@@ -7,7 +7,7 @@ namespace farandole {
 
 using Kind = StepOperation::Kind;
 
-// Workers are the ranks' training threads, then the threads beside them.
+// Workers are first the training threads of the ranks, then the threads beside them.
 StepSimulation::StepSimulation(SimulatedMachine machine, std::vector<BucketCost> buckets, Program program)
     : machine_(std::move(machine)),
       buckets_(std::move(buckets)),
@@ -42,7 +42,7 @@ SimulatedRun StepSimulation::run(std::size_t steps) {
   return result;
 }
 
-// Ranks are never two steps apart where there is anything at which they meet.
+// If the ranks meet at all, they are never two steps apart.
 StepSimulation::Meetings& StepSimulation::meetings(std::size_t step) {
   auto& there = meetings_[step % 2];
   if (std::exchange(there.step, step) == step) return there;
@@ -68,7 +68,7 @@ void StepSimulation::resume(std::size_t worker) {
     reduce(worker - ranks());
 }
 
-// False where the run is over for this rank.
+// Returns false if the run has ended for this rank.
 bool StepSimulation::begin_step(std::size_t index) {
   auto& rank = ranks_[index];
   end_ = std::max(end_, now_);
@@ -97,7 +97,7 @@ void StepSimulation::train(std::size_t index) {
   }
 }
 
-// True where it is done at once; else the training thread is resumed.
+// Returns true if the operation ends immediately. Otherwise the training thread is resumed later.
 bool StepSimulation::perform(std::size_t index, const StepOperation& operation) {
   auto& rank = ranks_[index];
   switch (operation.kind) {
@@ -142,8 +142,7 @@ void StepSimulation::start_next(std::size_t index) {
   if (++bucket.arrived == ranks()) wake_all(bucket, machine_.wake_ns);
 }
 
-// As fusion/reduction_queue.cc has it where the training thread drives the reduction. False where the
-// training thread works or waits.
+// Simulates fusion/reduce_from_caller.cc. Returns false if the training thread works or waits.
 bool StepSimulation::get_on(std::size_t index, bool may_wait, std::size_t until) {
   auto& rank = ranks_[index];
   while (rank.in_flight && rank.reduced < until) {
@@ -191,7 +190,8 @@ void StepSimulation::reduce(std::size_t index) {
   }
 }
 
-// One step of the thread beside the training thread. False where it works, waits or has nothing to do.
+// Does one step of the thread beside the training thread. Returns false if the thread works, waits or
+// has nothing to do.
 bool StepSimulation::reduce_further(std::size_t index) {
   auto& rank = ranks_[index];
   const std::size_t worker = ranks() + index;

@@ -1,5 +1,5 @@
-// Runs training steps that never were: ranks that compute, buckets that are reduced, and who waits for whom.
-// One thread per object.
+// Discrete-event simulation of training steps: ranks compute, buckets are reduced, ranks wait for each other.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -13,53 +13,53 @@
 
 namespace farandole {
 
-// What a rank's training thread does in a step, in order.
+// The operations of a rank's training thread in a step, in order.
 struct StepOperation {
   enum class Kind : std::uint8_t {
-    work,   // computes for `ns`
-    pause,  // does nothing for `ns`
-    push,   // the next bucket is full
-    poll,   // gets on with what is in flight, as far as that waits for nobody
-    await,  // until bucket `index` is reduced
-    meet,   // a collective of its own: all ranks' `index`-th of this step
+    work,   // Compute for `ns`.
+    pause,  // Idle for `ns`.
+    push,   // The next bucket is full.
+    poll,   // Continue reductions in flight as far as possible without waiting.
+    await,  // Wait until bucket `index` is reduced.
+    meet,   // A collective on the training thread: number `index` of this step on all ranks.
   };
   Kind kind = Kind::work;
   std::uint32_t index = 0;
-  double ns = 0;  // meet: from the last arrival to the end
+  double ns = 0;  // For meet: from the last arrival to the end.
 };
 
 struct BucketCost {
-  double before_ns = 0;  // a rank's own work before it arrives, such as compressing
-  double part_ns = 0;    // a rank's part of the reduction, when all have arrived
+  double before_ns = 0;  // Work of a rank before it arrives, such as compression.
+  double part_ns = 0;    // A rank's part of the reduction after all ranks have arrived.
   double after_ns = 0;
 };
 
 struct SimulatedMachine {
   std::vector<std::size_t> node_of_rank;
-  double cores = 0;            // of a node; 0: enough
-  double threads = 1;          // of a training thread's work
-  bool caller_driven = true;   // buckets are reduced by the training thread, else by one beside it
-  bool parts_are_work = true;  // of cores, else of the network
-  double wake_ns = 0;          // from what a rank waits for until it goes on
+  double cores = 0;            // Per node; 0: sufficient.
+  double threads = 1;          // Threads that the training thread's work uses.
+  bool caller_driven = true;   // True: the training thread reduces buckets; false: a thread beside it.
+  bool parts_are_work = true;  // True: parts use cores; false: the network.
+  double wake_ns = 0;          // Delay between the end of a wait and the rank's next work.
 };
 
 struct SimulatedRun {
-  std::vector<double> period_ms;  // from each step's first beginning to the next one's, or to the end
+  std::vector<double> period_ms;  // From the first begin of each step to that of the next, or to the end.
   double length_ns = 0;
 };
 
 class StepSimulation {
  public:
-  // Appends what rank `rank` does in step `step`: as often `push` as there are buckets.
+  // Appends the operations of rank `rank` in step `step`. There must be as many `push` operations as buckets.
   using Program = std::function<void(std::size_t rank, std::size_t step, std::vector<StepOperation>& into)>;
 
   StepSimulation(SimulatedMachine machine, std::vector<BucketCost> buckets, Program program);
   SimulatedRun run(std::size_t steps);
 
  private:
-  struct Meeting {  // of all ranks at a bucket or a collective, in a step
+  struct Meeting {  // All ranks at a bucket or a collective in a step.
     std::size_t arrived = 0;
-    std::size_t parts = 0;  // done
+    std::size_t parts = 0;  // Parts that are done.
     std::vector<std::size_t> waiting;
     void begin() {
       arrived = parts = 0;
@@ -76,9 +76,9 @@ class StepSimulation {
     std::vector<StepOperation> operations;
     std::size_t next = 0;
     std::size_t pushed = 0, reduced = 0;
-    bool in_flight = false, part_running = false, part_done = false;  // in passing
-    bool in_meeting = false;                                          // has arrived
-    std::size_t awaited = 0;                                          // buckets; 0: none
+    bool in_flight = false, part_running = false, part_done = false;  // For caller-driven progress.
+    bool in_meeting = false;                                          // The rank has arrived.
+    std::size_t awaited = 0;                                          // Number of buckets; 0: none.
     Reducer reducer = Reducer::idle;
   };
 
@@ -103,11 +103,11 @@ class StepSimulation {
   const std::vector<BucketCost> buckets_;
   const Program program_;
   SharedCores cores_;
-  using Wake = std::pair<double, std::size_t>;  // when, and which worker
+  using Wake = std::pair<double, std::size_t>;  // Time and worker.
   std::priority_queue<Wake, std::vector<Wake>, std::greater<>> wakes_;
   std::vector<Rank> ranks_;
   Meetings meetings_[2];
-  std::vector<double> begins_;  // by step
+  std::vector<double> begins_;  // Indexed by step.
   std::size_t steps_ = 0;
   double now_ = 0;
   double end_ = 0;

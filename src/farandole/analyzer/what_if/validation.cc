@@ -12,7 +12,8 @@
 namespace farandole {
 namespace {
 
-// Of the run against the one that predicts; what was given goes before what the facts say.
+// Returns how the run differs from the predicting run. Conditions given by the user
+// take precedence over run.json.
 Scenario difference(const Replay& replay, const RunModel& run, Scenario scenario) {
   std::vector<std::string> parts;
   if (!scenario.text.empty()) parts.push_back(scenario.text);

@@ -1,4 +1,4 @@
-// Back-tests of what-if: a run predicts others that were made. Plain values and functions.
+// Tests predictions: a run predicts other runs that were measured. Plain values and pure functions.
 #pragma once
 
 #include <filesystem>
@@ -12,26 +12,26 @@ namespace farandole {
 
 struct HeldOutResult {
   std::filesystem::path path;
-  Scenario scenario;        // how it differs from the run that predicts
-  std::string unknown;      // why there is no prediction; then the rest is empty
-  double predicted_ms = 0;  // median of a step
+  Scenario scenario;        // How it differs from the predicting run.
+  std::string unknown;      // Why there is no prediction; then the other members are empty.
+  double predicted_ms = 0;  // Median step.
   double measured_ms = 0;
   Range measured_ci95{};
-  Range band{};      // of the prediction
+  Range band{};      // Band of the prediction.
   double error = 0;  // predicted / measured - 1
 };
 
 struct Validation {
   std::filesystem::path base;
-  Figure base_ms;  // median of a step
+  Figure base_ms;  // Median step.
   std::vector<HeldOutResult> runs;
-  // Of the errors' sizes; none where nothing was predicted.
+  // Statistics of the absolute errors; no value if no run was predicted.
   std::optional<double> median_error, p95_error;
 };
 
-// Predicts each run from what its run.json says of it, where that differs from the predicting run's (bucket
-// size, ranks, compression), and the conditions given with it. Damaged
-// runs are unknown, with the reason; throws UserError where there is none.
+// Predicts each run from the differences between its run.json and that of the predicting run (bucket size,
+// ranks, compression) and from the given conditions. Damaged runs are unknown, with the reason.
+// Throws: UserError if a run does not exist.
 Validation validate(const std::filesystem::path& base, const Replay& replay,
                     const std::vector<HeldOutRun>& runs);
 

@@ -12,7 +12,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t most_operations = 4'000'000;  // in a replay
+constexpr std::size_t most_operations = 4'000'000;  // Per replay.
 constexpr std::size_t few_operations = 12'000;
 
 struct Outcome {
@@ -36,30 +36,30 @@ std::string why_not(const Replay& replay, const Scenario& scenario) {
   const auto& graph = replay.graph;
   const int ranks = static_cast<int>(graph.steps.size());
   if (scenario.bucket_mb && graph.gradients.empty())
-    return "the run does not say when its gradients were ready (records of older versions do not), or has "
+    return "the run does not record when its gradients were ready (older versions did not), or has "
            "none";
   if (scenario.bucket_mb && replay.compression != "none" && !is_half(replay.compression) &&
       !replay.compression.empty())
-    return "with " + replay.compression + " what is sent does not follow from the size of the buckets";
+    return "with " + replay.compression + ", the transferred bytes do not follow from the bucket sizes";
   if (replay.is_sample() && (scenario.ranks || !scenario.delays.empty()))
-    return fmt::format("only {} of the run's {} ranks are there to be replayed", ranks, replay.size);
+    return fmt::format("only {} of the run's {} ranks can be replayed", ranks, replay.size);
   const auto& wanted = scenario.compression;
   if (wanted.starts_with("powersgd") && wanted != replay.compression)
-    return "what PowerSGD's factors cost to compute is not in a run without it";
+    return "the compute cost of PowerSGD is not in a run without it";
   if (wanted.starts_with("topk") && wanted != replay.compression)
-    return "what choosing the largest elements costs is not in a run without it";
+    return "the cost of selecting the largest elements is not in a run without it";
   if (!wanted.empty() && wanted != replay.compression && !replay.compression.empty() &&
       replay.compression != "none" && !is_half(replay.compression))
-    return "what it would be without " + replay.compression + " is not in this run";
+    return "the cost without " + replay.compression + " is not in this run";
   const bool costs = scenario.bucket_mb || scenario.bandwidth || !wanted.empty() || scenario.ranks;
   if (costs && graph.buckets.empty() && !(scenario.ranks == ranks))
-    return "the run reduces no buckets: there is nothing to learn from what their transfers cost";
+    return "the run reduces no buckets, so the cost of their transfers is unknown";
   if (costs && !graph.part.known()) return graph.part.unknown;
   if (ranks == 1 && scenario.ranks.value_or(1) > 1)
-    return "a run of one rank does not tell what transfers between ranks cost";
+    return "a run of one rank does not contain the cost of transfers between ranks";
   for (const auto& delay : scenario.delays)
     if (delay.rank >= scenario.ranks.value_or(ranks))
-      return fmt::format("there is no rank {} to delay", delay.rank);
+      return fmt::format("the run has no rank {} to delay", delay.rank);
   return "";
 }
 
@@ -68,11 +68,11 @@ void say_limits(const Replay& replay, const Scenario& scenario, Prediction& pred
     prediction.notes.push_back(
         fmt::format("replayed with {} of {} ranks", replay.graph.steps.size(), replay.size));
   if (scenario.no_straggler && replay.late_ranks.empty())
-    prediction.notes.emplace_back("no rank is late by itself: nothing changes");
+    prediction.notes.emplace_back("no rank is late by itself, so nothing changes");
   if (scenario.no_checkpoint)
-    prediction.notes.emplace_back("what writing in the background took from the steps is not counted");
+    prediction.notes.emplace_back("the effect of background writing on the steps is not included");
   if ((scenario.bucket_mb || scenario.bandwidth) && replay.graph.part.sizes == 1)
-    prediction.notes.emplace_back("all buckets had one size: only their bandwidth is known");
+    prediction.notes.emplace_back("all buckets had one size, so only their bandwidth is known");
 }
 
 }  // namespace
@@ -97,7 +97,7 @@ Replay replay_of(const RunModel& run, const RunMetrics& metrics, const std::vect
       std::accumulate(periods.begin(), periods.end(), 0.0) / static_cast<double>(periods.size());
   replay.measured_ci95 = median_interval(periods).value_or(Range{replay.measured_ms, replay.measured_ms});
   if (!(replay.measured_ms > 0)) {
-    replay.graph.unknown = "the run's steps take no time";
+    replay.graph.unknown = "the steps of the run have no duration";
     return replay;
   }
   const auto as_it_was = outcome_of(replay, {});
@@ -112,12 +112,13 @@ Prediction predict(const Replay& replay, const Scenario& scenario) {
   prediction.unknown = replay.known() ? why_not(replay, scenario) : replay.graph.unknown;
   if (!prediction.unknown.empty()) return prediction;
   const auto outcome = outcome_of(replay, scenario);
-  // What the replay misses is added, not multiplied: it does not grow with a delay or with slower transfers.
+  // The error of the replay is added, not multiplied, because it does not grow with a delay
+  // or with slower transfers.
   prediction.step_ms = std::max(0.0, outcome.median_ms - replay.error * replay.measured_ms);
   prediction.change = prediction.step_ms / replay.measured_ms - 1;
   prediction.mean_step_ms = corrected_mean_ms(replay, outcome);
   prediction.mean_change = prediction.mean_step_ms / replay.measured_mean_ms - 1;
-  // What could be otherwise: which steps there were, what transfers cost, and what the replay gets wrong.
+  // The band includes the choice of steps, the cost of transfers, and the error of the replay.
   const auto relative = [&](const std::optional<Range>& range, double middle) {
     return range && middle > 0 ? (range->high - range->low) / 2 / middle : 0.0;
   };
@@ -133,7 +134,7 @@ Prediction predict(const Replay& replay, const Scenario& scenario) {
   const double ranks = scenario.ranks ? *scenario.ranks : static_cast<double>(replay.size);
   const double batch = replay.global_batch * ranks / static_cast<double>(replay.size);
   prediction.throughput = batch > 0 ? Figure::known(batch * 1e3 / prediction.mean_step_ms)
-                                    : Figure::because("run.json states no global_batch");
+                                    : Figure::because("run.json has no global_batch");
   prediction.notes = outcome.notes;
   say_limits(replay, scenario, prediction);
   return prediction;

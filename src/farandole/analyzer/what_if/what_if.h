@@ -1,4 +1,4 @@
-// What a run would have been under other conditions, by replaying its own steps. Plain values and functions.
+// Predicts a run under other conditions by replaying its steps. Plain values and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -17,29 +17,29 @@ namespace farandole {
 
 struct Prediction {
   Scenario scenario;
-  std::string unknown;      // why nothing is said; then the rest is empty
-  double step_ms = 0;       // median, from one step's beginning to the next one's
-  double change = 0;        // of that, relative to the run as it was
-  Range band{};             // of step_ms
-  double mean_step_ms = 0;  // so also of checkpoints and what else is not in every step
+  std::string unknown;      // Why there is no prediction; then the other members are empty.
+  double step_ms = 0;       // Median time from the beginning of one step to that of the next.
+  double change = 0;        // Relative change of step_ms compared with the unchanged run.
+  Range band{};             // Band of step_ms.
+  double mean_step_ms = 0;  // Includes checkpoints and other work that is not in every step.
   double mean_change = 0;
-  Figure throughput;  // samples/s
+  Figure throughput;  // Samples per second.
   std::vector<std::string> notes;
 };
 
-// The run's own steps and what they say of costs; kept after the run's events are gone.
+// The steps of a run and the fitted costs. They remain valid after the run's events are freed.
 struct Replay {
   StepGraph graph;
-  std::vector<std::size_t> late_ranks;  // chronic and one-off stragglers
-  std::size_t size = 0;                 // ranks of the run; the graph may have a sample of them
-  double bucket_mb = 0;                 // 0: not known
-  std::string compression;              // of the run; "" not known
-  double global_batch = 0;              // 0: not known
-  double measured_ms = 0;               // median of a step
+  std::vector<std::size_t> late_ranks;  // Chronic and one-off stragglers.
+  std::size_t size = 0;                 // Ranks of the run; the graph may have a sample of them.
+  double bucket_mb = 0;                 // 0: unknown.
+  std::string compression;              // Compression of the run; "": unknown.
+  double global_batch = 0;              // 0: unknown.
+  double measured_ms = 0;               // Median step.
   double measured_mean_ms = 0;
   Range measured_ci95{};
-  // Of measured_ms, of the replay of the run as it was: what the model of the run gets wrong. Predictions are
-  // corrected by it.
+  // Error of the replay of the unchanged run, relative to measured_ms. Predictions are
+  // corrected by this error.
   double error = 0;
   double mean_error = 0;
 
@@ -52,11 +52,12 @@ Replay replay_of(const RunModel& run, const RunMetrics& metrics, const std::vect
 
 Prediction predict(const Replay& replay, const Scenario& scenario);
 
-// Its `mean_change` alone, at a third of its cost; none where predict() says why nothing is said.
+// Returns only the `mean_change` at a third of the cost; nullopt if predict() gives a reason
+// instead of a prediction.
 std::optional<double> mean_change(const Replay& replay, const Scenario& scenario);
 
-// About its `step_ms`, from few steps and uncorrected, for comparing scenarios; none where predict() says why
-// nothing is said.
+// Returns an approximate `step_ms` from few steps and without correction, for comparisons of scenarios;
+// nullopt if predict() gives a reason instead of a prediction.
 std::optional<double> quick_step_ms(const Replay& replay, const Scenario& scenario);
 
 }  // namespace farandole

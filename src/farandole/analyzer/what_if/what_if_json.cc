@@ -8,8 +8,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json line_json(const CostModel::Line& line) {
-  return {{"alpha_us", line.alpha_ns * 1e-3},
-          {"gbps", line.beta_ns > 0 ? Json(1 / line.beta_ns) : unknown("bytes make no difference")}};
+  return {
+      {"alpha_us", line.alpha_ns * 1e-3},
+      {"gbps", line.beta_ns > 0 ? Json(1 / line.beta_ns) : unknown("the cost does not depend on the bytes")}};
 }
 
 Json cost_json(const CostModel& model) {

@@ -1,4 +1,4 @@
-// What-if and its back-tests as JSON. Plain functions.
+// Writes predictions and validations as JSON. Pure functions.
 #pragma once
 
 #include <vector>

@@ -14,23 +14,23 @@ std::string signed_percent(double fraction) {
 }
 
 std::string line_text(const CostModel::Line& line) {
-  const auto bytes = line.beta_ns > 0 ? fmt::format("and its bytes at {:.2f} GB/s", 1 / line.beta_ns)
-                                      : std::string("however many bytes it has");
+  const auto bytes = line.beta_ns > 0 ? fmt::format("plus its bytes at {:.2f} GB/s", 1 / line.beta_ns)
+                                      : std::string("for any number of bytes");
   return fmt::format("{} {}", time_text(line.alpha_ns * 1e-3), bytes);
 }
 
 std::string costs_text(const StepGraph& graph) {
   const auto& part = graph.part;
   if (graph.buckets.empty()) return "";
-  if (!part.known()) return "What transfers cost is not known: " + part.unknown + ".";
+  if (!part.known()) return "The cost of transfers is unknown: " + part.unknown + ".";
   auto text = fmt::format("A bucket costs each rank {}", line_text(part.line));
   if (part.split_bytes > 0)
-    text += fmt::format(", from {} on {}", size_text(part.split_bytes), line_text(part.beyond));
-  text += fmt::format(" ({} transfers of {} size{}, typically {:.0f} % off)",
+    text += fmt::format(", and from {} on {}", size_text(part.split_bytes), line_text(part.beyond));
+  text += fmt::format(" ({} transfers of {} size{}, typical error {:.0f} %)",
                       with_thousands(static_cast<double>(part.samples)), part.sizes,
                       part.sizes == 1 ? "" : "s", 100 * part.spread);
   if (graph.wake_ns > 0)
-    text += fmt::format(", and {} to go on after waiting", time_text(graph.wake_ns * 1e-3));
+    text += fmt::format(", and {} to continue after a wait", time_text(graph.wake_ns * 1e-3));
   return text + ".";
 }
 
@@ -54,9 +54,10 @@ std::string what_if_text(const Replay& replay, const std::vector<Prediction>& pr
                          const Style& style) {
   std::string text = "\n" + style.bold("What if");
   if (replay.known()) {
-    text += "  " + style.dim(fmt::format("median step as it was {:.2f} ms; replayed as it was {}, which is "
-                                         "corrected for",
-                                         replay.measured_ms, signed_percent(replay.error)));
+    text += "  " + style.dim(fmt::format(
+                       "measured median step {:.2f} ms; the replay without changes gives {}, which is "
+                       "corrected for",
+                       replay.measured_ms, signed_percent(replay.error)));
   }
   text += "\n";
   for (const auto& prediction : predictions) text += "  " + wrapped(prediction_text(prediction), 4) + "\n";
@@ -71,7 +72,7 @@ std::string validation_text(const Validation& validation, const Style& style) {
   TextTable table({"run", "what if", "predicted", "measured", "95 % interval", "error"}, 2);
   std::string problems;
   for (const auto& run : validation.runs) {
-    const auto what = run.scenario.text.empty() ? std::string("as it was") : run.scenario.text;
+    const auto what = run.scenario.text.empty() ? std::string("unchanged") : run.scenario.text;
     if (!run.unknown.empty()) {
       problems +=
           "  " + wrapped(fmt::format("{} ({}): unknown: {}", run.path.string(), what, run.unknown), 4) + "\n";
@@ -83,11 +84,11 @@ std::string validation_text(const Validation& validation, const Style& style) {
                signed_percent(run.error)});
   }
   auto text = "\n" + style.bold("Validation") + "  " +
-              style.dim(fmt::format("median step of runs, predicted from {}",
+              style.dim(fmt::format("median steps of runs, predicted from {}",
                                     shortened(validation.base.string(), 50))) +
               "\n";
   if (validation.median_error)
-    text += table.text(style) + fmt::format("  errors: median {:.1f} %, 95 % within {:.1f} %\n",
+    text += table.text(style) + fmt::format("  errors: median {:.1f} %, 95 % of them within {:.1f} %\n",
                                             100 * *validation.median_error, 100 * *validation.p95_error);
   return text + problems;
 }

@@ -1,4 +1,4 @@
-// What-if and its back-tests as text. Plain functions.
+// Writes predictions and validations as text. Pure functions.
 #pragma once
 
 #include <string>

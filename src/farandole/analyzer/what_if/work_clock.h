@@ -1,4 +1,4 @@
-// How much a node's threads could work until a time, when they share its cores. Plain values.
+// The work that the threads of a node can do until a time if they share its cores. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace farandole {
 
-// Goes on with the part of full speed that each thread gets while others run.
+// The clock advances with the share of full speed that each thread gets.
 class WorkClock {
  public:
-  // As fast as time.
+  // A clock that advances like time.
   WorkClock() = default;
-  // `idle[i]`: when the i-th thread, which keeps `demand` cores busy, waits; `beside`: when a single thread
-  // works beside them. All within `window`; `cores` above 0.
+  // `idle[i]`: when thread i, which uses `demand` cores, waits. `beside`: when one additional thread works.
+  // All intervals lie within `window`; `cores` is positive.
   WorkClock(const std::vector<std::vector<Interval>>& idle, const std::vector<Interval>& beside,
             double demand, double cores, Interval window);
 
@@ -25,23 +25,23 @@ class WorkClock {
   struct Mark {
     std::int64_t time = 0;
     double work = 0;
-    double speed = 1;  // from here on
+    double speed = 1;  // From this time on.
   };
   std::vector<Mark> marks_;
 };
 
-// A thread's work since the beginning of an interval: all but what it waits for.
+// The work of a thread since the beginning of an interval, without its waits.
 class ThreadClock {
  public:
-  // `waits`: sorted and disjoint. `clock` outlives this.
+  // `waits` must be sorted and disjoint. `clock` must outlive this object.
   ThreadClock(const WorkClock& clock, const std::vector<Interval>& waits, Interval interval);
 
-  double at(std::int64_t time) const;  // within the interval
+  double at(std::int64_t time) const;  // `time` must be within the interval.
 
  private:
   struct Wait {
     Interval when;
-    double before = 0;  // waited until it begins
+    double before = 0;  // Waiting time before this wait.
   };
   const WorkClock& clock_;
   const double begin_;
