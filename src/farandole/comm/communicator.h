@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string_view>
 
@@ -23,6 +24,11 @@ using Buffer = std::unique_ptr<std::byte[], std::function<void(std::byte*)>>;
 // Memory that only this process can use.
 // Throws: std::bad_alloc if there is no memory left.
 Buffer private_memory(std::size_t bytes);
+
+// All ranks' parts together.
+inline std::size_t sum(std::span<const std::size_t> by_rank) {
+  return std::accumulate(by_rank.begin(), by_rank.end(), std::size_t{0});
+}
 
 // An allreduce for a thread that does other work at the same time (caller-driven progress). Only one
 // operation can be in progress.

@@ -21,7 +21,7 @@ std::vector<Ranks> gather(Communicator& everyone, std::span<const int> own) {
   std::vector<std::size_t> bytes_by_rank(size);
   const std::vector<std::size_t> one(size, sizeof bytes);
   everyone.all_gather("size of group", &bytes, bytes_by_rank.data(), one);
-  Ranks all(std::accumulate(bytes_by_rank.begin(), bytes_by_rank.end(), std::size_t{0}) / sizeof(int));
+  Ranks all(sum(bytes_by_rank) / sizeof(int));
   everyone.all_gather("ranks of group", own.data(), all.data(), bytes_by_rank);
   std::vector<Ranks> by_rank;
   auto first = all.cbegin();

@@ -2,17 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 namespace farandole {
-namespace {
-
-std::size_t sum(std::span<const std::size_t> sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
-}
-
-}  // namespace
-
 struct HierarchicalCommunicator::Call {
   // Reduces within nodes first and then between them; each reduction uses the result of the previous one. An
   // average is a sum that is scaled at the end. Only float16, which overflows at 65,504, is averaged within

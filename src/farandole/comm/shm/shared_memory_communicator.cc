@@ -41,10 +41,6 @@ void copy_bytes(std::byte* to, const void* from, std::size_t bytes) {
   reduce(std::span(&input, 1), std::span(&to, 1), bytes, DType::uint8, ReduceOp::sum);
 }
 
-std::size_t sum(std::span<const std::size_t> values) {
-  return std::accumulate(values.begin(), values.end(), std::size_t{0});
-}
-
 }  // namespace
 
 SharedMemoryCommunicator::SharedMemoryCommunicator(Communicator& bootstrap, SharedMemoryOptions options)

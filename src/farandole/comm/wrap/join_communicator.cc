@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <numeric>
 #include <utility>
 
 #include "farandole/base/error.h"
@@ -10,14 +9,6 @@
 #include "farandole/comm/mpi/mpi_types.h"
 
 namespace farandole {
-namespace {
-
-std::size_t total(std::span<const std::size_t> sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
-}
-
-}  // namespace
-
 struct JoinCommunicator::Announcement {
   std::uint64_t active = 0;
   CallDescriptor call;
@@ -181,7 +172,7 @@ void JoinCommunicator::take_part(const CallDescriptor& call) {
     case Operation::all_gather: {
       const auto shares = share(std::vector<std::size_t>(ranks));
       unused_.assign(shares[own], std::byte{0});
-      result_.resize(total(shares));
+      result_.resize(sum(shares));
       return inner_->all_gather(call.name, unused_.data(), result_.data(), shares);
     }
     case Operation::reduce_scatter: {
@@ -198,8 +189,8 @@ void JoinCommunicator::take_part(const CallDescriptor& call) {
         send.push_back(other.from);
         receive.push_back(other.to);
       }
-      unused_.assign(total(send), std::byte{0});
-      result_.resize(total(receive));
+      unused_.assign(sum(send), std::byte{0});
+      result_.resize(sum(receive));
       return inner_->all_to_all(call.name, unused_.data(), send, result_.data(), receive);
     }
   }

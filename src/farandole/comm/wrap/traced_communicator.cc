@@ -1,7 +1,5 @@
 #include "farandole/comm/wrap/traced_communicator.h"
 
-#include <numeric>
-
 namespace farandole {
 
 TracedCommunicator::TracedCommunicator(std::unique_ptr<Communicator> inner, Timeline& timeline,
@@ -75,7 +73,7 @@ void TracedCommunicator::allreduce(std::string_view name, void* data, std::size_
 
 void TracedCommunicator::all_gather(std::string_view name, const void* in, void* out,
                                     std::span<const std::size_t> bytes_by_rank) {
-  const auto total = std::accumulate(bytes_by_rank.begin(), bytes_by_rank.end(), std::size_t{0});
+  const auto total = sum(bytes_by_rank);
   record(all_gather_, name, total, [&] { inner_->all_gather(name, in, out, bytes_by_rank); });
 }
 
@@ -86,8 +84,7 @@ void TracedCommunicator::broadcast(std::string_view name, void* data, std::size_
 void TracedCommunicator::reduce_scatter(std::string_view name, const void* in, void* out,
                                         std::span<const std::size_t> count_by_rank, DType dtype,
                                         ReduceOp op) {
-  const auto total =
-      std::accumulate(count_by_rank.begin(), count_by_rank.end(), std::size_t{0}) * size_of(dtype);
+  const auto total = sum(count_by_rank) * size_of(dtype);
   record(reduce_scatter_, name, total,
          [&] { inner_->reduce_scatter(name, in, out, count_by_rank, dtype, op); });
 }
@@ -95,7 +92,7 @@ void TracedCommunicator::reduce_scatter(std::string_view name, const void* in, v
 void TracedCommunicator::all_to_all(std::string_view name, const void* in,
                                     std::span<const std::size_t> send_bytes, void* out,
                                     std::span<const std::size_t> receive_bytes) {
-  const auto total = std::accumulate(send_bytes.begin(), send_bytes.end(), std::size_t{0});
+  const auto total = sum(send_bytes);
   record(all_to_all_, name, total, [&] { inner_->all_to_all(name, in, send_bytes, out, receive_bytes); });
 }
 

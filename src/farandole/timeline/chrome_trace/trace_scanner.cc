@@ -16,7 +16,7 @@ constexpr std::size_t block_bytes = std::size_t{192} << 10;
 constexpr std::size_t max_value_bytes = std::size_t{256} << 20;
 constexpr std::size_t max_event_bytes = std::size_t{1} << 20;
 constexpr std::size_t max_other_data_bytes = std::size_t{4} << 20;
-constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+constexpr std::size_t not_found = std::numeric_limits<std::size_t>::max();
 
 bool is_space(char c) {
   return c == ' ' || c == '\n' || c == '\r' || c == '\t';
@@ -92,7 +92,7 @@ void TraceScanner::stop(const std::string& why) {
   damage_ = (window_.damage().empty() ? why : window_.damage() + "; read") + at_byte(offset());
 }
 
-// The length of the value at the window's start; `none` if the stream ends before or a bracket is missing.
+// The length of the value at the window's start; `not_found` if the stream ends before or a bracket is missing.
 std::size_t TraceScanner::value_end(std::size_t max_bytes) {
   std::size_t i = 0;
   int depth = 0;
@@ -127,14 +127,14 @@ std::size_t TraceScanner::value_end(std::size_t max_bytes) {
       }
       ++i;
     }
-    if (window_.size() > max_bytes || !window_.refill()) return none;
+    if (window_.size() > max_bytes || !window_.refill()) return not_found;
   }
 }
 
 // Consumes the value at the window's start. Returns it if it has up to `keep_bytes` bytes.
 std::string TraceScanner::take_value(std::size_t keep_bytes) {
   const auto length = value_end(max_value_bytes);
-  if (length == none) {
+  if (length == not_found) {
     stop("cut off in a value");
     return {};
   }
@@ -291,9 +291,9 @@ void TraceScanner::resume_at(std::size_t offset_in_block) {
 
 std::optional<RawEvent> TraceScanner::next() {
   if (!begin_event()) return std::nullopt;
-  const auto length = peek() == '{' ? value_end(max_event_bytes) : none;
-  pending_ = length == none ? next_line(window_.size()) : length;
-  if (length == none && pending_ == window_.size()) {
+  const auto length = peek() == '{' ? value_end(max_event_bytes) : not_found;
+  pending_ = length == not_found ? next_line(window_.size()) : length;
+  if (length == not_found && pending_ == window_.size()) {
     stop(peek() == '{' ? "cut off in the event that begins" : "no event where one should begin");
     pending_ = 0;
     return std::nullopt;
