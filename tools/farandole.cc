@@ -90,10 +90,7 @@ void print_help(std::FILE* stream) {
 int run(int argc, char** argv) {
   std::vector<char*> arguments(argv + 1, argv + argc);
   const std::string first = arguments.empty() ? "" : arguments.front();
-  if (first == "--version") {
-    fmt::print("farandole {}\n", version);
-    return 0;
-  }
+  if (farandole::print_version(argc, argv)) return 0;
   if (arguments.empty() || first == "-h" || first == "--help" || (first == "help" && arguments.size() == 1)) {
     print_help(arguments.empty() ? stderr : stdout);
     return arguments.empty() ? static_cast<int>(farandole::ExitCode::user_error) : 0;

@@ -6,15 +6,9 @@
 #include <iostream>
 #include <string>
 #include <unistd.h>
-#include <utility>
 #include <vector>
 
-#include "farandole/analyzer/compare/conditions.h"
-#include "farandole/analyzer/report/report.h"
-#include "farandole/analyzer/report/report_csv.h"
-#include "farandole/analyzer/report/report_html.h"
-#include "farandole/analyzer/report/report_json.h"
-#include "farandole/analyzer/report/report_text.h"
+#include "farandole/analyzer.h"
 #include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
@@ -33,11 +27,7 @@ struct Options {
   std::string output;
   std::string table = "ranks";
   std::vector<std::string> against;
-  std::string fail_on;
-  std::vector<farandole::Condition> conditions;
-  std::vector<std::string> what_if, validate;
-  std::vector<farandole::Scenario> scenarios;
-  std::vector<farandole::HeldOutRun> held_out;
+  farandole::AnalysisOptions analysis;
 };
 
 // Returns false after --help.
@@ -77,10 +67,6 @@ bool parse(int argc, char** argv, Options& options) {
   const std::vector<std::string> formats = {"text", "json", "html", "csv"};
   if (std::find(formats.begin(), formats.end(), options.format) == formats.end())
     throw farandole::UserError("--format " + options.format + " is not known; use text, json, html or csv");
-  options.conditions = farandole::parse_conditions(options.fail_on);
-  if (options.against.empty()) farandole::refuse_changes(options.conditions);
-  for (const auto& text : options.what_if) options.scenarios.push_back(farandole::parse_scenario(text));
-  for (const auto& text : options.validate) options.held_out.push_back(farandole::parse_held_out(text));
   if (options.runs.empty())
     throw farandole::UserError(options.against.empty() ? "no run given; name a run directory or a trace"
                                                        : "no run given; name runs before --against");
@@ -133,26 +119,22 @@ std::string written(const farandole::Report& report, const Options& options) {
   if (options.format == "csv") return farandole::report_csv(report, options.table);
   const bool colour =
       options.output.empty() && isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
-  return farandole::report_text(report, colour);
+  return analysis.text(colour);
 }
 
 int run(int argc, char** argv) {
   Options options;
   if (!parse(argc, argv, options)) return static_cast<int>(ExitCode::done);
-  auto report = farandole::report_of(analyze(options));
-  if (!options.against.empty()) compare_with(options.against, report);
-  if (!options.held_out.empty())
-    for (const auto& base : report.runs)
-      report.validations.push_back(farandole::validate(base.path, *base.replay, options.held_out));
-  report.failures = farandole::failures(options.conditions, farandole::repeats_of_first(report.runs),
-                                        report.comparison ? &*report.comparison : nullptr);
-  const auto text = written(report, options);
+  options.analysis.against.assign(options.against.begin(), options.against.end());
+  options.analysis.warn = [](const std::string& line) { complain(line.c_str()); };
+  const farandole::Analysis analysis({options.runs.begin(), options.runs.end()}, options.analysis);
+  const auto text = written(analysis, options);
   if (!options.output.empty())
     farandole::write_file_atomically(options.output, text);
   else if (!(std::cout << text << std::flush))
     throw farandole::Error("the report cannot be written to stdout");
-  for (const auto& failure : report.failures) complain(failure.c_str());
-  return static_cast<int>(report.failures.empty() ? ExitCode::done : ExitCode::failure);
+  for (const auto& failure : analysis.failures()) complain(failure.c_str());
+  return static_cast<int>(analysis.failures().empty() ? ExitCode::done : ExitCode::failure);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   using namespace farandole;
   const std::string what = argc > 1 ? argv[1] : "";
   try {
+    if (print_version(argc, argv)) return 0;
     if (what == "allreduce") return allreduce_command(argc, argv);
     if (what == "step") return step_command(argc, argv);
     if (what == "timeline") return timeline_command(argc, argv);

@@ -111,6 +111,7 @@ int run(int argc, char** argv) {
     fmt::print("{}", usage);
     return 0;
   }
+  if (print_version(argc, argv)) return 0;
   if (what != "merge" && what != "slice" && what != "salvage" && what != "export")
     throw UserError(what.empty() ? "no command given; use merge, slice, salvage or export"
                                  : "unknown command '" + what + "'; use merge, slice, salvage or export");

@@ -1,4 +1,4 @@
-# What every target of the project is compiled with, and the two ways to add one.
+# What every target of the project is compiled with, and the ways to add one.
 
 add_library(farandole_flags INTERFACE)
 target_compile_features(farandole_flags INTERFACE cxx_std_20)
@@ -31,8 +31,7 @@ function(farandole_layer name)
   endforeach()
   add_library(farandole_${name} STATIC ${sources})
   set_target_properties(farandole_${name} PROPERTIES UNITY_BUILD_MODE GROUP)
-  target_include_directories(farandole_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
-                             $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_include_directories(farandole_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   list(TRANSFORM ARG_USES PREPEND farandole_)
   target_link_libraries(farandole_${name} PUBLIC ${ARG_USES} ${ARG_LIBRARIES} PRIVATE farandole_flags)
 endfunction()
@@ -47,6 +46,73 @@ function(farandole_program name)
   set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON)  # stacks name functions
   add_dependencies(programs ${name})
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  set_property(GLOBAL APPEND PROPERTY FARANDOLE_PROGRAMS ${name})
+endfunction()
+
+# farandole_library(NAME USES LIBRARY... LAYERS LAYER... LIBRARIES LIB... HEADERS FILE...)
+# A shared library libfarandole_NAME of the layers' objects, which are not compiled again; users link Farandole::NAME and
+# include the HEADERS. USES names libraries made before, LIBRARIES what the headers need; all else that the layers need is
+# linked and hidden. The target `libraries` is all of them; no program needs them.
+add_custom_target(libraries)
+function(farandole_library name)
+  cmake_parse_arguments(ARG "" "" "USES;LAYERS;LIBRARIES;HEADERS" ${ARGN})
+  set(target farandole_lib_${name})
+  set(exports ${PROJECT_SOURCE_DIR}/tools/cmake/exports.map)
+  add_library(${target} SHARED)
+  foreach(layer IN LISTS ARG_LAYERS)
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:farandole_${layer}>)
+  endforeach()
+  list(TRANSFORM ARG_USES PREPEND farandole_lib_ OUTPUT_VARIABLE used)
+  list(TRANSFORM ARG_LAYERS PREPEND farandole_ OUTPUT_VARIABLE layers)
+  # The libraries before the archives, so that nothing of theirs is linked a second time.
+  target_link_libraries(${target} PUBLIC ${used} ${ARG_LIBRARIES} PRIVATE ${layers})
+  target_link_options(${target} PRIVATE -Wl,--version-script=${exports})
+  if(FARANDOLE_SANITIZE)
+    target_link_options(${target} PRIVATE -fsanitize=${FARANDOLE_SANITIZE})
+  else()
+    target_link_options(${target} PRIVATE -Wl,--no-undefined)
+  endif()
+  target_compile_features(${target} INTERFACE cxx_std_20)
+  list(TRANSFORM ARG_HEADERS PREPEND ${PROJECT_SOURCE_DIR}/src/farandole/ OUTPUT_VARIABLE headers)
+  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src FILES ${headers})
+  set_target_properties(${target} PROPERTIES
+    OUTPUT_NAME farandole_${name} EXPORT_NAME ${name} LINKER_LANGUAGE CXX LINK_DEPENDS ${exports}
+    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${CMAKE_INSTALL_LIBDIR} INSTALL_RPATH "$ORIGIN")
+  add_dependencies(libraries ${target})
+  install(TARGETS ${target} EXPORT Farandole-${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+          FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  set_property(GLOBAL APPEND PROPERTY FARANDOLE_LIBRARIES ${name})
+  set_property(GLOBAL APPEND PROPERTY FARANDOLE_PUBLIC_HEADERS ${ARG_HEADERS})
+
+  # For those who do not use CMake. LibTorch has no file for pkg-config, so its flags stand in ours.
+  list(TRANSFORM ARG_USES PREPEND farandole- OUTPUT_VARIABLE requires)
+  list(JOIN requires " " requires)
+  if("Torch::cpu" IN_LIST ARG_LIBRARIES)
+    set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH ${TorchCpu_FOLDER}/lib)
+    set(cflags "-idirafter \${torch}/include -idirafter \${torch}/include/torch/csrc/api/include")
+    set(libs "-L\${torch}/lib -Wl,-rpath,\${torch}/lib -Wl,--no-as-needed -ltorch_cpu -lc10")
+  endif()
+  set(folder ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+  file(RELATIVE_PATH prefix_from_pc ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+  string(REGEX REPLACE "/$" "" prefix_from_pc ${prefix_from_pc})
+  configure_file(${PROJECT_SOURCE_DIR}/tools/cmake/farandole.pc.in ${PROJECT_BINARY_DIR}/package/farandole-${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/package/farandole-${name}.pc DESTINATION ${folder})
+endfunction()
+
+# What find_package(Farandole) reads, of all libraries made before.
+function(farandole_package)
+  include(CMakePackageConfigHelpers)
+  set(folder ${CMAKE_INSTALL_LIBDIR}/cmake/Farandole)
+  get_property(FARANDOLE_LIBRARIES GLOBAL PROPERTY FARANDOLE_LIBRARIES)
+  configure_package_config_file(${PROJECT_SOURCE_DIR}/tools/cmake/FarandoleConfig.cmake.in
+                                ${PROJECT_BINARY_DIR}/package/FarandoleConfig.cmake INSTALL_DESTINATION ${folder})
+  write_basic_package_version_file(${PROJECT_BINARY_DIR}/package/FarandoleConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+  install(FILES ${PROJECT_BINARY_DIR}/package/FarandoleConfig.cmake ${PROJECT_BINARY_DIR}/package/FarandoleConfigVersion.cmake
+                ${PROJECT_SOURCE_DIR}/tools/cmake/FindTorchCpu.cmake DESTINATION ${folder})
+  foreach(name IN LISTS FARANDOLE_LIBRARIES)
+    install(EXPORT Farandole-${name} NAMESPACE Farandole:: DESTINATION ${folder})
+  endforeach()
 endfunction()
 
 # src/farandole/pmpi as a library that `farandole run --trace-mpi` preloads. It holds its own build of what it uses, none of
@@ -59,7 +125,26 @@ function(farandole_pmpi_library)
   target_link_options(farandole_pmpi PRIVATE -Wl,--version-script=${exports})
   set_target_properties(farandole_pmpi PROPERTIES LINK_DEPENDS ${exports}
                         LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${CMAKE_INSTALL_LIBDIR})
-  target_compile_definitions(farandole_pmpi PRIVATE FARANDOLE_VERSION="${PROJECT_VERSION}")
   add_dependencies(programs farandole_pmpi)
   install(TARGETS farandole_pmpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endfunction()
+
+# A manual page for each program made so far, from its --help, where there is help2man. Target: man.
+function(farandole_man_pages)
+  find_program(HELP2MAN help2man)
+  if(NOT HELP2MAN)
+    message(STATUS "No manual pages, because help2man was not found")
+    return()
+  endif()
+  get_property(programs GLOBAL PROPERTY FARANDOLE_PROGRAMS)
+  set(folder ${PROJECT_BINARY_DIR}/man)
+  file(MAKE_DIRECTORY ${folder})
+  foreach(program IN LISTS programs)
+    add_custom_command(OUTPUT ${folder}/${program}.1
+      COMMAND ${PROJECT_SOURCE_DIR}/tools/cmake/man_page ${HELP2MAN} $<TARGET_FILE:farandole> $<TARGET_FILE:${program}> ${folder}
+      DEPENDS farandole ${program} ${PROJECT_SOURCE_DIR}/tools/cmake/man_page VERBATIM)
+    list(APPEND pages ${folder}/${program}.1)
+  endforeach()
+  add_custom_target(man ALL DEPENDS ${pages})
+  install(DIRECTORY ${folder}/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
 endfunction()

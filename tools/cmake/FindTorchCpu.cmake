@@ -1,7 +1,9 @@
 # Finds LibTorch and imports torch_cpu and c10 as the target Torch::cpu, without the wheel's own TorchConfig.cmake, which
-# insists on nvcc. Searched: CMAKE_PREFIX_PATH (a site's LibTorch or Spack's py-torch), then the wheel in .deps.
+# insists on nvcc. Searched: CMAKE_PREFIX_PATH (a site's LibTorch or Spack's py-torch), then the wheel in .deps or, where this
+# file is installed, the LibTorch that Farandole was built with. TorchCpu_FOLDER is the folder of include and lib.
 
 file(GLOB _wheel ${PROJECT_SOURCE_DIR}/.deps/venv/lib/python3*/site-packages/torch)
+list(APPEND _wheel ${TorchCpu_BUILT_WITH})
 file(GLOB _prefixed)
 foreach(_prefix IN LISTS CMAKE_PREFIX_PATH)
   file(GLOB _site ${_prefix}/lib/python3*/site-packages/torch ${_prefix}/lib64/python3*/site-packages/torch)
@@ -15,6 +17,7 @@ find_path(TorchCpu_INCLUDE_DIR torch/version.h HINTS ${_prefixed} ${_wheel}
 find_library(TorchCpu_LIBRARY torch_cpu HINTS ${_prefixed} ${_wheel} PATH_SUFFIXES lib)
 find_library(TorchCpu_C10_LIBRARY c10 HINTS ${_prefixed} ${_wheel} PATH_SUFFIXES lib)
 get_filename_component(TorchCpu_BASE_DIR "${TorchCpu_API_DIR}/../../../.." ABSOLUTE)
+get_filename_component(TorchCpu_FOLDER "${TorchCpu_BASE_DIR}/.." ABSOLUTE)
 
 foreach(_header IN ITEMS "${TorchCpu_BASE_DIR}/torch/version.h" "${TorchCpu_API_DIR}/torch/version.h"
                          "${TorchCpu_BASE_DIR}/torch/headeronly/version.h")

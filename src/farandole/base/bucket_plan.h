@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "farandole/base/bucket_options.h"
 #include "farandole/base/dtype.h"
 
 namespace farandole {

@@ -1,4 +1,4 @@
-// The clock that measures spans, steps and waits.
+// The one clock that spans, steps and waits are measured with.
 // Thread safety: any thread may call this at any time.
 #pragma once
 

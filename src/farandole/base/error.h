@@ -1,5 +1,5 @@
-// The exceptions that Farandole throws, and the exit codes with which they end a program.
-// Thread safety: const methods may run concurrently; others need external synchronization.
+// The exceptions that Farandole throws and the exit codes they end a program with.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <stdexcept>

@@ -1,6 +1,7 @@
 #include "farandole/base/options.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "farandole/base/error.h"
+#include "farandole/base/version.h"
 
 namespace farandole {
 namespace {
@@ -167,10 +169,16 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   return nearest;
 }
 
+bool print_version(int argc, const char* const* argv) {
+  if (argc < 2 || std::string_view(argv[1]) != "--version") return false;
+  print_program_version();
+  return true;
+}
+
 bool OptionParser::parse(int argc, const char* const* argv, po::variables_map* found) {
   const bool with_profiles = !profiles.empty();
   po::options_description common("General");
-  common.add_options()("help,h", "print this text");
+  common.add_options()("help,h", "print this text")("version", "print the version");
   std::vector<std::string> settings;
   if (with_profiles)
     common.add_options()("profile", po::value<std::vector<std::string>>()->composing(),

@@ -27,7 +27,8 @@ struct OptionParser {
   boost::program_options::positional_options_description positional;
   std::filesystem::path profiles;  // folder of the profiles that are installed with Farandole
 
-  // Fills the variables bound with po::value(&variable). Returns false after printing --help to stdout.
+  // Fills the variables bound with po::value(&variable). After --help or --version was printed to stdout it returns
+  // false.
   bool parse(int argc, const char* const* argv, boost::program_options::variables_map* found = nullptr);
 };
 

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "farandole/base/dtype.h"
+#include "farandole/comm/reduce_op.h"
 
 namespace farandole {
 

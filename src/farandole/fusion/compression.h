@@ -1,5 +1,5 @@
-// The compression of gradients as users specify it. Plain values.
-// Thread safety: const methods may run concurrently; others need external synchronization.
+// Which compression gradients travel with, as users write it. Plain values.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct Compression {
   friend bool operator==(const Compression&, const Compression&) = default;
 };
 
-// Parses "none", "float16", "bfloat16", "powersgd" or "powersgd:RANK", "topk" or "topk:FRACTION".
+// "none", "float16", "bfloat16", "powersgd" or "powersgd:RANK", "topk" or "topk:FRACTION".
 // Throws: UserError for any other text.
 Compression parse_compression(std::string_view text);
 // Parse_compression() of the result gives the same value.

@@ -18,6 +18,7 @@
 #include "farandole/base/program_folder.h"
 #include "farandole/base/staging_file.h"
 #include "farandole/base/temporary_folder.h"
+#include "farandole/base/version.h"
 #include "farandole/launch/chatter_filter.h"
 #include "farandole/launch/command_output.h"
 #include "farandole/launch/job_record.h"
@@ -89,7 +90,7 @@ JobRecord describe_job(const LaunchRequest& request, const LaunchPlan& plan) {
   job.launch = fmt::format("{}-{}-{}", job.start_ns, job.host, job.pid);
   job.ranks = plan.ranks;
   job.starter = plan.command.front();
-  job.version = FARANDOLE_VERSION;
+  job.version = version();
   job.program = request.program;
   job.folder = fs::current_path();
   job.slurm = slurm_facts(&std::getenv);

@@ -14,6 +14,7 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/run_folder.h"
+#include "farandole/base/version.h"
 #include "farandole/comm/mpi/mpi_job.h"
 #include "farandole/comm/recording/recording.h"
 #include "farandole/pmpi/recorded_call.h"
@@ -54,7 +55,7 @@ struct OwnRecording {
                   {.run_dir = run_dir,
                    .threads_may_call_mpi = threads_may_call_mpi(),
                    .gpu = gpu_of_rank(NodeRanks().rank(), std::getenv("CUDA_VISIBLE_DEVICES"))}) {
-    timeline->set_metadata("farandole", FARANDOLE_VERSION);
+    timeline->set_metadata("farandole", version());
     timeline->set_metadata("mpi", MpiJob::library_version());
   }
 

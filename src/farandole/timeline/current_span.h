@@ -1,6 +1,6 @@
-// The spans that a thread is in, innermost first. Recorded spans always set it. If `watched` is true,
-// all spans set it.
-// Thread safety: only the owning thread uses this; other threads may read `category`.
+// Which spans a thread is in, innermost first. The thread sets it for spans that are recorded and, while it is
+// watched, for all spans. Farandole's own.
+// Thread safety: other threads may read the category, and nothing else.
 #pragma once
 
 #include <atomic>

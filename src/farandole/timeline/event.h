@@ -1,5 +1,5 @@
 // The vocabulary of events that recorder, trace writer, trace reader and analyzer share. Plain values.
-// Thread safety: const methods may run concurrently; others need external synchronization.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <array>

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "farandole/timeline/clock/clock_model.h"
 #include "farandole/timeline/gpu/launch_history.h"
 #include "farandole/timeline/recorder/interned_names.h"
 #include "farandole/timeline/recorder/recorder_rings.h"

@@ -1,11 +1,13 @@
-// A rank's flight recorder as the rest of Farandole uses it. Spans, collectives, instants and counters go
-// into per-thread rings in one mapped file. After a thread's first event, recording never allocates, locks or
-// waits, and makes no system call except one wake-up of the page prefaulter per thousands of records. A full
-// ring overwrites its oldest records and counts them. If a window of steps is recorded, its first events are
-// kept, and later ones that do not fit are dropped and counted. Up to 32 threads at a time have a ring;
-// events of further threads are dropped and counted.
-// Thread safety: any thread may call this at any time, except where a function says otherwise.
-// threads at a time that have a ring.
+// A rank's flight recorder: spans, collectives, instants and counters go into per-thread rings in one mapped
+// file, so what a killed process had recorded is in the file.
+//
+// Functions that record never allocate (after a thread's first event), lock, wait or make a system call, but
+// for a wake-up of the page prefaulter once in thousands of records. A full ring overwrites its oldest records,
+// which are counted. Where only a window of steps is recorded, the oldest records are kept instead: what has no
+// room is dropped and counted. At most 32 threads at a time have a ring; the events of further threads are
+// dropped and counted.
+// Thread safety: any thread may call this at any time.
+// Units: times are nanoseconds of now_ns() (base/clock.h).
 #pragma once
 
 #include <atomic>
@@ -18,7 +20,6 @@
 #include <string_view>
 
 #include "farandole/base/clock.h"
-#include "farandole/timeline/clock/clock_model.h"
 #include "farandole/timeline/current_span.h"
 #include "farandole/timeline/event.h"
 #include "farandole/timeline/step_window.h"
@@ -32,11 +33,9 @@ struct TimelineOptions {
   int rank = 0;
   int world_size = 1;
   std::string host;
-  // The folder where the file is until the timeline ends (base/staging_file.h); empty means that
-  // it is at `file`.
+  // A folder on this node where the file lies until the timeline ends; empty: where `file` says.
   std::filesystem::path node_folder = {};
-  // Chosen by "auto": if it is full, the recorder is written at `file` instead.
-  bool node_folder_chosen = false;
+  bool node_folder_chosen = false;  // chosen automatically: where it is full, the file lies where `file` says
 };
 
 // An interned name. Create it once, outside of loops.
@@ -55,27 +54,26 @@ struct OpenEvent;
 class InternedNames;
 class LaunchHistory;
 class RecorderRings;
+struct RoundTrip;
 
 class Timeline {
  public:
   // Records nothing. For programs and tests that need no file.
   Timeline();
-  // If the disk is full, warns and records nothing.
-  // Throws: Error if the file cannot be created.
+  // Where the disk is full it warns and records nothing.
+  // Throws: Error where the file cannot be created.
   explicit Timeline(const TimelineOptions& options);
   ~Timeline();  // no thread may be in a call or make one later
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
   bool enabled() const { return rings_ != nullptr; }
-  // The path to read the records from while the timeline exists. Empty if nothing is recorded.
+  // Where the records can be read while they are written; empty: nothing is recorded.
   std::filesystem::path file() const;
-  // True if the timeline is enabled and the current step is in the window. Outside of steps, true until
-  // the window has passed.
+  // Enabled, and the present step is in the window; outside of steps: the window has not passed.
   bool recording() const { return enabled() && is_recorded(step()); }
   NameId intern(std::string_view name);  // takes a lock
-  // Stores a fact about this rank, for example a version, for a later comparison of the ranks. It is kept as
-  // long as the file.
+  // What this rank runs, such as a version, for later comparisons of ranks: kept as long as the file.
   void set_metadata(std::string_view fact, std::string_view value);
   void name_thread(std::string_view name);  // names the calling thread; "training" is the thread that trains
   void set_step(std::int64_t step);         // applies to all threads; -1 means outside of steps
@@ -87,8 +85,8 @@ class Timeline {
   void span(Category category, const char* name, std::int64_t start_ns, std::int64_t end_ns) noexcept;
   void collective(NameId name, NameId operation, const Collective& what, std::int64_t start_ns,
                   std::int64_t end_ns) noexcept;
-  // The calling thread, or the user of the track, begins a collective. If the process is killed before it
-  // records the collective, readers find this entry. collective() and collective_on() end it.
+  // The calling thread, or the track, begins a collective. A reader finds it if the process is killed before
+  // the collective ends. collective() and collective_on() end it.
   void begin_collective(NameId name, NameId operation, const Collective& what,
                         std::int64_t start_ns) noexcept;
   void begin_collective_on(TrackId track, NameId name, NameId operation, const Collective& what,
@@ -98,8 +96,8 @@ class Timeline {
   void counter(NameId name, double value) noexcept { counter(name, value, now_ns()); }
   void counter(NameId name, double value, std::int64_t at_ns) noexcept;
 
-  // A track takes the place of a thread. If none is left, the events of the track are dropped.
-  // Thread safety: one thread at a time may record into a track.
+  // A track takes the place of a thread; one thread at a time may record into it. Where no track is left, its
+  // events are dropped.
   TrackId add_track(std::string_view name);
   void span_on(TrackId track, Category category, NameId name, const TrainingPlace& launched_in,
                std::int64_t start_ns, std::int64_t end_ns) noexcept;
@@ -107,8 +105,8 @@ class Timeline {
   void collective_on(TrackId track, NameId name, NameId operation, const Collective& what,
                      std::int64_t start_ns, std::int64_t end_ns) noexcept;
 
-  // Reports each phase that the training thread enters to `history`, or to nobody if it is nullptr. The
-  // training thread calls it, for recorded spans only. `history` must outlive its use.
+  // Farandole's own: from now on `history` is told of each phase that the training thread enters; nullptr: none
+  // is. It is called by that thread, for spans that are recorded, and outlives its use.
   // Thread safety: call from the training thread only.
   void tell_phases(LaunchHistory* history);
 
@@ -139,9 +137,8 @@ class Timeline {
   std::mutex clock_mutex_;
 };
 
-// Records the time between its construction and its destruction. Until then it is the current activity of its
-// thread if it is recorded or watched (current_span.h). `name` must be a string literal or outlive the span.
-// A span must be on the stack of the thread that created it.
+// Records the time from its construction to its destruction. Until then it is what the thread is reported to
+// do. `name` is a string literal, or outlives the span. Lives on the stack of the thread that made it.
 class Span {
  public:
   Span(Timeline& timeline, Category category, const char* name)
@@ -157,7 +154,7 @@ class Span {
   Span& operator=(const Span&) = delete;
   static void* operator new(std::size_t) = delete;
 
-  // Of the thread's own live spans, as a signal handler on it may read them.
+  // For the thread's own live spans, which a signal handler on it may read.
   Category category() const { return category_; }
   const char* name() const { return name_; }
   std::int64_t start_ns() const { return start_ns_; }  // 0: nothing is recorded

@@ -4,6 +4,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/fusion/plan_agreement.h"
+#include "farandole/train/internals.h"
 #include "farandole/train/optimizer/bucket_optimizer.h"
 #include "farandole/train/optimizer/bucket_planner.h"
 #include "farandole/train/optimizer/gradient_synchronizer.h"
@@ -34,9 +35,10 @@ struct DistributedOptimizer::Impl {
     if (options.tune && compresses)
       throw UserError("compressors choose by bucket: with compression, bucket sizes are not tuned");
     const auto sparse = parameters.take_sparse(options.sparse_parameters, inner);
+    auto& internals = session.internals();
     auto ranks = options.group == nullptr
-                     ? session.new_communicator(session.waiting_for_gradients())
-                     : session.new_communicator(session.waiting_for_gradients(), *options.group);
+                     ? internals.new_communicator(internals.waiting_for_gradients())
+                     : internals.new_communicator(internals.waiting_for_gradients(), *options.group);
     check_plan_agreement(*ranks, plan_buckets(parameters.specs(), options.buckets));
     check_plan_agreement(*ranks, {sparse.specs(), {}});
     if (options.synchronization.of_parameters()) {

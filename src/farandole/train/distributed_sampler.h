@@ -1,5 +1,5 @@
-// Which samples are this rank's in an epoch: torch.utils.data.DistributedSampler, index for index. One object
-// is used by one thread at a time.
+// Which samples are this rank's in an epoch: torch.utils.data.DistributedSampler, index for index.
+// Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,12 @@ struct SamplerOptions {
 
 class DistributedSampler {
  public:
-  // `size` samples are dealt to `world_size` ranks, this one is `rank`. Throws UserError for an empty data
-  // set, a rank outside the world, or, with drop_last, more ranks than samples.
+  // `size` samples are dealt to `world_size` ranks, of which this is `rank`.
+  // Throws: UserError for an empty data set, a rank outside the world, or, with drop_last, more ranks than
+  // samples.
   DistributedSampler(std::int64_t size, int rank, int world_size, SamplerOptions options = {});
 
-  // For whatever has rank() and size(): a Session, a Communicator.
+  // For what has rank() and size(): a Session, a Group.
   template <class S>
   DistributedSampler(std::int64_t size, const S& session, SamplerOptions options = {})
       : DistributedSampler(size, session.rank(), session.size(), options) {}
@@ -31,7 +32,7 @@ class DistributedSampler {
 
   // This rank's samples of the current epoch, in order; equally many on every rank.
   std::vector<std::int64_t> indices() const;
-  std::int64_t size() const { return samples_; }
+  std::int64_t size() const { return samples_; }  // of indices()
 
  private:
   std::int64_t dataset_size_;

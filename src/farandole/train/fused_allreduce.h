@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "farandole/base/dtype.h"
+#include "farandole/comm/communicator.h"
 #include "farandole/comm/scratch_buffer.h"
 
 namespace farandole {

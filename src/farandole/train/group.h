@@ -1,17 +1,16 @@
-// Some of the job's ranks, with collectives of their own. Made by Session::new_group; used by the training
-// thread.
+// Some of the job's ranks, with collectives of their own. Session::new_group makes it.
+// Thread safety: call from the training thread only.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "farandole/comm/communicator.h"
 #include "farandole/train/tensor_collectives.h"
 
 namespace farandole {
 
-// rank() and size() are those in the group, whose rank i is the job's ranks()[i].
+// rank() and size() are those in the group. Rank i of the group is rank ranks()[i] of the job.
 class Group : public TensorCollectives {
  public:
   const std::vector<int>& ranks() const { return ranks_; }
@@ -21,8 +20,7 @@ class Group : public TensorCollectives {
   // Communicators of a group are numbered from here on, one for each purpose.
   static constexpr std::uint16_t numbers = 8;
 
-  Group(std::vector<int> ranks, std::uint16_t number, std::unique_ptr<TracedCommunicator> communicator)
-      : TensorCollectives(std::move(communicator)), ranks_(std::move(ranks)), first_number_(number) {}
+  Group(std::vector<int> ranks, std::uint16_t number, std::unique_ptr<Internals> internals);
   // For the group's next communicator; those of its first optimizers may be gone when numbers come again.
   std::uint16_t next_number() {
     return static_cast<std::uint16_t>(first_number_ + 1 + made_++ % (numbers - 1));

@@ -5,8 +5,14 @@
 #include <functional>
 #include <thread>
 
+#include "farandole/train/internals.h"
+
 namespace farandole {
 namespace {
+
+JoinCommunicator& joinable(TensorCollectives& ranks) {
+  return *ranks.internals().communicator;
+}
 
 using Shadow = std::function<std::size_t()>;
 
@@ -40,8 +46,8 @@ Join::Join(Session& session, std::vector<DistributedOptimizer*> optimizers, std:
       exceptions_at_start_(std::uncaught_exceptions()) {
   for (auto* optimizer : optimizers_) optimizer->join(options.divide_by_all);
   for (auto* group : groups_)
-    if (group != nullptr) group->joinable().join(options.divide_by_all);
-  session_.collectives().joinable().join(options.divide_by_all);
+    if (group != nullptr) joinable(*group).join(options.divide_by_all);
+  joinable(session_.collectives()).join(options.divide_by_all);
 }
 
 Join::~Join() noexcept(false) {
@@ -53,10 +59,10 @@ int Join::finish() {
   last_ = session_.rank();  // where the rest fails, the destructor is not to try again
   std::vector<Shadow> shadows;
   for (auto* optimizer : optimizers_) shadows.push_back([optimizer] { return optimizer->shadow(); });
-  shadows.push_back([this] { return session_.collectives().joinable().shadow(); });
+  shadows.push_back([this] { return joinable(session_.collectives()).shadow(); });
   const auto counted = static_cast<std::ptrdiff_t>(shadows.size());
   for (auto* group : groups_)
-    if (group != nullptr) shadows.push_back([group] { return group->joinable().shadow(); });
+    if (group != nullptr) shadows.push_back([group] { return joinable(*group).shadow(); });
   const auto counts = run_together(shadows);
   // Who took part in the fewest steps and collectives of others was there longest.
   std::int64_t own = 0;

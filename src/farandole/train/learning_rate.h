@@ -1,4 +1,5 @@
-// The learning rate as a pure function of the step. Plain values, usable from any thread.
+// The learning rate as a pure function of the step. Plain values.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// torch::nn::Linear for models that train with a DistributedOptimizer: backward computes the gradients of its
-// weight and bias where they are to be reduced, which saves a copy of each a step. Used as the module it
-// takes the place of.
+// torch::nn::Linear for models that train with a DistributedOptimizer: backward computes the gradients of the
+// weight and the bias in the memory from which they are reduced. This saves one copy of each in each step.
+// Thread safety: as of torch::nn::Linear.
 #pragma once
 
 #include <memory>
@@ -9,13 +9,13 @@
 
 namespace farandole {
 
-// The same options, parameters and names in state_dict; results differ from torch::nn::Linear's by rounding.
+// Options, parameters and names in state_dict are those of torch::nn::Linear; results differ by rounding.
 class LinearImpl : public torch::nn::LinearImpl {
  public:
   using torch::nn::LinearImpl::LinearImpl;
   // x [..., in_features] → [..., out_features].
   torch::Tensor forward(const torch::Tensor& x);
-  // As the type that it is, which a Sequential counts on.
+  // The copy has this type, which a Sequential needs.
   std::shared_ptr<torch::nn::Module> clone(
       const std::optional<torch::Device>& device = std::nullopt) const override;
 };

@@ -13,12 +13,11 @@
 #include "farandole/base/heap.h"
 #include "farandole/base/log.h"
 #include "farandole/base/run_folder.h"
+#include "farandole/base/version.h"
 #include "farandole/comm/group_agreement.h"
-#include "farandole/comm/recording/recording.h"
-#include "farandole/comm/recording/trace_requests.h"
-#include "farandole/comm/wrap/traced_communicator.h"
 #include "farandole/timeline/counters/gpu_choice.h"
 #include "farandole/timeline/recorder/recorder_place.h"
+#include "farandole/train/internals.h"
 
 namespace farandole {
 namespace {
@@ -37,18 +36,61 @@ void share_cores(int local_size) {
 
 }  // namespace
 
-Session::Session(int, const char* const*)
-    : job_(std::make_unique<MpiJob>()),
-      timeline_(std::make_unique<Timeline>()),
-      trace_asked_(SIGUSR2, SignalEvent::Afterwards::ignored),
-      exceptions_at_start_(std::uncaught_exceptions()) {
-  set_up_log(rank(), size());
-  share_cores(local_size());
+Session::Internals::Internals()
+    : timeline(std::make_unique<Timeline>()),
+      trace_asked(SIGUSR2, SignalEvent::Afterwards::ignored),
+      collectives(std::make_unique<TensorCollectives::Internals>()) {
+  const auto& layout = job.layout();
+  set_up_log(layout.rank, layout.size);
+  share_cores(layout.local_size);
   keep_freed_memory();
   const auto stalls = WatchdogOptions::from_environment();
-  if (size() > 1) watchdog_ = make_watchdog(job_->layout(), calls_);
+  if (layout.size > 1) watchdog = make_watchdog(layout, calls);
   watch_stalls(stalls);
-  collectives_.use(new_communicator(Waiting::yielding));
+  ranks().use(new_communicator(Waiting::yielding));
+}
+
+Waiting Session::Internals::waiting_for_gradients() const {
+  return outnumber_cores(job.layout().local_size) ? Waiting::yielding : Waiting::spin;
+}
+
+std::unique_ptr<TracedCommunicator> Session::Internals::traced(std::unique_ptr<Communicator> communicator,
+                                                               std::uint16_t number) {
+  return std::make_unique<TracedCommunicator>(std::move(communicator), *timeline, number,
+                                              watchdog != nullptr ? &calls : nullptr);
+}
+
+void Session::Internals::refuse_while_joining() {
+  if (ranks().joining())
+    throw UserError("optimizers, groups and communicators cannot be made inside a Join; make them before it");
+}
+
+std::unique_ptr<TracedCommunicator> Session::Internals::new_communicator(Waiting waiting) {
+  refuse_while_joining();
+  return traced(job.new_communicator(waiting), communicators++);
+}
+
+std::unique_ptr<TracedCommunicator> Session::Internals::new_communicator(Waiting waiting, Group& group) {
+  refuse_while_joining();
+  return traced(job.new_communicator(waiting, group.ranks()), group.next_number());
+}
+
+void Session::Internals::watch_stalls(const WatchdogOptions& options) {
+  if (watchdog != nullptr) watchdog->set_options(options);
+}
+
+bool Session::Internals::is_ending(ExitCode code) {
+  if (watchdog == nullptr) return true;
+  const bool is_news = code != ExitCode::peer_lost || watchdog->claim_loss();
+  watchdog->leave(code != ExitCode::peer_lost);
+  return is_news;
+}
+
+Group::Group(std::vector<int> ranks, std::uint16_t number, std::unique_ptr<Internals> internals)
+    : TensorCollectives(std::move(internals)), ranks_(std::move(ranks)), first_number_(number) {}
+
+Session::Session(int, const char* const*)
+    : internals_(std::make_unique<Internals>()), exceptions_at_start_(std::uncaught_exceptions()) {
   if (const auto folder = run_dir_of_environment(); !folder.empty()) start_recording({.run_dir = folder});
 }
 
@@ -58,7 +100,7 @@ Session::~Session() {
                "farandole: rank {} on {}: an exception leaves the session's scope, so the job ends; catch it "
                "inside to see it\n",
                rank(), node());
-    is_ending(ExitCode::failure);
+    internals_->is_ending(ExitCode::failure);
     MpiJob::abort(static_cast<int>(ExitCode::failure));
   }
   try {
@@ -66,66 +108,64 @@ Session::~Session() {
   } catch (const std::exception& error) {
     // Where rank 0 could not write, the others still wait for it to take their records.
     spdlog::error("the timeline could not be published: {}", error.what());
-    is_ending(ExitCode::failure);
+    internals_->is_ending(ExitCode::failure);
     MpiJob::abort(static_cast<int>(ExitCode::failure));
   }
 }
 
-Waiting Session::waiting_for_gradients() const {
-  return outnumber_cores(local_size()) ? Waiting::yielding : Waiting::spin;
+int Session::rank() const {
+  return internals_->job.layout().rank;
 }
-
-std::unique_ptr<TracedCommunicator> Session::traced(std::unique_ptr<Communicator> communicator,
-                                                    std::uint16_t number) {
-  return std::make_unique<TracedCommunicator>(std::move(communicator), *timeline_, number,
-                                              watchdog_ != nullptr ? &calls_ : nullptr);
+int Session::size() const {
+  return internals_->job.layout().size;
 }
-
-// Ranks that have joined would not take part.
-void Session::refuse_while_joining() const {
-  if (collectives_.joining())
-    throw UserError("optimizers, groups and communicators cannot be made inside a Join; make them before it");
+int Session::local_rank() const {
+  return internals_->job.layout().local_rank;
 }
-
-std::unique_ptr<TracedCommunicator> Session::new_communicator(Waiting waiting) {
-  refuse_while_joining();
-  return traced(job_->new_communicator(waiting), communicators_++);
+int Session::local_size() const {
+  return internals_->job.layout().local_size;
 }
-
-std::unique_ptr<TracedCommunicator> Session::new_communicator(Waiting waiting, Group& group) {
-  refuse_while_joining();
-  return traced(job_->new_communicator(waiting, group.ranks()), group.next_number());
+int Session::node_cores() const {
+  return internals_->job.layout().node_cores;
+}
+const std::string& Session::node() const {
+  return internals_->job.layout().node;
+}
+const std::vector<std::string>& Session::hosts() const {
+  return internals_->job.layout().hosts;
+}
+TensorCollectives& Session::collectives() {
+  return internals_->collectives;
+}
+Timeline& Session::timeline() {
+  return *internals_->timeline;
+}
+const std::string& Session::no_gpu_activity() const {
+  return internals_->no_gpu_activity;
 }
 
 std::unique_ptr<Group> Session::new_group(std::span<const int> ranks) {
-  refuse_while_joining();
-  check_group_agreement(communicator(), ranks);
-  const auto number = communicators_;
-  communicators_ = static_cast<std::uint16_t>(communicators_ + Group::numbers);
+  auto& mine = *internals_;
+  mine.refuse_while_joining();
+  check_group_agreement(mine.communicator(), ranks);
+  const auto number = mine.communicators;
+  mine.communicators = static_cast<std::uint16_t>(mine.communicators + Group::numbers);
   if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end()) return nullptr;
-  return std::unique_ptr<Group>(new Group({ranks.begin(), ranks.end()}, number,
-                                          traced(job_->new_communicator(Waiting::yielding, ranks), number)));
-}
-
-void Session::watch_stalls(const WatchdogOptions& options) {
-  if (watchdog_ != nullptr) watchdog_->set_options(options);
-}
-
-bool Session::is_ending(ExitCode code) {
-  if (watchdog_ == nullptr) return true;
-  const bool is_news = code != ExitCode::peer_lost || watchdog_->claim_loss();
-  watchdog_->leave(code != ExitCode::peer_lost);
-  return is_news;
+  auto communicator = mine.traced(mine.job.new_communicator(Waiting::yielding, ranks), number);
+  return std::unique_ptr<Group>(
+      new Group({ranks.begin(), ranks.end()}, number,
+                std::make_unique<TensorCollectives::Internals>(std::move(communicator))));
 }
 
 void Session::start_recording(const RecordingOptions& options) {
-  collectives_.use(nullptr);
-  gpu_activity_.reset();
-  trace_requests_.reset();
-  recording_.reset();
-  timeline_ = std::make_unique<Timeline>();
-  communicators_ = 0;
-  collectives_.use(new_communicator(Waiting::yielding));
+  auto& mine = *internals_;
+  mine.ranks().use(nullptr);
+  mine.gpu_activity.reset();
+  mine.trace_requests.reset();
+  mine.recording.reset();
+  mine.timeline = std::make_unique<Timeline>();
+  mine.communicators = 0;
+  mine.ranks().use(mine.new_communicator(Waiting::yielding));
   if (options.window.off()) return tell_run_dir(options.run_dir);
   const auto wish =
       options.recorder_dir ? RecorderWish{*options.recorder_dir, "--recorder-dir"} : wished_place();
@@ -139,33 +179,36 @@ void Session::start_recording(const RecordingOptions& options) {
                                                           options.window, options.recorder_bytes, rank(),
                                                           size(), node(), place.folder, place.chosen});
   });
-  timeline_ = std::move(timeline);
-  timeline_->name_thread("training");
-  timeline_->set_metadata("farandole", FARANDOLE_VERSION);
-  timeline_->set_metadata("libtorch", TORCH_VERSION);
-  timeline_->set_metadata("mpi", MpiJob::library_version());
-  gpu_activity_ = GpuActivity::start(*timeline_, options.gpu_activity, no_gpu_activity_);
-  recording_ = std::make_unique<Recording>(
-      job_->new_channel(), *timeline_,
+  mine.timeline = std::move(timeline);
+  mine.timeline->name_thread("training");
+  mine.timeline->set_metadata("farandole", version());
+  mine.timeline->set_metadata("libtorch", TORCH_VERSION);
+  mine.timeline->set_metadata("mpi", MpiJob::library_version());
+  mine.gpu_activity = GpuActivity::start(*mine.timeline, options.gpu_activity, mine.no_gpu_activity);
+  mine.recording = std::make_unique<Recording>(
+      mine.job.new_channel(), *mine.timeline,
       TraceOptions{.run_dir = options.run_dir,
                    .merge_limit = options.merge_limit,
                    .gpu = gpu_of_rank(local_rank(), std::getenv("CUDA_VISIBLE_DEVICES"))});
-  trace_requests_ = std::make_unique<TraceRequests>(
-      job_->layout(), trace_asked_, *timeline_, TraceRequestOptions{options.run_dir, options.merge_limit});
-  communicators_ = 0;
-  collectives_.use(new_communicator(Waiting::yielding));
+  mine.trace_requests =
+      std::make_unique<TraceRequests>(mine.job.layout(), mine.trace_asked, *mine.timeline,
+                                      TraceRequestOptions{options.run_dir, options.merge_limit});
+  mine.communicators = 0;
+  mine.ranks().use(mine.new_communicator(Waiting::yielding));
 }
 
 void Session::set_step(std::int64_t step) {
-  timeline_->set_step(step);
-  if (gpu_activity_ != nullptr) gpu_activity_->mark_step(step);
+  auto& mine = *internals_;
+  mine.timeline->set_step(step);
+  if (mine.gpu_activity != nullptr) mine.gpu_activity->mark_step(step);
 }
 
 void Session::publish_timeline() {
-  gpu_activity_.reset();
-  if (recording_ == nullptr) return;
-  trace_requests_.reset();
-  const auto recording = std::exchange(recording_, nullptr);
+  auto& mine = *internals_;
+  mine.gpu_activity.reset();
+  if (mine.recording == nullptr) return;
+  mine.trace_requests.reset();
+  const auto recording = std::exchange(mine.recording, nullptr);
   recording->publish();
 }
 
@@ -182,12 +225,13 @@ void Session::together(const std::function<void()>& work) {
     code = static_cast<int>(ExitCode::failure);
   }
   int first = code != 0 ? rank() : size();
-  communicator().allreduce("agreement", &first, 1, DType::int32, ReduceOp::min);
+  auto& mine = *internals_;
+  mine.communicator().allreduce("agreement", &first, 1, DType::int32, ReduceOp::min);
   if (first == size()) return;
-  communicator().broadcast("exit code", &code, sizeof code, first);
+  mine.communicator().broadcast("exit code", &code, sizeof code, first);
   broadcast(message, first);
   // Ranks that have joined do not know of it, so the job cannot end in order.
-  if (collectives_.joining() && collectives_.joinable().active() < size())
+  if (mine.ranks().joining() && mine.ranks().communicator->active() < size())
     throw Error(message, static_cast<ExitCode>(code));
   throw AgreedError(message, static_cast<ExitCode>(code), first);
 }
@@ -214,7 +258,7 @@ int run_session(const std::string& program, int argc, const char* const* argv,
       const auto* own = dynamic_cast<const Error*>(&error);
       const auto code = own != nullptr ? own->exit_code() : ExitCode::failure;
       const std::string text = error.what();
-      if (session.is_ending(code))
+      if (session.internals().is_ending(code))
         fmt::print(stderr, "{}: {}{}\n", program, who(session.rank()),
                    text.substr(0, own != nullptr ? text.size() : text.find('\n')));
       std::fflush(stderr);

@@ -1,7 +1,10 @@
 // A program's part in the job: its rank, its device, the collectives on tensors, the timeline. Make one at
-// the start of main and keep it to the end; used by the main thread.
+// the start of main and keep it to the end.
+// Thread safety: call from the training thread only.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <initializer_list>
@@ -10,43 +13,37 @@
 #include <span>
 #include <string>
 #include <torch/torch.h>
+#include <utility>
 #include <vector>
 
 #include "farandole/base/error.h"
-#include "farandole/comm/communicator.h"
-#include "farandole/comm/mpi/mpi_job.h"
-#include "farandole/comm/watch/collective_registry.h"
-#include "farandole/comm/watch/signal_event.h"
-#include "farandole/comm/watch/watchdog.h"
-#include "farandole/comm/wrap/traced_communicator.h"
-#include "farandole/timeline/gpu/gpu_activity.h"
+#include "farandole/timeline/step_window.h"
 #include "farandole/timeline/timeline.h"
 #include "farandole/train/group.h"
 #include "farandole/train/tensor_collectives.h"
 
 namespace farandole {
 
-class Recording;
-class TraceRequests;
-
 struct RecordingOptions {
   std::filesystem::path
       run_dir;  // gets recorder/rank-0003.ftl of each rank and, at the end, timeline.json.gz from rank 0
   StepWindow window{};
   StepWindow gpu_activity{};  // steps whose kernels and copies are recorded, where there is a GPU
-  std::size_t recorder_bytes = std::size_t{64} << 20;
-  // Where recorders lie meanwhile, see timeline/recorder/recorder_place.h; none: as FARANDOLE_RECORDER_DIR
-  // says.
+  std::size_t recorder_bytes = std::size_t{64} << 20;  // bound of a rank's recorder
+  // Where recorders lie while the job runs: "auto" (on the node, where the run directory is on a network file
+  // system), "run" (in the run directory), or a folder; none: as FARANDOLE_RECORDER_DIR says.
   std::optional<std::string> recorder_dir{};
-  std::size_t merge_limit = 64;  // ranks in timeline.json.gz; of more, a sample; 0: any number
+  std::size_t merge_limit = 64;  // ranks in timeline.json.gz; of more ranks, a sample; 0: any number
 };
 
 class Session {
  public:
-  // Starts MPI and the watch over stalls and lost ranks; sets LibTorch's threads to this rank's share of the
+  // Starts MPI and the watch over stalls and lost ranks. Sets LibTorch's threads to this rank's share of the
   // node's cores, unless OMP_NUM_THREADS is set. With the environment variable FARANDOLE_RUN_DIR the timeline
-  // is recorded there from the start. Throws UserError where this process is alone in a larger job, or
-  // FARANDOLE_STALL_SECONDS or FARANDOLE_STALL_ABORT is no number.
+  // is recorded there from the start.
+  // Collective: every rank of the group must call this in the same order.
+  // Throws: UserError where this process is alone in a larger job, or FARANDOLE_STALL_SECONDS or
+  // FARANDOLE_STALL_ABORT is no number of seconds.
   Session(int argc, const char* const* argv);
   // Publishes the timeline and ends MPI: a collective operation. While an exception is on its way it says so
   // and ends the whole job instead, because the other ranks would wait forever; prefer together() and
@@ -55,110 +52,91 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  int rank() const { return job_->layout().rank; }
-  int size() const { return job_->layout().size; }
-  int local_rank() const { return job_->layout().local_rank; }
-  int local_size() const { return job_->layout().local_size; }
-  int node_cores() const { return job_->layout().node_cores; }  // that its ranks may use, all together
-  const std::string& node() const { return job_->layout().node; }
-  const std::vector<std::string>& hosts() const { return job_->layout().hosts; }  // by rank
+  int rank() const;        // of this process in the job, from 0
+  int size() const;        // ranks of the job
+  int local_rank() const;  // among the ranks of this node
+  int local_size() const;  // ranks of this node
+  int node_cores() const;  // that the ranks of this node may use, all together
+  const std::string& node() const;
+  const std::vector<std::string>& hosts() const;  // by rank
   torch::Device device() const { return torch::kCPU; }
 
-  // As TensorCollectives has them, over all ranks of the job.
+  // The collectives over all ranks of the job, as TensorCollectives describes them.
+  TensorCollectives& collectives();
   torch::Tensor allreduce(const torch::Tensor& tensor, ReduceOp op = ReduceOp::average) {
-    return collectives_.allreduce(tensor, op);
+    return collectives().allreduce(tensor, op);
   }
   void allreduce_(torch::Tensor& tensor, ReduceOp op = ReduceOp::average) {
-    collectives_.allreduce_(tensor, op);
+    collectives().allreduce_(tensor, op);
   }
   std::vector<torch::Tensor> allreduce(const std::vector<torch::Tensor>& tensors,
                                        ReduceOp op = ReduceOp::average) {
-    return collectives_.allreduce(tensors, op);
+    return collectives().allreduce(tensors, op);
   }
   void allreduce_(std::vector<torch::Tensor>& tensors, ReduceOp op = ReduceOp::average) {
-    collectives_.allreduce_(tensors, op);
+    collectives().allreduce_(tensors, op);
   }
-  torch::Tensor all_gather(const torch::Tensor& tensor) { return collectives_.all_gather(tensor); }
-  void broadcast_(torch::Tensor& tensor, int root = 0) { collectives_.broadcast_(tensor, root); }
+  torch::Tensor all_gather(const torch::Tensor& tensor) { return collectives().all_gather(tensor); }
+  void broadcast_(torch::Tensor& tensor, int root = 0) { collectives().broadcast_(tensor, root); }
   torch::Tensor reduce_scatter(const torch::Tensor& tensor, ReduceOp op = ReduceOp::sum) {
-    return collectives_.reduce_scatter(tensor, op);
+    return collectives().reduce_scatter(tensor, op);
   }
   torch::Tensor all_to_all(const torch::Tensor& tensor, std::vector<std::int64_t> splits = {}) {
-    return collectives_.all_to_all(tensor, std::move(splits));
+    return collectives().all_to_all(tensor, std::move(splits));
   }
-  void barrier() { collectives_.barrier(); }
-  void broadcast(torch::nn::Module& module, int root = 0) { collectives_.broadcast(module, root); }
-  void broadcast(torch::optim::Optimizer& optimizer) { collectives_.broadcast(optimizer); }
-  void broadcast(std::string& text, int root = 0) { collectives_.broadcast(text, root); }
-  TensorCollectives& collectives() { return collectives_; }
+  void barrier() { collectives().barrier(); }
+  void broadcast(torch::nn::Module& module, int root = 0) { collectives().broadcast(module, root); }
+  void broadcast(torch::optim::Optimizer& optimizer) { collectives().broadcast(optimizer); }
+  void broadcast(std::string& text, int root = 0) { collectives().broadcast(text, root); }
 
-  // The job's ranks that `ranks` names, numbered there in this order. Collective over all ranks of the job,
-  // which all give the same list; null on those that it does not name. Throws UserError on all ranks where
-  // the lists differ, or name nobody, a rank twice, or one that does not exist. Must not outlive the session,
-  // nor its call of start_recording.
+  // The job's ranks that `ranks` names, numbered there in this order; null on the ranks that it does not
+  // name. All ranks of the job give the same list. Must not outlive the session, nor its call of
+  // start_recording().
+  // Collective: every rank of the group must call this in the same order.
+  // Throws: UserError on all ranks where the lists differ, or name nobody, a rank twice, or one that does not
+  // exist, and inside a Join.
   std::unique_ptr<Group> new_group(std::span<const int> ranks);
   std::unique_ptr<Group> new_group(std::initializer_list<int> ranks) {
     return new_group(std::span(ranks.begin(), ranks.size()));
   }
 
-  // Runs `work` (no collectives inside) on every rank; where it throws on any, every rank throws that of the
-  // lowest such rank.
+  // Runs `work` (no collectives inside) on every rank.
+  // Collective: every rank of the group must call this in the same order.
+  // Throws: on every rank what the lowest rank threw whose `work` threw.
   void together(const std::function<void()>& work);
 
-  // From now on; collective. Call before making objects that use the timeline. SIGUSR2 to any rank asks for
-  // the trace of what was recorded so far (comm/recording/trace_requests.h); where nothing is recorded, it
-  // does nothing. While it starts and while the timeline is published no other thread is in an MPI call of
-  // the program, should those be recorded (farandole run --trace-mpi).
+  // Records the timeline from now on. Call it before making objects that use the timeline. SIGUSR2 to any
+  // rank then asks for the trace of what was recorded so far. While recording starts and while the timeline
+  // is published no other thread is in an MPI call of the program, if those are recorded (farandole run
+  // --trace-mpi).
+  // Collective: every rank of the group must call this in the same order.
+  // Throws: UserError where the recorders' folder cannot be written, Error where a recorder cannot be
+  // created.
   void start_recording(const RecordingOptions& options);
-  Timeline& timeline() { return *timeline_; }
+  // Spans, counters and instants of the program go here, as of Span(session.timeline(), Category::data,
+  // "load"). It is another object after start_recording().
+  Timeline& timeline();
   // What is recorded from now on belongs to this step; -1: to none.
   void set_step(std::int64_t step);
   // Why no GPU activity is recorded; empty where it is.
-  const std::string& no_gpu_activity() const { return no_gpu_activity_; }
-  // Merges all ranks' records into RUN/timeline.json.gz: collective, called by the destructor if it was not
-  // before.
+  const std::string& no_gpu_activity() const;
+  // Merges all ranks' records into RUN/timeline.json.gz. The destructor calls it if it was not called before.
+  // Collective: every rank of the group must call this in the same order.
+  // Throws: Error with ExitCode::peer_lost where another rank was lost.
   void publish_timeline();
 
-  // How a thread that reduces gradients beside the training thread had best wait. On 2 cores, 2 ranks' steps
-  // were 7 to 10 % shorter (gpt) with spinning inside MPI, in spite of the cores it takes; 4 ranks' the same,
-  // where napping is kinder to others.
-  Waiting waiting_for_gradients() const;
-  // A further communicator over all ranks, for a thread of its own; collective. Must not outlive the session.
-  std::unique_ptr<TracedCommunicator> new_communicator(Waiting waiting);
-  // The same over a group; collective over its ranks.
-  std::unique_ptr<TracedCommunicator> new_communicator(Waiting waiting, Group& group);
-  Communicator& communicator() { return collectives_.communicator(); }
-
-  // When a collective counts as stalled; from now on, instead of what the environment said.
-  void watch_stalls(const WatchdogOptions& options);
-  // For those who can say what a collective's name stands for.
-  CollectiveRegistry& collective_registry() { return calls_; }
-  // This rank's user knows why the job ends: the other ranks need not find out. Returns whether that is news,
-  // for an error that says a peer was lost; otherwise this rank's watchdog has said it already.
-  bool is_ending(ExitCode code);
+  class Internals;  // train/internals.h, which is not installed
+  Internals& internals() { return *internals_; }
 
  private:
-  void refuse_while_joining() const;
-  std::unique_ptr<TracedCommunicator> traced(std::unique_ptr<Communicator> communicator,
-                                             std::uint16_t number);
-
-  std::unique_ptr<MpiJob> job_;
-  std::unique_ptr<Timeline> timeline_;
-  std::unique_ptr<GpuActivity> gpu_activity_;
-  std::string no_gpu_activity_ = "nothing is recorded";
-  std::unique_ptr<Recording> recording_;
-  SignalEvent trace_asked_;
-  std::unique_ptr<TraceRequests> trace_requests_;
-  CollectiveRegistry calls_;
-  TensorCollectives collectives_;
-  std::uint16_t communicators_ = 0;
-  std::unique_ptr<Watchdog> watchdog_;  // null in a job of one rank
+  std::unique_ptr<Internals> internals_;
   int exceptions_at_start_;
 };
 
-// Runs `body` in a session and turns its failures into one line on stderr and an exit code: a failure that
-// all ranks agreed on (Session::together) is printed by one of them, and the job ends in order; any other is
-// printed by the rank it happened on, which then ends the whole job.
+// Runs `body` in a session and turns its failures into one line on stderr and an exit code (base/error.h). A
+// failure that all ranks agreed on (Session::together) is printed by one of them, and the job ends in order.
+// Any other is printed by the rank that it happened on, which then ends the whole job. `program` stands at the
+// beginning of the line.
 int run_session(const std::string& program, int argc, const char* const* argv,
                 const std::function<int(Session&)>& body);
 

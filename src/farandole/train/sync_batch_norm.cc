@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "farandole/base/error.h"
+#include "farandole/train/internals.h"
 
 namespace farandole {
 namespace {
@@ -26,8 +27,8 @@ Tensor by_feature(const Tensor& values, const Tensor& input) {
 }
 
 void sum_over_ranks(TensorCollectives& ranks, const char* name, Tensor& sums) {
-  ranks.communicator().allreduce(name, sums.data_ptr(), static_cast<std::size_t>(sums.numel()),
-                                 DType::float64, ReduceOp::sum);
+  communicator_of(ranks).allreduce(name, sums.data_ptr(), static_cast<std::size_t>(sums.numel()),
+                                   DType::float64, ReduceOp::sum);
 }
 
 // Of all ranks' batches.

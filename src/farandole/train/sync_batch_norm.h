@@ -1,4 +1,5 @@
-// Batch normalisation over the batches of all ranks together. Used by the training thread.
+// Batch normalisation over the batches of all ranks together.
+// Thread safety: call from the training thread only.
 #pragma once
 
 #include <memory>
@@ -9,12 +10,11 @@
 
 namespace farandole {
 
-// What torch::nn::BatchNorm1d, 2d and 3d make of the concatenated batch, with their options and the same
-// names in parameters, buffers and checkpoints: input [n, features, …] of 2 to 5 dimensions, where n may
-// differ between ranks and be 0. Training forward and backward each reduce 16 bytes a feature over the ranks;
-// weight and bias get this rank's gradients, for the optimizer to reduce. Evaluation stays local. Where the
-// running statistics are kept, they are the same on all ranks. forward() throws UserError for other shapes,
-// and on all ranks where these have fewer than two values a feature together.
+// The result is that of torch::nn::BatchNorm1d, 2d and 3d on the concatenated batch of all ranks. Options and
+// the names of parameters and buffers are theirs. Input: [n, features, …] of 2 to 5 dimensions, where n may
+// differ between ranks and be 0; the output has the same shape. In training, forward and backward each reduce
+// 16 bytes a feature over the ranks. Weight and bias get this rank's gradients, which the optimizer reduces.
+// In evaluation nothing is sent. Running statistics, where they are kept, are the same on all ranks.
 class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
  public:
   struct Tensors {
@@ -22,7 +22,7 @@ class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
     torch::Tensor running_mean, running_var, num_batches_tracked;  // undefined unless tracked
   };
 
-  // Over all ranks of the job, or those of a group; outlives the module.
+  // Over all ranks of the job, or over those of a group. The session or the group outlives the module.
   SyncBatchNormImpl(Session& session, const torch::nn::BatchNormOptions& with)
       : SyncBatchNormImpl(session.collectives(), with) {}
   SyncBatchNormImpl(TensorCollectives& ranks, const torch::nn::BatchNormOptions& with);
@@ -32,6 +32,9 @@ class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
 
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
+  // In training: Collective: every rank of the group must call this in the same order.
+  // Throws: UserError for other shapes, and on all ranks where these together have fewer than two values a
+  // feature.
   torch::Tensor forward(const torch::Tensor& input);
 
   torch::nn::BatchNormOptions options;
@@ -45,9 +48,9 @@ class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
 };
 TORCH_MODULE(SyncBatchNorm);
 
-// The same layers with SyncBatchNorm in the place of each BatchNorm1d, 2d and 3d; parameters and buffers are
-// shared with `layers`, so optimizers made before stay good. What LibTorch lets nobody replace, the members
-// of modules of one's own, must be declared as SyncBatchNorm instead.
+// The same layers with SyncBatchNorm in the place of each BatchNorm1d, 2d and 3d. Parameters and buffers are
+// shared with `layers`, so optimizers that were made before stay valid. Members of your own modules cannot be
+// replaced; declare them as SyncBatchNorm instead.
 torch::nn::Sequential convert_sync_batchnorm(const torch::nn::Sequential& layers, TensorCollectives& ranks);
 
 }  // namespace farandole

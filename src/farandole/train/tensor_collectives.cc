@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "farandole/base/error.h"
+#include "farandole/train/internals.h"
 #include "farandole/train/optimizer/optimizer_state.h"
 #include "farandole/train/optimizer/tensor_bytes.h"
 
@@ -53,16 +54,22 @@ void in_place(torch::Tensor& tensor, Call call) {
 
 }  // namespace
 
-TensorCollectives::TensorCollectives(std::unique_ptr<TracedCommunicator> communicator) {
-  use(std::move(communicator));
+void TensorCollectives::Internals::use(std::unique_ptr<TracedCommunicator> traced) {
+  fused = {};
+  communicator.reset();
+  if (traced != nullptr) communicator = std::make_unique<JoinCommunicator>(std::move(traced));
 }
+
+TensorCollectives::TensorCollectives(std::unique_ptr<Internals> internals)
+    : internals_(std::move(internals)) {}
 
 TensorCollectives::~TensorCollectives() = default;
 
-void TensorCollectives::use(std::unique_ptr<TracedCommunicator> communicator) {
-  fused_ = {};
-  communicator_.reset();
-  if (communicator != nullptr) communicator_ = std::make_unique<JoinCommunicator>(std::move(communicator));
+int TensorCollectives::rank() const {
+  return internals_->communicator->rank;
+}
+int TensorCollectives::size() const {
+  return internals_->communicator->size;
 }
 
 torch::Tensor TensorCollectives::allreduce(const torch::Tensor& tensor, ReduceOp op) {
@@ -73,8 +80,8 @@ torch::Tensor TensorCollectives::allreduce(const torch::Tensor& tensor, ReduceOp
 
 void TensorCollectives::allreduce_(torch::Tensor& tensor, ReduceOp op) {
   in_place(tensor, [&](torch::Tensor& data) {
-    communicator_->allreduce("allreduce", data.data_ptr(), static_cast<std::size_t>(data.numel()),
-                             dtype_of(data), op);
+    internals_->communicator->allreduce("allreduce", data.data_ptr(), static_cast<std::size_t>(data.numel()),
+                                        dtype_of(data), op);
   });
 }
 
@@ -83,12 +90,12 @@ std::vector<torch::Tensor> TensorCollectives::allreduce(const std::vector<torch:
   std::vector<torch::Tensor> results;
   for (const auto& tensor : tensors)
     results.push_back(torch::empty(tensor.sizes(), tensor.options().requires_grad(false)));
-  fused_.run(*communicator_, tensors, results, op);
+  internals_->fused.run(*internals_->communicator, tensors, results, op);
   return results;
 }
 
 void TensorCollectives::allreduce_(std::vector<torch::Tensor>& tensors, ReduceOp op) {
-  fused_.run(*communicator_, tensors, tensors, op);
+  internals_->fused.run(*internals_->communicator, tensors, tensors, op);
 }
 
 torch::Tensor TensorCollectives::all_gather(const torch::Tensor& tensor) {
@@ -100,7 +107,7 @@ torch::Tensor TensorCollectives::all_gather(const torch::Tensor& tensor) {
                                    static_cast<std::int64_t>(dtype_of(data)), 1};
   std::vector<std::int64_t> all(own.size() * static_cast<std::size_t>(size()));
   const std::vector<std::size_t> header_bytes(static_cast<std::size_t>(size()), own.size() * sizeof own[0]);
-  communicator_->all_gather("shapes of all_gather", own.data(), all.data(), header_bytes);
+  internals_->communicator->all_gather("shapes of all_gather", own.data(), all.data(), header_bytes);
   std::vector<std::int64_t> rows;
   const auto header_of = [&](int r) { return all.data() + static_cast<std::size_t>(r) * own.size(); };
   int first = 0;
@@ -116,14 +123,14 @@ torch::Tensor TensorCollectives::all_gather(const torch::Tensor& tensor) {
   }
   auto result = empty_rows(data, std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
   const auto bytes = times(rows, elements_in_row(data) * static_cast<std::int64_t>(data.element_size()));
-  communicator_->all_gather("all_gather", data.data_ptr(), result.data_ptr(), bytes);
+  internals_->communicator->all_gather("all_gather", data.data_ptr(), result.data_ptr(), bytes);
   return result;
 }
 
 void TensorCollectives::broadcast_(torch::Tensor& tensor, int root) {
   dtype_of(tensor);
   in_place(tensor, [&](torch::Tensor& data) {
-    communicator_->broadcast("broadcast", data.data_ptr(), bytes_of(data), root);
+    internals_->communicator->broadcast("broadcast", data.data_ptr(), bytes_of(data), root);
   });
 }
 
@@ -132,8 +139,8 @@ torch::Tensor TensorCollectives::reduce_scatter(const torch::Tensor& tensor, Red
   const auto data = tensor.detach().contiguous();
   const auto rows = even_rows(data.size(0), size());
   auto result = empty_rows(data, rows[static_cast<std::size_t>(rank())]);
-  communicator_->reduce_scatter("reduce_scatter", data.data_ptr(), result.data_ptr(),
-                                times(rows, elements_in_row(data)), dtype_of(data), op);
+  internals_->communicator->reduce_scatter("reduce_scatter", data.data_ptr(), result.data_ptr(),
+                                           times(rows, elements_in_row(data)), dtype_of(data), op);
   return result;
 }
 
@@ -151,22 +158,22 @@ torch::Tensor TensorCollectives::all_to_all(const torch::Tensor& tensor, std::ve
                     splits.size(), total, ranks, data.size(0)));
   std::vector<std::int64_t> arriving(ranks);
   const std::vector<std::size_t> one(ranks, sizeof(std::int64_t));
-  communicator_->all_to_all("splits of all_to_all", splits.data(), one, arriving.data(), one);
+  internals_->communicator->all_to_all("splits of all_to_all", splits.data(), one, arriving.data(), one);
   auto result = empty_rows(data, std::accumulate(arriving.begin(), arriving.end(), std::int64_t{0}));
   const auto row_bytes = elements_in_row(data) * static_cast<std::int64_t>(data.element_size());
-  communicator_->all_to_all("all_to_all", data.data_ptr(), times(splits, row_bytes), result.data_ptr(),
-                            times(arriving, row_bytes));
+  internals_->communicator->all_to_all("all_to_all", data.data_ptr(), times(splits, row_bytes),
+                                       result.data_ptr(), times(arriving, row_bytes));
   return result;
 }
 
 void TensorCollectives::barrier() {
-  communicator_->barrier();
+  internals_->communicator->barrier();
 }
 
 void TensorCollectives::broadcast(torch::nn::Module& module, int root) {
   const auto send = [&](const std::string& name, torch::Tensor tensor) {
     in_place(tensor, [&](torch::Tensor& data) {
-      communicator_->broadcast(name, data.data_ptr(), bytes_of(data), root);
+      internals_->communicator->broadcast(name, data.data_ptr(), bytes_of(data), root);
     });
   };
   for (const auto& item : module.named_parameters()) send(item.key(), item.value().detach());
@@ -176,9 +183,9 @@ void TensorCollectives::broadcast(torch::nn::Module& module, int root) {
 
 void TensorCollectives::broadcast(std::string& text, int root) {
   std::uint64_t length = text.size();
-  communicator_->broadcast("length of text", &length, sizeof length, root);
+  internals_->communicator->broadcast("length of text", &length, sizeof length, root);
   text.resize(length);
-  communicator_->broadcast("text", text.data(), length, root);
+  internals_->communicator->broadcast("text", text.data(), length, root);
 }
 
 void TensorCollectives::broadcast(torch::optim::Optimizer& optimizer) {
@@ -208,7 +215,7 @@ void TensorCollectives::broadcast(torch::optim::Optimizer& optimizer) {
   if (rank() != 0) state = zeros_from(table);
   for (auto& [name, value] : state) {
     auto data = value.contiguous();
-    communicator_->broadcast(name, data.data_ptr(), bytes_of(data), 0);
+    internals_->communicator->broadcast(name, data.data_ptr(), bytes_of(data), 0);
     value = data;
   }
   if (rank() != 0) import_optimizer_state(optimizer, names, state);

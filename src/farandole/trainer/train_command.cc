@@ -15,10 +15,11 @@
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
 #include "farandole/base/program_folder.h"
+#include "farandole/base/version.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/launch/child_process.h"
-#include "farandole/train/session.h"
+#include "farandole/train/internals.h"
 #include "farandole/trainer/run_directory.h"
 #include "farandole/trainer/train_options.h"
 #include "farandole/trainer/trainer.h"
@@ -30,7 +31,7 @@ namespace {
 std::map<std::string, std::string> versions() {
   unsigned major = 0, minor = 0, release = 0;
   H5get_libversion(&major, &minor, &release);
-  return {{"farandole", FARANDOLE_VERSION},
+  return {{"farandole", version()},
           {"libtorch", TORCH_VERSION},
           {"mpi", MpiJob::library_version()},
           {"hdf5", fmt::format("{}.{}.{}", major, minor, release)}};
@@ -114,7 +115,7 @@ void greet(Session& session, const TrainOptions& options, const DataSplit& data,
 // Only rank 0 has read the run directory.
 void share_plan(Session& session, TrainOptions& options) {
   double mib = options.bucket_mb.value_or(0);
-  session.communicator().broadcast("bucket size", &mib, sizeof mib, 0);
+  session.internals().communicator().broadcast("bucket size", &mib, sizeof mib, 0);
   options.bucket_mb = mib > 0 ? std::optional(mib) : std::nullopt;
 }
 
@@ -127,7 +128,7 @@ int train(Session& session, TrainOptions options, int argc, const char* const* a
   auto stalls = WatchdogOptions::from_environment();
   stalls.stall_seconds = options.stall_seconds.value_or(stalls.stall_seconds);
   stalls.stall_abort_seconds = options.stall_abort.value_or(stalls.stall_abort_seconds);
-  session.watch_stalls(stalls);
+  session.internals().watch_stalls(stalls);
   std::optional<RunDirectory> run;
   std::optional<Snapshot> start;
   DataSplit data;
@@ -157,7 +158,7 @@ int train(Session& session, TrainOptions options, int argc, const char* const* a
 
   Trainer trainer(session, options, data, model, std::move(stop_requested));
   std::int64_t resumed = start ? start->step : -1;
-  session.communicator().broadcast("resumed step", &resumed, sizeof resumed, 0);
+  session.internals().communicator().broadcast("resumed step", &resumed, sizeof resumed, 0);
   if (resumed >= 0) trainer.resume(start ? &*start : nullptr);
   start.reset();
   if (resumed >= trainer.total_steps()) {
@@ -193,7 +194,7 @@ int train_command(int argc, const char* const* argv) {
   TrainOptions options;
   auto parser = train_option_parser(options, profiles_folder());
   for (int i = 1; i < argc; ++i)
-    if (const std::string_view word = argv[i]; word == "--help" || word == "-h")
+    if (const std::string_view word = argv[i]; word == "--help" || word == "-h" || word == "--version")
       return parser.parse(argc, argv), 0;
   // Slurm sends SIGUSR1 before a time limit or a preemption (--signal=USR1). The signal is blocked before any
   // thread starts, so that all threads inherit the mask.

@@ -12,6 +12,7 @@
 #include "farandole/base/clock.h"
 #include "farandole/bench/training/benchmark_trainee.h"
 #include "farandole/timeline/recorder/recorder_file.h"
+#include "farandole/train/internals.h"
 
 namespace farandole {
 namespace {
@@ -77,7 +78,7 @@ class Rounds {
   // Returns the time on rank 0, so that all ranks have the same value.
   double step_ms() {
     double ms = block(Watched::by_nobody, warmup_steps).ms / warmup_steps;
-    session_.communicator().broadcast("step time", &ms, sizeof ms, 0);
+    session_.internals().communicator().broadcast("step time", &ms, sizeof ms, 0);
     return ms;
   }
 
@@ -92,8 +93,8 @@ class Rounds {
     }
     for (Round& round : rounds)
       for (Block& one : round)
-        session_.communicator().allreduce("processor time", &one.processor_ms, 1, DType::float64,
-                                          ReduceOp::sum);
+        session_.internals().communicator().allreduce("processor time", &one.processor_ms, 1, DType::float64,
+                                                      ReduceOp::sum);
     return rounds;
   }
 

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "farandole/base/log.h"
+#include "farandole/train/internals.h"
 
 namespace farandole {
 namespace {
@@ -106,7 +107,7 @@ void warn_of_losses(const Snapshot& snapshot, const Compression& compression, in
 void capture_compression(Session& session, const Compression& compression, const Compressor& compressor,
                          Snapshot& snapshot) {
   if (compression.kind == Compression::Kind::none) return;  // on all ranks
-  auto& communicator = session.communicator();
+  auto& communicator = session.internals().communicator();
   const auto own = compressor.state();
   std::string text;
   for (const auto& part : own) text += to_text(session.rank(), part);
@@ -152,8 +153,8 @@ void restore_compression(Session& session, const Compression& compression, Compr
     std::vector<std::size_t> receive(bytes.size());
     receive[0] = bytes[static_cast<std::size_t>(session.rank())];
     std::vector<std::byte> mine(receive[0]);
-    session.communicator().all_to_all(name, all.data(), session.rank() == 0 ? bytes : nothing, mine.data(),
-                                      receive);
+    session.internals().communicator().all_to_all(name, all.data(), session.rank() == 0 ? bytes : nothing,
+                                                  mine.data(), receive);
     for (const auto& entry : entries)
       if (entry.rank == session.rank() && entry.part.name == name)
         own.push_back({name, entry.part.dtype, entry.part.shape, std::move(mine)});

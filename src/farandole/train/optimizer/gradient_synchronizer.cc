@@ -5,6 +5,7 @@
 #include "farandole/comm/solo_communicator.h"
 #include "farandole/fusion/half_compressor.h"
 #include "farandole/fusion/top_k_compressor.h"
+#include "farandole/train/internals.h"
 #include "farandole/train/optimizer/powersgd_compressor.h"
 
 namespace farandole {
@@ -54,7 +55,7 @@ void GradientSynchronizer::use(BucketPlan plan) {
                                                options_.average ? ReduceOp::average : ReduceOp::sum,
                                                session_.timeline(), compresses ? compressor_.get() : nullptr);
   if (number_)
-    explanation_ = session_.collective_registry().explain(
+    explanation_ = session_.internals().calls.explain(
         *number_, [this](std::string_view collective) { return reducer_->explain(collective); });
   buckets_ = std::make_unique<GradientBuckets>(*reducer_, parameters_, options_.backward_passes_per_step);
 }

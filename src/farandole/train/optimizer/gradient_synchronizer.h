@@ -8,6 +8,7 @@
 #include <torch/torch.h>
 #include <vector>
 
+#include "farandole/comm/wrap/traced_communicator.h"
 #include "farandole/fusion/compressor.h"
 #include "farandole/fusion/gradient_reducer.h"
 #include "farandole/train/distributed_optimizer_options.h"

@@ -32,9 +32,8 @@ std::map<std::string, Tensor> union_of(const NamedTensors& own, const std::strin
 void ParameterAveraging::average(std::vector<Tensor>& parameters) {
   const torch::NoGradGuard no_grad;
   for (auto& tensor : parameters) {
-    ranks_.communicator().allreduce("average of parameters", tensor.data_ptr(),
-                                    static_cast<std::size_t>(tensor.numel()), dtype_of(tensor),
-                                    ReduceOp::average);
+    ranks().allreduce("average of parameters", tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()),
+                      dtype_of(tensor), ReduceOp::average);
     sent_bytes_ += bytes_of(tensor);
   }
   steps_alone_ = 0;

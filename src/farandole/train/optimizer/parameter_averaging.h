@@ -6,9 +6,9 @@
 #include <torch/torch.h>
 #include <vector>
 
+#include "farandole/train/internals.h"
 #include "farandole/train/optimizer/bucket_optimizer.h"
 #include "farandole/train/optimizer/joining.h"
-#include "farandole/train/tensor_collectives.h"
 
 namespace farandole {
 
@@ -16,9 +16,9 @@ class ParameterAveraging {
  public:
   // `every`: steps from one average to the next; 0: only when asked.
   ParameterAveraging(std::unique_ptr<TracedCommunicator> ranks, std::int64_t every)
-      : ranks_(std::move(ranks)), every_(every) {}
+      : ranks_(std::make_unique<TensorCollectives::Internals>(std::move(ranks))), every_(every) {}
 
-  Communicator& ranks() { return ranks_.communicator(); }
+  Communicator& ranks() { return communicator_of(ranks_); }
   // This rank has made a step. Returns whether an average is due.
   bool step_ended() { return ++steps_alone_ == every_; }
 

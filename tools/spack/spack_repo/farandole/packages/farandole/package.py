@@ -26,6 +26,7 @@ class Farandole(CMakePackage):
     depends_on("cmake@3.25:", type="build")
     depends_on("ninja", type="build")
     depends_on("pkgconfig", type="build")
+    depends_on("help2man", type="build")
 
     # Not any mpi: the launcher speaks to Open MPI's mpirun, and to Slurm through PMIx.
     depends_on("openmpi@4.1:")

@@ -1,0 +1,69 @@
+// Where the time of one or several runs went: what `farandole analyze` prints, for programs.
+// Thread safety: const methods may run concurrently; others need external synchronization.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace farandole {
+
+// The texts are those of the options of `farandole analyze`.
+struct AnalysisOptions {
+  std::vector<std::filesystem::path> against;  // runs that the first run and its repeats are compared with
+  std::vector<std::string> what_if;            // "bucket-mb=4,bandwidth=2x"
+  std::vector<std::string> validate;           // "RUN" or "RUN:delay=1@20": runs that each run is to predict
+  std::string fail_on;                         // "throughput<-5%,overlap<0.5"
+  // Gets a line for each run that is left out, because it is damaged or of another size than the others.
+  std::function<void(const std::string&)> warn = {};
+};
+
+// A number of the report, or the reason why it cannot be known.
+struct NamedFigure {
+  std::string name;  // as fail_on names it: "throughput", "overlap", "backward ms", …
+  std::optional<double> value;
+  std::string unknown;  // why there is no value
+};
+
+class Analysis {
+ public:
+  // Each run is a run directory, or a trace of Farandole, PyTorch's profiler, Nsight
+  // Systems or Horovod; the format is detected automatically. Runs of several sizes give a scaling table.
+  // Memory is that of the largest run's events.
+  // Throws: UserError where a run is not there, where `runs` is empty, or where an option's text is wrong;
+  // CorruptInput where none of the runs can be analyzed.
+  explicit Analysis(const std::vector<std::filesystem::path>& runs, const AnalysisOptions& options = {});
+  ~Analysis();
+  Analysis(Analysis&&) noexcept;
+  Analysis& operator=(Analysis&&) noexcept;
+
+  // For a terminal of 100 columns; `colour`: with ANSI attributes.
+  std::string text(bool colour = false) const;
+  // "farandole_report": 1; what cannot be known is {"unknown": "why"}.
+  // Units: fractions are 0 to 1, GB are 10^9 bytes, times are as the key's name says.
+  std::string json() const;
+  // One file that opens offline. `output` is where the file will lie, so that it can link to the traces; empty:
+  // the current folder.
+  std::string html(const std::filesystem::path& output = {}) const;
+  // One table: runs, ranks, phases, steps, lateness, collectives, losses, wait-causes, critical-path,
+  // stragglers, findings, nodes, gpu, mpi-calls, scaling, scaling-fits, comparison, what-if or validation.
+  // Units: seconds or milliseconds as the column's name says, fractions 0 to 1; unknown figures are empty.
+  // Throws: UserError for another table, and for one of a kind that the options did not ask for.
+  std::string csv(std::string_view table) const;
+
+  // Of the first run and its repeats (the other runs of its size), their means.
+  // Units: throughput in samples/s, names that end in "ms" in milliseconds, fractions 0 to 1.
+  std::vector<NamedFigure> figures() const;
+  // Which conditions of AnalysisOptions::fail_on hold, or cannot be known: one line each.
+  const std::vector<std::string>& failures() const;
+
+ private:
+  struct Internals;
+  std::unique_ptr<Internals> internals_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# install.sh HEADER...: an installed tree works wherever it is moved to: its programs, its examples built with CMake and with
+# pkg-config, its manual pages and its completion; and it has the public headers, no more and no less.
+source "$(dirname "$0")/../trainer/common.sh"
+export LC_ALL=C
+build=$(dirname "$bin")
+
+cmake --install "$build" --prefix "$work/staging" >out 2>err || fail "cmake --install"
+mkdir elsewhere && mv staging elsewhere/farandole || fail "the tree cannot be moved"
+prefix=$work/elsewhere/farandole
+lib=$(dirname "$(find "$prefix" -name 'libfarandole_timeline.so')")
+share=$prefix/share/farandole
+printf 'farandole/%s\n' "$@" | sort >declared
+(cd "$prefix/include" && find . -type f -printf '%P\n') | sort >installed
+diff declared installed >out || fail "the installed headers are not the public ones"
+for folder in profiles slurm examples; do
+  [[ -n $(ls -A "$share/$folder") ]] || fail "there is no share/farandole/$folder"
+done
+# What the programs say of themselves; none needs the build, nor a library that is not there.
+for program in "$prefix"/bin/farandole*; do
+  "$program" --version >out 2>err || fail "$program --version"
+  grep -qE "^${program##*/} [0-9.]+\$" out || fail "$program --version says something else"
+  ! ldd "$program" | grep -E "not found|$build/" >out || fail "$program does not find its libraries"
+done
+for library in "$lib"/libfarandole_*.so; do
+  ! ldd "$library" | grep -E "not found|$build/" >out || fail "$library does not find its libraries"
+done
+if ldd "$lib"/libfarandole_{timeline,analyzer}.so | grep -E 'libmpi|libtorch' >out; then
+  fail "timeline or analyzer needs MPI or LibTorch"
+fi
+
+# The examples, as share/farandole/examples/CMakeLists.txt says.
+cmake -G Ninja -S "$share/examples" -B examples -DCMAKE_BUILD_TYPE=Debug -DCMAKE_PREFIX_PATH="$prefix" >out 2>err ||
+  fail "the examples cannot be configured"
+cmake --build examples >out 2>&1 || fail "the examples cannot be built"
+examples/record runs/record >out 2>err || fail "examples/record"
+[[ -s runs/record/timeline.json.gz ]] || fail "examples/record leaves no trace"
+examples/analyze runs/record >record.json 2>err || fail "examples/analyze"
+grep -q '^throughput: ' err || fail "examples/analyze prints no figures"
+if [[ -x examples/train ]]; then
+  timeout 100 "$prefix/bin/farandole" run -n 2 --run-dir runs/train -- examples/train >out 2>err || fail "examples/train"
+  grep -q '^loss 0\.' out || fail "examples/train prints another loss"
+  examples/analyze runs/train >train.json 2>err || fail "the analysis of examples/train"
+  [[ $("$prefix/bin/farandole" analyze runs/train --format json | md5sum) == $(md5sum <train.json) ]] ||
+    fail "farandole analyze says something else than the library"
+fi
+/usr/bin/python3 - record.json ${train:+train.json} <<'PYTHON' || fail "the reports"
+import json
+import sys
+for name in sys.argv[1:]:
+    assert json.load(open(name))["farandole_report"] == 1, name
+PYTHON
+
+# Without CMake.
+export PKG_CONFIG_PATH=$lib/pkgconfig
+read -ra flags < <(pkg-config --cflags --libs farandole-analyzer farandole-timeline)
+"${CXX:-c++}" -std=c++20 "$share/examples/analyze.cc" "${flags[@]}" -o analyze >out 2>err || fail "c++ with pkg-config"
+./analyze runs/record 2>err | cmp - record.json || fail "the program built with pkg-config"
+! examples/analyze nowhere >out 2>err || fail "a run that is not there is no failure"
+
+# Completion, from the programs' own --help.
+completed() {  # WORD...: what the last one can become
+  PATH=$prefix/bin:$PATH bash -c 'source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _farandole
+    printf "%s\n" "${COMPREPLY[@]}"' "$prefix/share/bash-completion/completions/farandole" "$@"
+}
+completed farandole ana | grep -qx analyze || fail "farandole ana<Tab>"
+completed farandole analyze --fo | grep -qx -- --format || fail "farandole analyze --fo<Tab>"
+completed farandole timeline sal | grep -qx salvage || fail "farandole timeline sal<Tab>"
+completed farandole timeline slice --ra | grep -qx -- --ranks || fail "farandole timeline slice --ra<Tab>"
+
+# Manual pages, where help2man was there for the build.
+if [[ -d $prefix/share/man ]]; then
+  for program in "$prefix"/bin/farandole*; do
+    page=$prefix/share/man/man1/${program##*/}.1
+    [[ -s $page ]] || fail "there is no ${page##*/}"
+    ! command -v man >/dev/null || MANPATH=$prefix/share/man man "${program##*/}" 2>err | grep -q '[A-Za-z]' || fail "man ${program##*/}"
+  done
+fi

@@ -1,0 +1,24 @@
+#!/usr/bin/env python3
+"""public_headers.py HEADER...: public headers include only public ones, and none of the libraries that users need not have."""
+import os
+import pathlib
+import re
+import sys
+
+source = pathlib.Path(os.environ["FARANDOLE_SOURCE"]) / "src"
+public = {f"farandole/{name}" for name in sys.argv[1:]}
+hidden = re.compile(r"mpi\.h|hdf5|nlohmann/|fmt/|spdlog/|boost/|simdjson|zlib|isa-l|xxhash|sqlite3|cupti|nccl")
+assert len(public) > 10, f"only {len(public)} public headers were named"
+failures = []
+for name in sorted(public):
+    text = (source / name).read_text(encoding="utf-8")
+    for included in re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', text, re.M):
+        if hidden.search(included):
+            failures.append(f"{name} includes <{included}>, which users need not have")
+        elif included.startswith("torch/") and not name.startswith("farandole/train/"):
+            failures.append(f"{name} includes <{included}>, but only the runtime needs LibTorch")
+        elif (source / included).exists() and included not in public:
+            failures.append(f"{name} includes {included}, which is not public")
+for failure in failures:
+    print(f"FAILED: {failure}", file=sys.stderr)
+sys.exit(bool(failures))
