@@ -27,6 +27,7 @@
 #include "farandole/launch/machine.h"
 #include "farandole/launch/mpi_preload.h"
 #include "farandole/launch/output_queue.h"
+#include "farandole/launch/session_folder.h"
 #include "farandole/launch/supervisor.h"
 #include "farandole/launch/verdict.h"
 
@@ -119,8 +120,13 @@ class Launcher {
     command.push_back(own_program());
     const auto supervisor = supervisor_options(request, local).to_arguments();
     command.insert(command.end(), supervisor.begin(), supervisor.end());
+    auto environment = plan_.environment;
+    if (local) {
+      const auto session = session_environment(folder_.path(), &std::getenv);
+      environment.insert(environment.end(), session.begin(), session.end());
+    }
     launch_folder_.begin(job_);
-    starter_.emplace(command, ChildStreams{-1, -1, err.write_end.get()}, SIGTERM, plan_.environment);
+    starter_.emplace(command, ChildStreams{-1, -1, err.write_end.get()}, SIGTERM, environment);
   }
 
   int run() {
@@ -320,7 +326,7 @@ class Launcher {
   LaunchedRun run_;
   LaunchFolder launch_folder_;
   JobRecord job_;
-  TemporaryFolder folder_;
+  SessionFolder folder_;
   OwnedDescriptor signals_;
   OwnedDescriptor socket_;
   OwnedDescriptor starter_err_;
