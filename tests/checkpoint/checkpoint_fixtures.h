@@ -1,5 +1,4 @@
 // Shared by the tests of checkpoints: a temporary folder, random arrays, and bytes of files.
-// thread.
 #pragma once
 
 #include <cstring>

@@ -2,7 +2,6 @@
 // FOLDER/expected-RANK; FOLDER is its argument. A line is for example "MPI_Send bytes=40 peer=1 tag=7
 // ranks=3". With the second argument "killed", rank 2 is killed while the other ranks wait for a message from
 // it. With "leaves", a forked process exits, and then the program exits with 3 and without MPI_Finalize.
-// program, with 3, without MPI_Finalize.
 #include <array>
 #include <csignal>
 #include <cstdlib>

@@ -1,5 +1,4 @@
 // Records a synthetic run of several ranks with the real recorder. Each rank has its own clock.
-// thread.
 #pragma once
 
 #include <cstdint>

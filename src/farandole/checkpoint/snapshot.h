@@ -1,6 +1,5 @@
 // A complete training state as plain bytes, independent of LibTorch. A checkpoint file holds one snapshot.
 // Thread safety: const methods may run concurrently; others need external synchronization.
-// values.
 #pragma once
 
 #include <cstdint>

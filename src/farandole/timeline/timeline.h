@@ -1,13 +1,10 @@
-// A rank's flight recorder: spans, collectives, instants and counters go into per-thread rings in one mapped
-// file, so what a killed process had recorded is in the file.
-//
-// Functions that record never allocate (after a thread's first event), lock, wait or make a system call, but
-// for a wake-up of the page prefaulter once in thousands of records. A full ring overwrites its oldest records,
-// which are counted. Where only a window of steps is recorded, the oldest records are kept instead: what has no
-// room is dropped and counted. At most 32 threads at a time have a ring; the events of further threads are
-// dropped and counted.
-// Thread safety: any thread may call this at any time.
-// Units: times are nanoseconds of now_ns() (base/clock.h).
+// A rank's flight recorder as the rest of Farandole uses it. Spans, collectives, instants and counters go
+// into per-thread rings in one mapped file. After a thread's first event, recording never allocates, locks or
+// waits, and makes no system call except one wake-up of the page prefaulter per thousands of records. A full
+// ring overwrites its oldest records and counts them. If a window of steps is recorded, its first events are
+// kept, and later ones that do not fit are dropped and counted. Up to 32 threads at a time have a ring;
+// events of further threads are dropped and counted.
+// Thread safety: any thread may call this at any time, except where a function says otherwise.
 #pragma once
 
 #include <atomic>

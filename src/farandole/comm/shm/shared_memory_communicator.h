@@ -13,7 +13,6 @@
 //
 // At the first barrier of each call, the ranks compare their call descriptors. A difference is a UserError
 // with a table, on all ranks, in the call in which it occurs.
-// all of them, in the call where it happens.
 #pragma once
 
 #include <memory>

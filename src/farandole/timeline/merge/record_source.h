@@ -29,9 +29,8 @@ struct RankInfo {
   int world_size = 1;
   std::string host;
   std::uint32_t clock = 0;  // clock_id() of the rank; 0 if unknown
-  std::int64_t first_ns =
-      // Earliest start of a record on the host's clock; INT64_MAX if there is no record.
-      INT64_MAX;
+  // Earliest start of a record on the host's clock; INT64_MAX if there is no record.
+  std::int64_t first_ns = INT64_MAX;
   std::uint64_t dropped = 0;            // events for which there was no space
   std::uint64_t damaged = 0;            // records that were left out
   std::int64_t start_monotonic_ns = 0;  // the same moment by the host's monotonic clock and by its date
