@@ -26,7 +26,7 @@ using Buffer = std::unique_ptr<std::byte[], std::function<void(std::byte*)>>;
 // Throws: std::bad_alloc if there is no memory left.
 Buffer private_memory(std::size_t bytes);
 
-// All ranks' parts together.
+// The sum of the sizes of all ranks' parts.
 inline std::size_t sum(std::span<const std::size_t> by_rank) {
   return std::accumulate(by_rank.begin(), by_rank.end(), std::size_t{0});
 }

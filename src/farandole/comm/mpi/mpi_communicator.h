@@ -18,10 +18,10 @@ enum class Waiting {
   yielding,  // tests and sleeps alternately, so that a computing thread keeps its core; adds up to 50 µs
 };
 
-// Whether a communicator makes sure, before each collective, that all ranks make the same call.
+// Whether a communicator checks before each collective that all ranks make the same call.
 enum class SignatureCheck {
   on,
-  off,  // part of a communicator that has made sure already
+  off,  // part of a communicator that has already checked
 };
 
 class MpiCommunicator : public Communicator {

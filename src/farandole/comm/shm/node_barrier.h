@@ -19,8 +19,8 @@ namespace farandole {
 // Data that a rank passes to the others when it arrives for a call. It is kept for two calls, because a rank
 // may enter the next call while a slow peer still reads the data of this one.
 struct CallNote {
-  std::uint64_t signature = 0;  // hash of the call as this rank means it
-  std::uint64_t offset = 0;    // of its data in its arena, or not_shared
+  std::uint64_t signature = 0;  // hash of this rank's call descriptor
+  std::uint64_t offset = 0;     // of its data in its arena, or not_shared
 };
 inline constexpr std::uint64_t not_shared = ~std::uint64_t{0};
 
