@@ -60,8 +60,8 @@ class TraceWriter {
   void collective(Place place, std::string_view name, std::string_view operation, const Collective& what,
                   std::int64_t step, Interval when);
   void instant(Place place, std::string_view name, std::int64_t at_ns, std::uint64_t bytes = 0);
-  void counter(int rank, std::string_view name, std::int64_t at_ns,
-               double value);  // nothing where not finite
+  // Writes nothing if `value` is not finite.
+  void counter(int rank, std::string_view name, std::int64_t at_ns, double value);
   // An arrow from one span to another; each is given by its thread and start. `id` must be unique in a trace.
   void flow(std::uint64_t id, Place from, std::int64_t from_ns, Place to, std::int64_t to_ns);
 
