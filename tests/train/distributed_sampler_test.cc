@@ -120,7 +120,7 @@ TEST(DistributedSampler, TakesRankAndSizeFromASession) {
 TEST(DistributedSampler, RefusesWhatCannotBeDealt) {
   EXPECT_THAT(message_of<UserError>([] { DistributedSampler(0, 0, 1); }), HasSubstr("empty"));
   EXPECT_THAT(message_of<UserError>([] { DistributedSampler(3, 0, 4, {.drop_last = true}); }),
-              HasSubstr("3 samples cannot be dealt to 4 ranks"));
+              HasSubstr("3 samples cannot be distributed over 4 ranks"));
   EXPECT_THAT(message_of<UserError>([] { DistributedSampler(3, 4, 4); }), HasSubstr("rank 4"));
   EXPECT_THAT(message_of<UserError>([] { DistributedSampler(3, -1, 4); }), HasSubstr("rank -1"));
   EXPECT_THAT(message_of<UserError>([] { DistributedSampler(3, 0, 0); }), HasSubstr("world of 0"));

@@ -33,7 +33,7 @@ struct DistributedOptimizer::Impl {
       : session(the_session), inner(the_optimizer), options(the_options), parameters(named) {
     const bool compresses = options.compression.kind != Compression::Kind::none;
     if (options.tune && compresses)
-      throw UserError("compressors choose by bucket: with compression, bucket sizes are not tuned");
+      throw UserError("bucket sizes cannot be tuned with compression, because compressors select by bucket");
     const auto sparse = parameters.take_sparse(options.sparse_parameters, inner);
     auto& internals = session.internals();
     auto ranks = options.group == nullptr
@@ -42,9 +42,11 @@ struct DistributedOptimizer::Impl {
     check_plan_agreement(*ranks, plan_buckets(parameters.specs(), options.buckets));
     check_plan_agreement(*ranks, {sparse.specs(), {}});
     if (options.synchronization.of_parameters()) {
-      if (compresses) throw UserError("compression is of gradients; it does not go with averaged parameters");
+      if (compresses)
+        throw UserError("compression applies to gradients; it cannot be used with averaged parameters");
       if (!sparse.names.empty())
-        throw UserError("sparse_parameters have gradients reduced; they do not go with averaged parameters");
+        throw UserError(
+            "sparse_parameters apply to reduced gradients; they cannot be used with averaged parameters");
       averaging.emplace(std::move(ranks), options.synchronization.every);
     }
     gradients.emplace(session, std::move(ranks), parameters, sparse, options);
@@ -63,7 +65,7 @@ struct DistributedOptimizer::Impl {
     if (!synchronized) reduce_gradients(true);
   }
 
-  // `active`: this rank still has batches. Returns whether any rank has.
+  // `active`: this rank still has batches. Returns whether any rank still has batches.
   bool reduce_gradients(bool active) {
     const bool contributes = active || gradients->pending();
     gradients->finish();
@@ -92,7 +94,7 @@ struct DistributedOptimizer::Impl {
     for (std::size_t b = 0; b < gradients->flat().size(); ++b) update(b, factor);
   }
 
-  // Without a norm to wait for, a bucket is updated while those behind it are still being reduced.
+  // If no norm is needed, a bucket is updated while later buckets are still being reduced.
   void step() {
     if (joins_gradients()) {
       synchronize();
@@ -113,11 +115,11 @@ struct DistributedOptimizer::Impl {
     synchronized = false;
   }
 
-  // The optimizer's own step, which evaluates the closure as often as it likes.
+  // Runs the optimizer's own step, which may evaluate the closure several times.
   torch::Tensor step(const torch::optim::Optimizer::LossClosure& closure) {
     if (joining->under_way())
-      throw UserError("step() takes no closure inside a Join: ranks without batches have none");
-    planner->keep_order();  // such an optimizer may hold on to the parameters' memory
+      throw UserError("step() cannot take a closure inside a Join, because ranks without batches have none");
+    planner->keep_order();  // Such an optimizer may keep references to the parameters' memory.
     auto loss = inner.step([&] {
       synchronized = false;
       auto value = closure();
@@ -135,18 +137,18 @@ struct DistributedOptimizer::Impl {
       joining->agree_to_step(true, false);
     }
     synchronized = false;
-    if (joining->under_way()) return;  // ranks without batches do not know of this call
+    if (joining->under_way()) return;  // Ranks without batches do not know about this call.
     if (planner->reconsider(gradients->first_order())) use_planned_buckets();
   }
 
-  // Returns whether any rank still has batches; `active`: this one has.
+  // `active`: this rank still has batches. Returns whether any rank still has batches.
   bool average_parameters(bool active) {
     if (joining->under_way()) return averaging->average_of_stepped(*updates, *joining, active);
     averaging->average(updates->writable_parameters());
     return true;
   }
 
-  // Ranks that average parameters meet for that alone.
+  // Ranks that average parameters communicate only for the averages.
   bool joins_gradients() const { return joining->under_way() && !averaging; }
 
   void join(bool divide_by_all) {
@@ -155,7 +157,7 @@ struct DistributedOptimizer::Impl {
     joining->begin(divide_by_all);
   }
 
-  // What the others still do, without gradients.
+  // Takes part in the steps of the other ranks, without gradients.
   std::size_t shadow() {
     std::size_t turns = 0;
     if (averaging)
@@ -170,7 +172,7 @@ struct DistributedOptimizer::Impl {
 
   std::size_t shadow_steps() {
     std::size_t steps = 0;
-    if (!gradients->pending()) gradients->clear();  // the sparse ones of the last step
+    if (!gradients->pending()) gradients->clear();  // Clears the sparse gradients of the last step.
     for (; reduce_gradients(false); ++steps) {
       if (joining->agree_to_step(false, false)) {
         update_all(1);
@@ -184,13 +186,13 @@ struct DistributedOptimizer::Impl {
   Session& session;
   torch::optim::Optimizer& inner;
   const DistributedOptimizerOptions options;
-  TrainedParameters parameters;                 // those with dense gradients
-  std::optional<ParameterAveraging> averaging;  // where the ranks synchronize parameters
+  TrainedParameters parameters;                 // Parameters with dense gradients.
+  std::optional<ParameterAveraging> averaging;  // Set if the ranks synchronize parameters.
   std::optional<GradientSynchronizer> gradients;
   std::optional<Joining> joining;
   std::optional<BucketPlanner> planner;
   std::optional<BucketOptimizer> updates;
-  bool synchronized = false;  // gradients are reduced, and not yet used by a step
+  bool synchronized = false;  // Gradients are reduced and have not been used by a step.
   double norm = std::numeric_limits<double>::quiet_NaN();
 };
 

@@ -1,4 +1,4 @@
-// Any torch::optim optimizer over gradients that are reduced over all ranks while backward runs.
+// Runs any torch::optim optimizer on gradients that are reduced over all ranks while backward runs.
 // Thread safety: call from the training thread only.
 #pragma once
 
@@ -16,66 +16,66 @@ namespace farandole {
 
 class Compressor;
 
-// The weights of all Embedding and EmbeddingBag modules made with sparse(true), by their names in
-// named_parameters(): for DistributedOptimizerOptions::sparse_parameters.
+// Returns the weights of all Embedding and EmbeddingBag modules with sparse(true), by their names
+// in named_parameters(), for DistributedOptimizerOptions::sparse_parameters.
 std::vector<std::string> sparse_parameters(const torch::nn::Module& module);
 
-// Parameters, reduced gradients and optimizer state are views of flat buckets. SGD, Adam and AdamW update a
-// whole bucket with LibTorch's fused kernels as soon as it is reduced; the result equals their own step() but
-// for rounding. Any other optimizer, types other than float32 and float64, and steps with a closure use the
-// optimizer's own step(). A parameter that got a gradient on some ranks only takes part with zeros on the
-// others. A parameter that got no gradient on any rank keeps an undefined gradient and is not updated, as in
-// one process.
+// Parameters, reduced gradients and optimizer state are views of flat buckets. SGD, Adam and AdamW update
+// whole buckets with LibTorch's fused kernels as soon as a bucket is reduced; the results equal those of
+// their own step() except for rounding. Other optimizers, types other than float32 and float64, and steps
+// with a closure use the optimizer's own step(). If a parameter has a gradient on some ranks only, the other
+// ranks contribute zeros. If it has none on any rank, its gradient stays undefined and it is not updated, as
+// in a single process.
 class DistributedOptimizer {
  public:
   using NamedParameters = torch::OrderedDict<std::string, torch::Tensor>;
 
-  // The parameters get new memory, with the values that they have. `session` and `optimizer` outlive this.
+  // `session` and `optimizer` must outlive this object. The parameters get new memory with the same values.
+  // Throws: UserError on all ranks if the ranks train different tensors.
   // Collective: every rank of the group must call this in the same order.
-  // Throws: UserError on all ranks where they do not train the same tensors, and for options that do not go
-  // together.
   DistributedOptimizer(Session& session, torch::optim::Optimizer& optimizer,
                        const NamedParameters& parameters, DistributedOptimizerOptions options = {});
   ~DistributedOptimizer();
 
-  // Gradients become undefined. After the first step this plans the buckets again, by the order in which
-  // gradients came. Gradients that are thrown away must be thrown away on all ranks.
-  // Collective: every rank of the group must call this in the same order.
+  // Makes all gradients undefined.
+  // Collective: every rank of the group must call this in the same order. It communicates after the first
+  // step, when buckets are planned again in the order in which gradients became ready, and if backward ran
+  // without step(); in this case all ranks must discard their gradients.
   void zero_grad();
-  // Waits for the reduction, clips, updates. With a closure (LBFGS): reduces after each of its evaluations,
-  // and returns the loss.
+  // Waits for the reduction, clips, and updates. With a closure (LBFGS), it reduces after each
+  // evaluation of the closure.
   // Collective: every rank of the group must call this in the same order.
-  // Throws: UserError on all ranks where the ranks' gradients do not fit; Error with ExitCode::peer_lost where
-  // another rank was lost.
   torch::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr);
-  // The first half of step(): afterwards all ranks hold the same gradients, clipped, which may be changed
-  // before step(). Without this call, step() can update a bucket while others are still being reduced.
+  // The first half of step(). Afterwards all ranks have the same clipped gradients, which the caller may
+  // change before step(). Without this call, step() can update a bucket while others are still being reduced.
+  // Collective: every rank of the group must call this in the same order.
   void synchronize();
 
-  // Where ranks synchronize parameters, the parameters become equal to their average over ranks; else it does
-  // nothing.
+  // If the ranks synchronize parameters, sets the parameters to their average over the ranks.
+  // Otherwise it does nothing.
   // Collective: every rank of the group must call this in the same order.
   void average_parameters();
-  // The same for the optimizer's state. Call it before a checkpoint, which has the state of one rank.
-  // Collective: every rank of the group must call this in the same order.
+  // The same for the optimizer's state. Call this before a checkpoint, so that all ranks continue
+  // from the same state.
   void average_state();
 
-  // What DistributedOptimizerOptions::tune found; none while the search goes on. The same on all ranks.
+  // Returns the result of DistributedOptimizerOptions::tune when it is known; the same on all ranks.
   std::optional<TunedPlan> tuned() const;
 
-  double gradient_norm() const;        // before clipping, of the last step; NaN without clip_norm
-  std::size_t gradient_bytes() const;  // memory of all buckets, without sparse gradients
-  // Bytes copied into buckets since the start, because autograd put a gradient in memory of its own.
+  double gradient_norm() const;        // Of the last step, before clipping; NaN without clip_norm.
+  std::size_t gradient_bytes() const;  // Of all buckets, without sparse gradients.
+  // Returns the bytes copied into buckets since the start. Copies are needed for gradients that autograd
+  // computes in other memory.
   std::size_t packed_bytes() const;
-  // Bytes that this rank gave to collectives since the start, of gradients or parameters.
+  // Returns the bytes of gradients or parameters that this rank has given to collectives since the start.
   std::size_t sent_bytes() const;
-  Compressor& compressor();  // for Farandole's checkpoints; not between backward and step()
+  Compressor& compressor();  // Do not use it between backward and step().
   torch::optim::Optimizer& inner();
 
  private:
   friend class Join;
   void join(bool divide_by_all);
-  std::size_t shadow();  // returns the number of the others' steps that it took part in
+  std::size_t shadow();  // Returns the number of steps of other ranks in which it took part.
 
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -18,7 +18,7 @@ Synchronization parse_synchronization(std::string_view text) {
       return {Kind::parameters, *every};
   }
   throw UserError(
-      fmt::format("--synchronize cannot be '{}'; it is gradients, parameters:K (an average every K steps, K "
+      fmt::format("--synchronize cannot be '{}'; use gradients, parameters:K (an average every K steps, K "
                   "at least 1) or "
                   "parameters:epoch",
                   text));

@@ -1,5 +1,4 @@
-// What a DistributedOptimizer does. Plain values.
-// Thread safety: any thread may call this at any time.
+// Options of a DistributedOptimizer. Plain values.
 #pragma once
 
 #include <cstddef>
@@ -16,46 +15,45 @@ namespace farandole {
 
 class Group;
 
-// What the ranks keep equal: their gradients in each step, or their parameters now and then.
+// What the ranks keep equal: their gradients in each step, or their parameters from time to time.
 struct Synchronization {
   enum class Kind { gradients, parameters };
   Kind kind = Kind::gradients;
-  std::int64_t every =
-      0;  // steps from one average of the parameters to the next; 0: at the end of each epoch
+  std::int64_t every = 0;  // Steps between averages of the parameters; 0: at the end of each epoch.
 
   bool of_parameters() const { return kind == Kind::parameters; }
   friend bool operator==(const Synchronization&, const Synchronization&) = default;
 };
 
-// "gradients", "parameters:K" or "parameters:epoch".
-// Throws: UserError for any other text.
+// Parses "gradients", "parameters:K" or "parameters:epoch".
+// Throws: UserError if the text is none of these.
 Synchronization parse_synchronization(std::string_view text);
 
 struct DistributedOptimizerOptions {
-  // Gradients of so many backward calls are added up, as PyTorch does, before they are reduced and step() is
-  // called.
+  // Number of backward calls whose gradients are added, as in PyTorch, before they are reduced
+  // and step() is called.
   int backward_passes_per_step = 1;
-  bool average = true;                // over ranks; false: sum
-  std::optional<double> clip_norm{};  // bound for the global 2-norm, applied to the reduced gradients
+  bool average = true;                // False: sum over ranks.
+  std::optional<double> clip_norm{};  // Limit for the global 2-norm of the reduced gradients.
   BucketOptions buckets{};
-  Compression compression{};  // of gradients on their way between ranks
-  // Try other bucket sizes in the first steps, and keep the best; see tuned().
+  Compression compression{};  // Compression of gradients between ranks.
+  // Tries other bucket sizes in the first steps and then uses the best; see tuned().
   bool tune = false;
-  // With Kind::parameters each rank steps by its own gradients (local SGD), and average_parameters() is called
-  // every so many steps, or by the user alone.
+  // With parameters: each rank steps with its own gradients (local SGD), and average_parameters() runs every
+  // given number of steps, or only when the user calls it.
   Synchronization synchronization{};
-  // Names of parameters that get sparse gradients, as sparse_parameters(module) finds them. Their rows are
-  // gathered after backward and are not compressed. They stay sparse for the optimizer's own step(), which
-  // must support sparse gradients (SGD without weight decay and Adagrad do; Adam and AdamW do not). All other
-  // gradients are reduced dense.
+  // Names of parameters with sparse gradients, from sparse_parameters(module). Their gradients are reduced by
+  // gathering rows after backward. They are not compressed and stay sparse for the optimizer's own step(),
+  // which must support them: SGD without weight decay and Adagrad do; Adam and AdamW do not. All other
+  // gradients are reduced as dense tensors.
   std::vector<std::string> sparse_parameters{};
-  Group* group = nullptr;  // of ranks that train together, this one among them; null: all
+  Group* group = nullptr;  // Ranks that train together, including this one; null: all ranks.
 };
 
 struct TunedPlan {
   std::size_t bucket_bytes = 0;
-  double milliseconds = 0, default_milliseconds = 0;  // medians of a step, on the slowest rank
-  int steps = 0;                                      // that the search took
+  double milliseconds = 0, default_milliseconds = 0;  // Median duration of a step on the slowest rank.
+  int steps = 0;                                      // Steps that the tuning took.
 };
 
 }  // namespace farandole

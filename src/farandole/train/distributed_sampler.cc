@@ -10,15 +10,14 @@ namespace farandole {
 namespace {
 
 std::int64_t share_of(std::int64_t size, int rank, int world_size, const SamplerOptions& options) {
-  if (size < 1) throw UserError(fmt::format("sampler over {} samples: the data set is empty", size));
+  if (size < 1) throw UserError(fmt::format("the sampler has {} samples; the data set is empty", size));
   if (world_size < 1 || rank < 0 || rank >= world_size) {
-    throw UserError(
-        fmt::format("sampler of rank {} in a world of {}: ranks are 0 to size - 1", rank, world_size));
+    throw UserError(fmt::format("the sampler has rank {} of {}; ranks are 0 to size - 1", rank, world_size));
   }
   if (!options.drop_last) return (size - 1) / world_size + 1;
   if (size < world_size) {
     throw UserError(
-        fmt::format("{} samples cannot be dealt to {} ranks when the last are dropped: use fewer ranks, or "
+        fmt::format("{} samples cannot be distributed over {} ranks with drop_last; use fewer ranks, or "
                     "repeat samples "
                     "(drop_last off)",
                     size, world_size));
@@ -44,8 +43,8 @@ std::vector<std::int64_t> DistributedSampler::indices() const {
   } else {
     std::iota(order.begin(), order.end(), std::int64_t{0});
   }
-  // Position i of the padded order is order[i % size]: PyTorch pads by repeating the whole order as often as
-  // needed.
+  // Position i of the padded order is order[i % size]. PyTorch pads by repeating the whole order
+  // as often as needed.
   std::vector<std::int64_t> mine(static_cast<std::size_t>(samples_));
   for (std::int64_t k = 0; k < samples_; ++k) {
     mine[static_cast<std::size_t>(k)] =

@@ -11,12 +11,12 @@
 namespace farandole {
 namespace {
 
-// Whole cache lines, so that what a kernel makes of an element does not depend on its neighbours.
+// Each tensor starts at a cache line, so that the result of an element does not depend on its neighbours.
 std::size_t padded_bytes(const torch::Tensor& tensor) {
   return (bytes_of(tensor) + 63) / 64 * 64;
 }
 
-// Ranks that give other tensors differ in the collective's name.
+// If ranks pass different tensors, the names of the collectives differ.
 std::string describe(const std::vector<torch::Tensor>& tensors) {
   std::string shapes;
   for (const auto& tensor : tensors)
@@ -35,7 +35,7 @@ void FusedAllreduce::run(Communicator& communicator, const std::vector<torch::Te
   for (const auto& tensor : tensors)
     if (std::find(types.begin(), types.end(), dtype_of(tensor)) == types.end())
       types.push_back(dtype_of(tensor));
-  if (types.empty()) communicator.barrier(name);  // where others give some, all learn it
+  if (types.empty()) communicator.barrier(name);  // If other ranks pass tensors, this call detects it.
   for (const auto type : types) {
     std::vector<std::size_t> members;
     std::size_t bytes = 0;

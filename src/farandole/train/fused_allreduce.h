@@ -1,4 +1,5 @@
-// Reduces many tensors as one: those of an element type travel in one buffer. Used by one thread at a time.
+// Reduces many tensors together: all tensors of an element type use one buffer.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <map>
@@ -13,9 +14,10 @@ namespace farandole {
 
 class FusedAllreduce {
  public:
-  // results[i] = tensors[i] reduced over all ranks, bit-wise the same on each; `results` may be `tensors`.
-  // One collective an element type, in the order in which the types first appear. Throws UserError, on all
-  // ranks where these give other numbers of tensors, shapes, types or orders.
+  // Sets results[i] to tensors[i] reduced over all ranks, bit-wise the same on each rank. `results` may be
+  // `tensors`. There is one collective per element type, in the order in which the types first appear.
+  // Throws: UserError on all ranks if the ranks pass different numbers, shapes, types or orders of tensors.
+  // Collective: every rank of the group must call this in the same order.
   void run(Communicator& communicator, const std::vector<torch::Tensor>& tensors,
            std::vector<torch::Tensor>& results, ReduceOp op);
 

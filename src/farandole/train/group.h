@@ -1,4 +1,4 @@
-// Some of the job's ranks, with collectives of their own. Session::new_group makes it.
+// Some of the job's ranks with their own collectives. Session::new_group creates it.
 // Thread safety: call from the training thread only.
 #pragma once
 
@@ -10,14 +10,14 @@
 
 namespace farandole {
 
-// rank() and size() are those in the group. Rank i of the group is rank ranks()[i] of the job.
+// rank() and size() refer to the group; rank i of the group is rank ranks()[i] of the job.
 class Group : public TensorCollectives {
  public:
   const std::vector<int>& ranks() const { return ranks_; }
 
  private:
   friend class Session;
-  // Communicators of a group are numbered from here on, one for each purpose.
+  // Each group has this many communicator numbers; each purpose has its own communicator.
   static constexpr std::uint16_t numbers = 8;
 
   Group(std::vector<int> ranks, std::uint16_t number, std::unique_ptr<Internals> internals);

@@ -16,7 +16,8 @@ JoinCommunicator& joinable(TensorCollectives& ranks) {
 
 using Shadow = std::function<std::size_t()>;
 
-// Each on a thread of its own, for the others may call them in any order; the first on this one.
+// Runs each on its own thread, because the other ranks may call them in any order. The first
+// runs on this thread.
 std::vector<std::size_t> run_together(const std::vector<Shadow>& shadows) {
   std::vector<std::size_t> counts(shadows.size());
   std::vector<std::exception_ptr> failures(shadows.size());
@@ -56,7 +57,7 @@ Join::~Join() noexcept(false) {
 
 int Join::finish() {
   if (last_ >= 0) return last_;
-  last_ = session_.rank();  // where the rest fails, the destructor is not to try again
+  last_ = session_.rank();  // If the rest fails, the destructor must not try again.
   std::vector<Shadow> shadows;
   for (auto* optimizer : optimizers_) shadows.push_back([optimizer] { return optimizer->shadow(); });
   shadows.push_back([this] { return joinable(session_.collectives()).shadow(); });
@@ -64,7 +65,7 @@ int Join::finish() {
   for (auto* group : groups_)
     if (group != nullptr) shadows.push_back([group] { return joinable(*group).shadow(); });
   const auto counts = run_together(shadows);
-  // Who took part in the fewest steps and collectives of others was there longest.
+  // The rank that took part in the fewest steps and collectives of others had batches longest.
   std::int64_t own = 0;
   for (auto i = counts.begin(); i != counts.begin() + counted; ++i) own += static_cast<std::int64_t>(*i);
   const auto all = session_.all_gather(torch::tensor({own}, torch::kInt64));

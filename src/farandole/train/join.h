@@ -1,4 +1,5 @@
-// Training on data that does not divide evenly: ranks that have run out of batches keep the others going.
+// Trains on data that does not divide evenly: ranks without batches take part in the
+// collectives of the others.
 // Thread safety: call from the training thread only.
 //
 //   {
@@ -6,17 +7,17 @@
 //     for (const auto& batch : batches) { … }  // as many as this rank has
 //   }  // waits until every rank is here
 //
-// A rank at the end of the scope takes part in what the others still call. In the collectives of the session
-// and of the groups, synchronised batch normalisation among them, it gives values that change nothing: zeros
-// in a sum, the least value in a maximum. In the reductions of the optimizers it takes part without gradients,
-// and then steps as the others do, with their learning rates. So parameters and the optimizers' state stay
-// bit-wise the same on all ranks. At the end only buffers must be sent, such as the running statistics of
-// batch normalisation: session.broadcast(*net, join.finish()).
+// A rank at the end of the scope takes part in the calls of the others: in the collectives of the session
+// and of the groups, including synchronized batch normalization, with values that do not change the
+// result (comm/wrap/join_communicator.h); and in the reductions and steps of the optimizers, without
+// gradients and with the learning rates of the active ranks. Therefore parameters and optimizer state
+// stay bit-wise equal on all ranks. At the end only buffers, such as the running statistics of batch
+// normalization, must be sent: session.broadcast(*net, join.finish()).
 //
-// Averages, of gradients too, are those of the ranks that still have batches. all_gather() gets no rows from
-// the other ranks. What reduce_scatter() and all_to_all() send to them is lost. A broadcast from one of them is
-// a UserError on all ranks. Optimizers that synchronize parameters average those of the ranks that have
-// stepped since the last average, and once more at the end.
+// Averages, also of gradients, are those of the ranks that still have batches. all_gather() gets no rows from
+// the other ranks. reduce_scatter() and all_to_all() lose rows that are sent to them. A broadcast from one of
+// them is a UserError on all ranks. Optimizers that synchronize parameters average those of the ranks that
+// have stepped since the last average, and once more at the end.
 #pragma once
 
 #include <vector>
@@ -28,27 +29,27 @@
 namespace farandole {
 
 struct JoinOptions {
-  // Averages divide by the number of all ranks, so that each sample counts the same in every step.
+  // Averages divide by the number of all ranks, so that each sample has the same weight in every step.
   bool divide_by_all = false;
 };
 
 class Join {
  public:
-  // Between steps. Each rank gives the optimizers and groups that it uses until the end of the scope; they
-  // outlive this. Null groups are those of other ranks. Inside the scope no optimizers and groups can be made,
-  // and step() takes no closure.
-  // Collective: every rank of the group must call this in the same order.
+  // Call this between steps. Each rank passes the optimizers and groups that it uses until the end; they must
+  // outlive this object. A null group belongs to other ranks. Until the end no optimizers, groups and
+  // communicators can be created, and step() cannot take a closure.
+  // Collective: every rank of the job must call this in the same order.
   explicit Join(Session& session, std::vector<DistributedOptimizer*> optimizers = {},
                 std::vector<Group*> groups = {}, JoinOptions options = {});
-  // Calls finish() unless an exception is on its way. In that case this rank's part stays undone, and the job
-  // has to end with it, as run_session() sees to.
+  // Calls finish(), except during stack unwinding. Then this rank does not take part any more, and the job
+  // must end, as in run_session().
   ~Join() noexcept(false);
   Join(const Join&) = delete;
   Join& operator=(const Join&) = delete;
 
-  // Call it when this rank has no more batches; it returns when no rank has any. The result is a rank that had
-  // batches to the end, the same on all ranks.
-  // Throws: what a collective throws.
+  // This rank has no more batches. Returns when no rank has batches. The result is a rank that had batches
+  // until the end; it is the same on all ranks.
+  // Throws: the errors of collectives.
   int finish();
 
  private:

@@ -14,7 +14,7 @@ Tensor place_for(const Tensor& parameter) {
   return slot != nullptr ? slot->take(parameter) : Tensor();
 }
 
-// The products that autograd would compute, in the same order.
+// Computes the products of autograd in the same order.
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
                         const std::optional<Tensor>& bias) {
@@ -41,7 +41,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   }
 };
 
-bool has_tangent(const Tensor& tensor) {  // of forward-mode differentiation
+bool has_tangent(const Tensor& tensor) {  // For forward-mode differentiation.
   return tensor.defined() && tensor._fw_grad(/*level=*/0).defined();
 }
 

@@ -1,6 +1,6 @@
-// torch::nn::Linear for models that train with a DistributedOptimizer: backward computes the gradients of the
-// weight and the bias in the memory from which they are reduced. This saves one copy of each in each step.
-// Thread safety: as of torch::nn::Linear.
+// A torch::nn::Linear for models that train with a DistributedOptimizer. Backward computes the
+// gradients of weight and bias in the bucket in which they are reduced, which saves one copy of each
+// per step. Use it like torch::nn::Linear.
 #pragma once
 
 #include <memory>
@@ -9,13 +9,14 @@
 
 namespace farandole {
 
-// Options, parameters and names in state_dict are those of torch::nn::Linear; results differ by rounding.
+// It has the same options, parameters and names in state_dict. Results differ from those
+// of torch::nn::Linear by rounding.
 class LinearImpl : public torch::nn::LinearImpl {
  public:
   using torch::nn::LinearImpl::LinearImpl;
   // x [..., in_features] → [..., out_features].
   torch::Tensor forward(const torch::Tensor& x);
-  // The copy has this type, which a Sequential needs.
+  // Returns the derived type, which Sequential needs.
   std::shared_ptr<torch::nn::Module> clone(
       const std::optional<torch::Device>& device = std::nullopt) const override;
 };

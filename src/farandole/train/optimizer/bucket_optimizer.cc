@@ -10,7 +10,7 @@ namespace farandole {
 
 using torch::Tensor;
 
-// Neighbours that one call updates: elements [first, end) of the flat tensors.
+// Neighbouring slots that one call updates: elements [first, end) of the flat tensors.
 struct BucketOptimizer::Run {
   std::size_t group;
   std::int64_t earlier;
@@ -39,7 +39,7 @@ BucketOptimizer::BucketOptimizer(torch::optim::Optimizer& optimizer, const Bucke
   find_groups();
 }
 
-// Modules replace a parameter's memory where they are loaded or converted.
+// Modules replace the memory of a parameter when they are loaded or converted.
 void BucketOptimizer::settle_parameter(std::size_t tensor) {
   auto& parameter = parameters_[tensor];
   if (same_place(parameter, places_[tensor])) return;
@@ -61,7 +61,7 @@ void BucketOptimizer::find_groups() {
     slots_[i].group.reset();
     const auto found = group_of.find(parameters_[i].unsafeGetTensorImpl());
     const auto type = parameters_[i].scalar_type();
-    // In half precision LibTorch's kernels round elsewhere than its optimizers do.
+    // In half precision, LibTorch's fused kernels round differently from its optimizers.
     if (rule_ == nullptr || found == group_of.end() || (type != torch::kFloat32 && type != torch::kFloat64))
       continue;
     slots_[i].group = found->second;
@@ -113,7 +113,8 @@ std::vector<BucketOptimizer::Run> BucketOptimizer::runs(std::size_t b) {
   return result;
 }
 
-// The kernels divide gradients by a float32 and store them: a pass less, where that is exact enough.
+// The kernels divide gradients by a float32 and store them. This saves one pass over the memory if
+// it is exact enough.
 std::optional<Tensor> BucketOptimizer::scale_for(std::size_t b, double factor) {
   if (factor == 1) return {};
   bool all = plan_.buckets[b].dtype == DType::float32;
@@ -131,7 +132,7 @@ void BucketOptimizer::update(std::size_t b, double factor) {
   const auto scale = scale_for(b, factor);
   if (rule_ == nullptr) return;
   for (const auto& run : runs(b)) {
-    if (run.first == run.end) continue;  // a tensor without elements
+    if (run.first == run.end) continue;  // A tensor without elements.
     const auto piece = [&](const Tensor& flat) {
       return flat.narrow(0, static_cast<std::int64_t>(run.first),
                          static_cast<std::int64_t>(run.end - run.first));

@@ -1,11 +1,11 @@
-// Updates the parameters of whole buckets at once. Used by the training thread.
+// Updates the parameters of whole buckets.
+// Thread safety: call from the training thread only.
 //
-// Parameters, and the state that SGD, Adam and AdamW keep for them, lie as the gradients do: one flat tensor
-// a bucket, of which the parameters and the tensors in torch::optim's own state are views. One call of a
-// fused kernel then updates a bucket, or a run of its slots where the slots differ in options, in the number
-// of their updates, or have no gradient. torch::optim remains the owner of options, counters and state: what
-// users, broadcasts and checkpoints read there is true, and what they replace there is taken over at the
-// next update.
+// Parameters, and the state that SGD, Adam and AdamW keep for them, have the same layout as the gradients:
+// one flat tensor per bucket. The parameters and the tensors in torch::optim's state are views of it. One
+// call of a fused kernel updates a bucket, or a run of its slots if slots differ in options or number of
+// updates, or have no gradient. torch::optim still owns options, counters and state: users, broadcasts and
+// checkpoints read valid values there, and values that they replace are used in the next update.
 #pragma once
 
 #include <cstdint>
@@ -22,25 +22,25 @@ namespace farandole {
 
 class BucketOptimizer {
  public:
-  // `parameters` in the order of the plan's tensors; `gradients` by bucket, laid out as the bucket.
-  // `optimizer` and `plan` outlive this. The parameters keep their values, and the flat memory, when this
-  // goes.
+  // `parameters` are in the order of the plan's tensors. `gradients` are indexed by bucket and have its
+  // layout. `optimizer` and `plan` must outlive this object. When it is destroyed, the parameters keep their
+  // values and the flat memory.
   BucketOptimizer(torch::optim::Optimizer& optimizer, const BucketPlan& plan,
                   std::vector<torch::Tensor> parameters, std::vector<torch::Tensor> gradients);
 
-  // Updates those of the bucket's parameters that this can update and whose grad(), which must be the view of
-  // the bucket, is defined. Gradients are first multiplied by `factor`, all of the bucket's.
+  // Multiplies all gradients of the bucket by `factor`. Then updates the parameters of the bucket that a
+  // fused kernel can update and whose grad() is defined; grad() must be the view of the bucket.
   void update(std::size_t bucket, double factor = 1);
-  // Then the optimizer's own step(), which is to leave updated parameters alone, for all that update() could
-  // not.
+  // Updates all other parameters with the optimizer's own step(), which must not change parameters
+  // that are already updated.
   void update_others();
-  // All parameters, a tensor a bucket, for others to write to.
+  // Returns all parameters as one tensor per bucket, for writing.
   std::vector<torch::Tensor>& writable_parameters();
 
  private:
   struct Slot {
-    std::optional<std::size_t> group{};  // of the optimizer's; none: not for a fused kernel
-    std::vector<torch::Tensor> state;    // its places in the flat state
+    std::optional<std::size_t> group{};  // Group in the optimizer; no value: not for a fused kernel.
+    std::vector<torch::Tensor> state;    // Views of the flat state.
   };
   struct Run;
 
@@ -54,13 +54,15 @@ class BucketOptimizer {
   torch::optim::Optimizer& optimizer_;
   const BucketPlan& plan_;
   std::unique_ptr<FusedRule> rule_;
-  std::vector<torch::Tensor> parameters_, places_;  // by tensor; the second in the flat parameters
-  std::vector<torch::Tensor> gradients_;            // by bucket, flat, as are the next two
+  // Indexed by tensor; places_ are views of the flat parameters.
+  std::vector<torch::Tensor> parameters_, places_;
+  std::vector<torch::Tensor> gradients_;  // Indexed by bucket; flat, as are the next two.
   std::vector<torch::Tensor> flat_parameters_;
-  std::vector<std::vector<torch::Tensor>> flat_state_;  // by bucket and field; made when first needed
-  std::vector<Slot> slots_;                             // by tensor
-  std::size_t in_groups_ = 0;                           // parameters of all groups when last looked at
-  bool others_ = false;                                 // some of these are not for a fused kernel
+  // Indexed by bucket and field; created when first needed.
+  std::vector<std::vector<torch::Tensor>> flat_state_;
+  std::vector<Slot> slots_;    // Indexed by tensor.
+  std::size_t in_groups_ = 0;  // Number of parameters of all groups at the last check.
+  bool others_ = false;        // Some parameters are not for a fused kernel.
 };
 
 }  // namespace farandole

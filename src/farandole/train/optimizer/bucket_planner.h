@@ -1,6 +1,7 @@
-// Decides which buckets the next step uses: first those of the options; after the first step, in the order in
-// which rank 0's gradients came, so that the first buckets are full as early as possible; then, if wanted, of
-// the size with which steps are fastest. Used by the training thread.
+// Decides which buckets the next step uses. At first they follow the options. After the first step they
+// follow the order in which rank 0's gradients became ready, so that the first buckets are full early. If
+// tuning is enabled, the fastest size is used afterwards.
+// Thread safety: call from the training thread only.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +18,21 @@ namespace farandole {
 
 class BucketPlanner {
  public:
-  // `ranks` outlives this.
+  // `ranks` must outlive this object.
   BucketPlanner(Communicator& ranks, std::vector<TensorSpec> tensors,
                 const DistributedOptimizerOptions& options);
 
   BucketPlan plan() const { return plan_buckets(tensors_, sizes_, order_); }
-  // From now on, buckets are not planned by the order in which gradients come.
+  // From now on, buckets are not planned in the order of the gradients.
   void keep_order() { ordered_ = true; }
-  // Between steps; `first_order` as GradientReducer gives it. Returns whether plan() has changed. Collective.
+  // Call this between steps. `first_order` comes from GradientReducer. Returns whether plan() has changed.
+  // Collective: every rank of the group must call this in the same order.
   bool reconsider(std::span<const std::size_t> first_order);
 
-  // At the end of each step; all ranks take the same steps. Collective.
+  // Call this at the end of each step.
+  // Collective: every rank of the group must call this in the same order.
   void step_ended();
-  // The time until the next step's end does not count.
+  // The time until the end of the next step is not measured.
   void skip_time() { step_ended_ns_ = 0; }
   std::optional<TunedPlan> tuned() const;
 
@@ -38,7 +41,7 @@ class BucketPlanner {
   const std::vector<TensorSpec> tensors_;
   const bool tune_;
   BucketOptions sizes_;
-  std::vector<std::size_t> order_;  // in which gradients are expected; empty: not yet known
+  std::vector<std::size_t> order_;  // Expected order of the gradients; empty: unknown.
   bool ordered_;
   std::optional<Autotuner> tuner_;
   std::int64_t step_ended_ns_ = 0;

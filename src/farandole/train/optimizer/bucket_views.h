@@ -1,4 +1,5 @@
-// Tensors that lie in memory laid out as a bucket. Usable from any thread.
+// Tensors in memory with the layout of a bucket.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <torch/torch.h>
@@ -7,14 +8,14 @@
 
 namespace farandole {
 
-// Zeros for the bucket's payload, in one piece.
+// Returns zeros for the bucket's payload in one tensor.
 torch::Tensor flat_tensor(const Bucket& bucket);
 
-// The slot of `flat` as a tensor of the shape of `like`, and of its strides where these are dense. It keeps
-// `flat` alive, but its storage is the slot alone, so that saving it saves no neighbours.
+// Returns the slot of `flat` as a tensor with the shape of `like` and, if they are dense, its strides. The
+// result keeps `flat` alive, but its storage is only the slot, so that saving it does not save neighbours.
 torch::Tensor slot_view(const torch::Tensor& flat, const BucketSlot& slot, const torch::Tensor& like);
 
-// Whether both are one place in memory; undefined tensors are nowhere.
+// Returns whether both tensors have the same memory; false for undefined tensors.
 bool same_place(const torch::Tensor& a, const torch::Tensor& b);
 
 }  // namespace farandole

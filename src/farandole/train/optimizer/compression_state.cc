@@ -11,10 +11,10 @@
 namespace farandole {
 namespace {
 
-// Where a part lies among all ranks' parts, as one line of text.
+// The place of a part among the parts of all ranks, as one line of text.
 struct Entry {
   int rank = 0;
-  CompressorState part;  // without its bytes
+  CompressorState part;  // Without its bytes.
 
   std::size_t bytes() const {
     return std::accumulate(
@@ -56,7 +56,7 @@ std::string gather_text(Communicator& communicator, const std::string& own) {
   return all;
 }
 
-// Bytes of the part of that name, by rank; 0 where a rank has none.
+// Returns the bytes of the named part for each rank; 0 if a rank has none.
 std::vector<std::size_t> bytes_by_rank(const std::vector<Entry>& entries, const std::string& name,
                                        int ranks) {
   std::vector<std::size_t> bytes(static_cast<std::size_t>(ranks));
@@ -75,7 +75,7 @@ std::string folder(const Compression& compression, int rank) {
   return fmt::format("/compression/{}/rank-{:04}/", describe(compression), rank);
 }
 
-// The snapshot's parts for the ranks of this run.
+// Lists the parts of the snapshot for the ranks of this run.
 std::vector<Entry> list_parts(const Snapshot& snapshot, const Compression& compression, int ranks) {
   std::vector<Entry> entries;
   for (int r = 0; r < ranks; ++r)
@@ -92,18 +92,17 @@ void warn_of_losses(const Snapshot& snapshot, const Compression& compression, in
     other |= array.path.starts_with("/compression/") &&
              !array.path.starts_with("/compression/" + describe(compression) + "/");
   if (other)
-    spdlog::warn(
-        "the checkpoint's gradients were compressed in another way; what they had left out is dropped");
+    spdlog::warn("the checkpoint's gradients were compressed in another way; their residuals are dropped");
   else if (snapshot.world_size != ranks && compression.kind != Compression::Kind::none)
     spdlog::warn(
-        "the checkpoint is of {} ranks; of what compression had left out, only the parts of the first {} "
+        "the checkpoint has {} ranks; only the compression residuals of the first {} ranks "
         "are used",
         snapshot.world_size, std::min(snapshot.world_size, ranks));
 }
 
 }  // namespace
 
-// One part after the other, so that never more than one part of all ranks is in memory besides the snapshot.
+// Handles one part after the other, so that at most one part of all ranks is in memory besides the snapshot.
 void capture_compression(Session& session, const Compression& compression, const Compressor& compressor,
                          Snapshot& snapshot) {
   if (compression.kind == Compression::Kind::none) return;  // on all ranks

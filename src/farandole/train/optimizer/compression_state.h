@@ -1,5 +1,6 @@
-// What every rank's compressor remembers, in a snapshot and back. Used by the training thread while no
-// gradients are reduced.
+// Saves the state of every rank's compressor in a snapshot and restores it. Call these functions while
+// no gradients are reduced.
+// Thread safety: call from the training thread only.
 #pragma once
 
 #include "farandole/checkpoint/snapshot.h"
@@ -9,12 +10,14 @@
 
 namespace farandole {
 
-// Collective: on rank 0 adds the parts of all ranks as /compression/KIND/rank-0000/PART.
+// Adds the parts of all ranks to the snapshot on rank 0 as /compression/KIND/rank-0000/PART.
+// Collective: every rank of the group must call this in the same order.
 void capture_compression(Session& session, const Compression& compression, const Compressor& compressor,
                          Snapshot& snapshot);
 
-// Collective: rank 0 has the snapshot (others pass nullptr), every rank's compressor gets its own parts. A
-// rank that the saved run did not have, and every rank where the compression was another, starts anew.
+// Rank 0 passes the snapshot, the others pass nullptr; every rank's compressor gets its own parts. A rank
+// without saved parts starts with an empty state, and so do all ranks if the compression has changed.
+// Collective: every rank of the group must call this in the same order.
 void restore_compression(Session& session, const Compression& compression, Compressor& compressor,
                          const Snapshot* snapshot);
 

@@ -9,7 +9,7 @@ namespace {
 
 using torch::Tensor;
 
-// The parameter's state, made where there is none.
+// Returns the state of the parameter; creates it if there is none.
 template <class State>
 State& state_of(torch::optim::Optimizer& optimizer, const Tensor& parameter) {
   auto& state = optimizer.state()[parameter.unsafeGetTensorImpl()];
@@ -58,7 +58,7 @@ class FusedSgd final : public FusedRule {
   torch::optim::SGD& optimizer_;
 };
 
-// Adam and AdamW differ in the types of their options and state, and in what weight decay does.
+// Adam and AdamW differ in the types of their options and state, and in weight decay.
 template <class Optimizer, class AdamOptions, class State, auto kernel>
 class FusedAdam final : public FusedRule {
  public:

@@ -1,5 +1,5 @@
-// How LibTorch's SGD, Adam and AdamW update parameters that lie flat, by its fused kernels. Used by the
-// training thread.
+// Updates flat parameters as LibTorch's SGD, Adam and AdamW do, with LibTorch's fused kernels.
+// Thread safety: call from the training thread only.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace farandole {
 
-// Equal pieces of a bucket's parameters, gradients and state.
+// Parts of equal length of a bucket's parameters, gradients and state.
 struct FlatRun {
   torch::Tensor parameters;
   torch::Tensor gradients;
@@ -22,22 +22,22 @@ class FusedRule {
   using Options = torch::optim::OptimizerOptions;
 
   virtual ~FusedRule() = default;
-  // Tensors of state that the options ask for, a parameter: 0 to 3.
+  // Returns the number of state tensors per parameter that the options need: 0 to 3.
   virtual std::size_t fields(const Options& options) const = 0;
-  // Whether zeros of parameter, gradient and state stay zeros, so that padding may be updated as well.
+  // Returns whether zeros in parameter, gradient and state stay zeros. Then padding may also be updated.
   virtual bool keeps_zeros(const Options& options) const = 0;
-  // Makes `places` (one a field, of the parameter's shape) the tensors of its state, with the values that the
-  // state holds elsewhere; zeros where it has none. Counts one update; returns the number of those before it.
+  // Makes `places` (one per field, with the parameter's shape) the tensors of the parameter's state. They
+  // get the current values of the state, or zeros if there is none. Counts one update and returns the
+  // number of earlier updates.
   virtual std::int64_t settle(const torch::Tensor& parameter, const Options& options,
                               std::span<const torch::Tensor> places) = 0;
-  // One update of `run`, all of it updated `earlier` times before. Gradients are taken, and left, divided by
-  // `scale`, a float32 scalar.
+  // Updates `run` once; all of it has been updated `earlier` times before. Gradients are divided by `scale`,
+  // a float32 scalar, and stored.
   virtual void update(const FlatRun& run, const Options& options, std::int64_t earlier,
                       const std::optional<torch::Tensor>& scale) const = 0;
 };
 
-// For an optimizer that is one of the three and nothing derived from it; else nullptr. `optimizer` outlives
-// the rule.
+// Returns nullptr if the optimizer is not exactly one of the three types. `optimizer` must outlive the rule.
 std::unique_ptr<FusedRule> make_fused_rule(torch::optim::Optimizer& optimizer);
 
 }  // namespace farandole

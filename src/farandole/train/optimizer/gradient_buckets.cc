@@ -41,16 +41,16 @@ void GradientBuckets::Listener::stop() {
   accumulator->del_post_hook(reinterpret_cast<std::uintptr_t>(slot));
 }
 
-// A parameter's accumulator lives as long as someone holds it; its post hook runs when the gradient is in
-// place.
+// A parameter's accumulator exists as long as it is referenced. Its post hook runs after the
+// gradient has been stored.
 void GradientBuckets::listen(std::size_t i) {
   auto slot = std::make_unique<GradientSlot>(views_[i], [this, i] { arrived(i); });
   listeners_[i] = {torch::autograd::impl::grad_accumulator(parameters_[i]), slot.get()};
   listeners_[i].accumulator->add_post_hook(std::move(slot));
 }
 
-// A parameter that is given other memory, as torch::load does, gets another accumulator. Returns whether this
-// one was.
+// A parameter whose memory is replaced, for example by torch::load, gets another accumulator. Returns
+// whether this has happened.
 bool GradientBuckets::listen_again(std::size_t i) {
   if (torch::autograd::impl::try_get_grad_accumulator(parameters_[i]) == listeners_[i].accumulator)
     return false;
@@ -66,7 +66,7 @@ void GradientBuckets::arrived(std::size_t i) {
   if (passes_[i] > passes_per_step_)
     throw UserError(
         "a second backward came before step(); set backward_passes_per_step to the number of backward "
-        "calls a step");
+        "calls per step");
 }
 
 void GradientBuckets::pack(std::size_t i) {
@@ -75,7 +75,7 @@ void GradientBuckets::pack(std::size_t i) {
   const torch::NoGradGuard no_grad;
   views_[i].copy_(gradient.is_sparse() ? gradient.to_dense() : gradient);
   packed_bytes_ += bytes_of(views_[i]);
-  // One that has a graph is the user's until it is reduced.
+  // A gradient with a graph belongs to the user until it is reduced.
   if (!gradient.requires_grad()) gradient = views_[i];
 }
 
@@ -101,7 +101,8 @@ bool GradientBuckets::pending() const {
 }
 
 bool GradientBuckets::clear() {
-  // Gradients that are thrown away may be on their way already: all ranks end the step that they began.
+  // The reduction of gradients that are discarded may have begun. Then all ranks finish the step
+  // that they have begun.
   const bool thrown_away = pending();
   if (thrown_away) reducer_.finish();
   std::fill(passes_.begin(), passes_.end(), 0);
@@ -118,8 +119,8 @@ void GradientBuckets::collect(std::size_t bucket) {
     if (parameters_[slot.tensor].grad().defined()) pack(slot.tensor);
 }
 
-// Tensor by tensor, so that the plan does not decide how it is rounded; in short rows, because float32 would
-// not do for the whole.
+// The norm is computed tensor by tensor, so that its rounding does not depend on the plan. It uses short
+// rows, because float32 is not accurate enough for the whole sum.
 double GradientBuckets::norm() const {
   const torch::NoGradGuard no_grad;
   constexpr std::int64_t row = 4096;

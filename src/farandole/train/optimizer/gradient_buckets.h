@@ -1,10 +1,10 @@
-// The gradients of parameters, which live in the buckets that are reduced. Used by the training thread;
-// backward may run its hooks on other threads.
+// Keeps the gradients of parameters in the buckets in which they are reduced.
+// Thread safety: call from the training thread only. Backward may run its hooks on other threads.
 //
-// Before backward a parameter has no gradient, so that autograd hands over the memory that it computed the
-// gradient in instead of adding it to zeros. Linear (linear.h) computes it in its place in the bucket; other
-// modules' gradients a hook copies there at once, while they are in the cache. From then on grad() is the
-// view of the bucket, to which further backward passes add.
+// Before backward a parameter has no gradient. Therefore autograd stores the memory in which it has computed
+// the gradient, instead of adding the gradient to zeros. Linear (linear.h) computes the gradient directly in
+// the bucket. For other modules, a hook immediately copies the gradient there, while it is in the cache. From
+// then on grad() is the view of the bucket, and further backward passes add to it.
 #pragma once
 
 #include <atomic>
@@ -21,33 +21,33 @@ namespace farandole {
 
 class GradientBuckets {
  public:
-  // `parameters` in the order of the reducer's plan. `passes`: gradients of so many backward passes are added
-  // up before they are reduced. `reducer` outlives this.
+  // `parameters` are in the order of the reducer's plan. `passes`: number of backward passes whose gradients
+  // are added before they are reduced. `reducer` must outlive this object.
   GradientBuckets(GradientReducer& reducer, std::vector<torch::Tensor> parameters, int passes);
-  // Leaves the parameters without gradients: the buckets go with the reducer.
+  // The parameters have no gradients afterwards, because the buckets belong to the reducer.
   ~GradientBuckets();
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
-  // Waits for the reduction. As soon as a bucket is reduced, its gradients are views of it, or undefined
-  // where no rank had one; then `reduced` is called for it, in order.
+  // Waits for the reduction. As soon as a bucket is reduced, its gradients become views of it, or undefined
+  // if no rank had a gradient; then `reduced` is called for it, in order.
   void finish(const std::function<void(std::size_t bucket)>& reduced = {});
-  // Gradients become undefined. Collective where backward ran without finish(): gradients to be thrown away
-  // are thrown away on all ranks.
-  // Returns whether it was.
+  // Makes all gradients undefined. Returns whether backward ran without finish(). In this case the call
+  // communicates, and all ranks must discard their gradients.
+  // Collective: every rank of the group must call this in the same order.
   bool clear();
-  bool pending() const;  // backward ran since the last finish()
-  // Takes over what users put in the place of a bucket's reduced gradients.
+  bool pending() const;  // Backward ran since the last finish().
+  // Copies gradients that users have put in the place of a bucket's reduced gradients.
   void collect(std::size_t bucket);
 
-  double norm() const;                                              // of all reduced gradients
-  const std::vector<torch::Tensor>& flat() const { return flat_; }  // by bucket
-  std::size_t packed_bytes() const { return packed_bytes_; }        // copied into buckets since the start
+  double norm() const;                                              // Of all reduced gradients.
+  const std::vector<torch::Tensor>& flat() const { return flat_; }  // Indexed by bucket.
+  std::size_t packed_bytes() const { return packed_bytes_; }  // Bytes copied into buckets since the start.
 
  private:
   struct Listener {
     std::shared_ptr<torch::autograd::Node> accumulator;
-    GradientSlot* slot = nullptr;  // a hook of it
+    GradientSlot* slot = nullptr;  // A hook of the accumulator.
     void stop();
   };
   void listen(std::size_t tensor);
@@ -57,11 +57,11 @@ class GradientBuckets {
   void attach(std::size_t bucket);
 
   GradientReducer& reducer_;
-  std::vector<torch::Tensor> parameters_, views_;  // by tensor
+  std::vector<torch::Tensor> parameters_, views_;  // Indexed by tensor.
   std::vector<torch::Tensor> flat_;
   const int passes_per_step_;
-  std::vector<int> passes_;          // backward passes of this step, by tensor
-  std::vector<Listener> listeners_;  // by tensor
+  std::vector<int> passes_;          // Backward passes of this step, indexed by tensor.
+  std::vector<Listener> listeners_;  // Indexed by tensor.
   std::atomic<std::size_t> packed_bytes_{0};
 };
 

@@ -16,12 +16,12 @@ GradientSlot* GradientSlot::of(const torch::Tensor& parameter) {
 }
 
 torch::Tensor GradientSlot::take(const torch::Tensor& parameter) {
-  // torch::autograd::grad() names what it wants and hands it to its caller.
+  // torch::autograd::grad() lists the gradients that it needs and returns them to its caller.
   const auto* named = torch::autograd::get_current_graph_task_exec_info();
   if (torch::GradMode::is_enabled() || parameter.grad().defined() || (named != nullptr && !named->empty()))
     return {};
   if (taken_.exchange(true)) return {};
-  return place_.detach();  // autograd takes over what nobody else refers to
+  return place_.detach();  // Autograd takes over memory that has no other reference.
 }
 
 torch::autograd::variable_list GradientSlot::operator()(const torch::autograd::variable_list& outputs,

@@ -1,5 +1,6 @@
-// The place in a bucket where a parameter's gradient is to lie, for kernels that can compute it there. It
-// hangs on the parameter's gradient accumulator, whose hook it is. Used by threads that run backward.
+// The place of a parameter's gradient in a bucket, for kernels that can compute the gradient there. It is a
+// hook of the parameter's gradient accumulator.
+// Thread safety: any thread that runs backward may call this.
 #pragma once
 
 #include <atomic>
@@ -15,12 +16,13 @@ class GradientSlot final : public torch::autograd::FunctionPostHook {
   GradientSlot(torch::Tensor place, std::function<void()> arrived)
       : place_(std::move(place)), arrived_(std::move(arrived)) {}
 
-  // Null where the parameter trains in no bucket.
+  // Returns nullptr if the parameter is not in a bucket.
   static GradientSlot* of(const torch::Tensor& parameter);
 
-  // Memory for the gradient that the running backward computes of `parameter`, for it to be returned by the
-  // parameter's function: autograd then makes it grad(). Undefined where it is taken (a parameter that is
-  // used twice), where gradients add up, and where the gradient may go elsewhere than into grad().
+  // Returns memory for the gradient of `parameter` that the running backward computes. The
+  // parameter's function must return it; autograd then makes it grad(). The result is undefined if
+  // the memory is in use (a parameter that is used twice), if gradients are added up, or if the
+  // gradient may not be stored in grad().
   torch::Tensor take(const torch::Tensor& parameter);
   void give_back() { taken_ = false; }
 

@@ -1,5 +1,6 @@
-// The way of gradients between ranks: dense ones in buckets that are reduced while backward runs, sparse ones
-// behind it. Used by the training thread.
+// Reduces gradients between ranks: dense gradients in buckets while backward runs,
+// sparse gradients after backward.
+// Thread safety: call from the training thread only.
 #pragma once
 
 #include <functional>
@@ -21,34 +22,37 @@ namespace farandole {
 
 class GradientSynchronizer {
  public:
-  // Without `ranks`, gradients stay on this rank. use() comes first. `session` and `options` outlive this.
+  // Without `ranks`, gradients stay on this rank. Call use() first. `session` and `options`
+  // must outlive this object.
   GradientSynchronizer(Session& session, std::unique_ptr<TracedCommunicator> ranks,
                        const TrainedParameters& dense, const TrainedParameters& sparse,
                        const DistributedOptimizerOptions& options);
 
   Communicator& ranks() { return *communicator_; }
-  // Gives dense gradients the memory of these buckets; they become undefined.
+  // Moves dense gradients to the memory of these buckets; the gradients become undefined.
   void use(BucketPlan plan);
   const BucketPlan& plan() const { return reducer_->plan(); }
-  const std::vector<torch::Tensor>& flat() const { return buckets_->flat(); }  // gradients, by bucket
+  // Gradients, indexed by bucket.
+  const std::vector<torch::Tensor>& flat() const { return buckets_->flat(); }
   std::span<const std::size_t> first_order() const { return reducer_->first_order(); }
 
-  bool pending() const { return buckets_->pending(); }  // backward ran since the last finish()
-  // Waits until all gradients are reduced. Calls `reduced` for each bucket, in order, as soon as it is.
-  // Collective.
+  bool pending() const { return buckets_->pending(); }  // Backward ran since the last finish().
+  // Waits until all gradients are reduced. Calls `reduced` for each bucket, in order, as soon
+  // as it is reduced.
+  // Collective: every rank of the group must call this in the same order.
   void finish(const std::function<void(std::size_t bucket)>& reduced = {});
-  // Gradients become undefined. Where backward ran without finish(), the ranks finish first what they have
-  // begun; returns whether they did.
+  // Makes all gradients undefined. If backward ran without finish(), the ranks first finish the reductions
+  // that they have begun; returns whether they did.
   bool clear();
-  // Takes over what users put in the place of reduced gradients.
+  // Copies gradients that users have put in the place of reduced gradients.
   void collect();
-  // Of all reduced gradients.
+  // Returns the norm of all reduced gradients.
   double norm() const;
   void scale(double factor);
   void scale_sparse(double factor);
 
   std::size_t bucket_bytes() const { return reducer_->bucket_bytes(); }
-  // Since the start: copied into buckets, and given to collectives.
+  // Bytes since the start that were copied into buckets, and that were given to collectives.
   std::size_t packed_bytes() const { return packed_before_ + buckets_->packed_bytes(); }
   std::size_t sent_bytes() const { return sent_before_ + reducer_->sent_bytes() + sparse_.sent_bytes(); }
   Compressor& compressor() { return *compressor_; }
@@ -58,15 +62,15 @@ class GradientSynchronizer {
 
   Session& session_;
   const DistributedOptimizerOptions& options_;
-  const std::vector<torch::Tensor> parameters_;  // with dense gradients
-  const std::optional<std::uint16_t> number_;    // of the communicator; none: this rank is alone
+  const std::vector<torch::Tensor> parameters_;  // Parameters with dense gradients.
+  const std::optional<std::uint16_t> number_;    // Number of the communicator; no value: this rank is alone.
   const std::unique_ptr<Communicator> communicator_;
   const std::unique_ptr<Compressor> compressor_;
   SparseGradients sparse_;
   std::unique_ptr<GradientReducer> reducer_;
   CollectiveRegistry::Explanation explanation_;
   std::unique_ptr<GradientBuckets> buckets_;
-  std::size_t packed_before_ = 0, sent_before_ = 0;  // by what use() replaced
+  std::size_t packed_before_ = 0, sent_before_ = 0;  // Bytes before the last use().
 };
 
 }  // namespace farandole

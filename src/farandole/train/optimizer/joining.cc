@@ -9,7 +9,7 @@
 namespace farandole {
 namespace {
 
-// Options of a user's own optimizer may have none.
+// The options of a user-defined optimizer may have no learning rate.
 double learning_rate(torch::optim::OptimizerParamGroup& group) {
   try {
     return group.options().get_lr();
@@ -42,13 +42,14 @@ bool Joining::agree_to_step(bool active, bool steps) {
   std::vector<double> all(own.size() * ranks);
   const std::vector<std::size_t> bytes(ranks, own.size() * sizeof own[0]);
   ranks_.all_gather("join step", own.data(), all.data(), bytes);
-  const double* first = nullptr;  // of the active ranks
+  const double* first = nullptr;  // Of the active ranks.
   for (std::size_t r = 0; r < ranks; ++r) {
     const double* const said = all.data() + r * own.size();
     if (said[0] == 0) continue;
     if (first == nullptr) first = said;
     if (said[1] != first[1])
-      throw UserError("some ranks call step() where others throw their gradients away; all must do the same");
+      throw UserError(
+          "some ranks call step() and others discard their gradients; all ranks must do the same");
   }
   if (first == nullptr) return false;
   for (std::size_t g = 0; !active && g < optimizer_.param_groups().size(); ++g)

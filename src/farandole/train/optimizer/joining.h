@@ -1,5 +1,6 @@
-// What the ranks of one optimizer tell each other at each step while some have run out of batches
-// (train/join.h). Used by one thread at a time.
+// Communication of the ranks of one optimizer in each step while some ranks have
+// no more batches (train/join.h).
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <torch/torch.h>
@@ -10,7 +11,7 @@ namespace farandole {
 
 class Joining {
  public:
-  // `ranks` and `optimizer` outlive this.
+  // `ranks` and `optimizer` must outlive this object.
   Joining(Communicator& ranks, torch::optim::Optimizer& optimizer) : ranks_(ranks), optimizer_(optimizer) {}
 
   void begin(bool divide_by_all);
@@ -18,17 +19,18 @@ class Joining {
   bool under_way() const { return under_way_; }
 
   struct Count {
-    int active = 0;        // ranks that still have batches
-    int contributing = 0;  // ranks that had a share in what was just reduced
+    int active = 0;        // Ranks that still have batches.
+    int contributing = 0;  // Ranks that contributed to the last reduction.
   };
-  // Collective.
+  // Collective: every rank of the group must call this in the same order.
   Count count(bool active, bool contributes);
-  // The factor that makes an average over all ranks one over the ranks that had a share.
+  // Returns the factor that converts an average over all ranks into an average over the contributing ranks.
   double correction(const Count& count) const;
 
-  // Whether the active ranks step instead of throwing their gradients away; ranks without batches take over
-  // the learning rates of the optimizer from them. Collective. Throws UserError on all ranks where the active
-  // ones differ in it.
+  // Returns whether the active ranks step or discard their gradients. Ranks without batches take the learning
+  // rates of the optimizer from the active ranks.
+  // Throws: UserError on all ranks if the active ranks differ.
+  // Collective: every rank of the group must call this in the same order.
   bool agree_to_step(bool active, bool steps);
 
  private:

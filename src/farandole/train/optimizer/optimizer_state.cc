@@ -12,7 +12,7 @@ namespace {
 
 using torch::Tensor;
 
-// The fields of each optimizer's state, once, for both directions.
+// Lists the fields of each optimizer's state once, for both directions.
 template <class State, class Visit>
 void visit_adam(State& state, Visit visit) {
   visit.number(
@@ -101,7 +101,7 @@ struct Import {
   }
 };
 
-// Calls `function` with a null pointer of the optimizer's own state type.
+// Calls `function` with a null pointer to the type of the optimizer's state.
 template <class Function>
 void with_state_type(torch::optim::Optimizer& optimizer, Function function) {
   using namespace torch::optim;
@@ -112,8 +112,7 @@ void with_state_type(torch::optim::Optimizer& optimizer, Function function) {
     return function(static_cast<RMSpropParamState*>(nullptr));
   if (dynamic_cast<Adagrad*>(&optimizer) != nullptr)
     return function(static_cast<AdagradParamState*>(nullptr));
-  throw UserError(
-      "the state of this optimizer is not known; known are SGD, Adam, AdamW, RMSprop and Adagrad");
+  throw UserError("the state of this optimizer is not supported; use SGD, Adam, AdamW, RMSprop or Adagrad");
 }
 
 template <class Function>

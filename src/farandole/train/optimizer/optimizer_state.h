@@ -1,5 +1,5 @@
-// The state of LibTorch's optimizers as named tensors, for broadcasts and checkpoints. Used by the training
-// thread.
+// The state of LibTorch's optimizers as named tensors, for broadcasts and checkpoints.
+// Thread safety: call from the training thread only.
 #pragma once
 
 #include <string>
@@ -11,21 +11,22 @@ namespace farandole {
 
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
-// "0", "1", …: names for the parameters of all groups, in order, where the caller has no better ones.
+// Returns "0", "1", …: names for the parameters of all groups, in order, for callers without other names.
 std::vector<std::string> numbered_parameters(const torch::optim::Optimizer& optimizer);
 
-// ("conv1.weight/momentum_buffer", tensor), …; counters come as int64 scalars. `names` has a name for each
-// parameter of all groups, in order. Parameters without state are left out. Throws UserError for an optimizer
-// it does not know (known: SGD, Adam, AdamW, RMSprop, Adagrad). The tensors are the optimizer's own, not
-// copies.
+// Returns ("conv1.weight/momentum_buffer", tensor), …; counters are int64 scalars. `names` has a name for
+// each parameter of all groups, in order. Parameters without state are left out. The tensors are the
+// optimizer's own, not copies.
+// Throws: UserError if the optimizer is not SGD, Adam, AdamW, RMSprop or Adagrad.
 NamedTensors export_optimizer_state(torch::optim::Optimizer& optimizer,
                                     const std::vector<std::string>& names);
 
-// Replaces the optimizer's whole state. Throws UserError for names or shapes that do not belong to it.
+// Replaces the whole state of the optimizer.
+// Throws: UserError if names or shapes do not belong to it.
 void import_optimizer_state(torch::optim::Optimizer& optimizer, const std::vector<std::string>& names,
                             const NamedTensors& state);
 
-// A line for each tensor, without its values: what another rank has to know to make room for them.
+// Returns one line per tensor without its values. Another rank needs this table to allocate the tensors.
 std::string table_of(const NamedTensors& state);
 NamedTensors zeros_from(const std::string& table);
 

@@ -12,7 +12,7 @@ namespace {
 
 using torch::Tensor;
 
-// All ranks' texts, one after the other.
+// Returns the concatenated texts of all ranks.
 std::string gather(TensorCollectives& ranks, const std::string& text) {
   auto own = torch::empty({static_cast<std::int64_t>(text.size())}, torch::kUInt8);
   std::memcpy(own.data_ptr(), text.data(), text.size());
@@ -20,7 +20,7 @@ std::string gather(TensorCollectives& ranks, const std::string& text) {
   return {static_cast<const char*>(all.data_ptr()), static_cast<std::size_t>(all.numel())};
 }
 
-// What any rank has, of this rank with zeros where it has none, by name.
+// Returns all tensors that any rank has, by name. Tensors that this rank does not have are zeros.
 std::map<std::string, Tensor> union_of(const NamedTensors& own, const std::string& tables) {
   std::map<std::string, Tensor> all(own.begin(), own.end());
   for (auto& [name, zeros] : zeros_from(tables)) all.try_emplace(name, zeros);

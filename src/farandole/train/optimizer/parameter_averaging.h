@@ -1,4 +1,5 @@
-// Averages over ranks of what each has trained on its own: local SGD. Used by the training thread.
+// Averages parameters over ranks that train separately (local SGD).
+// Thread safety: call from the training thread only.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ namespace farandole {
 
 class ParameterAveraging {
  public:
-  // `every`: steps from one average to the next; 0: only when asked.
+  // `every`: steps between averages; 0: only on request.
   ParameterAveraging(std::unique_ptr<TracedCommunicator> ranks, std::int64_t every)
       : ranks_(std::make_unique<TensorCollectives::Internals>(std::move(ranks))), every_(every) {}
 
@@ -22,13 +23,14 @@ class ParameterAveraging {
   // This rank has made a step. Returns whether an average is due.
   bool step_ended() { return ++steps_alone_ == every_; }
 
-  // In place, one collective a tensor; each in one piece of memory.
+  // Averages in place, with one collective per tensor. Each tensor must be contiguous.
   void average(std::vector<torch::Tensor>& parameters);
-  // Inside a Join: the average of the ranks that have stepped since the last one. `active`: this rank still
-  // has batches. Returns whether any rank has. Collective.
+  // Inside a Join: averages over the ranks that have stepped since the last average. `active`: this rank
+  // still has batches. Returns whether any rank still has batches.
+  // Collective: every rank of the group must call this in the same order.
   bool average_of_stepped(BucketOptimizer& buckets, Joining& joining, bool active);
-  // Of the optimizer's state: numbers take the largest of all ranks; what a rank does not have counts as
-  // zeros there. Optimizers as in optimizer_state.h.
+  // Averages the optimizer's state. Numbers become the largest value of all ranks; tensors that a rank does
+  // not have count as zeros. The supported optimizers are those of optimizer_state.h.
   void average_state(torch::optim::Optimizer& optimizer);
 
   std::size_t sent_bytes() const { return sent_bytes_; }
@@ -36,7 +38,7 @@ class ParameterAveraging {
  private:
   TensorCollectives ranks_;
   const std::int64_t every_;
-  std::int64_t steps_alone_ = 0;  // since the last average
+  std::int64_t steps_alone_ = 0;  // Since the last average.
   std::size_t sent_bytes_ = 0;
 };
 

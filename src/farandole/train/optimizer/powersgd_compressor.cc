@@ -27,7 +27,7 @@ std::int64_t columns_of(const TensorSpec& tensor) {
   return static_cast<std::int64_t>(tensor.count()) / rows_of(tensor);
 }
 
-// Whether a product of this rank has fewer elements than the tensor.
+// Returns whether a product of this rank has fewer elements than the tensor.
 bool is_worth_it(const TensorSpec& tensor, std::int64_t rank) {
   if (tensor.dtype != DType::float32 && tensor.dtype != DType::float64) return false;
   if (tensor.shape.size() < 2 || tensor.count() == 0) return false;
@@ -41,13 +41,13 @@ void orthogonalise(at::Tensor& p) {
 
 }  // namespace
 
-// The bucket's memory and both messages as matrices.
+// Views the memory of the bucket and both messages as matrices.
 struct PowerSgdCompressor::Step {
   struct Matrix {
     std::size_t tensor;
-    bool here;            // this rank has the gradient
-    at::Tensor gradient;  // the bucket's memory
-    at::Tensor p, q;      // views of the messages
+    bool here;            // This rank has the gradient.
+    at::Tensor gradient;  // Memory of the bucket.
+    at::Tensor p, q;      // Views of the messages.
   };
 
   Step(PowerSgdCompressor& the_compressor, const Bucket& the_bucket, std::byte* the_memory)
@@ -67,7 +67,7 @@ struct PowerSgdCompressor::Step {
                           {},
                           {}});
     }
-    plain.push_back({0, bucket.payload, bucket.count() - bucket.payload});  // what stands behind the payload
+    plain.push_back({0, bucket.payload, bucket.count() - bucket.payload});  // The elements after the payload.
   }
 
   at::Tensor at_memory(std::byte* data, std::int64_t rows, std::int64_t columns) const {
@@ -80,7 +80,7 @@ struct PowerSgdCompressor::Step {
     return at_memory(data, matrix.gradient.size(0), matrix.gradient.size(1));
   }
 
-  // Elements of the message with all P and what is not compressed.
+  // Number of elements in the message with all P and the uncompressed tensors.
   std::size_t p_count() const {
     std::size_t count = 0;
     for (const auto& matrix : matrices)
@@ -108,7 +108,7 @@ struct PowerSgdCompressor::Step {
       to += slot.count * size;
     }
   }
-  // Orthonormal copies of P: the message's memory holds Q next.
+  // Makes orthonormal copies of P, because the memory of the message is used for Q next.
   void read_p(const std::byte* from) {
     for (auto& matrix : matrices) {
       from += static_cast<std::size_t>(matrix.p.numel()) * size;
@@ -125,17 +125,17 @@ struct PowerSgdCompressor::Step {
       matrix.q = at_memory(to, matrix.gradient.size(1), matrix.p.size(1));
       at::mm_out(matrix.q, matrix.gradient.t(), matrix.p);
       to += static_cast<std::size_t>(matrix.q.numel()) * size;
-      if (!matrix.here) continue;  // where no rank has the gradient, nobody would use what is sent
+      if (!matrix.here) continue;  // If no rank has the gradient, the result is not used.
       auto left_out = residual(matrix);
       left_out.copy_(matrix.gradient);
       left_out.addmm_(matrix.p, matrix.q.t(), 1, -1);
-      if (!is_finite(left_out)) left_out.zero_();  // it would spoil all steps to come
+      if (!is_finite(left_out)) left_out.zero_();  // It would make all later steps non-finite.
     }
   }
   void read_q() {
     for (auto& matrix : matrices) {
       at::mm_out(matrix.gradient, matrix.p, matrix.q.t());
-      // Nothing can be learned from a Q of zeros, nor from NaN.
+      // A Q of zeros or NaN is useless as a start for the next step.
       auto& next = compressor.factors_[matrix.tensor];
       if (!is_finite(matrix.q))
         next = compressor.first_factor(matrix.tensor);
@@ -147,7 +147,7 @@ struct PowerSgdCompressor::Step {
   PowerSgdCompressor& compressor;
   const Bucket& bucket;
   std::byte* const memory;
-  const std::size_t size;  // of an element
+  const std::size_t size;  // Of an element.
   std::vector<Matrix> matrices;
   std::vector<BucketSlot> plain;
 };

@@ -1,13 +1,14 @@
-// Gradients of matrices travel as products of two thin ones. Used as fusion/compressor.h says.
+// Compresses the gradients of matrices as products of two thin matrices. See fusion/compressor.h for
+// the rules of use.
 //
-// A gradient of n×m elements, the first dimension against all others, is approximated by P Qᵀ with P of n×r
-// and Q of m×r: one step of the power iteration that starts from the last step's Q. What the product leaves
-// out is added to the next gradient (Vogels, Karimireddy, Jaggi, "PowerSGD: Practical Low-Rank Gradient
-// Compression for Distributed Optimization", 2019, algorithms 1 and 2). A bucket takes two allreduces: all
-// its P together with what is not worth a product (vectors, scalars, small matrices), then all its Q.
+// A gradient is seen as an n×m matrix: the first dimension against all others. It is approximated by P Qᵀ
+// with P of n×r and Q of m×r, from one step of a power iteration that starts from the last step's Q. The
+// residual is added to the next gradient (Vogels, Karimireddy, Jaggi, "PowerSGD: Practical Low-Rank Gradient
+// Compression for Distributed Optimization", 2019, algorithms 1 and 2). A bucket needs two allreduces: first
+// all P together with the tensors that are not compressed (vectors, scalars, small matrices), then all Q.
 //
-// The reducer's thread multiplies and orthogonalises, with as many threads as LibTorch gives it. Ranks agree
-// in every bit where they run on equal processors.
+// The thread that reduces also multiplies and orthogonalizes, with LibTorch's number of threads. Ranks get
+// bit-wise equal results if they run on equal processors.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -19,27 +20,27 @@ namespace farandole {
 
 class PowerSgdCompressor : public PlainCompressor {
  public:
-  // `tensors` are those of the plans to come; rank: columns of P and Q, at least 1.
+  // `tensors` are those of all later plans. `rank`: number of columns of P and Q, at least 1.
   PowerSgdCompressor(const std::vector<TensorSpec>& tensors, int rank);
 
-  // Buckets of 16-bit elements travel as they are.
+  // Buckets of 16-bit elements are not compressed.
   void allreduce(Communicator& communicator, std::string_view name, const BucketPlan& plan,
                  std::size_t bucket, std::byte* memory, ReduceOp op) override;
-  // Residuals, and each Q as "powersgd_q/NAME".
+  // Returns the residuals, and each Q as "powersgd_q/NAME".
   std::vector<CompressorState> state() const override;
   void restore(std::span<const CompressorState> state) override;
 
  private:
-  struct Step;  // of one bucket
+  struct Step;  // Of one bucket.
 
   bool compresses(std::size_t tensor) const { return factors_[tensor].defined(); }
-  // The same on all ranks, and different for every tensor.
+  // Equal on all ranks, and different for each tensor.
   at::Tensor first_factor(std::size_t tensor) const;
 
   const std::vector<TensorSpec> tensors_;
   const int rank_;
   Residuals residuals_;
-  std::vector<at::Tensor> factors_;  // Q by tensor; undefined: not compressed
+  std::vector<at::Tensor> factors_;  // Q, indexed by tensor; undefined: not compressed.
   ScratchBuffer message_;
 };
 

@@ -10,15 +10,15 @@ namespace {
 
 using torch::Tensor;
 
-constexpr std::int64_t none = -1;  // rows of a gradient that is not there
+constexpr std::int64_t none = -1;  // Number of rows if there is no gradient.
 
-// As autograd makes them for embeddings: row numbers [1, n] and values [n, …].
+// Converts to the form that autograd uses for embeddings: row numbers [1, n] and values [n, …].
 Tensor as_rows(const Tensor& gradient) {
   if (gradient.is_sparse() && gradient.sparse_dim() == 1) return gradient.coalesce();
   return (gradient.is_sparse() ? gradient.to_dense() : gradient).to_sparse(1).coalesce();
 }
 
-// A rank's part of the gathered memory: row numbers, then values, padded.
+// The part of one rank in the gathered memory: row numbers, then values, padded.
 std::size_t index_bytes(std::int64_t rows) {
   return static_cast<std::size_t>(rows) * sizeof(std::int64_t);
 }
@@ -76,7 +76,7 @@ void SparseGradients::gather(std::size_t i, const Tensor& own, const std::vector
   }
   const auto total = std::accumulate(parts.begin(), parts.end(), std::size_t{0});
   std::byte* const gathered = gathered_.get(communicator_, total);
-  std::vector<Tensor> numbers, values;  // where each rank's lie
+  std::vector<Tensor> numbers, values;  // Views of each rank's part.
   std::byte* place = gathered;
   std::byte* own_place = place;
   for (std::size_t r = 0; r < parts.size(); place += parts[r++]) {

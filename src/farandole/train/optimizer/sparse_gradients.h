@@ -1,8 +1,8 @@
-// Gradients of which few rows are not zero, as those of embeddings, reduced by gathering these rows. Used by
-// the training thread.
+// Reduces gradients with few non-zero rows, such as those of embeddings, by gathering these rows.
+// Thread safety: call from the training thread only.
 //
-// A reduction sends, a rank, its rows and their numbers, where a dense one touches the whole table: gathering
-// costs rows × ranks, the table only its size.
+// A rank sends its rows and their numbers, while a dense reduction transfers the whole table. The cost of
+// gathering is rows × ranks; the cost of a dense reduction is the size of the table.
 #pragma once
 
 #include <cstddef>
@@ -16,19 +16,20 @@ namespace farandole {
 
 class SparseGradients {
  public:
-  // `communicator` outlives this and is free during reduce(). Gradients that come dense are taken as the rows
-  // of them that are not zero.
+  // `communicator` must outlive this object and must not be in use during reduce(). Of a dense gradient, the
+  // non-zero rows are used.
   SparseGradients(Communicator& communicator, std::vector<std::string> names,
                   std::vector<torch::Tensor> parameters);
-  // Leaves the parameters as they are.
+  // Does not change the parameters.
   ~SparseGradients();
 
-  // Each grad() becomes the sum over ranks divided by `divisor`: sparse, coalesced, bit-wise the same on
-  // every rank; undefined where no rank has one. Collective.
+  // Each grad() becomes the sum over ranks divided by `divisor`: sparse, coalesced, and bit-wise the same on
+  // every rank. It is undefined if no rank has a gradient.
+  // Collective: every rank of the group must call this in the same order.
   void reduce(double divisor);
-  void clear();  // gradients become undefined
+  void clear();  // Makes all gradients undefined.
   void scale(double factor);
-  double norm() const;  // of all gradients
+  double norm() const;  // Of all gradients.
   std::size_t sent_bytes() const { return sent_bytes_; }
 
  private:

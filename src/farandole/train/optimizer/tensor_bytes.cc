@@ -27,8 +27,8 @@ DType dtype_of(const torch::Tensor& tensor) {
     default:
       throw UserError(
           std::string("tensors of type ") + torch::toString(tensor.scalar_type()) +
-          " do not travel between ranks; convert to one of float16, bfloat16, float32, float64, int32, "
-          "int64, uint8, bool");
+          " cannot be sent between ranks; convert them to float16, bfloat16, float32, float64, int32, "
+          "int64, uint8 or bool");
   }
 }
 

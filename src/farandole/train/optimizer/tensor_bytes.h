@@ -1,4 +1,5 @@
-// LibTorch's element types in Farandole's terms. Usable from any thread.
+// Conversions between element types of LibTorch and Farandole.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <torch/torch.h>
@@ -7,7 +8,7 @@
 
 namespace farandole {
 
-// Throw UserError for types that do not travel between ranks (complex, quantized, …).
+// Throws: UserError if the type cannot be sent between ranks (complex, quantized, …).
 DType dtype_of(const torch::Tensor& tensor);
 torch::ScalarType scalar_type_of(DType dtype);
 

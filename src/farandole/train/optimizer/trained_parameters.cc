@@ -25,10 +25,11 @@ TrainedParameters TrainedParameters::take_sparse(const std::vector<std::string>&
   if (dynamic_cast<const torch::optim::Adam*>(&optimizer) != nullptr ||
       dynamic_cast<const torch::optim::AdamW*>(&optimizer) != nullptr)
     throw UserError(
-        "Adam and AdamW do not take sparse gradients; use SGD or Adagrad, or name no sparse_parameters");
+        "Adam and AdamW do not support sparse gradients; use SGD or Adagrad, or no sparse_parameters");
   for (const auto& name : wanted)
     if (std::find(names.begin(), names.end(), name) == names.end())
-      throw UserError("sparse_parameters names '" + name + "', but no parameter of that name is trained");
+      throw UserError("sparse_parameters contains '" + name +
+                      "', but no parameter with that name is trained");
   TrainedParameters sparse, dense;
   for (std::size_t i = 0; i < names.size(); ++i) {
     const bool taken = std::find(wanted.begin(), wanted.end(), names[i]) != wanted.end();

@@ -1,4 +1,4 @@
-// Which parameters an optimizer trains, by name. Plain values; any thread.
+// The parameters that an optimizer trains, by name. Plain values.
 #pragma once
 
 #include <string>
@@ -11,15 +11,17 @@ namespace farandole {
 
 struct TrainedParameters {
   std::vector<std::string> names;
-  std::vector<torch::Tensor> tensors;  // by the index of the name
+  std::vector<torch::Tensor> tensors;  // Indexed as the names.
 
   TrainedParameters() = default;
-  // Those that require gradients. A tensor that several modules share is there once, under its first name.
-  // Throws UserError where there are none.
+  // Selects the parameters that require gradients. A tensor that several modules share occurs once,
+  // under its first name.
+  // Throws: UserError if there are none.
   explicit TrainedParameters(const torch::OrderedDict<std::string, torch::Tensor>& parameters);
 
-  // Takes those out that `wanted` names, which `optimizer` must be able to update by sparse gradients; throws
-  // UserError where it is not, or for a name that is not trained.
+  // Removes and returns the parameters named in `wanted`.
+  // Throws: UserError if `optimizer` does not support sparse gradients, or if a named
+  // parameter is not trained.
   TrainedParameters take_sparse(const std::vector<std::string>& wanted,
                                 const torch::optim::Optimizer& optimizer);
   std::vector<TensorSpec> specs() const;
