@@ -123,7 +123,7 @@ TEST(DistributedSampler, RefusesWhatCannotBeDealt) {
               HasSubstr("3 samples cannot be distributed over 4 ranks"));
   EXPECT_THAT(message_of<UserError>([] { DistributedSampler(3, 4, 4); }), HasSubstr("rank 4"));
   EXPECT_THAT(message_of<UserError>([] { DistributedSampler(3, -1, 4); }), HasSubstr("rank -1"));
-  EXPECT_THAT(message_of<UserError>([] { DistributedSampler(3, 0, 0); }), HasSubstr("world of 0"));
+  EXPECT_THAT(message_of<UserError>([] { DistributedSampler(3, 0, 0); }), HasSubstr("rank 0 of 0"));
   EXPECT_EQ(DistributedSampler(3, 3, 4).indices().size(), 1U);
 }
 
