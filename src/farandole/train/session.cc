@@ -22,7 +22,7 @@
 namespace farandole {
 namespace {
 
-// A failure that all ranks know of: the job may end in order.
+// An error that all ranks know, so that the job can end normally.
 class AgreedError : public Error {
  public:
   AgreedError(const std::string& message, ExitCode code, int rank) : Error(message, code), first_rank(rank) {}
@@ -265,7 +265,7 @@ int run_session(const std::string& program, int argc, const char* const* argv,
       if (session.size() > 1) MpiJob::abort(static_cast<int>(code));
       return static_cast<int>(code);
     }
-  } catch (const Error& error) {  // no session: nobody to agree with
+  } catch (const Error& error) {  // There is no session with which the ranks could agree.
     fmt::print(stderr, "{}: {}\n", program, error.what());
     return static_cast<int>(error.exit_code());
   }

@@ -1,4 +1,4 @@
-// A program's part in the job: its rank, its device, the collectives on tensors, the timeline. Make one at
+// A program's part in the job: its rank, its device, collectives on tensors, and the timeline. Create it at
 // the start of main and keep it to the end.
 // Thread safety: call from the training thread only.
 #pragma once
@@ -26,28 +26,27 @@ namespace farandole {
 
 struct RecordingOptions {
   std::filesystem::path
-      run_dir;  // gets recorder/rank-0003.ftl of each rank and, at the end, timeline.json.gz from rank 0
+      run_dir;  // Folder for recorder/rank-0003.ftl of each rank and timeline.json.gz from rank 0.
   StepWindow window{};
-  StepWindow gpu_activity{};  // steps whose kernels and copies are recorded, where there is a GPU
-  std::size_t recorder_bytes = std::size_t{64} << 20;  // bound of a rank's recorder
-  // Where recorders lie while the job runs: "auto" (on the node, where the run directory is on a network file
-  // system), "run" (in the run directory), or a folder; none: as FARANDOLE_RECORDER_DIR says.
+  StepWindow gpu_activity{};  // Steps whose kernels and copies are recorded, if there is a GPU.
+  std::size_t recorder_bytes = std::size_t{64} << 20;
+  // Place of the recorder files while the run lasts, see timeline/recorder/recorder_place.h.
+  // No value: FARANDOLE_RECORDER_DIR decides.
   std::optional<std::string> recorder_dir{};
-  std::size_t merge_limit = 64;  // ranks in timeline.json.gz; of more ranks, a sample; 0: any number
+  std::size_t merge_limit = 64;  // Largest number of ranks in timeline.json.gz; 0: all.
 };
 
 class Session {
  public:
-  // Starts MPI and the watch over stalls and lost ranks. Sets LibTorch's threads to this rank's share of the
-  // node's cores, unless OMP_NUM_THREADS is set. With the environment variable FARANDOLE_RUN_DIR the timeline
-  // is recorded there from the start.
-  // Collective: every rank of the group must call this in the same order.
-  // Throws: UserError where this process is alone in a larger job, or FARANDOLE_STALL_SECONDS or
-  // FARANDOLE_STALL_ABORT is no number of seconds.
+  // Starts MPI and the watchdogs for stalls and lost ranks. Sets the number of LibTorch's threads to this
+  // rank's share of the node's cores, unless OMP_NUM_THREADS is set. If the environment variable
+  // FARANDOLE_RUN_DIR is set, the timeline is recorded there from the start.
+  // Throws: UserError if this process is alone in a larger job, or if FARANDOLE_STALL_SECONDS or
+  // FARANDOLE_STALL_ABORT is not a number.
   Session(int argc, const char* const* argv);
-  // Publishes the timeline and ends MPI: a collective operation. While an exception is on its way it says so
-  // and ends the whole job instead, because the other ranks would wait forever; prefer together() and
-  // run_session() for failures to be reported well.
+  // Writes the timeline and ends MPI. During stack unwinding, it prints a message and ends the whole job
+  // instead, because the other ranks would wait forever. Use together() and run_session() to report errors.
+  // Collective: every rank of the job must call this in the same order.
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -89,12 +88,11 @@ class Session {
   void broadcast(torch::optim::Optimizer& optimizer) { collectives().broadcast(optimizer); }
   void broadcast(std::string& text, int root = 0) { collectives().broadcast(text, root); }
 
-  // The job's ranks that `ranks` names, numbered there in this order; null on the ranks that it does not
-  // name. All ranks of the job give the same list. Must not outlive the session, nor its call of
-  // start_recording().
-  // Collective: every rank of the group must call this in the same order.
-  // Throws: UserError on all ranks where the lists differ, or name nobody, a rank twice, or one that does not
-  // exist, and inside a Join.
+  // Creates a group of the ranks in `ranks`, which are numbered in this order. Returns nullptr on ranks that
+  // are not in the list. The group must not outlive the session or a call of start_recording.
+  // Throws: UserError on all ranks if the lists differ, are empty, or contain a rank twice or a rank
+  // that does not exist.
+  // Collective: every rank of the job must call this in the same order.
   std::unique_ptr<Group> new_group(std::span<const int> ranks);
   std::unique_ptr<Group> new_group(std::initializer_list<int> ranks) {
     return new_group(std::span(ranks.begin(), ranks.size()));

@@ -19,7 +19,7 @@ std::vector<std::int64_t> all_but_features(const Tensor& input) {
   return dimensions;
 }
 
-// Values by feature as they broadcast over the input.
+// Returns one value per feature in a shape that broadcasts over the input.
 Tensor by_feature(const Tensor& values, const Tensor& input) {
   std::vector<std::int64_t> shape(static_cast<std::size_t>(input.dim()), 1);
   shape[1] = values.numel();
@@ -31,14 +31,14 @@ void sum_over_ranks(TensorCollectives& ranks, const char* name, Tensor& sums) {
                                    DType::float64, ReduceOp::sum);
 }
 
-// Of all ranks' batches.
+// Statistics of the batches of all ranks.
 struct Statistics {
-  double count;  // values a feature
+  double count;  // Number of values per feature.
   Tensor mean, var;
 };
 
-// Each rank's mean and variance are exact for themselves; their sums are merged in float64, which leaves
-// the variance 16 digits less twice the logarithm of |mean| / deviation.
+// Each rank's mean and variance are exact for its values. Their sums are merged in float64. The variance then
+// has 16 digits less twice the logarithm of |mean| / deviation.
 Statistics gather_statistics(TensorCollectives& ranks, const Tensor& input) {
   const std::int64_t features = input.size(1);
   auto sums = torch::zeros({2 * features + 1}, torch::kFloat64);
@@ -54,14 +54,16 @@ Statistics gather_statistics(TensorCollectives& ranks, const Tensor& input) {
   const double count = sums[2 * features].item<double>();
   if (count < 2)
     throw UserError(fmt::format(
-        "SyncBatchNorm: training needs two values a feature or more, but all ranks together have {}", count));
+        "SyncBatchNorm: training needs at least two values per feature, but all ranks together have {}",
+        count));
   const auto mean = sums.narrow(0, 0, features) / count;
   const auto var = (sums.narrow(0, features, features) / count - mean * mean).clamp_min(0);
   return {count, mean, var};
 }
 
 struct Normalize : torch::autograd::Function<Normalize> {
-  // `type`: of weight, bias and statistics. Pointers travel as integers, which is all that a context keeps.
+  // `type`: type of weight, bias and statistics. Pointers are stored as integers, because the context
+  // can only store those.
   static Tensor forward(AutogradContext* ctx, const Tensor& input, const std::optional<Tensor>& weight,
                         const std::optional<Tensor>& bias, const Tensor& mean, const Tensor& var,
                         double count, double eps, std::int64_t ranks) {
@@ -73,7 +75,7 @@ struct Normalize : torch::autograd::Function<Normalize> {
     return torch::batch_norm(input, weight, bias, mean, var, /*training=*/false, 0, eps, false);
   }
 
-  // With xhat = (x − mean) / σ, and means over all ranks' values:
+  // With xhat = (x − mean) / σ, and means over the values of all ranks:
   //   ∂x = weight / σ · (∂y − mean(∂y) − xhat · mean(∂y · xhat))
   // after Ioffe and Szegedy, "Batch Normalization", 2015.
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
@@ -123,7 +125,7 @@ SyncBatchNormImpl::Tensors fresh_tensors(const torch::nn::BatchNormOptions& opti
   return tensors;
 }
 
-// Null where it is no `Norm`.
+// Returns nullptr if the module is not a `Norm`.
 template <class Norm>
 std::shared_ptr<SyncBatchNormImpl> converted(torch::nn::Module& module, TensorCollectives& ranks) {
   const auto* norm = module.as<Norm>();
@@ -178,7 +180,7 @@ Tensor SyncBatchNormImpl::forward(const Tensor& input) {
   if (!is_training())
     return torch::batch_norm(input, weight, bias, running_mean, running_var, !tracks, 0, options.eps(),
                              false);
-  // Statistics of half precision would be too coarse.
+  // Statistics in half precision would be too inaccurate.
   const bool half = input.scalar_type() == torch::kHalf || input.scalar_type() == torch::kBFloat16;
   const auto type = half ? torch::kFloat32 : input.scalar_type();
   const auto all = gather_statistics(*ranks_, input.detach().to(type));

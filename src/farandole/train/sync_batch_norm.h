@@ -1,4 +1,4 @@
-// Batch normalisation over the batches of all ranks together.
+// Batch normalization over the batches of all ranks.
 // Thread safety: call from the training thread only.
 #pragma once
 
@@ -10,23 +10,25 @@
 
 namespace farandole {
 
-// The result is that of torch::nn::BatchNorm1d, 2d and 3d on the concatenated batch of all ranks. Options and
-// the names of parameters and buffers are theirs. Input: [n, features, …] of 2 to 5 dimensions, where n may
-// differ between ranks and be 0; the output has the same shape. In training, forward and backward each reduce
-// 16 bytes a feature over the ranks. Weight and bias get this rank's gradients, which the optimizer reduces.
-// In evaluation nothing is sent. Running statistics, where they are kept, are the same on all ranks.
+// Computes what torch::nn::BatchNorm1d, 2d and 3d compute for the concatenated batch, with the same options
+// and the same names of parameters, buffers and checkpoints. The input is [n, features, …] with 2 to 5
+// dimensions; n may differ between ranks and may be 0. In training, forward and backward each reduce 16 bytes
+// per feature over the ranks. Weight and bias get this rank's gradients, which the optimizer reduces.
+// Evaluation needs no communication. Running statistics are equal on all ranks.
+// Throws: forward() throws UserError for other shapes, and on all ranks if all ranks together have fewer than
+// two values per feature.
 class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
  public:
   struct Tensors {
-    torch::Tensor weight, bias;                                    // undefined unless affine
-    torch::Tensor running_mean, running_var, num_batches_tracked;  // undefined unless tracked
+    torch::Tensor weight, bias;                                    // Undefined unless affine.
+    torch::Tensor running_mean, running_var, num_batches_tracked;  // Undefined unless tracked.
   };
 
-  // Over all ranks of the job, or over those of a group. The session or the group outlives the module.
+  // Uses all ranks of the job or those of a group, which must outlive the module.
   SyncBatchNormImpl(Session& session, const torch::nn::BatchNormOptions& with)
       : SyncBatchNormImpl(session.collectives(), with) {}
   SyncBatchNormImpl(TensorCollectives& ranks, const torch::nn::BatchNormOptions& with);
-  // With the tensors of another module, not copies.
+  // Uses the tensors of another module without copying them.
   SyncBatchNormImpl(TensorCollectives& ranks, const torch::nn::BatchNormOptions& with,
                     const Tensors& tensors);
 
@@ -48,9 +50,9 @@ class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
 };
 TORCH_MODULE(SyncBatchNorm);
 
-// The same layers with SyncBatchNorm in the place of each BatchNorm1d, 2d and 3d. Parameters and buffers are
-// shared with `layers`, so optimizers that were made before stay valid. Members of your own modules cannot be
-// replaced; declare them as SyncBatchNorm instead.
+// Returns the same layers with SyncBatchNorm instead of each BatchNorm1d, 2d and 3d. Parameters and buffers
+// are shared with `layers`, so existing optimizers stay valid. LibTorch does not allow replacing the members
+// of user-defined modules; these must be declared as SyncBatchNorm.
 torch::nn::Sequential convert_sync_batchnorm(const torch::nn::Sequential& layers, TensorCollectives& ranks);
 
 }  // namespace farandole

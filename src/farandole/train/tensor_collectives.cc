@@ -13,7 +13,7 @@
 namespace farandole {
 namespace {
 
-// n rows dealt to `size` ranks, the first ranks getting one more where it does not divide.
+// Distributes n rows over `size` ranks. If n is not divisible, the first ranks get one more row.
 std::vector<std::int64_t> even_rows(std::int64_t rows, int size) {
   std::vector<std::int64_t> share(static_cast<std::size_t>(size), rows / size);
   for (std::int64_t r = 0; r < rows % size; ++r) ++share[static_cast<std::size_t>(r)];
@@ -27,7 +27,7 @@ std::int64_t elements_in_row(const torch::Tensor& tensor) {
 
 void need_rows(const torch::Tensor& tensor, const char* operation) {
   if (tensor.dim() == 0)
-    throw UserError(std::string(operation) + " works on rows; give the scalar a dimension with unsqueeze(0)");
+    throw UserError(std::string(operation) + " needs rows; add a dimension to the scalar with unsqueeze(0)");
 }
 
 std::vector<std::size_t> times(const std::vector<std::int64_t>& rows, std::int64_t factor) {
@@ -42,8 +42,7 @@ torch::Tensor empty_rows(const torch::Tensor& like, std::int64_t rows) {
   return torch::empty(sizes, like.options().requires_grad(false));
 }
 
-// Runs a collective on contiguous memory that stands for `tensor`, then writes the result back where it was a
-// copy.
+// Runs a collective on contiguous memory for `tensor`. If this memory is a copy, the result is written back.
 template <class Call>
 void in_place(torch::Tensor& tensor, Call call) {
   const torch::NoGradGuard no_grad;
@@ -101,8 +100,8 @@ void TensorCollectives::allreduce_(std::vector<torch::Tensor>& tensors, ReduceOp
 torch::Tensor TensorCollectives::all_gather(const torch::Tensor& tensor) {
   need_rows(tensor, "all_gather");
   const auto data = tensor.detach().contiguous();
-  // Rows, elements in a row and type of every rank: what may differ, and what must not. Then whether it is
-  // there at all: of one that has joined (join.h) come zeros.
+  // Rows (may differ), elements per row and type (must not differ) of every rank, and whether the rank takes
+  // part. A rank that has joined (join.h) sends zeros.
   std::vector<std::int64_t> own = {data.size(0), elements_in_row(data),
                                    static_cast<std::int64_t>(dtype_of(data)), 1};
   std::vector<std::int64_t> all(own.size() * static_cast<std::size_t>(size()));
@@ -152,9 +151,8 @@ torch::Tensor TensorCollectives::all_to_all(const torch::Tensor& tensor, std::ve
   const auto total = std::accumulate(splits.begin(), splits.end(), std::int64_t{0});
   if (splits.size() != ranks || total != data.size(0))
     throw UserError(
-        fmt::format("all_to_all: {} splits of {} rows in all for {} ranks and {} rows; give one a rank that "
-                    "add up to the "
-                    "rows",
+        fmt::format("all_to_all: {} splits with {} rows in total for {} ranks and {} rows; give one "
+                    "split per rank; their sum must be the number of rows",
                     splits.size(), total, ranks, data.size(0)));
   std::vector<std::int64_t> arriving(ranks);
   const std::vector<std::size_t> one(ranks, sizeof(std::int64_t));
@@ -189,7 +187,7 @@ void TensorCollectives::broadcast(std::string& text, int root) {
 }
 
 void TensorCollectives::broadcast(torch::optim::Optimizer& optimizer) {
-  // The options of each group first, as LibTorch itself serializes them.
+  // First the options of each group, in LibTorch's serialization.
   for (auto& group : optimizer.param_groups()) {
     if (!group.has_options()) continue;
     std::string text;
@@ -207,7 +205,7 @@ void TensorCollectives::broadcast(torch::optim::Optimizer& optimizer) {
     archive.load_from(stream);
     group.options().serialize(archive);
   }
-  // Then the state: a table of what there is, then the values.
+  // Then the state: a table of the tensors, then their values.
   const auto names = numbered_parameters(optimizer);
   auto state = rank() == 0 ? export_optimizer_state(optimizer, names) : NamedTensors{};
   auto table = table_of(state);
