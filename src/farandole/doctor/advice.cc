@@ -78,9 +78,8 @@ void about_stall(const RunEvidence& run, int waited_for, std::vector<std::string
   if (rank.recorder && rank.recorder->doing && rank.recorder->doing->category == Category::data)
     next.emplace_back("it was loading data: check the file system of --data");
   next.emplace_back(
-      "--stall-seconds 30 makes every rank report what it does, with its stack; --stall-abort 300 ends the "
-      "job "
-      "then");
+      "--stall-seconds 30 makes every rank report what it does, with its stack; --stall-abort 300 ends "
+      "the job after 300 s");
 }
 
 }  // namespace

@@ -39,9 +39,8 @@ DataSplit split_text(std::vector<std::uint8_t> bytes, std::int64_t context, doub
   const auto cut = first_part(size, held_out, source);
   if (std::min(cut, size - cut) < context + 1) {
     throw UserError(
-        fmt::format("{}: {} bytes are too few: {} to train on and {} held out, and a sample needs {}; name "
-                    "more text, or lower "
-                    "--context",
+        fmt::format("{}: {} bytes are too few: {} to train on and {} held out, and a sample needs {}; use "
+                    "more text, or a smaller --context",
                     source, size, cut, size - cut, context + 1));
   }
   const auto text = std::make_shared<const std::vector<std::uint8_t>>(std::move(bytes));
