@@ -1,4 +1,4 @@
-// What is sound is analyzed, and what is not is named: the file, the offset, the rank.
+// Sound parts are analyzed. Damaged parts are named: the file, the offset, the rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using testing::TraceBuilder;
 
 constexpr std::int64_t ms = TraceBuilder::ms;
 
-// Eight steps of two ranks; the text of each event stands on a line of its own.
+// Eight steps of two ranks; each event is on a separate line.
 std::string sound_text() {
   TraceBuilder trace(2);
   for (int step = 0; step < 8; ++step)
@@ -73,7 +73,7 @@ TEST(BadInput, of_one_event_costs_that_event_and_is_named_by_its_offset) {
   }
 }
 
-// Whatever names hold, the reports are JSON and UTF-8, and no text steers a terminal.
+// For any names, the reports are valid JSON and UTF-8, and no text controls a terminal.
 TEST(BadInput, in_names_does_not_get_into_reports) {
   const TemporaryFolder folder;
   TraceBuilder trace(1);

@@ -1,4 +1,5 @@
-// What every run's metrics must add up to, and the metrics of a built trace. Used by one thread.
+// Identities of every run's metrics, and the metrics of a built trace.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +10,7 @@
 
 namespace farandole::testing {
 
-// What the critical path and the causes of waiting must add up to.
+// Identities of the critical path and of the causes of waiting.
 inline void expect_reasons_add_up(const RunModel& run, const RunMetrics& metrics) {
   const auto path = find_critical_path(run, metrics);
   if (path.unknown.empty()) {

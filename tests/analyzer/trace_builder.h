@@ -1,5 +1,5 @@
-// Builds small traces with known answers, as the vocabulary in timeline/event.h says, and writes them gzipped
-// or plain.
+// Builds small traces with known answers in the vocabulary of timeline/event.h, and writes
+// them plain or gzipped.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ inline void write_gzip(const std::filesystem::path& file, const std::string& tex
   gzclose(stream);
 }
 
-// Times are nanoseconds.
+// Units: nanoseconds.
 class TraceBuilder {
  public:
   static constexpr std::int64_t ms = 1'000'000;

@@ -51,7 +51,7 @@ Activity call(std::uint32_t sequence, std::int64_t start_ns, bool open = true) {
   return activity;
 }
 
-// In `doing`, or in the collective; through the collectives before `sequence`.
+// The rank is in `doing` or in the collective, after all collectives before `sequence`.
 void record(RankEvidence& rank, std::uint32_t sequence, std::optional<Category> doing,
             std::int64_t since_ns) {
   rank.recorder.emplace();
@@ -111,7 +111,7 @@ TEST(Diagnosis, NamesAHostOfWhichNothingIsHeard) {
   EXPECT_NE(found.cause, Cause::host_lost) << "its other rank was heard of";
 }
 
-// srun cancels what is left of a step, and says so, because of the rank that was killed.
+// srun cancels the rest of a step because of the killed rank, and reports it.
 TEST(Diagnosis, ARankThatWasKilledIsNotCancelled) {
   auto run = run_of(2);
   end(run.ranks[0], 0, SIGTERM, true);
@@ -153,13 +153,14 @@ TEST(Diagnosis, TellsWhoStopsAJob) {
   EXPECT_THAT(found.verdict,
               HasSubstr("(120 s before the time limit of its Slurm job) at 08:00:00 UTC; its newest "
                         "checkpoint is from step 400"));
-  // Asked again, Slurm no longer knows when it would have been.
+  // When asked again, Slurm no longer knows the planned end.
   in_slurm(run, {{"JobState", "FAILED"}, {"EndUnix", std::to_string(noon / second)}});
   run.job->job_state = {{"JobState", "RUNNING"}, {"EndUnix", std::to_string(noon / second + 119)}};
   EXPECT_THAT(diagnose(run).verdict, HasSubstr("(120 s before the time limit of its Slurm job)"));
 }
 
-// Slurm's state of a requeued job is that of its next start: what its daemons said of this one counts.
+// For a requeued job, Slurm reports the state of the next start. The messages of its daemons
+// belong to this start.
 TEST(Diagnosis, TellsARequeuedJobFromACancelledOne) {
   auto run = run_of(2);
   for (auto& rank : run.ranks) end(rank, 0, SIGTERM, true);

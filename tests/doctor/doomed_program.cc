@@ -1,5 +1,5 @@
-// A training-like job whose rank RANK comes to grief in step 3, as SCENARIO says; its timeline is recorded
-// in FOLDER, where there is one, beside its process ids: FOLDER/pid.RANK.
+// A training-like job in which rank RANK fails in step 3 according to SCENARIO. If FOLDER is given, the
+// timeline and the process ids (FOLDER/pid.RANK) are written there.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -75,7 +75,7 @@ struct Program {
 
   bool is_fatal() const { return scenario != "nothing" && scenario != "forever" && scenario != "versions"; }
 
-  // Until their recorders say that they are in this step's allreduce.
+  // Waits until the recorders show that the ranks are in this step's allreduce.
   void await_others(const Communicator& gradients) const {
     for (int rank = 0; rank < gradients.size; ++rank)
       while (rank != gradients.rank) {

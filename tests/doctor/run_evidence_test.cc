@@ -36,7 +36,7 @@ TEST_F(RunEvidenceTest, MissesNothingThatARunMayLack) {
   EXPECT_EQ(run.ranks.size(), 2U);
 }
 
-// Resumed on fewer ranks without a launcher that would say when.
+// The run was resumed on fewer ranks, without a launcher that records the time.
 TEST_F(RunEvidenceTest, DoesWithoutTheRecordersOfAnEarlierStart) {
   for (const int world_size : {3, 2})
     for (int rank = 0; rank < world_size; ++rank) {
@@ -53,7 +53,7 @@ TEST_F(RunEvidenceTest, DoesWithoutTheRecordersOfAnEarlierStart) {
   for (const auto& rank : run.ranks) EXPECT_TRUE(rank.recorder && rank.recorder->world_size == 2);
 }
 
-// The next start hangs, or was killed with its launcher.
+// The next start hangs, or was killed together with its launcher.
 TEST_F(RunEvidenceTest, DoesWithoutTheLaunchRecordsOfAnEarlierStart) {
   fs::create_directory(folder_ / "launch");
   for (const bool earlier : {false, true}) {
@@ -80,7 +80,7 @@ TEST_F(RunEvidenceTest, DoesWithoutTheLaunchRecordsOfAnEarlierStart) {
   }
 }
 
-// A rank that dies in an evaluation or the checkpoint of an epoch has come as far as its records say.
+// If a rank dies in an evaluation or in an epoch's checkpoint, its step is that of its last record.
 TEST_F(RunEvidenceTest, KnowsTheLastStepOfARankThatDiedOutsideOfOne) {
   for (const std::int64_t last : {-1, 0, 7, 30'000}) {
     {
@@ -100,7 +100,7 @@ TEST_F(RunEvidenceTest, KnowsTheLastStepOfARankThatDiedOutsideOfOne) {
   }
 }
 
-// The rest is read all the same.
+// The other files are still read.
 TEST_F(RunEvidenceTest, NamesAFolderThatIsNone) {
   std::ofstream(folder_ / "recorder") << "x";
   fs::create_symlink("nowhere", folder_ / "logs");

@@ -68,7 +68,7 @@ TEST(Comparison, finds_what_became_slower) {
               IsEmpty());
 }
 
-// Of the same program twice: other noise, no difference.
+// Two runs of the same program differ only by noise.
 TEST(Comparison, does_not_take_chance_for_a_difference) {
   std::size_t found = 0;
   std::size_t all = 0;
@@ -84,7 +84,7 @@ TEST(Comparison, does_not_take_chance_for_a_difference) {
   EXPECT_LE(found, all / 5) << "of " << all;  // one run against twenty: they share its chance
 }
 
-// A run of 60 steps whose length is `ms` on average, and scatters by 5 % from step to step.
+// A run of 60 steps with a mean of `ms` and a deviation of 5 % between steps.
 RunMetrics run_of(double ms, std::mt19937& random) {
   std::normal_distribution<double> scatter(ms, 0.05 * ms);
   RunMetrics metrics;
@@ -107,8 +107,8 @@ Change verdict_on_steps(const std::vector<RunMetrics>& now, const std::vector<Ru
   return named(compare(a, b), "step_ms").verdict;
 }
 
-// Whatever the numbers of runs: 5 % of false alarms, even where runs differ from each other by more than
-// their steps tell.
+// For any number of runs there are 5 % false alarms, even if runs differ more from each other
+// than their steps do.
 TEST(Comparison, of_repeats_holds_what_differs_from_run_to_run) {
   std::mt19937 random(31);
   const auto runs = [&](std::size_t count, double factor) {
@@ -162,7 +162,7 @@ TEST(Comparison, names_a_phase_only_where_it_makes_up_half) {
               HasSubstr("no single phase explains half of the change"));
 }
 
-// What one rank does more, the others wait for.
+// The other ranks wait for the additional work of one rank.
 TEST(Comparison, names_whom_the_ranks_wait_for) {
   TraceBuilder before(4), now(4);
   for (int step = 0; step < 40; ++step)
@@ -199,10 +199,10 @@ TEST(Conditions, compare_every_figure_they_may_name) {
   const Runs runs = {&now.metrics};
   for (const auto& [name, figure] : figures_of(runs))
     EXPECT_NE(find_difference(comparison, name), nullptr) << name;
-  // Without checkpoints on either side nothing changed.
+  // Neither side has checkpoints, so nothing has changed.
   EXPECT_THAT(failures(parse_conditions("checkpoint_ms>+20%,evaluation_ms<-1%"), runs, &comparison),
               IsEmpty());
-  // The 95th percentile of one run against that of another: no interval tells whether that is chance.
+  // For the 95th percentiles of two single runs there is no interval.
   EXPECT_THAT(failures(parse_conditions("step_p95_ms>+10%"), runs, &comparison),
               ElementsAre(HasSubstr("step_p95_ms>+10%: unknown: it changed by +")));
   EXPECT_THAT(failures(parse_conditions("step_p95_ms<-10%,load_balance<-50%,transfer<-90%,"

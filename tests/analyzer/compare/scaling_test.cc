@@ -47,14 +47,14 @@ TEST(Scaling, joins_repeats_and_gives_an_interval_around_the_efficiency) {
   EXPECT_NEAR(point.step_ms, 113, 0.1);
   EXPECT_LT(point.ci95.low, point.efficiency);
   EXPECT_GT(point.ci95.high, point.efficiency);
-  // Runs differ more than the steps of one run, and two runs tell little of by how much.
+  // Runs differ more than the steps of one run, and two runs are a poor estimate of this variance.
   const double widening = std::sqrt(2) * student_quantile(1) / 1.96;
   EXPECT_NEAR(point.ci95.low, 103.0 / 113 * std::pow(113.0 / 123, widening), 0.02);
   EXPECT_NEAR(point.ci95.high, 103.0 / 113 * std::pow(113.0 / 103, widening), 0.05);
   EXPECT_EQ(point.runs, 2);
 }
 
-// Steps that drift: drawn one by one their mean would seem far more certain than it is.
+// The steps drift. If they were drawn one by one, the interval of their mean would be far too narrow.
 TEST(Scaling, knows_that_steps_in_a_row_are_alike) {
   std::uint64_t state = 7;
   const auto noise = [&] {
@@ -80,7 +80,8 @@ TEST(Scaling, knows_that_steps_in_a_row_are_alike) {
   EXPECT_LE(missed, 0.16 * trials);  // one by one: about half
 }
 
-// Runs that differ by 5 %: the percentiles of two of them drawn anew miss in 29 of 100 cases, of three in 17.
+// Runs differ by 5 %. Percentiles of resampled runs miss the value in 29 % of the cases for two runs, and in
+// 17 % for three.
 TEST(Scaling, knows_how_little_few_repeats_tell) {
   std::mt19937 random(3);
   std::normal_distribution<double> around(0, 0.05);
@@ -142,7 +143,7 @@ TEST(Scaling, finds_the_law_that_made_the_runs) {
   EXPECT_NEAR(scaling.law.coherency, 0.002, 1e-9);
   EXPECT_EQ(scaling.model, "universal scalability");
   EXPECT_NEAR(scaling.forecast[0].efficiency, efficiency_by(LawKind::usl, law, 16), 1e-9);
-  // d(x·e)/dx falls to one half: with x·e = x / (1 + 0.03·(x − 1) + 0.002·x·(x − 1)).
+  // d(x·e)/dx falls to one half, with x·e = x / (1 + 0.03·(x − 1) + 0.002·x·(x − 1)).
   const auto gain = [&](double x) {
     return (x + 0.01) * efficiency_by(LawKind::usl, law, x + 0.01) - x * efficiency_by(LawKind::usl, law, x);
   };

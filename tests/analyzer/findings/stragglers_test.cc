@@ -59,8 +59,8 @@ TEST(Stragglers, name_an_injected_straggler) {
   EXPECT_EQ(findings[0].title, "Ranks wait for rank 1");
 }
 
-// Rank 1 is late at the first collective of each step, rank 2 at the second one of every other: ranks that
-// have a finding of their own are no longer among the ranks that are late in turn.
+// Rank 1 is late at the first collective of each step, and rank 2 at the second collective of every other
+// step. Ranks with their own finding are not counted among the ranks that are late in turn.
 TEST(Findings, say_who_takes_turns_only_of_what_is_left) {
   const auto trace_with = [](bool rank_0_too) {
     TraceBuilder trace(3);

@@ -29,8 +29,8 @@ using testing::KinetoFile;
 using testing::nsys_tables;
 using ::testing::SizeIs;
 
-// Steps of 100 ms: kernels from 10 to 60, the collective from 50 to 80, a copy from 75 to 90, idle else. The
-// other rank's clock is `ahead` and it comes to the collective 5 ms later.
+// Steps of 100 ms: kernels from 10 to 60, the collective from 50 to 80, a copy from 75 to 90, otherwise idle.
+// The clock of the other rank is `ahead`, and this rank arrives at the collective 5 ms later.
 KinetoFile kineto_of(int rank, double ahead_us = 0) {
   KinetoFile file(rank);
   for (int step = 0; step < 12; ++step) {
@@ -59,7 +59,7 @@ TEST(Kineto, is_read_as_holistic_trace_analysis_reads_it) {
   EXPECT_DOUBLE_EQ(*metrics.throughput.value, 256 * 12 / 1.18);
   for (const auto& rank : metrics.ranks) {
     ASSERT_TRUE(rank.gpu);
-    // From the first kernel's start, at 10 ms, to the last copy's end, at 1,190 ms.
+    // From the start of the first kernel at 10 ms to the end of the last copy at 1,190 ms.
     EXPECT_EQ(rank.gpu->window, 1'180'000'000);
     EXPECT_EQ(rank.gpu->compute, 12 * 50'000'000);
     EXPECT_EQ(rank.gpu->communication_only, 12 * 20'000'000);
@@ -87,7 +87,7 @@ TEST(Kineto, is_read_as_holistic_trace_analysis_reads_it) {
   EXPECT_EQ(json::parse(report_json(report))["runs"][0]["gpu"]["compute"], 600.0 / 1180);
   EXPECT_THAT(report_text(report, false), HasSubstr("utilization"));
   EXPECT_THAT(report_html(report, ""), HasSubstr("What the GPUs do"));
-  // One denominator wherever a figure stands.
+  // All figures use the same denominator.
   EXPECT_THAT(report_html(report, ""), HasSubstr(">71.2 %<"));
   EXPECT_EQ(json::parse(report_json(report))["runs"][0]["gpu"]["utilization"], 840.0 / 1180);
   std::map<std::string, Figure> figures;
@@ -110,7 +110,7 @@ TEST(Kineto, is_read_as_holistic_trace_analysis_reads_it) {
   EXPECT_GE(metrics.parallel_ci95->high, *metrics.parallel_efficiency.value);
 }
 
-// Steps of three kinds: with another kernel, with another collective, and without.
+// Steps of three kinds: with another kernel, with another collective, and with neither.
 TEST(Kineto, knows_how_well_its_fractions_are_known) {
   const TemporaryFolder folder;
   auto file = kineto_of(0);
@@ -134,7 +134,7 @@ TEST(Kineto, knows_how_well_its_fractions_are_known) {
   EXPECT_FALSE(metrics.transfer_ci95);
 }
 
-// autograd's operators run on a thread of their own, while the training thread is in Python.
+// autograd's operators run on a separate thread while the training thread is in Python.
 TEST(Kineto, finds_the_backward_of_other_threads) {
   const TemporaryFolder folder;
   auto file = kineto_of(0);
@@ -146,7 +146,7 @@ TEST(Kineto, finds_the_backward_of_other_threads) {
   }
   testing::write_text(folder / "trace.json", file.text());
   const auto phases = analyze_run(folder / "trace.json").metrics.ranks[0].phases;
-  // The optimizer runs from 80 ms on: what overlaps with it is the optimizer's.
+  // The optimizer runs from 80 ms on. Work that overlaps with it counts as optimizer.
   EXPECT_EQ(phases[static_cast<std::size_t>(Phase::backward)], 12 * 50'000'000);
   EXPECT_EQ(phases[static_cast<std::size_t>(Phase::optimizer)], 12 * 10'000'000);
 }
@@ -198,7 +198,7 @@ TEST(Kineto, of_two_captures_claims_nothing_of_clocks) {
   EXPECT_TRUE(report["by_rank"][1]["wait_s"].contains("unknown"));
 }
 
-// Ranks 2 and 5 of a run: whose clock is unknown goes by the rank, not by its place.
+// Ranks 2 and 5 of a run. The list of unknown clocks uses rank numbers, not positions.
 TEST(Kineto, of_some_ranks_knows_whose_clock_is_unknown) {
   const TemporaryFolder folder;
   auto file = [](int rank, bool other) {
@@ -221,7 +221,7 @@ TEST(Kineto, of_some_ranks_knows_whose_clock_is_unknown) {
   EXPECT_TRUE(metrics.matches.parts[2].empty());
 }
 
-// Names of groups once shared numbers where their hashes did: two files meet by what they say.
+// Different group names with equal hashes once got the same number. Groups of two files match by name.
 TEST(Kineto, tells_thousands_of_groups_apart) {
   const TemporaryFolder folder;
   constexpr int groups = 3000;
@@ -251,7 +251,7 @@ TEST(Horovod, says_when_each_rank_was_ready) {
   EXPECT_EQ(metrics.collectives[0].operation, "allreduce");
   EXPECT_EQ(metrics.collectives[0].count, 10U);
   EXPECT_DOUBLE_EQ(metrics.collectives[0].wait_us.value.value(), 20'000);
-  // From 34 to 39 ms it is on the network.
+  // The tensor is on the network from 34 to 39 ms.
   EXPECT_DOUBLE_EQ(metrics.collectives[0].transfer_us, 5'000);
   testing::write_text(folder / "older.json", horovod_text(false));
   const auto older = analyze_run(folder / "older.json").metrics;
@@ -284,7 +284,7 @@ TEST(ChromeTrace, pairs_begins_and_ends) {
   EXPECT_EQ(run.metrics.window.length(), 100'000);
 }
 
-// Whatever is damaged: a report, or an error of one line.
+// Any damage leads to a report or to an error of one line.
 TEST(ForeignTraces, survive_mutations) {
   const TemporaryFolder folder;
   execute(folder / "report.sqlite", nsys_tables(true));

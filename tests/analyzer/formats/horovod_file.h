@@ -1,4 +1,4 @@
-// A small timeline as Horovod writes it. Plain function.
+// A small timeline in Horovod's format. A pure function.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace farandole::testing {
 
-// Two tensors on three ranks; rank 2 is ready 30 ms behind the others. The array is left open, as Horovod
-// leaves it.
+// Two tensors on three ranks; rank 2 is ready 30 ms after the others. The array is not closed,
+// as in Horovod's files.
 inline std::string horovod_text(bool inner_phases = true) {
   std::string text = "[\n";
   const auto line = [&](const std::string& event) { text += event + ",\n"; };

@@ -23,10 +23,10 @@ constexpr auto index_of(Phase phase) {
   return static_cast<std::size_t>(phase);
 }
 
-// As DistributedDataParallel on Gloo writes it, steps of 100 ms: data to 10, forward 10 to 30, loss to 32,
-// backward 33 to 60 by operators, two all-reduces from 40 to 80 and from 61 to 90, copies of the buckets 90
-// to 92, SGD 92 to
-// 98. Rank 1 comes 4 ms late to both, on another thread and in the other order in odd steps.
+// Written as by DistributedDataParallel on Gloo, with steps of 100 ms: data to 10, forward 10 to 30, loss
+// to 32, backward operators 33 to 60, two all-reduces from 40 to 80 and from 61 to 90, copies of the
+// buckets 90 to 92, SGD 92 to 98. Rank 1 arrives 4 ms late at both, on another thread, and in the other
+// order in odd steps.
 KinetoFile gloo_run(int rank, int steps, double ahead = 0) {
   KinetoFile file(rank, 2, "gloo");
   for (int step = 0; step < steps; ++step) {
@@ -93,7 +93,7 @@ TEST(KinetoWithoutGpu, counts_collectives_by_size_where_threads_swap_them) {
   EXPECT_THAT(bytes(0), SizeIs(20));
 }
 
-// One rank's trace says nothing of when the others came.
+// The trace of one rank does not contain the arrival of the others.
 TEST(KinetoWithoutGpu, of_one_rank_of_several_claims_nothing_of_waiting) {
   const TemporaryFolder folder;
   testing::write_text(folder / "rank_1.json", gloo_run(1, 10).text());
@@ -108,7 +108,7 @@ TEST(KinetoWithoutGpu, of_one_rank_of_several_claims_nothing_of_waiting) {
   EXPECT_THAT(report_text(report_of({run}), false), HasSubstr("Waiting is unknown"));
 }
 
-// Nothing but steps and annotations of the user's own: no claim of how useful the time was.
+// The trace has only steps and user annotations, so useful time is unknown.
 TEST(KinetoWithoutGpu, of_unknown_work_claims_no_compute) {
   const TemporaryFolder folder;
   KinetoFile file(0, 1, "gloo");

@@ -1,4 +1,4 @@
-// Builds small traces as PyTorch's profiler writes them. Plain values.
+// Builds small traces in the format of PyTorch's profiler. Plain values.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace farandole::testing {
 
-// As torch.profiler writes it; times in microseconds.
+// In the format of torch.profiler. Units: microseconds.
 class KinetoFile {
  public:
   explicit KinetoFile(int rank, int world_size = 2, const std::string& backend = "nccl") {
@@ -50,7 +50,7 @@ class KinetoFile {
          {"ts", start},
          {"dur", end - start}});
   }
-  // Of another thread than the training thread's.
+  // On another thread than the training thread.
   void gloo(const std::string& name, int thread, double start, double end, int elements) {
     add({{"ph", "X"},
          {"cat", "user_annotation"},

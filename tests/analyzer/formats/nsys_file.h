@@ -1,4 +1,4 @@
-// Writes SQLite files as Nsight Systems exports them. Plain functions.
+// Writes SQLite files in the format of Nsight Systems' exports.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ inline void execute(const std::filesystem::path& file, const std::string& sql) {
   sqlite3_close(database);
 }
 
-// The tables that nsys export writes, of two processes; times in ns.
+// The tables that nsys export writes, for two processes. Units: nanoseconds.
 inline std::string nsys_tables(bool with_ranges) {
   std::string sql =
       "CREATE TABLE StringIds(id INTEGER PRIMARY KEY, value TEXT);"

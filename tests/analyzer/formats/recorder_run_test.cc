@@ -61,7 +61,7 @@ TEST(RecorderRun, goes_on_where_a_file_is_damaged) {
   EXPECT_THROW(analyze_run(path), CorruptInput);
 }
 
-// The merge samples the ranks of large runs: the recorders beside it have all of them.
+// In large runs the merge keeps a sample of the ranks. The recorder files next to the trace have all ranks.
 TEST(RecorderRun, goes_before_a_trace_of_few_of_its_ranks) {
   const TemporaryFolder folder;
   const SyntheticRun synthetic;
@@ -76,7 +76,7 @@ TEST(RecorderRun, goes_before_a_trace_of_few_of_its_ranks) {
   EXPECT_THAT(run.metrics.warnings,
               Contains(HasSubstr("the merged trace has 2 of 3 ranks; this report uses the")));
   EXPECT_TRUE(run.metrics.throughput.value);
-  // The trace alone is a sample: the run's size is told, and what that says of all ranks.
+  // The trace alone is a sample. The report has the size of the run and sums for all ranks.
   std::filesystem::remove_all(path / "recorder");
   const auto sample = analyze_run(path);
   ASSERT_THAT(sample.metrics.ranks, SizeIs(2));
@@ -91,7 +91,7 @@ TEST(RecorderRun, goes_before_a_trace_of_few_of_its_ranks) {
   EXPECT_EQ(report["runs"][0]["measured_ranks"], 2);
 }
 
-// However it is damaged: cut at any byte, or not even begun.
+// Any damage: the file is cut at any byte, or empty.
 TEST(RecorderRun, stands_in_for_a_damaged_trace) {
   const TemporaryFolder folder;
   const SyntheticRun synthetic;
@@ -118,7 +118,7 @@ TEST(RecorderRun, stands_in_for_a_damaged_trace) {
   EXPECT_THROW(analyze_run(path), CorruptInput);
 }
 
-// From the recorder's file alone, and by way of the merged trace.
+// From the recorder file alone, and from the merged trace.
 TEST(RecorderRun, keeps_when_gradients_were_ready) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "run" / "recorder");
@@ -160,7 +160,7 @@ TEST(RecorderRun, takes_one_file) {
   const auto run = analyze_run(synthetic.file(path / "recorder", 2));
   ASSERT_THAT(run.metrics.ranks, SizeIs(1));
   EXPECT_EQ(run.metrics.ranks[0].rank, 2);
-  // Of three ranks: what a bus carries is known.
+  // With three ranks, the bus bandwidth is known.
   for (const auto& row : run.metrics.collectives)
     EXPECT_DOUBLE_EQ(*row.busbw_gbps.value / *row.algbw_gbps.value, 4.0 / 3);
 }

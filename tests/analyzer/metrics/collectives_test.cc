@@ -1,4 +1,4 @@
-// What collectives carry and how fast: operations as PyTorch's backends name them, ranks that are missing.
+// Bytes and speed of collectives: names of operations in PyTorch's backends, and missing ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <map>
@@ -43,7 +43,7 @@ TEST(PlainOperation, knows_the_names_that_process_group_nccl_writes) {
   EXPECT_DOUBLE_EQ(bus_factor("_reduce_oop", 4), 1);
 }
 
-// Of `world` ranks those that are in `ranks`, whose all-gathers take 10 ms each and get 4 MB of each rank.
+// The ranks in `ranks` of `world` ranks. Each all-gather takes 10 ms and gets 4 MB from each rank.
 CollectiveRow all_gather_of(const std::vector<int>& ranks, int world) {
   const TemporaryFolder folder;
   for (const int rank : ranks) {
@@ -99,7 +99,7 @@ TEST(AllGather, of_a_group_of_unknown_size_claims_nothing_of_it) {
   }
 }
 
-// A kernel of symmetric memory, say, has no "nccl" in its name.
+// For example, a kernel of symmetric memory does not have "nccl" in its name.
 TEST(KernelOfACollective, is_known_by_its_arguments) {
   const TemporaryFolder folder;
   KinetoFile file(0, 1);

@@ -23,7 +23,7 @@ using testing::TraceBuilder;
 constexpr std::int64_t ms = TraceBuilder::ms;
 
 // Steps of 100 ms on two ranks: data 10, forward 20, backward 40 with a collective of 30 that begins 20
-// before its end, wait 10, optimizer 15; 5 of nothing.
+// before its end, wait 10, optimizer 15, and 5 without a span.
 TraceBuilder even_trace(int steps) {
   TraceBuilder trace(2);
   for (int step = 0; step < steps; ++step) {
@@ -171,7 +171,7 @@ TEST(Metrics, match_collectives_again_after_a_restart) {
   expect_identities(metrics);
 }
 
-// The training thread's part of a collective on a track of its own is no compute, and no collective either.
+// The training thread's part of a collective that is on a separate track is neither compute nor a collective.
 TEST(Metrics, of_collectives_that_the_training_thread_drives) {
   auto trace = even_trace(20);
   for (int step = 0; step < 20; ++step)

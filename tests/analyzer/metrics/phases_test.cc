@@ -44,7 +44,7 @@ TEST(Innermost, orders_spans_that_start_together_by_length) {
   EXPECT_EQ(time_of(pieces, Category::other), 5);
 }
 
-// Brute force: at each time the open span that started last, the shorter of two.
+// Brute force: at each time, the open span that started last; of equal starts, the shorter one.
 std::optional<Category> category_at(const std::vector<CategorySpan>& spans, std::int64_t time) {
   const CategorySpan* inner = nullptr;
   for (const auto& span : spans) {

@@ -1,4 +1,4 @@
-// The analyzer's answers against those of the generator of large runs, which computes them another way.
+// Compares the analyzer with the generator of large runs, which computes the same figures in another way.
 #include "tools/large_run.h"
 
 #include <gmock/gmock.h>
@@ -124,7 +124,7 @@ TEST(LargeRun, names_the_rank_that_loads_slowly) {
   EXPECT_EQ(analyzed.report.wait_causes[0].phase, "data");
 }
 
-// Ranks that take turns: nobody is late more than others.
+// The late rank changes from step to step. No rank is late more often than the others.
 TEST(LargeRun, does_not_call_noise_chronic) {
   for (const int ranks : {2, 6}) {
     LargeRun run;
@@ -139,7 +139,7 @@ TEST(LargeRun, does_not_call_noise_chronic) {
   }
 }
 
-// On an ideal network nothing but the ranks' own work and their waiting for each other is left.
+// On an ideal network, only the ranks' own work and their waiting for each other remain.
 TEST(Replay, on_an_ideal_network_takes_transfers_out) {
   LargeRun run;
   run.noise_ns = 0;

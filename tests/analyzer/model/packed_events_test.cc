@@ -20,7 +20,7 @@ bool equal(const std::vector<CategorySpan>& a, const std::vector<CategorySpan>& 
   });
 }
 
-// Spans as a thread records them: each within the one around it.
+// Nested spans, as a thread records them.
 void nest(std::mt19937& random, std::int64_t start, std::int64_t end, int depth,
           std::vector<CategorySpan>& spans) {
   while (start < end) {

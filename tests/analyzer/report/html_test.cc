@@ -27,7 +27,7 @@ std::string html_of(const LargeRun& run) {
   return report_html(report_of({analyze_run(folder / "run")}), folder / "run" / "report.html");
 }
 
-// Every tag that is opened is closed, in order; those without content are left out.
+// Every opened tag is closed in order; tags without content are ignored.
 void expect_balanced(const std::string& html) {
   std::vector<std::string> open;
   const std::regex tag("<(/?)([a-zA-Z0-9]+)((?:[^<>\"]|\"[^\"]*\")*?)(/?)>");
@@ -46,7 +46,7 @@ void expect_balanced(const std::string& html) {
   EXPECT_THAT(open, ::testing::ElementsAre("body"));
 }
 
-// A link to what is not there helps nobody.
+// A link must have a target.
 TEST(ReportHtml, links_the_trace_that_there_is) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "run" / "recorder");
@@ -123,7 +123,7 @@ TEST(Ticks, are_round_and_inside) {
   EXPECT_EQ(html::number(-0.001), "0");
 }
 
-// One cell under each head, and overlap also where a step has no communication.
+// One cell for each column header, and an overlap also for steps without communication.
 TEST(ReportHtml, of_several_runs_has_whole_tables) {
   const TemporaryFolder folder;
   std::vector<RunReport> runs;

@@ -62,7 +62,7 @@ void expect_no_null(const json& value) {
     for (const auto& entry : value) expect_no_null(entry);
 }
 
-// Columns without ANSI attributes.
+// Width in columns without ANSI attributes.
 void expect_fits_terminal(const std::string& text) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(width_of(line), report_columns) << line;
@@ -187,7 +187,7 @@ TEST(Report, of_missing_or_unsound_input_says_so) {
   EXPECT_THROW(analyze_run(folder / "metadata"), CorruptInput);
 }
 
-// Whatever is damaged: a report whose JSON parses, whose text fits, or a one-line error.
+// Any damage leads to a report with valid JSON and text of limited width, or to an error of one line.
 TEST(Report, survives_mutated_runs) {
   const TemporaryFolder folder;
   const auto text = trace_of(2, 4).text();

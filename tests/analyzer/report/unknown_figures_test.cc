@@ -1,4 +1,4 @@
-// What cannot be known is said to be unknown, never 0: in JSON, CSV, text and HTML.
+// Unknown figures are reported as unknown and never as 0, in JSON, CSV, text and HTML.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ using testing::horovod_text;
 using ::testing::Not;
 using testing::nsys_tables;
 
-// Ranks that share no host's name, on GPUs: such runs are not replayed.
+// GPU ranks without host names. Such runs are not replayed.
 class UnknownFigures : public ::testing::Test {
  protected:
   UnknownFigures() { execute(folder_ / "report.sqlite", nsys_tables(true)); }
@@ -53,7 +53,7 @@ TEST_F(UnknownFigures, are_named_of_the_run_that_predicts) {
   EXPECT_THAT(report_html(report, ""), HasSubstr("whose median step is unknown ("));
 }
 
-// Nothing is recorded of what the ranks compute: neither is it 0, nor is all communication exposed.
+// Compute is not recorded. It must not be 0, and communication must not be all exposed.
 TEST_F(UnknownFigures, are_all_that_depend_on_compute_that_is_not_recorded) {
   testing::write_text(folder_ / "timeline.json", horovod_text());
   testing::write_text(folder_ / "run.json", R"({"hosts":["a","a","b"]})");
@@ -83,7 +83,7 @@ TEST_F(UnknownFigures, are_all_that_depend_on_compute_that_is_not_recorded) {
   EXPECT_THAT(report_html(report, ""), Not(HasSubstr("Phases by rank")));
 }
 
-// As --trace-mpi records a program that names no phases.
+// A program without phases, as recorded by --trace-mpi.
 TEST_F(UnknownFigures, are_those_of_a_program_of_which_only_mpi_is_recorded) {
   constexpr auto one_ms = testing::TraceBuilder::ms;
   testing::TraceBuilder trace(2);
@@ -103,7 +103,7 @@ TEST_F(UnknownFigures, are_those_of_a_program_of_which_only_mpi_is_recorded) {
   EXPECT_THAT(report_text(report, false), ContainsRegex("all +– +– +– +– +42.6 +–"));
 }
 
-// Steps and what was loaded are there: that is known, and only that.
+// Steps and data loading are recorded; only these are known.
 TEST_F(UnknownFigures, leave_those_that_are_known) {
   testing::KinetoFile file(0, 1, "gloo");
   for (int step = 0; step < 12; ++step) {

@@ -61,19 +61,19 @@ TEST(StepSimulation, OneRankOnlyWorks) {
 TEST(StepSimulation, WaitsForTheLastToArrive) {
   auto machine = passing();
   machine.wake_ns = 0.5 * one_ms;
-  // Rank 0 waits from 2 on; rank 1 comes at 5 and does its part at once; rank 0 wakes up and does its own,
-  // for which rank 1 waits.
+  // Rank 0 waits from 2 on. Rank 1 arrives at 5 and does its part immediately. Rank 0 wakes up and does its
+  // part, for which rank 1 waits.
   EXPECT_NEAR(length_ms(machine, {{0, 1 * one_ms, 0}},
                         {{work(2), push, poll, await(0), work(1)}, {work(5), push, poll, await(0), work(1)}}),
               5 + 0.5 + 1 + 0.5 + 1, 1e-6);
 }
 
 TEST(StepSimulation, PassingGetsOnOnlyWhenAGradientComes) {
-  // Rank 0 is there at 1, rank 1 at 2; rank 0 looks again at 4 only, and rank 1 waits for its part.
+  // Rank 0 arrives at 1 and rank 1 at 2. Rank 0 polls again only at 4, and rank 1 waits for its part.
   const std::vector<StepOperation> early = {work(1), push, poll, work(3), poll, await(0)};
   const std::vector<StepOperation> late = {work(2), push, poll, await(0), work(10)};
   EXPECT_NEAR(length_ms(passing(), {{0, 1 * one_ms, 0}}, {early, late}), 4 + 1 + 10, 1e-6);
-  // A thread beside the training thread does it in between.
+  // A thread beside the training thread does it in the meantime.
   EXPECT_NEAR(length_ms(with_thread(), {{0, 1 * one_ms, 0}}, {early, late}), 2 + 1 + 10, 1e-6);
 }
 
@@ -86,7 +86,7 @@ TEST(StepSimulation, ReducesBucketsOneAfterTheOther) {
 TEST(StepSimulation, ThreadsShareTheCoresThatThereAre) {
   auto machine = with_thread();
   machine.cores = 2;
-  // From 1 on two training threads and two that reduce share 2 cores: 2 one_ms of each take 4.
+  // From 1 on, two training threads and two threads that reduce share 2 cores: 2 one_ms of each take 4.
   const std::vector<StepOperation> rank = {work(1), push, work(2), await(0)};
   EXPECT_NEAR(length_ms(machine, {{0, 2 * one_ms, 0}}, {rank, rank}), 1 + 4, 1e-6);
   machine.parts_are_work = false;  // a network does it
@@ -105,7 +105,7 @@ TEST(StepSimulation, PausesTakeNoCore) {
   EXPECT_NEAR(length_ms(machine, {}, {{work(10)}, {work(10)}}), 20, 1e-6);
 }
 
-// Whatever the programs, all steps come to their end, and none is shorter than what its slowest rank works.
+// For any programs, all steps end, and no step is shorter than the work of its slowest rank.
 TEST(StepSimulation, AlwaysComesToItsEnd) {
   std::mt19937 random(seed(11));
   const auto some = [&](int most) {

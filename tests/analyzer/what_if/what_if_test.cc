@@ -23,8 +23,8 @@ using testing::TraceBuilder;
 
 constexpr double us = 1e3, ms = 1e6;
 
-// A run whose steps follow from a recurrence: ranks compute, threads beside them reduce bucket after bucket
-// as soon as the last rank has it, and each bucket is updated when it is there. Times in ns.
+// The steps of this run follow from a recurrence: ranks compute, threads beside them reduce each bucket as
+// soon as the last rank has it, and each bucket is updated when it is reduced. Units: nanoseconds.
 struct MadeUpRun {
   int ranks = 2, steps = 24;
   double forward = 4 * ms;
@@ -48,7 +48,7 @@ struct MadeUpRun {
   std::uint64_t travel(const Bucket& bucket) const { return half ? bucket.bytes() / 2 : bucket.bytes(); }
   std::string name_of(std::size_t gradient) const { return "gradient g" + std::to_string(gradient); }
 
-  // The run's step from the recurrence, and its trace where there is one to write to.
+  // Returns the step from the recurrence and writes its trace if `trace` is set.
   double step_ms(TraceBuilder* trace = nullptr) const {
     const auto plan = buckets();
     std::vector<double> now(static_cast<std::size_t>(ranks), 1 * ms);
@@ -176,7 +176,7 @@ TEST_F(WhatIf, FindsTheRunsOwnCostsAndItsLength) {
   EXPECT_NEAR(step_ms(known, "bandwidth=1x,ranks=2,compression=none"), known.measured_ms, 1e-6);
 }
 
-// Where threads share cores, who waits goes on when a core is free: no time of its own.
+// If threads share cores, a waiting rank continues when a core is free; there is no additional delay.
 TEST_F(WhatIf, ChargesWakeUpsOnlyWhereCoresAreNotShared) {
   MadeUpRun run;
   run.slow_rank = 1;
@@ -282,7 +282,7 @@ TEST_F(WhatIf, TellsWhatFindingsChangesWouldBring) {
   ASSERT_TRUE(late.replayed);
   EXPECT_NEAR(late.replayed->gain_percent, gain(slow, even), 1);
 
-  // The replay is without any late rank: of two findings, that is the gain of neither.
+  // The replay has no late rank, so its gain is not the gain of one of two findings.
   auto two = std::vector<Finding>(2);
   two[0].remedy = two[1].remedy = Remedy::no_straggler;
   add_replayed_gains(replay(slow), two);
@@ -369,7 +369,7 @@ TEST_F(WhatIf, SaysWhyNothingCanBeSaid) {
   EXPECT_THAT(why(replay(few), "bandwidth=2x"), HasSubstr("fewer than 3 steps"));
 }
 
-// Few steps, evenly taken, may have all of the run's checkpoints or late ranks, or none.
+// A few evenly chosen steps may contain all of the run's checkpoints or late ranks, or none.
 TEST(ReplayedGains, AreOfAllStepsWhereTheyHangOnSome) {
   const auto finding = [](Remedy remedy) {
     Finding made;

@@ -11,14 +11,14 @@ TEST(WorkClock, RunsWithTimeWhereThereAreCoresEnough) {
 }
 
 TEST(WorkClock, SlowsDownWhereThreadsShareCores) {
-  // Four threads on 2 cores; two of them wait from 100 to 200, all but one from 200 to 300.
+  // Four threads share 2 cores. Two of them wait from 100 to 200, and three from 200 to 300.
   const std::vector<std::vector<Interval>> idle = {{}, {{200, 300}}, {{100, 300}}, {{100, 300}}};
   const WorkClock clock(idle, {}, 1, 2, {0, 400});
   EXPECT_DOUBLE_EQ(clock.at(100) - clock.at(0), 50);
   EXPECT_DOUBLE_EQ(clock.at(200) - clock.at(100), 100);
   EXPECT_DOUBLE_EQ(clock.at(300) - clock.at(200), 100);
   EXPECT_DOUBLE_EQ(clock.at(400) - clock.at(300), 50);
-  // Something beside them takes a part of its own.
+  // An additional thread uses a share of the cores.
   const WorkClock shared(idle, {{100, 200}}, 1, 2, {0, 400});
   EXPECT_NEAR(shared.at(200) - shared.at(100), 100 * 2 / 3.0, 1e-9);
 }
