@@ -1,4 +1,4 @@
-# Sourced by the tests of `farandole bench`: a folder that goes away, and what a test says of its files out and err.
+# Sourced by the tests of `farandole bench`: a temporary folder, and checks of the files out and err.
 set -uo pipefail
 bin=${FARANDOLE_BIN:?}
 work=$(mktemp -d)

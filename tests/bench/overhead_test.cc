@@ -7,8 +7,7 @@
 namespace farandole {
 namespace {
 
-// Rounds of a thing that adds `share`, as a busy machine shows them: noise, and every twentieth round
-// disturbed.
+// Rounds with an overhead of `share` on a busy machine: noise, and every twentieth round is disturbed.
 std::vector<double> noisy_rounds(double share, std::size_t count, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<double> noise(std::log1p(share), 0.05);
@@ -25,7 +24,8 @@ TEST(Overhead, IsWhatWasAdded) {
   EXPECT_NEAR(added_share({-1, 0, 0, 0.5}).value, 0, 1e-12);
 }
 
-// The interval holds the truth about as often as it says, and is as narrow as so many rounds allow.
+// The interval contains the true value about as often as it should, and is as narrow as the
+// number of rounds allows.
 TEST(Overhead, IntervalHoldsTheTruth) {
   int held = 0;
   for (unsigned seed = 0; seed < 60; ++seed) {

@@ -1,6 +1,6 @@
-# Sourced by the tests of the doctor: starts jobs that come to grief and checks what the doctor says of them.
+# Sourced by the tests of the doctor: starts jobs that fail, and checks the doctor's reports.
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/expect.sh"
-# Crashes are to reach the launcher as they are, not as a sanitizer's report.
+# The launcher must see crashes, not reports of a sanitizer.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}handle_segv=0:handle_abort=0
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
@@ -10,7 +10,7 @@ unset OMP_NUM_THREADS FARANDOLE_STALL_SECONDS FARANDOLE_STALL_ABORT "${!SLURM_@}
 doctor=$bin/farandole-doctor
 host=$(hostname)
 
-# job CODE RANKS SCENARIO RANK [OPTION-OF-RUN...]: runs it in the folder run, new, and checks its exit code.
+# job CODE RANKS SCENARIO RANK [OPTION-OF-RUN...]: runs a job in the new folder run, and checks its exit code.
 job() {
   local code=$1 ranks=$2 scenario=$3 root_cause=$4 got=0
   rm -rf run
@@ -18,7 +18,7 @@ job() {
   FARANDOLE_RUN_DIR=$work/run timeout 60 "$bin/farandole" run -n "$ranks" "${@:5}" -- "$bin/doomed_program" run "$scenario" "$root_cause" >job.out 2>job.err || got=$?
   [[ $got == "$code" ]] || fail "the job $scenario $root_cause ended with $got, not $code: $(<job.err)"
 }
-# diagnosed [RUN]: by the doctor, in words to out and as JSON to out.json.
+# diagnosed [RUN]: calls the doctor; the text is in out, the JSON in out.json.
 diagnosed() {
   expect 0 "$doctor" "${1:-run}" --format json
   cp out out.json
@@ -27,13 +27,13 @@ diagnosed() {
   expect 0 "$doctor" "${1:-run}"
   silent err
 }
-# verdict PATTERN: of the first paragraph, as one line.
+# verdict PATTERN: checks the first paragraph as one line.
 verdict() {
   local text
   text=$(sed '/^$/,$d' out | tr '\n' ' ')
   grep -qE -- "$1" <<<"$text" || fail "the verdict lacks '$1': $text"
 }
-# field NAME VALUE: of the JSON, as Python writes it.
+# field NAME VALUE: checks a value of the JSON, as Python prints it.
 field() {
   local got
   got=$(python3 -c 'import json, sys; print(json.load(open("out.json"))[sys.argv[1]])' "$1")

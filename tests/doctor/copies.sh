@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What is left of a run directory: copied, partly deleted, damaged. The doctor says what it still can, and why it cannot say more.
+# Run directories that were copied, partly deleted or damaged. The doctor reports what is known, and why
+# the rest is unknown.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 FARANDOLE_STALL_SECONDS=0 job 137 3 kill 2 --log-dir run/logs
@@ -18,11 +19,11 @@ field troubles '[]'
 says out 'metrics.jsonl ends at step 2'
 says out 'the same command continues from step 2 \(--resume auto\)'
 
-# Without MPI, LibTorch and every other program.
+# The doctor needs neither MPI nor LibTorch nor any other program.
 expect 0 env -i PATH=/nonexistent "$doctor" copy
 if ldd "$doctor" | grep -E 'libmpi|libtorch|libc10|libhdf5'; then fail "it links what it is to do without"; fi
 
-# Without the launcher's records: from the logs; without those: from the recorders; without those: from run.json.
+# Without the launcher's records the cause comes from the logs, then from the recorders, then from run.json.
 rm -r copy/launch
 diagnosed copy
 verdict '^Rank 2 on .* was killed by signal 9 .* in step 3, in backward; ranks 0, 1 waited in allreduce #3'
@@ -47,7 +48,7 @@ expect 64 "$doctor" copy
 [[ $(wc -l <"$work/err") == 1 ]] || fail "more than a line: $(<"$work/err")"
 expect 64 "$doctor" nowhere
 
-# Damaged: one line each, and the verdict stands.
+# Damaged files: one line each, and the verdict is unchanged.
 fresh
 printf '{"ranks": 3, ' >copy/run.json
 for r in 0 1; do truncate -s 3000 copy/recorder/rank-000$r.ftl; done
@@ -59,7 +60,7 @@ verdict '^Rank 2 on .* was killed by signal 9 .* in step 3, in backward'
 for file in run.json job.json rank-0000.ftl rank-0001.ftl; do says out "$file"; done
 [[ $(python3 -c 'import json; print(len(json.load(open("out.json"))["troubles"]))') -ge 4 ]] || fail "troubles: $(<out.json)"
 
-# Records that are not what they seem.
+# Records with wrong contents.
 for json in '{}' '[]' '7' '{"rank":-1,"host":"x","exit_code":0,"signal":9,"told":false,"time_ns":1}' \
   '{"rank":2000000000,"host":"x","exit_code":0,"signal":9,"told":false,"time_ns":1}' \
   '{"rank":"a","host":3,"exit_code":{},"signal":9,"told":false,"time_ns":1}'; do
@@ -69,7 +70,7 @@ for json in '{}' '[]' '7' '{"rank":-1,"host":"x","exit_code":0,"signal":9,"told"
   verdict '^Rank 2 on .* was killed by signal 9'
 done
 
-# Nothing can be said: 65.
+# Nothing is known: exit code 65.
 rm -rf ruin
 mkdir -p ruin/recorder
 printf 'no json' >ruin/run.json
@@ -78,7 +79,7 @@ expect 65 "$doctor" ruin
 [[ $(wc -l <"$work/err") == 1 ]] || fail "more than a line: $(<"$work/err")"
 silent out
 
-# Bit by bit: never a crash.
+# Every flipped bit: no crash.
 fresh
 python3 - <<'PY'
 import os, random, subprocess, shutil

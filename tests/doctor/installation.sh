@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# farandole doctor alone: checks of this machine, each with a remedy where it is not well; 1 where something fails.
+# farandole doctor without a run: checks of this machine, each with a remedy if it fails; the exit code is then 1.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 subjects='MPI LibTorch HDF5 GPU Slurm shared-memory limits cores memory disk host-name clock'
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Recorders that lie on the node: the launcher brings those of killed ranks into the run directory, for doctor and salvage.
+# Recorder files on a node: the launcher copies those of killed ranks to the run directory, for doctor and salvage.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 mkdir node
 export FARANDOLE_RECORDER_DIR=$work/node
@@ -30,7 +30,7 @@ brought 2
 diagnosed
 verdict '^Rank 0 on .* crashed with signal 11 .* in step 3, in backward'
 
-# Of a run directory that the program alone knows.
+# Only the program knows the run directory.
 rm -rf run
 mkdir run
 got=0
@@ -41,7 +41,8 @@ diagnosed
 verdict "^Rank 1 on $host was killed by signal 9 \(Killed; .* in step 3, in backward, at .*ranks 0, 2 waited in allreduce #3 'bucket 0' for it"
 [[ -s run/launch/job.json ]] || fail "no record of the job"
 
-# Of a job that hangs, they are read where they lie; one that is killed with all its ranks at once leaves them to the next.
+# For a hanging job, they are read on the node. If all processes of a job are killed at once, the next
+# start copies the files.
 rm -rf run
 mkdir run
 FARANDOLE_RUN_DIR=$work/run setsid timeout 100 "$bin/farandole" run -n 2 -- "$bin/doomed_program" run hang 1 >job.out 2>job.err &

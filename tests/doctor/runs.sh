@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Jobs that are killed, crash, hang, refuse or are stopped: the doctor names rank, place and cause.
+# Jobs that are killed, crash, hang, refuse to start or are stopped: the doctor names rank, place and cause.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-# A scenario is a function, which runs in a folder and a shell of its own: what takes the time is to wait for mpirun to end a job.
+# A scenario is a function that runs in its own folder and shell, because most of the time is spent waiting for mpirun.
 killed() {
   job 137 3 kill 1
   diagnosed
@@ -55,7 +55,7 @@ refused() {
   field cause refused
 }
 
-# A refused job leaves a run directory as it was, where nobody asked for logs.
+# A refused job does not change the run directory, unless logs were requested.
 refused_without_a_trace() {
   job 64 2 refuse 0
   [[ -z $(ls run) ]] || fail "a refused job left: $(ls run)"
@@ -79,7 +79,7 @@ stalled() {
   says out "reported: stall: ranks 0, 1 have waited"
 }
 
-# Of a job that still runs.
+# A job that still runs.
 start() {  # SCENARIO RANK: in the background
   mkdir run
   FARANDOLE_RUN_DIR=$work/run setsid timeout 100 "$bin/farandole" run -n 2 -- "$bin/doomed_program" run "$@" >job.out 2>job.err &
@@ -96,7 +96,7 @@ running() {
   wait $launcher || fail "the job forever: $?"
 }
 
-# Stopped by SIGUSR1, behind what would be a checkpoint; by SIGTERM; with its launcher.
+# A job stopped by SIGUSR1 after a checkpoint, by SIGTERM, and together with its launcher.
 preempted() {
   start forever 0
   pkill -USR1 -s $launcher -x farandole-run
@@ -134,7 +134,7 @@ PYTHON
   field rank 1
 }
 
-# Killed by the kernel for want of memory, where a control group with a limit can be made here.
+# A rank killed by the kernel for lack of memory, if a control group with a limit can be created here.
 out_of_memory() {
   local group
   group=/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory:\(.*\)/\1/p' /proc/self/cgroup)
@@ -151,7 +151,7 @@ out_of_memory() {
   rmdir "$group" 2>/dev/null
 }
 
-# Ranks that differ.
+# Ranks with different versions.
 differing() {
   job 0 2 versions 0
   diagnosed

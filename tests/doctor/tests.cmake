@@ -1,8 +1,9 @@
-# A job that comes to grief, and what the doctor says of what it left.
+# Jobs that fail, and the doctor's reports about them.
 add_executable(doomed_program doctor/doomed_program.cc)
 target_link_libraries(doomed_program PRIVATE farandole_comm farandole_launch farandole_flags)
 foreach(script IN ITEMS runs copies installation node_recorders)
   farandole_script_test(doctor.${script} doctor/${script}.sh 280)
 endforeach()
-# Jobs as users run them, whose ends are told by their times: not beside other jobs, nor slowed by sanitizers.
+# Jobs as users run them. Their verdicts depend on times; therefore they do not run beside other
+# jobs or with sanitizers.
 set_tests_properties(doctor.runs PROPERTIES LABELS program RUN_SERIAL TRUE)

@@ -1,11 +1,12 @@
-# Sourced by the script tests: a folder of their own (open to the eye: munge insists), and checks that say what failed.
+# Sourced by the script tests: a folder for each test (readable by others, which munge needs), and
+# checks that report failures.
 bin=${FARANDOLE_BIN:?the folder of the built programs}
 work=$(mktemp -d "${TMPDIR:-/tmp}/farandole-test.XXXXXX")
 chmod 755 "$work"
 failures=0
 fail() { echo "FAILED: $*" >&2; failures=$((failures + 1)); }
 
-# expect CODE COMMAND...: runs it, standard output and error in $work/out and $work/err.
+# expect CODE COMMAND...: runs the command; standard output and error are in $work/out and $work/err.
 expect() {
   local code=$1 got=0
   shift

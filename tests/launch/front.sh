@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The front `farandole`: finds the commands beside it, hands arguments on, helps with what it does not know.
+# The program `farandole`: finds the commands in its folder, passes arguments on, and explains unknown ones.
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
 trap 'rm -rf "$work"' EXIT
@@ -20,7 +20,8 @@ done
 expect 64 "$front" --frobnicate
 says err 'unknown option --frobnicate'
 
-# A command that is known and not built: how to build it, in a build folder with and without LibTorch, and elsewhere.
+# A known command that is not built: the message says how to build it, with and without LibTorch, and
+# outside a build folder.
 mkdir -p "$work/build/bin" "$work/prefix/bin"
 cp "$front" "$bin/farandole-run" "$work/build/bin/"
 cp "$front" "$work/prefix/bin/"
@@ -37,7 +38,7 @@ says err "Build it with: cmake --build $work/build --target farandole-doctor\$"
 expect 64 "$work/prefix/bin/farandole" bench
 says err 'farandole bench is not built. Build farandole-bench and install Farandole again; it needs LibTorch: '
 
-# Arguments arrive as they are; so does the exit code. A copy finds the commands beside itself, also through a link.
+# Arguments and exit code are passed unchanged. A copy finds the commands in its own folder, also through a link.
 mkdir "$work/bin"
 cp "$front" "$work/bin/"
 ln -s "$work/bin/farandole" "$work/link"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# farandole run with the real mpirun: exit codes, the first failing rank, logs, signals, and what it leaves behind: nothing.
+# farandole run with the real mpirun: exit codes, the first failing rank, logs and signals. No files remain.
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
 trap 'rm -rf "$work"' EXIT
@@ -26,7 +26,7 @@ says out '\] 1$'
 echo input | expect 0 "${run[@]}" -n 1 cat
 says out '^input$'
 
-# Lines stay whole, however many ranks write at once.
+# Lines are not mixed, even if many ranks write at once.
 expect 0 "${run[@]}" -n 4 -- sh -c 'yes "$OMPI_COMM_WORLD_RANK$OMPI_COMM_WORLD_RANK-0123456789-0123456789-0123456789" | head -n 50000'
 [[ $(sort "$work/out" | uniq -c | awk '{ print $1 }' | xargs) == "50000 50000 50000 50000" ]] || fail "lines were cut"
 
@@ -67,15 +67,15 @@ says err 'mpirun'
 expect 64 "${run[@]}" -n 2 -- farandole run -n 2 true
 says err 'already one of 2 ranks'
 
-# Signals: USR1 is passed on; after TERM the ranks may save and their answer counts; a second TERM ends all.
+# Signals: USR1 is passed on. After TERM the ranks may save, and their exit code counts. A second TERM ends the job.
 signalled() {  # SCRIPT SIGNAL...: when both ranks are ready
-  # A shell without job control ignores INT in what it starts in the background.
+  # A shell without job control ignores INT in background processes.
   env --default-signal=INT "${run[@]}" -n 2 bash -c "$1; touch $work/ready.\$OMPI_COMM_WORLD_RANK; while :; do sleep 0.05; done" >"$work/out" 2>"$work/err" &
   local launcher=$! number
   shift
   until [[ -e $work/ready.0 && -e $work/ready.1 ]] || ! kill -0 $launcher; do sleep 0.05; done
   for number; do kill "-$number" $launcher; sleep 0.3; done
-  # One that comes while the launcher has not run since the last is lost.
+  # A second signal is lost if the launcher has not run since the first.
   for ((i = 1; i < $#; i++)); do kill "-$number" $launcher 2>/dev/null && sleep 0.3; done
   wait $launcher
   code=$?
@@ -92,7 +92,7 @@ signalled 'trap "" TERM' TERM TERM
 signalled ':' INT
 [[ $code == 130 ]] || fail "INT: $code, $(<"$work/err")"
 
-# Who has a run directory may be asked for a trace before it can answer.
+# A program with a run directory may be asked for a trace before it can answer.
 expect 0 "${run[@]}" --run-dir "$work/traced" bash -c 'kill -USR2 $$; echo alive'
 says out '^alive$'
 expect 140 "${run[@]}" bash -c 'kill -USR2 $$'
@@ -104,11 +104,11 @@ kill -HUP $!
 touch "$work/go"
 wait $! || fail "nohup: $?"
 
-# A reader that leaves ends the job.
+# If the reader of the output ends, the job ends.
 "${run[@]}" -n 2 yes "$MARK" 2>"$work/err" | head -n 1 >"$work/out"
 says out "$MARK"
 
-# A background process of a rank ends with it.
+# A background process of a rank ends with the rank.
 expect 0 "${run[@]}" -n 2 sh -c "sleep 601 & echo started"
 for pid in $(pgrep -x sleep); do
   tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "MARK=$MARK" && fail "process $pid was left behind: $(tr '\0' ' ' <"/proc/$pid/cmdline")"

@@ -45,7 +45,7 @@ TEST(RunDirectoryHandshake, GetsTheLastAnswer) {
   EXPECT_EQ(question.answer(), fs::absolute("."));
 }
 
-// What the program writes into the file need not come from tell_run_dir().
+// The contents of the file may come from a program that does not use tell_run_dir().
 TEST(RunDirectoryHandshake, TakesNothingButAFolder) {
   const RunDirectoryHandshake question;
   const auto file = question.asked().second;

@@ -19,7 +19,7 @@ namespace {
 using testing::HasSubstr;
 using testing::MatchesRegex;
 
-// supervise() in a process of its own, its two streams read here.
+// Runs supervise() in a separate process and reads its two streams.
 class Supervised {
  public:
   explicit Supervised(std::vector<std::string> program, bool prefix = false, bool log = false) {
@@ -73,7 +73,7 @@ class Supervised {
 
   void close_out() { out_.reset(); }
 
-  // From a process that is not the supervisor's parent.
+  // The signal comes from a process that is not the supervisor's parent.
   void signal(int number) const {
     const ChildProcess sender({"kill", "-" + std::to_string(number), std::to_string(pid)}, {}, SIGKILL);
     siginfo_t info;

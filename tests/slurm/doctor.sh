@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The doctor on Slurm jobs that reached their time limit, were preempted, requeued, cancelled, killed for want of memory, or lost a host.
+# The doctor on Slurm jobs that reached their time limit, were preempted, requeued or cancelled, lacked memory,
+# or lost a host.
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 hosts=2 cpus=8
 source "$here/sandbox.sh"
@@ -8,7 +9,8 @@ unset OMP_NUM_THREADS
 export PATH=$bin:$PATH OMPI_MCA_btl=self,tcp OMPI_MCA_mpi_preconnect_mpi=1 # see nodes.sh
 cd "$work" || exit 1
 
-# Jobs of `low` make room for those of `high` and start again, those of `cheap` do not; `main` is left alone.
+# Jobs of `high` preempt those of `low`, which start again, and those of `cheap`, which do not.
+# `main` is never preempted.
 cat >>"$SLURM_SANDBOX_DIR/slurm.conf" <<'CONF'
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
@@ -21,8 +23,9 @@ sed -i '0,/^PartitionName=main .*OverSubscribe/{/^PartitionName=main .*OverSubsc
 s/^KillWait=.*/KillWait=30/' "$SLURM_SANDBOX_DIR/slurm.conf"
 scontrol reconfigure || fail "the sandbox takes no partitions"
 
-# submit RUN SCENARIO CULPRIT SBATCH-OPTION...: a job of a rank on each host, logged in RUN; it runs when this returns. Once more
-# where Open MPI crashed at its start, as 4.1 does now and then where ranks of several hosts start under load.
+# submit RUN SCENARIO CULPRIT SBATCH-OPTION...: starts a job with one rank on each host, logged in RUN, and returns
+# when it runs. It submits again if Open MPI crashed at its start: version 4.1 sometimes does if ranks of several
+# hosts start under load.
 submit() {
   local run=$work/$1
   printf '#!/bin/bash\nexport FARANDOLE_RUN_DIR=%s\nexec farandole run --log-dir %s/logs -- doomed_program %s %s %s\n' \
@@ -40,7 +43,7 @@ runs() { [[ -s $1/pid.0 && -s $1/pid.1 ]]; }
 runs_or_failed() { runs "$1" || [[ $(state) == FAILED ]]; }
 is_over() { [[ ! $(state) =~ RUNNING|COMPLETING ]]; }
 launcher_is_over() { grep -q '"end_ns": [1-9]' "$1/launch/job.json"; }
-# verdict RUN CAUSE PATTERN: also of a copy, where there is no Slurm to ask.
+# verdict RUN CAUSE PATTERN: also checks a copy, for which Slurm cannot be asked.
 verdict() {
   local copy=$work/copies/$1 text cause
   mkdir -p copies
@@ -54,16 +57,16 @@ $("$bin/farandole-doctor" "$1")"
   done
 }
 
-# Limits are looked at twice a minute: these two jobs run meanwhile. One saves and ends by itself, told before its limit; the
-# other has no warning.
+# Slurm checks limits twice a minute, so these two jobs run in the meantime. One gets a warning, saves and ends before
+# its limit; the other gets no warning.
 submit told forever 0 --time=1 --signal=USR1@55 --no-requeue
 told=$job
 submit limit forever 0 --time=1 --no-requeue
 limit=$job
 scontrol update JobId="$limit" EndTime=now+2 || fail "no new limit"
 
-# Five of a host's eight CPUs are free only where a job that has four gives way, whether or not the two above have ended. What was preempted does not
-# start again as long as the other runs.
+# Five of a host's eight CPUs are free only if a job with four CPUs is preempted, whether or not the two jobs above have
+# ended. The preempted job does not start again while the other runs.
 high() { rival=$(sbatch --parsable -p high -N2 --ntasks-per-node=5 --output=/dev/null --wrap 'exec sleep 300') || fail "no job of high priority"; }
 submit preempted forever 0 -p low --cpus-per-task=4 --requeue
 high
@@ -91,7 +94,7 @@ scancel "$job"
 until_true 60 is_over
 verdict cancelled cancelled '^The run was cancelled \((Slurm reports CANCELLED for job [0-9]+|slurmstepd reported CANCELLED AT)\)'
 
-# What slurmd starts is in its control group.
+# Processes that slurmd starts are in its control group.
 group=/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory:\(.*\)/\1/p' /proc/self/cgroup)
 limited=${group%/*}/farandole-test-$$
 join() { "$sandbox" exec node2 sh -c "for pid in \$(pgrep -x slurmd); do echo \$pid >$1/cgroup.procs; done"; }
@@ -113,14 +116,14 @@ job=$limit
 until_true 60 is_over
 verdict limit 'time limit' '^The run was ended by its time limit \((Slurm reports TIMEOUT for job [0-9]+|slurmstepd reported DUE TO TIME LIMIT)\)'
 
-# A host without power.
+# A host loses power.
 submit lost forever 0 --no-requeue
 "$sandbox" kill node2
 until_true 90 is_over
 verdict lost 'host lost' '^Rank 1 was lost with host node2: there is no record of its end'
 "$sandbox" start node2
 
-# A host whose slurmd is gone, while its rank runs on.
+# A host's slurmd ends while its rank continues to run.
 if [[ -n ${FARANDOLE_TEST_SEED:-} ]]; then
   until_true 60 eval '[[ $(sinfo -h -N -p main -o %T | grep -cx idle) == 2 ]]'
   submit deserted forever 0 --no-requeue

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# The collectives' tests on 5 ranks of 3 hosts, 2 + 2 + 1: ranks in order, ranks dealt in turns, and over a slow network; their clocks.
+# The tests of collectives on 5 ranks of 3 hosts (2 + 2 + 1): ranks in order, ranks in round-robin order, and on a slow
+# network; also their clocks.
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 hosts=3
 source "$here/sandbox.sh"
 [[ -x $bin/comm_mpi_test ]] || skip "comm_mpi_test is not built"
 cd "$work" || exit 1
-# Open MPI 4.1 crashes now and then in MPI_Init where ranks of several hosts start under load and it has more than one transport.
-# Over TCP it also fails now and then ("connect() … failed") where two ranks open a connection to each other at the same
-# moment: among an odd number of ranks, or two, its MPI_Init opens each from one side only, if told to.
+# Open MPI 4.1 sometimes crashes in MPI_Init if ranks of several hosts start under load and several transports are
+# enabled. Over TCP it also sometimes fails ("connect() … failed") if two ranks connect to each other at the same time.
+# With an odd number of ranks, or two, MPI_Init can be told to open each connection from one side only.
 export OMPI_MCA_btl=self,tcp OMPI_MCA_mpi_preconnect_mpi=1 OMP_NUM_THREADS=1
 
-# on_hosts TITLE DISTRIBUTION FILTER: all ranks pass these tests, and the layout is what the title says.
+# on_hosts TITLE DISTRIBUTION FILTER: all ranks pass these tests, with the layout of the title.
 on_hosts() {
   timeout 120 srun -N3 -n5 --overcommit --mpi=pmix --distribution="$2" "$bin/comm_mpi_test" --gtest_filter="$3" >out 2>&1 \
     || fail "$1: exit code $?
@@ -23,7 +24,7 @@ on_hosts "2 + 2 + 1 ranks" block "$real"
   || fail "the ranks do not lie 2 + 2 + 1"
 on_hosts "ranks dealt in turns" cyclic '*/Polite:Groups.*:RankLayout.*'
 on_hosts "made-up nodes across hosts" block '*RandomReductions*/Cyclic:*Broadcast*/Pairs:*ReduceScatter*/OneAlone'
-# With FARANDOLE_TEST_RESIDUAL_US=20, on a quiet machine, also how well.
+# FARANDOLE_TEST_RESIDUAL_US=20 also checks the clock error, on a quiet machine.
 on_hosts "clocks of three hosts" block 'Clocks.*'
 for n in 1 2 3; do
   "$sandbox" exec "node$n" tc qdisc add dev eth0 root tbf rate 1gbit burst 128kb latency 50ms || skip "the network cannot be slowed"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sandboxes at once take different network numbers, also where their scripts have the same process id, as in containers.
-# The sandbox is a stand-in: only the choice of the number is tested.
+# Concurrent sandboxes use different network numbers, even if their scripts have equal process ids, as in containers. A
+# fake sandbox is used, because only the choice of the number is tested.
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 if [[ -n ${NUMBERS_WORK:-} ]]; then  # one of the sandboxes: says its number, and stays until it is told to end
   hosts=1

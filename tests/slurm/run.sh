@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# farandole run and slurm/train.sbatch in real Slurm jobs, over two hosts of a sandbox that this test brings up and down.
+# farandole run and slurm/train.sbatch in real Slurm jobs on two hosts of a sandbox, which this test starts and stops.
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 hosts=2
 source "$here/sandbox.sh"
@@ -7,7 +7,8 @@ unset OMP_NUM_THREADS
 export PATH=$bin:$PATH FARANDOLE_BIN=$bin
 cd "$work" || exit 1
 
-# batch SECONDS SBATCH-ARGUMENTS...: submits, waits for the end; output in $work/out, exit code in $code.
+# batch SECONDS SBATCH-ARGUMENTS...: submits a job and waits for its end; the output is in $work/out, the
+# exit code in $code.
 batch() {
   local seconds=$1 job state=
   shift
@@ -27,7 +28,7 @@ script() { printf '#!/bin/bash\n%s\n' "$1" >job.sbatch; }
 is() { [[ $code == "$1" ]] || fail "exit code $code, not $1: $last
 $(tail -n 20 out)"; }
 
-# A small MPI program: sums its ranks; `fail R C` makes rank R end with C while the others wait for it.
+# A small MPI program that adds up its ranks. With `fail R C`, rank R exits with code C while the others wait for it.
 cat >ring.c <<'C'
 #include <mpi.h>
 #include <stdio.h>
@@ -69,7 +70,7 @@ batch 60 -N2 --ntasks-per-node=1 job.sbatch
 is 137
 says out 'rank 2 \(host node[12]\) failed first: it was killed by signal 9 \(Killed\)$'
 
-# SIGTERM to the launcher reaches the ranks, and their answer comes back.
+# SIGTERM to the launcher reaches the ranks, and their exit code is returned.
 script "farandole run -- bash -c 'trap \"echo saved; exit 75\" TERM; touch $work/ready.\$SLURM_PROCID; while :; do sleep 0.1; done' &
 until [[ -e $work/ready.0 && -e $work/ready.1 ]]; do sleep 0.1; done
 kill -TERM \$!; wait \$!"

@@ -1,5 +1,5 @@
-# Sourced by the tests of this folder: skips where no Slurm sandbox can run, else brings one up with $hosts hosts (of $cpus CPUs), and down at the end.
-# Sets $sandbox, and what tests/launch/expect.sh sets.
+# Sourced by the tests of this folder. Skips the test if no Slurm sandbox can run; otherwise starts one with $hosts
+# hosts of $cpus CPUs and stops it at the end. Sets $sandbox, and the variables of tests/launch/expect.sh.
 set -uo pipefail
 : "${FARANDOLE_SOURCE:=$here/../..}"
 skip() { echo "skipped: $*"; exit 77; }
@@ -10,8 +10,8 @@ sandbox=${FARANDOLE_SLURM_SANDBOX:-$FARANDOLE_SOURCE/../shared/slurm-sandbox/slu
 unshare --net --uts --ipc --mount --pid --fork true 2>/dev/null || skip "no namespaces can be made here"
 
 source "$FARANDOLE_SOURCE/tests/launch/expect.sh"
-# Its own network, bridge and ports: other sandboxes may be up. Every process of a sandbox inherits the lock on its number,
-# so that the kernel gives the number back when the last of them has ended, however that was.
+# The sandbox has its own network, bridge and ports, because other sandboxes may run. All its processes inherit the lock
+# on its number, so that the kernel releases the number when the last of them ends for any reason.
 take_number() {
   for ((id = 0; id < 200; id++)); do
     exec {number_lock}>"/run/lock/farandole-slurm-$id" || return 1
@@ -22,7 +22,7 @@ take_number() {
 }
 take_number || skip "all 200 networks for Slurm sandboxes are taken, or /run/lock cannot be written"
 export SLURM_SANDBOX_DIR=$work/sandbox SLURM_SANDBOX_NET=10.79.$id SLURM_SANDBOX_BRIDGE=frnd$id SLURM_SANDBOX_PORT=$((20000 + id * 10))
-# Open MPI names its files in TMPDIR after host, user and job, and all sandboxes have a job 1 on a node1.
+# Open MPI names its files in TMPDIR after host, user and job, and every sandbox has a job 1 on a host node1.
 mkdir -m 1777 "$work/tmp"
 export TMPDIR=$work/tmp
 trap '"$sandbox" down; rm -rf "$work"' EXIT
@@ -30,7 +30,7 @@ trap 'exit 1' INT TERM
 "$sandbox" up --hosts "$hosts" --cpus "${cpus:-2}" >"$work/up" 2>&1 || skip "the Slurm sandbox does not come up: $(tail -n 3 "$work/up")"
 eval "$("$sandbox" env)"
 
-# Of the job that $job names, whose output is in out.$job.
+# For the job $job, whose output is in out.$job.
 state() { scontrol show job "$job" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p'; }
 # until_true SECONDS COMMAND...
 until_true() {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Timelines of real jobs over two hosts, each with a disk of its own for recorders: asked for by SIGUSR2 through Slurm, left by a killed rank,
-# with a slow host that the analyzer must name, also where its clock is a second ahead (in the soak lane, also one that is 5 % slow).
+# Timelines of real jobs on two hosts with separate disks for recorders: requested by SIGUSR2 through Slurm, left by a
+# killed rank, and with a slow host that the analyzer must name, even if its clock is one second ahead (in the soak
+# lane, also if its clock is 5 % slow).
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 hosts=2 cpus=4
 source "$here/sandbox.sh"
@@ -13,8 +14,8 @@ for n in 1 2; do "$sandbox" exec node$n mount -t tmpfs -o size=512m recorders "$
 
 is_over() { [[ ! $(state) =~ PENDING|RUNNING|COMPLETING ]]; }
 on_hosts() { for n in 1 2; do "$sandbox" exec node$n ls "$work/node"; done | grep -c . || true; }
-# submit COMMAND...: a rank on each host, recorded in the folder run, new; returns when both are at work. Once more where Open MPI
-# crashed at its start, see doctor.sh.
+# submit COMMAND...: starts a rank on each host, recorded in the new folder run, and returns when both run. It submits
+# again if Open MPI crashed at its start; see doctor.sh.
 submit() {
   printf '#!/bin/bash\nexport FARANDOLE_RECORDER_DIR=%s FARANDOLE_RUN_DIR=%s\nexec farandole run -- %s\n' "$work/node" "$work/run" "$*" >job.sbatch
   for _ in 1 2 3; do
@@ -29,7 +30,7 @@ submit() {
 }
 at_work() { [[ -L run/recorder/rank-0000.node && -L run/recorder/rank-0001.node ]]; }
 at_work_or_over() { at_work || is_over; }
-# of_both TRACE STEP: it has both ranks, each by its host, in step STEP or later.
+# of_both TRACE STEP: the trace has both ranks with their hosts, in step STEP or later.
 of_both() {
   python3 - "$@" <<'PYTHON' || fail "the trace $1"
 import gzip, json, sys
@@ -58,7 +59,7 @@ check=${FARANDOLE_TRACE_CHECK:-$FARANDOLE_SOURCE/../shared/trace-check/trace-che
 expect 0 farandole analyze run
 until_true 60 grep -q 'trace requested by SIGUSR2' "out.$job"
 
-# The launcher's host brings rank 0's recorder, the killed rank's supervisor its own.
+# The launcher's host copies the recorder file of rank 0, and the supervisor of the killed rank copies its own.
 "$sandbox" exec node2 pkill -KILL -x farandole-train
 until_true 60 is_over
 brought

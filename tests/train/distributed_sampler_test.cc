@@ -1,4 +1,4 @@
-// The sampler against what PyTorch's DistributedSampler deals, and the laws of sharding.
+// Compares the sampler with PyTorch's DistributedSampler, and checks the rules of sharding.
 #include "farandole/train/distributed_sampler.h"
 
 #include <algorithm>

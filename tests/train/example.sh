@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# README's example trains on one rank without mpirun and on three, to the same loss but for the order of sums, and leaves a timeline.
+# The README's example trains on one rank without mpirun and on three ranks, with the same loss except for the order of
+# sums, and writes a timeline.
 source "$(dirname "$0")/../trainer/common.sh"
 timeout 100 "$bin/example" >one || fail "one rank without mpirun"
 FARANDOLE_RUN_DIR=$work/run timeout 100 "$bin/farandole" run -n 3 -- "$bin/example" >three 2>err || fail "three ranks"

@@ -1,6 +1,6 @@
-// A program whose ranks have different numbers of batches: rank r has 4 + 3 r. Its argument says what goes
-// wrong: "throw" (rank 1 fails in its sixth step, when rank 0 has joined), "together" (the same, and the
-// ranks that go on are told), or nothing.
+// A program whose ranks have different numbers of batches: rank r has 4 + 3 r. Its argument selects the
+// error: "throw" (rank 1 fails in its sixth step, after rank 0 has joined), "together" (the same, but the
+// active ranks agree on the error), or none.
 #include <farandole/farandole.h>
 
 int main(int argc, char** argv) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Ranks with different numbers of batches end together; one that fails while others have joined ends the job as anywhere else.
+# Ranks with different numbers of batches end together. If a rank fails after others have joined, the job ends as usual.
 source "$(dirname "$0")/../trainer/common.sh"
 run() {
   timeout 60 "$bin/farandole" run -n 3 -- "$bin/joining" "$@" >out 2>err

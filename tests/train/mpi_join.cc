@@ -1,4 +1,5 @@
-// Ranks with different numbers of batches against one process that knows who still has one.
+// Compares ranks with different numbers of batches with one process that knows which
+// ranks still have batches.
 #include <algorithm>
 #include <gmock/gmock.h>
 #include <numeric>
@@ -119,7 +120,7 @@ TEST(Join, TrainsOnWhatTheActiveRanksHave) {
   }
 }
 
-// Overflows, say: all active ranks throw gradients away, before or after their reduction.
+// For example after an overflow: all active ranks discard their gradients before or after the reduction.
 TEST(Join, SkippedSteps) {
   const auto net = some_layers(), alone = some_layers();
   torch::optim::SGD sgd(net->parameters(), 0.1), reference(alone->parameters(), 0.1);
@@ -248,7 +249,7 @@ TEST(Join, CoversGroupsAndBatchNormAndSparseGradients) {
   }
 }
 
-// Each rank steps alone; what counts is that all end with the same parameters and go on together.
+// Each rank steps alone. At the end all ranks must have the same parameters and continue together.
 TEST(Join, AveragedParameters) {
   for (unsigned round = 0; round < 4; ++round) {
     const auto net = some_layers();

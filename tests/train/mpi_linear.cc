@@ -88,7 +88,7 @@ TEST(Linear, AddsUpOverBackwardPasses) {
   EXPECT_EQ(optimizer.packed_bytes(), 0u);
 }
 
-// What torch::autograd::grad() returns belongs to its caller: the next step must not write there.
+// The results of torch::autograd::grad() belong to the caller; the next step must not write there.
 TEST(Linear, GradientsAskedForAreTheCallers) {
   auto linear = same_linear(4, 2);
   torch::optim::SGD sgd(linear->parameters(), 0.1);
@@ -129,7 +129,7 @@ TEST(Linear, IsClonedAsWhatItIs) {
   EXPECT_TRUE(copy->parameters()[0].requires_grad());
 }
 
-// Gradients that are thrown away leave nothing behind.
+// Discarded gradients have no effect on later steps.
 TEST(Linear, BackwardWithoutStep) {
   auto linear = same_linear(4, 2), copy = same_linear(4, 2);
   torch::optim::SGD sgd(linear->parameters(), 0.1), plain(copy->parameters(), 0.1);

@@ -73,8 +73,8 @@ std::vector<std::pair<std::string, MakeOptimizer>> optimizers() {
       {"Adagrad", [](auto p) { return std::make_unique<Adagrad>(p, AdagradOptions(0.05)); }}};
 }
 
-// N ranks on their shares and one process on the concatenated batch must take the same path; also with tiny
-// buckets.
+// N ranks on their shares and one process on the concatenated batch must compute the same parameters,
+// even with tiny buckets.
 TEST(DistributedOptimizer, MatchesOneProcessOnTheConcatenatedBatch) {
   for (const auto& [name, make] : optimizers()) {
     for (const std::size_t bucket_bytes : {std::size_t{1}, std::size_t{400}, std::size_t{1} << 20}) {
@@ -127,7 +127,8 @@ TEST(DistributedOptimizer, SumsOnDemand) {
   expect_close(*net, *alone);
 }
 
-// "spare" gets a gradient on rank 0 only, "nobody" on none: with weight decay, a zero gradient would move it.
+// "spare" has a gradient only on rank 0, and "nobody" has none: with weight decay, a zero
+// gradient would change it.
 TEST(DistributedOptimizer, ParametersWithoutGradient) {
   const auto net = same_net();
   const auto before = net->nobody->weight.detach().clone();
@@ -238,7 +239,7 @@ TEST(Broadcast, ParametersBuffersAndOptimizerState) {
     session->broadcast(*optimizer);
     EXPECT_EQ(net->named_buffers()["seen"].item<int>(), 5);
     EXPECT_DOUBLE_EQ(optimizer->param_groups()[0].options().get_lr(), 0.123);
-    // From here all ranks must go the same way, bit for bit.
+    // From here on all ranks must be bit-wise equal.
     net->zero_grad();
     loss_of(net->forward(torch::ones({2, 7}, torch::kFloat64) * 0.5)).backward();
     optimizer->step();
@@ -255,8 +256,8 @@ TEST(Broadcast, ParametersBuffersAndOptimizerState) {
   }
 }
 
-// Whatever plans are tried, parameters and optimizer state go on as with one plan, bit for bit, and ranks
-// agree.
+// For any sequence of plans, parameters and optimizer state are bit-wise equal to those of one plan and
+// equal on all ranks.
 TEST(DistributedOptimizer, TuningChangesNoBit) {
   const auto tuned_net = same_net(), net = same_net();
   torch::optim::Adam adam(tuned_net->parameters(), 0.01), same(net->parameters(), 0.01);

@@ -1,4 +1,4 @@
-// Every rank with its part of a batch against LibTorch's BatchNorm with the whole.
+// Compares ranks that have parts of a batch with LibTorch's BatchNorm on the whole batch.
 #include <gtest/gtest.h>
 
 #include "train/mpi_session.h"
@@ -34,7 +34,7 @@ Tensor reference_forward(torch::nn::BatchNorm1d& norm, const Tensor& x) {
   return norm(x.flatten(2)).view(x.sizes());
 }
 
-// Rank r has r + 1 samples, but rank 1 of more than two has none.
+// Rank r has r + 1 samples; with more than two ranks, rank 1 has none.
 std::vector<std::int64_t> parts() {
   std::vector<std::int64_t> result;
   for (int r = 0; r < session->size(); ++r) result.push_back(r == 1 && session->size() > 2 ? 0 : r + 2);
@@ -66,7 +66,7 @@ void expect_near(const Tensor& own_one, const Tensor& reference, double toleranc
       << own_one << reference;
 }
 
-// LibTorch's own sums in half precision are coarse: the reference has the same values in float32.
+// LibTorch's sums in half precision are inaccurate, so the reference uses the same values in float32.
 void compare_norms(const Case& which, torch::ScalarType type, double tolerance) {
   const auto whole_type = type == torch::kBFloat16 ? torch::kFloat32 : type;
   SyncBatchNorm norm(*session, which.options);

@@ -31,7 +31,7 @@ TEST(TensorCollectives, AllreduceRefusesWhatMakesNoSense) {
   EXPECT_TRUE(session->allreduce(torch::tensor({session->rank() == 0}), ReduceOp::max).item<bool>());
 }
 
-// As one by one, bit for bit, whatever the mix.
+// The result is bit-wise equal to that of single calls, for any mix of tensors.
 TEST(TensorCollectives, AllreduceOfManyAtOnce) {
   const std::vector<torch::ScalarType> types = {torch::kFloat32, torch::kFloat64, torch::kBFloat16,
                                                 torch::kInt64, torch::kFloat16};

@@ -1,5 +1,5 @@
-// Trains what benchmarks train, with a rank that can be held up in every step's "data": what back-tests of
-// `farandole analyze --what-if` are made of (tests/compare/what_if).
+// Trains the models of the benchmarks; one rank can be delayed in the "data" of every step. Used to test
+// predictions of `farandole analyze --what-if` (tests/compare/what_if).
 #include <chrono>
 #include <csignal>
 #include <cstdlib>

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Real runs with a rank or a node that is made slow: the analyzer names rank, host, phase and pattern, in JSON and in words, and the doctor
-# says nothing else. With a number, each run is made so often.
+# Real runs with a delayed rank or node: the analyzer names rank, host, phase and pattern, in JSON and in text, and the doctor
+# agrees. With a number N, each run is repeated N times.
 source "$(dirname "$0")/../trainer/common.sh"
 repeats=${1:-1}
 
-# trained RANKS FAULT STEPS [NODE]: into the folder run, new. Its reports: report.json, out.
+# trained RANKS FAULT STEPS [NODE]: trains in the new folder run; the reports are report.json and out.
 trained() {
   rm -rf run
   FARANDOLE_RUN_DIR=$work/run timeout 100 "$bin/farandole" run -n "$1" -- ${wrapper:-} "$bin/straggling" "${@:2}" >out 2>err || fail "$*: exit code $?"
@@ -14,8 +14,8 @@ trained() {
   "$bin/farandole" analyze run >out 2>err || fail "analyze, after $*"
 }
 
-# named PATTERN PHASE RANKS: of these ranks, and nobody else is late step after step. A machine may really be slower for one of
-# them all along: so either one is made late by more than that, or ranks take turns in it.
+# named PATTERN PHASE RANKS: these ranks are named, and no other rank is late in most steps. One rank may be slower on this
+# machine anyway. Therefore the delay of a rank is larger than that, or the ranks are delayed in turn.
 named() {
   /usr/bin/python3 - "$@" <<'PYTHON' || fail "not named: $*"
 import json, sys
@@ -30,7 +30,7 @@ always = {rank for rank, late in found.items() if late["pattern"] == "chronic"}
 assert always <= ranks, (always, run["stragglers"], run["step_ms"])
 PYTHON
 }
-# In the verdict or, where something else costs more, in a finding; wherever lines are broken.
+# Checks the verdict or, if another loss is larger, a finding; line breaks do not matter.
 says() { tr -s ' \n' ' ' <out | grep -qE -- "$1" || fail "no '$1'"; }
 
 while ((repeats-- > 0)); do

@@ -1,7 +1,7 @@
-// Real training, recorded in FARANDOLE_RUN_DIR, whose rank 1 is slow as FAULT says: each "backward" takes 200
-// ms more, "data" 100 ms; "slow" makes backward compute 5 % of a step longer; "pause" holds one forward up
-// for eight seconds. With a NODE, all ranks of that host are slow. In "turns" and "pause" all ranks take
-// turns in being 0.2 s late, so that nobody is always the last, however the machine's cores differ.
+// Real training, recorded in FARANDOLE_RUN_DIR. Rank 1 is slow according to FAULT: "backward" takes 200 ms
+// longer in each step, "data" 100 ms; "slow" makes backward compute longer by 5 % of a step; "pause" delays
+// one forward by eight seconds. With NODE, all ranks of that host are slow. In "turns" and "pause" the ranks
+// are 0.2 s late in turn, so that no rank is always the last, even if the cores of the machine differ.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -60,7 +60,7 @@ class SlowModel : public Model {
   }
 
  private:
-  // What steps take without the fault: of the first of them, the median.
+  // Median duration of the first steps, without the fault.
   void learn_step() {
     constexpr std::size_t learned = 15;
     const auto before = std::exchange(began_ns_, now_ns());

@@ -8,6 +8,6 @@ if(FARANDOLE_TORCH)
     farandole_script_test(train.${script} train/${script}.sh 280)
     set_tests_properties(train.${script} PROPERTIES LABELS program PROCESSORS 2)
   endforeach()
-  # Real ranks that are made late: whether another is late as well depends on the machine.
+  # Real ranks that are delayed. Whether other ranks are also late depends on the machine.
   set_tests_properties(train.stragglers PROPERTIES LABELS "program;soak")
 endif()

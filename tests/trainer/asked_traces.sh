@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# SIGUSR2, to the launcher or to any rank, gives the trace so far while training goes on bit for bit; also where rank 0 is stopped.
+# SIGUSR2 to the launcher or to any rank writes a trace so far while training continues, bit-wise unchanged, even if
+# rank 0 is stopped.
 source "$(dirname "$0")/common.sh"
 options=(--model mlp --data synthetic --width 16 --log-steps 5 --checkpoint-epochs 0 --resume none)
 "$bin/farandole" run -n 2 -- "$bin/farandole" train "${options[@]}" --epochs 1000000 --run-dir run --stall-seconds 0 >out 2>err &
@@ -13,8 +14,8 @@ for pid in $(pgrep -x farandole-train); do
 done
 [[ ${#pids[@]} == 2 ]] || fail "the ranks are not found: ${pids[*]}"
 
-# Each time anew, whole and of both ranks; "$1": the steps that both must at least have. One that an earlier request made twice
-# may come before.
+# Each request writes a new, complete trace of both ranks; "$1" is the smallest number of steps in it. A trace of a
+# repeated earlier request may come first.
 last=
 : >reaches.err
 arrives() {
@@ -60,7 +61,7 @@ code=$?
 grep -q 'trace requested by SIGUSR2: run/timeline.json.gz contains the .* of 2 of 2 ranks' err || fail "it does not say so"
 [[ -s run/timeline.json.gz && ! -e run/recorder/merging ]] || fail "what is left: $(ls run run/recorder)"
 
-# Asked all the time or never: the same parameters.
+# With and without requests, the parameters are equal.
 train 2 "${options[@]}" --steps 300 --run-dir never || fail "never asked"
 "$bin/farandole" run -n 2 -- "$bin/farandole" train "${options[@]}" --steps 300 --run-dir asked >out 2>err &
 launcher=$!

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a user gets wrong ends in one line on stderr and the right exit code, on 1 and 2 ranks, and leaves what was there as it was.
+# User errors end with one line on stderr and the right exit code, on 1 and 2 ranks, and do not change existing files.
 source "$(dirname "$0")/common.sh"
 
 # refused CODE PATTERN OPTION…
@@ -36,7 +36,7 @@ refused 64 'samples' --model mlp --data synthetic --synthetic-samples 0 --run-di
 touch file
 refused 64 'file' "${small[@]}" --run-dir file/run
 
-# IDX: wrong magic, cut, a label out of range; HDF5: cut, no /y.
+# IDX: wrong magic number, truncated, a label out of range. HDF5: truncated, no /y.
 /usr/bin/python3 - <<'PYTHON'
 import gzip, os, struct
 import h5py, numpy
@@ -69,12 +69,12 @@ refused 64 "gpu-activity cannot be 'some'; give off, steps=A-B or all" "${small[
 train 1 "${small[@]}" --gpu-activity all --run-dir gpu || fail "asking for a GPU's activity"
 [[ -e /dev/nvidiactl ]] || grep -q 'gpu-activity: no GPU activity is recorded' err || fail "nobody says that there is no GPU"
 
-# A run that diverges ends on all ranks, and says so in run.json.
+# A run that diverges ends on all ranks, and run.json records it.
 train 2 --model mlp --data good --run-dir diverged --lr 1e30 --epochs 100 --timeline off
 [[ $? == 1 && $(grep -c 'the loss is .* at step [0-9]*; lower --lr' err) == 1 ]] || fail "a diverging run"
 grep -q '"exit_code": 1' diverged/run.json || fail "run.json of a diverged run: $(cat diverged/run.json)"
 
-# A run directory of another model, or of a run that must not be overwritten, stays as it is.
+# A run directory of another model, or of a run that must not be overwritten, is not changed.
 train 2 "${small[@]}" --run-dir kept || fail "a small run"
 before=$(find kept -type f | sort | xargs sha256sum)
 refused 64 'another model.*width 8.*width 9' --model mlp --data synthetic --width 9 --steps 2 --timeline off --run-dir kept

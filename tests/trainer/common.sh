@@ -1,4 +1,4 @@
-# Sourced by the script tests of the trainer: a folder that goes away, the programs, and what a test says.
+# Sourced by the script tests of the trainer: a temporary folder, the programs, and checks.
 set -uo pipefail
 bin=${FARANDOLE_BIN:?}
 work=$(mktemp -d)
@@ -12,7 +12,8 @@ fail() {
   exit 1
 }
 
-# train RANKS OPTION…: output in the files out and err; the exit code is the launcher's.
+# train RANKS OPTION…: runs a training; the output is in the files out and err, and the exit code is
+# that of the launcher.
 train() {
   local ranks=$1
   shift

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs with compressed gradients: what compression has left out is in the checkpoint of every rank, so that a stopped and
-# resumed run equals the uninterrupted one bit for bit; another compression goes on from it too; wrong ones are refused.
+# Runs with compressed gradients. The residuals are in the checkpoint for every rank, so that a resumed run is
+# bit-wise equal to an uninterrupted one. A run with another compression can continue from the checkpoint.
+# Wrong options are refused.
 source "$(dirname "$0")/common.sh"
 options=(--model mlp --data synthetic --synthetic-samples 320 --layers 2 --width 32 --batch 16 --lr 0.05 --epochs 1
          --checkpoint-epochs 0 --log-steps 5)

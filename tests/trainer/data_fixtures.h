@@ -1,4 +1,5 @@
-// What the tests of data share: small IDX files, gzip, bytes of files, where the real data is. One thread.
+// Shared by the tests of data: small IDX files, gzip, bytes of files, and the path of real data.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ inline std::string big_endian(std::uint32_t number) {
   return bytes;
 }
 
-// Pixel i of all has the value i mod 251.
+// Pixel i of all pixels has the value i mod 251.
 inline std::string idx_images(std::uint32_t count, std::uint32_t rows, std::uint32_t columns) {
   auto bytes = big_endian(2051) + big_endian(count) + big_endian(rows) + big_endian(columns);
   for (std::uint32_t i = 0; i < count * rows * columns; ++i) bytes.push_back(static_cast<char>(i % 251));
@@ -37,7 +38,7 @@ inline std::string idx_labels(std::uint32_t count) {
   return bytes;
 }
 
-// A new file: some file systems flush one that is cut to nothing and written again.
+// A new file is written, because some file systems flush a file that is truncated and written again.
 inline void write_bytes(const std::filesystem::path& file, std::string_view bytes) {
   std::filesystem::remove(file);
   std::ofstream(file, std::ios::binary) << bytes;
@@ -54,7 +55,7 @@ inline void write_gzip(const std::filesystem::path& file, std::string_view bytes
   gzclose(gz);
 }
 
-// The text of the error that `action` ends with; fails where it does not throw E itself.
+// Returns the text of the error that `action` throws; fails if it does not throw E.
 template <class E, class F>
 std::string message_of(F action) {
   try {
@@ -70,7 +71,7 @@ std::string message_of(F action) {
   return "";
 }
 
-// nullopt: FARANDOLE_TEST_DATA is not set, or lacks `name`.
+// nullopt: FARANDOLE_TEST_DATA is not set, or does not have `name`.
 inline std::optional<std::filesystem::path> test_data(const std::string& name) {
   const char* folder = std::getenv("FARANDOLE_TEST_DATA");
   if (folder == nullptr || *folder == '\0' ||
@@ -82,7 +83,7 @@ inline std::optional<std::filesystem::path> test_data(const std::string& name) {
 
 }  // namespace farandole
 
-// First statement of a test on real data.
+// The first statement of a test on real data.
 #define REAL_DATA_OR_SKIP(variable, name)                                                      \
   const auto variable##_found = farandole::test_data(name);                                    \
   if (!variable##_found) GTEST_SKIP() << "FARANDOLE_TEST_DATA names no folder that has " name; \

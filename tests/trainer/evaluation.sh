@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The held-out loss of the same parameters is the same on any number of ranks; HDF5 data and plain IDX train; the timeline keeps to its steps.
+# The held-out loss of equal parameters is equal on any number of ranks. HDF5 data and plain IDX files can be used for
+# training. The timeline has only the requested steps.
 source "$(dirname "$0")/common.sh"
 /usr/bin/python3 - <<'PYTHON'
 import h5py, numpy
@@ -34,7 +35,7 @@ assert sorted({e["args"]["step"] for e in events if e.get("cat") == "step"}) == 
 assert 2 <= len(glob.glob("a run/checkpoints/step-*.h5")) <= 3, glob.glob("a run/checkpoints/*")
 PYTHON
 
-# A recorder without room on the disk is said once, and the training goes on.
+# If a recorder has no space on the disk, this is reported once, and training continues.
 mkdir tiny
 if mount -t tmpfs -o size=30m none tiny 2>/dev/null; then
   trap 'umount "$work/tiny"; rm -rf "$work"' EXIT

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Above --merge-limit the trace shows some ranks and every rank's recorder is kept; recorders that lie on the nodes come into the run directory.
+# Above --merge-limit the trace has only some ranks, and every rank's recorder file is kept. Recorder files on the nodes
+# are copied to the run directory.
 source "$(dirname "$0")/common.sh"
 mkdir node
 train 4 --model mlp --data synthetic --width 16 --steps 5 --checkpoint-epochs 0 --run-dir run --merge-limit 2 --recorder-dir "$PWD/node" || fail "the run: $?"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A run directory that a profile names: the launcher hears of it from the ranks, and leaves its records there.
+# A profile names the run directory. The launcher gets it from the ranks and writes its records there.
 source "$(dirname "$0")/common.sh"
 printf '%s\n' model=mlp data=synthetic layers=1 width=8 epochs=1 run-dir=run >named.ini
 train 2 --profile named.ini || fail "training"

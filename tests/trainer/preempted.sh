@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# USR1, which Slurm sends before a time limit: the ranks save, end with 75, and the same command goes on from there.
+# Slurm sends USR1 before a time limit: the ranks save and exit with code 75, and the same command continues from there.
 source "$(dirname "$0")/common.sh"
 command=("$bin/farandole" run -n 2 -- "$bin/farandole" train --model mlp --data synthetic --width 16 --epochs 1000000 --log-steps 5
          --checkpoint-epochs 0 --timeline off --run-dir run)
@@ -21,7 +21,7 @@ PYTHON
 "${command[@]}" --steps 1 >out 2>err || fail "resuming"
 grep -q 'nothing left to do' out || fail "it did not resume"
 
-# Neither trace nor run.json can be written any more, as where the disk is full: the checkpoint counts.
+# Neither the trace nor run.json can be written, as on a full disk: the checkpoint is still valid.
 command=("$bin/farandole" run -n 2 -- "$bin/farandole" train --model mlp --data synthetic --width 16 --epochs 1000000 --log-steps 5
          --checkpoint-epochs 0 --run-dir full)
 "${command[@]}" >out 2>err &

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The quickstart's run on 2 ranks: below 2.4 nats a byte, a sample, every file of the run directory, a verdict.
+# The quickstart's run on 2 ranks: a loss below 2.4 nats per byte, a text sample, every file of the run
+# directory, and a verdict.
 source "$(dirname "$0")/common.sh"
 timeout 240 "$bin/farandole" run -n 2 --log-dir run/logs -- "$bin/farandole" train --profile quickstart --run-dir run >out 2>err \
   || fail "training"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A run on 2 ranks that is stopped and resumed, within an epoch and between two, equals the uninterrupted one bit for bit.
+# A run on 2 ranks that is stopped and resumed, within an epoch or between two, is bit-wise equal
+# to an uninterrupted one.
 source "$(dirname "$0")/common.sh"
 options=(--model gpt --data /usr/share/common-licenses --layers 1 --width 32 --heads 2 --context 32 --batch 64 --dropout 0.1
          --optimizer adamw --lr 0.001 --warmup-steps 5 --schedule constant --clip-norm 1 --accumulate 2 --log-steps 5)
@@ -30,13 +31,13 @@ PYTHON
   grep -q '"restarts": 1' parts/run.json || fail "run.json does not count the restart"
 done
 
-# Metrics have each evaluated step once, and a finished run has nothing left to do.
+# metrics.jsonl has each evaluated step once, and a finished run has nothing left to do.
 [[ $(grep -c eval_loss parts/metrics.jsonl) -ge 3 ]] || fail "evaluations are missing: $(cat parts/metrics.jsonl)"
 [[ -z $(grep -o '"step":[0-9]*,"epoch":[0-9]*,"loss"' parts/metrics.jsonl | sort | uniq -d) ]] || fail "a step is logged twice"
 train 2 "${options[@]}" --run-dir parts || fail "resuming a finished run"
 grep -q "nothing left to do" out || fail "a finished run should say so"
 
-# On another number of ranks it goes on as well; --resume PATH takes any checkpoint into a new run.
+# The run can continue on another number of ranks; --resume PATH starts a new run from any checkpoint.
 train 3 "${longer[@]}" --run-dir parts || fail "resuming on 3 ranks"
 train 1 "${longer[@]}" --run-dir fresh --resume "whole/checkpoints/$last" || fail "--resume PATH"
 grep -q "continuing from step" out || fail "--resume PATH was not used"

@@ -59,7 +59,7 @@ TEST(RunDirectory, CountsRestartsAndOutlivesADamagedFile) {
   EXPECT_EQ(read(run)["restarts"], 0);
 }
 
-// As where the disk is full by then.
+// As on a full disk.
 TEST(RunDirectory, HowItEndedDoesNotDependOnTheFileThatTells) {
   const TemporaryFolder folder;
   RunDirectory run(folder.path());

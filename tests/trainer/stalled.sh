@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A rank of a training run that is stopped is named, with the parameters that wait for it; the run goes on with it.
+# A stopped rank of a training run is named, with the parameters that wait for it. The run continues
+# when the rank continues.
 source "$(dirname "$0")/common.sh"
 options=(--model mlp --data synthetic --width 16 --epochs 1000000 --log-steps 5 --checkpoint-epochs 0 --timeline off --run-dir run)
 train 2 "${options[@]}" --stall-seconds soon && fail "--stall-seconds soon is accepted"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs that average parameters instead of gradients: a stopped and resumed one equals the uninterrupted one bit for bit, and
+# Runs that average parameters instead of gradients: a resumed run is bit-wise equal to an uninterrupted one, and
 # wrong options are refused.
 source "$(dirname "$0")/common.sh"
 options=(--model mlp --data synthetic --synthetic-samples 320 --layers 2 --width 32 --batch 16 --epochs 2

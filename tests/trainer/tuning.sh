@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# --bucket-mb auto: what it finds is said, kept as a profile, taken up when the run goes on, and usable for another run.
+# --bucket-mb auto: the result is printed, stored as a profile, used when the run continues, and usable for other runs.
 source "$(dirname "$0")/common.sh"
 options=(--model mlp --data synthetic --synthetic-samples 4000 --layers 3 --width 64 --batch 16 --epochs 1 --log-steps 10)
 train 2 "${options[@]}" --bucket-mb auto --run-dir run --steps 100 || fail "the tuned run"

@@ -1,4 +1,4 @@
-// Fused updates of whole buckets against torch::optim's own step, fed with the same gradients.
+// Compares fused updates of whole buckets with torch::optim's own step on the same gradients.
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <set>
@@ -39,7 +39,7 @@ std::vector<std::pair<std::string, Make>> fused_optimizers() {
           {"AMSGrad W", adamw(AdamWOptions(0.01).amsgrad(true))}};
 }
 
-// Shapes that leave padding; one is transposed in memory, one empty, one a scalar.
+// Shapes with padding; one tensor is transposed in memory, one is empty, and one is a scalar.
 torch::OrderedDict<std::string, Tensor> some_parameters(torch::ScalarType type = torch::kFloat32) {
   torch::manual_seed(3);
   torch::OrderedDict<std::string, Tensor> result;
@@ -55,7 +55,7 @@ torch::OrderedDict<std::string, Tensor> some_parameters(torch::ScalarType type =
   return result;
 }
 
-// Every parameter's gradient depends on it, on the step and on the rank; those in `without` get none.
+// Every gradient depends on the parameter, the step and the rank. Parameters in `without` have no gradient.
 void backward(const torch::OrderedDict<std::string, Tensor>& parameters, int step, int rank,
               const std::set<std::string>& without = {}) {
   Tensor loss = torch::zeros({}, parameters.items().front().value().options().requires_grad(false));
@@ -166,8 +166,8 @@ TEST(BucketOptimizer, ClipsWithinTheKernelAsBetweenTheHalves) {
   }
 }
 
-// Groups with options of their own, a parameter that nobody reduces, one that no optimizer has, and several
-// element types.
+// Groups with different options, a parameter that is not reduced, one that no optimizer has,
+// and several element types.
 TEST(BucketOptimizer, GroupsAndStrangers) {
   using namespace torch::optim;
   const auto build = [] {
@@ -210,7 +210,7 @@ TEST(BucketOptimizer, GroupsAndStrangers) {
   EXPECT_TRUE(torch::allclose(local, local_alone));
 }
 
-// What users put in the place of parameters, state, options or gradients is taken over.
+// Values that users put in the place of parameters, state, options or gradients are used.
 TEST(BucketOptimizer, TakesOverWhatIsReplaced) {
   for (const auto& [name, make] : fused_optimizers()) {
     SCOPED_TRACE(name);
@@ -256,7 +256,7 @@ TEST(BucketOptimizer, TakesOverWhatIsReplaced) {
   }
 }
 
-// Saved and loaded by LibTorch itself, which saves whole storages and gives parameters new ones.
+// Saved and loaded by LibTorch, which saves whole storages and gives parameters new ones.
 TEST(BucketOptimizer, SurvivesTorchSaveAndLoad) {
   const auto folder = std::filesystem::temp_directory_path() / ("farandole-" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);
@@ -300,7 +300,7 @@ TEST(BucketOptimizer, ParametersOutliveTheOptimizer) {
   for (const auto& item : own) EXPECT_TRUE(torch::equal(item.value(), before[item.key()]));
 }
 
-// A graph that was kept must notice that parameters have changed, as with torch::optim.
+// As with torch::optim, a kept graph must detect that parameters have changed.
 TEST(BucketOptimizer, AutogradNoticesTheUpdate) {
   torch::nn::Linear net(4, 4);
   auto x = torch::randn({2, 4}, torch::requires_grad());
@@ -334,7 +334,7 @@ TEST(BucketOptimizer, SharedParametersTrainOnce) {
   EXPECT_TRUE(torch::equal(run(true), run(false)));
 }
 
-// The gradient's own graph: a penalty on the gradient, twice through backward.
+// The graph of the gradient: a penalty on the gradient needs two backward passes.
 TEST(BucketOptimizer, GradientsOfGradients) {
   torch::manual_seed(4);
   torch::nn::Linear net(3, 1), alone(3, 1);

@@ -16,7 +16,7 @@ torch::nn::Sequential compressed_net() {
   return torch::nn::Sequential(torch::nn::Linear(20, 40), torch::nn::Tanh(), torch::nn::Linear(40, 10));
 }
 
-// One step on this rank's data of that step; deterministic.
+// One step on this rank's data of the step; deterministic.
 double train_compressed(torch::nn::Sequential& net, DistributedOptimizer& optimizer, int step) {
   torch::manual_seed(1000 * step + session->rank());
   const auto x = torch::randn({16, 20});
@@ -52,7 +52,7 @@ TEST(CompressedGradients, TrainAndStayEqualOnAllRanks) {
   }
 }
 
-// A snapshot in the middle, restored into another optimizer: both take the same path, bit for bit.
+// A snapshot from the middle is restored into another optimizer; both then compute bit-wise equal parameters.
 TEST(CompressedGradients, ContinueFromASnapshotAsIfNeverStopped) {
   for (const auto* kind : every_compression) {
     SCOPED_TRACE(kind);

@@ -1,4 +1,4 @@
-// Sparse gradients against the dense ones of one process that sees all ranks' rows.
+// Compares sparse gradients with the dense ones of one process that has the rows of all ranks.
 #include <gmock/gmock.h>
 #include <random>
 
@@ -21,7 +21,7 @@ struct Words : torch::nn::Module {
     out = register_module("out", torch::nn::Linear(width, 2));
     to(torch::kFloat64);
   }
-  // `rows` may be empty; `others` gets no gradient at all where there are none of it.
+  // `rows` may be empty; `others` has no gradient if there are no other rows.
   Tensor loss(const Tensor& rows, const Tensor& other_rows) {
     auto sum = out(words(rows)).tanh().sum() + out->bias.pow(2).sum();
     if (other_rows.numel() > 0) sum = sum + out(others(other_rows)).pow(2).sum();
@@ -36,7 +36,8 @@ std::shared_ptr<Words> same_words(bool sparse) {
   return std::make_shared<Words>(sparse);
 }
 
-// Rank 1 of several never has a word, others change from step to step; in every third step nobody has others.
+// Rank 1 of several never has a word; the words of the others change in each step; in every third step
+// no rank has others.
 Tensor rows_of(int step, int rank) {
   torch::manual_seed(1000 * step + rank);
   const std::int64_t count = rank == 1 ? 0 : torch::randint(40, {1}).item<std::int64_t>();
@@ -129,7 +130,7 @@ TEST(SparseGradients, SendRowsAndNotTheTable) {
   EXPECT_EQ(moved.count_nonzero().item<int>(), 2);
 }
 
-// As where the embedding is the output's weight as well.
+// As in models in which the embedding is also the weight of the output layer.
 TEST(SparseGradients, ThatComeDense) {
   const auto own = same_words(true), alone = same_words(false);
   torch::optim::SGD sgd(own->parameters(), 0.1), reference(alone->parameters(), 0.1);

@@ -35,7 +35,7 @@ DistributedOptimizerOptions averaging(std::int64_t every) {
   return {.synchronization = {Synchronization::Kind::parameters, every}};
 }
 
-// What all ranks together do, in one process.
+// Computes the work of all ranks in one process.
 class Everybody {
  public:
   explicit Everybody(const std::function<std::unique_ptr<torch::optim::Optimizer>(Learner&)>& make) {
@@ -98,7 +98,7 @@ TEST(ParameterAveraging, IsTheMeanOfWhatRanksTrainedAlone) {
   }
 }
 
-// An average on demand counts as one: the next comes so many steps later.
+// An average on request counts as one; the next is due the given number of steps later.
 TEST(ParameterAveraging, OnDemand) {
   for (const std::int64_t every : {0, 3}) {
     const auto net = same_learner();
@@ -145,7 +145,7 @@ TEST(ParameterAveraging, StateBecomesTheMeanToo) {
     const auto state = export_optimizer_state(*inner, numbered_parameters(*inner));
     ASSERT_EQ(state.size(), mean.size());
     for (const auto& [name, value] : state) EXPECT_TRUE(torch::allclose(value, mean[name])) << name;
-    // And training goes on, the same on ranks that see the same data.
+    // Training continues and is equal on ranks with equal data.
     optimizer.zero_grad();
     net->loss(0, 4).backward();
     optimizer.step();

@@ -19,7 +19,7 @@ std::byte* bytes_at(std::vector<T>& values) {
   return reinterpret_cast<std::byte*>(values.data());
 }
 
-// What the ranks hold back of tensor t, added up.
+// Sum of the residuals of tensor t over the ranks.
 template <class T>
 std::vector<double> held_back(const std::vector<std::vector<CompressorState>>& states,
                               const TensorSpec& tensor) {
@@ -35,8 +35,7 @@ std::vector<double> held_back(const std::vector<std::vector<CompressorState>>& s
   return sum;
 }
 
-// After any number of steps: what was applied plus what the ranks still hold back is the sum of all
-// gradients.
+// After any number of steps, the applied gradients plus the residuals equal the sum of all gradients.
 template <class T>
 void expect_all_gradients(unsigned seed, DType dtype, double tolerance) {
   const int ranks = 1 + static_cast<int>(seed % 4);
@@ -79,7 +78,7 @@ TEST(PowerSgdCompressor, AppliedAndHeldBackAreAllGradients) {
   }
 }
 
-// Where the gradients of all ranks together have no higher rank than the factors, nothing is lost.
+// If the sum of the gradients has at most the rank of the factors, there is no residual.
 TEST(PowerSgdCompressor, LowRankGradientsAreExact) {
   const auto plan =
       plan_buckets({{"w", {30, 5, 4}, DType::float64}, {"b", {30}, DType::float64}}, in_one_bucket);
@@ -101,7 +100,8 @@ TEST(PowerSgdCompressor, LowRankGradientsAreExact) {
   });
 }
 
-// With a constant gradient the mean of what is applied tends to it: the residual stays bounded.
+// With a constant gradient, the mean of the applied gradients converges to it, because
+// the residual is bounded.
 TEST(PowerSgdCompressor, FeedbackConverges) {
   const auto plan = plan_buckets({{"w", {20, 15}, DType::float32}}, in_one_bucket);
   const auto& bucket = plan.buckets[0];
@@ -141,7 +141,7 @@ TEST(PowerSgdCompressor, ContinuingFromItsStateIsNeverHavingStopped) {
   }
 }
 
-// Neither steps without gradients nor a NaN may leave something behind that no later step gets rid of.
+// Steps without gradients and NaN must not have a permanent effect.
 TEST(PowerSgdCompressor, RecoversFromZerosAndNaN) {
   const auto plan = plan_buckets({{"w", {30, 20}, DType::float32}}, in_one_bucket);
   const auto& bucket = plan.buckets[0];

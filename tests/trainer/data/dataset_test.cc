@@ -1,4 +1,4 @@
-// open_data and the data sets behind it: values against hand-made ones, splits, refusals.
+// Tests open_data and the data sets: values compared with known ones, splits, and refusals.
 #include "farandole/trainer/data/dataset.h"
 
 #include <gmock/gmock.h>
@@ -63,7 +63,7 @@ TEST_F(OpenData, NormalizesImagesAsTheMnistExampleDoes) {
   const auto batch = split.train->get(indices);
   EXPECT_EQ(batch.x.sizes(), (std::vector<std::int64_t>{3, 1, 4, 4}));
   EXPECT_TRUE(torch::equal(batch.y, torch::tensor({7, 0, 7}, torch::kInt64)));
-  // torchvision's ToTensor and Normalize, bit for bit.
+  // Bit-wise equal to torchvision's ToTensor and Normalize.
   const auto pixels =
       torch::arange(20 * 16).remainder(251).to(torch::kFloat32).div_(255).sub_(0.1307F).div_(0.3081F);
   EXPECT_TRUE(torch::equal(batch.x, pixels.view({20, 1, 4, 4}).index_select(0, torch::tensor({17, 0, 17}))));
@@ -278,7 +278,7 @@ TEST(Synthetic, IsTheSameEachTimeAndLearnable) {
   EXPECT_THAT(split.shape.input, ElementsAre(1, 28, 28));
   const auto train = all_of(*split.train), test = all_of(*split.held_out);
   EXPECT_TRUE(torch::equal(train.x, all_of(*open_data(options).train).x));
-  // A nearest-centroid classifier fitted on the training part knows the held-out part.
+  // A nearest-centroid classifier fitted to the training part classifies the held-out part.
   auto centres = torch::zeros({10, 784}).index_add(0, train.y, train.x.flatten(1));
   centres /= train.y.bincount({}, 10).unsqueeze(1);
   const auto guess = torch::cdist(test.x.flatten(1), centres).argmin(1);
@@ -297,7 +297,7 @@ TEST(Synthetic, TextHasTheEntropyItPromises) {
   const auto seen = pairs.sum();
   const auto given = pairs / pairs.sum(1, true).clamp_min(1);
   const auto entropy = -(pairs / seen * given.clamp_min(1e-300).log()).sum().item<double>();
-  EXPECT_NEAR(entropy, 1.0627, 0.01);  // as synthetic.h says
+  EXPECT_NEAR(entropy, 1.0627, 0.01);                            // as synthetic.h says
   EXPECT_GT(pairs.sum(1).gt(0).sum().item<std::int64_t>(), 16);  // most of its alphabet comes up
 }
 

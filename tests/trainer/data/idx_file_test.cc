@@ -1,4 +1,4 @@
-// IDX files and folders of them: what is read, and that nothing damaged passes or crashes.
+// IDX files and folders of them: values that are read, and damaged files, which are refused without a crash.
 #include "farandole/trainer/data/idx_file.h"
 
 #include <gmock/gmock.h>
@@ -133,7 +133,7 @@ TEST_F(IdxFile, RefusesLabelsOutOfRange) {
   EXPECT_EQ(read_idx_labels(file_, 11)[17], 10);
 }
 
-// Whatever the bytes are: read as what they say, or refused with CorruptInput.
+// Any bytes are either read correctly or refused with CorruptInput.
 TEST_F(IdxFile, SurvivesRandomMutations) {
   std::mt19937 random(seed(1));
   write_gzip(file_, idx_images(6, 5, 5));

@@ -1,5 +1,5 @@
-// The models: names and sizes as PyTorch has them, outputs against independent computations, refusals,
-// learning.
+// The models: names and sizes as in PyTorch, outputs compared with independent
+// computations, refusals, and learning.
 #include <cmath>
 #include <gmock/gmock.h>
 #include <map>
@@ -52,7 +52,7 @@ TEST(MnistNet, HasTheNamesAndSizesOfTheExample) {
   EXPECT_EQ(parameters_of(*model)["conv2.weight"].sizes(), (std::vector<std::int64_t>{20, 10, 5, 5}));
 }
 
-// With one number for all weights of a layer every step can be done by hand.
+// If all weights of a layer have one value, every step can be computed by hand.
 TEST(MnistNet, ComputesWhatTheHandComputes) {
   const auto model = make_model({.name = "mnist"}, digits);
   model->eval();
@@ -128,7 +128,7 @@ TEST(Gpt, HasTheNamesOfGpt2) {
   EXPECT_EQ(p.at("ln_f.weight").min().item<double>(), 1);
 }
 
-// The forward pass again, head by head, with a mask and a softmax instead of the fused attention.
+// Repeats the forward pass head by head, with a mask and a softmax instead of the fused attention.
 torch::Tensor plain_gpt(std::map<std::string, torch::Tensor> p, const torch::Tensor& x, std::int64_t heads) {
   const auto t = x.size(1), width = p["wte.weight"].size(1), each = width / heads;
   const auto linear = [&](const torch::Tensor& in, const std::string& name) {
@@ -246,7 +246,7 @@ TEST(Models, LearnSyntheticData) {
   EXPECT_LT(bytes.loss_sum / static_cast<double>(bytes.count),
             1.35);  // a perfect model reaches 1.06, chance is 5.55
 
-  // What it writes uses the bytes that it has seen.
+  // The generated text uses bytes of the training text.
   const auto written = generate(*gpt, "a", 200, 0.5, at::detail::createCPUGenerator(5));
   EXPECT_EQ(written.size(), 200U);
   EXPECT_EQ(written.find_first_not_of("abcdefghijklmnopqrstuvwxyz .,;'\n"), std::string::npos);
@@ -276,7 +276,7 @@ TEST(Generate, IsAFunctionOfModelPromptAndGenerator) {
   EXPECT_EQ(write("The ", 1, 7), write("The ", 1, 7));
   EXPECT_NE(write("The ", 1, 7), write("The ", 1, 8));
   EXPECT_EQ(write("The ", 0, 7), write("The ", 0, 8));
-  // Only the last `context` bytes count, and above 127 they are themselves.
+  // Only the last `context` bytes have an effect; bytes above 127 are unchanged.
   EXPECT_EQ(write("something else \xff 123456789", 1, 7), write(" \xff 123456789", 1, 7));
   EXPECT_EQ(write("", 1, 7), write("\n", 1, 7));
   EXPECT_EQ(generate(*model, "x", 0, 1, at::detail::createCPUGenerator(0)), "");
