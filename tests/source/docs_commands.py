@@ -4,6 +4,7 @@
 A block marked `sh` is run, page by page, in a folder of its own that has small runs and data of the names that the pages
 use (RUN, OLD, DIR, ...). Trainings end after a few steps. A line whose comment says "exit code N" may end with N. Of
 blocks marked `sh checked` (too slow, or a program of the reader's) and `sh cluster`, only the options are checked.
+Options that the text names exist, and docs/training.md has all of `farandole train`'s with their defaults.
 usage: docs_commands.py [PAGE...]
 """
 import gzip
@@ -21,7 +22,10 @@ from docs import PAGES, SOURCE, help_of, options_in, read_page
 
 BIN = pathlib.Path(os.environ["FARANDOLE_BIN"])
 FEW_STEPS, SECONDS = 6, 60
-COMMANDS_WITH_WORDS = ("timeline", "bench")  # whose next word chooses the options
+COMMANDS_WITH_WORDS = {"timeline": ("merge", "slice", "salvage", "export"),  # whose next word chooses the options
+                       "bench": ("allreduce", "step", "timeline", "analyze")}
+COMMANDS = ("run", "train", "analyze", "doctor", "checkpoint")
+OTHERS_OPTIONS = {"--account", "--cpus-per-task", "--mpi", "--partition", "--time", "--type"}  # of Slurm, nsys
 SCRIPTS = ("tools/", "tests/", "slurm/")
 problems = []
 
@@ -71,6 +75,28 @@ def check_options(where, command):
             for option in given:
                 if not own[0].endswith("/test") and option not in (SOURCE / own[0]).read_text(encoding="utf-8"):
                     problems.append(f"{where}: {own[0]} does not know {option}")
+
+
+def check_text(all_options):
+    for page in wanted:
+        for number, line in read_page(page)[0]:
+            for code in re.findall(r"`([^`]+)`", line):
+                for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", code):
+                    if option not in all_options | OTHERS_OPTIONS:
+                        problems.append(f"{page}:{number}: no command has the option {option}")
+
+
+def check_training(page):
+    """The tables list every option, and each default."""
+    rows = [re.match(r"\| `(--[\w-]+)` \| (.*?) \|", line) for _, line in read_page(page)[0]]
+    written = {row[1]: row[2].strip("`") for row in rows if row}
+    text = help_of(BIN / "farandole-train")
+    for option in re.findall(r"^  (--[\w-]+)", text, re.M):
+        default = re.search(rf"^  {option} arg \(=([^)]*)\)", text, re.M)
+        if option not in ("--profile", "--set") and option not in written:
+            problems.append(f"{page}: {option} is missing")
+        elif default and option in written and written[option] != default[1]:
+            problems.append(f"{page}: the default of {option} is {default[1]}, not {written[option]}")
 
 
 def runnable(command):
@@ -135,6 +161,13 @@ for page, blocks in blocks_of.items():
         for number, command in commands_of(block):
             check_options(f"{page}:{number}", command)
             run, checked = (run + 1, checked) if block.language == "sh" else (run, checked + 1)
+scripts = [file for folder in ("tools", "tests/compare") for file in (SOURCE / folder).glob("*") if file.is_file()]
+check_text(set().union(*(known_options([name]) for name in COMMANDS),
+                       *(known_options([name, word]) for name, words in COMMANDS_WITH_WORDS.items() for word in words),
+                       *(options_in(file.read_text(encoding="utf-8")) for file in scripts)))
+for page in wanted:
+    if page.name == "training.md":
+        check_training(page)
 with tempfile.TemporaryDirectory(prefix="farandole-docs-") as scratch:
     prepared = pathlib.Path(scratch) / "prepared"
     prepared.mkdir()

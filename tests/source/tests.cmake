@@ -1,4 +1,5 @@
 farandole_script_test(source.unique_types source/unique_types.py 30)
+farandole_script_test(source.comments source/comments.py 30)
 farandole_script_test(source.docs_links source/docs_links.py 30)
 if(FARANDOLE_TORCH)  # the pages' commands train
   farandole_script_test(source.docs_commands source/docs_commands.py 240)
