@@ -1,5 +1,5 @@
-// Builds small traces with known answers in the vocabulary of timeline/event.h, and writes
-// them plain or gzipped.
+// Builds small traces with known answers, as the vocabulary in timeline/event.h says,
+// and writes them gzipped or plain.
 #pragma once
 
 #include <cstdint>

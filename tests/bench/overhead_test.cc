@@ -7,7 +7,8 @@
 namespace farandole {
 namespace {
 
-// Rounds with an overhead of `share` on a busy machine: noise, and every twentieth round is disturbed.
+// Rounds of a thing that adds `share`, as a busy machine shows them:
+// noise, and every twentieth round disturbed.
 std::vector<double> noisy_rounds(double share, std::size_t count, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<double> noise(std::log1p(share), 0.05);

@@ -64,8 +64,7 @@ std::optional<std::int64_t> MemoryWatch::limit_bytes() const {
   return least;
 }
 
-// Each read() of the log returns one record: "priority,number,µs,flags;text
-// ".
+// Each read() of the log returns one record: "priority,number,µs,flags;text\n".
 std::string MemoryWatch::kernel_line(pid_t pid) const {
   const OwnedDescriptor log(::open(places_.kernel_log.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (log.get() < 0) return "";

@@ -71,8 +71,8 @@ struct MpiCall {
   bool has(Detail detail) const { return (details & detail) != 0; }
 };
 
-// The format of the Chrome trace that rank 0 publishes (timeline.json.gz), used by trace_writer.h and
-// trace_reader.h:
+// The format of the Chrome trace that rank 0 publishes (timeline.json.gz),
+// used by trace_writer.h and trace_reader.h:
 //
 //   {"displayTimeUnit":"ms","otherData":{"farandole_trace":1,"ranks":2,"clock_residual_us":[0.0,1.5]},"traceEvents":[
 //   one event per line, separated by ",\n"

@@ -1,5 +1,5 @@
-// Some of the job's ranks with their own collectives. Session::new_group creates it.
-// Thread safety: call from the training thread only.
+// Some of the job's ranks, with collectives of their own.
+// Made by Session::new_group; used by the training thread.
 #pragma once
 
 #include <cstdint>

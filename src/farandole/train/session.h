@@ -30,8 +30,8 @@ struct RecordingOptions {
   StepWindow window{};
   StepWindow gpu_activity{};  // Steps whose kernels and copies are recorded, if there is a GPU.
   std::size_t recorder_bytes = std::size_t{64} << 20;
-  // Place of the recorder files while the run lasts, see timeline/recorder/recorder_place.h.
-  // No value: FARANDOLE_RECORDER_DIR decides.
+  // Where recorders lie meanwhile, see timeline/recorder/recorder_place.h; none:
+  // as FARANDOLE_RECORDER_DIR says.
   std::optional<std::string> recorder_dir{};
   std::size_t merge_limit = 64;  // Largest number of ranks in timeline.json.gz; 0: all.
 };

@@ -7,8 +7,8 @@
 
 namespace farandole::testing {
 
-// Two tensors on three ranks; rank 2 is ready 30 ms after the others. The array is not closed,
-// as in Horovod's files.
+// Two tensors on three ranks; rank 2 is ready 30 ms behind the others.
+// The array is left open, as Horovod leaves it.
 inline std::string horovod_text(bool inner_phases = true) {
   std::string text = "[\n";
   const auto line = [&](const std::string& event) { text += event + ",\n"; };

@@ -67,7 +67,8 @@ TEST(Nsys, of_several_files_and_bad_ones) {
   EXPECT_THROW(analyze_run(folder / "c.sqlite"), CorruptInput);
 }
 
-// Events before the damage are also left out, and ranks of other files are not mixed with them.
+// What is read before the damage shows is left out with the rest,
+// and no other file's ranks are mixed with it.
 TEST(Nsys, leaves_a_file_out_whole_that_is_damaged_behind_its_kernels) {
   const TemporaryFolder folder;
   execute(folder / "a.sqlite", nsys_tables(true));

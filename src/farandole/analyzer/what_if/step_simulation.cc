@@ -142,7 +142,8 @@ void StepSimulation::start_next(std::size_t index) {
   if (++bucket.arrived == ranks()) wake_all(bucket, machine_.wake_ns);
 }
 
-// Simulates fusion/reduce_from_caller.cc. Returns false if the training thread works or waits.
+// Simulates reduce_from_caller() of fusion/reduction_queue.h.
+// Returns false if the training thread works or waits.
 bool StepSimulation::get_on(std::size_t index, bool may_wait, std::size_t until) {
   auto& rank = ranks_[index];
   while (rank.in_flight && rank.reduced < until) {

@@ -1,4 +1,4 @@
-// The conversion kernels of comm/kernels/kernels.h. The rules of kernels/vector_kernels.h apply.
+// The conversion kernels of comm/kernels/kernels.h. The rules of comm/kernels/vector_kernels.h apply.
 #pragma once
 
 #include "farandole/comm/kernels/vector_kernels.h"

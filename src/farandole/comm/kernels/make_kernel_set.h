@@ -1,4 +1,4 @@
-// Builds the table of an instruction set's kernels. The rules of kernels/vector_kernels.h apply.
+// Builds the table of an instruction set's kernels. The rules of comm/kernels/vector_kernels.h apply.
 #pragma once
 
 #include "farandole/comm/communicator.h"

@@ -8,8 +8,8 @@ namespace farandole {
 
 class LeaderCommunicator : public MpiCommunicator {
  public:
-  // Allreduces of at least `ring_bytes` bytes among at least three ranks use the ring, except averages.
-  // Everything else works as in MpiCommunicator.
+  // Allreduces of `ring_bytes` or more among three ranks or more take the ring, but for averages.
+  // Else as MpiCommunicator.
   LeaderCommunicator(MPI_Comm parent, const MpiTypes& types, Waiting waiting, SignatureCheck signatures,
                      std::size_t ring_bytes);
 

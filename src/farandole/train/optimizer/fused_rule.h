@@ -1,5 +1,5 @@
-// Updates flat parameters as LibTorch's SGD, Adam and AdamW do, with LibTorch's fused kernels.
-// Thread safety: call from the training thread only.
+// How LibTorch's SGD, Adam and AdamW update parameters that lie flat, by its fused kernels.
+// Used by the training thread.
 #pragma once
 
 #include <array>
@@ -37,7 +37,8 @@ class FusedRule {
                       const std::optional<torch::Tensor>& scale) const = 0;
 };
 
-// Returns nullptr if the optimizer is not exactly one of the three types. `optimizer` must outlive the rule.
+// For an optimizer that is one of the three and nothing derived from it; else nullptr.
+// `optimizer` outlives the rule.
 std::unique_ptr<FusedRule> make_fused_rule(torch::optim::Optimizer& optimizer);
 
 }  // namespace farandole

@@ -11,8 +11,8 @@
 
 namespace farandole {
 
-// Images: x float32 [n, 1, 28, 28] normalized, y int64 [n]. Text: x int64 [n, context], y int64 [n, context]
-// (next byte).
+// Images: x float32 [n, 1, 28, 28] normalized, y int64 [n].
+// Text: x int64 [n, context], y int64 [n, context] (next byte).
 struct Batch {
   torch::Tensor x;
   torch::Tensor y;
