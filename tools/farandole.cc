@@ -20,7 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view version = "0.1.0";  // The version in CMakeLists.txt; a test compares the two.
 constexpr std::string_view program_prefix = "farandole-";
 
 // In the order in which users need them.

@@ -51,15 +51,15 @@ bool parse(int argc, char** argv, Options& options) {
       "compare the first RUN with these runs. The report says what changed and whether the change is larger "
       "than chance. Repeated runs on both sides (RUN RUN --against OLD OLD) are used to estimate run-to-run "
       "variance")(
-      "fail-on", po::value(&options.fail_on),
+      "fail-on", po::value(&options.analysis.fail_on),
       "end with exit code 1 if one of these conditions holds or cannot be checked, for example "
       "throughput<-5%,overlap<0.5. With % the change against the other run is checked, otherwise the value "
       "itself")("run", po::value(&options.runs), "Run directory or trace (positional argument).")(
-      "what-if", po::value(&options.what_if),
+      "what-if", po::value(&options.analysis.what_if),
       "predict the run under changed conditions, separated by commas: bucket-mb=4, bandwidth=2x, ranks=8, "
       "compression=bfloat16, no-straggler, no-checkpoint, delay=1@20 (rank 1 takes 20 ms longer in each "
       "step). The option can be repeated")(
-      "validate", po::value(&options.validate)->multitoken(),
+      "validate", po::value(&options.analysis.validate)->multitoken(),
       "measured runs that each RUN must predict; the report gives the prediction error. The changed "
       "conditions are read from run.json or follow a colon: OTHER:delay=1@20");
   parser.positional.add("run", -1);
@@ -73,50 +73,10 @@ bool parse(int argc, char** argv, Options& options) {
   return true;
 }
 
-// A damaged run among several is reported and left out. If the only run is damaged, the command fails.
-std::vector<farandole::RunReport> analyze(const Options& options) {
-  std::vector<farandole::RunReport> runs;
-  for (const auto& path : options.runs) {
-    try {
-      runs.push_back(farandole::analyze_run(path, options.scenarios, !options.held_out.empty()));
-    } catch (const farandole::CorruptInput& error) {
-      if (options.runs.size() == 1) throw;
-      complain(error.what());
-    }
-  }
-  if (runs.empty()) throw farandole::CorruptInput("none of the runs can be analyzed");
-  return runs;
-}
-
-// Damaged runs in `paths` are reported and left out. They do not affect the report on the first runs.
-void compare_with(const std::vector<std::string>& paths, farandole::Report& report) {
-  std::vector<farandole::RunReport> others;
-  for (const auto& path : paths) {
-    try {
-      others.push_back(farandole::analyze_run(path));
-    } catch (const farandole::CorruptInput& error) {
-      complain((std::string(error.what()) + ". This run is left out of the comparison").c_str());
-    }
-  }
-  for (const auto& other : others) {
-    if (farandole::are_of_one_size(other, others.front()))
-      report.against.push_back(other.path);
-    else
-      complain((other.path.string() + " has another number of ranks than " + others.front().path.string() +
-                ". It is left out of the comparison")
-                   .c_str());
-  }
-  if (others.empty())
-    report.no_comparison = farandole::nothing_to_compare_with;
-  else
-    report.comparison =
-        farandole::compare(farandole::repeats_of_first(report.runs), farandole::repeats_of_first(others));
-}
-
-std::string written(const farandole::Report& report, const Options& options) {
-  if (options.format == "json") return farandole::report_json(report);
-  if (options.format == "html") return farandole::report_html(report, options.output);
-  if (options.format == "csv") return farandole::report_csv(report, options.table);
+std::string written(const farandole::Analysis& analysis, const Options& options) {
+  if (options.format == "json") return analysis.json();
+  if (options.format == "html") return analysis.html(options.output);
+  if (options.format == "csv") return analysis.csv(options.table);
   const bool colour =
       options.output.empty() && isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
   return analysis.text(colour);

@@ -23,12 +23,6 @@ struct TensorSpec {
   std::string describe() const;  // "fc1.weight float32 [50, 320]"
 };
 
-struct BucketOptions {
-  std::size_t bytes = std::size_t{25} << 20;  // the tensor that reaches this size closes a bucket
-  // The same for the first bucket if it is smaller, for an early start.
-  std::size_t first_bytes = std::size_t{1} << 20;
-};
-
 struct BucketSlot {
   std::size_t tensor = 0;  // index in the planned list
   std::size_t offset = 0;  // elements from the bucket's start; 64-byte aligned

@@ -146,6 +146,10 @@ void read_settings(const std::vector<std::string>& settings, const po::options_d
   }
 }
 
+void print_program_version() {
+  std::cout << program_invocation_short_name << " " << version() << "\n";
+}
+
 // po::store() keeps the first value of an option, so the last profile is stored first.
 void read_profiles(const std::vector<std::string>& names, const std::filesystem::path& folder,
                    const po::options_description& options, po::variables_map& found) {

@@ -17,9 +17,6 @@
 
 namespace farandole {
 
-enum class ReduceOp : std::uint8_t { sum, average, min, max, product };
-std::string_view name_of(ReduceOp op);
-
 // Zeroed memory with 64-byte alignment. If possible, the communicator reduces it without a copy.
 using Buffer = std::unique_ptr<std::byte[], std::function<void(std::byte*)>>;
 // Memory that only this process can use.
