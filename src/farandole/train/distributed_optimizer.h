@@ -1,5 +1,5 @@
-// Any torch::optim optimizer over gradients that are reduced over all ranks while backward runs.
-// Used by the training thread.
+// Runs any torch::optim optimizer on gradients that are reduced over all ranks while backward runs.
+// Thread safety: call from the training thread only.
 #pragma once
 
 #include <cstddef>
@@ -51,8 +51,9 @@ class DistributedOptimizer {
   // Collective: every rank of the group must call this in the same order.
   void synchronize();
 
-  // Where ranks synchronize parameters, these become equal to their average over ranks;
-  // else nothing is to do. Collective.
+  // If the ranks synchronize parameters, sets the parameters to their average over the ranks.
+  // Otherwise it does nothing.
+  // Collective: every rank of the group must call this in the same order.
   void average_parameters();
   // The same for the optimizer's state. Call this before a checkpoint, so that all ranks continue
   // from the same state.

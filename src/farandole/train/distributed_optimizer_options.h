@@ -30,8 +30,8 @@ struct Synchronization {
 Synchronization parse_synchronization(std::string_view text);
 
 struct DistributedOptimizerOptions {
-  // Gradients of so many backward calls are added up, as PyTorch does,
-  // before they are reduced and step() is called.
+  // Number of backward calls whose gradients are added, as in PyTorch, before they are reduced
+  // and step() is called.
   int backward_passes_per_step = 1;
   bool average = true;                // False: sum over ranks.
   std::optional<double> clip_norm{};  // Limit for the global 2-norm of the reduced gradients.
@@ -42,10 +42,10 @@ struct DistributedOptimizerOptions {
   // With parameters: each rank steps with its own gradients (local SGD), and average_parameters() runs every
   // given number of steps, or only when the user calls it.
   Synchronization synchronization{};
-  // Names of parameters that get sparse gradients, as sparse_parameters(module) finds them: reduced by
-  // gathering rows, behind backward, not compressed, and left sparse for the optimizer's own step(), which
-  // must know them (SGD without weight decay and Adagrad do; Adam and AdamW do not).
-  // All others are reduced dense.
+  // Names of parameters with sparse gradients, from sparse_parameters(module). Their gradients are reduced by
+  // gathering rows after backward. They are not compressed and stay sparse for the optimizer's own step(),
+  // which must support them: SGD without weight decay and Adagrad do; Adam and AdamW do not. All other
+  // gradients are reduced as dense tensors.
   std::vector<std::string> sparse_parameters{};
   Group* group = nullptr;  // Ranks that train together, including this one; null: all ranks.
 };

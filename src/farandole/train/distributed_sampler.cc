@@ -43,7 +43,7 @@ std::vector<std::int64_t> DistributedSampler::indices() const {
   } else {
     std::iota(order.begin(), order.end(), std::int64_t{0});
   }
-  // Position i of the padded order is order[i % size]: PyTorch pads by repeating the whole order
+  // Position i of the padded order is order[i % size]. PyTorch pads by repeating the whole order
   // as often as needed.
   std::vector<std::int64_t> mine(static_cast<std::size_t>(samples_));
   for (std::int64_t k = 0; k < samples_; ++k) {

@@ -1,5 +1,5 @@
-// Some of the job's ranks, with collectives of their own.
-// Made by Session::new_group; used by the training thread.
+// Some of the job's ranks with their own collectives. Session::new_group creates it.
+// Thread safety: call from the training thread only.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ class Group : public TensorCollectives {
   static constexpr std::uint16_t numbers = 8;
 
   Group(std::vector<int> ranks, std::uint16_t number, std::unique_ptr<Internals> internals);
-  // For the group's next communicator; those of its first optimizers may be gone when numbers come again.
+  // Returns the number of the group's next communicator. Numbers repeat after several optimizers; the first
+  // optimizers may no longer exist then.
   std::uint16_t next_number() {
     return static_cast<std::uint16_t>(first_number_ + 1 + made_++ % (numbers - 1));
   }

@@ -1,12 +1,11 @@
 // Updates the parameters of whole buckets.
 // Thread safety: call from the training thread only.
 //
-// Parameters, and the state that SGD, Adam and AdamW keep for them, lie as the gradients do: one flat tensor
-// a bucket, of which the parameters and the tensors in torch::optim's own state are views. One call of a
-// fused kernel then updates a bucket, or a run of its slots where the slots differ in options, in the number
-// of their updates, or have no gradient. torch::optim remains the owner of options, counters and state: what
-// users, broadcasts and checkpoints read there is true, and what they replace there is taken over
-// at the next update.
+// Parameters, and the state that SGD, Adam and AdamW keep for them, have the same layout as the gradients:
+// one flat tensor per bucket. The parameters and the tensors in torch::optim's state are views of it. One
+// call of a fused kernel updates a bucket, or a run of its slots if slots differ in options or number of
+// updates, or have no gradient. torch::optim still owns options, counters and state: users, broadcasts and
+// checkpoints read valid values there, and values that they replace are used in the next update.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +22,17 @@ namespace farandole {
 
 class BucketOptimizer {
  public:
-  // `parameters` in the order of the plan's tensors; `gradients` by bucket, laid out as the bucket.
-  // `optimizer` and `plan` outlive this. The parameters keep their values, and the flat memory,
-  // when this goes.
+  // `parameters` are in the order of the plan's tensors. `gradients` are indexed by bucket and have its
+  // layout. `optimizer` and `plan` must outlive this object. When it is destroyed, the parameters keep their
+  // values and the flat memory.
   BucketOptimizer(torch::optim::Optimizer& optimizer, const BucketPlan& plan,
                   std::vector<torch::Tensor> parameters, std::vector<torch::Tensor> gradients);
 
   // Multiplies all gradients of the bucket by `factor`. Then updates the parameters of the bucket that a
   // fused kernel can update and whose grad() is defined; grad() must be the view of the bucket.
   void update(std::size_t bucket, double factor = 1);
-  // Then the optimizer's own step(), which is to leave updated parameters alone,
-  // for all that update() could not.
+  // Updates all other parameters with the optimizer's own step(), which must not change parameters
+  // that are already updated.
   void update_others();
   // Returns all parameters as one tensor per bucket, for writing.
   std::vector<torch::Tensor>& writable_parameters();

@@ -6,9 +6,8 @@
 
 namespace farandole {
 
-// The first order is kept where the bits of the result depend on the plan, which a resumed run makes anew:
-// compressors choose by bucket. And where parameters are averaged,
-// each rank's gradients have an order of their own.
+// The first order is kept in two cases. With compression, the bits of the result depend on the plan, and a
+// resumed run would make a new one. With averaged parameters, each rank's gradients have a different order.
 BucketPlanner::BucketPlanner(Communicator& ranks, std::vector<TensorSpec> tensors,
                              const DistributedOptimizerOptions& options)
     : ranks_(ranks),

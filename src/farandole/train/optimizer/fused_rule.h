@@ -1,5 +1,5 @@
-// How LibTorch's SGD, Adam and AdamW update parameters that lie flat, by its fused kernels.
-// Used by the training thread.
+// Updates flat parameters as LibTorch's SGD, Adam and AdamW do, with LibTorch's fused kernels.
+// Thread safety: call from the training thread only.
 #pragma once
 
 #include <array>
@@ -37,8 +37,7 @@ class FusedRule {
                       const std::optional<torch::Tensor>& scale) const = 0;
 };
 
-// For an optimizer that is one of the three and nothing derived from it; else nullptr.
-// `optimizer` outlives the rule.
+// Returns nullptr if the optimizer is not exactly one of the three types. `optimizer` must outlive the rule.
 std::unique_ptr<FusedRule> make_fused_rule(torch::optim::Optimizer& optimizer);
 
 }  // namespace farandole

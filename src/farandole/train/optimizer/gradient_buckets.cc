@@ -41,16 +41,16 @@ void GradientBuckets::Listener::stop() {
   accumulator->del_post_hook(reinterpret_cast<std::uintptr_t>(slot));
 }
 
-// A parameter's accumulator lives as long as someone holds it;
-// its post hook runs when the gradient is in place.
+// A parameter's accumulator exists as long as it is referenced. Its post hook runs after the
+// gradient has been stored.
 void GradientBuckets::listen(std::size_t i) {
   auto slot = std::make_unique<GradientSlot>(views_[i], [this, i] { arrived(i); });
   listeners_[i] = {torch::autograd::impl::grad_accumulator(parameters_[i]), slot.get()};
   listeners_[i].accumulator->add_post_hook(std::move(slot));
 }
 
-// A parameter that is given other memory, as torch::load does, gets another accumulator.
-// Returns whether this one was.
+// A parameter whose memory is replaced, for example by torch::load, gets another accumulator. Returns
+// whether this has happened.
 bool GradientBuckets::listen_again(std::size_t i) {
   if (torch::autograd::impl::try_get_grad_accumulator(parameters_[i]) == listeners_[i].accumulator)
     return false;

@@ -1,5 +1,5 @@
 // The state of LibTorch's optimizers as named tensors, for broadcasts and checkpoints.
-// Used by the training thread.
+// Thread safety: call from the training thread only.
 #pragma once
 
 #include <string>
@@ -14,10 +14,10 @@ using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 // Returns "0", "1", …: names for the parameters of all groups, in order, for callers without other names.
 std::vector<std::string> numbered_parameters(const torch::optim::Optimizer& optimizer);
 
-// ("conv1.weight/momentum_buffer", tensor), …; counters come as int64 scalars. `names` has a name for each
-// parameter of all groups, in order. Parameters without state are left out. Throws UserError for an optimizer
-// it does not know (known: SGD, Adam, AdamW, RMSprop, Adagrad).
-// The tensors are the optimizer's own, not copies.
+// Returns ("conv1.weight/momentum_buffer", tensor), …; counters are int64 scalars. `names` has a name for
+// each parameter of all groups, in order. Parameters without state are left out. The tensors are the
+// optimizer's own, not copies.
+// Throws: UserError if the optimizer is not SGD, Adam, AdamW, RMSprop or Adagrad.
 NamedTensors export_optimizer_state(torch::optim::Optimizer& optimizer,
                                     const std::vector<std::string>& names);
 

@@ -20,7 +20,7 @@ class ParameterAveraging {
       : ranks_(std::make_unique<TensorCollectives::Internals>(std::move(ranks))), every_(every) {}
 
   Communicator& ranks() { return communicator_of(ranks_); }
-  // This rank has made a step. Returns whether an average is due.
+  // Counts a step of this rank. Returns whether an average is due.
   bool step_ended() { return ++steps_alone_ == every_; }
 
   // Averages in place, with one collective per tensor. Each tensor must be contiguous.
