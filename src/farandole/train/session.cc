@@ -96,18 +96,19 @@ Session::Session(int, const char* const*)
 
 Session::~Session() {
   if (std::uncaught_exceptions() > exceptions_at_start_) {
-    fmt::print(stderr,
-               "farandole: rank {} on {}: an exception leaves the session's scope, so the job ends; catch it "
-               "inside to see it\n",
-               rank(), node());
+    fmt::print(
+        stderr,
+        "farandole: rank {} on {}: the job ends because an exception leaves the session's scope; catch "
+        "the exception inside the scope to see it\n",
+        rank(), node());
     internals_->is_ending(ExitCode::failure);
     MpiJob::abort(static_cast<int>(ExitCode::failure));
   }
   try {
     publish_timeline();
   } catch (const std::exception& error) {
-    // Where rank 0 could not write, the others still wait for it to take their records.
-    spdlog::error("the timeline could not be published: {}", error.what());
+    // If rank 0 could not write, the other ranks still wait until it has read their records.
+    spdlog::error("the timeline could not be written: {}", error.what());
     internals_->is_ending(ExitCode::failure);
     MpiJob::abort(static_cast<int>(ExitCode::failure));
   }
@@ -230,7 +231,7 @@ void Session::together(const std::function<void()>& work) {
   if (first == size()) return;
   mine.communicator().broadcast("exit code", &code, sizeof code, first);
   broadcast(message, first);
-  // Ranks that have joined do not know of it, so the job cannot end in order.
+  // Ranks that have joined do not know about the error, so the job cannot end normally.
   if (mine.ranks().joining() && mine.ranks().communicator->active() < size())
     throw Error(message, static_cast<ExitCode>(code));
   throw AgreedError(message, static_cast<ExitCode>(code), first);

@@ -30,8 +30,8 @@ struct RecordingOptions {
   StepWindow window{};
   StepWindow gpu_activity{};  // Steps whose kernels and copies are recorded, if there is a GPU.
   std::size_t recorder_bytes = std::size_t{64} << 20;
-  // Where recorders lie meanwhile, see timeline/recorder/recorder_place.h; none:
-  // as FARANDOLE_RECORDER_DIR says.
+  // Place of the recorder files while the run lasts, see timeline/recorder/recorder_place.h.
+  // No value: FARANDOLE_RECORDER_DIR decides.
   std::optional<std::string> recorder_dir{};
   std::size_t merge_limit = 64;  // Largest number of ranks in timeline.json.gz; 0: all.
 };
@@ -51,13 +51,13 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  int rank() const;        // of this process in the job, from 0
-  int size() const;        // ranks of the job
-  int local_rank() const;  // among the ranks of this node
-  int local_size() const;  // ranks of this node
-  int node_cores() const;  // that the ranks of this node may use, all together
+  int rank() const;        // Rank of this process in the job, from 0.
+  int size() const;        // Number of ranks of the job.
+  int local_rank() const;  // Rank among the ranks of this node.
+  int local_size() const;  // Number of ranks of this node.
+  int node_cores() const;  // Cores that the ranks of this node may use together.
   const std::string& node() const;
-  const std::vector<std::string>& hosts() const;  // by rank
+  const std::vector<std::string>& hosts() const;  // Indexed by rank.
   torch::Device device() const { return torch::kCPU; }
 
   // The collectives over all ranks of the job, as TensorCollectives describes them.
@@ -98,29 +98,28 @@ class Session {
     return new_group(std::span(ranks.begin(), ranks.size()));
   }
 
-  // Runs `work` (no collectives inside) on every rank.
+  // Runs `work`, which must not contain collectives, on every rank.
   // Collective: every rank of the group must call this in the same order.
-  // Throws: on every rank what the lowest rank threw whose `work` threw.
+  // Throws: if `work` throws on some ranks, every rank throws the error of the lowest of them.
   void together(const std::function<void()>& work);
 
-  // Records the timeline from now on. Call it before making objects that use the timeline. SIGUSR2 to any
-  // rank then asks for the trace of what was recorded so far. While recording starts and while the timeline
-  // is published no other thread is in an MPI call of the program, if those are recorded (farandole run
-  // --trace-mpi).
+  // Starts recording. Call this before creating objects that use the timeline. SIGUSR2 to any rank requests a
+  // trace of the records so far. If MPI calls of the program are recorded (farandole run --trace-mpi), no other
+  // thread may be in such a call during this function and while the timeline is written.
   // Collective: every rank of the group must call this in the same order.
-  // Throws: UserError where the recorders' folder cannot be written, Error where a recorder cannot be
-  // created.
+  // Throws: UserError if the recorders' folder cannot be written; Error if a recorder cannot be created.
   void start_recording(const RecordingOptions& options);
-  // Spans, counters and instants of the program go here, as of Span(session.timeline(), Category::data,
-  // "load"). It is another object after start_recording().
+  // Returns the timeline for spans, counters and instants of the program, for example
+  // Span(session.timeline(), Category::data, "load"). It is another object after start_recording().
   Timeline& timeline();
-  // What is recorded from now on belongs to this step; -1: to none.
+  // Records from now on belong to this step; -1: to no step.
   void set_step(std::int64_t step);
-  // Why no GPU activity is recorded; empty where it is.
+  // Returns why no GPU activity is recorded; empty if it is recorded.
   const std::string& no_gpu_activity() const;
-  // Merges all ranks' records into RUN/timeline.json.gz. The destructor calls it if it was not called before.
+  // Merges the records of all ranks into RUN/timeline.json.gz. The destructor calls this if it has not been
+  // called before.
   // Collective: every rank of the group must call this in the same order.
-  // Throws: Error with ExitCode::peer_lost where another rank was lost.
+  // Throws: Error with ExitCode::peer_lost if another rank was lost.
   void publish_timeline();
 
   class Internals;  // train/internals.h, which is not installed
@@ -131,10 +130,9 @@ class Session {
   int exceptions_at_start_;
 };
 
-// Runs `body` in a session and turns its failures into one line on stderr and an exit code (base/error.h). A
-// failure that all ranks agreed on (Session::together) is printed by one of them, and the job ends in order.
-// Any other is printed by the rank that it happened on, which then ends the whole job. `program` stands at the
-// beginning of the line.
+// Runs `body` in a session and converts an error into one line on stderr and an exit code (base/error.h). The
+// line begins with `program`. An error on which all ranks agreed (Session::together) is printed by one rank,
+// and the job ends normally. Any other error is printed by its rank, which then ends the whole job.
 int run_session(const std::string& program, int argc, const char* const* argv,
                 const std::function<int(Session&)>& body);
 

@@ -39,8 +39,8 @@ class TensorCollectives {
   torch::Tensor all_gather(const torch::Tensor& tensor);
   // Copies root's values to every rank, in place.
   void broadcast_(torch::Tensor& tensor, int root = 0);
-  // This rank's rows of the reduction: rank r gets rows [r·n/size …) of the n rows,
-  // the first n % size ranks one more.
+  // Returns this rank's rows of the reduction: rank r gets n/size of the n rows, and the first n % size
+  // ranks get one more.
   torch::Tensor reduce_scatter(const torch::Tensor& tensor, ReduceOp op = ReduceOp::sum);
   // Sends splits[r] rows to rank r (default: equal shares). Returns the received rows in rank order. Splits
   // may differ between ranks.
