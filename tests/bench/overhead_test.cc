@@ -7,8 +7,7 @@
 namespace farandole {
 namespace {
 
-// Rounds of a thing that adds `share`, as a busy machine shows them:
-// noise, and every twentieth round disturbed.
+// Rounds with an overhead of `share` on a busy machine: noise, and every twentieth round is disturbed.
 std::vector<double> noisy_rounds(double share, std::size_t count, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<double> noise(std::log1p(share), 0.05);

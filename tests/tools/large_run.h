@@ -1,5 +1,5 @@
-// Makes traces of runs of any size out of one step of a real small run, with known answers.
-// Used by one thread.
+// Makes traces of runs of any size from one step of a real small run, with known answers.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +29,8 @@ struct StepTemplate {
   std::vector<Bucket> buckets = {{20'000'000, 6'000'000, 4'000'000}, {38'000'000, 9'000'000, 2'000'000}};
 };
 
-// Of the real run's first rank, the step of median length:
-// how long its phases took, and when its buckets came.
+// Of the real run's first rank, the step of median length: the durations of its phases, and the
+// times of its buckets.
 class TemplateReader : public TraceVisitor {
  public:
   void process(const TraceProcess& event) override {
@@ -166,8 +166,8 @@ struct LargeRun {
     rank.wait = rank.backward + scaled(step.backward) + extra;
   }
 
-  // One after the other, as a communication thread does;
-  // returns when the last has ended and every backward is over.
+  // The collectives run one after the other, as on a communication thread. Returns when the last collective
+  // and every backward pass have ended.
   std::int64_t plan_buckets(Step& one) const {
     std::int64_t end = 0;
     for (std::size_t b = 0; b < step.buckets.size(); ++b) {

@@ -1,6 +1,6 @@
-// Writes the run directory of a made-up large run out of one step of a real small one:
-// make_large_run OUTPUT RANKS STEPS EVENTS [TRACE]. EVENTS are those of a rank and step.
-// Rank RANKS/3 is 5 ms slow.
+// Writes the run directory of a synthetic large run made from one step of a real small run:
+// make_large_run OUTPUT RANKS STEPS EVENTS [TRACE]. EVENTS is the number of events per rank and step.
+// Rank RANKS/3 is 5 ms late.
 #include <cstdlib>
 #include <exception>
 #include <fmt/format.h>

@@ -73,8 +73,8 @@ std::vector<std::pair<std::string, MakeOptimizer>> optimizers() {
       {"Adagrad", [](auto p) { return std::make_unique<Adagrad>(p, AdagradOptions(0.05)); }}};
 }
 
-// N ranks on their shares and one process on the concatenated batch must take the same path;
-// also with tiny buckets.
+// N ranks on their shares and one process on the concatenated batch must compute the same parameters,
+// even with tiny buckets.
 TEST(DistributedOptimizer, MatchesOneProcessOnTheConcatenatedBatch) {
   for (const auto& [name, make] : optimizers()) {
     for (const std::size_t bucket_bytes : {std::size_t{1}, std::size_t{400}, std::size_t{1} << 20}) {
@@ -256,8 +256,8 @@ TEST(Broadcast, ParametersBuffersAndOptimizerState) {
   }
 }
 
-// Whatever plans are tried, parameters and optimizer state go on as with one plan, bit for bit,
-// and ranks agree.
+// For any sequence of plans, parameters and optimizer state are bit-wise equal to those of one plan and
+// equal on all ranks.
 TEST(DistributedOptimizer, TuningChangesNoBit) {
   const auto tuned_net = same_net(), net = same_net();
   torch::optim::Adam adam(tuned_net->parameters(), 0.01), same(net->parameters(), 0.01);

@@ -166,7 +166,7 @@ TEST(BucketOptimizer, ClipsWithinTheKernelAsBetweenTheHalves) {
   }
 }
 
-// Groups with options of their own, a parameter that nobody reduces, one that no optimizer has,
+// Groups with different options, a parameter that is not reduced, one that no optimizer has,
 // and several element types.
 TEST(BucketOptimizer, GroupsAndStrangers) {
   using namespace torch::optim;

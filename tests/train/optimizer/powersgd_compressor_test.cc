@@ -35,8 +35,7 @@ std::vector<double> held_back(const std::vector<std::vector<CompressorState>>& s
   return sum;
 }
 
-// After any number of steps: what was applied plus what the ranks still hold back is the
-// sum of all gradients.
+// After any number of steps, the applied gradients plus the residuals equal the sum of all gradients.
 template <class T>
 void expect_all_gradients(unsigned seed, DType dtype, double tolerance) {
   const int ranks = 1 + static_cast<int>(seed % 4);

@@ -1,5 +1,5 @@
-// The models: names and sizes as PyTorch has them,
-// outputs against independent computations, refusals, learning.
+// The models: names and sizes as in PyTorch, outputs compared with independent
+// computations, refusals, and learning.
 #include <cmath>
 #include <gmock/gmock.h>
 #include <map>
