@@ -15,8 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A lock says nothing about processes of another host, whose folders may be here where the file system is
-// shared.
+// A lock is valid only on its host. On a shared file system, folders of other hosts may be here too.
 std::string session_lock_name() {
   return "launcher-" + host_name() + ".lock";
 }
@@ -40,13 +39,14 @@ void remove_leftovers(const fs::path& parent) {
   }
 }
 
-// It gets its name once it is locked: until then the folder is nobody's leftover.
+// The lock file gets its final name after it is locked. Before that, other launchers do
+// not remove the folder.
 OwnedDescriptor make_lock(const fs::path& folder) {
   const auto name = folder / session_lock_name();
   const auto unlocked = fs::path(name).replace_extension("new");
   OwnedDescriptor lock(::open(unlocked.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600));
   if (lock.get() < 0) throw system_error("make", unlocked.string());
-  // Some network file systems have no locks: there, leftovers stay.
+  // On network file systems without locks, folders of killed launchers are not removed.
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) fs::rename(unlocked, name);
   return lock;
 }
@@ -57,7 +57,8 @@ SessionFolder::SessionFolder(const fs::path& parent)
     : folder_((remove_leftovers(parent), parent)), lock_(make_lock(folder_.path())) {}
 
 EnvironmentChanges session_environment(const fs::path& folder, const Environment& environment) {
-  // Not orte_local_tmpdir_base: mpirun tells its ranks orte_tmpdir_base in any case, and they refuse both.
+  // orte_local_tmpdir_base is not used, because mpirun always passes orte_tmpdir_base to its ranks, and Open
+  // MPI refuses the combination.
   constexpr const char* of_open_mpi_4 = "OMPI_MCA_orte_tmpdir_base";
   constexpr const char* of_open_mpi_5 = "PRTE_MCA_prte_tmpdir_base";
   for (const auto* chosen :

@@ -1,5 +1,5 @@
-// What is behind Session, Group and TensorCollectives, for Farandole's own programs, benchmarks and tests. The
-// installed headers do not include this one.
+// The members of Session, Group and TensorCollectives, for Farandole's own programs, benchmarks and tests.
+// The installed headers do not include this header.
 // Thread safety: call from the training thread only.
 #pragma once
 
@@ -28,12 +28,12 @@ namespace farandole {
 struct TensorCollectives::Internals {
   explicit Internals(std::unique_ptr<TracedCommunicator> traced = {}) { use(std::move(traced)); }
 
-  // From now on over this one; null until another comes.
+  // Replaces the communicator. With nullptr, collectives cannot be called until the next call.
   void use(std::unique_ptr<TracedCommunicator> traced);
   bool joining() const { return communicator != nullptr && communicator->joining(); }
 
   std::unique_ptr<JoinCommunicator> communicator;
-  FusedAllreduce fused;  // has memory of the communicator
+  FusedAllreduce fused;  // Has memory of the communicator.
 };
 
 inline Communicator& communicator_of(TensorCollectives& ranks) {
@@ -47,23 +47,26 @@ class Session::Internals {
   TensorCollectives::Internals& ranks() { return collectives.internals(); }
   Communicator& communicator() { return communicator_of(collectives); }
 
-  // How a thread that reduces gradients beside the training thread had best wait. On 2 cores, 2 ranks' steps
-  // were 7 to 10 % shorter (gpt) with spinning inside MPI, in spite of the cores it takes; 4 ranks' the same,
-  // where napping is kinder to others.
+  // Returns how a thread that reduces gradients beside the training thread should wait. On 2 cores, steps of
+  // 2 ranks (gpt) were 7 to 10 % shorter when the thread spun inside MPI, although it uses a core. Steps of 4
+  // ranks took the same time; there, yielding disturbs other processes less.
   Waiting waiting_for_gradients() const;
-  // A further communicator over all ranks, for a thread of its own; collective. Must not outlive the session.
+  // Creates another communicator over all ranks, for a separate thread. It must not outlive the session.
+  // Collective: every rank of the job must call this in the same order.
   std::unique_ptr<TracedCommunicator> new_communicator(Waiting waiting);
-  // The same over a group; collective over its ranks.
+  // The same over a group.
+  // Collective: every rank of the group must call this in the same order.
   std::unique_ptr<TracedCommunicator> new_communicator(Waiting waiting, Group& group);
   std::unique_ptr<TracedCommunicator> traced(std::unique_ptr<Communicator> communicator,
                                              std::uint16_t number);
-  // Ranks that have joined would not take part. Throws: UserError.
+  // Throws: UserError inside a Join, because ranks that have joined would not take part.
   void refuse_while_joining();
 
-  // When a collective counts as stalled; from now on, instead of what the environment said.
+  // Sets when a collective counts as stalled. This replaces the limits of the environment.
   void watch_stalls(const WatchdogOptions& options);
-  // This rank's user knows why the job ends: the other ranks need not find out. Returns whether that is news,
-  // for an error that says a peer was lost; otherwise this rank's watchdog has said it already.
+  // Tells the watchdog that the caller knows why the job ends, so that the other ranks need not find out.
+  // For an error about a lost peer, returns whether the error is new; otherwise the watchdog of this rank
+  // has already reported it.
   bool is_ending(ExitCode code);
 
   MpiJob job;
@@ -76,7 +79,7 @@ class Session::Internals {
   CollectiveRegistry calls;
   TensorCollectives collectives;
   std::uint16_t communicators = 0;
-  std::unique_ptr<Watchdog> watchdog;  // null in a job of one rank
+  std::unique_ptr<Watchdog> watchdog;  // Null in a job with one rank.
 };
 
 }  // namespace farandole

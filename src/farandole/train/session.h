@@ -104,8 +104,8 @@ class Session {
   void together(const std::function<void()>& work);
 
   // Starts recording. Call this before creating objects that use the timeline. SIGUSR2 to any rank requests a
-  // trace of the records so far. If MPI calls of the program are recorded (farandole run --trace-mpi), no other
-  // thread may be in such a call during this function and while the timeline is written.
+  // trace of the records so far. If MPI calls of the program are recorded (farandole run --trace-mpi), no
+  // other thread may be in such a call during this function and while the timeline is written.
   // Collective: every rank of the group must call this in the same order.
   // Throws: UserError if the recorders' folder cannot be written; Error if a recorder cannot be created.
   void start_recording(const RecordingOptions& options);
@@ -116,8 +116,8 @@ class Session {
   void set_step(std::int64_t step);
   // Returns why no GPU activity is recorded; empty if it is recorded.
   const std::string& no_gpu_activity() const;
-  // Merges the records of all ranks into RUN/timeline.json.gz. The destructor calls this if it has not been
-  // called before.
+  // Merges the records of all ranks into RUN/timeline.json.gz. The destructor calls this
+  // if it has not been called before.
   // Collective: every rank of the group must call this in the same order.
   // Throws: Error with ExitCode::peer_lost if another rank was lost.
   void publish_timeline();

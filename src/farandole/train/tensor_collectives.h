@@ -24,8 +24,8 @@ class TensorCollectives {
   TensorCollectives(const TensorCollectives&) = delete;
   TensorCollectives& operator=(const TensorCollectives&) = delete;
 
-  int rank() const;  // of this process in the group, from 0
-  int size() const;  // ranks of the group
+  int rank() const;  // Rank of this process in the group, from 0.
+  int size() const;  // Number of ranks of the group.
 
   // Reduces over all ranks; the result is bit-wise the same on each rank.
   torch::Tensor allreduce(const torch::Tensor& tensor, ReduceOp op = ReduceOp::average);
