@@ -15,7 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A lock is valid only on its host. On a shared file system, folders of other hosts may be here too.
+// A lock says nothing about processes of another host, whose folders may be here where the
+// file system is shared.
 std::string session_lock_name() {
   return "launcher-" + host_name() + ".lock";
 }

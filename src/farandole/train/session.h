@@ -103,11 +103,13 @@ class Session {
   // Throws: if `work` throws on some ranks, every rank throws the error of the lowest of them.
   void together(const std::function<void()>& work);
 
-  // Starts recording. Call this before creating objects that use the timeline. SIGUSR2 to any rank requests a
-  // trace of the records so far. If MPI calls of the program are recorded (farandole run --trace-mpi), no
-  // other thread may be in such a call during this function and while the timeline is written.
+  // Records the timeline from now on. Call it before making objects that use the timeline. SIGUSR2 to any
+  // rank then asks for the trace of what was recorded so far. While recording starts and while the timeline
+  // is published no other thread is in an MPI call of the program,
+  // if those are recorded (farandole run --trace-mpi).
   // Collective: every rank of the group must call this in the same order.
-  // Throws: UserError if the recorders' folder cannot be written; Error if a recorder cannot be created.
+  // Throws: UserError where the recorders' folder cannot be written,
+  // Error where a recorder cannot be created.
   void start_recording(const RecordingOptions& options);
   // Returns the timeline for spans, counters and instants of the program, for example
   // Span(session.timeline(), Category::data, "load"). It is another object after start_recording().

@@ -34,9 +34,9 @@ class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
 
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
-  // Throws: UserError for other shapes, and on all ranks if there are fewer than two values
-  // per feature in total.
-  // Collective in training: every rank of the group must call this in the same order.
+  // In training: Collective: every rank of the group must call this in the same order.
+  // Throws: UserError for other shapes, and on all ranks where these together have fewer than
+  // two values a feature.
   torch::Tensor forward(const torch::Tensor& input);
 
   torch::nn::BatchNormOptions options;

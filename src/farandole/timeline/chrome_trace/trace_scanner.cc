@@ -92,8 +92,8 @@ void TraceScanner::stop(const std::string& why) {
   damage_ = (window_.damage().empty() ? why : window_.damage() + "; read") + at_byte(offset());
 }
 
-// The length of the value at the window's start; `not_found` if the stream ends before or a bracket
-// is missing.
+// The length of the value at the window's start;
+// `not_found` if the stream ends before or a bracket is missing.
 std::size_t TraceScanner::value_end(std::size_t max_bytes) {
   std::size_t i = 0;
   int depth = 0;
