@@ -17,7 +17,7 @@ void warn(const AnalysisOptions& options, const std::string& message) {
   if (options.warn) options.warn(message);
 }
 
-// Damaged runs beside sound ones are named and left out; one alone is an error.
+// A damaged run among several is reported and left out. If the only run is damaged, the analysis fails.
 std::vector<RunReport> analyze_runs(const std::vector<std::filesystem::path>& paths,
                                     const std::vector<Scenario>& scenarios, const AnalysisOptions& options) {
   std::vector<RunReport> runs;
@@ -33,22 +33,22 @@ std::vector<RunReport> analyze_runs(const std::vector<std::filesystem::path>& pa
   return runs;
 }
 
-// However damaged the other runs are, what is said of the first ones stands.
+// Damaged runs in `against` are reported and left out. They do not affect the report on the first runs.
 void compare_with(const AnalysisOptions& options, Report& report) {
   std::vector<RunReport> others;
   for (const auto& path : options.against) {
     try {
       others.push_back(analyze_run(path));
     } catch (const CorruptInput& error) {
-      warn(options, std::string(error.what()) + ": it is left out of the comparison");
+      warn(options, std::string(error.what()) + ". This run is left out of the comparison");
     }
   }
   for (const auto& other : others) {
     if (are_of_one_size(other, others.front()))
       report.against.push_back(other.path);
     else
-      warn(options, other.path.string() + " is of another size than " + others.front().path.string() +
-                        ": it is left out of the comparison");
+      warn(options, other.path.string() + " has another number of ranks than " +
+                        others.front().path.string() + ". It is left out of the comparison");
   }
   if (others.empty())
     report.no_comparison = nothing_to_compare_with;

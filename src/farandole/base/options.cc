@@ -208,6 +208,10 @@ bool OptionParser::parse(int argc, const char* const* argv, po::variables_map* f
     std::cout << usage << "\n" << all;
     return false;
   }
+  if (variables.count("version") != 0) {
+    print_program_version();
+    return false;
+  }
   if (with_profiles && variables.count("set") != 0)
     read_settings(variables["set"].as<std::vector<std::string>>(), visible, exact, variables);
   if (with_profiles && variables.count("profile") != 0)
