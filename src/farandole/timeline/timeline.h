@@ -5,6 +5,7 @@
 // kept, and later ones that do not fit are dropped and counted. Up to 32 threads at a time have a ring;
 // events of further threads are dropped and counted.
 // Thread safety: any thread may call this at any time, except where a function says otherwise.
+// Units: times are nanoseconds of now_ns() (base/clock.h).
 #pragma once
 
 #include <atomic>
@@ -30,9 +31,11 @@ struct TimelineOptions {
   int rank = 0;
   int world_size = 1;
   std::string host;
-  // A folder on this node where the file lies until the timeline ends; empty: where `file` says.
+  // The folder where the file is until the timeline ends (base/staging_file.h); empty means that
+  // it is at `file`.
   std::filesystem::path node_folder = {};
-  bool node_folder_chosen = false;  // chosen automatically: where it is full, the file lies where `file` says
+  // Chosen by "auto": if it is full, the recorder is written at `file` instead.
+  bool node_folder_chosen = false;
 };
 
 // An interned name. Create it once, outside of loops.
@@ -57,20 +60,22 @@ class Timeline {
  public:
   // Records nothing. For programs and tests that need no file.
   Timeline();
-  // Where the disk is full it warns and records nothing.
-  // Throws: Error where the file cannot be created.
+  // If the disk is full, warns and records nothing.
+  // Throws: Error if the file cannot be created.
   explicit Timeline(const TimelineOptions& options);
   ~Timeline();  // no thread may be in a call or make one later
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
   bool enabled() const { return rings_ != nullptr; }
-  // Where the records can be read while they are written; empty: nothing is recorded.
+  // The path to read the records from while the timeline exists. Empty if nothing is recorded.
   std::filesystem::path file() const;
-  // Enabled, and the present step is in the window; outside of steps: the window has not passed.
+  // True if the timeline is enabled and the current step is in the window. Outside of steps, true until
+  // the window has passed.
   bool recording() const { return enabled() && is_recorded(step()); }
   NameId intern(std::string_view name);  // takes a lock
-  // What this rank runs, such as a version, for later comparisons of ranks: kept as long as the file.
+  // Stores a fact about this rank, for example a version, for a later comparison of the ranks. It is kept as
+  // long as the file.
   void set_metadata(std::string_view fact, std::string_view value);
   void name_thread(std::string_view name);  // names the calling thread; "training" is the thread that trains
   void set_step(std::int64_t step);         // applies to all threads; -1 means outside of steps
@@ -82,8 +87,8 @@ class Timeline {
   void span(Category category, const char* name, std::int64_t start_ns, std::int64_t end_ns) noexcept;
   void collective(NameId name, NameId operation, const Collective& what, std::int64_t start_ns,
                   std::int64_t end_ns) noexcept;
-  // The calling thread, or the track, begins a collective. A reader finds it if the process is killed before
-  // the collective ends. collective() and collective_on() end it.
+  // The calling thread, or the user of the track, begins a collective. If the process is killed before it
+  // records the collective, readers find this entry. collective() and collective_on() end it.
   void begin_collective(NameId name, NameId operation, const Collective& what,
                         std::int64_t start_ns) noexcept;
   void begin_collective_on(TrackId track, NameId name, NameId operation, const Collective& what,
@@ -93,8 +98,8 @@ class Timeline {
   void counter(NameId name, double value) noexcept { counter(name, value, now_ns()); }
   void counter(NameId name, double value, std::int64_t at_ns) noexcept;
 
-  // A track takes the place of a thread; one thread at a time may record into it. Where no track is left, its
-  // events are dropped.
+  // A track takes the place of a thread. If none is left, the events of the track are dropped.
+  // Thread safety: one thread at a time may record into a track.
   TrackId add_track(std::string_view name);
   void span_on(TrackId track, Category category, NameId name, const TrainingPlace& launched_in,
                std::int64_t start_ns, std::int64_t end_ns) noexcept;
@@ -102,8 +107,8 @@ class Timeline {
   void collective_on(TrackId track, NameId name, NameId operation, const Collective& what,
                      std::int64_t start_ns, std::int64_t end_ns) noexcept;
 
-  // Farandole's own: from now on `history` is told of each phase that the training thread enters; nullptr: none
-  // is. It is called by that thread, for spans that are recorded, and outlives its use.
+  // Reports each phase that the training thread enters to `history`, or to nobody if it is nullptr. The
+  // training thread calls it, for recorded spans only. `history` must outlive its use.
   // Thread safety: call from the training thread only.
   void tell_phases(LaunchHistory* history);
 
@@ -134,8 +139,9 @@ class Timeline {
   std::mutex clock_mutex_;
 };
 
-// Records the time from its construction to its destruction. Until then it is what the thread is reported to
-// do. `name` is a string literal, or outlives the span. Lives on the stack of the thread that made it.
+// Records the time between its construction and its destruction. Until then it is the current activity of its
+// thread if it is recorded or watched (current_span.h). `name` must be a string literal or outlive the span.
+// A span must be on the stack of the thread that created it.
 class Span {
  public:
   Span(Timeline& timeline, Category category, const char* name)
