@@ -238,6 +238,67 @@ TEST(Diagnosis, NamesWhomARunningJobWaitsFor) {
   EXPECT_THAT(found.verdict, HasSubstr("ranks 1, 2 have waited 62 s"));
 }
 
+TEST(Diagnosis, UsesTheStallLimitOfTheRun) {
+  auto run = run_of(3);
+  run.job->end_ns = 0;
+  for (auto& rank : run.ranks) {
+    rank.alive = true;
+    record(rank, 9, rank.rank == 0 ? std::optional(Category::evaluation) : std::nullopt,
+           run.now_ns - 40 * second);
+    rank.recorder->stall_limit_ns = 60 * second;
+  }
+  auto found = diagnose(run);
+  EXPECT_EQ(found.cause, Cause::running);
+  EXPECT_THAT(found.verdict, HasSubstr("ranks 1, 2 have waited 40 s in allreduce #9 'bucket 0' for rank 0"));
+  EXPECT_THAT(found.verdict, HasSubstr("A wait of 60 s counts as a hang."));
+  for (auto& rank : run.ranks) rank.recorder->stall_limit_ns = 3 * second;
+  EXPECT_EQ(diagnose(run).cause, Cause::stalled);
+}
+
+// A process that is stopped needs no limit, wherever it was stopped.
+TEST(Diagnosis, NamesARankThatIsStopped) {
+  auto run = run_of(3);
+  run.job->end_ns = 0;
+  for (auto& rank : run.ranks) {
+    rank.alive = true;
+    rank.state = 'S';
+    record(rank, 9, rank.rank != 2 ? std::optional(Category::backward) : std::nullopt, run.now_ns - second);
+    rank.recorder->pid = 70 + static_cast<std::uint32_t>(rank.rank);
+  }
+  EXPECT_EQ(diagnose(run).cause, Cause::running);
+  run.ranks[1].state = 'T';
+  auto found = diagnose(run);
+  EXPECT_EQ(found.cause, Cause::stalled);
+  EXPECT_EQ(found.rank, 1) << "it comes before rank 0, which is missing, too";
+  EXPECT_THAT(found.verdict, HasSubstr("rank 2 has waited 1.0 s in allreduce #9 'bucket 0' for ranks 0, 1"));
+  EXPECT_THAT(found.verdict, HasSubstr("; its process 71 is stopped (state T)."));
+  EXPECT_THAT(found.next, Contains("continue it: kill -CONT 71"));
+  for (auto& rank : run.ranks) record(rank, 9, std::nullopt, run.now_ns - second);
+  found = diagnose(run);
+  EXPECT_EQ(found.rank, 1) << "it was stopped within the collective";
+  EXPECT_THAT(found.verdict, HasSubstr("ranks 0, 2 have waited 1.0 s in allreduce #9 'bucket 0' for rank 1"));
+  for (auto& rank : run.ranks) rank.recorder->calls.clear();
+  found = diagnose(run);
+  EXPECT_EQ(found.rank, 1);
+  EXPECT_THAT(found.verdict, HasSubstr("the run hangs: rank 1 on node2 in step 12, in wait: its process"));
+}
+
+// The run's own watch sees all hosts.
+TEST(Diagnosis, BelievesTheStallReportOfTheRun) {
+  auto run = run_of(2);
+  run.job->end_ns = 0;
+  run.launcher_alive = true;
+  run.ranks[0].log.stall =
+      "stall: rank 0 has waited 3.2 s in allreduce #3 'bucket 0'\n"
+      "  rank 1 (pid 7 on node2) is missing: it is stopped (state T); kill -CONT 7 lets it go on";
+  const auto found = diagnose(run);
+  EXPECT_EQ(found.cause, Cause::stalled);
+  EXPECT_EQ(found.rank, 1);
+  EXPECT_THAT(found.verdict,
+              HasSubstr("the run hangs: rank 0 has waited 3.2 s in allreduce #3 'bucket 0'; rank 1 (pid 7 on "
+                        "node2) is missing: it is stopped (state T)"));
+}
+
 TEST(Diagnosis, ListsVersionsThatDiffer) {
   auto run = run_of(4);
   for (auto& rank : run.ranks) {

@@ -21,6 +21,7 @@
 #include "farandole/comm/wrap/traced_communicator.h"
 #include "farandole/launch/child_process.h"
 #include "farandole/timeline/recorder/recorder_file.h"
+#include "farandole/timeline/recorder/recorder_format.h"
 #include "farandole/timeline/recorder/recorder_place.h"
 
 namespace farandole {
@@ -118,11 +119,13 @@ struct Program {
     timeline.name_thread("training");
     timeline.set_metadata("mpi", scenario == "versions" ? fmt::format("Open MPI v4.1.{}", layout.rank)
                                                         : MpiJob::library_version());
+    const auto stalls = WatchdogOptions::from_environment();
+    timeline.set_metadata(recorder::stall_seconds_fact, fmt::format("{}", stalls.report_seconds()));
     CollectiveRegistry registry;
     TracedCommunicator control(job.new_communicator(Waiting::yielding), timeline, 0, &registry);
     TracedCommunicator gradients(job.new_communicator(Waiting::yielding), timeline, 1, &registry);
     Watchdog watchdog(make_watch_post(MPI_COMM_WORLD), layout, registry, &MpiJob::abort);
-    watchdog.set_options(WatchdogOptions::from_environment());
+    watchdog.set_options(stalls);
     std::ofstream(folder / fmt::format("pid.{}", layout.rank)) << ::getpid() << '\n';
     try {
       return steps(timeline, control, gradients, signals);

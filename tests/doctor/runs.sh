@@ -96,6 +96,21 @@ running() {
   wait $launcher || fail "the job forever: $?"
 }
 
+# A rank that is stopped: the run's own report is there, and the doctor sees the process.
+stopped() {
+  FARANDOLE_STALL_SECONDS=1 start stop 1
+  until grep -q 'stall: rank 0 has waited' job.err || ! kill -0 $launcher 2>/dev/null; do sleep 0.05; done
+  diagnosed
+  verdict "^The run hangs: rank 0 has waited [0-9.]+ s in allreduce #3 'bucket 0' for rank 1 on $host, which is in step 3, in backward for [0-9.]+ s; its process $(<run/pid.1) is stopped \\(state T\\)\\. $"
+  field cause stalled
+  field rank 1
+  says out "continue it: kill -CONT $(<run/pid.1)"
+  kill -CONT "$(<run/pid.1)"
+  wait $launcher || fail "the job stop: $?"
+  diagnosed
+  field cause done
+}
+
 # A job stopped by SIGUSR1 after a checkpoint, by SIGTERM, and together with its launcher.
 preempted() {
   start forever 0
@@ -159,7 +174,7 @@ differing() {
 }
 
 together=4
-scenarios=(stalled out_of_memory killed orphaned crashed threw failed found_no_space running preempted interrupted refused
+scenarios=(stalled stopped out_of_memory killed orphaned crashed threw failed found_no_space running preempted interrupted refused
   refused_without_a_trace ended_in_order differing)
 for scenario in "${scenarios[@]}"; do
   while (($(jobs -rp | wc -l) >= together)); do wait -n; done

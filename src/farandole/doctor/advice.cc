@@ -63,9 +63,9 @@ std::string go_on(const RunEvidence& run) {
 
 // Returns whether the ranks had waited long for one rank when the job ended. More time would not have
 // helped such a job.
-bool hung_before_end(const Diagnosis& diagnosis) {
+bool hung_before_end(const RunEvidence& run, const Diagnosis& diagnosis) {
   return diagnosis.call && !diagnosis.call->missing.empty() && diagnosis.time_ns != 0 &&
-         diagnosis.time_ns - diagnosis.call->since_ns >= long_wait_ns;
+         diagnosis.time_ns - diagnosis.call->since_ns >= stall_limit_ns(run.ranks);
 }
 
 void about_stall(const RunEvidence& run, int waited_for, std::vector<std::string>& next) {
@@ -73,7 +73,7 @@ void about_stall(const RunEvidence& run, int waited_for, std::vector<std::string
   if (rank.alive) {
     next.push_back(
         fmt::format("print its stacks: gdb -p {} -batch -ex 'thread apply all bt'", rank.recorder->pid));
-    next.push_back(fmt::format("if it is stopped, continue it: kill -CONT {}", rank.recorder->pid));
+    if (rank.state == 'T') next.push_back(fmt::format("continue it: kill -CONT {}", rank.recorder->pid));
   }
   if (rank.recorder && rank.recorder->doing && rank.recorder->doing->category == Category::data)
     next.emplace_back("it was loading data: check the file system of --data");
@@ -123,7 +123,7 @@ std::vector<std::string> advise(const RunEvidence& run, const Diagnosis& diagnos
       if (diagnosis.rank) about_stall(run, *diagnosis.rank, next);
       break;
     case Cause::time_limit:
-      if (hung_before_end(diagnosis)) {
+      if (hung_before_end(run, diagnosis)) {
         about_stall(run, diagnosis.call->missing.front(), next);
         break;
       }

@@ -83,7 +83,8 @@ class Sentence {
 
   // Describes the hang before the stop, if there was one.
   std::string hang_before() const {
-    if (!call_ || call_->missing.empty() || time_ns_ - call_->since_ns < long_wait_ns) return "";
+    if (!call_ || call_->missing.empty() || time_ns_ - call_->since_ns < stall_limit_ns(run_.ranks))
+      return "";
     return "; before that it hung: " + describe_wait(run_, *call_, time_ns_, Tense::past);
   }
 
@@ -208,7 +209,9 @@ std::string describe_wait(const RunEvidence& run, const StalledCall& call, std::
                                                 : "have waited";
   auto text = fmt::format("{} {} {} in {} for ", describe_ranks(call.waiting), verb,
                           describe_seconds(until_ns - call.since_ns), call.text);
-  if (call.missing.size() > 1) text += describe_ranks(call.missing) + ", first of all ";
+  auto all_missing = call.missing;
+  std::sort(all_missing.begin(), all_missing.end());
+  if (all_missing.size() > 1) text += describe_ranks(all_missing) + ", first of all ";
   text += describe_who(missing);
   const auto place = describe_place(missing);
   if (place.empty()) return text;

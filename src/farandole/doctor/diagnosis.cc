@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
-#include <fstream>
-#include <iterator>
+#include <sstream>
+#include <string_view>
 
+#include "farandole/base/parse_number.h"
 #include "farandole/base/phrases.h"
 #include "farandole/doctor/advice.h"
 #include "farandole/doctor/cause_text.h"
@@ -16,12 +17,13 @@
 namespace farandole {
 namespace {
 
-// Returns the state letter of a process of this machine. 'T' means stopped; 0 means unknown.
-char process_state(std::uint32_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  const auto name_end = text.rfind(')');
-  return name_end != std::string::npos && name_end + 2 < text.size() ? text[name_end + 2] : '\0';
+// Returns the number of the first rank that a stall report calls missing.
+std::optional<int> missing_in(const std::string& report) {
+  constexpr std::string_view before = "\n  rank ";
+  const auto at = report.find(before);
+  if (at == std::string::npos) return std::nullopt;
+  const auto number = report.substr(at + before.size());
+  return parse_number<int>(std::string_view(number).substr(0, number.find(' ')));
 }
 
 class Diagnosing {
@@ -53,7 +55,7 @@ class Diagnosing {
       step = std::max(step, one.recorder->step);
       last = std::max(last, one.recorder->last_ns);
     }
-    if (call_ && !call_->missing.empty() && run_.now_ns - call_->since_ns > long_wait_ns) return judge_hang();
+    if (is_stalled()) return judge_hang();
     found_.verdict = "the run is still running";
     if (step >= 0) found_.verdict += fmt::format(", at step {}", step);
     if (last > 0)
@@ -61,18 +63,68 @@ class Diagnosing {
                                     describe_seconds(std::max<std::int64_t>(0, run_.now_ns - last)));
     else
       found_.verdict += "; nothing more is known, because it has no flight recorder";
+    constexpr std::int64_t unusual_wait_ns = 1'000'000'000;
+    if (someone_is_missing() && run_.now_ns - call_->since_ns > unusual_wait_ns)
+      found_.verdict += fmt::format("; {}. A wait of {} counts as a hang",
+                                    describe_wait(run_, *call_, run_.now_ns, Tense::present),
+                                    describe_seconds(stall_limit_ns(run_.ranks)));
     found_.verdict += ".";
+  }
+
+  bool someone_is_missing() const { return call_ && !call_->missing.empty(); }
+
+  const RankEvidence* first_stopped() const {
+    const auto found = std::find_if(run_.ranks.begin(), run_.ranks.end(),
+                                    [](const auto& one) { return one.alive && one.is_stopped(); });
+    return found == run_.ranks.end() ? nullptr : &*found;
+  }
+
+  // The report of the run's own watchdog about a stall that is not over; "" if there is none.
+  std::string stall_report() const {
+    for (const auto& one : run_.ranks)
+      if (!one.log.stall.empty()) return one.log.stall;
+    return "";
+  }
+
+  bool is_stalled() const {
+    if (first_stopped() != nullptr || !stall_report().empty()) return true;
+    return someone_is_missing() && run_.now_ns - call_->since_ns > stall_limit_ns(run_.ranks);
   }
 
   void judge_hang() {
     found_.cause = Cause::stalled;
-    found_.call = call_;
-    found_.rank = call_->missing.front();
-    found_.verdict = "the run hangs: " + describe_wait(run_, *call_, run_.now_ns, Tense::present);
-    const auto& missing = run_.ranks.at(static_cast<std::size_t>(*found_.rank));
-    if (missing.alive && process_state(missing.recorder->pid) == 'T')
-      found_.verdict += fmt::format("; its process {} is stopped (state T)", missing.recorder->pid);
+    found_.verdict = "the run hangs: ";
+    if (someone_is_missing()) {
+      found_.call = call_;
+      found_.rank = call_->missing.front();
+      found_.verdict += describe_wait(run_, *call_, run_.now_ns, Tense::present);
+      const auto& missing = run_.ranks.at(static_cast<std::size_t>(*found_.rank));
+      if (missing.is_stopped()) found_.verdict += fmt::format("; its {}", stopped_process(missing));
+    } else if (const auto* stopped = first_stopped(); stopped != nullptr) {
+      found_.rank = stopped->rank;
+      found_.verdict += fmt::format("{}{}: its {}", describe_who(*stopped), describe_place(*stopped),
+                                    stopped_process(*stopped));
+    } else {
+      judge_by_report(stall_report());
+    }
     found_.verdict += ".";
+  }
+
+  static std::string stopped_process(const RankEvidence& rank) {
+    return rank.state == 'T' ? fmt::format("process {} is stopped (state T)", rank.recorder->pid)
+                             : fmt::format("process {} is held by a debugger (state t)", rank.recorder->pid);
+  }
+
+  void judge_by_report(const std::string& report) {
+    if (const auto rank = missing_in(report);
+        rank && *rank >= 0 && *rank < static_cast<int>(run_.ranks.size()))
+      found_.rank = rank;
+    std::istringstream lines(report);
+    for (std::string line; std::getline(lines, line);) {
+      const auto text = line.find_first_not_of(' ');
+      if (text == std::string::npos) continue;
+      found_.verdict += line.starts_with("stall: ") ? line.substr(7) : "; " + line.substr(text);
+    }
   }
 
   void judge_end() {

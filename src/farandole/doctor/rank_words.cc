@@ -47,6 +47,7 @@ std::string describe_end(const RankEvidence& rank) {
   }
   if (rank.log.signal) return "killed: " + describe_signal(*rank.log.signal);
   if (rank.log.exit_code) return fmt::format("exit code {}", *rank.log.exit_code);
+  if (rank.is_stopped()) return "is stopped";
   return rank.alive ? "runs" : "unknown";
 }
 

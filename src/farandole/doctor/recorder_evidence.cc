@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/parse_number.h"
 #include "farandole/timeline/recorder/recorder_file.h"
+#include "farandole/timeline/recorder/recorder_format.h"
 
 namespace farandole {
 namespace {
@@ -24,6 +26,9 @@ class Reading {
     evidence_.start_ns = evidence_.last_ns = file_.start_realtime_ns();
     evidence_.step = file_.last_step();
     evidence_.facts = file_.facts();
+    if (const auto limit = evidence_.facts.extract(std::string(recorder::stall_seconds_fact)); !limit.empty())
+      evidence_.stall_limit_ns = static_cast<std::int64_t>(
+          std::clamp(parse_number<double>(limit.mapped()).value_or(0), 0.0, 1e9) * 1e9);
     RecordDamage damage;
     for (std::size_t slot = 0; slot < file_.threads().size(); ++slot) {
       for (const Record& record : file_.newest_records(slot, newest_records, &damage)) take(record, slot);

@@ -35,8 +35,9 @@ struct RecorderEvidence {
   std::int64_t last_ns = 0;       // Time of the newest record.
   std::int64_t step = -1;         // The last step that began; -1: none.
   std::optional<Activity> doing;  // Activity of the training thread, if the rank did not close its recorder.
-  std::optional<Activity> did_last;          // Its newest phase that has ended.
-  std::map<std::uint16_t, Activity> calls;   // The newest collective of each communicator.
+  std::optional<Activity> did_last;         // Its newest phase that has ended.
+  std::map<std::uint16_t, Activity> calls;  // The newest collective of each communicator.
+  std::int64_t stall_limit_ns = 0;  // The run reports a longer wait in a collective; 0: never, or unknown.
   std::map<std::string, std::string> facts;  // Versions, as the rank has recorded them.
 };
 

@@ -37,22 +37,23 @@ std::optional<std::int64_t> number_of(const fs::path& file, std::string_view bef
   return number && *number >= 0 ? number : std::nullopt;
 }
 
-// Returns whether process `pid` runs and is not a later process with the same id.
-bool is_alive(std::int64_t pid, std::int64_t known_ns) {
+// Returns the state of process `pid`, as proc(5) names it; 0 if it has ended, or is a later process with the
+// same id.
+char process_state(std::int64_t pid, std::int64_t known_ns) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text(std::istreambuf_iterator<char>(file), {});
   const auto name_end = text.rfind(')');
-  if (pid <= 0 || name_end == std::string::npos) return false;
+  if (pid <= 0 || name_end == std::string::npos) return '\0';
   std::istringstream fields(text.substr(name_end + 1));
   std::string state, skipped;
   std::int64_t ticks = 0;  // Ticks since boot, field 22.
   fields >> state;
   for (int field = 4; field < 22; ++field) fields >> skipped;
   timespec up{};
-  if (state == "Z" || !(fields >> ticks) || ::clock_gettime(CLOCK_BOOTTIME, &up) != 0) return false;
+  if (state == "Z" || !(fields >> ticks) || ::clock_gettime(CLOCK_BOOTTIME, &up) != 0) return '\0';
   const std::int64_t since_boot = ticks * (ns_per_second / ::sysconf(_SC_CLK_TCK));
   const std::int64_t age = std::int64_t{up.tv_sec} * ns_per_second + up.tv_nsec - since_boot;
-  return real_time_ns() - age < known_ns + 2 * ns_per_second;
+  return real_time_ns() - age < known_ns + 2 * ns_per_second ? state.front() : '\0';
 }
 
 class Gatherer {
@@ -272,10 +273,12 @@ class Gatherer {
   void look_for_processes() {
     const auto here = host_name();
     if (run_.job && run_.job->end_ns == 0 && run_.job->host == here)
-      run_.launcher_alive = is_alive(run_.job->pid, run_.job->start_ns);
-    for (auto& one : run_.ranks)
-      if (!one.end && one.recorder && !one.recorder->closed && one.host == here)
-        one.alive = is_alive(one.recorder->pid, one.recorder->start_ns);
+      run_.launcher_alive = process_state(run_.job->pid, run_.job->start_ns) != '\0';
+    for (auto& one : run_.ranks) {
+      if (one.end || !one.recorder || one.recorder->closed || one.host != here) continue;
+      one.state = process_state(one.recorder->pid, one.recorder->start_ns);
+      one.alive = one.state != '\0';
+    }
   }
 
   RunEvidence run_;

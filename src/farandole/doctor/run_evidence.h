@@ -21,9 +21,12 @@ struct RankEvidence {
   int rank = 0;
   std::string host;    // "" if it is unknown.
   bool alive = false;  // Its process runs on this machine.
+  char state = '\0';   // State of that process, as proc(5) names it ('T': stopped); 0: unknown.
   std::optional<RankRecord> end;
   std::optional<RecorderEvidence> recorder;
   LogEvidence log;
+
+  bool is_stopped() const { return state == 'T' || state == 't'; }  // by a signal, or by a debugger
 };
 
 struct RunEvidence {

@@ -1,5 +1,6 @@
 #include "farandole/doctor/stalled_call.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <set>
 #include <tuple>
@@ -31,12 +32,17 @@ StalledCall collect(const std::vector<RankEvidence>& ranks, const Key& key) {
     if (call == nullptr || call->sequence < key.second) {
       // A rank outside the communicator's group has no call of it.
       if (call != nullptr || key.second == 0) stalled.missing.push_back(rank.rank);
+    } else if (call->sequence == key.second && rank.is_stopped()) {
+      // A stopped rank also delays a collective that it has left: it may not have sent all its data.
+      stalled.missing.push_back(rank.rank);
     } else if (call->sequence == key.second && (call->end_ns == 0 || lost_peer_in(rank, *call))) {
       stalled.text = describe(*call);
       stalled.waiting.push_back(rank.rank);
       if (stalled.since_ns == 0 || call->start_ns < stalled.since_ns) stalled.since_ns = call->start_ns;
     }
   }
+  std::stable_partition(stalled.missing.begin(), stalled.missing.end(),
+                        [&](int rank) { return ranks.at(static_cast<std::size_t>(rank)).is_stopped(); });
   return stalled;
 }
 
@@ -56,6 +62,15 @@ std::string describe(const Activity& activity) {
   return activity.name == category ? activity.name : fmt::format("{} '{}'", category, activity.name);
 }
 
+std::int64_t stall_limit_ns(const std::vector<RankEvidence>& ranks) {
+  constexpr std::int64_t unknown_limit_ns = 10'000'000'000;
+  std::int64_t limit = 0;
+  for (const auto& rank : ranks)
+    if (rank.recorder && rank.recorder->stall_limit_ns > 0)
+      limit = limit == 0 ? rank.recorder->stall_limit_ns : std::min(limit, rank.recorder->stall_limit_ns);
+  return limit > 0 ? limit : unknown_limit_ns;
+}
+
 std::optional<StalledCall> find_stalled_call(const std::vector<RankEvidence>& ranks) {
   std::set<Key> begun;
   for (const auto& rank : ranks)
@@ -65,6 +80,7 @@ std::optional<StalledCall> find_stalled_call(const std::vector<RankEvidence>& ra
   std::optional<StalledCall> best;
   for (const auto& key : begun) {
     auto stalled = collect(ranks, key);
+    if (stalled.waiting.empty()) continue;
     if (!best || is_better(stalled, *best)) best = std::move(stalled);
   }
   return best;

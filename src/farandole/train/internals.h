@@ -64,6 +64,7 @@ class Session::Internals {
 
   // Sets when a collective counts as stalled. This replaces the limits of the environment.
   void watch_stalls(const WatchdogOptions& options);
+  void record_stall_limit();
   // Tells the watchdog that the caller knows why the job ends, so that the other ranks need not find out.
   // For an error about a lost peer, returns whether the error is new; otherwise the watchdog of this rank
   // has already reported it.
@@ -80,6 +81,7 @@ class Session::Internals {
   TensorCollectives collectives;
   std::uint16_t communicators = 0;
   std::unique_ptr<Watchdog> watchdog;  // Null in a job with one rank.
+  double stall_seconds = 0;            // The watchdog reports a collective that lasts longer.
 };
 
 }  // namespace farandole

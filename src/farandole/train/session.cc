@@ -16,6 +16,7 @@
 #include "farandole/base/version.h"
 #include "farandole/comm/group_agreement.h"
 #include "farandole/timeline/counters/gpu_choice.h"
+#include "farandole/timeline/recorder/recorder_format.h"
 #include "farandole/timeline/recorder/recorder_place.h"
 #include "farandole/train/internals.h"
 
@@ -76,7 +77,14 @@ std::unique_ptr<TracedCommunicator> Session::Internals::new_communicator(Waiting
 }
 
 void Session::Internals::watch_stalls(const WatchdogOptions& options) {
+  stall_seconds = options.report_seconds();
+  record_stall_limit();
   if (watchdog != nullptr) watchdog->set_options(options);
+}
+
+void Session::Internals::record_stall_limit() {
+  if (watchdog != nullptr)
+    timeline->set_metadata(recorder::stall_seconds_fact, fmt::format("{}", stall_seconds));
 }
 
 bool Session::Internals::is_ending(ExitCode code) {
@@ -185,6 +193,7 @@ void Session::start_recording(const RecordingOptions& options) {
   mine.timeline->set_metadata("farandole", version());
   mine.timeline->set_metadata("libtorch", TORCH_VERSION);
   mine.timeline->set_metadata("mpi", MpiJob::library_version());
+  mine.record_stall_limit();
   mine.gpu_activity = GpuActivity::start(*mine.timeline, options.gpu_activity, mine.no_gpu_activity);
   mine.recording = std::make_unique<Recording>(
       mine.job.new_channel(), *mine.timeline,

@@ -62,6 +62,12 @@ WatchdogOptions WatchdogOptions::from_environment() {
   return options;
 }
 
+double WatchdogOptions::report_seconds() const {
+  const bool abort_first =
+      stall_abort_seconds > 0 && !(stall_seconds > 0 && stall_seconds < stall_abort_seconds);
+  return abort_first ? stall_abort_seconds : stall_seconds;
+}
+
 Watchdog::Watchdog(WatchPost post, RankLayout layout, const CollectiveRegistry& calls,
                    std::function<void(int)> abort)
     : post_(std::move(post)),
@@ -84,10 +90,7 @@ Watchdog::~Watchdog() {
 
 void Watchdog::set_options(const WatchdogOptions& options) {
   abort_ns_ = to_ns(options.stall_abort_seconds);
-  const bool abort_first =
-      options.stall_abort_seconds > 0 &&
-      !(options.stall_seconds > 0 && options.stall_seconds < options.stall_abort_seconds);
-  stalls_.set_threshold(to_ns(abort_first ? options.stall_abort_seconds : options.stall_seconds));
+  stalls_.set_threshold(to_ns(options.report_seconds()));
 }
 
 void Watchdog::leave(bool job_ends) {

@@ -24,6 +24,8 @@ namespace farandole {
 struct WatchdogOptions {
   double stall_seconds = 60;       // time in one collective until it is reported; 0 means never
   double stall_abort_seconds = 0;  // time until the job ends with ExitCode::peer_lost; 0 means never
+  // The time in one collective after which a stall is reported, with or without an abort; 0 means never.
+  double report_seconds() const;
   // The defaults, overridden by FARANDOLE_STALL_SECONDS and FARANDOLE_STALL_ABORT.
   // Throws: UserError if a variable is not a valid number.
   static WatchdogOptions from_environment();

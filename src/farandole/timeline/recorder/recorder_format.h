@@ -92,6 +92,8 @@ inline constexpr std::int32_t most_ranks = 1 << 20;
 inline constexpr std::size_t longest_name = 512;  // bytes kept of an interned name
 // Prefix of a metadata name, "fact: mpi=4.1"; no record uses such a name.
 inline constexpr std::string_view fact_mark = "fact: ";
+// Metadata: the rank reports a stall after so many seconds in one collective; 0 means never.
+inline constexpr std::string_view stall_seconds_fact = "stall_seconds";
 inline constexpr std::size_t smallest_file = 128 << 10;
 
 // Never changes after creation. `crc` is the CRC-32 of the preceding bytes.
