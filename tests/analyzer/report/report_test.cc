@@ -107,7 +107,8 @@ TEST(ReportJson, has_the_stable_keys) {
                                    "transfer_fraction", "collectives"));
   EXPECT_THAT(keys_of(run["communication"]["collectives"][0]),
               UnorderedElementsAre("name", "operation", "count", "bytes", "median_us", "wait_us",
-                                   "transfer_us", "algbw_gbps", "busbw_gbps", "of_proven_bandwidth"));
+                                   "transfer_us", "last_rank", "last_share", "late_us", "algbw_gbps",
+                                   "busbw_gbps", "of_proven_bandwidth"));
   EXPECT_EQ(run["gpu"]["unknown"], "no GPU in this run");
   EXPECT_THAT(keys_of(run["efficiency"]), UnorderedElementsAre("parallel", "load_balance", "communication",
                                                                "serialisation", "transfer", "replay_error"));

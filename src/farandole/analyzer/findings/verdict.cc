@@ -241,6 +241,17 @@ std::string ranks_text(const RunMetrics& metrics) {
                      metrics.is_sample() ? fmt::format(" ({} of them measured)", metrics.ranks.size()) : "");
 }
 
+// Of a run without steps, over the whole window: who is late for the collective that takes longest.
+std::string last_to_arrive(const RunMetrics& metrics) {
+  const auto row = std::find_if(metrics.collectives.begin(), metrics.collectives.end(),
+                                [](const CollectiveRow& one) { return one.last_rank.has_value(); });
+  if (metrics.window.no_steps.empty() || row == metrics.collectives.end()) return "";
+  return fmt::format(
+      " Rank {} is the last to arrive in {:.1f} % of {} calls of {}, on average {:.3g} ms after the first rank.",
+      *row->last_rank, 100 * *row->last_share.value, with_thousands(static_cast<double>(row->count)),
+      row->name, *row->late_us.value * 1e-3);
+}
+
 std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers) {
   const bool one = metrics.size() == 1;
   auto text = ranks_text(metrics);
@@ -252,7 +263,7 @@ std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& 
     text += ": " + metrics.parallel_efficiency.unknown;
     if (const auto share = metrics.fraction(&RankMetrics::communication); share.value)
       text += fmt::format("; {:.1f} % of the time is communication", 100 * *share.value);
-    return text + ".";
+    return text + "." + last_to_arrive(metrics);
   }
   text += fmt::format("{} {:.1f} % of the time is useful compute", metrics.throughput.value ? ";" : ":",
                       100 * *metrics.parallel_efficiency.value);
@@ -277,6 +288,8 @@ std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& 
     text += of_group(groups.front());
   else if (!groups.empty())
     text += " Different ranks are late in different steps.";
+  else if (const auto last = last_to_arrive(metrics); !last.empty())
+    text += last;
   else if (!one && metrics.no_waiting.empty() && !metrics.matches.matches.empty())
     text += " No rank stands out as late.";
   return text;

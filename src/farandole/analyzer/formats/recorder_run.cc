@@ -49,6 +49,7 @@ class RankRecords {
       span.collective = {record.sequence, record.communicator, record.payload};
     }
     span.bytes = record.mpi_call().has(MpiCall::has_bytes) ? record.payload : 0;
+    if (record.mpi_call().has(MpiCall::has_ranks)) span.message.ranks = record.mpi_call().ranks;
     collector_.span(span);
   }
 

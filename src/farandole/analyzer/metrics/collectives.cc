@@ -12,6 +12,9 @@ namespace farandole {
 namespace {
 
 constexpr std::uint32_t no_match = UINT32_MAX;
+// Stands for the communicators of the program's own MPI calls. No recorder uses so high a number.
+constexpr std::uint16_t mpi_calls_on_all_ranks = UINT16_MAX;
+constexpr const char* arrive_together = "the ranks arrive at the same time, as far as their clocks can tell";
 constexpr const char* ranks_unknown = "the trace does not record how many ranks take part";
 
 struct Key {
@@ -32,6 +35,8 @@ struct KeyHash {
 struct Group {
   CollectiveMatch match;
   std::uint64_t bytes_sum = 0;
+  std::int64_t first_end = INT64_MAX;
+  bool same_name = true;
   std::uint16_t communicator = 0;
   std::uint32_t stated_ranks = 0;  // 0: the trace does not record it.
 };
@@ -40,10 +45,18 @@ bool gathers(std::string_view operation) {
   return plain_operation(operation) == "allgather";
 }
 
+// The difference of two ranks' clocks may be off by the sum of their residuals.
+std::int64_t clock_error_ns(const RunModel& run) {
+  double largest = 0;
+  for (const auto& rank : run.ranks) largest = std::max(largest, rank.clock_residual_us.value_or(0));
+  return static_cast<std::int64_t>(2e3 * largest);
+}
+
 // Builds groups rank by rank.
 class Matcher {
  public:
-  explicit Matcher(const RunModel& run, Interval window) : run_(run), window_(window) {}
+  Matcher(const RunModel& run, Interval window, bool of_mpi)
+      : run_(run), window_(window), of_mpi_(of_mpi), clock_error_(clock_error_ns(run)) {}
 
   CollectiveMatches run() {
     for (std::uint32_t i = 0; i < run_.ranks.size(); ++i) add_rank(i);
@@ -64,7 +77,14 @@ class Matcher {
     parts.reserve(spans.size());
     std::unordered_map<Key, std::uint16_t, KeyHash> seen;
     std::map<std::uint16_t, bool> communicators;
+    std::uint32_t mpi_calls = 0;  // counted from the run's end, too
     for (auto span = spans.rbegin(); span != spans.rend(); ++span) {
+      if (is_mpi_collective(*span)) {
+        const Key key{mpi_calls_on_all_ranks, 0, mpi_calls++};
+        communicators[key.communicator] = true;
+        parts.push_back({span->start, span->end, add_part(key, *span, rank_index)});
+        continue;
+      }
       if (!span->matchable) {
         if (inside(span->start) && !is_mpi_call(run_.names[span->name])) ++result_.unmatched;
         continue;
@@ -76,6 +96,11 @@ class Matcher {
     }
     for (const auto& [communicator, there] : communicators) ++members_[communicator];
     std::reverse(parts.begin(), parts.end());
+  }
+
+  bool is_mpi_collective(const CollectiveSpan& span) const {
+    return of_mpi_ && !span.matchable && span.ranks == run_.world_size() &&
+           !mpi_collective_of(run_.names[span.name]).empty();
   }
 
   std::uint32_t add_part(const Key& key, const CollectiveSpan& span, std::uint32_t rank_index) {
@@ -91,6 +116,8 @@ class Matcher {
     auto& group = groups_[found->second];
     auto& match = group.match;
     ++match.part_count;
+    group.same_name &= match.name == span.name;
+    group.first_end = std::min(group.first_end, span.end);
     group.stated_ranks = std::max(group.stated_ranks, span.ranks);
     match.bytes = std::max(match.bytes, span.what.bytes);
     group.bytes_sum += span.what.bytes;
@@ -107,7 +134,7 @@ class Matcher {
     for (std::uint32_t i = 0; i < groups_.size(); ++i) {
       auto& group = groups_[i];
       if (!inside(group.match.last_arrival)) continue;
-      if (group.match.part_count != members_[group.communicator]) {
+      if (group.match.part_count != members_[group.communicator] || is_mispaired(group)) {
         result_.unmatched += group.match.part_count;
         continue;
       }
@@ -130,6 +157,14 @@ class Matcher {
     }
   }
 
+  // Returns whether the calls of a group are not one collective: a rank that ended earlier than the others has
+  // fewer calls, and counting from the end then pairs different calls.
+  bool is_mispaired(const Group& group) const {
+    if (group.communicator != mpi_calls_on_all_ranks) return false;
+    return !group.same_name || (synchronizes(run_.names[group.match.name]) &&
+                                group.first_end + clock_error_ < group.match.last_arrival);
+  }
+
   // If ranks are missing, the number is known only for communicators with all other ranks, or if
   // the trace records it.
   std::uint32_t ranks_of(const Group& group) const {
@@ -149,6 +184,8 @@ class Matcher {
 
   const RunModel& run_;
   const Interval window_;
+  const bool of_mpi_;
+  const std::int64_t clock_error_;
   std::vector<Group> groups_;
   std::unordered_map<Key, std::uint32_t, KeyHash> index_;
   std::map<std::uint16_t, std::uint32_t> members_;  // Number of ranks by communicator.
@@ -166,7 +203,24 @@ struct Samples {
   double wait_us = 0;
   std::size_t ranks = 0;  // 0: unknown.
   std::size_t parts = 0;  // Ranks in the trace.
+  // By index into RunModel::ranks: the sum of the rank's arrivals after the first rank's, and how often the
+  // rank is the last.
+  std::map<std::uint32_t, std::pair<double, std::uint64_t>> late_us;
 };
+
+void add_latest_rank(const RunModel& run, const Samples& samples, CollectiveRow& row) {
+  row.late_us = row.last_share = samples.parts < 2 ? row.wait_us : Figure::because(arrive_together);
+  if (samples.parts < 2 || samples.late_us.empty()) return;
+  const auto latest =
+      std::max_element(samples.late_us.begin(), samples.late_us.end(),
+                       [](const auto& a, const auto& b) { return a.second.first < b.second.first; });
+  const auto count = static_cast<double>(row.count);
+  const auto& [late_us, times] = latest->second;
+  if (late_us / count <= us(clock_error_ns(run)) || late_us <= 0) return;
+  row.last_rank = run.ranks[latest->first].rank;
+  row.late_us = Figure::known(late_us / count);
+  row.last_share = Figure::known(static_cast<double>(times) / count);
+}
 
 CollectiveRow row_of(const std::string& name, const std::string& operation, const Samples& samples) {
   CollectiveRow row;
@@ -206,8 +260,8 @@ double proven_gbps(const CollectiveRow& row, const Samples& samples) {
 
 }  // namespace
 
-CollectiveMatches match_collectives(const RunModel& run, Interval window) {
-  return Matcher(run, window).run();
+CollectiveMatches match_collectives(const RunModel& run, Interval window, bool of_mpi) {
+  return Matcher(run, window, of_mpi).run();
 }
 
 std::vector<CollectiveRow> collective_table(const RunModel& run, const CollectiveMatches& matches) {
@@ -221,10 +275,14 @@ std::vector<CollectiveRow> collective_table(const RunModel& run, const Collectiv
     samples.parts = std::max<std::size_t>(samples.parts, match.part_count);
     samples_of.push_back(&samples);
   }
-  for (const auto& parts : matches.parts)
-    for (const auto& part : parts) {
-      const auto wait = wait_of(matches.matches[part.match], part);
+  for (std::uint32_t rank = 0; rank < matches.parts.size(); ++rank)
+    for (const auto& part : matches.parts[rank]) {
+      const auto& match = matches.matches[part.match];
+      const auto wait = wait_of(match, part);
       auto& samples = *samples_of[part.match];
+      auto& late = samples.late_us[rank];
+      late.first += us(part.start - match.first_arrival);
+      late.second += match.last_rank == rank && match.last_arrival > match.first_arrival ? 1 : 0;
       samples.duration_us.add(us(part.end - part.start));
       samples.wait_us += us(wait.end - wait.start);
       samples.transfer_us.add(us(part.end - wait.end));
@@ -232,7 +290,10 @@ std::vector<CollectiveRow> collective_table(const RunModel& run, const Collectiv
   std::vector<CollectiveRow> rows;
   double proven = 0;
   for (const auto& [key, samples] : groups) {
-    rows.push_back(row_of(run.names[key.first], run.names[key.second], samples));
+    const auto& name = run.names[key.first];
+    const auto of_mpi = mpi_collective_of(name);
+    rows.push_back(row_of(name, of_mpi.empty() ? run.names[key.second] : std::string(of_mpi), samples));
+    add_latest_rank(run, samples, rows.back());
     proven = std::max(proven, proven_gbps(rows.back(), samples));
   }
   for (auto& row : rows)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,9 +44,11 @@ struct CollectiveMatches {
 };
 
 // Matches the collectives whose last arrival is in `window`. Ranks with unknown clocks have no
-// parts. Sequence numbers that begin again after a restart are distinguished. Memory: 24 bytes
-// per rank and collective.
-CollectiveMatches match_collectives(const RunModel& run, Interval window);
+// parts. Sequence numbers that begin again after a restart are distinguished. With `of_mpi`, the
+// program's own blocking MPI collectives on all ranks are matched, too. The trace has no numbers for
+// them, but MPI requires every rank to call them in the same order. Memory: 24 bytes per rank and
+// collective.
+CollectiveMatches match_collectives(const RunModel& run, Interval window, bool of_mpi = false);
 
 // Returns when this part waited for the last rank. Clock errors, or an operation that a rank may leave early,
 // cannot make the wait longer than the part.
@@ -65,6 +68,10 @@ struct CollectiveRow {
   Figure busbw_gbps;
   Figure of_proven;    // busbw divided by the best busbw of the fastest tenth of any row.
   double total_s = 0;  // Sum of the durations on all ranks.
+  // The rank that arrives latest on average; nullopt if the ranks' clocks cannot tell.
+  std::optional<int> last_rank;
+  Figure last_share;  // Part of the collectives in which this rank is the last to arrive.
+  Figure late_us;     // Its mean arrival after the first rank.
 
   Figure known_transfer_us() const { return wait_us.value ? Figure::known(transfer_us) : wait_us; }
 };

@@ -346,7 +346,7 @@ RunMetrics measure(const RunModel& run) {
   metrics.source = run.source;
   metrics.warnings = run.warnings;
   metrics.window = choose_window(run, metrics.warnings);
-  metrics.matches = match_collectives(run, metrics.window.time);
+  metrics.matches = match_collectives(run, metrics.window.time, !metrics.window.no_steps.empty());
   metrics.collectives = collective_table(run, metrics.matches);
   metrics.mpi_calls = mpi_call_table(run, metrics.window.time);
   metrics.nodes = count_nodes(run);
@@ -359,7 +359,10 @@ RunMetrics measure(const RunModel& run) {
   metrics.no_alignment = why_no_alignment(metrics);
   metrics.no_waiting = why_no_waiting(run, metrics);
   if (!metrics.no_waiting.empty())
-    for (auto& row : metrics.collectives) row.wait_us = Figure::because(metrics.no_waiting);
+    for (auto& row : metrics.collectives) {
+      row.wait_us = row.last_share = row.late_us = Figure::because(metrics.no_waiting);
+      row.last_rank.reset();
+    }
   metrics.throughput = throughput_of(run, metrics);
   add_overlap(metrics);
   add_efficiencies(metrics);

@@ -1,12 +1,53 @@
 #include "farandole/analyzer/metrics/mpi_calls.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <tuple>
 
 #include "farandole/analyzer/statistics/distribution.h"
 
 namespace farandole {
+
+namespace {
+
+struct MpiCollective {
+  std::string_view function, operation;
+  bool synchronizes = false;
+};
+constexpr MpiCollective mpi_collectives[] = {{"MPI_Allreduce", "allreduce", true},
+                                             {"MPI_Barrier", "barrier", true},
+                                             {"MPI_Allgather", "allgather", true},
+                                             {"MPI_Allgatherv", "allgather", true},
+                                             {"MPI_Alltoall", "alltoall", true},
+                                             {"MPI_Alltoallv", "alltoall", true},
+                                             {"MPI_Alltoallw", "alltoall", true},
+                                             {"MPI_Reduce_scatter", "reduce_scatter", true},
+                                             {"MPI_Reduce_scatter_block", "reduce_scatter", true},
+                                             {"MPI_Bcast", "broadcast"},
+                                             {"MPI_Reduce", "reduce"},
+                                             {"MPI_Gather", "gather"},
+                                             {"MPI_Gatherv", "gather"},
+                                             {"MPI_Scatter", "scatter"},
+                                             {"MPI_Scatterv", "scatter"}};
+
+const MpiCollective* mpi_collective_named(std::string_view function) {
+  const auto* found = std::find_if(std::begin(mpi_collectives), std::end(mpi_collectives),
+                                   [&](const auto& one) { return one.function == function; });
+  return found == std::end(mpi_collectives) ? nullptr : found;
+}
+
+}  // namespace
+
+std::string_view mpi_collective_of(std::string_view function) {
+  const auto* found = mpi_collective_named(function);
+  return found == nullptr ? "" : found->operation;
+}
+
+bool synchronizes(std::string_view mpi_function) {
+  const auto* found = mpi_collective_named(mpi_function);
+  return found != nullptr && found->synchronizes;
+}
 
 std::vector<MpiCallRow> mpi_call_table(const RunModel& run, Interval window) {
   struct Calls {

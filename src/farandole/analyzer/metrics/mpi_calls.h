@@ -17,6 +17,11 @@ inline bool is_mpi_call(std::string_view name) {
   return name.starts_with("MPI_");
 }
 
+// Returns the operation of a blocking collective, "allreduce" for MPI_Allreduce, and "" for other functions.
+std::string_view mpi_collective_of(std::string_view function);
+// Returns whether no rank can leave the collective before every rank has entered it.
+bool synchronizes(std::string_view mpi_function);
+
 // Sums over all ranks, for calls that begin in the window and communicate.
 struct MpiCallRow {
   std::string function;

@@ -215,7 +215,10 @@ void TraceCollector::take(const TraceSpan& event) {
   const bool is_part = !event.collective && event.operation.empty() && !is_mpi_call(event.name);
   (is_part ? thread.parts : thread.collectives)
       .append({event.start_ns, end, event.collective.value_or(Collective{0, 0, event.bytes}),
-               event.collective.has_value(), name_id(event.name), name_id(event.operation)});
+               event.collective.has_value(), name_id(event.name), name_id(event.operation),
+               is_mpi_call(event.name) ? static_cast<std::uint32_t>(std::min<std::uint64_t>(
+                                             event.message.ranks.value_or(0), UINT32_MAX))
+                                       : 0});
 }
 
 RankModel rank_model_of(int rank, CollectedProcess& process) {

@@ -121,8 +121,8 @@ std::string lateness_csv(const Report& report) {
 
 std::string collectives_csv(const Report& report) {
   Csv csv({"run", "name", "operation", "count", "bytes", "median_us", "wait_us", "transfer_us",
-           "transfer_p10_us", "transfer_p90_us", "algbw_gbps", "busbw_gbps", "of_proven_bandwidth",
-           "total_s"});
+           "transfer_p10_us", "transfer_p90_us", "algbw_gbps", "busbw_gbps", "of_proven_bandwidth", "total_s",
+           "last_rank", "last_share", "late_us"});
   for (const auto& run : report.runs)
     for (const auto& row : run.metrics.collectives)
       csv.cell(path_of(run))
@@ -139,6 +139,9 @@ std::string collectives_csv(const Report& report) {
           .cell(row.busbw_gbps)
           .cell(row.of_proven)
           .cell(row.total_s)
+          .cell(row.last_rank ? std::to_string(*row.last_rank) : std::string())
+          .cell(row.last_share)
+          .cell(row.late_us)
           .end();
   return csv.take();
 }

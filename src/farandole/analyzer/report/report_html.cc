@@ -190,7 +190,7 @@ class RunPage {
   std::string collectives() const {
     if (metrics_.collectives.empty()) return "";
     Table table({"collective", "operation", "count", "size", "median", "mean wait", "transfer", "busbw GB/s",
-                 "of proven"},
+                 "of proven", "last to arrive"},
                 2);
     for (std::size_t i = 0; i < std::min<std::size_t>(metrics_.collectives.size(), 100); ++i) {
       const auto& row = metrics_.collectives[i];
@@ -199,7 +199,10 @@ class RunPage {
                  row.wait_us.value ? ms(*row.wait_us.value * 1e-3) : "–",
                  row.wait_us.value ? ms(row.transfer_us * 1e-3) : "–",
                  row.busbw_gbps.value ? fmt::format("{:.3g}", *row.busbw_gbps.value) : "–",
-                 row.of_proven.value ? percent_text(*row.of_proven.value) : "–"});
+                 row.of_proven.value ? percent_text(*row.of_proven.value) : "–",
+                 row.last_rank
+                     ? fmt::format("rank {}, {}", *row.last_rank, percent_text(*row.last_share.value))
+                     : "–"});
     }
     return table.finish();
   }

@@ -38,6 +38,9 @@ Json collectives_json(const RunMetrics& metrics) {
                            {"median_us", row.median_us},
                            {"wait_us", json_of(row.wait_us)},
                            {"transfer_us", json_of(row.known_transfer_us())},
+                           {"last_rank", row.last_rank ? Json(*row.last_rank) : json_of(row.late_us)},
+                           {"last_share", json_of(row.last_share)},
+                           {"late_us", json_of(row.late_us)},
                            {"algbw_gbps", json_of(row.algbw_gbps)},
                            {"busbw_gbps", json_of(row.busbw_gbps)},
                            {"of_proven_bandwidth", json_of(row.of_proven)}});

@@ -229,15 +229,26 @@ class RunText {
 
   void collectives() {
     if (metrics_.collectives.empty()) return;
-    TextTable table(
-        {"collective", "operation", "count", "size", "median", "mean wait", "transfer", "algbw", "busbw"}, 2);
+    // Of runs with steps, lateness stands in a table of its own.
+    const bool with_last = !metrics_.window.no_steps.empty();
+    std::vector<std::string> header = {"collective", "operation", "count", "size", "median",
+                                       "mean wait",  "transfer",  "algbw", "busbw"};
+    if (with_last) header.emplace_back("last");
+    TextTable table(header, 2);
     for (std::size_t i = 0; i < std::min(metrics_.collectives.size(), max_collective_rows); ++i) {
       const auto& row = metrics_.collectives[i];
       const auto time = [](const Figure& us) { return us.value ? time_text(*us.value) : "–"; };
-      table.add({shortened(row.name, 22), shortened(row.operation, 14), std::to_string(row.count),
-                 row.bytes.value.value_or(0) > 0 ? size_text(*row.bytes.value) : "–",
-                 time_text(row.median_us), time(row.wait_us), time(row.known_transfer_us()),
-                 bandwidth(row.algbw_gbps), bandwidth(row.busbw_gbps)});
+      std::vector<std::string> cells = {shortened(row.name, with_last ? 16 : 22),
+                                        shortened(row.operation, 14),
+                                        std::to_string(row.count),
+                                        row.bytes.value.value_or(0) > 0 ? size_text(*row.bytes.value) : "–",
+                                        time_text(row.median_us),
+                                        time(row.wait_us),
+                                        time(row.known_transfer_us()),
+                                        bandwidth(row.algbw_gbps),
+                                        bandwidth(row.busbw_gbps)};
+      if (with_last) cells.push_back(row.last_rank ? fmt::format("rank {}", *row.last_rank) : "–");
+      table.add(cells);
     }
     text_ += table.text(style_);
     if (metrics_.collectives.size() > max_collective_rows)

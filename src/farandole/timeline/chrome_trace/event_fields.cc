@@ -167,7 +167,7 @@ void read_entries(ondemand::object& args, EventFields& fields) {
       take_if(entry, fields.message.dtype);
     else if (key.is(R"(Process Group Name")"))
       take_if(entry, fields.message.process_group);
-    else if (key.is(R"(Group size")"))
+    else if (key.is(R"(Group size")") || key.is(R"(ranks")"))
       take_as<std::uint64_t>(entry, fields.message.ranks);
     else if (key.is(R"(Input Dims")") && fields.name.find(':') != std::string_view::npos)
       fields.message.elements = elements_in(entry);

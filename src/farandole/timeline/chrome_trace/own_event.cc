@@ -21,15 +21,20 @@ void read_collective(TraceCursor& cursor, TraceSpan& span) {
   span.collective = {static_cast<std::uint32_t>(sequence), static_cast<std::uint16_t>(communicator), bytes};
 }
 
-// Reads the number of bytes, if there is one. The other arguments are only for people.
+// Reads the number of bytes and the communicator's ranks, if there are any. The other arguments are only for
+// people.
 void read_mpi_call(TraceCursor& cursor, TraceSpan& span) {
   if (cursor.skip("\"bytes\":")) {
     span.bytes = cursor.digits();
     if (!cursor.skip(",")) return;
   }
   do {
+    if (cursor.skip("\"ranks\":")) {
+      span.message.ranks = cursor.digits();
+      continue;
+    }
     if (!cursor.skip("\"peer\":") && !cursor.skip("\"root\":") && !cursor.skip("\"tag\":") &&
-        !cursor.skip("\"ranks\":") && !cursor.skip("\"requests\":"))
+        !cursor.skip("\"requests\":"))
       cursor.expect("\"polls\":");
     cursor.digits();
   } while (cursor.skip(","));
@@ -58,6 +63,7 @@ void read_span(TraceCursor& cursor, TraceSpan& span) {
   span.phase.reset();
   span.operation = {};
   span.bytes = 0;
+  span.message.ranks.reset();
   if (cursor.skip(",\"args\":{")) {
     bool more = true;
     if (cursor.skip("\"step\":")) {

@@ -38,7 +38,8 @@ struct TraceThread {
   std::int64_t tid = 0;
   std::string_view name;
 };
-// What PyTorch's profiler records about a collective: about NCCL's kernels and Gloo's annotations.
+// What PyTorch's profiler records about a collective: about NCCL's kernels and Gloo's annotations. `ranks` is
+// also the size of the communicator of a program's own MPI call.
 struct TraceMessage {
   std::string_view collective, dtype, process_group;
   std::optional<std::uint64_t> elements, ranks;
