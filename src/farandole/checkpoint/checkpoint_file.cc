@@ -135,9 +135,7 @@ void read_verified(const OpenCheckpoint& checkpoint, std::size_t index, std::vec
                     dataset.file(), array.path, found, checkpoint.checksums[index]));
 }
 
-}  // namespace
-
-void write_unpublished_checkpoint(const std::filesystem::path& file, const Snapshot& snapshot) {
+void write_file(const std::filesystem::path& file, const Snapshot& snapshot) {
   check_file_size_limit(file, snapshot);
   auto hdf5 = Hdf5File::create(file);
   std::vector<ArraySummary> summaries;
@@ -156,10 +154,14 @@ void write_unpublished_checkpoint(const std::filesystem::path& file, const Snaps
   hdf5.close();
 }
 
-void write_checkpoint(const std::filesystem::path& file, const Snapshot& snapshot) {
+}  // namespace
+
+void write_checkpoint(const std::filesystem::path& file, const Snapshot& snapshot,
+                      const std::function<void()>& written) {
   const auto temporary = temporary_beside(file);
   try {
-    write_unpublished_checkpoint(temporary, snapshot);
+    write_file(temporary, snapshot);
+    written();
     publish_file(temporary, file);
   } catch (...) {
     discard_file(temporary, file);

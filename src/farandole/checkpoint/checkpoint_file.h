@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 
 #include "farandole/checkpoint/snapshot.h"
 
@@ -11,14 +12,11 @@ namespace farandole {
 
 inline constexpr int checkpoint_format_version = 1;
 
-// Writes a temporary file beside `file` and publishes it atomically.
+// Writes a temporary file beside `file`, calls `written`, and publishes the file atomically.
 // Throws: Error if this fails. `file` is then unchanged.
-void write_checkpoint(const std::filesystem::path& file, const Snapshot& snapshot);
-
-// The first half of write_checkpoint(), for callers that measure both halves: writes `file` itself and
-// does not publish it.
-// Throws: Error if this fails. The caller must then remove `file`.
-void write_unpublished_checkpoint(const std::filesystem::path& file, const Snapshot& snapshot);
+void write_checkpoint(
+    const std::filesystem::path& file, const Snapshot& snapshot,
+    const std::function<void()>& written = [] {});
 
 // Reads a checkpoint and verifies every checksum.
 // Throws: UserError if `file` does not exist.

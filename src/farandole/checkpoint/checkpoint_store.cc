@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <signal.h>
 #include <string>
@@ -14,7 +15,6 @@
 #include <unistd.h>
 #include <utility>
 
-#include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
 #include "farandole/checkpoint/checkpoint_file.h"
@@ -109,18 +109,10 @@ void CheckpointStore::Impl::run(std::stop_token stop) {
 
 void CheckpointStore::Impl::write(const Snapshot& snapshot) {
   const auto file = options.folder / checkpoint_name(snapshot.step);
-  const auto temporary = temporary_beside(file);
-  try {
-    {
-      const Span span(timeline, Category::checkpoint, "write checkpoint");
-      write_unpublished_checkpoint(temporary, snapshot);
-    }
-    const Span span(timeline, Category::checkpoint, "publish checkpoint");
-    publish_file(temporary, file);
-  } catch (...) {
-    discard_file(temporary, file);
-    throw;
-  }
+  std::optional<Span> span(std::in_place, timeline, Category::checkpoint, "write checkpoint");
+  write_checkpoint(file, snapshot,
+                   [&] { span.emplace(timeline, Category::checkpoint, "publish checkpoint"); });
+  span.reset();
   try {
     prune(options.folder, options.keep_last, file);
   } catch (const std::exception& error) {
