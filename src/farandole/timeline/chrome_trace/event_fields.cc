@@ -69,9 +69,6 @@ void take_if(ondemand::value& value, std::string_view& target) {
 void take_if(ondemand::value& value, std::optional<std::int64_t>& target) {
   take_as<std::int64_t>(value, target);
 }
-void take_if(ondemand::value& value, std::optional<double>& target) {
-  take_as<double>(value, target);
-}
 
 // The number of elements of tensors with these shapes: 10 for [[2,3],[4]] and for the list
 // of tensor lists [[[2,3],[4]]].
@@ -149,8 +146,6 @@ void read_entries(ondemand::object& args, EventFields& fields) {
       fields.sequence = count(entry, "sequence");
     else if (key.is(R"(bytes")"))
       fields.bytes = count(entry, "bytes");
-    else if (key.is(R"(value")"))
-      take_if(entry, fields.value);
     else if (key.is(R"(name")"))
       take_if(entry, fields.args_name);
     else if (key.is(R"(rank")"))

@@ -26,7 +26,6 @@ struct EventFields {
   std::string_view args_name, host, operation;
   std::optional<std::int64_t> rank, step;
   std::optional<std::uint64_t> sequence, communicator, bytes;
-  std::optional<double> value;
   TraceMessage message;
   std::string_view phase;
   bool named_thread = false;  // tid is a text

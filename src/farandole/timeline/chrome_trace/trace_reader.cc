@@ -78,10 +78,6 @@ bool visit(const EventFields& fields, TraceVisitor& visitor) {
       else
         return false;
       return true;
-    case 'C':
-      if (!fields.value) return false;
-      visitor.counter({*fields.pid, fields.name, required(fields.start_ns, "ts"), *fields.value});
-      return true;
     case 'i':
     case 'I':
       if (!fields.tid) return false;

@@ -59,12 +59,6 @@ struct TraceSpan {
   std::optional<Category> phase;  // the phase in which GPU work was launched
   std::uint64_t bytes = 0;        // of an MPI call of the program
 };
-struct TraceCounter {
-  std::int64_t pid = 0;
-  std::string_view name;
-  std::int64_t time_ns = 0;
-  double value = 0;
-};
 struct TraceInstant {
   std::int64_t pid = 0;
   std::int64_t tid = 0;
@@ -83,14 +77,13 @@ class TraceVisitor {
   virtual void span(const TraceSpan&) {}
   virtual void begin(const TraceSpan&) {}  // of a span whose end follows; its duration is 0
   virtual void end(std::int64_t /*pid*/, std::int64_t /*tid*/, std::int64_t /*time_ns*/) {}
-  virtual void counter(const TraceCounter&) {}
   virtual void instant(const TraceInstant&) {}
 };
 
 struct TraceSummary {
   TraceHeader header;
   std::uint64_t events = 0;           // undamaged events of all kinds
-  std::uint64_t unused = 0;           // those of them whose kind is not visited (flows, …)
+  std::uint64_t unused = 0;           // those of them whose kind is not visited (flows, counters, …)
   std::uint64_t damaged = 0;          // events that were left out
   std::uint64_t bytes = 0;            // uncompressed bytes read
   std::string damage;                 // why the trace ends early; "" if it does not
