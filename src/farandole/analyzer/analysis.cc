@@ -4,10 +4,7 @@
 
 #include "farandole/analyzer/compare/conditions.h"
 #include "farandole/analyzer/report/report.h"
-#include "farandole/analyzer/report/report_csv.h"
-#include "farandole/analyzer/report/report_html.h"
-#include "farandole/analyzer/report/report_json.h"
-#include "farandole/analyzer/report/report_text.h"
+#include "farandole/analyzer/report/report_formats.h"
 #include "farandole/base/error.h"
 
 namespace farandole {

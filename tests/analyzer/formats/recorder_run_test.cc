@@ -1,5 +1,3 @@
-#include "farandole/analyzer/formats/recorder_run.h"
-
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +5,8 @@
 #include "timeline/synthetic_run.h"
 #include <nlohmann/json.hpp>
 
-#include "farandole/analyzer/report/report_json.h"
+#include "farandole/analyzer/formats/run_reader.h"
+#include "farandole/analyzer/report/report_formats.h"
 #include "farandole/base/error.h"
 #include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/merge/record_source.h"

@@ -8,6 +8,7 @@
 #include "analyzer/trace_builder.h"
 #include "lane.h"
 
+#include "farandole/analyzer/formats/run_reader.h"
 #include "farandole/analyzer/report/report.h"
 
 namespace farandole {

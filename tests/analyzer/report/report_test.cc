@@ -7,10 +7,7 @@
 #include "lane.h"
 #include "mutation.h"
 
-#include "farandole/analyzer/report/report_csv.h"
-#include "farandole/analyzer/report/report_html.h"
-#include "farandole/analyzer/report/report_json.h"
-#include "farandole/analyzer/report/report_text.h"
+#include "farandole/analyzer/report/report_formats.h"
 #include "farandole/analyzer/report/text_table.h"
 #include "farandole/base/error.h"
 

@@ -1,12 +1,10 @@
 #include "farandole/analyzer/compare/comparison.h"
 
 #include <algorithm>
-#include <cmath>
-#include <fmt/format.h>
-#include <map>
 
-#include "farandole/analyzer/findings/wait_causes.h"
+#include "farandole/analyzer/compare/comparison_text.h"
 #include "farandole/analyzer/statistics/estimate.h"
+#include "farandole/base/quantile.h"
 
 namespace farandole {
 namespace {
@@ -21,6 +19,7 @@ struct Measure {
   std::string name;
   bool relative;
   bool more_is_better;
+  // nullptr: the figure is not a sum over steps, and a single run gives no variance for it.
   Sums (*sums)(const RunMetrics&, std::size_t);
   // Computes the figure as in the rest of the report; nullptr: the ratio of the sums is the figure.
   Figure (*figure)(const RunMetrics&) = nullptr;
@@ -107,6 +106,11 @@ Sums exposed(const RunMetrics& metrics, std::size_t) {
   return sums;
 }
 
+Figure late_step_time(const RunMetrics& metrics) {
+  const auto& times = metrics.window.step_ms;
+  return times.empty() ? Figure::because(metrics.window.no_steps) : Figure::known(quantile(times, 0.95));
+}
+
 std::vector<Measure> measures() {
   std::vector<Measure> all = {
       {"throughput", true, true, throughput, member<&RunMetrics::throughput>},
@@ -119,6 +123,11 @@ std::vector<Measure> measures() {
       {"exposed_fraction", false, false, exposed, fraction<&RankMetrics::exposed>}};
   for (std::size_t i = 0; i < phase_count; ++i)
     all.push_back({std::string(phase_names[i]) + "_ms", true, false, phase_time, nullptr, i});
+  all.push_back({"step_p95_ms", true, false, nullptr, late_step_time});
+  all.push_back({"load_balance", false, true, nullptr, member<&RunMetrics::load_balance>});
+  all.push_back({"communication", false, true, nullptr, member<&RunMetrics::communication_efficiency>});
+  all.push_back({"serialisation", false, true, nullptr, member<&RunMetrics::serialisation>});
+  all.push_back({"transfer", false, true, nullptr, member<&RunMetrics::transfer_efficiency>});
   return all;
 }
 
@@ -150,12 +159,12 @@ Side side_of(const Measure& measure, const Runs& runs) {
   Side side;
   double sum = 0;
   for (const auto* run : runs) {
-    const auto sums = measure.sums(*run, measure.phase);
+    const auto sums = measure.sums != nullptr ? measure.sums(*run, measure.phase) : Sums{};
     side.figure = measure.figure != nullptr ? measure.figure(*run) : ratio_of(sums);
     if (!side.figure.value) return side;
     side.values.push_back(*side.figure.value);
     sum += side.values.back();
-    if (runs.size() == 1) side.steps = estimate_ratio(sums.above, sums.below);
+    if (runs.size() == 1 && measure.sums != nullptr) side.steps = estimate_ratio(sums.above, sums.below);
   }
   side.figure = Figure::known(sum / static_cast<double>(runs.size()));
   return side;
@@ -192,146 +201,7 @@ Difference difference_of(Difference difference, const Side& side_now, const Side
   return difference;
 }
 
-// Waiting time in seconds per step of one run, by late rank and its phase.
-using Waits = std::map<std::pair<int, std::string>, double>;
-Waits waits_of(const Runs& runs) {
-  Waits waits;
-  for (const auto* run : runs)
-    for (const auto& cause : find_wait_causes(*run))
-      waits[{run->ranks[cause.rank_index].rank, cause.phase}] +=
-          cause.seconds /
-          static_cast<double>(std::max<std::size_t>(1, run->window.steps.size()) * runs.size());
-  return waits;
-}
-
-// Returns the cause of waiting that changed most in the direction of `sign`.
-std::string waited_for(const Runs& now, const Runs& before, double sign) {
-  auto changes = waits_of(now);
-  for (const auto& [cause, seconds] : waits_of(before)) changes[cause] -= seconds;
-  const auto most = std::max_element(changes.begin(), changes.end(), [&](const auto& a, const auto& b) {
-    return sign * a.second < sign * b.second;
-  });
-  if (most == changes.end() || !(sign * most->second > 0)) return "";
-  const auto& [rank, phase] = most->first;
-  return phase.empty() ? fmt::format(" (mainly for rank {})", rank)
-                       : fmt::format(" (mainly for rank {}'s {})", rank, phase);
-}
-
-// Returns the phase whose significant change is largest in the direction of the step's change, if it is at
-// least half of the step's change.
-std::string cause_of(const Comparison& comparison, const Difference& step, const Runs& now,
-                     const Runs& before) {
-  const Difference* cause = nullptr;
-  const double all = *step.now.value - *step.before.value;
-  double most = 0.5 * std::abs(all);
-  for (std::size_t i = 0; i < phase_count; ++i) {
-    const auto* phase = find_difference(comparison, std::string(phase_names[i]) + "_ms");
-    if (phase == nullptr || phase->verdict == Change::same) continue;
-    const double ms = (all > 0 ? 1 : -1) * (*phase->now.value - *phase->before.value);
-    if (ms < most) continue;
-    most = ms;
-    cause = phase;
-  }
-  if (cause == nullptr) return "; no single phase explains half of the change";
-  const auto phase = cause->name.substr(0, cause->name.size() - 3);
-  return fmt::format("; the main cause is {}, which takes {:.2f} instead of {:.2f} ms per step{}", phase,
-                     *cause->now.value, *cause->before.value,
-                     phase == "wait" ? waited_for(now, before, all > 0 ? 1 : -1) : "");
-}
-
-constexpr const char* no_repeats =
-    " The run-to-run variance is unknown; repeated runs are needed: RUN RUN --against OLD OLD.";
-
-std::string verdict_of(const Comparison& comparison, const Runs& now, const Runs& before) {
-  const auto* step = find_difference(comparison, "step_ms");
-  const auto* rate = find_difference(comparison, "throughput");
-  const auto* main = rate != nullptr && rate->change.value ? rate : step;
-  if (main == nullptr) return "The runs cannot be compared.";
-  if (!main->change.value) return "The runs cannot be compared: " + main->change.unknown + ".";
-  const auto* const what = main == rate ? "throughput" : "step time";
-  const auto change = 100 * *main->change.value;
-  if (!main->ci95)
-    return fmt::format("The change in {}, {:+.1f} %, may be chance, because there are too few steps.", what,
-                       change);
-  const auto interval =
-      fmt::format("95 %: {:+.1f} to {:+.1f} %", 100 * main->ci95->low, 100 * main->ci95->high);
-  if (main->verdict == Change::same)
-    return fmt::format("No significant difference in {} ({:+.1f} %, {}).", what, change, interval);
-  const auto cause = step != nullptr && step->change.value ? cause_of(comparison, *step, now, before) : "";
-  return fmt::format("{}: {} is {:.1f} % {} ({}){}.{}", main->verdict == Change::worse ? "Worse" : "Better",
-                     what, std::abs(change), change > 0 ? "higher" : "lower", interval, cause,
-                     comparison.between_runs ? "" : no_repeats);
-}
-
-// Figures that are not sums over steps. A single run gives no variance for them.
-struct WholeRunFigure {
-  std::string name;
-  bool relative;
-  bool more_is_better;
-  Figure (*of)(const RunMetrics&);
-};
-
-std::vector<WholeRunFigure> whole_run_figures() {
-  return {{"step_p95_ms", true, false,
-           [](const RunMetrics& run) {
-             const auto& times = run.window.step_ms;
-             return times.empty() ? Figure::because(run.window.no_steps)
-                                  : Figure::known(quantile(times, 0.95));
-           }},
-          {"load_balance", false, true, [](const RunMetrics& run) { return run.load_balance; }},
-          {"communication", false, true, [](const RunMetrics& run) { return run.communication_efficiency; }},
-          {"serialisation", false, true, [](const RunMetrics& run) { return run.serialisation; }},
-          {"transfer", false, true, [](const RunMetrics& run) { return run.transfer_efficiency; }}};
-}
-
-Side side_of(const WholeRunFigure& figure, const Runs& runs) {
-  Side side;
-  double sum = 0;
-  for (const auto* run : runs) {
-    side.figure = figure.of(*run);
-    if (!side.figure.value) return side;
-    side.values.push_back(*side.figure.value);
-    sum += side.values.back();
-  }
-  side.figure = Figure::known(sum / static_cast<double>(runs.size()));
-  return side;
-}
-
 }  // namespace
-
-std::string_view name_of(Change change) {
-  switch (change) {
-    case Change::better:
-      return "better";
-    case Change::worse:
-      return "worse";
-    default:
-      return "same";
-  }
-}
-
-std::string_view verdict_text(const Difference& difference) {
-  return difference.ci95 ? name_of(difference.verdict) : "unknown";
-}
-
-std::string value_text(const Difference& difference, const Figure& figure) {
-  if (!figure.value) return "unknown";
-  const double value = std::clamp(*figure.value, -1e12, 1e12);
-  if (!difference.relative) return fmt::format("{:.1f} %", 100 * value);
-  if (difference.name.ends_with("_ms")) return fmt::format("{:.2f} ms", value);
-  return fmt::format("{:.1f}", value);
-}
-
-std::string change_text(const Difference& difference, double change) {
-  const double percent = 100 * std::clamp(change, -1e6, 1e6);
-  return difference.relative ? fmt::format("{:+.1f} %", percent) : fmt::format("{:+.1f} points", percent);
-}
-
-std::string interval_text(const Difference& difference) {
-  if (!difference.ci95) return "–";
-  const double low = 100 * std::clamp(difference.ci95->low, -1e6, 1e6);
-  return fmt::format("{:+.1f} to {}", low, change_text(difference, difference.ci95->high));
-}
 
 const Difference* find_difference(const Comparison& comparison, std::string_view name) {
   for (const auto& difference : comparison.differences)
@@ -342,28 +212,17 @@ const Difference* find_difference(const Comparison& comparison, std::string_view
 std::vector<std::pair<std::string, Figure>> figures_of(const Runs& runs) {
   std::vector<std::pair<std::string, Figure>> figures;
   for (const auto& measure : measures()) figures.emplace_back(measure.name, side_of(measure, runs).figure);
-  for (const auto& figure : whole_run_figures())
-    figures.emplace_back(figure.name, side_of(figure, runs).figure);
   return figures;
 }
 
 Comparison compare(const Runs& now, const Runs& before) {
   Comparison comparison;
   comparison.between_runs = now.size() + before.size() > 2;
-  const auto add = [&](const auto& figure) {
+  for (const auto& measure : measures())
     comparison.differences.push_back(
-        difference_of({figure.name, figure.relative, figure.more_is_better, {}, {}, {}, {}, Change::same},
-                      side_of(figure, now), side_of(figure, before)));
-  };
-  for (const auto& measure : measures()) add(measure);
-  for (const auto& figure : whole_run_figures()) add(figure);
-  comparison.verdict = verdict_of(comparison, now, before);
-  const auto ranks_now = now.front()->size();
-  const auto ranks_before = before.front()->size();
-  if (ranks_now != ranks_before)
-    comparison.verdict =
-        fmt::format("The runs have different numbers of ranks ({} and {}). ", ranks_now, ranks_before) +
-        comparison.verdict;
+        difference_of({measure.name, measure.relative, measure.more_is_better, {}, {}, {}, {}, Change::same},
+                      side_of(measure, now), side_of(measure, before)));
+  comparison.verdict = comparison_verdict(comparison, now, before);
   return comparison;
 }
 

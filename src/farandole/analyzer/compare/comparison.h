@@ -13,7 +13,6 @@
 namespace farandole {
 
 enum class Change { same, better, worse };
-std::string_view name_of(Change change);
 
 using Runs = std::vector<const RunMetrics*>;  // Repetitions of one run; not empty.
 
@@ -39,14 +38,6 @@ struct Comparison {
 // If either side has repeated runs, the intervals are those of the means of runs. For one run per side, the
 // intervals are those of its steps; then the run-to-run variance is unknown, and the verdict says so.
 Comparison compare(const Runs& now, const Runs& before);
-
-// Returns "better", "worse" or "same"; "unknown" if there is no interval.
-std::string_view verdict_text(const Difference& difference);
-// Returns a value as text ("85.71 ms", "58.5 %") and a change as text ("+3.1 %", "-2.0 points").
-std::string value_text(const Difference& difference, const Figure& figure);
-std::string change_text(const Difference& difference, double change);
-// For example "-0.4 to +3.1 %"; "–" if there is no interval.
-std::string interval_text(const Difference& difference);
 
 // Returns every figure that is compared and that a condition may name; for several runs, their mean.
 std::vector<std::pair<std::string, Figure>> figures_of(const Runs& runs);

@@ -1,11 +1,10 @@
-#include "farandole/analyzer/formats/horovod_run.h"
-
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <map>
 #include <optional>
 
+#include "farandole/analyzer/formats/readers.h"
 #include "farandole/base/error.h"
 #include "farandole/base/parse_number.h"
 

@@ -1,11 +1,10 @@
-#include "farandole/analyzer/formats/kineto_run.h"
-
 #include <algorithm>
 #include <fmt/format.h>
 #include <future>
 #include <map>
 #include <thread>
 
+#include "farandole/analyzer/formats/readers.h"
 #include "farandole/analyzer/model/clock_alignment.h"
 #include "farandole/analyzer/model/trace_collector.h"
 #include "farandole/base/error.h"

@@ -1,10 +1,9 @@
-#include "farandole/analyzer/formats/nsys_run.h"
-
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <fmt/format.h>
 
+#include "farandole/analyzer/formats/readers.h"
 #include "farandole/analyzer/formats/sqlite_file.h"
 #include "farandole/analyzer/model/clock_alignment.h"
 #include "farandole/analyzer/model/trace_collector.h"

@@ -1,9 +1,8 @@
-#include "farandole/analyzer/formats/recorder_run.h"
-
 #include <algorithm>
 #include <fmt/format.h>
 #include <set>
 
+#include "farandole/analyzer/formats/readers.h"
 #include "farandole/analyzer/model/trace_collector.h"
 #include "farandole/base/error.h"
 #include "farandole/timeline/merge/run_recorders.h"

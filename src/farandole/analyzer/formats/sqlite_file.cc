@@ -1,11 +1,18 @@
 #include "farandole/analyzer/formats/sqlite_file.h"
 
+#include <cstdlib>
+#include <fcntl.h>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <sqlite3.h>
+#include <unistd.h>
+#include <vector>
 
-#include "farandole/analyzer/formats/inflated_copy.h"
 #include "farandole/base/error.h"
+#include "farandole/base/file_bytes.h"
+#include "farandole/base/owned_descriptor.h"
+#include "farandole/timeline/gzip/inflated_file.h"
 
 namespace farandole {
 namespace {
@@ -13,6 +20,40 @@ namespace {
 struct Finalize {
   void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
 };
+
+bool is_gzip(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return stream.get() == 0x1f && stream.get() == 0x8b;
+}
+
+class TemporaryFile {
+ public:
+  TemporaryFile() : path_((std::filesystem::temp_directory_path() / "farandole-XXXXXX").string()) {
+    file_ = OwnedDescriptor(::mkostemp(path_.data(), O_CLOEXEC));
+    if (file_.get() < 0) throw system_error("create the temporary file", path_);
+  }
+  ~TemporaryFile() { ::unlink(path_.c_str()); }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  int descriptor() const { return file_.get(); }
+
+ private:
+  std::string path_;
+  OwnedDescriptor file_;
+};
+
+// SQLite must seek, so it reads a copy without compression.
+void inflate(const std::filesystem::path& file, const TemporaryFile& copy) {
+  const auto inflated = InflatedFile::open(file);
+  if (!inflated) throw UserError("open " + file.string() + ": it cannot be read");
+  std::vector<char> buffer(std::size_t{1} << 20);
+  while (const auto got = inflated->read(buffer.data(), buffer.size()))
+    write_bytes(copy.descriptor(), {buffer.data(), got}, copy.path());
+  if (!inflated->damage().empty())
+    throw CorruptInput("SQLite file " + file.string() + ": " + inflated->damage());
+}
 
 }  // namespace
 
@@ -27,8 +68,8 @@ std::string_view SqliteFile::Row::text(int column) const {
 }
 
 SqliteFile::SqliteFile(const std::filesystem::path& path) : path_(path) {
-  std::optional<InflatedCopy> copy;
-  if (is_gzip(path)) copy.emplace(path);
+  std::optional<TemporaryFile> copy;  // SQLite keeps it open after its name is removed
+  if (is_gzip(path)) inflate(path, copy.emplace());
   if (sqlite3_open_v2(copy ? copy->path().c_str() : path.c_str(), &file_, SQLITE_OPEN_READONLY, nullptr) ==
       SQLITE_OK)
     return;

@@ -130,6 +130,8 @@ struct RunMetrics {
 
 RunMetrics measure(const RunModel& run);
 
+inline constexpr const char* empty_window = "the window is empty";  // why a share of it is unknown
+
 std::optional<GpuShares> gpu_shares(const RunMetrics& metrics);
 std::optional<GpuShares> gpu_shares(const GpuTimes& times);  // For one rank.
 std::optional<GpuShares> gpu_shares(const std::vector<const GpuTimes*>& times);

@@ -2,12 +2,33 @@
 
 #include <algorithm>
 
-#include "farandole/analyzer/model/varint.h"
-
 namespace farandole {
 namespace {
 
 constexpr std::int64_t longest_ns = std::int64_t{1} << 59;  // 18 years; four bits are left.
+
+// Integers in as few bytes as possible (LEB128; signed integers in zigzag).
+void append_varint(std::vector<std::uint8_t>& to, std::uint64_t value) {
+  for (; value >= 0x80; value >>= 7) to.push_back(static_cast<std::uint8_t>(value | 0x80));
+  to.push_back(static_cast<std::uint8_t>(value));
+}
+void append_signed(std::vector<std::uint8_t>& to, std::int64_t value) {
+  append_varint(to, static_cast<std::uint64_t>(value) << 1 ^ static_cast<std::uint64_t>(value >> 63));
+}
+
+// Reads what the functions above wrote and moves `at` behind it. The caller must know that a value is present.
+std::uint64_t take_varint(const std::uint8_t*& at) {
+  std::uint64_t value = 0;
+  for (int shift = 0;; shift += 7) {
+    const std::uint8_t byte = *at++;
+    value |= std::uint64_t{byte & 0x7FU} << shift;
+    if (byte < 0x80) return value;
+  }
+}
+std::int64_t take_signed(const std::uint8_t*& at) {
+  const auto value = take_varint(at);
+  return static_cast<std::int64_t>(value >> 1) ^ -static_cast<std::int64_t>(value & 1);
+}
 
 }  // namespace
 

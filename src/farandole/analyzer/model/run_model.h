@@ -1,5 +1,5 @@
 // A run in the form that the metrics need: the activities of all threads of all ranks on one clock.
-// Thread safety: any thread may call the reading functions at any time.
+// Plain values.
 #pragma once
 
 #include <cstdint>
@@ -69,12 +69,5 @@ struct RunModel {
   // a sample of them.
   std::size_t world_size() const;
 };
-
-// `path` is a run directory (run.json, timeline.json.gz), a trace of Farandole or another tool, or a folder
-// of traces of PyTorch's profiler or Nsight Systems with one file per rank. If the merged trace is damaged or
-// has only a sample of the ranks, the recorder files next to it are read instead. Damaged or missing parts
-// are named in `warnings`.
-// Throws: UserError if there is no trace; CorruptInput if no part of it can be read.
-RunModel read_run(const std::filesystem::path& path);
 
 }  // namespace farandole

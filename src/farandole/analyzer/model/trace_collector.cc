@@ -44,18 +44,12 @@ std::vector<StepSpan> each_step_once(std::vector<StepSpan> steps) {
   return once;
 }
 
-template <class Span>
-void sort_by_start(std::vector<Span>& spans) {
-  const auto by_start = [](const Span& a, const Span& b) { return a.start < b.start; };
-  if (!std::is_sorted(spans.begin(), spans.end(), by_start))
-    std::stable_sort(spans.begin(), spans.end(), by_start);
-}
-
 // Other profilers do not number collectives. They are counted within each process group.
 PackedCollectives numbered(const std::map<std::int64_t, CollectedThread>& threads) {
   std::vector<CollectiveSpan> spans;
   for (const auto& [tid, thread] : threads) thread.unnumbered.unpack(spans);
-  sort_by_start(spans);
+  std::stable_sort(spans.begin(), spans.end(),
+                   [](const CollectiveSpan& a, const CollectiveSpan& b) { return a.start < b.start; });
   std::map<std::uint16_t, std::uint32_t> next;
   PackedCollectives packed;
   for (auto& span : spans) {
@@ -250,69 +244,6 @@ RankModel rank_model_of(int rank, CollectedProcess& process) {
   if (model.packed_collectives.empty()) model.packed_collectives.push_back(numbered(process.threads));
   process.threads.clear();
   return model;
-}
-
-void RankModel::shift_by(std::int64_t ns) {
-  shift_ns += ns;
-  for (auto& step : steps) {
-    step.start += ns;
-    step.end += ns;
-  }
-  if (extent.start > extent.end) return;
-  extent.start += ns;
-  extent.end += ns;
-}
-
-std::vector<CategorySpan> RankModel::training() const {
-  std::vector<CategorySpan> spans;
-  packed_training.unpack(spans);
-  for (auto& span : spans) {
-    span.start += shift_ns;
-    span.end += shift_ns;
-  }
-  return spans;
-}
-
-std::vector<CollectiveSpan> RankModel::collectives() const {
-  std::vector<CollectiveSpan> spans;
-  for (const auto& packed : packed_collectives) packed.unpack(spans);
-  sort_by_start(spans);
-  for (auto& span : spans) {
-    span.start += shift_ns;
-    span.end += shift_ns;
-  }
-  return spans;
-}
-
-std::vector<CollectiveSpan> RankModel::gradients() const {
-  std::vector<CollectiveSpan> ready;
-  packed_gradients.unpack(ready);
-  for (auto& one : ready) {
-    one.start += shift_ns;
-    one.end += shift_ns;
-  }
-  return ready;
-}
-
-std::vector<CategorySpan> RankModel::gpu() const {
-  std::vector<CategorySpan> spans;
-  for (std::size_t phase = 0; phase <= phase_count; ++phase) {
-    const auto part = gpu_launched_in(phase);
-    spans.insert(spans.end(), part.begin(), part.end());
-  }
-  sort_by_start(spans);
-  return spans;
-}
-
-std::vector<CategorySpan> RankModel::gpu_launched_in(std::size_t phase) const {
-  std::vector<CategorySpan> spans;
-  for (const auto& packed : packed_gpu) packed[phase].unpack(spans);
-  for (auto& span : spans) {
-    span.start += shift_ns;
-    span.end += shift_ns;
-  }
-  sort_by_start(spans);
-  return spans;
 }
 
 }  // namespace farandole

@@ -14,37 +14,44 @@
 
 namespace farandole {
 
+inline double seconds_of(std::int64_t ns) {
+  return static_cast<double>(ns) * 1e-9;
+}
+
 class Csv {
  public:
   explicit Csv(std::initializer_list<std::string_view> header) {
-    for (const auto name : header) cell(std::string(name));
+    for (const auto name : header) cell(name);
     end();
   }
 
-  Csv& cell(const std::string& text) {
+  Csv& cell(std::string_view text) {
     if (!first_) text_ += ',';
     first_ = false;
-    if (text.find_first_of(",\"\r\n") == std::string::npos) {
-      text_ += text;
-      return *this;
-    }
-    text_ += '"';
-    for (const char c : text) text_ += c == '"' ? std::string("\"\"") : std::string(1, c);
-    text_ += '"';
+    const bool quoted = text.find_first_of(",\"\r\n") != std::string_view::npos;
+    if (quoted) text_ += '"';
+    for (const char c : text) text_.append(quoted && c == '"' ? 2 : 1, c);
+    if (quoted) text_ += '"';
     return *this;
   }
   Csv& cell(double value) { return cell(fmt::format("{}", value)); }
-  Csv& cell(const Figure& figure) { return figure.value ? cell(*figure.value) : cell(std::string()); }
+  Csv& cell(const Figure& figure) { return figure.value ? cell(*figure.value) : cell(""); }
   template <class Integer>
   requires std::is_integral_v<Integer> Csv& cell(Integer value) { return cell(std::to_string(value)); }
-  Csv& seconds(std::int64_t ns) { return cell(static_cast<double>(ns) * 1e-9); }
-  void end() {
-    text_ += "\r\n";
-    first_ = true;
+  // Appends these cells and ends the row.
+  template <class... Cells>
+  void row(const Cells&... cells) {
+    (cell(cells), ...);
+    end();
   }
   std::string take() { return std::move(text_); }
 
  private:
+  void end() {
+    text_ += "\r\n";
+    first_ = true;
+  }
+
   std::string text_;
   bool first_ = true;
 };

@@ -1,5 +1,3 @@
-#include "farandole/analyzer/report/report_csv.h"
-
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,6 +6,7 @@
 
 #include "farandole/analyzer/metrics/node_metrics.h"
 #include "farandole/analyzer/report/csv_writer.h"
+#include "farandole/analyzer/report/report_formats.h"
 #include "farandole/analyzer/report/runs_csv.h"
 #include "farandole/base/error.h"
 
@@ -26,15 +25,16 @@ std::string runs_csv(const Report& report) {
   for (const auto& run : report.runs) {
     const auto& metrics = run.metrics;
     const auto& times = metrics.window.step_ms;
-    csv.cell(path_of(run)).cell(metrics.size());
-    csv.cell(metrics.nodes > 0 ? std::to_string(metrics.nodes) : "").cell(metrics.window.steps.size());
-    csv.cell(metrics.window.warmup_steps).seconds(metrics.window.length()).cell(metrics.throughput);
-    for (const double part : {0.5, 0.95})
-      csv.cell(times.empty() ? Figure::because("no steps") : Figure::known(quantile(times, part)));
-    csv.cell(metrics.overlap).cell(metrics.fraction(&RankMetrics::communication));
-    csv.cell(metrics.fraction(&RankMetrics::exposed)).cell(metrics.fraction(&RankMetrics::waiting));
-    csv.cell(metrics.parallel_efficiency).cell(metrics.load_balance).cell(metrics.communication_efficiency);
-    csv.cell(metrics.serialisation).cell(metrics.transfer_efficiency).cell(run.verdict).end();
+    const auto time = [&](double part) {
+      return times.empty() ? Figure::because("no steps") : Figure::known(quantile(times, part));
+    };
+    csv.row(path_of(run), metrics.size(), metrics.nodes > 0 ? std::to_string(metrics.nodes) : "",
+            metrics.window.steps.size(), metrics.window.warmup_steps, seconds_of(metrics.window.length()),
+            metrics.throughput, time(0.5), time(0.95), metrics.overlap,
+            metrics.fraction(&RankMetrics::communication), metrics.fraction(&RankMetrics::exposed),
+            metrics.fraction(&RankMetrics::waiting), metrics.parallel_efficiency, metrics.load_balance,
+            metrics.communication_efficiency, metrics.serialisation, metrics.transfer_efficiency,
+            run.verdict);
   }
   return csv.take();
 }
@@ -45,24 +45,23 @@ std::string ranks_csv(const Report& report) {
            "gpu_idle_s"});
   for (const auto& run : report.runs)
     for (const auto& rank : run.metrics.ranks) {
-      csv.cell(path_of(run)).cell(rank.rank).cell(rank.host);
-      for (const auto part :
-           {&RankMetrics::compute, &RankMetrics::communication, &RankMetrics::overlap, &RankMetrics::exposed})
-        csv.cell(run.metrics.seconds(rank, part));
-      for (const auto ns : {rank.waiting, rank.transfer})
-        csv.cell(run.metrics.no_waiting.empty() && rank.clock_known
-                     ? Figure::known(static_cast<double>(ns) * 1e-9)
-                     : Figure::because(run.metrics.no_waiting));
-      for (const auto part : {&RankMetrics::other, &RankMetrics::idle})
-        csv.cell(run.metrics.seconds(rank, part));
-      for (const double part : {0.5, 0.95})
-        csv.cell(rank.step_lateness_ms.empty() ? Figure::because("no collectives")
-                                               : Figure::known(quantile(rank.step_lateness_ms, part)));
-      const auto gpu = [&](std::int64_t GpuTimes::*part) {
-        return rank.gpu ? Figure::known(static_cast<double>((*rank.gpu).*part) * 1e-9)
-                        : Figure::because("no GPU");
+      const auto part = [&](std::int64_t RankMetrics::*ns) { return run.metrics.seconds(rank, ns); };
+      const auto across = [&](std::int64_t ns) {
+        return run.metrics.no_waiting.empty() && rank.clock_known ? Figure::known(seconds_of(ns))
+                                                                  : Figure::because(run.metrics.no_waiting);
       };
-      csv.cell(gpu(&GpuTimes::kernels)).cell(gpu(&GpuTimes::idle)).end();
+      const auto lateness = [&](double of) {
+        return rank.step_lateness_ms.empty() ? Figure::because("no collectives")
+                                             : Figure::known(quantile(rank.step_lateness_ms, of));
+      };
+      const auto gpu = [&](std::int64_t GpuTimes::*ns) {
+        return rank.gpu ? Figure::known(seconds_of((*rank.gpu).*ns)) : Figure::because("no GPU");
+      };
+      csv.row(path_of(run), rank.rank, rank.host, part(&RankMetrics::compute),
+              part(&RankMetrics::communication), part(&RankMetrics::overlap), part(&RankMetrics::exposed),
+              across(rank.waiting), across(rank.transfer), part(&RankMetrics::other),
+              part(&RankMetrics::idle), lateness(0.5), lateness(0.95), gpu(&GpuTimes::kernels),
+              gpu(&GpuTimes::idle));
     }
   return csv.take();
 }
@@ -73,10 +72,9 @@ std::string phases_csv(const Report& report) {
     for (const auto& rank : run.metrics.ranks)
       for (std::size_t i = 0; i < phase_count; ++i) {
         const auto seconds = run.metrics.phase_seconds(rank, i);
-        csv.cell(path_of(run)).cell(rank.rank).cell(std::string(phase_names[i])).cell(seconds);
-        csv.cell(seconds.value ? Figure::ratio(*seconds.value * 1e9, run.metrics.window_ns(), "empty")
-                               : seconds)
-            .end();
+        csv.row(
+            path_of(run), rank.rank, phase_names[i], seconds,
+            seconds.value ? Figure::ratio(*seconds.value * 1e9, run.metrics.window_ns(), "empty") : seconds);
       }
   return csv.take();
 }
@@ -89,18 +87,14 @@ std::string steps_csv(const Report& report) {
     const auto outliers = window.outliers();
     for (std::size_t i = 0; i < window.steps.size(); ++i) {
       const auto& totals = run.metrics.steps[i];
-      csv.cell(path_of(run))
-          .cell(window.step_numbers[i])
-          .seconds(window.steps[i].start)
-          .seconds(window.steps[i].end);
-      csv.cell(window.step_ms[i]).cell(window.periods_ms[i]);
       const auto of_compute = [&](double ns) {
         return run.metrics.no_compute.empty() ? Figure::known(ns * 1e-9)
                                               : Figure::because(run.metrics.no_compute);
       };
-      csv.cell(of_compute(totals.compute)).cell(totals.communication * 1e-9);
-      csv.cell(of_compute(totals.overlap)).cell(totals.waiting * 1e-9);
-      csv.cell(std::binary_search(outliers.begin(), outliers.end(), i) ? 1 : 0).end();
+      csv.row(path_of(run), window.step_numbers[i], seconds_of(window.steps[i].start),
+              seconds_of(window.steps[i].end), window.step_ms[i], window.periods_ms[i],
+              of_compute(totals.compute), totals.communication * 1e-9, of_compute(totals.overlap),
+              totals.waiting * 1e-9, std::binary_search(outliers.begin(), outliers.end(), i) ? 1 : 0);
     }
   }
   return csv.take();
@@ -111,11 +105,8 @@ std::string lateness_csv(const Report& report) {
   for (const auto& run : report.runs)
     for (const auto& rank : run.metrics.ranks)
       for (std::size_t i = 0; i < rank.step_lateness_ms.size(); ++i)
-        csv.cell(path_of(run))
-            .cell(run.metrics.window.step_numbers[rank.lateness_steps[i]])
-            .cell(rank.rank)
-            .cell(rank.step_lateness_ms[i])
-            .end();
+        csv.row(path_of(run), run.metrics.window.step_numbers[rank.lateness_steps[i]], rank.rank,
+                rank.step_lateness_ms[i]);
   return csv.take();
 }
 
@@ -125,32 +116,17 @@ std::string collectives_csv(const Report& report) {
            "last_rank", "last_share", "late_us"});
   for (const auto& run : report.runs)
     for (const auto& row : run.metrics.collectives)
-      csv.cell(path_of(run))
-          .cell(row.name)
-          .cell(row.operation)
-          .cell(row.count)
-          .cell(row.bytes)
-          .cell(row.median_us)
-          .cell(row.wait_us)
-          .cell(row.known_transfer_us())
-          .cell(row.transfer_p10_us)
-          .cell(row.transfer_p90_us)
-          .cell(row.algbw_gbps)
-          .cell(row.busbw_gbps)
-          .cell(row.of_proven)
-          .cell(row.total_s)
-          .cell(row.last_rank ? std::to_string(*row.last_rank) : std::string())
-          .cell(row.last_share)
-          .cell(row.late_us)
-          .end();
+      csv.row(path_of(run), row.name, row.operation, row.count, row.bytes, row.median_us, row.wait_us,
+              row.known_transfer_us(), row.transfer_p10_us, row.transfer_p90_us, row.algbw_gbps,
+              row.busbw_gbps, row.of_proven, row.total_s,
+              row.last_rank ? std::to_string(*row.last_rank) : std::string(), row.last_share, row.late_us);
   return csv.take();
 }
 
 std::string losses_csv(const Report& report) {
   Csv csv({"run", "loss", "fraction", "hours"});
   for (const auto& run : report.runs)
-    for (const auto& loss : run.losses)
-      csv.cell(path_of(run)).cell(loss.name).cell(loss.fraction).cell(loss.hours).end();
+    for (const auto& loss : run.losses) csv.row(path_of(run), loss.name, loss.fraction, loss.hours);
   return csv.take();
 }
 
@@ -158,11 +134,7 @@ std::string wait_causes_csv(const Report& report) {
   Csv csv({"run", "rank", "phase", "seconds"});
   for (const auto& run : report.runs)
     for (const auto& cause : run.wait_causes)
-      csv.cell(path_of(run))
-          .cell(run.metrics.ranks[cause.rank_index].rank)
-          .cell(cause.phase)
-          .cell(cause.seconds)
-          .end();
+      csv.row(path_of(run), run.metrics.ranks[cause.rank_index].rank, cause.phase, cause.seconds);
   return csv.take();
 }
 
@@ -173,14 +145,10 @@ std::string critical_path_csv(const Report& report) {
     for (const auto& path : run.critical_path.ranks) {
       const auto rank = run.metrics.ranks[path.rank_index].rank;
       for (std::size_t i = 0; i < phase_count; ++i)
-        csv.cell(path_of(run)).cell(rank).cell(std::string(phase_names[i])).seconds(path.phases[i]).end();
-      csv.cell(path_of(run)).cell(rank).cell(std::string("idle")).seconds(path.idle).end();
+        csv.row(path_of(run), rank, phase_names[i], seconds_of(path.phases[i]));
+      csv.row(path_of(run), rank, "idle", seconds_of(path.idle));
     }
-    csv.cell(path_of(run))
-        .cell(std::string())
-        .cell(std::string("transfer"))
-        .seconds(run.critical_path.transfer)
-        .end();
+    csv.row(path_of(run), "", "transfer", seconds_of(run.critical_path.transfer));
   }
   return csv.take();
 }
@@ -190,14 +158,8 @@ std::string stragglers_csv(const Report& report) {
   for (const auto& run : report.runs)
     for (const auto& late : run.stragglers) {
       const auto& rank = run.metrics.ranks[late.rank_index];
-      csv.cell(path_of(run))
-          .cell(rank.rank)
-          .cell(rank.host)
-          .cell(std::string(name_of(late.pattern)))
-          .cell(late.phase)
-          .cell(late.lateness_ms)
-          .cell(late.late_steps)
-          .end();
+      csv.row(path_of(run), rank.rank, rank.host, name_of(late.pattern), late.phase, late.lateness_ms,
+              late.late_steps);
     }
   return csv.take();
 }
@@ -206,12 +168,7 @@ std::string findings_csv(const Report& report) {
   Csv csv({"run", "title", "evidence", "gain_percent", "change"});
   for (const auto& run : report.runs)
     for (const auto& finding : run.findings)
-      csv.cell(path_of(run))
-          .cell(finding.title)
-          .cell(finding.evidence)
-          .cell(finding.gain_percent)
-          .cell(finding.change)
-          .end();
+      csv.row(path_of(run), finding.title, finding.evidence, finding.gain_percent, finding.change);
   return csv.take();
 }
 
@@ -219,12 +176,10 @@ std::string nodes_csv(const Report& report) {
   Csv csv({"run", "node", "ranks", "compute_s", "communication_s", "overlap", "exposed_s", "waiting_s",
            "other_s", "idle_s", "lateness_median_ms", "lateness_p95_ms", "gpu_utilization"});
   for (const auto& run : report.runs)
-    for (const auto& node : node_metrics(run.metrics)) {
-      csv.cell(path_of(run)).cell(node.host).cell(node.ranks).cell(node.compute_s).cell(node.communication_s);
-      csv.cell(node.overlap).cell(node.exposed_s).cell(node.wait_s).cell(node.other_s).cell(node.idle_s);
-      csv.cell(node.lateness_median_ms).cell(node.lateness_p95_ms);
-      csv.cell(node.gpu ? Figure::known(node.gpu->utilization) : Figure{}).end();
-    }
+    for (const auto& node : node_metrics(run.metrics))
+      csv.row(path_of(run), node.host, node.ranks, node.compute_s, node.communication_s, node.overlap,
+              node.exposed_s, node.wait_s, node.other_s, node.idle_s, node.lateness_median_ms,
+              node.lateness_p95_ms, node.gpu ? Figure::known(node.gpu->utilization) : Figure{});
   return csv.take();
 }
 
@@ -234,11 +189,10 @@ std::string gpu_csv(const Report& report) {
   for (const auto& run : report.runs)
     for (const auto& rank : run.metrics.ranks) {
       if (!rank.gpu) continue;
-      csv.cell(path_of(run)).cell(rank.rank).cell(rank.host);
-      for (const auto ns : {rank.gpu->window, rank.gpu->kernels, rank.gpu->compute,
-                            rank.gpu->communication_only, rank.gpu->memcpy_only, rank.gpu->idle})
-        csv.seconds(ns);
-      csv.end();
+      const auto& gpu = *rank.gpu;
+      csv.row(path_of(run), rank.rank, rank.host, seconds_of(gpu.window), seconds_of(gpu.kernels),
+              seconds_of(gpu.compute), seconds_of(gpu.communication_only), seconds_of(gpu.memcpy_only),
+              seconds_of(gpu.idle));
     }
   return csv.take();
 }
@@ -247,13 +201,7 @@ std::string mpi_calls_csv(const Report& report) {
   Csv csv({"run", "function", "count", "bytes", "median_us", "total_s"});
   for (const auto& run : report.runs)
     for (const auto& row : run.metrics.mpi_calls)
-      csv.cell(path_of(run))
-          .cell(row.function)
-          .cell(row.count)
-          .cell(row.bytes)
-          .cell(row.median_us)
-          .cell(row.total_s)
-          .end();
+      csv.row(path_of(run), row.function, row.count, row.bytes, row.median_us, row.total_s);
   return csv.take();
 }
 

@@ -1,5 +1,3 @@
-#include "farandole/analyzer/report/report_html.h"
-
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -7,9 +5,9 @@
 
 #include "farandole/analyzer/report/html/charts.h"
 #include "farandole/analyzer/report/html/page.h"
-#include "farandole/analyzer/report/html/parts.h"
 #include "farandole/analyzer/report/html/runs_sections.h"
 #include "farandole/analyzer/report/html/svg.h"
+#include "farandole/analyzer/report/report_formats.h"
 #include "farandole/analyzer/report/units.h"
 
 namespace farandole {

@@ -1,7 +1,7 @@
-#include "farandole/analyzer/report/report_json.h"
-
+#include "farandole/analyzer/compare/comparison_text.h"
 #include "farandole/analyzer/metrics/node_metrics.h"
 #include "farandole/analyzer/report/json_values.h"
+#include "farandole/analyzer/report/report_formats.h"
 #include "farandole/analyzer/what_if/what_if_json.h"
 
 namespace farandole {

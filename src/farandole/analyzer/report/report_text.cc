@@ -1,5 +1,3 @@
-#include "farandole/analyzer/report/report_text.h"
-
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -7,10 +5,10 @@
 #include <numeric>
 
 #include "farandole/analyzer/report/nodes_text.h"
+#include "farandole/analyzer/report/report_formats.h"
 #include "farandole/analyzer/report/runs_text.h"
 #include "farandole/analyzer/report/text_table.h"
 #include "farandole/analyzer/report/units.h"
-#include "farandole/analyzer/what_if/what_if_text.h"
 
 namespace farandole {
 namespace {

@@ -3,14 +3,18 @@
 #include <algorithm>
 #include <fmt/ranges.h>
 
+#include "farandole/analyzer/compare/comparison_text.h"
 #include "farandole/analyzer/report/csv_writer.h"
 #include "farandole/base/error.h"
 
 namespace farandole {
 namespace {
 
-void range(Csv& csv, const std::optional<Range>& range) {
-  csv.cell(range ? Figure::known(range->low) : Figure{}).cell(range ? Figure::known(range->high) : Figure{});
+Figure low_of(const std::optional<Range>& range) {
+  return range ? Figure::known(range->low) : Figure{};
+}
+Figure high_of(const std::optional<Range>& range) {
+  return range ? Figure::known(range->high) : Figure{};
 }
 
 }  // namespace
@@ -18,25 +22,10 @@ void range(Csv& csv, const std::optional<Range>& range) {
 std::string scaling_csv(const Report& report) {
   Csv csv({"ranks", "kind", "runs", "step_ms", "efficiency", "low", "high", "compute_scaling"});
   for (const auto& point : report.scaling.points)
-    csv.cell(point.ranks)
-        .cell(std::string("measured"))
-        .cell(point.runs)
-        .cell(point.step_ms)
-        .cell(point.efficiency)
-        .cell(point.ci95.low)
-        .cell(point.ci95.high)
-        .cell(point.compute_scaling)
-        .end();
+    csv.row(point.ranks, "measured", point.runs, point.step_ms, point.efficiency, point.ci95.low,
+            point.ci95.high, point.compute_scaling);
   for (const auto& point : report.scaling.forecast)
-    csv.cell(point.ranks)
-        .cell(std::string("forecast"))
-        .cell(std::string())
-        .cell(std::string())
-        .cell(point.efficiency)
-        .cell(point.band.low)
-        .cell(point.band.high)
-        .cell(std::string())
-        .end();
+    csv.row(point.ranks, "forecast", "", "", point.efficiency, point.band.low, point.band.high, "");
   return csv.take();
 }
 
@@ -44,15 +33,10 @@ std::string scaling_fits_csv(const Report& report) {
   Csv csv({"law", "parameter", "value", "low", "high"});
   const auto& scaling = report.scaling;
   if (!scaling.unknown.empty()) return csv.take();
-  const auto row = [&](const char* law, const char* parameter, double value, const Range& interval) {
-    csv.cell(std::string(law)).cell(std::string(parameter)).cell(value);
-    range(csv, interval);
-    csv.end();
-  };
-  row("amdahl", "serial", scaling.law.amdahl, scaling.amdahl);
-  row("gustafson", "serial", scaling.law.gustafson, scaling.gustafson);
-  row("usl", "contention", scaling.law.contention, scaling.contention);
-  row("usl", "coherency", scaling.law.coherency, scaling.coherency);
+  csv.row("amdahl", "serial", scaling.law.amdahl, scaling.amdahl.low, scaling.amdahl.high);
+  csv.row("gustafson", "serial", scaling.law.gustafson, scaling.gustafson.low, scaling.gustafson.high);
+  csv.row("usl", "contention", scaling.law.contention, scaling.contention.low, scaling.contention.high);
+  csv.row("usl", "coherency", scaling.law.coherency, scaling.coherency.low, scaling.coherency.high);
   return csv.take();
 }
 
@@ -61,12 +45,9 @@ std::string comparison_csv(const Report& report) {
     throw UserError("--table comparison needs --against RUN");
   Csv csv({"figure", "relative", "before", "now", "change", "low", "high", "verdict"});
   if (!report.comparison) return csv.take();
-  for (const auto& difference : report.comparison->differences) {
-    csv.cell(difference.name).cell(difference.relative ? 1 : 0).cell(difference.before).cell(difference.now);
-    csv.cell(difference.change);
-    range(csv, difference.ci95);
-    csv.cell(std::string(verdict_text(difference))).end();
-  }
+  for (const auto& difference : report.comparison->differences)
+    csv.row(difference.name, difference.relative ? 1 : 0, difference.before, difference.now,
+            difference.change, low_of(difference.ci95), high_of(difference.ci95), verdict_text(difference));
   return csv.take();
 }
 
@@ -82,8 +63,8 @@ std::string what_if_csv(const Report& report) {
       for (const double value : {prediction.step_ms, prediction.band.low, prediction.band.high,
                                  prediction.change, prediction.mean_step_ms, prediction.mean_change})
         csv.cell(known ? Figure::known(value) : Figure{});
-      csv.cell(prediction.throughput).cell(fmt::format("{}", fmt::join(prediction.notes, "; ")));
-      csv.cell(prediction.unknown).end();
+      csv.row(prediction.throughput, fmt::format("{}", fmt::join(prediction.notes, "; ")),
+              prediction.unknown);
     }
   if (!any) throw UserError("--table what-if needs --what-if CONDITIONS");
   return csv.take();
@@ -99,7 +80,7 @@ std::string validation_csv(const Report& report) {
       for (const double value : {run.predicted_ms, run.band.low, run.band.high, run.measured_ms,
                                  run.measured_ci95.low, run.measured_ci95.high, run.error})
         csv.cell(run.unknown.empty() ? Figure::known(value) : Figure{});
-      csv.cell(run.unknown).end();
+      csv.row(run.unknown);
     }
   return csv.take();
 }

@@ -1,5 +1,6 @@
 #include "farandole/analyzer/report/units.h"
 
+#include <cmath>
 #include <fmt/format.h>
 #include <initializer_list>
 
@@ -13,6 +14,9 @@ std::string percent(const Figure& figure) {
 }
 std::string percent_text(double fraction) {
   return percent(fraction) + " %";
+}
+std::string signed_percent(double fraction) {
+  return fmt::format("{}{:.1f} %", fraction < 0 ? "−" : "+", 100 * std::abs(fraction));
 }
 
 namespace {

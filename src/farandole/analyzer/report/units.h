@@ -8,11 +8,12 @@
 
 namespace farandole {
 
-std::string percent(double fraction);       // 0.905 becomes "90.5".
-std::string percent(const Figure& figure);  // "90.5 %" or "unknown".
-std::string percent_text(double fraction);  // "90.5 %"
-std::string time_text(double us);           // "85.71 ms"; extreme values stay narrow.
-std::string size_text(double bytes);        // "1.19 MB", with factor 1000.
+std::string percent(double fraction);         // 0.905 becomes "90.5".
+std::string percent(const Figure& figure);    // "90.5 %" or "unknown".
+std::string percent_text(double fraction);    // "90.5 %"
+std::string signed_percent(double fraction);  // "+3.1 %"
+std::string time_text(double us);             // "85.71 ms"; extreme values stay narrow.
+std::string size_text(double bytes);          // "1.19 MB", with factor 1000.
 
 // Labels of an axis: "50 ms", "1.5 MB".
 std::string time_tick(double us);

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "farandole/analyzer/formats/run_reader.h"
 #include "farandole/analyzer/metrics/window.h"
-#include "farandole/analyzer/model/run_model.h"
 #include "farandole/base/error.h"
 
 namespace farandole {

@@ -5,8 +5,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "farandole/analyzer/compare/comparison_text.h"
 #include "farandole/analyzer/report/html/charts.h"
-#include "farandole/analyzer/report/html/parts.h"
+#include "farandole/analyzer/report/html/page.h"
 #include "farandole/analyzer/report/html/svg.h"
 #include "farandole/analyzer/report/text_table.h"
 #include "farandole/analyzer/report/units.h"
@@ -16,10 +17,6 @@ namespace {
 
 std::string ms(double value) {
   return time_text(1e3 * value);
-}
-
-std::string signed_percent(double fraction) {
-  return fmt::format("{}{:.1f} %", fraction < 0 ? "−" : "+", 100 * std::abs(fraction));
 }
 
 std::string note(const std::string& text) {

@@ -1,0 +1,97 @@
+#include "farandole/analyzer/what_if/run_buckets.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "farandole/base/bucket_plan.h"
+#include "farandole/base/parse_number.h"
+#include "farandole/base/quantile.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::size_t least_kept_steps = 3;  // With the last buckets; otherwise no steps are left out.
+
+std::optional<std::size_t> bucket_number(std::string_view name) {
+  constexpr std::string_view mark = "bucket ";
+  if (!name.starts_with(mark)) return std::nullopt;
+  return parse_number<std::size_t>(name.substr(mark.size()));
+}
+
+}  // namespace
+
+std::vector<std::optional<std::size_t>> bucket_numbers(const std::vector<std::string>& names) {
+  std::vector<std::optional<std::size_t>> numbers;
+  for (const auto& name : names) numbers.push_back(bucket_number(name));
+  return numbers;
+}
+
+LastBuckets last_buckets(const RunMetrics& metrics,
+                         const std::vector<std::optional<std::size_t>>& bucket_of_name) {
+  using Plan = std::map<std::size_t, std::uint64_t>;  // Bytes, by bucket.
+  std::vector<Plan> of_step(metrics.window.steps.size());
+  for (const auto& match : metrics.matches.matches)
+    if (const auto bucket = bucket_of_name[match.name])
+      of_step[step_at(metrics.window, match.last_arrival).value_or(0)].insert_or_assign(*bucket, match.bytes);
+  LastBuckets result;
+  auto last = std::find_if(of_step.rbegin(), of_step.rend(), [](const Plan& plan) { return !plan.empty(); });
+  if (last == of_step.rend()) return result;
+  // The last step of the window may be incomplete.
+  const bool cut_off =
+      last == of_step.rbegin() && last + 1 != of_step.rend() && last[1].size() > last->size();
+  const Plan& plan = cut_off ? last[1] : *last;
+  for (const auto& [bucket, bytes] : plan)
+    if (bucket == result.bytes.size()) result.bytes.push_back(bytes);
+  for (std::size_t i = 0; i < of_step.size(); ++i)
+    for (const auto& [bucket, bytes] : of_step[i])
+      if (const auto same = plan.find(bucket); same == plan.end() || same->second != bytes)
+        result.first_step = i + 1;
+  if (result.first_step + least_kept_steps > of_step.size()) result.first_step = 0;
+  return result;
+}
+
+void GradientTimes::add(std::uint32_t name, std::uint64_t bytes, std::size_t rank, double at) {
+  auto& one = by_name_[name];
+  one.bytes = bytes;
+  one.at.resize(ranks_);
+  one.at[rank].push_back(at);
+}
+
+void GradientTimes::settle(StepGraph& graph) const {
+  struct Settled {
+    std::uint64_t bytes = 0;
+    std::vector<double> at;  // Indexed by rank.
+  };
+  std::vector<Settled> order;
+  for (const auto& [name, one] : by_name_) {
+    if (std::any_of(one.at.begin(), one.at.end(), [](const auto& times) { return times.empty(); })) return;
+    auto& settled = order.emplace_back(Settled{one.bytes, {}});
+    // A backward that was held up moves its gradients to one of its ends, which changes a median little.
+    for (const auto& times : one.at) settled.at.push_back(quantile(times, 0.5));
+  }
+  if (order.empty()) return;
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Settled& a, const Settled& b) { return a.at[0] < b.at[0]; });
+  for (const auto& one : order) graph.gradients.push_back(one.bytes);
+  auto counts = fill_buckets(graph.gradients, graph.buckets);
+  if (counts.empty()) {  // They may be transferred as numbers of half the size.
+    auto whole = graph.buckets;
+    for (auto& bytes : whole) bytes *= 2;
+    counts = fill_buckets(graph.gradients, whole);
+  }
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    auto& at = graph.gradient_at.emplace_back();
+    for (const auto& one : order) at.push_back(one.at[rank]);
+    std::size_t next = 0;
+    for (std::size_t b = 0; b < counts.size(); ++b) {
+      double full = b > 0 ? graph.bucket_at[rank][b - 1] : 0;
+      for (std::size_t i = 0; i < counts[b]; ++i) full = std::max(full, at[next++]);
+      graph.bucket_at[rank][b] = full;
+    }
+  }
+  if (counts.empty())
+    graph.notes.emplace_back(
+        "the recorded gradients do not form the buckets; buckets count as full when they travelled");
+}
+
+}  // namespace farandole
