@@ -107,7 +107,7 @@ std::string what_if_text(const Replay& replay, const std::vector<Prediction>& pr
   std::string text = "\n" + style.bold("What if");
   if (replay.known()) {
     text += "  " + style.dim(fmt::format(
-                       "measured median step {:.2f} ms; the replay without changes gives {}, which is "
+                       "measured median step {:.2f} ms; the unchanged replay gives {}, which is "
                        "corrected for",
                        replay.measured_ms, signed_percent(replay.error)));
   }
