@@ -184,7 +184,7 @@ TEST(Scaling, says_where_compute_itself_takes_longer) {
 TEST(Scaling, refuses_to_forecast_from_two_sizes) {
   const auto scaling = measure_scaling({run_of(1, 32, {100, 100}), run_of(4, 128, {110, 110})});
   EXPECT_TRUE(scaling.forecast.empty());
-  EXPECT_THAT(scaling.no_forecast, HasSubstr("add a run of 8 ranks with the same batch a rank"));
+  EXPECT_THAT(scaling.no_forecast, HasSubstr("add a run of 8 ranks with the same batch per rank"));
 }
 
 TEST(Scaling, leaves_runs_out_that_say_nothing_of_it) {
