@@ -106,10 +106,10 @@ std::string what_if_text(const Replay& replay, const std::vector<Prediction>& pr
                          const Style& style) {
   std::string text = "\n" + style.bold("What if");
   if (replay.known()) {
-    text += "  " + style.dim(fmt::format(
-                       "measured median step {:.2f} ms; the unchanged replay gives {}, which is "
-                       "corrected for",
-                       replay.measured_ms, signed_percent(replay.error)));
+    text += "  " +
+            style.dim(fmt::format("measured median step {:.2f} ms; the unchanged replay gives {}, which is "
+                                  "corrected for",
+                                  replay.measured_ms, signed_percent(replay.error)));
   }
   text += "\n";
   for (const auto& prediction : predictions) text += "  " + wrapped(prediction_text(prediction), 4) + "\n";

@@ -76,8 +76,8 @@ void add_bucket_size(const Replay& replay, Finding& finding) {
   const double gain = size == replay.bucket_mb ? 0 : -mean_change(replay, best).value_or(0);
   if (gain < least_gain(replay)) {
     finding.evidence +=
-        fmt::format("; in a replay with buckets of {:g} to {:g} MiB, the run is hardly shorter", sizes.front(),
-                    sizes.back());
+        fmt::format("; in a replay with buckets of {:g} to {:g} MiB, the run is hardly shorter",
+                    sizes.front(), sizes.back());
     if (least_gain(replay) < 0.05) finding.change = send_less;
     return;
   }
