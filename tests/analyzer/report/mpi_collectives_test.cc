@@ -4,10 +4,7 @@
 
 #include "analyzer/trace_builder.h"
 
-#include "farandole/analyzer/report/report_csv.h"
-#include "farandole/analyzer/report/report_html.h"
-#include "farandole/analyzer/report/report_json.h"
-#include "farandole/analyzer/report/report_text.h"
+#include "farandole/analyzer/report/report_formats.h"
 
 namespace farandole {
 namespace {
