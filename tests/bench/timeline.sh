@@ -22,4 +22,4 @@ PYTHON
 timeout 100 "$bin/farandole" bench timeline --seconds 0 >out 2>err
 [[ $? == 64 && $(wc -l <err) == 1 ]] || fail "--seconds 0"
 timeout 100 "$bin/farandole" run -n 2 -- "$bin/farandole" bench timeline "${short[@]/mnist/llama}" >out 2>err
-[[ $? == 64 ]] && grep -q "no benchmark trains 'llama'" err || fail "--model llama"
+[[ $? == 64 ]] && grep -q "unknown model 'llama'" err || fail "--model llama"

@@ -95,7 +95,7 @@ def check_training(page):
     text = help_of(BIN / "farandole-train")
     for option in re.findall(r"^  (--[\w-]+)", text, re.M):
         default = re.search(rf"^  {option} arg \(=([^)]*)\)", text, re.M)
-        if option not in ("--profile", "--set") and option not in written:
+        if option not in ("--profile", "--set", "--version") and option not in written:
             problems.append(f"{page}: {option} is missing")
         elif default and option in written and written[option] != default[1]:
             problems.append(f"{page}: the default of {option} is {default[1]}, not {written[option]}")

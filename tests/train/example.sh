@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The README's example trains on one rank without mpirun and on three ranks, with the same loss except for the order of
+# The example of docs/api.md trains on one rank without mpirun and on three ranks, with the same loss except for the order of
 # sums, and writes a timeline.
 source "$(dirname "$0")/../trainer/common.sh"
 timeout 100 "$bin/example" >one || fail "one rank without mpirun"
@@ -11,5 +11,10 @@ assert one < 0.5 and three < 0.5, (one, three)
 PYTHON
 [[ -s run/timeline.json.gz ]] || fail "no timeline"
 "$bin/farandole" analyze run >out 2>err || fail "the timeline is not analyzed"
-diff <(sed -n '/^```cpp/,/^```/{/^```/d;p}' "$FARANDOLE_SOURCE/README.md") <(sed 1d "$FARANDOLE_SOURCE/tests/train/example.cc") \
-  || fail "README shows another program than tests/train/example.cc"
+/usr/bin/python3 - "$FARANDOLE_SOURCE" <<'PYTHON' || fail "docs/api.md shows another program than tests/train/example.cc"
+import pathlib, sys
+source = pathlib.Path(sys.argv[1])
+shown = source.joinpath("docs/api.md").read_text().split("```cpp\n", 1)[1].split("```", 1)[0]
+program = source.joinpath("tests/train/example.cc").read_text().split("\n", 1)[1]
+assert shown == program
+PYTHON

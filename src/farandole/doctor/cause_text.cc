@@ -94,8 +94,9 @@ class Sentence {
     std::vector<int> there;
     for (const auto& one : run_.ranks)
       if (one.host == first.host) there.push_back(one.rank);
-    auto text = fmt::format("{} was lost with host {}: there is no record of {} end", describe_ranks(there),
-                            first.host, there.size() == 1 ? "its" : "their");
+    auto text =
+        fmt::format("{} {} lost with host {}: there is no record of {} end", describe_ranks(there),
+                    there.size() == 1 ? "was" : "were", first.host, there.size() == 1 ? "its" : "their");
     if (!root_cause_.why.empty()) text += fmt::format(" ({})", root_cause_.why);
     if (const auto place = describe_place(first); !place.empty())
       text += fmt::format("; rank {} was last seen{}", first.rank, place);

@@ -37,8 +37,8 @@ std::optional<std::int64_t> number_of(const fs::path& file, std::string_view bef
   return number && *number >= 0 ? number : std::nullopt;
 }
 
-// Returns the state of process `pid`, as proc(5) names it; 0 if it has ended, or is a later process with the
-// same id.
+// Returns the state of process `pid`, as proc(5) names it; 0 if it has ended,
+// or is a later process with the same id.
 char process_state(std::int64_t pid, std::int64_t known_ns) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text(std::istreambuf_iterator<char>(file), {});

@@ -15,8 +15,8 @@ namespace farandole {
 struct StalledCall {
   std::string text;          // "allreduce #17 'bucket 2'"
   std::vector<int> waiting;  // ascending
-  // Ranks that are stopped come first, then those that had not begun it. A rank without recorder is in neither
-  // list.
+  // Ranks that are stopped come first, then those that had not begun it.
+  // A rank without recorder is in neither list.
   std::vector<int> missing;
   std::int64_t since_ns = 0;  // When the first waiting rank entered, on its host's clock.
 };

@@ -17,8 +17,8 @@
 namespace farandole {
 namespace {
 
-// Detects from the first bytes, plain or compressed, which tool wrote a trace. An unknown format is
-// TraceSource::chrome.
+// Detects from the first bytes, plain or compressed, which tool wrote a trace.
+// An unknown format is TraceSource::chrome.
 TraceSource probe_trace(const std::filesystem::path& file) {
   TraceWindow window(file);
   window.refill();

@@ -46,8 +46,8 @@ struct CollectiveMatches {
 // Matches the collectives whose last arrival is in `window`. Ranks with unknown clocks have no
 // parts. Sequence numbers that begin again after a restart are distinguished. With `of_mpi`, the
 // program's own blocking MPI collectives on all ranks are matched, too. The trace has no numbers for
-// them, but MPI requires every rank to call them in the same order. Memory: 24 bytes per rank and
-// collective.
+// them, but MPI requires every rank to call them in the same order.
+// Memory: 24 bytes per rank and collective.
 CollectiveMatches match_collectives(const RunModel& run, Interval window, bool of_mpi = false);
 
 // Returns when this part waited for the last rank. Clock errors, or an operation that a rank may leave early,

@@ -21,8 +21,8 @@ void read_collective(TraceCursor& cursor, TraceSpan& span) {
   span.collective = {static_cast<std::uint32_t>(sequence), static_cast<std::uint16_t>(communicator), bytes};
 }
 
-// Reads the number of bytes and the communicator's ranks, if there are any. The other arguments are only for
-// people.
+// Reads the number of bytes and the communicator's ranks, if there are any.
+// The other arguments are only for people.
 void read_mpi_call(TraceCursor& cursor, TraceSpan& span) {
   if (cursor.skip("\"bytes\":")) {
     span.bytes = cursor.digits();
