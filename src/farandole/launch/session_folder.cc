@@ -34,9 +34,8 @@ void remove_leftovers(const fs::path& parent) {
     const auto& folder = entry->path();
     if (!folder.filename().string().starts_with("farandole-") || !is_own_folder(folder)) continue;
     const OwnedDescriptor lock(::open((folder / lock_name).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-    if (lock.get() < 0 || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) continue;
-    std::error_code left;
-    fs::remove_all(folder, left);
+    const bool unused = lock.get() >= 0 && ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
+    if (unused || is_discarded(folder)) discard_folder(folder);
   }
 }
 
