@@ -61,7 +61,7 @@ int reduce_forever(ForkWorld& world, int rank, unsigned seed) {
 TEST(KilledRanks, AreNamedOnAllSurvivorsAndLeaveNothingBehind) {
   const auto before = shared_memory_files();
   std::mt19937 random(seed(20261121));
-  for (int round = 0; round < rounds(30, 200); ++round) {
+  for (int round = 0; round < rounds(12, 200); ++round) {
     const int size = 2 + round % 3;
     const auto victim = static_cast<std::size_t>(random() % static_cast<unsigned>(size));
     const std::uint64_t moment = random() % 300;  // in calls
