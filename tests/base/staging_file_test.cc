@@ -173,7 +173,7 @@ TEST_F(NodeFile, StaysIfTheDestinationIsFull) {
 TEST_F(NodeFile, ArrivesThoughProcessesAreKilled) {
   std::mt19937 random(seed(1));
   const std::string contents(1 << 20, 'x');
-  for (int round = 0; round < rounds(30, 300); ++round) {
+  for (int round = 0; round < rounds(12, 300); ++round) {
     leave(contents);
     for (int bringer = 0; bringer < 3; ++bringer) {
       const pid_t child = ::fork();

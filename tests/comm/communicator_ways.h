@@ -48,7 +48,7 @@ inline std::vector<Way> ways() {
   };
   add("Pairs", pairs, 2, 4096, 0);
   add("PairsOwnChoice", pairs, 0, 0, 0);
-  add("PairsOneRail", pairs, 1, 4096, 16);
+  add("PairsOneLeaderGroup", pairs, 1, 4096, 16);
   add("PairsYielding", pairs, 0, 4096, 64, Waiting::yielding);
   add("Cyclic", cyclic, 0, 0, 0);
   add("CyclicOneLeaderGroup", cyclic, 1, 0, 0, Waiting::yielding);

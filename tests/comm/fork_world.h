@@ -22,7 +22,6 @@ class ForkWorld {
   struct Page {
     std::array<ArrivalLine, most_ranks> lines;
     std::array<std::array<std::byte, most_bytes>, most_ranks> messages;
-    std::atomic<std::uint64_t> progress;
   };
 
   explicit ForkWorld(int size) : size_(size) {
@@ -33,9 +32,6 @@ class ForkWorld {
   ~ForkWorld() { ::munmap(page_, sizeof(Page)); }
   ForkWorld(const ForkWorld&) = delete;
   ForkWorld& operator=(const ForkWorld&) = delete;
-
-  // The progress of the ranks, for the parent.
-  std::atomic<std::uint64_t>& progress() { return page_->progress; }
 
   class Exchange : public Communicator {
    public:

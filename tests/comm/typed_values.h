@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
 
 #include "farandole/comm/communicator.h"
@@ -10,7 +12,8 @@
 namespace farandole {
 
 // Element i of rank r in a case. Small integers, so that the result is exact for every type
-// and order of summation.
+// and order of summation. They repeat after three elements, so that large inputs are filled and checked by
+// memcpy and memcmp, also in a build with sanitizers.
 inline int element(unsigned seed, int rank, std::size_t i) {
   return static_cast<int>(
              (seed * 7919u + static_cast<unsigned>(rank) * 104729u + static_cast<unsigned>(i) * 31u) % 3u) +
@@ -77,18 +80,45 @@ inline double combine(ReduceOp op, double a, double b) {
   return op == ReduceOp::product ? a * b : a + b;
 }
 
-inline double reference(ReduceOp op, DType dtype, unsigned seed, int size, std::size_t i) {
+// Writes `count` elements of a rank, from element `first`.
+inline void fill(std::byte* data, DType dtype, std::size_t count, unsigned seed, int rank,
+                 std::size_t first = 0) {
+  for (std::size_t i = 0; i < std::min<std::size_t>(count, 3); ++i)
+    store(data, dtype, i, element(seed, rank, first + i));
+  const std::size_t bytes = count * size_of(dtype);
+  for (std::size_t done = 3 * size_of(dtype); done < bytes; done *= 2)
+    std::memcpy(data + done, data, std::min(done, bytes - done));
+}
+
+// The results of three elements from `first`; those of all others repeat them.
+inline std::array<double, 3> reference(ReduceOp op, DType dtype, unsigned seed, int size,
+                                       std::size_t first = 0) {
   const bool logical = dtype == DType::boolean;
-  double result = 0;
-  for (int r = 0; r < size; ++r) {
-    const double value = logical ? (element(seed, r, i) > 1 ? 1 : 0) : element(seed, r, i);
-    result = r == 0 ? value : combine(op, result, value);
+  std::array<double, 3> results{};
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    for (int r = 0; r < size; ++r) {
+      const double value = logical ? (element(seed, r, first + i) > 1 ? 1 : 0) : element(seed, r, first + i);
+      results[i] = r == 0 ? value : combine(op, results[i], value);
+    }
+    if (op == ReduceOp::average) results[i] /= size;
   }
-  return op == ReduceOp::average ? result / size : result;
+  return results;
 }
 
 inline double tolerance(DType dtype) {
   return dtype == DType::bfloat16 ? 1e-2 : dtype == DType::float16 ? 2e-3 : 1e-6;
+}
+
+// The first of `count` elements that is not near what `expected` repeats; `count` if all are.
+inline std::size_t first_wrong(const std::byte* data, DType dtype, std::size_t count,
+                               const std::array<double, 3>& expected) {
+  const std::size_t period = 3 * size_of(dtype), bytes = count * size_of(dtype);
+  const bool repeats = bytes > period && std::memcmp(data, data + period, bytes - period) == 0;
+  for (std::size_t i = 0; i < (repeats ? 3 : count); ++i) {
+    const double right = expected[i % 3];
+    if (!(std::abs(load(data, dtype, i) - right) <= right * tolerance(dtype))) return i;
+  }
+  return count;
 }
 
 // The largest relative error of rounding to a floating-point type.

@@ -4,6 +4,7 @@ target_link_libraries(doomed_program PRIVATE farandole_comm farandole_launch far
 foreach(script IN ITEMS runs copies installation node_recorders)
   farandole_script_test(doctor.${script} doctor/${script}.sh 280)
 endforeach()
+set_tests_properties(doctor.copies PROPERTIES LABELS random)
 # Jobs as users run them. Their verdicts depend on times; therefore they do not run beside other
 # jobs or with sanitizers.
 set_tests_properties(doctor.runs PROPERTIES LABELS program RUN_SERIAL TRUE)

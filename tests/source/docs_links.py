@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What README, CONTRIBUTING and docs/ name is there: links, headings, files and folders, functions. README fits one screen."""
+"""What README, CONTRIBUTING and docs/ name is there: links, headings, files and folders, functions. README fits one screen, and
+docs/api.md shows the example as it is."""
 import re
 import sys
 
@@ -73,6 +74,9 @@ for page, lines in prose.items():
                     problems.append(f"{page}:{number}: a table cell has {len(cell.strip())} characters, more than {CELL_CHARACTERS}")
 if not check_reading_list(SOURCE / "CONTRIBUTING.md", prose[SOURCE / "CONTRIBUTING.md"]):
     problems.append("CONTRIBUTING.md names no functions to read first")
+shown = (SOURCE / "docs/api.md").read_text(encoding="utf-8").split("```cpp\n", 1)[1].split("```", 1)[0]
+if shown != (SOURCE / "tests/train/example.cc").read_text(encoding="utf-8").split("\n", 1)[1]:
+    problems.append("docs/api.md shows another program than tests/train/example.cc")
 if (size := (SOURCE / "README.md").stat().st_size) > README_BYTES:
     problems.append(f"README.md has {size} bytes, more than {README_BYTES}")
 assert len(PAGES) > 10 and links > 50, f"only {len(PAGES)} pages with {links} links were found"

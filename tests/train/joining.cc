@@ -1,9 +1,11 @@
-// A program whose ranks have different numbers of batches: rank r has 4 + 3 r. Its argument selects the
+// A training whose ranks have different numbers of batches: rank r has 4 + 3 r. Its argument selects the
 // error: "throw" (rank 1 fails in its sixth step, after rank 0 has joined), "together" (the same, but the
 // active ranks agree on the error), or none.
 #include <farandole/farandole.h>
 
-int main(int argc, char** argv) {
+#include "train/training_program.h"
+
+int joining(int argc, char** argv) {
   const std::string how = argc > 1 ? argv[1] : "";
   return farandole::run_session("joining", argc, argv, [&](farandole::Session& session) {
     torch::manual_seed(1);

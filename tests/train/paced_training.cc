@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "train/training_program.h"
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
@@ -83,7 +84,7 @@ int train(Session& session, const Pace& pace) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int paced_training(int argc, char** argv) {
   return run_session("paced_training", argc, argv,
                      [&](Session& session) { return train(session, parse(argc, argv)); });
 }

@@ -10,6 +10,8 @@
 #include <farandole/trainer/trainer.h>
 #include <thread>
 
+#include "train/training_program.h"
+
 namespace farandole {
 namespace {
 
@@ -118,7 +120,7 @@ int straggle(Session& session, Fault fault, const std::string& node) {
 }  // namespace
 }  // namespace farandole
 
-int main(int argc, char** argv) {
+int straggling(int argc, char** argv) {
   if (argc < 3 || std::getenv("FARANDOLE_RUN_DIR") == nullptr)
     return std::fputs("straggling: FAULT STEPS [NODE] or FARANDOLE_RUN_DIR are missing\n", stderr), 64;
   return farandole::run_session("straggling", argc, argv, [&](farandole::Session& session) {

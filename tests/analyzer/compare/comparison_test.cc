@@ -5,6 +5,7 @@
 #include <random>
 
 #include "analyzer/trace_builder.h"
+#include "lane.h"
 #include "tools/large_run.h"
 
 #include "farandole/analyzer/compare/comparison_text.h"
@@ -74,7 +75,7 @@ TEST(Comparison, does_not_take_chance_for_a_difference) {
   std::size_t found = 0;
   std::size_t all = 0;
   const auto before = report_on(noisy());
-  for (int seed = 1; seed <= 20; ++seed) {
+  for (int seed = 1; seed <= rounds(8, 20); ++seed) {
     auto again = noisy();
     again.seed = seed;
     const auto now = report_on(again);
@@ -82,7 +83,7 @@ TEST(Comparison, does_not_take_chance_for_a_difference) {
     for (const auto& difference : comparison.differences) found += difference.verdict == Change::same ? 0 : 1;
     all += comparison.differences.size();
   }
-  EXPECT_LE(found, all / 5) << "of " << all;  // one run against twenty: they share its chance
+  EXPECT_LE(found, all / 5) << "of " << all;  // one run against all: they share its chance
 }
 
 // A run of 60 steps with a mean of `ms` and a deviation of 5 % between steps.
@@ -121,7 +122,7 @@ TEST(Comparison, of_repeats_holds_what_differs_from_run_to_run) {
   for (const auto& [now, before] : {std::pair(2, 2), std::pair(1, 4), std::pair(5, 3)}) {
     int false_alarms = 0;
     int found = 0;
-    constexpr int trials = 600;
+    const int trials = rounds(200, 600);
     for (int i = 0; i < trials; ++i) {
       false_alarms += verdict_on_steps(runs(now, 1), runs(before, 1)) == Change::same ? 0 : 1;
       found += verdict_on_steps(runs(now, 1.5), runs(before, 1)) == Change::worse ? 1 : 0;

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <random>
 
+#include "lane.h"
+
 #include "farandole/analyzer/statistics/estimate.h"
 
 namespace farandole {
@@ -62,7 +64,7 @@ TEST(Scaling, knows_that_steps_in_a_row_are_alike) {
     return static_cast<double>(state >> 40) / static_cast<double>(1 << 24) - 0.5;
   };
   int missed = 0;
-  constexpr int trials = 100;
+  const int trials = rounds(40, 100);
   for (int trial = 0; trial < trials; ++trial) {
     const auto drifting = [&] {
       std::vector<double> ms;
@@ -87,7 +89,7 @@ TEST(Scaling, knows_how_little_few_repeats_tell) {
   std::normal_distribution<double> around(0, 0.05);
   for (const int repeats : {2, 3, 5}) {
     int missed = 0;
-    constexpr int trials = 100;
+    const int trials = rounds(40, 100);
     for (int trial = 0; trial < trials; ++trial) {
       std::vector<SizedRun> runs;
       for (int i = 0; i < repeats; ++i)

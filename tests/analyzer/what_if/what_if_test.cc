@@ -303,7 +303,7 @@ TEST_F(WhatIf, PropertiesHoldWhateverTheRun) {
   const auto between = [&](double low, double high) {
     return low + (high - low) * static_cast<double>(random() % 10'000) / 10'000;
   };
-  for (int round = 0; round < 25; ++round) {
+  for (int round = 0; round < rounds(10, 100); ++round) {
     MadeUpRun run;
     run.steps = 12;
     run.ranks = 2 + static_cast<int>(random() % 3);

@@ -11,11 +11,10 @@
 #include <sys/resource.h>
 
 #include "comm/mpi_world.h"
-#include "timeline/gzip/unzipped.h"
-#include <nlohmann/json.hpp>
 
 #include "farandole/base/temporary_folder.h"
 #include "farandole/comm/recording/recording.h"
+#include "farandole/timeline/chrome_trace/trace_reader.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {
@@ -64,11 +63,14 @@ class RecordingTest : public testing::Test {
   }
 
   std::set<int> ranks_in_trace() const {
-    std::set<int> ranks;
-    const auto json = nlohmann::json::parse(unzipped(trace()));
-    for (const auto& event : json["traceEvents"])
-      if (event["ph"] == "X") ranks.insert(event["pid"].get<int>() - 1);
-    return ranks;
+    struct : TraceVisitor {
+      void span(const TraceSpan& span) override { ranks.insert(static_cast<int>(span.pid) - 1); }
+      std::set<int> ranks;
+    } visitor;
+    const auto summary = read_trace(trace(), visitor);
+    EXPECT_EQ(summary.damaged, 0U);
+    EXPECT_EQ(summary.damage, "");
+    return visitor.ranks;
   }
 
   fs::path run_;

@@ -60,9 +60,13 @@ class TraceRequestsTest : public testing::Test {
   // The ranks in the trace that have this span. Waits for a trace in which `ranks` ranks have it.
   std::set<int> ranks_with(const std::string& name, std::size_t ranks) const {
     std::set<int> found;
+    fs::file_time_type read{};
     for (int look = 0; look < 20'000 && found.size() < ranks; ++look) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      if (!fs::exists(run_ / "timeline.json.gz")) continue;
+      std::error_code missing;
+      const auto written = fs::last_write_time(run_ / "timeline.json.gz", missing);
+      if (missing || written == read) continue;
+      read = written;
       found.clear();
       const auto trace = nlohmann::json::parse(unzipped(run_ / "timeline.json.gz"));
       for (const auto& event : trace["traceEvents"])

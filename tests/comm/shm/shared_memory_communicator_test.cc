@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <numeric>
 #include <random>
+#include <span>
 
 #include "fusion/thread_world.h"
 #include "lane.h"
@@ -145,9 +146,15 @@ TEST(SharedMemoryCommunicator, AllRanksHoldTheSameBits) {
   }
 }
 
-// Bytes that identify their sender.
-std::uint8_t mark(std::size_t from, std::size_t to, std::size_t i) {
-  return static_cast<std::uint8_t>(from * 31 + to * 7 + i * 13);
+// `bytes` bytes that identify their sender: byte i is from * 31 + to * 7 + i * 13 modulo 256.
+std::span<const std::byte> marks(std::size_t from, std::size_t to, std::size_t bytes) {
+  static const auto all = [] {
+    std::vector<std::byte> pattern((std::size_t{1} << 19) + 256);
+    for (std::size_t i = 0; i < pattern.size(); ++i) pattern[i] = static_cast<std::byte>(i * 13);
+    return pattern;
+  }();
+  constexpr std::size_t inverse_of_13 = 197;
+  return std::span(all).subspan((from * 31 + to * 7) * inverse_of_13 % 256, bytes);
 }
 
 TEST(SharedMemoryCommunicator, MovesBytesOfRandomSizes) {
@@ -175,13 +182,19 @@ TEST(SharedMemoryCommunicator, MovesBytesOfRandomSizes) {
         }
         const auto in = memory(in_bytes);
         const auto out = memory(out_bytes);
-        std::size_t at = 0;
-        for (std::size_t r = 0; r < ranks; ++r)
-          for (std::size_t i = 0; i < share[own][r]; ++i) in[at++] = std::byte{mark(own, r, i)};
+        const auto holds = [](const Buffer& data, const std::vector<std::byte>& right) {
+          return right.empty() || std::memcmp(data.get(), right.data(), right.size()) == 0;
+        };
+        const auto put = [](std::byte* at, std::span<const std::byte> part) {
+          return std::copy(part.begin(), part.end(), at);
+        };
+        auto* end = in.get();
+        for (std::size_t r = 0; r < ranks; ++r) end = put(end, marks(own, r, share[own][r]));
         comm.all_to_all("parts", in.get(), share[own], out.get(), receives);
-        at = 0;
-        for (std::size_t r = 0; r < ranks; ++r)
-          for (std::size_t i = 0; i < receives[r]; ++i) ASSERT_EQ(out[at++], std::byte{mark(r, own, i)});
+        std::vector<std::byte> expected(out_bytes);
+        end = expected.data();
+        for (std::size_t r = 0; r < ranks; ++r) end = put(end, marks(r, own, receives[r]));
+        ASSERT_TRUE(holds(out, expected));
 
         // Gathers all parts for rank 0 in place: the own part of `all` is the input.
         std::vector<std::size_t> parts;
@@ -192,18 +205,17 @@ TEST(SharedMemoryCommunicator, MovesBytesOfRandomSizes) {
           total += parts[r];
         }
         const auto all = memory(total);
-        for (std::size_t i = 0; i < parts[own]; ++i) all[before + i] = std::byte{mark(own, 0, i)};
+        put(all.get() + before, marks(own, 0, parts[own]));
         comm.all_gather("gather", all.get() + before, all.get(), parts);
-        at = 0;
-        for (std::size_t r = 0; r < ranks; ++r)
-          for (std::size_t i = 0; i < parts[r]; ++i) ASSERT_EQ(all[at++], std::byte{mark(r, 0, i)});
+        expected.resize(total);
+        end = expected.data();
+        for (std::size_t r = 0; r < ranks; ++r) end = put(end, marks(r, 0, parts[r]));
+        ASSERT_TRUE(holds(all, expected));
 
         const std::size_t root = random() % ranks;
         if (own != root) std::memset(all.get(), 0, total);
         comm.broadcast("broadcast", all.get(), total, static_cast<int>(root));
-        at = 0;
-        for (std::size_t r = 0; r < ranks; ++r)
-          for (std::size_t i = 0; i < parts[r]; ++i) ASSERT_EQ(all[at++], std::byte{mark(r, 0, i)});
+        ASSERT_TRUE(holds(all, expected));
       }
     });
   }

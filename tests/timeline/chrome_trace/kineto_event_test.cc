@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <random>
 
+#include "lane.h"
 #include "timeline/visited_spans.h"
 
 #include "farandole/base/temporary_folder.h"
@@ -146,8 +147,8 @@ TEST(KinetoEvent, takes_all_that_is_in_form) {
 // because it does not check arguments that are not needed.
 TEST(KinetoEvent, takes_no_less_of_what_is_damaged) {
   const TemporaryFolder folder;
-  Profiler profiler(3);
-  for (int round = 0; round < 3'000; ++round) {
+  Profiler profiler(seed(3));
+  for (int round = 0; round < rounds(800, 10'000); ++round) {
     std::vector<std::string> events(5), others;
     std::generate(events.begin(), events.end(), [&] { return profiler.event(); });
     for (auto changes = 1 + profiler.below(3); changes > 0; --changes) {

@@ -86,7 +86,7 @@ ReadOwnEvents visited(const std::filesystem::path& file, const std::string& even
 TEST(OwnEvent, agrees_with_the_parser) {
   const TemporaryFolder folder;
   std::mt19937_64 random(seed(1));
-  for (int round = 0; round < 2'000; ++round) {
+  for (int round = 0; round < rounds(800, 10'000); ++round) {
     auto text = event(random);
     for (auto changes = round % 4; changes > 0 && round % 2 == 1; --changes)
       text[random() % text.size()] = "0123456789.\"{}:,- e\\x"[random() % 21];

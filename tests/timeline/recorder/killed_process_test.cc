@@ -52,7 +52,7 @@ void expect_sound_trace(const TemporaryFolder& folder, const std::filesystem::pa
 TEST(KilledProcess, LeavesWhatItWrote) {
   const TemporaryFolder folder;
   std::mt19937 random(seed(20240607));
-  for (int round = 0; round < rounds(25, 200); ++round) {
+  for (int round = 0; round < rounds(10, 200); ++round) {
     TimelineOptions options;
     options.file = folder / "recorder/rank-0003.ftl";
     options.recorder_bytes = round % 2 == 0 ? 256 << 10 : 16 << 20;

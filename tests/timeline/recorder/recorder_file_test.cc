@@ -214,7 +214,7 @@ TEST(RecorderFile, SurvivesRandomDamage) {
   const TemporaryFolder folder;
   std::mt19937_64 random(seed(42));
   const std::string sound = contents_of(recorded_in(folder, 3000));
-  const int damages = rounds(2000, 20'000);  // each is read; every 16th is also salvaged and merged
+  const int damages = rounds(600, 20'000);  // each is read; every 16th is also salvaged and merged
   int refused = 0;
   Holdings before;
   for (int round = 0; round < damages; ++round) {
