@@ -3,11 +3,13 @@
 
 A block marked `sh` is run, page by page, in a folder of its own that has small runs and data of the names that the pages
 use (RUN, OLD, DIR, ...). Trainings end after a few steps. A line whose comment says "exit code N" may end with N. Of
-blocks marked `sh checked` (too slow, or a program of the reader's) and `sh cluster`, only the options are checked.
-Options that the text names exist, and docs/training.md has all of `farandole train`'s with their defaults.
+blocks marked `sh checked` (too slow, or a program of the reader's) and `sh cluster`, the programs and options are checked.
+A command in any other block is an error. Commands and options that the text and the examples of --help name exist, and
+docs/training.md has all options of `farandole train` with their defaults.
 usage: docs_commands.py [PAGE...]
 """
 import gzip
+import json
 import os
 import pathlib
 import re
@@ -25,7 +27,8 @@ FEW_STEPS, SECONDS = 6, 60
 COMMANDS_WITH_WORDS = {"timeline": ("merge", "slice", "salvage", "export"),  # whose next word chooses the options
                        "bench": ("allreduce", "step", "timeline", "analyze")}
 COMMANDS = ("run", "train", "analyze", "doctor", "checkpoint")
-OTHERS = ("cmake", "nsys", "sbatch", "scancel", "srun")  # programs that are not ours
+OTHERS = ("clang-format", "cmake", "ctest", "g++", "kill", "nsys", "sbatch", "scancel", "spack", "srun")  # not ours
+PRESETS = {preset["name"] for preset in json.loads((SOURCE / "CMakePresets.json").read_text())["configurePresets"]}
 SBATCH_OPTIONS = {"--account", "--cpus-per-task", "--partition", "--time"}
 SCRIPTS = ("tools/", "tests/", "slurm/")
 problems = []
@@ -58,13 +61,15 @@ def check_options(where, command):
     while words:
         while words and re.fullmatch(r"\w+=.*", words[0]):
             words.pop(0)
-        end = words.index("--") if "--" in words else len(words)
+        end = next((i for i, word in enumerate(words) if word in ("--", "&&", "|")), len(words))
         own, words = words[:end], words[end + 1:]
         given = [option.split("=")[0] for option in own[1:] if re.match(r"--?[a-zA-Z]", option)]
         if own[:1] == ["farandole"] and len(own) > 1:
             name = own[1:3] if own[1] in COMMANDS_WITH_WORDS else own[1:2]
-            if not (BIN / f"farandole-{name[0]}").exists():
-                problems.append(f"{where}: there is no command farandole {name[0]}")
+            if name[0].startswith("-"):
+                continue
+            if not (BIN / f"farandole-{name[0]}").exists() or name[1:] and name[1] not in COMMANDS_WITH_WORDS[name[0]]:
+                problems.append(f"{where}: there is no command farandole {' '.join(name)}")
                 continue
             for option in given:
                 if option not in known_options(name):
@@ -76,16 +81,29 @@ def check_options(where, command):
             for option in given:
                 if not own[0].endswith("/test") and option not in (SOURCE / own[0]).read_text(encoding="utf-8"):
                     problems.append(f"{where}: {own[0]} does not know {option}")
+        elif own[:2] == ["cmake", "--preset"] and own[2] not in PRESETS:
+            problems.append(f"{where}: there is no preset {own[2]}")
+        elif own and own[0] != "farandole" and own[0] not in OTHERS and not own[0].startswith("./"):
+            problems.append(f"{where}: this test does not know {own[0]}; run the command (sh), or add it to OTHERS")
 
 
 def check_text(all_options):
     for page in wanted:
         for number, line in read_page(page)[0]:
             for code in re.findall(r"`([^`]+)`", line):
+                if re.match(r"farandole [a-z]", code):
+                    check_options(f"{page}:{number}", code)
                 own = [] if code.split()[0] in OTHERS else re.findall(r"(?<![\w-])--[a-z][\w-]*", code)
                 for option in own:
                     if option not in all_options | SBATCH_OPTIONS:
                         problems.append(f"{page}:{number}: no command has the option {option}")
+
+
+def check_examples():
+    for name in [(name,) for name in COMMANDS + tuple(COMMANDS_WITH_WORDS)] + [
+            (name, word) for name, words in COMMANDS_WITH_WORDS.items() for word in words]:
+        for example in re.findall(r"^  \$ (.*)", help_of(BIN / f"farandole-{name[0]}", *name[1:]), re.M):
+            check_options(f"farandole {' '.join(name)} --help", example)
 
 
 def check_training(page):
@@ -153,7 +171,9 @@ def run_page(page, blocks, prepared, scratch):
 
 
 wanted = [pathlib.Path(page).resolve() for page in sys.argv[1:]] or PAGES
-blocks_of = {page: [block for block in read_page(page)[1] if re.match(r"(sh|bash|shell|console)\b", block.language)]
+LOOKS_LIKE_COMMAND = re.compile(r"\$ |(tools|tests|slurm)/|(farandole|cmake|ctest|sbatch|srun) -?-?[a-z]")
+blocks_of = {page: [block for block in read_page(page)[1]
+                    if re.match(r"(sh|bash|shell|console)\b", block.language) or any(map(LOOKS_LIKE_COMMAND.match, block.lines))]
              for page in wanted}
 run = checked = 0
 for page, blocks in blocks_of.items():
@@ -161,12 +181,14 @@ for page, blocks in blocks_of.items():
         if block.language not in ("sh", "sh checked", "sh cluster"):
             problems.append(f"{page}:{block.first_line - 1}: mark the block sh, sh checked or sh cluster")
         for number, command in commands_of(block):
-            check_options(f"{page}:{number}", command)
+            if block.language != "sh" or command.startswith("farandole"):
+                check_options(f"{page}:{number}", command)
             run, checked = (run + 1, checked) if block.language == "sh" else (run, checked + 1)
 scripts = [file for folder in ("tools", "tests/compare") for file in (SOURCE / folder).glob("*") if file.is_file()]
 check_text(set().union(*(known_options([name]) for name in COMMANDS),
                        *(known_options([name, word]) for name, words in COMMANDS_WITH_WORDS.items() for word in words),
                        *(options_in(file.read_text(encoding="utf-8")) for file in scripts)))
+check_examples()
 for page in wanted:
     if page.name == "training.md":
         check_training(page)

@@ -24,7 +24,7 @@ def is_there(path):
 
 
 def check_link(page, number, target):
-    if re.match(r"[a-z]+:", target):
+    if re.match(r"https://[\w.-]+\.\w+(/|$)", target):  # tests have no network
         return
     file, _, anchor = target.partition("#")
     to = (page.parent / file).resolve() if file else page
@@ -63,7 +63,10 @@ anchors = {page.resolve(): {anchor_of(line) for _, line in lines if line.startsw
 links = 0
 for page, lines in prose.items():
     for number, line in lines:
-        for target in re.findall(r"\]\(([^)\s]+)\)", line):
+        targets = re.findall(r"\]\(([^)\s]+)\)", line)
+        if len(targets) != line.count("](") or re.match(r"\s*\[[^]]*\]:", line) or "<a " in line:
+            problems.append(f"{page}:{number}: write links as [text](target), so that this test can see them")
+        for target in targets:
             check_link(page, number, target)
             links += 1
         for code in re.findall(r"`([^`]+)`", line):
@@ -72,6 +75,9 @@ for page, lines in prose.items():
             for cell in re.split(r"(?<!\\)\|", line):
                 if len(cell.strip()) > CELL_CHARACTERS:
                     problems.append(f"{page}:{number}: a table cell has {len(cell.strip())} characters, more than {CELL_CHARACTERS}")
+index = (SOURCE / "docs" / "README.md").read_text(encoding="utf-8")
+problems += [f"docs/README.md has no link to {page.name}" for page in PAGES
+             if page.parent.name == "docs" and page.name != "README.md" and f"]({page.name})" not in index]
 if not check_reading_list(SOURCE / "CONTRIBUTING.md", prose[SOURCE / "CONTRIBUTING.md"]):
     problems.append("CONTRIBUTING.md names no functions to read first")
 shown = (SOURCE / "docs/api.md").read_text(encoding="utf-8").split("```cpp\n", 1)[1].split("```", 1)[0]
