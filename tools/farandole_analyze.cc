@@ -37,15 +37,19 @@ bool parse(int argc, char** argv, Options& options) {
   parser.usage =
       "Usage: farandole analyze RUN... [--format text|json|html|csv] [-o FILE] [--against RUN...]\n\n"
       "Reports where the time of a run went. RUN is a run directory or a Chrome trace (plain or gzip).\n"
-      "Runs with different numbers of ranks give a scaling table.\n";
+      "Runs with different numbers of ranks give a scaling table.\n\n"
+      "Examples:\n"
+      "  $ farandole analyze RUN\n"
+      "  $ farandole analyze RUN --format html -o report.html\n"
+      "  $ farandole analyze RUN RUN2 --against OLD OLD2\n"
+      "  $ farandole analyze RUN --what-if bandwidth=2x,bucket-mb=4\n";
   parser.visible.add_options()(
       "format", po::value(&options.format),
       "text, json, html or csv. html is one file that needs no network; csv is the table named by --table")(
       "output,o", po::value(&options.output), "write the report to this file instead of stdout")(
       "table", po::value(&options.table),
       "table for --format csv: runs, ranks (default), phases, steps, lateness, collectives, losses, "
-      "wait-causes, critical-path, "
-      "stragglers, findings, nodes, gpu, mpi-calls, scaling, scaling-fits, comparison, what-if or "
+      "wait-causes, critical-path, stragglers, findings, nodes, gpu, mpi-calls, scaling, scaling-fits, comparison, what-if or "
       "validation")(
       "against", po::value(&options.against)->multitoken(),
       "compare the first RUN with these runs. The report says what changed and whether the change is larger "

@@ -83,7 +83,9 @@ int run(int argc, char** argv) {
       "  list    list the checkpoints, newest first\n"
       "  show    print the attributes, and the type and shape of every data set; of the newest checkpoint\n"
       "          if RUN is given\n"
-      "  verify  read everything and compare checksums; the exit code is 65 if a checkpoint is damaged\n";
+      "  verify  read everything and compare checksums; the exit code is 65 if a checkpoint is damaged\n\n"
+      "Examples:\n"
+      "  $ farandole checkpoint verify RUN\n";
   namespace po = boost::program_options;
   parser.visible.add_options()("command", po::value(&command),
                                "list, show or verify (first positional argument).")(

@@ -27,7 +27,10 @@ bool parse(int argc, char** argv, Options& options) {
   parser.usage =
       "Usage: farandole doctor [RUN] [--format text|json]\n\n"
       "Reports why a run hung, crashed, was killed or refused to start. RUN is its run directory or a copy\n"
-      "of it. Without RUN, it checks this installation and exits with code 1 if a check fails.\n";
+      "of it. Without RUN, it checks this installation and exits with code 1 if a check fails.\n\n"
+      "Examples:\n"
+      "  $ farandole doctor\n"
+      "  $ farandole doctor RUN\n";
   parser.visible.add_options()("format", po::value(&options.format), "text or json")(
       "run", po::value(&options.run), "Run directory (positional argument).");
   parser.positional.add("run", 1);

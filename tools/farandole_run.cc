@@ -19,7 +19,11 @@ constexpr const char* usage =
     "\n"
     "Starts PROGRAM on N ranks, with srun inside a Slurm job and with mpirun otherwise. The exit code is\n"
     "the exit code of the rank that failed first, or 128 + N if signal N killed that rank. A message names\n"
-    "the rank. If OMP_NUM_THREADS is not set, it is set to the number of cores per rank.\n";
+    "the rank. If OMP_NUM_THREADS is not set, it is set to the number of cores per rank.\n"
+    "\n"
+    "Examples:\n"
+    "  $ farandole run -n 4 -- ./program\n"
+    "  $ farandole run -n 4 --run-dir RUN --trace-mpi -- ./program\n";
 
 // Options of farandole run end at "--" or at the first word that is not an option or an option's value. The
 // rest belongs to the program.

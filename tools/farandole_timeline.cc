@@ -37,11 +37,17 @@ struct Arguments {
 
 const char* description_of(const std::string& what) {
   if (what == "merge")
-    return "Merges the records of all ranks into one trace for chrome://tracing and Perfetto.";
-  if (what == "slice") return "Writes the events of some ranks or steps to a separate, smaller trace.";
+    return "Merges the records of all ranks into one trace for chrome://tracing and Perfetto.\n\n"
+           "Examples:\n  $ farandole timeline merge RUN";
+  if (what == "slice")
+    return "Writes the events of some ranks or steps to a separate, smaller trace.\n\n"
+           "Examples:\n  $ farandole timeline slice RUN --ranks 0-1 --steps 10-12 -o few.json.gz";
   if (what == "export")
-    return "Writes one file per rank in the format of PyTorch's profiler, which other tools can read.";
-  return "Reports for each file what can be read and what is lost, and merges what can be read.";
+    return "Writes one file per rank in the format of PyTorch's profiler, which other tools can read.\n\n"
+           "Examples:\n  $ farandole timeline export RUN --kineto DIR";
+  return "Reports for each file what can be read and what is lost, and merges what can be read. The exit\n"
+         "code is 65 if something is lost.\n\n"
+         "Examples:\n  $ farandole timeline salvage RUN";
 }
 
 // Returns false after --help.

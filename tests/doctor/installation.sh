@@ -25,6 +25,12 @@ expect 1 env PATH="$work/bare" "$doctor"
 says out '^fail +MPI +mpirun is not in PATH'
 says out '→ install Open MPI'
 says out 'checks? fail'
+# Without Slurm's configuration, srun does not say its version.
+mkdir slurm
+printf '#!/bin/sh\nexit 1\n' | tee slurm/srun >slurm/sinfo
+chmod +x slurm/*
+expect 0 env PATH="$work/slurm:$PATH" "$doctor"
+says out '^warn +Slurm +srun exists, but no controller answers sinfo$'
 # Few descriptors.
 (ulimit -S -n 300 && expect 0 "$doctor" && says out '^warn +limits +open files 300' && exit $failures) || fail "ulimit -n"
 expect 64 "$doctor" --format xml

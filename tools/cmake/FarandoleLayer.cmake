@@ -144,7 +144,7 @@ function(farandole_man_pages)
   foreach(program IN LISTS programs)
     add_custom_command(OUTPUT ${folder}/${program}.1
       COMMAND ${PROJECT_SOURCE_DIR}/tools/cmake/man_page ${HELP2MAN} $<TARGET_FILE:farandole> $<TARGET_FILE:${program}> ${folder}
-      DEPENDS farandole ${program} ${PROJECT_SOURCE_DIR}/tools/cmake/man_page VERBATIM)
+      DEPENDS farandole ${program} ${PROJECT_SOURCE_DIR}/tools/cmake/man_page ${PROJECT_SOURCE_DIR}/docs/training.md VERBATIM)
     list(APPEND pages ${folder}/${program}.1)
   endforeach()
   add_custom_target(man ALL DEPENDS ${pages})

@@ -10,6 +10,8 @@
 #include <sstream>
 #include <utility>
 
+#include <boost/algorithm/string/replace.hpp>
+
 #include "farandole/base/error.h"
 #include "farandole/base/version.h"
 
@@ -205,7 +207,13 @@ bool OptionParser::parse(int argc, const char* const* argv, po::variables_map* f
     rethrow(error, "", known);
   }
   if (variables.count("help") != 0) {
-    std::cout << usage << "\n" << all;
+    std::ostringstream options;
+    options << all;
+    auto text = options.str();  // Boost writes "-n [ --ranks ] arg".
+    boost::replace_all(text, " [ --", ", --");
+    boost::replace_all(text, " ] arg", " arg   ");
+    boost::replace_all(text, " ]", "   ");
+    std::cout << usage << text;
     return false;
   }
   if (variables.count("version") != 0) {

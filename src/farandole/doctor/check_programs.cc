@@ -42,6 +42,11 @@ struct Libraries {
   }
 };
 
+// "srun 22.05.8", or "srun" if the version is unknown: without Slurm's configuration, srun --version fails.
+std::string named(const std::string& program, const std::optional<std::string>& version) {
+  return version ? program + " " + *version : program;
+}
+
 Libraries libraries_of(const fs::path& program) {
   Libraries libraries;
   libraries.text =
@@ -121,18 +126,19 @@ Check check_mpi() {
     return {
         "MPI", in_path("srun") ? Health::warn : Health::fail, "mpirun is not in PATH",
         "install Open MPI 4.1 or later, or load its module; inside Slurm, srun --mpi=pmix is used instead"};
-  const auto version = version_in(output_of({*mpirun, "--version"}, seconds(20)).value_or("")).value_or("?");
+  const auto version = version_in(output_of({*mpirun, "--version"}, seconds(20)).value_or(""));
+  const auto name = named(mpirun->string(), version);
   const auto built_with = mpi_of_program(program_folder() / "farandole-train");
-  if (!built_with.empty() && built_with != version)
+  if (!built_with.empty() && version && built_with != *version)
     return {"MPI", Health::warn,
-            fmt::format("{} is version {}, farandole-train has {}", mpirun->string(), version, built_with),
+            fmt::format("{} is version {}, farandole-train has {}", mpirun->string(), *version, built_with),
             "put the mpirun of the MPI with which Farandole was built first in PATH"};
   const auto ranks = output_of(
       {program_folder() / "farandole", "run", "-n", "2", "--", "sh", "-c", "echo rank"}, seconds(60));
   if (!ranks)
-    return {"MPI", Health::fail, fmt::format("{} {} cannot start two ranks", mpirun->string(), version),
+    return {"MPI", Health::fail, name + " cannot start two ranks",
             "to see the error, run: farandole run -n 2 -- true"};
-  return {"MPI", Health::ok, fmt::format("{} {} starts two ranks", mpirun->string(), version), ""};
+  return {"MPI", Health::ok, name + " starts two ranks", ""};
 }
 
 Check check_libtorch() {
@@ -191,19 +197,18 @@ Check check_slurm() {
               "load Slurm's module, or correct PATH"};
     return {"Slurm", Health::ok, "srun is not in PATH; farandole run uses mpirun", ""};
   }
-  const auto version = version_in(output_of({*srun, "--version"}, seconds(20)).value_or("")).value_or("?");
+  const auto name = named("srun", version_in(output_of({*srun, "--version"}, seconds(20)).value_or("")));
   const auto kinds = output_of({*srun, "--mpi=list"}, seconds(20)).value_or("");
   const bool answers = output_of({"sinfo", "-h"}, seconds(20)).has_value();
   if (!answers)
     return {"Slurm", in_slurm_job(environment) ? Health::fail : Health::warn,
-            fmt::format("srun {} exists, but no controller answers sinfo", version),
+            name + " exists, but no controller answers sinfo",
             "on a cluster, ask its administrators; elsewhere farandole run uses mpirun"};
   if (kinds.find("pmix") == std::string::npos)
-    return {"Slurm", Health::fail,
-            fmt::format("srun {} does not support PMIx (see srun --mpi=list)", version),
+    return {"Slurm", Health::fail, name + " does not support PMIx (see srun --mpi=list)",
             "set SLURM_MPI_TYPE to a type that this site's Open MPI supports, or build Slurm with PMIx"};
   return {"Slurm", Health::ok,
-          fmt::format("srun {} with PMIx{}", version,
+          fmt::format("{} with PMIx{}", name,
                       in_slurm_job(environment) ? fmt::format(", in job {}", std::getenv("SLURM_JOB_ID"))
                                                 : ", outside of a job"),
           ""};

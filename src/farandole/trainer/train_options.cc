@@ -73,8 +73,9 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
   OptionParser parser;
   parser.usage =
       "Usage: farandole train --data PATH --run-dir RUN [--profile NAME] [--set name=value]...\n\n"
-      "Trains a model data-parallel on several ranks, for example:\n"
-      "farandole run -n 4 -- farandole train ...\n";
+      "Trains a model data-parallel on several ranks.\n\n"
+      "Examples:\n"
+      "  $ farandole run -n 4 -- farandole train --profile mnist --data DIR --run-dir RUN\n";
   parser.profiles = profiles;
   po::options_description what("Model and data"), how("Training"), keep("Output and checkpoints");
   // clang-format off

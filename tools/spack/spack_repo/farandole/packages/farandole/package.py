@@ -1,6 +1,6 @@
 import os
 
-from spack_repo.builtin.build_systems.cmake import CMakePackage
+from spack_repo.builtin.build_systems.cmake import CMakePackage, generator
 
 from spack.package import *
 
@@ -55,6 +55,7 @@ class Farandole(CMakePackage):
         args = [
             self.define_from_variant("FARANDOLE_TORCH", "torch"),
             self.define("BUILD_TESTING", self.run_tests),
+            self.define("CMAKE_UNITY_BUILD", True),  # as the preset release
         ]
         if self.spec.satisfies("+torch"):
             # .../site-packages/torch/share/cmake: tools/cmake/FindTorchCpu.cmake wants the folder two above.
