@@ -60,6 +60,14 @@ export PKG_CONFIG_PATH=$lib/pkgconfig
 read -ra flags < <(pkg-config --cflags --libs farandole-analyzer farandole-timeline)
 "${CXX:-c++}" -std=c++20 "$share/examples/analyze.cc" "${flags[@]}" -o analyze >out 2>err || fail "c++ with pkg-config"
 ./analyze runs/record 2>err | cmp - record.json || fail "the program built with pkg-config"
+if [[ -x examples/train ]]; then  # a unit with LibTorch takes 20 s to compile; so the object is only linked again
+  read -ra flags < <(pkg-config --cflags farandole-runtime)
+  "${CXX:-c++}" -std=c++20 -E "$share/examples/train.cc" "${flags[@]}" -o train.ii 2>err || fail "headers with pkg-config"
+  read -ra flags < <(pkg-config --libs farandole-runtime)
+  "${CXX:-c++}" "$(find examples -name train.cc.o)" "${flags[@]}" -o train >out 2>err || fail "link with pkg-config"
+  timeout 100 "$prefix/bin/farandole" run -n 2 -- ./train >out 2>err || fail "train, built with pkg-config"
+  grep -q '^loss 0\.' out || fail "train, built with pkg-config, prints another loss"
+fi
 ! examples/analyze nowhere >out 2>err || fail "a run that is not there is no failure"
 
 # Completion, from the programs' own --help.
@@ -79,4 +87,8 @@ if [[ -d $prefix/share/man ]]; then
     [[ -s $page ]] || fail "there is no ${page##*/}"
     ! command -v man >/dev/null || MANPATH=$prefix/share/man man "${program##*/}" 2>err | grep -q '[A-Za-z]' || fail "man ${program##*/}"
   done
+  for section in NAME SYNOPSIS DESCRIPTION OPTIONS EXAMPLES '"EXIT STATUS"' '"SEE ALSO"'; do
+    grep -qx ".SH $section" "$prefix/share/man/man1/farandole-analyze.1" || fail "farandole-analyze.1 has no $section"
+  done
+  grep -q '^75$' "$prefix/share/man/man1/farandole-analyze.1" || fail "farandole-analyze.1 lacks an exit code"
 fi
