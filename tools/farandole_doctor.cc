@@ -7,8 +7,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
-#include "farandole/doctor/diagnosis_json.h"
-#include "farandole/doctor/diagnosis_text.h"
+#include "farandole/doctor/diagnosis.h"
 #include "farandole/doctor/installation.h"
 
 namespace {

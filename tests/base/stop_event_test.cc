@@ -1,10 +1,9 @@
-#include "farandole/base/stop_event.h"
-
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <thread>
 
 #include "farandole/base/error.h"
+#include "farandole/base/quiet_thread.h"
 
 namespace farandole {
 namespace {

@@ -6,9 +6,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "farandole/doctor/diagnosis_json.h"
-#include "farandole/doctor/diagnosis_text.h"
-
 namespace farandole {
 namespace {
 

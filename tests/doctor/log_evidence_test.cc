@@ -1,10 +1,9 @@
-#include "farandole/doctor/log_evidence.h"
-
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "farandole/base/temporary_folder.h"
+#include "farandole/doctor/run_evidence.h"
 
 namespace farandole {
 namespace {

@@ -13,8 +13,8 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/temporary_folder.h"
+#include "farandole/comm/communicator.h"
 #include "farandole/comm/shm/shared_memory_communicator.h"
-#include "farandole/comm/solo_communicator.h"
 #include "farandole/comm/wrap/traced_communicator.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 

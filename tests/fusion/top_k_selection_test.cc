@@ -1,11 +1,11 @@
-#include "farandole/fusion/top_k_selection.h"
-
 #include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
 #include <numeric>
 #include <random>
+
+#include "farandole/fusion/top_k_compressor.h"
 
 namespace farandole {
 namespace {

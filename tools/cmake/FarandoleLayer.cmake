@@ -15,7 +15,8 @@ endif()
 
 # farandole_layer(NAME USES LAYER... LIBRARIES LIB... EXCLUDE FILE... [ONE_UNIT])
 # A folder of src/farandole is a static library farandole_NAME of all its .cc files; USES names the layers below it.
-# In unity builds (CMAKE_UNITY_BUILD) each room is one translation unit, with ONE_UNIT the whole layer is.
+# In unity builds (CMAKE_UNITY_BUILD) each room is one translation unit, with ONE_UNIT the whole layer is, unless there are
+# sanitizers, with which a unit of a whole layer compiles too long.
 function(farandole_layer name)
   cmake_parse_arguments(ARG "ONE_UNIT" "" "USES;LIBRARIES;EXCLUDE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
@@ -25,7 +26,7 @@ function(farandole_layer name)
   foreach(source IN LISTS sources)
     get_filename_component(room ${source} DIRECTORY)
     file(RELATIVE_PATH room ${CMAKE_CURRENT_SOURCE_DIR} ${room})
-    if(ARG_ONE_UNIT)
+    if(ARG_ONE_UNIT AND NOT FARANDOLE_SANITIZE)
       set(room ${name})
     endif()
     string(MAKE_C_IDENTIFIER ${room} room)

@@ -4,6 +4,7 @@
 #include <string>
 #include <unistd.h>
 
+#include "farandole/base/cores.h"
 #include "farandole/base/error.h"
 #include "farandole/base/file_bytes.h"
 #include "farandole/base/owned_descriptor.h"
@@ -27,10 +28,8 @@ std::filesystem::path temporary_beside(const std::filesystem::path& path) {
   std::error_code ignored;
   // If `path` is /dev/null, a rename would replace the device with a file for every process.
   if (std::filesystem::is_other(path, ignored)) return path;
-  char host[256] = "";
-  ::gethostname(host, sizeof host - 1);
   return path.parent_path() /
-         ("." + path.filename().string() + "." + host + "." + std::to_string(::getpid()) + ".tmp");
+         ("." + path.filename().string() + "." + host_name() + "." + std::to_string(::getpid()) + ".tmp");
 }
 
 void publish_file(const std::filesystem::path& temporary, const std::filesystem::path& path) {

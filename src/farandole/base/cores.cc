@@ -2,8 +2,15 @@
 
 #include <sched.h>
 #include <thread>
+#include <unistd.h>
 
 namespace farandole {
+
+std::string host_name() {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
 
 int allowed_cores() {
   cpu_set_t allowed;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 
 namespace farandole {
@@ -30,25 +31,10 @@ constexpr std::size_t size_of(DType dtype) {
 
 // PyTorch's names without the prefix "torch.".
 constexpr std::string_view name_of(DType dtype) {
-  switch (dtype) {
-    case DType::float16:
-      return "float16";
-    case DType::bfloat16:
-      return "bfloat16";
-    case DType::float32:
-      return "float32";
-    case DType::float64:
-      return "float64";
-    case DType::int32:
-      return "int32";
-    case DType::int64:
-      return "int64";
-    case DType::uint8:
-      return "uint8";
-    case DType::boolean:
-      return "bool";
-  }
-  return "unknown";
+  constexpr std::string_view names[] = {"float16", "bfloat16", "float32", "float64",
+                                        "int32",   "int64",    "uint8",   "bool"};
+  const auto index = static_cast<std::size_t>(dtype);
+  return index < std::size(names) ? names[index] : "unknown";
 }
 
 }  // namespace farandole

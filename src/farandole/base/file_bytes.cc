@@ -1,6 +1,7 @@
 #include "farandole/base/file_bytes.h"
 
 #include <cerrno>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "farandole/base/error.h"
@@ -27,6 +28,12 @@ std::size_t read_bytes(int fd, std::uint64_t offset, std::span<std::byte> into, 
     done += static_cast<std::size_t>(count);
   }
   return done;
+}
+
+std::int64_t changed_ns(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return -1;
+  return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
 }
 
 }  // namespace farandole

@@ -2,6 +2,7 @@
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
+#include <unistd.h>
 #include <utility>
 
 namespace farandole {
@@ -10,10 +11,17 @@ class OwnedDescriptor {
  public:
   explicit OwnedDescriptor(int fd = -1) : fd_(fd) {}
   OwnedDescriptor(OwnedDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  OwnedDescriptor& operator=(OwnedDescriptor&& other) noexcept;
+  OwnedDescriptor& operator=(OwnedDescriptor&& other) noexcept {
+    const int fd = std::exchange(other.fd_, -1);
+    reset();
+    fd_ = fd;
+    return *this;
+  }
   ~OwnedDescriptor() { reset(); }
   int get() const { return fd_; }  // negative if there is no descriptor
-  void reset();
+  void reset() {
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  }
 
  private:
   int fd_;

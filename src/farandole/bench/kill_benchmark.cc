@@ -1,5 +1,4 @@
-#include "farandole/bench/kill_benchmark.h"
-
+// Kills processes that record, and reads what is left.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -14,6 +13,7 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
+#include "farandole/bench/timeline_benchmark.h"
 #include "farandole/timeline/chrome_trace/trace_reader.h"
 #include "farandole/timeline/merge/run_recorders.h"
 #include "farandole/timeline/merge/trace_merge.h"

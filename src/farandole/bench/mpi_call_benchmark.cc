@@ -1,5 +1,4 @@
-#include "farandole/bench/mpi_call_benchmark.h"
-
+// Measures the cost of recording an MPI call of a program.
 #include <dlfcn.h>
 #include <memory>
 #include <mpi.h>
@@ -7,6 +6,7 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/bench/sample.h"
+#include "farandole/bench/timeline_benchmark.h"
 #include "farandole/comm/mpi/mpi_job.h"
 #include "farandole/launch/mpi_preload.h"
 #include "farandole/timeline/mpi_trace.h"

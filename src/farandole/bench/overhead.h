@@ -10,6 +10,8 @@
 
 namespace farandole {
 
+class Session;
+
 // For each round: the logarithm of the ratio of the times of a block with the feature and the
 // neighbouring block without it.
 struct Added {
@@ -38,5 +40,11 @@ struct TrainingOverhead {
   Added timeline;
   Added profiler;  // PyTorch's profiler; measured in some of the rounds.
 };
+
+// Trains with the timeline, with PyTorch's profiler, and with neither; the three alternate. `seconds` is the
+// approximate duration of the steps of the model, which is one of BenchmarkTrainee. The session must record
+// from step 1 on; steps without the timeline run as step 0.
+// Collective: every rank of the group must call this in the same order.
+TrainingOverhead benchmark_overhead(Session& session, const std::string& model, double seconds);
 
 }  // namespace farandole

@@ -43,4 +43,29 @@ MergeCost measure_merge(const TimelineBenchmarkOptions& options);
 // Returns the processor time of one sample of CounterSampler. Units: microseconds.
 double measure_counters(const TimelineBenchmarkOptions& options);
 
+// What a recorder file contains after its process was killed.
+struct KillLoss {
+  int kills = 0;            // Number of processes killed with SIGKILL at random times.
+  int sound_traces = 0;     // Cases in which the salvaged trace is undamaged and complete.
+  double most_lost_us = 0;  // Longest time from the last recorded event to the last event that had ended.
+};
+
+// `folder` is for the recorder files, which are deleted afterwards.
+// Throws: Error if a process cannot be started.
+KillLoss measure_kills(const std::filesystem::path& folder, int kills);
+
+// Cost of an MPI_Send to MPI_PROC_NULL, which only checks its arguments. Medians over the
+// repetitions; the measurements alternate.
+struct MpiCallCost {
+  double plain_ns = 0;     // Called by its PMPI_ name, as without the preloaded library.
+  double passed_ns = 0;    // Through the library, while nothing is recorded.
+  double recorded_ns = 0;  // Through the library, with bytes, tag and ranks recorded.
+};
+
+// Returns nullopt if the library for --trace-mpi is not in the folder of the program, or MPI cannot be
+// initialized or has been finalized. If MPI is not initialized, this call initializes and finalizes it,
+// which is possible only once; therefore this must be the last measurement. The recorder file is written
+// to `folder` and deleted.
+std::optional<MpiCallCost> measure_mpi_calls(const std::filesystem::path& folder, int repetitions);
+
 }  // namespace farandole

@@ -8,8 +8,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "farandole/bench/kill_benchmark.h"
-#include "farandole/bench/mpi_call_benchmark.h"
 #include "farandole/bench/overhead.h"
 #include "farandole/bench/timeline_benchmark.h"
 

@@ -85,19 +85,9 @@ std::string list_of(std::vector<int> ranks) {
 }  // namespace
 
 std::string_view name_of(Operation operation) {
-  switch (operation) {
-    case Operation::allreduce:
-      return "allreduce";
-    case Operation::all_gather:
-      return "all_gather";
-    case Operation::broadcast:
-      return "broadcast";
-    case Operation::reduce_scatter:
-      return "reduce_scatter";
-    case Operation::all_to_all:
-      return "all_to_all";
-  }
-  return "unknown";
+  constexpr std::string_view names[] = {"allreduce", "all_gather", "broadcast", "reduce_scatter",
+                                        "all_to_all"};
+  return names[static_cast<std::size_t>(operation)];
 }
 
 CallDescriptor allreduce_call(std::string_view name, std::size_t count, DType dtype, ReduceOp op) {

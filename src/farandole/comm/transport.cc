@@ -1,18 +1,16 @@
 #include "farandole/comm/transport.h"
 
 #include <cstdlib>
-#include <numeric>
 #include <string>
 #include <vector>
 
 #include "farandole/base/cores.h"
 #include "farandole/base/error.h"
-#include "farandole/comm/mpi/leader_communicator.h"
-#include "farandole/comm/mpi/leader_plan.h"
+#include "farandole/comm/communicator.h"
+#include "farandole/comm/mpi/hierarchical_communicator.h"
 #include "farandole/comm/mpi/mpi_check.h"
-#include "farandole/comm/mpi/mpi_handle.h"
+#include "farandole/comm/mpi/mpi_communicator.h"
 #include "farandole/comm/shm/shared_memory_communicator.h"
-#include "farandole/comm/solo_communicator.h"
 
 namespace farandole {
 namespace {
@@ -21,25 +19,6 @@ namespace {
 // on the other ranks.
 void split(MPI_Comm group, bool takes_part, int place, MpiHandle& result) {
   check_mpi(MPI_Comm_split(group, takes_part ? 0 : MPI_UNDEFINED, place, &result.comm), "MPI_Comm_split");
-}
-
-int size_of(MPI_Comm comm) {
-  int size = 0;
-  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-  return size;
-}
-
-std::vector<int> ranks_in_world(MPI_Comm comm) {
-  const int size = size_of(comm);
-  std::vector<int> here(static_cast<std::size_t>(size)), there(here.size());
-  std::iota(here.begin(), here.end(), 0);
-  MPI_Group group = MPI_GROUP_NULL, world = MPI_GROUP_NULL;
-  MPI_Comm_group(comm, &group);
-  MPI_Comm_group(MPI_COMM_WORLD, &world);
-  MPI_Group_translate_ranks(group, size, here.data(), world, there.data());
-  MPI_Group_free(&group);
-  MPI_Group_free(&world);
-  return there;
 }
 
 std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, const LeaderPlan& plan,

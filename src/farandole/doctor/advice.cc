@@ -1,7 +1,7 @@
-#include "farandole/doctor/advice.h"
-
+// Advice after a diagnosis.
 #include <fmt/format.h>
 
+#include "farandole/doctor/diagnosis_parts.h"
 #include "farandole/launch/supervisor.h"
 
 namespace farandole {

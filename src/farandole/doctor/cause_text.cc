@@ -1,10 +1,9 @@
-#include "farandole/doctor/cause_text.h"
-
+// The verdict on a run that has ended.
 #include <algorithm>
 #include <fmt/format.h>
 
 #include "farandole/base/phrases.h"
-#include "farandole/doctor/rank_words.h"
+#include "farandole/doctor/diagnosis_parts.h"
 
 namespace farandole {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/phrases.h"
-#include "farandole/doctor/checks.h"
+#include "farandole/doctor/installation.h"
 #include "farandole/launch/child_process.h"
 #include "farandole/launch/machine.h"
 #include "farandole/launch/memory_watch.h"

@@ -9,7 +9,7 @@
 
 #include "farandole/base/launch_environment.h"
 #include "farandole/base/program_folder.h"
-#include "farandole/doctor/checks.h"
+#include "farandole/doctor/installation.h"
 #include "farandole/launch/command_output.h"
 #include "farandole/launch/machine.h"
 

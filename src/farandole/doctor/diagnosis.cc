@@ -8,11 +8,7 @@
 
 #include "farandole/base/parse_number.h"
 #include "farandole/base/phrases.h"
-#include "farandole/doctor/advice.h"
-#include "farandole/doctor/cause_text.h"
-#include "farandole/doctor/findings.h"
-#include "farandole/doctor/rank_words.h"
-#include "farandole/doctor/root_cause.h"
+#include "farandole/doctor/diagnosis_parts.h"
 
 namespace farandole {
 namespace {

@@ -9,9 +9,29 @@
 #include <vector>
 
 #include "farandole/doctor/run_evidence.h"
-#include "farandole/doctor/stalled_call.h"
 
 namespace farandole {
+
+// A collective in which a run hung.
+struct StalledCall {
+  std::string text;          // "allreduce #17 'bucket 2'"
+  std::vector<int> waiting;  // ascending
+  // Ranks that are stopped come first, then those that had not begun it.
+  // A rank without recorder is in neither list.
+  std::vector<int> missing;
+  std::int64_t since_ns = 0;  // When the first waiting rank entered, on its host's clock.
+};
+
+// A rank that waits longer than this in a collective hangs. It is the limit that the run was started with
+// (--stall-seconds), or 10 s if that is unknown or means never.
+std::int64_t stall_limit_ns(const std::vector<RankEvidence>& ranks);
+
+// Among the collectives that lack a rank, returns the one in which most ranks were when their
+// recorders ended; if several are equal, the one that began first. Returns nullopt if no recorder
+// shows such a collective.
+std::optional<StalledCall> find_stalled_call(const std::vector<RankEvidence>& ranks);
+
+std::string describe(const Activity& activity);  // "backward", "data 'load'", "allreduce #17 'bucket 2'"
 
 enum class Cause {
   done,
@@ -52,5 +72,10 @@ Diagnosis diagnose(const RunEvidence& run);
 // Returns the last activity of the rank, or "" if it is unknown. For ranks that waited in the collective of
 // the diagnosis, this is that collective.
 std::string describe_last_moment(const RankEvidence& rank, const Diagnosis& diagnosis);
+
+// For scripts: {"farandole_doctor": 1, "verdict": …, "cause": …, "rank": …, …}. Unknown values are null.
+std::string diagnosis_json(const RunEvidence& run, const Diagnosis& diagnosis);
+// For users: verdict, ranks, evidence, advice.
+std::string diagnosis_text(const RunEvidence& run, const Diagnosis& diagnosis);
 
 }  // namespace farandole

@@ -1,13 +1,11 @@
-#include "farandole/doctor/findings.h"
-
+// The evidence for a diagnosis, and other problems of the run.
 #include <algorithm>
-#include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
 
 #include "farandole/base/phrases.h"
-#include "farandole/doctor/rank_words.h"
+#include "farandole/doctor/diagnosis_parts.h"
 
 namespace farandole {
 namespace {
@@ -42,8 +40,7 @@ class Finder {
                                                     job.exit_code)));
       if (!job.message.empty()) add("its message: " + job.message);
       for (const auto& signal : job.signals)
-        add(fmt::format("it received signal {} ({}) at {}", signal.number, ::strsignal(signal.number),
-                        time_of(signal.time_ns)));
+        add(fmt::format("it received {} at {}", describe_signal(signal.number), time_of(signal.time_ns)));
       if (const auto id = job.slurm.find("JOB_ID"); id != job.slurm.end()) slurm(id->second);
     }
     if (run_.facts.restarts.value_or(0) > 0)

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/analyzer/report/text_table.h"
-#include "farandole/doctor/checks.h"
 
 namespace farandole {
 

@@ -1,10 +1,11 @@
-#include "farandole/doctor/log_evidence.h"
-
+// Reads what a rank printed.
 #include <algorithm>
 #include <cctype>
 #include <ctime>
 #include <fstream>
 #include <iterator>
+
+#include "farandole/doctor/run_evidence.h"
 
 namespace farandole {
 namespace {

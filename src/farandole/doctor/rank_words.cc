@@ -1,11 +1,11 @@
-#include "farandole/doctor/rank_words.h"
-
+// Descriptions of a rank's end and last activity.
 #include <array>
 #include <cstring>
 #include <ctime>
 #include <fmt/format.h>
 
-#include "farandole/doctor/stalled_call.h"
+#include "farandole/doctor/diagnosis.h"
+#include "farandole/doctor/diagnosis_parts.h"
 
 namespace farandole {
 

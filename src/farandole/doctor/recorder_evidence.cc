@@ -1,10 +1,10 @@
-#include "farandole/doctor/recorder_evidence.h"
-
+// Reads what the flight recorder of a rank tells.
 #include <algorithm>
 #include <fmt/format.h>
 
 #include "farandole/base/error.h"
 #include "farandole/base/parse_number.h"
+#include "farandole/doctor/run_evidence.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 #include "farandole/timeline/recorder/recorder_format.h"
 

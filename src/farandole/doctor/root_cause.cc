@@ -1,14 +1,12 @@
-#include "farandole/doctor/root_cause.h"
-
 #include <algorithm>
 #include <csignal>
-#include <cstring>
 #include <fmt/format.h>
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/parse_number.h"
 #include "farandole/base/phrases.h"
+#include "farandole/doctor/diagnosis_parts.h"
 
 namespace farandole {
 namespace {
@@ -81,7 +79,7 @@ RootCause asked_to_stop(const RunEvidence& run, int asked, std::int64_t asked_ns
             {},
             left > 0 ? fmt::format("{} before the time limit of its Slurm job", describe_seconds(left))
                      : "at the time limit of its Slurm job"};
-  return {Cause::interrupted, {}, {}, fmt::format("signal {} ({})", asked, ::strsignal(asked))};
+  return {Cause::interrupted, {}, {}, describe_signal(asked)};
 }
 
 Cause cause_of_code(int exit_code) {
@@ -122,7 +120,7 @@ RootCause classify(const RunEvidence& run, const RankRecord& end) {
   } else if (end.signal == SIGINT || end.signal == SIGTERM || end.signal == SIGHUP || end.signal == SIGUSR1 ||
              end.signal == SIGUSR2) {
     root_cause.cause = Cause::interrupted;
-    root_cause.why = fmt::format("signal {} ({})", end.signal, ::strsignal(end.signal));
+    root_cause.why = describe_signal(end.signal);
   } else if (end.signal != 0) {
     root_cause.cause = log.uncaught_exception ? Cause::uncaught_exception : Cause::crashed;
     root_cause.why = log.uncaught_exception ? log.error : "";

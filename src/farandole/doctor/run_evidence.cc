@@ -1,11 +1,14 @@
 #include "farandole/doctor/run_evidence.h"
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
 #include <fmt/format.h>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <sstream>
+#include <string>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -17,13 +20,41 @@
 #include "farandole/base/error.h"
 #include "farandole/base/parse_number.h"
 #include "farandole/base/staging_file.h"
-#include "farandole/doctor/slurm_evidence.h"
+#include "farandole/launch/command_output.h"
+#include "farandole/launch/job_record.h"
 #include "farandole/launch/machine.h"
 #include "farandole/launch/supervisor.h"
-#include "farandole/timeline/merge/run_start.h"
+#include "farandole/timeline/merge/run_recorders.h"
 
 namespace farandole {
 namespace {
+
+constexpr std::chrono::seconds patience(3);
+
+// Reads a line such as "ClusterName             = c1".
+std::string cluster_name() {
+  std::istringstream lines(output_of({"scontrol", "show", "config"}, patience).value_or(""));
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string name, equals, value;
+    if (words >> name >> equals >> value && name == "ClusterName") return value;
+  }
+  return "";
+}
+
+// Returns the fields of job_state_of(). The result is empty if the job was not a Slurm job, Slurm is not
+// available, the job belongs to another cluster, or Slurm has forgotten it. This takes seconds if the
+// controller does not answer.
+std::map<std::string, std::string> ask_slurm(const JobRecord& job) {
+  const auto id = job.slurm.find("JOB_ID");
+  const auto cluster = job.slurm.find("CLUSTER_NAME");
+  if (id == job.slurm.end() || cluster == job.slurm.end() || cluster_name() != cluster->second) return {};
+  const auto answer = output_of({"scontrol", "show", "job", id->second}, patience).value_or("");
+  const auto name = job.slurm.find("JOB_NAME");
+  // Job numbers start again if a cluster has lost its state.
+  if (name != job.slurm.end() && answer.find("JobName=" + name->second) == std::string::npos) return {};
+  return job_state_of(answer);
+}
 
 namespace fs = std::filesystem;
 constexpr int most_ranks = 1 << 17;  // Limits memory if a number is damaged.

@@ -1,10 +1,11 @@
-#include "farandole/doctor/stalled_call.h"
-
+// Finds the collective in which a run hung.
 #include <algorithm>
 #include <fmt/format.h>
 #include <set>
 #include <tuple>
 #include <utility>
+
+#include "farandole/doctor/diagnosis.h"
 
 namespace farandole {
 namespace {

@@ -8,7 +8,11 @@
 // from the sum of the gradients only by the last residual.
 #pragma once
 
-#include "farandole/fusion/residuals.h"
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "farandole/fusion/compressor.h"
 
 namespace farandole {
 
@@ -35,5 +39,14 @@ class TopKCompressor : public PlainCompressor {
   std::vector<std::byte> message_;
   std::vector<std::byte> messages_;  // of all ranks
 };
+
+// Ascending indices of the k numbers with the largest magnitude, or all if there are fewer. For equal
+// magnitudes, the first ones are selected. Magnitudes are compared as float32, and NaN counts as the largest.
+// The time is linear in values.size(), which must be below 2^32.
+template <class T>
+void select_largest(std::span<const T> values, std::size_t k, std::vector<std::uint32_t>& indices);
+
+extern template void select_largest(std::span<const float>, std::size_t, std::vector<std::uint32_t>&);
+extern template void select_largest(std::span<const double>, std::size_t, std::vector<std::uint32_t>&);
 
 }  // namespace farandole

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "farandole/base/error.h"
-#include "farandole/base/file_time.h"
+#include "farandole/base/file_bytes.h"
 
 namespace farandole {
 namespace {

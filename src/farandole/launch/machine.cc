@@ -50,12 +50,6 @@ int usable_cores() {
   return std::max(1, std::min(cores, cgroup_cores().value_or(cores)));
 }
 
-std::string host_name() {
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
-
 std::optional<int> terminal_columns(int descriptor) {
   winsize size{};
   if (::isatty(descriptor) == 0 || ::ioctl(descriptor, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)

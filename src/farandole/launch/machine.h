@@ -1,10 +1,12 @@
-// Properties of this machine for the launcher: cores, host name, terminal.
+// Properties of this machine for the launcher: cores, terminal.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 #include <string>
+
+#include "farandole/base/cores.h"
 
 namespace farandole {
 
@@ -16,8 +18,6 @@ int usable_cores();
 // mount point of the cgroup file systems, and `self` lists the groups of this process; tests pass their own.
 std::optional<int> cgroup_cores(const std::filesystem::path& root = "/sys/fs/cgroup",
                                 const std::filesystem::path& self = "/proc/self/cgroup");
-
-std::string host_name();
 
 // Returns the columns of the terminal behind `descriptor`; nullopt if it is not a terminal.
 std::optional<int> terminal_columns(int descriptor);

@@ -61,12 +61,6 @@ std::optional<RankRecord> parse_rank_record(std::string_view text) {
 
 }  // namespace
 
-std::int64_t real_time_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
 // write_file_atomically is not used here: its fsync calls would delay the end of a rank by tens of
 // milliseconds, and this file is not needed after a power failure.
 bool write_record(const fs::path& folder, const RankRecord& record) {

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "farandole/base/clock.h"
+
 namespace farandole {
 
 struct RankRecord {
@@ -38,8 +40,6 @@ struct RankRecord {
   // The exit code that a shell would report.
   int shell_code() const { return signal != 0 ? 128 + signal : exit_code; }
 };
-
-std::int64_t real_time_ns();
 
 // Writes FOLDER/rank-0003.json, the whole file or nothing. Returns false if it cannot be written.
 bool write_record(const std::filesystem::path& folder, const RankRecord& record);

@@ -54,6 +54,12 @@ inline std::size_t neighbors(MPI_Comm comm) {
   return static_cast<std::size_t>(number);
 }
 
+// all() is the data of all ranks, which is counted on the root; own() is this rank's, which is counted elsewhere.
+Details rooted(int root, MPI_Comm comm, auto all, auto own) {
+  const std::uint64_t bytes = is_root(root, comm) ? all() : root >= 0 ? own() : 0;
+  return Details().bytes(bytes).root(root).on(comm);
+}
+
 struct OnCommunicator {
   static Details describe(MPI_Comm comm, auto...) { return Details().on(comm); }
 };
@@ -65,37 +71,33 @@ struct Rooted {
 struct Gathered {
   static Details describe(const void*, int own, MPI_Datatype own_type, void*, int each, MPI_Datatype type,
                           int root, MPI_Comm comm, auto...) {
-    const auto bytes = is_root(root, comm) ? partners(comm) * bytes_of(each, type)
-                       : root >= 0         ? bytes_of(own, own_type)
-                                           : 0;
-    return Details().bytes(bytes).root(root).on(comm);
+    return rooted(
+        root, comm, [&] { return partners(comm) * bytes_of(each, type); },
+        [&] { return bytes_of(own, own_type); });
   }
 };
 struct GatheredV {
   static Details describe(const void*, int own, MPI_Datatype own_type, void*, const int* counts, const int*,
                           MPI_Datatype type, int root, MPI_Comm comm, auto...) {
-    const auto bytes = is_root(root, comm) ? sum(counts, partners(comm)) * size_of(type)
-                       : root >= 0         ? bytes_of(own, own_type)
-                                           : 0;
-    return Details().bytes(bytes).root(root).on(comm);
+    return rooted(
+        root, comm, [&] { return sum(counts, partners(comm)) * size_of(type); },
+        [&] { return bytes_of(own, own_type); });
   }
 };
 struct Scattered {
   static Details describe(const void*, int each, MPI_Datatype type, void*, int own, MPI_Datatype own_type,
                           int root, MPI_Comm comm, auto...) {
-    const auto bytes = is_root(root, comm) ? partners(comm) * bytes_of(each, type)
-                       : root >= 0         ? bytes_of(own, own_type)
-                                           : 0;
-    return Details().bytes(bytes).root(root).on(comm);
+    return rooted(
+        root, comm, [&] { return partners(comm) * bytes_of(each, type); },
+        [&] { return bytes_of(own, own_type); });
   }
 };
 struct ScatteredV {
   static Details describe(const void*, const int* counts, const int*, MPI_Datatype type, void*, int own,
                           MPI_Datatype own_type, int root, MPI_Comm comm, auto...) {
-    const auto bytes = is_root(root, comm) ? sum(counts, partners(comm)) * size_of(type)
-                       : root >= 0         ? bytes_of(own, own_type)
-                                           : 0;
-    return Details().bytes(bytes).root(root).on(comm);
+    return rooted(
+        root, comm, [&] { return sum(counts, partners(comm)) * size_of(type); },
+        [&] { return bytes_of(own, own_type); });
   }
 };
 struct AllGathered {

@@ -8,7 +8,6 @@
 #include <memory>
 #include <mpi.h>
 #include <string_view>
-#include <unistd.h>
 #include <utility>
 
 #include "farandole/base/clock.h"
@@ -18,8 +17,9 @@
 #include "farandole/comm/mpi/mpi_job.h"
 #include "farandole/comm/recording/recording.h"
 #include "farandole/pmpi/recorded_call.h"
-#include "farandole/timeline/counters/gpu_choice.h"
+#include "farandole/timeline/counters/gpu_counters.h"
 #include "farandole/timeline/recorder/recorder_place.h"
+#include "farandole/timeline/run_timeline.h"
 
 namespace farandole::pmpi {
 namespace {
@@ -82,14 +82,10 @@ void tell(const std::exception& error) {
 }
 
 TimelineOptions options_in(const std::filesystem::path& run_dir) {
-  TimelineOptions options;
-  PMPI_Comm_rank(MPI_COMM_WORLD, &options.rank);
-  PMPI_Comm_size(MPI_COMM_WORLD, &options.world_size);
-  char host[256] = "";
-  ::gethostname(host, sizeof host - 1);
-  options.host = host;
-  options.file = recorder_file(run_dir, options.rank);
-  return options;
+  int rank = 0, size = 1;
+  PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  PMPI_Comm_size(MPI_COMM_WORLD, &size);
+  return run_timeline(run_dir, rank, size);
 }
 
 // If the library is preloaded into a program with another MPI, the program's handles have no

@@ -1,9 +1,8 @@
 #include "farandole/timeline/run_timeline.h"
 
-#include <array>
-#include <unistd.h>
 #include <utility>
 
+#include "farandole/base/cores.h"
 #include "farandole/base/run_folder.h"
 #include "farandole/timeline/merge/run_recorders.h"
 #include "farandole/timeline/merge/trace_merge.h"
@@ -11,13 +10,11 @@
 namespace farandole {
 
 TimelineOptions run_timeline(const std::filesystem::path& run_dir, int rank, int world_size) {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
   TimelineOptions options;
   options.file = recorder_file(run_dir, rank);
   options.rank = rank;
   options.world_size = world_size;
-  options.host = host.data();
+  options.host = host_name();
   return options;
 }
 

@@ -15,7 +15,7 @@
 #include "farandole/base/run_folder.h"
 #include "farandole/base/version.h"
 #include "farandole/comm/group_agreement.h"
-#include "farandole/timeline/counters/gpu_choice.h"
+#include "farandole/timeline/counters/gpu_counters.h"
 #include "farandole/timeline/recorder/recorder_format.h"
 #include "farandole/timeline/recorder/recorder_place.h"
 #include "farandole/train/internals.h"

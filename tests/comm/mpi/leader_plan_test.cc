@@ -1,9 +1,9 @@
-#include "farandole/comm/mpi/leader_plan.h"
-
 #include <gtest/gtest.h>
 #include <random>
 
 #include "lane.h"
+
+#include "farandole/comm/mpi/hierarchical_communicator.h"
 
 namespace farandole {
 namespace {

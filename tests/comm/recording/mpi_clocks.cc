@@ -14,7 +14,6 @@
 #include "comm/mpi_world.h"
 
 #include "farandole/base/clock.h"
-#include "farandole/comm/recording/clock_exchange.h"
 #include "farandole/comm/recording/clock_rounds.h"
 
 namespace farandole {

@@ -5,7 +5,6 @@
 
 #include "comm/child.h"
 
-#include "farandole/comm/watch/process_state.h"
 #include "farandole/launch/child_process.h"
 
 namespace farandole {

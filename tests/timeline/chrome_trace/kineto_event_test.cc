@@ -1,5 +1,3 @@
-#include "farandole/timeline/chrome_trace/kineto_event.h"
-
 #include <algorithm>
 #include <fmt/format.h>
 #include <fstream>
@@ -10,6 +8,7 @@
 #include "timeline/visited_spans.h"
 
 #include "farandole/base/temporary_folder.h"
+#include "farandole/timeline/chrome_trace/event_fields.h"
 #include "farandole/timeline/chrome_trace/trace_cursor.h"
 
 namespace farandole {

@@ -1,5 +1,3 @@
-#include "farandole/timeline/chrome_trace/own_event.h"
-
 #include <fstream>
 #include <gtest/gtest.h>
 #include <random>
@@ -9,6 +7,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/temporary_folder.h"
+#include "farandole/timeline/chrome_trace/event_fields.h"
 #include "farandole/timeline/chrome_trace/trace_cursor.h"
 
 namespace farandole {

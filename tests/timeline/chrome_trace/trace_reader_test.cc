@@ -13,6 +13,7 @@
 #include "mutation.h"
 
 #include "farandole/base/error.h"
+#include "farandole/timeline/chrome_trace/event_fields.h"
 
 namespace farandole {
 namespace {

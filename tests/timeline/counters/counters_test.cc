@@ -10,9 +10,7 @@
 #include <vector>
 
 #include "farandole/base/temporary_folder.h"
-#include "farandole/timeline/counters/gpu_choice.h"
 #include "farandole/timeline/counters/gpu_counters.h"
-#include "farandole/timeline/counters/process_counters.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {

@@ -15,7 +15,6 @@
 #include "farandole/base/error.h"
 #include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/merge/rank_choice.h"
-#include "farandole/timeline/merge/run_start.h"
 
 namespace farandole {
 namespace {

@@ -1,5 +1,4 @@
-#include "farandole/bench/training/overhead_benchmark.h"
-
+// Measures the overhead of the timeline and of PyTorch's profiler on training steps.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "farandole/base/clock.h"
+#include "farandole/bench/overhead.h"
 #include "farandole/bench/training/benchmark_trainee.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 #include "farandole/train/internals.h"
@@ -121,14 +121,13 @@ class Rounds {
 
 }  // namespace
 
-TrainingOverhead benchmark_overhead(Session& session, const std::string& model,
-                                    const OverheadBenchmarkOptions& options) {
+TrainingOverhead benchmark_overhead(Session& session, const std::string& model, double seconds) {
   torch::manual_seed(1);
   Rounds rounds(session, model);
   const double step_ms = rounds.step_ms();
   const int steps_a_block = std::max(1, static_cast<int>(block_ms / step_ms));
   const double round_ms = (2 + 1.0 / profiler_every) * steps_a_block * step_ms;
-  const int count = std::max(6 * profiler_every, static_cast<int>(options.seconds * 1e3 / round_ms));
+  const int count = std::max(6 * profiler_every, static_cast<int>(seconds * 1e3 / round_ms));
   const auto events_before = recorded_events(session.timeline());
   const auto measured = rounds.run(count, steps_a_block);
   const auto events = recorded_events(session.timeline()) - events_before;

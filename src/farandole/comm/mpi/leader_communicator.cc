@@ -1,11 +1,11 @@
-#include "farandole/comm/mpi/leader_communicator.h"
-
+// The ring of LeaderCommunicator, between nodes.
 #include <algorithm>
 #include <array>
 #include <vector>
 
 #include "farandole/comm/kernels/kernels.h"
 #include "farandole/comm/mpi/mpi_check.h"
+#include "farandole/comm/mpi/mpi_communicator.h"
 
 namespace farandole {
 namespace {

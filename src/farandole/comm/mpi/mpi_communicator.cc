@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -23,30 +22,6 @@ template <class Function>
 void for_each_piece(std::size_t count, Function function) {
   for (std::size_t first = 0; first < count; first += piece_elements)
     function(first, static_cast<int>(std::min(piece_elements, count - first)));
-}
-
-int rank_of(MPI_Comm comm) {
-  int rank = 0;
-  check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-  return rank;
-}
-
-int size_of_group(MPI_Comm comm) {
-  int size = 1;
-  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-  return size;
-}
-
-std::vector<int> ranks_in_job(MPI_Comm comm, int size) {
-  std::vector<int> ranks(static_cast<std::size_t>(size)), in_job(ranks.size());
-  std::iota(ranks.begin(), ranks.end(), 0);
-  MPI_Group group = MPI_GROUP_NULL, job = MPI_GROUP_NULL;
-  MPI_Comm_group(comm, &group);
-  MPI_Comm_group(MPI_COMM_WORLD, &job);
-  MPI_Group_translate_ranks(group, size, ranks.data(), job, in_job.data());
-  MPI_Group_free(&group);
-  MPI_Group_free(&job);
-  return in_job;
 }
 
 // Counts and displacements for MPI's v-collectives. fits is false if they exceed int.
@@ -72,7 +47,7 @@ struct Partition {
 
 MpiCommunicator::MpiCommunicator(MPI_Comm parent, const MpiTypes& types, Waiting waiting,
                                  SignatureCheck signatures)
-    : Communicator(rank_of(parent), size_of_group(parent)),
+    : Communicator(rank_in(parent), size_of(parent)),
       types_(types),
       waiting_(waiting),
       signatures_(signatures) {
@@ -121,7 +96,7 @@ void MpiCommunicator::report_mismatch(const CallDescriptor& own) {
   std::vector<CallDescriptor> by_rank(static_cast<std::size_t>(size));
   check_mpi(MPI_Allgather(&own, sizeof own, MPI_BYTE, by_rank.data(), sizeof own, MPI_BYTE, comm_),
             "MPI_Allgather", "differing calls");
-  throw UserError(describe_mismatch(by_rank, ranks_in_job(comm_, size)));
+  throw UserError(describe_mismatch(by_rank, ranks_in_world(comm_)));
 }
 
 std::byte* MpiCommunicator::scratch(std::size_t bytes) {

@@ -66,4 +66,18 @@ class MpiCommunicator : public Communicator {
   std::vector<std::byte> scratch_;  // kept because fresh memory costs page faults
 };
 
+// MPI between nodes. It works as MpiCommunicator, but large allreduces use a ring of point-to-point messages.
+class LeaderCommunicator : public MpiCommunicator {
+ public:
+  // Allreduces of `ring_bytes` or more among three ranks or more take the ring, but for averages.
+  // Else as MpiCommunicator.
+  LeaderCommunicator(MPI_Comm parent, const MpiTypes& types, Waiting waiting, SignatureCheck signatures,
+                     std::size_t ring_bytes);
+
+  void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
+
+ private:
+  std::size_t ring_bytes_;
+};
+
 }  // namespace farandole

@@ -14,7 +14,6 @@
 #include "farandole/base/launch_environment.h"
 #include "farandole/comm/group_agreement.h"
 #include "farandole/comm/mpi/mpi_check.h"
-#include "farandole/comm/mpi/mpi_handle.h"
 #include "farandole/comm/transport.h"
 
 namespace farandole {
@@ -22,7 +21,7 @@ namespace {
 
 std::vector<std::string> gather_hosts(int size) {
   char own[256] = "";
-  ::gethostname(own, sizeof own - 1);
+  host_name().copy(own, sizeof own - 1);
   std::vector<char> all(static_cast<std::size_t>(size) * sizeof own);
   check_mpi(MPI_Allgather(own, sizeof own, MPI_CHAR, all.data(), sizeof own, MPI_CHAR, MPI_COMM_WORLD),
             "MPI_Allgather");

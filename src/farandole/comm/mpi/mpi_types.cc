@@ -35,20 +35,9 @@ void scale_16_bit(T* values, std::size_t count, float factor) {
   for (std::size_t i = 0; i < count; ++i) from_float(to_float(values[i]) * factor, values[i]);
 }
 
+// A sum and an average are the same reduction.
 int index_16_bit(ReduceOp op, DType dtype) {
-  const int column = dtype == DType::float16 ? 0 : 1;
-  switch (op) {
-    case ReduceOp::sum:
-    case ReduceOp::average:
-      return 0 + column;
-    case ReduceOp::min:
-      return 2 + column;
-    case ReduceOp::max:
-      return 4 + column;
-    case ReduceOp::product:
-      return 6 + column;
-  }
-  return 0;
+  return 2 * std::max(0, static_cast<int>(op) - 1) + (dtype == DType::float16 ? 0 : 1);
 }
 
 bool is_floating(DType dtype) {
@@ -72,24 +61,9 @@ MpiTypes::~MpiTypes() {
 }
 
 MPI_Datatype MpiTypes::type(DType dtype) {
-  switch (dtype) {
-    case DType::float16:
-    case DType::bfloat16:
-      return MPI_UINT16_T;
-    case DType::float32:
-      return MPI_FLOAT;
-    case DType::float64:
-      return MPI_DOUBLE;
-    case DType::int32:
-      return MPI_INT32_T;
-    case DType::int64:
-      return MPI_INT64_T;
-    case DType::uint8:
-      return MPI_UINT8_T;
-    case DType::boolean:
-      return MPI_CXX_BOOL;
-  }
-  return MPI_DATATYPE_NULL;
+  const MPI_Datatype types[] = {MPI_UINT16_T, MPI_UINT16_T, MPI_FLOAT,   MPI_DOUBLE,
+                                MPI_INT32_T,  MPI_INT64_T,  MPI_UINT8_T, MPI_CXX_BOOL};
+  return types[static_cast<std::size_t>(dtype)];
 }
 
 MPI_Op MpiTypes::op(ReduceOp op, DType dtype) const {

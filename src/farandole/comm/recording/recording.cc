@@ -1,19 +1,41 @@
 #include "farandole/comm/recording/recording.h"
 
 #include <chrono>
+#include <cstddef>
+#include <span>
 #include <spdlog/spdlog.h>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "farandole/base/error.h"
-#include "farandole/comm/recording/clock_exchange.h"
-#include "farandole/comm/recording/offered_records.h"
+#include "farandole/comm/mpi/message_channel.h"
+#include "farandole/comm/recording/clock_rounds.h"
 #include "farandole/timeline/merge/rank_choice.h"
 #include "farandole/timeline/merge/record_source.h"
 #include "farandole/timeline/merge/trace_merge.h"
 
 namespace farandole {
 namespace {
+
+// Rank 0's answer to a rank whose records are not needed. An empty answer requests the records.
+const std::vector<std::byte> not_needed{std::byte{1}};
+
+std::span<const Record> next_of(RecordSource& source) try {
+  return source.next();
+} catch (const Error& error) {
+  spdlog::warn("the timeline lacks the remaining records of this rank: {}", error.what());
+  return {};
+}
+
+// Returns when rank 0 has the records or does not need them. Records that can no longer be read are left out.
+void offer_records(MessageChannel& channel, RecordSource& source) {
+  channel.send(0, pack(source.info()));
+  if (channel.receive(0) == not_needed) return;
+  for (auto block = next_of(source); !block.empty(); block = next_of(source))
+    channel.send(0, std::as_bytes(block));
+  channel.send(0, {});
+}
 
 // If NTP and heat change a clock by 1 ppm within this time, it stays within about 10 µs of a straight line.
 constexpr std::chrono::minutes between_rounds(1);
@@ -35,6 +57,46 @@ std::unique_ptr<CounterSampler> counters_of(Timeline& timeline, const std::strin
 }
 
 }  // namespace
+
+// Proxy for a remote rank's records. Its facts are available immediately, its records block by block if they are
+// wanted. The remote rank waits in offer_records() until the destructor releases it, also after a failed merge.
+// Thread safety: none; use from one thread at a time.
+class OfferedRecords {
+ public:
+  // Waits for the rank's offer. The channel must outlive this object.
+  OfferedRecords(MessageChannel& channel, int rank)
+      : channel_(channel), rank_(rank), facts_(channel.receive(rank)) {}
+  ~OfferedRecords() {
+    try {
+      if (state_ == Rank::waits) channel_.send(rank_, not_needed);
+      while (state_ == Rank::sends) next_block();
+    } catch (const std::exception& error) {
+      spdlog::warn("rank {} could not be informed that the merge of the timeline has ended: {}", rank_,
+                   error.what());
+    }
+  }
+  OfferedRecords(const OfferedRecords&) = delete;
+  OfferedRecords& operator=(const OfferedRecords&) = delete;
+
+  RankInfo info() const { return unpack(facts_); }  // throws CorruptInput
+  // Empty at the end.
+  std::vector<std::byte> next_block() {
+    if (state_ == Rank::is_done) return {};
+    if (state_ == Rank::waits) channel_.send(rank_, {});
+    state_ = Rank::sends;
+    auto block = channel_.receive(rank_);
+    if (block.empty()) state_ = Rank::is_done;
+    return block;
+  }
+
+ private:
+  enum class Rank { waits, sends, is_done };
+
+  MessageChannel& channel_;
+  const int rank_;
+  Rank state_ = Rank::waits;
+  const std::vector<std::byte> facts_;
+};
 
 Recording::Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline, TraceOptions options)
     : timeline_(timeline),

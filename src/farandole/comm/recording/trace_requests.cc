@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "farandole/base/error.h"
-#include "farandole/base/file_time.h"
+#include "farandole/base/file_bytes.h"
 #include "farandole/base/quiet_thread.h"
 #include "farandole/base/run_folder.h"
 #include "farandole/base/staging_file.h"

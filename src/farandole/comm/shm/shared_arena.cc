@@ -1,5 +1,7 @@
 #include "farandole/comm/shm/shared_arena.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -9,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#include <utility>
 
 #include "farandole/base/error.h"
 
@@ -29,10 +32,30 @@ void check_file_size_limit(std::size_t bytes) {
     throw Error(fmt::format("the limit on file sizes (ulimit -f, {} MiB) is too low", limit.rlim_cur >> 20));
 }
 
+using Reason = std::array<char, 256>;
+
+std::size_t default_bytes(int size) {
+  const auto memory =
+      static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  // Of 128 TiB address space.
+  return std::min(memory, (std::size_t{16} << 40) / static_cast<std::size_t>(size));
+}
+
+// Stores the message if `work` throws.
+template <class Work>
+void attempt(Reason& reason, Work work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    if (reason[0] == 0) std::string_view(error.what()).copy(reason.data(), reason.size() - 1);
+  }
+}
+
 }  // namespace
 
 ArenaMapping::ArenaMapping(int fd, std::size_t bytes) : bytes_(bytes) {
-  void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
   if (at == MAP_FAILED)
     throw Error(fmt::format("{} GiB of address space cannot be mapped: {}; check ulimit -v", bytes >> 30,
                             std::strerror(errno)));
@@ -47,60 +70,38 @@ ArenaMapping::~ArenaMapping() {
 
 std::unique_ptr<ArenaMapping> map_peer(const ArenaAddress& address) {
   const auto path = fmt::format("/proc/{}/fd/{}", address.pid, address.fd);
-  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) throw Error(fmt::format("{} cannot be opened: {}", path, std::strerror(errno)));
+  const OwnedDescriptor memory(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (memory.get() < 0) throw Error(fmt::format("{} cannot be opened: {}", path, std::strerror(errno)));
   std::uint64_t token = 0;
-  const bool ours = ::pread(fd, &token, sizeof token, 0) == sizeof token && token == address.token;
-  std::unique_ptr<ArenaMapping> mapping;
-  try {
-    if (!ours) throw Error(path + " belongs to another process; the ranks may be in separate PID namespaces");
-    mapping = std::make_unique<ArenaMapping>(fd, address.bytes);
-  } catch (...) {
-    ::close(fd);
-    throw;
-  }
-  ::close(fd);
-  return mapping;
+  if (::pread(memory.get(), &token, sizeof token, 0) != sizeof token || token != address.token)
+    throw Error(path + " belongs to another process; the ranks may be in separate PID namespaces");
+  return std::make_unique<ArenaMapping>(memory.get(), address.bytes);
 }
 
 std::shared_ptr<SharedArena> SharedArena::create(std::size_t bytes, std::size_t reserved) {
   check_file_size_limit(bytes);
-  const int fd = ::memfd_create("farandole", MFD_CLOEXEC);
-  if (fd < 0) throw Error(fmt::format("memfd_create failed: {}", std::strerror(errno)));
-  std::shared_ptr<SharedArena> arena;
-  try {
-    arena.reset(new SharedArena(fd, round_up(bytes, huge_page_bytes), round_up(reserved, huge_page_bytes)));
-  } catch (...) {
-    ::close(fd);
-    throw;
-  }
-  return arena;
+  OwnedDescriptor memory(::memfd_create("farandole", MFD_CLOEXEC));
+  if (memory.get() < 0) throw Error(fmt::format("memfd_create failed: {}", std::strerror(errno)));
+  return std::shared_ptr<SharedArena>(new SharedArena(std::move(memory), round_up(bytes, huge_page_bytes),
+                                                      round_up(reserved, huge_page_bytes)));
 }
 
-SharedArena::SharedArena(int fd, std::size_t bytes, std::size_t reserved) : fd_(fd) {
-  if (::ftruncate(fd, static_cast<off_t>(bytes)) != 0)
+SharedArena::SharedArena(OwnedDescriptor memory, std::size_t bytes, std::size_t reserved)
+    : memory_(std::move(memory)) {
+  if (::ftruncate(memory_.get(), static_cast<off_t>(bytes)) != 0)
     throw Error(
         fmt::format("shared memory of {} GiB cannot be created: {}", bytes >> 30, std::strerror(errno)));
-  mapping_ = std::make_unique<ArenaMapping>(fd, bytes);
+  mapping_ = std::make_unique<ArenaMapping>(memory_.get(), bytes);
   used_[0] = reserved;
   used_[bytes] = 0;
   std::random_device random;
   token_ = (std::uint64_t{random()} << 32) | random() | 1u;
-  if (::pwrite(fd, &token_, sizeof token_, 0) != sizeof token_)
+  if (::pwrite(memory_.get(), &token_, sizeof token_, 0) != sizeof token_)
     throw Error(fmt::format("shared memory cannot be written: {}", std::strerror(errno)));
 }
 
-SharedArena::~SharedArena() {
-  close_descriptor();
-}
-
 ArenaAddress SharedArena::address() const {
-  return {::getpid(), fd_, mapping_->bytes(), token_};
-}
-
-void SharedArena::close_descriptor() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
+  return {::getpid(), memory_.get(), mapping_->bytes(), token_};
 }
 
 Buffer SharedArena::allocate(std::size_t bytes) {
@@ -132,6 +133,41 @@ std::optional<std::size_t> SharedArena::offset_of(const void* data, std::size_t 
   const auto* at = static_cast<const std::byte*>(data);
   if (at < mapping_->data() || at + bytes > mapping_->data() + mapping_->bytes()) return std::nullopt;
   return static_cast<std::size_t>(at - mapping_->data());
+}
+
+NodeMemory::NodeMemory(Communicator& bootstrap, std::size_t reserved, std::size_t arena_bytes)
+    : mappings_(static_cast<std::size_t>(bootstrap.size)), bases_(mappings_.size()), pids_(mappings_.size()) {
+  const std::size_t ranks = mappings_.size();
+  Reason reason{};
+  ArenaAddress own;
+  attempt(reason, [&] {
+    arena_ = SharedArena::create(arena_bytes != 0 ? arena_bytes : default_bytes(bootstrap.size), reserved);
+    own = arena_->address();
+  });
+  std::vector<ArenaAddress> addresses(ranks);
+  bootstrap.all_gather("addresses of shared memory", &own, addresses.data(),
+                       std::vector<std::size_t>(ranks, sizeof own));
+  for (std::size_t r = 0; r < ranks; ++r) {
+    pids_[r] = static_cast<pid_t>(addresses[r].pid);
+    if (static_cast<int>(r) == bootstrap.rank || addresses[r].fd < 0) continue;
+    attempt(reason, [&] {
+      mappings_[r] = map_peer(addresses[r]);
+      bases_[r] = mappings_[r]->data();
+    });
+  }
+  // After this exchange, all ranks have mapped all arenas.
+  std::vector<Reason> reasons(ranks);
+  bootstrap.all_gather("reasons against shared memory", reason.data(), reasons.data(),
+                       std::vector<std::size_t>(ranks, sizeof reason));
+  for (std::size_t r = 0; r < ranks; ++r)
+    if (reasons[r][0] != 0) throw Error(fmt::format("process {}: {}", addresses[r].pid, reasons[r].data()));
+  arena_->close_descriptor();
+  bases_[static_cast<std::size_t>(bootstrap.rank)] = arena_->data();
+}
+
+Buffer NodeMemory::allocate(std::size_t bytes) const {
+  if (auto buffer = arena_->allocate(bytes)) return buffer;
+  return private_memory(bytes);
 }
 
 }  // namespace farandole

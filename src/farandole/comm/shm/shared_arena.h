@@ -10,7 +10,9 @@
 #include <mutex>
 #include <optional>
 #include <sys/types.h>
+#include <vector>
 
+#include "farandole/base/owned_descriptor.h"
 #include "farandole/comm/communicator.h"
 
 namespace farandole {
@@ -27,7 +29,9 @@ struct ArenaAddress {
 // A mapping of an arena in its owner or in a peer.
 class ArenaMapping {
  public:
-  ArenaMapping(int fd, std::size_t bytes);  // throws Error
+  // A negative descriptor gives memory of this process and its children.
+  // Throws: Error if this fails.
+  ArenaMapping(int fd, std::size_t bytes);
   ~ArenaMapping();
   ArenaMapping(const ArenaMapping&) = delete;
   ArenaMapping& operator=(const ArenaMapping&) = delete;
@@ -50,13 +54,10 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
   // bytes as it likes.
   // Throws: Error if this fails.
   static std::shared_ptr<SharedArena> create(std::size_t bytes, std::size_t reserved);
-  ~SharedArena();
-  SharedArena(const SharedArena&) = delete;
-  SharedArena& operator=(const SharedArena&) = delete;
 
   ArenaAddress address() const;
   // The descriptor is no longer needed after every peer has mapped the arena.
-  void close_descriptor();
+  void close_descriptor() { memory_.reset(); }
   std::byte* data() const { return mapping_->data(); }
 
   // Returns zeroed memory that keeps the arena alive, or an empty Buffer if the arena or the
@@ -66,14 +67,40 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
   std::optional<std::size_t> offset_of(const void* data, std::size_t bytes) const;
 
  private:
-  SharedArena(int fd, std::size_t bytes, std::size_t reserved);
+  SharedArena(OwnedDescriptor memory, std::size_t bytes, std::size_t reserved);
   void release(std::size_t offset);
 
-  int fd_ = -1;
+  OwnedDescriptor memory_;
   std::uint64_t token_ = 0;
   std::unique_ptr<ArenaMapping> mapping_;
   std::mutex mutex_;
   std::map<std::size_t, std::size_t> used_;  // bytes by offset, in pages
+};
+
+// The arenas of all ranks of a node, mapped into this process.
+// Thread safety: const methods may run concurrently; others need external synchronization.
+class NodeMemory {
+ public:
+  // The caller may use the first `reserved` bytes of each arena. `arena_bytes` is the address space per rank;
+  // 0 means the size of the machine's memory.
+  // Throws: Error on all ranks, with the first reason, if they cannot share memory.
+  // Collective: every rank of `bootstrap` must call this in the same order.
+  NodeMemory(Communicator& bootstrap, std::size_t reserved, std::size_t arena_bytes);
+
+  // Start of the rank's arena in this process.
+  std::byte* base(int rank) const { return bases_[static_cast<std::size_t>(rank)]; }
+  pid_t pid(int rank) const { return pids_[static_cast<std::size_t>(rank)]; }
+  // Allocates from this rank's arena. If it is full, returns zeroed memory of this process alone.
+  Buffer allocate(std::size_t bytes) const;
+  std::optional<std::size_t> offset_of(const void* data, std::size_t bytes) const {
+    return arena_->offset_of(data, bytes);
+  }
+
+ private:
+  std::shared_ptr<SharedArena> arena_;
+  std::vector<std::unique_ptr<ArenaMapping>> mappings_;  // by rank; null for this rank
+  std::vector<std::byte*> bases_;
+  std::vector<pid_t> pids_;
 };
 
 }  // namespace farandole

@@ -22,7 +22,7 @@
 
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/shm/node_barrier.h"
-#include "farandole/comm/shm/node_memory.h"
+#include "farandole/comm/shm/shared_arena.h"
 #include "farandole/comm/signature_check.h"
 #include "farandole/comm/watch/peer_watch.h"
 

@@ -2,13 +2,7 @@
 
 #include <array>
 #include <cstring>
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <random>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include "farandole/base/error.h"
+#include <utility>
 
 namespace farandole {
 
@@ -19,7 +13,7 @@ constexpr std::uint64_t question_bit = std::uint64_t{1} << 63;
 
 // New memory is zero, which is a valid state of every field.
 struct StatusBoard::Header {
-  std::atomic<std::uint64_t> token;
+  std::atomic<std::uint64_t> token;     // of the arena
   std::atomic<std::uint64_t> question;  // `question_bit` | communicator << 32 | sequence
   std::atomic<std::int64_t> asked_ns;
   std::atomic<std::uint32_t> ending;
@@ -39,63 +33,34 @@ struct alignas(64) StatusBoard::Slot {
   std::array<std::array<std::atomic<std::uint64_t>, status_words>, 2> copies;
 };
 
-std::unique_ptr<StatusBoard> StatusBoard::create(std::size_t slots) {
-  const int fd = ::memfd_create("farandole-status", MFD_CLOEXEC);
-  if (fd < 0) throw system_error("memfd_create", "farandole-status");
-  const auto bytes = sizeof(Header) + (slots + 1) * sizeof(Slot);
-  std::unique_ptr<StatusBoard> board;
-  if (::ftruncate(fd, static_cast<off_t>(bytes)) == 0) board.reset(new StatusBoard(fd, slots));
-  if (board == nullptr) {
-    ::close(fd);
-    throw system_error("ftruncate", "farandole-status");
-  }
-  std::random_device random;
-  board->header_->token = (std::uint64_t{random()} << 32) | random() | 1u;
-  return board;
+std::size_t StatusBoard::bytes_of(std::size_t slots) {
+  return sizeof(Header) + (slots + 1) * sizeof(Slot);
 }
 
-std::unique_ptr<StatusBoard> StatusBoard::open(const Address& address, std::size_t slots) {
-  const auto path = fmt::format("/proc/{}/fd/{}", address.pid, address.fd);
-  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) throw system_error("open", path);
-  std::uint64_t token = 0;
-  // Checked before mapping, because with different PID namespaces the descriptor may belong to anything.
-  if (::pread(fd, &token, sizeof token, 0) != sizeof token || token != address.token) {
-    ::close(fd);
-    throw Error(path + " belongs to another process");
-  }
-  std::unique_ptr<StatusBoard> board(new StatusBoard(fd, slots));
-  board->close_address();
-  return board;
+std::unique_ptr<StatusBoard> StatusBoard::create(std::size_t slots) {
+  auto arena = SharedArena::create(bytes_of(slots), bytes_of(slots));
+  std::byte* const memory = arena->data();
+  return std::unique_ptr<StatusBoard>(new StatusBoard(std::move(arena), nullptr, memory, slots));
+}
+
+std::unique_ptr<StatusBoard> StatusBoard::open(const ArenaAddress& address, std::size_t slots) {
+  auto mapping = map_peer(address);
+  std::byte* const memory = mapping->data();
+  return std::unique_ptr<StatusBoard>(new StatusBoard(nullptr, std::move(mapping), memory, slots));
 }
 
 std::unique_ptr<StatusBoard> StatusBoard::alone() {
-  return std::unique_ptr<StatusBoard>(new StatusBoard(-1, 1));
+  auto mapping = std::make_unique<ArenaMapping>(-1, bytes_of(1));
+  std::byte* const memory = mapping->data();
+  return std::unique_ptr<StatusBoard>(new StatusBoard(nullptr, std::move(mapping), memory, 1));
 }
 
-StatusBoard::StatusBoard(int fd, std::size_t slots) : fd_(fd), slots_(slots) {
-  const auto bytes = sizeof(Header) + (slots + 1) * sizeof(Slot);
-  void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
-  if (at == MAP_FAILED) {
-    close_address();
-    throw system_error("mmap", "status board");
-  }
-  header_ = static_cast<Header*>(at);
-}
-
-StatusBoard::~StatusBoard() {
-  ::munmap(header_, sizeof(Header) + (slots_ + 1) * sizeof(Slot));
-  close_address();
-}
-
-StatusBoard::Address StatusBoard::address() const {
-  return {::getpid(), fd_, header_->token};
-}
-
-void StatusBoard::close_address() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
+StatusBoard::StatusBoard(std::shared_ptr<SharedArena> arena, std::unique_ptr<ArenaMapping> mapping,
+                         std::byte* memory, std::size_t slots)
+    : arena_(std::move(arena)),
+      mapping_(std::move(mapping)),
+      slots_(slots),
+      header_(reinterpret_cast<Header*>(memory)) {}
 
 StatusBoard::Slot& StatusBoard::slot(std::size_t index) const {
   constexpr auto header_bytes = (sizeof(Header) + alignof(Slot) - 1) / alignof(Slot) * alignof(Slot);

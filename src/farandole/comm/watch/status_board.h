@@ -10,6 +10,7 @@
 #include <optional>
 #include <sys/types.h>
 
+#include "farandole/comm/shm/shared_arena.h"
 #include "farandole/comm/watch/peer_watch.h"
 #include "farandole/comm/watch/rank_status.h"
 
@@ -17,27 +18,21 @@ namespace farandole {
 
 class StatusBoard {
  public:
-  struct Address {  // of the creator's memfd; valid until the creator calls close_address()
-    std::int64_t pid = 0;
-    std::int64_t fd = -1;
-    std::uint64_t token = 0;
-  };
-
   // Creates a board for `slots` ranks, which others can open.
   // Throws: Error if this fails.
   static std::unique_ptr<StatusBoard> create(std::size_t slots);
   // Opens the board of another process of this node.
   // Throws: Error if this fails.
-  static std::unique_ptr<StatusBoard> open(const Address& address, std::size_t slots);
+  static std::unique_ptr<StatusBoard> open(const ArenaAddress& address, std::size_t slots);
   // Creates a board for this process alone.
   // Throws: Error if this fails.
   static std::unique_ptr<StatusBoard> alone();
-  ~StatusBoard();
-  StatusBoard(const StatusBoard&) = delete;
-  StatusBoard& operator=(const StatusBoard&) = delete;
 
-  Address address() const;
-  void close_address();
+  // Of a created board: the address for open(), valid until close_address().
+  ArenaAddress address() const { return arena_->address(); }
+  void close_address() {
+    if (arena_ != nullptr) arena_->close_descriptor();
+  }
   std::size_t slots() const { return slots_; }
 
   // Stores a status. This also shows that the slot's watchdog runs.
@@ -67,10 +62,13 @@ class StatusBoard {
  private:
   struct Header;
   struct Slot;
-  StatusBoard(int fd, std::size_t slots);
+  StatusBoard(std::shared_ptr<SharedArena> arena, std::unique_ptr<ArenaMapping> mapping, std::byte* memory,
+              std::size_t slots);
+  static std::size_t bytes_of(std::size_t slots);
   Slot& slot(std::size_t index) const;
 
-  int fd_;
+  const std::shared_ptr<SharedArena> arena_;     // of a created board
+  const std::unique_ptr<ArenaMapping> mapping_;  // of another board
   std::size_t slots_;
   Header* header_ = nullptr;
 };

@@ -9,18 +9,13 @@
 namespace farandole {
 namespace {
 
-struct NodeComm {
+struct NodeComm : MpiHandle {
   NodeComm(MPI_Comm world, int world_rank) {
     check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, world_rank, MPI_INFO_NULL, &comm),
               "MPI_Comm_split_type");
-    MPI_Comm_rank(comm, &rank);
-    MPI_Comm_size(comm, &size);
+    rank = rank_in(comm);
+    size = size_of(comm);
   }
-  ~NodeComm() { MPI_Comm_free(&comm); }
-  NodeComm(const NodeComm&) = delete;
-  NodeComm& operator=(const NodeComm&) = delete;
-
-  MPI_Comm comm = MPI_COMM_NULL;
   int rank = 0, size = 1;
 };
 
@@ -28,7 +23,7 @@ struct NodeComm {
 std::unique_ptr<StatusBoard> shared_board(const NodeComm& node) {
   const auto slots = static_cast<std::size_t>(node.size);
   std::unique_ptr<StatusBoard> board;
-  StatusBoard::Address address;
+  ArenaAddress address;
   try {
     if (node.rank == 0) {
       board = StatusBoard::create(slots);
@@ -62,8 +57,7 @@ std::vector<PeerWatch::Peer> peers_of(const NodeComm& node, int world_rank) {
 
 // The groups of all ranks, sorted by their lowest rank.
 std::vector<std::vector<int>> gather_groups(MPI_Comm world, int lowest) {
-  int size = 1;
-  MPI_Comm_size(world, &size);
+  const int size = size_of(world);
   std::vector<int> lowest_of(static_cast<std::size_t>(size));
   check_mpi(MPI_Allgather(&lowest, 1, MPI_INT, lowest_of.data(), 1, MPI_INT, world), "MPI_Allgather");
   std::vector<std::vector<int>> groups;

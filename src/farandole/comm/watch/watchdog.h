@@ -11,11 +11,11 @@
 #include <string_view>
 #include <thread>
 
-#include "farandole/base/stop_event.h"
+#include "farandole/base/quiet_thread.h"
 #include "farandole/comm/rank_layout.h"
 #include "farandole/comm/watch/collective_registry.h"
+#include "farandole/comm/watch/signal_event.h"
 #include "farandole/comm/watch/stall_watch.h"
-#include "farandole/comm/watch/termination.h"
 #include "farandole/comm/watch/thread_probe.h"
 #include "farandole/comm/watch/watch_post.h"
 

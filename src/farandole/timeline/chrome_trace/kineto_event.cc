@@ -1,8 +1,8 @@
-#include "farandole/timeline/chrome_trace/kineto_event.h"
-
+// Reads the events of PyTorch's profiler.
 #include <cstddef>
 #include <cstring>
 
+#include "farandole/timeline/chrome_trace/event_fields.h"
 #include "farandole/timeline/chrome_trace/trace_cursor.h"
 
 namespace farandole {

@@ -1,7 +1,7 @@
-#include "farandole/timeline/chrome_trace/own_event.h"
-
+// Reads the trace writer's events.
 #include <limits>
 
+#include "farandole/timeline/chrome_trace/event_fields.h"
 #include "farandole/timeline/chrome_trace/trace_cursor.h"
 
 namespace farandole {

@@ -1,17 +1,47 @@
 #include "farandole/timeline/chrome_trace/trace_reader.h"
 
+#include <cmath>
 #include <limits>
 #include <simdjson.h>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
 #include "farandole/timeline/chrome_trace/event_fields.h"
-#include "farandole/timeline/chrome_trace/kineto_event.h"
-#include "farandole/timeline/chrome_trace/own_event.h"
-#include "farandole/timeline/chrome_trace/trace_header.h"
 #include "farandole/timeline/chrome_trace/trace_scanner.h"
 
 namespace farandole {
 namespace {
+
+// Parses the texts of "otherData" and of PyTorch's "distributedInfo"; each of them may be empty. Damage is
+// appended to `warnings`, with `where` at the beginning of each line.
+TraceHeader trace_header(const std::string& other_data, const std::string& distributed_info,
+                         const std::string& where, std::vector<std::string>& warnings) {
+  TraceHeader header;
+  const auto take = [](const nlohmann::json& object, const char* key, std::optional<std::int64_t>& target) {
+    const auto found = object.find(key);
+    if (found != object.end() && found->is_number_integer()) target = found->get<std::int64_t>();
+  };
+  if (const auto json = nlohmann::json::parse(distributed_info, nullptr, false); json.is_object()) {
+    take(json, "rank", header.kineto_rank);
+    take(json, "world_size", header.kineto_world_size);
+  }
+  if (other_data.empty()) return header;
+  const auto json = nlohmann::json::parse(other_data, nullptr, false);
+  if (!json.is_object()) {
+    warnings.push_back(where + ": otherData is damaged and is ignored");
+    return header;
+  }
+  take(json, "farandole_trace", header.farandole_trace);
+  take(json, "ranks", header.ranks);
+  if (const auto found = json.find("clock_residual_us"); found != json.end() && found->is_array())
+    for (const auto& residual : *found)
+      header.clock_residual_us.push_back(
+          residual.is_number() ? std::optional(std::abs(residual.get<double>())) : std::nullopt);
+  return header;
+}
 
 namespace ondemand = simdjson::ondemand;
 

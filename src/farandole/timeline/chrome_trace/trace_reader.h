@@ -10,7 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "farandole/timeline/clock/trace_time.h"
 #include "farandole/timeline/event.h"
 
 namespace farandole {

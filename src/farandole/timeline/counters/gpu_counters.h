@@ -33,4 +33,11 @@ class GpuCounters {
   std::unique_ptr<Nvml> nvml_;
 };
 
+// Returns a device as for GpuCounters::open(), or "" if the rank must not use any GPU. `visible_devices` is
+// CUDA_VISIBLE_DEVICES, or nullptr if it is not set. If it is not set, local ranks take the node's GPUs in
+// turn, by NVML's numbers; these are CUDA's numbers if all GPUs are of one model. If it is a list, local
+// ranks take its entries in turn and start again after the last entry. So a list with one entry, which a
+// launcher sets per rank, gives that GPU to the rank.
+std::string gpu_of_rank(int local_rank, const char* visible_devices);
+
 }  // namespace farandole

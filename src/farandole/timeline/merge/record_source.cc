@@ -1,6 +1,7 @@
 #include "farandole/timeline/merge/record_source.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -8,10 +9,138 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
-#include "farandole/timeline/merge/sorted_records.h"
 
 namespace farandole {
+
+// Without the samples and meetings, which are sent as they are in memory.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RecorderThread, name, recorded, overwritten)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankInfo, rank, world_size, host, clock, first_ns, dropped, damaged,
+                                   start_monotonic_ns, start_realtime_ns, names, threads)
+
 namespace {
+
+// Calls visit(index, record) for each undamaged record of a ring. Returns the number of damaged ones.
+template <typename Visit>
+std::uint64_t each_record(const RecorderFile& file, std::size_t slot, Visit visit) {
+  const RecorderThread& thread = file.threads().at(slot);
+  std::vector<Record> block(4096);
+  RecordDamage damage;
+  for (std::uint64_t index = thread.overwritten; index < thread.recorded;) {
+    const std::size_t count = file.read_records(slot, index, block, &damage);
+    for (std::size_t i = 0; i < count; ++i)
+      if (block[i].kind != RecordKind::none) visit(index + i, block[i]);
+    index += count;
+  }
+  return damage.records;
+}
+
+// The result of one pass over the records of a thread's ring.
+struct RingFacts {
+  std::int64_t first_ns = INT64_MAX;  // earliest start
+  std::uint64_t damaged = 0;
+  std::array<std::uint64_t, recorder::thread_slots> by_track{};  // number of records per track
+};
+
+RingFacts survey(const RecorderFile& file, std::size_t slot, Meetings& meetings) {
+  RingFacts facts;
+  facts.damaged = each_record(file, slot, [&](std::uint64_t, const Record& record) {
+    facts.first_ns = std::min(facts.first_ns, record.start_ns);
+    ++facts.by_track.at(record.track);
+    if (record.kind == RecordKind::collective) meetings.add(record);
+  });
+  return facts;
+}
+
+// The records of one thread of a recorder's file, sorted in bounded memory: by start and, for the same start, by duration, longest first, so that a span comes before the spans
+// inside it. Needs 16 bytes per record and 4 MiB. The records themselves are read again when they are
+// needed; because threads record spans when they end, records that are close in the file are needed at
+// nearly the same time.
+class SortedRecords {
+ public:
+  // Selects the records of thread `slot` for `track`. `count` is their number as counted by survey().
+  SortedRecords(const RecorderFile& file, std::size_t slot, std::size_t track, std::uint64_t count);
+
+  // Returns the number of records written to `into`; 0 means the end.
+  std::size_t next(std::span<Record> into);
+
+ private:
+  struct Key {
+    std::int64_t start_ns;
+    float duration_ns;    // rounded; for equal values, the later recorded span is the longer one
+    std::uint32_t index;  // relative to first_
+    bool operator<(const Key& other) const {
+      if (start_ns != other.start_ns) return start_ns < other.start_ns;
+      if (duration_ns != other.duration_ns) return duration_ns > other.duration_ns;
+      return index > other.index;
+    }
+  };
+  static constexpr std::size_t block_records = 1024;
+  struct Block {
+    std::uint64_t number = UINT64_MAX;
+    std::vector<Record> records;
+  };
+  static void sort(std::vector<Key>& keys);
+  const Record& record(std::uint64_t index);
+
+  const RecorderFile& file_;
+  const std::size_t slot_;
+  const std::uint64_t first_;
+  std::vector<Key> keys_;
+  std::size_t given_ = 0;
+  std::array<Block, 64> blocks_;
+};
+
+SortedRecords::SortedRecords(const RecorderFile& file, std::size_t slot, std::size_t track,
+                             std::uint64_t count)
+    : file_(file), slot_(slot), first_(file.threads().at(slot).overwritten) {
+  keys_.reserve(count);
+  each_record(file, slot, [&](std::uint64_t index, const Record& record) {
+    if (record.track != track || keys_.size() == count) return;
+    const auto duration =
+        static_cast<float>(static_cast<double>(record.end_ns) - static_cast<double>(record.start_ns));
+    keys_.push_back({record.start_ns, duration, static_cast<std::uint32_t>(index - first_)});
+  });
+  sort(keys_);
+}
+
+// The records are in the order of their ends and therefore nearly sorted by start: a span moves back
+// over the spans inside it. If this takes too many moves, for example with the streams of a GPU, an
+// ordinary sort is used.
+void SortedRecords::sort(std::vector<Key>& keys) {
+  std::uint64_t moves = keys.size() * 16;
+  for (std::size_t i = 1; i < keys.size(); ++i) {
+    const Key key = keys[i];
+    std::size_t to = i;
+    for (; to > 0 && key < keys[to - 1]; --to) keys[to] = keys[to - 1];
+    keys[to] = key;
+    if (i - to > moves) return std::sort(keys.begin(), keys.end());
+    moves -= i - to;
+  }
+}
+
+const Record& SortedRecords::record(std::uint64_t index) {
+  const std::uint64_t number = index / block_records;
+  Block& block = blocks_[number % blocks_.size()];
+  if (block.number != number) {
+    block.records.resize(block_records);
+    std::size_t there = 0;
+    for (std::size_t count = 1; count > 0 && there < block_records; there += count)
+      count = file_.read_records(slot_, first_ + number * block_records + there,
+                                 std::span(block.records).subspan(there));
+    block.number = number;
+  }
+  return block.records[index % block_records];
+}
+
+std::size_t SortedRecords::next(std::span<Record> into) {
+  std::size_t count = 0;
+  while (count < into.size() && given_ < keys_.size()) {
+    into[count] = record(keys_[given_++].index);
+    // A running rank may have overwritten the record since it was sorted.
+    if (into[count].kind != RecordKind::none) ++count;
+  }
+  return count;
+}
 
 class FileSource : public RecordSource {
  public:
@@ -165,13 +294,8 @@ std::unique_ptr<RecordSource> received_source(RankInfo info,
 // The format is the length of a description in CBOR, the description, and the samples as they are in memory.
 // This works because all ranks run the same build.
 std::vector<std::byte> pack(const RankInfo& info) {
-  nlohmann::json threads = nlohmann::json::array();
-  for (const RecorderThread& thread : info.threads)
-    threads.push_back({thread.name, thread.recorded, thread.overwritten});
-  const std::vector<std::uint8_t> json = nlohmann::json::to_cbor(
-      {info.rank, info.world_size, info.host, info.first_ns, info.dropped, info.damaged, info.names, threads,
-       info.start_monotonic_ns, info.start_realtime_ns, info.clock_samples.size(), info.meetings.size(),
-       info.clock});
+  const std::vector<std::uint8_t> json =
+      nlohmann::json::to_cbor({info, info.clock_samples.size(), info.meetings.size()});
   std::vector<std::byte> result;
   append_bytes(result, std::vector<std::uint64_t>{json.size()});
   append_bytes(result, json);
@@ -183,20 +307,9 @@ std::vector<std::byte> pack(const RankInfo& info) {
 RankInfo unpack(std::span<const std::byte> bytes) try {
   const std::uint64_t json_bytes = take_bytes<std::uint64_t>(bytes, 1)[0];
   const auto json = nlohmann::json::from_cbor(take_bytes<std::uint8_t>(bytes, json_bytes));
-  RankInfo info;
-  info.rank = json.at(0);
-  info.world_size = json.at(1);
-  info.host = json.at(2);
-  info.first_ns = json.at(3);
-  info.dropped = json.at(4);
-  info.damaged = json.at(5);
-  info.names = json.at(6);
-  for (const auto& thread : json.at(7)) info.threads.push_back({thread.at(0), thread.at(1), thread.at(2)});
-  info.start_monotonic_ns = json.at(8);
-  info.start_realtime_ns = json.at(9);
-  info.clock_samples = take_bytes<RoundTrip>(bytes, json.at(10).get<std::size_t>());
-  info.meetings = take_bytes<Meeting>(bytes, json.at(11).get<std::size_t>());
-  info.clock = json.at(12);
+  RankInfo info = json.at(0);
+  info.clock_samples = take_bytes<RoundTrip>(bytes, json.at(1).get<std::size_t>());
+  info.meetings = take_bytes<Meeting>(bytes, json.at(2).get<std::size_t>());
   return info;
 } catch (const nlohmann::json::exception& error) {
   throw CorruptInput(std::string("a rank's description of its records is damaged: ") + error.what());

@@ -51,7 +51,7 @@ class RecordSource {
   virtual std::span<const Record> next() = 0;
 };
 
-// Needs memory for a quarter of the records of one thread at a time (sorted_records.h).
+// Needs memory for a quarter of the records of one thread at a time.
 // Throws: as RecorderFile.
 std::unique_ptr<RecordSource> open_source(const std::filesystem::path& recorder_file);
 std::unique_ptr<RecordSource> open_source(std::unique_ptr<RecorderFile> file);

@@ -2,12 +2,13 @@
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
 
-#include "farandole/timeline/merge/rank_set.h"
+#include "farandole/timeline/merge/rank_choice.h"
 #include "farandole/timeline/merge/trace_merge.h"
 #include "farandole/timeline/timeline.h"
 
@@ -53,5 +54,22 @@ struct RunRecorders {
 // Throws: CorruptInput if no file can be read.
 // Throws: UserError if no file belongs to a selected rank.
 RunRecorders open_run(const std::vector<std::filesystem::path>& files, const RunMergeOptions& options);
+
+// The largest difference that is expected between the dates of different hosts.
+inline constexpr std::int64_t clocks_differ_ns = 60'000'000'000;
+
+// Determines to which start of a run directory a recorder belongs. A start with fewer ranks leaves the
+// recorders of the other ranks as they were.
+// Thread safety: any thread may call this at any time.
+struct RunStart {
+  std::int64_t realtime_ns = 0;
+  int world_size = 0;  // 0 if unknown
+};
+
+RunStart last_of(const std::vector<RunStart>& starts);
+// The ranks of one start begin at the same time, within the difference of the hosts' dates.
+bool is_earlier(const RunStart& start, const RunStart& last);
+// One line for people; "" if `recorders` is 0.
+std::string earlier_starts_text(std::size_t recorders);
 
 }  // namespace farandole

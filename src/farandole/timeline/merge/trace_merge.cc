@@ -1,7 +1,10 @@
 #include "farandole/timeline/merge/trace_merge.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <fmt/format.h>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -9,13 +12,71 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "farandole/base/error.h"
 #include "farandole/timeline/chrome_trace/trace_writer.h"
-#include "farandole/timeline/merge/collective_links.h"
+#include "farandole/timeline/event.h"
 
 namespace farandole {
 namespace {
+
+class CollectiveLinks {
+ public:
+  explicit CollectiveLinks(std::size_t most) : most_(most) {}
+
+  void add(const Collective& what, TraceWriter::Place place, std::int64_t start_ns);
+  // Writes flows for each collective that several ranks recorded: from the first rank to arrive to each other
+  // rank. Each rank counts once. Returns the number of flows.
+  std::uint64_t write(TraceWriter& trace);
+  std::uint64_t stride() const { return stride_; }
+
+ private:
+  struct Entry {
+    std::uint64_t key;  // communicator and sequence
+    std::int64_t start_ns;
+    std::int32_t rank;
+    std::int32_t thread;
+  };
+
+  std::size_t most_;
+  std::uint64_t stride_ = 1;
+  std::vector<Entry> entries_;
+};
+
+void CollectiveLinks::add(const Collective& what, TraceWriter::Place place, std::int64_t start_ns) {
+  if (what.sequence % stride_ != 0) return;
+  if (entries_.size() >= most_ && stride_ < (std::uint64_t{1} << 32)) {
+    // Selects by sequence number, so that all ranks' entries of a collective are either kept or removed.
+    stride_ *= 2;
+    std::erase_if(entries_, [this](const Entry& entry) { return entry.key % stride_ != 0; });
+    return add(what, place, start_ns);
+  }
+  if (entries_.size() >= most_) return;
+  entries_.push_back(
+      {std::uint64_t{what.communicator} << 32 | what.sequence, start_ns, place.rank, place.thread});
+}
+
+std::uint64_t CollectiveLinks::write(TraceWriter& trace) {
+  std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
+    return std::tie(a.key, a.rank, a.start_ns) < std::tie(b.key, b.rank, b.start_ns);
+  });
+  const auto same = [](const Entry& a, const Entry& b) { return a.key == b.key && a.rank == b.rank; };
+  entries_.erase(std::unique(entries_.begin(), entries_.end(), same), entries_.end());
+  std::uint64_t flows = 0;
+  for (auto group = entries_.begin(); group != entries_.end();) {
+    const auto end =
+        std::find_if(group, entries_.end(), [&](const Entry& entry) { return entry.key != group->key; });
+    const auto first =
+        std::min_element(group, end, [](const Entry& a, const Entry& b) { return a.start_ns < b.start_ns; });
+    for (auto entry = group; entry != end; ++entry)
+      if (entry != first)
+        trace.flow(++flows, {first->rank, first->thread}, first->start_ns, {entry->rank, entry->thread},
+                   entry->start_ns);
+    group = end;
+  }
+  return flows;
+}
 
 // A slot's position among the threads of the trace. The training thread comes first, then the others
 // by their first event.

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "farandole/base/clock_id.h"
+#include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
 #include "farandole/base/owned_descriptor.h"
@@ -69,12 +69,6 @@ class NewFile {
   bool kept_ = false;
 };
 
-std::int64_t realtime_ns() {
-  timespec time;
-  clock_gettime(CLOCK_REALTIME, &time);
-  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
-
 void fill(recorder::FixedHeader& header, const recorder::Geometry& geometry, const TimelineOptions& options) {
   header.magic = recorder::magic;
   header.byte_order = recorder::byte_order;
@@ -89,7 +83,7 @@ void fill(recorder::FixedHeader& header, const recorder::Geometry& geometry, con
   header.chunks_offset = geometry.chunks_offset;
   header.file_bytes = geometry.file_bytes;
   header.start_monotonic_ns = now_ns();
-  header.start_realtime_ns = realtime_ns();
+  header.start_realtime_ns = real_time_ns();
   header.rank = options.rank;
   header.world_size = options.world_size;
   header.clock = clock_id();

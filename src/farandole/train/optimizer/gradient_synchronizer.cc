@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "farandole/comm/solo_communicator.h"
+#include "farandole/comm/communicator.h"
 #include "farandole/fusion/half_compressor.h"
 #include "farandole/fusion/top_k_compressor.h"
 #include "farandole/train/internals.h"

@@ -14,7 +14,7 @@
 #include <ATen/ATen.h>
 
 #include "farandole/comm/scratch_buffer.h"
-#include "farandole/fusion/residuals.h"
+#include "farandole/fusion/compressor.h"
 
 namespace farandole {
 

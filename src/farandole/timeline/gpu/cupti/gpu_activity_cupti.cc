@@ -1,16 +1,63 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
+#include <cupti.h>
+#include <dlfcn.h>
 #include <mutex>
+#include <string>
 
 #include "farandole/base/clock.h"
 #include "farandole/base/log.h"
 #include "farandole/timeline/gpu/cupti/activity_reader.h"
-#include "farandole/timeline/gpu/cupti/cupti_library.h"
 #include "farandole/timeline/gpu/gpu_activity.h"
 
 namespace farandole {
 namespace {
+
+struct CuptiLibrary {
+  decltype(&cuptiActivityRegisterCallbacks) register_callbacks = nullptr;
+  decltype(&cuptiActivityRegisterTimestampCallback) register_timestamp = nullptr;
+  decltype(&cuptiActivityEnable) enable = nullptr;
+  decltype(&cuptiActivityDisable) disable = nullptr;
+  decltype(&cuptiActivityFlushAll) flush_all = nullptr;
+  decltype(&cuptiActivityGetNextRecord) next_record = nullptr;
+  decltype(&cuptiActivityGetNumDroppedRecords) dropped = nullptr;
+  decltype(&cuptiGetResultString) result_string = nullptr;
+
+  // Loads the library of the major version for which this was compiled. It stays loaded until the process
+  // ends. Returns why it cannot be loaded, or "".
+  std::string load();
+  std::string describe(CUptiResult result) const;
+};
+
+template <class Function>
+bool find(void* library, Function& function, const char* name) {
+  function = reinterpret_cast<Function>(::dlsym(library, name));
+  return function != nullptr;
+}
+
+std::string CuptiLibrary::load() {
+  // libcupti.so.13 is CUPTI's own name for its version 130001. LibTorch may already have loaded it.
+  const std::string name = "libcupti.so." + std::to_string(CUPTI_API_VERSION / 10000);
+  void* const library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return name + " cannot be loaded (" + ::dlerror() + ")";
+  const bool complete = find(library, register_callbacks, "cuptiActivityRegisterCallbacks") &&
+                        find(library, register_timestamp, "cuptiActivityRegisterTimestampCallback") &&
+                        find(library, enable, "cuptiActivityEnable") &&
+                        find(library, disable, "cuptiActivityDisable") &&
+                        find(library, flush_all, "cuptiActivityFlushAll") &&
+                        find(library, next_record, "cuptiActivityGetNextRecord") &&
+                        find(library, dropped, "cuptiActivityGetNumDroppedRecords") &&
+                        find(library, result_string, "cuptiGetResultString");
+  return complete ? "" : name + " has another version than the one that Farandole was built for";
+}
+
+std::string CuptiLibrary::describe(CUptiResult result) const {
+  const char* text = nullptr;
+  if (result_string(result, &text) != CUPTI_SUCCESS || text == nullptr)
+    return "error " + std::to_string(result);
+  return text;
+}
 
 constexpr std::size_t buffer_bytes = std::size_t{4} << 20;
 constexpr std::array kinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,

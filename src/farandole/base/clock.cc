@@ -1,4 +1,4 @@
-#include "farandole/base/clock_id.h"
+#include "farandole/base/clock.h"
 
 #include <array>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "farandole/fusion/residuals.h"
+#include "farandole/fusion/compressor.h"
 
 #include <algorithm>
 #include <fmt/format.h>
