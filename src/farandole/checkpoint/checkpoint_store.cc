@@ -44,17 +44,19 @@ void remove_leftovers(const std::filesystem::path& folder) {
   }
 }
 
-// Keeps the last `keep_last` checkpoints, the best one, and `published`, even if an earlier run left
-// checkpoints with later steps.
+// Keeps the last `keep_last` finite checkpoints, the best one of them, and `published`, even if an earlier run
+// left checkpoints with later steps.
 void prune(const std::filesystem::path& folder, int keep_last, const std::filesystem::path& published) {
   const auto all = list_checkpoints(folder);
   std::set<std::filesystem::path> kept = {published};
-  const auto last = std::min(all.size(), static_cast<std::size_t>(keep_last));
-  for (std::size_t i = 0; i < last; ++i) kept.insert(all[i].file);
-  const auto rank = [](const CheckpointInfo& info) { return std::isnan(info.score) ? INFINITY : info.score; };
+  for (const auto& info : all)
+    if (info.not_finite.empty() && keep_last-- > 0) kept.insert(info.file);
+  const auto rank = [](const CheckpointInfo& info) {
+    return std::isnan(info.score) || !info.not_finite.empty() ? INFINITY : info.score;
+  };
   const auto best = std::min_element(all.begin(), all.end(),
                                      [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
-  if (best != all.end() && !std::isnan(best->score)) kept.insert(best->file);
+  if (best != all.end() && rank(*best) < INFINITY) kept.insert(best->file);
   for (const auto& info : all)
     if (!kept.contains(info.file)) std::filesystem::remove(info.file);
 }
@@ -74,7 +76,7 @@ struct CheckpointStore::Impl {
   }
 
   void run(std::stop_token stop);
-  void write(const Snapshot& snapshot);
+  void write(Snapshot& snapshot);
   void wait(std::unique_lock<std::mutex>& lock);
 
   const CheckpointOptions options;
@@ -107,8 +109,13 @@ void CheckpointStore::Impl::run(std::stop_token stop) {
   }
 }
 
-void CheckpointStore::Impl::write(const Snapshot& snapshot) {
+void CheckpointStore::Impl::write(Snapshot& snapshot) {
   const auto file = options.folder / checkpoint_name(snapshot.step);
+  for (const auto& array : snapshot.arrays)
+    if (snapshot.not_finite.empty() && !array.finite()) snapshot.not_finite = array.path;
+  if (!snapshot.not_finite.empty())
+    spdlog::warn("the checkpoint of step {} is not finite: {} has a NaN or an infinity", snapshot.step,
+                 snapshot.not_finite);
   std::optional<Span> span(std::in_place, timeline, Category::checkpoint, "write checkpoint");
   write_checkpoint(file, snapshot,
                    [&] { span.emplace(timeline, Category::checkpoint, "publish checkpoint"); });

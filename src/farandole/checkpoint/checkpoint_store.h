@@ -1,5 +1,5 @@
 // The checkpoints of one run directory. A helper thread writes them in the background, publishes them
-// atomically, and removes all but the last K and the best.
+// atomically, and removes all but the last K and the best of those that are finite.
 // Thread safety: none; use from one thread at a time, on rank 0 only.
 #pragma once
 
@@ -25,6 +25,7 @@ struct CheckpointInfo {
   std::int64_t epoch = 0;
   double score = 0;  // NaN if it was not evaluated
   std::uintmax_t bytes = 0;
+  std::string not_finite;  // as in Snapshot
 };
 
 class CheckpointStore {
@@ -57,9 +58,9 @@ CheckpointInfo read_checkpoint_info(const std::filesystem::path& file);
 // Lists checkpoints, newest first, using only names and attributes. Other files are left out.
 std::vector<CheckpointInfo> list_checkpoints(const std::filesystem::path& folder);
 
-// The newest checkpoint that can be verified. Damaged ones are named in the log and skipped. std::nullopt if
-// there is no checkpoint file.
-// Throws: CorruptInput if there are checkpoint files but none can be verified.
+// The newest checkpoint that can be verified and is finite. The others are named in the log and skipped.
+// std::nullopt if there is no checkpoint file.
+// Throws: CorruptInput if there are checkpoint files but none is usable.
 std::optional<CheckpointInfo> newest_valid_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace farandole

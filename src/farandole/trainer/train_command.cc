@@ -63,6 +63,9 @@ std::optional<Snapshot> find_start(const TrainOptions& options, const RunDirecto
     file = newest->file;
   if (!file) return std::nullopt;
   auto snapshot = read_checkpoint(*file);
+  if (!snapshot.not_finite.empty())
+    throw CorruptInput(fmt::format("{}: {} has a NaN or an infinity; use an earlier checkpoint",
+                                   file->string(), snapshot.not_finite));
   if (!own.empty() && own.front().step > snapshot.step && options.resume != "auto")
     throw UserError(fmt::format(
         "{} has a later checkpoint ({}) than {}, which would be overwritten; choose another --run-dir",
