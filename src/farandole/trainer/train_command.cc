@@ -46,6 +46,13 @@ std::string describe_model(const std::string& config) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+// The part of a configuration that the state of the optimizer depends on.
+std::string describe_optimizer(const std::string& config) {
+  const auto json = nlohmann::json::parse(config, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("optimizer")) return "?";
+  return json["optimizer"].get<std::string>() + (json.value("momentum", 0.0) > 0 ? " with momentum" : "");
+}
+
 // Selects the checkpoint for --resume. Called on rank 0.
 std::optional<Snapshot> find_start(const TrainOptions& options, const RunDirectory& run) {
   const auto own = list_checkpoints(run.checkpoints());
@@ -77,6 +84,15 @@ std::optional<Snapshot> find_start(const TrainOptions& options, const RunDirecto
         "{} belongs to another model ({}) than this run ({}); choose another --run-dir, or use the same "
         "options",
         file->string(), there, here));
+  const auto saved = describe_optimizer(snapshot.config);
+  if (const auto wanted = describe_optimizer(options.to_json()); saved != wanted) {
+    if (options.resume_optimizer != "fresh")
+      throw UserError(fmt::format(
+          "{} has the state of another optimizer ({}) than this run ({}); use the same optimizer, or drop the "
+          "state with --resume-optimizer fresh",
+          file->string(), saved, wanted));
+    std::erase_if(snapshot.arrays, [](const Array& array) { return array.path.starts_with("/optimizer/"); });
+  }
   return snapshot;
 }
 

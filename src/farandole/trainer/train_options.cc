@@ -108,6 +108,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
   keep.add_options()
       ("run-dir", po::value<std::string>()->notifier([&o](const std::string& path) { o.run_dir = path; }), "folder for all files of the run")
       ("resume", value(o.resume), "auto (continue from the newest checkpoint of the run), none, or the path of a checkpoint")
+      ("resume-optimizer", value(o.resume_optimizer), "same (refuse a checkpoint of another optimizer) or fresh (drop the optimizer state of such a checkpoint)")
       ("checkpoint-steps", value(o.checkpoint_steps), "save a checkpoint after every this many steps; 0 means never")
       ("checkpoint-epochs", value(o.checkpoint_epochs), "save a checkpoint after every this many epochs; 0 means never")
       ("checkpoint-keep", value(o.checkpoint_keep), "number of newest checkpoints to keep; the best one is also kept")
@@ -131,6 +132,7 @@ void TrainOptions::check() const {
   one_of(model.name, {"mnist", "mlp", "gpt"}, "model");
   one_of(optimizer, {"sgd", "adam", "adamw", "rmsprop"}, "optimizer");
   one_of(schedule, {"constant", "cosine"}, "schedule");
+  one_of(resume_optimizer, {"same", "fresh"}, "resume-optimizer");
   at_least(1, epochs, "epochs");
   at_least(0, steps, "steps");
   at_least(1, batch, "batch");
