@@ -65,6 +65,28 @@ refused 65 'cut.h5' --model mlp --data cut.h5 --run-dir r
 train 5 --model mnist --data good --run-dir r
 [[ $? == 64 ]] && grep -q '4 training samples for 5 ranks' err || fail "more ranks than samples"
 
+# Ranks with other data or options are refused. Without the check, the run ends as if all were well, or hangs.
+head -c 30000 /usr/share/common-licenses/GPL-3 >data.0
+cat >as_rank <<'SCRIPT'
+#!/usr/bin/env bash
+rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-$SLURM_PROCID}}
+exec "$@" --data "data.$rank" --seed "$((rank / $ranks_with_a_seed))"
+SCRIPT
+chmod +x as_rank
+differ() {  # RANKS PATTERN: so many ranks share a seed
+  ranks_with_a_seed=$1 timeout 60 "$bin/farandole" run -n 2 -- ./as_rank "$bin/farandole" train --model gpt --layers 1 --width 8 \
+    --heads 1 --context 32 --steps 200 --epochs 9 --timeline off --run-dir differ >out 2>err
+  [[ $? == 64 && $(grep -c . err) == 1 ]] && grep -qE -- "$2" err || fail "ranks that differ: $2"
+}
+head -c 29900 data.0 >data.1
+differ 2 'same data, but there are data of .* samples with hash [0-9a-f]* on rank 0, data of .* on rank 1$'
+head -c 25000 data.0 >data.1
+differ 2 'data of .* on rank 0, data of .* on rank 1$'
+{ head -c 29999 data.0; printf '\1'; } >data.1
+differ 2 'data of .* on rank 0, data of .* on rank 1$'
+cp data.0 data.1
+differ 1 'same options .* there are --seed 0 on rank 0, --seed 1 on rank 1$'
+
 refused 64 "gpu-activity cannot be 'some'; give off, steps=A-B or all" "${small[@]}" --gpu-activity some --run-dir gpu
 train 1 "${small[@]}" --gpu-activity all --run-dir gpu || fail "asking for a GPU's activity"
 [[ -e /dev/nvidiactl ]] || grep -q 'gpu-activity: no GPU activity is recorded' err || fail "nobody says that there is no GPU"

@@ -69,7 +69,8 @@ const std::vector<Field>& fields() {
   return all;
 }
 
-// "0-2,5"
+}  // namespace
+
 std::string list_of(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
   std::string text;
@@ -81,8 +82,6 @@ std::string list_of(std::vector<int> ranks) {
   }
   return text;
 }
-
-}  // namespace
 
 std::string_view name_of(Operation operation) {
   switch (operation) {

@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "farandole/base/error.h"
+#include "farandole/comm/signature_check.h"
 
 namespace farandole {
 namespace {
@@ -20,16 +21,15 @@ std::string describe(const BucketPlan& plan) {
   return text;
 }
 
-std::vector<std::vector<std::string>> gather_lines(Communicator& communicator, const std::string& own) {
+std::vector<std::vector<std::string>> gather_lines(Communicator& communicator, std::string_view what,
+                                                   const std::string& own) {
   const auto size = static_cast<std::size_t>(communicator.size);
   const std::size_t length = own.size();
   std::vector<std::size_t> lengths(size);
   const std::vector<std::size_t> one(size, sizeof length);
-  communicator.all_gather("length of bucket plan", &length, lengths.data(), one);
-  std::size_t total = 0;
-  for (const auto bytes : lengths) total += bytes;
-  std::string all(total, '\0');
-  communicator.all_gather("bucket plan", own.data(), all.data(), lengths);
+  communicator.all_gather(fmt::format("length of {}", what), &length, lengths.data(), one);
+  std::string all(sum(lengths), '\0');
+  communicator.all_gather(what, own.data(), all.data(), lengths);
   std::vector<std::vector<std::string>> by_rank;
   std::size_t first = 0;
   for (const auto bytes : lengths) {
@@ -41,43 +41,42 @@ std::vector<std::vector<std::string>> gather_lines(Communicator& communicator, c
   return by_rank;
 }
 
-std::string table_of_differences(const std::vector<std::vector<std::string>>& by_rank) {
-  constexpr int most_rows = 10;
-  std::size_t longest = 0;
-  for (const auto& lines : by_rank) longest = std::max(longest, lines.size());
-  std::string table;
-  int rows = 0;
-  for (std::size_t i = 0; i < longest && rows < most_rows; ++i) {
-    const auto line = [&](std::size_t r) {
-      return i < by_rank[r].size() ? by_rank[r][i] : std::string("(none)");
-    };
-    std::vector<std::pair<std::string, std::string>> variants;  // text, ranks
-    for (std::size_t r = 0; r < by_rank.size(); ++r) {
-      auto found =
-          std::find_if(variants.begin(), variants.end(), [&](const auto& v) { return v.first == line(r); });
-      if (found == variants.end())
-        variants.emplace_back(line(r), std::to_string(r));
-      else
-        found->second += "," + std::to_string(r);
-    }
-    if (variants.size() < 2) continue;
-    ++rows;
-    for (const auto& [text, ranks] : variants)
-      table += fmt::format("\n  #{:<4} rank {:<12} {}", i, ranks, text);
-  }
-  return table;
-}
-
 }  // namespace
 
-void check_plan_agreement(Communicator& communicator, const BucketPlan& plan) {
-  const auto text = describe(plan);
+std::vector<Disagreement> find_disagreements(Communicator& communicator, std::string_view what,
+                                             const std::string& text) {
   const std::int64_t hash = static_cast<std::int64_t>(XXH3_64bits(text.data(), text.size()) >> 1);
   std::int64_t extremes[2] = {hash, -hash};
-  communicator.allreduce("hash of bucket plan", extremes, 2, DType::int64, ReduceOp::max);
-  if (extremes[0] == -extremes[1]) return;
-  throw UserError("the ranks do not train the same tensors; build the same model on every rank:" +
-                  table_of_differences(gather_lines(communicator, text)));
+  communicator.allreduce(fmt::format("hash of {}", what), extremes, 2, DType::int64, ReduceOp::max);
+  std::vector<Disagreement> found;
+  if (extremes[0] == -extremes[1]) return found;
+  const auto by_rank = gather_lines(communicator, what, text);
+  std::size_t longest = 0;
+  for (const auto& lines : by_rank) longest = std::max(longest, lines.size());
+  for (std::size_t i = 0; i < longest; ++i) {
+    Disagreement here{i, {}};
+    for (std::size_t r = 0; r < by_rank.size(); ++r) {
+      const auto line = i < by_rank[r].size() ? by_rank[r][i] : "(none)";
+      auto variant = std::find_if(here.variants.begin(), here.variants.end(),
+                                  [&](const auto& v) { return v.text == line; });
+      if (variant == here.variants.end()) variant = here.variants.insert(variant, {line, {}});
+      variant->ranks.push_back(static_cast<int>(r));
+    }
+    if (here.variants.size() > 1) found.push_back(std::move(here));
+  }
+  return found;
+}
+
+void check_plan_agreement(Communicator& communicator, const BucketPlan& plan) {
+  constexpr std::size_t most_rows = 10;
+  auto rows = find_disagreements(communicator, "bucket plan", describe(plan));
+  if (rows.empty()) return;
+  rows.resize(std::min(rows.size(), most_rows));
+  std::string table;
+  for (const auto& row : rows)
+    for (const auto& [text, ranks] : row.variants)
+      table += fmt::format("\n  #{:<4} rank {:<12} {}", row.line, list_of(ranks), text);
+  throw UserError("the ranks do not train the same tensors; build the same model on every rank:" + table);
 }
 
 }  // namespace farandole

@@ -18,6 +18,8 @@
 #include "farandole/base/version.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"
+#include "farandole/comm/signature_check.h"
+#include "farandole/fusion/plan_agreement.h"
 #include "farandole/launch/child_process.h"
 #include "farandole/train/internals.h"
 #include "farandole/trainer/run_directory.h"
@@ -138,12 +140,53 @@ void share_plan(Session& session, TrainOptions& options) {
   options.bucket_mb = mib > 0 ? std::optional(mib) : std::nullopt;
 }
 
+// One line per option that all ranks must have in common. The folders of data and recorders may be local.
+std::string lines_of(const OptionParser& parser, const boost::program_options::variables_map& given) {
+  std::string lines;
+  for (const auto& option : parser.visible.options()) {
+    const auto& name = option->long_name();
+    if (name == "data" || name == "recorder-dir") continue;
+    lines += "--" + name;
+    const auto& value = given[name].value();
+    const auto add = [&](const auto* typed) {
+      if (typed != nullptr) lines += fmt::format(" {}", *typed);
+    };
+    add(boost::any_cast<std::string>(&value));
+    add(boost::any_cast<double>(&value));
+    add(boost::any_cast<bool>(&value));
+    add(boost::any_cast<int>(&value));
+    add(boost::any_cast<std::int64_t>(&value));
+    add(boost::any_cast<std::uint64_t>(&value));
+    lines += '\n';
+  }
+  return lines;
+}
+
+// Throws: UserError on all ranks if the options or the data are not the same on all of them.
+void check_agreement(Session& session, const std::string& options, const DataSplit& data) {
+  constexpr std::size_t most = 3;
+  auto differences = find_disagreements(
+      session.internals().communicator(), "options and data",
+      options + fmt::format("data of {} training and {} held-out samples with hash {:016x}\n",
+                            data.train->size(), data.held_out->size(), data.hash));
+  differences.resize(std::min(differences.size(), most));
+  std::vector<std::string> parts;
+  for (const auto& [line, variants] : differences)
+    for (const auto& [text, ranks] : variants)
+      parts.push_back(fmt::format("{} on rank{} {}", text, ranks.size() > 1 ? "s" : "", list_of(ranks)));
+  session.together([&] {
+    if (!parts.empty())
+      throw UserError(fmt::format("the ranks must have the same options and the same data, but there are {}",
+                                  fmt::join(parts, ", ")));
+  });
+}
+
 // Returns the exit code. `options` must have been checked. All ranks end together after an error that all
 // of them know (Session::together). If `stop_requested` returns true on any rank, all ranks save a
 // checkpoint and return 75.
 // Collective: every rank of the group must call this in the same order.
-int train(Session& session, TrainOptions options, int argc, const char* const* argv,
-          std::function<bool()> stop_requested) {
+int train(Session& session, TrainOptions options, const std::string& option_lines, int argc,
+          const char* const* argv, std::function<bool()> stop_requested) {
   auto stalls = WatchdogOptions::from_environment();
   stalls.stall_seconds = options.stall_seconds.value_or(stalls.stall_seconds);
   stalls.stall_abort_seconds = options.stall_abort.value_or(stalls.stall_abort_seconds);
@@ -162,6 +205,7 @@ int train(Session& session, TrainOptions options, int argc, const char* const* a
     torch::manual_seed(options.seed);
     model = make_model(options.model, data.shape);
   });
+  check_agreement(session, option_lines, data);
   session.together([&] {
     if (session.rank() != 0) return;
     run.emplace(options.run_dir);
@@ -224,11 +268,12 @@ int train_command(int argc, const char* const* argv) {
     return ::poll(&poll, 1, 0) > 0;
   };
   return run_session("farandole train", argc, argv, [&](Session& session) {
+    boost::program_options::variables_map given;
     session.together([&] {
-      parser.parse(argc, argv);
+      parser.parse(argc, argv, &given);
       options.check();
     });
-    return train(session, options, argc, argv, stop_requested);
+    return train(session, options, lines_of(parser, given), argc, argv, stop_requested);
   });
 }
 
