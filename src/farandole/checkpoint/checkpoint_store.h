@@ -34,11 +34,13 @@ class CheckpointStore {
   // Throws: UserError if an option is invalid.
   // Throws: Error if the folder cannot be used.
   CheckpointStore(CheckpointOptions options, Timeline& timeline);
-  ~CheckpointStore();  // finishes a checkpoint that was begun; a failure is logged
+  ~CheckpointStore();  // finishes a checkpoint that was begun
 
-  // Takes the snapshot and returns immediately. Waits only if the previous snapshot is still being written.
-  // Throws: Error if the previous snapshot could not be written; the new snapshot is then not taken.
+  // Takes the snapshot and returns immediately. Waits only if the previous snapshot is still being written. If
+  // a snapshot cannot be written, all other checkpoints but the newest and the best are removed, and it is
+  // tried again. If this fails too, it is lost with a warning.
   void save(Snapshot snapshot);
+  // Throws: Error if the last snapshot could not be written.
   void wait();
 
  private:

@@ -101,13 +101,13 @@ ExitCode Trainer::run() {
     if (due(options_.checkpoint_epochs, position_.epoch) || finished()) save(score);
   }
   if (saved_step_ < position_.step) save(not_evaluated);
-  if (leads()) {
+  if (leads()) progress_->finish();
+  session_.together([&] {
+    if (!leads()) return;
+    if (finished()) show_sample();
     const Span span(session_.timeline(), Category::checkpoint, "wait for the last checkpoint");
     store_->wait();
-    progress_->finish();
-    if (finished()) show_sample();
-  }
-  session_.barrier();
+  });
   return stopping_ && !finished() ? ExitCode::preempted : ExitCode::done;
 }
 
