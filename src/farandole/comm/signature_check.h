@@ -9,7 +9,6 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <vector>
 
 #include "farandole/base/dtype.h"
 #include "farandole/comm/communicator.h"
@@ -46,9 +45,6 @@ CallDescriptor all_to_all_call(std::string_view name);
 
 // The XXH3 hash of the whole descriptor.
 std::uint64_t hash_of(const CallDescriptor& call);
-
-// Ranks as text: "0-2,5".
-std::string list_of(std::vector<int> ranks);
 
 // The message of the UserError for ranks whose calls differ. After the first line, it has one line for each
 // value of each field that differs, with the ranks that have this value. ranks[i] is the rank in the job of
