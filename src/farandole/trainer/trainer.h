@@ -33,8 +33,9 @@ class Trainer {
   // Collective: every rank of the group must call this in the same order.
   void resume(const Snapshot* snapshot);
   // Trains, evaluates and saves checkpoints until the end. If any rank must stop, all ranks save and return
-  // ExitCode::preempted at the end of the current or the next step; the one after it if they average
-  // parameters.
+  // ExitCode::preempted at the end of the current or the next step,
+  // or one step later if they average parameters.
+  // Throws: Error on all ranks if the last checkpoint could not be written.
   // Collective: every rank of the group must call this in the same order.
   ExitCode run();
 
