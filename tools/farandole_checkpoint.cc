@@ -34,8 +34,9 @@ int list(const std::vector<std::filesystem::path>& files) {
   for (const auto& file : files) {
     try {
       const auto info = read_checkpoint_info(file);
-      fmt::print("{:<20} {:>12} {:>8} {:>12} {:>14}\n", file.filename().string(), info.step, info.epoch,
-                 score_text(info.score), info.bytes);
+      fmt::print("{:<20} {:>12} {:>8} {:>12} {:>14}{}\n", file.filename().string(), info.step, info.epoch,
+                 score_text(info.score), info.bytes,
+                 info.not_finite.empty() ? "" : "  not finite: " + info.not_finite);
     } catch (const CorruptInput& error) {
       fmt::print("{:<20} unreadable: {}\n", file.filename().string(), error.what());
     }
@@ -59,17 +60,20 @@ int show(const std::filesystem::path& file) {
 }
 
 int verify(const std::vector<std::filesystem::path>& files) {
-  int damaged = 0;
+  int unusable = 0;
   for (const auto& file : files) {
     try {
-      verify_checkpoint(file);
+      const auto header = verify_checkpoint(file);
+      if (!header.not_finite.empty())
+        throw CorruptInput(file.string() + ": the file is whole, but " + header.not_finite +
+                           " has a NaN or an infinity; use another checkpoint");
       fmt::print("{}: good\n", file.string());
     } catch (const CorruptInput& error) {
-      ++damaged;
+      ++unusable;
       fmt::print(stderr, "farandole checkpoint: {}\n", error.what());
     }
   }
-  return damaged == 0 ? 0 : static_cast<int>(ExitCode::corrupt_input);
+  return unusable == 0 ? 0 : static_cast<int>(ExitCode::corrupt_input);
 }
 
 int run(int argc, char** argv) {
@@ -83,7 +87,8 @@ int run(int argc, char** argv) {
       "  list    list the checkpoints, newest first\n"
       "  show    print the attributes, and the type and shape of every data set; of the newest checkpoint\n"
       "          if RUN is given\n"
-      "  verify  read everything and compare checksums; the exit code is 65 if a checkpoint is damaged\n\n"
+      "  verify  read everything and compare checksums; the exit code is 65 if a checkpoint is damaged or has a\n"
+      "          NaN or an infinity\n\n"
       "Examples:\n"
       "  $ farandole checkpoint verify RUN\n";
   namespace po = boost::program_options;

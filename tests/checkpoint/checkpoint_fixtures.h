@@ -24,6 +24,11 @@ inline Array random_array(std::string path, DType dtype, std::vector<std::int64_
   array.bytes.resize(array.count() * size_of(dtype));
   for (auto& byte : array.bytes)
     byte = static_cast<std::byte>(dtype == DType::boolean ? random() & 1 : random());
+  const bool floats = dtype == DType::float16 || dtype == DType::bfloat16 || dtype == DType::float32 ||
+                      dtype == DType::float64;
+  // Without the exponent's first bit, a number is finite.
+  for (auto i = size_of(dtype) - 1; floats && i < array.bytes.size(); i += size_of(dtype))
+    array.bytes[i] &= std::byte{0xbf};
   return array;
 }
 

@@ -72,6 +72,34 @@ TEST(CheckpointStore, KeepsTheLastAndTheBest) {
   EXPECT_THAT(steps_in(folder.path()), ElementsAre(7, 6));
 }
 
+TEST(CheckpointStore, NeverRemovesAFiniteCheckpointForOneThatIsNot) {
+  const TemporaryFolder folder;
+  Timeline timeline;
+  CheckpointStore store({folder.path(), 2}, timeline);
+  for (const std::int64_t step : {1, 2, 3}) store.save(scored(step, 1.0 / static_cast<double>(step)));
+  std::int64_t step = 4;
+  for (const auto& [dtype, infinity] :
+       {std::pair{DType::float16, 0x7c00}, std::pair{DType::bfloat16, 0x7f80},
+        std::pair{DType::float32, 0x7f80}, std::pair{DType::float64, 0x7ff0}}) {
+    auto bad = scored(step++, 0);
+    auto& bytes = bad.arrays.emplace_back(Array{"/model/bad", dtype, {3}, {}}).bytes;
+    bytes.assign(3 * size_of(dtype) - 2, std::byte{0});
+    for (const int byte : {infinity & 0xff, infinity >> 8}) bytes.push_back(static_cast<std::byte>(byte));
+    store.save(bad);
+    store.wait();
+    EXPECT_THAT(steps_in(folder.path()), ElementsAre(bad.step, 3, 2)) << name_of(dtype);
+    EXPECT_EQ(list_checkpoints(folder.path()).front().not_finite, "/model/bad");
+    EXPECT_EQ(newest_valid_checkpoint(folder.path())->step, 3);
+  }
+  // Files of earlier versions lack the attribute.
+  auto old = scored(50, 0);
+  old.arrays.push_back({"/model/bad", DType::float32, {}, {}});
+  old.arrays.back().bytes.assign(4, std::byte{0xff});
+  write_checkpoint(folder / checkpoint_name(50), old);
+  EXPECT_EQ(newest_valid_checkpoint(folder.path())->step, 3);
+  EXPECT_EQ(read_checkpoint(folder / checkpoint_name(50)).not_finite, "/model/bad");
+}
+
 TEST(CheckpointStore, KeepsWhatItWroteBesideLaterSteps) {
   const TemporaryFolder folder;
   Timeline timeline;
@@ -96,21 +124,25 @@ TEST(CheckpointStore, LeavesOtherFilesAndOrdersByNumber) {
   EXPECT_EQ(names_in(folder.path()).size(), 6u);
 }
 
-TEST(CheckpointStore, ThrowsWhatTheWriterMet) {
+TEST(CheckpointStore, ASnapshotThatCannotBeWrittenIsLostWithoutTheOthers) {
   const TemporaryFolder folder;
   Timeline timeline;
-  CheckpointStore store({folder.path(), 2}, timeline);
+  CheckpointStore store({folder.path(), 3}, timeline);
+  for (const std::int64_t step : {1, 2, 3, 4}) store.save(scored(step, step == 3 ? 0 : 1));
+  store.wait();
+  EXPECT_THAT(steps_in(folder.path()), ElementsAre(4, 3, 2));
   Snapshot bad;
+  bad.step = 5;
   bad.arrays = {Array{"no slash", DType::uint8, {}, std::vector<std::byte>(1)}};
   store.save(bad);
   EXPECT_THROW(store.wait(), Error);
+  EXPECT_THAT(names_in(folder.path()), ElementsAre(checkpoint_name(3), checkpoint_name(4)));
   store.wait();  // reported only once
   store.save(bad);
-  EXPECT_THROW(store.save(scored(1, 1)), Error);
-  store.save(scored(2, 1));
+  store.save(scored(6, 1));
   store.wait();
-  EXPECT_THAT(names_in(folder.path()), ElementsAre("step-00000002.h5"));
-  store.save(bad);  // its failure is logged by the destructor
+  EXPECT_THAT(steps_in(folder.path()), ElementsAre(6, 4, 3));
+  store.save(bad);  // its failure is logged
 }
 
 TEST(CheckpointStore, ChecksItsOptions) {

@@ -115,6 +115,20 @@ TEST_P(Reductions, RandomOrdersAndAbsentGradients) {
   }
 }
 
+TEST_P(Reductions, AllRanksKnowInTheSameStepThatOneMustStop) {
+  run(3, [&](Communicator& communicator, Compressor* compressor) {
+    Timeline timeline;
+    int step = 0;
+    GradientReducer reducer(communicator, small_plan(9, 200), ReduceOp::average, timeline, compressor,
+                            [&] { return communicator.rank == 1 && step == 2; });
+    for (; step < 5; ++step) {
+      for (std::size_t i = 0; i < 9; ++i) reducer.mark_ready(i);
+      reducer.finish();
+      EXPECT_EQ(reducer.stopping(), step == 2) << step;
+    }
+  });
+}
+
 TEST(GradientReducer, SumDoesNotDivide) {
   ThreadWorld::run(3, [](Communicator& communicator) {
     Timeline timeline;

@@ -19,6 +19,8 @@ for ranks in 1 2; do refused 64 'unknown option --epoch; did you mean --epochs' 
 refused 64 "unknown option.*widht.*did you mean width" "${small[@]}" --run-dir r --set widht=3
 refused 64 "'--?epochs'|--epochs" "${small[@]}" --run-dir r --epochs many
 refused 64 '--epochs is 0' "${small[@]}" --run-dir r --epochs 0
+refused 64 '--batch is 9223372036854775807; it must be between 1 and' "${small[@]}" --run-dir r --batch 9223372036854775807
+refused 64 '--lr is inf; it must be finite' "${small[@]}" --run-dir r --lr inf
 refused 64 '--heads' --model gpt --data synthetic --width 10 --heads 3 --run-dir r
 refused 64 '--data is missing' --model mlp --run-dir r
 refused 64 '--run-dir is missing' --model mlp --data synthetic
@@ -65,6 +67,28 @@ refused 65 'cut.h5' --model mlp --data cut.h5 --run-dir r
 train 5 --model mnist --data good --run-dir r
 [[ $? == 64 ]] && grep -q '4 training samples for 5 ranks' err || fail "more ranks than samples"
 
+# Ranks with other data or options are refused. Without the check, the run ends as if all were well, or hangs.
+head -c 30000 /usr/share/common-licenses/GPL-3 >data.0
+cat >as_rank <<'SCRIPT'
+#!/usr/bin/env bash
+rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-$SLURM_PROCID}}
+exec "$@" --data "data.$rank" --seed "$((rank / $ranks_with_a_seed))"
+SCRIPT
+chmod +x as_rank
+differ() {  # RANKS PATTERN: so many ranks share a seed
+  ranks_with_a_seed=$1 timeout 60 "$bin/farandole" run -n 2 -- ./as_rank "$bin/farandole" train --model gpt --layers 1 --width 8 \
+    --heads 1 --context 32 --steps 200 --epochs 9 --timeline off --run-dir differ >out 2>err
+  [[ $? == 64 && $(grep -c . err) == 1 ]] && grep -qE -- "$2" err || fail "ranks that differ: $2"
+}
+head -c 29900 data.0 >data.1
+differ 2 'same data, but there are data of .* samples with hash [0-9a-f]* on rank 0, data of .* on rank 1$'
+head -c 25000 data.0 >data.1
+differ 2 'data of .* on rank 0, data of .* on rank 1$'
+{ head -c 29999 data.0; printf '\1'; } >data.1
+differ 2 'data of .* on rank 0, data of .* on rank 1$'
+cp data.0 data.1
+differ 1 'same options .* there are --seed 0 on rank 0, --seed 1 on rank 1$'
+
 refused 64 "gpu-activity cannot be 'some'; give off, steps=A-B or all" "${small[@]}" --gpu-activity some --run-dir gpu
 train 1 "${small[@]}" --gpu-activity all --run-dir gpu || fail "asking for a GPU's activity"
 [[ -e /dev/nvidiactl ]] || grep -q 'gpu-activity: no GPU activity is recorded' err || fail "nobody says that there is no GPU"
@@ -80,7 +104,16 @@ before=$(find kept -type f | sort | xargs sha256sum)
 refused 64 'another model.*width 8.*width 9' --model mlp --data synthetic --width 9 --steps 2 --timeline off --run-dir kept
 refused 64 'already holds a run' "${small[@]}" --run-dir kept --resume none
 refused 64 'nosuch.h5' "${small[@]}" --run-dir kept --resume nosuch.h5
+refused 64 'another optimizer .sgd. than this run .adam.; .*--resume-optimizer fresh' "${small[@]}" --optimizer adam --run-dir kept
 [[ $before == "$(find kept -type f | sort | xargs sha256sum)" ]] || fail "a refused run changed the run directory"
+longer=(--model mlp --data synthetic --width 8 --timeline off --run-dir optimizers)
+train 2 "${longer[@]}" --optimizer adam --steps 2 || fail "a run with adam"
+refused 64 'another optimizer .adam. than this run .rmsprop.' "${longer[@]}" --optimizer rmsprop --steps 4
+refused 64 'another optimizer .adam. than this run .sgd.' "${longer[@]}" --optimizer sgd --steps 4
+train 2 "${longer[@]}" --optimizer rmsprop --steps 4 --resume-optimizer fresh || fail "--resume-optimizer fresh"
+grep -q 'continuing from step 2' out || fail "it did not resume"
+refused 64 '.rmsprop. than this run .rmsprop with momentum.' "${longer[@]}" --optimizer rmsprop --momentum 0.9 --steps 6
+train 2 "${longer[@]}" --optimizer rmsprop --steps 6 --resume-optimizer fresh || fail "--resume-optimizer fresh with the same optimizer"
 for file in kept/checkpoints/*.h5; do printf 'x' | dd of="$file" bs=1 seek=3000 conv=notrunc status=none; done
 before=$(sha256sum kept/checkpoints/*)
 train 2 "${small[@]}" --run-dir kept

@@ -42,7 +42,8 @@ TEST(MetricsLog, AResumedRunDropsWhatItWillDoAgain) {
     MetricsLog log(file, 0);
     for (int step = 1; step <= 5; ++step) log.write(MetricsLog::Training{step, 0, 1, 1, 1, 1});
   }
-  std::ofstream(file, std::ios::app) << "{\"step\":6,\"lo";  // cut by a kill
+  std::ofstream(file, std::ios::app) << "{\"step\":\"x\"}\n{\"step\":null}\n{}\n[1]\n"  // not ours
+                                     << "{\"step\":6,\"lo";                             // cut by a kill
   {
     MetricsLog log(file, 3);
     log.write(MetricsLog::Training{4, 0, 7, 1, 1, 1});

@@ -21,6 +21,19 @@ PYTHON
 "${command[@]}" --steps 1 >out 2>err || fail "resuming"
 grep -q 'nothing left to do' out || fail "it did not resume"
 
+# The ranks stop at once, however seldom they log, and also if they do not communicate in each step.
+for options in "--synchronize gradients" "--synchronize parameters:epoch" "--compression topk:0.5"; do
+  read -ra choice <<<"$options"
+  "${command[@]}" --log-steps 1000000000 --steps 20000 "${choice[@]}" --run-dir seldom >out 2>err &
+  launcher=$!
+  until [[ -s seldom/metrics.jsonl ]]; do kill -0 $launcher || fail "the run ended early with $options"; done
+  kill -USR1 $launcher
+  wait $launcher
+  code=$?
+  [[ $code == 75 ]] || fail "exit code $code instead of 75 with $options"
+  rm -r seldom
+done
+
 # Neither the trace nor run.json can be written, as on a full disk: the checkpoint is still valid.
 command=("$bin/farandole" run -n 2 -- "$bin/farandole" train --model mlp --data synthetic --width 16 --epochs 1000000 --log-steps 5
          --checkpoint-epochs 0 --run-dir full)

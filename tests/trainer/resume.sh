@@ -37,6 +37,20 @@ done
 train 2 "${options[@]}" --run-dir parts || fail "resuming a finished run"
 grep -q "nothing left to do" out || fail "a finished run should say so"
 
+# A run that diverges between two lines of metrics.jsonl saves checkpoints with NaN: the next start uses the last finite one.
+small=(--model mlp --data synthetic --width 16 --timeline off --checkpoint-steps 1 --checkpoint-keep 2 --log-steps 1000)
+train 2 "${small[@]}" --run-dir bad --steps 3 || fail "a short run"
+train 2 "${small[@]}" --run-dir bad --steps 8 --lr 1e39
+[[ $? == 1 ]] && grep -q 'checkpoint of step 4 is not finite: /model/' err || fail "a run that diverges"
+[[ $(ls bad/checkpoints | xargs) == "step-00000002.h5 step-00000003.h5 step-00000007.h5" ]] || fail "kept: $(ls bad/checkpoints)"
+"$bin/farandole" checkpoint list bad >out 2>err && [[ $(grep -c 'not finite: /model/' out) == 1 ]] || fail "list"
+"$bin/farandole" checkpoint verify bad >out 2>err
+[[ $? == 65 && $(grep -c ': good$' out) == 2 ]] && grep -q 'step-00000007.h5: .*NaN' err || fail "verify"
+train 2 "${small[@]}" --run-dir other --resume bad/checkpoints/step-00000007.h5 --steps 8
+[[ $? == 65 ]] && grep -q 'NaN' err || fail "resuming from a checkpoint that is not finite"
+train 2 "${small[@]}" --run-dir bad --steps 8 || fail "resuming a run that has diverged"
+grep -q 'continuing from step 3' out && [[ $(grep -c 'skipped: .*step-00000007.h5: .*NaN' err) == 1 ]] || fail "the checkpoint it used"
+
 # The run can continue on another number of ranks; --resume PATH starts a new run from any checkpoint.
 train 3 "${longer[@]}" --run-dir parts || fail "resuming on 3 ranks"
 train 1 "${longer[@]}" --run-dir fresh --resume "whole/checkpoints/$last" || fail "--resume PATH"

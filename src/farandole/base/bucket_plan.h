@@ -29,15 +29,16 @@ struct BucketSlot {
   std::size_t count = 0;   // number of elements
 };
 
-// The memory of a bucket. Each slot is padded to a multiple of 64 bytes. After the slots comes one element
-// per slot that says whether the gradient is present (see gradient_reducer.h). Kernels process only whole
-// vectors, so the result for an element does not depend on its position.
+// The memory of a bucket. Each slot is padded to a multiple of 64 bytes. After the slots come flags: one
+// element per slot that says whether the gradient is present, and one that says whether a rank must stop
+// (see gradient_reducer.h). Kernels process only whole vectors, so the result for an element does not depend
+// on its position.
 struct Bucket {
   DType dtype = DType::float32;
   std::vector<BucketSlot> slots;
   std::size_t payload = 0;  // elements before the flags, including padding
 
-  std::size_t count() const { return payload + slots.size(); }  // total number of elements
+  std::size_t count() const { return payload + slots.size() + 1; }  // total number of elements
   std::size_t bytes() const { return count() * size_of(dtype); }
   void append(std::size_t tensor, std::size_t elements);
 };

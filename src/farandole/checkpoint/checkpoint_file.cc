@@ -41,6 +41,7 @@ std::string manifest_checksum(const Snapshot& snapshot, std::vector<ArraySummary
   for (const auto& array : arrays)
     text += fmt::format("{}:{} {} [{}] {}\n", array.path.size(), array.path, name_of(array.dtype),
                         fmt::join(array.shape, ","), array.checksum);
+  if (!snapshot.not_finite.empty()) text += "not_finite " + snapshot.not_finite + "\n";
   return checksum(std::as_bytes(std::span(text)));
 }
 
@@ -95,6 +96,7 @@ Snapshot read_attributes(const Hdf5File& hdf5, const std::filesystem::path& file
       static_cast<int>(required(hdf5.integer_attribute("/", "world_size"), file, "world_size"));
   snapshot.config = required(hdf5.string_attribute("/", "config"), file, "config");
   snapshot.score = required(hdf5.double_attribute("/", "score"), file, "score");
+  snapshot.not_finite = hdf5.string_attribute("/", "not_finite").value_or("");
   return snapshot;
 }
 
@@ -123,16 +125,17 @@ OpenCheckpoint open_checkpoint(const std::filesystem::path& file) {
   return {std::move(hdf5), std::move(header), std::move(checksums)};
 }
 
-void read_verified(const OpenCheckpoint& checkpoint, std::size_t index, std::vector<std::byte>& bytes) {
-  const auto& array = checkpoint.header.arrays[index];
+void read_verified(OpenCheckpoint& checkpoint, std::size_t index) {
+  auto& array = checkpoint.header.arrays[index];
   const auto dataset = checkpoint.file.dataset(array.path);
-  bytes.resize(array.count() * size_of(array.dtype));
-  dataset.read(bytes);
-  const auto found = checksum(bytes);
+  array.bytes.resize(array.count() * size_of(array.dtype));
+  dataset.read(array.bytes);
+  const auto found = checksum(array.bytes);
   if (found != checkpoint.checksums[index])
     throw CorruptInput(
         fmt::format("{}: data set {} has checksum {}, not the recorded {}; the file is damaged",
                     dataset.file(), array.path, found, checkpoint.checksums[index]));
+  if (checkpoint.header.not_finite.empty() && !array.finite()) checkpoint.header.not_finite = array.path;
 }
 
 void write_file(const std::filesystem::path& file, const Snapshot& snapshot) {
@@ -150,6 +153,7 @@ void write_file(const std::filesystem::path& file, const Snapshot& snapshot) {
   hdf5.set_attribute("/", "world_size", std::int64_t{snapshot.world_size});
   hdf5.set_attribute("/", "config", snapshot.config);
   hdf5.set_attribute("/", "score", snapshot.score);
+  if (!snapshot.not_finite.empty()) hdf5.set_attribute("/", "not_finite", snapshot.not_finite);
   hdf5.set_attribute("/", checksum_attribute, manifest_checksum(snapshot, std::move(summaries)));
   hdf5.close();
 }
@@ -175,15 +179,19 @@ Snapshot read_checkpoint_header(const std::filesystem::path& file) {
 
 Snapshot read_checkpoint(const std::filesystem::path& file) {
   auto checkpoint = open_checkpoint(file);
-  for (std::size_t i = 0; i < checkpoint.header.arrays.size(); ++i)
-    read_verified(checkpoint, i, checkpoint.header.arrays[i].bytes);
+  for (std::size_t i = 0; i < checkpoint.header.arrays.size(); ++i) read_verified(checkpoint, i);
   return std::move(checkpoint.header);
 }
 
-void verify_checkpoint(const std::filesystem::path& file) {
-  const auto checkpoint = open_checkpoint(file);
+Snapshot verify_checkpoint(const std::filesystem::path& file) {
+  auto checkpoint = open_checkpoint(file);
   std::vector<std::byte> bytes;
-  for (std::size_t i = 0; i < checkpoint.header.arrays.size(); ++i) read_verified(checkpoint, i, bytes);
+  for (std::size_t i = 0; i < checkpoint.header.arrays.size(); ++i) {
+    checkpoint.header.arrays[i].bytes.swap(bytes);
+    read_verified(checkpoint, i);
+    checkpoint.header.arrays[i].bytes.swap(bytes);
+  }
+  return std::move(checkpoint.header);
 }
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
 // One checkpoint as an HDF5 file. Every array is a data set with an XXH3 checksum. The root has the
-// attributes format_version, step, epoch, world_size, config and score.
+// attributes format_version, step, epoch, world_size, config and score, and not_finite if it applies.
 // Thread safety: any thread may call this at any time; calls into HDF5 are serialized here.
 #pragma once
 
@@ -26,7 +26,8 @@ Snapshot read_checkpoint(const std::filesystem::path& file);
 // As read_checkpoint(), but the bytes of the arrays are neither read nor verified.
 Snapshot read_checkpoint_header(const std::filesystem::path& file);
 
-// Verifies a checkpoint as read_checkpoint() does. Needs only memory for the largest array.
-void verify_checkpoint(const std::filesystem::path& file);
+// Verifies a checkpoint as read_checkpoint() does, and returns it without the bytes of the arrays. Needs only
+// memory for the largest array.
+Snapshot verify_checkpoint(const std::filesystem::path& file);
 
 }  // namespace farandole

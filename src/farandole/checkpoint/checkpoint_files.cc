@@ -18,6 +18,16 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   return step && *step >= 0 ? step : std::nullopt;
 }
 
+CheckpointInfo info_of(const std::filesystem::path& file, const Snapshot& header) {
+  std::error_code vanished;
+  return {file,
+          header.step,
+          header.epoch,
+          header.score,
+          std::filesystem::file_size(file, vanished),
+          header.not_finite};
+}
+
 }  // namespace
 
 std::string checkpoint_name(std::int64_t step) {
@@ -36,9 +46,7 @@ std::vector<std::filesystem::path> checkpoint_files(const std::filesystem::path&
 }
 
 CheckpointInfo read_checkpoint_info(const std::filesystem::path& file) {
-  const auto header = read_checkpoint_header(file);
-  std::error_code vanished;
-  return {file, header.step, header.epoch, header.score, std::filesystem::file_size(file, vanished)};
+  return info_of(file, read_checkpoint_header(file));
 }
 
 std::vector<CheckpointInfo> list_checkpoints(const std::filesystem::path& folder) {
@@ -57,8 +65,10 @@ std::optional<CheckpointInfo> newest_valid_checkpoint(const std::filesystem::pat
   const auto files = checkpoint_files(folder);
   for (const auto& file : files) {
     try {
-      verify_checkpoint(file);
-      return read_checkpoint_info(file);
+      const auto header = verify_checkpoint(file);
+      if (header.not_finite.empty()) return info_of(file, header);
+      spdlog::warn("a checkpoint is skipped: {}: {} has a NaN or an infinity", file.string(),
+                   header.not_finite);
     } catch (const Error& error) {
       spdlog::warn("a checkpoint is skipped: {}", error.what());
     }

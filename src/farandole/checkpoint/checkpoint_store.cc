@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <exception>
+#include <fmt/format.h>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -44,17 +45,19 @@ void remove_leftovers(const std::filesystem::path& folder) {
   }
 }
 
-// Keeps the last `keep_last` checkpoints, the best one, and `published`, even if an earlier run left
-// checkpoints with later steps.
-void prune(const std::filesystem::path& folder, int keep_last, const std::filesystem::path& published) {
+// Keeps the last `keep_last` finite checkpoints, the best one of them, and `published`, even if an earlier run
+// left checkpoints with later steps.
+void remove_old(const std::filesystem::path& folder, int keep_last, const std::filesystem::path& published) {
   const auto all = list_checkpoints(folder);
   std::set<std::filesystem::path> kept = {published};
-  const auto last = std::min(all.size(), static_cast<std::size_t>(keep_last));
-  for (std::size_t i = 0; i < last; ++i) kept.insert(all[i].file);
-  const auto rank = [](const CheckpointInfo& info) { return std::isnan(info.score) ? INFINITY : info.score; };
+  for (const auto& info : all)
+    if (info.not_finite.empty() && keep_last-- > 0) kept.insert(info.file);
+  const auto rank = [](const CheckpointInfo& info) {
+    return std::isnan(info.score) || !info.not_finite.empty() ? INFINITY : info.score;
+  };
   const auto best = std::min_element(all.begin(), all.end(),
                                      [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
-  if (best != all.end() && !std::isnan(best->score)) kept.insert(best->file);
+  if (best != all.end() && rank(*best) < INFINITY) kept.insert(best->file);
   for (const auto& info : all)
     if (!kept.contains(info.file)) std::filesystem::remove(info.file);
 }
@@ -75,15 +78,18 @@ struct CheckpointStore::Impl {
 
   void run(std::stop_token stop);
   void write(const Snapshot& snapshot);
-  void wait(std::unique_lock<std::mutex>& lock);
+  // Returns why the snapshot could not be written; empty if it was.
+  std::string try_to_write(Snapshot& snapshot);
+  // Without `published`, the newest good checkpoint takes its place.
+  void prune(int keep_last, std::filesystem::path published) const;
 
   const CheckpointOptions options;
   Timeline& timeline;
   std::mutex mutex;  // protects the three members below
   std::condition_variable_any changed;
   std::optional<Snapshot> pending;  // set until it is published
-  std::exception_ptr failure;
-  std::jthread writer;
+  std::string failure;              // of the last snapshot; empty if it was written
+  std::jthread writer;              // its destructor waits until `pending` is written
 };
 
 void CheckpointStore::Impl::run(std::stop_token stop) {
@@ -91,15 +97,10 @@ void CheckpointStore::Impl::run(std::stop_token stop) {
   std::unique_lock lock(mutex);
   while (changed.wait(lock, stop, [this] { return pending.has_value(); })) {
     lock.unlock();
-    std::exception_ptr caught;
-    try {
-      write(*pending);
-    } catch (...) {
-      caught = std::current_exception();
-    }
+    auto reason = try_to_write(*pending);
     lock.lock();
     auto written = std::exchange(pending, std::nullopt);
-    failure = caught;
+    failure = std::move(reason);
     changed.notify_all();
     lock.unlock();
     written.reset();  // frees much memory, so it is done without the lock
@@ -113,39 +114,59 @@ void CheckpointStore::Impl::write(const Snapshot& snapshot) {
   write_checkpoint(file, snapshot,
                    [&] { span.emplace(timeline, Category::checkpoint, "publish checkpoint"); });
   span.reset();
+  prune(options.keep_last, file);
+}
+
+std::string CheckpointStore::Impl::try_to_write(Snapshot& snapshot) {
+  for (const auto& array : snapshot.arrays)
+    if (snapshot.not_finite.empty() && !array.finite()) snapshot.not_finite = array.path;
+  const bool finite = snapshot.not_finite.empty();
+  if (!finite)
+    spdlog::warn("the checkpoint of step {} is not finite: {} has a NaN or an infinity", snapshot.step,
+                 snapshot.not_finite);
+  const auto attempt = [&]() -> std::string {
+    try {
+      write(snapshot);
+      return {};
+    } catch (const std::exception& error) {
+      return fmt::format("the checkpoint of step {} is lost: {}", snapshot.step, error.what());
+    }
+  };
+  auto failed = attempt();
+  if (!failed.empty() && finite) {  // The file system may be full.
+    prune(0, {});
+    failed = attempt();
+  }
+  if (!failed.empty()) spdlog::warn("{}; training continues until the next checkpoint", failed);
+  return failed;
+}
+
+void CheckpointStore::Impl::prune(int keep_last, std::filesystem::path published) const {
   try {
-    prune(options.folder, options.keep_last, file);
+    if (published.empty())
+      if (const auto newest = newest_valid_checkpoint(options.folder)) published = newest->file;
+    remove_old(options.folder, keep_last, published);
   } catch (const std::exception& error) {
     spdlog::warn("old checkpoints are not removed: {}", error.what());
   }
 }
 
-void CheckpointStore::Impl::wait(std::unique_lock<std::mutex>& lock) {
-  changed.wait(lock, [this] { return !pending.has_value(); });
-  if (failure) std::rethrow_exception(std::exchange(failure, nullptr));
-}
-
 CheckpointStore::CheckpointStore(CheckpointOptions options, Timeline& timeline)
     : impl_(std::make_unique<Impl>(std::move(options), timeline)) {}
 
-CheckpointStore::~CheckpointStore() {
-  try {
-    wait();
-  } catch (const std::exception& error) {
-    spdlog::error("{}", error.what());
-  }
-}
+CheckpointStore::~CheckpointStore() = default;
 
 void CheckpointStore::save(Snapshot snapshot) {
   std::unique_lock lock(impl_->mutex);
-  impl_->wait(lock);
+  impl_->changed.wait(lock, [this] { return !impl_->pending.has_value(); });
   impl_->pending = std::move(snapshot);
   impl_->changed.notify_all();
 }
 
 void CheckpointStore::wait() {
   std::unique_lock lock(impl_->mutex);
-  impl_->wait(lock);
+  impl_->changed.wait(lock, [this] { return !impl_->pending.has_value(); });
+  if (!impl_->failure.empty()) throw Error(std::exchange(impl_->failure, {}));
 }
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
 // The checkpoints of one run directory. A helper thread writes them in the background, publishes them
-// atomically, and removes all but the last K and the best.
+// atomically, and removes all but the last K and the best of those that are finite.
 // Thread safety: none; use from one thread at a time, on rank 0 only.
 #pragma once
 
@@ -25,6 +25,7 @@ struct CheckpointInfo {
   std::int64_t epoch = 0;
   double score = 0;  // NaN if it was not evaluated
   std::uintmax_t bytes = 0;
+  std::string not_finite;  // as in Snapshot
 };
 
 class CheckpointStore {
@@ -33,11 +34,13 @@ class CheckpointStore {
   // Throws: UserError if an option is invalid.
   // Throws: Error if the folder cannot be used.
   CheckpointStore(CheckpointOptions options, Timeline& timeline);
-  ~CheckpointStore();  // finishes a checkpoint that was begun; a failure is logged
+  ~CheckpointStore();  // finishes a checkpoint that was begun
 
-  // Takes the snapshot and returns immediately. Waits only if the previous snapshot is still being written.
-  // Throws: Error if the previous snapshot could not be written; the new snapshot is then not taken.
+  // Takes the snapshot and returns immediately. Waits only if the previous snapshot is still being written. If
+  // a snapshot cannot be written, all other checkpoints but the newest and the best are removed, and it is
+  // tried again. If this fails too, it is lost with a warning.
   void save(Snapshot snapshot);
+  // Throws: Error if the last snapshot could not be written.
   void wait();
 
  private:
@@ -57,9 +60,9 @@ CheckpointInfo read_checkpoint_info(const std::filesystem::path& file);
 // Lists checkpoints, newest first, using only names and attributes. Other files are left out.
 std::vector<CheckpointInfo> list_checkpoints(const std::filesystem::path& folder);
 
-// The newest checkpoint that can be verified. Damaged ones are named in the log and skipped. std::nullopt if
-// there is no checkpoint file.
-// Throws: CorruptInput if there are checkpoint files but none can be verified.
+// The newest checkpoint that can be verified and is finite. The others are named in the log and skipped.
+// std::nullopt if there is no checkpoint file.
+// Throws: CorruptInput if there are checkpoint files but none is usable.
 std::optional<CheckpointInfo> newest_valid_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace farandole

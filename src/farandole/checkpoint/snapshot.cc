@@ -1,8 +1,39 @@
 #include "farandole/checkpoint/snapshot.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace farandole {
+namespace {
+
+// In NaNs and infinities, all bits of the exponent are set.
+template <typename Bits>
+bool has_only_finite(const std::vector<std::byte>& bytes, Bits exponent) {
+  bool finite = true;
+  for (std::size_t i = 0; i + sizeof exponent <= bytes.size(); i += sizeof exponent) {
+    Bits bits;
+    std::memcpy(&bits, bytes.data() + i, sizeof bits);
+    finite &= (bits & exponent) != exponent;
+  }
+  return finite;
+}
+
+}  // namespace
+
+bool Array::finite() const {
+  switch (dtype) {
+    case DType::float16:
+      return has_only_finite<std::uint16_t>(bytes, 0x7c00);
+    case DType::bfloat16:
+      return has_only_finite<std::uint16_t>(bytes, 0x7f80);
+    case DType::float32:
+      return has_only_finite<std::uint32_t>(bytes, 0x7f80'0000);
+    case DType::float64:
+      return has_only_finite<std::uint64_t>(bytes, 0x7ff0'0000'0000'0000);
+    default:
+      return true;
+  }
+}
 
 std::size_t Array::count() const {
   std::size_t product = 1;

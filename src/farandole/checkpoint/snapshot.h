@@ -20,6 +20,7 @@ struct Array {
   std::vector<std::byte> bytes;
 
   std::size_t count() const;  // product of the shape
+  bool finite() const;        // no number is a NaN or an infinity
 };
 
 struct Snapshot {
@@ -28,6 +29,8 @@ struct Snapshot {
   int world_size = 1;
   std::string config;  // JSON with the options that define the model and its training
   double score = 0;    // lower is better (held-out loss); NaN if it was not evaluated
+  // Path of an array that is not finite. A file has it if CheckpointStore wrote it or the arrays were read.
+  std::string not_finite;
   std::vector<Array> arrays;
 
   const Array* find(std::string_view path) const;  // nullptr if it does not exist

@@ -9,6 +9,8 @@
 #include <vector>
 #include <xxhash.h>
 
+#include "farandole/comm/agreement.h"
+
 namespace farandole {
 namespace {
 
@@ -67,19 +69,6 @@ const std::vector<Field>& fields() {
        }},
       {"call", [](const auto& call) { return fmt::format("number {}", call.sequence); }}};
   return all;
-}
-
-// "0-2,5"
-std::string list_of(std::vector<int> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  std::string text;
-  for (std::size_t first = 0, last = 0; first < ranks.size(); first = last + 1) {
-    last = first;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    text += fmt::format("{}{}", text.empty() ? "" : ",", ranks[first]);
-    if (last > first) text += fmt::format("{}{}", last == first + 1 ? "," : "-", ranks[last]);
-  }
-  return text;
 }
 
 }  // namespace

@@ -37,12 +37,13 @@ bool any_bit(const std::byte* at, DType dtype) {
 }  // namespace
 
 GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline,
-                                 Compressor* compressor)
+                                 Compressor* compressor, std::function<bool()> stop_requested)
     : communicator_(communicator),
       plan_(std::move(plan)),
       op_(op),
       timeline_(timeline),
-      compressor_(compressor != nullptr ? *compressor : plain_) {
+      compressor_(compressor != nullptr ? *compressor : plain_),
+      stop_requested_(std::move(stop_requested)) {
   place_.resize(plan_.tensors.size());
   for (const auto& tensor : plan_.tensors)
     gradient_names_.push_back(timeline_.intern("gradient " + tensor.name));
@@ -78,16 +79,31 @@ std::size_t GradientReducer::bucket_bytes() const {
   return bytes;
 }
 
+std::byte* GradientReducer::flag(std::size_t b, std::size_t index) const {
+  const auto& bucket = plan_.buckets[b];
+  return buckets_[b].memory.get() + (bucket.payload + index) * size_of(bucket.dtype);
+}
+
 void GradientReducer::set_flag(std::size_t tensor, bool present) {
   const auto [b, s] = place_[tensor];
-  const auto& bucket = plan_.buckets[b];
-  store_flag(buckets_[b].memory.get() + (bucket.payload + s) * size_of(bucket.dtype), bucket.dtype, present);
+  store_flag(flag(b, s), plan_.buckets[b].dtype, present);
 }
 
 bool GradientReducer::present(std::size_t tensor) const {
   const auto [b, s] = place_[tensor];
+  return any_bit(flag(b, s), plan_.buckets[b].dtype);
+}
+
+void GradientReducer::ask_for_stop(std::size_t b) {
   const auto& bucket = plan_.buckets[b];
-  return any_bit(buckets_[b].memory.get() + (bucket.payload + s) * size_of(bucket.dtype), bucket.dtype);
+  if (stop_requested_ && b + 1 == buckets_.size())
+    store_flag(flag(b, bucket.slots.size()), bucket.dtype, stop_requested_());
+}
+
+bool GradientReducer::stopping() const {
+  if (buckets_.empty()) return false;
+  const auto& bucket = plan_.buckets.back();
+  return any_bit(flag(buckets_.size() - 1, bucket.slots.size()), bucket.dtype);
 }
 
 void GradientReducer::mark_ready(std::size_t tensor) {
@@ -147,6 +163,7 @@ std::span<const std::size_t> GradientReducer::first_order() const {
 }
 
 void GradientReducer::reduce(std::size_t b) {
+  ask_for_stop(b);
   compressor_.allreduce(communicator_, buckets_[b].name, plan_, b, buckets_[b].memory.get(), op_);
 }
 
@@ -168,6 +185,7 @@ std::optional<CollectiveRegistry::Meaning> GradientReducer::explain(std::string_
 
 void GradientReducer::start(std::size_t b) {
   const auto& bucket = plan_.buckets[b];
+  ask_for_stop(b);
   started_bytes_ += bucket.bytes();
   communicator_.nonblocking_allreduce()->start(buckets_[b].name, buckets_[b].memory.get(), bucket.count(),
                                                bucket.dtype, op_);

@@ -4,8 +4,8 @@
 // reduced as soon as all of its gradients are ready and all earlier buckets have been started. This order is
 // given by the plan on every rank, so ranks that produce gradients in different orders, or lack some, cannot
 // block each other. After each bucket's payload there is one element per tensor that says whether this rank
-// has its gradient. It is summed with the payload, so that every rank learns without an extra message whether
-// any rank had the gradient.
+// has its gradient, and one more that says whether this rank must stop. They are summed with the payload, so
+// that every rank learns without an extra message whether any rank had the gradient or must stop.
 // Thread safety: call from the training thread only, except where a function says otherwise.
 //
 // The timeline records the moment at which a bucket and all earlier ones are full, as "bucket 3 ready". The
@@ -37,11 +37,11 @@ constexpr bool notes_gradients(std::int64_t step) {
 
 class GradientReducer {
  public:
-  // `op` is sum or average. Without a compressor, gradients are reduced unchanged. From now on only the
-  // reducer uses `communicator` and `compressor`, on the thread described in reduction_queue.h. All
-  // references must outlive this object.
+  // `op` is sum or average. Without a compressor, gradients are reduced unchanged. `stop_requested` is called
+  // when the last bucket of a step starts. From now on only the reducer uses `communicator`, `compressor` and
+  // `stop_requested`, on the thread described in reduction_queue.h. All references must outlive this object.
   GradientReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline,
-                  Compressor* compressor = nullptr);
+                  Compressor* compressor = nullptr, std::function<bool()> stop_requested = {});
   // Waits for a collective that is running. If its peers never enter it, it ends with the job.
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
@@ -65,6 +65,8 @@ class GradientReducer {
   void finish(const std::function<void(std::size_t bucket)>& reduced = {});
   // True if any rank had this gradient. Valid from the reduction of its bucket to the next mark_ready().
   bool present(std::size_t tensor) const;
+  // True if `stop_requested` returned true on any rank in this step. Valid as present() is.
+  bool stopping() const;
   // The order in which this rank's gradients became ready in the first step, by tensor. Gradients that did
   // not become ready come last. Empty before finish() of that step.
   std::span<const std::size_t> first_order() const;
@@ -83,6 +85,8 @@ class GradientReducer {
   void push_full_buckets();
   void reduce(std::size_t bucket);
   void start(std::size_t bucket);
+  void ask_for_stop(std::size_t bucket);
+  std::byte* flag(std::size_t bucket, std::size_t index) const;
   void set_flag(std::size_t tensor, bool present);
   void note(std::size_t tensor);
 
@@ -93,6 +97,7 @@ class GradientReducer {
   std::vector<NameId> gradient_names_;  // by tensor, in the timeline
   PlainCompressor plain_;
   Compressor& compressor_;
+  const std::function<bool()> stop_requested_;
   std::vector<State> buckets_;
   std::vector<std::pair<std::size_t, std::size_t>> place_;  // tensor → (bucket, slot)
   std::vector<char> marked_;

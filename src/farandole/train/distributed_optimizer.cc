@@ -36,9 +36,11 @@ struct DistributedOptimizer::Impl {
       throw UserError("bucket sizes cannot be tuned with compression, because compressors select by bucket");
     const auto sparse = parameters.take_sparse(options.sparse_parameters, inner);
     auto& internals = session.internals();
-    auto ranks = options.group == nullptr
-                     ? internals.new_communicator(internals.waiting_for_gradients())
-                     : internals.new_communicator(internals.waiting_for_gradients(), *options.group);
+    const auto new_ranks = [&](Waiting waiting) {
+      return options.group == nullptr ? internals.new_communicator(waiting)
+                                      : internals.new_communicator(waiting, *options.group);
+    };
+    auto ranks = new_ranks(internals.waiting_for_gradients());
     check_plan_agreement(*ranks, plan_buckets(parameters.specs(), options.buckets));
     check_plan_agreement(*ranks, {sparse.specs(), {}});
     if (options.synchronization.of_parameters()) {
@@ -48,6 +50,7 @@ struct DistributedOptimizer::Impl {
         throw UserError(
             "sparse_parameters apply to reduced gradients; they cannot be used with averaged parameters");
       averaging.emplace(std::move(ranks), options.synchronization.every);
+      if (options.stop_requested) stop_vote.emplace(new_ranks(Waiting::yielding), session.timeline());
     }
     gradients.emplace(session, std::move(ranks), parameters, sparse, options);
     joining.emplace(averaging ? averaging->ranks() : gradients->ranks(), inner);
@@ -152,6 +155,7 @@ struct DistributedOptimizer::Impl {
   bool joins_gradients() const { return joining->under_way() && !averaging; }
 
   void join(bool divide_by_all) {
+    if (stop_vote) throw UserError("ranks that average parameters cannot use stop_requested inside a Join");
     zero_grad();
     planner->skip_time();
     joining->begin(divide_by_all);
@@ -188,6 +192,7 @@ struct DistributedOptimizer::Impl {
   const DistributedOptimizerOptions options;
   TrainedParameters parameters;                 // Parameters with dense gradients.
   std::optional<ParameterAveraging> averaging;  // Set if the ranks synchronize parameters.
+  std::optional<StopVote> stop_vote;            // Set if they also ask for a stop.
   std::optional<GradientSynchronizer> gradients;
   std::optional<Joining> joining;
   std::optional<BucketPlanner> planner;
@@ -225,6 +230,7 @@ torch::Tensor DistributedOptimizer::step(torch::optim::Optimizer::LossClosure cl
   else
     impl_->step();
   if (impl_->averaging && impl_->averaging->step_ended()) impl_->average_parameters(true);
+  if (impl_->stop_vote) impl_->stop_vote->next(impl_->options.stop_requested());
   if (!impl_->joining->under_way()) impl_->planner->step_ended();
   return loss;
 }
@@ -237,6 +243,9 @@ void DistributedOptimizer::average_state() {
   if (impl_->averaging) impl_->averaging->average_state(impl_->inner);
 }
 
+bool DistributedOptimizer::stopping() const {
+  return impl_->stop_vote ? impl_->stop_vote->stopping() : impl_->gradients->stopping();
+}
 std::optional<TunedPlan> DistributedOptimizer::tuned() const {
   return impl_->planner->tuned();
 }

@@ -59,6 +59,10 @@ class DistributedOptimizer {
   // from the same state.
   void average_state();
 
+  // True on all ranks after the step in which DistributedOptimizerOptions::stop_requested returned true on any
+  // rank. Ranks that average parameters learn it one step later; they cannot use it inside a Join.
+  bool stopping() const;
+
   // Returns the result of DistributedOptimizerOptions::tune when it is known; the same on all ranks.
   std::optional<TunedPlan> tuned() const;
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -48,6 +49,8 @@ struct DistributedOptimizerOptions {
   // gradients are reduced as dense tensors.
   std::vector<std::string> sparse_parameters{};
   Group* group = nullptr;  // Ranks that train together, including this one; null: all ranks.
+  // Called in each step, possibly on another thread; see DistributedOptimizer::stopping().
+  std::function<bool()> stop_requested{};
 };
 
 struct TunedPlan {

@@ -15,8 +15,10 @@ std::string lines_up_to(const std::filesystem::path& file, std::int64_t last_ste
   std::string kept;
   for (std::string line; std::getline(stream, line);) {
     const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    // A line that a kill cut off is also dropped.
-    if (json.is_object() && json.value("step", std::int64_t{0}) <= last_step) kept += line + "\n";
+    // A line that a kill cut off is also dropped, and so is a line without a number of its step.
+    if (!json.is_object()) continue;
+    if (const auto step = json.value("step", nlohmann::json()); step.is_number() && step <= last_step)
+      kept += line + "\n";
   }
   return kept;
 }

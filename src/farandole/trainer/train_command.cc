@@ -18,6 +18,7 @@
 #include "farandole/base/version.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"
+#include "farandole/comm/agreement.h"
 #include "farandole/launch/child_process.h"
 #include "farandole/train/internals.h"
 #include "farandole/trainer/run_directory.h"
@@ -46,6 +47,13 @@ std::string describe_model(const std::string& config) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+// The part of a configuration that the state of the optimizer depends on.
+std::string describe_optimizer(const std::string& config) {
+  const auto json = nlohmann::json::parse(config, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("optimizer")) return "?";
+  return json["optimizer"].get<std::string>() + (json.value("momentum", 0.0) > 0 ? " with momentum" : "");
+}
+
 // Selects the checkpoint for --resume. Called on rank 0.
 std::optional<Snapshot> find_start(const TrainOptions& options, const RunDirectory& run) {
   const auto own = list_checkpoints(run.checkpoints());
@@ -63,6 +71,9 @@ std::optional<Snapshot> find_start(const TrainOptions& options, const RunDirecto
     file = newest->file;
   if (!file) return std::nullopt;
   auto snapshot = read_checkpoint(*file);
+  if (!snapshot.not_finite.empty())
+    throw CorruptInput(fmt::format("{}: {} has a NaN or an infinity; use an earlier checkpoint",
+                                   file->string(), snapshot.not_finite));
   if (!own.empty() && own.front().step > snapshot.step && options.resume != "auto")
     throw UserError(fmt::format(
         "{} has a later checkpoint ({}) than {}, which would be overwritten; choose another --run-dir",
@@ -74,6 +85,15 @@ std::optional<Snapshot> find_start(const TrainOptions& options, const RunDirecto
         "{} belongs to another model ({}) than this run ({}); choose another --run-dir, or use the same "
         "options",
         file->string(), there, here));
+  const auto saved = describe_optimizer(snapshot.config);
+  if (const auto wanted = describe_optimizer(options.to_json()); saved != wanted) {
+    if (options.resume_optimizer != "fresh")
+      throw UserError(fmt::format(
+          "{} has the state of another optimizer ({}) than this run ({}); use the same optimizer, or drop the "
+          "state with --resume-optimizer fresh",
+          file->string(), saved, wanted));
+    std::erase_if(snapshot.arrays, [](const Array& array) { return array.path.starts_with("/optimizer/"); });
+  }
   return snapshot;
 }
 
@@ -119,12 +139,53 @@ void share_plan(Session& session, TrainOptions& options) {
   options.bucket_mb = mib > 0 ? std::optional(mib) : std::nullopt;
 }
 
+// One line per option that all ranks must have in common. The folders of data and recorders may be local.
+std::string lines_of(const OptionParser& parser, const boost::program_options::variables_map& given) {
+  std::string lines;
+  for (const auto& option : parser.visible.options()) {
+    const auto& name = option->long_name();
+    if (name == "data" || name == "recorder-dir") continue;
+    lines += "--" + name;
+    const auto& value = given[name].value();
+    const auto add = [&](const auto* typed) {
+      if (typed != nullptr) lines += fmt::format(" {}", *typed);
+    };
+    add(boost::any_cast<std::string>(&value));
+    add(boost::any_cast<double>(&value));
+    add(boost::any_cast<bool>(&value));
+    add(boost::any_cast<int>(&value));
+    add(boost::any_cast<std::int64_t>(&value));
+    add(boost::any_cast<std::uint64_t>(&value));
+    lines += '\n';
+  }
+  return lines;
+}
+
+// Throws: UserError on all ranks if the options or the data are not the same on all of them.
+void check_agreement(Session& session, const std::string& options, const DataSplit& data) {
+  constexpr std::size_t most = 3;
+  auto differences = find_disagreements(
+      session.internals().communicator(), "options and data",
+      options + fmt::format("data of {} training and {} held-out samples with hash {:016x}\n",
+                            data.train->size(), data.held_out->size(), data.hash));
+  differences.resize(std::min(differences.size(), most));
+  std::vector<std::string> parts;
+  for (const auto& [line, variants] : differences)
+    for (const auto& [text, ranks] : variants)
+      parts.push_back(fmt::format("{} on rank{} {}", text, ranks.size() > 1 ? "s" : "", list_of(ranks)));
+  session.together([&] {
+    if (!parts.empty())
+      throw UserError(fmt::format("the ranks must have the same options and the same data, but there are {}",
+                                  fmt::join(parts, ", ")));
+  });
+}
+
 // Returns the exit code. `options` must have been checked. All ranks end together after an error that all
 // of them know (Session::together). If `stop_requested` returns true on any rank, all ranks save a
 // checkpoint and return 75.
 // Collective: every rank of the group must call this in the same order.
-int train(Session& session, TrainOptions options, int argc, const char* const* argv,
-          std::function<bool()> stop_requested) {
+int train(Session& session, TrainOptions options, const std::string& option_lines, int argc,
+          const char* const* argv, std::function<bool()> stop_requested) {
   auto stalls = WatchdogOptions::from_environment();
   stalls.stall_seconds = options.stall_seconds.value_or(stalls.stall_seconds);
   stalls.stall_abort_seconds = options.stall_abort.value_or(stalls.stall_abort_seconds);
@@ -143,6 +204,7 @@ int train(Session& session, TrainOptions options, int argc, const char* const* a
     torch::manual_seed(options.seed);
     model = make_model(options.model, data.shape);
   });
+  check_agreement(session, option_lines, data);
   session.together([&] {
     if (session.rank() != 0) return;
     run.emplace(options.run_dir);
@@ -205,11 +267,12 @@ int train_command(int argc, const char* const* argv) {
     return ::poll(&poll, 1, 0) > 0;
   };
   return run_session("farandole train", argc, argv, [&](Session& session) {
+    boost::program_options::variables_map given;
     session.together([&] {
-      parser.parse(argc, argv);
+      parser.parse(argc, argv, &given);
       options.check();
     });
-    return train(session, options, argc, argv, stop_requested);
+    return train(session, options, lines_of(parser, given), argc, argv, stop_requested);
   });
 }
 

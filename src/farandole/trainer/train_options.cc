@@ -1,12 +1,14 @@
 #include "farandole/trainer/train_options.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
+#include "farandole/base/parse_number.h"
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/fusion/compression.h"
 #include "farandole/fusion/gradient_reducer.h"
@@ -39,24 +41,24 @@ auto bucket_size(std::optional<double>& variable) {
       ->default_value(fmt::format("{:g}", *variable))
       ->notifier([&](const std::string& text) {
         if (text == "auto") return variable.reset();
-        std::size_t used = 0;
-        try {
-          variable = std::stod(text, &used);
-        } catch (const std::logic_error&) {
-        }
-        if (used == 0 || used != text.size() || !(*variable > 0))
-          throw UserError(
-              fmt::format("--bucket-mb cannot be '{}'; give a number of MiB above 0, or auto", text));
+        variable = parse_number<double>(text);
+        if (!variable || !(*variable > 0 && *variable <= 1e6))
+          throw UserError(fmt::format(
+              "--bucket-mb cannot be '{}'; give a number of MiB above 0 and up to 1000000, or auto", text));
       });
 }
 
-void at_least(std::int64_t minimum, std::int64_t actual, const char* option) {
-  if (actual < minimum)
-    throw UserError(fmt::format("--{} is {}; it must be at least {}", option, actual, minimum));
+// The limit keeps products of these numbers within 64 bits.
+void in_range(std::int64_t minimum, std::int64_t actual, const char* option,
+              std::int64_t maximum = 1'000'000'000) {
+  if (actual < minimum || actual > maximum)
+    throw UserError(
+        fmt::format("--{} is {}; it must be between {} and {}", option, actual, minimum, maximum));
 }
 
 void not_negative(double actual, const char* option) {
-  if (!(actual >= 0)) throw UserError(fmt::format("--{} is {}; it must not be negative", option, actual));
+  if (!(actual >= 0 && std::isfinite(actual)))
+    throw UserError(fmt::format("--{} is {}; it must be finite and not negative", option, actual));
 }
 
 void one_of(const std::string& actual, const std::vector<std::string>& known, const char* option) {
@@ -109,6 +111,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
   keep.add_options()
       ("run-dir", po::value<std::string>()->notifier([&o](const std::string& path) { o.run_dir = path; }), "folder for all files of the run")
       ("resume", value(o.resume), "auto (continue from the newest checkpoint of the run), none, or the path of a checkpoint")
+      ("resume-optimizer", value(o.resume_optimizer), "same (refuse a checkpoint of another optimizer) or fresh (drop the optimizer state of such a checkpoint)")
       ("checkpoint-steps", value(o.checkpoint_steps), "save a checkpoint after every this many steps; 0 means never")
       ("checkpoint-epochs", value(o.checkpoint_epochs), "save a checkpoint after every this many epochs; 0 means never")
       ("checkpoint-keep", value(o.checkpoint_keep), "number of newest checkpoints to keep; the best one is also kept")
@@ -132,17 +135,18 @@ void TrainOptions::check() const {
   one_of(model.name, {"mnist", "mlp", "gpt"}, "model");
   one_of(optimizer, {"sgd", "adam", "adamw", "rmsprop"}, "optimizer");
   one_of(schedule, {"constant", "cosine"}, "schedule");
-  at_least(1, epochs, "epochs");
-  at_least(0, steps, "steps");
-  at_least(1, batch, "batch");
-  at_least(1, accumulate, "accumulate");
-  at_least(0, warmup_steps, "warmup-steps");
-  at_least(0, checkpoint_steps, "checkpoint-steps");
-  at_least(0, checkpoint_epochs, "checkpoint-epochs");
-  at_least(1, checkpoint_keep, "checkpoint-keep");
-  at_least(1, log_steps, "log-steps");
-  at_least(0, sample, "sample");
-  at_least(1, static_cast<std::int64_t>(recorder_mb), "recorder-mb");
+  one_of(resume_optimizer, {"same", "fresh"}, "resume-optimizer");
+  in_range(1, epochs, "epochs");
+  in_range(0, steps, "steps");
+  in_range(1, batch, "batch");
+  in_range(1, accumulate, "accumulate", 10'000);
+  in_range(0, warmup_steps, "warmup-steps");
+  in_range(0, checkpoint_steps, "checkpoint-steps");
+  in_range(0, checkpoint_epochs, "checkpoint-epochs");
+  in_range(1, checkpoint_keep, "checkpoint-keep");
+  in_range(1, log_steps, "log-steps");
+  in_range(0, sample, "sample");
+  in_range(1, static_cast<std::int64_t>(recorder_mb), "recorder-mb");
   not_negative(lr, "lr");
   not_negative(momentum, "momentum");
   not_negative(weight_decay, "weight-decay");

@@ -40,7 +40,8 @@ struct TrainOptions {
   std::int64_t checkpoint_steps = 0;  // every so many steps; 0: not by steps
   std::int64_t checkpoint_epochs = 1;
   int checkpoint_keep = 3;
-  std::string resume = "auto";  // auto | none | a checkpoint's path
+  std::string resume = "auto";            // auto | none | a checkpoint's path
+  std::string resume_optimizer = "same";  // same | fresh
 
   std::string timeline = "all";
   std::optional<std::string> gpu_activity;  // Values as for timeline; no value: all if there is a GPU.

@@ -29,8 +29,9 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const TrainOptions& o,
                                    RMSpropOptions(o.lr).momentum(o.momentum).weight_decay(o.weight_decay));
 }
 
-DistributedOptimizerOptions optimizer_options(const TrainOptions& o) {
+DistributedOptimizerOptions optimizer_options(const TrainOptions& o, std::function<bool()> stop_requested) {
   DistributedOptimizerOptions result;
+  result.stop_requested = std::move(stop_requested);
   result.backward_passes_per_step = o.accumulate;
   if (o.clip_norm > 0) result.clip_norm = o.clip_norm;
   result.compression = parse_compression(o.compression);
@@ -53,7 +54,7 @@ Trainer::Trainer(Session& session, const TrainOptions& options, const DataSplit&
       data_(data),
       model_(std::move(model)),
       inner_(make_optimizer(options, model_->parameters())),
-      optimizer_(session, *inner_, model_->named_parameters(), optimizer_options(options)),
+      optimizer_(session, *inner_, model_->named_parameters(), optimizer_options(options, stop_requested)),
       stop_requested_(std::move(stop_requested)),
       sampler_(data.train->size(), session, {.shuffle = true, .drop_last = false, .seed = options.seed}),
       loss_sum_(torch::zeros({}, torch::kFloat64)) {
@@ -100,13 +101,13 @@ ExitCode Trainer::run() {
     if (due(options_.checkpoint_epochs, position_.epoch) || finished()) save(score);
   }
   if (saved_step_ < position_.step) save(not_evaluated);
-  if (leads()) {
+  if (leads()) progress_->finish();
+  session_.together([&] {
+    if (!leads()) return;
+    if (finished()) show_sample();
     const Span span(session_.timeline(), Category::checkpoint, "wait for the last checkpoint");
     store_->wait();
-    progress_->finish();
-    if (finished()) show_sample();
-  }
-  session_.barrier();
+  });
   return stopping_ && !finished() ? ExitCode::preempted : ExitCode::done;
 }
 
@@ -155,6 +156,7 @@ void Trainer::step(const std::vector<std::int64_t>& indices) {
       loss_sum_ += loss.detach() / static_cast<double>(passes);
     }
     optimizer_.step();
+    stopping_ = optimizer_.stopping();
   }
   ++position_.step;
   ++loss_steps_;
@@ -168,17 +170,12 @@ Batch Trainer::fetch(const std::vector<std::int64_t>& indices, std::int64_t batc
   return data_.train->get(std::span(indices).subspan(first, count));
 }
 
-// All ranks get the mean loss and whether any rank must stop; both travel in one message. The loss is
-// written to metrics.jsonl at the first step and every log_steps steps. Between these steps the bar shows
-// the last known values.
+// At the first step and every log_steps steps, all ranks get the mean loss, and it is written to metrics.jsonl.
+// Between these steps the bar shows the last known values.
 void Trainer::report() {
   const bool log = position_.step == 1 || due(options_.log_steps, position_.step) || finished();
   if (log) {
-    auto sums = torch::stack({loss_sum_ / static_cast<double>(loss_steps_),
-                              torch::tensor(stop_requested_() ? 1.0 : 0.0, torch::kFloat64)});
-    session_.allreduce_(sums, ReduceOp::average);
-    last_loss_ = sums[0].item<double>();
-    stopping_ = sums[1].item<double>() > 0;
+    last_loss_ = session_.allreduce(loss_sum_ / static_cast<double>(loss_steps_)).item<double>();
     if (!std::isfinite(last_loss_)) {  // True on all ranks, because all have the same loss.
       session_.together([&] {
         throw Error(
@@ -220,12 +217,13 @@ double Trainer::evaluate() {
     score.count += more.count;
   }
   model_->train();
-  auto sums =
-      torch::tensor({score.loss_sum, static_cast<double>(score.correct), static_cast<double>(score.count)},
-                    torch::kFloat64);
+  auto sums = torch::tensor({score.loss_sum, static_cast<double>(score.correct),
+                             static_cast<double>(score.count), stop_requested_() ? 1.0 : 0.0},
+                            torch::kFloat64);
   session_.allreduce_(sums, ReduceOp::sum);
   const double loss = (sums[0] / sums[2]).item<double>();
   const double accuracy = (sums[1] / sums[2]).item<double>();
+  stopping_ = sums[3].item<double>() > 0;
   if (leads()) {
     metrics_->write(MetricsLog::Evaluation{position_.step, position_.epoch, loss, accuracy});
     progress_->say(fmt::format("epoch {}  step {}  held-out loss {:.4f}{}  accuracy {:.2f} %",

@@ -23,8 +23,8 @@ namespace farandole {
 
 class Trainer {
  public:
-  // `session`, `options` and `data` must outlive this object. Every rank calls `stop_requested`
-  // from time to time.
+  // `session`, `options` and `data` must outlive this object. `stop_requested` is called in each step and
+  // evaluation, possibly on another thread.
   // Collective: every rank of the group must call this in the same order.
   Trainer(Session& session, const TrainOptions& options, const DataSplit& data, std::shared_ptr<Model> model,
           std::function<bool()> stop_requested);
@@ -33,7 +33,9 @@ class Trainer {
   // Collective: every rank of the group must call this in the same order.
   void resume(const Snapshot* snapshot);
   // Trains, evaluates and saves checkpoints until the end. If any rank must stop, all ranks save and return
-  // ExitCode::preempted within --log-steps steps.
+  // ExitCode::preempted at the end of the current or the next step,
+  // or one step later if they average parameters.
+  // Throws: Error on all ranks if the last checkpoint could not be written.
   // Collective: every rank of the group must call this in the same order.
   ExitCode run();
 

@@ -51,9 +51,9 @@ void GradientSynchronizer::use(BucketPlan plan) {
   explanation_.reset();
   reducer_.reset();
   const bool compresses = options_.compression.kind != Compression::Kind::none;
-  reducer_ = std::make_unique<GradientReducer>(*communicator_, std::move(plan),
-                                               options_.average ? ReduceOp::average : ReduceOp::sum,
-                                               session_.timeline(), compresses ? compressor_.get() : nullptr);
+  reducer_ = std::make_unique<GradientReducer>(
+      *communicator_, std::move(plan), options_.average ? ReduceOp::average : ReduceOp::sum,
+      session_.timeline(), compresses ? compressor_.get() : nullptr, options_.stop_requested);
   if (number_)
     explanation_ = session_.internals().calls.explain(
         *number_, [this](std::string_view collective) { return reducer_->explain(collective); });

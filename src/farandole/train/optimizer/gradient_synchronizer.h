@@ -36,6 +36,7 @@ class GradientSynchronizer {
   const std::vector<torch::Tensor>& flat() const { return buckets_->flat(); }
   std::span<const std::size_t> first_order() const { return reducer_->first_order(); }
 
+  bool stopping() const { return reducer_->stopping(); }
   bool pending() const { return buckets_->pending(); }  // Backward ran since the last finish().
   // Waits until all gradients are reduced. Calls `reduced` for each bucket, in order, as soon
   // as it is reduced.

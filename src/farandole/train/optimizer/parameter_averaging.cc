@@ -63,4 +63,25 @@ void ParameterAveraging::average_state(torch::optim::Optimizer& optimizer) {
   import_optimizer_state(optimizer, names, {state.begin(), state.end()});
 }
 
+StopVote::StopVote(std::unique_ptr<TracedCommunicator> ranks, Timeline& timeline) : ranks_(std::move(ranks)) {
+  constexpr auto name = "vote to stop";
+  if (auto* const nonblocking = ranks_->nonblocking_allreduce())
+    round_ = reduce_from_caller(
+        [=, this](std::size_t) { nonblocking->start(name, &vote_, 1, DType::int32, ReduceOp::max); },
+        *nonblocking, timeline);
+  else
+    round_ = reduce_on_thread(
+        [=, this](std::size_t) { ranks_->allreduce(name, &vote_, 1, DType::int32, ReduceOp::max); },
+        timeline);
+  round_->push();
+}
+
+void StopVote::next(bool stop) {
+  round_->await(1);
+  stopping_ = vote_ != 0;
+  round_->restart();
+  vote_ = stop ? 1 : 0;
+  round_->push();
+}
+
 }  // namespace farandole

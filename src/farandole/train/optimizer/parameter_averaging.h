@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 #include <vector>
 
+#include "farandole/fusion/reduction_queue.h"
 #include "farandole/train/internals.h"
 #include "farandole/train/optimizer/bucket_optimizer.h"
 #include "farandole/train/optimizer/joining.h"
@@ -40,6 +41,25 @@ class ParameterAveraging {
   const std::int64_t every_;
   std::int64_t steps_alone_ = 0;  // Since the last average.
   std::size_t sent_bytes_ = 0;
+};
+
+// Tells ranks that train separately whether any of them must stop. A round runs during a step and is complete
+// at the end of this step at the latest, so that no rank waits for a rank that is less than a step behind.
+class StopVote {
+ public:
+  // `timeline` must outlive this object.
+  StopVote(std::unique_ptr<TracedCommunicator> ranks, Timeline& timeline);
+
+  // Ends the round, and starts the next one with this rank's vote.
+  // Collective: every rank of the group must call this in the same order.
+  void next(bool stop);
+  bool stopping() const { return stopping_; }  // The result of the last round that ended.
+
+ private:
+  const std::unique_ptr<TracedCommunicator> ranks_;
+  int vote_ = 0;
+  bool stopping_ = false;
+  std::unique_ptr<ReductionQueue> round_;
 };
 
 }  // namespace farandole

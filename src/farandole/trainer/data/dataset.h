@@ -36,7 +36,8 @@ struct DataSplit {
   std::unique_ptr<Dataset> train;
   std::unique_ptr<Dataset> held_out;
   DataShape shape;
-  std::string source;  // Describes for the user what was read.
+  std::string source;      // Describes for the user what was read.
+  std::uint64_t hash = 0;  // XXH3 of all samples.
 };
 
 struct DataOptions {

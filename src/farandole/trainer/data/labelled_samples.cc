@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <string>
 #include <utility>
+#include <xxhash.h>
 
 #include "farandole/base/error.h"
 
@@ -62,6 +63,8 @@ DataSplit split_samples(LabelledTensors t, const ByteScale& scale, double held_o
   DataSplit split;
   split.shape = {.input = t.x.sizes().slice(1).vec(), .classes = t.classes, .text = false};
   split.source = source;
+  for (const auto& tensor : {t.x, t.y, t.x_test, t.y_test})
+    if (tensor.defined()) split.hash = XXH3_64bits_withSeed(tensor.data_ptr(), tensor.nbytes(), split.hash);
   if (!t.x_test.defined()) {
     const auto cut = first_part(t.x.size(0), held_out, source);
     t.x_test = t.x.slice(0, cut);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 #include <utility>
+#include <xxhash.h>
 
 #include "farandole/base/error.h"
 #include "farandole/trainer/data/labelled_samples.h"
@@ -50,6 +51,7 @@ DataSplit split_text(std::vector<std::uint8_t> bytes, std::int64_t context, doub
   split.held_out = std::make_unique<TextWindows>(text, all.subspan(static_cast<std::size_t>(cut)), context);
   split.shape = {.input = {context}, .classes = 256, .text = true};
   split.source = source;
+  split.hash = XXH3_64bits(text->data(), text->size());
   return split;
 }
 

@@ -1,0 +1,70 @@
+#include "farandole/comm/agreement.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <fmt/format.h>
+#include <sstream>
+#include <xxhash.h>
+
+namespace farandole {
+namespace {
+
+std::vector<std::vector<std::string>> gather_lines(Communicator& communicator, std::string_view what,
+                                                   const std::string& own) {
+  const auto size = static_cast<std::size_t>(communicator.size);
+  const std::size_t length = own.size();
+  std::vector<std::size_t> lengths(size);
+  const std::vector<std::size_t> one(size, sizeof length);
+  communicator.all_gather(fmt::format("length of {}", what), &length, lengths.data(), one);
+  std::string all(sum(lengths), '\0');
+  communicator.all_gather(what, own.data(), all.data(), lengths);
+  std::vector<std::vector<std::string>> by_rank;
+  std::size_t first = 0;
+  for (const auto bytes : lengths) {
+    std::istringstream stream(all.substr(first, bytes));
+    first += bytes;
+    auto& lines = by_rank.emplace_back();
+    for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  }
+  return by_rank;
+}
+
+}  // namespace
+
+std::string list_of(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  std::string text;
+  for (std::size_t first = 0, last = 0; first < ranks.size(); first = last + 1) {
+    last = first;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    text += fmt::format("{}{}", text.empty() ? "" : ",", ranks[first]);
+    if (last > first) text += fmt::format("{}{}", last == first + 1 ? "," : "-", ranks[last]);
+  }
+  return text;
+}
+
+std::vector<Disagreement> find_disagreements(Communicator& communicator, std::string_view what,
+                                             const std::string& text) {
+  const std::int64_t hash = static_cast<std::int64_t>(XXH3_64bits(text.data(), text.size()) >> 1);
+  std::int64_t extremes[2] = {hash, -hash};
+  communicator.allreduce(fmt::format("hash of {}", what), extremes, 2, DType::int64, ReduceOp::max);
+  std::vector<Disagreement> found;
+  if (extremes[0] == -extremes[1]) return found;
+  const auto by_rank = gather_lines(communicator, what, text);
+  std::size_t longest = 0;
+  for (const auto& lines : by_rank) longest = std::max(longest, lines.size());
+  for (std::size_t i = 0; i < longest; ++i) {
+    Disagreement here{i, {}};
+    for (std::size_t r = 0; r < by_rank.size(); ++r) {
+      const auto line = i < by_rank[r].size() ? by_rank[r][i] : "(none)";
+      auto variant = std::find_if(here.variants.begin(), here.variants.end(),
+                                  [&](const auto& v) { return v.text == line; });
+      if (variant == here.variants.end()) variant = here.variants.insert(variant, {line, {}});
+      variant->ranks.push_back(static_cast<int>(r));
+    }
+    if (here.variants.size() > 1) found.push_back(std::move(here));
+  }
+  return found;
+}
+
+}  // namespace farandole
