@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # A full disk: older checkpoints make room, and if that is not enough, training continues. The exit code tells of the loss.
 if [[ ${1:-} != inside ]]; then
-  unshare -rm true 2>/dev/null || { echo "skipped: file systems cannot be mounted here"; exit 77; }
+  unshare -rm mount -t tmpfs none /tmp 2>/dev/null || { echo "skipped: file systems cannot be mounted here"; exit 77; }
   exec unshare -rm bash "$0" inside
 fi
 source "$(dirname "$0")/common.sh"
+trap 'umount -q "$work"/*/checkpoints; rm -rf "$work"' EXIT
 options=(--model mlp --data synthetic --width 64 --timeline off --checkpoint-steps 2 --checkpoint-keep 9 --log-steps 1)
 train 2 "${options[@]}" --run-dir free --steps 2 || fail "a run with room"
 bytes=$(stat -c %s free/checkpoints/step-00000002.h5)
