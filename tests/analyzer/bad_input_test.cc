@@ -4,7 +4,7 @@
 
 #include "analyzer/trace_builder.h"
 
-#include "farandole/analyzer/report/report_formats.h"
+#include "farandole/analyzer/report/report.h"
 #include "farandole/base/error.h"
 
 namespace farandole {

@@ -6,7 +6,7 @@
 
 #include "analyzer/trace_builder.h"
 
-#include "farandole/analyzer/formats/run_reader.h"
+#include "farandole/analyzer/formats/readers.h"
 #include "farandole/analyzer/report/report.h"
 
 namespace farandole::testing {

@@ -4,7 +4,6 @@
 
 #include "farandole/analyzer/compare/conditions.h"
 #include "farandole/analyzer/report/report.h"
-#include "farandole/analyzer/report/report_formats.h"
 #include "farandole/base/error.h"
 
 namespace farandole {

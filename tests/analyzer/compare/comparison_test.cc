@@ -8,10 +8,8 @@
 #include "lane.h"
 #include "tools/large_run.h"
 
-#include "farandole/analyzer/compare/comparison_text.h"
 #include "farandole/analyzer/compare/conditions.h"
 #include "farandole/analyzer/report/report.h"
-#include "farandole/analyzer/report/report_formats.h"
 #include "farandole/base/error.h"
 #include "farandole/base/temporary_folder.h"
 

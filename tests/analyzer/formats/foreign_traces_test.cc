@@ -11,7 +11,7 @@
 #include "lane.h"
 #include "mutation.h"
 
-#include "farandole/analyzer/report/report_formats.h"
+#include "farandole/analyzer/report/report.h"
 #include "farandole/base/error.h"
 
 namespace farandole {

@@ -5,8 +5,8 @@
 #include "analyzer/formats/kineto_file.h"
 #include "analyzer/trace_builder.h"
 
-#include "farandole/analyzer/formats/run_reader.h"
-#include "farandole/analyzer/report/report_formats.h"
+#include "farandole/analyzer/formats/readers.h"
+#include "farandole/analyzer/report/report.h"
 
 namespace farandole {
 namespace {

@@ -5,8 +5,8 @@
 #include "timeline/synthetic_run.h"
 #include <nlohmann/json.hpp>
 
-#include "farandole/analyzer/formats/run_reader.h"
-#include "farandole/analyzer/report/report_formats.h"
+#include "farandole/analyzer/formats/readers.h"
+#include "farandole/analyzer/report/report.h"
 #include "farandole/base/error.h"
 #include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/merge/record_source.h"

@@ -8,7 +8,6 @@
 #include "lane.h"
 
 #include "farandole/analyzer/metrics/interval.h"
-#include "farandole/analyzer/statistics/distribution.h"
 #include "farandole/analyzer/statistics/statistics.h"
 
 namespace farandole {

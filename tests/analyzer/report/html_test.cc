@@ -7,9 +7,8 @@
 #include "timeline/synthetic_run.h"
 #include "tools/large_run.h"
 
-#include "farandole/analyzer/report/html/png_image.h"
 #include "farandole/analyzer/report/html/svg.h"
-#include "farandole/analyzer/report/report_formats.h"
+#include "farandole/analyzer/report/report.h"
 #include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/merge/run_recorders.h"
 #include "farandole/timeline/merge/trace_merge.h"

@@ -4,7 +4,7 @@
 
 #include "analyzer/trace_builder.h"
 
-#include "farandole/analyzer/report/report_formats.h"
+#include "farandole/analyzer/report/report.h"
 
 namespace farandole {
 namespace {
@@ -63,7 +63,7 @@ TEST_F(MpiCollectives, TellWaitingFromTransferAndWhoIsLast) {
   EXPECT_THAT(report_text(report, false), ContainsRegex("busbw +last\n.*MPI_Allreduce.*rank 2\n"));
   EXPECT_THAT(report_csv(report, "collectives"), HasSubstr(",last_rank,last_share,late_us\r\n"));
   EXPECT_THAT(report_csv(report, "collectives"), ContainsRegex(",2,0.9,2700[.0-9]*\r\n"));
-  EXPECT_THAT(report_html(report, ""), HasSubstr("rank 2, 90.0 %"));
+  EXPECT_THAT(report_html(report, ""), HasSubstr("<td>rank 2</td><td>90.0 %</td>"));
 }
 
 // A bounded recorder overwrites the oldest calls.

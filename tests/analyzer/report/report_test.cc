@@ -7,7 +7,7 @@
 #include "lane.h"
 #include "mutation.h"
 
-#include "farandole/analyzer/report/report_formats.h"
+#include "farandole/analyzer/report/report.h"
 #include "farandole/analyzer/report/text_table.h"
 #include "farandole/base/error.h"
 
@@ -104,8 +104,9 @@ TEST(ReportJson, has_the_stable_keys) {
                                    "transfer_fraction", "collectives"));
   EXPECT_THAT(keys_of(run["communication"]["collectives"][0]),
               UnorderedElementsAre("name", "operation", "count", "bytes", "median_us", "wait_us",
-                                   "transfer_us", "last_rank", "last_share", "late_us", "algbw_gbps",
-                                   "busbw_gbps", "of_proven_bandwidth"));
+                                   "transfer_us", "transfer_p10_us", "transfer_p90_us", "last_rank",
+                                   "last_share", "late_us", "algbw_gbps", "busbw_gbps", "of_proven_bandwidth",
+                                   "total_s"));
   EXPECT_EQ(run["gpu"]["unknown"], "no GPU in this run");
   EXPECT_THAT(keys_of(run["efficiency"]), UnorderedElementsAre("parallel", "load_balance", "communication",
                                                                "serialisation", "transfer", "replay_error"));

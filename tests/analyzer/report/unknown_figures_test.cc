@@ -8,7 +8,7 @@
 #include "analyzer/trace_builder.h"
 
 #include "farandole/analyzer/compare/conditions.h"
-#include "farandole/analyzer/report/report_formats.h"
+#include "farandole/analyzer/report/report.h"
 
 namespace farandole {
 namespace {

@@ -9,7 +9,6 @@
 #include "lane.h"
 
 #include "farandole/analyzer/report/report.h"
-#include "farandole/analyzer/report/report_formats.h"
 #include "farandole/analyzer/what_if/replayed_gains.h"
 #include "farandole/analyzer/what_if/validation.h"
 #include "farandole/base/bucket_plan.h"

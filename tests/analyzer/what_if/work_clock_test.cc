@@ -1,4 +1,4 @@
-#include "farandole/analyzer/what_if/work_clock.h"
+#include "farandole/analyzer/what_if/shared_cores.h"
 
 #include <gtest/gtest.h>
 

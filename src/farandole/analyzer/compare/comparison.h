@@ -44,4 +44,12 @@ std::vector<std::pair<std::string, Figure>> figures_of(const Runs& runs);
 
 const Difference* find_difference(const Comparison& comparison, std::string_view name);
 
+// Returns "better", "worse" or "same"; "unknown" if there is no interval.
+std::string_view verdict_text(const Difference& difference);
+// Returns a value as text ("85.71 ms", "58.5 %") and a change as text ("+3.1 %", "-2.0 points").
+std::string value_text(const Difference& difference, const Figure& figure);
+std::string change_text(const Difference& difference, double change);
+// For example "-0.4 to +3.1 %"; "–" if there is no interval.
+std::string interval_text(const Difference& difference);
+
 }  // namespace farandole

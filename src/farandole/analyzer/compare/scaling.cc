@@ -11,6 +11,96 @@
 namespace farandole {
 namespace {
 
+// Least squares for y ≈ a·x.
+double slope(const std::vector<double>& x, const std::vector<double>& y) {
+  double xx = 0;
+  double xy = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    xx += x[i] * x[i];
+    xy += x[i] * y[i];
+  }
+  return xx > 0 ? std::max(0.0, xy / xx) : 0;
+}
+
+// Least squares for y ≈ a·u + b·v with a, b ≥ 0. If one coefficient would be negative, only
+// the other is used.
+void plane(const std::vector<double>& u, const std::vector<double>& v, const std::vector<double>& y,
+           double& a, double& b) {
+  double uu = 0, uv = 0, vv = 0, uy = 0, vy = 0;
+  for (std::size_t i = 0; i < u.size(); ++i) {
+    uu += u[i] * u[i];
+    uv += u[i] * v[i];
+    vv += v[i] * v[i];
+    uy += u[i] * y[i];
+    vy += v[i] * y[i];
+  }
+  const double determinant = uu * vv - uv * uv;
+  if (determinant > 1e-12 * uu * vv) {
+    a = (uy * vv - vy * uv) / determinant;
+    b = (vy * uu - uy * uv) / determinant;
+    if (a >= 0 && b >= 0) return;
+  }
+  const double only_a = slope(u, y);
+  const double only_b = slope(v, y);
+  const auto rest = [&](double p, double q) {
+    double sum = 0;
+    for (std::size_t i = 0; i < u.size(); ++i) {
+      const double miss = y[i] - p * u[i] - q * v[i];
+      sum += miss * miss;
+    }
+    return sum;
+  };
+  const bool keep_a = u.size() < 2 || rest(only_a, 0) <= rest(0, only_b);
+  a = keep_a ? only_a : 0;
+  b = keep_a ? 0 : only_b;
+}
+
+}  // namespace
+
+ScalingLaw fit_scaling(const std::vector<SizedEfficiency>& points) {
+  std::vector<double> more, both, cost, loss, rest;
+  for (const auto& [x, efficiency] : points) {
+    if (!(x > 1) || !(efficiency > 0)) continue;
+    more.push_back(x - 1);
+    both.push_back(x * (x - 1));
+    cost.push_back(1 / efficiency - 1);
+    loss.push_back(1 - efficiency);
+    rest.push_back(1 - 1 / x);
+  }
+  ScalingLaw law;
+  law.amdahl = slope(more, cost);
+  law.gustafson = std::min(1.0, slope(rest, loss));
+  plane(more, both, cost, law.contention, law.coherency);
+  return law;
+}
+
+double efficiency_by(LawKind kind, const ScalingLaw& law, double x) {
+  switch (kind) {
+    case LawKind::amdahl:
+      return 1 / (1 + law.amdahl * (x - 1));
+    case LawKind::gustafson:
+      return 1 - law.gustafson * (1 - 1 / x);
+    default:
+      return 1 / (1 + law.contention * (x - 1) + law.coherency * x * (x - 1));
+  }
+}
+
+std::string name_of(LawKind kind) {
+  static constexpr const char* names[] = {"Amdahl", "Gustafson", "universal scalability"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+double worth_until(LawKind kind, const ScalingLaw& law, double most) {
+  const auto throughput = [&](double x) { return x * efficiency_by(kind, law, x); };
+  double x = 1;
+  for (double next = x * 1.01; next <= most; next *= 1.01) {
+    if (throughput(next) - throughput(x) < 0.5 * (next - x)) return x;
+    x = next;
+  }
+  return most;
+}
+namespace {
+
 // Factor for the bootstrap's 95 % interval of a mean of `runs`. It corrects the deviation (n instead of n -
 // 1) and replaces the normal quantile by Student's, because a few runs give only a rough deviation.
 double widening(double runs) {
@@ -155,7 +245,7 @@ void forecast(Scaling& scaling, const std::vector<SizedEfficiency>& points,
   scaling.worth_until_ranks = worth < most ? worth * scaling.base_ranks : 0;
 }
 
-Scaling unknown(std::string why) {
+Scaling without_scaling(std::string why) {
   Scaling scaling;
   scaling.unknown = std::move(why);
   return scaling;
@@ -198,11 +288,19 @@ std::string repeats_text(const Scaling& scaling) {
          "repeat these runs.";
 }
 
-std::string worth_text(const Scaling& scaling) {
+std::string forecast_text(const Scaling& scaling) {
+  if (!scaling.no_forecast.empty()) return "No forecast: " + scaling.no_forecast + ".";
+  const auto& law = scaling.law;
+  auto text = "Forecast by the " + scaling.model + " law" +
+              (scaling.points.size() >= 4
+                   ? fmt::format(" (contention {:.2g}, coherency {:.2g}).", law.contention, law.coherency)
+                   : fmt::format(" (share that does not scale: {:.1f} %).",
+                                 100 * (scaling.mode == "strong" ? law.amdahl : law.gustafson)));
+  if (!(scaling.worth_until_ranks > 0)) return text;
   const bool none = scaling.worth_until_ranks < scaling.base_ranks + 1;
-  return fmt::format(
-      "{}, each further rank adds less than half of a rank's work",
-      none ? "Beyond this size" : fmt::format("Beyond {:.0f} ranks", scaling.worth_until_ranks));
+  return text + fmt::format(" {}, each further rank adds less than half of a rank's work.",
+                            none ? "Beyond this size"
+                                 : fmt::format("Beyond {:.0f} ranks", scaling.worth_until_ranks));
 }
 
 std::string left_out_text(const Scaling& scaling) {
@@ -220,21 +318,22 @@ Scaling measure_scaling(const std::vector<SizedRun>& runs) {
     }
     auto& size = sizes[run.ranks];
     if (!size.repeats.empty() && !nearly_equal(size.global_batch, *run.global_batch.value))
-      return unknown(fmt::format("runs of {} ranks have different global batches ({} and {})", run.ranks,
-                                 size.global_batch, *run.global_batch.value));
+      return without_scaling(fmt::format("runs of {} ranks have different global batches ({} and {})",
+                                         run.ranks, size.global_batch, *run.global_batch.value));
     size.global_batch = *run.global_batch.value;
     size.repeats.push_back(run.periods_ms);
     size.compute_ms.push_back(run.compute_ms);
   }
   if (sizes.size() < 2) {
     left_out.emplace_back("scaling needs runs of at least two sizes; add one of another number of ranks");
-    return unknown(fmt::format("{}", fmt::join(left_out, "; ")));
+    return without_scaling(fmt::format("{}", fmt::join(left_out, "; ")));
   }
   Scaling scaling;
   scaling.left_out = std::move(left_out);
   scaling.mode = mode_of(sizes);
   if (scaling.mode.empty())
-    return unknown("the runs have neither the same batch per rank (weak) nor the same global batch (strong)");
+    return without_scaling(
+        "the runs have neither the same batch per rank (weak) nor the same global batch (strong)");
   scaling.base_ranks = sizes.begin()->first;
   scaling.repeated = std::all_of(sizes.begin(), sizes.end(),
                                  [](const auto& size) { return size.second.repeats.size() > 1; });

@@ -143,14 +143,8 @@ Straggler describe(const RunMetrics& metrics, std::size_t rank_index, const Late
 }  // namespace
 
 std::string_view name_of(LatePattern pattern) {
-  switch (pattern) {
-    case LatePattern::chronic:
-      return "chronic";
-    case LatePattern::rotating:
-      return "rotating";
-    default:
-      return "one-off";
-  }
+  static constexpr const char* names[] = {"chronic", "rotating", "one-off"};
+  return names[static_cast<std::size_t>(pattern)];
 }
 
 std::vector<Straggler> find_stragglers(const RunMetrics& metrics) {

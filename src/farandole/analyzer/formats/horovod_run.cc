@@ -156,7 +156,6 @@ RunModel read_horovod(const std::filesystem::path& file) {
   auto summary = read_trace(file, visitor);
   visitor.finish();
   run.events = summary.events;
-  run.bytes = summary.bytes;
   run.warnings = std::move(summary.warnings);
   if (run.ranks.empty())
     throw CorruptInput("Horovod timeline " + file.string() +

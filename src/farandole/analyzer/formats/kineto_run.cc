@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "farandole/analyzer/formats/readers.h"
-#include "farandole/analyzer/model/clock_alignment.h"
+#include "farandole/analyzer/model/run_model.h"
 #include "farandole/analyzer/model/trace_collector.h"
 #include "farandole/base/error.h"
 #include "farandole/base/parse_number.h"
@@ -135,7 +135,6 @@ RunModel read_kineto(const std::vector<std::filesystem::path>& files) {
       continue;
     }
     run.events += result.summary.events;
-    run.bytes += result.summary.bytes;
     if (result.summary.header.kineto_world_size) run.header.ranks = result.summary.header.kineto_world_size;
     result.model.rank = static_cast<int>(rank);
     names.adopt(result.model, result.names);
@@ -143,8 +142,7 @@ RunModel read_kineto(const std::vector<std::filesystem::path>& files) {
   }
   if (run.ranks.empty())
     throw CorruptInput(run.warnings.empty() ? "no trace of a rank can be read" : run.warnings.front());
-  std::sort(run.ranks.begin(), run.ranks.end(),
-            [](const RankModel& a, const RankModel& b) { return a.rank < b.rank; });
+  run.sort_ranks();
   align_by_collectives(run);
   return run;
 }

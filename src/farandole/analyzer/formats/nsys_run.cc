@@ -2,18 +2,101 @@
 #include <array>
 #include <cctype>
 #include <fmt/format.h>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <sqlite3.h>
 
 #include "farandole/analyzer/formats/readers.h"
-#include "farandole/analyzer/formats/sqlite_file.h"
-#include "farandole/analyzer/model/clock_alignment.h"
+#include "farandole/analyzer/model/run_model.h"
 #include "farandole/analyzer/model/trace_collector.h"
 #include "farandole/base/error.h"
 #include "farandole/base/parse_number.h"
+#include "farandole/base/temporary_folder.h"
+#include "farandole/timeline/gzip/inflated_file.h"
 
 namespace farandole {
 namespace {
 
 constexpr std::int64_t latest_ns = std::int64_t{1} << 61;
+
+bool is_gzip(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return stream.get() == 0x1f && stream.get() == 0x8b;
+}
+
+// SQLite must seek, so it reads a copy without compression.
+void inflate(const std::filesystem::path& file, const std::filesystem::path& copy) {
+  const auto inflated = InflatedFile::open(file);
+  if (!inflated) throw UserError("open " + file.string() + ": it cannot be read");
+  std::ofstream out(copy, std::ios::binary);
+  std::vector<char> buffer(std::size_t{1} << 20);
+  while (const auto got = inflated->read(buffer.data(), buffer.size()))
+    out.write(buffer.data(), static_cast<std::streamsize>(got));
+  if (!out.flush()) throw system_error("write the temporary file", copy);
+  if (!inflated->damage().empty())
+    throw CorruptInput("SQLite file " + file.string() + ": " + inflated->damage());
+}
+
+// An SQLite file, plain or gzip, that is open for reading.
+class SqliteFile {
+ public:
+  // One row of a result, valid only during the call. Columns count from 0. NULL is returned as 0 or "".
+  class Row {
+   public:
+    explicit Row(sqlite3_stmt* statement) : statement_(statement) {}
+    std::int64_t integer(int column) const { return sqlite3_column_int64(statement_, column); }
+    std::string_view text(int column) const {
+      const auto* const bytes = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
+      if (bytes == nullptr) return {};
+      return {bytes, static_cast<std::size_t>(sqlite3_column_bytes(statement_, column))};
+    }
+
+   private:
+    sqlite3_stmt* statement_;
+  };
+
+  explicit SqliteFile(const std::filesystem::path& path) : path_(path.string()) {
+    std::optional<TemporaryFolder> folder;  // SQLite keeps the copy open after its name is removed.
+    if (is_gzip(path)) inflate(path, folder.emplace() / "copy.sqlite");
+    sqlite3* file = nullptr;
+    const auto plain = folder ? *folder / "copy.sqlite" : path;
+    const int result = sqlite3_open_v2(plain.c_str(), &file, SQLITE_OPEN_READONLY, nullptr);
+    file_.reset(file);
+    if (result != SQLITE_OK)
+      throw UserError("open " + path_ + ": " + (file != nullptr ? sqlite3_errmsg(file) : "out of memory"));
+  }
+
+  bool has_column(const std::string& table, const std::string& column) {
+    bool found = false;
+    query("SELECT name FROM pragma_table_info('" + table + "')",
+          [&](const Row& row) { found |= row.text(0) == column; });
+    return found;
+  }
+
+  // Throws: CorruptInput with the message of SQLite.
+  void query(const std::string& sql, const std::function<void(const Row&)>& take) {
+    sqlite3_stmt* statement = nullptr;
+    if (sqlite3_prepare_v2(file_.get(), sql.c_str(), -1, &statement, nullptr) != SQLITE_OK) fail();
+    const std::unique_ptr<sqlite3_stmt, Close> owner(statement);
+    int result = SQLITE_ROW;
+    for (; (result = sqlite3_step(statement)) == SQLITE_ROW;) take(Row(statement));
+    if (result != SQLITE_DONE) fail();
+  }
+
+ private:
+  struct Close {
+    void operator()(sqlite3* file) const { sqlite3_close(file); }
+    void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
+  };
+  [[noreturn]] void fail() const {
+    throw CorruptInput("SQLite file " + path_ + ": " + sqlite3_errmsg(file_.get()));
+  }
+
+  std::string path_;
+  std::unique_ptr<sqlite3, Close> file_;
+};
 
 std::string lowered(std::string_view text) {
   std::string result(text);
@@ -159,8 +242,6 @@ RunModel read_nsys(const std::vector<std::filesystem::path>& files) {
     } catch (const CorruptInput& error) {
       run.warnings.push_back(error.what());
     }
-    std::error_code ignored;
-    run.bytes += std::filesystem::file_size(path, ignored);
   }
   if (run.ranks.empty())
     throw CorruptInput(run.warnings.empty() ? "the Nsight Systems export has no kernels and no ranges"

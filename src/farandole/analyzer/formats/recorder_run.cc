@@ -114,8 +114,7 @@ RunModel read_recorders(const std::filesystem::path& path) {
   run.header.farandole_trace = 1;
   run.header.ranks = world_size;
   if (run.ranks.empty()) throw CorruptInput("the recorders of " + path.string() + " have no spans");
-  std::sort(run.ranks.begin(), run.ranks.end(),
-            [](const RankModel& a, const RankModel& b) { return a.rank < b.rank; });
+  run.sort_ranks();
   return run;
 }
 

@@ -1,21 +1,59 @@
-#include "farandole/analyzer/formats/run_reader.h"
-
 #include <algorithm>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <map>
 #include <optional>
 #include <string_view>
 
 #include "farandole/analyzer/formats/readers.h"
-#include "farandole/analyzer/model/rank_checks.h"
 #include "farandole/analyzer/model/trace_collector.h"
 #include "farandole/base/error.h"
+#include "farandole/base/phrases.h"
 #include "farandole/timeline/chrome_trace/trace_scanner.h"
 #include "farandole/timeline/merge/run_recorders.h"
 
 namespace farandole {
 namespace {
+
+void name_missing_and_foreign_ranks(RunModel& model) {
+  const auto expected = model.facts.ranks ? model.facts.ranks : model.header.ranks;
+  if (!expected) return;
+  if (model.facts.ranks && model.header.ranks && *model.facts.ranks != *model.header.ranks)
+    model.warnings.push_back(
+        fmt::format("run.json has {} ranks, and the trace has {}; they may belong to different runs",
+                    *model.facts.ranks, *model.header.ranks));
+  std::vector<int> missing, foreign;
+  std::int64_t next = 0;
+  for (const auto& rank : model.ranks) {
+    for (; next < std::min<std::int64_t>(rank.rank, *expected) && missing.size() < 100'000; ++next)
+      missing.push_back(static_cast<int>(next));
+    next = std::max<std::int64_t>(next, rank.rank + std::int64_t{1});
+    if (rank.rank >= *expected) foreign.push_back(rank.rank);
+  }
+  for (; next < *expected && missing.size() < 100'000; ++next) missing.push_back(static_cast<int>(next));
+  if (!missing.empty())
+    model.warnings.push_back(
+        fmt::format("the trace has no events of {} (of {})", describe_ranks(missing), *expected));
+  if (!foreign.empty())
+    model.warnings.push_back(
+        fmt::format("the trace has {}, but the run has only {}; the trace may belong to another run",
+                    describe_ranks(foreign), *expected));
+}
+
+// Names ranks that ran on another host than run.json records. Sets the hosts of ranks whose trace has none.
+void settle_hosts(RunModel& model) {
+  for (auto& rank : model.ranks) {
+    const auto index = static_cast<std::size_t>(rank.rank);
+    if (index >= model.facts.hosts.size()) continue;
+    const auto& host = model.facts.hosts[index];
+    if (rank.host.empty())
+      rank.host = host;
+    else if (rank.host != host && !host.empty())
+      model.warnings.push_back(fmt::format(
+          "rank {} ran on {} according to the trace and on {} according to run.json; they may belong to "
+          "different runs",
+          rank.rank, rank.host, host));
+  }
+}
 
 // Detects from the first bytes, plain or compressed, which tool wrote a trace.
 // An unknown format is TraceSource::chrome.
@@ -57,8 +95,7 @@ void add_ranks(RunModel& model, std::map<std::int64_t, CollectedProcess>& proces
     }
     model.ranks.push_back(rank_model_of(static_cast<int>(*process.rank), process));
   }
-  std::sort(model.ranks.begin(), model.ranks.end(),
-            [](const RankModel& a, const RankModel& b) { return a.rank < b.rank; });
+  model.sort_ranks();
 }
 
 std::filesystem::path trace_in(const std::filesystem::path& path) {
@@ -134,14 +171,10 @@ Profiles profiles_in(const std::filesystem::path& folder) {
 RunModel read_profiles(const Profiles& profiles) {
   auto model =
       profiles.source == TraceSource::kineto ? read_kineto(profiles.files) : read_nsys(profiles.files);
-  const auto shown = std::min<std::size_t>(profiles.others.size(), 8);
-  if (shown > 0)
-    model.warnings.push_back(fmt::format(
-        "{}{} {} left out, because of damage or another format than the other files",
-        fmt::join(profiles.others.begin(), profiles.others.begin() + static_cast<std::ptrdiff_t>(shown),
-                  ", "),
-        shown < profiles.others.size() ? fmt::format(" and {} more", profiles.others.size() - shown) : "",
-        profiles.others.size() == 1 ? "is" : "are"));
+  if (!profiles.others.empty())
+    model.warnings.push_back(
+        fmt::format("{} {} left out, because of damage or another format than the other files",
+                    describe_list(profiles.others, 8), profiles.others.size() == 1 ? "is" : "are"));
   return model;
 }
 
@@ -163,7 +196,6 @@ RunModel read_one_trace(const std::filesystem::path& file, TraceSource source) {
   auto summary = read_trace(file, collector);
   model.header = std::move(summary.header);
   model.events = summary.events;
-  model.bytes = summary.bytes;
   model.damage = std::move(summary.damage);
   model.warnings.insert(model.warnings.end(), summary.warnings.begin(), summary.warnings.end());
   model.names = collector.take_names().texts;
@@ -257,7 +289,8 @@ RunModel read_run(const std::filesystem::path& path) {
   model.facts = read_run_facts(run_json_of(path));
   prefer_recorders(path, model);
   model.warnings.insert(model.warnings.begin(), model.facts.warnings.begin(), model.facts.warnings.end());
-  check_ranks(model);
+  name_missing_and_foreign_ranks(model);
+  settle_hosts(model);
   return model;
 }
 

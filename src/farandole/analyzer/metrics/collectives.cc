@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "farandole/analyzer/metrics/mpi_calls.h"
-#include "farandole/analyzer/statistics/distribution.h"
+#include "farandole/analyzer/statistics/statistics.h"
 
 namespace farandole {
 namespace {

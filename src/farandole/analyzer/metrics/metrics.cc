@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <set>
 
-#include "farandole/analyzer/metrics/efficiencies.h"
 #include "farandole/analyzer/metrics/rank_metrics.h"
 
 namespace farandole {
@@ -218,10 +217,6 @@ std::optional<GpuShares> gpu_shares(const std::vector<const GpuTimes*>& all) {
   for (std::size_t i = 0; i < phase_count; ++i)
     shares.by_phase[i] = sum([&](const GpuTimes& times) { return times.by_phase[i]; }) / window;
   return shares;
-}
-
-std::optional<GpuShares> gpu_shares(const GpuTimes& times) {
-  return gpu_shares(std::vector{&times});
 }
 
 std::optional<GpuShares> gpu_shares(const RunMetrics& metrics) {

@@ -35,7 +35,6 @@ struct GpuTimes {  // Nanoseconds. The sum of the last four is `window`.
   std::int64_t idle = 0;
   // Time in which kernels or copies ran that were launched in a phase. The times of two phases may overlap.
   PhaseTimes by_phase{};
-  std::int64_t phase_unknown = 0;  // The same for kernels and copies whose launch is unknown.
 };
 
 // Sums over all ranks with GPU times, as fractions of their windows; nullopt if the windows are empty.
@@ -133,7 +132,6 @@ RunMetrics measure(const RunModel& run);
 inline constexpr const char* empty_window = "the window is empty";  // why a share of it is unknown
 
 std::optional<GpuShares> gpu_shares(const RunMetrics& metrics);
-std::optional<GpuShares> gpu_shares(const GpuTimes& times);  // For one rank.
 std::optional<GpuShares> gpu_shares(const std::vector<const GpuTimes*>& times);
 
 // Returns the last kept step that has begun at `time`.

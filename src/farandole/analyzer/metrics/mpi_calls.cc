@@ -5,7 +5,7 @@
 #include <map>
 #include <tuple>
 
-#include "farandole/analyzer/statistics/distribution.h"
+#include "farandole/analyzer/statistics/statistics.h"
 
 namespace farandole {
 

@@ -73,13 +73,10 @@ GpuTimes gpu_times(std::vector<CategorySpan> gpu, std::int64_t window) {
 }
 
 void add_phases(const RankModel& rank, Interval window, GpuTimes& times) {
-  const auto busy = [&](std::size_t phase) {
-    return union_of(clip(rank.gpu_launched_in(phase), window),
-                    {Category::gpu_kernel, Category::communication, Category::gpu_memcpy})
-        .measure();
-  };
-  for (std::size_t phase = 0; phase < phase_count; ++phase) times.by_phase[phase] = busy(phase);
-  times.phase_unknown = busy(phase_count);
+  for (std::size_t phase = 0; phase < phase_count; ++phase)
+    times.by_phase[phase] = union_of(clip(rank.gpu_launched_in(phase), window),
+                                     {Category::gpu_kernel, Category::communication, Category::gpu_memcpy})
+                                .measure();
 }
 
 // Assigns to each part the time that no earlier part has taken, so that the sum is the window.

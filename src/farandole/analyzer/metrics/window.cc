@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "farandole/analyzer/statistics/statistics.h"
+#include "farandole/base/phrases.h"
 
 namespace farandole {
 namespace {
@@ -15,13 +16,6 @@ std::vector<std::int64_t> numbers_of(const RankModel& rank) {
   std::vector<std::int64_t> numbers;
   for (const auto& step : rank.steps) numbers.push_back(step.number);
   return numbers;
-}
-
-std::string first_of(const std::vector<int>& ranks) {
-  const auto shown = std::min<std::size_t>(ranks.size(), 8);
-  std::string text;
-  for (std::size_t i = 0; i < shown; ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return ranks.size() > shown ? fmt::format("{} and {} more", text, ranks.size() - shown) : text;
 }
 
 std::vector<std::int64_t> common_numbers(const RunModel& run, std::vector<std::string>& warnings) {
@@ -47,9 +41,8 @@ std::vector<std::int64_t> common_numbers(const RunModel& run, std::vector<std::s
     first = false;
   }
   if (!without.empty() && without.size() < run.ranks.size())
-    warnings.push_back(fmt::format("rank{} {}{} no steps and cannot be used to choose the window",
-                                   without.size() == 1 ? "" : "s", first_of(without),
-                                   without.size() == 1 ? " has" : " have"));
+    warnings.push_back(fmt::format("{} {} no steps and cannot be used to choose the window",
+                                   describe_ranks(without), without.size() == 1 ? "has" : "have"));
   if (common.size() < most)
     warnings.push_back(fmt::format("only {} of {} steps are recorded on all ranks; the window has only those",
                                    common.size(), most));

@@ -61,13 +61,18 @@ struct RunModel {
   bool clocks_stated = true;     // The trace records its clock error.
   std::vector<std::string> names;
   std::uint64_t events = 0;
-  std::uint64_t bytes = 0;
   std::string damage;  // Why the trace ends early; "" if it does not.
   std::vector<std::string> warnings;
 
   // Returns the number of ranks of the run, from run.json or else from the trace. The trace may have only
   // a sample of them.
   std::size_t world_size() const;
+  void sort_ranks();
 };
+
+// Shifts every rank to the clock of the first one by the ends of collectives, which all ranks leave at nearly
+// the same time. The remaining error is stored as each rank's clock_residual_us. It is nullopt for ranks
+// without common collectives; their steps are only placed beside those of the first rank.
+void align_by_collectives(RunModel& run);
 
 }  // namespace farandole

@@ -11,9 +11,27 @@
 #include <vector>
 
 #include "farandole/analyzer/model/run_model.h"
-#include "farandole/analyzer/model/run_names.h"
 
 namespace farandole {
+
+// The meaning of the numbers in the collectives of a rank.
+struct CollectedNames {
+  std::vector<std::string> texts;          // Names and operations.
+  std::vector<std::string> communicators;  // Communicators of collectives for which the trace has no number.
+};
+
+class RunNames {
+ public:
+  explicit RunNames(RunModel& run) : run_(run) {}
+
+  // Replaces the numbers of the rank, whose clock must not be aligned yet, by those of the run. Equal names
+  // get equal numbers. Communicators beyond 65,536 are not matched.
+  void adopt(RankModel& rank, const CollectedNames& own);
+
+ private:
+  RunModel& run_;
+  std::unordered_map<std::string, std::uint32_t> texts_, communicators_;
+};
 
 struct CollectedThread {
   std::string name;

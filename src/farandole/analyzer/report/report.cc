@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <utility>
 
-#include "farandole/analyzer/formats/run_reader.h"
+#include "farandole/analyzer/formats/readers.h"
 #include "farandole/analyzer/what_if/replayed_gains.h"
 
 namespace farandole {

@@ -1,4 +1,4 @@
-// All contents of a report in one value. Text, JSON, HTML and CSV are written from it.
+// All contents of a report in one value, and the formats that are written from it.
 // Thread safety: any thread may call these functions at any time.
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "farandole/analyzer/compare/comparison.h"
@@ -14,7 +15,6 @@
 #include "farandole/analyzer/findings/stragglers.h"
 #include "farandole/analyzer/findings/verdict.h"
 #include "farandole/analyzer/findings/wait_causes.h"
-#include "farandole/analyzer/findings/waterfall.h"
 #include "farandole/analyzer/metrics/critical_path.h"
 #include "farandole/analyzer/metrics/metrics.h"
 #include "farandole/analyzer/what_if/validation.h"
@@ -61,5 +61,24 @@ bool are_of_one_size(const RunReport& a, const RunReport& b);
 Runs repeats_of_first(const std::vector<RunReport>& runs);
 // Returns, for example, "a" or "a and 2 more".
 std::string against_text(const Report& report);
+
+// The report in each of its formats.
+
+// For a terminal: first the verdict, then tables of at most 100 columns. `colour`: writes ANSI attributes.
+std::string report_text(const Report& report, bool colour);
+
+// As JSON, "farandole_report": 1. Fractions are 0 to 1, and GB are 10^9 bytes. An unknown value is
+// {"unknown": "reason"}, never null. The text ends with a newline.
+std::string report_json(const Report& report);
+
+// As one HTML file that needs no network and contains its charts. `output` is the path of the file, which is
+// needed for links to the traces; empty means the current folder.
+std::string report_html(const Report& report, const std::filesystem::path& output);
+
+// One of its tables as CSV (RFC 4180), for spreadsheets and pandas. `table` is the name of a table as in
+// --table. Column names give the unit of times (seconds or milliseconds); fractions are 0 to 1; unknown
+// values are empty.
+// Throws: UserError if there is no such table.
+std::string report_csv(const Report& report, std::string_view table);
 
 }  // namespace farandole

@@ -1,237 +1,241 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <map>
-#include <vector>
 
-#include "farandole/analyzer/metrics/node_metrics.h"
-#include "farandole/analyzer/report/csv_writer.h"
-#include "farandole/analyzer/report/report_formats.h"
-#include "farandole/analyzer/report/runs_csv.h"
+#include "farandole/analyzer/report/table.h"
 #include "farandole/base/error.h"
 
 namespace farandole {
 namespace {
 
-std::string path_of(const RunReport& run) {
-  return run.path.string();
-}
-
-std::string runs_csv(const Report& report) {
-  Csv csv({"run", "ranks", "nodes", "steps", "warmup_steps", "window_s", "throughput_samples_per_s",
-           "step_median_ms", "step_p95_ms", "overlap", "communication_fraction", "exposed_fraction",
-           "wait_fraction", "parallel", "load_balance", "communication", "serialisation", "transfer",
-           "verdict"});
-  for (const auto& run : report.runs) {
-    const auto& metrics = run.metrics;
-    const auto& times = metrics.window.step_ms;
-    const auto time = [&](double part) {
-      return times.empty() ? Figure::because("no steps") : Figure::known(quantile(times, part));
-    };
-    csv.row(path_of(run), metrics.size(), metrics.nodes > 0 ? std::to_string(metrics.nodes) : "",
-            metrics.window.steps.size(), metrics.window.warmup_steps, seconds_of(metrics.window.length()),
-            metrics.throughput, time(0.5), time(0.95), metrics.overlap,
-            metrics.fraction(&RankMetrics::communication), metrics.fraction(&RankMetrics::exposed),
-            metrics.fraction(&RankMetrics::waiting), metrics.parallel_efficiency, metrics.load_balance,
-            metrics.communication_efficiency, metrics.serialisation, metrics.transfer_efficiency,
-            run.verdict);
-  }
-  return csv.take();
-}
-
-std::string ranks_csv(const Report& report) {
-  Csv csv({"run", "rank", "host", "compute_s", "communication_s", "overlap_s", "exposed_s", "waiting_s",
-           "transfer_s", "other_s", "idle_s", "lateness_median_ms", "lateness_p95_ms", "gpu_kernels_s",
-           "gpu_idle_s"});
-  for (const auto& run : report.runs)
-    for (const auto& rank : run.metrics.ranks) {
-      const auto part = [&](std::int64_t RankMetrics::*ns) { return run.metrics.seconds(rank, ns); };
-      const auto across = [&](std::int64_t ns) {
-        return run.metrics.no_waiting.empty() && rank.clock_known ? Figure::known(seconds_of(ns))
-                                                                  : Figure::because(run.metrics.no_waiting);
-      };
-      const auto lateness = [&](double of) {
-        return rank.step_lateness_ms.empty() ? Figure::because("no collectives")
-                                             : Figure::known(quantile(rank.step_lateness_ms, of));
-      };
-      const auto gpu = [&](std::int64_t GpuTimes::*ns) {
-        return rank.gpu ? Figure::known(seconds_of((*rank.gpu).*ns)) : Figure::because("no GPU");
-      };
-      csv.row(path_of(run), rank.rank, rank.host, part(&RankMetrics::compute),
-              part(&RankMetrics::communication), part(&RankMetrics::overlap), part(&RankMetrics::exposed),
-              across(rank.waiting), across(rank.transfer), part(&RankMetrics::other),
-              part(&RankMetrics::idle), lateness(0.5), lateness(0.95), gpu(&GpuTimes::kernels),
-              gpu(&GpuTimes::idle));
+// Writes rows of the JSON report as comma-separated values (RFC 4180). `columns` has words such as "rank" or
+// "low=ci95/0", a column's name and the path of its value. The column "run" is the path of the run.
+class Csv {
+ public:
+  explicit Csv(std::string_view columns) {
+    while (!columns.empty()) {
+      const auto word = columns.substr(0, columns.find(' '));
+      columns.remove_prefix(std::min(word.size() + 1, columns.size()));
+      const auto name = word.substr(0, word.find('='));
+      const auto path = word.substr(word == name ? 0 : name.size() + 1);
+      columns_.push_back({std::string(name), "/" + std::string(path), {}, 0, false, ""});
+      cell(columns_.back().label);
     }
-  return csv.take();
+    end();
+  }
+
+  std::string run;
+  void row(const Json& row) {
+    for (const auto& column : columns_) cell(column.path == "/run" ? run : cell_text(column, row));
+    end();
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  void cell(std::string_view text) {
+    const bool quoted = text.find_first_of(",\"\r\n") != std::string_view::npos;
+    if (quoted) text_ += '"';
+    for (const char c : text) text_.append(quoted && c == '"' ? 2 : 1, c);
+    text_ += quoted ? "\"," : ",";
+  }
+  void end() {
+    text_.back() = '\r';
+    text_ += '\n';
+  }
+
+  std::vector<Column> columns_;
+  std::string text_;
+};
+
+// Calls `add` for each run.
+void for_runs(const Report& report, Csv& csv, auto add) {
+  for (const auto& run : report.runs) {
+    csv.run = run.path.string();
+    add(run);
+  }
 }
 
-std::string phases_csv(const Report& report) {
-  Csv csv({"run", "rank", "phase", "seconds", "fraction"});
-  for (const auto& run : report.runs)
+template <Json (*rows)(const RunReport&)>
+void rows_of_runs(const Report& report, Csv& csv) {
+  for_runs(report, csv, [&](const RunReport& run) {
+    for (const auto& row : rows(run)) csv.row(row);
+  });
+}
+
+void add_runs(const Report& report, Csv& csv) {
+  for_runs(report, csv, [&](const RunReport& run) { csv.row(run_json(run)); });
+}
+
+void add_phases(const Report& report, Csv& csv) {
+  for_runs(report, csv, [&](const RunReport& run) {
     for (const auto& rank : run.metrics.ranks)
       for (std::size_t i = 0; i < phase_count; ++i) {
         const auto seconds = run.metrics.phase_seconds(rank, i);
-        csv.row(
-            path_of(run), rank.rank, phase_names[i], seconds,
-            seconds.value ? Figure::ratio(*seconds.value * 1e9, run.metrics.window_ns(), "empty") : seconds);
+        const auto fraction =
+            Figure::ratio(seconds.value.value_or(0) * 1e9, run.metrics.window_ns(), empty_window);
+        csv.row({{"rank", rank.rank},
+                 {"phase", phase_names[i]},
+                 {"seconds", json_of(seconds)},
+                 {"fraction", json_of(seconds.value ? fraction : seconds)}});
       }
-  return csv.take();
+  });
 }
 
-std::string steps_csv(const Report& report) {
-  Csv csv({"run", "step", "start_s", "end_s", "longest_ms", "period_ms", "compute_s", "communication_s",
-           "overlap_s", "waiting_s", "outlier"});
-  for (const auto& run : report.runs) {
+void add_steps(const Report& report, Csv& csv) {
+  for_runs(report, csv, [&](const RunReport& run) {
     const auto& window = run.metrics.window;
     const auto outliers = window.outliers();
     for (std::size_t i = 0; i < window.steps.size(); ++i) {
       const auto& totals = run.metrics.steps[i];
       const auto of_compute = [&](double ns) {
-        return run.metrics.no_compute.empty() ? Figure::known(ns * 1e-9)
-                                              : Figure::because(run.metrics.no_compute);
+        return json_of(run.metrics.no_compute.empty() ? Figure::known(ns * 1e-9)
+                                                      : Figure::because(run.metrics.no_compute));
       };
-      csv.row(path_of(run), window.step_numbers[i], seconds_of(window.steps[i].start),
-              seconds_of(window.steps[i].end), window.step_ms[i], window.periods_ms[i],
-              of_compute(totals.compute), totals.communication * 1e-9, of_compute(totals.overlap),
-              totals.waiting * 1e-9, std::binary_search(outliers.begin(), outliers.end(), i) ? 1 : 0);
+      csv.row({{"step", window.step_numbers[i]},
+               {"start_s", static_cast<double>(window.steps[i].start) * 1e-9},
+               {"end_s", static_cast<double>(window.steps[i].end) * 1e-9},
+               {"longest_ms", window.step_ms[i]},
+               {"period_ms", window.periods_ms[i]},
+               {"compute_s", of_compute(totals.compute)},
+               {"communication_s", totals.communication * 1e-9},
+               {"overlap_s", of_compute(totals.overlap)},
+               {"waiting_s", totals.waiting * 1e-9},
+               {"outlier", std::binary_search(outliers.begin(), outliers.end(), i)}});
     }
-  }
-  return csv.take();
+  });
 }
 
-std::string lateness_csv(const Report& report) {
-  Csv csv({"run", "step", "rank", "lateness_ms"});
-  for (const auto& run : report.runs)
+void add_lateness(const Report& report, Csv& csv) {
+  for_runs(report, csv, [&](const RunReport& run) {
     for (const auto& rank : run.metrics.ranks)
       for (std::size_t i = 0; i < rank.step_lateness_ms.size(); ++i)
-        csv.row(path_of(run), run.metrics.window.step_numbers[rank.lateness_steps[i]], rank.rank,
-                rank.step_lateness_ms[i]);
-  return csv.take();
+        csv.row({{"step", run.metrics.window.step_numbers[rank.lateness_steps[i]]},
+                 {"rank", rank.rank},
+                 {"lateness_ms", rank.step_lateness_ms[i]}});
+  });
 }
 
-std::string collectives_csv(const Report& report) {
-  Csv csv({"run", "name", "operation", "count", "bytes", "median_us", "wait_us", "transfer_us",
-           "transfer_p10_us", "transfer_p90_us", "algbw_gbps", "busbw_gbps", "of_proven_bandwidth", "total_s",
-           "last_rank", "last_share", "late_us"});
-  for (const auto& run : report.runs)
-    for (const auto& row : run.metrics.collectives)
-      csv.row(path_of(run), row.name, row.operation, row.count, row.bytes, row.median_us, row.wait_us,
-              row.known_transfer_us(), row.transfer_p10_us, row.transfer_p90_us, row.algbw_gbps,
-              row.busbw_gbps, row.of_proven, row.total_s,
-              row.last_rank ? std::to_string(*row.last_rank) : std::string(), row.last_share, row.late_us);
-  return csv.take();
+void add_critical_path(const Report& report, Csv& csv) {
+  for_runs(report, csv, [&](const RunReport& run) {
+    const auto path = critical_path_json(run);
+    if (!path.contains("ranks")) return;
+    for (const auto& rank : path["ranks"])
+      for (const auto& [phase, seconds] : rank["phases_s"].items())
+        csv.row({{"rank", rank["rank"]}, {"phase", phase}, {"seconds", seconds}});
+    csv.row({{"phase", "transfer"}, {"seconds", path["transfer_s"]}});
+  });
 }
 
-std::string losses_csv(const Report& report) {
-  Csv csv({"run", "loss", "fraction", "hours"});
-  for (const auto& run : report.runs)
-    for (const auto& loss : run.losses) csv.row(path_of(run), loss.name, loss.fraction, loss.hours);
-  return csv.take();
+void add_gpus(const Report& report, Csv& csv) {
+  for_runs(report, csv, [&](const RunReport& run) {
+    for (const auto& rank : run.metrics.ranks)
+      if (rank.gpu) csv.row(rank_json(rank, run.metrics));
+  });
 }
 
-std::string wait_causes_csv(const Report& report) {
-  Csv csv({"run", "rank", "phase", "seconds"});
-  for (const auto& run : report.runs)
-    for (const auto& cause : run.wait_causes)
-      csv.row(path_of(run), run.metrics.ranks[cause.rank_index].rank, cause.phase, cause.seconds);
-  return csv.take();
+void add_scaling(const Report& report, Csv& csv) {
+  for (const auto& row : scaling_rows(report.scaling)) csv.row(row);
 }
 
-std::string critical_path_csv(const Report& report) {
-  Csv csv({"run", "rank", "phase", "seconds"});
-  for (const auto& run : report.runs) {
-    if (!run.critical_path.unknown.empty()) continue;
-    for (const auto& path : run.critical_path.ranks) {
-      const auto rank = run.metrics.ranks[path.rank_index].rank;
-      for (std::size_t i = 0; i < phase_count; ++i)
-        csv.row(path_of(run), rank, phase_names[i], seconds_of(path.phases[i]));
-      csv.row(path_of(run), rank, "idle", seconds_of(path.idle));
+void add_scaling_fits(const Report& report, Csv& csv) {
+  const auto scaling = scaling_json(report.scaling);
+  if (!scaling.contains("fit")) return;
+  for (const auto* law : {"amdahl", "gustafson", "usl"})
+    for (const auto& [parameter, fit] : scaling["fit"][law].items())
+      csv.row({{"law", law}, {"parameter", parameter}, {"value", fit["value"]}, {"ci95", fit["ci95"]}});
+}
+
+void add_comparison(const Report& report, Csv& csv) {
+  if (!report.comparison && report.no_comparison.empty())
+    throw UserError("--table comparison needs --against RUN");
+  if (!report.comparison) return;
+  const auto comparison = comparison_json(report);
+  for (const auto& row : comparison["differences"]) csv.row(row);
+}
+
+void add_what_if(const Report& report, Csv& csv) {
+  bool any = false;
+  for_runs(report, csv, [&](const RunReport& run) {
+    for (const auto& prediction : run.what_if) {
+      any = true;
+      auto row = prediction_json(prediction);
+      if (prediction.unknown.empty())
+        row.update({{"change", prediction.change}, {"mean_change", prediction.mean_change}});
+      csv.row(row);
     }
-    csv.row(path_of(run), "", "transfer", seconds_of(run.critical_path.transfer));
-  }
-  return csv.take();
+  });
+  if (!any) throw UserError("--table what-if needs --what-if CONDITIONS");
 }
 
-std::string stragglers_csv(const Report& report) {
-  Csv csv({"run", "rank", "host", "pattern", "phase", "lateness_ms", "late_steps"});
-  for (const auto& run : report.runs)
-    for (const auto& late : run.stragglers) {
-      const auto& rank = run.metrics.ranks[late.rank_index];
-      csv.row(path_of(run), rank.rank, rank.host, name_of(late.pattern), late.phase, late.lateness_ms,
-              late.late_steps);
+void add_validation(const Report& report, Csv& csv) {
+  if (report.validations.empty()) throw UserError("--table validation needs --validate RUN");
+  for (const auto& validation : report.validations)
+    for (const auto& run : validation.runs) {
+      auto row = held_out_json(run);
+      row["base"] = validation.base.string();
+      if (run.unknown.empty()) row["error"] = run.error;
+      csv.row(row);
     }
-  return csv.take();
 }
 
-std::string findings_csv(const Report& report) {
-  Csv csv({"run", "title", "evidence", "gain_percent", "change"});
-  for (const auto& run : report.runs)
-    for (const auto& finding : run.findings)
-      csv.row(path_of(run), finding.title, finding.evidence, finding.gain_percent, finding.change);
-  return csv.take();
-}
+struct CsvTable {
+  std::string_view name;
+  void (*add)(const Report&, Csv&);
+  std::string_view columns;
+};
 
-std::string nodes_csv(const Report& report) {
-  Csv csv({"run", "node", "ranks", "compute_s", "communication_s", "overlap", "exposed_s", "waiting_s",
-           "other_s", "idle_s", "lateness_median_ms", "lateness_p95_ms", "gpu_utilization"});
-  for (const auto& run : report.runs)
-    for (const auto& node : node_metrics(run.metrics))
-      csv.row(path_of(run), node.host, node.ranks, node.compute_s, node.communication_s, node.overlap,
-              node.exposed_s, node.wait_s, node.other_s, node.idle_s, node.lateness_median_ms,
-              node.lateness_p95_ms, node.gpu ? Figure::known(node.gpu->utilization) : Figure{});
-  return csv.take();
-}
-
-std::string gpu_csv(const Report& report) {
-  Csv csv({"run", "rank", "host", "window_s", "kernels_s", "compute_s", "communication_only_s",
-           "memcpy_only_s", "idle_s"});
-  for (const auto& run : report.runs)
-    for (const auto& rank : run.metrics.ranks) {
-      if (!rank.gpu) continue;
-      const auto& gpu = *rank.gpu;
-      csv.row(path_of(run), rank.rank, rank.host, seconds_of(gpu.window), seconds_of(gpu.kernels),
-              seconds_of(gpu.compute), seconds_of(gpu.communication_only), seconds_of(gpu.memcpy_only),
-              seconds_of(gpu.idle));
-    }
-  return csv.take();
-}
-
-std::string mpi_calls_csv(const Report& report) {
-  Csv csv({"run", "function", "count", "bytes", "median_us", "total_s"});
-  for (const auto& run : report.runs)
-    for (const auto& row : run.metrics.mpi_calls)
-      csv.row(path_of(run), row.function, row.count, row.bytes, row.median_us, row.total_s);
-  return csv.take();
-}
+constexpr CsvTable tables[] = {
+    {"collectives", rows_of_runs<collective_rows>,
+     "run name operation count bytes median_us wait_us transfer_us transfer_p10_us transfer_p90_us algbw_gbps "
+     "busbw_gbps of_proven_bandwidth total_s last_rank last_share late_us"},
+    {"comparison", add_comparison, "figure=name relative before now change low=ci95/0 high=ci95/1 verdict"},
+    {"critical-path", add_critical_path, "run rank phase seconds"},
+    {"findings", rows_of_runs<finding_rows>, "run title evidence gain_percent change"},
+    {"gpu", add_gpus,
+     "run rank host window_s=gpu/seconds/window kernels_s=gpu/seconds/kernels compute_s=gpu/seconds/compute "
+     "communication_only_s=gpu/seconds/communication_only memcpy_only_s=gpu/seconds/memcpy_only "
+     "idle_s=gpu/seconds/idle"},
+    {"lateness", add_lateness, "run step rank lateness_ms"},
+    {"losses", rows_of_runs<loss_rows>, "run loss=name fraction hours"},
+    {"mpi-calls", rows_of_runs<mpi_call_rows>, "run function count bytes median_us total_s"},
+    {"nodes", rows_of_runs<node_rows>,
+     "run node=host ranks compute_s communication_s overlap exposed_s waiting_s=wait_s other_s idle_s "
+     "lateness_median_ms=lateness_ms/median lateness_p95_ms=lateness_ms/p95 gpu_utilization=gpu/utilization"},
+    {"phases", add_phases, "run rank phase seconds fraction"},
+    {"ranks", rows_of_runs<rank_rows>,
+     "run rank host compute_s communication_s overlap_s exposed_s waiting_s=wait_s transfer_s other_s idle_s "
+     "lateness_median_ms=lateness_ms/median lateness_p95_ms=lateness_ms/p95 gpu_kernels_s=gpu/seconds/kernels "
+     "gpu_idle_s=gpu/seconds/idle"},
+    {"runs", add_runs,
+     "run ranks nodes steps warmup_steps window_s throughput_samples_per_s step_median_ms=step_ms/median "
+     "step_p95_ms=step_ms/p95 overlap=communication/overlap communication_fraction=communication/fraction "
+     "exposed_fraction=communication/exposed_fraction wait_fraction=communication/wait_fraction "
+     "parallel=efficiency/parallel load_balance=efficiency/load_balance communication=efficiency/communication "
+     "serialisation=efficiency/serialisation transfer=efficiency/transfer verdict"},
+    {"scaling", add_scaling, "ranks kind runs step_ms efficiency low=ci95/0 high=ci95/1 compute_scaling"},
+    {"scaling-fits", add_scaling_fits, "law parameter value low=ci95/0 high=ci95/1"},
+    {"steps", add_steps,
+     "run step start_s end_s longest_ms period_ms compute_s communication_s overlap_s waiting_s outlier"},
+    {"stragglers", rows_of_runs<straggler_rows>, "run rank host pattern phase lateness_ms late_steps"},
+    {"validation", add_validation,
+     "base run=path scenario predicted_ms predicted_low_ms=band_ms/0 predicted_high_ms=band_ms/1 measured_ms "
+     "measured_low_ms=ci95/0 measured_high_ms=ci95/1 error unknown"},
+    {"wait-causes", rows_of_runs<wait_cause_rows>, "run rank phase seconds"},
+    {"what-if", add_what_if,
+     "run scenario step_ms low=band_ms/0 high=band_ms/1 change mean_step_ms mean_change "
+     "throughput_samples_per_s notes unknown"}};
 
 }  // namespace
 
 std::string report_csv(const Report& report, std::string_view table) {
-  static const std::map<std::string, std::string (*)(const Report&), std::less<>> tables = {
-      {"runs", runs_csv},
-      {"ranks", ranks_csv},
-      {"phases", phases_csv},
-      {"steps", steps_csv},
-      {"lateness", lateness_csv},
-      {"collectives", collectives_csv},
-      {"losses", losses_csv},
-      {"wait-causes", wait_causes_csv},
-      {"critical-path", critical_path_csv},
-      {"stragglers", stragglers_csv},
-      {"findings", findings_csv},
-      {"nodes", nodes_csv},
-      {"gpu", gpu_csv},
-      {"mpi-calls", mpi_calls_csv},
-      {"scaling", scaling_csv},
-      {"scaling-fits", scaling_fits_csv},
-      {"comparison", comparison_csv},
-      {"what-if", what_if_csv},
-      {"validation", validation_csv}};
-  const auto found = tables.find(table);
-  if (found != tables.end()) return found->second(report);
-  std::vector<std::string> names;
-  for (const auto& [name, function] : tables) names.push_back(name);
+  std::vector<std::string_view> names;
+  for (const auto& one : tables) {
+    names.push_back(one.name);
+    if (one.name != table) continue;
+    Csv csv(one.columns);
+    one.add(report, csv);
+    return csv.take();
+  }
   throw UserError(fmt::format("--table {} is not known; use one of {}", table, fmt::join(names, ", ")));
 }
 

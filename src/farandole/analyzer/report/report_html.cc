@@ -4,10 +4,8 @@
 #include <optional>
 
 #include "farandole/analyzer/report/html/charts.h"
-#include "farandole/analyzer/report/html/page.h"
-#include "farandole/analyzer/report/html/runs_sections.h"
 #include "farandole/analyzer/report/html/svg.h"
-#include "farandole/analyzer/report/report_formats.h"
+#include "farandole/analyzer/report/report.h"
 #include "farandole/analyzer/report/units.h"
 
 namespace farandole {
@@ -15,7 +13,7 @@ namespace {
 
 using html::escaped;
 using html::section;
-using html::Table;
+using html::table_of;
 
 std::string card(const std::string& name, const std::string& value, const std::string& more,
                  bool known = true) {
@@ -28,10 +26,6 @@ std::string card(const std::string& name, const Figure& figure, const std::optio
   if (!figure.value) return card(name, "unknown", figure.unknown, false);
   return card(name, percent_text(*figure.value),
               range ? fmt::format("95 %: {:.1f} to {:.1f}", 100 * range->low, 100 * range->high) : "");
-}
-
-std::string ms(double value) {
-  return time_text(1e3 * value);
 }
 
 // Escapes the text. Options such as "--batch" are written as code, so that lines are not broken in them.
@@ -84,21 +78,31 @@ class RunPage {
         fmt::format(
             "In each step, the latest arrival at a collective relative to the first rank. The clock error "
             "is {}.",
-            ms(metrics_.clock_floor_ms)),
+            ms_text(metrics_.clock_floor_ms)),
         with_names(html::lateness_map(metrics_)) + stragglers());
     text += section(
         "Communication",
         metrics_.overlap.value
-            ? fmt::format("{} of the time, of which compute hides {}; {} of the time is exposed.",
-                          percent_text(metrics_.fraction(&RankMetrics::communication).value.value_or(0)),
-                          percent_text(*metrics_.overlap.value),
-                          percent_text(metrics_.fraction(&RankMetrics::exposed).value.value_or(0)))
+            ? fmt::format(
+                  "{} of the time, of which compute hides {}; {} of the time is exposed. Bandwidths are in GB/s.",
+                  percent_text(metrics_.fraction(&RankMetrics::communication).value.value_or(0)),
+                  percent_text(*metrics_.overlap.value),
+                  percent_text(metrics_.fraction(&RankMetrics::exposed).value.value_or(0)))
             : metrics_.overlap.unknown,
-        html::bandwidth_chart(metrics_) + collectives());
+        html::bandwidth_chart(metrics_) +
+            (metrics_.collectives.empty() ? "" : table_of(collective_table(run_), 100)) +
+            (metrics_.mpi_calls.empty() ? "" : table_of(mpi_call_table(run_), 100)));
     text += section("GPU", metrics_.no_gpu, metrics_.no_gpu.empty() ? html::gpu_chart(metrics_) : " ");
     text += section("Critical path", "The chain of work across ranks that determines the run time.", path());
     text += section("Trace", "", trace());
-    text += section("By rank", "", ranks());
+    if (metrics_.nodes > 1 && metrics_.window.length() > 0)
+      text += section("By node",
+                      "Mean of its ranks, in percent of the window; overlap in percent of communication.",
+                      table_of(node_table(run_), 128));
+    text += section("By rank", "",
+                    fmt::format("<details{}><summary>all {} ranks</summary>{}</details>",
+                                metrics_.ranks.size() <= 8 ? " open" : "", metrics_.ranks.size(),
+                                table_of(rank_table(run_))));
     text += section("Notes", "", notes());
     return text + "</article>\n";
   }
@@ -140,7 +144,7 @@ class RunPage {
     if (times.empty())
       text += card("step", "unknown", metrics_.window.no_steps, false);
     else
-      text += card("step, median", ms(quantile(times, 0.5)), "p95 " + ms(quantile(times, 0.95)));
+      text += card("step, median", ms_text(quantile(times, 0.5)), "p95 " + ms_text(quantile(times, 0.95)));
     text += card("GPU utilization", gpu(), metrics_.no_gpu, metrics_.no_gpu.empty());
     return text + "</div>\n";
   }
@@ -174,59 +178,32 @@ class RunPage {
   std::string stragglers() const {
     if (metrics_.ranks.size() < 2) return "";
     if (run_.stragglers.empty()) return "<p class=\"none\">No rank stands out as late.</p>";
-    Table table({"rank", "host", "pattern", "delayed in", "late steps", "median lateness"}, 4);
-    for (std::size_t i = 0; i < std::min<std::size_t>(run_.stragglers.size(), 16); ++i) {
-      const auto& straggler = run_.stragglers[i];
-      const auto& rank = metrics_.ranks[straggler.rank_index];
-      table.add({std::to_string(rank.rank), rank.host, std::string(name_of(straggler.pattern)),
-                 straggler.phase.empty() ? "no phase explains it" : straggler.phase,
-                 std::to_string(straggler.late_steps), ms(straggler.lateness_ms)});
-    }
-    return table.finish();
-  }
-
-  std::string collectives() const {
-    if (metrics_.collectives.empty()) return "";
-    Table table({"collective", "operation", "count", "size", "median", "mean wait", "transfer", "busbw GB/s",
-                 "of proven", "last to arrive"},
-                2);
-    for (std::size_t i = 0; i < std::min<std::size_t>(metrics_.collectives.size(), 100); ++i) {
-      const auto& row = metrics_.collectives[i];
-      table.add({row.name, row.operation, std::to_string(row.count),
-                 row.bytes.value ? size_text(*row.bytes.value) : "–", ms(row.median_us * 1e-3),
-                 row.wait_us.value ? ms(*row.wait_us.value * 1e-3) : "–",
-                 row.wait_us.value ? ms(row.transfer_us * 1e-3) : "–",
-                 row.busbw_gbps.value ? fmt::format("{:.3g}", *row.busbw_gbps.value) : "–",
-                 row.of_proven.value ? percent_text(*row.of_proven.value) : "–",
-                 row.last_rank
-                     ? fmt::format("rank {}, {}", *row.last_rank, percent_text(*row.last_share.value))
-                     : "–"});
-    }
-    return table.finish();
+    return table_of({{{"rank", "/rank"},
+                      {"host", "/host"},
+                      {"pattern", "/pattern"},
+                      {"delayed in", "/phase", {}, 0, false, "no phase explains it"},
+                      {"late steps", "/late_steps"},
+                      {"median lateness", "/lateness_ms", as(ms_text)}},
+                     4,
+                     straggler_rows(run_)},
+                    16);
   }
 
   std::string path() const {
     const auto& path = run_.critical_path;
     if (metrics_.ranks.size() < 2 || metrics_.window.length() <= 0) return "";
     if (!path.unknown.empty()) return "<p class=\"none\">Unknown: " + escaped(path.unknown) + ".</p>";
-    std::vector<std::string> header = {"on the path"};
-    header.emplace_back("of the window");
-    header.insert(header.end(), phase_names.begin(), phase_names.end());
-    header.emplace_back("idle");
-    Table table(header, 1);
-    const auto part = [&](std::int64_t ns) {
-      return percent_text(static_cast<double>(ns) / metrics_.window_ns());
-    };
+    const auto share = as(percent_text, 1e9 / metrics_.window_ns());
+    auto json = critical_path_json(run_);
+    Table table{{{"on the path", "/name"}, {"of the window", "/seconds", share}}, 1, Json::array()};
+    for (const auto& [phase, seconds] : json["ranks"][0]["phases_s"].items())
+      table.columns.push_back({phase, "/phases_s/" + phase, share, 0, false, ""});
     for (std::size_t i = 0; i < std::min<std::size_t>(path.ranks.size(), 12); ++i) {
-      const auto& of_rank = path.ranks[i];
-      std::vector<std::string> cells = {name_of_rank(metrics_.ranks[of_rank.rank_index]),
-                                        part(of_rank.total())};
-      for (const auto ns : of_rank.phases) cells.push_back(part(ns));
-      cells.push_back(part(of_rank.idle));
-      table.add(cells);
+      table.rows.push_back(json["ranks"][i]);
+      table.rows.back()["name"] = name_of_rank(metrics_.ranks[path.ranks[i].rank_index]);
     }
-    table.add({"transfer", part(path.transfer)});
-    return table.finish() +
+    table.rows.push_back({{"name", "transfer"}, {"seconds", json["transfer_s"]}});
+    return table_of(table) +
            fmt::format("<p class=\"sub\">The path changes ranks {}.</p>", times_text(path.changes));
   }
 
@@ -265,50 +242,29 @@ class RunPage {
     const auto& window = metrics_.window;
     auto text = where_the_trace_is();
     if (window.steps.empty()) return text;
-    Table table({"what", "step", "rank", "from", "to"}, 1);
-    const auto add = [&](const std::string& what, std::size_t step, const std::string& rank) {
-      table.add({what, std::to_string(window.step_numbers[step]), rank,
-                 fmt::format("{:.6f} s", static_cast<double>(window.steps[step].start) * 1e-9),
-                 fmt::format("{:.6f} s", static_cast<double>(window.steps[step].end) * 1e-9)});
+    Table table{
+        {{"what", "/0"}, {"step", "/1"}, {"rank", "/2"}, {"from", "/3"}, {"to", "/4"}}, 1, Json::array()};
+    const auto add = [&](const std::string& what, std::size_t step, const Json& rank) {
+      table.rows.push_back({what, window.step_numbers[step], rank,
+                            fmt::format("{:.6f} s", static_cast<double>(window.steps[step].start) * 1e-9),
+                            fmt::format("{:.6f} s", static_cast<double>(window.steps[step].end) * 1e-9)});
     };
     const auto longest = std::max_element(window.step_ms.begin(), window.step_ms.end());
-    add("the longest step, " + ms(*longest), static_cast<std::size_t>(longest - window.step_ms.begin()), "");
+    add("the longest step, " + ms_text(*longest), static_cast<std::size_t>(longest - window.step_ms.begin()),
+        "");
     const double median = quantile(window.step_ms, 0.5);
     const auto typical =
         std::min_element(window.step_ms.begin(), window.step_ms.end(),
                          [&](double a, double b) { return std::abs(a - median) < std::abs(b - median); });
-    add("a typical step, " + ms(*typical), static_cast<std::size_t>(typical - window.step_ms.begin()), "");
+    add("a typical step, " + ms_text(*typical), static_cast<std::size_t>(typical - window.step_ms.begin()),
+        "");
     for (std::size_t i = 0; i < std::min<std::size_t>(run_.stragglers.size(), 5); ++i) {
       const auto& rank = metrics_.ranks[run_.stragglers[i].rank_index];
       const auto latest = std::max_element(rank.step_lateness_ms.begin(), rank.step_lateness_ms.end());
-      add("the latest arrival, " + ms(*latest),
-          rank.lateness_steps[static_cast<std::size_t>(latest - rank.step_lateness_ms.begin())],
-          std::to_string(rank.rank));
+      add("the latest arrival, " + ms_text(*latest),
+          rank.lateness_steps[static_cast<std::size_t>(latest - rank.step_lateness_ms.begin())], rank.rank);
     }
-    return text + table.finish();
-  }
-
-  std::string ranks() const {
-    Table table({"rank", "host", "compute", "communication", "overlap", "exposed", "waiting", "other", "idle",
-                 "late, median", "late, p95"},
-                2);
-    for (const auto& rank : metrics_.ranks) {
-      const bool late = !rank.step_lateness_ms.empty();
-      const auto part = [&](std::int64_t RankMetrics::*which) {
-        const auto seconds = metrics_.seconds(rank, which);
-        return metrics_.window.length() > 0 && seconds.value
-                   ? percent_text(*seconds.value * 1e9 / metrics_.window_ns())
-                   : "–";
-      };
-      table.add({std::to_string(rank.rank), rank.host, part(&RankMetrics::compute),
-                 part(&RankMetrics::communication), part(&RankMetrics::overlap), part(&RankMetrics::exposed),
-                 metrics_.no_waiting.empty() && rank.clock_known ? part(&RankMetrics::waiting) : "–",
-                 part(&RankMetrics::other), part(&RankMetrics::idle),
-                 late ? ms(quantile(rank.step_lateness_ms, 0.5)) : "–",
-                 late ? ms(quantile(rank.step_lateness_ms, 0.95)) : "–"});
-    }
-    return fmt::format("<details{}><summary>all {} ranks</summary>{}</details>",
-                       metrics_.ranks.size() <= 8 ? " open" : "", metrics_.ranks.size(), table.finish());
+    return text + table_of(table);
   }
 
   std::string notes() const {

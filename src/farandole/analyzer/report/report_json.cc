@@ -1,13 +1,9 @@
-#include "farandole/analyzer/compare/comparison_text.h"
-#include "farandole/analyzer/metrics/node_metrics.h"
-#include "farandole/analyzer/report/json_values.h"
-#include "farandole/analyzer/report/report_formats.h"
-#include "farandole/analyzer/what_if/what_if_json.h"
+#include "farandole/analyzer/report/report_json.h"
+
+#include <map>
 
 namespace farandole {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 double seconds(std::int64_t ns) {
   return static_cast<double>(ns) * 1e-9;
@@ -28,44 +24,15 @@ Json phases_json(const RunMetrics& metrics) {
   return phases;
 }
 
-Json collectives_json(const RunMetrics& metrics) {
-  auto collectives = Json::array();
-  for (const auto& row : metrics.collectives)
-    collectives.push_back({{"name", row.name},
-                           {"operation", row.operation},
-                           {"count", row.count},
-                           {"bytes", json_of(row.bytes)},
-                           {"median_us", row.median_us},
-                           {"wait_us", json_of(row.wait_us)},
-                           {"transfer_us", json_of(row.known_transfer_us())},
-                           {"last_rank", row.last_rank ? Json(*row.last_rank) : json_of(row.late_us)},
-                           {"last_share", json_of(row.last_share)},
-                           {"late_us", json_of(row.late_us)},
-                           {"algbw_gbps", json_of(row.algbw_gbps)},
-                           {"busbw_gbps", json_of(row.busbw_gbps)},
-                           {"of_proven_bandwidth", json_of(row.of_proven)}});
-  return collectives;
-}
-
-Json mpi_calls_json(const RunMetrics& metrics) {
-  auto calls = Json::array();
-  for (const auto& row : metrics.mpi_calls)
-    calls.push_back({{"function", row.function},
-                     {"count", row.count},
-                     {"bytes", row.bytes},
-                     {"median_us", row.median_us},
-                     {"total_s", row.total_s}});
-  return calls;
-}
-
-Json communication_json(const RunMetrics& metrics) {
+Json communication_json(const RunReport& run) {
+  const auto& metrics = run.metrics;
   Json json = {{"fraction", json_of(metrics.fraction(&RankMetrics::communication))},
                {"overlap", json_of(metrics.overlap)},
                {"exposed_fraction", json_of(metrics.fraction(&RankMetrics::exposed))},
                {"wait_fraction", json_of(metrics.fraction(&RankMetrics::waiting))},
                {"transfer_fraction", json_of(metrics.fraction(&RankMetrics::transfer))},
-               {"collectives", collectives_json(metrics)}};
-  if (!metrics.mpi_calls.empty()) json["mpi_calls"] = mpi_calls_json(metrics);
+               {"collectives", collective_rows(run)}};
+  if (!metrics.mpi_calls.empty()) json["mpi_calls"] = mpi_call_rows(run);
   return json;
 }
 
@@ -77,14 +44,27 @@ Json launched_json(const GpuShares& gpu) {
   return phases.empty() ? unknown("the trace does not record in which phase GPU work was launched") : phases;
 }
 
-Json gpu_json(const std::optional<GpuShares>& gpu) {
-  if (!gpu) return unknown("the window is empty");
-  return {{"utilization", gpu->utilization},
-          {"compute", gpu->compute},
-          {"communication_only", gpu->communication_only},
-          {"memcpy_only", gpu->memcpy_only},
-          {"idle", gpu->idle},
-          {"launched_in", launched_json(*gpu)}};
+Json gpu_json(const std::vector<const GpuTimes*>& gpus) {
+  const auto shares = gpu_shares(gpus);
+  if (!shares) return unknown(empty_window);
+  const auto sum = [&](std::int64_t GpuTimes::*part) {
+    double ns = 0;
+    for (const auto* gpu : gpus) ns += static_cast<double>(gpu->*part);
+    return ns * 1e-9;
+  };
+  return {{"utilization", shares->utilization},
+          {"compute", shares->compute},
+          {"communication_only", shares->communication_only},
+          {"memcpy_only", shares->memcpy_only},
+          {"idle", shares->idle},
+          {"seconds",
+           {{"window", sum(&GpuTimes::window)},
+            {"kernels", sum(&GpuTimes::kernels)},
+            {"compute", sum(&GpuTimes::compute)},
+            {"communication_only", sum(&GpuTimes::communication_only)},
+            {"memcpy_only", sum(&GpuTimes::memcpy_only)},
+            {"idle", sum(&GpuTimes::idle)}}},
+          {"launched_in", launched_json(*shares)}};
 }
 
 Json efficiency_json(const RunMetrics& metrics) {
@@ -112,21 +92,126 @@ Json confidence_json(const RunMetrics& metrics) {
           {"gpu_utilization", interval(metrics.utilization_ci95)}};
 }
 
-Json wait_causes_json(const RunReport& run) {
-  auto causes = Json::array();
-  for (const auto& cause : run.wait_causes)
-    causes.push_back(
-        {{"rank", run.metrics.ranks[cause.rank_index].rank},
-         {"phase", cause.phase.empty() ? unknown("no phase of its own explains it") : Json(cause.phase)},
-         {"seconds", cause.seconds}});
-  return causes;
+Json text_or(const std::string& text, const char* why) {
+  return text.empty() ? unknown(why) : Json(text);
+}
+constexpr const char* no_host = "neither trace nor run.json names it";
+constexpr const char* no_phase = "no phase of its own explains it";
+
+// What ranks have in common with their nodes: sums over the ranks, and lateness over all of their steps.
+Json times_json(const std::vector<const RankMetrics*>& ranks, const RunMetrics& metrics, const char* no_gpu) {
+  const auto sum = [&](std::int64_t RankMetrics::*part) {
+    double all = 0;
+    for (const auto* rank : ranks) {
+      const auto of_rank = metrics.seconds(*rank, part);
+      if (!of_rank.value) return of_rank;
+      all += *of_rank.value;
+    }
+    return Figure::known(all);
+  };
+  const auto communication = sum(&RankMetrics::communication);
+  const auto overlap = sum(&RankMetrics::overlap);
+  std::vector<double> late;
+  std::vector<const GpuTimes*> gpus;
+  std::string no_clock;
+  for (const auto* rank : ranks) {
+    if (!rank->clock_known)
+      no_clock = ranks.size() == 1 ? "this rank's clock could not be aligned"
+                                   : "a rank's clock could not be aligned";
+    late.insert(late.end(), rank->step_lateness_ms.begin(), rank->step_lateness_ms.end());
+    if (rank->gpu) gpus.push_back(&*rank->gpu);
+  }
+  const auto no_wait = metrics.no_waiting.empty() ? no_clock : metrics.no_waiting;
+  const auto across = [&](std::int64_t RankMetrics::*part) {
+    return json_of(no_wait.empty() ? sum(part) : Figure::because(no_wait));
+  };
+  const auto no_lateness =
+      no_clock.empty() ? "no collective that several ranks share in the window" : no_clock;
+  return {
+      {"compute_s", json_of(sum(&RankMetrics::compute))},
+      {"communication_s", json_of(communication)},
+      {"overlap_s", json_of(overlap)},
+      {"overlap", json_of(overlap.value ? Figure::ratio(*overlap.value, *communication.value,
+                                                        "no communication in the window")
+                                        : overlap)},
+      {"exposed_s", json_of(sum(&RankMetrics::exposed))},
+      {"other_s", json_of(sum(&RankMetrics::other))},
+      {"idle_s", json_of(sum(&RankMetrics::idle))},
+      {"wait_s", across(&RankMetrics::waiting)},
+      {"transfer_s", across(&RankMetrics::transfer)},
+      {"lateness_ms", late.empty() ? unknown(no_lateness)
+                                   : Json{{"median", quantile(late, 0.5)}, {"p95", quantile(late, 0.95)}}},
+      {"gpu", gpus.empty() ? unknown(metrics.no_gpu.empty() ? no_gpu : metrics.no_gpu) : gpu_json(gpus)}};
 }
 
-Json losses_json(const RunReport& run) {
-  auto losses = Json::array();
+Json gpu_json(const RunMetrics& metrics) {
+  std::vector<const GpuTimes*> gpus;
+  for (const auto& rank : metrics.ranks)
+    if (rank.gpu) gpus.push_back(&*rank.gpu);
+  return metrics.no_gpu.empty() ? gpu_json(gpus) : unknown(metrics.no_gpu);
+}
+
+// Ranks with unknown hosts are left out.
+Json nodes_json(const RunReport& run) {
+  return run.metrics.nodes == 0 ? unknown("neither trace nor run.json names the hosts") : node_rows(run);
+}
+
+Json outliers_json(const Window& window) {
+  auto steps = Json::array();
+  for (const auto index : window.outliers())
+    steps.push_back({{"step", window.step_numbers[index]}, {"ms", window.step_ms[index]}});
+  return steps;
+}
+
+}  // namespace
+
+Json collective_rows(const RunReport& run) {
+  auto rows = Json::array();
+  for (const auto& row : run.metrics.collectives)
+    rows.push_back({{"name", row.name},
+                    {"operation", row.operation},
+                    {"count", row.count},
+                    {"bytes", json_of(row.bytes)},
+                    {"median_us", row.median_us},
+                    {"wait_us", json_of(row.wait_us)},
+                    {"transfer_us", json_of(row.known_transfer_us())},
+                    {"transfer_p10_us", row.transfer_p10_us},
+                    {"transfer_p90_us", row.transfer_p90_us},
+                    {"last_rank", row.last_rank ? Json(*row.last_rank) : json_of(row.late_us)},
+                    {"last_share", json_of(row.last_share)},
+                    {"late_us", json_of(row.late_us)},
+                    {"algbw_gbps", json_of(row.algbw_gbps)},
+                    {"busbw_gbps", json_of(row.busbw_gbps)},
+                    {"of_proven_bandwidth", json_of(row.of_proven)},
+                    {"total_s", row.total_s}});
+  return rows;
+}
+
+Json mpi_call_rows(const RunReport& run) {
+  auto rows = Json::array();
+  for (const auto& row : run.metrics.mpi_calls)
+    rows.push_back({{"function", row.function},
+                    {"count", row.count},
+                    {"bytes", row.bytes},
+                    {"median_us", row.median_us},
+                    {"total_s", row.total_s}});
+  return rows;
+}
+
+Json wait_cause_rows(const RunReport& run) {
+  auto rows = Json::array();
+  for (const auto& cause : run.wait_causes)
+    rows.push_back({{"rank", run.metrics.ranks[cause.rank_index].rank},
+                    {"phase", text_or(cause.phase, no_phase)},
+                    {"seconds", cause.seconds}});
+  return rows;
+}
+
+Json loss_rows(const RunReport& run) {
+  auto rows = Json::array();
   for (const auto& loss : run.losses)
-    losses.push_back({{"name", loss.name}, {"fraction", loss.fraction}, {"hours", loss.hours}});
-  return {{"unit", hours_unit(run.metrics)}, {"losses", losses}};
+    rows.push_back({{"name", loss.name}, {"fraction", loss.fraction}, {"hours", loss.hours}});
+  return rows;
 }
 
 Json critical_path_json(const RunReport& run) {
@@ -146,102 +231,62 @@ Json critical_path_json(const RunReport& run) {
           {"ranks", ranks}};
 }
 
-Json lateness_json(const RankMetrics& rank) {
-  if (!rank.clock_known) return unknown("this rank's clock could not be aligned");
-  if (rank.step_lateness_ms.empty()) return unknown("no collective that several ranks share in the window");
-  return {{"median", quantile(rank.step_lateness_ms, 0.5)}, {"p95", quantile(rank.step_lateness_ms, 0.95)}};
-}
-
-Json wait_json(const RankMetrics& rank, const RunMetrics& metrics) {
-  if (!metrics.no_waiting.empty()) return unknown(metrics.no_waiting);
-  return rank.clock_known ? Json(seconds(rank.waiting)) : unknown("this rank's clock could not be aligned");
-}
-
 Json rank_json(const RankMetrics& rank, const RunMetrics& metrics) {
-  const auto overlap = metrics.no_compute.empty() ? Figure::ratio(static_cast<double>(rank.overlap),
-                                                                  static_cast<double>(rank.communication),
-                                                                  "no communication in the window")
-                                                  : Figure::because(metrics.no_compute);
-  Json phases = Json::object();
+  Json json = {{"rank", rank.rank}, {"host", text_or(rank.host, no_host)}};
+  json.update(times_json({&rank}, metrics, "no GPU kernels of this rank"));
   for (std::size_t i = 0; i < phase_count; ++i)
-    phases[std::string(phase_names[i])] = json_of(metrics.phase_seconds(rank, i));
-  return {
-      {"rank", rank.rank},
-      {"host", rank.host.empty() ? unknown("neither trace nor run.json names it") : Json(rank.host)},
-      {"compute_s", json_of(metrics.seconds(rank, &RankMetrics::compute))},
-      {"communication_s", json_of(metrics.seconds(rank, &RankMetrics::communication))},
-      {"overlap", json_of(overlap)},
-      {"exposed_s", json_of(metrics.seconds(rank, &RankMetrics::exposed))},
-      {"other_s", json_of(metrics.seconds(rank, &RankMetrics::other))},
-      {"idle_s", json_of(metrics.seconds(rank, &RankMetrics::idle))},
-      {"wait_s", wait_json(rank, metrics)},
-      {"phases_s", phases},
-      {"lateness_ms", lateness_json(rank)},
-      {"gpu", rank.gpu ? gpu_json(gpu_shares(*rank.gpu))
-                       : unknown(metrics.no_gpu.empty() ? "no GPU kernels of this rank" : metrics.no_gpu)}};
+    json["phases_s"][std::string(phase_names[i])] = json_of(metrics.phase_seconds(rank, i));
+  return json;
 }
 
-Json node_json(const NodeMetrics& node, const RunMetrics& metrics) {
-  Json lateness = node.lateness_median_ms.value
-                      ? Json{{"median", *node.lateness_median_ms.value}, {"p95", *node.lateness_p95_ms.value}}
-                      : unknown(node.lateness_median_ms.unknown);
-  return {
-      {"host", node.host},
-      {"ranks", node.ranks},
-      {"compute_s", json_of(node.compute_s)},
-      {"communication_s", json_of(node.communication_s)},
-      {"overlap", json_of(node.overlap)},
-      {"exposed_s", json_of(node.exposed_s)},
-      {"other_s", json_of(node.other_s)},
-      {"idle_s", json_of(node.idle_s)},
-      {"wait_s", json_of(node.wait_s)},
-      {"lateness_ms", lateness},
-      {"gpu", node.gpu ? gpu_json(node.gpu)
-                       : unknown(metrics.no_gpu.empty() ? "no GPU kernels of this node" : metrics.no_gpu)}};
+Json rank_rows(const RunReport& run) {
+  auto rows = Json::array();
+  for (const auto& rank : run.metrics.ranks) rows.push_back(rank_json(rank, run.metrics));
+  return rows;
 }
 
-Json nodes_json(const RunMetrics& metrics) {
-  if (metrics.nodes == 0) return unknown("neither trace nor run.json names the hosts");
-  auto nodes = Json::array();
-  for (const auto& node : node_metrics(metrics)) nodes.push_back(node_json(node, metrics));
-  return nodes;
+Json node_rows(const RunReport& run) {
+  std::map<std::string, std::vector<const RankMetrics*>> hosts;
+  for (const auto& rank : run.metrics.ranks)
+    if (!rank.host.empty()) hosts[rank.host].push_back(&rank);
+  auto rows = Json::array();
+  for (const auto& [host, ranks] : hosts) {
+    rows.push_back({{"host", host}, {"ranks", ranks.size()}});
+    rows.back().update(times_json(ranks, run.metrics, "no GPU kernels of this node"));
+  }
+  return rows;
 }
 
-Json outliers_json(const Window& window) {
-  auto steps = Json::array();
-  for (const auto index : window.outliers())
-    steps.push_back({{"step", window.step_numbers[index]}, {"ms", window.step_ms[index]}});
-  return steps;
+Json straggler_rows(const RunReport& run) {
+  auto rows = Json::array();
+  for (const auto& straggler : run.stragglers) {
+    const auto& rank = run.metrics.ranks[straggler.rank_index];
+    rows.push_back({{"rank", rank.rank},
+                    {"host", text_or(rank.host, no_host)},
+                    {"pattern", name_of(straggler.pattern)},
+                    {"phase", text_or(straggler.phase, no_phase)},
+                    {"lateness_ms", straggler.lateness_ms},
+                    {"late_steps", straggler.late_steps}});
+  }
+  return rows;
 }
 
-Json straggler_json(const Straggler& straggler, const RunMetrics& metrics) {
-  const auto& rank = metrics.ranks[straggler.rank_index];
-  return {
-      {"rank", rank.rank},
-      {"host", rank.host.empty() ? unknown("neither trace nor run.json names it") : Json(rank.host)},
-      {"pattern", name_of(straggler.pattern)},
-      {"phase", straggler.phase.empty() ? unknown("no phase of its own explains it") : Json(straggler.phase)},
-      {"lateness_ms", straggler.lateness_ms},
-      {"late_steps", straggler.late_steps}};
+Json finding_rows(const RunReport& run) {
+  auto rows = Json::array();
+  for (const auto& finding : run.findings) {
+    rows.push_back({{"title", finding.title},
+                    {"evidence", finding.evidence},
+                    {"gain_percent", finding.gain_percent},
+                    {"change", finding.change}});
+    if (const auto& replayed = finding.replayed)
+      rows.back()["replayed"] = {{"what_if", replayed->scenario}, {"gain_percent", replayed->gain_percent}};
+  }
+  return rows;
 }
 
 Json run_json(const RunReport& run) {
   const auto& metrics = run.metrics;
   const auto& window = metrics.window;
-  auto ranks = Json::array();
-  for (const auto& rank : metrics.ranks) ranks.push_back(rank_json(rank, metrics));
-  auto stragglers = Json::array();
-  for (const auto& straggler : run.stragglers) stragglers.push_back(straggler_json(straggler, metrics));
-  auto findings = Json::array();
-  for (const auto& finding : run.findings) {
-    findings.push_back({{"title", finding.title},
-                        {"evidence", finding.evidence},
-                        {"gain_percent", finding.gain_percent},
-                        {"change", finding.change}});
-    if (const auto& replayed = finding.replayed)
-      findings.back()["replayed"] = {{"what_if", replayed->scenario},
-                                     {"gain_percent", replayed->gain_percent}};
-  }
   Json json = {{"path", run.path.string()},
                {"ranks", metrics.size()},
                {"measured_ranks", metrics.ranks.size()},
@@ -254,86 +299,22 @@ Json run_json(const RunReport& run) {
                {"step_ms", step_json(window)},
                {"outlier_steps", outliers_json(window)},
                {"phases", phases_json(metrics)},
-               {"communication", communication_json(metrics)},
-               {"gpu", metrics.no_gpu.empty() ? gpu_json(gpu_shares(metrics)) : unknown(metrics.no_gpu)},
+               {"communication", communication_json(run)},
+               {"gpu", gpu_json(metrics)},
                {"efficiency", efficiency_json(metrics)},
                {"ci95", confidence_json(metrics)},
-               {"waterfall", losses_json(run)},
-               {"wait_causes", wait_causes_json(run)},
+               {"waterfall", {{"unit", hours_unit(metrics)}, {"losses", loss_rows(run)}}},
+               {"wait_causes", wait_cause_rows(run)},
                {"critical_path", critical_path_json(run)},
-               {"by_node", nodes_json(metrics)},
-               {"by_rank", ranks},
-               {"stragglers", stragglers},
+               {"by_node", nodes_json(run)},
+               {"by_rank", rank_rows(run)},
+               {"stragglers", straggler_rows(run)},
                {"verdict", run.verdict},
-               {"findings", findings},
+               {"findings", finding_rows(run)},
                {"warnings", metrics.warnings}};
-  if (!run.what_if.empty()) json["what_if"] = what_if_json(*run.replay, run.what_if);
+  if (!run.what_if.empty()) json["what_if"] = what_if_json(run);
   return json;
 }
-
-Json forecast_json(const Scaling& scaling) {
-  if (!scaling.no_forecast.empty()) return unknown(scaling.no_forecast);
-  auto points = Json::array();
-  for (const auto& point : scaling.forecast)
-    points.push_back(
-        {{"ranks", point.ranks}, {"efficiency", point.efficiency}, {"band", json_of(point.band)}});
-  return points;
-}
-
-Json scaling_json(const Scaling& scaling) {
-  if (!scaling.unknown.empty()) return unknown(scaling.unknown);
-  auto points = Json::array();
-  for (const auto& point : scaling.points)
-    points.push_back({{"ranks", point.ranks},
-                      {"efficiency", point.efficiency},
-                      {"ci95", json_of(point.ci95)},
-                      {"runs", point.runs},
-                      {"compute_scaling", json_of(point.compute_scaling)}});
-  const auto& law = scaling.law;
-  const auto parameter = [](double value, const Range& range) {
-    return Json{{"value", value}, {"ci95", json_of(range)}};
-  };
-  const Json fit = {
-      {"amdahl", {{"serial", parameter(law.amdahl, scaling.amdahl)}}},
-      {"gustafson", {{"serial", parameter(law.gustafson, scaling.gustafson)}}},
-      {"usl",
-       {{"contention", parameter(law.contention, scaling.contention)},
-        {"coherency", parameter(law.coherency, scaling.coherency)}}},
-      {"forecast_by", scaling.model.empty() ? unknown(scaling.no_forecast) : Json(scaling.model)}};
-  return {{"mode", scaling.mode},
-          {"base_ranks", scaling.base_ranks},
-          {"holds_variation_between_runs", scaling.repeated},
-          {"points", points},
-          {"left_out", scaling.left_out},
-          {"fit", fit},
-          {"forecast", forecast_json(scaling)},
-          {"worth_until_ranks",
-           scaling.worth_until_ranks > 0
-               ? Json(scaling.worth_until_ranks)
-               : unknown(scaling.no_forecast.empty() ? "not within 1024 times the largest size"
-                                                     : scaling.no_forecast)}};
-}
-
-Json comparison_json(const Report& report) {
-  auto differences = Json::array();
-  for (const auto& difference : report.comparison->differences)
-    differences.push_back({{"name", difference.name},
-                           {"now", json_of(difference.now)},
-                           {"before", json_of(difference.before)},
-                           {"change", json_of(difference.change)},
-                           {"relative", difference.relative},
-                           {"ci95", difference.ci95 ? json_of(*difference.ci95)
-                                                    : unknown("fewer than 6 steps, or a figure is unknown")},
-                           {"verdict", verdict_text(difference)}});
-  auto against = Json::array();
-  for (const auto& path : report.against) against.push_back(path.string());
-  return {{"against", against},
-          {"verdict", report.comparison->verdict},
-          {"holds_variation_between_runs", report.comparison->between_runs},
-          {"differences", differences}};
-}
-
-}  // namespace
 
 std::string report_json(const Report& report) {
   auto runs = Json::array();

@@ -4,16 +4,13 @@
 #include <fmt/ranges.h>
 #include <numeric>
 
-#include "farandole/analyzer/report/nodes_text.h"
-#include "farandole/analyzer/report/report_formats.h"
-#include "farandole/analyzer/report/runs_text.h"
-#include "farandole/analyzer/report/text_table.h"
+#include "farandole/analyzer/report/table.h"
 #include "farandole/analyzer/report/units.h"
 
 namespace farandole {
 namespace {
 
-constexpr std::size_t max_rank_rows = 16;
+constexpr std::size_t max_rank_rows = 16;  // Of more ranks, the latest eight are shown.
 constexpr std::size_t max_collective_rows = 8;
 constexpr std::size_t max_path_ranks = 3;
 constexpr std::size_t max_outliers = 5;
@@ -24,9 +21,92 @@ std::string padded(std::string text, std::size_t columns) {
   return text;
 }
 
-std::string bandwidth(const Figure& figure) {
-  if (!figure.value) return "–";
-  return *figure.value < 1e5 ? fmt::format("{:.2f}", *figure.value) : fmt::format("{:.1e}", *figure.value);
+std::string line_text(const CostModel::Line& line) {
+  const auto bytes = line.beta_ns > 0 ? fmt::format("plus its bytes at {:.2f} GB/s", 1 / line.beta_ns)
+                                      : std::string("for any number of bytes");
+  return fmt::format("{} {}", time_text(line.alpha_ns * 1e-3), bytes);
+}
+
+std::string costs_text(const StepGraph& graph) {
+  const auto& part = graph.part;
+  if (graph.buckets.empty()) return "";
+  if (!part.known()) return "The cost of transfers is unknown: " + part.unknown + ".";
+  auto text = fmt::format("A bucket costs each rank {}", line_text(part.line));
+  if (part.split_bytes > 0)
+    text += fmt::format(", and from {} on {}", size_text(part.split_bytes), line_text(part.beyond));
+  text += fmt::format(" ({} transfers of {} size{}, typical error {:.0f} %)",
+                      with_thousands(static_cast<double>(part.samples)), part.sizes,
+                      part.sizes == 1 ? "" : "s", 100 * part.spread);
+  if (graph.wake_ns > 0)
+    text += fmt::format(", and {} to continue after a wait", time_text(graph.wake_ns * 1e-3));
+  return text + ".";
+}
+
+std::string prediction_text(const Prediction& prediction) {
+  if (!prediction.unknown.empty()) return prediction.scenario.text + " → unknown: " + prediction.unknown;
+  auto text = fmt::format("{} → step {:.2f} ms ({}, band {:.2f} to {:.2f})", prediction.scenario.text,
+                          prediction.step_ms, signed_percent(prediction.change), prediction.band.low,
+                          prediction.band.high);
+  if (std::abs(prediction.mean_change - prediction.change) > 0.005)
+    text += fmt::format(", mean over all {:.2f} ms ({})", prediction.mean_step_ms,
+                        signed_percent(prediction.mean_change));
+  if (prediction.throughput.value)
+    text += fmt::format(", {} samples/s", with_thousands(*prediction.throughput.value));
+  if (!prediction.notes.empty()) text += fmt::format("; {}", fmt::join(prediction.notes, "; "));
+  return text;
+}
+
+std::string scaling_text(const Scaling& scaling, const Style& style) {
+  if (!scaling.unknown.empty())
+    return "\n" + style.bold("Scaling") + "\n  " + wrapped("unknown: " + scaling.unknown, 2) + "\n";
+  const auto detail =
+      fmt::format("{}, against {} rank{}",
+                  scaling.mode == "weak" ? "weak: same batch per rank" : "strong: same global batch",
+                  scaling.base_ranks, scaling.base_ranks == 1 ? "" : "s");
+  auto text =
+      "\n" + style.bold("Scaling") + "  " + style.dim(detail) + "\n" + text_of(scaling_table(scaling), style);
+  for (const auto& sentence :
+       {left_out_text(scaling), repeats_text(scaling), slower_compute_text(scaling), forecast_text(scaling)})
+    if (!sentence.empty()) text += "  " + wrapped(sentence, 2) + "\n";
+  return text;
+}
+
+std::string comparison_text(const Report& report, const Style& style) {
+  const auto& comparison = *report.comparison;
+  return "\n" + style.bold("Against") + "  " + style.dim(shortened(against_text(report), 90)) + "\n  " +
+         wrapped(comparison.verdict, 2) + "\n" + text_of(comparison_table(comparison), style);
+}
+
+std::string what_if_text(const Replay& replay, const std::vector<Prediction>& predictions,
+                         const Style& style) {
+  std::string text = "\n" + style.bold("What if");
+  if (replay.known()) {
+    text += "  " +
+            style.dim(fmt::format("measured median step {:.2f} ms; the unchanged replay gives {}, which is "
+                                  "corrected for",
+                                  replay.measured_ms, signed_percent(replay.error)));
+  }
+  text += "\n";
+  for (const auto& prediction : predictions) text += "  " + wrapped(prediction_text(prediction), 4) + "\n";
+  if (!replay.known()) return text;
+  auto notes = costs_text(replay.graph);
+  for (const auto& note : replay.graph.notes) notes += (notes.empty() ? "" : " ") + ("Note: " + note + ".");
+  if (!notes.empty()) text += "  " + style.dim(wrapped(notes, 2)) + "\n";
+  return text;
+}
+
+std::string validation_text(const Validation& validation, const Style& style) {
+  auto text = "\n" + style.bold("Validation") + "  " +
+              style.dim(fmt::format("median steps of runs, predicted from {}",
+                                    shortened(validation.base.string(), 50))) +
+              "\n";
+  if (validation.median_error)
+    text += text_of(validation_table(validation), style) +
+            fmt::format("  errors: median {:.1f} %, 95 % of them within {:.1f} %\n",
+                        100 * *validation.median_error, 100 * *validation.p95_error);
+  for (const auto& run : validation.runs)
+    if (!run.unknown.empty()) text += "  " + wrapped(run.why_not(), 4) + "\n";
+  return text;
 }
 
 class RunText {
@@ -42,7 +122,7 @@ class RunText {
     communication();
     gpu();
     lateness();
-    text_ += nodes_text(metrics_, style_);
+    nodes();
     path();
     findings();
     if (!run_.what_if.empty()) text_ += what_if_text(*run_.replay, run_.what_if, style_);
@@ -71,14 +151,12 @@ class RunText {
   void line(const std::string& name, const std::string& value) {
     text_ += fmt::format("  {:<11} {}\n", name, wrapped(value, 14));
   }
-  void more_ranks() {
-    if (shown_.size() < metrics_.ranks.size())
-      text_ += style_.dim(fmt::format("  the {} latest of {} ranks; --format json lists all\n", shown_.size(),
-                                      metrics_.ranks.size()));
+  void more(std::size_t shown, std::size_t all, const char* what) {
+    if (shown < all)
+      text_ +=
+          style_.dim(fmt::format("  the {} latest of {} {}; --format json lists all\n", shown, all, what));
   }
-  static std::string host_of(const RankMetrics& rank) {
-    return rank.host.empty() ? "?" : shortened(rank.host, 16);
-  }
+  void more_ranks() { more(shown_.size(), metrics_.ranks.size(), "ranks"); }
 
   void facts() {
     const auto& facts = run_.facts;
@@ -180,28 +258,8 @@ class RunText {
 
   void phases() {
     if (metrics_.window.length() <= 0 || !metrics_.has_phases()) return;
-    const auto cell = [](const Figure& fraction) {
-      return fraction.value ? percent(*fraction.value) : std::string("–");
-    };
     section("Phases by rank", "training thread, % of the window");
-    std::vector<std::string> header = {"rank", "host"};
-    header.insert(header.end(), phase_names.begin(), phase_names.end());
-    TextTable table(header, 2);
-    for (const auto* rank : shown_) {
-      std::vector<std::string> cells = {std::to_string(rank->rank), host_of(*rank)};
-      for (std::size_t i = 0; i < phase_count; ++i) {
-        auto part = metrics_.phase_seconds(*rank, i);
-        if (part.value) *part.value *= 1e9 / metrics_.window_ns();
-        cells.push_back(cell(part));
-      }
-      table.add(std::move(cells));
-    }
-    if (metrics_.ranks.size() > 1) {
-      std::vector<std::string> cells = {"all", ""};
-      for (std::size_t i = 0; i < phase_count; ++i) cells.push_back(cell(metrics_.phase_fraction(i)));
-      table.add(std::move(cells));
-    }
-    text_ += table.text(style_);
+    text_ += text_of(phase_table(metrics_, shown_), style_);
     more_ranks();
   }
 
@@ -222,57 +280,17 @@ class RunText {
     text_ += "  " + wrapped(summary, 2) + "\n";
     if (!split) text_ += "  " + wrapped("Waiting is unknown: " + metrics_.no_waiting + ".", 2) + "\n";
     collectives();
-    mpi_calls();
+    if (!metrics_.mpi_calls.empty()) text_ += text_of(mpi_call_table(run_), style_, max_collective_rows);
   }
 
   void collectives() {
     if (metrics_.collectives.empty()) return;
-    // Of runs with steps, lateness stands in a table of its own.
-    const bool with_last = !metrics_.window.no_steps.empty();
-    std::vector<std::string> header = {"collective", "operation", "count", "size", "median",
-                                       "mean wait",  "transfer",  "algbw", "busbw"};
-    if (with_last) header.emplace_back("last");
-    TextTable table(header, 2);
-    for (std::size_t i = 0; i < std::min(metrics_.collectives.size(), max_collective_rows); ++i) {
-      const auto& row = metrics_.collectives[i];
-      const auto time = [](const Figure& us) { return us.value ? time_text(*us.value) : "–"; };
-      std::vector<std::string> cells = {shortened(row.name, with_last ? 16 : 22),
-                                        shortened(row.operation, 14),
-                                        std::to_string(row.count),
-                                        row.bytes.value.value_or(0) > 0 ? size_text(*row.bytes.value) : "–",
-                                        time_text(row.median_us),
-                                        time(row.wait_us),
-                                        time(row.known_transfer_us()),
-                                        bandwidth(row.algbw_gbps),
-                                        bandwidth(row.busbw_gbps)};
-      if (with_last) cells.push_back(row.last_rank ? fmt::format("rank {}", *row.last_rank) : "–");
-      table.add(cells);
-    }
-    text_ += table.text(style_);
-    if (metrics_.collectives.size() > max_collective_rows)
-      text_ += style_.dim(fmt::format("  and {} more; --format json lists all\n",
-                                      metrics_.collectives.size() - max_collective_rows));
+    text_ += text_of(collective_table(run_), style_, max_collective_rows);
     text_ += style_.dim(
         metrics_.no_waiting.empty()
             ? "  algbw, busbw: GB/s after the last rank's arrival, as defined by nccl-tests\n"
             : "  algbw, busbw: GB/s as defined by nccl-tests; lower bounds, because the median includes "
               "waiting\n");
-  }
-
-  void mpi_calls() {
-    if (metrics_.mpi_calls.empty()) return;
-    TextTable table({"MPI calls of the program", "calls", "total size", "median", "of the ranks' time"}, 1);
-    for (std::size_t i = 0; i < std::min(metrics_.mpi_calls.size(), max_collective_rows); ++i) {
-      const auto& row = metrics_.mpi_calls[i];
-      table.add({shortened(row.function, 28), std::to_string(row.count), size_text(row.bytes),
-                 time_text(row.median_us),
-                 percent(Figure::ratio(row.total_s * 1e9 / static_cast<double>(metrics_.ranks.size()),
-                                       metrics_.window_ns(), "the window is empty"))});
-    }
-    text_ += table.text(style_);
-    if (metrics_.mpi_calls.size() > max_collective_rows)
-      text_ += style_.dim(fmt::format("  and {} more; --format json lists all\n",
-                                      metrics_.mpi_calls.size() - max_collective_rows));
   }
 
   void gpu() {
@@ -281,19 +299,7 @@ class RunText {
       text_ += "  " + wrapped(metrics_.no_gpu, 2) + "\n";
       return;
     }
-    TextTable table({"rank", "host", "utilization", "compute", "communication only", "copies only", "idle"},
-                    2);
-    for (const auto* rank : shown_) {
-      if (!rank->gpu) continue;
-      const auto cell = [&](std::int64_t ns) {
-        return percent(static_cast<double>(ns) /
-                       static_cast<double>(std::max<std::int64_t>(1, rank->gpu->window)));
-      };
-      table.add({std::to_string(rank->rank), host_of(*rank), cell(rank->gpu->kernels),
-                 cell(rank->gpu->compute), cell(rank->gpu->communication_only), cell(rank->gpu->memcpy_only),
-                 cell(rank->gpu->idle)});
-    }
-    text_ += table.text(style_);
+    text_ += text_of(gpu_table(metrics_, shown_), style_);
     more_ranks();
     if (const auto phases = gpu_phases(); !phases.empty())
       text_ += style_.dim("  kernels and copies by the phase that launched them: " + phases + "\n");
@@ -313,23 +319,18 @@ class RunText {
     if (metrics_.ranks.size() < 2) return;
     section("Lateness by rank", "latest arrival at a collective in each step; the clock error is " +
                                     time_text(1e3 * metrics_.clock_floor_ms));
-    TextTable table({"rank", "host", "median", "p95", "pattern", "delayed in"}, 2);
-    for (const auto* rank : shown_) {
-      std::string pattern = "–";
-      std::string phase = "–";
-      for (const auto& straggler : run_.stragglers) {
-        if (&metrics_.ranks[straggler.rank_index] != rank) continue;
-        pattern = name_of(straggler.pattern);
-        phase = straggler.phase.empty() ? "unknown" : straggler.phase;
-      }
-      const bool known = !rank->step_lateness_ms.empty();
-      const auto cell = [&](double q) {
-        return known ? time_text(1e3 * quantile(rank->step_lateness_ms, q)) : "unknown";
-      };
-      table.add({std::to_string(rank->rank), host_of(*rank), cell(0.5), cell(0.95), pattern, phase});
-    }
-    text_ += table.text(style_);
+    text_ += text_of(lateness_table(run_, shown_), style_);
     more_ranks();
+  }
+
+  void nodes() {
+    if (metrics_.nodes < 2 || metrics_.window_ns() <= 0) return;
+    section("By node", "mean of its ranks, % of the window; overlap: % of communication");
+    auto table = node_table(run_);
+    const auto all = table.rows.size();
+    if (all > many_nodes) table.rows.erase(table.rows.begin() + many_nodes / 2, table.rows.end());
+    text_ += text_of(table, style_);
+    more(table.rows.size(), all, "nodes");
   }
 
   void path() {

@@ -20,18 +20,28 @@ std::size_t width_of(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_character));
 }
 
+std::size_t character_bytes(std::string_view text) {
+  const auto byte = static_cast<unsigned char>(text[0]);
+  const std::size_t length = byte < 0x80       ? 1
+                             : byte >> 5 == 6  ? 2
+                             : byte >> 4 == 14 ? 3
+                             : byte >> 3 == 30 ? 4
+                                               : 0;
+  if (length == 0 || length > text.size()) return 0;
+  return std::any_of(text.begin() + 1, text.begin() + static_cast<std::ptrdiff_t>(length), begins_character)
+             ? 0
+             : length;
+}
+
 namespace {
 
-// Returns the number of bytes of the first UTF-8 character. Returns 0 if it is invalid or could control a
-// terminal: characters below space, DEL, and U+0080 to U+009F.
+// Returns 0 also for a character that could control a terminal: below space, DEL, and U+0080 to U+009F.
 std::size_t shown_bytes(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  if (byte(0) < 0x80) return byte(0) < 0x20 || byte(0) == 0x7F ? 0 : 1;
-  const std::size_t length = byte(0) >> 5 == 6 ? 2 : byte(0) >> 4 == 14 ? 3 : byte(0) >> 3 == 30 ? 4 : 0;
-  if (length == 0 || length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i)
-    if (begins_character(text[i])) return 0;
-  return byte(0) == 0xC2 && byte(1) < 0xA0 ? 0 : length;
+  const auto length = character_bytes(text);
+  const bool controls =
+      byte(0) < 0x20 || byte(0) == 0x7F || (length == 2 && byte(0) == 0xC2 && byte(1) < 0xA0);
+  return controls ? 0 : length;
 }
 
 }  // namespace

@@ -21,8 +21,8 @@ std::string signed_percent(double fraction) {
 
 namespace {
 
-constexpr auto times = {"µs", "ms", "s"};
-constexpr auto sizes = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+constexpr auto time_units = {"µs", "ms", "s"};
+constexpr auto size_units = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
 
 // Selects a suitable unit and divides `value` by it.
 const char* const* unit_of(double& value, std::initializer_list<const char*> units) {
@@ -46,16 +46,22 @@ std::string tick_in_units(double value, std::initializer_list<const char*> units
 }  // namespace
 
 std::string time_text(double us) {
-  return in_units(us, times, 1);
+  return in_units(us, time_units, 1);
+}
+std::string ms_text(double ms) {
+  return time_text(1e3 * ms);
 }
 std::string size_text(double bytes) {
-  return in_units(bytes, sizes, 0);
+  return in_units(bytes, size_units, 0);
 }
-std::string time_tick(double us) {
-  return tick_in_units(us, times);
+std::string ms_tick(double ms) {
+  return tick_in_units(1e3 * ms, time_units);
+}
+std::string percent_tick(double fraction) {
+  return fmt::format("{:.0f} %", 100 * fraction);
 }
 std::string size_tick(double bytes) {
-  return tick_in_units(bytes, sizes);
+  return tick_in_units(bytes, size_units);
 }
 
 }  // namespace farandole

@@ -1,9 +1,11 @@
-// Order statistics and the bootstrap; deterministic. Pure functions.
-// Thread safety: any thread may call this at any time.
+// Order statistics, quantiles of many values, and the bootstrap; deterministic.
+// Thread safety: any thread may call the functions at any time; use an object from one thread at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -46,6 +48,29 @@ class Bootstrap {
  private:
   std::uint64_t next();
   std::uint64_t state_;
+};
+
+// Quantiles of any number of values in limited memory.
+// Exact up to `exact_values` values. Beyond that, values are kept in logarithmic bins, and quantiles are
+// wrong by at most 0.3 %; values of 0 and below share one bin. Count, sum, minimum and maximum stay exact.
+class Distribution {
+ public:
+  static constexpr std::size_t exact_values = 1 << 16;
+
+  void add(double value);
+  std::uint64_t count() const { return count_; }
+  double sum() const { return sum_; }
+  double quantile(double fraction) const;  // 0 if there is no value.
+
+ private:
+  void put_in_bin(double value);
+
+  std::vector<double> values_;
+  std::map<int, std::uint64_t> bins_;
+  std::uint64_t count_ = 0;
+  double sum_ = 0;
+  double min_ = 0;
+  double max_ = 0;
 };
 
 }  // namespace farandole

@@ -1,5 +1,3 @@
-#include "farandole/analyzer/what_if/changed_run.h"
-
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -7,6 +5,7 @@
 #include <utility>
 
 #include "farandole/analyzer/metrics/collectives.h"
+#include "farandole/analyzer/what_if/what_if.h"
 #include "farandole/base/bucket_plan.h"
 
 namespace farandole {

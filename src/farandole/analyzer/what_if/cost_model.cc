@@ -13,14 +13,14 @@ namespace {
 // Largest relative error of every size with which one line is sufficient.
 constexpr double one_line_will_do = 0.1;
 
-struct Size {
+struct SizeCost {
   double bytes = 0;
   double ns = 0;  // Median.
   double count = 0;
 };
 
-std::vector<Size> by_size(const std::vector<CostSample>& samples) {
-  std::vector<Size> sizes;
+std::vector<SizeCost> by_size(const std::vector<CostSample>& samples) {
+  std::vector<SizeCost> sizes;
   for (std::size_t begin = 0; begin < samples.size();) {
     std::vector<double> ns;
     auto end = begin;
@@ -33,7 +33,7 @@ std::vector<Size> by_size(const std::vector<CostSample>& samples) {
 }
 
 // Least squares of relative errors.
-CostModel::Line fit_line(std::span<const Size> sizes) {
+CostModel::Line fit_line(std::span<const SizeCost> sizes) {
   double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0;
   for (const auto& size : sizes) {
     const double weight = std::sqrt(size.count) / (size.ns * size.ns);
@@ -54,13 +54,13 @@ CostModel::Line fit_line(std::span<const Size> sizes) {
   return line;
 }
 
-double worst_error(const CostModel::Line& line, std::span<const Size> sizes) {
+double worst_error(const CostModel::Line& line, std::span<const SizeCost> sizes) {
   double worst = 0;
   for (const auto& size : sizes) worst = std::max(worst, std::abs(line.at(size.bytes) / size.ns - 1));
   return worst;
 }
 
-void fit_two_lines(std::span<const Size> sizes, CostModel& model) {
+void fit_two_lines(std::span<const SizeCost> sizes, CostModel& model) {
   double best = worst_error(model.line, sizes) / 2;  // A second line must halve the worst error.
   for (std::size_t split = 2; split + 2 <= sizes.size(); ++split) {
     const auto low = fit_line(sizes.first(split));

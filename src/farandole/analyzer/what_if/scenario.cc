@@ -83,11 +83,6 @@ bool is_half(std::string_view compression) {
   return compression == "float16" || compression == "bfloat16";
 }
 
-bool Scenario::as_it_was() const {
-  return !bucket_mb && !bandwidth && !ranks && compression.empty() && !no_straggler && !no_checkpoint &&
-         delays.empty();
-}
-
 Scenario parse_scenario(std::string_view text) {
   Scenario scenario;
   scenario.text = text;

@@ -26,8 +26,6 @@ struct Scenario {
   bool no_straggler = false;
   bool no_checkpoint = false;
   std::vector<Delay> delays;
-
-  bool as_it_was() const;
 };
 
 // Returns whether this compression halves the bytes that are transferred.

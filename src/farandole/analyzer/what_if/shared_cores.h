@@ -1,5 +1,5 @@
-// Simulates threads that share the cores of a node equally.
-// Thread safety: none; use from one thread at a time.
+// Threads that share the cores of a node equally: a simulation of them, and clocks of the work that they can do.
+// Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,8 @@
 #include <queue>
 #include <utility>
 #include <vector>
+
+#include "farandole/analyzer/metrics/interval.h"
 
 namespace farandole {
 
@@ -61,6 +63,46 @@ class SharedCores {
   std::vector<double> first_end_;  // Indexed by node; infinite: the node has no work.
   // May contain ends that differ from first_end_; the first entry is always valid.
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
+};
+
+// The clock advances with the share of full speed that each thread gets.
+class WorkClock {
+ public:
+  // A clock that advances like time.
+  WorkClock() = default;
+  // `idle[i]`: when thread i, which uses `demand` cores, waits. `beside`: when one additional thread works.
+  // All intervals lie within `window`; `cores` is positive.
+  WorkClock(const std::vector<std::vector<Interval>>& idle, const std::vector<Interval>& beside,
+            double demand, double cores, Interval window);
+
+  double at(std::int64_t time) const;
+  bool is_time() const { return marks_.empty(); }
+
+ private:
+  struct Mark {
+    std::int64_t time = 0;
+    double work = 0;
+    double speed = 1;  // From this time on.
+  };
+  std::vector<Mark> marks_;
+};
+
+// The work of a thread since the beginning of an interval, without its waits.
+class ThreadClock {
+ public:
+  // `waits` must be sorted and disjoint. `clock` must outlive this object.
+  ThreadClock(const WorkClock& clock, const std::vector<Interval>& waits, Interval interval);
+
+  double at(std::int64_t time) const;  // `time` must be within the interval.
+
+ private:
+  struct Wait {
+    Interval when;
+    double before = 0;  // Waiting time before this wait.
+  };
+  const WorkClock& clock_;
+  const double begin_;
+  std::vector<Wait> waits_;
 };
 
 }  // namespace farandole

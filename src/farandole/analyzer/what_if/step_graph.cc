@@ -6,9 +6,8 @@
 #include <numeric>
 #include <optional>
 
-#include "farandole/analyzer/what_if/reduction_costs.h"
 #include "farandole/analyzer/what_if/run_buckets.h"
-#include "farandole/analyzer/what_if/work_clock.h"
+#include "farandole/analyzer/what_if/shared_cores.h"
 #include "farandole/base/quantile.h"
 
 namespace farandole {
@@ -197,7 +196,6 @@ class GraphBuilder {
       result.collectives.push_back(placed(clock.at(part->start), result));
       auto& collective = result.collectives.back();
       collective.ns = static_cast<double>(part->end - from);
-      collective.bytes = match.bytes;
       collective.of_checkpoint = of_checkpoint;
     }
     if (buckets == graph_.buckets.size())

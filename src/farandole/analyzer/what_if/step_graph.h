@@ -19,7 +19,6 @@ struct OwnCollective {
   Part part = Part::before;  // Part of the RankStep that has the collective.
   double at = 0;             // Work since the beginning of that part.
   double ns = 0;             // From the last arrival to the end.
-  std::uint64_t bytes = 0;
   bool of_checkpoint = false;
 };
 
@@ -32,8 +31,6 @@ struct RankStep {
   double after = 0;     // From there to the beginning of the next step, without checkpoints.
   double checkpoint = 0;
   std::vector<OwnCollective> collectives;  // In their order.
-
-  double total() const { return before + backward + tail + after + checkpoint; }
 };
 
 struct StepGraph {

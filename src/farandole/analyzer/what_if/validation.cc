@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "farandole/analyzer/formats/run_reader.h"
+#include "farandole/analyzer/formats/readers.h"
 #include "farandole/analyzer/metrics/window.h"
 #include "farandole/base/error.h"
 

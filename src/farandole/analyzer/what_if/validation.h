@@ -19,6 +19,10 @@ struct HeldOutResult {
   Range measured_ci95{};
   Range band{};      // Band of the prediction.
   double error = 0;  // predicted / measured - 1
+
+  std::string conditions() const { return scenario.text.empty() ? "unchanged" : scenario.text; }
+  // Returns, for example, "runs/b (ranks=4): unknown: the run reduces no buckets".
+  std::string why_not() const { return path.string() + " (" + conditions() + "): unknown: " + unknown; }
 };
 
 struct Validation {

@@ -7,8 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "farandole/analyzer/what_if/changed_run.h"
-
 namespace farandole {
 namespace {
 

@@ -12,6 +12,7 @@
 #include "farandole/analyzer/statistics/statistics.h"
 #include "farandole/analyzer/what_if/scenario.h"
 #include "farandole/analyzer/what_if/step_graph.h"
+#include "farandole/analyzer/what_if/step_simulation.h"
 
 namespace farandole {
 
@@ -59,5 +60,15 @@ std::optional<double> mean_change(const Replay& replay, const Scenario& scenario
 // Returns an approximate `step_ms` from few steps and without correction, for comparisons of scenarios;
 // nullopt if predict() gives a reason instead of a prediction.
 std::optional<double> quick_step_ms(const Replay& replay, const Scenario& scenario);
+
+struct ChangedRun {
+  SimulatedRun run;
+  std::vector<std::string> notes;  // Assumptions of the prediction.
+};
+
+// Simulates the steps of a run under a scenario. `cost_factor` multiplies the cost of transfers. Only the first steps
+// are used, so that all ranks together need at most `most_operations`. `replay` must be known().
+ChangedRun run_changed(const Replay& replay, const Scenario& scenario, double cost_factor,
+                       std::size_t most_operations);
 
 }  // namespace farandole

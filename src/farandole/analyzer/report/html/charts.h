@@ -1,11 +1,15 @@
-// The charts of the HTML report as SVG text; "" if there is nothing to show. Pure functions.
+// The parts of the HTML report: page, tables, charts as SVG text, sections about several runs. They are "" if there is
+// nothing to show. Pure functions.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "farandole/analyzer/report/report.h"
+#include "farandole/analyzer/report/table.h"
 
 namespace farandole::html {
 
@@ -25,5 +29,20 @@ struct RankRow {
   std::vector<std::size_t> ranks;  // Indices into RunMetrics::ranks.
 };
 std::vector<RankRow> rank_rows(const RunMetrics& metrics, std::size_t most);
+
+// Sections about several runs or about predictions.
+std::string scaling_section(const Scaling& scaling);
+std::string comparison_section(const Report& report);  // Report::comparison must have a value.
+std::string what_if_section(const RunReport& run);     // "" if no prediction was requested.
+std::string validation_section(const Report& report);  // "" if no validation was requested.
+
+// A page that loads nothing else, with style sheet and script.
+std::string page(std::string_view title, std::string_view body);
+
+// Returns "" if there is no content.
+std::string section(const std::string& title, const std::string& sub, const std::string& content);
+
+// Only the first `most` rows.
+std::string table_of(const Table& table, std::size_t most = SIZE_MAX);
 
 }  // namespace farandole::html

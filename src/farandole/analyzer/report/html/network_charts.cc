@@ -10,7 +10,6 @@
 namespace farandole::html {
 namespace {
 
-constexpr double width = 960;
 constexpr double fit_left = 80, fit_right = 900;
 
 std::string rate_text(double gbps) {
@@ -32,17 +31,11 @@ std::string bandwidth_chart(const RunMetrics& metrics) {
     if (row.of_proven.value) ceiling = std::max(ceiling, *row.busbw_gbps.value / *row.of_proven.value);
   }
   if (rows.empty()) return "";
-  Svg svg(width, 310, "Bandwidth of the collectives by message size");
+  Svg svg(chart_width, 310, "Bandwidth of the collectives by message size");
   const Axis x{low_bytes / 2, high_bytes * 2, fit_left, fit_right, true};
   const Axis y{low / 2, std::max(high, ceiling) * 1.6, 250, 16, true};
-  for (const double tick : decades(y.low, y.high)) {
-    svg.line(fit_left, y.at(tick), fit_right, y.at(tick), "grid");
-    svg.text(fit_left - 8, y.at(tick) + 4, Anchor::end, rate_text(tick), "small");
-  }
-  for (const double tick : decades(x.low, x.high)) {
-    svg.line(x.at(tick), 16, x.at(tick), 250, "grid");
-    svg.text(x.at(tick), 268, Anchor::middle, size_tick(tick), "small");
-  }
+  svg.rows(y, decades(y.low, y.high), x, rate_text);
+  svg.columns(x, decades(x.low, x.high), 16, 250, 268, size_tick);
   if (ceiling > 0) {
     svg.line(fit_left, y.at(ceiling), fit_right, y.at(ceiling), "mark");
     svg.text(fit_right, y.at(ceiling) - 6, Anchor::end, "highest measured: " + rate_text(ceiling), "strong");
@@ -69,21 +62,16 @@ std::string bandwidth_chart(const RunMetrics& metrics) {
 
 std::string scaling_chart(const Scaling& scaling) {
   if (!scaling.unknown.empty() || scaling.points.size() < 2) return "";
-  Svg svg(width, 320, "Scaling efficiency by number of ranks");
+  Svg svg(chart_width, 320, "Scaling efficiency by number of ranks");
   double most = scaling.points.back().ranks;
   for (const auto& point : scaling.forecast) most = std::max<double>(most, point.ranks);
   const Axis x{static_cast<double>(scaling.base_ranks), most * 1.1, fit_left, fit_right, true};
   double highest = 1;
   for (const auto& point : scaling.points) highest = std::max({highest, point.efficiency, point.ci95.high});
   const Axis y{0, highest * 1.1, 260, 16};
-  for (const double tick : ticks(0, y.high, 6)) {
-    svg.line(fit_left, y.at(tick), fit_right, y.at(tick), "grid");
-    svg.text(fit_left - 8, y.at(tick) + 4, Anchor::end, fmt::format("{:.0f} %", 100 * tick), "small");
-  }
-  for (const double tick : powers(x.low, x.high, 2)) {
-    svg.line(x.at(tick), 16, x.at(tick), 260, "grid");
-    svg.text(x.at(tick), 278, Anchor::middle, fmt::format("{:.0f}", tick), "small");
-  }
+  svg.rows(y, ticks(0, y.high, 6), x, percent_tick);
+  svg.columns(x, powers(x.low, x.high, 2), 16, 260, 278,
+              [](double tick) { return fmt::format("{:.0f}", tick); });
   svg.line(fit_left, y.at(1), fit_right, y.at(1), "mark");
   svg.text(fit_right, y.at(1) - 6, Anchor::end, "perfect", "small");
   if (!scaling.forecast.empty()) {

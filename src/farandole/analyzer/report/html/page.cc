@@ -1,7 +1,7 @@
-#include "farandole/analyzer/report/html/page.h"
-
+#include <algorithm>
 #include <fmt/format.h>
 
+#include "farandole/analyzer/report/html/charts.h"
 #include "farandole/analyzer/report/html/svg.h"
 
 namespace farandole::html {
@@ -107,11 +107,19 @@ std::string section(const std::string& title, const std::string& sub, const std:
                      sub.empty() ? "" : "<p class=\"sub\">" + escaped(sub) + "</p>", content);
 }
 
-void Table::add_row(const std::vector<std::string>& cells, const char* tag) {
-  text_ += "<tr>";
-  for (std::size_t i = 0; i < cells.size(); ++i)
-    text_ += fmt::format("<{}{}>{}</{}>", tag, i < left_ ? " class=\"l\"" : "", escaped(cells[i]), tag);
-  text_ += "</tr>\n";
+std::string table_of(const Table& table, std::size_t most) {
+  std::string text = "<div class=\"scroll\"><table>";
+  const auto add_row = [&](const char* tag, auto cell) {
+    text += "<tr>";
+    for (std::size_t i = 0; i < table.columns.size(); ++i)
+      text += fmt::format("<{}{}>{}</{}>", tag, i < table.left ? " class=\"l\"" : "",
+                          escaped(cell(table.columns[i])), tag);
+    text += "</tr>\n";
+  };
+  add_row("th", [](const Column& column) { return column.label; });
+  for (std::size_t i = 0; i < std::min(most, table.rows.size()); ++i)
+    add_row("td", [&](const Column& column) { return cell_text(column, table.rows[i]); });
+  return text + "</table></div>";
 }
 
 }  // namespace farandole::html

@@ -33,10 +33,8 @@ class StackedBars {
       x += 36 + 7 * static_cast<double>(part.name.size());
     }
     bottom_ = 30 + row_height_ * static_cast<double>(rows);
-    for (int tick = 0; tick <= 100; tick += 20) {
-      svg_.line(place(tick / 100.0), 26, place(tick / 100.0), bottom_ + 4, "grid");
-      svg_.text(place(tick / 100.0), bottom_ + 20, Anchor::middle, fmt::format("{} %", tick), "small");
-    }
+    svg_.columns({0, 1, place(0), place(1)}, {0, 0.2, 0.4, 0.6, 0.8, 1}, 26, bottom_ + 4, bottom_ + 20,
+                 percent_tick);
   }
 
   void add(const RankRow& row, const std::vector<Part>& parts) {
@@ -117,10 +115,7 @@ std::string waterfall_chart(const RunReport& run) {
   Svg svg(chart_width, 44 + row_height * static_cast<double>(shown.size() + 2),
           "From all of the ranks' time down to useful compute");
   const double bottom = 8 + row_height * static_cast<double>(shown.size() + 2);
-  for (const double tick : ticks(axis.low, 1, 6)) {
-    svg.line(axis.at(tick), 4, axis.at(tick), bottom, "grid");
-    svg.text(axis.at(tick), bottom + 16, Anchor::middle, fmt::format("{:.0f} %", 100 * tick), "small");
-  }
+  svg.columns(axis, ticks(axis.low, 1, 6), 4, bottom, bottom + 16, percent_tick);
   if (axis.low > 0)
     svg.text(left, bottom + 32, Anchor::start, fmt::format("the scale begins at {:.0f} %", 100 * axis.low),
              "small");

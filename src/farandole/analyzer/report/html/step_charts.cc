@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "farandole/analyzer/report/html/charts.h"
-#include "farandole/analyzer/report/html/png_image.h"
 #include "farandole/analyzer/report/html/svg.h"
 #include "farandole/analyzer/report/units.h"
 
@@ -15,17 +14,7 @@ namespace {
 constexpr double plot_left = 80, plot_right = 940;
 constexpr std::size_t most_columns = 430;
 
-std::string ms_text(double ms) {
-  return time_tick(1e3 * ms);
-}
-
-// Draws the frame of a chart with values on the left.
-void value_axis(Svg& svg, const Axis& axis, int count, auto text) {
-  for (const double tick : ticks(axis.low, axis.high, count)) {
-    svg.line(plot_left, axis.at(tick), plot_right, axis.at(tick), "grid");
-    svg.text(plot_left - 8, axis.at(tick) + 4, Anchor::end, text(tick), "small");
-  }
-}
+const Axis across{0, 1, plot_left, plot_right};  // Only its positions are used.
 
 void step_axis(Svg& svg, const RunMetrics& metrics, double y) {
   const auto steps = static_cast<double>(metrics.window.steps.size());
@@ -37,14 +26,14 @@ void step_axis(Svg& svg, const RunMetrics& metrics, double y) {
 
 // Lowest, mean and highest known value of a group of neighbouring steps. At most
 // most_columns groups are drawn.
-struct Column {
+struct StepGroup {
   double low = 0, mean = 0, high = 0;
 };
 using Values = std::vector<std::optional<double>>;
 
-std::vector<std::optional<Column>> columns_of(const Values& values) {
+std::vector<std::optional<StepGroup>> columns_of(const Values& values) {
   const auto size = (values.size() + most_columns - 1) / most_columns;
-  std::vector<std::optional<Column>> columns;
+  std::vector<std::optional<StepGroup>> columns;
   for (std::size_t i = 0; i < values.size(); i += size) {
     std::vector<double> known;
     for (auto j = i; j < std::min(values.size(), i + size); ++j)
@@ -52,7 +41,7 @@ std::vector<std::optional<Column>> columns_of(const Values& values) {
     auto& column = columns.emplace_back();
     if (known.empty()) continue;
     const auto [low, high] = std::minmax_element(known.begin(), known.end());
-    column = Column{*low, mean(known), *high};
+    column = StepGroup{*low, mean(known), *high};
   }
   return columns;
 }
@@ -102,19 +91,19 @@ std::string step_distribution_chart(const RunMetrics& metrics) {
   Svg svg(chart_width, 250, "Distribution of step times");
   const Axis x{low, high, plot_left, plot_right};
   const Axis y{0, *std::max_element(counts.begin(), counts.end()), 200, 30};
-  value_axis(svg, y, 4, [](double tick) { return fmt::format("{:.0f}", tick); });
+  svg.rows(y, ticks(0, y.high, 4), across, [](double tick) { return fmt::format("{:.0f}", tick); });
   const double bin_width = (plot_right - plot_left) / static_cast<double>(bins);
   for (std::size_t i = 0; i < bins; ++i) {
     const double from = low + (high - low) * static_cast<double>(i) / static_cast<double>(bins);
     if (counts[i] > 0)
       svg.rect(plot_left + bin_width * static_cast<double>(i) + 0.5, y.at(counts[i]), bin_width - 1,
                200 - y.at(counts[i]), "f-forward",
-               fmt::format("{} steps from {} on", counts[i], ms_text(from)));
+               fmt::format("{} steps from {} on", counts[i], ms_tick(from)));
   }
   svg.line(plot_left, 200, plot_right, 200, "axis");
   const auto mark = [&](double value, const std::string& name, double text_y, Anchor anchor) {
     svg.line(x.at(value), 18, x.at(value), 200, "mark");
-    svg.text(x.at(value) + (anchor == Anchor::end ? -5 : 5), text_y, anchor, name + " " + ms_text(value),
+    svg.text(x.at(value) + (anchor == Anchor::end ? -5 : 5), text_y, anchor, name + " " + ms_tick(value),
              "strong");
   };
   mark(median, "median", 16, median > (low + high) / 2 ? Anchor::end : Anchor::start);
@@ -122,12 +111,12 @@ std::string step_distribution_chart(const RunMetrics& metrics) {
     mark(quantile(values, 0.95), "p95", 34,
          quantile(values, 0.95) > (low + 2 * high) / 3 ? Anchor::end : Anchor::start);
   for (const double tick : ticks(low, high, 8))
-    svg.text(x.at(tick), 218, Anchor::middle, ms_text(tick), "small");
+    svg.text(x.at(tick), 218, Anchor::middle, ms_tick(tick), "small");
   svg.text(plot_left - 8, 16, Anchor::end, "steps", "small");
   if (beyond > 0)
     svg.text(plot_right, 240, Anchor::end,
              fmt::format("{} longer step{} not shown, the longest {}", beyond, beyond == 1 ? "" : "s",
-                         ms_text(quantile(values, 1))),
+                         ms_tick(quantile(values, 1))),
              "small");
   return svg.finish();
 }
@@ -145,13 +134,13 @@ std::string steps_chart(const RunMetrics& metrics) {
           known ? "Step time and overlap over the run" : "Step time over the run");
   const auto& times = metrics.window.step_ms;
   const Axis time_axis{0, std::max(1e-6, quantile(times, 0.99) * 1.15), 160, 20};
-  value_axis(svg, time_axis, 4, ms_text);
+  svg.rows(time_axis, ticks(0, time_axis.high, 4), across, ms_tick);
   svg.text(plot_left, 12, Anchor::start, "step time", "strong");
   curve(svg, Values(times.begin(), times.end()), time_axis);
   double bottom = 160;
   if (known) {
     const Axis overlap_axis{0, 1, 320, 210};
-    value_axis(svg, overlap_axis, 4, [](double tick) { return fmt::format("{:.0f} %", 100 * tick); });
+    svg.rows(overlap_axis, ticks(0, 1, 4), across, percent_tick);
     svg.text(plot_left, 200, Anchor::start, "overlap: share of communication during compute", "strong");
     curve(svg, overlap, overlap_axis);
     bottom = 320;
@@ -207,7 +196,7 @@ std::string lateness_map(const RunMetrics& metrics) {
   svg.raw(fmt::format(R"svg(<rect x="140" y="{}" width="200" height="12" fill="url(#late)"/>)svg",
                       number(height + 44)));
   svg.text(132, height + 55, Anchor::end, "on time", "small");
-  svg.text(348, height + 55, Anchor::start, ms_text(most) + " late, or more", "small");
+  svg.text(348, height + 55, Anchor::start, ms_tick(most) + " late, or more", "small");
   return svg.finish();
 }
 

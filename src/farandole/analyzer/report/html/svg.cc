@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <zlib.h>
+
+#include "farandole/analyzer/report/text_table.h"
+#include "farandole/base/error.h"
 
 namespace farandole::html {
 namespace {
@@ -17,26 +21,12 @@ std::string closed(std::string_view tip, const char* tag) {
   return tip.empty() ? "" : fmt::format("</{}>", tag);
 }
 
-// Returns the length of the first UTF-8 character, or 0 if it is invalid.
-std::size_t character_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const std::size_t length = byte(0) < 0x80       ? 1
-                             : byte(0) >> 5 == 6  ? 2
-                             : byte(0) >> 4 == 14 ? 3
-                             : byte(0) >> 3 == 30 ? 4
-                                                  : 0;
-  if (length == 0 || length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i)
-    if (byte(i) >> 6 != 2) return 0;
-  return length;
-}
-
 }  // namespace
 
 std::string escaped(std::string_view text) {
   std::string result;
   while (!text.empty()) {
-    const auto length = character_length(text);
+    const auto length = character_bytes(text);
     const char c = text[0];
     if (length == 0)
       result += "\xEF\xBF\xBD";
@@ -98,6 +88,22 @@ void Svg::path(std::string_view commands, std::string_view classes) {
   text_ += fmt::format(R"(<path d="{}" class="{}"/>)", commands, classes);
 }
 
+void Svg::rows(const Axis& y, const std::vector<double>& values, const Axis& across,
+               const std::function<std::string(double)>& text) {
+  for (const double value : values) {
+    line(across.begin, y.at(value), across.end, y.at(value), "grid");
+    this->text(across.begin - 8, y.at(value) + 4, Anchor::end, text(value), "small");
+  }
+}
+
+void Svg::columns(const Axis& x, const std::vector<double>& values, double top, double bottom, double text_y,
+                  const std::function<std::string(double)>& text) {
+  for (const double value : values) {
+    line(x.at(value), top, x.at(value), bottom, "grid");
+    this->text(x.at(value), text_y, Anchor::middle, text(value), "small");
+  }
+}
+
 void Svg::raw(std::string_view element) {
   text_ += element;
 }
@@ -143,6 +149,63 @@ std::vector<double> decades(double low, double high) {
     for (const double factor : {1.0, 2.0, 5.0})
       if (power * factor >= low && power * factor <= high) found.push_back(power * factor);
   return found;
+}
+namespace {
+
+std::string big_endian(std::uint32_t value) {
+  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16), static_cast<char>(value >> 8),
+          static_cast<char>(value)};
+}
+
+std::string chunk(const std::string& kind, const std::string& data) {
+  const auto body = kind + data;
+  const auto crc = ::crc32(0, reinterpret_cast<const Bytef*>(body.data()), static_cast<uInt>(body.size()));
+  return big_endian(static_cast<std::uint32_t>(data.size())) + body +
+         big_endian(static_cast<std::uint32_t>(crc));
+}
+
+std::string deflated(const std::string& raw) {
+  uLongf size = compressBound(static_cast<uLong>(raw.size()));
+  std::string packed(size, '\0');
+  if (compress2(reinterpret_cast<Bytef*>(packed.data()), &size, reinterpret_cast<const Bytef*>(raw.data()),
+                static_cast<uLong>(raw.size()), 9) != Z_OK)
+    throw Error("zlib could not compress a picture of the report");
+  packed.resize(size);
+  return packed;
+}
+
+}  // namespace
+
+std::string base64(std::string_view bytes) {
+  static constexpr char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    std::uint32_t group = 0;
+    for (std::size_t j = 0; j < 3; ++j)
+      group = group << 8 | (i + j < bytes.size() ? static_cast<unsigned char>(bytes[i + j]) : 0U);
+    for (std::size_t j = 0; j < 4; ++j)
+      text += i + j <= bytes.size() ? digits[group >> (18 - 6 * j) & 63] : '=';
+  }
+  return text;
+}
+
+std::string png_address(std::size_t width, std::size_t height, const std::vector<std::uint8_t>& strengths,
+                        std::uint32_t colour) {
+  std::string palette, alpha, rows;
+  for (int i = 0; i < 256; ++i) {
+    palette += big_endian(colour).substr(1);
+    alpha += static_cast<char>(i);
+  }
+  for (std::size_t y = 0; y < height; ++y) {
+    rows += '\0';  // Filter type 0: no filter.
+    rows.append(reinterpret_cast<const char*>(strengths.data()) + y * width, width);
+  }
+  const std::string header = big_endian(static_cast<std::uint32_t>(width)) +
+                             big_endian(static_cast<std::uint32_t>(height)) +
+                             std::string("\x08\x03\x00\x00\x00", 5);
+  const auto png = std::string("\x89PNG\r\n\x1a\n", 8) + chunk("IHDR", header) + chunk("PLTE", palette) +
+                   chunk("tRNS", alpha) + chunk("IDAT", deflated(rows)) + chunk("IEND", "");
+  return "data:image/png;base64," + base64(png);
 }
 
 }  // namespace farandole::html

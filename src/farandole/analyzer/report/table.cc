@@ -1,0 +1,285 @@
+#include "farandole/analyzer/report/table.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "farandole/analyzer/report/units.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::size_t host_width = 16;
+
+std::string bandwidth(double gbps) {
+  if (gbps >= 1e5) return fmt::format("{:.1e}", gbps);
+  return gbps > 0 && gbps < 0.095 ? fmt::format("{:.2g}", gbps) : fmt::format("{:.2f}", gbps);
+}
+
+std::string size_or_nothing(double bytes) {
+  return bytes > 0 ? size_text(bytes) : "–";
+}
+
+// Seconds as a percentage of the window, without the unit.
+CellFormat of_window(const RunMetrics& metrics, std::string (*text)(double)) {
+  return [seconds = metrics.window_ns() * 1e-9, text](const Json& value) {
+    return seconds > 0 ? text(value.get<double>() / seconds) : "–";
+  };
+}
+
+std::string number_of_percent(double fraction) {
+  return percent(fraction);
+}
+
+Json rows_of(const std::vector<const RankMetrics*>& ranks, const RunMetrics& metrics) {
+  auto rows = Json::array();
+  for (const auto* rank : ranks) rows.push_back(rank_json(*rank, metrics));
+  return rows;
+}
+
+const Column rank_column{"rank", "/rank"};
+Column host_column(const char* label = "host", std::size_t width = host_width) {
+  return {label, "/host", {}, width, false, "?"};
+}
+
+}  // namespace
+
+std::string plain_text(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_float()) return fmt::format("{}", value.get<double>());
+  if (value.is_boolean()) return value.get<bool>() ? "1" : "0";
+  if (value.is_number()) return value.dump();
+  std::string text;
+  if (value.is_array())
+    for (const auto& part : value) text += (text.empty() ? "" : "; ") + plain_text(part);
+  return text;
+}
+
+CellFormat as(std::string (*text)(double), double factor) {
+  return [=](const Json& value) { return text(factor * value.get<double>()); };
+}
+
+std::string ms_range_text(const Json& range) {
+  const double low = range[0].get<double>(), high = range[1].get<double>();
+  return fmt::format("{:.2f} to {:.2f} ms", low, high);
+}
+
+std::string cell_text(const Column& column, const Json& row) {
+  const Json::json_pointer path(column.path);
+  if (!row.contains(path)) return column.unknown;
+  const auto& value = row.at(path);
+  if (!column.path.empty() && value.is_object()) return column.unknown;
+  return column.format ? column.format(value) : plain_text(value);
+}
+
+std::string text_of(const Table& table, const Style& style, std::size_t most) {
+  std::vector<std::string> header;
+  for (const auto& column : table.columns)
+    if (!column.wide) header.push_back(column.label);
+  TextTable text(header, table.left);
+  const auto shown = std::min(most, table.rows.size());
+  for (std::size_t i = 0; i < shown; ++i) {
+    std::vector<std::string> cells;
+    for (const auto& column : table.columns)
+      if (!column.wide)
+        cells.push_back(
+            shortened(cell_text(column, table.rows[i]), column.width > 0 ? column.width : SIZE_MAX));
+    text.add(std::move(cells));
+  }
+  if (shown == table.rows.size()) return text.text(style);
+  return text.text(style) +
+         style.dim(fmt::format("  and {} more; --format json lists all\n", table.rows.size() - shown));
+}
+
+Table gpu_table(const RunMetrics& metrics, const std::vector<const RankMetrics*>& ranks) {
+  const auto share = as(number_of_percent);
+  Table table{{rank_column,
+               host_column(),
+               {"utilization", "/gpu/utilization", share},
+               {"compute", "/gpu/compute", share},
+               {"communication only", "/gpu/communication_only", share},
+               {"copies only", "/gpu/memcpy_only", share},
+               {"idle", "/gpu/idle", share}},
+              2,
+              Json::array()};
+  for (const auto* rank : ranks)
+    if (rank->gpu) table.rows.push_back(rank_json(*rank, metrics));
+  return table;
+}
+
+Table phase_table(const RunMetrics& metrics, const std::vector<const RankMetrics*>& ranks) {
+  Table table{{rank_column, host_column()}, 2, rows_of(ranks, metrics)};
+  for (const auto phase : phase_names)
+    table.columns.push_back(
+        {std::string(phase), "/phases_s/" + std::string(phase), of_window(metrics, number_of_percent)});
+  if (metrics.ranks.size() < 2) return table;
+  Json all = {{"rank", "all"}, {"host", ""}};
+  for (std::size_t i = 0; i < phase_count; ++i) {
+    auto seconds = metrics.phase_fraction(i);
+    if (seconds.value) *seconds.value *= metrics.window_ns() * 1e-9;
+    all["phases_s"][std::string(phase_names[i])] = json_of(seconds);
+  }
+  table.rows.push_back(std::move(all));
+  return table;
+}
+
+Table lateness_table(const RunReport& run, const std::vector<const RankMetrics*>& ranks) {
+  Table table{{rank_column,
+               host_column(),
+               {"median", "/lateness_ms/median", as(ms_text), 0, false, "unknown"},
+               {"p95", "/lateness_ms/p95", as(ms_text), 0, false, "unknown"},
+               {"pattern", "/pattern"},
+               {"delayed in", "/phase"}},
+              2,
+              rows_of(ranks, run.metrics)};
+  for (const auto& straggler : run.stragglers)
+    for (auto& row : table.rows)
+      if (row["rank"] == run.metrics.ranks[straggler.rank_index].rank)
+        row.update({{"pattern", name_of(straggler.pattern)},
+                    {"phase", straggler.phase.empty() ? "unknown" : straggler.phase}});
+  return table;
+}
+
+Table rank_table(const RunReport& run) {
+  const auto part = of_window(run.metrics, percent_text);
+  return {{rank_column,
+           host_column(),
+           {"compute", "/compute_s", part},
+           {"communication", "/communication_s", part},
+           {"overlap", "/overlap_s", part},
+           {"exposed", "/exposed_s", part},
+           {"waiting", "/wait_s", part},
+           {"other", "/other_s", part},
+           {"idle", "/idle_s", part},
+           {"late, median", "/lateness_ms/median", as(ms_text)},
+           {"late, p95", "/lateness_ms/p95", as(ms_text)}},
+          2,
+          rank_rows(run)};
+}
+
+Table node_table(const RunReport& run) {
+  const auto part = [seconds = run.metrics.window_ns() * 1e-9](const char* key) {
+    return [=](const Json& row) {
+      const auto& value = row[key];
+      return value.is_number() ? percent(value.get<double>() / (seconds * row["ranks"].get<double>())) : "–";
+    };
+  };
+  Table table{{host_column("node", 24),
+               {"ranks", "/ranks"},
+               {"compute", "", part("compute_s")},
+               {"communication", "", part("communication_s")},
+               {"overlap", "/overlap", as(number_of_percent)},
+               {"waiting", "", part("wait_s")},
+               {"late, median", "/lateness_ms/median", as(ms_text), 0, false, "unknown"},
+               {"p95", "/lateness_ms/p95", as(ms_text), 0, false, "unknown"}},
+              1,
+              node_rows(run)};
+  auto& rows = table.rows.get_ref<Json::array_t&>();
+  const Json::json_pointer median("/lateness_ms/median");
+  if (rows.size() > many_nodes)
+    std::stable_sort(rows.begin(), rows.end(), [&](const Json& a, const Json& b) {
+      return a.value(median, 0.0) > b.value(median, 0.0);
+    });
+  return table;
+}
+
+Table collective_table(const RunReport& run) {
+  // Of runs with steps, lateness stands in a table of its own.
+  const bool with_steps = run.metrics.window.no_steps.empty();
+  return {{{"collective", "/name", {}, with_steps ? 22U : 16U},
+           {"operation", "/operation", {}, 14},
+           {"count", "/count"},
+           {"size", "/bytes", as(size_or_nothing)},
+           {"median", "/median_us", as(time_text)},
+           {"mean wait", "/wait_us", as(time_text)},
+           {"transfer", "/transfer_us", as(time_text)},
+           {"algbw", "/algbw_gbps", as(bandwidth)},
+           {"busbw", "/busbw_gbps", as(bandwidth)},
+           {"of proven", "/of_proven_bandwidth", as(percent_text), 0, true},
+           {"last", "/last_rank", [](const Json& rank) { return "rank " + rank.dump(); }, 0, with_steps},
+           {"of its calls", "/last_share", as(percent_text), 0, true}},
+          2,
+          collective_rows(run)};
+}
+
+Table mpi_call_table(const RunReport& run) {
+  const double all = run.metrics.window_ns() * 1e-9 * static_cast<double>(run.metrics.ranks.size());
+  return {{{"MPI calls of the program", "/function", {}, 28},
+           {"calls", "/count"},
+           {"total size", "/bytes", as(size_text)},
+           {"median", "/median_us", as(time_text)},
+           {"of the ranks' time", "/total_s",
+            [=](const Json& seconds) {
+              return all > 0 ? percent_text(seconds.get<double>() / all) : "unknown";
+            }}},
+          1,
+          mpi_call_rows(run)};
+}
+
+Json scaling_rows(const Scaling& scaling) {
+  auto rows = Json::array();
+  if (!scaling.unknown.empty()) return rows;
+  const auto json = scaling_json(scaling);
+  for (auto row : json["points"]) {
+    row["kind"] = "measured";
+    rows.push_back(std::move(row));
+  }
+  if (json["forecast"].is_array())
+    for (auto row : json["forecast"]) {
+      row["kind"] = "forecast";
+      row["ci95"] = row["band"];
+      rows.push_back(std::move(row));
+    }
+  return rows;
+}
+
+Table scaling_table(const Scaling& scaling) {
+  const auto interval = [](const Json& range) {
+    const double low = range[0].get<double>(), high = range[1].get<double>();
+    return low == high ? "–" : percent(low) + " to " + percent(high) + " %";
+  };
+  return {{{"ranks", "/ranks"},
+           {"runs", "/runs", {}, 0, false, "forecast"},
+           {"step", "/step_ms", as(ms_text)},
+           {"efficiency", "/efficiency", as(percent_text)},
+           {"95 % interval", "/ci95", interval},
+           {"compute scaling", "/compute_scaling", as(percent_text)}},
+          0,
+          scaling_rows(scaling)};
+}
+
+Table comparison_table(const Comparison& comparison) {
+  Table table{{{"figure", "/0"},
+               {"before", "/1"},
+               {"now", "/2"},
+               {"change", "/3"},
+               {"95 % interval", "/4"},
+               {"verdict", "/5"}},
+              1,
+              Json::array()};
+  for (const auto& one : comparison.differences)
+    if (!one.is_nothing())
+      table.rows.push_back({one.name, value_text(one, one.before), value_text(one, one.now),
+                            one.change.value ? change_text(one, *one.change.value) : "–", interval_text(one),
+                            verdict_text(one)});
+  return table;
+}
+
+Table validation_table(const Validation& validation) {
+  Table table{{{"run", "/path", {}, 30},
+               {"what if", "/conditions", {}, 26},
+               {"predicted", "/predicted_ms", as(ms_text)},
+               {"band", "/band_ms", ms_range_text, 0, true},
+               {"measured", "/measured_ms", as(ms_text)},
+               {"95 % interval", "/ci95", ms_range_text},
+               {"error", "/error_percent", as(signed_percent, 0.01)}},
+              2,
+              Json::array()};
+  for (const auto& run : validation.runs) {
+    if (!run.unknown.empty()) continue;
+    table.rows.push_back(held_out_json(run));
+    table.rows.back()["conditions"] = run.conditions();
+  }
+  return table;
+}
+
+}  // namespace farandole

@@ -1,0 +1,58 @@
+// The tables of the report, each described once: rows of the JSON report, and the columns that readers see as text or
+// HTML. Plain values and pure functions.
+// Thread safety: any thread may call this at any time.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "farandole/analyzer/report/report_json.h"
+#include "farandole/analyzer/report/text_table.h"
+
+namespace farandole {
+
+using CellFormat = std::function<std::string(const Json&)>;
+
+struct Column {
+  std::string label;
+  std::string path;           // JSON pointer to the value within a row; "" is the whole row.
+  CellFormat format = {};     // {}: plain_text()
+  std::size_t width = 0;      // A terminal shows this many columns of a longer text; 0: all of them.
+  bool wide = false;          // A terminal has no room for this column.
+  std::string unknown = "–";  // For a value that the row does not have.
+};
+
+struct Table {
+  std::vector<Column> columns;
+  std::size_t left = 1;  // The first columns are aligned to the left.
+  Json rows;
+};
+
+// Returns numbers and texts as they are, and lists of texts with "; " between them; "" for an unknown value.
+std::string plain_text(const Json& value);
+// Formats a number after it is multiplied by `factor`.
+CellFormat as(std::string (*text)(double), double factor = 1);
+std::string ms_range_text(const Json& range);  // "1.25 to 1.50 ms"
+std::string cell_text(const Column& column, const Json& row);
+
+// For a terminal; below `most` rows it says how many more there are.
+std::string text_of(const Table& table, const Style& style, std::size_t most = SIZE_MAX);
+
+// The rows are those of `ranks`, if they have GPU times.
+Table gpu_table(const RunMetrics& metrics, const std::vector<const RankMetrics*>& ranks);
+Table phase_table(const RunMetrics& metrics, const std::vector<const RankMetrics*>& ranks);
+Table lateness_table(const RunReport& run, const std::vector<const RankMetrics*>& ranks);
+Table rank_table(const RunReport& run);
+inline constexpr std::size_t many_nodes = 16;
+Table node_table(const RunReport& run);  // Of many nodes, the latest come first.
+Table collective_table(const RunReport& run);
+Table mpi_call_table(const RunReport& run);
+Table scaling_table(const Scaling& scaling);
+Table comparison_table(const Comparison& comparison);
+Table validation_table(const Validation& validation);  // Only the runs that were predicted.
+
+// The scaling table's points and forecast; "kind" tells them apart.
+Json scaling_rows(const Scaling& scaling);
+
+}  // namespace farandole
