@@ -147,6 +147,39 @@ TEST_F(NodeFile, TakesNoOtherFileForItsOwn) {
   EXPECT_THROW(stage_in(folder_ / "missing/rank-0000.ftl", node_), Error);
 }
 
+TEST_F(NodeFile, ALinkThatWasNotMadeHereRemovesNothing) {
+  const auto other = node_ / "farandole-rank-0003-notes.ftl";
+  write(other, "precious");
+  fs::create_symlink(other, node_link(destination_));
+  const auto original = leave("original");
+  EXPECT_EQ(read(other), "precious");
+
+  const auto copy = folder_ / "copy" / destination_.filename();
+  fs::create_directory(copy.parent_path());
+  const auto copy_link = [&] { fs::copy_symlink(node_link(destination_), node_link(copy)); };
+  copy_link();
+  EXPECT_TRUE(stage_out(copy));
+  EXPECT_EQ(read(copy), "original");
+  copy_link();
+  forget_staged(copy);
+  EXPECT_EQ(files_in(copy.parent_path()), 0);
+  copy_link();
+  EXPECT_NE(stage_in(copy, node_), original);
+  EXPECT_EQ(read(original), "original");
+  EXPECT_TRUE(stage_out(destination_));
+  EXPECT_EQ(read(destination_), "original");
+}
+
+TEST_F(NodeFile, TheUnfinishedCopyReplacesALink) {
+  write(node_ / "thesis.tex", "precious");
+  fs::create_symlink(node_ / "thesis.tex", fs::path(destination_).replace_extension(".part"));
+  leave("x");
+  fs::create_symlink(node_ / "thesis.tex", fs::path(destination_).replace_extension(".part"));
+  EXPECT_TRUE(stage_out(destination_));
+  EXPECT_EQ(read(node_ / "thesis.tex"), "precious");
+  EXPECT_EQ(read(destination_), "x");
+}
+
 // A file stays on the node if its destination has no space left.
 TEST_F(NodeFile, StaysIfTheDestinationIsFull) {
   const auto file = leave(std::string(1 << 20, 'x'));

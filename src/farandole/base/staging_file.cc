@@ -21,21 +21,42 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* link_extension = ".node";
-// The names of staging files begin with this. Nothing else is ever removed.
-constexpr std::string_view away_mark = "farandole-";
 
-// Empty if the link does not lead to a file on this node.
+// The names of staging files begin with this.
+std::string name_for(const fs::path& destination) {
+  return "farandole-" + destination.stem().string() + "-";
+}
+
+// It continues with the identity of the destination's folder. If the folder is copied, links of the copy lead
+// to files with the identity of the original.
+std::string own_name_for(const fs::path& destination) {
+  struct stat folder {};
+  if (::stat((destination.parent_path() / ".").c_str(), &folder) != 0)
+    throw system_error("find the folder of", destination);
+  return name_for(destination) + std::to_string(folder.st_dev) + "." + std::to_string(folder.st_ino) + "-";
+}
+
+// Empty if the link does not lead to a staging file on this node.
 fs::path file_behind(const fs::path& link) {
   std::error_code ignored;
   const fs::path target = fs::read_symlink(link, ignored);
-  const bool ours = target.filename().string().starts_with(away_mark);
-  return ours && fs::is_regular_file(target, ignored) ? target : fs::path();
+  const bool staged = target.filename().string().starts_with(name_for(link));
+  return staged && fs::is_regular_file(target, ignored) ? target : fs::path();
+}
+
+// Removes the link, and the file behind it if its name proves that it was made for this destination.
+void remove_link(const fs::path& link) {
+  if (const auto file = file_behind(link);
+      !file.empty() && file.filename().string().starts_with(own_name_for(link)))
+    ::unlink(file.c_str());
+  ::unlink(link.c_str());
 }
 
 // Copies from the start to the end: if the file is still being written, its tables are then
 // older than its records.
 void copy_sparse(const OwnedDescriptor& from, const fs::path& source, const fs::path& target) {
-  const OwnedDescriptor to(::open(target.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  ::unlink(target.c_str());
+  const OwnedDescriptor to(::open(target.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (to.get() < 0) throw system_error("create", target);
   std::vector<char> block(std::size_t{256} << 10);
   std::size_t at = 0;
@@ -52,7 +73,7 @@ void copy_sparse(const OwnedDescriptor& from, const fs::path& source, const fs::
 }
 
 // The unfinished copy. It always has the same name, because the lock admits one writer, and so the next
-// writer overwrites what a killed one left.
+// writer replaces what a killed one left.
 fs::path part_of(const fs::path& destination) {
   return fs::path(destination).replace_extension(".part");
 }
@@ -61,12 +82,6 @@ fs::path part_of(const fs::path& destination) {
 // process may be killed between any two of these calls, and the next one continues where it ended.
 fs::path spent_link(const fs::path& destination) {
   return fs::path(destination).replace_extension(".destination");
-}
-
-void remove_spent(const fs::path& destination) {
-  const auto spent = spent_link(destination);
-  if (const auto file = file_behind(spent); !file.empty()) ::unlink(file.c_str());
-  ::unlink(spent.c_str());
 }
 
 // Returns false if there is no file on this node, or if another process has already moved it to the
@@ -102,8 +117,8 @@ fs::path node_link(const fs::path& destination) {
 fs::path stage_in(const fs::path& destination, const fs::path& node_folder) {
   forget_staged(destination);
   std::random_device random;
-  const auto name = std::string(away_mark) + destination.stem().string() + "-" + std::to_string(::getpid()) +
-                    "-" + std::to_string(random()) + destination.extension().string();
+  const auto name = own_name_for(destination) + std::to_string(::getpid()) + "-" + std::to_string(random()) +
+                    destination.extension().string();
   const fs::path file = fs::absolute(node_folder) / name;
   if (::symlink(file.c_str(), node_link(destination).c_str()) != 0)
     throw system_error("make the link", node_link(destination));
@@ -111,10 +126,8 @@ fs::path stage_in(const fs::path& destination, const fs::path& node_folder) {
 }
 
 void forget_staged(const fs::path& destination) {
-  remove_spent(destination);
-  const auto link = node_link(destination);
-  if (const auto file = file_behind(link); !file.empty()) ::unlink(file.c_str());
-  for (const auto& path : {link, part_of(destination), destination}) ::unlink(path.c_str());
+  for (const auto& link : {spent_link(destination), node_link(destination)}) remove_link(link);
+  for (const auto& path : {part_of(destination), destination}) ::unlink(path.c_str());
 }
 
 bool copy_out(const fs::path& destination) {
@@ -122,11 +135,11 @@ bool copy_out(const fs::path& destination) {
 }
 
 bool stage_out(const fs::path& destination) {
-  remove_spent(destination);
+  remove_link(spent_link(destination));
   return copy_locked(destination, [&] {
     if (::rename(node_link(destination).c_str(), spent_link(destination).c_str()) != 0)
       throw system_error("rename", node_link(destination));
-    remove_spent(destination);
+    remove_link(spent_link(destination));
   });
 }
 
