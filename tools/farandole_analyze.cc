@@ -5,6 +5,7 @@
 #include <exception>
 #include <iostream>
 #include <string>
+#include <string_view>
 #include <unistd.h>
 #include <vector>
 
@@ -12,13 +13,14 @@
 #include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
+#include "farandole/base/phrases.h"
 
 namespace {
 
 using farandole::ExitCode;
 
-void complain(const char* message) {
-  std::fprintf(stderr, "farandole analyze: %s\n", message);
+void complain(std::string_view message) {
+  std::fprintf(stderr, "farandole analyze: %s\n", farandole::printable(message).c_str());
 }
 
 struct Options {
@@ -90,14 +92,14 @@ int run(int argc, char** argv) {
   Options options;
   if (!parse(argc, argv, options)) return static_cast<int>(ExitCode::done);
   options.analysis.against.assign(options.against.begin(), options.against.end());
-  options.analysis.warn = [](const std::string& line) { complain(line.c_str()); };
+  options.analysis.warn = [](const std::string& line) { complain(line); };
   const farandole::Analysis analysis({options.runs.begin(), options.runs.end()}, options.analysis);
   const auto text = written(analysis, options);
   if (!options.output.empty())
     farandole::write_file_atomically(options.output, text);
   else if (!(std::cout << text << std::flush))
     throw farandole::Error("the report cannot be written to stdout");
-  for (const auto& failure : analysis.failures()) complain(failure.c_str());
+  for (const auto& failure : analysis.failures()) complain(failure);
   return static_cast<int>(analysis.failures().empty() ? ExitCode::done : ExitCode::failure);
 }
 

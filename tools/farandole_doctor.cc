@@ -7,6 +7,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
+#include "farandole/base/phrases.h"
 #include "farandole/doctor/diagnosis.h"
 #include "farandole/doctor/installation.h"
 
@@ -63,10 +64,10 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const farandole::Error& error) {
-    std::fprintf(stderr, "farandole doctor: %s\n", error.what());
+    std::fprintf(stderr, "farandole doctor: %s\n", farandole::printable(error.what()).c_str());
     return static_cast<int>(error.exit_code());
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "farandole doctor: %s\n", error.what());
+    std::fprintf(stderr, "farandole doctor: %s\n", farandole::printable(error.what()).c_str());
     return static_cast<int>(ExitCode::failure);
   }
 }

@@ -7,6 +7,22 @@
 #include <vector>
 
 namespace farandole {
+namespace {
+
+bool continues_character(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
+}
+
+// Returns 0 also for a character that could control a terminal: below space, DEL, and U+0080 to U+009F.
+std::size_t printable_bytes(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const auto length = character_bytes(text);
+  const bool controls =
+      byte(0) < 0x20 || byte(0) == 0x7F || (length == 2 && byte(0) == 0xC2 && byte(1) < 0xA0);
+  return controls ? 0 : length;
+}
+
+}  // namespace
 
 std::string describe_seconds(std::int64_t ns) {
   const double seconds = static_cast<double>(ns) * 1e-9;
@@ -39,6 +55,33 @@ std::string describe_list(std::span<const std::string> texts, std::size_t most) 
   const auto shown = texts.first(std::min(most, texts.size()));
   return texts.size() <= most ? fmt::format("{}", fmt::join(shown, ", "))
                               : fmt::format("{} and {} more", fmt::join(shown, ", "), texts.size() - most);
+}
+
+std::size_t character_bytes(std::string_view text) {
+  const auto byte = static_cast<unsigned char>(text[0]);
+  const std::size_t length = byte < 0x80       ? 1
+                             : byte >> 5 == 6  ? 2
+                             : byte >> 4 == 14 ? 3
+                             : byte >> 3 == 30 ? 4
+                                               : 0;
+  if (length == 0 || length > text.size()) return 0;
+  return std::all_of(text.begin() + 1, text.begin() + static_cast<std::ptrdiff_t>(length),
+                     continues_character)
+             ? length
+             : 0;
+}
+
+std::string printable(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const auto bytes = printable_bytes(text);
+    if (bytes > 0)
+      result += text.substr(0, bytes);
+    else if (!continues_character(text[0]))
+      result += '?';  // Continuation bytes are dropped, because they have no width.
+    text.remove_prefix(std::max<std::size_t>(1, bytes));
+  }
+  return result;
 }
 
 }  // namespace farandole

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace farandole {
 
@@ -14,5 +15,9 @@ std::string describe_seconds(std::int64_t ns);               // "0.4 s", "61 s"
 std::string describe_bytes(std::int64_t bytes);              // "12 B", "1.5 GiB"
 // Lists up to `most` texts, followed by the number of the remaining ones.
 std::string describe_list(std::span<const std::string> texts, std::size_t most);
+// Returns the number of bytes of the first UTF-8 character; 0 if it is invalid.
+std::size_t character_bytes(std::string_view text);
+// Control characters and invalid UTF-8, which could control a terminal, become "?".
+std::string printable(std::string_view text);
 
 }  // namespace farandole

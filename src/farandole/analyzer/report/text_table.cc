@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "farandole/base/phrases.h"
+
 namespace farandole {
 namespace {
 
@@ -20,45 +22,13 @@ std::size_t width_of(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_character));
 }
 
-std::size_t character_bytes(std::string_view text) {
-  const auto byte = static_cast<unsigned char>(text[0]);
-  const std::size_t length = byte < 0x80       ? 1
-                             : byte >> 5 == 6  ? 2
-                             : byte >> 4 == 14 ? 3
-                             : byte >> 3 == 30 ? 4
-                                               : 0;
-  if (length == 0 || length > text.size()) return 0;
-  return std::any_of(text.begin() + 1, text.begin() + static_cast<std::ptrdiff_t>(length), begins_character)
-             ? 0
-             : length;
-}
-
-namespace {
-
-// Returns 0 also for a character that could control a terminal: below space, DEL, and U+0080 to U+009F.
-std::size_t shown_bytes(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const auto length = character_bytes(text);
-  const bool controls =
-      byte(0) < 0x20 || byte(0) == 0x7F || (length == 2 && byte(0) == 0xC2 && byte(1) < 0xA0);
-  return controls ? 0 : length;
-}
-
-}  // namespace
-
 std::string shortened(std::string_view text, std::size_t columns) {
-  const bool cut = width_of(text) > columns;
-  std::string result;
-  for (std::size_t taken = 0; !text.empty() && !(cut && taken + 1 >= columns);) {
-    taken += begins_character(text[0]) ? 1 : 0;
-    const auto bytes = shown_bytes(text);
-    if (bytes > 0)
-      result += text.substr(0, bytes);
-    else if (begins_character(text[0]))
-      result += '?';  // Continuation bytes are dropped, because they have no width.
-    text.remove_prefix(std::max<std::size_t>(1, bytes));
-  }
-  return cut ? result + "…" : result;
+  auto result = printable(text);
+  if (width_of(result) <= columns) return result;
+  std::size_t end = 0;
+  for (std::size_t left = columns; end < result.size(); ++end)
+    if (begins_character(result[end]) && left-- <= 1) break;
+  return result.substr(0, end) + "…";
 }
 
 std::string wrapped(std::string_view text, std::size_t indent, std::size_t columns) {

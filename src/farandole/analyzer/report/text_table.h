@@ -26,8 +26,6 @@ class Style {
 
 // Returns the number of columns of a UTF-8 text without wide characters.
 std::size_t width_of(std::string_view text);
-// Returns the number of bytes of the first UTF-8 character; 0 if it is invalid.
-std::size_t character_bytes(std::string_view text);
 // Shortens the text to `columns`; a shortened text ends in "…". Control characters, which could control
 // a terminal, become "?".
 std::string shortened(std::string_view text, std::size_t columns);

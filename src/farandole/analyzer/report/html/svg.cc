@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <zlib.h>
 
-#include "farandole/analyzer/report/text_table.h"
 #include "farandole/base/error.h"
+#include "farandole/base/phrases.h"
 
 namespace farandole::html {
 namespace {
