@@ -2,7 +2,9 @@
 
 #include <fstream>
 #include <gmock/gmock.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <thread>
 #include <unistd.h>
 
@@ -35,7 +37,22 @@ TEST_F(AtomicFile, TemporaryIsHiddenBesideAndOfThisProcess) {
   EXPECT_EQ(temporary.parent_path(), folder_);
   EXPECT_TRUE(temporary.filename().string().starts_with(".run.json."));
   EXPECT_TRUE(temporary.filename().string().ends_with("." + std::to_string(::getpid()) + ".tmp"));
-  EXPECT_FALSE(temporary_beside("run.json").has_parent_path());
+}
+
+TEST_F(AtomicFile, APreparedLinkIsNotFollowed) {
+  const auto file = folder_ / "a", victim = folder_ / "victim";
+  write_file_atomically(victim, "precious");
+  const auto temporary = temporary_beside(file);
+  for (const bool durable : {true, false}) {
+    discard_file(temporary, file);
+    std::filesystem::create_symlink(victim, temporary);
+    durable ? write_file_atomically(file, "new") : static_cast<void>(replace_file(file, "newer"));
+    EXPECT_EQ(contents_of(victim), "precious");
+    EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(file)));
+    EXPECT_EQ(contents_of(file), durable ? "new" : "newer");
+  }
+  EXPECT_EQ(files(), 2);
+  EXPECT_FALSE(replace_file(folder_ / "no/such/file", "x"));
 }
 
 TEST_F(AtomicFile, WritesAndReplaces) {
@@ -53,15 +70,21 @@ TEST_F(AtomicFile, WritesAndReplaces) {
 TEST_F(AtomicFile, FailureLeavesTheOldAndNothingElse) {
   const auto file = folder_ / "a";
   write_file_atomically(file, "old");
-  std::filesystem::create_symlink("/dev/full", temporary_beside(file));
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{2, before.rlim_max};
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  std::string message;
   try {
     write_file_atomically(file, "new");
-    FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("No space left on device"));
-    EXPECT_THAT(error.what(), HasSubstr(folder_.string()));
-    EXPECT_EQ(error.exit_code(), ExitCode::failure);
+    message = error.what();
   }
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, handler);
+  EXPECT_THAT(message, HasSubstr("File too large"));
+  EXPECT_THAT(message, HasSubstr(folder_.string()));
   EXPECT_EQ(contents_of(file), "old");
   EXPECT_EQ(files(), 1);
 

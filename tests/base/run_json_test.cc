@@ -3,6 +3,7 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <tuple>
 
 #include "farandole/base/temporary_folder.h"
@@ -72,6 +73,25 @@ TEST(RunJson, leaves_out_unknown_fields_and_warns_of_wrong_ones) {
   std::ofstream(file) << "{\"ranks\": ";
   EXPECT_FALSE(read_run_facts(file).found);
   EXPECT_THAT(read_run_facts(file).warnings, ElementsAre(HasSubstr("is damaged")));
+}
+
+TEST(RunJson, is_written_although_a_text_is_no_utf_8) {
+  const TemporaryFolder folder;
+  RunFacts written;
+  written.program = "train --data \xff\xfe";
+  write_run_facts(folder / "run.json", written);
+  const auto read = read_run_facts(folder / "run.json");
+  EXPECT_TRUE(read.found);
+  EXPECT_EQ(read.program, "train --data \uFFFD\uFFFD");
+}
+
+TEST(RunJson, a_fifo_in_its_place_is_not_waited_for) {
+  const TemporaryFolder folder;
+  const auto file = folder / "run.json";
+  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+  const auto read = read_run_facts(file);
+  EXPECT_FALSE(read.found);
+  EXPECT_THAT(read.warnings, ElementsAre(HasSubstr("run.json cannot be read: it is not a regular file")));
 }
 
 }  // namespace

@@ -70,6 +70,23 @@ for json in '{}' '[]' '7' '{"rank":-1,"host":"x","exit_code":0,"signal":9,"told"
   verdict '^Rank 2 on .* was killed by signal 9'
 done
 
+# A FIFO in the place of a file is named, and nobody waits for its writer.
+fresh
+for file in run.json metrics.jsonl launch/job.json launch/rank-0000.json logs/rank-0000.log recorder/rank-0000.ftl; do
+  rm -f "copy/$file"
+  mkfifo "copy/$file"
+done
+ln -s /nonexistent copy/recorder/rank-0000.node
+expect 0 timeout 60 "$doctor" copy
+for file in run.json metrics.jsonl job.json rank-0000.json rank-0000.ftl; do
+  [[ $(tr '\n' ' ' <out | grep -oE "$file +cannot +be +read: +it +is +not +a" | wc -l) == 1 ]] || fail "$file is not named: $(<out)"
+done
+expect 0 timeout 60 "$bin/farandole-doctor" copy --format json
+
+# Escape characters do not reach the terminal.
+expect 64 "$bin/farandole-doctor" $'no\e[31mwhere'
+grep -q $'\e' err && fail "an escape character is printed"
+
 # Nothing is known: exit code 65.
 rm -rf ruin
 mkdir -p ruin/recorder

@@ -3,9 +3,12 @@
 #include <csignal>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include "farandole/base/error.h"
 #include "farandole/base/temporary_folder.h"
 #include "farandole/launch/chatter_filter.h"
+#include "farandole/launch/job_record.h"
 #include "farandole/launch/verdict.h"
 
 namespace farandole {
@@ -40,6 +43,21 @@ TEST(RankRecord, GoesThroughFilesAndLines) {
   EXPECT_EQ(line->run_dir, record.run_dir);
   EXPECT_FALSE(from_marked_line("loss 0.5").has_value());
   EXPECT_FALSE(from_marked_line("farandole-run-record nonsense").has_value());
+}
+
+TEST(RankRecord, FifosAndPreparedLinksAreNotFollowed) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "victim") << "precious";
+  for (const char* name : {".rank-0002.tmp", ".job.json.tmp"})
+    std::filesystem::create_symlink("victim", folder / name);
+  ASSERT_TRUE(write_record(folder.path(), killed(2, SIGKILL, 5)));
+  ASSERT_TRUE(write_job(folder / "job.json", {}));
+  EXPECT_EQ(std::filesystem::file_size(folder / "victim"), 8U);
+  ASSERT_EQ(::mkfifo((folder / "rank-0001.json").c_str(), 0600), 0);
+  EXPECT_EQ(read_records(folder.path()).size(), 1U);
+  std::filesystem::remove(folder / "job.json");
+  ASSERT_EQ(::mkfifo((folder / "job.json").c_str(), 0600), 0);
+  EXPECT_THROW(read_job(folder / "job.json"), CorruptInput);
 }
 
 TEST(RankRecord, AMissingFolderIsNoError) {

@@ -1,5 +1,6 @@
 #include "farandole/base/atomic_file.h"
 
+#include <exception>
 #include <fcntl.h>
 #include <string>
 #include <unistd.h>
@@ -28,8 +29,11 @@ std::filesystem::path temporary_beside(const std::filesystem::path& path) {
   std::error_code ignored;
   // If `path` is /dev/null, a rename would replace the device with a file for every process.
   if (std::filesystem::is_other(path, ignored)) return path;
-  return path.parent_path() /
-         ("." + path.filename().string() + "." + host_name() + "." + std::to_string(::getpid()) + ".tmp");
+  const auto temporary = path.parent_path() / ("." + path.filename().string() + "." + host_name() + "." +
+                                               std::to_string(::getpid()) + ".tmp");
+  ::unlink(temporary.c_str());
+  opened(temporary, O_WRONLY | O_CREAT | O_EXCL);
+  return temporary;
 }
 
 void publish_file(const std::filesystem::path& temporary, const std::filesystem::path& path) {
@@ -44,15 +48,31 @@ void discard_file(const std::filesystem::path& temporary, const std::filesystem:
   if (temporary != path) ::unlink(temporary.c_str());
 }
 
-void write_file_atomically(const std::filesystem::path& path, std::string_view contents) {
+namespace {
+
+template <class Publish>
+void write_and(const std::filesystem::path& path, std::string_view contents, const Publish& publish) {
   const auto temporary = temporary_beside(path);
   try {
-    write_bytes(opened(temporary, O_WRONLY | O_CREAT | O_TRUNC).get(), contents, temporary);
-    publish_file(temporary, path);
+    write_bytes(opened(temporary, O_WRONLY).get(), contents, temporary);
+    publish(temporary, path);
   } catch (...) {
     discard_file(temporary, path);
     throw;
   }
+}
+
+}  // namespace
+
+void write_file_atomically(const std::filesystem::path& path, std::string_view contents) {
+  write_and(path, contents, &publish_file);
+}
+
+bool replace_file(const std::filesystem::path& path, std::string_view contents) noexcept try {
+  write_and(path, contents, [](const auto& from, const auto& to) { std::filesystem::rename(from, to); });
+  return true;
+} catch (const std::exception&) {
+  return false;
 }
 
 }  // namespace farandole

@@ -7,8 +7,10 @@
 
 namespace farandole {
 
-// Returns the path to write to before publish_file(path): a hidden file in the folder of `path`, named after
-// this host and process. If `path` is a device or a pipe, returns `path` itself.
+// Creates the file to write to before publish_file(path) and returns its path: a hidden file in the folder of
+// `path`, named after this host and process. What has this name, also a link, is removed first. If `path` is a
+// device or a pipe, returns `path` itself.
+// Throws: Error if the file cannot be created.
 std::filesystem::path temporary_beside(const std::filesystem::path& path);
 
 // Syncs `temporary`, renames it to `path` and syncs the folder.
@@ -21,5 +23,8 @@ void discard_file(const std::filesystem::path& temporary, const std::filesystem:
 // Does the three steps for small contents.
 // Throws: Error if writing fails. `path` is then unchanged and no temporary file is left.
 void write_file_atomically(const std::filesystem::path& path, std::string_view contents);
+
+// The same without fsync, for small files that need not survive a power failure. Returns false if this fails.
+bool replace_file(const std::filesystem::path& path, std::string_view contents) noexcept;
 
 }  // namespace farandole

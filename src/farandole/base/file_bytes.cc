@@ -1,12 +1,35 @@
 #include "farandole/base/file_bytes.h"
 
 #include <cerrno>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "farandole/base/error.h"
 
 namespace farandole {
+
+OwnedDescriptor open_regular_file(const std::filesystem::path& path) {
+  OwnedDescriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  struct stat status {};
+  if (file.get() >= 0 && (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)))
+    throw CorruptInput(path.string() + " cannot be read: it is not a regular file");
+  return file;
+}
+
+std::optional<std::string> read_whole_file(const std::filesystem::path& path) {
+  const auto file = open_regular_file(path);
+  if (file.get() < 0 && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
+  if (file.get() < 0) throw system_error("open", path);
+  constexpr std::size_t block = 65536;
+  std::string text;
+  for (std::size_t end = 0, got = 1; got > 0; end += got) {
+    text.resize(end + block);
+    got = read_bytes(file.get(), end, std::as_writable_bytes(std::span(text).subspan(end)), path);
+    text.resize(end + got);
+  }
+  return text;
+}
 
 void write_bytes(int fd, std::string_view bytes, const std::string& path) {
   while (!bytes.empty()) {

@@ -6,11 +6,21 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "farandole/base/owned_descriptor.h"
+
 namespace farandole {
+
+// Opens a file for reading. The descriptor is negative, and errno is set, if the file cannot be opened.
+// Throws: CorruptInput if it is not a regular file. A FIFO without a writer would block the caller.
+OwnedDescriptor open_regular_file(const std::filesystem::path& path);
+// Returns the whole contents, or nullopt if the file does not exist.
+// Throws: CorruptInput if it is not a regular file; Error if it cannot be read.
+std::optional<std::string> read_whole_file(const std::filesystem::path& path);
 
 // Writes at the descriptor's offset and advances the offset.
 // Throws: Error that names `path` if a write fails.

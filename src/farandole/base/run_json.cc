@@ -1,11 +1,12 @@
 #include "farandole/base/run_json.h"
 
 #include <cmath>
-#include <fstream>
 
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/atomic_file.h"
+#include "farandole/base/error.h"
+#include "farandole/base/file_bytes.h"
 
 namespace farandole {
 namespace {
@@ -79,9 +80,14 @@ class FactsReader {
 RunFacts read_run_facts(const std::filesystem::path& run_json) {
   RunFacts facts;
   const auto where = run_json.string();
-  std::ifstream stream(run_json, std::ios::binary);
-  if (!stream) return facts;
-  const auto object = json::parse(stream, nullptr, false);
+  std::optional<std::string> text;
+  try {
+    text = read_whole_file(run_json);
+  } catch (const Error& error) {
+    facts.warnings.push_back(std::string(error.what()) + "; throughput and names are unknown");
+  }
+  if (!text) return facts;
+  const auto object = json::parse(*text, nullptr, false);
   if (!object.is_object()) {
     facts.warnings.push_back(where + " is damaged (not a JSON object); throughput and names are unknown");
     return facts;
@@ -133,7 +139,7 @@ void write_run_facts(const std::filesystem::path& run_json, const RunFacts& fact
   set("started", facts.started);
   set("ended", facts.ended);
   set("exit_code", facts.exit_code);
-  write_file_atomically(run_json, object.dump(2) + "\n");
+  write_file_atomically(run_json, object.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace farandole

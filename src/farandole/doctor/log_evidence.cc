@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <cctype>
 #include <ctime>
-#include <fstream>
-#include <iterator>
+#include <exception>
+#include <span>
+
+#include "farandole/base/file_bytes.h"
 
 #include "farandole/doctor/run_evidence.h"
 
@@ -136,16 +138,16 @@ LogEvidence read_lines(std::string_view text) {
 
 }  // namespace
 
-LogEvidence read_log(const std::filesystem::path& file) {
-  std::error_code ignored;
-  std::ifstream stream(file, std::ios::binary | std::ios::ate);
-  if (!stream || !std::filesystem::is_regular_file(file, ignored)) return {};
-  const auto size = static_cast<std::size_t>(std::max<std::streamoff>(stream.tellg(), 0));
-  stream.seekg(static_cast<std::streamoff>(size > most_read ? size - most_read : 0));
-  const std::string text(std::istreambuf_iterator<char>(stream), {});
-  std::string_view whole = text;
-  if (size > most_read) whole.remove_prefix(std::min(whole.find('\n') + 1, whole.size()));
-  return read_lines(whole);
+LogEvidence read_log(const std::filesystem::path& path) try {
+  const auto file = open_regular_file(path);
+  const auto size = std::filesystem::file_size(path);
+  const auto from = size > most_read ? size - most_read : 0;
+  std::string text(size - from, '\0');
+  text.resize(read_bytes(file.get(), from, std::as_writable_bytes(std::span(text)), path));
+  if (from > 0) text.erase(0, text.find('\n') + 1);
+  return read_lines(text);
+} catch (const std::exception&) {
+  return {};
 }
 
 LogEvidence read_last_words(std::string_view text) {

@@ -18,6 +18,7 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
+#include "farandole/base/file_bytes.h"
 #include "farandole/base/parse_number.h"
 #include "farandole/base/staging_file.h"
 #include "farandole/launch/command_output.h"
@@ -121,6 +122,16 @@ class Gatherer {
       run_.troubles.push_back(fmt::format("{} cannot be read: {}", folder.string(), failure.message()));
   }
 
+  // Empty if the file does not exist or cannot be read.
+  std::string contents_of(const fs::path& file) {
+    try {
+      return read_whole_file(file).value_or("");
+    } catch (const Error& error) {
+      run_.troubles.emplace_back(error.what());
+      return "";
+    }
+  }
+
   std::vector<fs::path> files_in(const fs::path& folder) {
     std::error_code failure;
     std::vector<fs::path> files;
@@ -137,12 +148,11 @@ class Gatherer {
   void read_launch() {
     try {
       run_.job = read_job(run_.folder / "launch" / "job.json");
-    } catch (const CorruptInput& corrupt) {
-      run_.troubles.emplace_back(corrupt.what());
+    } catch (const Error& error) {
+      run_.troubles.emplace_back(error.what());
     }
     for (const auto& file : files_in(run_.folder / "launch"))
-      if (number_of(file, "rank-", ".json") && !std::ifstream(file))
-        run_.troubles.push_back(file.string() + " cannot be read");
+      if (number_of(file, "rank-", ".json")) contents_of(file);
     auto records = read_records(run_.folder / "launch");
     const auto newest = std::max_element(
         records.begin(), records.end(), [](const auto& a, const auto& b) { return a.start_ns < b.start_ns; });
@@ -251,7 +261,7 @@ class Gatherer {
   }
 
   void read_progress() {
-    std::ifstream metrics(run_.folder / "metrics.jsonl");
+    std::istringstream metrics(contents_of(run_.folder / "metrics.jsonl"));
     for (std::string line; std::getline(metrics, line);) {
       const auto json = nlohmann::json::parse(line, nullptr, false);
       if (!json.is_object()) continue;

@@ -1,14 +1,14 @@
 #include "farandole/launch/job_record.h"
 
 #include <ctime>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <system_error>
 
 #include <nlohmann/json.hpp>
 
+#include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
+#include "farandole/base/file_bytes.h"
 
 namespace farandole {
 namespace {
@@ -85,20 +85,14 @@ std::map<std::string, std::string> job_state_of(const std::string& scontrol_outp
 }
 
 bool write_job(const fs::path& file, const JobRecord& job) {
-  const auto temporary = file.parent_path() / ("." + file.filename().string() + ".tmp");
-  std::ofstream stream(temporary);
-  stream << to_json(job).dump(2, ' ', true, Json::error_handler_t::replace) << "\n" << std::flush;
-  std::error_code error;
-  if (stream) fs::rename(temporary, file, error);
-  return stream && !error;
+  return replace_file(file, to_json(job).dump(2, ' ', true, Json::error_handler_t::replace) + "\n");
 }
 
 std::optional<JobRecord> read_job(const fs::path& file) {
-  std::ifstream stream(file);
-  if (!stream) return std::nullopt;
-  const std::string text(std::istreambuf_iterator<char>(stream), {});
+  const auto text = read_whole_file(file);
+  if (!text) return std::nullopt;
   try {
-    return parse_job_record(Json::parse(text));
+    return parse_job_record(Json::parse(*text));
   } catch (const nlohmann::json::exception&) {
     throw CorruptInput(file.string() + " is damaged: it is not a job record of farandole run");
   }

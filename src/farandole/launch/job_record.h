@@ -48,7 +48,7 @@ std::map<std::string, std::string> job_state_of(const std::string& scontrol_outp
 // Writes the whole file or nothing. Returns false if the file cannot be written.
 bool write_job(const std::filesystem::path& file, const JobRecord& job);
 // Returns nullopt if the file does not exist.
-// Throws: CorruptInput if the file is not a job record.
+// Throws: CorruptInput if the file is not a job record; Error if it cannot be read.
 std::optional<JobRecord> read_job(const std::filesystem::path& file);
 
 }  // namespace farandole

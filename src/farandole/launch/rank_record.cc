@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <ctime>
 #include <fmt/format.h>
-#include <fstream>
 #include <tuple>
 
 #include <nlohmann/json.hpp>
 
+#include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
+#include "farandole/base/file_bytes.h"
 
 namespace farandole {
 namespace {
@@ -61,16 +62,9 @@ std::optional<RankRecord> parse_rank_record(std::string_view text) {
 
 }  // namespace
 
-// write_file_atomically is not used here: its fsync calls would delay the end of a rank by tens of
-// milliseconds, and this file is not needed after a power failure.
+// fsync would delay the end of a rank by tens of milliseconds.
 bool write_record(const fs::path& folder, const RankRecord& record) {
-  const auto path = folder / fmt::format("rank-{:04}.json", record.rank);
-  const auto temporary = folder / fmt::format(".rank-{:04}.tmp", record.rank);
-  std::ofstream stream(temporary);
-  stream << to_json(record, true) << std::flush;
-  std::error_code error;
-  if (stream) fs::rename(temporary, path, error);
-  return stream && !error;
+  return replace_file(folder / fmt::format("rank-{:04}.json", record.rank), to_json(record, true));
 }
 
 std::vector<RankRecord> read_records(const fs::path& folder) {
@@ -78,9 +72,11 @@ std::vector<RankRecord> read_records(const fs::path& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     if (entry.path().extension() != ".json") continue;
-    std::ifstream stream(entry.path());
-    const std::string text(std::istreambuf_iterator<char>(stream), {});
-    if (auto record = parse_rank_record(text)) records.push_back(*std::move(record));
+    try {
+      if (auto record = parse_rank_record(read_whole_file(entry.path()).value_or("")))
+        records.push_back(*std::move(record));
+    } catch (const Error&) {  // The others are still read.
+    }
   }
   std::sort(records.begin(), records.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
   return records;

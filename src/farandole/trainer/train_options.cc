@@ -196,7 +196,7 @@ std::string TrainOptions::to_json() const {
     shape["heads"] = model.heads;
     shape["context"] = model.context;
   }
-  return json.dump();
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace farandole

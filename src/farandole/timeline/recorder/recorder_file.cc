@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <fcntl.h>
 #include <iterator>
 #include <unistd.h>
 #include <utility>
@@ -27,8 +26,7 @@ std::string text_of(const std::array<char, n>& field) {
 
 }  // namespace
 
-RecorderFile::RecorderFile(const std::filesystem::path& path)
-    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+RecorderFile::RecorderFile(const std::filesystem::path& path) : path_(path), fd_(open_regular_file(path)) {
   if (fd_.get() < 0) {
     const int failure = errno;
     std::error_code none;
