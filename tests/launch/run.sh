@@ -108,6 +108,44 @@ wait $! || fail "nohup: $?"
 "${run[@]}" -n 2 yes "$MARK" 2>"$work/err" | head -n 1 >"$work/out"
 says out "$MARK"
 
+# The reader of the output stalls: logs and records are complete before it continues, and no line is lost.
+mkfifo "$work/output"
+exec {hold}<>"$work/output"
+stalled() {  # PROGRAM...: starts it in a run directory, with an output that nobody reads
+  rm -rf "$work/stalled"
+  "${run[@]}" -n 2 --run-dir "$work/stalled" --log-dir "$work/stalled/logs" "$@" >"$work/output" 2>"$work/err" {hold}>&- &
+  launcher=$!
+}
+await() {  # COMMAND...: until it succeeds, at most 60 s
+  for ((i = 0; i < 1200; i++)); do "$@" && return; sleep 0.05; done
+  fail "not in time: $*"
+}
+is_recorded() { grep -q '"end_ns"' "$work/stalled/launch/job.json" 2>/dev/null; }
+last="a stalled reader"
+stalled seq 60000
+await is_recorded
+kill -0 $launcher || fail "the launcher did not wait for its reader"
+head -n 120000 <&"$hold" | sort -n | uniq -c | awk '$1 != 2' >"$work/out"
+silent out
+wait $launcher || fail "the code of a job whose reader had stalled: $?"
+
+# Beyond a bound, only the logs get the lines. A signal is served, and a second one ends the waiting.
+rm -f "$work"/ready.*
+stalled bash -c "seq 400000; touch $work/ready.\$OMPI_COMM_WORLD_RANK; exec sleep 600"
+both_ready() { [[ -e $work/ready.0 && -e $work/ready.1 ]]; }
+await both_ready
+kill -TERM $launcher
+await is_recorded
+for r in 0 1; do grep -q '\] 400000$' "$work/stalled/logs/rank-000$r.log" || fail "the log of rank $r is incomplete"; done
+kill -TERM $launcher
+has_ended() { ! kill -0 $launcher 2>/dev/null; }
+await has_ended
+kill -KILL $launcher 2>/dev/null
+wait $launcher
+[[ $? == 143 ]] || fail "TERM with a stalled reader: $?"
+rm -rf "$work"/ready.* "$work/stalled"
+exec {hold}>&-
+
 # A background process of a rank ends with the rank.
 expect 0 "${run[@]}" -n 2 sh -c "sleep 601 & echo started"
 for pid in $(pgrep -x sleep); do

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sstream>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -103,6 +104,17 @@ class Supervised {
   }
 
   OwnedDescriptor out_, err_;
+};
+
+class Fifo {
+ public:
+  Fifo() { EXPECT_EQ(::mkfifo(path().c_str(), 0600), 0); }
+  std::string path() const { return folder_ / "fifo"; }
+  // Blocks until a process writes.
+  void await() const { std::ifstream(path()).get(); }
+
+ private:
+  const TemporaryFolder folder_;
 };
 
 std::vector<std::string> shell(const std::string& script) {
@@ -215,6 +227,47 @@ TEST(Supervisor, EndsWhatTheProgramLeftRunning) {
   int seen = 0;
   for (pid_t pid; pids >> pid; ++seen) EXPECT_EQ(::kill(pid, 0), -1) << pid;
   EXPECT_EQ(seen, 2);
+}
+
+// A process becomes a child of the supervisor only after its parent was killed.
+TEST(Supervisor, EndsOrphansOfOrphans) {
+  Supervised rank(shell(
+      "exec 3< <(bash -c 'bash -c \"sleep 1000 & echo \\$! \\$\\$; exec sleep 1000\" & exec sleep 1000'); "
+      "read -r pids <&3; echo $pids; exit 4"));
+  EXPECT_EQ(rank.finish(), 4);
+  std::istringstream pids(rank.out);
+  int seen = 0;
+  for (pid_t pid; pids >> pid; ++seen) EXPECT_EQ(::kill(pid, 0), -1) << pid;
+  EXPECT_EQ(seen, 2);
+}
+
+TEST(Supervisor, DoesNotWaitForADaemonAfterSigterm) {
+  Supervised rank(shell("setsid sh -c 'echo $$; echo ready; exec sleep 1000' & wait"));
+  rank.await("ready\n");
+  rank.signal(SIGTERM);
+  EXPECT_EQ(rank.finish(), 143);
+  EXPECT_EQ(::kill(std::stoi(rank.out), 0), -1);
+}
+
+TEST(Supervisor, LogsEverythingAlthoughTheReaderStalls) {
+  const Fifo done;
+  Supervised rank(shell("seq 400000; echo >" + done.path() + "; exit 5"), false, true);
+  done.await();
+  EXPECT_EQ(rank.finish(), 5);
+  EXPECT_THAT(rank.log(), HasSubstr("] 400000\n"));
+  EXPECT_TRUE(rank.out.starts_with("1\n2\n3\n"));
+  EXPECT_THAT(rank.out,
+              HasSubstr(" lines are left out here, because the output was not read; the rank's log"));
+}
+
+TEST(Supervisor, LetsAProgramStopAlthoughTheReaderStalls) {
+  const Fifo done;
+  Supervised rank(shell("trap 'seq 400000; echo >" + done.path() +
+                        "; exit 75' TERM; echo ready; while :; do read -r -t 1 < <(sleep 9); done"));
+  rank.await("ready\n");
+  rank.signal(SIGTERM);
+  done.await();
+  EXPECT_EQ(rank.finish(), 75);
 }
 
 TEST(Supervisor, LetsACommandFinishWhoseScriptDiedOfSigterm) {

@@ -1,5 +1,6 @@
 #include "farandole/launch/launcher.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/file_bytes.h"
 #include "farandole/base/parse_number.h"
 #include "farandole/base/program_folder.h"
 #include "farandole/base/staging_file.h"
@@ -130,11 +132,12 @@ class Launcher {
   }
 
   int run() {
-    while (!starter_->has_ended()) serve(out_.full() || err_.full());
-    while (take_datagram() || take_starter_err()) write_all();
+    while (!starter_->has_ended()) serve(out_.full() || err_.full(), -1);
+    while (take_datagram() || take_starter_err()) {
+    }
+    take_unread_output();
     starter_lines_.finish();
     err_.push(chatter_.flush());
-    write_all();
     return conclude();
   }
 
@@ -156,8 +159,9 @@ class Launcher {
     return options;
   }
 
-  // One iteration: waits for the next event and handles it. `only_write`: handles only pending output.
-  void serve(bool only_write) {
+  // One iteration: waits for the next event and handles it. `only_write`: handles only pending output and
+  // signals. Returns false if none occurred in `limit_ms`; -1: no limit.
+  bool serve(bool only_write, int limit_ms) {
     std::array<pollfd, 5> waiting = {{{signals_.get(), POLLIN, 0},
                                       {only_write ? -1 : socket_.get(), POLLIN, 0},
                                       {only_write ? -1 : starter_err_.get(), POLLIN, 0},
@@ -165,7 +169,7 @@ class Launcher {
                                       {err_.empty() ? -1 : err_.descriptor(), POLLOUT, 0}}};
     // After this time, a line of dashes belongs to the program and not to a message of mpirun.
     constexpr int hold_ms = 200;
-    const int ready = ::poll(waiting.data(), waiting.size(), chatter_.holds() ? hold_ms : -1);
+    const int ready = ::poll(waiting.data(), waiting.size(), chatter_.holds() ? hold_ms : limit_ms);
     if (ready == 0) err_.push(chatter_.flush());
     if (waiting[0].revents != 0) take_signals();
     if (waiting[1].revents != 0) take_datagram();
@@ -173,10 +177,26 @@ class Launcher {
     if (waiting[3].revents != 0) out_.write_some();
     if (waiting[4].revents != 0) err_.write_some();
     if ((out_.broken() || err_.broken()) && !std::exchange(told_of_broken_, true)) starter_->signal(SIGTERM);
+    return ready > 0;
   }
 
-  void write_all() {
-    while (!out_.empty() || !err_.empty()) serve(true);
+  void write_some() {
+    while ((!out_.empty() || !err_.empty()) && serve(true, 0)) {
+    }
+  }
+
+  // Waits for the reader of the output. The next signal ends this.
+  void drain() {
+    endings_ = std::max(endings_, 1);
+    while ((!out_.empty() || !err_.empty()) && endings_ == 1) serve(true, -1);
+    write_some();
+  }
+
+  void take_unread_output() {
+    for (int rank = 0; rank < plan_.ranks; ++rank)
+      for (const auto& [stream, queue] :
+           {std::pair(OutputStream::out, &out_), std::pair(OutputStream::err, &err_)})
+        queue->push(read_whole_file(unread_output(folder_.path(), rank, stream)).value_or(""));
   }
 
   bool take_datagram() {
@@ -220,9 +240,9 @@ class Launcher {
     const bool tells = number != SIGCONT && number != SIGUSR2;
     if (constexpr std::size_t most = 16; tells && job_.signals.size() < most)
       job_.signals.push_back({number, real_time_ns()});
-    const bool first = ends && signal_ == 0;
+    const bool first = ends && ++endings_ == 1;
     if (first) signal_ = number;
-    if (from_terminal) return;
+    if (from_terminal || starter_->has_ended()) return;
     if (!first || !signal_ranks(number)) starter_->signal(ends ? SIGTERM : number);
   }
 
@@ -274,7 +294,7 @@ class Launcher {
   }
 
   // Copies recorder files of ranks on this node if their supervisors were killed with them.
-  void bring_recorders() const {
+  void bring_recorders() {
     if (run_.folder.empty()) return;
     const auto folder = run_.folder / "recorder";
     std::error_code failure;
@@ -282,16 +302,16 @@ class Launcher {
       try {
         stage_out(destination);
       } catch (const std::exception& error) {
-        fmt::print(stderr, "farandole run: a recorder file could not be copied from this node: {}\n",
-                   error.what());
+        err_.push(fmt::format("farandole run: a recorder file could not be copied from this node: {}\n",
+                              error.what()));
       }
     }
     const bool none =
         failure == std::errc::no_such_file_or_directory || failure == std::errc::not_a_directory;
     if (failure && !none)
-      fmt::print(stderr,
-                 "farandole run: recorder files may remain on this node, because {} cannot be read: {}\n",
-                 folder.string(), failure.message());
+      err_.push(fmt::format(
+          "farandole run: recorder files may remain on this node, because {} cannot be read: {}\n",
+          folder.string(), failure.message()));
   }
 
   // Slurm forgets the state of a job some minutes after its end. A later reader of the run directory may also
@@ -314,9 +334,10 @@ class Launcher {
       err_.push(
           "farandole run: --trace-mpi has recorded nothing: the program did not call MPI from C or C++, or "
           "MPI is linked into it statically\n");
-    write_all();
+    write_some();
     bring_recorders();
     keep_records(std::move(records), verdict);
+    drain();
     return verdict.exit_code;
   }
 
@@ -335,7 +356,8 @@ class Launcher {
   ChatterFilter chatter_;
   LineSplitter starter_lines_{[this](std::string_view piece) { err_.push(chatter_.take(piece)); }};
   std::vector<pid_t> supervisors_;
-  int signal_ = 0;
+  int signal_ = 0;   // The first signal that ends the job.
+  int endings_ = 0;  // The number of such signals.
   bool told_of_broken_ = false;
   std::optional<ChildProcess> scancel_;
   std::optional<ChildProcess> starter_;  // Last member: it must end before the objects to which it reports.

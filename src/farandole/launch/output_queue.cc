@@ -86,7 +86,8 @@ OwnedDescriptor listen_as_launcher(const std::filesystem::path& path) {
 
 void OutputQueue::write_some() {
   if (empty()) return;
-  const auto taken = channel_.write(std::string_view(pending_).substr(written_));
+  const auto taken = channel_.write(pending());
+  if (taken > 0) taken_at_ = Clock::now();
   if (taken == nobody) broken_ = true;
   written_ = broken_ ? pending_.size() : written_ + taken;
   // The rest is moved to the front only after most of the buffer is written. Therefore the cost

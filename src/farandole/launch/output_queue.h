@@ -3,6 +3,7 @@
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <string>
@@ -64,19 +65,25 @@ class OutputQueue {
   explicit OutputQueue(OutputChannel& channel) : channel_(channel) {}
 
   void push(std::string_view bytes) {
+    if (empty()) taken_at_ = Clock::now();
     if (!broken_) pending_.append(bytes);
   }
   // Stop reading input while this is true.
   bool full() const { return pending_.size() - written_ > capacity; }
   bool empty() const { return pending_.size() == written_; }
   bool broken() const { return broken_; }  // The reader is gone; further bytes are dropped.
+  // Returns whether the reader has taken none of the waiting bytes for this time.
+  bool stalled(std::chrono::milliseconds time) const { return !empty() && Clock::now() >= taken_at_ + time; }
+  std::string_view pending() const { return std::string_view(pending_).substr(written_); }
   int descriptor() const { return channel_.descriptor(); }
   void write_some();
 
  private:
-  static constexpr std::size_t capacity = 262144;
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::size_t capacity = 1 << 20;
   OutputChannel& channel_;
   std::string pending_;
+  Clock::time_point taken_at_;
   std::size_t written_ = 0;
   bool broken_ = false;
 };

@@ -1,9 +1,12 @@
 #include "farandole/launch/stream_relay.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
+#include <utility>
 
 namespace farandole {
 namespace {
@@ -17,6 +20,7 @@ StreamRelay::StreamRelay(OwnedDescriptor source, OutputChannel& destination, Lin
     : source_(std::move(source)),
       queue_(destination),
       log_(log),
+      goes_on_(log != nullptr),
       logged_([] { return "[" + time_of_day() + "] "; }, LineFormatter::Redraws::last),
       splitter_([this](std::string_view piece) { take(piece); }) {
   if (prefix) visible_.emplace(std::move(prefix), LineFormatter::Redraws::each);
@@ -25,12 +29,27 @@ StreamRelay::StreamRelay(OwnedDescriptor source, OutputChannel& destination, Lin
 
 void StreamRelay::take(std::string_view piece) {
   if (visible_) {
-    queue_.push(visible_->format(piece));
+    show(visible_->format(piece));
   } else {
-    queue_.push(piece);
+    show(piece);
   }
   if (log_ != nullptr) *log_ << logged_.format(piece);
   if (!piece.ends_with('\r')) keep(piece);
+}
+
+void StreamRelay::show(std::string_view text) {
+  if (leaves_out_) {
+    left_out_ += std::count(text.begin(), text.end(), '\n');
+    return;
+  }
+  tell_of_left_out();
+  queue_.push(text);
+}
+
+void StreamRelay::tell_of_left_out() {
+  if (const auto lines = std::exchange(left_out_, 0); lines > 0)
+    queue_.push(fmt::format("farandole run: {} lines are left out here, because the output was not read{}\n",
+                            lines, log_ != nullptr ? "; the rank's log has them" : ""));
 }
 
 void StreamRelay::keep(std::string_view piece) {
@@ -45,6 +64,7 @@ std::string StreamRelay::last_lines() const {
 }
 
 bool StreamRelay::read_some() {
+  leaves_out_ = leaves_out();
   std::array<char, 65536> buffer;
   const auto got = ::read(source_.get(), buffer.data(), buffer.size());
   if (got < 0 && errno == EINTR) return true;
@@ -62,7 +82,8 @@ void StreamRelay::finish() {
   if (source_.get() < 0) return;
   source_.reset();
   splitter_.finish();
-  if (visible_) queue_.push(visible_->finish());
+  if (visible_) show(visible_->finish());
+  tell_of_left_out();
   if (log_ != nullptr) *log_ << logged_.finish() << std::flush;
 }
 

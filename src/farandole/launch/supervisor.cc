@@ -1,11 +1,13 @@
 #include "farandole/launch/supervisor.h"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <poll.h>
@@ -44,14 +46,16 @@ class Supervisor {
   void take_signals();
   void pass_on(int number);
   void wait_for_orphans();
+  void kill_orphans();
   void parent_ended();
+  void read_rest();
   void drain();
   void note_memory();
   void learn_run();
   std::filesystem::path recorder() const;
   void save_recorder();
   void bring_recorder();
-  void report();
+  bool report();
   void wait_for_peers();
   bool all_written() { return out_->queue().empty() && err_->queue().empty(); }
 
@@ -75,21 +79,12 @@ OwnedDescriptor watch_parent() {
   return OwnedDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0)));
 }
 
-// Ends the processes that the program has left running. They have become children of this process.
-void kill_orphans() {
-  const auto list = fmt::format("/proc/self/task/{}/children", ::getpid());
-  // Their own children become children of this process as they end.
-  for (int round = 0; round < 100; ++round) {
-    std::ifstream children(list);
-    pid_t pid = 0, some = 0;
-    while (children >> pid) {
-      some = pid;
-      ::kill(pid, SIGKILL);
-    }
-    if (some == 0) return;
-    while (::waitpid(-1, nullptr, 0) > 0) {
-    }
+// Processes that the program has left running become children of this process (PR_SET_CHILD_SUBREAPER).
+std::vector<pid_t> living_children() {
+  while (::waitpid(-1, nullptr, WNOHANG) > 0) {
   }
+  std::ifstream list(fmt::format("/proc/self/task/{}/children", ::getpid()));
+  return {std::istream_iterator<pid_t>(list), {}};
 }
 
 std::string describe_end(const RankRecord& record) {
@@ -174,7 +169,11 @@ void Supervisor::take_signals() {
     if (!to_the_group) pass_on(number);
     if (number == SIGTSTP) ::raise(SIGSTOP);
   }
-  if (record_.told && !was_told) save_recorder();
+  if (!record_.told || was_told) return;
+  // A program that waits for the reader of its output could not react to the signal.
+  for (auto* relay : {&out_, &err_})
+    if (*relay) (*relay)->go_on();
+  save_recorder();
 }
 
 // If the rank has a process group of its own, as with mpirun, the signal goes to the whole group, because the
@@ -187,14 +186,27 @@ void Supervisor::pass_on(int number) {
   }
 }
 
-// A script dies of SIGTERM before its commands end. These commands get the time that they need.
+// A script dies of SIGTERM before its commands end. These commands get the time that they need. A process with
+// a session of its own (setsid) is not one of them.
 void Supervisor::wait_for_orphans() {
+  const auto is_command = [](pid_t pid) { return ::getsid(pid) == ::getsid(0); };
   while (record_.told && !abandoned_) {
-    pid_t ended;
-    while ((ended = ::waitpid(-1, nullptr, WNOHANG)) > 0) {
-    }
-    if (ended < 0) return;
+    const auto children = living_children();
+    if (std::none_of(children.begin(), children.end(), is_command)) return;
     serve(std::nullopt);
+  }
+}
+
+// Ends the processes that the program has left running. Their own children become children of this process as
+// they end, before SIGCHLD arrives.
+void Supervisor::kill_orphans() {
+  const auto deadline = Clock::now() + std::chrono::seconds(5);
+  for (auto children = living_children(); !children.empty(); children = living_children()) {
+    for (const pid_t pid : children) ::kill(pid, SIGKILL);
+    if (Clock::now() >= deadline)
+      return err_->queue().push(fmt::format("farandole run: rank {} ({}): process {} cannot be ended\n",
+                                            record_.rank, record_.host, children.front()));
+    serve(deadline);
   }
 }
 
@@ -221,6 +233,8 @@ void Supervisor::serve(std::optional<Clock::time_point> deadline) {
     waiting.push_back({relay->wants_input() ? relay->source() : -1, POLLIN, 0});
     waiting.push_back({relay->queue().empty() ? -1 : relay->queue().descriptor(), POLLOUT, 0});
   }
+  if (out_->waits() || err_->waits())
+    deadline = std::min(deadline.value_or(Clock::time_point::max()), Clock::now() + StreamRelay::patience);
   const auto left =
       deadline ? std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count() : -1;
   ::poll(waiting.data(), waiting.size(), deadline ? static_cast<int>(std::max<std::int64_t>(left, 0)) : -1);
@@ -235,26 +249,35 @@ void Supervisor::serve(std::optional<Clock::time_point> deadline) {
 
 // Reads what the program has written to the pipes before it ended. Processes that it left behind may hold the
 // pipes open; this call does not wait for them.
-void Supervisor::drain() {
+void Supervisor::read_rest() {
   for (auto* relay : {&*out_, &*err_}) {
-    while (relay->source() >= 0 && !abandoned_) {
-      while (relay->wants_input() && relay->read_some()) {
-      }
-      if (relay->wants_input()) relay->finish();
-      if (relay->source() >= 0) serve(std::nullopt);
+    while (relay->read_some()) {
     }
+    relay->finish();
   }
-  while (!all_written() && !abandoned_) serve(std::nullopt);
 }
 
-void Supervisor::report() {
+// If the launcher's reader stalls, the launcher finds the rest of the output in its folder.
+void Supervisor::drain() {
+  constexpr std::chrono::milliseconds patience(100);
+  while (!all_written() && !abandoned_) {
+    serve(socket_.get() < 0 ? std::nullopt : std::optional(Clock::now() + patience));
+    if (socket_.get() < 0 || !(out_->queue().stalled(patience) || err_->queue().stalled(patience))) continue;
+    const auto leave = [&](const OutputQueue& queue, OutputStream stream) {
+      return queue.empty() || std::ofstream(unread_output(options_.folder, record_.rank, stream))
+                                  << queue.pending() << std::flush;
+    };
+    if (leave(out_->queue(), OutputStream::out) && leave(err_->queue(), OutputStream::err)) return;
+  }
+}
+
+// Returns false if the launcher's folder does not exist.
+bool Supervisor::report() {
   record_.last_words = err_->last_lines();
   learn_run();
   launch_folder_.end(record_);
   if (log_.is_open()) log_ << "--- " << describe_end(record_) << "\n" << std::flush;
-  if (options_.folder.empty() || write_record(options_.folder, record_)) return;
-  const auto line = to_marked_line(record_) + "\n";
-  [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, line.data(), line.size());
+  return options_.folder.empty() || write_record(options_.folder, record_);
 }
 
 // mpirun and srun kill all ranks as soon as one rank fails. If the program stops on every rank (it refuses to
@@ -333,8 +356,13 @@ int Supervisor::run() {
   wait_for_orphans();
   kill_orphans();
   if (record_.told) bring_recorder();
+  read_rest();
+  const bool reported = report();
   drain();
-  report();
+  if (!reported) {
+    const auto line = to_marked_line(record_) + "\n";
+    [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, line.data(), line.size());
+  }
   wait_for_peers();
   return record_.shell_code();
 }
@@ -343,6 +371,10 @@ int Supervisor::run() {
 
 std::filesystem::path log_of(const std::filesystem::path& log_folder, int rank) {
   return log_folder / fmt::format("rank-{:04}.log", rank);
+}
+
+std::filesystem::path unread_output(const std::filesystem::path& folder, int rank, OutputStream stream) {
+  return folder / fmt::format("unread-{:04}.{}", rank, static_cast<char>(stream));
 }
 
 int supervise(const SupervisorOptions& options) {

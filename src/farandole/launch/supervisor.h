@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "farandole/launch/launch_folder.h"
+#include "farandole/launch/output_queue.h"
 
 namespace farandole {
 
@@ -40,11 +41,15 @@ struct SupervisorOptions {
 };
 
 std::filesystem::path log_of(const std::filesystem::path& log_folder, int rank);
+// The output of a rank that the launcher had not read when the rank ended.
+std::filesystem::path unread_output(const std::filesystem::path& folder, int rank, OutputStream stream);
 
 // Runs the program to its end and returns its exit code, or 128 + N if signal N killed it. Signals from the
 // parent are not passed on: Open MPI and Slurm signal the whole process group of a rank, so the program
-// already has them. If the parent ends, the program is killed. If nobody reads the output, the program has to
-// wait; this limits memory. The recorder file of a killed rank is copied from this node to the run directory.
+// already has them. If the parent ends, the program is killed. If nobody reads the output, 1 MiB of each stream
+// waits in memory. Beyond it the program waits or, if there is a log or the job is being stopped, goes on, and
+// lines are left out of the output. The recorder file of a killed rank is copied from this node
+// to the run directory.
 int supervise(const SupervisorOptions& options);
 
 }  // namespace farandole
