@@ -164,4 +164,9 @@ std::vector<fs::path> staged_files_in(const fs::path& folder, const std::string&
   return {destinations.begin(), destinations.end()};
 }
 
+void stage_out_all(const fs::path& folder, const std::string& extension) {
+  std::error_code none;
+  for (const auto& destination : staged_files_in(folder, extension, none)) stage_out(destination);
+}
+
 }  // namespace farandole

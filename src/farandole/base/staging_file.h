@@ -31,6 +31,8 @@ bool copy_out(const std::filesystem::path& destination);
 // Copies the file to the destination, and removes the local file and the link. If a process was killed during
 // this, the next call removes what it left.
 bool stage_out(const std::filesystem::path& destination);
+// Calls stage_out() for each file of `folder` that ends in `extension` and is on this node.
+void stage_out_all(const std::filesystem::path& folder, const std::string& extension);
 
 // The path to read from: the local file if it is on this node, otherwise the destination.
 std::filesystem::path readable_at(const std::filesystem::path& destination);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <map>
 
+#include "farandole/base/earlier_starts.h"
 #include "farandole/base/phrases.h"
 #include "farandole/doctor/diagnosis_parts.h"
 
@@ -46,6 +47,9 @@ class Finder {
     if (run_.facts.restarts.value_or(0) > 0)
       add(fmt::format("it was restart {} in this folder; this report is about the last start",
                       *run_.facts.restarts));
+    const auto starts = earlier_starts(run_.folder);
+    for (const auto& start : starts)
+      add(fmt::format("what an earlier start has recorded is kept: farandole doctor {}", start.string()));
   }
 
   void slurm(const std::string& id) {

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "farandole/base/earlier_starts.h"
 #include "farandole/base/error.h"
 #include "farandole/base/file_bytes.h"
 
@@ -82,7 +83,9 @@ bool LaunchFolder::make(bool failed, int exit_code) const {
 }
 
 void LaunchFolder::begin(const JobRecord& job) {
-  if (run_.logged && make(false, 0)) write_job(folder() / "job.json", job);
+  if (!run_.logged || !make(false, 0)) return;
+  keep_earlier_job(folder());
+  write_job(folder() / "job.json", job);
 }
 
 void LaunchFolder::end(const RankRecord& rank) {

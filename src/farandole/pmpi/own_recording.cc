@@ -11,8 +11,10 @@
 #include <utility>
 
 #include "farandole/base/clock.h"
+#include "farandole/base/earlier_starts.h"
 #include "farandole/base/error.h"
 #include "farandole/base/run_folder.h"
+#include "farandole/base/staging_file.h"
 #include "farandole/base/version.h"
 #include "farandole/comm/mpi/mpi_job.h"
 #include "farandole/comm/recording/recording.h"
@@ -97,8 +99,27 @@ bool is_this_mpi() {
   return std::string_view(version).starts_with("Open MPI");
 }
 
+// Every rank takes part.
+void keep_earlier_start_of(const std::filesystem::path& run_dir, int rank, bool leads_node) {
+  const auto attempt = [](const auto& work) {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      tell(error);
+    }
+    PMPI_Barrier(MPI_COMM_WORLD);
+  };
+  attempt([&] {
+    if (leads_node) stage_out_all(run_dir / "recorder", ".ftl");
+  });
+  attempt([&] {
+    if (rank == 0) keep_earlier_start(run_dir);
+  });
+}
+
 void place(TimelineOptions& options, const std::filesystem::path& run_dir) {
   const NodeRanks here;
+  keep_earlier_start_of(run_dir, options.rank, here.rank() == 0);
   try {
     const auto found = place_recorder(run_dir, wished_place(), options.recorder_bytes * here.count());
     options.node_folder = found.folder;

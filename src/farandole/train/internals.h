@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -69,12 +70,16 @@ class Session::Internals {
   // For an error about a lost peer, returns whether the error is new; otherwise the watchdog of this rank
   // has already reported it.
   bool is_ending(ExitCode code);
+  // What an earlier start has recorded in `run_dir` is kept (base/earlier_starts.h).
+  // Collective: every rank of the job must call this in the same order.
+  void keep_earlier_start_of(Session& session, const std::filesystem::path& run_dir);
 
   MpiJob job;
   std::unique_ptr<Timeline> timeline;
   std::unique_ptr<GpuActivity> gpu_activity;
   std::string no_gpu_activity = "nothing is recorded";
   std::unique_ptr<Recording> recording;
+  std::filesystem::path recorded;  // The last run directory in which this session has recorded.
   SignalEvent trace_asked;
   std::unique_ptr<TraceRequests> trace_requests;
   CollectiveRegistry calls;

@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include "farandole/base/cores.h"
+#include "farandole/base/earlier_starts.h"
 #include "farandole/base/error.h"
 #include "farandole/base/heap.h"
 #include "farandole/base/log.h"
 #include "farandole/base/run_folder.h"
+#include "farandole/base/staging_file.h"
 #include "farandole/base/version.h"
 #include "farandole/comm/group_agreement.h"
 #include "farandole/timeline/counters/gpu_counters.h"
@@ -97,9 +99,12 @@ bool Session::Internals::is_ending(ExitCode code) {
 Group::Group(std::vector<int> ranks, std::uint16_t number, std::unique_ptr<Internals> internals)
     : TensorCollectives(std::move(internals)), ranks_(std::move(ranks)), first_number_(number) {}
 
-Session::Session(int, const char* const*)
+Session::Session(int, const char* const*) : Session(RecordFrom::start) {}
+
+Session::Session(RecordFrom from)
     : internals_(std::make_unique<Internals>()), exceptions_at_start_(std::uncaught_exceptions()) {
-  if (const auto folder = run_dir_of_environment(); !folder.empty()) start_recording({.run_dir = folder});
+  const auto folder = from == RecordFrom::start ? run_dir_of_environment() : std::filesystem::path();
+  if (!folder.empty()) start_recording({.run_dir = folder});
 }
 
 Session::~Session() {
@@ -166,6 +171,18 @@ std::unique_ptr<Group> Session::new_group(std::span<const int> ranks) {
                 std::make_unique<TensorCollectives::Internals>(std::move(communicator))));
 }
 
+// Every node first copies the earlier start's recorders that are on its own disk. Rank 0 then moves all of them.
+void Session::Internals::keep_earlier_start_of(Session& session, const std::filesystem::path& run_dir) {
+  const auto folder = std::filesystem::absolute(run_dir);
+  if (std::exchange(recorded, folder) == folder) return;
+  session.together([&] {
+    if (session.local_rank() == 0) stage_out_all(folder / "recorder", ".ftl");
+  });
+  session.together([&] {
+    if (session.rank() == 0) keep_earlier_start(folder);
+  });
+}
+
 void Session::start_recording(const RecordingOptions& options) {
   auto& mine = *internals_;
   mine.ranks().use(nullptr);
@@ -175,6 +192,7 @@ void Session::start_recording(const RecordingOptions& options) {
   mine.timeline = std::make_unique<Timeline>();
   mine.communicators = 0;
   mine.ranks().use(mine.new_communicator(Waiting::yielding));
+  mine.keep_earlier_start_of(*this, options.run_dir);
   if (options.window.off()) return tell_run_dir(options.run_dir);
   const auto wish =
       options.recorder_dir ? RecorderWish{*options.recorder_dir, "--recorder-dir"} : wished_place();
@@ -246,11 +264,11 @@ void Session::together(const std::function<void()>& work) {
   throw AgreedError(message, static_cast<ExitCode>(code), first);
 }
 
-int run_session(const std::string& program, int argc, const char* const* argv,
-                const std::function<int(Session&)>& body) {
+int run_session(const std::string& program, int, const char* const*, const std::function<int(Session&)>& body,
+                RecordFrom from) {
   set_up_log();
   try {
-    Session session(argc, argv);
+    Session session(from);
     const auto who = [&](int rank) {
       return session.size() > 1
                  ? fmt::format("rank {} on {}: ", rank, session.hosts()[static_cast<std::size_t>(rank)])

@@ -36,6 +36,10 @@ struct RecordingOptions {
   std::size_t merge_limit = 64;  // Largest number of ranks in timeline.json.gz; 0: all.
 };
 
+// When a session begins to record if FARANDOLE_RUN_DIR is set. A program that may find that there is nothing to
+// do calls start_recording() itself, so that it does not replace the timeline of the earlier start.
+enum class RecordFrom { start, start_recording };
+
 class Session {
  public:
   // Starts MPI and the watchdogs for stalls and lost ranks. Sets the number of LibTorch's threads to this
@@ -128,6 +132,10 @@ class Session {
   Internals& internals() { return *internals_; }
 
  private:
+  friend int run_session(const std::string& program, int argc, const char* const* argv,
+                         const std::function<int(Session&)>& body, RecordFrom from);
+  explicit Session(RecordFrom from);
+
   std::unique_ptr<Internals> internals_;
   int exceptions_at_start_;
 };
@@ -136,6 +144,6 @@ class Session {
 // line begins with `program`. An error on which all ranks agreed (Session::together) is printed by one rank,
 // and the job ends normally. Any other error is printed by its rank, which then ends the whole job.
 int run_session(const std::string& program, int argc, const char* const* argv,
-                const std::function<int(Session&)>& body);
+                const std::function<int(Session&)>& body, RecordFrom from = RecordFrom::start);
 
 }  // namespace farandole

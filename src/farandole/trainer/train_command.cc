@@ -212,6 +212,15 @@ int train(Session& session, TrainOptions options, const std::string& option_line
     take_tuned_plan(options, session.size());
   });
   share_plan(session, options);
+  std::int64_t resumed = start ? start->step : -1;
+  session.internals().communicator().broadcast("resumed step", &resumed, sizeof resumed, 0);
+  const auto all_steps = total_steps(options, DistributedSampler(data.train->size(), session).size());
+  if (resumed >= all_steps) {
+    if (session.rank() == 0)
+      fmt::print("nothing left to do: {} is at step {} of {}; raise --epochs or --steps to continue\n",
+                 options.run_dir.string(), resumed, all_steps);
+    return 0;
+  }
   const auto gpu_steps = StepWindow::parse(options.gpu_activity.value_or("all"), "--gpu-activity");
   session.start_recording({options.run_dir, StepWindow::parse(options.timeline, "--timeline"), gpu_steps,
                            options.recorder_mb << 20, options.recorder_dir, options.merge_limit});
@@ -219,16 +228,8 @@ int train(Session& session, TrainOptions options, const std::string& option_line
     spdlog::warn("--gpu-activity: no GPU activity is recorded: {}", session.no_gpu_activity());
 
   Trainer trainer(session, options, data, model, std::move(stop_requested));
-  std::int64_t resumed = start ? start->step : -1;
-  session.internals().communicator().broadcast("resumed step", &resumed, sizeof resumed, 0);
   if (resumed >= 0) trainer.resume(start ? &*start : nullptr);
   start.reset();
-  if (resumed >= trainer.total_steps()) {
-    if (session.rank() == 0)
-      fmt::print("nothing left to do: {} is at step {} of {}; raise --epochs or --steps to continue\n",
-                 options.run_dir.string(), resumed, trainer.total_steps());
-    return 0;
-  }
   if (run) {
     const auto facts = facts_of(session, options, trainer, *model, argc, argv);
     greet(session, options, data, trainer, facts);
@@ -266,14 +267,17 @@ int train_command(int argc, const char* const* argv) {
     pollfd poll{signals.get(), POLLIN, 0};
     return ::poll(&poll, 1, 0) > 0;
   };
-  return run_session("farandole train", argc, argv, [&](Session& session) {
-    boost::program_options::variables_map given;
-    session.together([&] {
-      parser.parse(argc, argv, &given);
-      options.check();
-    });
-    return train(session, options, lines_of(parser, given), argc, argv, stop_requested);
-  });
+  return run_session(
+      "farandole train", argc, argv,
+      [&](Session& session) {
+        boost::program_options::variables_map given;
+        session.together([&] {
+          parser.parse(argc, argv, &given);
+          options.check();
+        });
+        return train(session, options, lines_of(parser, given), argc, argv, stop_requested);
+      },
+      RecordFrom::start_recording);
 }
 
 }  // namespace farandole

@@ -75,8 +75,13 @@ std::int64_t Trainer::batches_per_epoch() const {
 }
 
 std::int64_t Trainer::total_steps() const {
-  const std::int64_t all = options_.epochs * ceil_div(batches_per_epoch(), options_.accumulate);
-  return options_.steps > 0 ? std::min(options_.steps, all) : all;
+  return farandole::total_steps(options_, sampler_.size());
+}
+
+std::int64_t total_steps(const TrainOptions& options, std::int64_t samples) {
+  const auto batches = ceil_div(samples, options.batch);
+  const auto all = options.epochs * ceil_div(batches, options.accumulate);
+  return options.steps > 0 ? std::min(options.steps, all) : all;
 }
 
 void Trainer::resume(const Snapshot* snapshot) {

@@ -21,6 +21,9 @@
 
 namespace farandole {
 
+// Optimizer steps of a whole run in which each rank trains on `samples` samples per epoch.
+std::int64_t total_steps(const TrainOptions& options, std::int64_t samples);
+
 class Trainer {
  public:
   // `session`, `options` and `data` must outlive this object. `stop_requested` is called in each step and

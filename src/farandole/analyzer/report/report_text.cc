@@ -176,7 +176,9 @@ class RunText {
     if (facts.started || facts.ended)
       line("time", facts.started.value_or("?") + " to " + facts.ended.value_or("?") +
                        (facts.exit_code ? fmt::format(", exit code {}", *facts.exit_code) : "") +
-                       (facts.restarts.value_or(0) > 0 ? fmt::format(", {} restarts", *facts.restarts) : ""));
+                       (facts.restarts.value_or(0) > 0
+                            ? fmt::format(", {} restarts; earlier starts are in starts/", *facts.restarts)
+                            : ""));
     steps();
     line("efficiency", fmt::format("parallel {} = load balance {} × communication {}",
                                    percent(metrics_.parallel_efficiency), percent(metrics_.load_balance),

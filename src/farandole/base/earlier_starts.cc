@@ -1,0 +1,90 @@
+#include "farandole/base/earlier_starts.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fstream>
+#include <system_error>
+
+#include <nlohmann/json.hpp>
+
+#include "farandole/base/error.h"
+#include "farandole/base/parse_number.h"
+
+namespace farandole {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* earlier_job = "job.earlier.json";
+
+int number_of_start(const fs::path& folder) {
+  return parse_number<int>(folder.filename().string()).value_or(0);
+}
+
+void move_if_there(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  if (error && error != std::errc::no_such_file_or_directory)
+    throw Error(fmt::format("{} cannot be moved to {}, where the records of earlier starts are kept: {}",
+                            from.string(), to.string(), error.message()));
+}
+
+// The launcher writes the end of a job last.
+bool has_ended(const fs::path& job) {
+  std::ifstream stream(job);
+  const auto json = nlohmann::json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && json.contains("end_ns");
+}
+
+// Copies of these records help the doctor, but the start is kept without them too.
+void copy_launch(const fs::path& from, const fs::path& to) {
+  std::error_code ignored;
+  fs::create_directory(to, ignored);
+  for (fs::directory_iterator entry(from, ignored), end; !ignored && entry != end; entry.increment(ignored))
+    if (entry->path().filename().string().starts_with("rank-")) {
+      std::error_code left;
+      fs::copy_file(entry->path(), to / entry->path().filename(), left);
+    }
+  fs::rename(from / earlier_job, to / "job.json", ignored);
+  if (ignored && has_ended(from / "job.json")) fs::copy_file(from / "job.json", to / "job.json", ignored);
+}
+
+}  // namespace
+
+std::vector<fs::path> earlier_starts(const fs::path& run_dir) {
+  std::vector<fs::path> starts;
+  std::error_code ignored;
+  for (fs::directory_iterator entry(run_dir / "starts", ignored), end; !ignored && entry != end;
+       entry.increment(ignored))
+    if (number_of_start(entry->path()) > 0) starts.push_back(entry->path());
+  std::sort(starts.begin(), starts.end(),
+            [](const auto& a, const auto& b) { return number_of_start(a) < number_of_start(b); });
+  return starts;
+}
+
+void keep_earlier_start(const fs::path& run_dir) {
+  std::error_code missing;
+  const auto recorders = run_dir / "recorder", trace = run_dir / "timeline.json.gz";
+  const bool recorded = fs::is_directory(recorders, missing) && !fs::is_empty(recorders, missing);
+  if (!recorded && !fs::exists(trace, missing)) return;
+  const auto starts = earlier_starts(run_dir);
+  const auto next = starts.empty() ? 1 : number_of_start(starts.back()) + 1;
+  const auto folder = run_dir / "starts" / fmt::format("{:04}", next);
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error)
+    throw Error(fmt::format("the folder {} cannot be created: {}", folder.string(), error.message()));
+  fs::copy_file(run_dir / "run.json", folder / "run.json", error);
+  copy_launch(run_dir / "launch", folder / "launch");
+  move_if_there(trace, folder / trace.filename());
+  move_if_there(recorders, folder / recorders.filename());
+}
+
+void keep_earlier_job(const fs::path& launch_folder) noexcept {
+  std::error_code ignored;
+  const auto earlier = launch_folder / earlier_job;
+  // The record that is there belongs to the last start that recorded something.
+  if (!fs::exists(earlier, ignored)) fs::rename(launch_folder / "job.json", earlier, ignored);
+}
+
+}  // namespace farandole
