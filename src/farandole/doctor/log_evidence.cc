@@ -6,7 +6,6 @@
 #include <span>
 
 #include "farandole/base/file_bytes.h"
-
 #include "farandole/doctor/run_evidence.h"
 
 namespace farandole {

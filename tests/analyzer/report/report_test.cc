@@ -1,3 +1,5 @@
+#include "farandole/analyzer/report/report.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <random>
@@ -7,7 +9,6 @@
 #include "lane.h"
 #include "mutation.h"
 
-#include "farandole/analyzer/report/report.h"
 #include "farandole/analyzer/report/text_table.h"
 #include "farandole/base/error.h"
 
@@ -102,11 +103,11 @@ TEST(ReportJson, has_the_stable_keys) {
   EXPECT_THAT(keys_of(run["communication"]),
               UnorderedElementsAre("fraction", "overlap", "exposed_fraction", "wait_fraction",
                                    "transfer_fraction", "collectives"));
-  EXPECT_THAT(keys_of(run["communication"]["collectives"][0]),
-              UnorderedElementsAre("name", "operation", "count", "bytes", "median_us", "wait_us",
-                                   "transfer_us", "transfer_p10_us", "transfer_p90_us", "last_rank",
-                                   "last_share", "late_us", "algbw_gbps", "busbw_gbps", "of_proven_bandwidth",
-                                   "total_s"));
+  EXPECT_THAT(
+      keys_of(run["communication"]["collectives"][0]),
+      UnorderedElementsAre("name", "operation", "count", "bytes", "median_us", "wait_us", "transfer_us",
+                           "transfer_p10_us", "transfer_p90_us", "last_rank", "last_share", "late_us",
+                           "algbw_gbps", "busbw_gbps", "of_proven_bandwidth", "total_s"));
   EXPECT_EQ(run["gpu"]["unknown"], "no GPU in this run");
   EXPECT_THAT(keys_of(run["efficiency"]), UnorderedElementsAre("parallel", "load_balance", "communication",
                                                                "serialisation", "transfer", "replay_error"));

@@ -1,6 +1,6 @@
-#include "farandole/analyzer/what_if/shared_cores.h"
-
 #include <gtest/gtest.h>
+
+#include "farandole/analyzer/what_if/shared_cores.h"
 
 namespace farandole {
 namespace {
