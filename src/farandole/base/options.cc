@@ -74,8 +74,8 @@ std::filesystem::path profile_file(const std::string& name, const std::filesyste
   std::sort(known.begin(), known.end());
   std::string list;
   for (const auto& profile : known) list += (list.empty() ? "" : ", ") + profile;
-  throw UserError("no profile '" + name + "'" + did_you_mean(name, known, "") + " There are: " + list +
-                  " (in " + folder.string() + "), or give a file's path");
+  throw UserError("no profile '" + name + "'" + did_you_mean(name, known, "") + " (the profiles in " +
+                  folder.string() + " are " + list + "; a path of a file is also possible)");
 }
 
 void read_profile(const std::filesystem::path& file, const po::options_description& options,
