@@ -173,6 +173,7 @@ std::unique_ptr<Group> Session::new_group(std::span<const int> ranks) {
 
 // Every node first copies the earlier start's recorders that are on its own disk. Rank 0 then moves all of them.
 void Session::Internals::keep_earlier_start_of(Session& session, const std::filesystem::path& run_dir) {
+  if (run_dir.empty()) return;
   const auto folder = std::filesystem::absolute(run_dir);
   if (std::exchange(recorded, folder) == folder) return;
   session.together([&] {
