@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <fstream>
 #include <system_error>
 
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
+#include "farandole/base/file_bytes.h"
 #include "farandole/base/parse_number.h"
 
 namespace farandole {
@@ -30,10 +30,12 @@ void move_if_there(const fs::path& from, const fs::path& to) {
 }
 
 // The launcher writes the end of a job last.
-bool has_ended(const fs::path& job) {
-  std::ifstream stream(job);
-  const auto json = nlohmann::json::parse(stream, nullptr, /*allow_exceptions=*/false);
+bool has_ended(const fs::path& job) try {
+  const auto text = read_whole_file(job).value_or("");
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   return json.is_object() && json.contains("end_ns");
+} catch (const Error&) {  // No record of a job.
+  return false;
 }
 
 // Copies of these records help the doctor, but the start is kept without them too.
