@@ -32,7 +32,7 @@ PagePrefaulter::PagePrefaulter(RecorderMap& map) : map_(map), ahead_(chunks_ahea
 PagePrefaulter::~PagePrefaulter() {
   stop_.store(true, std::memory_order_release);
   wake();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void PagePrefaulter::prepare(std::uint32_t chunk) {

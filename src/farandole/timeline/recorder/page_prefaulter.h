@@ -29,6 +29,7 @@ class PagePrefaulter {
     if (started_.fetch_add(1, std::memory_order_relaxed) % (ahead_ / 2) == 0) wake();
   }
   void prepare(std::uint32_t chunk);
+  void leave_to_parent() { thread_.detach(); }  // in a forked process, which has no helper thread
 
  private:
   void wake() noexcept {

@@ -136,13 +136,22 @@ std::unique_ptr<RecorderMap> RecorderMap::map_new(const TimelineOptions& options
 RecorderMap::~RecorderMap() {
   std::atomic_ref(header().end_monotonic_ns).store(now_ns(), std::memory_order_release);
   ::munmap(base_, geometry.file_bytes);
-  if (path == destination_) return;
+  if (path == destination_ || left_to_parent_) return;
   try {
     stage_out(destination_);
   } catch (const std::exception& error) {
     spdlog::warn("the recorder's file could not be copied and stays on this node, at {}: {}", path.string(),
                  error.what());
   }
+}
+
+// The header is kept, because it says how much is full.
+void RecorderMap::leave_to_parent() {
+  left_to_parent_ = true;
+  const auto header_now = std::make_unique<recorder::Header>(header());
+  ::mmap(base_, geometry.file_bytes, PROT_READ | PROT_WRITE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  header() = *header_now;
 }
 
 }  // namespace farandole

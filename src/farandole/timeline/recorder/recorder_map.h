@@ -26,6 +26,9 @@ class RecorderMap {
   RecorderMap(const RecorderMap&) = delete;
   RecorderMap& operator=(const RecorderMap&) = delete;
 
+  // For a forked process: what it writes from now on is in no file, and it leaves the file where it is.
+  void leave_to_parent();
+
   const recorder::Geometry geometry;
   const std::filesystem::path path;
   recorder::Header& header() { return *reinterpret_cast<recorder::Header*>(base_); }
@@ -47,6 +50,7 @@ class RecorderMap {
       : geometry(shape), path(std::move(file)), destination_(std::move(destination)), base_(base) {}
   const std::filesystem::path destination_;
   std::byte* const base_;
+  bool left_to_parent_ = false;
 };
 
 }  // namespace farandole

@@ -1,6 +1,7 @@
 #include "farandole/timeline/recorder/recorder_rings.h"
 
 #include <algorithm>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <utility>
@@ -33,13 +34,46 @@ struct RecorderRings::HeldByThread {
   std::vector<Held> all;
 
   ~HeldByThread() {
-    for (const Held& held : all)
+    for (const Held& held : std::exchange(all, {}))  // a fork may still look at them
       if (const auto rings = held.rings.lock(); rings && held.ring != nullptr) rings->give_back(held.ring);
     cache_ = {};
   }
   static HeldByThread& of_this_thread() {
     thread_local HeldByThread held;
     return held;
+  }
+};
+
+// All objects of this process. A fork waits until no thread holds one of their locks, because in the child nobody would release
+// it.
+struct RecorderRings::Living {
+  std::mutex mutex;
+  std::vector<RecorderRings*> all;
+
+  static Living& of_this_process() {
+    static Living& living = *new Living;  // threads that end at the exit of the process need it
+    return living;
+  }
+  Living() { ::pthread_atfork(before_fork, after_fork, in_child); }
+
+  static void before_fork() {
+    Living& living = of_this_process();
+    living.mutex.lock();
+    for (RecorderRings* rings : living.all) rings->mutex_.lock();
+  }
+  static void after_fork() {
+    Living& living = of_this_process();
+    for (RecorderRings* rings : living.all) rings->mutex_.unlock();
+    living.mutex.unlock();
+  }
+  static void in_child() {
+    for (RecorderRings* rings : of_this_process().all) {
+      rings->forked_ = true;
+      rings->map_->leave_to_parent();
+    }
+    for (Held& held : HeldByThread::of_this_thread().all) held.ring = nullptr;
+    cache_ = {};
+    after_fork();
   }
 };
 
@@ -50,6 +84,16 @@ RecorderRings::RecorderRings(std::unique_ptr<RecorderMap> map, WhenFull when_ful
     rings_[i].slot = static_cast<std::uint16_t>(i);
   }
   pages_.emplace(*map_);
+  Living& living = Living::of_this_process();
+  const std::lock_guard lock(living.mutex);
+  living.all.push_back(this);
+}
+
+RecorderRings::~RecorderRings() {
+  Living& living = Living::of_this_process();
+  const std::lock_guard lock(living.mutex);
+  std::erase(living.all, this);
+  if (forked_) pages_->leave_to_parent();
 }
 
 void RecorderRings::name_thread(std::string_view name) {
@@ -80,6 +124,7 @@ ThreadRing* RecorderRings::find_ring() {
 // thread: the thread with that name, or else the first thread of the process.
 ThreadRing* RecorderRings::take_slot(std::string_view name) {
   const std::lock_guard lock(mutex_);
+  if (forked_) return nullptr;
   const auto take = [&](ThreadRing& ring) {
     taken_[ring.slot] = true;
     if (ring.chunks == 0 && ring.slot > 0) pages_->prepare(ring.slot);

@@ -1,6 +1,7 @@
 // The rings of chunks in one mapped file, where the threads of a timeline write their records. Threads write
 // concurrently, without locks, allocation or system calls. Only a thread's first record takes a lock.
-// Thread safety: any thread may call this at any time; a ring is used by the thread that holds it.
+// Thread safety: any thread may call this at any time; a ring is used by the thread that holds it. A forked process has no
+// rings: it records nothing and leaves the file as it is.
 #pragma once
 
 #include <array>
@@ -39,6 +40,7 @@ class RecorderRings : public std::enable_shared_from_this<RecorderRings> {
   enum class WhenFull { overwrites, drops };
 
   RecorderRings(std::unique_ptr<RecorderMap> map, WhenFull when_full);
+  ~RecorderRings();
 
   const std::uint64_t instance;  // unique among all objects of this process, past and present
   RecorderMap& map() { return *map_; }
@@ -82,6 +84,7 @@ class RecorderRings : public std::enable_shared_from_this<RecorderRings> {
   };
   struct Held;
   struct HeldByThread;
+  struct Living;
 
   ThreadRing* find_ring();
   void give_back(ThreadRing* ring);
@@ -96,6 +99,7 @@ class RecorderRings : public std::enable_shared_from_this<RecorderRings> {
   // Protects the members below and the assignment of slots.
   std::mutex mutex_;
   std::array<bool, recorder::thread_slots> taken_{};  // slots of living threads
+  bool forked_ = false;                               // this process is a child of the one that records
 };
 
 }  // namespace farandole
