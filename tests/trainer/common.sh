@@ -20,6 +20,18 @@ train() {
   timeout 240 "$bin/farandole" run -n "$ranks" -- "$bin/farandole" train "$@" >out 2>err
 }
 
+# refused CODE PATTERN OPTION…: a user's error ends with one line on stderr and the exit code, on $ranks ranks.
+ranks=2
+refused() {
+  local code=$1 pattern=$2
+  shift 2
+  train "$ranks" "$@"
+  local got=$?
+  [[ $got == "$code" ]] || fail "exit code $got instead of $code on $ranks ranks: $*"
+  grep -qE -- "$pattern" err || fail "stderr lacks '$pattern' on $ranks ranks: $*"
+  [[ $(grep -c . err) == 1 ]] || fail "stderr is not one line on $ranks ranks: $*"
+}
+
 need_data() {  # FOLDER: of FARANDOLE_TEST_DATA; skips the test without it
   data=${FARANDOLE_TEST_DATA:-}/$1
   [[ -e $data ]] || { echo "skipped: FARANDOLE_TEST_DATA has no $1"; exit 77; }

@@ -13,6 +13,30 @@ if(FARANDOLE_SANITIZE)
   target_link_options(farandole_flags INTERFACE -fsanitize=${FARANDOLE_SANITIZE})
 endif()
 
+# farandole_precompile(TARGET [HEADER...]): in unity builds, parses the headers that nearly all units include, and HEADERS, once
+# for all targets that name the same HEADERS. Developers build file by file, where this would hide a missing include.
+# All these targets need the same flags. CMake would compile programs with -fPIE and libraries with -fPIC, and define a symbol
+# named after each target that exports.
+function(farandole_precompile target)
+  if(NOT CMAKE_UNITY_BUILD)
+    return()
+  endif()
+  string(MAKE_C_IDENTIFIER "FARANDOLE_PRECOMPILED_${ARGN}" property)
+  get_property(owner GLOBAL PROPERTY ${property})
+  if(owner)
+    target_precompile_headers(${target} REUSE_FROM ${owner})
+  else()
+    target_precompile_headers(${target} PRIVATE
+      <algorithm> <array> <atomic> <chrono> <cmath> <condition_variable> <csignal> <cstdint> <cstring> <exception> <filesystem>
+      <fstream> <functional> <iostream> <map> <memory> <mutex> <numeric> <optional> <random> <set> <span> <sstream> <string>
+      <string_view> <thread> <tuple> <unordered_map> <utility> <variant> <vector>
+      <boost/program_options.hpp> <fmt/format.h> <fmt/ranges.h> <nlohmann/json.hpp> ${ARGN})
+    set_property(GLOBAL PROPERTY ${property} ${target})
+  endif()
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF DEFINE_SYMBOL "")
+  target_compile_options(${target} PRIVATE -fPIC)
+endfunction()
+
 # farandole_layer(NAME USES LAYER... LIBRARIES LIB... EXCLUDE FILE... [ONE_UNIT])
 # A folder of src/farandole is a static library farandole_NAME of all its .cc files; USES names the layers below it.
 # In unity builds (CMAKE_UNITY_BUILD) each room is one translation unit, with ONE_UNIT the whole layer is, unless there are
@@ -37,6 +61,7 @@ function(farandole_layer name)
   target_include_directories(farandole_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   list(TRANSFORM ARG_USES PREPEND farandole_)
   target_link_libraries(farandole_${name} PUBLIC ${ARG_USES} ${ARG_LIBRARIES} PRIVATE farandole_flags)
+  farandole_precompile(farandole_${name})
 endfunction()
 
 # farandole_program(NAME LAYER...) builds tools/NAME.cc into bin/NAME; the target `programs` is all of them.
@@ -47,6 +72,7 @@ function(farandole_program name)
   list(TRANSFORM ARGN PREPEND farandole_)
   target_link_libraries(${name} PRIVATE ${ARGN} farandole_flags)
   set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON)  # stacks name functions
+  farandole_precompile(${name})
   add_dependencies(programs ${name})
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   set_property(GLOBAL APPEND PROPERTY FARANDOLE_PROGRAMS ${name})
@@ -125,6 +151,7 @@ function(farandole_pmpi_library)
   set(exports ${CMAKE_CURRENT_SOURCE_DIR}/pmpi/exports.map)
   add_library(farandole_pmpi SHARED ${sources})
   target_link_libraries(farandole_pmpi PRIVATE farandole_comm farandole_flags)
+  farandole_precompile(farandole_pmpi)
   target_link_options(farandole_pmpi PRIVATE -Wl,--version-script=${exports})
   set_target_properties(farandole_pmpi PROPERTIES LINK_DEPENDS ${exports}
                         LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${CMAKE_INSTALL_LIBDIR})

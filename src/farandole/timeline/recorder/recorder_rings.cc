@@ -44,8 +44,8 @@ struct RecorderRings::HeldByThread {
   }
 };
 
-// All objects of this process. A fork waits until no thread holds one of their locks, because in the child nobody would release
-// it.
+// All objects of this process. A fork waits until no thread holds one of their locks: nobody would
+// release it in the child.
 struct RecorderRings::Living {
   std::mutex mutex;
   std::vector<RecorderRings*> all;
