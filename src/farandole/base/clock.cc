@@ -1,16 +1,17 @@
 #include "farandole/base/clock.h"
 
 #include <array>
-#include <fstream>
 #include <functional>
 #include <string>
 #include <unistd.h>
 
+#include "farandole/base/process_state.h"
+
 namespace farandole {
 
 std::uint32_t clock_id() {
-  std::string boot;
-  if (!std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot) || boot.empty()) return 0;
+  const std::string boot = boot_id();
+  if (boot.empty()) return 0;
   std::array<char, 64> name{};  // stays empty before Linux 5.6
   [[maybe_unused]] const auto length = ::readlink("/proc/self/ns/time", name.data(), name.size() - 1);
   const std::uint64_t hash = std::hash<std::string>()(boot + name.data());

@@ -111,8 +111,10 @@ void CheckpointStore::Impl::run(std::stop_token stop) {
 void CheckpointStore::Impl::write(const Snapshot& snapshot) {
   const auto file = options.folder / checkpoint_name(snapshot.step);
   std::optional<Span> span(std::in_place, timeline, Category::checkpoint, "write checkpoint");
-  write_checkpoint(file, snapshot,
-                   [&] { span.emplace(timeline, Category::checkpoint, "publish checkpoint"); });
+  write_checkpoint(file, snapshot, [&] {
+    span.emplace(timeline, Category::checkpoint, "publish checkpoint");
+    if (!options.may_write()) throw Error("another job writes into " + options.folder.string());
+  });
   span.reset();
   prune(options.keep_last, file);
 }
@@ -143,6 +145,7 @@ std::string CheckpointStore::Impl::try_to_write(Snapshot& snapshot) {
 
 void CheckpointStore::Impl::prune(int keep_last, std::filesystem::path published) const {
   try {
+    if (!options.may_write()) return;
     if (published.empty())
       if (const auto newest = newest_valid_checkpoint(options.folder)) published = newest->file;
     remove_old(options.folder, keep_last, published);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,8 @@ namespace farandole {
 struct CheckpointOptions {
   std::filesystem::path folder;  // RUN/checkpoints
   int keep_last = 3;             // at least 1; the checkpoint with the best score is also kept
+  // Asked before a checkpoint is published and before others are removed. False: the folder is another job's now.
+  std::function<bool()> may_write = [] { return true; };
 };
 
 struct CheckpointInfo {

@@ -20,6 +20,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/file_bytes.h"
 #include "farandole/base/parse_number.h"
+#include "farandole/base/process_state.h"
 #include "farandole/base/staging_file.h"
 #include "farandole/launch/command_output.h"
 #include "farandole/launch/job_record.h"
@@ -72,20 +73,12 @@ std::optional<std::int64_t> number_of(const fs::path& file, std::string_view bef
 // Returns the state of process `pid`, as proc(5) names it; 0 if it has ended,
 // or is a later process with the same id.
 char process_state(std::int64_t pid, std::int64_t known_ns) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  const auto name_end = text.rfind(')');
-  if (pid <= 0 || name_end == std::string::npos) return '\0';
-  std::istringstream fields(text.substr(name_end + 1));
-  std::string state, skipped;
-  std::int64_t ticks = 0;  // Ticks since boot, field 22.
-  fields >> state;
-  for (int field = 4; field < 22; ++field) fields >> skipped;
+  const auto process = read_process_state(pid);
   timespec up{};
-  if (state == "Z" || !(fields >> ticks) || ::clock_gettime(CLOCK_BOOTTIME, &up) != 0) return '\0';
-  const std::int64_t since_boot = ticks * (ns_per_second / ::sysconf(_SC_CLK_TCK));
+  if (!process || process->state == 'Z' || ::clock_gettime(CLOCK_BOOTTIME, &up) != 0) return '\0';
+  const std::int64_t since_boot = process->started_ticks * (ns_per_second / ::sysconf(_SC_CLK_TCK));
   const std::int64_t age = std::int64_t{up.tv_sec} * ns_per_second + up.tv_nsec - since_boot;
-  return real_time_ns() - age < known_ns + 2 * ns_per_second ? state.front() : '\0';
+  return real_time_ns() - age < known_ns + 2 * ns_per_second ? process->state : '\0';
 }
 
 class Gatherer {

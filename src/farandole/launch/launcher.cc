@@ -18,6 +18,7 @@
 #include "farandole/base/file_bytes.h"
 #include "farandole/base/parse_number.h"
 #include "farandole/base/program_folder.h"
+#include "farandole/base/run_lease.h"
 #include "farandole/base/staging_file.h"
 #include "farandole/base/temporary_folder.h"
 #include "farandole/base/version.h"
@@ -66,7 +67,9 @@ fs::path require_program(const std::string& program) {
 }
 
 LaunchedRun find_run(const LaunchRequest& request, const fs::path& log_folder) {
-  return find_launched_run(request.program, request.run_dir, log_folder, &std::getenv);
+  auto run = find_launched_run(request.program, request.run_dir, log_folder, &std::getenv);
+  if (!run.folder.empty()) refuse_if_in_use(run.folder);
+  return run;
 }
 
 fs::path make_log_folder(const fs::path& folder) {

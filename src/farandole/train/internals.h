@@ -9,6 +9,7 @@
 #include <string>
 
 #include "farandole/base/error.h"
+#include "farandole/base/run_lease.h"
 #include "farandole/comm/mpi/mpi_job.h"
 #include "farandole/comm/recording/recording.h"
 #include "farandole/comm/recording/trace_requests.h"
@@ -70,11 +71,16 @@ class Session::Internals {
   // For an error about a lost peer, returns whether the error is new; otherwise the watchdog of this rank
   // has already reported it.
   bool is_ending(ExitCode code);
+  // Makes this job the only one that writes into `run_dir` (base/run_lease.h), until the session ends or has another run directory.
+  // If another job takes over, because this one was stopped for long, this job ends.
+  // Throws: as RunLease. Called on rank 0; does nothing on others.
+  void take_lease(const std::filesystem::path& run_dir);
   // What an earlier start has recorded in `run_dir` is kept (base/earlier_starts.h).
   // Collective: every rank of the job must call this in the same order.
   void keep_earlier_start_of(Session& session, const std::filesystem::path& run_dir);
 
   MpiJob job;
+  std::optional<RunLease> lease;
   std::unique_ptr<Timeline> timeline;
   std::unique_ptr<GpuActivity> gpu_activity;
   std::string no_gpu_activity = "nothing is recorded";

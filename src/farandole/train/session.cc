@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <exception>
 #include <fmt/format.h>
+#include <torch/utils.h>
+#include <torch/version.h>
 #include <unistd.h>
 
 #include "farandole/base/cores.h"
@@ -172,6 +174,20 @@ std::unique_ptr<Group> Session::new_group(std::span<const int> ranks) {
 }
 
 // Every node first copies the earlier start's recorders that are on its own disk. Rank 0 then moves all of them.
+void Session::Internals::take_lease(const std::filesystem::path& run_dir) {
+  if (job.layout().rank != 0 || run_dir.empty()) return;
+  const auto folder = std::filesystem::absolute(run_dir);
+  if (lease && lease->run_dir() == folder) return;
+  lease.reset();
+  std::filesystem::create_directories(folder);
+  lease.emplace(folder, [this](const std::string& message) {
+    fmt::print(stderr, "farandole: {}\n", message);
+    std::fflush(stderr);
+    is_ending(ExitCode::failure);
+    MpiJob::abort(static_cast<int>(ExitCode::failure));
+  });
+}
+
 void Session::Internals::keep_earlier_start_of(Session& session, const std::filesystem::path& run_dir) {
   if (run_dir.empty()) return;
   const auto folder = std::filesystem::absolute(run_dir);
@@ -193,6 +209,7 @@ void Session::start_recording(const RecordingOptions& options) {
   mine.timeline = std::make_unique<Timeline>();
   mine.communicators = 0;
   mine.ranks().use(mine.new_communicator(Waiting::yielding));
+  together([&] { mine.take_lease(options.run_dir); });
   mine.keep_earlier_start_of(*this, options.run_dir);
   if (options.window.off()) return tell_run_dir(options.run_dir);
   const auto wish =

@@ -9,6 +9,8 @@
 #include <poll.h>
 #include <set>
 #include <string_view>
+#include <torch/utils.h>
+#include <torch/version.h>
 
 #include <nlohmann/json.hpp>
 
@@ -208,6 +210,7 @@ int train(Session& session, TrainOptions options, const std::string& option_line
   session.together([&] {
     if (session.rank() != 0) return;
     run.emplace(options.run_dir);
+    session.internals().take_lease(options.run_dir);
     start = find_start(options, *run);
     take_tuned_plan(options, session.size());
   });

@@ -4,8 +4,11 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
+#include <torch/optim.h>
+#include <torch/utils.h>
 
 #include "farandole/base/error.h"
+#include "farandole/train/internals.h"
 #include "farandole/train/optimizer/compression_state.h"
 #include "farandole/trainer/models/generate.h"
 #include "farandole/trainer/tuned_plan.h"
@@ -93,7 +96,9 @@ void Trainer::resume(const Snapshot* snapshot) {
 ExitCode Trainer::run() {
   if (leads()) {
     store_ = std::make_unique<CheckpointStore>(
-        CheckpointOptions{options_.run_dir / "checkpoints", options_.checkpoint_keep}, session_.timeline());
+        CheckpointOptions{options_.run_dir / "checkpoints", options_.checkpoint_keep,
+                          [this] { return session_.internals().lease->held(); }},
+        session_.timeline());
     metrics_ = std::make_unique<MetricsLog>(options_.run_dir / "metrics.jsonl", position_.step);
     progress_ = std::make_unique<Progress>(position_.step, total_steps());
     reported_ns_ = now_ns();

@@ -18,10 +18,10 @@ using namespace std::chrono_literals;
 class MergeLeaseTest : public testing::Test {
  protected:
   // The state of the lease after it has changed from `before`.
-  MergeLease::Sight changed_from(const MergeLease::Sight& before) const {
+  FileSight changed_from(const FileSight& before) const {
     for (;;) {
-      const auto now = MergeLease::look(file_);
-      if (!now || *now != before) return now.value_or(MergeLease::Sight{});
+      const auto now = sight_of(file_);
+      if (!now || *now != before) return now.value_or(FileSight{});
       std::this_thread::sleep_for(1ms);
     }
   }
@@ -32,7 +32,7 @@ class MergeLeaseTest : public testing::Test {
       const MergeLease claim(file_, 5ms);
       for (;;) ::pause();
     }
-    while (!MergeLease::look(file_)) std::this_thread::sleep_for(1ms);
+    while (!sight_of(file_)) std::this_thread::sleep_for(1ms);
     return owner;
   }
   static void end(pid_t owner) {
@@ -45,18 +45,18 @@ class MergeLeaseTest : public testing::Test {
 };
 
 TEST_F(MergeLeaseTest, OneHasItAtATime) {
-  EXPECT_FALSE(MergeLease::look(file_));
+  EXPECT_FALSE(sight_of(file_));
   {
     const MergeLease first(file_);
     EXPECT_TRUE(first.won());
-    EXPECT_TRUE(MergeLease::look(file_));
+    EXPECT_TRUE(sight_of(file_));
     {
       const MergeLease second(file_);
       EXPECT_FALSE(second.won());
     }
-    EXPECT_TRUE(MergeLease::look(file_)) << "the loser has removed it";
+    EXPECT_TRUE(sight_of(file_)) << "the loser has removed it";
   }
-  EXPECT_FALSE(MergeLease::look(file_));
+  EXPECT_FALSE(sight_of(file_));
   EXPECT_TRUE(MergeLease(file_).won());
   EXPECT_FALSE(MergeLease(folder_ / "no/such/folder").won());
 }
@@ -64,7 +64,7 @@ TEST_F(MergeLeaseTest, OneHasItAtATime) {
 // The lease changes whatever its owner does or waits for.
 TEST_F(MergeLeaseTest, ChangesWhileItsOwnerRuns) {
   const auto owner = start_owner();
-  auto sight = *MergeLease::look(file_);
+  auto sight = *sight_of(file_);
   for (int beat = 0; beat < 5; ++beat) {
     const auto next = changed_from(sight);
     EXPECT_EQ(next.inode, sight.inode);
@@ -74,9 +74,9 @@ TEST_F(MergeLeaseTest, ChangesWhileItsOwnerRuns) {
   ::kill(owner, SIGSTOP);
   ASSERT_EQ(::waitpid(owner, &status, WUNTRACED), owner);
   ASSERT_TRUE(WIFSTOPPED(status));
-  sight = *MergeLease::look(file_);
+  sight = *sight_of(file_);
   std::this_thread::sleep_for(100ms);  // time for many beats
-  EXPECT_EQ(MergeLease::look(file_), sight) << "who is stopped does not merge";
+  EXPECT_EQ(sight_of(file_), sight) << "who is stopped does not merge";
   ::kill(owner, SIGCONT);
   EXPECT_EQ(changed_from(sight).inode, sight.inode);
   end(owner);
@@ -84,29 +84,29 @@ TEST_F(MergeLeaseTest, ChangesWhileItsOwnerRuns) {
 
 TEST_F(MergeLeaseTest, OnlyWhatWasSeenIsRemoved) {
   const auto owner = start_owner();
-  const auto alive = *MergeLease::look(file_);
+  const auto alive = *sight_of(file_);
   changed_from(alive);
   MergeLease::remove(file_, alive);
-  EXPECT_TRUE(MergeLease::look(file_)) << "it has changed since";
+  EXPECT_TRUE(sight_of(file_)) << "it has changed since";
   end(owner);
-  const auto stale = *MergeLease::look(file_);
+  const auto stale = *sight_of(file_);
   MergeLease::remove(file_, stale);
-  EXPECT_FALSE(MergeLease::look(file_));
+  EXPECT_FALSE(sight_of(file_));
   // The lease of another owner, which may get the same inode.
   const MergeLease next(file_);
   EXPECT_TRUE(next.won());
   MergeLease::remove(file_, stale);
-  EXPECT_TRUE(MergeLease::look(file_));
+  EXPECT_TRUE(sight_of(file_));
 }
 
 // An owner that was considered dead resumes.
 TEST_F(MergeLeaseTest, TheOwnerRemovesNoOther) {
   {
     const MergeLease taken_for_dead(file_);
-    MergeLease::remove(file_, *MergeLease::look(file_));
+    MergeLease::remove(file_, *sight_of(file_));
     std::ofstream(file_) << "another's";
   }
-  EXPECT_TRUE(MergeLease::look(file_));
+  EXPECT_TRUE(sight_of(file_));
 }
 
 }  // namespace

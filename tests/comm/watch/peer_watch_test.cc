@@ -84,7 +84,7 @@ TEST(PeerWatch, LeavesOutPeersThatItCannotSee) {
   const pid_t pid = gone.pid();
   gone.reap(SIGKILL);
   Child elsewhere(Child::sleep_forever);
-  const auto peers = watch({{1, pid}, {2, elsewhere.pid(), PeerWatch::own_pid_namespace() + 1}});
+  const auto peers = watch({{1, pid}, {2, elsewhere.pid(), own_pid_namespace() + 1}});
   EXPECT_TRUE(peers.descriptors().empty());
   elsewhere.reap(SIGKILL);
   EXPECT_FALSE(peers.lost());
@@ -92,7 +92,7 @@ TEST(PeerWatch, LeavesOutPeersThatItCannotSee) {
 
 TEST(PeerWatch, ADescriptorBecomesReadableAtThePeersEnd) {
   const Child child(Child::sleep_forever);
-  const auto peers = watch({{1, child.pid(), PeerWatch::own_pid_namespace()}});
+  const auto peers = watch({{1, child.pid(), own_pid_namespace()}});
   ASSERT_EQ(peers.descriptors().size(), 1u);
   pollfd polled{peers.descriptors()[0], POLLIN, 0};
   EXPECT_EQ(::poll(&polled, 1, 0), 0);

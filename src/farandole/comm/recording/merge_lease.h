@@ -1,17 +1,13 @@
-// Decides which rank of a job, on any host, merges a requested trace: the rank that has created a file. It
-// touches the file until the merge is done.
+// Decides which rank of a job, on any host, merges a requested trace: the rank that has created a file. A
+// separate thread touches the file until the merge is done, because the merge may wait long for its disk.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
-#include <cstdint>
 #include <filesystem>
-#include <mutex>
 #include <optional>
-#include <sys/types.h>
-#include <thread>
 
+#include "farandole/base/heartbeat.h"
 #include "farandole/base/owned_descriptor.h"
 
 namespace farandole {
@@ -28,28 +24,14 @@ class MergeLease {
   MergeLease& operator=(const MergeLease&) = delete;
   bool won() const { return fd_.get() >= 0; }
 
-  // The state of a lease file. It changes with each beat while the owner runs.
-  struct Sight {
-    dev_t device = 0;
-    ino_t inode = 0;
-    std::int64_t changed_ns = 0;
-    bool operator==(const Sight&) const = default;
-  };
-  static std::optional<Sight> look(const std::filesystem::path& file);  // std::nullopt if there is no file
   // Removes a lease whose state is still `stale`. If its owner resumes, two ranks merge, each
   // into its own file.
-  static void remove(const std::filesystem::path& file, const Sight& stale);
+  static void remove(const std::filesystem::path& file, const FileSight& stale);
 
  private:
-  void beat_until_done();
-
   const std::filesystem::path file_;
-  const std::chrono::milliseconds beat_;
   const OwnedDescriptor fd_;
-  std::mutex mutex_;
-  std::condition_variable ends_;
-  bool done_ = false;
-  std::thread thread_;
+  std::optional<Heartbeat> heartbeat_;
 };
 
 }  // namespace farandole

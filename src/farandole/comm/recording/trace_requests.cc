@@ -136,9 +136,9 @@ void TraceRequests::stand_in() {
 // Waits until no rank is merging, or until the merging rank makes no progress. Returns false if
 // this object must end.
 bool TraceRequests::await_merge() {
-  std::optional<MergeLease::Sight> last;
+  std::optional<FileSight> last;
   for (int same = 0; same < looks_without_beat;) {
-    const auto now = MergeLease::look(claim());
+    const auto now = sight_of(claim());
     if (!now) return true;
     same = now == last ? same + 1 : 0;
     last = now;

@@ -4,11 +4,8 @@
 #include <csignal>
 #include <cstring>
 #include <fmt/format.h>
-#include <fstream>
 #include <poll.h>
-#include <sstream>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,11 +39,6 @@ std::string cause_of_end(pid_t pid, int pidfd) {
 }
 
 }  // namespace
-
-std::uint64_t PeerWatch::own_pid_namespace() {
-  struct stat status;
-  return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
-}
 
 PeerWatch::PeerWatch(std::span<const Peer> peers) {
   const std::uint64_t here = own_pid_namespace();
@@ -83,22 +75,6 @@ std::vector<int> PeerWatch::descriptors() const {
   std::vector<int> all;
   for (const Watched& one : watched_) all.push_back(one.pidfd.get());
   return all;
-}
-
-std::optional<ProcessState> read_process_state(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text;  // read at once: it is empty if the process ends now
-  std::getline(file, text, '\0');
-  const auto name_end = text.rfind(')');  // the program's name may contain any character
-  if (name_end == std::string::npos) return std::nullopt;
-  constexpr int state_field = 3, exit_code_field = 52;  // field numbers of proc(5)
-  std::istringstream fields(text.substr(name_end + 1));
-  ProcessState found;
-  fields >> found.state;
-  std::string skipped;
-  for (int field = state_field + 1; field < exit_code_field; ++field) fields >> skipped;
-  fields >> found.wait_status;
-  return found;
 }
 
 std::string describe_end(int wait_status) {

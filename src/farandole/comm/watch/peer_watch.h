@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "farandole/base/owned_descriptor.h"
+#include "farandole/base/process_state.h"
 
 namespace farandole {
 
@@ -27,7 +28,6 @@ class PeerWatch {
     pid_t pid = 0;
     std::uint64_t pid_namespace = 0;  // own_pid_namespace() of that rank; 0 means this process's namespace
   };
-  static std::uint64_t own_pid_namespace();
 
   // Peers that have already ended and been waited for, or that are in another PID namespace, are not watched.
   // If the kernel has no pidfd_open (Linux before 5.3), no peer is watched.
@@ -49,16 +49,6 @@ class PeerWatch {
   };
   std::vector<Watched> watched_;  // by rank
 };
-
-// The state of a process or thread of this host, from /proc.
-struct ProcessState {
-  // R running, S sleeping, D in the kernel, T stopped, t traced, Z ended but not waited for.
-  char state = '?';
-  int wait_status = 0;  // for Z: the status that waitpid() would return
-};
-
-// std::nullopt if there is no such process or /proc hides it.
-std::optional<ProcessState> read_process_state(pid_t pid);
 
 // "killed by SIGKILL" or "ended with exit code 3", from a status of waitpid().
 std::string describe_end(int wait_status);

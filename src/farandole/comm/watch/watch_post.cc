@@ -47,7 +47,7 @@ std::unique_ptr<StatusBoard> shared_board(const NodeComm& node) {
 
 std::vector<PeerWatch::Peer> peers_of(const NodeComm& node, int world_rank) {
   std::vector<PeerWatch::Peer> all(static_cast<std::size_t>(node.size));
-  all[static_cast<std::size_t>(node.rank)] = {world_rank, ::getpid(), PeerWatch::own_pid_namespace()};
+  all[static_cast<std::size_t>(node.rank)] = {world_rank, ::getpid(), own_pid_namespace()};
   check_mpi(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all.data(), sizeof(PeerWatch::Peer), MPI_BYTE,
                           node.comm),
             "MPI_Allgather");

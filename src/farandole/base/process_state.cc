@@ -1,0 +1,40 @@
+#include "farandole/base/process_state.h"
+
+#include <fmt/format.h>
+#include <fstream>
+#include <sstream>
+#include <sys/stat.h>
+
+namespace farandole {
+
+std::optional<ProcessState> read_process_state(std::int64_t pid) {
+  if (pid <= 0) return std::nullopt;
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text;  // read at once: it is empty if the process ends now
+  std::getline(file, text, '\0');
+  const auto name_end = text.rfind(')');  // the program's name may contain any character
+  if (name_end == std::string::npos) return std::nullopt;
+  constexpr int state_field = 3, start_field = 22, exit_code_field = 52;  // field numbers of proc(5)
+  std::istringstream fields(text.substr(name_end + 1));
+  ProcessState found;
+  fields >> found.state;
+  std::string skipped;
+  for (int field = state_field + 1; field < start_field; ++field) fields >> skipped;
+  fields >> found.started_ticks;
+  for (int field = start_field + 1; field < exit_code_field; ++field) fields >> skipped;
+  fields >> found.wait_status;
+  return found;
+}
+
+std::uint64_t own_pid_namespace() {
+  struct stat status;
+  return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
+std::string boot_id() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  return boot;
+}
+
+}  // namespace farandole

@@ -1,0 +1,198 @@
+#include "farandole/base/run_lease.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <set>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "farandole/base/cores.h"
+#include "farandole/base/error.h"
+#include "farandole/base/file_bytes.h"
+#include "farandole/base/log.h"
+#include "farandole/base/parse_number.h"
+#include "farandole/base/process_state.h"
+
+namespace farandole {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view prefix = "lease-", suffix = ".json";
+
+fs::path lease_file(const fs::path& run_dir, int number) {
+  return run_dir / fmt::format("{}{:04}{}", prefix, number, suffix);
+}
+
+// The numbers of the leases in the folder.
+std::set<int> leases_in(const fs::path& run_dir) {
+  std::set<int> numbers;
+  std::error_code unreadable;
+  for (const auto& entry : fs::directory_iterator(run_dir, unreadable)) {
+    const auto name = entry.path().filename().string();
+    if (!name.starts_with(prefix) || !name.ends_with(suffix)) continue;
+    const auto digits =
+        std::string_view(name).substr(prefix.size(), name.size() - prefix.size() - suffix.size());
+    if (const auto number = parse_number<int>(digits);
+        number && lease_file(run_dir, *number).filename() == name)
+      numbers.insert(*number);
+  }
+  return numbers;
+}
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+// Who holds a lease.
+struct Holder {
+  std::string host, boot, job;
+  std::int64_t process = 0, started_ticks = 0, pid_namespace = 0, restart = 0, inode = 0;
+  NLOHMANN_DEFINE_TYPE_INTRUSIVE_WITH_DEFAULT(Holder, host, boot, job, process, started_ticks, pid_namespace,
+                                              restart, inode)
+
+  static Holder myself() {
+    Holder me;
+    me.host = host_name();
+    me.boot = boot_id();
+    me.job = variable("SLURM_JOB_ID");
+    me.restart = parse_number<std::int64_t>(variable("SLURM_RESTART_COUNT")).value_or(0);
+    me.process = ::getpid();
+    me.pid_namespace = static_cast<std::int64_t>(own_pid_namespace());
+    if (const auto process = read_process_state(me.process)) me.started_ticks = process->started_ticks;
+    return me;
+  }
+  // std::nullopt if there is no file, or its writer has not come to its end.
+  static std::optional<Holder> of(const fs::path& file) {
+    try {
+      const auto text = read_whole_file(file);
+      if (text && !text->empty()) return nlohmann::json::parse(*text).get<Holder>();
+    } catch (const std::exception&) {
+    }
+    return std::nullopt;
+  }
+
+  std::string describe() const {
+    return fmt::format("process {} on {}{}", process, host, job.empty() ? "" : " (Slurm job " + job + ")");
+  }
+};
+
+enum class Life { alive, dead, unknown };
+
+Life life_of(const Holder& holder, const FileSight& file) {
+  const auto me = Holder::myself();
+  if (holder.inode != static_cast<std::int64_t>(file.inode))
+    return Life::dead;  // of a run directory that was copied
+  if (!holder.job.empty() && holder.job == me.job && holder.restart < me.restart) return Life::dead;
+  if (holder.boot.empty() || holder.boot != me.boot || holder.pid_namespace != me.pid_namespace)
+    return Life::unknown;
+  const auto process = read_process_state(holder.process);
+  const bool runs = process && process->state != 'Z' && process->started_ticks == holder.started_ticks;
+  return runs ? Life::alive : Life::dead;
+}
+
+[[noreturn]] void refuse(const fs::path& run_dir, const std::optional<Holder>& holder) {
+  throw UserError(fmt::format("{} is in use by {}; wait until it has ended, or choose another run directory",
+                              run_dir.string(), holder ? holder->describe() : "another job"));
+}
+
+// Returns once the holder of `file` is dead or the file has vanished.
+// Throws: UserError if the holder is alive.
+void outlive(const fs::path& run_dir, const fs::path& file, std::chrono::milliseconds patience) {
+  constexpr int looks = 40;
+  std::optional<FileSight> first;
+  for (int look = 0; look < looks; ++look) {
+    const auto sight = sight_of(file);
+    if (!sight) return;
+    const auto holder = Holder::of(file);
+    const auto life = holder ? life_of(*holder, *sight) : Life::unknown;
+    if (life == Life::dead) return;
+    if (life == Life::alive || (first && *first != *sight)) refuse(run_dir, holder);
+    if (!first)
+      spdlog::info("{} was in use by {}; looking for {} s whether that job is alive", run_dir.string(),
+                   holder ? holder->describe() : "another job",
+                   std::chrono::ceil<std::chrono::seconds>(patience).count());
+    first = sight;
+    std::this_thread::sleep_for(patience / looks);
+  }
+}
+
+}  // namespace
+
+void refuse_if_in_use(const fs::path& run_dir) {
+  std::error_code none;
+  if (!fs::is_directory(run_dir, none)) return;
+  for (const int number : leases_in(run_dir)) {
+    const auto file = lease_file(run_dir, number);
+    const auto holder = Holder::of(file);
+    const auto sight = sight_of(file);
+    if (holder && sight && life_of(*holder, *sight) == Life::alive) refuse(run_dir, holder);
+  }
+}
+
+RunLease::RunLease(const fs::path& run_dir, std::function<void(const std::string&)> lost, Times times)
+    : run_dir_(fs::absolute(run_dir)) {
+  while (!try_to_take(times)) {
+  }
+  heartbeat_.emplace(fd_.get(), times.beat, [this, lost = std::move(lost), told = false]() mutable {
+    if (told || held()) return;
+    told = true;
+    const auto newest = leases_in(run_dir_);
+    const auto holder = newest.empty() ? std::nullopt : Holder::of(lease_file(run_dir_, *newest.rbegin()));
+    lost(fmt::format(
+        "{} was taken over by {}, because this job gave no sign of life for {} s; this job ends and writes nothing more",
+        run_dir_.string(), holder ? holder->describe() : "another job",
+        std::chrono::ceil<std::chrono::seconds>(Times().patience).count()));
+  });
+}
+
+// Returns false if another job came first; its lease is then to be looked at.
+bool RunLease::try_to_take(const Times& times) {
+  const auto there = leases_in(run_dir_);
+  if (!there.empty()) outlive(run_dir_, lease_file(run_dir_, *there.rbegin()), times.patience);
+  number_ = there.empty() ? 1 : *there.rbegin() + 1;
+  const auto file = lease_file(run_dir_, number_);
+  fd_ = OwnedDescriptor(::open(file.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666));
+  if (fd_.get() < 0 && errno == EEXIST) return false;
+  if (fd_.get() < 0) throw system_error("create", file.string());
+  auto me = Holder::myself();
+  me.inode = static_cast<std::int64_t>(sight_of(fd_.get())->inode);
+  try {
+    write_bytes(fd_.get(), nlohmann::json(me).dump() + "\n", file.string());
+  } catch (...) {
+    ::unlink(file.c_str());
+    throw;
+  }
+  // Between the look and this point, another job may have come, ended, and been followed by a third.
+  auto now = leases_in(run_dir_);
+  now.erase(number_);
+  if (!std::includes(there.begin(), there.end(), now.begin(), now.end())) {
+    ::unlink(file.c_str());
+    return false;
+  }
+  for (const int stale : there) ::unlink(lease_file(run_dir_, stale).c_str());
+  return true;
+}
+
+RunLease::~RunLease() {
+  heartbeat_.reset();
+  if (held()) ::unlink(lease_file(run_dir_, number_).c_str());
+}
+
+bool RunLease::held() const {
+  std::error_code unreadable;
+  if (!fs::exists(run_dir_, unreadable)) return true;  // the folder was removed, so nobody else has it
+  const auto own = sight_of(fd_.get()), there = sight_of(lease_file(run_dir_, number_));
+  if (!own || !there || !own->is_same_file(*there)) return false;
+  const auto newer = leases_in(run_dir_);
+  return newer.empty() || *newer.rbegin() == number_;
+}
+
+}  // namespace farandole

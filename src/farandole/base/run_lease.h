@@ -1,0 +1,54 @@
+// One job at a time writes into a run directory, also where several hosts share it (NFS, Lustre). The job holds a file
+// RUN/lease-0001.json that says who it is, and touches it every few seconds. A job that was killed leaves its file; the next job
+// recognizes this, and takes over with the next number.
+// Thread safety: any thread may call held(); create and destroy this object from one thread.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "farandole/base/heartbeat.h"
+#include "farandole/base/owned_descriptor.h"
+
+namespace farandole {
+
+// Throws: UserError if a job on this host holds the lease of `run_dir`. Waits for nothing, so a job on another host is not seen.
+void refuse_if_in_use(const std::filesystem::path& run_dir);
+
+class RunLease {
+ public:
+  struct Times {
+    std::chrono::milliseconds beat{3'000};
+    // A holder on another host that has not touched its file for this time is dead.
+    std::chrono::milliseconds patience{20'000};
+  };
+
+  // Takes the lease of `run_dir`, which must exist. If another job holds it, finds out whether that job is alive: at once if it
+  // runs on this host or was the same Slurm job before a requeue, otherwise within `times.patience`.
+  // Calls lost(message) on a helper thread if another job has taken over, because this one was stopped for too long.
+  // Throws: UserError if another job holds the lease. The message says which.
+  // Throws: Error if the file cannot be created.
+  RunLease(const std::filesystem::path& run_dir, std::function<void(const std::string&)> lost, Times times);
+  RunLease(const std::filesystem::path& run_dir, std::function<void(const std::string&)> lost)
+      : RunLease(run_dir, std::move(lost), Times()) {}
+  ~RunLease();  // gives the lease back
+  RunLease(const RunLease&) = delete;
+  RunLease& operator=(const RunLease&) = delete;
+
+  const std::filesystem::path& run_dir() const { return run_dir_; }
+  // Asks the file system whether another job has taken over. Ask before a file of the run directory is replaced or removed.
+  bool held() const;
+
+ private:
+  bool try_to_take(const Times& times);
+
+  const std::filesystem::path run_dir_;
+  int number_ = 0;
+  OwnedDescriptor fd_;
+  std::optional<Heartbeat> heartbeat_;
+};
+
+}  // namespace farandole
