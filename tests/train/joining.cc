@@ -2,6 +2,9 @@
 // error: "throw" (rank 1 fails in its sixth step, after rank 0 has joined), "together" (the same, but the
 // active ranks agree on the error), or none.
 #include <farandole/farandole.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim.h>
+#include <torch/utils.h>
 
 #include "train/training_program.h"
 

@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <gmock/gmock.h>
 #include <random>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim.h>
+#include <torch/utils.h>
 
 #include "lane.h"
 #include "train/mpi_session.h"

@@ -4,6 +4,14 @@
 #include <gmock/gmock.h>
 #include <numeric>
 #include <random>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim.h>
+#include <torch/utils.h>
 
 #include "train/mpi_session.h"
 

@@ -1,4 +1,10 @@
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim.h>
+#include <torch/utils.h>
 
 #include "train/mpi_session.h"
 

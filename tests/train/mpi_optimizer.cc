@@ -1,6 +1,11 @@
 #include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim.h>
+#include <torch/utils.h>
 
 #include "train/mpi_session.h"
 

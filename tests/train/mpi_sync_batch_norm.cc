@@ -1,5 +1,9 @@
 // Compares ranks that have parts of a batch with LibTorch's BatchNorm on the whole batch.
 #include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/utils.h>
 
 #include "train/mpi_session.h"
 

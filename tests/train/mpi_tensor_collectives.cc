@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 #include <numeric>
+#include <torch/utils.h>
 
 #include "train/mpi_session.h"
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <torch/utils.h>
 #include <vector>
 
 #include "train/training_program.h"

@@ -9,6 +9,7 @@
 #include <farandole/trainer/models/mlp.h>
 #include <farandole/trainer/trainer.h>
 #include <thread>
+#include <torch/utils.h>
 
 #include "train/training_program.h"
 

@@ -2,7 +2,7 @@
 # The quickstart's run on 2 ranks: a loss below 2.4 nats per byte, a text sample, every file of the run
 # directory, and a verdict.
 source "$(dirname "$0")/common.sh"
-timeout 240 "$bin/farandole" run -n 2 --log-dir run/logs -- "$bin/farandole" train --profile quickstart --epochs 2 --run-dir run >out 2>err \
+timeout 240 "$bin/farandole" run -n 2 --log-dir run/logs -- "$bin/farandole" train --profile quickstart --run-dir run >out 2>err \
   || fail "training"
 [[ ! -s err ]] || fail "stderr is not empty"
 /usr/bin/python3 - <<'PYTHON' || fail "the run's files"

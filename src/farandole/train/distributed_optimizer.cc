@@ -1,6 +1,7 @@
 #include "farandole/train/distributed_optimizer.h"
 
 #include <limits>
+#include <torch/nn/modules/embedding.h>
 
 #include "farandole/base/error.h"
 #include "farandole/fusion/plan_agreement.h"

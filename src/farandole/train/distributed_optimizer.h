@@ -6,7 +6,9 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
 #include <vector>
 
 #include "farandole/train/distributed_optimizer_options.h"

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 #include <numeric>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "farandole/base/error.h"
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <string>
+#include <torch/utils.h>
 #include <xxhash.h>
 
 #include "farandole/train/optimizer/tensor_bytes.h"

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <map>
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <vector>
 
 #include "farandole/base/dtype.h"

@@ -1,5 +1,9 @@
 #include "farandole/train/linear.h"
 
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/utils.h>
+
 #include "farandole/train/optimizer/gradient_slot.h"
 
 namespace farandole {

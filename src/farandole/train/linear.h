@@ -5,7 +5,9 @@
 
 #include <memory>
 #include <optional>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
 
 namespace farandole {
 

@@ -12,7 +12,9 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
 #include <utility>
 #include <vector>
 

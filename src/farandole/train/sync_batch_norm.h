@@ -3,7 +3,10 @@
 #pragma once
 
 #include <memory>
-#include <torch/torch.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/types.h>
 
 #include "farandole/train/session.h"
 #include "farandole/train/tensor_collectives.h"

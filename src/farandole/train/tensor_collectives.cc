@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <numeric>
 #include <sstream>
+#include <torch/serialize.h>
+#include <torch/utils.h>
 
 #include "farandole/base/error.h"
 #include "farandole/train/internals.h"

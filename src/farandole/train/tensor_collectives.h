@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
 #include <vector>
 
 #include "farandole/comm/reduce_op.h"

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <fmt/format.h>
+#include <torch/utils.h>
 
 #include "farandole/base/error.h"
 #include "farandole/train/optimizer/optimizer_state.h"

@@ -4,7 +4,9 @@
 
 #include <optional>
 #include <string>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
 #include <vector>
 
 #include "farandole/checkpoint/snapshot.h"

@@ -2,6 +2,11 @@
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <set>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim.h>
+#include <torch/serialize.h>
+#include <torch/utils.h>
 #include <unistd.h>
 
 #include "train/mpi_session.h"

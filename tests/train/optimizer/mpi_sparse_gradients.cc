@@ -1,6 +1,11 @@
 // Compares sparse gradients with the dense ones of one process that has the rows of all ranks.
 #include <gmock/gmock.h>
 #include <random>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim.h>
+#include <torch/utils.h>
 
 #include "train/mpi_session.h"
 

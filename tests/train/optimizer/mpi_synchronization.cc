@@ -1,4 +1,7 @@
 #include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim.h>
+#include <torch/utils.h>
 
 #include "train/mpi_session.h"
 

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <map>
 #include <numeric>
+#include <torch/optim.h>
+#include <torch/utils.h>
 
 #include "trainer/data_fixtures.h"
 

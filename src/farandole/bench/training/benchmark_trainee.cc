@@ -1,5 +1,6 @@
 #include "farandole/bench/training/benchmark_trainee.h"
 
+#include <torch/optim.h>
 #include <utility>
 
 #include "farandole/base/clock.h"

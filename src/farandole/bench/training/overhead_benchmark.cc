@@ -6,6 +6,7 @@
 #include <optional>
 #include <random>
 #include <torch/csrc/autograd/profiler_kineto.h>
+#include <torch/utils.h>
 #include <vector>
 
 #include "farandole/base/clock.h"

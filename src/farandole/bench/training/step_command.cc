@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <torch/utils.h>
 
 #include <boost/algorithm/string/classification.hpp>
 #include <boost/algorithm/string/split.hpp>

@@ -1,6 +1,7 @@
 #include "farandole/train/optimizer/bucket_optimizer.h"
 
 #include <torch/csrc/autograd/variable.h>
+#include <torch/utils.h>
 #include <unordered_map>
 #include <utility>
 

@@ -12,7 +12,8 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <torch/torch.h>
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
 #include <vector>
 
 #include "farandole/base/bucket_plan.h"

@@ -2,7 +2,7 @@
 // Thread safety: any thread may call this at any time.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "farandole/base/bucket_plan.h"
 

@@ -1,5 +1,6 @@
 #include "farandole/train/optimizer/fused_rule.h"
 
+#include <torch/optim.h>
 #include <typeinfo>
 
 #include "farandole/train/optimizer/bucket_views.h"

@@ -6,7 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <torch/torch.h>
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
 
 namespace farandole {
 

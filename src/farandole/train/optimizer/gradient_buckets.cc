@@ -4,6 +4,8 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/serialize.h>
+#include <torch/utils.h>
 
 #include "farandole/base/error.h"
 #include "farandole/train/optimizer/bucket_views.h"

@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <vector>
 
 #include "farandole/fusion/gradient_reducer.h"

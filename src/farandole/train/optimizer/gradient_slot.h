@@ -5,8 +5,9 @@
 
 #include <atomic>
 #include <functional>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/function_hook.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 namespace farandole {
 

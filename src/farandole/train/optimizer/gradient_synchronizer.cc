@@ -1,6 +1,7 @@
 #include "farandole/train/optimizer/gradient_synchronizer.h"
 
 #include <cmath>
+#include <torch/utils.h>
 
 #include "farandole/comm/communicator.h"
 #include "farandole/fusion/half_compressor.h"

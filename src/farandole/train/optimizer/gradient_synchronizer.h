@@ -6,7 +6,7 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <vector>
 
 #include "farandole/comm/wrap/traced_communicator.h"

@@ -3,7 +3,8 @@
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
 
 #include "farandole/comm/communicator.h"
 

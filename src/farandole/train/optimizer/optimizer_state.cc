@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <map>
 #include <sstream>
+#include <torch/optim.h>
 
 #include "farandole/base/error.h"
 #include "farandole/train/optimizer/tensor_bytes.h"

@@ -3,7 +3,8 @@
 #pragma once
 
 #include <string>
-#include <torch/torch.h>
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
 #include <utility>
 #include <vector>
 

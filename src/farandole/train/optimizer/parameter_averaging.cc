@@ -3,6 +3,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <torch/utils.h>
 
 #include "farandole/train/optimizer/optimizer_state.h"
 #include "farandole/train/optimizer/tensor_bytes.h"

@@ -4,7 +4,8 @@
 
 #include <cstdint>
 #include <memory>
-#include <torch/torch.h>
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
 #include <vector>
 
 #include "farandole/fusion/reduction_queue.h"

@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 #include <cstring>
 #include <fmt/format.h>
+#include <torch/utils.h>
 
 #include "farandole/base/error.h"
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <torch/utils.h>
 
 #include "farandole/train/optimizer/tensor_bytes.h"
 

@@ -7,7 +7,7 @@
 
 #include <cstddef>
 #include <string>
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <vector>
 
 #include "farandole/comm/scratch_buffer.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <torch/optim.h>
 #include <utility>
 
 #include "farandole/base/error.h"

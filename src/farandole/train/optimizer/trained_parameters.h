@@ -2,7 +2,8 @@
 #pragma once
 
 #include <string>
-#include <torch/torch.h>
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
 #include <vector>
 
 #include "farandole/base/bucket_plan.h"

@@ -6,7 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <vector>
 
 namespace farandole {

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 #include <string_view>
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <utility>
 
 #include "farandole/base/error.h"

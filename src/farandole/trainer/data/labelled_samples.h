@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "farandole/trainer/data/dataset.h"
 

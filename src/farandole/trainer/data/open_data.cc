@@ -1,7 +1,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <string>
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <tuple>
 #include <utility>
 

@@ -5,7 +5,7 @@
 #include <random>
 #include <string>
 #include <string_view>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "farandole/base/error.h"
 #include "farandole/trainer/data/labelled_samples.h"

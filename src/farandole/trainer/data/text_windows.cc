@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <utility>
 #include <xxhash.h>
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <torch/utils.h>
 #include <vector>
 
 #include "farandole/base/error.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "farandole/trainer/models/model.h"
 

@@ -1,6 +1,11 @@
 #include "farandole/trainer/models/gpt.h"
 
 #include <cmath>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/utils.h>
 
 namespace farandole {
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <torch/torch.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/types.h>
 #include <vector>
 
 #include "farandole/train/linear.h"

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <vector>
 
 #include "farandole/train/linear.h"

@@ -1,5 +1,8 @@
 #include "farandole/trainer/models/mnist_net.h"
 
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/dropout.h>
+
 namespace farandole {
 
 namespace nn = torch::nn;

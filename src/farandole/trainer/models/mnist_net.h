@@ -2,7 +2,9 @@
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/types.h>
 
 #include "farandole/train/linear.h"
 #include "farandole/trainer/models/model.h"

@@ -4,7 +4,8 @@
 
 #include <memory>
 #include <string>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include "farandole/trainer/data/dataset.h"
 
