@@ -63,7 +63,7 @@ class TraceRequestsTest : public testing::Test {
     ino_t read = 0;  // the time of a change is too coarse: two traces may follow each other within it
     for (int look = 0; look < 20'000 && found.size() < ranks; ++look) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      struct stat status{};
+      struct stat status {};
       if (::stat((run_ / "timeline.json.gz").c_str(), &status) != 0 || status.st_ino == read) continue;
       read = status.st_ino;
       found.clear();
