@@ -120,5 +120,16 @@ TEST(Nsys, is_read_from_a_gzipped_export) {
   }
 }
 
+TEST(Nsys, is_not_unpacked_until_the_disk_is_full) {
+  const TemporaryFolder folder;
+  testing::write_gzip(folder / "report.sqlite.gz", "SQLite format 3" + std::string(80 << 20, '\0'));
+  try {
+    analyze_run(folder / "report.sqlite.gz");
+    FAIL() << "80 MB of zeros";
+  } catch (const CorruptInput& error) {
+    EXPECT_THAT(error.what(), HasSubstr("report.sqlite.gz: it unpacks to more than 64 MiB"));
+  }
+}
+
 }  // namespace
 }  // namespace farandole

@@ -37,6 +37,22 @@ class MpiCollectives : public ::testing::Test {
   TraceBuilder trace_{3};
 };
 
+// Traces may come from anybody.
+TEST_F(MpiCollectives, AreNoFormulasForASpreadsheet) {
+  const char* const names[] = {"=1+1", "@now", "-2+3", "+a", "bucket\x1b[2J", "-5"};
+  const char* const cells[] = {"'=1+1", "'@now", "'-2+3", "'+a", "bucket?[2J", "-5"};
+  for (int rank = 0; rank < 3; ++rank)
+    for (int i = 0; i < 6; ++i) {
+      const std::int64_t start = (10 * i + rank) * TraceBuilder::ms;
+      trace_.span(
+          rank, 0, "communication", start, start + 5 * TraceBuilder::ms,
+          {{"bytes", 8}, {"ranks", 3}, {"operation", "allreduce"}, {"communicator", 0}, {"sequence", i}},
+          names[i]);
+    }
+  const auto csv = report_csv(report_of({analyzed()}), "collectives");
+  for (const auto* cell : cells) EXPECT_THAT(csv, HasSubstr(std::string(",") + cell + ",allreduce,"));
+}
+
 TEST_F(MpiCollectives, TellWaitingFromTransferAndWhoIsLast) {
   for (int rank = 0; rank < 3; ++rank) {
     ten_allreduces(rank);

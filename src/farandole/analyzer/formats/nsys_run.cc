@@ -26,14 +26,22 @@ bool is_gzip(const std::filesystem::path& file) {
   return stream.get() == 0x1f && stream.get() == 0x8b;
 }
 
-// SQLite must seek, so it reads a copy without compression.
+// SQLite must seek, so it reads a copy without compression. Real exports shrink to a tenth; a file made to fill the disk
+// shrinks to a thousandth.
 void inflate(const std::filesystem::path& file, const std::filesystem::path& copy) {
   const auto inflated = InflatedFile::open(file);
   if (!inflated) throw UserError("open " + file.string() + ": it cannot be read");
   std::ofstream out(copy, std::ios::binary);
   std::vector<char> buffer(std::size_t{1} << 20);
-  while (const auto got = inflated->read(buffer.data(), buffer.size()))
+  const auto most = std::max<std::uintmax_t>(64 << 20, 100 * std::filesystem::file_size(file));
+  std::uintmax_t written = 0;
+  while (const auto got = inflated->read(buffer.data(), buffer.size())) {
+    if ((written += got) > most)
+      throw CorruptInput(fmt::format(
+          "SQLite file {}: it unpacks to more than {} MiB, which is 100 times its size; unpack it yourself if that is meant",
+          file.string(), most >> 20));
     out.write(buffer.data(), static_cast<std::streamsize>(got));
+  }
   if (!out.flush()) throw system_error("write the temporary file", copy);
   if (!inflated->damage().empty())
     throw CorruptInput("SQLite file " + file.string() + ": " + inflated->damage());

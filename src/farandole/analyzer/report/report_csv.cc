@@ -4,6 +4,8 @@
 
 #include "farandole/analyzer/report/table.h"
 #include "farandole/base/error.h"
+#include "farandole/base/parse_number.h"
+#include "farandole/base/phrases.h"
 
 namespace farandole {
 namespace {
@@ -32,8 +34,14 @@ class Csv {
   std::string take() { return std::move(text_); }
 
  private:
-  void cell(std::string_view text) {
-    const bool quoted = text.find_first_of(",\"\r\n") != std::string_view::npos;
+  // Names come from traces that anybody may have made. A spreadsheet computes a cell that begins like a formula, unless an
+  // apostrophe precedes it, and a terminal obeys control characters.
+  void cell(const std::string& value) {
+    auto text = printable(value);
+    const bool formula =
+        !text.empty() && std::string_view("=+-@").find(text.front()) != std::string_view::npos;
+    if (formula && !parse_number<double>(text)) text.insert(0, 1, '\'');
+    const bool quoted = text.find_first_of(",\"") != std::string::npos;
     if (quoted) text_ += '"';
     for (const char c : text) text_.append(quoted && c == '"' ? 2 : 1, c);
     text_ += quoted ? "\"," : ",";
