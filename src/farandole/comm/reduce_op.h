@@ -8,6 +8,7 @@
 namespace farandole {
 
 // Average: the sum divided by the number of ranks; of floating-point types only.
+// A NaN of any rank gives a NaN, also for min and max.
 enum class ReduceOp : std::uint8_t { sum, average, min, max, product };
 std::string_view name_of(ReduceOp op);
 

@@ -1,6 +1,7 @@
 #include "farandole/comm/mpi/mpi_types.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "farandole/base/error.h"
@@ -11,23 +12,28 @@ namespace farandole {
 namespace {
 
 struct Sum {
-  float operator()(float a, float b) const { return a + b; }
+  auto operator()(auto a, auto b) const { return a + b; }
 };
+// a != a is true for a NaN, so a NaN is returned. MPI_MIN and MPI_MAX drop it, or not, as the ranks' order has it.
 struct Min {
-  float operator()(float a, float b) const { return std::min(a, b); }
+  auto operator()(auto a, auto b) const { return a < b || a != a ? a : b; }
 };
 struct Max {
-  float operator()(float a, float b) const { return std::max(a, b); }
+  auto operator()(auto a, auto b) const { return a > b || a != a ? a : b; }
 };
 struct Product {
-  float operator()(float a, float b) const { return a * b; }
+  auto operator()(auto a, auto b) const { return a * b; }
 };
 
 template <class T, class Function>
-void reduce_16_bit(void* in, void* inout, int* count, MPI_Datatype*) {
+void reduce_floats(void* in, void* inout, int* count, MPI_Datatype*) {
   const auto* from = static_cast<const T*>(in);
   auto* to = static_cast<T*>(inout);
-  for (int i = 0; i < *count; ++i) from_float(Function{}(to_float(from[i]), to_float(to[i])), to[i]);
+  for (int i = 0; i < *count; ++i)
+    if constexpr (sizeof(T) == 2)
+      from_float(Function{}(to_float(from[i]), to_float(to[i])), to[i]);
+    else
+      to[i] = Function{}(from[i], to[i]);
 }
 
 template <class T>
@@ -35,10 +41,25 @@ void scale_16_bit(T* values, std::size_t count, float factor) {
   for (std::size_t i = 0; i < count; ++i) from_float(to_float(values[i]) * factor, values[i]);
 }
 
-// A sum and an average are the same reduction.
-int index_16_bit(ReduceOp op, DType dtype) {
-  return 2 * std::max(0, static_cast<int>(op) - 1) + (dtype == DType::float16 ? 0 : 1);
-}
+struct OwnOp {
+  ReduceOp op;
+  DType dtype;
+  MPI_User_function* function;
+};
+constexpr OwnOp own_ops[] = {
+    {ReduceOp::sum, DType::float16, reduce_floats<Float16, Sum>},
+    {ReduceOp::sum, DType::bfloat16, reduce_floats<BFloat16, Sum>},
+    {ReduceOp::min, DType::float16, reduce_floats<Float16, Min>},
+    {ReduceOp::min, DType::bfloat16, reduce_floats<BFloat16, Min>},
+    {ReduceOp::min, DType::float32, reduce_floats<float, Min>},
+    {ReduceOp::min, DType::float64, reduce_floats<double, Min>},
+    {ReduceOp::max, DType::float16, reduce_floats<Float16, Max>},
+    {ReduceOp::max, DType::bfloat16, reduce_floats<BFloat16, Max>},
+    {ReduceOp::max, DType::float32, reduce_floats<float, Max>},
+    {ReduceOp::max, DType::float64, reduce_floats<double, Max>},
+    {ReduceOp::product, DType::float16, reduce_floats<Float16, Product>},
+    {ReduceOp::product, DType::bfloat16, reduce_floats<BFloat16, Product>},
+};
 
 bool is_floating(DType dtype) {
   return dtype == DType::float16 || dtype == DType::bfloat16 || dtype == DType::float32 ||
@@ -47,13 +68,9 @@ bool is_floating(DType dtype) {
 
 }  // namespace
 
-MpiTypes::MpiTypes() {
-  MPI_User_function* functions[sixteen_bit_ops] = {
-      reduce_16_bit<Float16, Sum>,     reduce_16_bit<BFloat16, Sum>,    reduce_16_bit<Float16, Min>,
-      reduce_16_bit<BFloat16, Min>,    reduce_16_bit<Float16, Max>,     reduce_16_bit<BFloat16, Max>,
-      reduce_16_bit<Float16, Product>, reduce_16_bit<BFloat16, Product>};
-  for (int i = 0; i < sixteen_bit_ops; ++i)
-    check_mpi(MPI_Op_create(functions[i], /*commute=*/1, &ops_[i]), "MPI_Op_create");
+MpiTypes::MpiTypes() : ops_(std::size(own_ops)) {
+  for (std::size_t i = 0; i < ops_.size(); ++i)
+    check_mpi(MPI_Op_create(own_ops[i].function, /*commute=*/1, &ops_[i]), "MPI_Op_create");
 }
 
 MpiTypes::~MpiTypes() {
@@ -68,7 +85,10 @@ MPI_Datatype MpiTypes::type(DType dtype) {
 
 MPI_Op MpiTypes::op(ReduceOp op, DType dtype) const {
   check_reduction(op, dtype);
-  if (size_of(dtype) == 2) return ops_[index_16_bit(op, dtype)];
+  if (op == ReduceOp::average) op = ReduceOp::sum;
+  const auto* const own = std::find_if(std::begin(own_ops), std::end(own_ops),
+                                       [&](const OwnOp& one) { return one.op == op && one.dtype == dtype; });
+  if (own != std::end(own_ops)) return ops_[static_cast<std::size_t>(own - own_ops)];
   const bool logical = dtype == DType::boolean;
   switch (op) {
     case ReduceOp::sum:

@@ -1,8 +1,10 @@
-// Element types and reductions in MPI's terms, with own reductions for the 16-bit floats that MPI lacks.
+// Element types and reductions in MPI's terms, with own reductions where MPI has none (16-bit floats) or another (min and
+// max of a NaN).
 // Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
 #include <mpi.h>
+#include <vector>
 
 #include "farandole/base/dtype.h"
 #include "farandole/comm/communicator.h"
@@ -23,8 +25,7 @@ class MpiTypes {
   MPI_Op op(ReduceOp op, DType dtype) const;
 
  private:
-  static constexpr int sixteen_bit_ops = 8;  // {sum, min, max, product} × {float16, bfloat16}
-  MPI_Op ops_[sixteen_bit_ops];
+  std::vector<MPI_Op> ops_;
 };
 
 // Throws: UserError for sums of bool and averages of integers.
