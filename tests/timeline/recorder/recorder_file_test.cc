@@ -238,6 +238,34 @@ TEST(RecorderFile, SurvivesRandomDamage) {
   }
 }
 
+// The writer has a bug, or somebody has made the file: all checks are right, but a field is not.
+TEST(RecorderFile, SurvivesWrongFieldsWithRightChecks) {
+  const TemporaryFolder folder;
+  std::mt19937 random(seed(20261124));
+  constexpr int events = 20;
+  const auto path = recorded_in(folder, events);
+  const std::string sound = contents_of(path);
+  const std::size_t chunk = recorder::Geometry(recorder::smallest_file).chunks_offset;
+  const auto place = [&](std::string& contents, std::size_t index) {
+    return contents.data() + chunk + index * sizeof(Record);
+  };
+  for (int round = 0; round < rounds(500, 100'000); ++round) {
+    std::string contents = sound;
+    const std::size_t index = random() % (events + 1);
+    Record record;
+    std::memcpy(&record, place(contents, index), sizeof record);
+    for (auto changes = 1 + random() % 3; changes > 0; --changes)
+      reinterpret_cast<char*>(&record)[random() % offsetof(Record, check)] =
+          static_cast<char>(random() % (random() % 2 ? 256 : 8));
+    record.check = record_check(record, index);
+    std::memcpy(place(contents, index), &record, sizeof record);
+    write(path, contents);
+    reads(path);
+    RunRecorders run = open_run(recorder_files(path), {});
+    merge_timelines(std::move(run.ranks), folder / "trace.json");
+  }
+}
+
 TEST(RecordSource, PackedInfoComesBack) {
   RankInfo info;
   info.rank = 2;

@@ -46,11 +46,12 @@ struct Record {
       return std::nullopt;
     return static_cast<Category>(communicator - 1);
   }
+  bool is_mpi_call() const { return kind == RecordKind::span && details != 0; }
   // The name of the operation, if the record has one.
-  std::uint32_t operation_name() const { return details == 0 ? operation : 0; }
+  std::uint32_t operation_name() const { return is_mpi_call() ? 0 : operation; }
   // The details of an MPI call; empty if the span is not an MPI call.
   MpiCall mpi_call() const {
-    if (kind != RecordKind::span || details == 0) return {};
+    if (!is_mpi_call()) return {};
     return {details, static_cast<std::int32_t>(peer), static_cast<std::int32_t>(sequence), operation,
             payload};
   }
