@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,6 +30,12 @@ std::optional<std::string> read_whole_file(const std::filesystem::path& path) {
     text.resize(end + got);
   }
   return text;
+}
+
+std::optional<std::uint64_t> file_size_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  return limit.rlim_cur;
 }
 
 void write_bytes(int fd, std::string_view bytes, const std::string& path) {

@@ -22,6 +22,10 @@ OwnedDescriptor open_regular_file(const std::filesystem::path& path);
 // Throws: CorruptInput if it is not a regular file; Error if it cannot be read.
 std::optional<std::string> read_whole_file(const std::filesystem::path& path);
 
+// The limit of this process on file sizes (ulimit -f), if there is one. A system call that would exceed it
+// raises SIGXFSZ, which ends a program that does not ignore it.
+std::optional<std::uint64_t> file_size_limit();
+
 // Writes at the descriptor's offset and advances the offset.
 // Throws: Error that names `path` if a write fails.
 void write_bytes(int fd, std::string_view bytes, const std::string& path);

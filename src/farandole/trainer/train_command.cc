@@ -265,6 +265,7 @@ int train_command(int argc, const char* const* argv) {
   // Slurm sends SIGUSR1 before a time limit or a preemption (--signal=USR1). The signal is blocked before any
   // thread starts, so that all threads inherit the mask.
   const auto signals = signal_descriptor({SIGUSR1});
+  ::signal(SIGXFSZ, SIG_IGN);  // A file beyond ulimit -f fails like one on a full disk.
   ::signal(SIGUSR2, SIG_IGN);  // Until the session handles this signal, which requests a trace.
   const auto stop_requested = [&] {
     pollfd poll{signals.get(), POLLIN, 0};

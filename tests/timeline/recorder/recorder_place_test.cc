@@ -6,6 +6,7 @@
 #include <map>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -164,6 +165,23 @@ TEST(RecorderPlace, ATimelineThatEndsBringsItsRecorder) {
   options.node_folder.clear();
   const Timeline timeline(options);
   EXPECT_EQ(timeline.file(), options.file);
+}
+
+// As with `ulimit -f`. The kernel sends SIGXFSZ, which ends a program, to who tries.
+TEST(RecorderPlace, AFileSizeLimitEndsNoProgram) {
+  const TemporaryFolder folder;
+  TimelineOptions options;
+  options.file = folder / "recorder/rank-0000.ftl";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const rlimit limit{64 << 10, 64 << 10};
+    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(2);
+    ::_exit(Timeline(options).enabled() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_FALSE(std::filesystem::exists(options.file));
 }
 
 // The node's folder was chosen automatically and has become full. It is a file system of its own if this

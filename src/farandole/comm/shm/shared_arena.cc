@@ -9,11 +9,11 @@
 #include <linux/falloc.h>
 #include <random>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 #include <utility>
 
 #include "farandole/base/error.h"
+#include "farandole/base/file_bytes.h"
 
 namespace farandole {
 namespace {
@@ -25,11 +25,9 @@ std::size_t round_up(std::size_t value, std::size_t step) {
   return (value + step - 1) / step * step;
 }
 
-// ftruncate beyond the limit would raise SIGXFSZ.
 void check_file_size_limit(std::size_t bytes) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes)
-    throw Error(fmt::format("the limit on file sizes (ulimit -f, {} MiB) is too low", limit.rlim_cur >> 20));
+  if (const auto limit = file_size_limit(); limit && *limit < bytes)
+    throw Error(fmt::format("the limit on file sizes (ulimit -f, {} MiB) is too low", *limit >> 20));
 }
 
 using Reason = std::array<char, 256>;

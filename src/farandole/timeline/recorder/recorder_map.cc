@@ -11,6 +11,7 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
+#include "farandole/base/file_bytes.h"
 #include "farandole/base/log.h"
 #include "farandole/base/owned_descriptor.h"
 #include "farandole/base/staging_file.h"
@@ -54,7 +55,8 @@ class NewFile {
   // Throws: NoRoom if disk or quota is full, Error if another problem occurs.
   std::byte* map(std::size_t bytes) const {
     if (fd_.get() < 0) fail("create", path_);
-    errno = ::posix_fallocate(fd_.get(), 0, static_cast<off_t>(bytes));
+    const bool within_limit = bytes <= file_size_limit().value_or(bytes);
+    errno = within_limit ? ::posix_fallocate(fd_.get(), 0, static_cast<off_t>(bytes)) : EFBIG;
     if (errno != 0) fail("allocate " + std::to_string(bytes) + " bytes of", path_);
     void* const base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
     if (base == MAP_FAILED) fail("map", path_);
