@@ -1,6 +1,7 @@
 #include "farandole/timeline/recorder/recorder_file.h"
 
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <torch/optim/optimizer.h>
+#include <torch/ordered_dict.h>
 #include <torch/types.h>
 #include <vector>
 
