@@ -1,5 +1,7 @@
-// Everything a C++ program needs to train with Farandole.
+// Everything a C++ program needs to train with Farandole, and LibTorch.
 #pragma once
+
+#include <torch/torch.h>
 
 #include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/distributed_sampler.h"
