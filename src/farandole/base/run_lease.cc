@@ -146,10 +146,8 @@ RunLease::RunLease(const fs::path& run_dir, std::function<void(const std::string
     told = true;
     const auto newest = leases_in(run_dir_);
     const auto holder = newest.empty() ? std::nullopt : Holder::of(lease_file(run_dir_, *newest.rbegin()));
-    lost(fmt::format(
-        "{} was taken over by {}, because this job gave no sign of life for {} s; this job ends and writes nothing more",
-        run_dir_.string(), holder ? holder->describe() : "another job",
-        std::chrono::ceil<std::chrono::seconds>(Times().patience).count()));
+    lost(fmt::format("{} was taken over by {}; this job ends and writes nothing more", run_dir_.string(),
+                     holder ? holder->describe() : "another job"));
   });
 }
 

@@ -179,7 +179,11 @@ void Session::Internals::take_lease(const std::filesystem::path& run_dir) {
   const auto folder = std::filesystem::absolute(run_dir);
   if (lease && lease->run_dir() == folder) return;
   lease.reset();
-  std::filesystem::create_directories(folder);
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  if (failure)
+    throw UserError(fmt::format("run directory {} cannot be created: {}; choose another one", folder.string(),
+                                failure.message()));
   lease.emplace(folder, [this](const std::string& message) {
     fmt::print(stderr, "farandole: {}\n", message);
     std::fflush(stderr);
