@@ -67,16 +67,15 @@ says err 'mpirun'
 expect 64 "${run[@]}" -n 2 -- farandole run -n 2 true
 says err 'already one of 2 ranks'
 
-# Signals: USR1 is passed on. After TERM the ranks may save, and their exit code counts. A second TERM ends the job.
+# Signals: USR1 is passed on. After TERM the ranks may save, and their exit code counts. A second TERM does no harm, and a third
+# one ends the job.
 signalled() {  # SCRIPT SIGNAL...: when both ranks are ready
   # A shell without job control ignores INT in background processes.
   env --default-signal=INT "${run[@]}" -n 2 bash -c "$1; touch $work/ready.\$OMPI_COMM_WORLD_RANK; while :; do sleep 0.05; done" >"$work/out" 2>"$work/err" &
   local launcher=$! number
   shift
   until [[ -e $work/ready.0 && -e $work/ready.1 ]] || ! kill -0 $launcher; do sleep 0.05; done
-  for number; do kill "-$number" $launcher; sleep 0.3; done
-  # A second signal is lost if the launcher has not run since the first.
-  for ((i = 1; i < $#; i++)); do kill "-$number" $launcher 2>/dev/null && sleep 0.3; done
+  for number; do kill "-$number" $launcher 2>/dev/null && sleep 0.3; done
   wait $launcher
   code=$?
   rm -f "$work"/ready.*
@@ -87,8 +86,12 @@ signalled 'trap "echo saved; exit 75" USR1' USR1
 signalled 'trap "sleep 1.5; echo saved; exit 75" TERM' TERM
 [[ $code == 75 && $(grep -c saved "$work/out") == 2 ]] || fail "TERM: $code, $(<"$work/out")"
 grep -q 'farandole run' "$work/err" && fail "a stop that was asked for is no failure: $(<"$work/err")"
-signalled 'trap "" TERM' TERM TERM
-[[ $code == 143 || $code == 137 || $code == 1 ]] || fail "two TERMs: $code"
+signalled 'trap "sleep 1.5; echo saved; exit 75" TERM' TERM INT
+[[ $code == 75 && $(grep -c saved "$work/out") == 2 ]] || fail "TERM and INT: $code, $(<"$work/out")"
+grep -q 'one more signal kills them' "$work/err" || fail "it does not say how to end the job: $(<"$work/err")"
+# One of these signals is lost if the launcher has not run since the one before it.
+signalled 'trap "" TERM' TERM TERM TERM TERM TERM
+[[ $code == 143 || $code == 137 || $code == 1 ]] || fail "many TERMs: $code"
 signalled ':' INT
 [[ $code == 130 ]] || fail "INT: $code, $(<"$work/err")"
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <gmock/gmock.h>
+#include <random>
 #include <set>
 #include <zlib.h>
 
@@ -108,6 +109,32 @@ TEST(DistributedSampler, ShufflesAnewEachEpochAndTheSameAgain) {
   EXPECT_EQ(seeded.indices(), second);
 }
 
+TEST(DistributedSampler, ContinuesAnEpochOnOtherRanks) {
+  std::mt19937 random(11);
+  for (int trial = 0; trial < 300; ++trial) {
+    const std::int64_t size = std::uniform_int_distribution(1, 200)(random);
+    const std::int64_t epoch = std::uniform_int_distribution(0, 3)(random);
+    std::vector<int> times(static_cast<std::size_t>(size));
+    // Each part of the epoch has its own number of ranks, and ends after some steps or with the epoch.
+    for (std::int64_t seen = 0; seen < size;) {
+      const int world = std::uniform_int_distribution(1, 7)(random);
+      const std::int64_t steps = std::uniform_int_distribution(1, 60)(random);
+      for (int rank = 0; rank < world; ++rank) {
+        DistributedSampler sampler(size, rank, world, {.seed = 3});
+        sampler.set_position(epoch, seen);
+        auto own = sampler.indices();
+        ASSERT_EQ(static_cast<std::int64_t>(own.size()), sampler.size());
+        ASSERT_LT(sampler.repeating_ranks(), world);
+        if (rank >= world - sampler.repeating_ranks()) own.pop_back();
+        if (static_cast<std::int64_t>(own.size()) > steps) own.resize(static_cast<std::size_t>(steps));
+        for (const auto index : own) ++times.at(static_cast<std::size_t>(index));
+      }
+      seen = std::min(size, seen + steps * world);
+    }
+    ASSERT_THAT(times, testing::Each(1)) << size << " samples";
+  }
+}
+
 TEST(DistributedSampler, TakesRankAndSizeFromASession) {
   struct {
     int rank() const { return 1; }
@@ -125,6 +152,8 @@ TEST(DistributedSampler, RefusesWhatCannotBeDealt) {
   EXPECT_THAT(message_of<UserError>([] { DistributedSampler(3, -1, 4); }), HasSubstr("rank -1"));
   EXPECT_THAT(message_of<UserError>([] { DistributedSampler(3, 0, 0); }), HasSubstr("rank 0 of 0"));
   EXPECT_EQ(DistributedSampler(3, 3, 4).indices().size(), 1U);
+  EXPECT_THAT(message_of<UserError>([] { DistributedSampler(3, 0, 2).set_position(0, 4); }),
+              HasSubstr("after sample 4 of 3"));
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ full 3 small || fail "exit code $? on a disk with room for 3 checkpoints"
 
 full 1 tiny
 [[ $? == 1 ]] || fail "exit code $? where the last checkpoint is lost"
-grep -q 'checkpoint of step 4 is lost: .*No space left on device; training continues' err || fail "no warning"
+grep -q 'checkpoint of step [4-9] is lost: .*No space left on device; training continues' err || fail "no warning"
 [[ $(grep -c '^farandole train: the checkpoint of step 12 is lost' err) == 1 ]] || fail "the end does not tell of the loss"
 grep -q '"exit_code": 1' tiny/run.json || fail "run.json: $(cat tiny/run.json)"
 grep -q '"step":12,' tiny/metrics.jsonl || fail "it did not train to its end"

@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
 #include "farandole/checkpoint/checkpoint_file.h"
@@ -85,10 +86,12 @@ struct CheckpointStore::Impl {
 
   const CheckpointOptions options;
   Timeline& timeline;
-  std::mutex mutex;  // protects the three members below
+  std::mutex mutex;  // protects the members below
   std::condition_variable_any changed;
   std::optional<Snapshot> pending;  // set until it is published
-  std::string failure;              // of the last snapshot; empty if it was written
+  Snapshot spare;                   // the last one, whose memory is used again
+  double write_seconds = 0;
+  std::string failure;  // of the last snapshot; empty if it was written
   std::jthread writer;              // its destructor waits until `pending` is written
 };
 
@@ -97,13 +100,16 @@ void CheckpointStore::Impl::run(std::stop_token stop) {
   std::unique_lock lock(mutex);
   while (changed.wait(lock, stop, [this] { return pending.has_value(); })) {
     lock.unlock();
+    const auto begin_ns = now_ns();
     auto reason = try_to_write(*pending);
     lock.lock();
-    auto written = std::exchange(pending, std::nullopt);
+    write_seconds = seconds_since(begin_ns);
+    std::swap(spare, *pending);  // The memory of an older one that nobody took is freed later, without the lock.
+    auto unused = std::exchange(pending, std::nullopt);
     failure = std::move(reason);
     changed.notify_all();
     lock.unlock();
-    written.reset();  // frees much memory, so it is done without the lock
+    unused.reset();
     lock.lock();
   }
 }
@@ -164,6 +170,21 @@ void CheckpointStore::save(Snapshot snapshot) {
   impl_->changed.wait(lock, [this] { return !impl_->pending.has_value(); });
   impl_->pending = std::move(snapshot);
   impl_->changed.notify_all();
+}
+
+bool CheckpointStore::idle() const {
+  const std::lock_guard lock(impl_->mutex);
+  return !impl_->pending.has_value();
+}
+
+SnapshotBuilder CheckpointStore::builder() {
+  const std::lock_guard lock(impl_->mutex);
+  return SnapshotBuilder(std::exchange(impl_->spare, {}));
+}
+
+double CheckpointStore::write_seconds() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->write_seconds;
 }
 
 void CheckpointStore::wait() {

@@ -39,12 +39,18 @@ class CheckpointStore {
   CheckpointStore(CheckpointOptions options, Timeline& timeline);
   ~CheckpointStore();  // finishes a checkpoint that was begun
 
+  // False while a snapshot is being written; save() would wait.
+  bool idle() const;
+  // A builder with the memory of the last snapshot that was written. Call it when idle() is true, or else it
+  // allocates.
+  SnapshotBuilder builder();
   // Takes the snapshot and returns immediately. Waits only if the previous snapshot is still being written. If
   // a snapshot cannot be written, all other checkpoints but the newest and the best are removed, and it is
   // tried again. If this fails too, it is lost with a warning.
   void save(Snapshot snapshot);
   // Throws: Error if the last snapshot could not be written.
   void wait();
+  double write_seconds() const;  // time that the last snapshot took to write; 0 before that
 
  private:
   struct Impl;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace farandole {
 namespace {
@@ -39,6 +40,30 @@ std::size_t Array::count() const {
   std::size_t product = 1;
   for (const auto extent : shape) product *= static_cast<std::size_t>(extent);
   return product;
+}
+
+SnapshotBuilder::SnapshotBuilder(Snapshot old) {
+  snapshot_.arrays = std::move(old.arrays);
+}
+
+std::span<std::byte> SnapshotBuilder::add(std::string_view path, DType dtype,
+                                          std::span<const std::int64_t> shape) {
+  if (used_ == snapshot_.arrays.size()) snapshot_.arrays.emplace_back();
+  auto& array = snapshot_.arrays[used_++];
+  array.path = path;
+  array.dtype = dtype;
+  array.shape.assign(shape.begin(), shape.end());
+  array.bytes.resize(array.count() * size_of(dtype));
+  return array.bytes;
+}
+
+void SnapshotBuilder::add_integer(std::string_view path, std::int64_t value) {
+  std::memcpy(add(path, DType::int64, {}).data(), &value, sizeof value);
+}
+
+Snapshot SnapshotBuilder::finish() {
+  snapshot_.arrays.resize(used_);
+  return std::move(snapshot_);
 }
 
 const Array* Snapshot::find(std::string_view path) const {

@@ -3,8 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "farandole/base/dtype.h"
@@ -34,6 +35,23 @@ struct Snapshot {
   std::vector<Array> arrays;
 
   const Array* find(std::string_view path) const;  // nullptr if it does not exist
+};
+
+// Fills a snapshot. It uses the memory of an old snapshot again if the same arrays come in the same order. Then
+// nothing is allocated.
+class SnapshotBuilder {
+ public:
+  explicit SnapshotBuilder(Snapshot old = {});
+
+  // Adds an array and returns the memory for its bytes, which the caller must fill.
+  std::span<std::byte> add(std::string_view path, DType dtype, std::span<const std::int64_t> shape);
+  void add_integer(std::string_view path, std::int64_t value);  // int64 scalar
+  Snapshot& header() { return snapshot_; }  // all but the arrays
+  Snapshot finish();
+
+ private:
+  Snapshot snapshot_;
+  std::size_t used_ = 0;  // arrays
 };
 
 }  // namespace farandole

@@ -58,7 +58,7 @@ void about_failure(const RunEvidence& run, const Diagnosis& diagnosis, std::vect
 std::string go_on(const RunEvidence& run) {
   return run.checkpoint_step
              ? fmt::format("the same command continues from step {} (--resume auto)", *run.checkpoint_step)
-             : "there is no checkpoint to continue from; --checkpoint-steps N saves one every N steps";
+             : "there is no checkpoint to continue from; --checkpoint-every auto saves one from time to time";
 }
 
 // Returns whether the ranks had waited long for one rank when the job ended. More time would not have

@@ -188,10 +188,10 @@ class Launcher {
     }
   }
 
-  // Waits for the reader of the output. The next signal ends this.
+  // Waits for the reader of the output, unless the job was ended by force. The next signal ends this.
   void drain() {
-    endings_ = std::max(endings_, 1);
-    while ((!out_.empty() || !err_.empty()) && endings_ == 1) serve(true, -1);
+    const int before = endings_;
+    while ((!out_.empty() || !err_.empty()) && endings_ == before && before < forced) serve(true, -1);
     write_some();
   }
 
@@ -243,10 +243,12 @@ class Launcher {
     const bool tells = number != SIGCONT && number != SIGUSR2;
     if (constexpr std::size_t most = 16; tells && job_.signals.size() < most)
       job_.signals.push_back({number, real_time_ns()});
-    const bool first = ends && ++endings_ == 1;
-    if (first) signal_ = number;
+    if (ends && ++endings_ == 1) signal_ = number;
     if (from_terminal || starter_->has_ended()) return;
-    if (!first || !signal_ranks(number)) starter_->signal(ends ? SIGTERM : number);
+    const bool by_force = ends && endings_ >= forced;
+    if (ends && endings_ == forced - 1)
+      err_.push("farandole run: the ranks have been asked to end twice; one more signal kills them\n");
+    if (by_force || !signal_ranks(number)) starter_->signal(ends ? SIGTERM : number);
   }
 
   // mpirun kills its ranks one second after SIGTERM, and srun kills them at once. If the ranks get the signal
@@ -361,6 +363,8 @@ class Launcher {
   std::vector<pid_t> supervisors_;
   int signal_ = 0;   // The first signal that ends the job.
   int endings_ = 0;  // The number of such signals.
+  // So many of them kill the ranks. A second one must not disturb a checkpoint that the first one has asked for.
+  static constexpr int forced = 3;
   bool told_of_broken_ = false;
   std::optional<ChildProcess> scancel_;
   std::optional<ChildProcess> starter_;  // Last member: it must end before the objects to which it reports.

@@ -1,5 +1,6 @@
 #include "farandole/train/distributed_sampler.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <numeric>
 #include <torch/types.h>
@@ -9,30 +10,43 @@
 namespace farandole {
 namespace {
 
-std::int64_t share_of(std::int64_t size, int rank, int world_size, const SamplerOptions& options) {
+void check(std::int64_t size, int rank, int world_size, const SamplerOptions& options) {
   if (size < 1) throw UserError(fmt::format("the sampler has {} samples; the data set is empty", size));
   if (world_size < 1 || rank < 0 || rank >= world_size) {
     throw UserError(fmt::format("the sampler has rank {} of {}; ranks are 0 to size - 1", rank, world_size));
   }
-  if (!options.drop_last) return (size - 1) / world_size + 1;
-  if (size < world_size) {
+  if (options.drop_last && size < world_size) {
     throw UserError(
         fmt::format("{} samples cannot be distributed over {} ranks with drop_last; use fewer ranks, or "
                     "repeat samples "
                     "(drop_last off)",
                     size, world_size));
   }
-  return size / world_size;
 }
 
 }  // namespace
 
 DistributedSampler::DistributedSampler(std::int64_t size, int rank, int world_size, SamplerOptions options)
-    : dataset_size_(size),
-      rank_(rank),
-      world_size_(world_size),
-      options_(options),
-      samples_(share_of(size, rank, world_size, options)) {}
+    : dataset_size_(size), rank_(rank), world_size_(world_size), options_(options) {
+  check(size, rank, world_size, options);
+}
+
+void DistributedSampler::set_position(std::int64_t epoch, std::int64_t seen) {
+  if (seen < 0 || seen > dataset_size_)
+    throw UserError(fmt::format("the sampler cannot continue after sample {} of {}", seen, dataset_size_));
+  epoch_ = epoch;
+  seen_ = seen;
+}
+
+std::int64_t DistributedSampler::size() const {
+  const auto rest = dataset_size_ - seen_;
+  return options_.drop_last ? rest / world_size_ : (rest + world_size_ - 1) / world_size_;
+}
+
+int DistributedSampler::repeating_ranks() const {
+  const auto rest = dataset_size_ - seen_;
+  return static_cast<int>(std::max<std::int64_t>(0, size() * world_size_ - rest));
+}
 
 std::vector<std::int64_t> DistributedSampler::indices() const {
   std::vector<std::int64_t> order(static_cast<std::size_t>(dataset_size_));
@@ -45,10 +59,10 @@ std::vector<std::int64_t> DistributedSampler::indices() const {
   }
   // Position i of the padded order is order[i % size]. PyTorch pads by repeating the whole order
   // as often as needed.
-  std::vector<std::int64_t> mine(static_cast<std::size_t>(samples_));
-  for (std::int64_t k = 0; k < samples_; ++k) {
-    mine[static_cast<std::size_t>(k)] =
-        order[static_cast<std::size_t>((rank_ + k * world_size_) % dataset_size_)];
+  std::vector<std::int64_t> mine(static_cast<std::size_t>(size()));
+  for (std::size_t k = 0; k < mine.size(); ++k) {
+    const auto position = seen_ + rank_ + static_cast<std::int64_t>(k) * world_size_;
+    mine[k] = order[static_cast<std::size_t>(position % dataset_size_)];
   }
   return mine;
 }

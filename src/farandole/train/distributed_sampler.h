@@ -1,4 +1,5 @@
-// Selects this rank's samples in an epoch, with the same indices as torch.utils.data.DistributedSampler.
+// Selects this rank's samples in an epoch, with the same indices as torch.utils.data.DistributedSampler. In
+// addition, it can continue within an epoch, on any number of ranks.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
@@ -26,20 +27,27 @@ class DistributedSampler {
       : DistributedSampler(size, session.rank(), session.size(), options) {}
 
   // The order is a function of seed + epoch. Call this on all ranks before each epoch, also after a restart.
-  void set_epoch(std::int64_t epoch) { epoch_ = epoch; }
+  void set_epoch(std::int64_t epoch) { set_position(epoch, 0); }
+  // Continues within an epoch: all ranks together have already seen the first `seen` samples of its order. The
+  // number of ranks may have changed since then.
+  // Throws: UserError if `seen` is negative or more than the samples of the data set.
+  void set_position(std::int64_t epoch, std::int64_t seen);
   std::int64_t epoch() const { return epoch_; }
 
-  // Returns this rank's samples of the current epoch in order; equally many on every rank.
+  // Returns this rank's samples of the rest of the epoch in order; equally many on every rank.
   std::vector<std::int64_t> indices() const;
-  std::int64_t size() const { return samples_; }  // of indices()
+  std::int64_t size() const;  // of indices()
+  // The number of ranks whose last sample repeats another rank's, so that all have equally many. These are the
+  // last ranks. Always 0 with drop_last.
+  int repeating_ranks() const;
 
  private:
   std::int64_t dataset_size_;
   int rank_;
   int world_size_;
   SamplerOptions options_;
-  std::int64_t samples_;
   std::int64_t epoch_ = 0;
+  std::int64_t seen_ = 0;
 };
 
 }  // namespace farandole

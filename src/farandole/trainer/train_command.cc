@@ -1,12 +1,12 @@
 #include "farandole/trainer/train_command.h"
 
+#include <array>
 #include <csignal>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <hdf5.h>
 #include <memory>
 #include <optional>
-#include <poll.h>
 #include <set>
 #include <string_view>
 #include <torch/utils.h>
@@ -21,9 +21,9 @@
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/comm/agreement.h"
-#include "farandole/launch/child_process.h"
 #include "farandole/train/internals.h"
 #include "farandole/trainer/run_directory.h"
+#include "farandole/trainer/stop_request.h"
 #include "farandole/trainer/train_options.h"
 #include "farandole/trainer/trainer.h"
 #include "farandole/trainer/tuned_plan.h"
@@ -141,6 +141,19 @@ void share_plan(Session& session, TrainOptions& options) {
   options.bucket_mb = mib > 0 ? std::optional(mib) : std::nullopt;
 }
 
+// Only rank 0 has the snapshot. No value: the run starts anew.
+std::optional<Position> share_position(Session& session, const std::optional<Snapshot>& start) {
+  std::optional<Position> position;
+  session.together([&] {
+    if (start) position = position_of(*start);
+  });
+  std::array<std::int64_t, 4> numbers{position.has_value(), 0, 0, 0};
+  if (position) numbers = {1, position->step, position->epoch, position->samples};
+  session.internals().communicator().broadcast("position", numbers.data(), sizeof numbers, 0);
+  if (numbers[0] != 0) position = {numbers[1], numbers[2], numbers[3]};
+  return position;
+}
+
 // One line per option that all ranks must have in common. The folders of data and recorders may be local.
 std::string lines_of(const OptionParser& parser, const boost::program_options::variables_map& given) {
   std::string lines;
@@ -183,11 +196,10 @@ void check_agreement(Session& session, const std::string& options, const DataSpl
 }
 
 // Returns the exit code. `options` must have been checked. All ranks end together after an error that all
-// of them know (Session::together). If `stop_requested` returns true on any rank, all ranks save a
-// checkpoint and return 75.
+// of them know (Session::together). If `stop` is due on any rank, all ranks save a checkpoint and return 75.
 // Collective: every rank of the group must call this in the same order.
 int train(Session& session, TrainOptions options, const std::string& option_lines, int argc,
-          const char* const* argv, std::function<bool()> stop_requested) {
+          const char* const* argv, StopRequest& stop) {
   auto stalls = WatchdogOptions::from_environment();
   stalls.stall_seconds = options.stall_seconds.value_or(stalls.stall_seconds);
   stalls.stall_abort_seconds = options.stall_abort.value_or(stalls.stall_abort_seconds);
@@ -212,16 +224,15 @@ int train(Session& session, TrainOptions options, const std::string& option_line
     run.emplace(options.run_dir);
     session.internals().take_lease(options.run_dir);
     start = find_start(options, *run);
+    if (start) check_order(*start, {data.train->size(), data.hash, options.seed});
     take_tuned_plan(options, session.size());
   });
   share_plan(session, options);
-  std::int64_t resumed = start ? start->step : -1;
-  session.internals().communicator().broadcast("resumed step", &resumed, sizeof resumed, 0);
-  const auto all_steps = total_steps(options, DistributedSampler(data.train->size(), session).size());
-  if (resumed >= all_steps) {
+  const auto resumed = share_position(session, start);
+  if (resumed && remaining_steps(options, *resumed, data.train->size(), session.size()) == 0) {
     if (session.rank() == 0)
-      fmt::print("nothing left to do: {} is at step {} of {}; raise --epochs or --steps to continue\n",
-                 options.run_dir.string(), resumed, all_steps);
+      fmt::print("nothing left to do: {} is at step {}, after {} epoch{}; raise --epochs or --steps to continue\n",
+                 options.run_dir.string(), resumed->step, resumed->epoch, resumed->epoch == 1 ? "" : "s");
     return 0;
   }
   const auto gpu_steps = StepWindow::parse(options.gpu_activity.value_or("all"), "--gpu-activity");
@@ -230,13 +241,15 @@ int train(Session& session, TrainOptions options, const std::string& option_line
   if (options.gpu_activity && !gpu_steps.off() && session.rank() == 0 && !session.no_gpu_activity().empty())
     spdlog::warn("--gpu-activity: no GPU activity is recorded: {}", session.no_gpu_activity());
 
-  Trainer trainer(session, options, data, model, std::move(stop_requested));
-  if (resumed >= 0) trainer.resume(start ? &*start : nullptr);
+  if (options.stop_before && session.rank() == 0 && !stop.before_job_ends(*options.stop_before, &std::getenv))
+    spdlog::warn("--stop-before has no effect, because it is not known when this job ends");
+  Trainer trainer(session, options, data, model, [&] { return stop.due(); });
+  if (resumed) trainer.resume(*resumed, start ? &*start : nullptr);
   start.reset();
   if (run) {
     const auto facts = facts_of(session, options, trainer, *model, argc, argv);
     greet(session, options, data, trainer, facts);
-    if (resumed >= 0) fmt::print("continuing from step {}\n", resumed);
+    if (resumed) fmt::print("continuing from step {}\n", resumed->step);
     run->started(facts);
   }
   auto result = ExitCode::done;
@@ -262,15 +275,9 @@ int train_command(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i)
     if (const std::string_view word = argv[i]; word == "--help" || word == "-h" || word == "--version")
       return parser.parse(argc, argv), 0;
-  // Slurm sends SIGUSR1 before a time limit or a preemption (--signal=USR1). The signal is blocked before any
-  // thread starts, so that all threads inherit the mask.
-  const auto signals = signal_descriptor({SIGUSR1});
+  StopRequest stop;
   ::signal(SIGXFSZ, SIG_IGN);  // A file beyond ulimit -f fails like one on a full disk.
   ::signal(SIGUSR2, SIG_IGN);  // Until the session handles this signal, which requests a trace.
-  const auto stop_requested = [&] {
-    pollfd poll{signals.get(), POLLIN, 0};
-    return ::poll(&poll, 1, 0) > 0;
-  };
   return run_session(
       "farandole train", argc, argv,
       [&](Session& session) {
@@ -279,7 +286,7 @@ int train_command(int argc, const char* const* argv) {
           parser.parse(argc, argv, &given);
           options.check();
         });
-        return train(session, options, lines_of(parser, given), argc, argv, stop_requested);
+        return train(session, options, lines_of(parser, given), argc, argv, stop);
       },
       RecordFrom::start_recording);
 }

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "farandole/base/duration.h"
 #include "farandole/base/error.h"
 #include "farandole/base/parse_number.h"
 #include "farandole/comm/watch/watchdog.h"
@@ -34,6 +35,13 @@ auto seconds(std::optional<double>& variable, const char* option) {
   return po::value<std::string>()->notifier([&variable, option](const std::string& text) {
     variable = WatchdogOptions::parse_seconds(option, text);
   });
+}
+
+double required_duration(const char* option, const std::string& text) {
+  const auto seconds = parse_duration(text);
+  if (!seconds)
+    throw UserError(fmt::format("{} cannot be '{}'; give a duration such as 90s, 2min or 1h", option, text));
+  return *seconds;
 }
 
 auto bucket_size(std::optional<double>& variable) {
@@ -112,9 +120,12 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("run-dir", po::value<std::string>()->notifier([&o](const std::string& path) { o.run_dir = path; }), "folder for all files of the run")
       ("resume", value(o.resume), "auto (continue from the newest checkpoint of the run), none, or the path of a checkpoint")
       ("resume-optimizer", value(o.resume_optimizer), "same (refuse a checkpoint of another optimizer) or fresh (drop the optimizer state of such a checkpoint)")
+      ("checkpoint-every", po::value<std::string>()->notifier([&o](const std::string& text) { o.checkpoint_every = CheckpointInterval::parse(text); }), "when to save a checkpoint: 500steps, 2epochs, 10min, or auto (from what a checkpoint costs and from --mtbf). Replaces the next two options")
       ("checkpoint-steps", value(o.checkpoint_steps), "save a checkpoint after every this many steps; 0 means never")
       ("checkpoint-epochs", value(o.checkpoint_epochs), "save a checkpoint after every this many epochs; 0 means never")
+      ("mtbf", po::value<std::string>()->default_value("24h")->notifier([&o](const std::string& text) { o.mtbf = required_duration("--mtbf", text); }), "mean time between failures of a job of this size, for --checkpoint-every auto")
       ("checkpoint-keep", value(o.checkpoint_keep), "number of newest checkpoints to keep; the best one is also kept")
+      ("stop-before", po::value<std::string>()->notifier([&o](const std::string& text) { o.stop_before = required_duration("--stop-before", text); }), "save a checkpoint and exit with code 75 this long before the wall time of the job ends, for example 2min")
       ("timeline", value(o.timeline), "steps for which events are recorded: off, steps=A-B or all")
       ("gpu-activity", po::value<std::string>()->notifier([&o](const std::string& text) { o.gpu_activity = text; }), "record GPU kernels and memory copies: off, steps=A-B or all. The default is all if there is a GPU. NVTX ranges are recorded if NVTX_INJECTION64_PATH is set to libcupti.so at the start")
       ("recorder-mb", value(o.recorder_mb), "size of each rank's flight recorder in MiB. When it is full, the oldest events are overwritten; with --timeline steps=A-B the newest are dropped")
@@ -167,6 +178,20 @@ void TrainOptions::check() const {
                     compresses ? "--compression " + compression : "--synchronize " + synchronize));
   StepWindow::parse(timeline, "--timeline");
   if (gpu_activity) StepWindow::parse(*gpu_activity, "--gpu-activity");
+}
+
+CheckpointInterval TrainOptions::checkpoint_interval() const {
+  using Kind = CheckpointInterval::Kind;
+  if (checkpoint_every)
+    return checkpoint_every->kind == Kind::epochs ? CheckpointInterval{} : *checkpoint_every;
+  if (checkpoint_steps == 0) return {};
+  return {Kind::steps, static_cast<double>(checkpoint_steps)};
+}
+
+std::int64_t TrainOptions::saved_epochs() const {
+  if (!checkpoint_every) return checkpoint_epochs;
+  if (checkpoint_every->kind != CheckpointInterval::Kind::epochs) return 0;
+  return static_cast<std::int64_t>(checkpoint_every->amount);
 }
 
 std::string TrainOptions::to_json() const {

@@ -9,6 +9,7 @@
 
 #include "farandole/base/options.h"
 #include "farandole/train/learning_rate.h"
+#include "farandole/trainer/checkpoint_schedule.h"
 #include "farandole/trainer/data/dataset.h"
 #include "farandole/trainer/models/model.h"
 
@@ -37,9 +38,12 @@ struct TrainOptions {
   std::string compression = "none";       // see fusion/compression.h
   std::string synchronize = "gradients";  // see distributed_optimizer_options.h
 
-  std::int64_t checkpoint_steps = 0;  // every so many steps; 0: not by steps
+  std::optional<CheckpointInterval> checkpoint_every;  // Replaces the next two.
+  std::int64_t checkpoint_steps = 0;                   // every so many steps; 0: not by steps
   std::int64_t checkpoint_epochs = 1;
+  double mtbf = 24 * 3600;  // Mean time between failures in seconds, for an automatic interval.
   int checkpoint_keep = 3;
+  std::optional<double> stop_before;      // Seconds before the job's wall time ends.
   std::string resume = "auto";            // auto | none | a checkpoint's path
   std::string resume_optimizer = "same";  // same | fresh
 
@@ -59,6 +63,9 @@ struct TrainOptions {
   std::string to_json() const;
   // Throws: UserError if an option has a wrong value; the message names the option.
   void check() const;
+
+  CheckpointInterval checkpoint_interval() const;  // within epochs; else never
+  std::int64_t saved_epochs() const;               // A checkpoint follows every so many epochs; 0: none.
 };
 
 // Binds every option to `options`, which must outlive the parser.

@@ -1,6 +1,7 @@
 #include "farandole/trainer/trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
@@ -67,29 +68,38 @@ Trainer::Trainer(Session& session, const TrainOptions& options, const DataSplit&
   rate_.warmup_steps = options.warmup_steps;
   rate_.schedule =
       options.schedule == "cosine" ? LearningRate::Schedule::cosine : LearningRate::Schedule::constant;
-  rate_.total_steps = total_steps();
+  start_at({});
+  if (options.checkpoint_interval().kind == CheckpointInterval::Kind::never)
+    ask_at_ = std::numeric_limits<std::int64_t>::max();
   session_.broadcast(*model_);
   // Parameters must be equal on all ranks, and dropout must differ.
   torch::manual_seed(options.seed + 1 + static_cast<std::uint64_t>(session.rank()));
 }
 
-std::int64_t Trainer::batches_per_epoch() const {
-  return ceil_div(sampler_.size(), options_.batch);
+std::int64_t remaining_steps(const TrainOptions& options, const Position& position, std::int64_t samples,
+                             int ranks) {
+  const auto per_step = options.batch * options.accumulate * ranks;
+  const auto epochs = options.epochs - position.epoch;
+  if (epochs <= 0) return 0;
+  const auto all = ceil_div(samples - position.samples, per_step) + (epochs - 1) * ceil_div(samples, per_step);
+  return options.steps > 0 ? std::clamp<std::int64_t>(options.steps - position.step, 0, all) : all;
 }
 
-std::int64_t Trainer::total_steps() const {
-  return farandole::total_steps(options_, sampler_.size());
+// The learning rate continues where it was in the epoch, also with another number of ranks or batch size.
+void Trainer::start_at(const Position& position) {
+  position_ = position;
+  const auto samples = data_.train->size();
+  const auto remaining = remaining_steps(options_, position, samples, session_.size());
+  const auto scheduled = position.epoch * ceil_div(samples, global_batch()) + ceil_div(position.samples, global_batch());
+  total_steps_ = position.step + remaining;
+  schedule_offset_ = scheduled - position.step;
+  rate_.total_steps = scheduled + remaining;
 }
 
-std::int64_t total_steps(const TrainOptions& options, std::int64_t samples) {
-  const auto batches = ceil_div(samples, options.batch);
-  const auto all = options.epochs * ceil_div(batches, options.accumulate);
-  return options.steps > 0 ? std::min(options.steps, all) : all;
-}
-
-void Trainer::resume(const Snapshot* snapshot) {
-  position_ = restore(session_, *model_, *inner_, snapshot);
+void Trainer::resume(const Position& position, const Snapshot* snapshot) {
+  restore(session_, *model_, *inner_, snapshot);
   restore_compression(session_, parse_compression(options_.compression), optimizer_.compressor(), snapshot);
+  start_at(position);
   saved_step_ = position_.step;
 }
 
@@ -99,6 +109,8 @@ ExitCode Trainer::run() {
         CheckpointOptions{options_.run_dir / "checkpoints", options_.checkpoint_keep,
                           [this] { return session_.internals().lease->held(); }},
         session_.timeline());
+    schedule_ = std::make_unique<CheckpointSchedule>(options_.checkpoint_interval(), options_.mtbf,
+                                                     position_.step, seconds_since(0));
     metrics_ = std::make_unique<MetricsLog>(options_.run_dir / "metrics.jsonl", position_.step);
     progress_ = std::make_unique<Progress>(position_.step, total_steps());
     reported_ns_ = now_ns();
@@ -108,7 +120,7 @@ ExitCode Trainer::run() {
     if (stopping_) break;
     optimizer_.average_parameters();
     const double score = evaluate();
-    if (due(options_.checkpoint_epochs, position_.epoch) || finished()) save(score);
+    if (due(options_.saved_epochs(), position_.epoch) || finished()) save(score);
   }
   if (saved_step_ < position_.step) save(not_evaluated);
   if (leads()) progress_->finish();
@@ -123,37 +135,35 @@ ExitCode Trainer::run() {
 
 void Trainer::train_epoch() {
   model_->train();
-  sampler_.set_epoch(position_.epoch);
-  const auto indices = sampler_.indices();
-  const std::int64_t batches = batches_per_epoch();
-  while (position_.batches < batches && !finished() && !stopping_) {
-    step(indices);
-    if (due(options_.checkpoint_steps, position_.step) && !finished() && position_.batches < batches)
-      save(not_evaluated);
+  sampler_.set_position(position_.epoch, position_.samples);
+  Share share{position_.samples, sampler_.indices(), ceil_div(sampler_.size(), options_.batch)};
+  while (share.done < share.batches && !finished() && !stopping_) {
+    step(share);
+    if (!finished() && share.done < share.batches && save_is_due()) save(not_evaluated);
   }
   session_.set_step(-1);
-  if (position_.batches < batches) return;
+  if (share.done < share.batches) return;
   ++position_.epoch;
-  position_.batches = 0;
+  position_.samples = 0;
 }
 
 // One optimizer step: load the batches, run forward and backward (buckets are reduced as soon as they
 // are full), wait, update.
-void Trainer::step(const std::vector<std::int64_t>& indices) {
+void Trainer::step(Share& share) {
   Timeline& timeline = session_.timeline();
   session_.set_step(position_.step);
   {
     const Span whole(timeline, Category::step, "step");
-    const std::int64_t passes =
-        std::min<std::int64_t>(options_.accumulate, batches_per_epoch() - position_.batches);
-    const double rate = rate_.at(position_.step);
-    for (auto& group : inner_->param_groups()) group.options().set_lr(rate);
+    const auto passes = std::min<std::int64_t>(options_.accumulate, share.batches - share.done);
+    for (auto& group : inner_->param_groups()) group.options().set_lr(rate_of(position_.step));
     {
       const Span span(timeline, Category::optimizer, "zero gradients");
       optimizer_.zero_grad();
     }
     for (std::int64_t pass = 0; pass < passes; ++pass) {
-      const Batch batch = fetch(indices, position_.batches++);
+      const auto [batch, weight] = fetch(share);
+      ++share.done;
+      const double part = weight / static_cast<double>(passes);
       torch::Tensor loss;
       {
         const Span span(timeline, Category::forward, "forward");
@@ -161,23 +171,33 @@ void Trainer::step(const std::vector<std::int64_t>& indices) {
       }
       {
         const Span span(timeline, Category::backward, "backward");
-        (passes > 1 ? loss / static_cast<double>(passes) : loss).backward();
+        (part != 1 ? loss * part : loss).backward();
       }
-      loss_sum_ += loss.detach() / static_cast<double>(passes);
+      loss_sum_ += loss.detach() * part;
     }
     optimizer_.step();
     stopping_ = optimizer_.stopping();
   }
   ++position_.step;
+  position_.samples = std::min(share.seen + share.done * options_.batch * session_.size(), data_.train->size());
   ++loss_steps_;
   report();
 }
 
-Batch Trainer::fetch(const std::vector<std::int64_t>& indices, std::int64_t batch) {
+// In the last batch of an epoch, the sampler lets some ranks repeat a sample. It is left out; where it is the
+// rank's only one, its weight is 0.
+Trainer::Weighted Trainer::fetch(const Share& share) {
   const Span span(session_.timeline(), Category::data, "data");
-  const auto first = static_cast<std::size_t>(batch * options_.batch);
-  const auto count = std::min(static_cast<std::size_t>(options_.batch), indices.size() - first);
-  return data_.train->get(std::span(indices).subspan(first, count));
+  const auto first = static_cast<std::size_t>(share.done * options_.batch);
+  auto own = std::span(share.indices).subspan(first);
+  own = own.first(std::min(own.size(), static_cast<std::size_t>(options_.batch)));
+  const int repeating = sampler_.repeating_ranks();
+  if (repeating == 0 || share.done + 1 < share.batches) return {data_.train->get(own)};
+  const bool repeats = session_.rank() >= session_.size() - repeating;
+  const auto with_repeats = static_cast<double>(own.size());
+  const double different = with_repeats - (repeats ? 1 : 0);
+  if (repeats && own.size() > 1) own = own.first(own.size() - 1);
+  return {data_.train->get(own), different / (with_repeats - static_cast<double>(repeating) / session_.size())};
 }
 
 // At the first step and every log_steps steps, all ranks get the mean loss, and it is written to metrics.jsonl.
@@ -197,7 +217,7 @@ void Trainer::report() {
       const double step_s = seconds_since(reported_ns_) / static_cast<double>(loss_steps_);
       samples_per_s_ = static_cast<double>(global_batch()) / step_s;
       metrics_->write(MetricsLog::Training{position_.step, position_.epoch, last_loss_,
-                                           rate_.at(position_.step - 1), samples_per_s_, step_s * 1e3});
+                                           rate_of(position_.step - 1), samples_per_s_, step_s * 1e3});
     }
     loss_sum_.zero_();
     loss_steps_ = 0;
@@ -244,17 +264,37 @@ double Trainer::evaluate() {
   return loss;
 }
 
+// Only rank 0 knows the time and whether the last checkpoint has been written. If ranks average parameters, they also do
+// so at a save, which is therefore never postponed: the result must not depend on the speed of the disk.
+bool Trainer::save_is_due() {
+  if (position_.step < ask_at_) return false;
+  std::array<std::int64_t, 2> answer{};
+  if (leads()) {
+    const bool ready = store_->idle() || parse_synchronization(options_.synchronize).of_parameters();
+    const auto [save, ask_again] = schedule_->ask(position_.step, ready, seconds_since(0));
+    answer = {save, ask_again};
+  }
+  session_.internals().communicator().broadcast("save", answer.data(), sizeof answer, 0);
+  ask_at_ = answer[1];
+  return answer[0] != 0;
+}
+
 void Trainer::save(double score) {
   const Span span(session_.timeline(), Category::checkpoint, "snapshot");
+  const auto begin_ns = now_ns();
   optimizer_.average_parameters();
   optimizer_.average_state();
-  auto snapshot = capture(session_, *model_, *inner_, position_);
-  capture_compression(session_, parse_compression(options_.compression), optimizer_.compressor(), snapshot);
+  auto builder = leads() ? store_->builder() : SnapshotBuilder();
+  capture(session_, *model_, *inner_, position_, builder);
+  capture_compression(session_, parse_compression(options_.compression), optimizer_.compressor(), builder);
   saved_step_ = position_.step;
   if (!leads()) return;
+  add_order(builder, {data_.train->size(), data_.hash, options_.seed});
+  auto snapshot = builder.finish();
   snapshot.config = options_.to_json();
   snapshot.score = score;
   store_->save(std::move(snapshot));
+  schedule_->saved(position_.step, seconds_since(0), seconds_since(begin_ns) + store_->write_seconds());
 }
 
 void Trainer::show_sample() {

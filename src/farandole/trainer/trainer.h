@@ -12,6 +12,7 @@
 #include "farandole/train/distributed_sampler.h"
 #include "farandole/train/learning_rate.h"
 #include "farandole/train/session.h"
+#include "farandole/trainer/checkpoint_schedule.h"
 #include "farandole/trainer/data/dataset.h"
 #include "farandole/trainer/metrics_log.h"
 #include "farandole/trainer/models/model.h"
@@ -21,8 +22,9 @@
 
 namespace farandole {
 
-// Optimizer steps of a whole run in which each rank trains on `samples` samples per epoch.
-std::int64_t total_steps(const TrainOptions& options, std::int64_t samples);
+// The optimizer steps that a run of `ranks` ranks on `samples` samples has still to do at `position`.
+std::int64_t remaining_steps(const TrainOptions& options, const Position& position, std::int64_t samples,
+                             int ranks);
 
 class Trainer {
  public:
@@ -32,9 +34,10 @@ class Trainer {
   Trainer(Session& session, const TrainOptions& options, const DataSplit& data, std::shared_ptr<Model> model,
           std::function<bool()> stop_requested);
 
-  // Continues from a snapshot. Rank 0 passes the snapshot, the other ranks pass nullptr.
+  // Continues from `position`, with the state of a snapshot. Rank 0 passes the snapshot, the other ranks pass
+  // nullptr.
   // Collective: every rank of the group must call this in the same order.
-  void resume(const Snapshot* snapshot);
+  void resume(const Position& position, const Snapshot* snapshot);
   // Trains, evaluates and saves checkpoints until the end. If any rank must stop, all ranks save and return
   // ExitCode::preempted at the end of the current or the next step,
   // or one step later if they average parameters.
@@ -42,21 +45,35 @@ class Trainer {
   // Collective: every rank of the group must call this in the same order.
   ExitCode run();
 
-  std::int64_t total_steps() const;
+  std::int64_t total_steps() const { return total_steps_; }
   const Position& position() const { return position_; }
   std::int64_t global_batch() const { return options_.batch * options_.accumulate * session_.size(); }
 
  private:
-  std::int64_t batches_per_epoch() const;  // Batches of this rank; the last batch may be smaller.
+  // This rank's part of an epoch, or of its rest.
+  struct Share {
+    std::int64_t seen = 0;  // Samples that all ranks had seen before.
+    std::vector<std::int64_t> indices;
+    std::int64_t batches = 0;  // Of `indices`; the last one may be smaller.
+    std::int64_t done = 0;     // Batches.
+  };
+  struct Weighted {
+    Batch batch;
+    double weight = 1;  // Of the batch's mean loss, so that the ranks' average counts all samples equally.
+  };
+
+  void start_at(const Position& position);
   void train_epoch();
-  void step(const std::vector<std::int64_t>& indices);
-  Batch fetch(const std::vector<std::int64_t>& indices, std::int64_t batch);
+  void step(Share& share);
+  Weighted fetch(const Share& share);
   double evaluate();
+  bool save_is_due();  // The same on all ranks.
   void save(double score);
   void report();
   void show_sample();
   bool due(std::int64_t every, std::int64_t count) const { return every > 0 && count % every == 0; }
-  bool finished() const { return position_.step >= total_steps(); }
+  bool finished() const { return position_.step >= total_steps_; }
+  double rate_of(std::int64_t step) const { return rate_.at(step + schedule_offset_); }
   bool leads() const { return session_.rank() == 0; }
 
   Session& session_;
@@ -71,13 +88,18 @@ class Trainer {
   LearningRate rate_;
 
   Position position_;
+  std::int64_t total_steps_ = 0;
+  // The schedule counts the steps that this run would have needed with the present number of ranks and batch size.
+  std::int64_t schedule_offset_ = 0;
   std::int64_t saved_step_ = -1;
+  std::int64_t ask_at_ = 0;  // The step at which rank 0 decides again whether a checkpoint is saved.
   torch::Tensor loss_sum_;  // Sum over the steps since the last line of metrics.
   std::int64_t loss_steps_ = 0;
   double last_loss_ = 0;
 
   // On rank 0 only.
   std::unique_ptr<CheckpointStore> store_;
+  std::unique_ptr<CheckpointSchedule> schedule_;
   std::unique_ptr<MetricsLog> metrics_;
   std::unique_ptr<Progress> progress_;
   std::int64_t reported_ns_ = 0;  // Time of the last line of metrics.

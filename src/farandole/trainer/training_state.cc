@@ -2,7 +2,10 @@
 
 #include <cstring>
 #include <fmt/format.h>
+#include <optional>
 #include <torch/utils.h>
+
+#include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
 #include "farandole/train/optimizer/optimizer_state.h"
@@ -11,12 +14,10 @@
 namespace farandole {
 namespace {
 
-Array to_array(const std::string& path, const torch::Tensor& tensor) {
+void add(SnapshotBuilder& snapshot, const std::string& path, const torch::Tensor& tensor) {
   const auto data = tensor.detach().cpu().contiguous();
-  Array array{path, dtype_of(data), data.sizes().vec(), {}};
-  const auto* first = static_cast<const std::byte*>(data.data_ptr());
-  array.bytes.assign(first, first + bytes_of(data));
-  return array;
+  const auto to = snapshot.add(path, dtype_of(data), {data.sizes().begin(), data.sizes().end()});
+  if (!to.empty()) std::memcpy(to.data(), data.data_ptr(), to.size());
 }
 
 torch::Tensor to_tensor(const Array& array) {
@@ -81,41 +82,82 @@ void copy_optimizer(const Snapshot& snapshot, torch::nn::Module& model, torch::o
   import_optimizer_state(optimizer, parameter_names(model, optimizer), state);
 }
 
-std::int64_t integer(const Snapshot& snapshot, const std::string& path) {
+std::optional<std::int64_t> integer(const Snapshot& snapshot, const std::string& path) {
   const Array* array = snapshot.find(path);
-  if (array == nullptr || array->bytes.size() != sizeof(std::int64_t))
-    throw CorruptInput("the checkpoint has no " + path + "; resume from another one");
+  if (array == nullptr || array->bytes.size() != sizeof(std::int64_t)) return std::nullopt;
   std::int64_t value = 0;
   std::memcpy(&value, array->bytes.data(), sizeof value);
   return value;
 }
 
-}  // namespace
-
-Snapshot capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
-                 const Position& position) {
-  const auto rng =
-      session.all_gather(at::globalContext().defaultGenerator(torch::kCPU).get_state().unsqueeze(0));
-  Snapshot snapshot;
-  if (session.rank() != 0) return snapshot;
-  snapshot.step = position.step;
-  snapshot.epoch = position.epoch;
-  snapshot.world_size = session.size();
-  for (const auto& [name, tensor] : model_tensors(model))
-    snapshot.arrays.push_back(to_array("/model/" + name, tensor));
-  for (const auto& [name, tensor] : export_optimizer_state(optimizer, parameter_names(model, optimizer)))
-    snapshot.arrays.push_back(to_array("/optimizer/state/" + name, tensor));
-  snapshot.arrays.push_back(to_array("/sampler/epoch", torch::tensor(position.epoch, torch::kInt64)));
-  snapshot.arrays.push_back(to_array("/sampler/batches", torch::tensor(position.batches, torch::kInt64)));
-  for (int r = 0; r < session.size(); ++r) snapshot.arrays.push_back(to_array(rng_path(r), rng[r]));
-  return snapshot;
+// Earlier versions counted the batches of each rank.
+std::optional<std::int64_t> samples_in_batches(const Snapshot& snapshot) {
+  const auto batches = integer(snapshot, "/sampler/batches");
+  const auto config = nlohmann::json::parse(snapshot.config, nullptr, /*allow_exceptions=*/false);
+  if (!batches || !config.is_object() || !config.contains("batch")) return std::nullopt;
+  return *batches * config.value("batch", std::int64_t{1}) * snapshot.world_size;
 }
 
-Position restore(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
+}  // namespace
+
+Position position_of(const Snapshot& snapshot) {
+  auto samples = integer(snapshot, "/sampler/samples");
+  if (!samples) samples = samples_in_batches(snapshot);
+  if (!samples) throw CorruptInput("the checkpoint has no /sampler/samples; resume from another one");
+  return {snapshot.step, snapshot.epoch, *samples};
+}
+
+void add_order(SnapshotBuilder& snapshot, const SampleOrder& order) {
+  snapshot.add_integer("/sampler/dataset_samples", order.samples);
+  snapshot.add_integer("/sampler/dataset_hash", static_cast<std::int64_t>(order.hash));
+  snapshot.add_integer("/sampler/seed", static_cast<std::int64_t>(order.seed));
+}
+
+void check_order(const Snapshot& snapshot, const SampleOrder& order) {
+  const auto position = position_of(snapshot);
+  if (position.samples == 0) return;
+  const auto differs = [&](const char* path, std::uint64_t here) {
+    const auto saved = integer(snapshot, path);
+    return saved && static_cast<std::uint64_t>(*saved) != here;
+  };
+  const auto refuse = [&](const std::string& difference) {
+    throw UserError(fmt::format(
+        "the checkpoint of step {} was saved within an epoch, of which it has seen {} samples, and {}; resume with the "
+        "same --data and --seed, or from a checkpoint at the end of an epoch",
+        snapshot.step, position.samples, difference));
+  };
+  if (differs("/sampler/dataset_samples", static_cast<std::uint64_t>(order.samples)))
+    refuse(fmt::format("the data then had {} samples, not {}",
+                       *integer(snapshot, "/sampler/dataset_samples"), order.samples));
+  if (differs("/sampler/dataset_hash", order.hash)) refuse("the data has changed since then");
+  if (differs("/sampler/seed", order.seed))
+    refuse(fmt::format("--seed was {}, not {}", *integer(snapshot, "/sampler/seed"), order.seed));
+  if (position.samples > order.samples)
+    refuse(fmt::format("the data has only {} samples", order.samples));
+}
+
+void capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
+             const Position& position, SnapshotBuilder& snapshot) {
+  const auto rng =
+      session.all_gather(at::globalContext().defaultGenerator(torch::kCPU).get_state().unsqueeze(0));
+  if (session.rank() != 0) return;
+  auto& header = snapshot.header();
+  header.step = position.step;
+  header.epoch = position.epoch;
+  header.world_size = session.size();
+  for (const auto& [name, tensor] : model_tensors(model)) add(snapshot, "/model/" + name, tensor);
+  for (const auto& [name, tensor] : export_optimizer_state(optimizer, parameter_names(model, optimizer)))
+    add(snapshot, "/optimizer/state/" + name, tensor);
+  snapshot.add_integer("/sampler/epoch", position.epoch);
+  snapshot.add_integer("/sampler/samples", position.samples);
+  for (int r = 0; r < session.size(); ++r) add(snapshot, rng_path(r), rng[r]);
+}
+
+void restore(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
                  const Snapshot* snapshot) {
   auto generator = at::globalContext().defaultGenerator(torch::kCPU);
   const auto own_rng = generator.get_state();
-  torch::Tensor numbers = torch::zeros(4, torch::kInt64);  // step, epoch, batches, ranks with a generator
+  torch::Tensor saved_generators = torch::zeros(1, torch::kInt64);
   torch::Tensor rng;
   session.together([&] {
     if (snapshot == nullptr) return;
@@ -129,23 +171,19 @@ Position restore(Session& session, torch::nn::Module& model, torch::optim::Optim
         throw UserError(
             "the random generators of the checkpoint come from another LibTorch; use the version that "
             "wrote it");
-    numbers[0] = snapshot->step;
-    numbers[1] = snapshot->epoch;
-    numbers[2] = integer(*snapshot, "/sampler/batches");
-    numbers[3] = static_cast<std::int64_t>(states.size());
+    saved_generators[0] = static_cast<std::int64_t>(states.size());
     if (!states.empty()) rng = torch::stack(states);
   });
   session.broadcast(model);
   session.broadcast(optimizer);
-  session.broadcast_(numbers);
-  const auto saved = numbers[3].item<std::int64_t>();
+  session.broadcast_(saved_generators);
+  const auto saved = saved_generators.item<std::int64_t>();
   if (saved > 0) {
     if (!rng.defined()) rng = torch::empty({saved, own_rng.size(0)}, own_rng.options());
     session.broadcast_(rng);
     // The copy is needed because LibTorch 2.11 reads past the end of a state that does not begin its storage.
     if (session.rank() < saved) generator.set_state(rng[session.rank()].clone());
   }
-  return {numbers[0].item<std::int64_t>(), numbers[1].item<std::int64_t>(), numbers[2].item<std::int64_t>()};
 }
 
 }  // namespace farandole

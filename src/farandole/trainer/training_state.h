@@ -14,24 +14,41 @@
 
 namespace farandole {
 
-// The progress of the run; saved with the tensors.
+// The progress of the run; saved with the tensors. It does not depend on the number of ranks or the batch size,
+// so a run can continue with others.
 struct Position {
-  std::int64_t step = 0;     // optimizer steps done
-  std::int64_t epoch = 0;    // epochs completed
-  std::int64_t batches = 0;  // Batches of the current epoch that are already done.
+  std::int64_t step = 0;   // optimizer steps done
+  std::int64_t epoch = 0;  // epochs completed
+  // Samples of the current epoch's order that all ranks together have already seen: always its first ones.
+  std::int64_t samples = 0;
 };
 
-// The random generators of all ranks are gathered. Only on rank 0 the snapshot is complete. It is a copy,
-// so training may continue.
+// Throws: CorruptInput if the snapshot has no position.
+Position position_of(const Snapshot& snapshot);
+
+// What the order of the samples in an epoch depends on.
+struct SampleOrder {
+  std::int64_t samples = 0;  // of the data set
+  std::uint64_t hash = 0;    // of the data set
+  std::uint64_t seed = 0;
+};
+
+void add_order(SnapshotBuilder& snapshot, const SampleOrder& order);
+// Throws: UserError if the snapshot was taken within an epoch of another order. Some samples of the epoch would be seen twice,
+// and others never.
+void check_order(const Snapshot& snapshot, const SampleOrder& order);
+
+// Copies the state into the snapshot on rank 0, so that training may continue. The random generators of all
+// ranks are gathered.
 // Collective: every rank of the group must call this in the same order.
-Snapshot capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
-                 const Position& position);
+void capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
+             const Position& position, SnapshotBuilder& snapshot);
 
 // Rank 0 passes the snapshot, the others pass nullptr; all ranks get its state. If the snapshot has no
 // generator for a rank because the number of ranks has grown, that rank keeps its own.
 // Throws: UserError on all ranks if the model differs.
 // Collective: every rank of the group must call this in the same order.
-Position restore(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
+void restore(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
                  const Snapshot* snapshot);
 
 }  // namespace farandole

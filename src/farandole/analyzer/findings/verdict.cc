@@ -29,7 +29,7 @@ constexpr std::array<LossTexts, share_count> loss_texts = {{
     {"loading data", "Data loading holds up training",
      "prepare samples on another thread, or keep them in memory"},
     {"writing checkpoints", "Checkpoints hold up training",
-     "checkpoint less often (--checkpoint-steps, --checkpoint-epochs)"},
+     "checkpoint less often (--checkpoint-every)"},
     {"evaluation", "Evaluation takes time", "evaluate less often, or on fewer samples (--held-out)"},
     {"work outside the phases", "Work outside the phases",
      "add spans for what the training thread does there"},
@@ -107,7 +107,7 @@ std::string lateness_text(const RunMetrics& metrics, const LateGroup& group) {
 std::string change_for(const LateGroup& group) {
   const auto& phase = group.worst.phase;
   if (phase == "data") return "prepare that rank's samples on another thread, and check its storage";
-  if (phase == "checkpoint") return "checkpoint less often (--checkpoint-steps, --checkpoint-epochs)";
+  if (phase == "checkpoint") return "checkpoint less often (--checkpoint-every)";
   if (phase == "evaluation") return "distribute the evaluation over the ranks";
   if (group.worst.pattern == LatePattern::one_off)
     return "check what the node did at that time: other jobs, page cache, file system";

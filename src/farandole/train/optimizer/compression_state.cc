@@ -1,5 +1,6 @@
 #include "farandole/train/optimizer/compression_state.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <numeric>
 #include <set>
@@ -104,7 +105,7 @@ void warn_of_losses(const Snapshot& snapshot, const Compression& compression, in
 
 // Handles one part after the other, so that at most one part of all ranks is in memory besides the snapshot.
 void capture_compression(Session& session, const Compression& compression, const Compressor& compressor,
-                         Snapshot& snapshot) {
+                         SnapshotBuilder& snapshot) {
   if (compression.kind == Compression::Kind::none) return;  // on all ranks
   auto& communicator = session.internals().communicator();
   const auto own = compressor.state();
@@ -122,11 +123,9 @@ void capture_compression(Session& session, const Compression& compression, const
     const auto* at = all.data();
     for (const auto& entry : entries) {
       if (entry.part.name != name) continue;
-      snapshot.arrays.push_back({folder(compression, entry.rank) + name,
-                                 entry.part.dtype,
-                                 entry.part.shape,
-                                 {at, at + entry.bytes()}});
-      at += entry.bytes();
+      const auto to = snapshot.add(folder(compression, entry.rank) + name, entry.part.dtype, entry.part.shape);
+      std::copy_n(at, to.size(), to.begin());
+      at += to.size();
     }
   }
 }

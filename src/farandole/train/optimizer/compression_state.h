@@ -13,7 +13,7 @@ namespace farandole {
 // Adds the parts of all ranks to the snapshot on rank 0 as /compression/KIND/rank-0000/PART.
 // Collective: every rank of the group must call this in the same order.
 void capture_compression(Session& session, const Compression& compression, const Compressor& compressor,
-                         Snapshot& snapshot);
+                         SnapshotBuilder& snapshot);
 
 // Rank 0 passes the snapshot, the others pass nullptr; every rank's compressor gets its own parts. A rank
 // without saved parts starts with an empty state, and so do all ranks if the compression has changed.
