@@ -31,7 +31,9 @@ int own_arguments(int argc, const char* const* argv) {
   int next = 1;
   for (; next < argc && argv[next][0] == '-' && std::string_view(argv[next]) != "--"; ++next) {
     const std::string_view word = argv[next];
-    if (word == "-n" || word == "--ranks" || word == "--log-dir" || word == "--run-dir") ++next;  // its value
+    if (word == "-n" || word == "--ranks" || word == "--log-dir" || word == "--run-dir" ||
+        word == "--max-restarts")
+      ++next;  // its value
   }
   return std::min(next, argc);
 }
@@ -52,10 +54,14 @@ int run(int argc, const char* const* argv) {
       "run-dir", po::value(&run_dir),
       "write the records of the launcher and of farandole::Session to RUN, and each rank's output to "
       "RUN/logs")(
+      "max-restarts", po::value(&request.max_restarts)->default_value(0),
+      "start the job again up to this many times if a rank fails. It is not started again after a user's error, or if it "
+      "fails three times in the same way at the same step")(
       "trace-mpi", po::bool_switch(&request.trace_mpi),
       "also record the MPI calls of the program in the timeline of the run directory; works for any program");
   const int own = own_arguments(argc, argv);
   if (!parser.parse(own, argv)) return 0;
+  if (request.max_restarts < 0) throw farandole::UserError("--max-restarts cannot be negative");
   const int program = own < argc && std::string_view(argv[own]) == "--" ? own + 1 : own;
   request.run_dir = run_dir;
   if (log_folder.empty() && !run_dir.empty()) log_folder = request.run_dir / "logs";

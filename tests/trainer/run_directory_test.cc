@@ -33,7 +33,7 @@ nlohmann::json read(const RunDirectory& run) {
 TEST(RunDirectory, RunJsonHasTheKeysThatScriptsRelyOn) {
   const TemporaryFolder folder;
   RunDirectory run(folder.path() / "a" / "b");
-  run.started(facts());
+  run.started(facts(), 0);
   auto json = read(run);
   for (const char* key : {"ranks", "hosts", "device", "program", "started", "restarts", "global_batch",
                           "versions", "parameters", "config", "bucket_mb", "threads", "cores"})
@@ -51,11 +51,11 @@ TEST(RunDirectory, CountsRestartsAndOutlivesADamagedFile) {
   RunDirectory run(folder.path());
   run.ended(1);  // nothing was started: nothing is written
   EXPECT_FALSE(std::filesystem::exists(run.run_json()));
-  run.started(facts());
-  run.started(facts());
+  run.started(facts(), 0);
+  run.started(facts(), 0);
   EXPECT_EQ(read(run)["restarts"], 1);
   std::ofstream(run.run_json()) << "{\"restarts\": ";
-  run.started(facts());
+  run.started(facts(), 0);
   EXPECT_EQ(read(run)["restarts"], 0);
 }
 
@@ -63,7 +63,7 @@ TEST(RunDirectory, CountsRestartsAndOutlivesADamagedFile) {
 TEST(RunDirectory, HowItEndedDoesNotDependOnTheFileThatTells) {
   const TemporaryFolder folder;
   RunDirectory run(folder.path());
-  run.started(facts());
+  run.started(facts(), 0);
   std::filesystem::remove(run.run_json());
   std::filesystem::create_directories(run.run_json() / "in the way");
   EXPECT_NO_THROW(run.ended(75));

@@ -1,5 +1,5 @@
 if(FARANDOLE_TORCH)
-  foreach(script IN ITEMS resume exact_resume starts evaluation preempted full_disk stalled compression synchronize tuning merge_limit named_run asked_traces
+  foreach(script IN ITEMS resume exact_resume restarts starts evaluation preempted full_disk stalled compression synchronize tuning merge_limit named_run asked_traces
                           bad_options bad_data bad_run_dir lease quickstart_profile mnist)
     farandole_script_test(trainer.${script} trainer/${script}.sh 280)
     set_tests_properties(trainer.${script} PROPERTIES LABELS program PROCESSORS 2)

@@ -8,6 +8,9 @@
 
 namespace farandole {
 
+// The environment variable in which `farandole run` tells how often it has started the job again.
+inline constexpr const char* restarts_variable = "FARANDOLE_RESTARTS";
+
 // Looks up an environment variable; nullptr or "" means that the variable is not set. &std::getenv fits.
 using Environment = std::function<const char*(const char*)>;
 

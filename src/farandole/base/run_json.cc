@@ -102,6 +102,7 @@ RunFacts read_run_facts(const std::filesystem::path& run_json) {
   reader.text("ended", facts.ended);
   reader.count("exit_code", facts.exit_code);
   reader.count("restarts", facts.restarts);
+  reader.count("lost_steps", facts.lost_steps);
   reader.count("parameters", facts.parameters);
   reader.positive("global_batch", facts.global_batch);
   reader.count("threads", facts.threads);
@@ -136,6 +137,7 @@ void write_run_facts(const std::filesystem::path& run_json, const RunFacts& fact
   set("cores", facts.cores);
   object["versions"] = facts.versions;
   set("restarts", facts.restarts);
+  set("lost_steps", facts.lost_steps);
   set("started", facts.started);
   set("ended", facts.ended);
   set("exit_code", facts.exit_code);

@@ -28,6 +28,25 @@ CheckpointInfo info_of(const std::filesystem::path& file, const Snapshot& header
           header.not_finite};
 }
 
+// `read` must verify the file.
+std::optional<std::pair<std::filesystem::path, Snapshot>> newest_checkpoint(
+    const std::filesystem::path& folder, Snapshot (*read)(const std::filesystem::path&)) {
+  const auto files = checkpoint_files(folder);
+  for (const auto& file : files) {
+    try {
+      auto snapshot = read(file);
+      if (snapshot.not_finite.empty()) return std::pair(file, std::move(snapshot));
+      spdlog::warn("a checkpoint is skipped: {}: {} has a NaN or an infinity", file.string(),
+                   snapshot.not_finite);
+    } catch (const Error& error) {
+      spdlog::warn("a checkpoint is skipped: {}", error.what());
+    }
+  }
+  if (files.empty()) return std::nullopt;
+  throw CorruptInput(fmt::format("none of the {} checkpoints in {} is usable; remove them to start anew",
+                                 files.size(), folder.string()));
+}
+
 }  // namespace
 
 std::string checkpoint_name(std::int64_t step) {
@@ -62,20 +81,13 @@ std::vector<CheckpointInfo> list_checkpoints(const std::filesystem::path& folder
 }
 
 std::optional<CheckpointInfo> newest_valid_checkpoint(const std::filesystem::path& folder) {
-  const auto files = checkpoint_files(folder);
-  for (const auto& file : files) {
-    try {
-      const auto header = verify_checkpoint(file);
-      if (header.not_finite.empty()) return info_of(file, header);
-      spdlog::warn("a checkpoint is skipped: {}: {} has a NaN or an infinity", file.string(),
-                   header.not_finite);
-    } catch (const Error& error) {
-      spdlog::warn("a checkpoint is skipped: {}", error.what());
-    }
-  }
-  if (files.empty()) return std::nullopt;
-  throw CorruptInput(fmt::format("none of the {} checkpoints in {} is usable; remove them to start anew",
-                                 files.size(), folder.string()));
+  const auto found = newest_checkpoint(folder, verify_checkpoint);
+  return found ? std::optional(info_of(found->first, found->second)) : std::nullopt;
+}
+
+std::optional<std::pair<std::filesystem::path, Snapshot>> read_newest_checkpoint(
+    const std::filesystem::path& folder) {
+  return newest_checkpoint(folder, read_checkpoint);
 }
 
 }  // namespace farandole

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "farandole/checkpoint/snapshot.h"
@@ -73,5 +74,9 @@ std::vector<CheckpointInfo> list_checkpoints(const std::filesystem::path& folder
 // std::nullopt if there is no checkpoint file.
 // Throws: CorruptInput if there are checkpoint files but none is usable.
 std::optional<CheckpointInfo> newest_valid_checkpoint(const std::filesystem::path& folder);
+
+// The same with its contents. Every file is read only once.
+std::optional<std::pair<std::filesystem::path, Snapshot>> read_newest_checkpoint(
+    const std::filesystem::path& folder);
 
 }  // namespace farandole

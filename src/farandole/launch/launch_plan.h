@@ -22,6 +22,7 @@ struct LaunchRequest {
   std::filesystem::path log_folder;  // empty: no logs
   std::filesystem::path run_dir;     // For a program that does not name its own; empty: none.
   bool trace_mpi = false;            // Records the MPI calls of the program.
+  int max_restarts = 0;              // How often a job that fails is started again.
   std::vector<std::string> program;  // Program and its arguments.
 };
 

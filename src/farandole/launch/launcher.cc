@@ -30,6 +30,7 @@
 #include "farandole/launch/machine.h"
 #include "farandole/launch/mpi_preload.h"
 #include "farandole/launch/output_queue.h"
+#include "farandole/launch/restart_policy.h"
 #include "farandole/launch/session_folder.h"
 #include "farandole/launch/supervisor.h"
 #include "farandole/launch/verdict.h"
@@ -134,7 +135,7 @@ class Launcher {
     starter_.emplace(command, ChildStreams{-1, -1, err.write_end.get()}, SIGTERM, environment);
   }
 
-  int run() {
+  JobEnd run() {
     while (!starter_->has_ended()) serve(out_.full() || err_.full(), -1);
     while (take_datagram() || take_starter_err()) {
     }
@@ -327,7 +328,7 @@ class Launcher {
     return job_state_of(answer.value_or(""));
   }
 
-  int conclude() {
+  JobEnd conclude() {
     auto records = read_records(folder_.path());
     records.insert(records.end(), chatter_.records().begin(), chatter_.records().end());
     learn_run(records);
@@ -343,7 +344,7 @@ class Launcher {
     bring_recorders();
     keep_records(std::move(records), verdict);
     drain();
-    return verdict.exit_code;
+    return {verdict.exit_code, signal_ != 0, run_.folder};
   }
 
   LaunchPlan plan_;
@@ -370,6 +371,13 @@ class Launcher {
   std::optional<ChildProcess> starter_;  // Last member: it must end before the objects to which it reports.
 };
 
+void show_diagnosis(const fs::path& run) {
+  constexpr std::chrono::seconds patience(60);
+  const auto doctor = program_folder() / "farandole-doctor";
+  if (const auto report = output_of({doctor.string(), run.string()}, patience))
+    fmt::print(stderr, "\n{}", *report);
+}
+
 }  // namespace
 
 int launch(const LaunchRequest& request) {
@@ -382,7 +390,17 @@ int launch(const LaunchRequest& request) {
     if (find_run(request, request.log_folder).folder.empty())
       throw UserError("--trace-mpi needs a run directory to record in; add --run-dir RUN");
   }
-  return Launcher(request, std::move(plan), make_log_folder(request.log_folder)).run();
+  const auto log_folder = make_log_folder(request.log_folder);
+  RestartPolicy policy(request.max_restarts);
+  for (;;) {
+    const auto end = Launcher(request, plan, log_folder).run();
+    const auto decision = policy.decide(end);
+    if (!decision.message.empty()) fmt::print(stderr, "farandole run: {}\n", decision.message);
+    if (decision.diagnose && !end.run.empty()) show_diagnosis(end.run);
+    if (!decision.restart) return end.exit_code;
+    std::erase_if(plan.environment, [](const auto& change) { return change.first == restarts_variable; });
+    plan.environment.emplace_back(restarts_variable, std::to_string(policy.restarts()));
+  }
 }
 
 bool is_supervisor(int argc, const char* const* argv) {

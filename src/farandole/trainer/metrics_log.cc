@@ -10,20 +10,31 @@
 namespace farandole {
 namespace {
 
+// std::nullopt for a line that a kill cut off, or without a number of its step.
+std::optional<std::int64_t> step_of(const std::string& line) {
+  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return std::nullopt;
+  const auto step = json.value("step", nlohmann::json());
+  return step.is_number() ? std::optional(step.get<std::int64_t>()) : std::nullopt;
+}
+
 std::string lines_up_to(const std::filesystem::path& file, std::int64_t last_step) {
   std::ifstream stream(file);
   std::string kept;
-  for (std::string line; std::getline(stream, line);) {
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    // A line that a kill cut off is also dropped, and so is a line without a number of its step.
-    if (!json.is_object()) continue;
-    if (const auto step = json.value("step", nlohmann::json()); step.is_number() && step <= last_step)
-      kept += line + "\n";
-  }
+  for (std::string line; std::getline(stream, line);)
+    if (const auto step = step_of(line); step && *step <= last_step) kept += line + "\n";
   return kept;
 }
 
 }  // namespace
+
+std::int64_t last_logged_step(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  std::int64_t last = 0;
+  for (std::string line; std::getline(stream, line);)
+    if (const auto step = step_of(line)) last = *step;
+  return last;
+}
 
 MetricsLog::MetricsLog(const std::filesystem::path& file, std::int64_t last_step) {
   if (std::filesystem::exists(file)) write_file_atomically(file, lines_up_to(file, last_step));

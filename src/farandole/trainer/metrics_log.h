@@ -9,6 +9,9 @@
 
 namespace farandole {
 
+// The last step in the file; 0 if there is none.
+std::int64_t last_logged_step(const std::filesystem::path& file);
+
 class MetricsLog {
  public:
   // Appends to the file. Lines of steps after `last_step` are dropped: an earlier start wrote them, and the

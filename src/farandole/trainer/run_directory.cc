@@ -1,10 +1,12 @@
 #include "farandole/trainer/run_directory.h"
 
+#include <algorithm>
 #include <ctime>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include "farandole/base/error.h"
+#include "farandole/trainer/metrics_log.h"
 
 namespace farandole {
 namespace {
@@ -30,9 +32,10 @@ RunDirectory::RunDirectory(std::filesystem::path folder) : folder_(std::move(fol
     throw UserError("run directory " + folder_.string() + " is not writable; choose another --run-dir");
 }
 
-void RunDirectory::started(RunFacts facts) {
-  const auto earlier = read_run_facts(run_json()).restarts;
-  facts.restarts = earlier ? *earlier + 1 : 0;
+void RunDirectory::started(RunFacts facts, std::int64_t step) {
+  const auto earlier = read_run_facts(run_json());
+  facts.restarts = earlier.restarts ? *earlier.restarts + 1 : 0;
+  facts.lost_steps = earlier.lost_steps.value_or(0) + std::max<std::int64_t>(0, last_logged_step(metrics()) - step);
   facts.started = utc_now();
   write_run_facts(run_json(), facts);
   facts_ = std::move(facts);

@@ -2,6 +2,7 @@
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 
@@ -19,8 +20,9 @@ class RunDirectory {
   std::filesystem::path metrics() const { return folder_ / "metrics.jsonl"; }
   std::filesystem::path run_json() const { return folder_ / "run.json"; }
 
-  // Writes run.json with the start time. "restarts" counts the earlier starts in this folder.
-  void started(RunFacts facts);
+  // Writes run.json with the start time. "restarts" counts the earlier starts in this folder, and "lost_steps" the
+  // logged steps that they had done after the step from which the next start continued.
+  void started(RunFacts facts, std::int64_t step);
   // Adds "ended" and "exit_code". If the file cannot be written, this call only warns, because the run has
   // already ended. Without an earlier started() it does nothing.
   void ended(int exit_code);

@@ -56,47 +56,48 @@ std::string describe_optimizer(const std::string& config) {
   return json["optimizer"].get<std::string>() + (json.value("momentum", 0.0) > 0 ? " with momentum" : "");
 }
 
-// Selects the checkpoint for --resume. Called on rank 0.
+// Selects the checkpoint for --resume. A job that `farandole run` has started again continues from its own checkpoints.
+// Called on rank 0.
 std::optional<Snapshot> find_start(const TrainOptions& options, const RunDirectory& run) {
   const auto own = list_checkpoints(run.checkpoints());
-  if (options.resume == "none") {
+  const char* restarts = std::getenv(restarts_variable);
+  const bool again = restarts != nullptr && *restarts != '\0' && !own.empty();
+  const auto resume = again ? "auto" : options.resume;
+  if (resume == "none") {
     if (!own.empty())
       throw UserError(fmt::format(
           "{} already holds a run ({}); use --resume auto to continue it, or choose another --run-dir",
           options.run_dir.string(), own.front().file.filename().string()));
     return std::nullopt;
   }
-  std::optional<std::filesystem::path> file;
-  if (options.resume != "auto")
-    file = options.resume;
-  else if (const auto newest = newest_valid_checkpoint(run.checkpoints()))
-    file = newest->file;
-  if (!file) return std::nullopt;
-  auto snapshot = read_checkpoint(*file);
+  auto found = resume == "auto" ? read_newest_checkpoint(run.checkpoints())
+                                : std::optional(std::pair(std::filesystem::path(resume), read_checkpoint(resume)));
+  if (!found) return std::nullopt;
+  auto& [file, snapshot] = *found;
   if (!snapshot.not_finite.empty())
     throw CorruptInput(fmt::format("{}: {} has a NaN or an infinity; use an earlier checkpoint",
-                                   file->string(), snapshot.not_finite));
-  if (!own.empty() && own.front().step > snapshot.step && options.resume != "auto")
+                                   file.string(), snapshot.not_finite));
+  if (!own.empty() && own.front().step > snapshot.step && resume != "auto")
     throw UserError(fmt::format(
         "{} has a later checkpoint ({}) than {}, which would be overwritten; choose another --run-dir",
-        options.run_dir.string(), own.front().file.filename().string(), file->string()));
+        options.run_dir.string(), own.front().file.filename().string(), file.string()));
   const auto there = describe_model(snapshot.config);
   const auto here = describe_model(options.to_json());
   if (there != here)
     throw UserError(fmt::format(
         "{} belongs to another model ({}) than this run ({}); choose another --run-dir, or use the same "
         "options",
-        file->string(), there, here));
+        file.string(), there, here));
   const auto saved = describe_optimizer(snapshot.config);
   if (const auto wanted = describe_optimizer(options.to_json()); saved != wanted) {
     if (options.resume_optimizer != "fresh")
       throw UserError(fmt::format(
           "{} has the state of another optimizer ({}) than this run ({}); use the same optimizer, or drop the "
           "state with --resume-optimizer fresh",
-          file->string(), saved, wanted));
+          file.string(), saved, wanted));
     std::erase_if(snapshot.arrays, [](const Array& array) { return array.path.starts_with("/optimizer/"); });
   }
-  return snapshot;
+  return std::move(snapshot);
 }
 
 RunFacts facts_of(Session& session, const TrainOptions& options, const Trainer& trainer, const Model& model,
@@ -244,13 +245,16 @@ int train(Session& session, TrainOptions options, const std::string& option_line
   if (options.stop_before && session.rank() == 0 && !stop.before_job_ends(*options.stop_before, &std::getenv))
     spdlog::warn("--stop-before has no effect, because it is not known when this job ends");
   Trainer trainer(session, options, data, model, [&] { return stop.due(); });
-  if (resumed) trainer.resume(*resumed, start ? &*start : nullptr);
+  if (resumed) {
+    const Span span(session.timeline(), Category::checkpoint, "restore checkpoint");
+    trainer.resume(*resumed, start ? &*start : nullptr);
+  }
   start.reset();
   if (run) {
     const auto facts = facts_of(session, options, trainer, *model, argc, argv);
     greet(session, options, data, trainer, facts);
     if (resumed) fmt::print("continuing from step {}\n", resumed->step);
-    run->started(facts);
+    run->started(facts, trainer.position().step);
   }
   auto result = ExitCode::done;
   try {

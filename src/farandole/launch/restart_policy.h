@@ -1,0 +1,43 @@
+// Decides whether a job that has failed is started again (farandole run --max-restarts).
+// Thread safety: none; use from one thread at a time.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace farandole {
+
+// How a job ended.
+struct JobEnd {
+  int exit_code = 0;
+  bool told = false;          // A signal told the launcher to end the job.
+  std::filesystem::path run;  // Run directory; empty: the launcher knows none.
+};
+
+// How far a run has come: its newest checkpoint and the last step in metrics.jsonl, as text; empty if it has
+// neither. Reads only the end of the file.
+std::string progress_of(const std::filesystem::path& run);
+
+class RestartPolicy {
+ public:
+  explicit RestartPolicy(int max_restarts) : max_restarts_(max_restarts) {}
+
+  struct Decision {
+    bool restart = false;
+    bool diagnose = false;  // Show why the job failed.
+    std::string message;    // For the user; empty if there is nothing to say.
+  };
+  // These jobs are not started again: one that is done, was told to end, was refused because of a user's error or
+  // of corrupt input, has saved for a requeue, or fails for the third time in a row with the same exit code at the
+  // same progress.
+  Decision decide(const JobEnd& end);
+  int restarts() const { return restarts_; }  // so far
+
+ private:
+  const int max_restarts_;
+  int restarts_ = 0;
+  std::string last_failure_;
+  int same_failures_ = 0;
+};
+
+}  // namespace farandole
