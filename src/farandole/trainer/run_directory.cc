@@ -35,7 +35,8 @@ RunDirectory::RunDirectory(std::filesystem::path folder) : folder_(std::move(fol
 void RunDirectory::started(RunFacts facts, std::int64_t step) {
   const auto earlier = read_run_facts(run_json());
   facts.restarts = earlier.restarts ? *earlier.restarts + 1 : 0;
-  facts.lost_steps = earlier.lost_steps.value_or(0) + std::max<std::int64_t>(0, last_logged_step(metrics()) - step);
+  facts.lost_steps =
+      earlier.lost_steps.value_or(0) + std::max<std::int64_t>(0, last_logged_step(metrics()) - step);
   facts.started = utc_now();
   write_run_facts(run_json(), facts);
   facts_ = std::move(facts);

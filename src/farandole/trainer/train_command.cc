@@ -70,8 +70,9 @@ std::optional<Snapshot> find_start(const TrainOptions& options, const RunDirecto
           options.run_dir.string(), own.front().file.filename().string()));
     return std::nullopt;
   }
-  auto found = resume == "auto" ? read_newest_checkpoint(run.checkpoints())
-                                : std::optional(std::pair(std::filesystem::path(resume), read_checkpoint(resume)));
+  auto found = resume == "auto"
+                   ? read_newest_checkpoint(run.checkpoints())
+                   : std::optional(std::pair(std::filesystem::path(resume), read_checkpoint(resume)));
   if (!found) return std::nullopt;
   auto& [file, snapshot] = *found;
   if (!snapshot.not_finite.empty())
@@ -232,8 +233,9 @@ int train(Session& session, TrainOptions options, const std::string& option_line
   const auto resumed = share_position(session, start);
   if (resumed && remaining_steps(options, *resumed, data.train->size(), session.size()) == 0) {
     if (session.rank() == 0)
-      fmt::print("nothing left to do: {} is at step {}, after {} epoch{}; raise --epochs or --steps to continue\n",
-                 options.run_dir.string(), resumed->step, resumed->epoch, resumed->epoch == 1 ? "" : "s");
+      fmt::print(
+          "nothing left to do: {} is at step {}, after {} epoch{}; raise --epochs or --steps to continue\n",
+          options.run_dir.string(), resumed->step, resumed->epoch, resumed->epoch == 1 ? "" : "s");
     return 0;
   }
   const auto gpu_steps = StepWindow::parse(options.gpu_activity.value_or("all"), "--gpu-activity");

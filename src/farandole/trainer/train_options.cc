@@ -115,6 +115,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("bucket-mb", bucket_size(o.bucket_mb), "size of a gradient bucket in MiB. auto measures several sizes in the first steps and writes the fastest to the profile RUN/tuned-N-ranks.ini")
       ("compression", value(o.compression), "compression of gradients between ranks: none, float16, bfloat16, powersgd:RANK or topk:FRACTION")
       ("synchronize", value(o.synchronize), "gradients: ranks average their gradients in each step. parameters:K or parameters:epoch: each rank trains alone, and ranks average their parameters every K steps or after each epoch")
+      ("check-replicas", value(o.check_replicas), "compare a hash of the parameters on all ranks every this many steps, and end the job if they differ; 0 means never")
       ("seed", value(o.seed), "random seed for parameters, shuffling and dropout");
   keep.add_options()
       ("run-dir", po::value<std::string>()->notifier([&o](const std::string& path) { o.run_dir = path; }), "folder for all files of the run")
@@ -156,6 +157,10 @@ void TrainOptions::check() const {
   in_range(0, checkpoint_epochs, "checkpoint-epochs");
   in_range(1, checkpoint_keep, "checkpoint-keep");
   in_range(1, log_steps, "log-steps");
+  in_range(0, check_replicas, "check-replicas");
+  if (check_replicas > 0 && parse_synchronization(synchronize).of_parameters())
+    throw UserError("--check-replicas cannot be used with --synchronize " + synchronize +
+                    ", because the ranks' parameters differ between two averages");
   in_range(0, sample, "sample");
   in_range(1, static_cast<std::int64_t>(recorder_mb), "recorder-mb");
   not_negative(lr, "lr");

@@ -37,6 +37,7 @@ struct TrainOptions {
   std::optional<double> bucket_mb = 25;   // In MiB; no value: measured in the first steps.
   std::string compression = "none";       // see fusion/compression.h
   std::string synchronize = "gradients";  // see distributed_optimizer_options.h
+  std::int64_t check_replicas = 0;        // Steps between two checks; 0: never.
 
   std::optional<CheckpointInterval> checkpoint_every;  // Replaces the next two.
   std::int64_t checkpoint_steps = 0;                   // every so many steps; 0: not by steps

@@ -11,6 +11,7 @@
 #include "farandole/base/error.h"
 #include "farandole/train/internals.h"
 #include "farandole/train/optimizer/compression_state.h"
+#include "farandole/train/replica_check.h"
 #include "farandole/trainer/models/generate.h"
 #include "farandole/trainer/tuned_plan.h"
 
@@ -81,7 +82,8 @@ std::int64_t remaining_steps(const TrainOptions& options, const Position& positi
   const auto per_step = options.batch * options.accumulate * ranks;
   const auto epochs = options.epochs - position.epoch;
   if (epochs <= 0) return 0;
-  const auto all = ceil_div(samples - position.samples, per_step) + (epochs - 1) * ceil_div(samples, per_step);
+  const auto all =
+      ceil_div(samples - position.samples, per_step) + (epochs - 1) * ceil_div(samples, per_step);
   return options.steps > 0 ? std::clamp<std::int64_t>(options.steps - position.step, 0, all) : all;
 }
 
@@ -90,7 +92,8 @@ void Trainer::start_at(const Position& position) {
   position_ = position;
   const auto samples = data_.train->size();
   const auto remaining = remaining_steps(options_, position, samples, session_.size());
-  const auto scheduled = position.epoch * ceil_div(samples, global_batch()) + ceil_div(position.samples, global_batch());
+  const auto scheduled =
+      position.epoch * ceil_div(samples, global_batch()) + ceil_div(position.samples, global_batch());
   total_steps_ = position.step + remaining;
   schedule_offset_ = scheduled - position.step;
   rate_.total_steps = scheduled + remaining;
@@ -179,8 +182,13 @@ void Trainer::step(Share& share) {
     stopping_ = optimizer_.stopping();
   }
   ++position_.step;
-  position_.samples = std::min(share.seen + share.done * options_.batch * session_.size(), data_.train->size());
+  position_.samples =
+      std::min(share.seen + share.done * options_.batch * session_.size(), data_.train->size());
   ++loss_steps_;
+  if (due(options_.check_replicas, position_.step)) {
+    const Span span(timeline, Category::other, "check replicas");
+    check_replicas(session_, *model_);
+  }
   report();
 }
 
@@ -197,7 +205,8 @@ Trainer::Weighted Trainer::fetch(const Share& share) {
   const auto with_repeats = static_cast<double>(own.size());
   const double different = with_repeats - (repeats ? 1 : 0);
   if (repeats && own.size() > 1) own = own.first(own.size() - 1);
-  return {data_.train->get(own), different / (with_repeats - static_cast<double>(repeating) / session_.size())};
+  return {data_.train->get(own),
+          different / (with_repeats - static_cast<double>(repeating) / session_.size())};
 }
 
 // At the first step and every log_steps steps, all ranks get the mean loss, and it is written to metrics.jsonl.

@@ -93,7 +93,7 @@ class Trainer {
   std::int64_t schedule_offset_ = 0;
   std::int64_t saved_step_ = -1;
   std::int64_t ask_at_ = 0;  // The step at which rank 0 decides again whether a checkpoint is saved.
-  torch::Tensor loss_sum_;  // Sum over the steps since the last line of metrics.
+  torch::Tensor loss_sum_;   // Sum over the steps since the last line of metrics.
   std::int64_t loss_steps_ = 0;
   double last_loss_ = 0;
 

@@ -127,13 +127,12 @@ void check_order(const Snapshot& snapshot, const SampleOrder& order) {
         snapshot.step, position.samples, difference));
   };
   if (differs("/sampler/dataset_samples", static_cast<std::uint64_t>(order.samples)))
-    refuse(fmt::format("the data then had {} samples, not {}",
-                       *integer(snapshot, "/sampler/dataset_samples"), order.samples));
+    refuse(fmt::format("the data then had {} samples, not {}", *integer(snapshot, "/sampler/dataset_samples"),
+                       order.samples));
   if (differs("/sampler/dataset_hash", order.hash)) refuse("the data has changed since then");
   if (differs("/sampler/seed", order.seed))
     refuse(fmt::format("--seed was {}, not {}", *integer(snapshot, "/sampler/seed"), order.seed));
-  if (position.samples > order.samples)
-    refuse(fmt::format("the data has only {} samples", order.samples));
+  if (position.samples > order.samples) refuse(fmt::format("the data has only {} samples", order.samples));
 }
 
 void capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
@@ -154,7 +153,7 @@ void capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer
 }
 
 void restore(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
-                 const Snapshot* snapshot) {
+             const Snapshot* snapshot) {
   auto generator = at::globalContext().defaultGenerator(torch::kCPU);
   const auto own_rng = generator.get_state();
   torch::Tensor saved_generators = torch::zeros(1, torch::kInt64);

@@ -49,6 +49,6 @@ void capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer
 // Throws: UserError on all ranks if the model differs.
 // Collective: every rank of the group must call this in the same order.
 void restore(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
-                 const Snapshot* snapshot);
+             const Snapshot* snapshot);
 
 }  // namespace farandole

@@ -68,9 +68,10 @@ TEST(CompressedGradients, ContinueFromASnapshotAsIfNeverStopped) {
     DistributedOptimizer optimizer(*session, sgd, net->named_parameters(), options);
     DistributedOptimizer resumed_optimizer(*session, resumed_sgd, resumed->named_parameters(), options);
     for (int step = 0; step < 5; ++step) train_compressed(net, optimizer, step);
-    Snapshot snapshot;
-    snapshot.world_size = session->size();
-    capture_compression(*session, options.compression, optimizer.compressor(), snapshot);
+    SnapshotBuilder builder;
+    builder.header().world_size = session->size();
+    capture_compression(*session, options.compression, optimizer.compressor(), builder);
+    const auto snapshot = builder.finish();
     restore_compression(*session, options.compression, resumed_optimizer.compressor(),
                         session->rank() == 0 ? &snapshot : nullptr);
     {
@@ -97,9 +98,10 @@ TEST(CompressedGradients, ForgetWhatIsOfAnotherCompression) {
   TopKCompressor compressor(tensors, topk.fraction);
   compressor.restore(std::vector<CompressorState>{
       {"residual/w", DType::float32, {3}, std::vector<std::byte>(12, std::byte{1})}});
-  Snapshot snapshot;
-  snapshot.world_size = session->size();
-  capture_compression(*session, topk, compressor, snapshot);
+  SnapshotBuilder builder;
+  builder.header().world_size = session->size();
+  capture_compression(*session, topk, compressor, builder);
+  const auto snapshot = builder.finish();
   TopKCompressor same(tensors, topk.fraction), fresh(tensors, other.fraction);
   const auto* there = session->rank() == 0 ? &snapshot : nullptr;
   restore_compression(*session, topk, same, there);

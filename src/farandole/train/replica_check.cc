@@ -1,0 +1,40 @@
+#include "farandole/train/replica_check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <string>
+#include <vector>
+#include <xxhash.h>
+
+#include "farandole/base/error.h"
+#include "farandole/comm/agreement.h"
+#include "farandole/train/internals.h"
+
+namespace farandole {
+
+void check_replicas(Session& session, const torch::nn::Module& model) {
+  std::string lines;
+  std::size_t parameters = 0;
+  for (const auto& item : model.named_parameters()) {
+    const auto values = item.value().detach().cpu().contiguous();
+    lines += fmt::format("{} {:016x}\n", item.key(), XXH3_64bits(values.data_ptr(), values.nbytes()));
+    ++parameters;
+  }
+  const auto differences = find_disagreements(session.internals().communicator(), "parameters", lines);
+  if (differences.empty()) return;
+  std::vector<std::string> variants;
+  std::string name;
+  for (const auto& [text, ranks] : differences.front().variants) {
+    name = text.substr(0, text.find(' '));
+    variants.push_back(fmt::format("{} on rank{} {}", text.substr(text.find(' ') + 1),
+                                   ranks.size() > 1 ? "s" : "", list_of(ranks)));
+  }
+  session.together([&] {
+    throw Error(fmt::format(
+        "the ranks' models have become different: {} of {} parameters, the first is {} with hash {}; look for a program "
+        "that changes parameters on some ranks only, or for faulty memory, and continue from an earlier checkpoint",
+        differences.size(), parameters, name, fmt::join(variants, " and ")));
+  });
+}
+
+}  // namespace farandole
