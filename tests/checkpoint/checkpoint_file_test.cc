@@ -109,10 +109,10 @@ TEST(CheckpointFile, RefusesImpossibleArraysAndLeavesTheOldFile) {
     refused({random_array(path, DType::uint8, {2}, random)});
   refused({random_array("/a", DType::uint8, {2}, random), random_array("/a", DType::uint8, {2}, random)});
   refused({random_array("/a", DType::uint8, {2}, random), random_array("/a/b", DType::uint8, {2}, random)});
-  refused({Array{"/a", DType::float32, {2}, std::vector<std::byte>(7)}});
+  refused({Array{"/a", DType::float32, {2}, Bytes(7)}});
   refused({Array{"/a", DType::float32, {-1}, {}}});
   refused({Array{"/a", DType::uint8, {std::int64_t{1} << 62, 8}, {}}});
-  refused({Array{std::string("/a\0b", 4), DType::uint8, {1}, std::vector<std::byte>(1)}});
+  refused({Array{std::string("/a\0b", 4), DType::uint8, {1}, Bytes(1)}});
 }
 
 TEST(CheckpointFile, SaysWhatItCannotOpen) {

@@ -133,7 +133,7 @@ TEST(CheckpointStore, ASnapshotThatCannotBeWrittenIsLostWithoutTheOthers) {
   EXPECT_THAT(steps_in(folder.path()), ElementsAre(4, 3, 2));
   Snapshot bad;
   bad.step = 5;
-  bad.arrays = {Array{"no slash", DType::uint8, {}, std::vector<std::byte>(1)}};
+  bad.arrays = {Array{"no slash", DType::uint8, {}, Bytes(1)}};
   store.save(bad);
   EXPECT_THROW(store.wait(), Error);
   EXPECT_THAT(names_in(folder.path()), ElementsAre(checkpoint_name(3), checkpoint_name(4)));

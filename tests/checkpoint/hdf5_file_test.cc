@@ -142,7 +142,7 @@ TEST(Hdf5File, LargeArraysOfAnyLengthBesideSmallOnes) {
   const auto found = Hdf5File::open(folder / "a.h5");
   EXPECT_EQ(found.list().size(), arrays.size());
   for (const auto& array : arrays) {
-    std::vector<std::byte> raw(array.bytes.size());
+    Bytes raw(array.bytes.size());
     found.dataset(array.path).read(raw);
     EXPECT_EQ(raw, array.bytes) << array.path;
     found.dataset(array.path).read_rows(0, array.shape[0], array.dtype, raw);

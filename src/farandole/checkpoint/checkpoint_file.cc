@@ -19,8 +19,8 @@ namespace {
 constexpr const char* checksum_attribute =
     "xxh3";  // of an array: over its bytes; of the root: over the manifest
 
-std::string checksum(std::span<const std::byte> bytes) {
-  return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size()));
+std::string as_text(std::uint64_t checksum) {
+  return fmt::format("{:016x}", checksum);
 }
 
 struct ArraySummary {
@@ -42,7 +42,7 @@ std::string manifest_checksum(const Snapshot& snapshot, std::vector<ArraySummary
     text += fmt::format("{}:{} {} [{}] {}\n", array.path.size(), array.path, name_of(array.dtype),
                         fmt::join(array.shape, ","), array.checksum);
   if (!snapshot.not_finite.empty()) text += "not_finite " + snapshot.not_finite + "\n";
-  return checksum(std::as_bytes(std::span(text)));
+  return as_text(XXH3_64bits(text.data(), text.size()));
 }
 
 // Generous bound of the bytes that HDF5 needs per array, including its share of groups and attributes.
@@ -130,21 +130,24 @@ void read_verified(OpenCheckpoint& checkpoint, std::size_t index) {
   const auto dataset = checkpoint.file.dataset(array.path);
   array.bytes.resize(array.count() * size_of(array.dtype));
   dataset.read(array.bytes);
-  const auto found = checksum(array.bytes);
+  const auto digest = digest_of(array);
+  const auto found = as_text(digest.xxh3);
   if (found != checkpoint.checksums[index])
     throw CorruptInput(
         fmt::format("{}: data set {} has checksum {}, not the recorded {}; the file is damaged",
                     dataset.file(), array.path, found, checkpoint.checksums[index]));
-  if (checkpoint.header.not_finite.empty() && !array.finite()) checkpoint.header.not_finite = array.path;
+  if (checkpoint.header.not_finite.empty() && !digest.finite) checkpoint.header.not_finite = array.path;
 }
 
-void write_file(const std::filesystem::path& file, const Snapshot& snapshot) {
+void write_file(const std::filesystem::path& file, const Snapshot& snapshot,
+                std::span<const Digest> digests) {
   check_file_size_limit(file, snapshot);
   auto hdf5 = Hdf5File::create(file);
   std::vector<ArraySummary> summaries;
-  for (const auto& array : snapshot.arrays) {
+  for (std::size_t i = 0; i < snapshot.arrays.size(); ++i) {
+    const auto& array = snapshot.arrays[i];
     hdf5.write_array(array.path, array.dtype, array.shape, array.bytes);
-    summaries.push_back({array.path, array.dtype, array.shape, checksum(array.bytes)});
+    summaries.push_back({array.path, array.dtype, array.shape, as_text(digests[i].xxh3)});
     hdf5.set_attribute(array.path, checksum_attribute, summaries.back().checksum);
   }
   hdf5.set_attribute("/", "format_version", std::int64_t{checkpoint_format_version});
@@ -160,11 +163,17 @@ void write_file(const std::filesystem::path& file, const Snapshot& snapshot) {
 
 }  // namespace
 
+std::vector<Digest> digests_of(const Snapshot& snapshot) {
+  std::vector<Digest> digests;
+  for (const auto& array : snapshot.arrays) digests.push_back(digest_of(array));
+  return digests;
+}
+
 void write_checkpoint(const std::filesystem::path& file, const Snapshot& snapshot,
-                      const std::function<void()>& written) {
+                      std::span<const Digest> digests, const std::function<void()>& written) {
   const auto temporary = temporary_beside(file);
   try {
-    write_file(temporary, snapshot);
+    write_file(temporary, snapshot, digests);
     written();
     publish_file(temporary, file);
   } catch (...) {
@@ -179,13 +188,14 @@ Snapshot read_checkpoint_header(const std::filesystem::path& file) {
 
 Snapshot read_checkpoint(const std::filesystem::path& file) {
   auto checkpoint = open_checkpoint(file);
+  for (auto& array : checkpoint.header.arrays) array.bytes.resize(array.count() * size_of(array.dtype));
   for (std::size_t i = 0; i < checkpoint.header.arrays.size(); ++i) read_verified(checkpoint, i);
   return std::move(checkpoint.header);
 }
 
 Snapshot verify_checkpoint(const std::filesystem::path& file) {
   auto checkpoint = open_checkpoint(file);
-  std::vector<std::byte> bytes;
+  Bytes bytes;
   for (std::size_t i = 0; i < checkpoint.header.arrays.size(); ++i) {
     checkpoint.header.arrays[i].bytes.swap(bytes);
     read_verified(checkpoint, i);

@@ -5,6 +5,8 @@
 
 #include <filesystem>
 #include <functional>
+#include <span>
+#include <vector>
 
 #include "farandole/checkpoint/snapshot.h"
 
@@ -12,11 +14,17 @@ namespace farandole {
 
 inline constexpr int checkpoint_format_version = 1;
 
-// Writes a temporary file beside `file`, calls `written`, and publishes the file atomically.
+std::vector<Digest> digests_of(const Snapshot& snapshot);  // by array
+
+// Writes a temporary file beside `file`, calls `written`, and publishes the file atomically. `digests` are those
+// of the snapshot.
 // Throws: Error if this fails. `file` is then unchanged.
 void write_checkpoint(
-    const std::filesystem::path& file, const Snapshot& snapshot,
+    const std::filesystem::path& file, const Snapshot& snapshot, std::span<const Digest> digests,
     const std::function<void()>& written = [] {});
+inline void write_checkpoint(const std::filesystem::path& file, const Snapshot& snapshot) {
+  write_checkpoint(file, snapshot, digests_of(snapshot));
+}
 
 // Reads a checkpoint and verifies every checksum.
 // Throws: UserError if `file` does not exist.

@@ -78,7 +78,7 @@ struct CheckpointStore::Impl {
   }
 
   void run(std::stop_token stop);
-  void write(const Snapshot& snapshot);
+  void write(const Snapshot& snapshot, std::span<const Digest> digests);
   // Returns why the snapshot could not be written; empty if it was.
   std::string try_to_write(Snapshot& snapshot);
   // Without `published`, the newest good checkpoint takes its place.
@@ -92,7 +92,7 @@ struct CheckpointStore::Impl {
   Snapshot spare;                   // the last one, whose memory is used again
   double write_seconds = 0;
   std::string failure;  // of the last snapshot; empty if it was written
-  std::jthread writer;              // its destructor waits until `pending` is written
+  std::jthread writer;  // its destructor waits until `pending` is written
 };
 
 void CheckpointStore::Impl::run(std::stop_token stop) {
@@ -104,7 +104,8 @@ void CheckpointStore::Impl::run(std::stop_token stop) {
     auto reason = try_to_write(*pending);
     lock.lock();
     write_seconds = seconds_since(begin_ns);
-    std::swap(spare, *pending);  // The memory of an older one that nobody took is freed later, without the lock.
+    std::swap(spare,
+              *pending);  // The memory of an older one that nobody took is freed later, without the lock.
     auto unused = std::exchange(pending, std::nullopt);
     failure = std::move(reason);
     changed.notify_all();
@@ -114,10 +115,10 @@ void CheckpointStore::Impl::run(std::stop_token stop) {
   }
 }
 
-void CheckpointStore::Impl::write(const Snapshot& snapshot) {
+void CheckpointStore::Impl::write(const Snapshot& snapshot, std::span<const Digest> digests) {
   const auto file = options.folder / checkpoint_name(snapshot.step);
   std::optional<Span> span(std::in_place, timeline, Category::checkpoint, "write checkpoint");
-  write_checkpoint(file, snapshot, [&] {
+  write_checkpoint(file, snapshot, digests, [&] {
     span.emplace(timeline, Category::checkpoint, "publish checkpoint");
     if (!options.may_write()) throw Error("another job writes into " + options.folder.string());
   });
@@ -126,15 +127,16 @@ void CheckpointStore::Impl::write(const Snapshot& snapshot) {
 }
 
 std::string CheckpointStore::Impl::try_to_write(Snapshot& snapshot) {
-  for (const auto& array : snapshot.arrays)
-    if (snapshot.not_finite.empty() && !array.finite()) snapshot.not_finite = array.path;
+  const auto digests = digests_of(snapshot);
+  for (std::size_t i = 0; i < digests.size(); ++i)
+    if (snapshot.not_finite.empty() && !digests[i].finite) snapshot.not_finite = snapshot.arrays[i].path;
   const bool finite = snapshot.not_finite.empty();
   if (!finite)
     spdlog::warn("the checkpoint of step {} is not finite: {} has a NaN or an infinity", snapshot.step,
                  snapshot.not_finite);
   const auto attempt = [&]() -> std::string {
     try {
-      write(snapshot);
+      write(snapshot, digests);
       return {};
     } catch (const std::exception& error) {
       return fmt::format("the checkpoint of step {} is lost: {}", snapshot.step, error.what());

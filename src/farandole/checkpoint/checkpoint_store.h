@@ -42,8 +42,7 @@ class CheckpointStore {
 
   // False while a snapshot is being written; save() would wait.
   bool idle() const;
-  // A builder with the memory of the last snapshot that was written. Call it when idle() is true, or else it
-  // allocates.
+  // A builder with the memory of the last snapshot that was written. If idle() is false, it has none and allocates.
   SnapshotBuilder builder();
   // Takes the snapshot and returns immediately. Waits only if the previous snapshot is still being written. If
   // a snapshot cannot be written, all other checkpoints but the newest and the best are removed, and it is

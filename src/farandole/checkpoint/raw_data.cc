@@ -39,6 +39,10 @@ void RawData::resize(std::uint64_t bytes) const {
   if (::ftruncate(fd_, static_cast<off_t>(bytes)) != 0) throw system_error("truncate", path_);
 }
 
+void RawData::sync() const {
+  if (::fsync(fd_) != 0) throw system_error("fsync", path_);
+}
+
 void RawData::put_behind(int descriptor) const {
   if (::dup3(fd_, descriptor, O_CLOEXEC) < 0) throw system_error("dup3 for", path_);
 }

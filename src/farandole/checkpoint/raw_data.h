@@ -25,6 +25,7 @@ class RawData {
   bool read(std::uint64_t offset, std::span<std::byte> bytes) const;
   std::uint64_t file_bytes() const;
   void resize(std::uint64_t bytes) const;  // throws Error
+  void sync() const;                       // throws Error
   void put_behind(int descriptor) const;   // `descriptor` then refers to this file; throws Error
 
  private:

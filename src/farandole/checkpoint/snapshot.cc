@@ -1,17 +1,31 @@
 #include "farandole/checkpoint/snapshot.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <utility>
+#include <xxhash.h>
 
 namespace farandole {
 namespace {
 
-// In NaNs and infinities, all bits of the exponent are set.
+// In NaNs and infinities, all bits of the exponent are set. The inner loop has a constant length, so that it is vectorized.
 template <typename Bits>
-bool has_only_finite(const std::vector<std::byte>& bytes, Bits exponent) {
+bool has_only_finite(std::span<const std::byte> bytes, Bits exponent) {
+  constexpr std::size_t block = 64;
   bool finite = true;
-  for (std::size_t i = 0; i + sizeof exponent <= bytes.size(); i += sizeof exponent) {
+  std::size_t i = 0;
+  for (; i + block * sizeof exponent <= bytes.size(); i += block * sizeof exponent) {
+    std::array<Bits, block> bits;
+    std::memcpy(bits.data(), bytes.data() + i, sizeof bits);
+    Bits found = 0;
+    for (std::size_t k = 0; k < block; ++k)
+      found = static_cast<Bits>(found | ((bits[k] & exponent) == exponent ? Bits(~Bits{0}) : Bits{0}));
+    finite &= found == 0;
+  }
+  for (; i + sizeof exponent <= bytes.size(); i += sizeof exponent) {
     Bits bits;
     std::memcpy(&bits, bytes.data() + i, sizeof bits);
     finite &= (bits & exponent) != exponent;
@@ -19,9 +33,7 @@ bool has_only_finite(const std::vector<std::byte>& bytes, Bits exponent) {
   return finite;
 }
 
-}  // namespace
-
-bool Array::finite() const {
+bool has_only_finite(std::span<const std::byte> bytes, DType dtype) {
   switch (dtype) {
     case DType::float16:
       return has_only_finite<std::uint16_t>(bytes, 0x7c00);
@@ -34,6 +46,25 @@ bool Array::finite() const {
     default:
       return true;
   }
+}
+
+}  // namespace
+
+// A piece stays in the cache of a core for the second look at it.
+Digest digest_of(const Array& array) {
+  constexpr std::size_t piece = 128 << 10;
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
+  if (!state) throw std::bad_alloc();
+  XXH3_64bits_reset(state.get());
+  Digest digest;
+  for (std::span<const std::byte> rest = array.bytes; !rest.empty();) {
+    const auto here = rest.first(std::min(piece, rest.size()));
+    XXH3_64bits_update(state.get(), here.data(), here.size());
+    digest.finite &= has_only_finite(here, array.dtype);
+    rest = rest.subspan(here.size());
+  }
+  digest.xxh3 = XXH3_64bits_digest(state.get());
+  return digest;
 }
 
 std::size_t Array::count() const {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "farandole/base/bytes.h"
 #include "farandole/base/dtype.h"
 
 namespace farandole {
@@ -18,11 +19,18 @@ struct Array {
   std::string path;
   DType dtype = DType::float32;
   std::vector<std::int64_t> shape;
-  std::vector<std::byte> bytes;
+  Bytes bytes;
 
   std::size_t count() const;  // product of the shape
-  bool finite() const;        // no number is a NaN or an infinity
 };
+
+struct Digest {
+  std::uint64_t xxh3 = 0;  // XXH3 with 64 bits, over the bytes
+  bool finite = true;      // no number is a NaN or an infinity
+};
+
+// Reads the bytes once.
+Digest digest_of(const Array& array);
 
 struct Snapshot {
   std::int64_t step = 0;   // completed optimizer steps
@@ -46,7 +54,7 @@ class SnapshotBuilder {
   // Adds an array and returns the memory for its bytes, which the caller must fill.
   std::span<std::byte> add(std::string_view path, DType dtype, std::span<const std::int64_t> shape);
   void add_integer(std::string_view path, std::int64_t value);  // int64 scalar
-  Snapshot& header() { return snapshot_; }  // all but the arrays
+  Snapshot& header() { return snapshot_; }                      // all but the arrays
   Snapshot finish();
 
  private:
