@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
     if (what == "step") return step_command(argc, argv);
     if (what == "timeline") return timeline_command(argc, argv);
     if (what == "analyze") return analyze_command(argc, argv);
+    if (what == "checkpoint") return checkpoint_command(argc, argv);
     if (what == "--help" || what == "-h") {
       fmt::print(
           "Usage: farandole bench BENCHMARK [OPTION]...\n"
@@ -25,12 +26,13 @@ int main(int argc, char** argv) {
           "  allreduce   collectives by size, compared with MPI and with the memory bandwidth limit\n"
           "  step        training steps with and without communication\n"
           "  timeline    cost of recording a span, compared with two clock reads; speed of the merge\n"
-          "  analyze     time to analyze a trace, compared with simdjson and zlib\n");
+          "  analyze     time to analyze a trace, compared with simdjson and zlib\n"
+          "  checkpoint  pause, writing and reading of a checkpoint, compared with memcpy, dd and cat\n");
       return 0;
     }
-    throw UserError(what.empty()
-                        ? "no benchmark given; use allreduce, step, timeline or analyze"
-                        : "unknown benchmark '" + what + "'; use allreduce, step, timeline or analyze");
+    throw UserError(what.empty() ? "no benchmark given; use allreduce, step, timeline, analyze or checkpoint"
+                                 : "unknown benchmark '" + what +
+                                       "'; use allreduce, step, timeline, analyze or checkpoint");
   } catch (const Error& error) {
     fmt::print(stderr, "farandole bench: {}\n", error.what());
     return static_cast<int>(error.exit_code());

@@ -1,5 +1,6 @@
 if(FARANDOLE_TORCH)  # without it there is no farandole bench
   farandole_script_test(bench.analyze bench/analyze.sh 120)
   farandole_script_test(bench.timeline bench/timeline.sh 280)
-  set_tests_properties(bench.analyze bench.timeline PROPERTIES LABELS program PROCESSORS 2)
+  farandole_script_test(bench.checkpoint bench/checkpoint.sh 120)
+  set_tests_properties(bench.analyze bench.timeline bench.checkpoint PROPERTIES LABELS program PROCESSORS 2)
 endif()

@@ -1,6 +1,8 @@
 // Repeated measurements of one quantity. Plain values.
 #pragma once
 
+#include <fmt/format.h>
+#include <string>
 #include <vector>
 
 #include "farandole/base/quantile.h"
@@ -14,5 +16,11 @@ struct Sample {
   double median() const { return quantile(0.5); }
   double quantile(double fraction) const { return farandole::quantile(us, fraction); }
 };
+
+// Median and quartiles in milliseconds: "1.52 (1.49–1.60)".
+inline std::string milliseconds_with_spread(const Sample& sample) {
+  return fmt::format("{:.2f} ({:.2f}–{:.2f})", sample.median() * 1e-3, sample.quantile(0.25) * 1e-3,
+                     sample.quantile(0.75) * 1e-3);
+}
 
 }  // namespace farandole

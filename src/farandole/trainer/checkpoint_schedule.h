@@ -18,8 +18,8 @@ struct CheckpointInterval {
   static CheckpointInterval parse(std::string_view text);
 };
 
-// The interval that loses least time, in seconds: sqrt(2 * cost * mean time between failures). Source: Young
-// 1974, https://doi.org/10.1145/361147.361115.
+// The interval that loses least time: sqrt(2 * cost * mean time between failures). Units: seconds.
+// Source: Young 1974, https://doi.org/10.1145/361147.361115.
 double young_interval(double cost_seconds, double seconds_between_failures);
 
 // Rank 0 has the only one, because the ranks' clocks differ. All ranks ask it at the same steps.

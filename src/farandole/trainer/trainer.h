@@ -34,8 +34,7 @@ class Trainer {
   Trainer(Session& session, const TrainOptions& options, const DataSplit& data, std::shared_ptr<Model> model,
           std::function<bool()> stop_requested);
 
-  // Continues from `position`, with the state of a snapshot. Rank 0 passes the snapshot, the other ranks pass
-  // nullptr.
+  // Continues from `position`, with the state of a snapshot. Rank 0 passes the snapshot, the others pass nullptr.
   // Collective: every rank of the group must call this in the same order.
   void resume(const Position& position, const Snapshot* snapshot);
   // Trains, evaluates and saves checkpoints until the end. If any rank must stop, all ranks save and return

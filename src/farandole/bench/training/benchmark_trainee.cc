@@ -5,6 +5,7 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
+#include "farandole/trainer/training_state.h"
 
 namespace farandole {
 
@@ -61,7 +62,8 @@ BenchmarkTrainee::BenchmarkTrainee(Session& session, const std::string& model,
 BenchmarkTrainee::BenchmarkTrainee(Session& session, const Workload& workload,
                                    const DistributedOptimizerOptions& options,
                                    std::function<void()> wait_for_data)
-    : timeline_(session.timeline()),
+    : session_(session),
+      timeline_(session.timeline()),
       wait_for_data_(std::move(wait_for_data)),
       batch_(workload.batch),
       model_(make_model(workload.model, workload.data)),
@@ -88,6 +90,14 @@ void BenchmarkTrainee::step() {
     loss.backward();
   }
   optimizer_.step();
+}
+
+void BenchmarkTrainee::check(const std::string& model) {
+  workload(model);
+}
+
+void BenchmarkTrainee::capture(SnapshotBuilder& snapshot) {
+  farandole::capture(session_, *model_, *inner_, {.step = static_cast<std::int64_t>(steps_)}, snapshot);
 }
 
 void BenchmarkTrainee::steps(int count, Sample* sample) {

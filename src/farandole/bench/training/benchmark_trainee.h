@@ -8,6 +8,7 @@
 #include <string>
 
 #include "farandole/bench/sample.h"
+#include "farandole/checkpoint/snapshot.h"
 #include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/session.h"
 #include "farandole/trainer/data/dataset.h"
@@ -26,9 +27,16 @@ class BenchmarkTrainee {
   BenchmarkTrainee(Session& session, const std::string& model, const DistributedOptimizerOptions& options,
                    std::function<void()> wait_for_data = {});
 
+  // Throws: UserError if there is no model `model`.
+  static void check(const std::string& model);
+
   // Runs steps with the spans of a training run. If `sample` is set, it receives the time of each step.
   // Collective: every rank of the group must call this in the same order.
   void steps(int count, Sample* sample = nullptr);
+
+  // Copies the state as a training run does for a checkpoint.
+  // Collective: every rank of the group must call this in the same order.
+  void capture(SnapshotBuilder& snapshot);
 
   std::int64_t batch_samples() const { return batch_.x.size(0); }
   std::size_t gradient_bytes() const { return optimizer_.gradient_bytes(); }
@@ -41,6 +49,7 @@ class BenchmarkTrainee {
                    std::function<void()> wait_for_data);
   void step();
 
+  Session& session_;
   Timeline& timeline_;
   std::function<void()> wait_for_data_;
   Batch batch_;

@@ -60,14 +60,9 @@ void print_header() {
              "without communication", "added", "gradients MiB", "packed MiB");
 }
 
-std::string with_spread(const Sample& sample) {
-  return fmt::format("{:.2f} ({:.2f}–{:.2f})", sample.median() * 1e-3, sample.quantile(0.25) * 1e-3,
-                     sample.quantile(0.75) * 1e-3);
-}
-
 void print(const StepResult& r) {
   fmt::print("{:<6} {:>5}  {:<22} {:<22} {:>5.1f} % {:>13.1f} {:>11.1f}\n", r.model, r.ranks,
-             with_spread(r.step), with_spread(r.step_without_communication),
+             milliseconds_with_spread(r.step), milliseconds_with_spread(r.step_without_communication),
              100 * (r.step.median() / r.step_without_communication.median() - 1),
              static_cast<double>(r.gradient_bytes) / bytes_a_mib,
              static_cast<double>(r.packed_bytes) / bytes_a_mib);
@@ -118,6 +113,7 @@ int step_command(int argc, const char* const* argv) {
     session.together([&] {
       parser.parse(argc - 1, argv + 1);
       boost::split(names, models, boost::is_any_of(","));
+      for (const auto& name : names) BenchmarkTrainee::check(name);
       if (bucket_mb < 1) throw UserError("--bucket-mb must be at least 1");
       options.optimizer.buckets.bytes = static_cast<std::size_t>(bucket_mb) << 20;
       if (options.steps < 1) throw UserError("--steps must be at least 1");

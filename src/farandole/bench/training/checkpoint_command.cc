@@ -1,0 +1,246 @@
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "farandole/base/clock.h"
+#include "farandole/base/error.h"
+#include "farandole/base/options.h"
+#include "farandole/base/temporary_folder.h"
+#include "farandole/bench/commands.h"
+#include "farandole/bench/machine_facts.h"
+#include "farandole/bench/training/benchmark_trainee.h"
+#include "farandole/checkpoint/checkpoint_file.h"
+#include "farandole/checkpoint/checkpoint_store.h"
+#include "farandole/checkpoint/raw_data.h"
+
+namespace farandole {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct CheckpointBenchmarkOptions {
+  std::string model = "gpt";
+  std::string folder = ".";
+  int repetitions = 15;
+  int blocks = 6;        // of steps, each with and without a checkpoint
+  int block_steps = 10;  // A checkpoint is saved at the begin of a block.
+};
+
+// A quantity and what it is compared with, measured in turns.
+struct Pair {
+  std::string name, beside;
+  Sample ours, other;
+  // How many times as long ours takes.
+  double ratio() const { return ours.median() / other.median(); }
+};
+
+template <class Work>
+void time_into(Sample& sample, Work work) {
+  const auto begin_ns = now_ns();
+  work();
+  sample.us.push_back(static_cast<double>(now_ns() - begin_ns) * 1e-3);
+}
+
+// What dd and cat do. As programs of their own they would be measured with their start, and the fork of this large process would
+// make each page of it fault at the next write.
+void copy_as_dd(const fs::path& from, const fs::path& to) {
+  std::vector<std::byte> buffer(std::size_t{4} << 20);
+  const RawData in(from.string(), O_RDONLY), out(to.string(), O_WRONLY | O_CREAT | O_TRUNC);
+  const auto bytes = in.file_bytes();
+  for (std::uint64_t offset = 0; offset < bytes; offset += buffer.size()) {
+    const auto piece = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), bytes - offset));
+    in.read(offset, piece);
+    out.write(offset, piece);
+  }
+  out.sync();
+}
+
+void read_as_cat(const fs::path& file) {
+  std::vector<std::byte> buffer(std::size_t{128} << 10);
+  const RawData in(file.string(), O_RDONLY);
+  const auto bytes = in.file_bytes();
+  for (std::uint64_t offset = 0; offset < bytes; offset += buffer.size())
+    in.read(offset, std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), bytes - offset)));
+}
+
+std::size_t bytes_of(const Snapshot& snapshot) {
+  std::size_t bytes = 0;
+  for (const auto& array : snapshot.arrays) bytes += array.bytes.size();
+  return bytes;
+}
+
+class CheckpointBenchmark {
+ public:
+  CheckpointBenchmark(Session& session, const CheckpointBenchmarkOptions& options)
+      : session_(session),
+        options_(options),
+        trainee_(session, options.model, {}),
+        leads_(session.rank() == 0) {
+    constexpr int warmup = 3;
+    trainee_.steps(warmup);
+  }
+
+  void run() {
+    session_.together([&] {
+      if (leads_) folder_.emplace(options_.folder);
+    });
+    measure_pause();
+    session_.together([&] {
+      if (leads_) measure_files();
+    });
+    measure_training();
+  }
+
+  std::size_t state_bytes() const { return bytes_of(snapshot_); }
+  const std::vector<Pair>& results() const { return results_; }
+
+ private:
+  void measure_pause() {
+    Pair pause{"training waits for the copy", "memcpy", {}, {}};
+    std::vector<Bytes> copies;
+    for (int i = 0; i <= options_.repetitions; ++i) {
+      session_.barrier();
+      SnapshotBuilder builder(std::move(snapshot_));
+      Sample& ours = i == 0 ? unused_ : pause.ours;  // The first one allocates.
+      time_into(ours, [&] {
+        trainee_.capture(builder);
+        snapshot_ = builder.finish();
+      });
+      if (!leads_) continue;
+      snapshot_.config = "{}";
+      copies.resize(snapshot_.arrays.size());
+      for (std::size_t a = 0; a < copies.size(); ++a) copies[a].resize(snapshot_.arrays[a].bytes.size());
+      time_into(i == 0 ? unused_ : pause.other, [&] {
+        for (std::size_t a = 0; a < copies.size(); ++a)
+          std::memcpy(copies[a].data(), snapshot_.arrays[a].bytes.data(), copies[a].size());
+      });
+    }
+    results_.push_back(std::move(pause));
+  }
+
+  void measure_files() {
+    Pair write{"write and synchronize", "dd conv=fsync", {}, {}};
+    Pair checksum{"checksum and NaN check", "write and synchronize", {}, {}};
+    Pair read{"read and verify", "cat", {}, {}};
+    const auto copy = *folder_ / "copy";
+    for (int i = 0; i < options_.repetitions; ++i) {
+      const auto file =
+          *folder_ / fmt::format("{}.h5", i);  // A file that is replaced would take time to remove.
+      time_into(write.ours, [&] { write_checkpoint(file, snapshot_); });
+      time_into(write.other, [&] { copy_as_dd(file, copy); });
+      time_into(checksum.ours, [&] {
+        for (const auto& digest : digests_of(snapshot_)) hash_ ^= digest.xxh3;
+      });
+      time_into(read.ours, [&] { hash_ ^= read_checkpoint(file).arrays.size(); });
+      time_into(read.other, [&] { read_as_cat(file); });
+      fs::remove(copy);
+      fs::remove(file);
+    }
+    checksum.other = write.ours;
+    for (auto* pair : {&write, &checksum, &read}) results_.push_back(std::move(*pair));
+  }
+
+  // The write of a checkpoint ends within its block, so that blocks without a checkpoint are not disturbed.
+  void measure_training() {
+    Pair training{fmt::format("{} steps with a checkpoint", options_.block_steps), "without", {}, {}};
+    Timeline none;
+    std::optional<CheckpointStore> store;
+    if (leads_) store.emplace(CheckpointOptions{.folder = *folder_ / "checkpoints", .keep_last = 1}, none);
+    for (int i = 0; i < 2 * options_.blocks; ++i) {
+      const bool saves = i % 2 == 0;
+      session_.barrier();
+      time_into(saves ? training.ours : training.other, [&] {
+        if (saves) {
+          auto builder = leads_ ? store->builder() : SnapshotBuilder();
+          trainee_.capture(builder);
+          auto snapshot = builder.finish();
+          snapshot.config = "{}";
+          if (leads_) store->save(std::move(snapshot));
+        }
+        trainee_.steps(options_.block_steps);
+      });
+      session_.together([&] {
+        if (leads_) store->wait();
+      });
+    }
+    results_.push_back(std::move(training));
+  }
+
+  Session& session_;
+  const CheckpointBenchmarkOptions& options_;
+  BenchmarkTrainee trainee_;
+  const bool leads_;
+  std::optional<TemporaryFolder> folder_;
+  Snapshot snapshot_;
+  Sample unused_;
+  std::uint64_t hash_ = 0;  // Keeps the compiler from leaving out the work.
+  std::vector<Pair> results_;
+};
+
+}  // namespace
+
+int checkpoint_command(int argc, const char* const* argv) {
+  namespace po = boost::program_options;
+  CheckpointBenchmarkOptions options;
+  std::string format = "text";
+  OptionParser parser;
+  parser.usage =
+      "Usage: farandole run -n 2 -- farandole bench checkpoint [OPTION]...\n\n"
+      "Measures on rank 0 what a checkpoint costs, compared with memcpy, dd and cat on the same bytes. The\n"
+      "measurements alternate. Prints medians and quartiles in milliseconds.\n";
+  parser.visible.add_options()("model", po::value(&options.model)->default_value(options.model),
+                               "mlp, gpt, mnist, small-mlp or small-gpt")(
+      "folder", po::value(&options.folder)->default_value(options.folder),
+      "where a temporary folder with the files is made")(
+      "repetitions", po::value(&options.repetitions)->default_value(options.repetitions),
+      "number of copies and files")("blocks", po::value(&options.blocks)->default_value(options.blocks),
+                                    "blocks of steps of each kind; 0 leaves training out")(
+      "block-steps", po::value(&options.block_steps)->default_value(options.block_steps), "steps of a block")(
+      "format", po::value(&format)->default_value(format), "text or json");
+  for (int i = 1; i < argc; ++i)
+    if (const std::string_view word = argv[i]; word == "--help" || word == "-h")
+      return parser.parse(argc - 1, argv + 1), 0;
+  return run_session("farandole bench", argc, argv, [&](Session& session) {
+    session.together([&] {
+      parser.parse(argc - 1, argv + 1);
+      BenchmarkTrainee::check(options.model);
+      if (options.repetitions < 1) throw UserError("--repetitions must be at least 1");
+      if (options.blocks < 0) throw UserError("--blocks cannot be negative");
+      if (options.block_steps < 1) throw UserError("--block-steps must be at least 1");
+      if (format != "text" && format != "json")
+        throw UserError("--format cannot be '" + format + "'; it is text or json");
+    });
+    CheckpointBenchmark benchmark(session, options);
+    benchmark.run();
+    if (session.rank() != 0) return 0;
+    nlohmann::json json = {{"bench", "checkpoint"},
+                           {"machine", machine_facts()},
+                           {"model", options.model},
+                           {"ranks", session.size()},
+                           {"state_bytes", benchmark.state_bytes()},
+                           {"results", nlohmann::json::array()}};
+    if (format == "text") {
+      fmt::print("{} on {} ranks, state of {:.1f} MB\n", options.model, session.size(),
+                 static_cast<double>(benchmark.state_bytes()) * 1e-6);
+      fmt::print("{:<30} {:<24} {:<24} {:<24} {:>6}\n", "", "ms (quartiles)", "beside it", "ms (quartiles)",
+                 "ratio");
+    }
+    for (const auto& pair : benchmark.results()) {
+      if (pair.ours.empty() || pair.other.empty()) continue;
+      if (format == "text")
+        fmt::print("{:<30} {:<24} {:<24} {:<24} {:>6.3f}\n", pair.name, milliseconds_with_spread(pair.ours),
+                   pair.beside, milliseconds_with_spread(pair.other), pair.ratio());
+      json["results"].push_back({{"name", pair.name},
+                                 {"ms", pair.ours.median() * 1e-3},
+                                 {"beside", pair.beside},
+                                 {"beside_ms", pair.other.median() * 1e-3},
+                                 {"ratio", pair.ratio()}});
+    }
+    if (format == "json") fmt::print("{}\n", json.dump(1));
+    return 0;
+  });
+}
+
+}  // namespace farandole
