@@ -123,7 +123,8 @@ void capture_compression(Session& session, const Compression& compression, const
     const auto* at = all.data();
     for (const auto& entry : entries) {
       if (entry.part.name != name) continue;
-      const auto to = snapshot.add(folder(compression, entry.rank) + name, entry.part.dtype, entry.part.shape);
+      const auto to =
+          snapshot.add(folder(compression, entry.rank) + name, entry.part.dtype, entry.part.shape);
       std::copy_n(at, to.size(), to.begin());
       at += to.size();
     }
