@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/file_bytes.h"
 #include "farandole/base/parse_number.h"
@@ -371,6 +372,25 @@ class Launcher {
   std::optional<ChildProcess> starter_;  // Last member: it must end before the objects to which it reports.
 };
 
+// The ranks of a job end after mpirun if it was killed. Until then they write into the run directory. Returns
+// false if a signal told this process to end.
+// Throws: UserError if the run directory is in use for too long.
+bool await_end_of_ranks(const fs::path& run) {
+  const auto signals = signal_descriptor({SIGTERM, SIGINT, SIGHUP, SIGQUIT});
+  constexpr std::int64_t patience_ns = 60'000'000'000;
+  constexpr int pause_ms = 20;
+  for (const auto begin_ns = now_ns();;) {
+    try {
+      refuse_if_in_use(run);
+      return true;
+    } catch (const UserError&) {
+      if (now_ns() - begin_ns > patience_ns) throw;
+    }
+    pollfd told{signals.get(), POLLIN, 0};
+    if (::poll(&told, 1, pause_ms) > 0) return false;
+  }
+}
+
 void show_diagnosis(const fs::path& run) {
   constexpr std::chrono::seconds patience(60);
   const auto doctor = program_folder() / "farandole-doctor";
@@ -397,7 +417,7 @@ int launch(const LaunchRequest& request) {
     const auto decision = policy.decide(end);
     if (!decision.message.empty()) fmt::print(stderr, "farandole run: {}\n", decision.message);
     if (decision.diagnose && !end.run.empty()) show_diagnosis(end.run);
-    if (!decision.restart) return end.exit_code;
+    if (!decision.restart || (!end.run.empty() && !await_end_of_ranks(end.run))) return end.exit_code;
     std::erase_if(plan.environment, [](const auto& change) { return change.first == restarts_variable; });
     plan.environment.emplace_back(restarts_variable, std::to_string(policy.restarts()));
   }
