@@ -149,6 +149,22 @@ wait $launcher
 rm -rf "$work"/ready.* "$work/stalled"
 exec {hold}>&-
 
+# A job that was stopped continues.
+last="stop and continue"
+rm -f "$work"/ready.* "$work/go"
+"${run[@]}" -n 2 bash -c "touch $work/ready.\$OMPI_COMM_WORLD_RANK; until [[ -e $work/go ]]; do sleep 0.05; done; echo continued" >"$work/out" 2>"$work/err" &
+launcher=$!
+await both_ready
+kill -TSTP $launcher
+is_stopped() { [[ $(awk '{ print $3 }' /proc/$launcher/stat) == T ]]; }
+await is_stopped
+kill -CONT $launcher
+touch "$work/go"
+await has_ended
+wait $launcher
+[[ $? == 0 && $(grep -c continued "$work/out") == 2 ]] || fail "a job that was stopped: $(<"$work/err")"
+rm -f "$work"/ready.* "$work/go"
+
 # A background process of a rank ends with the rank.
 expect 0 "${run[@]}" -n 2 sh -c "sleep 601 & echo started"
 for pid in $(pgrep -x sleep); do

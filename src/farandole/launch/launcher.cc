@@ -250,7 +250,7 @@ class Launcher {
     const bool by_force = ends && endings_ >= forced;
     if (ends && endings_ == forced - 1)
       err_.push("farandole run: the ranks have been asked to end twice; one more signal kills them\n");
-    if (by_force || !signal_ranks(number)) starter_->signal(ends ? SIGTERM : number);
+    if (!ends || by_force || !signal_ranks(number)) starter_->signal(ends ? SIGTERM : number);
   }
 
   // mpirun kills its ranks one second after SIGTERM, and srun kills them at once. If the ranks get the signal
