@@ -1,4 +1,4 @@
-// farandole checkpoint list|show|verify RUN|FILE: lists, shows or verifies the checkpoints of a run.
+// farandole checkpoint: lists, shows, verifies, compares and exports the checkpoints of a run.
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,6 +9,8 @@
 #include "farandole/base/options.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"
+#include "farandole/checkpoint/compare_checkpoints.h"
+#include "farandole/checkpoint/safetensors.h"
 
 namespace farandole {
 namespace {
@@ -76,39 +78,74 @@ int verify(const std::vector<std::filesystem::path>& files) {
   return unusable == 0 ? 0 : static_cast<int>(ExitCode::corrupt_input);
 }
 
+int diff(const std::filesystem::path& first, const std::filesystem::path& second) {
+  const auto differences = compare_checkpoints(first, second);
+  std::size_t width = 0;
+  for (const auto& one : differences) width = std::max(width, one.path.size());
+  for (const auto& one : differences)
+    fmt::print("{:<{}}  {}\n", one.path, width,
+               one.kind.empty() ? fmt::format("{} of {} elements differ, by at most {:.6g}", one.different,
+                                              one.elements, one.largest)
+                                : one.kind);
+  if (differences.empty()) fmt::print("all arrays are equal\n");
+  return differences.empty() ? 0 : static_cast<int>(ExitCode::failure);
+}
+
+int write_export(const std::filesystem::path& file, const std::string& format, std::filesystem::path output) {
+  if (format != "safetensors") throw UserError("--to cannot be '" + format + "'; it is safetensors");
+  if (output.empty()) output = file.filename().replace_extension("safetensors");
+  const auto tensors = export_safetensors(file, output);
+  fmt::print("{}: {} tensors of {}\n", output.string(), tensors, file.string());
+  return 0;
+}
+
 int run(int argc, char** argv) {
-  std::string command;
-  std::string path;
+  std::string command, format = "safetensors", output;
+  std::vector<std::string> paths;
   OptionParser parser;
   parser.usage =
-      "Usage: farandole checkpoint list|show|verify RUN|FILE\n\n"
-      "Lists, shows or verifies the checkpoints of a run.\n\n"
+      "Usage: farandole checkpoint list|show|verify RUN|FILE\n"
+      "  or:  farandole checkpoint diff RUN|FILE RUN|FILE\n"
+      "  or:  farandole checkpoint export RUN|FILE [--to safetensors] [--output FILE]\n\n"
+      "Lists, shows, verifies, compares or exports checkpoints. If RUN is given instead of FILE, show, diff and\n"
+      "export take its newest checkpoint.\n\n"
       "Commands:\n"
       "  list    list the checkpoints, newest first\n"
-      "  show    print the attributes, and the type and shape of every data set; of the newest checkpoint\n"
-      "          if RUN is given\n"
+      "  show    print the attributes, and the type and shape of every data set\n"
       "  verify  read everything and compare checksums; the exit code is 65 if a checkpoint is damaged or has a\n"
-      "          NaN or an infinity\n\n"
+      "          NaN or an infinity\n"
+      "  diff    print the arrays that differ, how many elements do, and by how much; the exit code is 1 if\n"
+      "          there are any\n"
+      "  export  write parameters and buffers in another format\n\n"
       "Examples:\n"
-      "  $ farandole checkpoint verify RUN\n";
+      "  $ farandole checkpoint verify RUN\n"
+      "  $ farandole checkpoint export RUN --output model.safetensors\n";
   namespace po = boost::program_options;
-  parser.visible.add_options()("command", po::value(&command),
-                               "list, show or verify (first positional argument).")(
-      "path", po::value(&path), "Run directory or checkpoint file (second positional argument).");
-  parser.positional.add("command", 1).add("path", 1);
+  parser.visible.add_options()("to", po::value(&format)->default_value(format),
+                               "format of export: safetensors")(
+      "output,o", po::value(&output), "file of export; the default is the checkpoint's name in this folder")(
+      "command", po::value(&command), "list, show, verify, diff or export (first positional argument).")(
+      "path", po::value(&paths), "Run directory or checkpoint file (further positional arguments).");
+  parser.positional.add("command", 1).add("path", -1);
   if (!parser.parse(argc, argv)) return 0;
 
-  const std::vector<std::string> commands = {"list", "show", "verify"};
+  const std::vector<std::string> commands = {"list", "show", "verify", "diff", "export"};
   if (std::find(commands.begin(), commands.end(), command) == commands.end()) {
     const auto nearest = nearest_name(command, commands);
-    throw UserError(
-        (command.empty() ? "no command given" : "unknown command '" + command + "'") +
-        (nearest.empty() ? "; there are list, show and verify" : "; did you mean " + nearest + "?"));
+    throw UserError((command.empty() ? "no command given" : "unknown command '" + command + "'") +
+                    (nearest.empty() ? "; there are list, show, verify, diff and export"
+                                     : "; did you mean " + nearest + "?"));
   }
-  if (path.empty()) throw UserError(command + " needs a run directory or a checkpoint file");
-  const auto files = files_at(path);
+  const std::size_t wanted = command == "diff" ? 2 : 1;
+  if (paths.size() != wanted)
+    throw UserError(wanted == 2 ? "diff needs two run directories or checkpoint files"
+                                : command + " needs a run directory or a checkpoint file");
+  const auto files = files_at(paths.front());
   if (command == "list") return list(files);
-  return command == "show" ? show(files.front()) : verify(files);
+  if (command == "show") return show(files.front());
+  if (command == "diff") return diff(files.front(), files_at(paths.back()).front());
+  if (command == "export") return write_export(files.front(), format, output);
+  return verify(files);
 }
 
 }  // namespace

@@ -72,6 +72,17 @@ TEST(CheckpointStore, KeepsTheLastAndTheBest) {
   EXPECT_THAT(steps_in(folder.path()), ElementsAre(7, 6));
 }
 
+TEST(CheckpointStore, KeepsTheFirstOfEverySoManySteps) {
+  const TemporaryFolder folder;
+  Timeline timeline;
+  CheckpointStore store({.folder = folder.path(), .keep_last = 1, .keep_every = 10}, timeline);
+  for (const std::int64_t step : {4, 8, 12, 16, 20, 24, 40, 44, 49, 50, 53}) {
+    store.save(scored(step, NAN));
+    store.wait();
+  }
+  EXPECT_THAT(steps_in(folder.path()), ElementsAre(53, 50, 40, 20, 12));
+}
+
 TEST(CheckpointStore, NeverRemovesAFiniteCheckpointForOneThatIsNot) {
   const TemporaryFolder folder;
   Timeline timeline;

@@ -14,7 +14,17 @@
 #include "farandole/checkpoint/hdf5_file.h"
 
 namespace farandole {
+
+// An open checkpoint whose manifest was verified. The bytes of its arrays were not.
+struct CheckpointReader::Impl {
+  Hdf5File file;
+  Snapshot header;
+  std::vector<std::string> checksums;  // of header.arrays
+};
+
 namespace {
+
+using OpenCheckpoint = CheckpointReader::Impl;
 
 constexpr const char* checksum_attribute =
     "xxh3";  // of an array: over its bytes; of the root: over the manifest
@@ -59,13 +69,6 @@ void check_file_size_limit(const std::filesystem::path& file, const Snapshot& sn
         "write {}: up to {} bytes are needed, but files may have only {}; raise the limit (ulimit -f)",
         file.string(), bytes, limit.rlim_cur));
 }
-
-// An open checkpoint whose manifest was verified. The bytes of its arrays were not.
-struct OpenCheckpoint {
-  Hdf5File file;
-  Snapshot header;
-  std::vector<std::string> checksums;  // of header.arrays
-};
 
 template <typename Value>
 Value required(std::optional<Value> value, const std::filesystem::path& file, const char* what) {
@@ -125,8 +128,8 @@ OpenCheckpoint open_checkpoint(const std::filesystem::path& file) {
   return {std::move(hdf5), std::move(header), std::move(checksums)};
 }
 
-void read_verified(OpenCheckpoint& checkpoint, std::size_t index) {
-  auto& array = checkpoint.header.arrays[index];
+// Fills the bytes of the array and returns whether they are finite.
+bool read_array(const OpenCheckpoint& checkpoint, std::size_t index, Array& array) {
   const auto dataset = checkpoint.file.dataset(array.path);
   array.bytes.resize(array.count() * size_of(array.dtype));
   dataset.read(array.bytes);
@@ -136,7 +139,13 @@ void read_verified(OpenCheckpoint& checkpoint, std::size_t index) {
     throw CorruptInput(
         fmt::format("{}: data set {} has checksum {}, not the recorded {}; the file is damaged",
                     dataset.file(), array.path, found, checkpoint.checksums[index]));
-  if (checkpoint.header.not_finite.empty() && !digest.finite) checkpoint.header.not_finite = array.path;
+  return digest.finite;
+}
+
+void read_verified(OpenCheckpoint& checkpoint, std::size_t index) {
+  auto& array = checkpoint.header.arrays[index];
+  if (!read_array(checkpoint, index, array) && checkpoint.header.not_finite.empty())
+    checkpoint.header.not_finite = array.path;
 }
 
 void write_file(const std::filesystem::path& file, const Snapshot& snapshot,
@@ -180,6 +189,21 @@ void write_checkpoint(const std::filesystem::path& file, const Snapshot& snapsho
     discard_file(temporary, file);
     throw;
   }
+}
+
+CheckpointReader::CheckpointReader(const std::filesystem::path& file)
+    : impl_(new Impl(open_checkpoint(file))) {}
+CheckpointReader::~CheckpointReader() = default;
+CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
+
+const Snapshot& CheckpointReader::header() const {
+  return impl_->header;
+}
+
+Array CheckpointReader::read(std::size_t index) const {
+  auto array = header().arrays.at(index);
+  read_array(*impl_, index, array);
+  return array;
 }
 
 Snapshot read_checkpoint_header(const std::filesystem::path& file) {

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -33,6 +34,25 @@ Snapshot read_checkpoint(const std::filesystem::path& file);
 
 // As read_checkpoint(), but the bytes of the arrays are neither read nor verified.
 Snapshot read_checkpoint_header(const std::filesystem::path& file);
+
+// Reads the arrays of a checkpoint one by one, for files that do not fit into memory.
+class CheckpointReader {
+ public:
+  struct Impl;
+
+  // Throws: as read_checkpoint_header().
+  explicit CheckpointReader(const std::filesystem::path& file);
+  ~CheckpointReader();
+  CheckpointReader(CheckpointReader&&) noexcept;
+
+  const Snapshot& header() const;  // without the bytes of the arrays
+  // Returns an array of the header with its bytes.
+  // Throws: CorruptInput if they are damaged.
+  Array read(std::size_t index) const;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
 
 // Verifies a checkpoint as read_checkpoint() does, and returns it without the bytes of the arrays. Needs only
 // memory for the largest array.

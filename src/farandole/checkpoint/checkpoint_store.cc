@@ -46,11 +46,18 @@ void remove_leftovers(const std::filesystem::path& folder) {
   }
 }
 
-// Keeps the last `keep_last` finite checkpoints, the best one of them, and `published`, even if an earlier run
-// left checkpoints with later steps.
-void remove_old(const std::filesystem::path& folder, int keep_last, const std::filesystem::path& published) {
+// Keeps the last `keep_last` finite checkpoints, the best one of them, the first one of every `keep_every` steps, and
+// `published`, even if an earlier run left checkpoints with later steps.
+void remove_old(const std::filesystem::path& folder, int keep_last, std::int64_t keep_every,
+                const std::filesystem::path& published) {
   const auto all = list_checkpoints(folder);
   std::set<std::filesystem::path> kept = {published};
+  std::int64_t turn = 0;
+  for (auto info = all.rbegin(); keep_every > 0 && info != all.rend(); ++info)
+    if (info->not_finite.empty() && info->step / keep_every > turn) {
+      turn = info->step / keep_every;
+      kept.insert(info->file);
+    }
   for (const auto& info : all)
     if (info.not_finite.empty() && keep_last-- > 0) kept.insert(info.file);
   const auto rank = [](const CheckpointInfo& info) {
@@ -156,7 +163,7 @@ void CheckpointStore::Impl::prune(int keep_last, std::filesystem::path published
     if (!options.may_write()) return;
     if (published.empty())
       if (const auto newest = newest_valid_checkpoint(options.folder)) published = newest->file;
-    remove_old(options.folder, keep_last, published);
+    remove_old(options.folder, keep_last, options.keep_every, published);
   } catch (const std::exception& error) {
     spdlog::warn("old checkpoints are not removed: {}", error.what());
   }

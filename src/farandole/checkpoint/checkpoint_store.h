@@ -1,5 +1,5 @@
 // The checkpoints of one run directory. A helper thread writes them in the background, publishes them
-// atomically, and removes all but the last K and the best of those that are finite.
+// atomically, and removes all but the last K, the best, and one of every N steps of those that are finite.
 // Thread safety: none; use from one thread at a time, on rank 0 only.
 #pragma once
 
@@ -19,6 +19,7 @@ namespace farandole {
 struct CheckpointOptions {
   std::filesystem::path folder;  // RUN/checkpoints
   int keep_last = 3;             // at least 1; the checkpoint with the best score is also kept
+  std::int64_t keep_every = 0;   // the first checkpoint of every so many steps is never removed; 0: none
   // Asked before a checkpoint is published and before others are removed. False: the folder is another job's now.
   std::function<bool()> may_write = [] { return true; };
 };

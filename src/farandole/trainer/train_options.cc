@@ -126,6 +126,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("checkpoint-epochs", value(o.checkpoint_epochs), "save a checkpoint after every this many epochs; 0 means never")
       ("mtbf", po::value<std::string>()->default_value("24h")->notifier([&o](const std::string& text) { o.mtbf = required_duration("--mtbf", text); }), "mean time between failures of a job of this size, for --checkpoint-every auto")
       ("checkpoint-keep", value(o.checkpoint_keep), "number of newest checkpoints to keep; the best one is also kept")
+      ("checkpoint-keep-every", value(o.checkpoint_keep_every), "also keep the first checkpoint of every this many steps for good; 0 means none")
       ("stop-before", po::value<std::string>()->notifier([&o](const std::string& text) { o.stop_before = required_duration("--stop-before", text); }), "save a checkpoint and exit with code 75 this long before the wall time of the job ends, for example 2min")
       ("timeline", value(o.timeline), "steps for which events are recorded: off, steps=A-B or all")
       ("gpu-activity", po::value<std::string>()->notifier([&o](const std::string& text) { o.gpu_activity = text; }), "record GPU kernels and memory copies: off, steps=A-B or all. The default is all if there is a GPU. NVTX ranges are recorded if NVTX_INJECTION64_PATH is set to libcupti.so at the start")
@@ -156,6 +157,7 @@ void TrainOptions::check() const {
   in_range(0, checkpoint_steps, "checkpoint-steps");
   in_range(0, checkpoint_epochs, "checkpoint-epochs");
   in_range(1, checkpoint_keep, "checkpoint-keep");
+  in_range(0, checkpoint_keep_every, "checkpoint-keep-every");
   in_range(1, log_steps, "log-steps");
   in_range(0, check_replicas, "check-replicas");
   if (check_replicas > 0 && parse_synchronization(synchronize).of_parameters())

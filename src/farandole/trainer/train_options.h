@@ -44,9 +44,10 @@ struct TrainOptions {
   std::int64_t checkpoint_epochs = 1;
   double mtbf = 24 * 3600;  // Mean time between failures in seconds, for an automatic interval.
   int checkpoint_keep = 3;
-  std::optional<double> stop_before;      // Seconds before the job's wall time ends.
-  std::string resume = "auto";            // auto | none | a checkpoint's path
-  std::string resume_optimizer = "same";  // same | fresh
+  std::int64_t checkpoint_keep_every = 0;  // Steps; 0: only the newest ones and the best one.
+  std::optional<double> stop_before;       // Seconds before the job's wall time ends.
+  std::string resume = "auto";             // auto | none | a checkpoint's path
+  std::string resume_optimizer = "same";   // same | fresh
 
   std::string timeline = "all";
   std::optional<std::string> gpu_activity;  // Values as for timeline; no value: all if there is a GPU.

@@ -110,6 +110,7 @@ ExitCode Trainer::run() {
   if (leads()) {
     store_ = std::make_unique<CheckpointStore>(
         CheckpointOptions{options_.run_dir / "checkpoints", options_.checkpoint_keep,
+                          options_.checkpoint_keep_every,
                           [this] { return session_.internals().lease->held(); }},
         session_.timeline());
     schedule_ = std::make_unique<CheckpointSchedule>(options_.checkpoint_interval(), options_.mtbf,
