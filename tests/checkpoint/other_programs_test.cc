@@ -114,7 +114,7 @@ TEST_F(CheckpointTool, VerifiesAndNamesTheDamaged) {
 TEST_F(CheckpointTool, SaysWhatIsWrongWithItsArguments) {
   const std::pair<const char*, const char*> wrong[] = {{"lsit", "did you mean list?"},
                                                        {"verfy x", "did you mean verify?"},
-                                                       {"qqqqqq x", "list, show and verify"},
+                                                       {"qqqqqq x", "list, show, verify, diff and export"},
                                                        {"", "no command given"},
                                                        {"list", "needs"},
                                                        {"list /no/such/run", "/no/such/run does not exist"},
