@@ -11,9 +11,9 @@
 
 namespace farandole {
 
-// New elements have unspecified values, which saves a pass over them. Large memory lies in huge pages where the kernel has them,
-// because 130 MB in small pages take 40 ms to be mapped, as long as reading them from the page cache. Neighbours share huge pages
-// if they are all allocated before they are written.
+// New elements have unspecified values, which saves a pass over them. Large memory lies in huge pages where the kernel has
+// them, because it then needs fewer page faults at its first use. Neighbours share a huge page if they are all allocated
+// before they are written.
 template <class T>
 struct LargeAllocator {
   using value_type = T;

@@ -5,12 +5,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <span>
-#include <sys/resource.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
+#include "farandole/base/file_bytes.h"
 #include "farandole/checkpoint/hdf5_file.h"
 
 namespace farandole {
@@ -60,14 +60,14 @@ constexpr std::uint64_t overhead_bytes = 8192;
 
 // The limit also applies to HDF5's image in memory, where no write may fail.
 void check_file_size_limit(const std::filesystem::path& file, const Snapshot& snapshot) {
-  rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
-  ::getrlimit(RLIMIT_FSIZE, &limit);
+  const auto limit = file_size_limit();
+  if (!limit) return;
   std::uint64_t bytes = 2 * overhead_bytes + 2 * snapshot.config.size();
   for (const auto& array : snapshot.arrays) bytes += array.bytes.size() + overhead_bytes;
-  if (limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur)
+  if (bytes > *limit)
     throw Error(fmt::format(
         "write {}: up to {} bytes are needed, but files may have only {}; raise the limit (ulimit -f)",
-        file.string(), bytes, limit.rlim_cur));
+        file.string(), bytes, *limit));
 }
 
 template <typename Value>
