@@ -36,3 +36,15 @@ need_data() {  # FOLDER: of FARANDOLE_TEST_DATA; skips the test without it
   data=${FARANDOLE_TEST_DATA:-}/$1
   [[ -e $data ]] || { echo "skipped: FARANDOLE_TEST_DATA has no $1"; exit 77; }
 }
+
+equal_arrays() {  # FILE FILE: two checkpoints of a whole training have the same arrays, bit for bit
+  /usr/bin/python3 - "$@" <<'PYTHON'
+import sys, h5py, numpy
+a, b = (h5py.File(name) for name in sys.argv[1:])
+names = []
+a.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+assert len(names) > 20, names
+for name in names:
+    assert numpy.array_equal(a[name][()], b[name][()]), name
+PYTHON
+}
