@@ -16,6 +16,7 @@
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/shm/shared_memory_communicator.h"
 #include "farandole/comm/wrap/traced_communicator.h"
+#include "farandole/fusion/half_compressor.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {
@@ -125,6 +126,81 @@ TEST_P(Reductions, AllRanksKnowInTheSameStepThatOneMustStop) {
       for (std::size_t i = 0; i < 9; ++i) reducer.mark_ready(i);
       reducer.finish();
       EXPECT_EQ(reducer.stopping(), step == 2) << step;
+    }
+  });
+}
+
+// Each rank spoils random gradients with a NaN or an infinity at a random place. All ranks find the same one, and each
+// knows its own. Steps with and without them alternate.
+TEST_P(Reductions, FindsGradientsThatAreNotFinite) {
+  constexpr std::size_t tensors = 11;
+  constexpr int ranks = 3;
+  for (const auto dtype : {DType::float16, DType::bfloat16, DType::float32, DType::float64}) {
+    const auto spoiled = [&](int rank, int step, std::size_t tensor) {
+      return step % 3 != 0 &&
+             std::mt19937(static_cast<unsigned>(rank * 1000 + step * 50) + static_cast<unsigned>(tensor))() %
+                     9 ==
+                 0;
+    };
+    run(ranks, [&](Communicator& communicator, Compressor* compressor) {
+      std::vector<TensorSpec> specs;
+      for (std::size_t i = 0; i < tensors; ++i)
+        specs.push_back({"t" + std::to_string(i), {static_cast<std::int64_t>(i * 37 + 1)}, dtype});
+      Timeline timeline;
+      GradientReducer reducer(communicator, plan_buckets(std::move(specs), {300, 300}), ReduceOp::average,
+                              timeline, compressor);
+      std::mt19937 random(7u + static_cast<unsigned>(communicator.rank));
+      for (int step = 0; step < 12; ++step) {
+        std::optional<std::size_t> own, any;
+        for (const auto& bucket : reducer.plan().buckets)
+          for (const auto& slot : bucket.slots) {
+            if (!own && spoiled(communicator.rank, step, slot.tensor)) own = slot.tensor;
+            for (int r = 0; r < ranks; ++r)
+              if (!any && spoiled(r, step, slot.tensor)) any = slot.tensor;
+          }
+        for (std::size_t i = 0; i < tensors; ++i) {
+          const auto& spec = reducer.plan().tensors[i];
+          std::memset(reducer.data(i), 0, spec.bytes());
+          if (spoiled(communicator.rank, step, i)) {
+            // The upper half of an infinity is 0x7c00, 0x7f80, 0x7f80 or 0x7ff0; a larger one is that of a NaN.
+            const std::uint16_t infinity = dtype == DType::float16   ? 0x7c00
+                                           : dtype == DType::float64 ? 0x7ff0
+                                                                     : 0x7f80;
+            const auto half = static_cast<std::uint16_t>(infinity + random() % 2);
+            const auto place = random() % spec.count();
+            std::memcpy(reducer.data(i) + (place + 1) * size_of(dtype) - sizeof half, &half, sizeof half);
+          }
+          reducer.mark_ready(i);
+        }
+        std::optional<std::size_t> reduced_so_far;
+        reducer.finish([&](std::size_t bucket) {
+          for (const auto& slot : reducer.plan().buckets[bucket].slots)
+            for (int r = 0; r < ranks; ++r)
+              if (!reduced_so_far && spoiled(r, step, slot.tensor)) reduced_so_far = slot.tensor;
+          EXPECT_EQ(reducer.first_nonfinite(), reduced_so_far);
+        });
+        EXPECT_EQ(reducer.first_nonfinite(), any) << name_of(dtype) << " step " << step;
+        EXPECT_EQ(reducer.first_nonfinite_here(), own) << name_of(dtype) << " step " << step;
+        for (std::size_t i = 0; i < tensors; ++i) EXPECT_TRUE(reducer.present(i));
+      }
+    });
+  }
+}
+
+// 1e6 is beyond the range of float16, so no rank has sent anything that is not finite.
+TEST(GradientReducer, FindsWhatOnlyCompressionMakesInfinite) {
+  ThreadWorld::run(2, [](Communicator& communicator) {
+    Timeline timeline;
+    HalfCompressor half(DType::float16);
+    GradientReducer reducer(communicator, small_plan(4, 60), ReduceOp::average, timeline, &half);
+    for (const double value : {1.0, 1e6, 2.0}) {
+      for (std::size_t i = 0; i < 4; ++i) {
+        fill(reducer, i, i == 2 ? value : 1.0);
+        reducer.mark_ready(i);
+      }
+      reducer.finish();
+      EXPECT_EQ(reducer.first_nonfinite(), value > 1e5 ? std::optional<std::size_t>(2) : std::nullopt);
+      EXPECT_EQ(reducer.first_nonfinite_here(), std::nullopt);
     }
   });
 }

@@ -103,6 +103,8 @@ RunFacts read_run_facts(const std::filesystem::path& run_json) {
   reader.count("exit_code", facts.exit_code);
   reader.count("restarts", facts.restarts);
   reader.count("lost_steps", facts.lost_steps);
+  reader.count("skipped_steps", facts.skipped_steps);
+  reader.count("rollbacks", facts.rollbacks);
   reader.count("parameters", facts.parameters);
   reader.positive("global_batch", facts.global_batch);
   reader.count("threads", facts.threads);
@@ -138,6 +140,8 @@ void write_run_facts(const std::filesystem::path& run_json, const RunFacts& fact
   object["versions"] = facts.versions;
   set("restarts", facts.restarts);
   set("lost_steps", facts.lost_steps);
+  set("skipped_steps", facts.skipped_steps);
+  set("rollbacks", facts.rollbacks);
   set("started", facts.started);
   set("ended", facts.ended);
   set("exit_code", facts.exit_code);

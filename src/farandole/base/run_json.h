@@ -19,6 +19,8 @@ struct RunFacts {
   std::optional<std::string> device, program, started, ended;
   std::optional<std::int64_t> exit_code, restarts, parameters;
   std::optional<std::int64_t> lost_steps;       // steps of earlier starts that later starts had to repeat
+  std::optional<std::int64_t> skipped_steps;    // steps without an update, because a gradient was not finite
+  std::optional<std::int64_t> rollbacks;        // returns to a checkpoint for this reason
   std::optional<double> global_batch;           // samples per step of all ranks together
   std::optional<double> bucket_mb;              // also empty if it was found by the autotuner
   std::optional<std::int64_t> threads, cores;   // threads per rank; cores per node for all its ranks

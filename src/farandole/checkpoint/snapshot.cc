@@ -1,54 +1,15 @@
 #include "farandole/checkpoint/snapshot.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <memory>
 #include <new>
 #include <utility>
 #include <xxhash.h>
 
+#include "farandole/base/finite.h"
+
 namespace farandole {
-namespace {
-
-// In NaNs and infinities, all bits of the exponent are set. The inner loop has a constant length, so that it is vectorized.
-template <typename Bits>
-bool has_only_finite(std::span<const std::byte> bytes, Bits exponent) {
-  constexpr std::size_t block = 64;
-  bool finite = true;
-  std::size_t i = 0;
-  for (; i + block * sizeof exponent <= bytes.size(); i += block * sizeof exponent) {
-    std::array<Bits, block> bits;
-    std::memcpy(bits.data(), bytes.data() + i, sizeof bits);
-    Bits found = 0;
-    for (std::size_t k = 0; k < block; ++k)
-      found = static_cast<Bits>(found | ((bits[k] & exponent) == exponent ? Bits(~Bits{0}) : Bits{0}));
-    finite &= found == 0;
-  }
-  for (; i + sizeof exponent <= bytes.size(); i += sizeof exponent) {
-    Bits bits;
-    std::memcpy(&bits, bytes.data() + i, sizeof bits);
-    finite &= (bits & exponent) != exponent;
-  }
-  return finite;
-}
-
-bool has_only_finite(std::span<const std::byte> bytes, DType dtype) {
-  switch (dtype) {
-    case DType::float16:
-      return has_only_finite<std::uint16_t>(bytes, 0x7c00);
-    case DType::bfloat16:
-      return has_only_finite<std::uint16_t>(bytes, 0x7f80);
-    case DType::float32:
-      return has_only_finite<std::uint32_t>(bytes, 0x7f80'0000);
-    case DType::float64:
-      return has_only_finite<std::uint64_t>(bytes, 0x7ff0'0000'0000'0000);
-    default:
-      return true;
-  }
-}
-
-}  // namespace
 
 // A piece stays in the cache of a core for the second look at it.
 Digest digest_of(const Array& array) {

@@ -1,32 +1,39 @@
 #include "farandole/fusion/gradient_reducer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include "farandole/base/error.h"
+#include "farandole/base/finite.h"
 #include "farandole/comm/kernels/float16.h"
 
 namespace farandole {
 namespace {
 
-void store_flag(std::byte* at, DType dtype, bool value) {
+// `value` is 0, 1 or NaN.
+void store_flag(std::byte* at, DType dtype, float value) {
   const auto store = [&](auto typed) { std::memcpy(at, &typed, sizeof typed); };
+  const auto store_one_of = [&](std::uint16_t one, std::uint16_t nan) {
+    store(std::isnan(value) ? nan : value == 0 ? std::uint16_t{0} : one);
+  };
   switch (dtype) {
     case DType::float16:
-      return store(std::uint16_t{value ? std::uint16_t{0x3c00} : std::uint16_t{0}});
+      return store_one_of(0x3c00, 0x7e00);
     case DType::bfloat16:
-      return store(std::uint16_t{value ? std::uint16_t{0x3f80} : std::uint16_t{0}});
+      return store_one_of(0x3f80, 0x7fc0);
     case DType::float32:
-      return store(value ? 1.0f : 0.0f);
+      return store(value);
     case DType::float64:
-      return store(value ? 1.0 : 0.0);
+      return store(static_cast<double>(value));
     default:
       throw UserError("gradients of type " + std::string(name_of(dtype)) + " cannot be reduced");
   }
 }
 
-// Works for sums and averages of ones and zeros: the result is positive unless the value was
+// Works for sums and averages of ones, zeros and NaNs: the result is not zero unless the value was
 // zero on every rank.
 bool any_bit(const std::byte* at, DType dtype) {
   for (std::size_t i = 0; i < size_of(dtype); ++i)
@@ -47,7 +54,7 @@ GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, Re
   place_.resize(plan_.tensors.size());
   for (const auto& tensor : plan_.tensors)
     gradient_names_.push_back(timeline_.intern("gradient " + tensor.name));
-  marked_.assign(plan_.tensors.size(), 0);
+  marked_.assign(plan_.tensors.size(), Gradient::missing);
   for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
     const auto& bucket = plan_.buckets[b];
     const auto name = "bucket " + std::to_string(b);
@@ -55,7 +62,8 @@ GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, Re
                         bucket.slots.size()});
     for (std::size_t s = 0; s < bucket.slots.size(); ++s) {
       place_[bucket.slots[s].tensor] = {b, s};
-      set_flag(bucket.slots[s].tensor, false);  // also rejects element types that gradients cannot have
+      set_flag(bucket.slots[s].tensor,
+               Gradient::missing);  // also rejects element types that gradients cannot have
     }
   }
   if (auto* const nonblocking = communicator_.nonblocking_allreduce();
@@ -84,9 +92,12 @@ std::byte* GradientReducer::flag(std::size_t b, std::size_t index) const {
   return buckets_[b].memory.get() + (bucket.payload + index) * size_of(bucket.dtype);
 }
 
-void GradientReducer::set_flag(std::size_t tensor, bool present) {
+void GradientReducer::set_flag(std::size_t tensor, Gradient gradient) {
   const auto [b, s] = place_[tensor];
-  store_flag(flag(b, s), plan_.buckets[b].dtype, present);
+  const float value = gradient == Gradient::missing  ? 0
+                      : gradient == Gradient::finite ? 1
+                                                     : std::numeric_limits<float>::quiet_NaN();
+  store_flag(flag(b, s), plan_.buckets[b].dtype, value);
 }
 
 bool GradientReducer::present(std::size_t tensor) const {
@@ -97,7 +108,7 @@ bool GradientReducer::present(std::size_t tensor) const {
 void GradientReducer::ask_for_stop(std::size_t b) {
   const auto& bucket = plan_.buckets[b];
   if (stop_requested_ && b + 1 == buckets_.size())
-    store_flag(flag(b, bucket.slots.size()), bucket.dtype, stop_requested_());
+    store_flag(flag(b, bucket.slots.size()), bucket.dtype, stop_requested_() ? 1 : 0);
 }
 
 bool GradientReducer::stopping() const {
@@ -106,17 +117,42 @@ bool GradientReducer::stopping() const {
   return any_bit(flag(buckets_.size() - 1, bucket.slots.size()), bucket.dtype);
 }
 
+// Only compressors make infinities of numbers that are far from the largest ones.
+void GradientReducer::look_for_nonfinite(std::size_t b) {
+  if (first_nonfinite_) return;
+  const auto& bucket = plan_.buckets[b];
+  const std::size_t size = size_of(bucket.dtype);
+  for (std::size_t s = 0; s < bucket.slots.size() && !first_nonfinite_; ++s) {
+    const auto tensor = bucket.slots[s].tensor;
+    if (!has_only_finite({flag(b, s), size}, bucket.dtype) ||
+        (&compressor_ != &plain_ &&
+         !has_only_finite({data(tensor), plan_.tensors[tensor].bytes()}, bucket.dtype)))
+      first_nonfinite_ = tensor;
+  }
+}
+
+std::optional<std::size_t> GradientReducer::first_nonfinite_here() const {
+  for (const auto& bucket : plan_.buckets)
+    for (const auto& slot : bucket.slots)
+      if (here_[slot.tensor] == Gradient::nonfinite) return slot.tensor;
+  return std::nullopt;
+}
+
+// The gradient was written just now, so that it is read from the cache.
 void GradientReducer::mark_ready(std::size_t tensor) {
+  const auto& spec = plan_.tensors[tensor];
+  const auto gradient =
+      has_only_finite({data(tensor), spec.bytes()}, spec.dtype) ? Gradient::finite : Gradient::nonfinite;
   const std::lock_guard lock(mutex_);
-  if (marked_[tensor] != 0)
+  if (marked_[tensor] != Gradient::missing)
     throw Error("the gradient of " + plan_.tensors[tensor].name +
                 " was ready twice in one step; set backward_passes_per_step to the number of backward calls "
                 "before step()");
-  marked_[tensor] = 1;
+  marked_[tensor] = gradient;
   if (notes_gradients(timeline_.step())) [[unlikely]]
     note(tensor);
   if (first_step_) first_order_.push_back(tensor);
-  set_flag(tensor, true);
+  set_flag(tensor, gradient);
   --buckets_[place_[tensor].first].missing;
   push_full_buckets();
   queue_->poll();
@@ -135,18 +171,19 @@ void GradientReducer::push_full_buckets() {
 
 void GradientReducer::finish(const std::function<void(std::size_t)>& reduced) {
   for (std::size_t tensor = 0; tensor < marked_.size(); ++tensor) {
-    if (marked_[tensor] != 0) continue;
+    if (marked_[tensor] != Gradient::missing) continue;
     if (first_step_) first_order_.push_back(tensor);
     std::memset(data(tensor), 0, plan_.tensors[tensor].bytes());
-    set_flag(tensor, false);
+    set_flag(tensor, Gradient::missing);
   }
   std::unique_lock lock(mutex_);
   for (auto& bucket : buckets_) bucket.missing = 0;
   push_full_buckets();
   lock.unlock();  // explain() must not be blocked while this waits
+  first_nonfinite_.reset();
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    if (!reduced) b = buckets_.size() - 1;
     queue_->await(b + 1);
+    look_for_nonfinite(b);
     if (reduced) reduced(b);
   }
   lock.lock();
@@ -154,7 +191,8 @@ void GradientReducer::finish(const std::function<void(std::size_t)>& reduced) {
   queue_->restart();
   pushed_ = 0;
   for (std::size_t b = 0; b < buckets_.size(); ++b) buckets_[b].missing = plan_.buckets[b].slots.size();
-  std::fill(marked_.begin(), marked_.end(), char{0});
+  here_ = marked_;
+  std::fill(marked_.begin(), marked_.end(), Gradient::missing);
 }
 
 std::span<const std::size_t> GradientReducer::first_order() const {
@@ -178,7 +216,7 @@ std::optional<CollectiveRegistry::Meaning> GradientReducer::explain(std::string_
   for (const auto& slot : plan_.buckets[index].slots) {
     const auto& name = plan_.tensors[slot.tensor].name;
     meaning.contents.push_back(name);
-    if (marked_[slot.tensor] == 0) meaning.awaited.push_back(name);
+    if (marked_[slot.tensor] == Gradient::missing) meaning.awaited.push_back(name);
   }
   return meaning;
 }

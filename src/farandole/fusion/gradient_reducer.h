@@ -4,8 +4,9 @@
 // reduced as soon as all of its gradients are ready and all earlier buckets have been started. This order is
 // given by the plan on every rank, so ranks that produce gradients in different orders, or lack some, cannot
 // block each other. After each bucket's payload there is one element per tensor that says whether this rank
-// has its gradient, and one more that says whether this rank must stop. They are summed with the payload, so
-// that every rank learns without an extra message whether any rank had the gradient or must stop.
+// has its gradient and whether it is finite, and one more that says whether this rank must stop. They are summed
+// with the payload, so that every rank learns without an extra message whether any rank had the gradient,
+// whether it was finite on all ranks, and whether any rank must stop.
 // Thread safety: call from the training thread only, except where a function says otherwise.
 //
 // The timeline records the moment at which a bucket and all earlier ones are full, as "bucket 3 ready". The
@@ -65,6 +66,12 @@ class GradientReducer {
   void finish(const std::function<void(std::size_t bucket)>& reduced = {});
   // True if any rank had this gradient. Valid from the reduction of its bucket to the next mark_ready().
   bool present(std::size_t tensor) const;
+  // The first tensor, in the order of the plan, whose gradient was not finite on some rank, or is not finite after
+  // a compressor has reduced it; the same on all ranks. Called in finish() for a bucket, it knows the buckets up to
+  // this one. Sums that overflow without a compressor are not found here, but as gradients of the next step.
+  std::optional<std::size_t> first_nonfinite() const { return first_nonfinite_; }
+  // The same for the gradients of this rank before they were reduced.
+  std::optional<std::size_t> first_nonfinite_here() const;
   // True if `stop_requested` returned true on any rank in this step. Valid as present() is.
   bool stopping() const;
   // The order in which this rank's gradients became ready in the first step, by tensor. Gradients that did
@@ -87,7 +94,9 @@ class GradientReducer {
   void start(std::size_t bucket);
   void ask_for_stop(std::size_t bucket);
   std::byte* flag(std::size_t bucket, std::size_t index) const;
-  void set_flag(std::size_t tensor, bool present);
+  enum class Gradient : char { missing, finite, nonfinite };
+  void set_flag(std::size_t tensor, Gradient gradient);
+  void look_for_nonfinite(std::size_t bucket);
   void note(std::size_t tensor);
 
   Communicator& communicator_;
@@ -100,7 +109,8 @@ class GradientReducer {
   const std::function<bool()> stop_requested_;
   std::vector<State> buckets_;
   std::vector<std::pair<std::size_t, std::size_t>> place_;  // tensor → (bucket, slot)
-  std::vector<char> marked_;
+  std::vector<Gradient> marked_, here_;                     // by tensor: in this step; in the last one
+  std::optional<std::size_t> first_nonfinite_;
 
   mutable std::mutex mutex_;  // backward may run hooks on several threads
   std::size_t pushed_ = 0;    // buckets of this step that were given to the queue

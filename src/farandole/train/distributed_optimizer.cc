@@ -98,25 +98,42 @@ struct DistributedOptimizer::Impl {
     for (std::size_t b = 0; b < gradients->flat().size(); ++b) update(b, factor);
   }
 
-  // If no norm is needed, a bucket is updated while later buckets are still being reduced.
+  // Called when all gradients are reduced. Returns whether the parameters should be updated.
+  bool accept_gradients() {
+    if (options.on_nonfinite == OnNonFinite::update || gradients->finite()) return true;
+    skipped = gradients->find_nonfinite();
+    if (options.on_nonfinite == OnNonFinite::stop) throw *skipped;
+    return false;
+  }
+
+  // If neither a norm nor the decision of all ranks is needed, a bucket is updated while later buckets are
+  // still being reduced.
   void step() {
+    skipped.reset();
     if (joins_gradients()) {
       synchronize();
       joining->agree_to_step(true, true);
     }
-    if (synchronized) {
+    const bool reduced = synchronized;
+    synchronized = false;
+    if (reduced) {
+      if (!accept_gradients()) return;
       gradients->collect();
       update_all(1);
-    } else if (options.clip_norm) {
+    } else if (options.clip_norm || options.on_nonfinite == OnNonFinite::skip) {
       gradients->finish();
+      if (!accept_gradients()) return;
       const double factor = clip_factor();
       update_all(factor);
       gradients->scale_sparse(factor);
     } else {
-      gradients->finish([this](std::size_t b) { update(b, 1); });
+      const bool any = options.on_nonfinite == OnNonFinite::update;
+      gradients->finish([&](std::size_t b) {
+        if (any || gradients->finite()) update(b, 1);
+      });
+      accept_gradients();
     }
     updates->update_others();
-    synchronized = false;
   }
 
   // Runs the optimizer's own step, which may evaluate the closure several times.
@@ -128,6 +145,7 @@ struct DistributedOptimizer::Impl {
       synchronized = false;
       auto value = closure();
       synchronize();
+      if (!accept_gradients()) throw *skipped;  // The optimizer has begun to change parameters.
       return value;
     });
     synchronized = false;
@@ -179,7 +197,7 @@ struct DistributedOptimizer::Impl {
     std::size_t steps = 0;
     if (!gradients->pending()) gradients->clear();  // Clears the sparse gradients of the last step.
     for (; reduce_gradients(false); ++steps) {
-      if (joining->agree_to_step(false, false)) {
+      if (joining->agree_to_step(false, false) && accept_gradients()) {
         update_all(1);
         updates->update_others();
       }
@@ -199,6 +217,7 @@ struct DistributedOptimizer::Impl {
   std::optional<BucketPlanner> planner;
   std::optional<BucketOptimizer> updates;
   bool synchronized = false;  // Gradients are reduced and have not been used by a step.
+  std::optional<NonFiniteGradient> skipped;
   double norm = std::numeric_limits<double>::quiet_NaN();
 };
 
@@ -246,6 +265,9 @@ void DistributedOptimizer::average_state() {
 
 bool DistributedOptimizer::stopping() const {
   return impl_->stop_vote ? impl_->stop_vote->stopping() : impl_->gradients->stopping();
+}
+const std::optional<NonFiniteGradient>& DistributedOptimizer::skipped() const {
+  return impl_->skipped;
 }
 std::optional<TunedPlan> DistributedOptimizer::tuned() const {
   return impl_->planner->tuned();

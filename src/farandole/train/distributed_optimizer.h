@@ -46,6 +46,7 @@ class DistributedOptimizer {
   void zero_grad();
   // Waits for the reduction, clips, and updates. With a closure (LBFGS), it reduces after each
   // evaluation of the closure.
+  // Throws: NonFiniteGradient on all ranks; see DistributedOptimizerOptions::on_nonfinite.
   // Collective: every rank of the group must call this in the same order.
   torch::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr);
   // The first half of step(). Afterwards all ranks have the same clipped gradients, which the caller may
@@ -64,6 +65,9 @@ class DistributedOptimizer {
   // True on all ranks after the step in which DistributedOptimizerOptions::stop_requested returned true on any
   // rank. Ranks that average parameters learn it one step later; they cannot use it inside a Join.
   bool stopping() const;
+
+  // Says why the last step() has changed nothing: a gradient was not finite. The same on all ranks.
+  const std::optional<NonFiniteGradient>& skipped() const;
 
   // Returns the result of DistributedOptimizerOptions::tune when it is known; the same on all ranks.
   std::optional<TunedPlan> tuned() const;

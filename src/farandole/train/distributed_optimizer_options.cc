@@ -2,10 +2,18 @@
 
 #include <fmt/format.h>
 
-#include "farandole/base/error.h"
 #include "farandole/base/parse_number.h"
+#include "farandole/base/phrases.h"
 
 namespace farandole {
+
+NonFiniteGradient::NonFiniteGradient(std::string parameter, std::vector<int> ranks)
+    : Error(ranks.empty()
+                ? fmt::format("the gradient of {} exceeds the range of the compressed type", parameter)
+                : fmt::format("the gradient of {} has a NaN or an infinity on {}", parameter,
+                              describe_ranks(ranks))),
+      parameter_(std::move(parameter)),
+      ranks_(std::move(ranks)) {}
 
 Synchronization parse_synchronization(std::string_view text) {
   using Kind = Synchronization::Kind;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "farandole/base/bucket_options.h"
+#include "farandole/base/error.h"
 #include "farandole/fusion/compression.h"
 
 namespace farandole {
@@ -30,6 +31,10 @@ struct Synchronization {
 // Throws: UserError if the text is none of these.
 Synchronization parse_synchronization(std::string_view text);
 
+// What step() does if a gradient is a NaN or an infinity on any rank: it throws NonFiniteGradient, leaves all
+// parameters and the state of the optimizer unchanged (see DistributedOptimizer::skipped()), or updates anyway.
+enum class OnNonFinite { stop, skip, update };
+
 struct DistributedOptimizerOptions {
   // Number of backward calls whose gradients are added, as in PyTorch, before they are reduced
   // and step() is called.
@@ -49,8 +54,24 @@ struct DistributedOptimizerOptions {
   // gradients are reduced as dense tensors.
   std::vector<std::string> sparse_parameters{};
   Group* group = nullptr;  // Ranks that train together, including this one; null: all ranks.
+  // If ranks synchronize parameters, each rank decides alone. With skip, no bucket is updated before all
+  // of them are reduced.
+  OnNonFinite on_nonfinite = OnNonFinite::stop;
   // Called in each step, possibly on another thread; see DistributedOptimizer::stopping().
   std::function<bool()> stop_requested{};
+};
+
+// The message names the first of these parameters, in the order of backward, and the ranks.
+class NonFiniteGradient : public Error {
+ public:
+  NonFiniteGradient(std::string parameter, std::vector<int> ranks);
+  const std::string& parameter() const { return parameter_; }
+  // The ranks on which a gradient was not finite before it was reduced. Empty if only the compression has made it so.
+  const std::vector<int>& ranks() const { return ranks_; }
+
+ private:
+  std::string parameter_;
+  std::vector<int> ranks_;
 };
 
 struct TunedPlan {

@@ -10,6 +10,8 @@
 namespace farandole {
 namespace {
 
+constexpr const char *skipped_step = "skipped step", *rollback = "rollback";
+
 // std::nullopt for a line that a kill cut off, or without a number of its step.
 std::optional<std::int64_t> step_of(const std::string& line) {
   const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
@@ -36,6 +38,19 @@ std::int64_t last_logged_step(const std::filesystem::path& file) {
   return last;
 }
 
+MetricsEvents count_events(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  MetricsEvents events;
+  for (std::string line; std::getline(stream, line);) {
+    if (line.find("\"event\"") == std::string::npos) continue;
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto event = json.is_object() ? json.value("event", nlohmann::json()) : nlohmann::json();
+    if (event == skipped_step) ++events.skipped_steps;
+    if (event == rollback) ++events.rollbacks;
+  }
+  return events;
+}
+
 MetricsLog::MetricsLog(const std::filesystem::path& file, std::int64_t last_step) {
   if (std::filesystem::exists(file)) write_file_atomically(file, lines_up_to(file, last_step));
   stream_.open(file, std::ios::app);
@@ -55,6 +70,21 @@ void MetricsLog::write(const Training& line) {
 void MetricsLog::write(const Evaluation& line) {
   nlohmann::ordered_json json = {{"step", line.step}, {"epoch", line.epoch}, {"eval_loss", line.loss}};
   if (line.accuracy) json["eval_accuracy"] = *line.accuracy;
+  stream_ << json.dump() << std::endl;
+}
+
+void MetricsLog::write(const SkippedStep& line) {
+  const nlohmann::ordered_json json = {
+      {"step", line.step}, {"epoch", line.epoch}, {"event", skipped_step}, {"reason", line.reason}};
+  stream_ << json.dump() << std::endl;
+}
+
+void MetricsLog::write(const Rollback& line) {
+  const nlohmann::ordered_json json = {{"step", line.step},
+                                       {"epoch", line.epoch},
+                                       {"event", rollback},
+                                       {"to_step", line.to_step},
+                                       {"reason", line.reason}};
   stream_ << json.dump() << std::endl;
 }
 

@@ -6,11 +6,17 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <string>
 
 namespace farandole {
 
 // The last step in the file; 0 if there is none.
 std::int64_t last_logged_step(const std::filesystem::path& file);
+
+struct MetricsEvents {
+  std::int64_t skipped_steps = 0, rollbacks = 0;
+};
+MetricsEvents count_events(const std::filesystem::path& file);
 
 class MetricsLog {
  public:
@@ -28,8 +34,20 @@ class MetricsLog {
     double loss;
     std::optional<double> accuracy;
   };
+  // A step that has changed nothing, because a gradient was not finite.
+  struct SkippedStep {
+    std::int64_t step, epoch;
+    std::string reason;
+  };
+  // A step after which the parameters are those of an earlier one.
+  struct Rollback {
+    std::int64_t step, epoch, to_step;
+    std::string reason;
+  };
   void write(const Training& line);
   void write(const Evaluation& line);
+  void write(const SkippedStep& line);
+  void write(const Rollback& line);
 
  private:
   std::ofstream stream_;

@@ -46,6 +46,9 @@ void RunDirectory::ended(int exit_code) {
   if (!facts_) return;
   facts_->ended = utc_now();
   facts_->exit_code = exit_code;
+  const auto events = count_events(metrics());
+  facts_->skipped_steps = events.skipped_steps;
+  facts_->rollbacks = events.rollbacks;
   try {
     write_run_facts(run_json(), *facts_);
   } catch (const Error& error) {

@@ -23,7 +23,7 @@ class RunDirectory {
   // Writes run.json with the start time. "restarts" counts the earlier starts in this folder, and "lost_steps" the
   // logged steps that they had done after the step from which the next start continued.
   void started(RunFacts facts, std::int64_t step);
-  // Adds "ended" and "exit_code". If the file cannot be written, this call only warns, because the run has
+  // Adds "ended" and "exit_code", and the numbers of skipped steps and rollbacks in metrics.jsonl. If the file cannot be written, this call only warns, because the run has
   // already ended. Without an earlier started() it does nothing.
   void ended(int exit_code);
 

@@ -116,6 +116,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("compression", value(o.compression), "compression of gradients between ranks: none, float16, bfloat16, powersgd:RANK or topk:FRACTION")
       ("synchronize", value(o.synchronize), "gradients: ranks average their gradients in each step. parameters:K or parameters:epoch: each rank trains alone, and ranks average their parameters every K steps or after each epoch")
       ("check-replicas", value(o.check_replicas), "compare a hash of the parameters on all ranks every this many steps, and end the job if they differ; 0 means never")
+      ("on-nonfinite", value(o.on_nonfinite), "what happens if the loss or a gradient is a NaN or an infinity on any rank: stop (end the job), skip (leave the step out), or rollback (return to the parameters of the newest checkpoint and continue with the next samples)")
       ("seed", value(o.seed), "random seed for parameters, shuffling and dropout");
   keep.add_options()
       ("run-dir", po::value<std::string>()->notifier([&o](const std::string& path) { o.run_dir = path; }), "folder for all files of the run")
@@ -163,6 +164,10 @@ void TrainOptions::check() const {
   if (check_replicas > 0 && parse_synchronization(synchronize).of_parameters())
     throw UserError("--check-replicas cannot be used with --synchronize " + synchronize +
                     ", because the ranks' parameters differ between two averages");
+  one_of(on_nonfinite, {"stop", "skip", "rollback"}, "on-nonfinite");
+  if (on_nonfinite == "rollback" && parse_synchronization(synchronize).of_parameters())
+    throw UserError("--on-nonfinite rollback cannot be used with --synchronize " + synchronize +
+                    ", because the ranks do not look at their gradients together; use skip");
   in_range(0, sample, "sample");
   in_range(1, static_cast<std::int64_t>(recorder_mb), "recorder-mb");
   not_negative(lr, "lr");

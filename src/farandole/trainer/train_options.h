@@ -38,6 +38,7 @@ struct TrainOptions {
   std::string compression = "none";       // see fusion/compression.h
   std::string synchronize = "gradients";  // see distributed_optimizer_options.h
   std::int64_t check_replicas = 0;        // Steps between two checks; 0: never.
+  std::string on_nonfinite = "stop";      // stop | skip | rollback
 
   std::optional<CheckpointInterval> checkpoint_every;  // Replaces the next two.
   std::int64_t checkpoint_steps = 0;                   // every so many steps; 0: not by steps

@@ -5,10 +5,12 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
+#include <spdlog/spdlog.h>
 #include <torch/optim.h>
 #include <torch/utils.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/phrases.h"
 #include "farandole/train/internals.h"
 #include "farandole/train/optimizer/compression_state.h"
 #include "farandole/train/replica_check.h"
@@ -39,6 +41,7 @@ DistributedOptimizerOptions optimizer_options(const TrainOptions& o, std::functi
   result.stop_requested = std::move(stop_requested);
   result.backward_passes_per_step = o.accumulate;
   if (o.clip_norm > 0) result.clip_norm = o.clip_norm;
+  result.on_nonfinite = o.on_nonfinite == "stop" ? OnNonFinite::stop : OnNonFinite::skip;
   result.compression = parse_compression(o.compression);
   result.synchronization = parse_synchronization(o.synchronize);
   result.tune = !o.bucket_mb;
@@ -156,10 +159,13 @@ void Trainer::train_epoch() {
 void Trainer::step(Share& share) {
   Timeline& timeline = session_.timeline();
   session_.set_step(position_.step);
+  ++position_.step;
+  auto loss_of_step = torch::zeros({}, torch::kFloat64);
+  std::optional<NonFiniteGradient> nonfinite;
   {
     const Span whole(timeline, Category::step, "step");
     const auto passes = std::min<std::int64_t>(options_.accumulate, share.batches - share.done);
-    for (auto& group : inner_->param_groups()) group.options().set_lr(rate_of(position_.step));
+    for (auto& group : inner_->param_groups()) group.options().set_lr(rate_of(position_.step - 1));
     {
       const Span span(timeline, Category::optimizer, "zero gradients");
       optimizer_.zero_grad();
@@ -177,20 +183,99 @@ void Trainer::step(Share& share) {
         const Span span(timeline, Category::backward, "backward");
         (part != 1 ? loss * part : loss).backward();
       }
-      loss_sum_ += loss.detach() * part;
+      loss_of_step += loss.detach() * part;
     }
-    optimizer_.step();
+    try {
+      optimizer_.step();
+      nonfinite = optimizer_.skipped();
+    } catch (const NonFiniteGradient& gradient) {
+      nonfinite = gradient;
+    }
     stopping_ = optimizer_.stopping();
   }
-  ++position_.step;
   position_.samples =
       std::min(share.seen + share.done * options_.batch * session_.size(), data_.train->size());
-  ++loss_steps_;
+  ++steps_;
+  if (nonfinite) {
+    handle_nonfinite(*nonfinite, loss_of_step);
+  } else {
+    loss_sum_ += loss_of_step;
+    ++loss_steps_;
+    skipped_in_a_row_ = 0;
+  }
   if (due(options_.check_replicas, position_.step)) {
     const Span span(timeline, Category::other, "check replicas");
     check_replicas(session_, *model_);
   }
   report();
+}
+
+void Trainer::handle_nonfinite(const NonFiniteGradient& gradient, const torch::Tensor& loss) {
+  constexpr int most_in_a_row = 10;
+  const auto reason = explain(gradient, loss);
+  if (options_.on_nonfinite == "rollback") return roll_back(reason);
+  std::string remedy;
+  if (options_.on_nonfinite == "stop")
+    remedy =
+        "lower --lr, limit the gradients with --clip-norm, or go on with --on-nonfinite skip or rollback";
+  else if (++skipped_in_a_row_ == most_in_a_row)
+    remedy = fmt::format("this is the {}th step in a row; lower --lr, or continue from an earlier checkpoint",
+                         most_in_a_row);
+  if (!remedy.empty()) {
+    const Error error(fmt::format("step {}: {}; {}", position_.step, reason, remedy));
+    if (averages_parameters()) throw error;
+    session_.together([&] { throw error; });
+  }
+  session_.timeline().instant(session_.timeline().intern("skipped step"));
+  if (!leads() && averages_parameters()) spdlog::warn("step {} is skipped: {}", position_.step, reason);
+  if (!leads()) return;
+  progress_->say(fmt::format("step {} is skipped: {}", position_.step, reason));
+  metrics_->write(MetricsLog::SkippedStep{position_.step, position_.epoch, reason});
+}
+
+std::string Trainer::explain(const NonFiniteGradient& gradient, const torch::Tensor& loss) {
+  const auto ranks = ranks_where(!std::isfinite(loss.item<double>()));
+  return fmt::format("{}; the loss is {}", gradient.what(),
+                     ranks.empty() ? "finite" : "not finite on " + describe_ranks(ranks));
+}
+
+std::vector<int> Trainer::ranks_where(bool here) {
+  if (averages_parameters()) return here ? std::vector{session_.rank()} : std::vector<int>();
+  const auto all = session_.all_gather(torch::full({1}, here));
+  std::vector<int> ranks;
+  for (int r = 0; r < session_.size(); ++r)
+    if (all[r].item<bool>()) ranks.push_back(r);
+  return ranks;
+}
+
+// The samples of the failed step and those since the checkpoint are not trained again: they would fail again.
+void Trainer::roll_back(const std::string& reason) {
+  constexpr int most_in_a_row = 3;
+  const Span span(session_.timeline(), Category::checkpoint, "roll back");
+  std::optional<Snapshot> snapshot;
+  session_.together([&] {
+    if (!leads()) return;
+    store_->wait();
+    auto found = read_newest_checkpoint(options_.run_dir / "checkpoints");
+    if (!found)
+      throw Error(fmt::format(
+          "step {}: {}; there is no checkpoint yet to return to; lower --lr, or save checkpoints more often",
+          position_.step, reason));
+    snapshot = std::move(found->second);
+    rollbacks_in_a_row_ = snapshot->step == rolled_back_to_ ? rollbacks_in_a_row_ + 1 : 1;
+    rolled_back_to_ = snapshot->step;
+    if (rollbacks_in_a_row_ > most_in_a_row)
+      throw Error(fmt::format(
+          "step {}: {}; the job has returned to the checkpoint of step {} {} times; lower --lr, or "
+          "continue from an earlier checkpoint",
+          position_.step, reason, snapshot->step, most_in_a_row));
+    progress_->say(fmt::format("step {}: {}; the parameters are those of step {} again", position_.step,
+                               reason, snapshot->step));
+    metrics_->write(MetricsLog::Rollback{position_.step, position_.epoch, snapshot->step, reason});
+  });
+  restore(session_, *model_, *inner_, snapshot ? &*snapshot : nullptr);
+  restore_compression(session_, parse_compression(options_.compression), optimizer_.compressor(),
+                      snapshot ? &*snapshot : nullptr);
 }
 
 // In the last batch of an epoch, the sampler lets some ranks repeat a sample. It is left out; where it is the
@@ -215,22 +300,26 @@ Trainer::Weighted Trainer::fetch(const Share& share) {
 void Trainer::report() {
   const bool log = position_.step == 1 || due(options_.log_steps, position_.step) || finished();
   if (log) {
-    last_loss_ = session_.allreduce(loss_sum_ / static_cast<double>(loss_steps_)).item<double>();
-    if (!std::isfinite(last_loss_)) {  // True on all ranks, because all have the same loss.
+    auto sums = torch::stack({loss_sum_, torch::tensor(static_cast<double>(loss_steps_), torch::kFloat64)});
+    session_.allreduce_(sums, ReduceOp::sum);
+    const bool trained = sums[1].item<double>() > 0;
+    if (trained) last_loss_ = (sums[0] / sums[1]).item<double>();
+    if (trained && !std::isfinite(last_loss_)) {  // True on all ranks, because all have the same loss.
+      const auto ranks = ranks_where(!std::isfinite(loss_sum_.item<double>()));
       session_.together([&] {
-        throw Error(
-            fmt::format("the loss is {} at step {}; lower --lr, or limit the gradients with --clip-norm",
-                        last_loss_, position_.step));
+        throw Error(fmt::format(
+            "the loss is {} up to step {} on {}; lower --lr, or limit the gradients with --clip-norm",
+            last_loss_, position_.step, describe_ranks(ranks)));
       });
     }
-    if (leads()) {
-      const double step_s = seconds_since(reported_ns_) / static_cast<double>(loss_steps_);
+    if (leads() && trained) {
+      const double step_s = seconds_since(reported_ns_) / static_cast<double>(steps_);
       samples_per_s_ = static_cast<double>(global_batch()) / step_s;
       metrics_->write(MetricsLog::Training{position_.step, position_.epoch, last_loss_,
                                            rate_of(position_.step - 1), samples_per_s_, step_s * 1e3});
     }
     loss_sum_.zero_();
-    loss_steps_ = 0;
+    loss_steps_ = steps_ = 0;
     reported_ns_ = now_ns();
   }
   if (leads() && !options_.bucket_mb && !tuning_kept_ && optimizer_.tuned()) {
@@ -280,7 +369,7 @@ bool Trainer::save_is_due() {
   if (position_.step < ask_at_) return false;
   std::array<std::int64_t, 2> answer{};
   if (leads()) {
-    const bool ready = store_->idle() || parse_synchronization(options_.synchronize).of_parameters();
+    const bool ready = store_->idle() || averages_parameters();
     const auto [save, ask_again] = schedule_->ask(position_.step, ready, seconds_since(0));
     answer = {save, ask_again};
   }

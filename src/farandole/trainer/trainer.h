@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -68,6 +69,12 @@ class Trainer {
   double evaluate();
   bool save_is_due();  // The same on all ranks.
   void save(double score);
+  // What --on-nonfinite says. `loss` is this rank's in the present step.
+  void handle_nonfinite(const NonFiniteGradient& gradient, const torch::Tensor& loss);
+  std::string explain(const NonFiniteGradient& gradient, const torch::Tensor& loss);
+  void roll_back(const std::string& reason);
+  std::vector<int> ranks_where(bool here);  // Collective, unless ranks average parameters.
+  bool averages_parameters() const { return parse_synchronization(options_.synchronize).of_parameters(); }
   void report();
   void show_sample();
   bool due(std::int64_t every, std::int64_t count) const { return every > 0 && count % every == 0; }
@@ -92,9 +99,14 @@ class Trainer {
   std::int64_t schedule_offset_ = 0;
   std::int64_t saved_step_ = -1;
   std::int64_t ask_at_ = 0;  // The step at which rank 0 decides again whether a checkpoint is saved.
-  torch::Tensor loss_sum_;   // Sum over the steps since the last line of metrics.
-  std::int64_t loss_steps_ = 0;
-  double last_loss_ = 0;
+  // Since the last line of metrics.
+  torch::Tensor loss_sum_;
+  std::int64_t loss_steps_ = 0;  // Steps in the sum: those that were not skipped.
+  std::int64_t steps_ = 0;
+  int skipped_in_a_row_ = 0;
+  int rollbacks_in_a_row_ = 0;  // To the same checkpoint.
+  std::int64_t rolled_back_to_ = -1;
+  double last_loss_ = std::numeric_limits<double>::quiet_NaN();
 
   // On rank 0 only.
   std::unique_ptr<CheckpointStore> store_;

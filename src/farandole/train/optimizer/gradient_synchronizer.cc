@@ -37,6 +37,7 @@ GradientSynchronizer::GradientSynchronizer(Session& session, std::unique_ptr<Tra
     : session_(session),
       options_(options),
       parameters_(dense.tensors),
+      sparse_names_(sparse.names),
       number_(ranks != nullptr ? std::optional(ranks->number()) : std::nullopt),
       communicator_(ranks != nullptr ? std::unique_ptr<Communicator>(std::move(ranks))
                                      : std::make_unique<SoloCommunicator>()),
@@ -64,6 +65,31 @@ void GradientSynchronizer::use(BucketPlan plan) {
 void GradientSynchronizer::finish(const std::function<void(std::size_t)>& reduced) {
   buckets_->finish(reduced);
   reduce_sparse();
+}
+
+// Tensors with sparse gradients are numbered behind the others. The gradient that backward produced first is the
+// nearest one to the cause, because NaNs spread to all gradients behind it.
+NonFiniteGradient GradientSynchronizer::find_nonfinite() {
+  const auto dense = plan().tensors.size();
+  const auto number = [&](const std::optional<std::size_t>& of_dense,
+                          const std::optional<std::size_t>& of_sparse) {
+    return static_cast<std::int64_t>(of_dense ? *of_dense : dense + of_sparse.value_or(sparse_names_.size()));
+  };
+  const auto none = number({}, {});
+  const auto own = number(reducer_->first_nonfinite_here(), sparse_.first_nonfinite_here());
+  std::vector<std::int64_t> by_rank(static_cast<std::size_t>(communicator_->size));
+  const std::vector<std::size_t> bytes(by_rank.size(), sizeof own);
+  communicator_->all_gather("gradients that are not finite", &own, by_rank.data(), bytes);
+  std::vector<int> ranks;
+  auto first = none;
+  for (std::size_t r = 0; r < by_rank.size(); ++r) {
+    if (by_rank[r] == none) continue;
+    if (ranks.empty()) first = by_rank[r];
+    ranks.push_back(number_ ? static_cast<int>(r) : session_.rank());
+  }
+  if (ranks.empty()) first = number(reducer_->first_nonfinite(), sparse_.first_nonfinite());
+  const auto index = static_cast<std::size_t>(first);
+  return {index < dense ? plan().tensors[index].name : sparse_names_[index - dense], std::move(ranks)};
 }
 
 bool GradientSynchronizer::clear() {

@@ -42,6 +42,11 @@ class GradientSynchronizer {
   // as it is reduced.
   // Collective: every rank of the group must call this in the same order.
   void finish(const std::function<void(std::size_t bucket)>& reduced = {});
+  // False if a gradient of this step that is reduced already is not finite; the same on all ranks.
+  bool finite() const { return !reducer_->first_nonfinite() && !sparse_.first_nonfinite(); }
+  // Says which gradient it is, and on which ranks. Call it after finish() if finite() is false.
+  // Collective: every rank of the group must call this in the same order.
+  NonFiniteGradient find_nonfinite();
   // Makes all gradients undefined. If backward ran without finish(), the ranks first finish the reductions
   // that they have begun; returns whether they did.
   bool clear();
@@ -64,7 +69,8 @@ class GradientSynchronizer {
   Session& session_;
   const DistributedOptimizerOptions& options_;
   const std::vector<torch::Tensor> parameters_;  // Parameters with dense gradients.
-  const std::optional<std::uint16_t> number_;    // Number of the communicator; no value: this rank is alone.
+  const std::vector<std::string> sparse_names_;
+  const std::optional<std::uint16_t> number_;  // Number of the communicator; no value: this rank is alone.
   const std::unique_ptr<Communicator> communicator_;
   const std::unique_ptr<Compressor> compressor_;
   SparseGradients sparse_;

@@ -19,6 +19,10 @@ Tensor as_rows(const Tensor& gradient) {
   return (gradient.is_sparse() ? gradient.to_dense() : gradient).to_sparse(1).coalesce();
 }
 
+bool has_finite_rows(const Tensor& rows) {
+  return torch::isfinite(rows.values()).all().item<bool>();
+}
+
 // The part of one rank in the gathered memory: row numbers, then values, padded.
 std::size_t index_bytes(std::int64_t rows) {
   return static_cast<std::size_t>(rows) * sizeof(std::int64_t);
@@ -39,6 +43,8 @@ SparseGradients::~SparseGradients() = default;
 void SparseGradients::reduce(double divisor) {
   if (parameters_.empty()) return;
   const torch::NoGradGuard no_grad;
+  first_nonfinite_.reset();
+  first_nonfinite_here_.reset();
   const auto count = parameters_.size(), ranks = static_cast<std::size_t>(communicator_.size);
   std::vector<Tensor> own(count);
   std::vector<std::int64_t> rows(count, none), all_rows(count * ranks);
@@ -46,6 +52,7 @@ void SparseGradients::reduce(double divisor) {
     if (!parameters_[i].grad().defined()) continue;
     own[i] = as_rows(parameters_[i].grad());
     rows[i] = own[i]._nnz();
+    if (!first_nonfinite_here_ && !has_finite_rows(own[i])) first_nonfinite_here_ = i;
   }
   const std::vector<std::size_t> bytes(ranks, count * sizeof rows[0]);
   communicator_.all_gather("rows of sparse gradients", rows.data(), all_rows.data(), bytes);
@@ -97,6 +104,7 @@ void SparseGradients::gather(std::size_t i, const Tensor& own, const std::vector
   auto sum =
       torch::sparse_coo_tensor(torch::cat(numbers, 1), torch::cat(values), parameter.sizes()).coalesce();
   if (divisor != 1) sum.values().div_(divisor);
+  if (!first_nonfinite_ && !has_finite_rows(sum)) first_nonfinite_ = i;
   parameter.mutable_grad() = sum;
 }
 

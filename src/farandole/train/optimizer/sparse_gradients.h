@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <torch/types.h>
 #include <vector>
@@ -27,6 +28,10 @@ class SparseGradients {
   // every rank. It is undefined if no rank has a gradient.
   // Collective: every rank of the group must call this in the same order.
   void reduce(double divisor);
+  // The first parameter whose reduced gradient is not finite; the same on all ranks.
+  std::optional<std::size_t> first_nonfinite() const { return first_nonfinite_; }
+  // The same for the gradients of this rank before they were reduced.
+  std::optional<std::size_t> first_nonfinite_here() const { return first_nonfinite_here_; }
   void clear();  // Makes all gradients undefined.
   void scale(double factor);
   double norm() const;  // Of all gradients.
@@ -40,6 +45,7 @@ class SparseGradients {
   const std::vector<std::string> names_;
   std::vector<torch::Tensor> parameters_;
   ScratchBuffer gathered_;
+  std::optional<std::size_t> first_nonfinite_, first_nonfinite_here_;
   std::size_t sent_bytes_ = 0;
 };
 
