@@ -11,6 +11,7 @@
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/checkpoint/compare_checkpoints.h"
 #include "farandole/checkpoint/safetensors.h"
+#include "farandole/checkpoint/schema.h"
 
 namespace farandole {
 namespace {
@@ -50,9 +51,10 @@ int show(const std::filesystem::path& file) {
   const auto header = read_checkpoint_header(file);
   fmt::print(
       "file            {}\nformat_version  {}\nstep            {}\nepoch           {}\nworld_size      {}\n"
-      "score           {}\nconfig          {}\n\n",
-      file.string(), checkpoint_format_version, header.step, header.epoch, header.world_size,
-      score_text(header.score), header.config);
+      "score           {}\nbest score      {} (step {})\nversions        {}\nconfig          {}\n\n",
+      file.string(), schema::format_version, header.step, header.epoch, header.world_size,
+      score_text(header.score), score_text(header.best_score), header.best_step, header.versions,
+      header.config);
   std::size_t width = 0;
   for (const auto& array : header.arrays) width = std::max(width, array.path.size());
   for (const auto& array : header.arrays)

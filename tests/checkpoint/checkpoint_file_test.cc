@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <csignal>
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <limits>
 #include <sched.h>
@@ -9,6 +11,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "checkpoint/checkpoint_fixtures.h"
 #include "lane.h"
@@ -16,6 +19,8 @@
 #include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
 #include "farandole/checkpoint/hdf5_file.h"
+#include "farandole/checkpoint/raw_data.h"
+#include "farandole/checkpoint/schema.h"
 
 namespace farandole {
 namespace {
@@ -138,19 +143,22 @@ void write_by_hand(const std::filesystem::path& file, std::int64_t version, std:
   hdf5.set_attribute("/", "world_size", std::int64_t{1});
   hdf5.set_attribute("/", "config", "");
   hdf5.set_attribute("/", "score", 0.0);
+  hdf5.set_attribute("/", "best_score", 0.0);
+  hdf5.set_attribute("/", "best_step", std::int64_t{0});
+  hdf5.set_attribute("/", "versions", "");
   hdf5.set_attribute("/", "xxh3", "0123456789abcdef");
   hdf5.close();
 }
 
 TEST(CheckpointFile, RefusesANewerFormatByName) {
   const TemporaryFolder folder;
-  write_by_hand(folder / "a.h5", checkpoint_format_version + 1, 0);
-  EXPECT_THAT(message_of(folder / "a.h5"), HasSubstr("format_version 2 is newer"));
+  write_by_hand(folder / "a.h5", schema::format_version + 1, 0);
+  EXPECT_THAT(message_of(folder / "a.h5"), HasSubstr("format_version 3 is newer"));
 }
 
 TEST(CheckpointFile, RefusesAttributesThatDoNotFitTheManifest) {
   const TemporaryFolder folder;
-  write_by_hand(folder / "a.h5", checkpoint_format_version, 17);
+  write_by_hand(folder / "a.h5", schema::format_version, 17);
   EXPECT_THAT(message_of(folder / "a.h5"), HasSubstr("0123456789abcdef"));
 }
 
@@ -191,6 +199,86 @@ TEST(CheckpointFile, FlippedBitAtEveryByte) {
     write_contents(file, damaged);
     expect_error_or_same(file, written, "a flip in byte " + std::to_string(i));
   }
+}
+
+// In lane two 100,000 flips. The large array is written directly, and ends within a piece that is checked at once.
+TEST(CheckpointFile, FlippedBitsAnywhere) {
+  const TemporaryFolder folder;
+  std::mt19937_64 random(seed(10));
+  auto written = random_snapshot(5, 9);
+  written.arrays.push_back(random_array("/model/large", DType::float32, {300, 251}, random));
+  const auto file = folder / "a.h5";
+  write_checkpoint(file, written);
+  const auto bits = std::filesystem::file_size(file) * 8;
+  const RawData raw(file.string(), O_RDWR);
+  const auto flip = [&](std::uint64_t bit) {
+    std::byte byte;
+    raw.read(bit / 8, {&byte, 1});
+    byte ^= static_cast<std::byte>(1 << bit % 8);
+    raw.write(bit / 8, {&byte, 1});
+  };
+  for (int round = 0; round < rounds(1'000, 100'000) && !HasFailure(); ++round) {
+    const auto bit = random() % bits;
+    flip(bit);
+    expect_error_or_same(file, written, "a flip of bit " + std::to_string(bit));
+    flip(bit);
+  }
+}
+
+// Arrays are written and checked in pieces. These lengths lie around the limits of pieces and of direct writes.
+TEST(CheckpointFile, ArraysOfManyPieces) {
+  const TemporaryFolder folder;
+  std::mt19937_64 random(seed(20));
+  Snapshot snapshot;
+  constexpr std::int64_t piece = (256 << 10) / 4;
+  for (const std::int64_t count : {piece - 1, piece, piece + 1, 2 * piece + 1023, 3 * piece + 1025}) {
+    snapshot.arrays.push_back(
+        random_array("/model/" + std::to_string(count), DType::float32, {count}, random));
+  }
+  write_checkpoint(folder / "a.h5", snapshot);
+  expect_same(snapshot, read_checkpoint(folder / "a.h5"));
+  for (auto& array : snapshot.arrays) {
+    auto spoiled = snapshot;
+    const std::size_t last = array.bytes.size() - 4;
+    const float not_a_number = std::nanf("");
+    std::memcpy(spoiled.arrays[static_cast<std::size_t>(&array - snapshot.arrays.data())].bytes.data() + last,
+                &not_a_number, 4);
+    EXPECT_EQ(write_checkpoint(folder / "b.h5", spoiled), array.path);
+    EXPECT_EQ(find_nonfinite(spoiled), array.path);
+    EXPECT_EQ(read_checkpoint_header(folder / "b.h5").not_finite, array.path);
+  }
+}
+
+// Its manifest has no line about the best score and the versions.
+TEST(CheckpointFile, ReadsFormatVersion1) {
+  const TemporaryFolder folder;
+  std::mt19937_64 random(seed(21));
+  const auto array = random_array("/model/w", DType::float32, {4, 5}, random);
+  const auto checksum = [](const std::string& bytes) {
+    return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size()));
+  };
+  const auto of_array = checksum({reinterpret_cast<const char*>(array.bytes.data()), array.bytes.size()});
+  {
+    auto hdf5 = Hdf5File::create(folder / "a.h5");
+    hdf5.write_array(array.path, array.dtype, array.shape, array.bytes);
+    hdf5.set_attribute(array.path, "xxh3", of_array);
+    hdf5.set_attribute("/", "format_version", std::int64_t{1});
+    hdf5.set_attribute("/", "step", std::int64_t{17});
+    hdf5.set_attribute("/", "epoch", std::int64_t{2});
+    hdf5.set_attribute("/", "world_size", std::int64_t{3});
+    hdf5.set_attribute("/", "config", "{}");
+    hdf5.set_attribute("/", "score", 0.0);
+    hdf5.set_attribute("/", "xxh3",
+                       checksum("version 1 step 17 epoch 2 world_size 3 score 0000000000000000 config 2:{}\n"
+                                "8:/model/w float32 [4,5] " +
+                                of_array + "\n"));
+    hdf5.close();
+  }
+  const auto found = read_checkpoint(folder / "a.h5");
+  EXPECT_EQ(found.step, 17);
+  EXPECT_TRUE(std::isnan(found.best_score));
+  ASSERT_EQ(found.arrays.size(), 1u);
+  EXPECT_EQ(found.arrays[0].bytes, array.bytes);
 }
 
 TEST(CheckpointFile, RandomDamage) {

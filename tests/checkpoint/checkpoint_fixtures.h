@@ -41,6 +41,9 @@ inline Snapshot random_snapshot(std::int64_t step, std::uint64_t seed) {
   snapshot.world_size = 4;
   snapshot.config = R"({"model":"gpt","name":"é"})";
   snapshot.score = 0.25;
+  snapshot.best_score = 0.125;
+  snapshot.best_step = 700;
+  snapshot.versions = R"({"libtorch":"2.11.0"})";
   for (const auto dtype : all_dtypes) {
     const auto prefix = "/model/layer." + std::string(name_of(dtype));
     snapshot.arrays.push_back(random_array(prefix + ".scalar", dtype, {}, random));
@@ -60,6 +63,9 @@ inline void expect_same(const Snapshot& expected, const Snapshot& found) {
   EXPECT_EQ(found.world_size, expected.world_size);
   EXPECT_EQ(found.config, expected.config);
   EXPECT_EQ(std::memcmp(&found.score, &expected.score, sizeof(double)), 0);
+  EXPECT_EQ(std::memcmp(&found.best_score, &expected.best_score, sizeof(double)), 0);
+  EXPECT_EQ(found.best_step, expected.best_step);
+  EXPECT_EQ(found.versions, expected.versions);
   ASSERT_EQ(found.arrays.size(), expected.arrays.size());
   for (const auto& array : expected.arrays) {
     const auto* other = found.find(array.path);

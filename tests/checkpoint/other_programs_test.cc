@@ -35,11 +35,13 @@ TEST(OtherPrograms, ReadWhatWeWrite) {
   const auto snapshot = random_snapshot(1200, 51);
   write_checkpoint(folder / "a.h5", snapshot);
   nlohmann::json expected;
-  expected["attributes"] = {{"format_version", checkpoint_format_version},
+  expected["attributes"] = {{"format_version", schema::format_version},
                             {"step", snapshot.step},
                             {"epoch", snapshot.epoch},
                             {"world_size", snapshot.world_size},
-                            {"score", snapshot.score}};
+                            {"score", snapshot.score},
+                            {"best_score", snapshot.best_score},
+                            {"best_step", snapshot.best_step}};
   expected["config"] = snapshot.config;
   for (std::size_t i = 0; i < snapshot.arrays.size(); ++i) {
     const auto& array = snapshot.arrays[i];

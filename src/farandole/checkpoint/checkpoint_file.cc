@@ -12,6 +12,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/file_bytes.h"
 #include "farandole/checkpoint/hdf5_file.h"
+#include "farandole/checkpoint/schema.h"
 
 namespace farandole {
 
@@ -42,16 +43,21 @@ struct ArraySummary {
 
 // A checksum of everything in the file except the arrays' bytes. It detects lost
 // arrays and changed attributes.
-std::string manifest_checksum(const Snapshot& snapshot, std::vector<ArraySummary> arrays) {
+std::string manifest_checksum(const Snapshot& snapshot, std::vector<ArraySummary> arrays,
+                              const std::string& not_finite, std::int64_t version = schema::format_version) {
   std::sort(arrays.begin(), arrays.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
   auto text =
-      fmt::format("version {} step {} epoch {} world_size {} score {:016x} config {}:{}\n",
-                  checkpoint_format_version, snapshot.step, snapshot.epoch, snapshot.world_size,
+      fmt::format("version {} step {} epoch {} world_size {} score {:016x} config {}:{}\n", version,
+                  snapshot.step, snapshot.epoch, snapshot.world_size,
                   std::bit_cast<std::uint64_t>(snapshot.score), snapshot.config.size(), snapshot.config);
+  if (version > 1)
+    text += fmt::format("best_score {:016x} best_step {} versions {}:{}\n",
+                        std::bit_cast<std::uint64_t>(snapshot.best_score), snapshot.best_step,
+                        snapshot.versions.size(), snapshot.versions);
   for (const auto& array : arrays)
     text += fmt::format("{}:{} {} [{}] {}\n", array.path.size(), array.path, name_of(array.dtype),
                         fmt::join(array.shape, ","), array.checksum);
-  if (!snapshot.not_finite.empty()) text += "not_finite " + snapshot.not_finite + "\n";
+  if (!not_finite.empty()) text += "not_finite " + not_finite + "\n";
   return as_text(XXH3_64bits(text.data(), text.size()));
 }
 
@@ -62,7 +68,7 @@ constexpr std::uint64_t overhead_bytes = 8192;
 void check_file_size_limit(const std::filesystem::path& file, const Snapshot& snapshot) {
   const auto limit = file_size_limit();
   if (!limit) return;
-  std::uint64_t bytes = 2 * overhead_bytes + 2 * snapshot.config.size();
+  std::uint64_t bytes = 2 * overhead_bytes + 2 * (snapshot.config.size() + snapshot.versions.size());
   for (const auto& array : snapshot.arrays) bytes += array.bytes.size() + overhead_bytes;
   if (bytes > *limit)
     throw Error(fmt::format(
@@ -79,19 +85,20 @@ Value required(std::optional<Value> value, const std::filesystem::path& file, co
   return std::move(*value);
 }
 
-void check_version(const Hdf5File& hdf5, const std::filesystem::path& file) {
+std::int64_t read_version(const Hdf5File& hdf5, const std::filesystem::path& file) {
   const auto version = required(hdf5.integer_attribute("/", "format_version"), file, "format_version");
-  if (version > checkpoint_format_version)
+  if (version > schema::format_version)
     throw CorruptInput(
         fmt::format("{}: checkpoint format_version {} is newer than this Farandole's {}; read it with "
                     "the version that wrote it",
-                    file.string(), version, checkpoint_format_version));
-  if (version != checkpoint_format_version)
+                    file.string(), version, schema::format_version));
+  if (version < 1)
     throw CorruptInput(
         fmt::format("{}: checkpoint format_version {} does not exist", file.string(), version));
+  return version;
 }
 
-Snapshot read_attributes(const Hdf5File& hdf5, const std::filesystem::path& file) {
+Snapshot read_attributes(const Hdf5File& hdf5, const std::filesystem::path& file, std::int64_t version) {
   Snapshot snapshot;
   snapshot.step = required(hdf5.integer_attribute("/", "step"), file, "step");
   snapshot.epoch = required(hdf5.integer_attribute("/", "epoch"), file, "epoch");
@@ -100,13 +107,17 @@ Snapshot read_attributes(const Hdf5File& hdf5, const std::filesystem::path& file
   snapshot.config = required(hdf5.string_attribute("/", "config"), file, "config");
   snapshot.score = required(hdf5.double_attribute("/", "score"), file, "score");
   snapshot.not_finite = hdf5.string_attribute("/", "not_finite").value_or("");
+  if (version == 1) return snapshot;
+  snapshot.best_score = required(hdf5.double_attribute("/", "best_score"), file, "best_score");
+  snapshot.best_step = required(hdf5.integer_attribute("/", "best_step"), file, "best_step");
+  snapshot.versions = required(hdf5.string_attribute("/", "versions"), file, "versions");
   return snapshot;
 }
 
 OpenCheckpoint open_checkpoint(const std::filesystem::path& file) {
   auto hdf5 = Hdf5File::open(file);
-  check_version(hdf5, file);
-  auto header = read_attributes(hdf5, file);
+  const auto version = read_version(hdf5, file);
+  auto header = read_attributes(hdf5, file, version);
   std::vector<std::string> checksums;
   std::vector<ArraySummary> summaries;
   for (const auto& path : hdf5.list()) {
@@ -119,7 +130,7 @@ OpenCheckpoint open_checkpoint(const std::filesystem::path& file) {
     summaries.push_back({path, *dataset.dtype(), dataset.shape(), checksums.back()});
   }
   const auto expected = required(hdf5.string_attribute("/", checksum_attribute), file, checksum_attribute);
-  const auto found = manifest_checksum(header, std::move(summaries));
+  const auto found = manifest_checksum(header, std::move(summaries), header.not_finite, version);
   if (expected != found)
     throw CorruptInput(
         fmt::format("{}: attributes and data sets give checksum {}, not the recorded {}; the file is "
@@ -132,8 +143,9 @@ OpenCheckpoint open_checkpoint(const std::filesystem::path& file) {
 bool read_array(const OpenCheckpoint& checkpoint, std::size_t index, Array& array) {
   const auto dataset = checkpoint.file.dataset(array.path);
   array.bytes.resize(array.count() * size_of(array.dtype));
-  dataset.read(array.bytes);
-  const auto digest = digest_of(array);
+  Digester digester(array.dtype);
+  dataset.read(array.bytes, [&](auto piece) { digester.update(piece); });
+  const auto digest = digester.result();
   const auto found = as_text(digest.xxh3);
   if (found != checkpoint.checksums[index])
     throw CorruptInput(
@@ -148,43 +160,52 @@ void read_verified(OpenCheckpoint& checkpoint, std::size_t index) {
     checkpoint.header.not_finite = array.path;
 }
 
-void write_file(const std::filesystem::path& file, const Snapshot& snapshot,
-                std::span<const Digest> digests) {
+// Returns the path of the first array that is not finite, or "".
+std::string write_file(const std::filesystem::path& file, const Snapshot& snapshot) {
   check_file_size_limit(file, snapshot);
   auto hdf5 = Hdf5File::create(file);
   std::vector<ArraySummary> summaries;
-  for (std::size_t i = 0; i < snapshot.arrays.size(); ++i) {
-    const auto& array = snapshot.arrays[i];
-    hdf5.write_array(array.path, array.dtype, array.shape, array.bytes);
-    summaries.push_back({array.path, array.dtype, array.shape, as_text(digests[i].xxh3)});
+  std::string not_finite;
+  for (const auto& array : snapshot.arrays) {
+    Digester digester(array.dtype);
+    hdf5.write_array(array.path, array.dtype, array.shape, array.bytes,
+                     [&](auto piece) { digester.update(piece); });
+    const auto digest = digester.result();
+    if (not_finite.empty() && !digest.finite) not_finite = array.path;
+    summaries.push_back({array.path, array.dtype, array.shape, as_text(digest.xxh3)});
     hdf5.set_attribute(array.path, checksum_attribute, summaries.back().checksum);
   }
-  hdf5.set_attribute("/", "format_version", std::int64_t{checkpoint_format_version});
+  hdf5.set_attribute("/", "format_version", std::int64_t{schema::format_version});
   hdf5.set_attribute("/", "step", snapshot.step);
   hdf5.set_attribute("/", "epoch", snapshot.epoch);
   hdf5.set_attribute("/", "world_size", std::int64_t{snapshot.world_size});
   hdf5.set_attribute("/", "config", snapshot.config);
+  hdf5.set_attribute("/", "versions", snapshot.versions);
   hdf5.set_attribute("/", "score", snapshot.score);
-  if (!snapshot.not_finite.empty()) hdf5.set_attribute("/", "not_finite", snapshot.not_finite);
-  hdf5.set_attribute("/", checksum_attribute, manifest_checksum(snapshot, std::move(summaries)));
+  hdf5.set_attribute("/", "best_score", snapshot.best_score);
+  hdf5.set_attribute("/", "best_step", snapshot.best_step);
+  if (!not_finite.empty()) hdf5.set_attribute("/", "not_finite", not_finite);
+  hdf5.set_attribute("/", checksum_attribute, manifest_checksum(snapshot, std::move(summaries), not_finite));
   hdf5.close();
+  return not_finite;
 }
 
 }  // namespace
 
-std::vector<Digest> digests_of(const Snapshot& snapshot) {
-  std::vector<Digest> digests;
-  for (const auto& array : snapshot.arrays) digests.push_back(digest_of(array));
-  return digests;
+std::string find_nonfinite(const Snapshot& snapshot) {
+  for (const auto& array : snapshot.arrays)
+    if (!digest_of(array).finite) return array.path;
+  return {};
 }
 
-void write_checkpoint(const std::filesystem::path& file, const Snapshot& snapshot,
-                      std::span<const Digest> digests, const std::function<void()>& written) {
+std::string write_checkpoint(const std::filesystem::path& file, const Snapshot& snapshot,
+                             const std::function<void()>& written) {
   const auto temporary = temporary_beside(file);
   try {
-    write_file(temporary, snapshot, digests);
+    auto not_finite = write_file(temporary, snapshot);
     written();
     publish_file(temporary, file);
+    return not_finite;
   } catch (...) {
     discard_file(temporary, file);
     throw;

@@ -1,5 +1,4 @@
-// One checkpoint as an HDF5 file. Every array is a data set with an XXH3 checksum. The root has the
-// attributes format_version, step, epoch, world_size, config and score, and not_finite if it applies.
+// One checkpoint as an HDF5 file. schema.h describes its contents.
 // Thread safety: any thread may call this at any time; calls into HDF5 are serialized here.
 #pragma once
 
@@ -13,19 +12,15 @@
 
 namespace farandole {
 
-inline constexpr int checkpoint_format_version = 1;
+// Path of the first array with a NaN or an infinity; empty if there is none.
+std::string find_nonfinite(const Snapshot& snapshot);
 
-std::vector<Digest> digests_of(const Snapshot& snapshot);  // by array
-
-// Writes a temporary file beside `file`, calls `written`, and publishes the file atomically. `digests` are those
-// of the snapshot.
+// Writes a temporary file beside `file`, calls `written`, and publishes the file atomically. Returns what
+// find_nonfinite() would, but reads each array only once.
 // Throws: Error if this fails. `file` is then unchanged.
-void write_checkpoint(
-    const std::filesystem::path& file, const Snapshot& snapshot, std::span<const Digest> digests,
+std::string write_checkpoint(
+    const std::filesystem::path& file, const Snapshot& snapshot,
     const std::function<void()>& written = [] {});
-inline void write_checkpoint(const std::filesystem::path& file, const Snapshot& snapshot) {
-  write_checkpoint(file, snapshot, digests_of(snapshot));
-}
 
 // Reads a checkpoint and verifies every checksum.
 // Throws: UserError if `file` does not exist.

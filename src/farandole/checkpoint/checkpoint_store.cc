@@ -85,7 +85,7 @@ struct CheckpointStore::Impl {
   }
 
   void run(std::stop_token stop);
-  void write(const Snapshot& snapshot, std::span<const Digest> digests);
+  void write(Snapshot& snapshot);
   // Returns why the snapshot could not be written; empty if it was.
   std::string try_to_write(Snapshot& snapshot);
   // Without `published`, the newest good checkpoint takes its place.
@@ -122,10 +122,10 @@ void CheckpointStore::Impl::run(std::stop_token stop) {
   }
 }
 
-void CheckpointStore::Impl::write(const Snapshot& snapshot, std::span<const Digest> digests) {
+void CheckpointStore::Impl::write(Snapshot& snapshot) {
   const auto file = options.folder / checkpoint_name(snapshot.step);
   std::optional<Span> span(std::in_place, timeline, Category::checkpoint, "write checkpoint");
-  write_checkpoint(file, snapshot, digests, [&] {
+  snapshot.not_finite = write_checkpoint(file, snapshot, [&] {
     span.emplace(timeline, Category::checkpoint, "publish checkpoint");
     if (!options.may_write()) throw Error("another job writes into " + options.folder.string());
   });
@@ -134,26 +134,23 @@ void CheckpointStore::Impl::write(const Snapshot& snapshot, std::span<const Dige
 }
 
 std::string CheckpointStore::Impl::try_to_write(Snapshot& snapshot) {
-  const auto digests = digests_of(snapshot);
-  for (std::size_t i = 0; i < digests.size(); ++i)
-    if (snapshot.not_finite.empty() && !digests[i].finite) snapshot.not_finite = snapshot.arrays[i].path;
-  const bool finite = snapshot.not_finite.empty();
-  if (!finite)
-    spdlog::warn("the checkpoint of step {} is not finite: {} has a NaN or an infinity", snapshot.step,
-                 snapshot.not_finite);
   const auto attempt = [&]() -> std::string {
     try {
-      write(snapshot, digests);
+      write(snapshot);
       return {};
     } catch (const std::exception& error) {
       return fmt::format("the checkpoint of step {} is lost: {}", snapshot.step, error.what());
     }
   };
   auto failed = attempt();
-  if (!failed.empty() && finite) {  // The file system may be full.
+  if (!failed.empty()) snapshot.not_finite = find_nonfinite(snapshot);
+  if (!failed.empty() && snapshot.not_finite.empty()) {  // The file system may be full.
     prune(0, {});
     failed = attempt();
   }
+  if (!snapshot.not_finite.empty())
+    spdlog::warn("the checkpoint of step {} is not finite: {} has a NaN or an infinity", snapshot.step,
+                 snapshot.not_finite);
   if (!failed.empty()) spdlog::warn("{}; training continues until the next checkpoint", failed);
   return failed;
 }

@@ -92,17 +92,22 @@ std::string Hdf5Dataset::file() const {
   return impl_->file->check.file();
 }
 
-void Hdf5Dataset::read(std::span<std::byte> out) const {
+void Hdf5Dataset::read(std::span<std::byte> out, const SeePiece& see) const {
   if (!impl_->dtype)
     throw UserError(impl_->where() + " has type " + impl_->type_name + ", which cannot be read as stored");
   const auto bytes = impl_->elements(rows()) * size_of(*impl_->dtype);
   if (out.size() != bytes)
     throw Error(impl_->where() + " needs " + std::to_string(bytes) + " bytes of memory");
   if (bytes == 0) return;
-  if (!impl_->offset) return read_rows(0, rows(), *impl_->dtype, out);
-  if (!impl_->file->raw.read(*impl_->offset, out))
-    throw CorruptInput(impl_->where() + ": the file ends within its data, at byte " +
-                       std::to_string(impl_->file->raw.file_bytes()));
+  if (!impl_->offset) read_rows(0, rows(), *impl_->dtype, out);
+  for (std::size_t done = 0; done < bytes;) {
+    const auto piece = out.subspan(done, std::min(piece_bytes, bytes - done));
+    if (impl_->offset && !impl_->file->raw.read(*impl_->offset + done, piece))
+      throw CorruptInput(impl_->where() + ": the file ends within its data, at byte " +
+                         std::to_string(impl_->file->raw.file_bytes()));
+    if (see) see(piece);
+    done += piece.size();
+  }
 }
 
 void Hdf5Dataset::read_rows(std::int64_t first, std::int64_t count, DType dtype,

@@ -15,6 +15,7 @@ namespace {
 // Of large arrays, so that whole pages are written to the disk at once.
 constexpr hsize_t alignment_bytes = 4096;
 constexpr hsize_t large_bytes = 65536;
+constexpr std::size_t writeback_bytes = std::size_t{8} << 20;  // a multiple of piece_bytes
 
 Hdf5Handle access_properties(const Hdf5Check& check) {
   auto access = check(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "H5Pcreate");
@@ -99,14 +100,23 @@ Hdf5Handle Hdf5File::Impl::open_object(const std::string& path) const {
   return check(H5Oopen(file.get(), path.c_str(), H5P_DEFAULT), H5Oclose, "open " + path);
 }
 
-void Hdf5File::Impl::write(std::uint64_t offset, std::span<const std::byte> bytes) {
+void Hdf5File::Impl::write(std::uint64_t offset, std::span<const std::byte> bytes, const SeePiece& see) {
   std::size_t direct = 0;
   if (bytes.size() >= large_bytes && offset % alignment_bytes == 0) {
     direct = bytes.size() / alignment_bytes * alignment_bytes;
-    raw.write(offset, bytes.first(direct));
     on_disk.emplace_back(offset, offset + direct);
   }
-  image->write(offset + direct, bytes.subspan(direct));
+  for (std::size_t done = 0; done < bytes.size();) {
+    const bool to_disk = done < direct;
+    const auto piece = bytes.subspan(done, std::min(piece_bytes, (to_disk ? direct : bytes.size()) - done));
+    if (see) see(piece);
+    (to_disk ? raw : *image).write(offset + done, piece);
+    done += piece.size();
+    if (to_disk && (done % writeback_bytes == 0 || done == direct)) {
+      const auto begin = (done - 1) / writeback_bytes * writeback_bytes;
+      raw.start_writeback(offset + begin, done - begin);
+    }
+  }
 }
 
 void Hdf5File::Impl::copy_image() const {
@@ -167,7 +177,7 @@ Hdf5File::Hdf5File(Hdf5File&&) noexcept = default;
 Hdf5File& Hdf5File::operator=(Hdf5File&&) noexcept = default;
 
 void Hdf5File::write_array(const std::string& path, DType dtype, std::span<const std::int64_t> shape,
-                           std::span<const std::byte> bytes) {
+                           std::span<const std::byte> bytes, const SeePiece& see) {
   const auto& check = impl_->check;
   check_path(path, check);
   std::size_t expected = size_of(dtype);
@@ -197,7 +207,7 @@ void Hdf5File::write_array(const std::string& path, DType dtype, std::span<const
     if (offset == HADDR_UNDEF && !bytes.empty())
       check.fail("create data set " + path, "HDF5 allocated no space in the file");
   }
-  impl_->write(offset, bytes);
+  impl_->write(offset, bytes, see);
 }
 
 void Hdf5File::set_attribute(const std::string& object, const std::string& name, std::int64_t value) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +18,10 @@
 #include "farandole/base/dtype.h"
 
 namespace farandole {
+
+// Sees the bytes of an array in order, in pieces that stay in the cache of a core: right before they are written, or
+// after they were read.
+using SeePiece = std::function<void(std::span<const std::byte>)>;
 
 // One data set of a file that is open for reading. It keeps the file open.
 class Hdf5Dataset {
@@ -43,7 +48,7 @@ class Hdf5Dataset {
 
   // Reads all data as stored; dtype() must have a value and `out` the exact size.
   // Throws: CorruptInput if the data is damaged.
-  void read(std::span<std::byte> out) const;
+  void read(std::span<std::byte> out, const SeePiece& see = {}) const;
 
  private:
   friend class Hdf5File;
@@ -71,7 +76,7 @@ class Hdf5File {
   // `path` is "/group/name"; missing groups are created. bfloat16 is stored as uint16, and bool as h5py's
   // enumeration. Every array gets the attribute "dtype". An empty shape is a scalar.
   void write_array(const std::string& path, DType dtype, std::span<const std::int64_t> shape,
-                   std::span<const std::byte> bytes);
+                   std::span<const std::byte> bytes, const SeePiece& see = {});
   // `object` is "/" or the path of a data set. Strings are stored as fixed-length UTF-8.
   void set_attribute(const std::string& object, const std::string& name, std::int64_t value);
   void set_attribute(const std::string& object, const std::string& name, double value);

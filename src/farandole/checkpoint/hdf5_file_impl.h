@@ -11,6 +11,8 @@
 
 namespace farandole {
 
+inline constexpr std::size_t piece_bytes = 256 << 10;  // for SeePiece
+
 // A new file is written in two parts. HDF5 writes its metadata and small arrays to an image in memory. Large
 // arrays are written directly to the disk. close() copies the image into the gaps. So large arrays need no
 // lock, and HDF5 never meets a full disk. This matters because HDF5 1.10 cannot close a file on a full disk
@@ -23,7 +25,7 @@ struct Hdf5File::Impl {
   // Ranges [begin, end) that `raw` contains, in this order.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> on_disk;
 
-  void write(std::uint64_t offset, std::span<const std::byte> bytes);
+  void write(std::uint64_t offset, std::span<const std::byte> bytes, const SeePiece& see);
   void copy_image() const;
 
   Hdf5Handle open_object(const std::string& path) const;

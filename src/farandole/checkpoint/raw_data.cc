@@ -13,7 +13,7 @@ namespace farandole {
 namespace {
 
 // Linux transfers up to 2 GiB per call.
-constexpr std::size_t piece_bytes = std::size_t{1} << 30;
+constexpr std::size_t bytes_per_call = std::size_t{1} << 30;
 
 }  // namespace
 
@@ -39,6 +39,10 @@ void RawData::resize(std::uint64_t bytes) const {
   if (::ftruncate(fd_, static_cast<off_t>(bytes)) != 0) throw system_error("truncate", path_);
 }
 
+void RawData::start_writeback(std::uint64_t offset, std::uint64_t bytes) const {
+  ::sync_file_range(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes), SYNC_FILE_RANGE_WRITE);
+}
+
 void RawData::sync() const {
   if (::fsync(fd_) != 0) throw system_error("fsync", path_);
 }
@@ -50,7 +54,7 @@ void RawData::put_behind(int descriptor) const {
 void RawData::write(std::uint64_t offset, std::span<const std::byte> bytes) const {
   while (!bytes.empty()) {
     const auto done =
-        ::pwrite(fd_, bytes.data(), std::min(bytes.size(), piece_bytes), static_cast<off_t>(offset));
+        ::pwrite(fd_, bytes.data(), std::min(bytes.size(), bytes_per_call), static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) throw system_error("write", path_);
     offset += static_cast<std::uint64_t>(done);
@@ -61,7 +65,7 @@ void RawData::write(std::uint64_t offset, std::span<const std::byte> bytes) cons
 bool RawData::read(std::uint64_t offset, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
     const auto done =
-        ::pread(fd_, bytes.data(), std::min(bytes.size(), piece_bytes), static_cast<off_t>(offset));
+        ::pread(fd_, bytes.data(), std::min(bytes.size(), bytes_per_call), static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) throw system_error("read", path_);
     if (done == 0) return false;

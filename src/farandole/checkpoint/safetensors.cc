@@ -11,11 +11,10 @@
 #include "farandole/base/error.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/raw_data.h"
+#include "farandole/checkpoint/schema.h"
 
 namespace farandole {
 namespace {
-
-constexpr std::string_view folder = "/model/";
 
 const char* safetensors_name(DType dtype) {
   switch (dtype) {
@@ -59,10 +58,10 @@ std::size_t export_safetensors(const std::filesystem::path& checkpoint, const st
   std::uint64_t end = 0;
   for (std::size_t i = 0; i < reader.header().arrays.size(); ++i) {
     const auto& array = reader.header().arrays[i];
-    if (!array.path.starts_with(folder)) continue;
+    if (!array.path.starts_with(schema::model)) continue;
     const auto begin = end;
     end += array.count() * size_of(array.dtype);
-    header[array.path.substr(folder.size())] = {
+    header[array.path.substr(schema::model.size())] = {
         {"dtype", safetensors_name(array.dtype)}, {"shape", array.shape}, {"data_offsets", {begin, end}}};
     exported.push_back(i);
   }

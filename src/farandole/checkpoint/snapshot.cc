@@ -11,21 +11,30 @@
 
 namespace farandole {
 
-// A piece stays in the cache of a core for the second look at it.
+Digester::Digester(DType dtype) : dtype_(dtype) {
+  auto* const state = XXH3_createState();
+  if (state == nullptr) throw std::bad_alloc();
+  xxh3_ = std::shared_ptr<void>(state, [](void* own) { XXH3_freeState(static_cast<XXH3_state_t*>(own)); });
+  XXH3_64bits_reset(state);
+}
+
+void Digester::update(std::span<const std::byte> piece) {
+  XXH3_64bits_update(static_cast<XXH3_state_t*>(xxh3_.get()), piece.data(), piece.size());
+  finite_ &= has_only_finite(piece, dtype_);
+}
+
+Digest Digester::result() const {
+  return {XXH3_64bits_digest(static_cast<const XXH3_state_t*>(xxh3_.get())), finite_};
+}
+
 Digest digest_of(const Array& array) {
-  constexpr std::size_t piece = 128 << 10;
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
-  if (!state) throw std::bad_alloc();
-  XXH3_64bits_reset(state.get());
-  Digest digest;
+  Digester digester(array.dtype);
   for (std::span<const std::byte> rest = array.bytes; !rest.empty();) {
-    const auto here = rest.first(std::min(piece, rest.size()));
-    XXH3_64bits_update(state.get(), here.data(), here.size());
-    digest.finite &= has_only_finite(here, array.dtype);
-    rest = rest.subspan(here.size());
+    const auto piece = rest.first(std::min(Digester::piece_bytes, rest.size()));
+    digester.update(piece);
+    rest = rest.subspan(piece.size());
   }
-  digest.xxh3 = XXH3_64bits_digest(state.get());
-  return digest;
+  return digester.result();
 }
 
 std::size_t Array::count() const {

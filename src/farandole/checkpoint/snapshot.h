@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,8 +15,7 @@
 
 namespace farandole {
 
-// One array in row-major order. `path` is its absolute HDF5 path, for example "/model/conv1.weight",
-// "/optimizer/state/conv1.weight/momentum_buffer" or "/rng/rank-0000". An empty shape is a scalar.
+// One array in row-major order. `path` is its absolute HDF5 path (schema.h). An empty shape is a scalar.
 struct Array {
   std::string path;
   DType dtype = DType::float32;
@@ -24,21 +25,43 @@ struct Array {
   std::size_t count() const;  // product of the shape
 };
 
+inline constexpr double score_unknown = std::numeric_limits<double>::quiet_NaN();
+
 struct Digest {
   std::uint64_t xxh3 = 0;  // XXH3 with 64 bits, over the bytes
   bool finite = true;      // no number is a NaN or an infinity
 };
 
-// Reads the bytes once.
+// Computes the digest of an array from pieces of its bytes. Pieces of at most `piece_bytes` stay in the cache of
+// a core for the second look at them.
+class Digester {
+ public:
+  static constexpr std::size_t piece_bytes = 256 << 10;
+
+  explicit Digester(DType dtype);
+  // The length of each piece but the last must be a multiple of the size of an element.
+  void update(std::span<const std::byte> piece);
+  Digest result() const;
+
+ private:
+  DType dtype_;
+  std::shared_ptr<void> xxh3_;
+  bool finite_ = true;
+};
+
 Digest digest_of(const Array& array);
 
+// checkpoint/schema.h describes the fields and the arrays.
 struct Snapshot {
-  std::int64_t step = 0;   // completed optimizer steps
-  std::int64_t epoch = 0;  // completed epochs
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
   int world_size = 1;
-  std::string config;  // JSON with the options that define the model and its training
-  double score = 0;    // lower is better (held-out loss); NaN if it was not evaluated
-  // Path of an array that is not finite. A file has it if CheckpointStore wrote it or the arrays were read.
+  std::string config;
+  std::string versions;               // empty in files of format version 1
+  double score = 0;                   // lower is better; NaN if it was not evaluated
+  double best_score = score_unknown;  // NaN if it is not known
+  std::int64_t best_step = 0;
+  // Path of an array with a NaN or an infinity, as far as it is known: of a snapshot that was written or read.
   std::string not_finite;
   std::vector<Array> arrays;
 

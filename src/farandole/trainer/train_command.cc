@@ -4,24 +4,23 @@
 #include <csignal>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <hdf5.h>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string_view>
 #include <torch/utils.h>
-#include <torch/version.h>
 
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
 #include "farandole/base/program_folder.h"
-#include "farandole/base/version.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"
+#include "farandole/checkpoint/schema.h"
 #include "farandole/comm/agreement.h"
 #include "farandole/train/internals.h"
+#include "farandole/trainer/library_versions.h"
 #include "farandole/trainer/run_directory.h"
 #include "farandole/trainer/stop_request.h"
 #include "farandole/trainer/train_options.h"
@@ -30,15 +29,6 @@
 
 namespace farandole {
 namespace {
-
-std::map<std::string, std::string> versions() {
-  unsigned major = 0, minor = 0, release = 0;
-  H5get_libversion(&major, &minor, &release);
-  return {{"farandole", version()},
-          {"libtorch", TORCH_VERSION},
-          {"mpi", MpiJob::library_version()},
-          {"hdf5", fmt::format("{}.{}.{}", major, minor, release)}};
-}
 
 std::string describe_model(const std::string& config) {
   const auto json = nlohmann::json::parse(config, nullptr, /*allow_exceptions=*/false);
@@ -96,7 +86,8 @@ std::optional<Snapshot> find_start(const TrainOptions& options, const RunDirecto
           "{} has the state of another optimizer ({}) than this run ({}); use the same optimizer, or drop the "
           "state with --resume-optimizer fresh",
           file.string(), saved, wanted));
-    std::erase_if(snapshot.arrays, [](const Array& array) { return array.path.starts_with("/optimizer/"); });
+    std::erase_if(snapshot.arrays,
+                  [](const Array& array) { return array.path.starts_with(schema::optimizer); });
   }
   return std::move(snapshot);
 }
@@ -115,7 +106,7 @@ RunFacts facts_of(Session& session, const TrainOptions& options, const Trainer& 
   facts.bucket_mb = options.bucket_mb;
   facts.threads = torch::get_num_threads();
   facts.cores = session.node_cores();
-  facts.versions = versions();
+  facts.versions = library_versions();
   return facts;
 }
 

@@ -9,11 +9,14 @@
 #include <torch/optim.h>
 #include <torch/utils.h>
 
+#include <nlohmann/json.hpp>
+
 #include "farandole/base/error.h"
 #include "farandole/base/phrases.h"
 #include "farandole/train/internals.h"
 #include "farandole/train/optimizer/compression_state.h"
 #include "farandole/train/replica_check.h"
+#include "farandole/trainer/library_versions.h"
 #include "farandole/trainer/models/generate.h"
 #include "farandole/trainer/tuned_plan.h"
 
@@ -107,6 +110,10 @@ void Trainer::resume(const Position& position, const Snapshot* snapshot) {
   restore_compression(session_, parse_compression(options_.compression), optimizer_.compressor(), snapshot);
   start_at(position);
   saved_step_ = position_.step;
+  if (snapshot == nullptr) return;
+  const bool known = !std::isnan(snapshot->best_score);  // Not in files of format version 1.
+  best_score_ = known ? snapshot->best_score : snapshot->score;
+  best_step_ = known ? snapshot->best_step : snapshot->step;
 }
 
 ExitCode Trainer::run() {
@@ -353,6 +360,10 @@ double Trainer::evaluate() {
   const double loss = (sums[0] / sums[2]).item<double>();
   const double accuracy = (sums[1] / sums[2]).item<double>();
   stopping_ = sums[3].item<double>() > 0;
+  if (!(loss >= best_score_)) {
+    best_score_ = loss;
+    best_step_ = position_.step;
+  }
   if (leads()) {
     metrics_->write(MetricsLog::Evaluation{position_.step, position_.epoch, loss, accuracy});
     progress_->say(fmt::format("epoch {}  step {}  held-out loss {:.4f}{}  accuracy {:.2f} %",
@@ -391,7 +402,10 @@ void Trainer::save(double score) {
   add_order(builder, {data_.train->size(), data_.hash, options_.seed});
   auto snapshot = builder.finish();
   snapshot.config = options_.to_json();
+  snapshot.versions = nlohmann::json(library_versions()).dump();
   snapshot.score = score;
+  snapshot.best_score = best_score_;
+  snapshot.best_step = best_step_;
   store_->save(std::move(snapshot));
   schedule_->saved(position_.step, seconds_since(0), seconds_since(begin_ns) + store_->write_seconds());
 }

@@ -109,6 +109,8 @@ class Trainer {
   double last_loss_ = std::numeric_limits<double>::quiet_NaN();
 
   // On rank 0 only.
+  double best_score_ = score_unknown;
+  std::int64_t best_step_ = 0;
   std::unique_ptr<CheckpointStore> store_;
   std::unique_ptr<CheckpointSchedule> schedule_;
   std::unique_ptr<MetricsLog> metrics_;

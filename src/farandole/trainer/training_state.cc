@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
+#include "farandole/checkpoint/schema.h"
 #include "farandole/train/optimizer/optimizer_state.h"
 #include "farandole/train/optimizer/tensor_bytes.h"
 
@@ -49,15 +50,11 @@ std::vector<std::string> parameter_names(torch::nn::Module& model, torch::optim:
   return names;
 }
 
-std::string rng_path(int rank) {
-  return fmt::format("/rng/rank-{:04}", rank);
-}
-
 void copy_model(const Snapshot& snapshot, torch::nn::Module& model) {
   const torch::NoGradGuard no_grad;
   std::size_t used = 0;
   for (auto& [name, tensor] : model_tensors(model)) {
-    const Array* array = snapshot.find("/model/" + name);
+    const Array* array = snapshot.find(schema::model + name);
     if (array == nullptr) throw UserError("the checkpoint belongs to another model: it has no " + name);
     if (array->shape != tensor.sizes().vec())
       throw UserError(
@@ -67,18 +64,17 @@ void copy_model(const Snapshot& snapshot, torch::nn::Module& model) {
     ++used;
   }
   std::size_t there = 0;
-  for (const auto& array : snapshot.arrays) there += array.path.starts_with("/model/") ? 1 : 0;
+  for (const auto& array : snapshot.arrays) there += array.path.starts_with(schema::model) ? 1 : 0;
   if (there != used)
     throw UserError(fmt::format(
         "the checkpoint belongs to another model: it has {} tensors, and this model has {}", there, used));
 }
 
 void copy_optimizer(const Snapshot& snapshot, torch::nn::Module& model, torch::optim::Optimizer& optimizer) {
-  const std::string prefix = "/optimizer/state/";
   NamedTensors state;
   for (const auto& array : snapshot.arrays)
-    if (array.path.starts_with(prefix))
-      state.emplace_back(array.path.substr(prefix.size()), to_tensor(array));
+    if (array.path.starts_with(schema::optimizer))
+      state.emplace_back(array.path.substr(schema::optimizer.size()), to_tensor(array));
   import_optimizer_state(optimizer, parameter_names(model, optimizer), state);
 }
 
@@ -92,7 +88,7 @@ std::optional<std::int64_t> integer(const Snapshot& snapshot, const std::string&
 
 // Earlier versions counted the batches of each rank.
 std::optional<std::int64_t> samples_in_batches(const Snapshot& snapshot) {
-  const auto batches = integer(snapshot, "/sampler/batches");
+  const auto batches = integer(snapshot, schema::sampler_batches);
   const auto config = nlohmann::json::parse(snapshot.config, nullptr, /*allow_exceptions=*/false);
   if (!batches || !config.is_object() || !config.contains("batch")) return std::nullopt;
   return *batches * config.value("batch", std::int64_t{1}) * snapshot.world_size;
@@ -101,22 +97,22 @@ std::optional<std::int64_t> samples_in_batches(const Snapshot& snapshot) {
 }  // namespace
 
 Position position_of(const Snapshot& snapshot) {
-  auto samples = integer(snapshot, "/sampler/samples");
+  auto samples = integer(snapshot, schema::sampler_samples);
   if (!samples) samples = samples_in_batches(snapshot);
   if (!samples) throw CorruptInput("the checkpoint has no /sampler/samples; resume from another one");
   return {snapshot.step, snapshot.epoch, *samples};
 }
 
 void add_order(SnapshotBuilder& snapshot, const SampleOrder& order) {
-  snapshot.add_integer("/sampler/dataset_samples", order.samples);
-  snapshot.add_integer("/sampler/dataset_hash", static_cast<std::int64_t>(order.hash));
-  snapshot.add_integer("/sampler/seed", static_cast<std::int64_t>(order.seed));
+  snapshot.add_integer(schema::dataset_samples, order.samples);
+  snapshot.add_integer(schema::dataset_hash, static_cast<std::int64_t>(order.hash));
+  snapshot.add_integer(schema::sampler_seed, static_cast<std::int64_t>(order.seed));
 }
 
 void check_order(const Snapshot& snapshot, const SampleOrder& order) {
   const auto position = position_of(snapshot);
   if (position.samples == 0) return;
-  const auto differs = [&](const char* path, std::uint64_t here) {
+  const auto differs = [&](const std::string& path, std::uint64_t here) {
     const auto saved = integer(snapshot, path);
     return saved && static_cast<std::uint64_t>(*saved) != here;
   };
@@ -126,12 +122,12 @@ void check_order(const Snapshot& snapshot, const SampleOrder& order) {
         "same --data and --seed, or from a checkpoint at the end of an epoch",
         snapshot.step, position.samples, difference));
   };
-  if (differs("/sampler/dataset_samples", static_cast<std::uint64_t>(order.samples)))
-    refuse(fmt::format("the data then had {} samples, not {}", *integer(snapshot, "/sampler/dataset_samples"),
+  if (differs(schema::dataset_samples, static_cast<std::uint64_t>(order.samples)))
+    refuse(fmt::format("the data then had {} samples, not {}", *integer(snapshot, schema::dataset_samples),
                        order.samples));
-  if (differs("/sampler/dataset_hash", order.hash)) refuse("the data has changed since then");
-  if (differs("/sampler/seed", order.seed))
-    refuse(fmt::format("--seed was {}, not {}", *integer(snapshot, "/sampler/seed"), order.seed));
+  if (differs(schema::dataset_hash, order.hash)) refuse("the data has changed since then");
+  if (differs(schema::sampler_seed, order.seed))
+    refuse(fmt::format("--seed was {}, not {}", *integer(snapshot, schema::sampler_seed), order.seed));
   if (position.samples > order.samples) refuse(fmt::format("the data has only {} samples", order.samples));
 }
 
@@ -144,12 +140,12 @@ void capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer
   header.step = position.step;
   header.epoch = position.epoch;
   header.world_size = session.size();
-  for (const auto& [name, tensor] : model_tensors(model)) add(snapshot, "/model/" + name, tensor);
+  for (const auto& [name, tensor] : model_tensors(model)) add(snapshot, schema::model + name, tensor);
   for (const auto& [name, tensor] : export_optimizer_state(optimizer, parameter_names(model, optimizer)))
-    add(snapshot, "/optimizer/state/" + name, tensor);
-  snapshot.add_integer("/sampler/epoch", position.epoch);
-  snapshot.add_integer("/sampler/samples", position.samples);
-  for (int r = 0; r < session.size(); ++r) add(snapshot, rng_path(r), rng[r]);
+    add(snapshot, schema::optimizer + name, tensor);
+  snapshot.add_integer(schema::sampler_epoch, position.epoch);
+  snapshot.add_integer(schema::sampler_samples, position.samples);
+  for (int r = 0; r < session.size(); ++r) add(snapshot, schema::rng(r), rng[r]);
 }
 
 void restore(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
@@ -164,7 +160,7 @@ void restore(Session& session, torch::nn::Module& model, torch::optim::Optimizer
     copy_optimizer(*snapshot, model, optimizer);
     std::vector<torch::Tensor> states;
     for (int r = 0; r < session.size(); ++r)
-      if (const Array* array = snapshot->find(rng_path(r))) states.push_back(to_tensor(*array));
+      if (const Array* array = snapshot->find(schema::rng(r))) states.push_back(to_tensor(*array));
     for (const auto& state : states)
       if (state.sizes() != own_rng.sizes())
         throw UserError(

@@ -131,7 +131,7 @@ class CheckpointBenchmark {
       time_into(write.ours, [&] { write_checkpoint(file, snapshot_); });
       time_into(write.other, [&] { copy_as_dd(file, copy); });
       time_into(checksum.ours, [&] {
-        for (const auto& digest : digests_of(snapshot_)) hash_ ^= digest.xxh3;
+        for (const auto& array : snapshot_.arrays) hash_ ^= digest_of(array).xxh3;
       });
       time_into(read.ours, [&] { hash_ ^= read_checkpoint(file).arrays.size(); });
       time_into(read.other, [&] { read_as_cat(file); });

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "farandole/base/log.h"
+#include "farandole/checkpoint/schema.h"
 #include "farandole/train/internals.h"
 
 namespace farandole {
@@ -73,7 +74,7 @@ std::set<std::string> names_of(const std::vector<Entry>& entries) {
 }
 
 std::string folder(const Compression& compression, int rank) {
-  return fmt::format("/compression/{}/rank-{:04}/", describe(compression), rank);
+  return schema::compression + describe(compression) + "/" + schema::rank_folder(rank) + "/";
 }
 
 // Lists the parts of the snapshot for the ranks of this run.
@@ -90,8 +91,8 @@ std::vector<Entry> list_parts(const Snapshot& snapshot, const Compression& compr
 void warn_of_losses(const Snapshot& snapshot, const Compression& compression, int ranks) {
   bool other = false;
   for (const auto& array : snapshot.arrays)
-    other |= array.path.starts_with("/compression/") &&
-             !array.path.starts_with("/compression/" + describe(compression) + "/");
+    other |= array.path.starts_with(schema::compression) &&
+             !array.path.starts_with(schema::compression + describe(compression) + "/");
   if (other)
     spdlog::warn("the checkpoint's gradients were compressed in another way; their residuals are dropped");
   else if (snapshot.world_size != ranks && compression.kind != Compression::Kind::none)
