@@ -80,6 +80,19 @@ class RunLeaseTest : public testing::Test {
   const fs::path run_ = run_folder_.path();
 };
 
+TEST_F(RunLeaseTest, ItsHolderCanBeFound) {
+  EXPECT_FALSE(find_lease_holder(run_));
+  const auto holder = start_holder();
+  const auto alive = find_lease_holder(run_);
+  ASSERT_TRUE(alive);
+  EXPECT_EQ(alive->pid, holder);
+  EXPECT_EQ(alive->alive, true);
+  kill_and_wait(holder);
+  const auto dead = find_lease_holder(run_);
+  ASSERT_TRUE(dead);
+  EXPECT_EQ(dead->alive, false);
+}
+
 TEST_F(RunLeaseTest, IsGivenBack) {
   {
     const RunLease lease(run_, nobody, quick);

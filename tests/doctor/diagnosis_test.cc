@@ -260,7 +260,7 @@ TEST(Diagnosis, NamesARankThatIsStopped) {
     rank.alive = true;
     rank.state = 'S';
     record(rank, 9, rank.rank != 2 ? std::optional(Category::backward) : std::nullopt, run.now_ns - second);
-    rank.recorder->pid = 70 + static_cast<std::uint32_t>(rank.rank);
+    rank.pid = 70 + rank.rank;
   }
   EXPECT_EQ(diagnose(run).cause, Cause::running);
   run.ranks[1].state = 'T';

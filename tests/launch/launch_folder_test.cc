@@ -112,6 +112,17 @@ TEST(LaunchFolder, LeavesNothingOfARefusal) {
   EXPECT_TRUE(fs::exists(folder.path() / "other/launch/rank-0000.json"));
 }
 
+TEST(LaunchFolder, WritesTheBeginWhenTheRanksHaveBegun) {
+  const TemporaryFolder folder;
+  const auto job = folder.path() / "run/launch/job.json";
+  LaunchFolder launch({folder.path() / "run", false});
+  EXPECT_FALSE(launch.begin(job_with(0)));
+  EXPECT_FALSE(fs::exists(job));
+  fs::create_directories(folder.path() / "run/recorder");
+  EXPECT_TRUE(launch.begin(job_with(0)));
+  EXPECT_TRUE(fs::exists(job));
+}
+
 TEST(LaunchFolder, WritesNothingWhereItCannot) {
   for (const char* place : {"", "/dev/null/run", "/proc/run"}) {
     LaunchFolder launch({place, true});

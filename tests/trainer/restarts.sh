@@ -33,23 +33,6 @@ run = json.load(open("killed/run.json"))
 assert run["restarts"] == 3 and run["lost_steps"] > 0 and run["exit_code"] == 0, run
 PYTHON
 
-# mpirun or a supervisor is killed: the ranks end after them, and the next start waits for that.
-"$bin/farandole" run -n 2 --max-restarts 5 -- "$bin/farandole" train --model mlp --data synthetic --width 16 --epochs 1000000 \
-  --log-steps 1 --timeline off --checkpoint-every 50steps --run-dir orphaned >out 2>err &
-launcher=$!
-starts() { grep -cE 'steps in [0-9]+ epochs' out; }
-await_start() { until (($(starts) == $1)); do kill -0 $launcher 2>/dev/null || fail "the job ended before start $1"; done; }
-await_start 1
-mpirun=$(pgrep -P $launcher)
-kill -9 "$mpirun"
-await_start 2
-supervisor=$(pgrep -P "$(pgrep -P $launcher)" | head -n 1)
-kill -9 "$supervisor"
-await_start 3
-kill -TERM $launcher
-wait $launcher
-[[ $? == 75 && $(grep -c '^farandole run: restart' err) == 2 ]] || fail "after mpirun and a supervisor were killed"
-
 # again CODE STARTS PATTERN OPTION… -- PROGRAM…: ends with the code after so many starts, and says why
 again() {
   local code=$1 starts=$2 pattern=$3

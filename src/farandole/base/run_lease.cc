@@ -137,6 +137,18 @@ void refuse_if_in_use(const fs::path& run_dir) {
   }
 }
 
+std::optional<LeaseHolder> find_lease_holder(const fs::path& run_dir) {
+  const auto there = leases_in(run_dir);
+  if (there.empty()) return std::nullopt;
+  const auto file = lease_file(run_dir, *there.rbegin());
+  const auto holder = Holder::of(file);
+  const auto sight = sight_of(file);
+  if (!holder || !sight) return std::nullopt;
+  LeaseHolder found{holder->host, holder->process, std::nullopt, sight->changed_ns};
+  if (const auto life = life_of(*holder, *sight); life != Life::unknown) found.alive = life == Life::alive;
+  return found;
+}
+
 RunLease::RunLease(const fs::path& run_dir, std::function<void(const std::string&)> lost, Times times)
     : run_dir_(fs::absolute(run_dir)) {
   while (!try_to_take(times)) {

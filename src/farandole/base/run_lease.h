@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -17,6 +18,16 @@ namespace farandole {
 
 // Throws: UserError if a job on this host holds the lease of `run_dir`. Waits for nothing, so a job on another host is not seen.
 void refuse_if_in_use(const std::filesystem::path& run_dir);
+
+// The process of rank 0 that holds the lease of a run directory.
+struct LeaseHolder {
+  std::string host;
+  std::int64_t pid = 0;
+  std::optional<bool> alive;    // No value: its host is another one, or cannot be asked.
+  std::int64_t changed_ns = 0;  // CLOCK_REALTIME, of its last sign of life
+};
+// std::nullopt if there is no lease. Never waits.
+std::optional<LeaseHolder> find_lease_holder(const std::filesystem::path& run_dir);
 
 class RunLease {
  public:

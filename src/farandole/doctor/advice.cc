@@ -71,9 +71,8 @@ bool hung_before_end(const RunEvidence& run, const Diagnosis& diagnosis) {
 void about_stall(const RunEvidence& run, int waited_for, std::vector<std::string>& next) {
   const auto& rank = run.ranks.at(static_cast<std::size_t>(waited_for));
   if (rank.alive) {
-    next.push_back(
-        fmt::format("print its stacks: gdb -p {} -batch -ex 'thread apply all bt'", rank.recorder->pid));
-    if (rank.state == 'T') next.push_back(fmt::format("continue it: kill -CONT {}", rank.recorder->pid));
+    next.push_back(fmt::format("print its stacks: gdb -p {} -batch -ex 'thread apply all bt'", rank.pid));
+    if (rank.state == 'T') next.push_back(fmt::format("continue it: kill -CONT {}", rank.pid));
   }
   if (rank.recorder && rank.recorder->doing && rank.recorder->doing->category == Category::data)
     next.emplace_back("it was loading data: check the file system of --data");

@@ -39,7 +39,7 @@ class Diagnosing {
 
  private:
   bool is_running() const {
-    return run_.launcher_alive ||
+    return run_.launcher_alive || run_.lease_alive ||
            std::any_of(run_.ranks.begin(), run_.ranks.end(), [](const auto& one) { return one.alive; });
   }
 
@@ -53,6 +53,7 @@ class Diagnosing {
     }
     if (is_stalled()) return judge_hang();
     found_.verdict = "the run is still running";
+    if (step < 0) step = run_.last_step.value_or(-1);
     if (step >= 0) found_.verdict += fmt::format(", at step {}", step);
     if (last > 0)
       found_.verdict += fmt::format("; its newest event is {} old",
@@ -107,8 +108,8 @@ class Diagnosing {
   }
 
   static std::string stopped_process(const RankEvidence& rank) {
-    return rank.state == 'T' ? fmt::format("process {} is stopped (state T)", rank.recorder->pid)
-                             : fmt::format("process {} is held by a debugger (state t)", rank.recorder->pid);
+    return rank.state == 'T' ? fmt::format("process {} is stopped (state T)", rank.pid)
+                             : fmt::format("process {} is held by a debugger (state t)", rank.pid);
   }
 
   void judge_by_report(const std::string& report) {

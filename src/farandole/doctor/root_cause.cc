@@ -79,7 +79,8 @@ RootCause asked_to_stop(const RunEvidence& run, int asked, std::int64_t asked_ns
             {},
             left > 0 ? fmt::format("{} before the time limit of its Slurm job", describe_seconds(left))
                      : "at the time limit of its Slurm job"};
-  return {Cause::interrupted, {}, {}, describe_signal(asked)};
+  if (asked != 0) return {Cause::interrupted, {}, {}, describe_signal(asked)};
+  return {Cause::interrupted, {}, {}, run.job ? run.job->message : ""};
 }
 
 Cause cause_of_code(int exit_code) {
@@ -230,6 +231,8 @@ RootCause find_root_cause(const RunEvidence& run, const std::optional<StalledCal
   if (run.facts.exit_code) {
     RootCause root_cause{cause_of_code(static_cast<int>(*run.facts.exit_code)), {}, {}, ""};
     root_cause.why = fmt::format("run.json reports exit code {}", *run.facts.exit_code);
+    if (run.job && run.job->end_ns == 0)
+      root_cause.why += "; the launcher was killed before it recorded the end";
     return root_cause;
   }
   return {Cause::unknown, {}, {}, ""};

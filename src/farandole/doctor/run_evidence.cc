@@ -21,6 +21,7 @@
 #include "farandole/base/file_bytes.h"
 #include "farandole/base/parse_number.h"
 #include "farandole/base/process_state.h"
+#include "farandole/base/run_lease.h"
 #include "farandole/base/staging_file.h"
 #include "farandole/launch/command_output.h"
 #include "farandole/launch/job_record.h"
@@ -92,6 +93,7 @@ class Gatherer {
           fmt::format("{} is not a folder; name the run directory of --run-dir", run_.folder.string()));
     run_.now_ns = real_time_ns();
     read_launch();
+    read_lease();
     read_run_json();
     read_recorders();
     read_logs();
@@ -159,6 +161,17 @@ class Gatherer {
         there.host = record.host;
         there.end = std::move(record);
       }
+  }
+
+  // The launcher's records about a job that has ended cannot be about a rank that lives.
+  void read_lease() {
+    lease_ = find_lease_holder(run_.folder);
+    constexpr std::int64_t young_ns = 10 * ns_per_second;  // Of a host whose processes cannot be seen.
+    run_.lease_alive = lease_ && lease_->alive.value_or(run_.now_ns - lease_->changed_ns < young_ns);
+    if (!run_.lease_alive) return;
+    const bool has_end = std::any_of(run_.ranks.begin(), run_.ranks.end(),
+                                     [](const auto& one) { return one.end && one.end->rank == 0; });
+    if (has_end || (run_.job && run_.job->end_ns != 0)) leave_launch_out();
   }
 
   void read_run_json() {
@@ -312,11 +325,20 @@ class Gatherer {
       if (one.end || !one.recorder || one.recorder->closed || one.host != here) continue;
       one.state = process_state(one.recorder->pid, one.recorder->start_ns);
       one.alive = one.state != '\0';
+      one.pid = one.recorder->pid;
     }
+    if (!run_.lease_alive) return;
+    auto& leader = rank(0);
+    leader.alive = true;
+    leader.pid = lease_->pid;
+    if (leader.host.empty()) leader.host = lease_->host;
+    const auto process = lease_->alive ? read_process_state(lease_->pid) : std::nullopt;
+    if (process) leader.state = process->state;
   }
 
   RunEvidence run_;
   int world_size_ = 0;
+  std::optional<LeaseHolder> lease_;
 };
 
 }  // namespace

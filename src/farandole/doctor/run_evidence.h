@@ -72,9 +72,10 @@ LogEvidence read_last_words(std::string_view text);
 
 struct RankEvidence {
   int rank = 0;
-  std::string host;    // "" if it is unknown.
-  bool alive = false;  // Its process runs on this machine.
-  char state = '\0';   // State of that process, as proc(5) names it ('T': stopped); 0: unknown.
+  std::string host;      // "" if it is unknown.
+  bool alive = false;    // Its process runs on this machine.
+  char state = '\0';     // State of that process, as proc(5) names it ('T': stopped); 0: unknown.
+  std::int64_t pid = 0;  // Of that process, if `alive`.
   std::optional<RankRecord> end;
   std::optional<RecorderEvidence> recorder;
   LogEvidence log;
@@ -86,6 +87,7 @@ struct RunEvidence {
   std::filesystem::path folder;
   std::optional<JobRecord> job;
   bool launcher_alive = false;                  // On this machine.
+  bool lease_alive = false;                     // Rank 0 lives, according to the lease of the run directory.
   RunFacts facts;                               // run.json
   std::vector<RankEvidence> ranks;              // Ordered by rank; as many as the run had, or as are known.
   std::optional<std::int64_t> last_step;        // From metrics.jsonl.

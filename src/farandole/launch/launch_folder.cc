@@ -82,10 +82,11 @@ bool LaunchFolder::make(bool failed, int exit_code) const {
   return !error;
 }
 
-void LaunchFolder::begin(const JobRecord& job) {
-  if (!run_.logged || !make(false, 0)) return;
-  keep_earlier_job(folder());
+bool LaunchFolder::begin(const JobRecord& job) {
+  if (!make(false, 0)) return false;
+  if (run_.logged) keep_earlier_job(folder());  // Else the session has kept the record of the earlier start.
   write_job(folder() / "job.json", job);
+  return true;
 }
 
 void LaunchFolder::end(const RankRecord& rank) {

@@ -34,7 +34,8 @@ class LaunchFolder {
   // These functions write their arguments; on errors they silently write nothing. If a job was
   // refused (exit code 64 or 65), the run directory stays unchanged, unless logs were requested or
   // the job had begun to run.
-  void begin(const JobRecord& job);
+  // Returns whether it has written. A job whose ranks have not begun to run may still be refused.
+  bool begin(const JobRecord& job);
   // Writes only the ranks whose records are missing.
   void end(const JobRecord& job, const std::vector<RankRecord>& ranks);
   void end(const RankRecord& rank);

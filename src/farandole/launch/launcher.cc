@@ -107,11 +107,11 @@ JobRecord describe_job(const LaunchRequest& request, const LaunchPlan& plan) {
 
 class Launcher {
  public:
-  Launcher(const LaunchRequest& request, LaunchPlan plan, const fs::path& log_folder)
+  Launcher(const LaunchRequest& request, LaunchPlan plan, const fs::path& log_folder, LaunchedRun run)
       : plan_(std::move(plan)),
         trace_mpi_(request.trace_mpi),
         log_folder_(log_folder),
-        run_(find_run(request, log_folder)),
+        run_(std::move(run)),
         launch_folder_(run_),
         job_(describe_job(request, plan_)),
         folder_(parent_of_temporary(plan_, log_folder)),
@@ -132,7 +132,7 @@ class Launcher {
       const auto session = session_environment(folder_.path(), &std::getenv);
       environment.insert(environment.end(), session.begin(), session.end());
     }
-    launch_folder_.begin(job_);
+    begun_ = launch_folder_.begin(job_);
     starter_.emplace(command, ChildStreams{-1, -1, err.write_end.get()}, SIGTERM, environment);
   }
 
@@ -164,6 +164,14 @@ class Launcher {
     return options;
   }
 
+  // The run directory changes when the ranks begin to run. Looks at most once a second.
+  void note_begin() {
+    constexpr std::int64_t pause_ns = 1'000'000'000;
+    if (begun_ || now_ns() - looked_ns_ < pause_ns) return;
+    looked_ns_ = now_ns();
+    begun_ = launch_folder_.begin(job_);
+  }
+
   // One iteration: waits for the next event and handles it. `only_write`: handles only pending output and
   // signals. Returns false if none occurred in `limit_ms`; -1: no limit.
   bool serve(bool only_write, int limit_ms) {
@@ -175,6 +183,7 @@ class Launcher {
     // After this time, a line of dashes belongs to the program and not to a message of mpirun.
     constexpr int hold_ms = 200;
     const int ready = ::poll(waiting.data(), waiting.size(), chatter_.holds() ? hold_ms : limit_ms);
+    note_begin();
     if (ready == 0) err_.push(chatter_.flush());
     if (waiting[0].revents != 0) take_signals();
     if (waiting[1].revents != 0) take_datagram();
@@ -368,6 +377,8 @@ class Launcher {
   // So many of them kill the ranks. A second one must not disturb a checkpoint that the first one has asked for.
   static constexpr int forced = 3;
   bool told_of_broken_ = false;
+  bool begun_ = false;  // job.json has been written.
+  std::int64_t looked_ns_ = now_ns();
   std::optional<ChildProcess> scancel_;
   std::optional<ChildProcess> starter_;  // Last member: it must end before the objects to which it reports.
 };
@@ -411,13 +422,15 @@ int launch(const LaunchRequest& request) {
       throw UserError("--trace-mpi needs a run directory to record in; add --run-dir RUN");
   }
   const auto log_folder = make_log_folder(request.log_folder);
+  auto run = find_run(request, log_folder);
   RestartPolicy policy(request.max_restarts);
   for (;;) {
-    const auto end = Launcher(request, plan, log_folder).run();
+    const auto end = Launcher(request, plan, log_folder, run).run();
     const auto decision = policy.decide(end);
     if (!decision.message.empty()) fmt::print(stderr, "farandole run: {}\n", decision.message);
     if (decision.diagnose && !end.run.empty()) show_diagnosis(end.run);
     if (!decision.restart || (!end.run.empty() && !await_end_of_ranks(end.run))) return end.exit_code;
+    if (!end.run.empty()) run = {end.run, true};  // The ranks may have told it.
     std::erase_if(plan.environment, [](const auto& change) { return change.first == restarts_variable; });
     plan.environment.emplace_back(restarts_variable, std::to_string(policy.restarts()));
   }
