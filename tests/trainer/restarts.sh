@@ -33,6 +33,22 @@ run = json.load(open("killed/run.json"))
 assert run["restarts"] == 3 and run["lost_steps"] > 0 and run["exit_code"] == 0, run
 PYTHON
 
+# The trace of a start shows the work of the start before it that is lost.
+"$bin/farandole" run -n 2 --max-restarts 1 -- "$bin/farandole" train "${options[@]}" --resume auto --checkpoint-every 100steps \
+  --run-dir traced >out 2>err &
+launcher=$!
+until [[ -s traced/metrics.jsonl && $(grep -c . traced/metrics.jsonl) -gt 120 ]]; do kill -0 $launcher || fail "it ended before step 120"; done
+kill -9 "$(pgrep -P "$(pgrep -P "$(pgrep -P $launcher)" | head -n 1)")"
+wait $launcher || fail "a start after lost work: $?"
+/usr/bin/python3 - <<'PYTHON' || fail "the trace does not show the lost work"
+import gzip, json
+trace = json.load(gzip.open("traced/timeline.json.gz"))
+spans = {event["name"]: event for event in trace["traceEvents"] if event["ph"] == "X"}
+lost = json.load(open("traced/run.json"))["lost_steps"]
+assert lost > 0 and f"lost work: {lost} steps" in spans, (lost, [name for name in spans if "lost" in name])
+assert spans["restart"]["dur"] > 0 and "restore checkpoint" in spans
+PYTHON
+
 # again CODE STARTS PATTERN OPTION… -- PROGRAM…: ends with the code after so many starts, and says why
 again() {
   local code=$1 starts=$2 pattern=$3

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/file_bytes.h"
+#include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/trainer/metrics_log.h"
 
 namespace farandole {
@@ -32,14 +34,17 @@ RunDirectory::RunDirectory(std::filesystem::path folder) : folder_(std::move(fol
     throw UserError("run directory " + folder_.string() + " is not writable; choose another --run-dir");
 }
 
-void RunDirectory::started(RunFacts facts, std::int64_t step) {
+std::optional<LostWork> RunDirectory::started(RunFacts facts, std::int64_t step) {
   const auto earlier = read_run_facts(run_json());
   facts.restarts = earlier.restarts ? *earlier.restarts + 1 : 0;
-  facts.lost_steps =
-      earlier.lost_steps.value_or(0) + std::max<std::int64_t>(0, last_logged_step(metrics()) - step);
+  const LostWork lost{std::max<std::int64_t>(0, last_logged_step(metrics()) - step),
+                      changed_ns(checkpoints() / checkpoint_name(step)), changed_ns(metrics())};
+  facts.lost_steps = earlier.lost_steps.value_or(0) + lost.steps;
   facts.started = utc_now();
   write_run_facts(run_json(), facts);
   facts_ = std::move(facts);
+  const bool known = lost.steps > 0 && lost.begin_ns > 0 && lost.end_ns > lost.begin_ns;
+  return known ? std::optional(lost) : std::nullopt;
 }
 
 void RunDirectory::ended(int exit_code) {

@@ -10,6 +10,14 @@
 
 namespace farandole {
 
+// Steps that have to be done again, because they came after the last checkpoint.
+// Units: nanoseconds of CLOCK_REALTIME, as the file system measures it.
+struct LostWork {
+  std::int64_t steps = 0;
+  std::int64_t begin_ns = 0;  // The checkpoint was written.
+  std::int64_t end_ns = 0;    // The last step was logged.
+};
+
 class RunDirectory {
  public:
   // Creates the folder if it does not exist.
@@ -21,8 +29,9 @@ class RunDirectory {
   std::filesystem::path run_json() const { return folder_ / "run.json"; }
 
   // Writes run.json with the start time. "restarts" counts the earlier starts in this folder, and "lost_steps" the
-  // logged steps that they had done after the step from which the next start continued.
-  void started(RunFacts facts, std::int64_t step);
+  // logged steps that they had done after the step from which the next start continued. Returns the steps that the
+  // start before this one had done after `step`.
+  std::optional<LostWork> started(RunFacts facts, std::int64_t step);
   // Adds "ended" and "exit_code", and the numbers of skipped steps and rollbacks in metrics.jsonl. If the file cannot be written, this call only warns, because the run has
   // already ended. Without an earlier started() it does nothing.
   void ended(int exit_code);

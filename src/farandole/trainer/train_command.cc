@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
 #include "farandole/base/program_folder.h"
@@ -125,6 +126,15 @@ void greet(Session& session, const TrainOptions& options, const DataSplit& data,
              torch::get_num_threads(), torch::get_num_threads() == 1 ? "" : "s", trainer.global_batch(),
              trainer.total_steps(), options.epochs, options.epochs == 1 ? "" : "s");
   std::fflush(stdout);
+}
+
+// The trace of this start shows what the start before it has lost, and how long nothing was done.
+void record_loss(Session& session, const LostWork& lost) {
+  const auto now = now_ns();
+  const auto in_trace = [shift = now - real_time_ns()](std::int64_t ns) { return ns + shift; };
+  const auto name = session.timeline().intern(fmt::format("lost work: {} steps", lost.steps));
+  session.timeline().span(Category::other, name, in_trace(lost.begin_ns), in_trace(lost.end_ns));
+  session.timeline().span(Category::other, "restart", in_trace(lost.end_ns), now);
 }
 
 // Only rank 0 has read the run directory.
@@ -247,7 +257,7 @@ int train(Session& session, TrainOptions options, const std::string& option_line
     const auto facts = facts_of(session, options, trainer, *model, argc, argv);
     greet(session, options, data, trainer, facts);
     if (resumed) fmt::print("continuing from step {}\n", resumed->step);
-    run->started(facts, trainer.position().step);
+    if (const auto lost = run->started(facts, trainer.position().step)) record_loss(session, *lost);
   }
   auto result = ExitCode::done;
   try {
