@@ -53,7 +53,7 @@ TEST(CheckpointSchedule, SavesByTimeWithFewQuestions) {
 
 TEST(CheckpointSchedule, AutomaticFollowsCostAndFailures) {
   EXPECT_NEAR(young_interval(0.5, 3600), 60, 1e-9);
-  EXPECT_THAT(saves_of({Kind::automatic, 0}, 220, 0, 0.5), ElementsAre(30, 90, 150, 210));
+  EXPECT_THAT(saves_of({Kind::automatic, 0}, 220, 0, 0.5), ElementsAre(2, 62, 122, 182));
 }
 
 TEST(CheckpointInterval, IsStepsEpochsTimeOrAuto) {

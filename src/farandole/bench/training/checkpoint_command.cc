@@ -31,6 +31,7 @@ struct CheckpointBenchmarkOptions {
 // A quantity and what it is compared with, measured in turns.
 struct Pair {
   std::string name, beside;
+  std::string key, beside_key;  // In JSON; in milliseconds if they end with _ms, else in seconds.
   Sample ours, other;
   // How many times as long ours takes.
   double ratio() const { return ours.median() / other.median(); }
@@ -98,7 +99,7 @@ class CheckpointBenchmark {
 
  private:
   void measure_pause() {
-    Pair pause{"training waits for the copy", "memcpy", {}, {}};
+    Pair pause{"training waits for the copy", "memcpy", "stall_ms", "memcpy_ms", {}, {}};
     std::vector<Bytes> copies;
     for (int i = 0; i <= options_.repetitions; ++i) {
       session_.barrier();
@@ -121,9 +122,9 @@ class CheckpointBenchmark {
   }
 
   void measure_files() {
-    Pair write{"write and synchronize", "dd conv=fsync", {}, {}};
-    Pair checksum{"checksum and NaN check", "write and synchronize", {}, {}};
-    Pair read{"read and verify", "cat", {}, {}};
+    Pair write{"write and synchronize", "dd conv=fsync", "write_s", "raw_write_s", {}, {}};
+    Pair checksum{"checksum and NaN check", "write and synchronize", "checksum_s", "", {}, {}};
+    Pair read{"read and verify", "cat", "restore_s", "raw_read_s", {}, {}};
     const auto copy = *folder_ / "copy";
     for (int i = 0; i < options_.repetitions; ++i) {
       const auto file =
@@ -144,7 +145,12 @@ class CheckpointBenchmark {
 
   // The write of a checkpoint ends within its block, so that blocks without a checkpoint are not disturbed.
   void measure_training() {
-    Pair training{fmt::format("{} steps with a checkpoint", options_.block_steps), "without", {}, {}};
+    Pair training{fmt::format("{} steps with a checkpoint", options_.block_steps),
+                  "without",
+                  "block_with_checkpoint_s",
+                  "block_s",
+                  {},
+                  {}};
     Timeline none;
     std::optional<CheckpointStore> store;
     if (leads_) store.emplace(CheckpointOptions{.folder = *folder_ / "checkpoints", .keep_last = 1}, none);
@@ -215,12 +221,11 @@ int checkpoint_command(int argc, const char* const* argv) {
     CheckpointBenchmark benchmark(session, options);
     benchmark.run();
     if (session.rank() != 0) return 0;
-    nlohmann::json json = {{"bench", "checkpoint"},
-                           {"machine", machine_facts()},
-                           {"model", options.model},
-                           {"ranks", session.size()},
-                           {"state_bytes", benchmark.state_bytes()},
-                           {"results", nlohmann::json::array()}};
+    nlohmann::json result = {
+        {"model", options.model}, {"ranks", session.size()}, {"state_bytes", benchmark.state_bytes()}};
+    const auto add = [&](const std::string& key, const Sample& sample) {
+      if (!key.empty()) result[key] = sample.median() * (key.ends_with("_ms") ? 1e-3 : 1e-6);
+    };
     if (format == "text") {
       fmt::print("{} on {} ranks, state of {:.1f} MB\n", options.model, session.size(),
                  static_cast<double>(benchmark.state_bytes()) * 1e-6);
@@ -232,13 +237,14 @@ int checkpoint_command(int argc, const char* const* argv) {
       if (format == "text")
         fmt::print("{:<30} {:<24} {:<24} {:<24} {:>6.3f}\n", pair.name, milliseconds_with_spread(pair.ours),
                    pair.beside, milliseconds_with_spread(pair.other), pair.ratio());
-      json["results"].push_back({{"name", pair.name},
-                                 {"ms", pair.ours.median() * 1e-3},
-                                 {"beside", pair.beside},
-                                 {"beside_ms", pair.other.median() * 1e-3},
-                                 {"ratio", pair.ratio()}});
+      add(pair.key, pair.ours);
+      add(pair.beside_key, pair.other);
     }
-    if (format == "json") fmt::print("{}\n", json.dump(1));
+    if (format == "json") {
+      const nlohmann::json json = {
+          {"bench", "checkpoint"}, {"machine", machine_facts()}, {"results", {result}}};
+      fmt::print("{}\n", json.dump(1));
+    }
     return 0;
   });
 }
