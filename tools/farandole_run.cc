@@ -7,6 +7,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
+#include "farandole/launch/launched_function.h"
 #include "farandole/launch/launcher.h"
 
 namespace {
@@ -14,7 +15,7 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr const char* usage =
-    "Usage: farandole run [-n N] [--prefix] [--log-dir DIR] [--run-dir RUN [--trace-mpi]] [--] PROGRAM "
+    "Usage: farandole run [-n N] [--local] [--prefix] [--log-dir DIR] [--run-dir RUN [--trace-mpi]] [--] PROGRAM "
     "[ARGUMENT...]\n"
     "\n"
     "Starts PROGRAM on N ranks, with srun inside a Slurm job and with mpirun otherwise. The exit code is\n"
@@ -48,6 +49,7 @@ int run(int argc, const char* const* argv) {
       "ranks,n", po::value<int>()->notifier([&](int ranks) { request.ranks = ranks; }),
       "number of ranks. -1 means all cores of this machine; in a Slurm job, all its tasks or else all its "
       "CPUs. The default is the number of tasks of the Slurm job, and 1 without Slurm")(
+      "local", po::bool_switch(&request.local), "start all ranks on this machine, also inside a Slurm job")(
       "prefix", po::bool_switch(&request.prefix),
       "print the rank and the time before each line: [3 12:34:56.789] text")(
       "log-dir", po::value(&log_folder), "also write each rank's output, with times, to DIR/rank-0003.log")(
@@ -67,6 +69,7 @@ int run(int argc, const char* const* argv) {
   if (log_folder.empty() && !run_dir.empty()) log_folder = request.run_dir / "logs";
   request.log_folder = log_folder;
   request.program.assign(argv + program, argv + argc);
+  request.folder_of_caller = farandole::folder_of_caller([](const char* name) { return std::getenv(name); });
   return farandole::launch(request);
 }
 

@@ -3,6 +3,7 @@
 
 #include <torch/torch.h>
 
+#include "farandole/estimator/launch.h"
 #include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/distributed_sampler.h"
 #include "farandole/train/group.h"

@@ -74,6 +74,20 @@ TEST(LaunchPlan, OutsideSlurmMpirunSharesTheCores) {
   EXPECT_EQ(many.environment.at("OMPI_MCA_mpi_yield_when_idle"), "1");
 }
 
+TEST(LaunchPlan, LocalRanksAreStartedWithoutSlurm) {
+  LaunchRequest request;
+  request.ranks = 2;
+  request.local = true;
+  request.program = {"true"};
+  const auto local = plan_launch(request, {8, false, true, true, {}, ""}, [](const char* name) {
+    return std::string_view(name) == "SLURM_JOB_ID" ? "7" : nullptr;
+  });
+  EXPECT_EQ(local.starter, LaunchPlan::Starter::mpirun);
+  EXPECT_THAT(local.environment,
+              Contains(std::pair<std::string, std::optional<std::string>>("SLURM_JOB_ID", std::nullopt)));
+  EXPECT_THAT(local.command, Not(Contains("SLURM_JOB_ID")));
+}
+
 TEST(LaunchPlan, WhatTheUserSetStays) {
   const auto own = plan(20, {{"OMP_NUM_THREADS", "3"},
                              {"OMPI_MCA_mpi_yield_when_idle", "0"},

@@ -20,7 +20,7 @@ class Planner {
 
   LaunchPlan plan() {
     refuse_nesting();
-    const bool slurm = in_slurm_job(environment_) && facts_.srun_found;
+    const bool slurm = in_slurm_job(environment_) && facts_.srun_found && !request_.local;
     plan_.starter = slurm ? LaunchPlan::Starter::srun : LaunchPlan::Starter::mpirun;
     plan_.ranks = slurm ? slurm_ranks() : machine_ranks();
     if (plan_.ranks < 1 || plan_.ranks > most_ranks)
@@ -90,8 +90,7 @@ class Planner {
         (text("OMPI_ALLOW_RUN_AS_ROOT") != "1" || text("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM") != "1"))
       throw UserError(
           "mpirun refuses to run as root; run as another user, or set OMPI_ALLOW_RUN_AS_ROOT=1 and "
-          "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 in a container"
-          "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1");
+          "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 in a container");
     set_unless_given("OMP_NUM_THREADS", std::to_string(std::max(1, facts_.cores / plan_.ranks)));
     if (plan_.ranks > facts_.cores) set_unless_given("OMPI_MCA_mpi_yield_when_idle", "1");
     // Open MPI counts physical cores as slots. For two ranks it would bind each rank, with all its
@@ -102,6 +101,10 @@ class Planner {
     plan_.command.insert(plan_.command.end(), {"-n", std::to_string(plan_.ranks)});
     for (const auto& [name, value] : plan_.environment)
       if (value) plan_.command.insert(plan_.command.end(), {"-x", name});
+    // With these, mpirun would start the ranks through Slurm.
+    if (request_.local)
+      for (const auto* name : {"SLURM_JOBID", "SLURM_JOB_ID", "SLURM_NODELIST", "SLURM_JOB_NODELIST"})
+        plan_.environment.emplace_back(name, std::nullopt);
   }
 
   void plan_srun() {

@@ -18,11 +18,15 @@ inline constexpr int all_cores = -1;
 // The request of the user.
 struct LaunchRequest {
   std::optional<int> ranks;  // May be all_cores; no value: Slurm's number of tasks, or else 1.
+  bool local = false;        // Starts the ranks on this machine, also inside a Slurm job.
   bool prefix = false;
   std::filesystem::path log_folder;  // empty: no logs
   std::filesystem::path run_dir;     // For a program that does not name its own; empty: none.
   bool trace_mpi = false;            // Records the MPI calls of the program.
   int max_restarts = 0;              // How often a job that fails is started again.
+  // Folder of a program that started this launcher for itself (farandole::launch); empty: there is none. If the
+  // program ends first, the launcher ends the job at once and removes the folder.
+  std::filesystem::path folder_of_caller;
   std::vector<std::string> program;  // Program and its arguments.
 };
 

@@ -111,6 +111,7 @@ class Launcher {
       : plan_(std::move(plan)),
         trace_mpi_(request.trace_mpi),
         log_folder_(log_folder),
+        folder_of_caller_(request.folder_of_caller),
         run_(std::move(run)),
         launch_folder_(run_),
         job_(describe_job(request, plan_)),
@@ -256,11 +257,14 @@ class Launcher {
       job_.signals.push_back({number, real_time_ns()});
     if (ends && ++endings_ == 1) signal_ = number;
     if (from_terminal || starter_->has_ended()) return;
-    const bool by_force = ends && endings_ >= forced;
+    // Nobody waits for the ranks of a program that started this launcher for itself and is gone.
+    const bool by_force = ends && (endings_ >= forced || is_abandoned());
     if (ends && endings_ == forced - 1)
       err_.push("farandole run: the ranks have been asked to end twice; one more signal kills them\n");
     if (!ends || by_force || !signal_ranks(number)) starter_->signal(ends ? SIGTERM : number);
   }
+
+  bool is_abandoned() const { return !folder_of_caller_.empty() && ::getppid() != parent_; }
 
   // mpirun kills its ranks one second after SIGTERM, and srun kills them at once. If the ranks get the signal
   // directly, they have time for a checkpoint.
@@ -353,6 +357,7 @@ class Launcher {
     write_some();
     bring_recorders();
     keep_records(std::move(records), verdict);
+    if (is_abandoned()) discard_folder(folder_of_caller_);
     drain();
     return {verdict.exit_code, signal_ != 0, run_.folder};
   }
@@ -360,6 +365,8 @@ class Launcher {
   LaunchPlan plan_;
   bool trace_mpi_;
   fs::path log_folder_;
+  fs::path folder_of_caller_;
+  const pid_t parent_ = ::getppid();
   LaunchedRun run_;
   LaunchFolder launch_folder_;
   JobRecord job_;

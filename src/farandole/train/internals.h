@@ -38,6 +38,13 @@ struct TensorCollectives::Internals {
   FusedAllreduce fused;  // Has memory of the communicator.
 };
 
+// An error that all ranks know (Session::together), so that the job can end normally.
+class AgreedError : public Error {
+ public:
+  AgreedError(const std::string& message, ExitCode code, int rank) : Error(message, code), first_rank(rank) {}
+  const int first_rank;
+};
+
 inline Communicator& communicator_of(TensorCollectives& ranks) {
   return *ranks.internals().communicator;
 }

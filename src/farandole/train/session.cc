@@ -27,13 +27,6 @@
 namespace farandole {
 namespace {
 
-// An error that all ranks know, so that the job can end normally.
-class AgreedError : public Error {
- public:
-  AgreedError(const std::string& message, ExitCode code, int rank) : Error(message, code), first_rank(rank) {}
-  const int first_rank;
-};
-
 void share_cores(int local_size) {
   if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
   torch::set_num_threads(std::max(1, has_own_cores() ? allowed_cores() : allowed_cores() / local_size));
