@@ -30,6 +30,7 @@ constexpr std::pair<std::string_view, std::string_view> descriptions[] = {
     {"doctor", "report why a run hung, crashed or refused to start"},
     {"timeline", "merge, slice, salvage or export the timeline of a run"},
     {"checkpoint", "list, show or verify checkpoints"},
+    {"table", "show the columns of a table, or split it at random"},
     {"bench", "measure collectives, steps, the recorder and the analyzer"},
 };
 

@@ -25,7 +25,8 @@ from docs import PAGES, SOURCE, help_of, options_in, read_page
 BIN = pathlib.Path(os.environ["FARANDOLE_BIN"])
 FEW_STEPS, SECONDS = 6, 60
 COMMANDS_WITH_WORDS = {"timeline": ("merge", "slice", "salvage", "export"),  # whose next word chooses the options
-                       "bench": ("allreduce", "step", "timeline", "analyze", "checkpoint")}
+                       "bench": ("allreduce", "step", "timeline", "analyze", "checkpoint"),
+                       "table": ("show", "split")}
 COMMANDS = ("run", "train", "analyze", "doctor", "checkpoint")
 OTHERS = ("clang-format", "cmake", "ctest", "g++", "kill", "nsys", "sbatch", "scancel", "spack", "srun")  # not ours
 PRESETS = {preset["name"] for preset in json.loads((SOURCE / "CMakePresets.json").read_text())["configurePresets"]}

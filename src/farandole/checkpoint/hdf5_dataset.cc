@@ -26,6 +26,14 @@ std::optional<std::uint64_t> contiguous_offset(hid_t dataset, const Hdf5Check& c
   return offset;
 }
 
+std::int64_t chunk_rows_of(hid_t dataset, std::size_t dimensions, const Hdf5Check& check) {
+  const auto creation = check(H5Dget_create_plist(dataset), H5Pclose, "H5Dget_create_plist");
+  if (H5Pget_layout(creation.get()) != H5D_CHUNKED || dimensions == 0) return 1;
+  std::vector<hsize_t> chunk(dimensions);
+  check(H5Pget_chunk(creation.get(), static_cast<int>(dimensions), chunk.data()), "H5Pget_chunk");
+  return static_cast<std::int64_t>(chunk.front());
+}
+
 }  // namespace
 
 Hdf5Dataset Hdf5File::dataset(const std::string& path) const {
@@ -41,6 +49,7 @@ Hdf5Dataset Hdf5File::dataset(const std::string& path) const {
   const auto space = check(H5Dget_space(id), H5Sclose, "H5Dget_space");
   if (H5Sget_simple_extent_type(space.get()) == H5S_NULL) check.fail("data set " + path, "it has no values");
   impl->shape = shape_of(space.get(), check);
+  impl->chunk_rows = chunk_rows_of(id, impl->shape.size(), check);
   const auto type = check(H5Dget_type(id), H5Tclose, "H5Dget_type");
   auto description = describe_type(type.get());
   if (description.name == "uint16" &&
@@ -78,6 +87,9 @@ std::int64_t Hdf5Dataset::rows() const {
 }
 std::size_t Hdf5Dataset::row_bytes(DType dtype) const {
   return impl_->elements(1) * size_of(dtype);
+}
+std::int64_t Hdf5Dataset::chunk_rows() const {
+  return impl_->chunk_rows;
 }
 Hdf5Dataset::Kind Hdf5Dataset::kind() const {
   return impl_->kind;

@@ -33,6 +33,7 @@ class Hdf5Dataset {
   const std::vector<std::int64_t>& shape() const;
   std::int64_t rows() const;                 // first dimension; 1 for a scalar
   std::size_t row_bytes(DType dtype) const;  // bytes of one row in memory
+  std::int64_t chunk_rows() const;           // rows that the file holds together; 1 if it has no chunks
   Kind kind() const;
   // The stored type in any byte order; std::nullopt for a type that DType lacks, such as int16.
   std::optional<DType> dtype() const;

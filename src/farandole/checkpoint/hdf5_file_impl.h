@@ -38,6 +38,7 @@ struct Hdf5Dataset::Impl {
   std::string path;
   Hdf5Handle dataset;
   std::vector<std::int64_t> shape;
+  std::int64_t chunk_rows = 1;
   Kind kind = Kind::other;
   std::optional<DType> dtype;
   std::string type_name;

@@ -37,6 +37,7 @@ class Farandole(CMakePackage):
     depends_on("zlib-api")
     depends_on("sqlite@3.30:")
     depends_on("isa-l@2.29:")
+    # libcsv, for tables in CSV files, has no package of Spack: it is used where the site has it.
     depends_on("fmt@8:10")  # 11 moves fmt::join to another header
     depends_on("spdlog@1.10:")
     depends_on("xxhash@0.8:")

@@ -1,0 +1,68 @@
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+#include <fstream>
+#include <string_view>
+
+#include "farandole/base/error.h"
+#include "farandole/checkpoint/hdf5_file.h"
+#include "farandole/tables/formats.h"
+
+namespace farandole {
+namespace {
+
+// The type in which values reach the reader. Integers that DType lacks are widened.
+DType memory_type(const Hdf5Dataset& data) {
+  if (data.dtype()) return *data.dtype();
+  return data.kind() == Hdf5Dataset::Kind::integer ? DType::int64 : DType::float64;
+}
+
+class Hdf5Table final : public DataTable {
+ public:
+  explicit Hdf5Table(const std::filesystem::path& path) : file_(Hdf5File::open(path)) {
+    source_ = path.string();
+    for (const auto& name : file_.list()) {
+      auto data = file_.dataset(name);
+      if (data.kind() == Hdf5Dataset::Kind::other || data.shape().empty()) {
+        other_columns_.push_back(name.substr(1));
+        continue;
+      }
+      const auto& shape = data.shape();
+      if (!columns_.empty() && data.rows() != rows_)
+        throw UserError(
+            fmt::format("{}: column {} has {} rows, and column {} has {}; all columns of a table must have "
+                        "equally many rows",
+                        source_, name.substr(1), data.rows(), columns_.front().name, rows_));
+      rows_ = data.rows();
+      columns_.push_back({name.substr(1), memory_type(data), {shape.begin() + 1, shape.end()}});
+      data_.push_back(std::move(data));
+    }
+  }
+
+  void read(std::size_t column, std::int64_t first, std::int64_t count,
+            std::span<std::byte> out) const override {
+    data_[column].read_rows(first, count, columns_[column].dtype, out);
+  }
+  std::int64_t chunk_rows(std::size_t column) const override { return data_[column].chunk_rows(); }
+
+ private:
+  Hdf5File file_;
+  std::vector<Hdf5Dataset> data_;
+};
+
+}  // namespace
+
+bool is_hdf5_table(const std::filesystem::path& file) {
+  constexpr std::string_view signature = "\x89HDF\r\n\x1a\n";
+  std::array<char, signature.size()> start{};
+  std::ifstream stream(file, std::ios::binary);
+  stream.read(start.data(), start.size());
+  return (stream && std::string_view(start.data(), start.size()) == signature) || file.extension() == ".h5" ||
+         file.extension() == ".hdf5";
+}
+
+std::unique_ptr<DataTable> open_hdf5_table(const std::filesystem::path& file) {
+  return std::make_unique<Hdf5Table>(file);
+}
+
+}  // namespace farandole

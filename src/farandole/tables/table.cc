@@ -1,0 +1,108 @@
+#include "farandole/tables/table.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "farandole/base/error.h"
+#include "farandole/base/options.h"
+#include "farandole/tables/formats.h"
+
+namespace farandole {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::unique_ptr<DataTable> open_file(const fs::path& file) {
+  if (!fs::exists(file)) throw UserError(fmt::format("there is no table {}", file.string()));
+  if (fs::is_directory(file))
+    throw UserError(fmt::format("{} is a folder; name the file of the table", file.string()));
+  if (is_hdf5_table(file)) return open_hdf5_table(file);
+  if (file.extension() == ".npy") return open_npy_table(file);
+  if (file.extension() == ".csv") return read_csv_table(file);
+  if (is_idx_table(file)) return read_idx_table(file);
+  throw UserError(fmt::format("{} is no table: tables are HDF5 (.h5), CSV (.csv), NumPy (.npy) and IDX files",
+                              file.string()));
+}
+
+// The columns of several tables side by side.
+class JoinedTable final : public DataTable {
+ public:
+  void add(std::unique_ptr<DataTable> part, const std::string& name) {
+    if (!name.empty() && part->columns().size() != 1)
+      throw UserError(
+          fmt::format("{} has {} columns and cannot be called {}; give a name to .npy and IDX files only",
+                      part->source(), part->columns().size(), name));
+    if (!columns_.empty() && part->rows() != rows_)
+      throw UserError(
+          fmt::format("{} has {} rows, and {} has {}; the files of a table must have equally many rows",
+                      part->source(), part->rows(), source_, rows_));
+    rows_ = part->rows();
+    source_ += (source_.empty() ? "" : ",") + part->source();
+    for (std::size_t i = 0; i < part->columns().size(); ++i) {
+      auto column = part->columns()[i];
+      if (!name.empty()) column.name = name;
+      if (std::any_of(columns_.begin(), columns_.end(),
+                      [&](const auto& other) { return other.name == column.name; }))
+        throw UserError(fmt::format("{} has a second column {}; give it another name with NAME=FILE",
+                                    part->source(), column.name));
+      columns_.push_back(std::move(column));
+      places_.emplace_back(parts_.size(), i);
+    }
+    other_columns_.insert(other_columns_.end(), part->other_columns().begin(), part->other_columns().end());
+    parts_.push_back(std::move(part));
+  }
+
+  void read(std::size_t column, std::int64_t first, std::int64_t count,
+            std::span<std::byte> out) const override {
+    const auto [part, index] = places_[column];
+    parts_[part]->read(index, first, count, out);
+  }
+  std::int64_t chunk_rows(std::size_t column) const override {
+    const auto [part, index] = places_[column];
+    return parts_[part]->chunk_rows(index);
+  }
+
+ private:
+  std::vector<std::unique_ptr<DataTable>> parts_;
+  std::vector<std::pair<std::size_t, std::size_t>> places_;  // part and column of each column
+};
+
+}  // namespace
+
+std::size_t DataColumn::row_bytes() const {
+  std::size_t elements = 1;
+  for (const auto extent : shape) elements *= static_cast<std::size_t>(extent);
+  return elements * size_of(dtype);
+}
+
+std::size_t DataTable::index_of(const std::string& name) const {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    if (columns_[i].name == name) return i;
+    names.push_back(columns_[i].name);
+  }
+  if (std::find(other_columns_.begin(), other_columns_.end(), name) != other_columns_.end())
+    throw UserError(fmt::format("column {} of {} does not hold numbers; the columns with numbers are {}",
+                                name, source_, fmt::join(names, ", ")));
+  const auto nearest = nearest_name(name, names);
+  throw UserError(fmt::format("{} has no column {}{}; its columns are {}", source_, name,
+                              nearest.empty() ? "" : ", did you mean " + nearest + "?",
+                              fmt::join(names, ", ")));
+}
+
+std::shared_ptr<const DataTable> open_table(const std::string& files) {
+  auto table = std::make_unique<JoinedTable>();
+  for (std::size_t begin = 0; begin <= files.size();) {
+    const auto end = std::min(files.find(',', begin), files.size());
+    const auto word = files.substr(begin, end - begin);
+    const auto equals = word.find('=');
+    const bool named = equals != word.npos && !fs::exists(word);
+    table->add(open_file(named ? word.substr(equals + 1) : word), named ? word.substr(0, equals) : "");
+    begin = end + 1;
+  }
+  if (table->columns().empty()) throw UserError(fmt::format("{} has no column with numbers", files));
+  return table;
+}
+
+}  // namespace farandole

@@ -1,0 +1,58 @@
+// Tables: columns of equally many rows, in files that may be larger than memory.
+// Thread safety: const methods may run concurrently; others need external synchronization.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "farandole/base/dtype.h"
+
+namespace farandole {
+
+struct DataColumn {
+  std::string name;
+  DType dtype = DType::float32;
+  std::vector<std::int64_t> shape;  // Of one row; empty: one number.
+
+  std::size_t row_bytes() const;
+};
+
+class DataTable {
+ public:
+  virtual ~DataTable() = default;
+
+  const std::vector<DataColumn>& columns() const { return columns_; }
+  std::int64_t rows() const { return rows_; }
+  const std::string& source() const { return source_; }  // For messages.
+  // Columns that cannot be read as numbers, such as text.
+  const std::vector<std::string>& other_columns() const { return other_columns_; }
+
+  // Reads rows [first, first + count) of a column. `out` has count * row_bytes() bytes.
+  // Throws: CorruptInput if the data is damaged.
+  virtual void read(std::size_t column, std::int64_t first, std::int64_t count,
+                    std::span<std::byte> out) const = 0;
+  // Returns how many rows the file holds together; 1 if any rows can be read alone.
+  virtual std::int64_t chunk_rows(std::size_t column) const = 0;
+
+  // Throws: UserError that names the columns that exist, if there is no such column.
+  std::size_t index_of(const std::string& name) const;
+
+ protected:
+  std::vector<DataColumn> columns_;
+  std::vector<std::string> other_columns_;
+  std::int64_t rows_ = 0;
+  std::string source_;
+};
+
+// Opens an HDF5 file (each data set of the root group is a column), a CSV file with a header, a NumPy file (.npy), an IDX
+// file (also .gz), or several of them joined by commas. The column of an .npy or IDX file has the name of the
+// file without its extension; NAME=FILE gives it another one. CSV and IDX files are read into memory, others row by row.
+// Throws: UserError if a file cannot be opened, is of no known kind, or has another number of rows than the others;
+// CorruptInput with the file and the place if it is damaged.
+std::shared_ptr<const DataTable> open_table(const std::string& files);
+
+}  // namespace farandole
