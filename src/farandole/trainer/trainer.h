@@ -12,14 +12,14 @@
 #include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/distributed_sampler.h"
 #include "farandole/train/learning_rate.h"
+#include "farandole/train/metrics_log.h"
 #include "farandole/train/session.h"
+#include "farandole/train/training_state.h"
 #include "farandole/trainer/checkpoint_schedule.h"
 #include "farandole/trainer/data/dataset.h"
-#include "farandole/trainer/metrics_log.h"
 #include "farandole/trainer/models/model.h"
 #include "farandole/trainer/progress.h"
 #include "farandole/trainer/train_options.h"
-#include "farandole/trainer/training_state.h"
 
 namespace farandole {
 

@@ -5,7 +5,7 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
-#include "farandole/trainer/training_state.h"
+#include "farandole/train/training_state.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "farandole/trainer/run_directory.h"
+#include "farandole/train/run_directory.h"
 
 #include <algorithm>
 #include <ctime>
@@ -8,7 +8,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/file_bytes.h"
 #include "farandole/checkpoint/checkpoint_store.h"
-#include "farandole/trainer/metrics_log.h"
+#include "farandole/train/metrics_log.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-#include "farandole/trainer/metrics_log.h"
+#include "farandole/train/metrics_log.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "farandole/trainer/run_directory.h"
+#include "farandole/train/run_directory.h"
 
 #include <fstream>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "farandole/trainer/stop_request.h"
+#include "farandole/launch/stop_request.h"
 
 #include <chrono>
 #include <csignal>

@@ -1,4 +1,4 @@
-#include "farandole/trainer/training_state.h"
+#include "farandole/train/training_state.h"
 
 #include <cstring>
 #include <fmt/format.h>
