@@ -30,6 +30,10 @@ constexpr std::pair<std::string_view, std::string_view> descriptions[] = {
     {"doctor", "report why a run hung, crashed or refused to start"},
     {"timeline", "merge, slice, salvage or export the timeline of a run"},
     {"checkpoint", "list, show or verify checkpoints"},
+    {"fit", "train a TorchScript model on a table"},
+    {"transform", "apply a trained model to a table"},
+    {"evaluate", "measure a trained model on a table"},
+    {"runs", "list and compare the runs of a store"},
     {"table", "show the columns of a table, or split it at random"},
     {"bench", "measure collectives, steps, the recorder and the analyzer"},
 };
@@ -76,7 +80,8 @@ void print_help(std::FILE* stream) {
     throw farandole::Error("cannot run " + program + ": " + std::strerror(errno));
   for (const auto& [known, description] : descriptions)
     if (known == command) {
-      const bool needs_libtorch = known == "train" || known == "bench";
+      const bool needs_libtorch = known != "run" && known != "analyze" && known != "doctor" && known != "timeline" &&
+                                  known != "checkpoint" && known != "table";
       throw farandole::UserError(
           fmt::format("farandole {} is not built. {}", command,
                       farandole::how_to_build(std::string(program_prefix) + command, needs_libtorch)));

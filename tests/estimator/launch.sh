@@ -41,14 +41,7 @@ expect 0 timeout 100 env PATH=/usr/bin:/bin "$program" streams
 [[ $(grep -cE '^\[[01] [0-9:.]{12}\] multiplying 5$' "$work/err") == 2 && ! -s $work/out ]] || fail "streams: $(<"$work/err")"
 
 # SIGTERM reaches the ranks. SIGKILL of the caller ends also ranks that ignore SIGTERM.
-export MARK=farandole-launch-$$
-alive() {
-  local file
-  for file in /proc/[0-9]*/environ; do
-    [[ $file == "/proc/$$/environ" || $file == "/proc/$BASHPID/environ" ]] || ! grep -qsz "^MARK=$MARK\$" "$file" || return 0
-  done
-  return 1
-}
+source "$(dirname "${BASH_SOURCE[0]}")/alive.sh"
 ended_by() {  # SIGNAL WAY: sends it to the caller of ranks that behave in this way; sets $code
   rm -f "$work/here"
   "$program" "$2" "$work/here" >"$work/out" 2>"$work/err" &

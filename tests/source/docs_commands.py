@@ -26,8 +26,8 @@ BIN = pathlib.Path(os.environ["FARANDOLE_BIN"])
 FEW_STEPS, SECONDS = 6, 60
 COMMANDS_WITH_WORDS = {"timeline": ("merge", "slice", "salvage", "export"),  # whose next word chooses the options
                        "bench": ("allreduce", "step", "timeline", "analyze", "checkpoint"),
-                       "table": ("show", "split")}
-COMMANDS = ("run", "train", "analyze", "doctor", "checkpoint")
+                       "table": ("show", "split"), "runs": ("list", "show", "best")}
+COMMANDS = ("run", "train", "fit", "transform", "evaluate", "analyze", "doctor", "checkpoint")
 OTHERS = ("clang-format", "cmake", "ctest", "g++", "kill", "nsys", "sbatch", "scancel", "spack", "srun")  # not ours
 PRESETS = {preset["name"] for preset in json.loads((SOURCE / "CMakePresets.json").read_text())["configurePresets"]}
 SBATCH_OPTIONS = {"--account", "--cpus-per-task", "--partition", "--time"}

@@ -52,6 +52,25 @@ TEST(LearningRate, StaysAtThePeakWhereNoStepsAreLeftForTheCosine) {
   EXPECT_DOUBLE_EQ(rate.at(20), 1);
 }
 
+TEST(LearningRate, HasTheSchedulesOfPyTorch) {
+  LearningRate rate{.base = 1, .total_steps = 101};
+  rate.schedule = LearningRate::Schedule::step;
+  rate.step_size = 30;
+  EXPECT_DOUBLE_EQ(rate.at(29), 1);
+  EXPECT_DOUBLE_EQ(rate.at(30), 0.1);
+  EXPECT_DOUBLE_EQ(rate.at(60), 0.01);
+  rate.schedule = LearningRate::Schedule::polynomial;
+  rate.power = 2;
+  EXPECT_DOUBLE_EQ(rate.at(0), 1);
+  EXPECT_NEAR(rate.at(50), std::pow(51.0 / 101, 2), 1e-12);
+  EXPECT_DOUBLE_EQ(rate.at(101), 0);
+  rate.schedule = LearningRate::Schedule::one_cycle;  // OneCycleLR(max_lr=1, total_steps=101)
+  EXPECT_DOUBLE_EQ(rate.at(0), 0.04);
+  EXPECT_NEAR(rate.at(15), 0.52, 1e-12);
+  EXPECT_NEAR(rate.at(30), 1, 1e-12);
+  EXPECT_NEAR(rate.at(100), 4e-6, 1e-12);
+}
+
 TEST(LearningRate, RisesThenFallsWithinItsBounds) {
   std::mt19937 random(seed(3));
   for (int i = 0; i < 300; ++i) {

@@ -37,12 +37,12 @@ constexpr const char* result_file = "result";  // From rank 0 to the caller.
 
 const Environment own_environment = [](const char* name) { return std::getenv(name); };
 
-bool is_rank() {
-  return !folder_of_launch(own_environment).empty() || launched_rank(own_environment).has_value();
-}
-
+// The program's name in messages: "farandole fit" for farandole-fit, as its user writes it.
 std::string own_name() {
-  return fs::read_symlink("/proc/self/exe").filename();
+  std::string name = fs::read_symlink("/proc/self/exe").filename();
+  constexpr std::string_view ours = "farandole-";
+  if (name.starts_with(ours)) name[ours.size() - 1] = ' ';
+  return name;
 }
 
 std::vector<std::string> own_arguments() {
@@ -226,6 +226,10 @@ std::string run_directly(const Function& function, const std::string& arguments)
 }
 
 }  // namespace
+
+bool is_rank() {
+  return !folder_of_launch(own_environment).empty() || launched_rank(own_environment).has_value();
+}
 
 int launch(int argc, const char* const* argv, const LaunchOptions& options,
            const std::function<int(Session&, const std::vector<std::string>&)>& function) {

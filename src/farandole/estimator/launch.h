@@ -25,6 +25,9 @@ struct LaunchOptions {
   std::filesystem::path run_dir{};
 };
 
+// Returns whether this process is a rank of a job, so that launch() calls its function directly.
+bool is_rank();
+
 // For main: starts this program again on the ranks, with the same arguments, and calls `function` there. The
 // ranks reach this call as the first process does, so nothing before it should have lasting effects. Returns
 // what `function` returned on rank 0, or the exit code of the rank that failed first; its message is on

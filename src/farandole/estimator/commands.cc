@@ -1,0 +1,309 @@
+#include "farandole/estimator/commands.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "farandole/base/error.h"
+#include "farandole/base/options.h"
+#include "farandole/base/parse_number.h"
+#include "farandole/base/run_json.h"
+#include "farandole/estimator/apply.h"
+#include "farandole/estimator/estimator.h"
+#include "farandole/estimator/fit.h"
+#include "farandole/estimator/launch.h"
+#include "farandole/estimator/store.h"
+#include "farandole/launch/stop_request.h"
+
+namespace farandole {
+namespace {
+
+namespace po = boost::program_options;
+
+// What fit, transform and evaluate have in common.
+struct CommandOptions {
+  int ranks = 1;
+  std::string table, run_dir_store = "runs", run;
+
+  void add_to(OptionParser& parser) {
+    parser.visible.add_options()(
+        "ranks,n", po::value(&ranks)->default_value(ranks),
+        "number of ranks; 0: all tasks of the Slurm job, or all cores; -N: N ranks on this machine")(
+        "table", po::value(&table), "HDF5, CSV, NumPy or IDX file, or several of them joined by commas")(
+        "store", po::value(&run_dir_store)->default_value(run_dir_store),
+        "folder with a run directory for each fit")("run", po::value(&run), "id of a run in the store");
+  }
+};
+
+std::vector<std::string> split_words(const std::string& text, char separator) {
+  std::vector<std::string> words;
+  for (std::size_t begin = 0; !text.empty() && begin <= text.size();) {
+    const auto end = std::min(text.find(separator, begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+std::vector<std::vector<std::int64_t>> parse_shapes(const std::string& text) {
+  std::vector<std::vector<std::int64_t>> shapes;
+  for (const auto& shape : split_words(text, ';')) {
+    shapes.emplace_back();
+    for (const auto& word : split_words(shape, ',')) {
+      const auto extent = parse_number<std::int64_t>(word);
+      if (!extent || *extent < 1)
+        throw UserError(
+            fmt::format("--input-shapes {}: '{}' is not a size; write for example 1,28,28", text, word));
+      shapes.back().push_back(*extent);
+    }
+  }
+  return shapes;
+}
+
+// Runs `prepare`, which parses the options and returns false if there is nothing to do, and then `body` on the ranks.
+int run_command(const std::string& name, int argc, const char* const* argv, const CommandOptions& common,
+                const std::function<bool()>& prepare, const std::function<int(Session&)>& body) {
+  try {
+    if (!prepare()) return 0;
+    if (common.table.empty()) throw UserError("no table given; name one with --table");
+  } catch (const Error& error) {
+    fmt::print(stderr, "{}: {}\n", name, error.what());
+    return static_cast<int>(error.exit_code());
+  }
+  return launch(argc, argv, {.np = common.ranks},
+                [&](Session& session, const std::vector<std::string>&) { return body(session); });
+}
+
+void print_evaluation(const Evaluation& evaluation, const std::string& format) {
+  if (format == "json") return fmt::print("{}\n", evaluation_to_json(evaluation));
+  fmt::print("{:<12} {}\n{:<12} {:.6g}\n", "rows", evaluation.rows, "loss", evaluation.loss);
+  for (const auto& [metric, value] : evaluation.metrics) fmt::print("{:<12} {:.6g}\n", metric, value);
+  constexpr std::size_t most = 20;  // Classes that fit on a terminal.
+  if (evaluation.confusion.empty() || evaluation.confusion.size() > most) return;
+  fmt::print("\nconfusion: a row for each true class, a column for each predicted class\n");
+  for (const auto& row : evaluation.confusion) {
+    for (const auto count : row) fmt::print("{:>7}", count);
+    fmt::print("\n");
+  }
+}
+
+std::string state_of(const FitRecord& fit) {
+  if (fit.finished) return "finished";
+  return read_run_facts(fit.folder / "run.json").ended ? "stopped" : "not finished";
+}
+
+std::string loss_text(const FitRecord& fit) {
+  const auto best = fit.best_loss();
+  return best ? fmt::format("{:.6g}", *best) : "-";
+}
+
+int list_runs(const std::vector<FitRecord>& fits) {
+  fmt::print("{:<16} {:<13} {:>7} {:>12}  {}\n", "run", "state", "epochs", "best loss", "model");
+  for (const auto& fit : fits)
+    fmt::print("{:<16} {:<13} {:>7} {:>12}  {}\n", fit.id, state_of(fit), fit.history.size(), loss_text(fit),
+               fit.options.value("model", ""));
+  return 0;
+}
+
+int show_run(const FitRecord& fit) {
+  fmt::print("run        {}\nfolder     {}\nstate      {}\ntable      {}\nbest loss  {}\noptions    {}\n\n",
+             fit.id, fit.folder.string(), state_of(fit), fit.table, loss_text(fit), fit.options.dump());
+  for (const auto& epoch : fit.history) {
+    fmt::print("epoch {}  step {}  loss {:.6g}", epoch.epoch, epoch.step, epoch.loss);
+    if (epoch.validation_loss) fmt::print("  validation loss {:.6g}", *epoch.validation_loss);
+    for (const auto& [name, value] : epoch.metrics) fmt::print("  {} {:.6g}", name, value);
+    fmt::print("\n");
+  }
+  return 0;
+}
+
+int best_run(const std::vector<FitRecord>& fits, const std::string& store) {
+  const FitRecord* best = nullptr;
+  for (const auto& fit : fits)
+    if (fit.finished && fit.best_loss() && (best == nullptr || *fit.best_loss() < *best->best_loss()))
+      best = &fit;
+  if (best == nullptr) throw UserError(fmt::format("the store {} has no finished run", store));
+  fmt::print("{}\n", best->id);
+  return 0;
+}
+
+}  // namespace
+
+int fit_command(int argc, const char* const* argv) {
+  EstimatorOptions o;
+  CommandOptions common;
+  std::string features, shapes;
+  OptionParser parser;
+  parser.usage =
+      "Usage: farandole fit --table TABLE --model FILE --features COLUMN,... --label COLUMN [OPTION...]\n\n"
+      "Trains a TorchScript model on a table and keeps the result in a store. The same command continues a run that was\n"
+      "killed or stopped.\n\n"
+      "Examples:\n"
+      "  $ farandole fit -n 3 --table train.h5 --features pixels --label digit --model net.pt --loss nll --epochs 5\n";
+  common.add_to(parser);
+  parser.visible.add_options()("model", po::value(&o.model), "TorchScript file of the model")(
+      "loss", po::value(&o.loss)->default_value(o.loss),
+      "nll, cross_entropy, mse, l1, smooth_l1, huber, bce, bce_with_logits, or a TorchScript file")(
+      "features", po::value(&features),
+      "columns that are the inputs of the model; NAME:int64 stays whole numbers")(
+      "label", po::value(&o.label), "column of the labels")(
+      "input-shapes", po::value(&shapes),
+      "shape of one row of each feature, for example 1,28,28; separate them with semicolons")(
+      "sample-weight", po::value(&o.sample_weight), "column with the weight of each row")(
+      "optimizer", po::value(&o.optimizer)->default_value(o.optimizer),
+      "sgd, adam, adamw, rmsprop, adagrad or lbfgs")("lr", po::value(&o.lr)->default_value(o.lr, "0.01"),
+                                                     "learning rate of one rank")(
+      "scale-lr", po::value(&o.scale_lr)->default_value(o.scale_lr, "true"),
+      "multiply the learning rate by the number of ranks")(
+      "momentum", po::value(&o.momentum)->default_value(0, "0"), "momentum of sgd and rmsprop")(
+      "weight-decay", po::value(&o.weight_decay)->default_value(0, "0"), "L2 penalty of the parameters")(
+      "schedule", po::value(&o.schedule)->default_value(o.schedule),
+      "constant, step, cosine, polynomial or one_cycle")("warmup-steps",
+                                                         po::value(&o.warmup_steps)->default_value(0),
+                                                         "steps from the rate of one rank to that of all")(
+      "lr-step-epochs", po::value(&o.lr_step_epochs)->default_value(1),
+      "epochs between two changes of the step schedule")(
+      "lr-gamma", po::value(&o.lr_gamma)->default_value(o.lr_gamma, "0.1"), "factor of the step schedule")(
+      "epochs", po::value(&o.epochs)->default_value(o.epochs), "passes over the table")(
+      "batch-size", po::value(&o.batch)->default_value(o.batch), "rows per rank and backward pass")(
+      "validation-batch-size", po::value(&o.validation_batch)->default_value(0),
+      "the same in validation; 0: as --batch-size")(
+      "accumulate", po::value(&o.accumulate)->default_value(o.accumulate), "backward passes per step")(
+      "train-steps", po::value(&o.train_steps)->default_value(0),
+      "largest number of steps of an epoch; 0: all rows")(
+      "validation-steps", po::value(&o.validation_steps)->default_value(0),
+      "largest number of batches per rank of a validation; 0: all rows")(
+      "validation", po::value(&o.validation)->default_value(0, "0"),
+      "fraction of the rows that is only validated on")(
+      "validation-column", po::value(&o.validation_column),
+      "column that is not 0 for the rows that are only validated on")(
+      "shuffle", po::value(&o.shuffle)->default_value(o.shuffle, "true"),
+      "read the rows in another order in each epoch")(
+      "nan", po::value(&o.nan)->default_value(o.nan),
+      "what a NaN in a feature does: error, skip (leave out the row) or keep")(
+      "seed", po::value(&o.seed)->default_value(o.seed), "seed of the order, the split and dropout")(
+      "patience", po::value(&o.patience)->default_value(0),
+      "end after so many epochs without a lower loss; 0: never")(
+      "best", po::bool_switch(&o.keep_best),
+      "keep the model of the epoch with the lowest loss, not of the last one")(
+      "checkpoint-steps", po::value(&o.checkpoint_steps)->default_value(0),
+      "save every so many steps, too; 0: after epochs only")(
+      "verbose", po::value(&o.verbose)->default_value(o.verbose), "0: print nothing");
+  std::optional<StopRequest> stop;
+  return run_command(
+      "farandole fit", argc, argv, common,
+      [&] {
+        if (!parser.parse(argc, argv)) return false;
+        o.features = split_words(features, ',');
+        o.input_shapes = parse_shapes(shapes);
+        o.store = common.run_dir_store;
+        o.run = common.run;
+        o.check();
+        if (is_rank()) stop.emplace();
+        return true;
+      },
+      [&](Session& session) {
+        std::string id;
+        return static_cast<int>(fit_on_rank(
+            session, o, common.table, [&] { return stop && stop->due(); }, id));
+      });
+}
+
+int transform_command(int argc, const char* const* argv) {
+  CommandOptions common;
+  TransformOptions o;
+  std::string output;
+  OptionParser parser;
+  parser.usage =
+      "Usage: farandole transform --store STORE [--run ID] --table TABLE --output FILE [-n N] [--argmax]\n\n"
+      "Applies a trained model to a table. The output has all columns of the table and a column LABEL__output. Without\n"
+      "--run, the run that ended last is used.\n\n"
+      "Examples:\n"
+      "  $ farandole transform --store runs --table test.h5 --output out.h5\n";
+  common.add_to(parser);
+  parser.visible.add_options()("output,o", po::value(&output), "HDF5 file to write")(
+      "argmax", po::bool_switch(&o.argmax), "also add LABEL__prediction, the class with the highest output")(
+      "batch-size", po::value(&o.batch)->default_value(o.batch), "rows per rank and forward pass");
+  std::optional<TrainedModel> model;
+  return run_command(
+      "farandole transform", argc, argv, common,
+      [&] {
+        if (!parser.parse(argc, argv)) return false;
+        if (output.empty()) throw UserError("no output given; name a file with --output");
+        if (o.batch < 1) throw UserError("--batch-size must be at least 1");
+        model.emplace(common.run_dir_store, common.run);
+        return true;
+      },
+      [&](Session& session) {
+        const auto rows = transform_on_rank(session, model->folder(), common.table, output, o);
+        if (session.rank() == 0) fmt::print("{}: {} rows\n", output, rows);
+        return 0;
+      });
+}
+
+int evaluate_command(int argc, const char* const* argv) {
+  CommandOptions common;
+  TransformOptions o;
+  std::string format = "text";
+  OptionParser parser;
+  parser.usage =
+      "Usage: farandole evaluate --store STORE [--run ID] --table TABLE [-n N] [--format text|json]\n\n"
+      "Measures a trained model on a table: accuracy, top-5 accuracy, log-loss and confusion matrix for classes; mean\n"
+      "absolute error, root of the mean square error and R2 otherwise. Without --run, the run that ended last is used.\n\n"
+      "Examples:\n"
+      "  $ farandole evaluate --store runs --table test.h5 --format json\n";
+  common.add_to(parser);
+  parser.visible.add_options()("format", po::value(&format)->default_value(format), "text or json")(
+      "batch-size", po::value(&o.batch)->default_value(o.batch), "rows per rank and forward pass");
+  std::optional<TrainedModel> model;
+  return run_command(
+      "farandole evaluate", argc, argv, common,
+      [&] {
+        if (!parser.parse(argc, argv)) return false;
+        if (format != "text" && format != "json")
+          throw UserError("--format cannot be '" + format + "'; it is text or json");
+        if (o.batch < 1) throw UserError("--batch-size must be at least 1");
+        model.emplace(common.run_dir_store, common.run);
+        return true;
+      },
+      [&](Session& session) {
+        const auto evaluation = evaluate_on_rank(session, model->folder(), common.table, o);
+        if (session.rank() == 0) print_evaluation(evaluation, format);
+        return 0;
+      });
+}
+
+int runs_command(int argc, const char* const* argv) {
+  std::string command, run, store = "runs";
+  OptionParser parser;
+  parser.usage =
+      "Usage: farandole runs list|show|best [--store STORE] [RUN]\n\n"
+      "Lists the runs of a store, shows one of them, or prints the id of the finished run with the lowest loss.\n\n"
+      "Examples:\n"
+      "  $ farandole runs list --store runs\n"
+      "  $ farandole runs best --store runs\n";
+  parser.visible.add_options()("store", po::value(&store)->default_value(store),
+                               "folder with a run directory for each fit")(
+      "command", po::value(&command), "list, show or best (first positional argument).")(
+      "run", po::value(&run), "Id of the run to show (second positional argument).");
+  parser.positional.add("command", 1).add("run", 1);
+  try {
+    if (!parser.parse(argc, argv)) return 0;
+    if (!std::filesystem::is_directory(store)) throw UserError("there is no store " + store);
+    if (command == "list") return list_runs(list_fits(store));
+    if (command == "best") return best_run(list_fits(store), store);
+    if (command == "show" && run.empty()) throw UserError("show needs the id of a run");
+    if (command == "show") return show_run(find_fit(store, run));
+    const auto nearest = nearest_name(command, {"list", "show", "best"});
+    throw UserError(
+        (command.empty() ? "no command given" : "unknown command '" + command + "'") +
+        (nearest.empty() ? "; there are list, show and best" : "; did you mean " + nearest + "?"));
+  } catch (const Error& error) {
+    fmt::print(stderr, "farandole runs: {}\n", error.what());
+    return static_cast<int>(error.exit_code());
+  }
+}
+
+}  // namespace farandole

@@ -1,0 +1,106 @@
+#include "farandole/estimator/estimator.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <initializer_list>
+
+#include <nlohmann/json.hpp>
+
+#include "farandole/base/error.h"
+#include "farandole/estimator/apply.h"
+#include "farandole/estimator/fit.h"
+#include "farandole/estimator/launch.h"
+#include "farandole/estimator/store.h"
+
+namespace farandole {
+namespace {
+
+void require_one_of(const char* option, const std::string& value,
+                    std::initializer_list<const char*> allowed) {
+  if (std::find(allowed.begin(), allowed.end(), value) == allowed.end())
+    throw UserError(
+        fmt::format("{} cannot be '{}'; it is one of {}", option, value, fmt::join(allowed, ", ")));
+}
+
+void require_option(bool good, const std::string& message) {
+  if (!good) throw UserError(message);
+}
+
+}  // namespace
+
+void EstimatorOptions::check() const {
+  require_option(!model.empty(), "no model given; name a TorchScript file with --model");
+  require_option(!features.empty(), "no features given; name columns with --features");
+  require_option(!label.empty(), "no label given; name a column with --label");
+  require_one_of("--optimizer", optimizer, {"sgd", "adam", "adamw", "rmsprop", "adagrad", "lbfgs"});
+  require_one_of("--schedule", schedule, {"constant", "step", "cosine", "polynomial", "one_cycle"});
+  require_one_of("--nan", nan, {"error", "skip", "keep"});
+  require_option(lr > 0, "--lr must be positive");
+  require_option(momentum >= 0 && weight_decay >= 0, "--momentum and --weight-decay cannot be negative");
+  require_option(momentum == 0 || optimizer == "sgd" || optimizer == "rmsprop",
+                 "--momentum is an option of sgd and rmsprop");
+  require_option(epochs >= 1 && batch >= 1 && accumulate >= 1,
+                 "--epochs, --batch-size and --accumulate must be at least 1");
+  require_option(validation >= 0 && validation < 1,
+                 "--validation must be a fraction of the rows, at least 0 and less than 1");
+  require_option(validation == 0 || validation_column.empty(),
+                 "give --validation or --validation-column, not both");
+  require_option(warmup_steps >= 0 && train_steps >= 0 && validation_steps >= 0 && validation_batch >= 0 &&
+                     patience >= 0 && checkpoint_steps >= 0 && lr_step_epochs >= 1,
+                 "numbers of steps and epochs cannot be negative");
+  require_option(
+      input_shapes.empty() || input_shapes.size() == features.size(),
+      fmt::format("--input-shapes has {} shapes for {} features; give one for each, separated by semicolons",
+                  input_shapes.size(), features.size()));
+  require_option(run.find('/') == run.npos && run != "." && run != "..", "--run must be a name without '/'");
+}
+
+TrainedModel::TrainedModel(const std::filesystem::path& store, const std::string& run) {
+  std::optional<FitRecord> found;
+  if (!run.empty()) {
+    found = find_fit(store, run);
+  } else {
+    for (auto& fit : list_fits(store))
+      if (fit.finished && (!found || found->changed_ns < fit.changed_ns)) found = std::move(fit);
+    if (!found)
+      throw UserError(
+          fmt::format("the store {} has no finished run; run farandole fit first", store.string()));
+  }
+  if (!found->finished)
+    throw UserError(fmt::format("run {} of {} has not finished; finish it with the same farandole fit",
+                                found->id, store.string()));
+  run_ = found->id;
+  folder_ = found->folder;
+  history_ = std::move(found->history);
+}
+
+std::int64_t TrainedModel::transform(const std::string& table, const std::filesystem::path& output,
+                                     const TransformOptions& options) const {
+  return std::stoll(farandole::launch({.np = options.num_proc}, [&](Session& session, const std::string&) {
+    return std::to_string(transform_on_rank(session, folder_, table, output, options));
+  }));
+}
+
+Evaluation TrainedModel::evaluate(const std::string& table, const TransformOptions& options) const {
+  return evaluation_from_json(
+      farandole::launch({.np = options.num_proc}, [&](Session& session, const std::string&) {
+        return evaluation_to_json(evaluate_on_rank(session, folder_, table, options));
+      }));
+}
+
+Estimator::Estimator(EstimatorOptions options) : options_(std::move(options)) {
+  options_.check();
+}
+
+TrainedModel Estimator::fit(const std::string& table) {
+  const auto run = farandole::launch({.np = options_.num_proc}, [&](Session& session, const std::string&) {
+    std::string id;
+    fit_on_rank(
+        session, options_, table, [] { return false; }, id);
+    return nlohmann::json(id).dump();
+  });
+  return TrainedModel(options_.store, nlohmann::json::parse(run).get<std::string>());
+}
+
+}  // namespace farandole

@@ -1,0 +1,127 @@
+// Trains a TorchScript model on a table, and applies it to others: fit, transform, evaluate.
+// Thread safety: none; use from one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "farandole/train/session.h"
+
+namespace farandole {
+
+// What one epoch did; a row of the history.
+struct EpochResult {
+  std::int64_t epoch = 0;  // 1, 2, …
+  std::int64_t step = 0;   // Optimizer steps since the start.
+  double loss = 0;         // Mean over the epoch's batches.
+  double lr = 0;           // Of the last step.
+  double seconds = 0;
+  std::optional<double> validation_loss;
+  std::map<std::string, double> metrics;  // On the validation rows.
+};
+
+struct EstimatorOptions {
+  int num_proc = 1;   // As LaunchOptions::np; has no effect inside a job.
+  std::string model;  // A TorchScript file.
+  std::string loss = "cross_entropy";
+  std::vector<std::string>
+      features;       // Columns; each is an input of the model, as float32 or, for NAME:int64, int64.
+  std::string label;  // A column.
+  // Shape of one row of each feature for the model; empty: as in the table.
+  std::vector<std::vector<std::int64_t>> input_shapes{};
+  std::string sample_weight{};  // A column; empty: all rows weigh 1.
+
+  std::string optimizer = "sgd";  // sgd, adam, adamw, rmsprop, adagrad, lbfgs
+  double lr = 0.01;
+  bool scale_lr = true;  // Multiplies lr by the number of ranks.
+  double momentum = 0, weight_decay = 0;
+  std::string schedule = "constant";  // constant, step, cosine, polynomial, one_cycle
+  std::int64_t warmup_steps = 0;
+  std::int64_t lr_step_epochs = 1;  // Of the step schedule: epochs between two changes, and their factor.
+  double lr_gamma = 0.1;
+
+  std::int64_t epochs = 1;
+  std::int64_t batch = 32;            // Rows per rank and backward pass.
+  std::int64_t validation_batch = 0;  // 0: as batch.
+  int accumulate = 1;                 // Backward passes per step.
+  std::int64_t train_steps = 0;       // Optimizer steps per epoch at most; 0: all rows.
+  std::int64_t validation_steps = 0;  // Batches per rank and validation at most; 0: all rows.
+  double validation = 0;              // Fraction of the rows, chosen at random, that is only validated on.
+  std::string validation_column{};    // Or a column that is not 0 for these rows.
+  bool shuffle = true;
+  std::string nan = "error";  // What a NaN in a feature does: error, skip (the row is left out), keep.
+  std::uint64_t seed = 1;
+
+  std::int64_t patience = 0;          // Stops after so many epochs without a better loss; 0: never.
+  bool keep_best = false;             // The result is the model of the best epoch, not of the last one.
+  std::int64_t checkpoint_steps = 0;  // A checkpoint every so many steps, and after each epoch.
+  std::filesystem::path store = "runs";
+  std::string
+      run{};  // Id of a run in the store. Empty: the unfinished run with these options, or else a new one.
+  int verbose = 1;  // 0: no output; 1: a line for each epoch.
+
+  // For programs. The first changes the inputs of each batch, and the second is called on rank 0 after each epoch and
+  // ends the training if it returns false.
+  std::function<void(std::vector<torch::Tensor>& inputs)> transformation{};
+  std::function<bool(const EpochResult&)> on_epoch{};
+
+  // Throws: UserError if an option has a wrong value; the message names the option.
+  void check() const;
+};
+
+struct TransformOptions {
+  int num_proc = 1;
+  std::int64_t batch = 256;
+  bool argmax = false;  // Adds <label>__prediction: the class with the highest output.
+};
+
+struct Evaluation {
+  std::int64_t rows = 0;
+  double loss = 0;
+  // For classes: accuracy, top_5 (if there are more than five), log_loss. Otherwise: mae, rmse, r2.
+  std::map<std::string, double> metrics;
+  std::vector<std::vector<std::int64_t>> confusion;  // [true class][predicted class]; for classes only.
+};
+
+// A run of the store whose training has ended.
+class TrainedModel {
+ public:
+  // Throws: UserError if the store has no such run or its training has not ended. An empty id means the run that ended last.
+  explicit TrainedModel(const std::filesystem::path& store, const std::string& run = "");
+
+  const std::string& run() const { return run_; }
+  std::filesystem::path folder() const { return folder_; }
+  std::filesystem::path model() const { return folder_ / "model.pt"; }  // TorchScript.
+  std::filesystem::path state() const {
+    return folder_ / "state.h5";
+  }  // A data set for each name of the state dict.
+  const std::vector<EpochResult>& history() const { return history_; }
+
+  // Writes all columns of the table and <label>__output to an HDF5 file. Returns the number of rows.
+  std::int64_t transform(const std::string& table, const std::filesystem::path& output,
+                         const TransformOptions& options = {}) const;
+  Evaluation evaluate(const std::string& table, const TransformOptions& options = {}) const;
+
+ private:
+  std::string run_;
+  std::filesystem::path folder_;
+  std::vector<EpochResult> history_;
+};
+
+// Trains on `table` (tables.md) and returns the model. It starts the ranks as launch() does.
+// Throws: Error with the message of the rank that failed first.
+class Estimator {
+ public:
+  explicit Estimator(EstimatorOptions options);  // throws as EstimatorOptions::check()
+  TrainedModel fit(const std::string& table);
+
+ private:
+  EstimatorOptions options_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,20 @@
+// One rank of a fit.
+// Thread safety: call from the training thread only.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "farandole/base/error.h"
+#include "farandole/estimator/estimator.h"
+
+namespace farandole {
+
+// Trains, and keeps the result in the store. Continues the run that open_fit() finds. If `stop` returns true on any rank, all
+// ranks save a checkpoint and return ExitCode::preempted.
+// Throws: UserError and CorruptInput on all ranks if model, table and options do not fit together.
+// Collective: every rank of the job must call this in the same order.
+ExitCode fit_on_rank(Session& session, const EstimatorOptions& options, const std::string& table,
+                     const std::function<bool()>& stop, std::string& run);
+
+}  // namespace farandole

@@ -1,0 +1,41 @@
+// The columns of a table as the tensors of a model.
+// Thread safety: none; use from one thread at a time.
+#pragma once
+
+#include <string>
+#include <torch/types.h>
+#include <vector>
+
+#include "farandole/estimator/estimator.h"
+#include "farandole/tables/table_reader.h"
+
+namespace farandole {
+
+struct Rows {
+  std::vector<torch::Tensor> inputs;
+  torch::Tensor label, weight;        // Undefined if they were not asked for.
+  std::vector<std::int64_t> numbers;  // In the table.
+
+  std::int64_t size() const { return static_cast<std::int64_t>(numbers.size()); }
+};
+
+class RowTensors {
+ public:
+  // Throws: UserError if a column does not exist or its shape does not fit.
+  RowTensors(const DataTable& table, const EstimatorOptions& options, bool with_label);
+
+  const std::vector<std::size_t>& columns() const { return columns_; }
+  // Throws: CorruptInput that names the row and the column of a NaN, if options.nan says so.
+  Rows take(TableBatch batch) const;
+  // Throws: CorruptInput that names the row whose label is not one of the classes of the outputs.
+  void check_labels(const torch::Tensor& output, const Rows& rows) const;
+
+ private:
+  const DataTable& table_;
+  const EstimatorOptions& options_;
+  std::vector<std::size_t> columns_;
+  std::vector<bool> whole_;  // Features that stay int64.
+  bool with_label_;
+};
+
+}  // namespace farandole

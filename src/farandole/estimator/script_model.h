@@ -1,0 +1,40 @@
+// A model in TorchScript, as the estimator trains it.
+// Thread safety: none; use from one thread at a time.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <torch/nn/module.h>
+#include <torch/script.h>
+#include <vector>
+
+namespace farandole {
+
+class ScriptModel {
+ public:
+  // Throws: UserError if the file does not exist; CorruptInput if it cannot be loaded as TorchScript.
+  explicit ScriptModel(const std::filesystem::path& file);
+
+  // Throws: UserError if the model does not accept the inputs or returns something else than one tensor.
+  torch::Tensor forward(const std::vector<torch::Tensor>& inputs);
+  void train(bool on) { script_.train(on); }
+  // Returns the parameters and buffers of the script under their names; they share memory with it.
+  torch::nn::Module& module() { return *view_; }
+  const std::string& file() const { return file_; }
+
+  // Publishes the model as TorchScript, and as a state dict: an HDF5 file with a data set for each name.
+  // Throws: Error if a file cannot be written.
+  void save(const std::filesystem::path& file);
+  void save_state(const std::filesystem::path& file);
+
+ private:
+  std::string file_;
+  torch::jit::Module script_;
+  std::shared_ptr<torch::nn::Module> view_;
+};
+
+// Returns the sentence of an error of LibTorch that says what is wrong, without its stacks.
+std::string brief(const std::exception& error);
+
+}  // namespace farandole

@@ -1,0 +1,44 @@
+// The store of the estimator: a folder with one run directory per fit. Each run directory has a file fit.json, which is
+// replaced as a whole. Together these files are the index, so that jobs which use the store at once need no lock.
+// Thread safety: any thread may call these functions at any time.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "farandole/estimator/estimator.h"
+
+namespace farandole {
+
+struct FitRecord {
+  std::string id;
+  std::filesystem::path folder;
+  std::string table;
+  nlohmann::json options;  // Those that decide what is trained and how.
+  std::vector<EpochResult> history;
+  bool finished = false;
+  std::int64_t changed_ns = 0;
+
+  // The lowest loss of an epoch: on the validation rows if there are any.
+  std::optional<double> best_loss() const;
+};
+
+nlohmann::json options_to_json(const EstimatorOptions& options);
+// Sets what the ranks that apply a model need: columns, shapes, loss, batch.
+EstimatorOptions options_from_json(const nlohmann::json& json);
+
+void write_fit(const FitRecord& record);
+// Ordered by id. Folders without fit.json are left out.
+std::vector<FitRecord> list_fits(const std::filesystem::path& store);
+// Throws: UserError that names the runs that exist, if there is no such run.
+FitRecord find_fit(const std::filesystem::path& store, const std::string& id);
+
+// Returns the run that a fit continues or creates: the one with options.run, or else the unfinished one with the
+// same options that no job is working on, or else a new one whose folder this call has made.
+FitRecord open_fit(const EstimatorOptions& options, const std::string& table);
+
+}  // namespace farandole

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Bad input of fit, transform, evaluate and runs ends with one line and exit code 64 or 65 on all ranks.
+source "$(dirname "$0")/../trainer/common.sh"
+export PATH=$bin:$PATH
+"$bin/export_models" || fail "models"
+/usr/bin/python3 - <<'PYTHON' || fail "tables"
+import h5py, numpy
+random = numpy.random.default_rng(1)
+with h5py.File("train.h5", "w") as file:
+    file["x"] = random.normal(size=(200, 12)).astype("f4")
+    file["wide"] = random.normal(size=(200, 13)).astype("f4")
+    file["digit"] = random.integers(0, 3, 200)
+    wrong = file["digit"][()]
+    wrong[150] = 7
+    file["wrong"] = wrong
+    gap = file["x"][()]
+    gap[123, 4] = numpy.nan
+    file["gap"] = gap
+    file["name"] = ["text"] * 200
+PYTHON
+printf 'a,b\n1,2\n1\n' >ragged.csv
+head -c 500 small.pt >damaged.pt
+
+check() {  # CODE PATTERN COMMAND...
+  local code=$1 pattern=$2 got=0
+  shift 2
+  timeout 100 farandole "$@" >out 2>err || got=$?
+  [[ $got == "$code" ]] || fail "exit code $got, not $code: $*"
+  grep -qE -- "$pattern" err || fail "stderr lacks '$pattern': $*"
+  [[ $(grep -c . err) == 1 ]] || fail "stderr is not one line: $*"
+}
+refused() {  # CODE PATTERN OPTION...: on two ranks
+  local code=$1 pattern=$2
+  shift 2
+  check "$code" "$pattern" fit -n 2 --store runs --table train.h5 --features x --label digit --model small.pt --loss nll "$@"
+}
+refused 64 "no column pixels; its columns are digit, gap, wide, wrong, x" --features pixels
+refused 64 'no column digits, did you mean digit' --label digits
+refused 64 'column name of .*does not hold numbers' --features name
+refused 64 'no table nowhere.h5' --table nowhere.h5
+refused 65 'ragged.csv: line 3 has 1 column' --table ragged.csv
+refused 64 'does not accept features of shape \[32, 13\]: .*; choose other' --features wide
+refused 64 'input-shapes \[3,5\] does not fit column x' --input-shapes 3,5
+refused 65 'train.h5: column wrong has the label 7 in row 150; the model has 3 classes' --label wrong
+refused 65 'train.h5: column gap has a NaN in row 123; .*--nan skip' --features gap
+refused 64 'there is no model nothing.pt' --model nothing.pt
+refused 65 'damaged.pt cannot be loaded as TorchScript' --model damaged.pt
+refused 64 'empty.pt has no parameters' --model empty.pt
+refused 64 'pair.pt returns a Tuple' --model pair.pt
+refused 64 'outputs have shape \[32, 3\], and the labels have shape \[32\]; --loss mse needs equal shapes' --loss mse
+refused 64 'there is no loss nil; the losses are nll,' --loss nil
+refused 65 'damaged.pt cannot be loaded' --loss damaged.pt
+refused 64 'optimizer cannot be .sdg.*sgd, adam' --optimizer sdg
+refused 64 'momentum is an option of sgd and rmsprop' --optimizer adam --momentum 0.9
+refused 64 'validation must be a fraction' --validation 1
+refused 64 'did you mean --epochs' --epoch 3
+refused 64 "write for example 1,28,28" --input-shapes 3,x
+[[ ! -e runs || -z $(ls runs | grep -v '^fit-') ]] || fail "left behind: $(ls runs)"
+# What is no error.
+timeout 100 farandole fit -n 2 --store good --table train.h5 --features gap --label digit --model small.pt --loss nll --nan skip >out 2>err ||
+  fail "--nan skip"
+check 64 'no finished run' evaluate --store runs --table train.h5
+check 64 'no run fit-0009; its runs are fit-0001' evaluate --store good --run fit-0009 --table train.h5
+check 64 'no table given' evaluate --store good
+check 64 'no output given' transform --store good --table train.h5
+check 64 'a file of the table itself' transform --store good --table train.h5 --output train.h5
+check 64 'did you mean list' runs lsit --store good
+check 64 'no store nowhere' runs list --store nowhere
+check 64 'needs the id' runs show --store good
+[[ -z $(find . -maxdepth 1 -name '.*.h5*') && ! -e out.h5 ]] || fail "left behind: $(ls -A)"

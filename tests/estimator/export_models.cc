@@ -1,0 +1,91 @@
+// Writes TorchScript models for the tests into the current folder, with the compiler and the file format of torch.jit.script.
+#include <cmath>
+#include <torch/script.h>
+
+namespace {
+
+torch::jit::Module linear(std::int64_t inputs, std::int64_t outputs) {
+  torch::jit::Module module("Linear");
+  const double bound = 1 / std::sqrt(static_cast<double>(inputs));
+  module.register_parameter("weight",
+                            torch::empty({outputs, inputs}).uniform_(-bound, bound).requires_grad_(), false);
+  module.register_parameter("bias", torch::empty({outputs}).uniform_(-bound, bound).requires_grad_(), false);
+  module.define("def forward(self, x):\n  return torch.linear(x, self.weight, self.bias)\n");
+  return module;
+}
+
+torch::jit::Module script(const std::string& forward) {
+  torch::jit::Module module("Net");
+  module.define(forward);
+  return module;
+}
+
+// Layers with dropout, a buffer that forward changes, and a different result in training and evaluation.
+void export_classifier(std::int64_t inputs, std::int64_t hidden, std::int64_t classes,
+                       const std::string& file) {
+  torch::jit::Module net("Net");
+  net.register_module("fc1", linear(inputs, hidden));
+  net.register_module("fc2", linear(hidden, classes));
+  net.register_attribute("training", c10::BoolType::get(), true);
+  net.register_buffer("calls", torch::zeros({}, torch::kInt64));
+  net.define(R"(
+def forward(self, x):
+  if self.training:
+    self.calls.add_(1)
+  x = torch.flatten(x, 1) / 255
+  x = torch.relu(self.fc1.forward(x))
+  x = torch.dropout(x, 0.1, self.training)
+  return torch.log_softmax(self.fc2.forward(x), 1)
+)");
+  net.save(file);
+}
+
+torch::jit::Module conv(std::int64_t inputs, std::int64_t outputs) {
+  torch::jit::Module module("Conv");
+  const double bound = 1 / std::sqrt(static_cast<double>(25 * inputs));
+  module.register_parameter(
+      "weight", torch::empty({outputs, inputs, 5, 5}).uniform_(-bound, bound).requires_grad_(), false);
+  module.register_parameter("bias", torch::empty({outputs}).uniform_(-bound, bound).requires_grad_(), false);
+  module.define("def forward(self, x):\n  return torch.conv2d(x, self.weight, self.bias)\n");
+  return module;
+}
+
+// The network of PyTorch's and Horovod's example for MNIST, on bytes.
+void export_mnist() {
+  torch::jit::Module net("Net");
+  net.register_module("conv1", conv(1, 10));
+  net.register_module("conv2", conv(10, 20));
+  net.register_module("fc1", linear(320, 50));
+  net.register_module("fc2", linear(50, 10));
+  net.register_attribute("training", c10::BoolType::get(), true);
+  net.define(R"(
+def forward(self, x):
+  x = (x / 255 - 0.1307) / 0.3081
+  x = torch.relu(torch.max_pool2d(self.conv1.forward(x), [2, 2]))
+  x = self.conv2.forward(x)
+  x = torch.relu(torch.max_pool2d(torch.feature_dropout(x, 0.5, self.training), [2, 2]))
+  x = torch.relu(self.fc1.forward(torch.flatten(x, 1)))
+  return torch.log_softmax(self.fc2.forward(torch.dropout(x, 0.5, self.training)), 1)
+)");
+  net.save("mnist.pt");
+}
+
+}  // namespace
+
+int main() {
+  torch::manual_seed(1);
+  export_mnist();
+  export_classifier(784, 64, 10, "net.pt");
+  export_classifier(12, 16, 3, "small.pt");
+  torch::jit::Module line("Net");
+  line.register_module("fc", linear(2, 1));
+  line.define("def forward(self, x, y):\n  return self.fc.forward(torch.stack([x, y], 1))\n");
+  line.save("line.pt");
+  script("def forward(self, x):\n  return torch.flatten(x, 1)\n").save("empty.pt");
+  torch::jit::Module pair("Net");
+  pair.register_module("fc", linear(12, 3));
+  pair.define("def forward(self, x):\n  return self.fc.forward(x), x\n");
+  pair.save("pair.pt");
+  script("def forward(self, output, label):\n  return torch.mean(torch.abs(torch.flatten(output) - label))\n")
+      .save("loss.pt");
+}

@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# fit, transform, evaluate and runs on tables and models of users: learning, resuming, results that Python reads.
+source "$(dirname "$0")/../trainer/common.sh"
+export PATH=$bin:$PATH
+"$bin/export_models" || fail "models"
+/usr/bin/python3 - <<'PYTHON' || fail "tables"
+import h5py, numpy
+random = numpy.random.default_rng(1)
+def write(name, rows):
+    digit = random.integers(0, 3, rows)
+    pixels = random.integers(0, 60, (rows, 3, 4), dtype="u1")
+    for label in range(3):
+        pixels[digit == label, label] += 150
+    with h5py.File(name, "w") as file:
+        file["pixels"], file["digit"] = pixels, digit.astype("i2")
+        file["name"] = [f"row {i}" for i in range(rows)]
+        file["weight"] = random.uniform(0.5, 1.5, rows).astype("f4")
+        file["held"] = (numpy.arange(rows) % 10 == 0)
+write("train.h5", 1501)
+write("test.h5", 301)
+x, y = random.normal(size=(2, 1000))
+with open("line.csv", "w") as file:
+    print("x,y,z,id", file=file)
+    for i, (a, b) in enumerate(zip(x, y)):
+        print(f"{a},{b},{3 * a - 2 * b + 1},{i}", file=file)
+PYTHON
+
+fit() {  # RANKS OPTION...
+  local ranks=$1
+  shift
+  timeout 200 farandole fit -n "$ranks" --store runs "$@" >out 2>err
+}
+classify=(--table train.h5 --features pixels --label digit --model small.pt --loss nll --optimizer sgd --lr 0.05 --momentum 0.5 --batch-size 32)
+
+# Learns on 1 and 3 ranks; what is validated on is not trained on; all columns stay.
+for ranks in 1 3; do
+  fit $ranks "${classify[@]}" --run on-$ranks --epochs 4 --validation 0.1 || fail "fit on $ranks ranks"
+  grep -qE '^epoch 4 .*validation loss 0\.[0-4].*accuracy (1\.0|0\.9)' out || fail "fit on $ranks ranks learns nothing"
+  grep -q '1501 rows, 150 of them for validation' out || fail "the split on $ranks ranks"
+done
+for ranks in 1 2; do
+  timeout 100 farandole transform -n $ranks --store runs --run on-3 --table test.h5 --output out-$ranks.h5 --argmax >out 2>err || fail "transform"
+  timeout 100 farandole evaluate -n $ranks --store runs --run on-3 --table test.h5 --format json >score-$ranks.json 2>err || fail "evaluate"
+done
+/usr/bin/python3 - <<'PYTHON' || fail "what transform and evaluate have written"
+import h5py, json, numpy
+test, state = h5py.File("test.h5"), h5py.File("runs/on-3/state.h5")
+assert set(state) == {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias", "calls"}, set(state)
+assert state["calls"][()] > 0
+hidden = numpy.maximum(test["pixels"][()].reshape(301, 12) / 255 @ state["fc1.weight"][()].T + state["fc1.bias"][()], 0)
+logits = hidden @ state["fc2.weight"][()].T + state["fc2.bias"][()]
+expected = logits - numpy.log(numpy.exp(logits).sum(1, keepdims=True))
+for name in ("out-1.h5", "out-2.h5"):
+    out = h5py.File(name)
+    assert set(out) == set(test) | {"digit__output", "digit__prediction"}, set(out)
+    for column in test:
+        assert numpy.array_equal(out[column][()], test[column][()]), column
+    assert numpy.allclose(out["digit__output"][()], expected, atol=1e-4)
+    assert numpy.array_equal(out["digit__prediction"][()], out["digit__output"][()].argmax(1))
+scores = [json.load(open(f"score-{ranks}.json")) for ranks in (1, 2)]
+truth, guess = test["digit"][()], expected.argmax(1)
+for score in scores:
+    assert score["rows"] == 301
+    assert abs(score["accuracy"] - (truth == guess).mean()) < 1e-9
+    assert abs(score["log_loss"] + expected[numpy.arange(301), truth].mean()) < 1e-4
+    assert abs(score["loss"] - score["log_loss"]) < 1e-4
+    assert score["confusion"] == [[int(((truth == t) & (guess == g)).sum()) for g in range(3)] for t in range(3)]
+PYTHON
+
+# The rows of a validation column, weights, accumulation, limits, early stopping, all optimizers and schedules.
+fit 2 "${classify[@]}" --run column --epochs 2 --validation-column held --sample-weight weight --accumulate 2 --warmup-steps 5 \
+  --schedule cosine --best || fail "validation column"
+grep -q '151 of them for validation' out || fail "validation column: other rows"
+fit 1 "${classify[@]}" --run patience --epochs 50 --validation 0.1 --patience 1 --lr 1e-9 --scale-lr false --train-steps 1 --validation-steps 2 || fail "patience"
+(($(grep -c '^epoch' out) < 50)) || fail "early stopping does not stop"
+n=0
+for optimizer in adam adamw rmsprop adagrad lbfgs; do
+  schedule=(one_cycle step polynomial constant constant)
+  fit 2 --table line.csv --features x,y --label z --model line.pt --loss mse --optimizer $optimizer --lr 0.05 --epochs 3 --batch-size 50 \
+    --schedule "${schedule[$((n++ % 5))]}" --run $optimizer || fail "$optimizer"
+done
+grep -qE '^epoch 3 .* loss 0\.00' out || fail "L-BFGS does not solve a linear problem"
+timeout 100 farandole evaluate --store runs --run lbfgs --table line.csv >out 2>err && grep -qE '^r2 +(1|0\.99)' out || fail "evaluation of a regression"
+fit 2 --table line.csv --features x,y --label z --model line.pt --loss loss.pt --lr 0.1 --epochs 1 || fail "a loss as a script"
+
+# runs
+farandole runs list --store runs >out 2>err || fail "runs list"
+grep -qE '^on-3 +finished +4 +0\.' out || fail "runs list lacks a run"
+farandole runs show --store runs on-3 >out 2>err && [[ $(grep -c '^epoch' out) == 4 ]] || fail "runs show"
+[[ $(farandole runs best --store runs) == lbfgs ]] || fail "runs best: $(farandole runs best --store runs)"
+
+# More epochs continue; the same command on a finished run does nothing more.
+fit 1 "${classify[@]}" --run on-1 --epochs 6 --validation 0.1 || fail "more epochs"
+[[ $(grep -c '^epoch' out) == 2 ]] || fail "more epochs do not continue"
+grep -q 'continuing from step' out || fail "more epochs begin anew"
+
+source "$FARANDOLE_SOURCE/tests/estimator/alive.sh"
+# A fit that was killed within an epoch resumes, and ends as one that was not.
+whole=("${classify[@]}" --epochs 60 --checkpoint-steps 10)
+farandole fit -n 2 --store whole "${whole[@]}" --seed 3 >out 2>err || fail "the whole fit"
+farandole fit -n 2 --store killed "${whole[@]}" --seed 3 >out 2>err &
+pid=$!
+for ((i = 0; i < 2000; i++)); do [[ -n $(ls killed/fit-0001/checkpoints/step-*.h5 2>/dev/null) ]] && break; kill -0 $pid 2>/dev/null || break; sleep 0.01; done
+kill -KILL $pid 2>/dev/null && killed=yes
+wait $pid 2>/dev/null
+deadline=$((SECONDS + 60))
+while alive && ((SECONDS < deadline)); do sleep 0.05; done
+farandole fit -n 2 --store killed "${whole[@]}" --seed 3 >out 2>err || fail "the fit cannot be resumed"
+[[ $(ls killed | grep -c '^fit-') == 1 ]] || fail "the killed fit was not continued: $(ls killed)"
+if [[ ${killed:-} == yes ]]; then grep -q 'continuing from step' out || echo "note: the fit ended before it was killed"; fi
+/usr/bin/python3 - <<'PYTHON' || fail "the resumed fit ends otherwise"
+import h5py, numpy
+a, b = h5py.File("whole/fit-0001/state.h5"), h5py.File("killed/fit-0001/state.h5")
+for name in a:
+    assert numpy.array_equal(a[name][()], b[name][()]), name
+PYTHON
+# Its run directory is as that of any training.
+farandole analyze whole/fit-0001 >out 2>err || fail "analyze"
