@@ -80,8 +80,8 @@ void print_help(std::FILE* stream) {
     throw farandole::Error("cannot run " + program + ": " + std::strerror(errno));
   for (const auto& [known, description] : descriptions)
     if (known == command) {
-      const bool needs_libtorch = known != "run" && known != "analyze" && known != "doctor" && known != "timeline" &&
-                                  known != "checkpoint" && known != "table";
+      const bool needs_libtorch = known != "run" && known != "analyze" && known != "doctor" &&
+                                  known != "timeline" && known != "checkpoint" && known != "table";
       throw farandole::UserError(
           fmt::format("farandole {} is not built. {}", command,
                       farandole::how_to_build(std::string(program_prefix) + command, needs_libtorch)));

@@ -20,7 +20,7 @@ class BenchmarkTrainee {
  public:
   // Models: "mlp" is 4 × 2048, batch 32, SGD with momentum; "gpt" is 6 layers, width 384, 128 bytes, batch 4,
   // AdamW; "mnist" is batch 64, SGD with momentum; "small-mlp" is 4 × 1024; "small-gpt" is 4 layers, width
-  // 256, 64 bytes. Each step uses the same batch. `session` must outlive this object. If `wait_for_data` is
+  // 256, 64 bytes; "resnet50" and "vgg16" are batch 4 of 224 × 224 pixels, SGD with momentum. Each step uses the same batch. `session` must outlive this object. If `wait_for_data` is
   // set, each step calls it in "data".
   // Throws: UserError if there is no model `model`.
   // Collective: every rank of the group must call this in the same order.

@@ -56,12 +56,12 @@ StepResult benchmark_step(Session& session, const std::string& model, const Step
 }
 
 void print_header() {
-  fmt::print("{:<6} {:>5}  {:<22} {:<22} {:>7} {:>13} {:>11}\n", "model", "ranks", "step ms (quartiles)",
+  fmt::print("{:<8} {:>5}  {:<22} {:<22} {:>7} {:>13} {:>11}\n", "model", "ranks", "step ms (quartiles)",
              "without communication", "added", "gradients MiB", "packed MiB");
 }
 
 void print(const StepResult& r) {
-  fmt::print("{:<6} {:>5}  {:<22} {:<22} {:>5.1f} % {:>13.1f} {:>11.1f}\n", r.model, r.ranks,
+  fmt::print("{:<8} {:>5}  {:<22} {:<22} {:>5.1f} % {:>13.1f} {:>11.1f}\n", r.model, r.ranks,
              milliseconds_with_spread(r.step), milliseconds_with_spread(r.step_without_communication),
              100 * (r.step.median() / r.step_without_communication.median() - 1),
              static_cast<double>(r.gradient_bytes) / bytes_a_mib,
@@ -100,7 +100,7 @@ int step_command(int argc, const char* const* argv) {
       "Prints medians of rank 0 and the bytes per step that are copied into and out of buckets.\n"
       "OMP_NUM_THREADS sets the number of LibTorch's threads.\n";
   parser.visible.add_options()("model", po::value(&models)->default_value(models),
-                               "models, separated by commas: mlp, gpt, mnist")(
+                               "models, separated by commas: mlp, gpt, mnist, resnet50, vgg16")(
       "steps", po::value(&options.steps)->default_value(options.steps), "measured steps of each kind")(
       "warmup", po::value(&options.warmup)->default_value(options.warmup), "steps before the measurement")(
       "bucket-mb", po::value(&bucket_mb)->default_value(bucket_mb), "size of a gradient bucket in MiB")(
