@@ -67,6 +67,11 @@ for score in scores:
     assert score["confusion"] == [[int(((truth == t) & (guess == g)).sum()) for g in range(3)] for t in range(3)]
 PYTHON
 
+# What each rank uses, at the end and in metrics.jsonl.
+fit 2 "${classify[@]}" --run used --epochs 1 || fail "fit"
+[[ $(grep -cE '^ +[01]  [^ ]+ +[0-9]+ +[1-9][0-9]* +[0-9.]+ +[0-9.]+$' out) == 2 ]] || fail "there is no table of what ranks use"
+grep -qE '"cpu_percent":\[[0-9.]+,[0-9.]+\],"memory_mib":\[[0-9.]+,[0-9.]+\]' runs/used/metrics.jsonl || fail "metrics.jsonl"
+
 # The rows of a validation column, weights, accumulation, limits, early stopping, all optimizers and schedules.
 fit 2 "${classify[@]}" --run column --epochs 2 --validation-column held --sample-weight weight --accumulate 2 --warmup-steps 5 \
   --schedule cosine --best || fail "validation column"

@@ -22,6 +22,7 @@
 #include "farandole/train/internals.h"
 #include "farandole/train/learning_rate.h"
 #include "farandole/train/metrics_log.h"
+#include "farandole/train/resource_usage.h"
 #include "farandole/train/run_directory.h"
 #include "farandole/train/training_state.h"
 
@@ -247,6 +248,8 @@ class Fit {
     return ExitCode::done;
   }
 
+  // Collective: every rank of the job must call this in the same order.
+  std::string describe_resources() { return resource_table(meter_.gather(session_), session_.hosts()); }
   std::int64_t steps() const { return steps_ * options_.epochs; }
   std::int64_t rows() const { return reader_.selected_rows(); }
   std::int64_t validation_rows() const { return validation_ ? validation_->selected_rows() : 0; }
@@ -409,6 +412,7 @@ class Fit {
 
   void end_epoch(const EpochResult& result) {
     const double score = result.validation_loss.value_or(result.loss);
+    const auto usage = meter_.gather(session_);
     std::int64_t ends = 0;
     if (leads()) {
       record_.history.push_back(result);
@@ -418,6 +422,7 @@ class Fit {
             result.step, result.epoch, *result.validation_loss,
             accuracy == result.metrics.end() ? std::nullopt : std::optional(accuracy->second)});
       }
+      metrics_->write(MetricsLog::Resources{result.step, result.epoch, usage});
       if (options_.verbose > 0) print(result);
       const auto best =
           std::min_element(record_.history.begin(), record_.history.end(), [](const auto& a, const auto& b) {
@@ -510,6 +515,7 @@ class Fit {
   // On rank 0 only.
   std::unique_ptr<CheckpointStore> store_;
   std::unique_ptr<MetricsLog> metrics_;
+  ResourceMeter meter_;
 };
 
 }  // namespace
@@ -567,9 +573,11 @@ ExitCode fit_on_rank(Session& session, const EstimatorOptions& options, const st
     if (directory) directory->ended(static_cast<int>(error.exit_code()));
     throw;
   }
+  const auto resources = fit.describe_resources();
   session.publish_timeline();
   if (directory) directory->ended(static_cast<int>(result));
   if (session.rank() == 0 && options.verbose > 0) {
+    fmt::print("\n{}\n", resources);
     if (result == ExitCode::preempted)
       fmt::print("stop requested: saved at step {} of {}; the same command continues from there\n",
                  fit.position().step, fit.steps());

@@ -67,6 +67,17 @@ void MetricsLog::write(const Training& line) {
   stream_ << json.dump() << std::endl;
 }
 
+void MetricsLog::write(const Resources& line) {
+  nlohmann::ordered_json json = {{"step", line.step}, {"epoch", line.epoch}};
+  for (const auto& rank : line.ranks) {
+    json["cpu_percent"].push_back(rank.cpu_percent);
+    json["memory_mib"].push_back(rank.memory_mib);
+    json["read_mb"].push_back(rank.read_mb);
+    json["written_mb"].push_back(rank.written_mb);
+  }
+  stream_ << json.dump() << std::endl;
+}
+
 void MetricsLog::write(const Evaluation& line) {
   nlohmann::ordered_json json = {{"step", line.step}, {"epoch", line.epoch}, {"eval_loss", line.loss}};
   if (line.accuracy) json["eval_accuracy"] = *line.accuracy;

@@ -7,6 +7,9 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "farandole/train/resource_usage.h"
 
 namespace farandole {
 
@@ -44,7 +47,12 @@ class MetricsLog {
     std::int64_t step, epoch, to_step;
     std::string reason;
   };
+  struct Resources {
+    std::int64_t step, epoch;
+    std::vector<ResourceUsage> ranks;
+  };
   void write(const Training& line);
+  void write(const Resources& line);
   void write(const Evaluation& line);
   void write(const SkippedStep& line);
   void write(const Rollback& line);
