@@ -33,10 +33,16 @@ int own_arguments(int argc, const char* const* argv) {
   for (; next < argc && argv[next][0] == '-' && std::string_view(argv[next]) != "--"; ++next) {
     const std::string_view word = argv[next];
     if (word == "-n" || word == "--ranks" || word == "--log-dir" || word == "--run-dir" ||
-        word == "--max-restarts")
+        word == "--max-restarts" || word == "--requeue" || word == "--starter")
       ++next;  // its value
   }
   return std::min(next, argc);
+}
+
+farandole::Starter starter_of(const std::string& name) {
+  if (name == "srun") return farandole::Starter::srun;
+  if (name == "mpirun") return farandole::Starter::mpirun;
+  throw farandole::UserError("--starter cannot be '" + name + "'; it is srun or mpirun");
 }
 
 int run(int argc, const char* const* argv) {
@@ -59,11 +65,24 @@ int run(int argc, const char* const* argv) {
       "max-restarts", po::value(&request.max_restarts)->default_value(0),
       "start the job again up to this many times if a rank fails. It is not started again after a user's error, or if it "
       "fails three times in the same way at the same step")(
+      "requeue", po::value<int>()->notifier([&](int most) { request.requeue = most; }),
+      "in a Slurm batch job: if the program saves a checkpoint and ends with exit code 75, requeue the job, unless it was "
+      "cancelled or Slurm has already started it again this many times")(
+      "report", po::bool_switch(&request.report),
+      "write each rank's output to RUN/logs, and at the end, also after a failure, the report of the run to RUN/report.txt "
+      "and RUN/report.html")(
+      "starter", po::value<std::string>()->notifier([&](const std::string& name) {
+        request.starter = starter_of(name);
+      }),
+      "srun or mpirun. The default is srun in a Slurm job if srun offers PMIx, and otherwise mpirun")(
+      "oversubscribe", po::bool_switch(&request.oversubscribe),
+      "allow more ranks than cores, which then share cores")(
       "trace-mpi", po::bool_switch(&request.trace_mpi),
       "also record the MPI calls of the program in the timeline of the run directory; works for any program");
   const int own = own_arguments(argc, argv);
   if (!parser.parse(own, argv)) return 0;
   if (request.max_restarts < 0) throw farandole::UserError("--max-restarts cannot be negative");
+  if (request.requeue.value_or(0) < 0) throw farandole::UserError("--requeue cannot be negative");
   const int program = own < argc && std::string_view(argv[own]) == "--" ? own + 1 : own;
   request.run_dir = run_dir;
   if (log_folder.empty() && !run_dir.empty()) log_folder = request.run_dir / "logs";

@@ -26,8 +26,7 @@ struct Planned {
 };
 
 Planned plan(std::optional<int> ranks, const Variables& variables,
-             LaunchFacts facts = {8, false, true, true, {}, "/f/bin"}) {
-  LaunchRequest request;
+             LaunchFacts facts = {8, false, true, true, {}, "/f/bin"}, LaunchRequest request = {}) {
   request.ranks = ranks;
   request.program = {"true"};
   Planned planned{plan_launch(request, facts,
@@ -69,7 +68,7 @@ TEST(LaunchPlan, OutsideSlurmMpirunSharesTheCores) {
   EXPECT_EQ(two.environment.at("PATH"), "/bin:/f/bin");
   EXPECT_EQ(plan({}, {}).plan.ranks, 1);
   EXPECT_EQ(plan(all_cores, {}).plan.ranks, 8);
-  const auto many = plan(20, {});
+  const auto many = plan(20, {{"OMPI_MCA_rmaps_base_oversubscribe", "1"}});
   EXPECT_EQ(many.environment.at("OMP_NUM_THREADS"), "1");
   EXPECT_EQ(many.environment.at("OMPI_MCA_mpi_yield_when_idle"), "1");
 }
@@ -90,6 +89,7 @@ TEST(LaunchPlan, LocalRanksAreStartedWithoutSlurm) {
 
 TEST(LaunchPlan, WhatTheUserSetStays) {
   const auto own = plan(20, {{"OMP_NUM_THREADS", "3"},
+                             {"OMPI_MCA_rmaps_base_oversubscribe", "true"},
                              {"OMPI_MCA_mpi_yield_when_idle", "0"},
                              {"OMPI_MCA_hwloc_base_binding_policy", "core"}});
   EXPECT_EQ(own.environment.count("OMP_NUM_THREADS"), 0u);
@@ -99,7 +99,7 @@ TEST(LaunchPlan, WhatTheUserSetStays) {
 
 TEST(LaunchPlan, InASlurmJobSrunTakesItsTasks) {
   const auto tasks = plan({}, batch + Variables{{"SLURM_NTASKS", "4"}, {"SLURM_CPUS_PER_TASK", "2"}});
-  EXPECT_EQ(tasks.plan.starter, LaunchPlan::Starter::srun);
+  EXPECT_EQ(tasks.plan.starter, Starter::srun);
   EXPECT_THAT(tasks.plan.command,
               testing::AllOf(Contains("--ntasks=4"), Contains("--mpi=pmix"), Contains("--kill-on-bad-exit=1"),
                              Contains("--cpus-per-task=2"), Not(Contains("--overcommit")),
@@ -112,7 +112,7 @@ TEST(LaunchPlan, InASlurmJobSrunTakesItsTasks) {
 }
 
 TEST(LaunchPlan, AnotherNumberThanTheJobsFitsTheJob) {
-  const auto nine = plan(9, batch + Variables{{"SLURM_NTASKS_PER_NODE", "1"}});
+  const auto nine = plan(9, batch + Variables{{"SLURM_NTASKS_PER_NODE", "1"}, {"SLURM_OVERCOMMIT", "1"}});
   EXPECT_THAT(nine.plan.command, Contains("--overcommit"));
   EXPECT_EQ(nine.environment.at("SLURM_NTASKS_PER_NODE"), "(removed)");
   EXPECT_THAT(plan(1, batch).plan.command, Contains("--nodes=1"));
@@ -121,6 +121,36 @@ TEST(LaunchPlan, AnotherNumberThanTheJobsFitsTheJob) {
               Contains("--overlap"));
   EXPECT_THAT(plan(2, batch + Variables{{"SLURM_MPI_TYPE", "pmix_v4"}}).plan.command,
               Not(Contains("--mpi=pmix")));
+}
+
+TEST(LaunchPlan, RanksShareCoresOnlyIfTheUserWantsIt) {
+  EXPECT_THAT(refusal(9, {}), HasSubstr("9 ranks need more than the 8 cores of this machine; use -n 8"));
+  EXPECT_THAT(refusal(9, batch), HasSubstr("8 cores of this job"));
+  EXPECT_THAT(refusal(5, batch + Variables{{"SLURM_CPUS_PER_TASK", "2"}}),
+              HasSubstr("5 ranks with 2 cores each (SLURM_CPUS_PER_TASK) need more than the 8 cores"));
+  EXPECT_EQ(refusal(8, {}), "");
+  EXPECT_EQ(refusal(4, batch + Variables{{"SLURM_CPUS_PER_TASK", "2"}}), "");
+  EXPECT_EQ(refusal(99, {{"SLURM_JOB_ID", "7"}}), "") << "the CPUs of the job are not known";
+  LaunchRequest allowed;
+  allowed.oversubscribe = true;
+  const auto many = plan(20, batch, {8, false, true, true, {}, ""}, allowed);
+  EXPECT_THAT(many.plan.command, Contains("--overcommit"));
+  EXPECT_EQ(many.environment.at("OMPI_MCA_mpi_yield_when_idle"), "1");
+}
+
+TEST(LaunchPlan, WithoutPmixMpirunStartsTheTasksOfASlurmJob) {
+  const auto tasks = batch + Variables{{"SLURM_NTASKS", "4"}, {"SLURM_CPUS_PER_TASK", "2"}};
+  const LaunchFacts without{2, false, true, true, {}, "", false};
+  const auto four = plan({}, tasks, without);
+  EXPECT_THAT(four.command, testing::AllOf(testing::StartsWith("mpirun "), HasSubstr("-n 4 ")));
+  EXPECT_EQ(four.environment.at("OMP_NUM_THREADS"), "2");
+  EXPECT_THAT(refusal({}, tasks, {2, false, true, false, {}, "", false}), HasSubstr("no PMIx"));
+  LaunchRequest request;
+  request.starter = Starter::mpirun;
+  EXPECT_EQ(plan({}, tasks, {8, false, true, true, {}, ""}, request).plan.starter, Starter::mpirun);
+  request.starter = Starter::srun;
+  EXPECT_EQ(plan({}, tasks, without, request).plan.starter, Starter::srun);
+  EXPECT_THROW(plan(2, {}, without, request), UserError);
 }
 
 TEST(LaunchPlan, ATerminalIsToldUnlessLinesArePrefixed) {

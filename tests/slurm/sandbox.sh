@@ -27,7 +27,7 @@ mkdir -m 1777 "$work/tmp"
 export TMPDIR=$work/tmp
 trap '"$sandbox" down; rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
-"$sandbox" up --hosts "$hosts" --cpus "${cpus:-2}" >"$work/up" 2>&1 || skip "the Slurm sandbox does not come up: $(tail -n 3 "$work/up")"
+"$sandbox" up --hosts "$hosts" --cpus "${cpus:-2}" ${gpus:+--gpus "$gpus"} >"$work/up" 2>&1 || skip "the Slurm sandbox does not come up: $(tail -n 3 "$work/up")"
 eval "$("$sandbox" env)"
 
 # For the job $job, whose output is in out.$job.

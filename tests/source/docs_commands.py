@@ -30,7 +30,7 @@ COMMANDS_WITH_WORDS = {"timeline": ("merge", "slice", "salvage", "export"),  # w
 COMMANDS = ("run", "train", "fit", "transform", "evaluate", "analyze", "doctor", "checkpoint")
 OTHERS = ("clang-format", "cmake", "ctest", "g++", "kill", "nsys", "sbatch", "scancel", "spack", "srun")  # not ours
 PRESETS = {preset["name"] for preset in json.loads((SOURCE / "CMakePresets.json").read_text())["configurePresets"]}
-SBATCH_OPTIONS = {"--account", "--cpus-per-task", "--partition", "--time"}
+SBATCH_OPTIONS = {"--account", "--cpus-per-task", "--no-requeue", "--partition", "--signal", "--time"}
 SCRIPTS = ("tools/", "tests/", "slurm/")
 problems = []
 

@@ -78,6 +78,7 @@ void keep_earlier_start(const fs::path& run_dir) {
     throw Error(fmt::format("the folder {} cannot be created: {}", folder.string(), error.message()));
   fs::copy_file(run_dir / "run.json", folder / "run.json", error);
   copy_launch(run_dir / "launch", folder / "launch");
+  for (const char* report : {"report.txt", "report.html"}) move_if_there(run_dir / report, folder / report);
   move_if_there(trace, folder / trace.filename());
   move_if_there(recorders, folder / recorders.filename());
 }

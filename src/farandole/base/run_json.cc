@@ -102,6 +102,7 @@ RunFacts read_run_facts(const std::filesystem::path& run_json) {
   reader.text("ended", facts.ended);
   reader.count("exit_code", facts.exit_code);
   reader.count("restarts", facts.restarts);
+  reader.count("total_steps", facts.total_steps);
   reader.count("lost_steps", facts.lost_steps);
   reader.count("skipped_steps", facts.skipped_steps);
   reader.count("rollbacks", facts.rollbacks);
@@ -139,6 +140,7 @@ void write_run_facts(const std::filesystem::path& run_json, const RunFacts& fact
   set("cores", facts.cores);
   object["versions"] = facts.versions;
   set("restarts", facts.restarts);
+  set("total_steps", facts.total_steps);
   set("lost_steps", facts.lost_steps);
   set("skipped_steps", facts.skipped_steps);
   set("rollbacks", facts.rollbacks);

@@ -18,6 +18,7 @@ struct RunFacts {
   std::vector<std::string> hosts;  // by rank
   std::optional<std::string> device, program, started, ended;
   std::optional<std::int64_t> exit_code, restarts, parameters;
+  std::optional<std::int64_t> total_steps;      // optimizer steps of the whole run
   std::optional<std::int64_t> lost_steps;       // steps of earlier starts that later starts had to repeat
   std::optional<std::int64_t> skipped_steps;    // steps without an update, because a gradient was not finite
   std::optional<std::int64_t> rollbacks;        // returns to a checkpoint for this reason

@@ -104,7 +104,9 @@ OwnedDescriptor signal_descriptor(const std::vector<int>& signals) {
   for (const int number : signals) {
     struct sigaction now {};
     ::sigaction(number, nullptr, &now);
-    if (now.sa_handler != SIG_IGN) sigaddset(&set, number);  // Blocking such a signal would undo nohup.
+    // nohup and shells ignore these signals for good. A batch script ignores others only until this program starts.
+    const bool may_be_ignored = number == SIGHUP || number == SIGINT || number == SIGQUIT;
+    if (!may_be_ignored || now.sa_handler != SIG_IGN) sigaddset(&set, number);
   }
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   OwnedDescriptor descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));

@@ -62,7 +62,7 @@ struct Pipe {
 Pipe make_pipe();
 
 // Returns a signalfd for `signals`. From then on these signals are blocked in this thread. Children start
-// with an empty mask.
+// with an empty mask. SIGHUP, SIGINT and SIGQUIT stay ignored if the starter of this process ignores them.
 OwnedDescriptor signal_descriptor(const std::vector<int>& signals);
 
 }  // namespace farandole

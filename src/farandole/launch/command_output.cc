@@ -14,10 +14,10 @@
 
 namespace farandole {
 
-std::optional<std::string> output_of(const std::vector<std::string>& command,
-                                     std::chrono::milliseconds patience) try {
+std::optional<CommandEnd> run_command(const std::vector<std::string>& command,
+                                      std::chrono::milliseconds patience) try {
   using Clock = std::chrono::steady_clock;
-  constexpr std::size_t most = 64 << 10;
+  constexpr std::size_t most = 1 << 20;
   const auto deadline = Clock::now() + patience;
   const OwnedDescriptor nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   Pipe pipe = make_pipe();
@@ -36,10 +36,17 @@ std::optional<std::string> output_of(const std::vector<std::string>& command,
     open = got > 0;
     if (open) text.append(buffer.data(), std::min(static_cast<std::size_t>(got), most - text.size()));
   }
-  if (child.end().signal != 0 || child.end().exit_code != 0) return std::nullopt;
-  return text;
+  if (child.end().signal != 0) return std::nullopt;
+  return CommandEnd{child.end().exit_code, text};
 } catch (const Error&) {
   return std::nullopt;
+}
+
+std::optional<std::string> output_of(const std::vector<std::string>& command,
+                                     std::chrono::milliseconds patience) {
+  auto end = run_command(command, patience);
+  if (!end || end->exit_code != 0) return std::nullopt;
+  return std::move(end->text);
 }
 
 }  // namespace farandole

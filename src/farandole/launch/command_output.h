@@ -9,8 +9,17 @@
 
 namespace farandole {
 
-// Returns standard output and error of a program that gets no input, limited to 64 KiB. Returns nullopt if
-// the program cannot be started, fails, or runs longer than `patience`; in the last case it is killed.
+struct CommandEnd {
+  int exit_code = 0;
+  std::string text;  // Standard output and error, limited to 1 MiB.
+};
+
+// Runs a program that gets no input. Returns nullopt if the program cannot be started, is killed by a signal, or
+// runs longer than `patience`; in the last case it is killed.
+std::optional<CommandEnd> run_command(const std::vector<std::string>& command,
+                                      std::chrono::milliseconds patience);
+
+// Returns the text of run_command(). Returns nullopt also if the program fails.
 std::optional<std::string> output_of(const std::vector<std::string>& command,
                                      std::chrono::milliseconds patience);
 

@@ -23,6 +23,7 @@ Json to_json(const JobRecord& job) {
                {"start_ns", job.start_ns}};
   if (job.end_ns == 0) return json;
   json["end_ns"] = job.end_ns;
+  if (job.requeued_ns != 0) json["requeued_ns"] = job.requeued_ns;
   json["exit_code"] = job.exit_code;
   json["message"] = job.message;
   json["starter_said"] = job.starter_said;
@@ -47,6 +48,7 @@ JobRecord parse_job_record(const Json& json) {
   job.start_ns = json.at("start_ns");
   if (!json.contains("end_ns")) return job;
   job.end_ns = json.at("end_ns");
+  job.requeued_ns = json.value("requeued_ns", std::int64_t{0});
   job.exit_code = json.at("exit_code");
   job.message = json.at("message");
   job.starter_said = json.at("starter_said");

@@ -29,12 +29,13 @@ struct JobRecord {
   std::string folder;                // Working directory at the start.
   // Variables of the Slurm job, without "SLURM_"; empty outside Slurm.
   std::map<std::string, std::string> slurm;
-  std::int64_t start_ns = 0;                     // CLOCK_REALTIME
-  std::int64_t end_ns = 0;                       // 0: the job is running, or the launcher was killed.
-  int exit_code = 0;                             // Valid only after the end.
-  std::string message;                           // The message that the launcher printed.
-  std::string starter_said;                      // What srun or mpirun printed about the end.
-  std::vector<Signal> signals;                   // The first signals that the launcher received.
+  std::int64_t start_ns = 0;     // CLOCK_REALTIME
+  std::int64_t end_ns = 0;       // 0: the job is running, or the launcher was killed.
+  std::int64_t requeued_ns = 0;  // When this process had Slurm requeue the job; 0: it did not.
+  int exit_code = 0;             // Valid only after the end.
+  std::string message;           // The message that the launcher printed.
+  std::string starter_said;      // What srun or mpirun printed about the end.
+  std::vector<Signal> signals;   // The first signals that the launcher received.
   std::map<std::string, std::string> job_state;  // What Slurm reported after a failure: JobState, Reason.
   std::optional<std::int64_t> free_bytes;        // Free space of the run directory's file system at the end.
 };

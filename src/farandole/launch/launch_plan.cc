@@ -16,18 +16,21 @@ constexpr int most_ranks = 1'000'000;
 class Planner {
  public:
   Planner(const LaunchRequest& request, const LaunchFacts& facts, const Environment& environment)
-      : request_(request), facts_(facts), environment_(environment) {}
+      : request_(request),
+        facts_(facts),
+        environment_(environment),
+        slurm_(in_slurm_job(environment) && facts.srun_found && !request.local) {}
 
   LaunchPlan plan() {
     refuse_nesting();
-    const bool slurm = in_slurm_job(environment_) && facts_.srun_found && !request_.local;
-    plan_.starter = slurm ? LaunchPlan::Starter::srun : LaunchPlan::Starter::mpirun;
-    plan_.ranks = slurm ? slurm_ranks() : machine_ranks();
+    plan_.starter = request_.starter.value_or(usual_starter());
+    plan_.ranks = slurm_ ? slurm_ranks() : machine_ranks();
     if (plan_.ranks < 1 || plan_.ranks > most_ranks)
       throw UserError(
           fmt::format("-n {} is not a number of ranks; give 1 or more, or -n -1 for all cores", plan_.ranks));
     plan_common_environment();
-    slurm ? plan_srun() : plan_mpirun();
+    plan_.starter == Starter::srun ? plan_srun() : plan_mpirun();
+    refuse_or_allow_oversubscription();
     return std::move(plan_);
   }
 
@@ -53,6 +56,15 @@ class Planner {
         around->value, around->variable));
   }
 
+  Starter usual_starter() const {
+    if (!slurm_) return Starter::mpirun;
+    if (facts_.srun_has_pmix) return Starter::srun;
+    if (facts_.mpirun_found) return Starter::mpirun;
+    throw UserError(
+        "this Slurm offers no PMIx (srun --mpi=list), and mpirun is not in PATH; load the module of Open MPI, or set "
+        "SLURM_MPI_TYPE to what its MPI library needs");
+  }
+
   int machine_ranks() const {
     const int ranks = request_.ranks.value_or(1);
     return ranks == all_cores ? facts_.cores : ranks;
@@ -61,6 +73,37 @@ class Planner {
   int slurm_nodes() const {
     return number("SLURM_JOB_NUM_NODES").value_or(number("SLURM_NNODES").value_or(1));
   }
+  // The cores of all nodes; 0: unknown.
+  int all_cpus() const {
+    if (!slurm_) return facts_.cores;
+    const auto cpus = slurm_cpus();
+    return std::accumulate(cpus.begin(), cpus.end(), 0);
+  }
+  int threads() const {
+    if (!slurm_) return std::max(1, facts_.cores / plan_.ranks);
+    const auto cpus = slurm_cpus();
+    const int per_node = (plan_.ranks + slurm_nodes() - 1) / slurm_nodes();
+    const int fewest = cpus.empty() ? 1 : *std::min_element(cpus.begin(), cpus.end());
+    return number("SLURM_CPUS_PER_TASK").value_or(std::max(1, fewest / per_node));
+  }
+  // Ranks that share a core slow each other down, so the user must want it.
+  bool may_oversubscribe() const {
+    const auto told = text("OMPI_MCA_rmaps_base_oversubscribe");
+    return request_.oversubscribe || told == "1" || told == "true" || !text("SLURM_OVERCOMMIT").empty();
+  }
+  void refuse_or_allow_oversubscription() {
+    const int cpus = all_cpus(), per_task = slurm_ ? number("SLURM_CPUS_PER_TASK").value_or(1) : 1;
+    if (cpus == 0 || std::int64_t{plan_.ranks} * per_task <= cpus) return;
+    if (!may_oversubscribe())
+      throw UserError(fmt::format(
+          "{} rank{}{} need more than the {} core{} of this {}; use -n {}, or allow ranks to share cores with --oversubscribe",
+          plan_.ranks, plan_.ranks == 1 ? "" : "s",
+          per_task == 1 ? "" : fmt::format(" with {} cores each (SLURM_CPUS_PER_TASK)", per_task), cpus,
+          cpus == 1 ? "" : "s", slurm_ ? "job" : "machine", std::max(1, cpus / per_task)));
+    set_unless_given("OMPI_MCA_mpi_yield_when_idle", "1");
+    if (plan_.starter == Starter::srun) plan_.command.insert(plan_.command.begin() + 1, "--overcommit");
+  }
+
   std::vector<int> slurm_cpus() const { return cpus_by_node(text("SLURM_JOB_CPUS_PER_NODE")); }
 
   int slurm_ranks() const {
@@ -78,6 +121,7 @@ class Planner {
           "PATH", path.empty() ? facts_.programs.string() : path + ":" + facts_.programs.string());
     if (!request_.run_dir.empty())
       plan_.environment.emplace_back("FARANDOLE_RUN_DIR", std::filesystem::absolute(request_.run_dir));
+    set_unless_given("OMP_NUM_THREADS", std::to_string(threads()));
     if (facts_.terminal_columns && !request_.prefix)
       plan_.environment.emplace_back("FARANDOLE_TERMINAL_COLUMNS", std::to_string(*facts_.terminal_columns));
   }
@@ -91,8 +135,6 @@ class Planner {
       throw UserError(
           "mpirun refuses to run as root; run as another user, or set OMPI_ALLOW_RUN_AS_ROOT=1 and "
           "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 in a container");
-    set_unless_given("OMP_NUM_THREADS", std::to_string(std::max(1, facts_.cores / plan_.ranks)));
-    if (plan_.ranks > facts_.cores) set_unless_given("OMPI_MCA_mpi_yield_when_idle", "1");
     // Open MPI counts physical cores as slots. For two ranks it would bind each rank, with all its
     // threads, to one core.
     plan_.command = {"mpirun", "-q", "--oversubscribe", "--mca", "orte_forward_job_control", "1"};
@@ -108,12 +150,11 @@ class Planner {
   }
 
   void plan_srun() {
+    if (!slurm_)
+      throw UserError(
+          "--starter srun works only inside a Slurm job; use sbatch or salloc, or --starter mpirun");
     const int nodes = slurm_nodes();
-    const auto cpus = slurm_cpus();
-    const int per_node = (plan_.ranks + nodes - 1) / nodes;
     const auto per_task = number("SLURM_CPUS_PER_TASK");
-    const int fewest = cpus.empty() ? 1 : *std::min_element(cpus.begin(), cpus.end());
-    set_unless_given("OMP_NUM_THREADS", std::to_string(per_task.value_or(std::max(1, fewest / per_node))));
     // --export=ALL passes on the environment of the script, even after `sbatch --export=NONE`. The step must
     // end as soon as a rank fails.
     plan_.command = {"srun", "--ntasks=" + std::to_string(plan_.ranks), "--export=ALL",
@@ -121,11 +162,6 @@ class Planner {
     if (text("SLURM_MPI_TYPE").empty()) plan_.command.push_back("--mpi=pmix");
     if (plan_.ranks < nodes) plan_.command.push_back("--nodes=" + std::to_string(plan_.ranks));
     if (per_task) plan_.command.push_back("--cpus-per-task=" + std::to_string(*per_task));
-    const int all_cpus = std::accumulate(cpus.begin(), cpus.end(), 0);
-    if (!cpus.empty() && plan_.ranks * per_task.value_or(1) > all_cpus) {
-      plan_.command.push_back("--overcommit");
-      set_unless_given("OMPI_MCA_mpi_yield_when_idle", "1");
-    }
     if (in_slurm_step(environment_))
       plan_.command.push_back("--overlap");  // Otherwise srun waits for the CPUs of that step.
     if (facts_.terminal_columns) plan_.command.push_back("--unbuffered");  // Needed for progress bars.
@@ -138,6 +174,7 @@ class Planner {
   const LaunchRequest& request_;
   const LaunchFacts& facts_;
   const Environment& environment_;
+  const bool slurm_;
   LaunchPlan plan_;
 };
 

@@ -15,15 +15,22 @@ namespace farandole {
 
 inline constexpr int all_cores = -1;
 
+enum class Starter { mpirun, srun };
+
 // The request of the user.
 struct LaunchRequest {
-  std::optional<int> ranks;  // May be all_cores; no value: Slurm's number of tasks, or else 1.
-  bool local = false;        // Starts the ranks on this machine, also inside a Slurm job.
+  std::optional<Starter>
+      starter;                 // No value: srun inside a Slurm job that offers PMIx, and otherwise mpirun.
+  bool oversubscribe = false;  // Allows more ranks than cores.
+  std::optional<int> ranks;    // May be all_cores; no value: Slurm's number of tasks, or else 1.
+  bool local = false;          // Starts the ranks on this machine, also inside a Slurm job.
   bool prefix = false;
   std::filesystem::path log_folder;  // empty: no logs
   std::filesystem::path run_dir;     // For a program that does not name its own; empty: none.
   bool trace_mpi = false;            // Records the MPI calls of the program.
   int max_restarts = 0;              // How often a job that fails is started again.
+  std::optional<int> requeue;        // How often a Slurm job that has saved a checkpoint is requeued.
+  bool report = false;               // Logs in the run directory, and reports at the end.
   // Folder of a program that started this launcher for itself (farandole::launch); empty: there is none. If the
   // program ends first, the launcher ends the job at once and removes the folder.
   std::filesystem::path folder_of_caller;
@@ -38,10 +45,10 @@ struct LaunchFacts {
   bool mpirun_found = false;
   std::optional<int> terminal_columns;  // Of stdout, if it is a terminal.
   std::filesystem::path programs;       // Folder of Farandole's programs; appended to the ranks' PATH.
+  bool srun_has_pmix = true;            // `srun --mpi=list` names it, or SLURM_MPI_TYPE makes the choice.
 };
 
 struct LaunchPlan {
-  enum class Starter { mpirun, srun };
   Starter starter = Starter::mpirun;
   int ranks = 1;
   // srun or mpirun with options; the program to start on each rank follows.

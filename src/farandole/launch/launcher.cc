@@ -31,7 +31,9 @@
 #include "farandole/launch/machine.h"
 #include "farandole/launch/mpi_preload.h"
 #include "farandole/launch/output_queue.h"
+#include "farandole/launch/requeue.h"
 #include "farandole/launch/restart_policy.h"
+#include "farandole/launch/run_report.h"
 #include "farandole/launch/session_folder.h"
 #include "farandole/launch/supervisor.h"
 #include "farandole/launch/verdict.h"
@@ -50,11 +52,20 @@ std::string path_variable() {
   return path == nullptr ? "/usr/local/bin:/usr/bin:/bin" : path;
 }
 
+bool is_set(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && *value != '\0';
+}
+
 LaunchFacts look_around() {
   LaunchFacts facts;
   facts.cores = usable_cores();
   facts.root = ::geteuid() == 0;
   facts.srun_found = find_program("srun", path_variable()).has_value();
+  if (facts.srun_found && in_slurm_job(&std::getenv) && !is_set("SLURM_MPI_TYPE"))
+    facts.srun_has_pmix =
+        output_of({"srun", "--mpi=list"}, std::chrono::seconds(30)).value_or("").find("pmix") !=
+        std::string::npos;
   facts.mpirun_found = find_program("mpirun", path_variable()).has_value();
   facts.terminal_columns = terminal_columns(STDOUT_FILENO);
   facts.programs = program_folder();
@@ -83,11 +94,17 @@ fs::path make_log_folder(const fs::path& folder) {
   return fs::absolute(folder);
 }
 
-// mpirun's ranks report to this host. srun's ranks may run on other hosts; the only folder that they surely
-// share is the log folder.
-fs::path parent_of_temporary(const LaunchPlan& plan, const fs::path& log_folder) {
-  if (plan.starter == LaunchPlan::Starter::srun && !log_folder.empty()) return log_folder;
+// The ranks of a Slurm job may run on other hosts; the only folder that they surely share is the log folder.
+fs::path parent_of_temporary(const fs::path& log_folder) {
+  if (in_slurm_job(&std::getenv) && !log_folder.empty()) return log_folder;
   return fs::temp_directory_path();
+}
+
+// Slurm forgets the state of a job some minutes after its end. A later reader of the run directory may also
+// have no access to Slurm.
+std::map<std::string, std::string> ask_for_job_state(const std::string& job) {
+  constexpr std::chrono::seconds patience(3);  // A busy Slurm controller must not delay a requeue.
+  return job_state_of(output_of({"scontrol", "show", "job", job}, patience).value_or(""));
 }
 
 JobRecord describe_job(const LaunchRequest& request, const LaunchPlan& plan) {
@@ -102,6 +119,12 @@ JobRecord describe_job(const LaunchRequest& request, const LaunchPlan& plan) {
   job.program = request.program;
   job.folder = fs::current_path();
   job.slurm = slurm_facts(&std::getenv);
+  // Slurm sets SLURM_JOB_END_TIME from version 22.05.3 on.
+  if (job.slurm.contains("JOB_ID") && !job.slurm.contains("JOB_END_TIME")) {
+    const auto state = ask_for_job_state(job.slurm.at("JOB_ID"));
+    if (state.contains("EndUnix") && state.at("TimeLimit") != "UNLIMITED")
+      job.slurm["JOB_END_TIME"] = state.at("EndUnix");
+  }
   return job;
 }
 
@@ -115,11 +138,11 @@ class Launcher {
         run_(std::move(run)),
         launch_folder_(run_),
         job_(describe_job(request, plan_)),
-        folder_(parent_of_temporary(plan_, log_folder)),
+        folder_(parent_of_temporary(log_folder)),
         signals_(signal_descriptor(
             {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})) {
     ::signal(SIGPIPE, SIG_IGN);
-    const bool local = plan_.starter == LaunchPlan::Starter::mpirun;
+    const bool local = plan_.starter == Starter::mpirun;
     if (local) socket_ = listen_as_launcher(socket_path());
     auto err = make_pipe();
     starter_err_ = std::move(err.read_end);
@@ -259,9 +282,12 @@ class Launcher {
     if (from_terminal || starter_->has_ended()) return;
     // Nobody waits for the ranks of a program that started this launcher for itself and is gone.
     const bool by_force = ends && (endings_ >= forced || is_abandoned());
+    // mpirun passes this signal to the ranks of other hosts, but kills them after SIGTERM.
+    const bool elsewhere = plan_.starter == Starter::mpirun && several_nodes();
     if (ends && endings_ == forced - 1)
       err_.push("farandole run: the ranks have been asked to end twice; one more signal kills them\n");
-    if (!ends || by_force || !signal_ranks(number)) starter_->signal(ends ? SIGTERM : number);
+    if (!ends || by_force || !signal_ranks(number))
+      starter_->signal(!ends ? number : elsewhere && !by_force ? SIGUSR1 : SIGTERM);
   }
 
   bool is_abandoned() const { return !folder_of_caller_.empty() && ::getppid() != parent_; }
@@ -269,13 +295,18 @@ class Launcher {
   // mpirun kills its ranks one second after SIGTERM, and srun kills them at once. If the ranks get the signal
   // directly, they have time for a checkpoint.
   bool signal_ranks(int number) {
-    if (plan_.starter == LaunchPlan::Starter::srun) return signal_step(number);
+    if (plan_.starter == Starter::srun) return signal_step(number);
     // Supervisors may just have announced themselves.
     while (!out_.full() && !err_.full() && take_datagram()) {
     }
     if (static_cast<int>(supervisors_.size()) < plan_.ranks) return false;
     for (const pid_t pid : supervisors_) ::kill(pid, number);
     return true;
+  }
+
+  bool several_nodes() const {
+    const auto nodes = job_.slurm.find("JOB_NUM_NODES");
+    return nodes != job_.slurm.end() && nodes->second != "1";
   }
 
   bool signal_step(int number) {
@@ -295,7 +326,8 @@ class Launcher {
     job_.exit_code = verdict.exit_code;
     job_.message = verdict.message;
     job_.starter_said = chatter_.left_out();
-    if (verdict.exit_code != 0 && job_.slurm.contains("JOB_ID")) job_.job_state = ask_for_job_state();
+    if (verdict.exit_code != 0 && job_.slurm.contains("JOB_ID"))
+      job_.job_state = ask_for_job_state(job_.slurm.at("JOB_ID"));
     job_.free_bytes = launch_folder_.free_bytes();
     job_.end_ns = real_time_ns();
     launch_folder_.end(job_, records);
@@ -334,14 +366,6 @@ class Launcher {
           folder.string(), failure.message()));
   }
 
-  // Slurm forgets the state of a job some minutes after its end. A later reader of the run directory may also
-  // have no access to Slurm.
-  std::map<std::string, std::string> ask_for_job_state() const {
-    constexpr std::chrono::seconds patience(3);  // A busy Slurm controller must not delay a requeue.
-    const auto answer = output_of({"scontrol", "show", "job", job_.slurm.at("JOB_ID")}, patience);
-    return job_state_of(answer.value_or(""));
-  }
-
   JobEnd conclude() {
     auto records = read_records(folder_.path());
     records.insert(records.end(), chatter_.records().begin(), chatter_.records().end());
@@ -359,7 +383,7 @@ class Launcher {
     keep_records(std::move(records), verdict);
     if (is_abandoned()) discard_folder(folder_of_caller_);
     drain();
-    return {verdict.exit_code, signal_ != 0, run_.folder};
+    return {verdict.exit_code, signal_ != 0, run_.folder, job_.job_state};
   }
 
   LaunchPlan plan_;
@@ -416,6 +440,24 @@ void show_diagnosis(const fs::path& run) {
     fmt::print(stderr, "\n{}", *report);
 }
 
+fs::path folder_of_logs(const LaunchRequest& request) {
+  if (!request.report || !request.log_folder.empty()) return request.log_folder;
+  const auto run = find_run(request, "");
+  return run.folder.empty() ? fs::path() : run.folder / "logs";
+}
+
+// The report comes before a requeue, which ends this process, unless Slurm ends it soon in any case.
+void conclude(const LaunchRequest& request, const JobEnd& end) {
+  const auto decision =
+      request.requeue ? decide_requeue(end, *request.requeue, &std::getenv) : RequeueDecision{};
+  if (!decision.message.empty()) fmt::print(stderr, "farandole run: {}\n", decision.message);
+  if (decision.requeue && decision.at_once) requeue(end, &std::getenv);
+  constexpr std::chrono::seconds before_requeue(60), without_hurry(600);
+  if (request.report && !end.run.empty())
+    write_run_report(end.run, end.exit_code, decision.requeue ? before_requeue : without_hurry);
+  if (decision.requeue && !decision.at_once) requeue(end, &std::getenv);
+}
+
 }  // namespace
 
 int launch(const LaunchRequest& request) {
@@ -428,15 +470,20 @@ int launch(const LaunchRequest& request) {
     if (find_run(request, request.log_folder).folder.empty())
       throw UserError("--trace-mpi needs a run directory to record in; add --run-dir RUN");
   }
-  const auto log_folder = make_log_folder(request.log_folder);
+  if (request.requeue && !is_set("SLURM_JOB_ID"))
+    throw UserError("--requeue works only in a Slurm job; submit the script with sbatch");
+  const auto log_folder = make_log_folder(folder_of_logs(request));
   auto run = find_run(request, log_folder);
   RestartPolicy policy(request.max_restarts);
   for (;;) {
-    const auto end = Launcher(request, plan, log_folder, run).run();
+    auto end = Launcher(request, plan, log_folder, run).run();
     const auto decision = policy.decide(end);
     if (!decision.message.empty()) fmt::print(stderr, "farandole run: {}\n", decision.message);
     if (decision.diagnose && !end.run.empty()) show_diagnosis(end.run);
-    if (!decision.restart || (!end.run.empty() && !await_end_of_ranks(end.run))) return end.exit_code;
+    if (!decision.restart || (!end.run.empty() && !await_end_of_ranks(end.run))) {
+      conclude(request, end);
+      return end.exit_code;
+    }
     if (!end.run.empty()) run = {end.run, true};  // The ranks may have told it.
     std::erase_if(plan.environment, [](const auto& change) { return change.first == restarts_variable; });
     plan.environment.emplace_back(restarts_variable, std::to_string(policy.restarts()));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 
 namespace farandole {
@@ -10,8 +11,9 @@ namespace farandole {
 // How a job ended.
 struct JobEnd {
   int exit_code = 0;
-  bool told = false;          // A signal told the launcher to end the job.
-  std::filesystem::path run;  // Run directory; empty: the launcher knows none.
+  bool told = false;                                  // A signal told the launcher to end the job.
+  std::filesystem::path run;                          // Run directory; empty: the launcher knows none.
+  std::map<std::string, std::string> job_state = {};  // JobRecord::job_state
 };
 
 // How far a run has come: its newest checkpoint and the last step in metrics.jsonl, as text; empty if it has

@@ -23,6 +23,7 @@
 #include "farandole/launch/stop_request.h"
 #include "farandole/train/internals.h"
 #include "farandole/train/run_directory.h"
+#include "farandole/trainer/data/staged_data.h"
 #include "farandole/trainer/library_versions.h"
 #include "farandole/trainer/train_options.h"
 #include "farandole/trainer/trainer.h"
@@ -103,6 +104,7 @@ RunFacts facts_of(Session& session, const TrainOptions& options, const Trainer& 
   facts.global_batch = trainer.global_batch();
   facts.parameters = 0;
   for (const auto& parameter : model.parameters()) *facts.parameters += parameter.numel();
+  facts.total_steps = trainer.total_steps();
   facts.config = options.to_json();
   facts.bucket_mb = options.bucket_mb;
   facts.threads = torch::get_num_threads();
@@ -162,7 +164,7 @@ std::string lines_of(const OptionParser& parser, const boost::program_options::v
   std::string lines;
   for (const auto& option : parser.visible.options()) {
     const auto& name = option->long_name();
-    if (name == "data" || name == "recorder-dir") continue;
+    if (name == "data" || name == "data-scratch" || name == "recorder-dir") continue;
     lines += "--" + name;
     const auto& value = given[name].value();
     const auto add = [&](const auto* typed) {
@@ -214,7 +216,9 @@ int train(Session& session, TrainOptions options, const std::string& option_line
   session.together([&] {
     options.data.as_text = options.model.name == "gpt";
     options.data.context = options.model.context;
-    data = open_data(options.data);
+  });
+  data = open_staged_data(session, options.data, options.data_scratch);
+  session.together([&] {
     if (data.train->size() < session.size())
       throw UserError(fmt::format("{} holds {} training samples for {} ranks; use fewer ranks or more data",
                                   options.data.path, data.train->size(), session.size()));

@@ -92,6 +92,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
   what.add_options()
       ("model", value(o.model.name), "mnist, mlp or gpt")
       ("data", po::value(&o.data.path), "folder of IDX files, HDF5 file with /x and /y, text file, folder of text files, or the word synthetic")
+      ("data-scratch", po::value(&o.data_scratch), "copy the data to a folder of each node before its ranks read it: a folder on the nodes, or auto (only from a parallel or network file system, to the first of SLURM_TMPDIR, TMPDIR, /tmp and /dev/shm that has room). The copy is removed as soon as it has been read")
       ("layers", value(o.model.layers), "number of blocks (gpt) or linear layers (mlp)")
       ("width", value(o.model.width), "embedding size (gpt) or hidden units (mlp)")
       ("heads", value(o.model.heads), "number of attention heads (gpt)")

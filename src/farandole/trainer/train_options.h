@@ -18,6 +18,7 @@ namespace farandole {
 struct TrainOptions {
   ModelOptions model;
   DataOptions data;
+  std::string data_scratch;  // auto | a folder; empty: the data is not copied.
   std::filesystem::path run_dir;
 
   std::int64_t epochs = 1;

@@ -1,0 +1,83 @@
+#include "farandole/launch/requeue.h"
+
+#include <chrono>
+#include <cstdio>
+#include <fmt/format.h>
+#include <thread>
+
+#include "farandole/base/clock.h"
+#include "farandole/base/error.h"
+#include "farandole/base/parse_number.h"
+#include "farandole/launch/command_output.h"
+#include "farandole/launch/job_record.h"
+
+namespace farandole {
+namespace {
+
+using std::chrono::seconds;
+
+std::string text_of(const Environment& environment, const char* variable) {
+  const char* value = environment(variable);
+  return value == nullptr ? "" : value;
+}
+
+void note(const std::filesystem::path& run, std::int64_t requeued_ns) try {
+  const auto file = run / "launch/job.json";
+  auto job = read_job(file);
+  if (!job) return;
+  job->requeued_ns = requeued_ns;
+  write_job(file, *job);
+} catch (const Error&) {  // The record is for readers only.
+}
+
+}  // namespace
+
+RequeueDecision decide_requeue(const JobEnd& end, int most, const Environment& environment) {
+  if (static_cast<ExitCode>(end.exit_code) != ExitCode::preempted) return {};
+  const auto field = [&](const char* name) {
+    const auto found = end.job_state.find(name);
+    return found == end.job_state.end() ? std::string() : found->second;
+  };
+  const bool runs = field("JobState") == "RUNNING" || field("JobState").empty();
+  if (!runs && field("Reason") != "TimeLimit")
+    return {
+        false, false,
+        fmt::format(
+            "the job is not requeued, because Slurm has ended it (state {}); the same command continues from "
+            "its checkpoint",
+            field("JobState"))};
+  const auto restarts = parse_number<int>(text_of(environment, "SLURM_RESTART_COUNT")).value_or(0);
+  if (restarts >= most)
+    return {
+        false, false,
+        fmt::format(
+            "the job is not requeued: Slurm has started it again {} time{} (--requeue {}); the same command "
+            "continues from its checkpoint",
+            restarts, restarts == 1 ? "" : "s", most)};
+  return {true, !runs,
+          fmt::format("job {} is requeued and continues from its checkpoint (restart {} of {})",
+                      text_of(environment, "SLURM_JOB_ID"), restarts + 1, most)};
+}
+
+void requeue(const JobEnd& end, const Environment& environment) {
+  const auto job = text_of(environment, "SLURM_JOB_ID");
+  if (!end.run.empty()) note(end.run, real_time_ns());
+  const auto begin_ns = now_ns();
+  constexpr std::int64_t patience_ns = 60'000'000'000;
+  for (;;) {
+    const auto answer = run_command({"scontrol", "requeue", job}, seconds(30));
+    if (answer && answer->exit_code == 0) return;
+    const auto text = answer ? answer->text.substr(0, answer->text.find('\n')) : "no answer";
+    const bool busy = !answer || text.find("contact") != std::string::npos;
+    if (busy && now_ns() - begin_ns < patience_ns) {
+      std::this_thread::sleep_for(seconds(2));
+      continue;
+    }
+    if (!end.run.empty()) note(end.run, 0);
+    fmt::print(stderr, "farandole run: job {} could not be requeued ({}); submit the same command again\n",
+               job, text);
+    return;
+  }
+}
+
+}  // namespace farandole

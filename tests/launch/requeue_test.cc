@@ -1,0 +1,57 @@
+#include "farandole/launch/requeue.h"
+
+#include <gmock/gmock.h>
+
+#include "farandole/launch/job_record.h"
+
+namespace farandole {
+namespace {
+
+using testing::HasSubstr;
+using Facts = std::map<std::string, std::string>;
+
+RequeueDecision decide(int exit_code, const Facts& job_state, const Facts& variables = {}) {
+  auto all = variables;
+  all["SLURM_JOB_ID"] = "7";
+  return decide_requeue({exit_code, false, "", job_state}, 2, [&](const char* name) {
+    const auto found = all.find(name);
+    return found == all.end() ? nullptr : found->second.c_str();
+  });
+}
+
+TEST(Requeue, FollowsASavedCheckpoint) {
+  const auto yes = decide(75, {{"JobState", "RUNNING"}, {"Reason", "None"}});
+  EXPECT_TRUE(yes.requeue);
+  EXPECT_FALSE(yes.at_once);
+  EXPECT_THAT(yes.message, HasSubstr("job 7 is requeued and continues from its checkpoint (restart 1 of 2)"));
+  for (const int code : {0, 1, 64, 65, 70, 137}) {
+    const auto no = decide(code, {{"JobState", "RUNNING"}});
+    EXPECT_FALSE(no.requeue) << code;
+    EXPECT_EQ(no.message, "") << code;
+  }
+}
+
+TEST(Requeue, ComesAtOnceAfterTheTimeLimit) {
+  const auto late = decide(75, {{"JobState", "COMPLETING"}, {"Reason", "TimeLimit"}});
+  EXPECT_TRUE(late.requeue);
+  EXPECT_TRUE(late.at_once);
+}
+
+TEST(Requeue, IsNotForJobsThatSlurmHasEnded) {
+  for (const char* state : {"COMPLETING", "CANCELLED", "PREEMPTED", "PENDING"}) {
+    const auto no = decide(75, {{"JobState", state}, {"Reason", "None"}});
+    EXPECT_FALSE(no.requeue) << state;
+    EXPECT_THAT(no.message, HasSubstr(state));
+  }
+}
+
+TEST(Requeue, HasALimit) {
+  const Facts running = {{"JobState", "RUNNING"}};
+  EXPECT_TRUE(decide(75, running, {{"SLURM_RESTART_COUNT", "1"}}).requeue);
+  const auto no = decide(75, running, {{"SLURM_RESTART_COUNT", "2"}});
+  EXPECT_FALSE(no.requeue);
+  EXPECT_THAT(no.message, HasSubstr("Slurm has started it again 2 times (--requeue 2)"));
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# The scripts of slurm/ in real jobs: a run that was interrupted in any way is requeued and ends with the same parameters, bit for
+# bit, as one that was not; a run that was cancelled, refused or requeued too often is not requeued.
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+hosts=2 cpus=8
+source "$here/sandbox.sh"
+[[ -x $bin/farandole-train ]] || skip "farandole-train is not built"
+unset OMP_NUM_THREADS
+export PATH=$bin:$PATH OMPI_MCA_btl=self,tcp OMPI_MCA_mpi_preconnect_mpi=1 # see nodes.sh
+cd "$work" || exit 1
+scripts=$FARANDOLE_SOURCE/slurm
+# Training with these options takes some seconds.
+training=(--model mlp --data synthetic --width 128 --steps 1500 --epochs 100 --checkpoint-epochs 0 --checkpoint-steps 400 --log-steps 5)
+
+declare -A jobs
+# submit RUN SCRIPT SBATCH-OPTION...: the job trains in the run directory RUN, one rank on each host.
+submit() {
+  job=$(sbatch --parsable --output="$1.out" -N2 --ntasks-per-node=1 "${@:3}" "$2" "${training[@]}" --run-dir "$work/$1") || fail "sbatch $*"
+  jobs[$1]=$job
+  cp /dev/null "out.$job" && rm "out.$job" && ln -s "$1.out" "out.$job"
+}
+trains() { grep -qs '"step":5,' "$1/metrics.jsonl"; }
+field() { scontrol show job "$job" | sed -n "s/.* $1=\([^ ]*\).*/\1/p"; }
+is_over() { [[ ! $(state) =~ PENDING|RUNNING|COMPLETING|REQUEUED ]]; }
+# ends RUN STATE RESTARTS EXIT-CODE: waits for the end of the run's job.
+ends() {
+  job=${jobs[$1]}
+  until_true 150 is_over
+  [[ "$(state) $(field Restarts) $(field ExitCode)" == "$2 $3 $4:0" ]] ||
+    fail "$1: $(state), $(field Restarts) restarts, exit code $(field ExitCode); expected $2 $3 $4: $(grep -v ^epoch "$1.out" | tail -n 8)"
+}
+says_in() { grep -qE -- "$2" "$1" || fail "$1 lacks '$2': $(grep -vE '^(epoch|step)' "$1" | tail -n 8)"; }
+is_whole() {  # RUN: it has finished, with the parameters of an uninterrupted run, and has its reports
+  local last=checkpoints/step-00001500.h5
+  grep -q '"exit_code": 0' "$1/run.json" || fail "$1 has not finished: $(tail -n 5 "$1/run.json")"
+  /usr/bin/python3 - "reference/$last" "$1/$last" <<'PYTHON' || fail "the parameters of $1"
+import h5py, numpy, sys
+a, b = (h5py.File(name) for name in sys.argv[1:])
+names = []
+a.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+assert len(names) > 10, names
+for name in names:
+    assert numpy.array_equal(a[name][()], b[name][()]), name
+PYTHON
+  grep -q 'Where the time goes' "$1/report.txt" || fail "report.txt of $1: $(head -n 5 "$1/report.txt")"
+  [[ -s $1/report.html && -s $1/logs/rank-0001.log ]] || fail "files of $1: $(ls "$1" "$1/logs")"
+}
+
+# Without a warning from Slurm, with a limit, and with mpirun.
+sed '/--signal/d' "$scripts/train.sbatch" >silent.sbatch
+sed 's/^requeues=20/requeues=0/' "$scripts/train.sbatch" >never.sbatch
+sed 's/ run --report/ run --starter mpirun --report/' "$scripts/train.sbatch" >mpirun.sbatch
+grep -q -- '--starter mpirun' mpirun.sbatch || fail "mpirun.sbatch is the same script"
+
+# Slurm looks at time limits twice a minute; the other jobs run in the meantime.
+submit limit silent.sbatch --time=5
+until_true 60 trains limit
+"$sandbox" exec node2 pkill -STOP -f "^[^ ]*farandole-train .*$work/limit\$" || fail "no rank to hold"  # Slurm continues it.
+scontrol update JobId="$job" EndTime=now+2 || fail "no new limit"
+submit reference "$scripts/train.sbatch"
+submit warned "$scripts/train.sbatch"
+submit never never.sbatch
+submit cancelled "$scripts/train.sbatch"
+for run in warned never cancelled; do until_true 60 trains $run; done
+scancel --batch --signal=USR1 "${jobs[warned]}"
+scancel --batch --signal=USR1 "${jobs[never]}"
+scancel "${jobs[cancelled]}"
+ends cancelled CANCELLED 0 75
+says_in cancelled.out 'saved at step'
+says_in cancelled.out 'not requeued, because Slurm has ended it'
+ends never FAILED 0 75
+says_in never.out 'the job is not requeued: Slurm has started it again 0 times \(--requeue 0\)'
+says_in never/report.txt '^The run stopped on request'
+
+submit requeued "$scripts/train.sbatch"
+submit mpirun mpirun.sbatch
+for run in requeued mpirun; do until_true 60 trains $run; done
+scontrol requeue "${jobs[requeued]}"
+scancel --batch --signal=USR1 "${jobs[mpirun]}"
+submit one mpirun.sbatch -N1 --ntasks-per-node=2
+training+=(--optimizer wrong)
+submit refused "$scripts/train.sbatch"
+unset 'training[-1]' 'training[-1]'
+ends refused FAILED 0 64
+says_in refused.out "optimizer cannot be 'wrong'"
+ends one COMPLETED 0 0
+ends reference COMPLETED 0 0
+ends warned COMPLETED 1 0
+says_in warned.out 'is requeued and continues from its checkpoint \(restart 1 of 20\)'
+ends mpirun COMPLETED 1 0
+ends requeued COMPLETED 1 0
+job=${jobs[limit]}
+until_true 60 eval '[[ $(field Restarts) == 1 ]]'
+scontrol update JobId="$job" TimeLimit=10
+ends limit COMPLETED 1 0
+says_in limit.out 'DUE TO TIME LIMIT'
+says_in limit.out 'saved at step'
+for run in reference warned mpirun requeued limit one; do is_whole $run; done
+
+# A host loses power, and comes back later.
+submit lost "$scripts/train.sbatch"
+until_true 60 trains lost
+"$sandbox" kill node2
+until_true 60 eval '[[ $(field Restarts) == 1 ]]'
+"$sandbox" start node2
+ends lost COMPLETED 1 0
+is_whole lost
+exit $((failures > 0))

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# The other scripts of slurm/, data copied to the nodes, and a Slurm without PMIx.
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+hosts=2 cpus=4 gpus=2
+source "$here/sandbox.sh"
+[[ -x $bin/farandole-train ]] || skip "farandole-train is not built"
+unset OMP_NUM_THREADS
+export PATH=$bin:$PATH OMPI_MCA_btl=self,tcp OMPI_MCA_mpi_preconnect_mpi=1 # see nodes.sh
+cd "$work" || exit 1
+scripts=$FARANDOLE_SOURCE/slurm
+training=(--model mlp --data synthetic --width 16 --steps 60 --epochs 100 --checkpoint-epochs 0)
+
+is_over() { [[ ! $(state) =~ PENDING|RUNNING|COMPLETING|REQUEUED ]]; }
+ended() {  # JOB STATE OUTPUT
+  job=$1
+  until_true 90 is_over
+  [[ $(state | sort -u) == "$2" ]] || fail "$3 is $(state): $(tail -n 8 "$3")"
+}
+
+array=$(SWEEP=$work/array sbatch --parsable -o array-%a.out --array=1-2,9 "$scripts/array-sweep.sbatch" "${training[@]}")
+scaling=$(SWEEP=$work/scaling sbatch --parsable -o scaling.out -N2 --ntasks-per-node=2 "$scripts/scaling-sweep.sbatch" "${training[@]}")
+
+# All tasks of a node see its GPUs, of which each uses the one with the number of its local rank.
+sed 's/^  farandole train .*/  bash -c '"'"'echo "rank $SLURM_PROCID on $(hostname) sees $CUDA_VISIBLE_DEVICES"'"'"'/' "$scripts/train-gpu.sbatch" >gpu.sbatch
+gpu=$(sbatch --parsable -o gpu.out -N2 --ntasks-per-node=2 --gpus-per-node=2 --cpus-per-task=1 gpu.sbatch)
+
+# Without PMIx, mpirun starts the ranks. This srun only claims that it has none.
+mkdir no-pmix
+printf '#!/bin/bash\n[[ $* != --mpi=list ]] || { echo none; exit; }\nexec %s "$@"\n' "$(command -v srun)" >no-pmix/srun
+chmod +x no-pmix/srun
+mkdir -p data scratch
+head -c 200000 /usr/share/common-licenses/GPL-3 >data/text
+sed "s|^scratch=.*|scratch=$work/scratch|" "$scripts/train.sbatch" >scratch.sbatch
+without=$(PATH=$work/no-pmix:$PATH sbatch --parsable -o without.out -N2 --ntasks-per-node=1 scratch.sbatch --model gpt --data "$work/data" \
+  --layers 1 --width 16 --heads 2 --context 16 --steps 5 --checkpoint-epochs 0 --run-dir "$work/without")
+
+ended "$scaling" COMPLETED scaling.out
+for ranks in 1 2 4; do grep -q "\"ranks\": $ranks," "scaling/ranks-000$ranks/run.json" || fail "$ranks ranks: $(ls scaling)"; done
+grep -qE '^ +4 +' scaling/scaling.txt && [[ -s scaling/scaling.html ]] || fail "the report of the sweep: $(<scaling/scaling.txt)"
+
+ended "${array}_1" COMPLETED array-1.out
+ended "${array}_2" COMPLETED array-2.out
+ended "${array}_9" FAILED array-9.out
+grep -q 'no settings for array task 9' array-9.out || fail "array-9.out: $(<array-9.out)"
+for task in 1 2; do
+  python3 - $task <<'PYTHON' || fail "array task $task: $(tail -n 5 array-$task.out)"
+import json, sys
+run = json.load(open(f"array/task-{sys.argv[1]}/run.json"))
+expected = {"1": (0.003, 64), "2": (0.01, 32)}[sys.argv[1]]
+assert (run["config"]["lr"], run["config"]["batch"], run["exit_code"]) == (*expected, 0), run
+PYTHON
+done
+
+ended "$gpu" COMPLETED gpu.out
+for rank in 0 1 2 3; do grep -q "^rank $rank on node$((rank / 2 + 1)) sees 0,1$" gpu.out || fail "GPUs of rank $rank: $(<gpu.out)"; done
+
+ended "$without" COMPLETED without.out
+grep -q '"starter": "mpirun"' without/launch/job.json || fail "without PMIx, the starter was: $(grep starter without/launch/job.json)"
+[[ -z $(ls scratch) ]] || fail "data was left on the nodes: $(ls scratch)"
+grep -qE "2 ranks on node1, node2" without.out && grep -q "on $work/data" without.out || fail "data copied to the nodes: $(head -n 3 without.out)"
+exit $((failures > 0))
