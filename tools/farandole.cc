@@ -26,6 +26,8 @@ constexpr std::string_view program_prefix = "farandole-";
 constexpr std::pair<std::string_view, std::string_view> descriptions[] = {
     {"run", "start a program on several ranks with srun or mpirun"},
     {"train", "train a model on the ranks that 'farandole run' has started"},
+    {"submit", "submit a training to Slurm"},
+    {"status", "say what a run is doing: step, rate, time left, checkpoint"},
     {"analyze", "report where the time of a run went"},
     {"doctor", "report why a run hung, crashed or refused to start"},
     {"timeline", "merge, slice, salvage or export the timeline of a run"},

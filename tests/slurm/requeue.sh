@@ -46,6 +46,20 @@ PYTHON
   [[ -s $1/report.html && -s $1/logs/rank-0001.log ]] || fail "files of $1: $(ls "$1" "$1/logs")"
 }
 
+# agree RUN STATE SLURM-STATE: farandole status, squeue and sacct say so. Without Slurm, the run directory tells the state too,
+# unless a fourth argument says
+# what else it tells (a regular expression).
+agree() {
+  local got squeue sacct alone
+  job=${jobs[$1]}
+  got=$("$bin/farandole" status "$1" --format json | python3 -c 'import json, sys; run = json.load(sys.stdin)["runs"][0]; print(run["state"], run["slurm_state"])')
+  alone=$(PATH=/nonexistent "$bin/farandole" status "$1" --format json | sed -n 's/.*"state": "\(.*\)",.*/\1/p')
+  squeue=$(squeue -h -t all -j "$job" -o %T)
+  sacct=$(sacct -c -n -P -j "$job" -o state | tail -n 1)
+  [[ $3 == PENDING || $3 == RUNNING ]] && sacct=$3  # It only knows jobs that have ended.
+  [[ "$got $squeue $sacct $alone" =~ ^"$2 $3 $3 $3 "${4:-$2}$ ]] || fail "$1 is $got, squeue $squeue, sacct $sacct, without Slurm $alone; expected $2 $3"
+}
+
 # Without a warning from Slurm, with a limit, and with mpirun.
 sed '/--signal/d' "$scripts/train.sbatch" >silent.sbatch
 sed 's/^requeues=20/requeues=0/' "$scripts/train.sbatch" >never.sbatch
@@ -62,13 +76,16 @@ submit warned "$scripts/train.sbatch"
 submit never never.sbatch
 submit cancelled "$scripts/train.sbatch"
 for run in warned never cancelled; do until_true 60 trains $run; done
+agree never running RUNNING
 scancel --batch --signal=USR1 "${jobs[warned]}"
 scancel --batch --signal=USR1 "${jobs[never]}"
 scancel "${jobs[cancelled]}"
 ends cancelled CANCELLED 0 75
+agree cancelled stopped CANCELLED
 says_in cancelled.out 'saved at step'
 says_in cancelled.out 'not requeued, because Slurm has ended it'
 ends never FAILED 0 75
+agree never stopped FAILED
 says_in never.out 'the job is not requeued: Slurm has started it again 0 times \(--requeue 0\)'
 says_in never/report.txt '^The run stopped on request'
 
@@ -77,11 +94,15 @@ submit mpirun mpirun.sbatch
 for run in requeued mpirun; do until_true 60 trains $run; done
 scontrol requeue "${jobs[requeued]}"
 scancel --batch --signal=USR1 "${jobs[mpirun]}"
+job=${jobs[mpirun]}
+until_true 60 eval '[[ $(state) == PENDING ]]'
+agree mpirun waiting PENDING
 submit one mpirun.sbatch -N1 --ntasks-per-node=2
 training+=(--optimizer wrong)
 submit refused "$scripts/train.sbatch"
 unset 'training[-1]' 'training[-1]'
 ends refused FAILED 0 64
+agree refused failed FAILED
 says_in refused.out "optimizer cannot be 'wrong'"
 ends one COMPLETED 0 0
 ends reference COMPLETED 0 0
@@ -95,13 +116,14 @@ scontrol update JobId="$job" TimeLimit=10
 ends limit COMPLETED 1 0
 says_in limit.out 'DUE TO TIME LIMIT'
 says_in limit.out 'saved at step'
-for run in reference warned mpirun requeued limit one; do is_whole $run; done
+for run in reference warned mpirun requeued limit one; do is_whole $run; agree $run finished COMPLETED; done
 
 # A host loses power, and comes back later.
 submit lost "$scripts/train.sbatch"
 until_true 60 trains lost
 "$sandbox" kill node2
-until_true 60 eval '[[ $(field Restarts) == 1 ]]'
+until_true 60 eval '[[ $(field Restarts) == 1 && $(state) == PENDING ]]'
+agree lost waiting PENDING '(running|lost|failed)'  # For some seconds it looks alive.
 "$sandbox" start node2
 ends lost COMPLETED 1 0
 is_whole lost

@@ -34,6 +34,20 @@ sed "s|^scratch=.*|scratch=$work/scratch|" "$scripts/train.sbatch" >scratch.sbat
 without=$(PATH=$work/no-pmix:$PATH sbatch --parsable -o without.out -N2 --ntasks-per-node=1 scratch.sbatch --model gpt --data "$work/data" \
   --layers 1 --width 16 --heads 2 --context 16 --steps 5 --checkpoint-epochs 0 --run-dir "$work/without")
 
+# farandole submit
+expect 0 farandole submit --nodes 2 --time 10 --print -- "train" "${training[@]}" --run-dir submitted
+says out '^#SBATCH --nodes=2$'
+[[ ! -e submitted ]] || fail "--print made a folder"
+expect 64 farandole submit --nodes 99 -- "train" "${training[@]}" --run-dir submitted
+says err '^farandole submit: Slurm would refuse this job: .*node'
+expect 64 farandole submit -- "train" "${training[@]}"
+says err '^farandole submit: --run-dir of the training is missing'
+expect 64 farandole submit --nodes 2
+[[ ! -e submitted ]] || fail "a refused job made a folder"
+expect 0 env -u FARANDOLE_BIN PATH="${PATH#"$bin":}" "$bin/farandole" submit --nodes 2 --time 10 --job-name "two words" -- "train" "${training[@]}" --run-dir submitted
+says out "^run directory  $work/submitted$"
+submitted=$(sed -n 's/^job  *\([0-9]*\)$/\1/p' out)
+
 ended "$scaling" COMPLETED scaling.out
 for ranks in 1 2 4; do grep -q "\"ranks\": $ranks," "scaling/ranks-000$ranks/run.json" || fail "$ranks ranks: $(ls scaling)"; done
 grep -qE '^ +4 +' scaling/scaling.txt && [[ -s scaling/scaling.html ]] || fail "the report of the sweep: $(<scaling/scaling.txt)"
@@ -53,6 +67,13 @@ done
 
 ended "$gpu" COMPLETED gpu.out
 for rank in 0 1 2 3; do grep -q "^rank $rank on node$((rank / 2 + 1)) sees 0,1$" gpu.out || fail "GPUs of rank $rank: $(<gpu.out)"; done
+
+ended "$submitted" COMPLETED submitted/job.out
+grep -q '"ranks": 2' submitted/run.json || fail "the submitted run: $(tail -n 5 submitted/job.out)"
+expect 0 farandole status submitted array/task-1
+says out "^submitted  *finished  *60/60 "
+expect 0 farandole status submitted --watch
+says out "^submitted: finished, step 60 of 60"
 
 ended "$without" COMPLETED without.out
 grep -q '"starter": "mpirun"' without/launch/job.json || fail "without PMIx, the starter was: $(grep starter without/launch/job.json)"

@@ -27,7 +27,7 @@ FEW_STEPS, SECONDS = 6, 60
 COMMANDS_WITH_WORDS = {"timeline": ("merge", "slice", "salvage", "export"),  # whose next word chooses the options
                        "bench": ("allreduce", "step", "timeline", "analyze", "checkpoint"),
                        "table": ("show", "split"), "runs": ("list", "show", "best")}
-COMMANDS = ("run", "train", "fit", "transform", "evaluate", "analyze", "doctor", "checkpoint")
+COMMANDS = ("run", "train", "submit", "status", "fit", "transform", "evaluate", "analyze", "doctor", "checkpoint")
 OTHERS = ("clang-format", "cmake", "ctest", "g++", "kill", "nsys", "sbatch", "scancel", "spack", "srun")  # not ours
 PRESETS = {preset["name"] for preset in json.loads((SOURCE / "CMakePresets.json").read_text())["configurePresets"]}
 SBATCH_OPTIONS = {"--account", "--cpus-per-task", "--no-requeue", "--partition", "--signal", "--time"}
@@ -64,6 +64,7 @@ def check_options(where, command):
             words.pop(0)
         end = next((i for i, word in enumerate(words) if word in ("--", "&&", "|")), len(words))
         own, words = words[:end], words[end + 1:]
+        own = ["farandole", *own] if own[:1] == ["train"] else own  # after farandole submit --
         given = [option.split("=")[0] for option in own[1:] if re.match(r"--?[a-zA-Z]", option)]
         if own[:1] == ["farandole"] and len(own) > 1:
             name = own[1:3] if own[1] in COMMANDS_WITH_WORDS else own[1:2]

@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "farandole/base/clock.h"
 #include "farandole/base/cores.h"
 #include "farandole/base/error.h"
 #include "farandole/base/file_bytes.h"
@@ -147,6 +148,28 @@ std::optional<LeaseHolder> find_lease_holder(const fs::path& run_dir) {
   LeaseHolder found{holder->host, holder->process, std::nullopt, sight->changed_ns};
   if (const auto life = life_of(*holder, *sight); life != Life::unknown) found.alive = life == Life::alive;
   return found;
+}
+
+bool lease_is_alive(const fs::path& run_dir) {
+  const auto there = leases_in(run_dir);
+  if (there.empty()) return false;
+  const auto file = lease_file(run_dir, *there.rbegin());
+  const auto first = sight_of(file);
+  const auto holder = Holder::of(file);
+  if (!first || !holder) return first.has_value();
+  if (const auto life = life_of(*holder, *first); life != Life::unknown) return life == Life::alive;
+  // A host whose clock is not this host's may make a dead job look young, but not for long.
+  constexpr std::int64_t young_ns = 10'000'000'000;
+  if (std::abs(real_time_ns() - first->changed_ns) < young_ns) return true;
+  constexpr int looks = 25;
+  constexpr std::chrono::milliseconds pause(200);  // In all, more than RunLease::Times::beat.
+  for (int look = 0; look < looks; ++look) {
+    std::this_thread::sleep_for(pause);
+    const auto now = sight_of(file);
+    if (!now) return false;
+    if (*now != *first) return true;
+  }
+  return false;
 }
 
 RunLease::RunLease(const fs::path& run_dir, std::function<void(const std::string&)> lost, Times times)

@@ -28,6 +28,9 @@ struct LeaseHolder {
 };
 // std::nullopt if there is no lease. Never waits.
 std::optional<LeaseHolder> find_lease_holder(const std::filesystem::path& run_dir);
+// Says whether a job holds the lease of `run_dir` and is alive. For a job on another host, looks for some seconds
+// whether it touches its file.
+bool lease_is_alive(const std::filesystem::path& run_dir);
 
 class RunLease {
  public:

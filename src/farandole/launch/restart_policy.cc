@@ -1,12 +1,11 @@
 #include "farandole/launch/restart_policy.h"
 
-#include <algorithm>
 #include <fmt/format.h>
-#include <fstream>
 
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
+#include "farandole/launch/run_files.h"
 
 namespace farandole {
 namespace {
@@ -15,40 +14,15 @@ namespace fs = std::filesystem;
 
 constexpr int most_same_failures = 3;
 
-std::string newest_checkpoint(const fs::path& run) {
-  std::string newest;
-  std::error_code absent;
-  for (const auto& entry : fs::directory_iterator(run / "checkpoints", absent))
-    if (const auto name = entry.path().filename().string();
-        name.starts_with("step-") && name.ends_with(".h5"))
-      newest = std::max(newest, name);
-  return newest;
-}
-
-std::string last_line(const fs::path& file) {
-  constexpr std::streamoff most = 4096;
-  std::ifstream stream(file, std::ios::binary | std::ios::ate);
-  if (!stream) return "";
-  stream.seekg(std::max<std::streamoff>(0, stream.tellg() - most));
-  std::string last;
-  for (std::string line; std::getline(stream, line);)
-    if (!stream.eof()) last = line;  // A line that a kill cut off has no end.
-  return last;
-}
-
 }  // namespace
 
 std::string progress_of(const fs::path& run) {
   std::string progress;
-  std::error_code error;
-  if (fs::is_regular_file(run / "metrics.jsonl", error)) {
-    const auto json =
-        nlohmann::json::parse(last_line(run / "metrics.jsonl"), nullptr, /*allow_exceptions=*/false);
-    if (json.is_object() && json.contains("step") && json["step"].is_number_integer())
-      progress = fmt::format("step {}", json["step"].get<std::int64_t>());
-  }
+  const auto lines = last_metrics(run);
+  if (!lines.empty() && lines.back().contains("step") && lines.back()["step"].is_number_integer())
+    progress = fmt::format("step {}", lines.back()["step"].get<std::int64_t>());
   if (const auto checkpoint = newest_checkpoint(run); !checkpoint.empty())
-    progress += fmt::format("{}checkpoint {}", progress.empty() ? "" : ", ", checkpoint);
+    progress += fmt::format("{}checkpoint {}", progress.empty() ? "" : ", ", checkpoint.filename().string());
   return progress;
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "farandole/base/clock.h"
+#include "farandole/base/phrases.h"
 
 namespace farandole {
 namespace {
@@ -20,12 +21,6 @@ int terminal_columns() {
   winsize size{};
   if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
   return size.ws_col > 0 ? size.ws_col : 80;
-}
-
-std::string duration(double seconds) {
-  const auto total = static_cast<std::int64_t>(seconds + 0.5);
-  if (total >= 3600) return fmt::format("{}:{:02}:{:02}", total / 3600, total / 60 % 60, total % 60);
-  return fmt::format("{}:{:02}", total / 60, total % 60);
 }
 
 }  // namespace
@@ -45,7 +40,7 @@ double Progress::seconds_left(std::int64_t step) const {
 std::string Progress::bar(const State& state) const {
   const std::string text =
       fmt::format(" {}/{} steps  {:.0f} samples/s  loss {:.4f}  {} left", state.step, total_steps_,
-                  state.samples_per_s, state.loss, duration(seconds_left(state.step)));
+                  state.samples_per_s, state.loss, describe_clock(seconds_left(state.step)));
   const int width = columns_ - static_cast<int>(text.size()) - 3;
   if (width < 10) return text.substr(1, static_cast<std::size_t>(std::max(0, columns_ - 1)));
   const auto filled = static_cast<int>(
@@ -60,7 +55,7 @@ void Progress::update(const State& state) {
   shown_ns_ = now;
   if (columns_ == 0) {
     fmt::print("step {}/{}  epoch {}  loss {:.4f}  {:.0f} samples/s  {} left\n", state.step, total_steps_,
-               state.epoch + 1, state.loss, state.samples_per_s, duration(seconds_left(state.step)));
+               state.epoch + 1, state.loss, state.samples_per_s, describe_clock(seconds_left(state.step)));
   } else {
     bar_ = bar(state);
     fmt::print("\r\x1b[K{}", bar_);

@@ -1,0 +1,62 @@
+#include "farandole/launch/batch_script.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <sstream>
+
+#include <boost/algorithm/string/replace.hpp>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+// "nodes" of "#SBATCH --nodes=2" and of "##SBATCH --nodes=2"; empty for other lines.
+std::string option_of(const std::string& line) {
+  const auto start = line.find("#SBATCH --");
+  if (start != 0 && !(start == 1 && line[0] == '#')) return "";
+  const auto name = line.substr(start + std::string_view("#SBATCH --").size());
+  return name.substr(0, name.find_first_of("= "));
+}
+
+}  // namespace
+
+std::string shell_word(const std::string& word) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("_-+=:,./@%").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
+  return "'" + boost::replace_all_copy(word, "'", "'\\''") + "'";
+}
+
+std::string make_batch_script(const std::string& script, const BatchRequest& request) {
+  std::string arguments, text;
+  for (const auto& word : request.training) arguments += (arguments.empty() ? "" : " ") + shell_word(word);
+  const auto is_replaced = [&](const std::string& name) {
+    return std::any_of(request.options.begin(), request.options.end(),
+                       [&](const auto& option) { return option.first == name; });
+  };
+  std::istringstream lines(script);
+  bool in_header = true, complete = false;
+  for (std::string line; std::getline(lines, line);) {
+    const auto option = option_of(line);
+    if (in_header && text.empty()) {
+      text = line + "\n# Written by farandole submit. sbatch with this file submits the same job again.\n";
+    } else if (in_header && !option.empty()) {
+      in_header = false;
+      for (const auto& [name, value] : request.options)
+        text += fmt::format("#SBATCH --{}={}\n", name, shell_word(value));
+    }
+    if (in_header || (!option.empty() && is_replaced(option))) continue;
+    if (line.starts_with("trap "))
+      text += fmt::format("export FARANDOLE_BIN={}\n", shell_word(request.programs.string()));
+    complete = complete || line.find("\"$@\"") != std::string::npos;
+    text += boost::replace_all_copy(line, "\"$@\"", arguments) + "\n";
+  }
+  if (in_header || !complete)
+    throw Error("the batch script of this installation has no #SBATCH line or no \"$@\"");
+  return text;
+}
+
+}  // namespace farandole

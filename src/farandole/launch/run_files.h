@@ -1,0 +1,21 @@
+// What the files of a run directory say about its progress, for readers that must be quick.
+// Thread safety: any thread may call this at any time.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace farandole {
+
+// The objects on the last lines of metrics.jsonl, oldest first. Reads at most the last 16 KiB. A line that a kill
+// has cut off is left out.
+std::vector<nlohmann::json> last_metrics(const std::filesystem::path& run);
+
+// The file of the newest checkpoint by its name, "step-00001200.h5"; empty if there is none. Each file with such a
+// name is complete.
+std::filesystem::path newest_checkpoint(const std::filesystem::path& run);
+
+}  // namespace farandole

@@ -1,0 +1,48 @@
+// What a run is doing, from its run directory alone, also while the run is on other hosts (farandole status).
+// Thread safety: any thread may call this at any time.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace farandole {
+
+struct RunStatus {
+  enum class State {
+    starting,  // The launcher has started; the ranks have not written anything.
+    running,
+    waiting,  // The Slurm job waits to start again.
+    stopped,  // Has saved a checkpoint and ended; the same command continues.
+    finished,
+    failed,
+    lost,  // Nobody has recorded its end, and it shows no sign of life.
+  };
+  std::string folder;
+  State state = State::lost;
+  std::string detail;  // Why, or what to do; empty if the state says it all.
+  std::optional<std::int64_t> exit_code, step, total_steps, epoch, restarts, lost_steps, ranks;
+  std::optional<double> loss, eval_loss, eval_accuracy, samples_per_s, step_ms;
+  std::optional<double> seconds_left;       // Until the last step.
+  std::optional<double> wall_seconds_left;  // Until the Slurm job reaches its time limit.
+  std::optional<std::int64_t> checkpoint_step;
+  std::optional<double> checkpoint_age_s;  // By the clock of this host.
+  std::vector<std::string> hosts;          // Without repetition.
+  std::string job;                         // Slurm job; empty outside Slurm.
+  std::string job_state;                   // What Slurm says about it, if Slurm can be asked here.
+};
+
+// Returns false if nothing more will happen to the run by itself.
+bool is_under_way(RunStatus::State state);
+
+// Looks for at most some seconds whether a run on another host is alive.
+// Throws: UserError if `run` is not a run directory.
+RunStatus read_run_status(const std::filesystem::path& run);
+
+// A paragraph for one run, and a table for several.
+std::string status_text(const std::vector<RunStatus>& runs);
+std::string status_json(const std::vector<RunStatus>& runs);
+
+}  // namespace farandole

@@ -1,0 +1,48 @@
+#include "farandole/launch/batch_script.h"
+
+#include <gmock/gmock.h>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+constexpr const char* small_script =
+    "#!/bin/bash\n"
+    "# How to use it.\n"
+    "#SBATCH --job-name=farandole\n"
+    "#SBATCH --nodes=1\n"
+    "##SBATCH --time=04:00:00\n"
+    "##SBATCH --nodelist=node1\n"
+    "trap '' USR1\n"
+    "exec farandole train \"$@\"\n";
+
+TEST(BatchScript, HasTheRequestedOptionsOnce) {
+  EXPECT_EQ(
+      make_batch_script(small_script,
+                        {{{"nodes", "2"}, {"time", "1:00"}}, "/opt/f bin", {"--data", "it's", "--lr=0.1"}}),
+      "#!/bin/bash\n"
+      "# Written by farandole submit. sbatch with this file submits the same job again.\n"
+      "#SBATCH --nodes=2\n"
+      "#SBATCH --time=1:00\n"
+      "#SBATCH --job-name=farandole\n"
+      "##SBATCH --nodelist=node1\n"
+      "export FARANDOLE_BIN='/opt/f bin'\n"
+      "trap '' USR1\n"
+      "exec farandole train --data 'it'\\''s' --lr=0.1\n");
+}
+
+TEST(BatchScript, QuotesWordsForTheShell) {
+  EXPECT_EQ(shell_word("/a-b_c.d/e=f,g:h%i@j+k"), "/a-b_c.d/e=f,g:h%i@j+k");
+  EXPECT_EQ(shell_word(""), "''");
+  EXPECT_EQ(shell_word("$HOME"), "'$HOME'");
+  EXPECT_EQ(shell_word("ü b"), "'ü b'");
+}
+
+TEST(BatchScript, RefusesAScriptThatItDoesNotKnow) {
+  EXPECT_THROW(make_batch_script("#!/bin/bash\nexec true\n", {}), Error);
+  EXPECT_THROW(make_batch_script("#!/bin/bash\n#SBATCH --nodes=1\ntrue\n", {}), Error);
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,115 @@
+#include "farandole/launch/run_status.h"
+
+#include <fstream>
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "farandole/base/clock.h"
+#include "farandole/base/error.h"
+#include "farandole/base/run_json.h"
+#include "farandole/base/run_lease.h"
+#include "farandole/base/temporary_folder.h"
+#include "farandole/launch/job_record.h"
+
+namespace farandole {
+namespace {
+
+using testing::HasSubstr;
+using State = RunStatus::State;
+namespace fs = std::filesystem;
+
+constexpr std::int64_t start_ns = 1'700'000'000'000'000'000;  // 2023-11-14T22:13:20Z
+
+class StatusOfRun : public testing::Test {
+ protected:
+  StatusOfRun() {
+    fs::create_directories(run / "launch");
+    fs::create_directories(run / "checkpoints");
+    job.start_ns = start_ns;
+    job.ranks = 2;
+    facts.started = "2023-11-14T22:13:21Z";
+    facts.hosts = {"node1", "node1", "node2"};
+    facts.total_steps = 100;
+  }
+  RunStatus read() {
+    write_run_facts(run / "run.json", facts);
+    write_job(run / "launch/job.json", job);
+    return read_run_status(run);
+  }
+  State after(int exit_code, std::int64_t requeued_ns = 0) {
+    job.end_ns = start_ns + 10;
+    job.exit_code = exit_code;
+    job.requeued_ns = requeued_ns;
+    return read().state;
+  }
+
+  TemporaryFolder folder;
+  fs::path run = folder.path();
+  JobRecord job;
+  RunFacts facts;
+};
+
+TEST_F(StatusOfRun, IsWhatItsLauncherHasSeen) {
+  EXPECT_EQ(after(0), State::finished);
+  EXPECT_EQ(after(75), State::stopped);
+  EXPECT_EQ(after(75, 7), State::waiting);
+  job.message = "rank 1 (host node2) failed first: exit code 1";
+  EXPECT_EQ(after(1), State::failed);
+  EXPECT_EQ(read().detail, job.message);
+  EXPECT_THAT(status_text({read()}), HasSubstr("failed with exit code 1"));
+}
+
+TEST_F(StatusOfRun, IsLostWithoutAnEndAndASignOfLife) {
+  EXPECT_EQ(read().state, State::lost);
+  const RunLease lease(run, [](const std::string&) {});
+  EXPECT_EQ(read().state, State::running);
+  job.start_ns = start_ns + 60'000'000'000;  // A new start, whose ranks have not written run.json yet.
+  EXPECT_EQ(read().state, State::starting);
+}
+
+TEST_F(StatusOfRun, StartsUntilTheRanksWrite) {
+  job.start_ns = real_time_ns();
+  EXPECT_EQ(read().state, State::starting);
+}
+
+TEST_F(StatusOfRun, CountsStepsAndTimes) {
+  std::ofstream(run / "metrics.jsonl")
+      << R"({"step":10,"epoch":0,"loss":2.5,"lr":1,"samples_per_s":64,"step_ms":1000})"
+      << "\n"
+      << R"({"step":20,"epoch":1,"loss":1.5,"lr":1,"samples_per_s":32,"step_ms":2000})"
+      << "\n"
+      << R"({"step":20,"epoch":1,"eval_loss":1.25,"eval_accuracy":0.5})"
+      << "\n"
+      << R"({"step":30,"lo)";
+  std::ofstream(run / "checkpoints/step-00000010.h5") << "x";
+  std::ofstream(run / "checkpoints/.step-00000099.h5.new") << "x";
+  const RunLease lease(run, [](const std::string&) {});
+  job.slurm["JOB_END_TIME"] = std::to_string(real_time_ns() / 1'000'000'000 + 3600);
+  const auto status = read();
+  EXPECT_EQ(status.step, 20);
+  EXPECT_EQ(status.checkpoint_step, 10);
+  EXPECT_DOUBLE_EQ(*status.seconds_left, 80 * 1.5);
+  EXPECT_FALSE(status.wall_seconds_left) << "no Slurm job";
+  EXPECT_THAT(status.hosts, testing::ElementsAre("node1", "node2"));
+  const auto text = status_text({status});
+  for (const char* part : {"running, step 20 of 100 (20 %), epoch 2", "32 samples/s, 2e+03 ms per step",
+                           "1.5000, held-out 1.2500, accuracy 50.00 %", "time left   2:00", "step 10, 0:0"})
+    EXPECT_THAT(text, HasSubstr(part));
+  const auto json = nlohmann::json::parse(status_json({status, status}));
+  EXPECT_EQ(json["runs"].size(), 2u);
+  EXPECT_EQ(json["runs"][0]["state"], "running");
+  EXPECT_EQ(json["runs"][0]["eval_accuracy"], 0.5);
+  EXPECT_THAT(status_text({status, status}), HasSubstr("20/100"));
+}
+
+TEST_F(StatusOfRun, NeedsARunDirectory) {
+  EXPECT_THROW(read_run_status(run / "absent"), UserError);
+  EXPECT_THROW(read_run_status(run), UserError);
+  std::ofstream(run / "launch/job.json") << "{";
+  std::ofstream(run / "run.json") << "{\"restarts\": ";
+  EXPECT_THROW(read_run_status(run), UserError);
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,162 @@
+// farandole submit: makes a batch script for a training, checks it with Slurm, and submits it.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fmt/format.h>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "farandole/base/atomic_file.h"
+#include "farandole/base/error.h"
+#include "farandole/base/file_bytes.h"
+#include "farandole/base/options.h"
+#include "farandole/base/phrases.h"
+#include "farandole/base/program_folder.h"
+#include "farandole/base/run_lease.h"
+#include "farandole/base/temporary_folder.h"
+#include "farandole/launch/batch_script.h"
+#include "farandole/launch/command_output.h"
+#include "farandole/launch/launch_folder.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* usage =
+    "Usage: farandole submit [OPTION]... -- train TRAIN-OPTION...\n\n"
+    "Makes a batch script for a training from slurm/train.sbatch, checks it with sbatch --test-only, and submits it.\n"
+    "The script is kept as RUN/job.sbatch, and the output of the job is in RUN/job.out.\n\n"
+    "Examples:\n"
+    "  $ farandole submit --nodes 2 --time 4:00:00 -- train --profile mnist --data DIR --run-dir RUN\n";
+
+// Options that sbatch has under the same name.
+constexpr std::pair<const char*, const char*> of_sbatch[] = {
+    {"nodes", "number of nodes"},
+    {"ntasks-per-node", "ranks on each node"},
+    {"cpus-per-task", "cores of each rank"},
+    {"gpus-per-node",
+     "GPUs of each node; the job then gets one rank for each GPU, from slurm/train-gpu.sbatch"},
+    {"mem", "memory of each node, for example 64G"},
+    {"time", "time limit, for example 4:00:00"},
+    {"partition", "partition"},
+    {"account", "account"},
+    {"qos", "quality of service"},
+    {"job-name", "name of the job"},
+};
+
+struct Request {
+  farandole::BatchRequest batch;
+  fs::path run_dir;
+  bool gpu = false;
+  bool print = false;
+};
+
+fs::path run_dir_of(const std::vector<std::string>& training) {
+  std::vector<std::string> program = {"farandole", "train"};
+  program.insert(program.end(), training.begin(), training.end());
+  const auto run = farandole::find_launched_run(program, "", "", [](const char*) { return nullptr; });
+  if (run.folder.empty())
+    throw farandole::UserError(
+        "--run-dir of the training is missing; name the folder for the files of the run");
+  return run.folder;
+}
+
+// Returns no value after --help.
+std::optional<Request> parse(int argc, char** argv) {
+  namespace po = boost::program_options;
+  const int own = static_cast<int>(std::find(argv, argv + argc, std::string_view("--")) - argv);
+  Request request;
+  farandole::OptionParser parser;
+  parser.usage = usage;
+  parser.profiles = farandole::profiles_folder();
+  for (const auto& [name, meaning] : of_sbatch)
+    parser.visible.add_options()(name, po::value<std::string>(), meaning);
+  parser.visible.add_options()("print", po::bool_switch(&request.print),
+                               "print the script instead of submitting the job");
+  po::variables_map given;
+  if (!parser.parse(own, argv, &given)) return std::nullopt;
+  for (const auto& [name, meaning] : of_sbatch)
+    if (given.count(name) != 0) request.batch.options.emplace_back(name, given[name].as<std::string>());
+  request.gpu = given.count("gpus-per-node") != 0;
+  if (request.gpu && given.count("ntasks-per-node") == 0)
+    request.batch.options.emplace_back("ntasks-per-node", given["gpus-per-node"].as<std::string>());
+  if (own + 1 >= argc || std::string_view(argv[own + 1]) != "train")
+    throw farandole::UserError(
+        "no training to submit; write farandole submit --nodes 2 -- train --profile mnist ...");
+  request.batch.training.assign(argv + own + 2, argv + argc);
+  request.batch.programs = farandole::program_folder();
+  request.run_dir = run_dir_of(request.batch.training);
+  request.batch.options.emplace_back("output", (request.run_dir / "job.out").string());
+  request.batch.options.emplace_back("chdir", fs::current_path().string());
+  return request;
+}
+
+std::string script_of(const Request& request) {
+  const auto file = farandole::profiles_folder().parent_path() / "slurm" /
+                    (request.gpu ? "train-gpu.sbatch" : "train.sbatch");
+  const auto text = farandole::read_whole_file(file);
+  if (!text) throw farandole::UserError(file.string() + " is missing; install Farandole again");
+  return make_batch_script(*text, request.batch);
+}
+
+// Returns what sbatch prints, without the line's end.
+std::string sbatch(const std::string& option, const fs::path& script, const char* what) {
+  const auto answer = farandole::run_command({"sbatch", option, script.string()}, std::chrono::seconds(120));
+  if (!answer)
+    throw farandole::UserError(
+        "sbatch does not answer or is not in PATH; submit jobs on a login node of a Slurm cluster");
+  auto text = answer->text.substr(0, answer->text.find_last_not_of('\n') + 1);
+  if (text.starts_with("sbatch: ")) text = text.substr(std::string_view("sbatch: ").size());
+  if (answer->exit_code != 0) throw farandole::UserError(fmt::format("{}: {}", what, text));
+  return text;
+}
+
+int run(int argc, char** argv) {
+  const auto request = parse(argc, argv);
+  if (!request) return 0;
+  const auto text = script_of(*request);
+  if (request->print) {
+    fmt::print("{}", text);
+    return 0;
+  }
+  farandole::refuse_if_in_use(request->run_dir);
+  const farandole::TemporaryFolder folder;
+  farandole::write_file_atomically(folder / "job.sbatch", text);
+  const auto plan = sbatch("--test-only", folder / "job.sbatch", "Slurm would refuse this job");
+  const auto script = request->run_dir / "job.sbatch";
+  std::error_code error;
+  fs::create_directories(request->run_dir, error);
+  if (error)
+    throw farandole::UserError(fmt::format("run directory {} cannot be created: {}; choose another --run-dir",
+                                           request->run_dir.string(), error.message()));
+  farandole::write_file_atomically(script, text);
+  auto job = sbatch("--parsable", script, "the job was not submitted");
+  job = job.substr(0, job.find(';'));  // The name of the cluster follows.
+  fmt::print("job            {}\nrun directory  {}\nscript         {}\noutput         {}\n", job,
+             request->run_dir.string(), script.string(), (request->run_dir / "job.out").string());
+  if (const auto start = plan.find(" to start at "); start != std::string::npos)
+    fmt::print("Slurm expects it to start at {}.\n",
+               plan.substr(start + std::string_view(" to start at ").size()));
+  fmt::print("Follow it with: farandole status {} --watch\n",
+             farandole::shell_word(request->run_dir.string()));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const farandole::Error& error) {
+    std::fprintf(stderr, "farandole submit: %s\n", farandole::printable(error.what()).c_str());
+    return static_cast<int>(error.exit_code());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "farandole submit: %s\n", farandole::printable(error.what()).c_str());
+    return static_cast<int>(farandole::ExitCode::failure);
+  }
+}
