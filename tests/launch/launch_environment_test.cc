@@ -86,5 +86,11 @@ TEST(LaunchEnvironment, AWorldOfOneSaysWhatDiffersAndWhatToDo) {
   for (const auto& text : {batch, step, other}) EXPECT_EQ(text.find('\n'), std::string::npos);
 }
 
+TEST(LaunchEnvironment, KnowsWhoTellsMpiOfTheOtherRanks) {
+  EXPECT_FALSE(has_process_manager(from({{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}, {"PMIX_RANK", ""}})));
+  for (const char* variable : {"PMIX_RANK", "PMI_FD", "OMPI_COMM_WORLD_SIZE"})
+    EXPECT_TRUE(has_process_manager(from({{variable, "1"}}))) << variable;
+}
+
 }  // namespace
 }  // namespace farandole

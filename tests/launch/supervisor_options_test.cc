@@ -14,6 +14,7 @@ TEST(SupervisorOptions, ComeBackFromArguments) {
   options.prefix = true;
   options.run = {"/work/--", true};
   options.launch = "1-2-3";
+  options.threads = 7;
   options.trace_mpi = true;
   options.program = {"--supervise", "", "--", "a=b"};
   SupervisorOptions few;
@@ -31,6 +32,7 @@ TEST(SupervisorOptions, ComeBackFromArguments) {
     EXPECT_EQ(back->run.folder, given.run.folder);
     EXPECT_EQ(back->run.logged, given.run.logged);
     EXPECT_EQ(back->launch, given.launch);
+    EXPECT_EQ(back->threads, given.threads);
     EXPECT_EQ(back->trace_mpi, given.trace_mpi);
     EXPECT_EQ(back->program, given.program);
   }

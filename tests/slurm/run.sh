@@ -83,6 +83,25 @@ batch 60 -N2 --ntasks-per-node=1 job.sbatch
 is 64
 says out 'already one of 2 ranks \(SLURM_STEP_NUM_TASKS\)'
 
+# Programs of PyTorch learn their ranks from the same variables as from torchrun.
+script "farandole run -- sh -c 'echo \$RANK of \$WORLD_SIZE, \$LOCAL_RANK of \$LOCAL_WORLD_SIZE, \$MASTER_ADDR:\$MASTER_PORT'"
+for starter in "" "--starter mpirun"; do
+  sed -i "s/farandole run.* -- sh/farandole run $starter -- sh/" job.sbatch
+  batch 60 -N2 --ntasks-per-node=2 job.sbatch
+  is 0
+  for r in 0 1 2 3; do says out "^$r of 4, $((r % 2)) of 2, node1:2[0-9]{4}\$"; done
+  [[ $(grep -o 'node1:.*' out | sort -u | wc -l) == 1 ]] || fail "the ranks have several ports: $(<out)"
+done
+python=${FARANDOLE_TORCH_PYTHON:-$FARANDOLE_SOURCE/.deps/compare/bin/python}
+if "$python" -c 'import torch.distributed' 2>/dev/null; then
+  script "farandole run -- $python $FARANDOLE_SOURCE/tests/launch/ddp.py"
+  batch 100 -N2 --ntasks-per-node=2 job.sbatch
+  is 0
+  for r in 0 1 2 3; do says out "^rank $r of 4, $((r % 2)) of 2 on node$((r / 2 + 1))\$"; done
+else
+  echo "left out: PyTorch's DistributedDataParallel on two hosts; name a Python that has it in FARANDOLE_TORCH_PYTHON"
+fi
+
 if [[ ! -x $bin/farandole-train ]]; then
   echo "left out: training, farandole-train is not built"
   exit $((failures > 0))
@@ -93,6 +112,14 @@ batch 60 -N1 -n2 job.sbatch
 is 64
 says out 'a world of 1 rank, but SLURM_NTASKS says 2'
 [[ ! -e alone/checkpoints ]] || fail "a run of one rank was started"
+
+# A rank that is not in the MPI world, because its MPI library does not find the process manager.
+script "farandole run -- bash -c '[[ \$RANK != 1 ]] || unset \${!PMIX_@}; exec farandole train --model mlp --data synthetic --run-dir $work/mixed --steps 2'"
+batch 60 -N2 --ntasks-per-node=1 job.sbatch
+is 64
+says out 'a world of 1 rank, but SLURM_STEP_NUM_TASKS says 2: .*farandole run -n 2'
+[[ $(wc -l <out) == 1 ]] || fail "more than one line: $(<out)"
+[[ ! -e mixed/checkpoints ]] || fail "a run without one of its ranks was started"
 
 data=${FARANDOLE_TEST_DATA:-$FARANDOLE_SOURCE/../shared/data}/mnist
 if [[ ! -d $data ]]; then

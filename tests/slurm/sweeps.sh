@@ -20,9 +20,11 @@ ended() {  # JOB STATE OUTPUT
 array=$(SWEEP=$work/array sbatch --parsable -o array-%a.out --array=1-2,9 "$scripts/array-sweep.sbatch" "${training[@]}")
 scaling=$(SWEEP=$work/scaling sbatch --parsable -o scaling.out -N2 --ntasks-per-node=2 "$scripts/scaling-sweep.sbatch" "${training[@]}")
 
-# All tasks of a node see its GPUs, of which each uses the one with the number of its local rank.
-sed 's/^  farandole train .*/  bash -c '"'"'echo "rank $SLURM_PROCID on $(hostname) sees $CUDA_VISIBLE_DEVICES"'"'"'/' "$scripts/train-gpu.sbatch" >gpu.sbatch
+# All tasks of a node see its GPUs, of which each uses the one with the number of its local rank; or each sees only its own.
+sed 's/^  farandole train .*/  bash -c '"'"'echo "rank $RANK on $(hostname) sees $CUDA_VISIBLE_DEVICES and uses $LOCAL_RANK of $LOCAL_WORLD_SIZE"'"'"'/' "$scripts/train-gpu.sbatch" >gpu.sbatch
 gpu=$(sbatch --parsable -o gpu.out -N2 --ntasks-per-node=2 --gpus-per-node=2 --cpus-per-task=1 gpu.sbatch)
+sed -i /--gpus-per-node/d gpu.sbatch
+own_gpu=$(sbatch --parsable -o own-gpu.out -N2 --ntasks-per-node=2 --gpus-per-task=1 --cpus-per-task=1 gpu.sbatch)
 
 # Without PMIx, mpirun starts the ranks. This srun only claims that it has none.
 mkdir no-pmix
@@ -66,7 +68,12 @@ PYTHON
 done
 
 ended "$gpu" COMPLETED gpu.out
-for rank in 0 1 2 3; do grep -q "^rank $rank on node$((rank / 2 + 1)) sees 0,1$" gpu.out || fail "GPUs of rank $rank: $(<gpu.out)"; done
+ended "$own_gpu" COMPLETED own-gpu.out
+for rank in 0 1 2 3; do
+  seen="^rank $rank on node$((rank / 2 + 1)) sees"
+  grep -q "$seen 0,1 and uses $((rank % 2)) of 2$" gpu.out || fail "GPUs of rank $rank: $(<gpu.out)"
+  grep -q "$seen $((rank % 2)) and uses 0 of 1$" own-gpu.out || fail "the GPU of rank $rank: $(<own-gpu.out)"
+done
 
 ended "$submitted" COMPLETED submitted/job.out
 grep -q '"ranks": 2' submitted/run.json || fail "the submitted run: $(tail -n 5 submitted/job.out)"

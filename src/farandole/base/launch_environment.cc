@@ -54,6 +54,13 @@ std::optional<LaunchValue> launched_rank(const Environment& environment) {
   return std::nullopt;
 }
 
+bool has_process_manager(const Environment& environment) {
+  for (const char* variable :
+       {"OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "PMIX_RANK", "PMI_RANK", "PMI_FD", "MV2_COMM_WORLD_SIZE"})
+    if (is_set(environment, variable)) return true;
+  return false;
+}
+
 std::string world_of_one_message(const LaunchValue& expected, const Environment& environment) {
   const auto seen =
       fmt::format("this process sees a world of 1 rank, but {} says {}: ", expected.variable, expected.value);

@@ -33,6 +33,10 @@ std::optional<LaunchValue> launched_rank(const Environment& environment);
 bool in_slurm_job(const Environment& environment);
 bool in_slurm_step(const Environment& environment);
 
+// Says whether a variable tells the MPI library how to find the other ranks. Without one, Open MPI ends a task of a
+// Slurm step in MPI_Init.
+bool has_process_manager(const Environment& environment);
+
 // One line for the user if MPI made a world of one rank although the launcher meant to start `expected`
 // ranks. It names the difference, the likely cause and the correct start command.
 std::string world_of_one_message(const LaunchValue& expected, const Environment& environment);

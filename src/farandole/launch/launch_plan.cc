@@ -121,7 +121,11 @@ class Planner {
           "PATH", path.empty() ? facts_.programs.string() : path + ":" + facts_.programs.string());
     if (!request_.run_dir.empty())
       plan_.environment.emplace_back("FARANDOLE_RUN_DIR", std::filesystem::absolute(request_.run_dir));
-    set_unless_given("OMP_NUM_THREADS", std::to_string(threads()));
+    if (text("OMP_NUM_THREADS").empty()) {
+      plan_.threads = threads();
+      plan_.environment.emplace_back("OMP_NUM_THREADS", std::to_string(plan_.threads));
+    }
+    if (facts_.free_port > 0) set_unless_given("MASTER_PORT", std::to_string(facts_.free_port));
     if (facts_.terminal_columns && !request_.prefix)
       plan_.environment.emplace_back("FARANDOLE_TERMINAL_COLUMNS", std::to_string(*facts_.terminal_columns));
   }

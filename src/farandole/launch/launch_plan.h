@@ -46,11 +46,13 @@ struct LaunchFacts {
   std::optional<int> terminal_columns;  // Of stdout, if it is a terminal.
   std::filesystem::path programs;       // Folder of Farandole's programs; appended to the ranks' PATH.
   bool srun_has_pmix = true;            // `srun --mpi=list` names it, or SLURM_MPI_TYPE makes the choice.
+  int free_port = 0;                    // Of TCP, for programs of PyTorch; 0: none is known.
 };
 
 struct LaunchPlan {
   Starter starter = Starter::mpirun;
   int ranks = 1;
+  int threads = 0;  // OMP_NUM_THREADS of each rank; 0: the user has set it.
   // srun or mpirun with options; the program to start on each rank follows.
   std::vector<std::string> command;
   EnvironmentChanges environment;  // Changes to the environment of the ranks.

@@ -67,6 +67,7 @@ LaunchFacts look_around() {
         output_of({"srun", "--mpi=list"}, std::chrono::seconds(30)).value_or("").find("pmix") !=
         std::string::npos;
   facts.mpirun_found = find_program("mpirun", path_variable()).has_value();
+  facts.free_port = free_tcp_port();
   facts.terminal_columns = terminal_columns(STDOUT_FILENO);
   facts.programs = program_folder();
   return facts;
@@ -183,6 +184,7 @@ class Launcher {
     options.log_folder = log_folder_;
     options.run = run_;
     options.launch = job_.launch;
+    options.threads = plan_.threads;
     options.trace_mpi = request.trace_mpi;
     options.program = request.program;
     return options;

@@ -1,13 +1,17 @@
 #include "farandole/launch/machine.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <fstream>
+#include <netinet/in.h>
 #include <sched.h>
 #include <sstream>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include "farandole/base/owned_descriptor.h"
 #include "farandole/launch/control_group.h"
 
 namespace farandole {
@@ -55,6 +59,20 @@ std::optional<int> terminal_columns(int descriptor) {
   if (::isatty(descriptor) == 0 || ::ioctl(descriptor, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
     return std::nullopt;
   return size.ws_col;
+}
+
+int free_tcp_port() {
+  constexpr int first = 20'000, count = 10'000, attempts = 100;
+  for (int attempt = 0; attempt < attempts; ++attempt) {
+    const int port = first + (::getpid() * 37 + attempt * 101) % count;
+    const OwnedDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return port;
+    if (errno != EADDRINUSE) break;
+  }
+  return 0;
 }
 
 std::optional<fs::path> find_program(const std::string& name, const std::string& search_path) {

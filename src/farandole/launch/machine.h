@@ -22,6 +22,10 @@ std::optional<int> cgroup_cores(const std::filesystem::path& root = "/sys/fs/cgr
 // Returns the columns of the terminal behind `descriptor`; nullopt if it is not a terminal.
 std::optional<int> terminal_columns(int descriptor);
 
+// Returns a TCP port on which no process of this machine listens, below those that Linux gives to outgoing
+// connections; 0 if none is found.
+int free_tcp_port();
+
 // Returns the program that execvp would start for `name` with the PATH `search_path`; nullopt
 // if there is none.
 std::optional<std::filesystem::path> find_program(const std::string& name, const std::string& search_path);

@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "farandole/base/cores.h"
 #include "farandole/base/error.h"
 #include "farandole/base/run_folder.h"
 #include "farandole/base/staging_file.h"
@@ -28,6 +29,7 @@
 #include "farandole/launch/rank_record.h"
 #include "farandole/launch/run_directory_handshake.h"
 #include "farandole/launch/stream_relay.h"
+#include "farandole/launch/torch_environment.h"
 
 namespace farandole {
 namespace {
@@ -137,9 +139,12 @@ void Supervisor::start() {
   out_.emplace(std::move(out.read_end), *to_out_, mark, log);
   err_.emplace(std::move(err.read_end), *to_err_, mark, log);
   record_.start_ns = real_time_ns();
-  EnvironmentChanges changes;
+  auto changes = torch_environment(options_.rank, options_.world_size, &std::getenv);
+  if (options_.threads > 0)  // The rank may be bound to fewer cores than the launcher knew.
+    changes.emplace_back("OMP_NUM_THREADS", std::to_string(std::min(options_.threads, allowed_cores())));
   if (options_.trace_mpi) {
-    changes = mpi_trace_environment(&std::getenv);
+    const auto tracing = mpi_trace_environment(&std::getenv);
+    changes.insert(changes.end(), tracing.begin(), tracing.end());
     changes.emplace_back("FARANDOLE_RUN_DIR", run_.folder);
   }
   if (run_.folder.empty())

@@ -36,7 +36,8 @@ struct SupervisorOptions {
   std::filesystem::path log_folder;  // empty: no log
   LaunchedRun run;                   // This run also gets the record.
   std::string launch;                // JobRecord::launch
-  bool trace_mpi = false;            // Preload the library of pmpi/.
+  int threads = 0;         // OMP_NUM_THREADS, unless the rank has fewer cores; 0: the user has set it.
+  bool trace_mpi = false;  // Preload the library of pmpi/.
   std::vector<std::string> program;  // Program and its arguments.
 };
 

@@ -41,6 +41,9 @@ const std::map<std::string, Option>& all_options() {
        {[](const auto& options) { return std::string(options.run.logged ? "yes" : ""); },
         [](auto& options, const auto&) { options.run.logged = true; }}},
       {"launch", option(&SupervisorOptions::launch)},
+      {"threads",
+       {[](const auto& options) { return options.threads > 0 ? std::to_string(options.threads) : ""; },
+        [](auto& options, const auto& text) { options.threads = parse_number<int>(text).value_or(0); }}},
       {"trace-mpi", option(&SupervisorOptions::trace_mpi)},
   };
   return all;

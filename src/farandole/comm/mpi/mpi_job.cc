@@ -84,6 +84,9 @@ RankLayout find_layout() {
 }  // namespace
 
 MpiJob::Runtime::Runtime() {
+  const auto expected = expected_world_size(&std::getenv);
+  if (in_slurm_step(&std::getenv) && expected && expected->value > 1 && !has_process_manager(&std::getenv))
+    throw UserError(world_of_one_message(*expected, &std::getenv));
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -94,8 +97,7 @@ MpiJob::Runtime::Runtime() {
     refusal =
         "this MPI library lacks MPI_THREAD_MULTIPLE, which overlapping communication needs; use an Open MPI "
         "that was built with it";
-  else if (const auto expected = expected_world_size(&std::getenv);
-           size == 1 && expected && expected->value > 1)
+  else if (size == 1 && expected && expected->value > 1)
     refusal = world_of_one_message(*expected, &std::getenv);
   if (refusal.empty()) return;
   MPI_Finalize();

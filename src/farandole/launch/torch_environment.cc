@@ -1,0 +1,65 @@
+#include "farandole/launch/torch_environment.h"
+
+#include <algorithm>
+
+#include "farandole/base/parse_number.h"
+#include "farandole/launch/launch_plan.h"
+
+namespace farandole {
+namespace {
+
+std::string text_of(const Environment& environment, std::initializer_list<const char*> variables) {
+  for (const char* variable : variables)
+    if (const char* value = environment(variable); value != nullptr && *value != '\0') return value;
+  return "";
+}
+
+int number_of(const Environment& environment, std::initializer_list<const char*> variables, int otherwise) {
+  return parse_number<int>(text_of(environment, variables)).value_or(otherwise);
+}
+
+int ranks_of_node(const Environment& environment) {
+  const auto all = cpus_by_node(text_of(environment, {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}));
+  const auto node = static_cast<std::size_t>(number_of(environment, {"SLURM_NODEID"}, 0));
+  return number_of(environment, {"OMPI_COMM_WORLD_LOCAL_SIZE"}, node < all.size() ? all[node] : 1);
+}
+
+}  // namespace
+
+std::string first_host(std::string_view hosts) {
+  std::string first;
+  for (std::size_t i = 0; i < hosts.size() && hosts[i] != ','; ++i) {
+    if (hosts[i] != '[') {
+      first += hosts[i];
+      continue;
+    }
+    const auto end = std::min(hosts.find(']', i), hosts.size());
+    first += hosts.substr(i + 1, std::min(hosts.find_first_of(",-", i), end) - i - 1);
+    i = end;
+  }
+  return first;
+}
+
+EnvironmentChanges torch_environment(int rank, int world_size, const Environment& environment) {
+  int local_rank = number_of(environment, {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"}, 0);
+  int local_size = ranks_of_node(environment);
+  // With mpirun, a node's step of Slurm has only that node.
+  const bool mpirun = !text_of(environment, {"OMPI_COMM_WORLD_LOCAL_RANK"}).empty();
+  const auto step_nodes = mpirun ? "SLURM_JOB_NODELIST" : "SLURM_STEP_NODELIST";
+  const auto node = local_size == world_size
+                        ? std::string("127.0.0.1")
+                        : first_host(text_of(environment, {step_nodes, "SLURM_JOB_NODELIST"}));
+  const auto gpus = text_of(environment, {"CUDA_VISIBLE_DEVICES"});
+  const bool one_gpu = !gpus.empty() && gpus.find(',') == std::string::npos;
+  if (one_gpu && text_of(environment, {"SLURM_GPUS_PER_TASK", "SLURM_GPUS_ON_NODE"}) != "")
+    local_rank = 0, local_size = 1;
+  EnvironmentChanges changes = {{"RANK", std::to_string(rank)},
+                                {"WORLD_SIZE", std::to_string(world_size)},
+                                {"LOCAL_RANK", std::to_string(local_rank)},
+                                {"LOCAL_WORLD_SIZE", std::to_string(local_size)}};
+  if (text_of(environment, {"MASTER_ADDR"}).empty() && !node.empty())
+    changes.emplace_back("MASTER_ADDR", node);
+  return changes;
+}
+
+}  // namespace farandole

@@ -1,0 +1,72 @@
+#include "farandole/launch/torch_environment.h"
+
+#include <gtest/gtest.h>
+#include <map>
+
+namespace farandole {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+Variables seen_by(int rank, int world_size, const Variables& given) {
+  Variables all;
+  for (const auto& [name, value] : torch_environment(rank, world_size, [&](const char* name) {
+         const auto found = given.find(name);
+         return found == given.end() ? nullptr : found->second.c_str();
+       }))
+    all[name] = value.value_or("(removed)");
+  return all;
+}
+
+const Variables step = {{"SLURM_STEP_TASKS_PER_NODE", "2(x2),1"},
+                        {"SLURM_STEP_NODELIST", "gpu[08-10]"},
+                        {"SLURM_JOB_NODELIST", "gpu[07-10]"},
+                        {"SLURM_NODEID", "1"},
+                        {"SLURM_LOCALID", "1"}};
+
+TEST(TorchEnvironment, ComesFromTheStepOfSlurm) {
+  EXPECT_EQ(seen_by(3, 5, step), (Variables{{"RANK", "3"},
+                                            {"WORLD_SIZE", "5"},
+                                            {"LOCAL_RANK", "1"},
+                                            {"LOCAL_WORLD_SIZE", "2"},
+                                            {"MASTER_ADDR", "gpu08"}}));
+}
+
+TEST(TorchEnvironment, ComesFromMpirun) {
+  const Variables local = {{"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+  EXPECT_EQ(seen_by(1, 2, local).at("MASTER_ADDR"), "127.0.0.1");
+  EXPECT_EQ(seen_by(1, 2, local).at("LOCAL_RANK"), "1");
+  auto job = local;
+  job.merge(Variables{
+      {"SLURM_JOB_NODELIST", "n1,n2"}, {"SLURM_STEP_NODELIST", "n2"}, {"SLURM_TASKS_PER_NODE", "3(x2)"}});
+  EXPECT_EQ(seen_by(3, 4, job).at("MASTER_ADDR"), "n1");
+  EXPECT_EQ(seen_by(3, 4, job).at("LOCAL_WORLD_SIZE"), "2");
+}
+
+TEST(TorchEnvironment, KeepsTheAddressOfTheUser) {
+  auto own = step;
+  own["MASTER_ADDR"] = "10.0.0.1";
+  EXPECT_EQ(seen_by(0, 5, own).count("MASTER_ADDR"), 0u);
+}
+
+TEST(TorchEnvironment, NumbersTheVisibleGpus) {
+  auto gpus = step;
+  gpus["SLURM_GPUS_ON_NODE"] = "2";
+  gpus["CUDA_VISIBLE_DEVICES"] = "0,1";
+  EXPECT_EQ(seen_by(3, 5, gpus).at("LOCAL_RANK"), "1");
+  gpus["CUDA_VISIBLE_DEVICES"] = "1";
+  EXPECT_EQ(seen_by(3, 5, gpus).at("LOCAL_RANK"), "0");
+  EXPECT_EQ(seen_by(3, 5, gpus).at("LOCAL_WORLD_SIZE"), "1");
+}
+
+TEST(TorchEnvironment, ReadsSlurmsListsOfHosts) {
+  EXPECT_EQ(first_host("node1"), "node1");
+  EXPECT_EQ(first_host("gpu-a,gpu-b"), "gpu-a");
+  EXPECT_EQ(first_host("r[1-2]n[003,007-9]-ib,x"), "r1n003-ib");
+  EXPECT_EQ(first_host("n[5]"), "n5");
+  EXPECT_EQ(first_host("n[5"), "n5");
+  EXPECT_EQ(first_host(""), "");
+}
+
+}  // namespace
+}  // namespace farandole
