@@ -26,6 +26,7 @@ constexpr std::string_view program_prefix = "farandole-";
 constexpr std::pair<std::string_view, std::string_view> descriptions[] = {
     {"run", "start a program on several ranks with srun or mpirun"},
     {"train", "train a model on the ranks that 'farandole run' has started"},
+    {"config", "show the options of a training, and where each value comes from"},
     {"submit", "submit a training to Slurm"},
     {"status", "say what a run is doing: step, rate, time left, checkpoint"},
     {"analyze", "report where the time of a run went"},
@@ -82,8 +83,8 @@ void print_help(std::FILE* stream) {
     throw farandole::Error("cannot run " + program + ": " + std::strerror(errno));
   for (const auto& [known, description] : descriptions)
     if (known == command) {
-      const bool needs_libtorch = known != "run" && known != "analyze" && known != "doctor" &&
-                                  known != "timeline" && known != "checkpoint" && known != "table";
+      const bool needs_libtorch = known == "train" || known == "config" || known == "bench" || known == "fit" ||
+                                  known == "transform" || known == "evaluate" || known == "runs";
       throw farandole::UserError(
           fmt::format("farandole {} is not built. {}", command,
                       farandole::how_to_build(std::string(program_prefix) + command, needs_libtorch)));

@@ -30,24 +30,10 @@ namespace fs = std::filesystem;
 constexpr const char* usage =
     "Usage: farandole submit [OPTION]... -- train TRAIN-OPTION...\n\n"
     "Makes a batch script for a training from slurm/train.sbatch, checks it with sbatch --test-only, and submits it.\n"
-    "The script is kept as RUN/job.sbatch, and the output of the job is in RUN/job.out.\n\n"
+    "The script is kept as RUN/job.sbatch, and the output of the job is in RUN/job.out. A profile may have options of\n"
+    "this command and of the training.\n\n"
     "Examples:\n"
     "  $ farandole submit --nodes 2 --time 4:00:00 -- train --profile mnist --data DIR --run-dir RUN\n";
-
-// Options that sbatch has under the same name.
-constexpr std::pair<const char*, const char*> of_sbatch[] = {
-    {"nodes", "number of nodes"},
-    {"ntasks-per-node", "ranks on each node"},
-    {"cpus-per-task", "cores of each rank"},
-    {"gpus-per-node",
-     "GPUs of each node; the job then gets one rank for each GPU, from slurm/train-gpu.sbatch"},
-    {"mem", "memory of each node, for example 64G"},
-    {"time", "time limit, for example 4:00:00"},
-    {"partition", "partition"},
-    {"account", "account"},
-    {"qos", "quality of service"},
-    {"job-name", "name of the job"},
-};
 
 struct Request {
   farandole::BatchRequest batch;
@@ -74,13 +60,14 @@ std::optional<Request> parse(int argc, char** argv) {
   farandole::OptionParser parser;
   parser.usage = usage;
   parser.profiles = farandole::profiles_folder();
-  for (const auto& [name, meaning] : of_sbatch)
+  parser.foreign.reset();  // Profiles also have options of the training.
+  for (const auto& [name, meaning] : farandole::sbatch_options)
     parser.visible.add_options()(name, po::value<std::string>(), meaning);
   parser.visible.add_options()("print", po::bool_switch(&request.print),
                                "print the script instead of submitting the job");
   po::variables_map given;
   if (!parser.parse(own, argv, &given)) return std::nullopt;
-  for (const auto& [name, meaning] : of_sbatch)
+  for (const auto& [name, meaning] : farandole::sbatch_options)
     if (given.count(name) != 0) request.batch.options.emplace_back(name, given[name].as<std::string>());
   request.gpu = given.count("gpus-per-node") != 0;
   if (request.gpu && given.count("ntasks-per-node") == 0)
@@ -88,7 +75,10 @@ std::optional<Request> parse(int argc, char** argv) {
   if (own + 1 >= argc || std::string_view(argv[own + 1]) != "train")
     throw farandole::UserError(
         "no training to submit; write farandole submit --nodes 2 -- train --profile mnist ...");
-  request.batch.training.assign(argv + own + 2, argv + argc);
+  if (given.count("profile") != 0)
+    for (const auto& name : given["profile"].as<std::vector<std::string>>())
+      request.batch.training.insert(request.batch.training.end(), {"--profile", name});
+  request.batch.training.insert(request.batch.training.end(), argv + own + 2, argv + argc);
   request.batch.programs = farandole::program_folder();
   request.run_dir = run_dir_of(request.batch.training);
   request.batch.options.emplace_back("output", (request.run_dir / "job.out").string());

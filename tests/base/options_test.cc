@@ -44,7 +44,9 @@ class Options : public testing::Test {
                                                     "a list");
     parser.positional.add("word", 1);
     arguments.insert(arguments.begin(), "program");
+    parser.foreign = foreign_;
     parsed_ = parser.parse(static_cast<int>(arguments.size()), arguments.data());
+    origins_ = parser.origins;
     return values;
   }
 
@@ -59,6 +61,8 @@ class Options : public testing::Test {
   }
 
   std::filesystem::path profiles_;
+  std::optional<std::vector<std::string>> foreign_ = std::vector<std::string>();
+  std::map<std::string, std::string> origins_;
   bool parsed_ = false;
 };
 
@@ -72,6 +76,57 @@ TEST_F(Options, CommandLineOverSettingOverProfileOverDefault) {
   EXPECT_EQ(parse({"--profile", (profiles_ / "small.ini").c_str()}).batch, 1);
   EXPECT_EQ(parse({"--set", "model=a=b"}).model, "a=b");
   EXPECT_EQ(parse({"--set", "model=a", "--set", "batch=5"}).batch, 5);
+}
+
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) { ::setenv(name, value.c_str(), 1); }
+  ~Variable() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+TEST_F(Options, EachLayerOverrulesTheOneBelow) {
+  profile("farandole.ini", "batch = 1\nmodel = site\nname = s\n");
+  profile("small.ini", "# comment\nbatch = 2\nmodel = small\n");
+  const Variable site("FARANDOLE_PROFILE_PATH", profiles_);
+  EXPECT_EQ(parse({}).batch, 1);
+  EXPECT_EQ(origins_.at("batch"), (profiles_ / "farandole.ini").string() + ":1");
+  EXPECT_EQ(parse({"--profile", "small"}).batch, 2);
+  EXPECT_EQ(origins_.at("batch"), (profiles_ / "small.ini").string() + ":2");
+  EXPECT_THAT(parse({"--profile", "small"}).names, ElementsAre("s"));
+  const Variable batch("FARANDOLE_BATCH", "3");
+  EXPECT_EQ(parse({"--profile", "small"}).batch, 3);
+  EXPECT_EQ(origins_.at("batch"), "FARANDOLE_BATCH");
+  EXPECT_EQ(parse({"--profile", "small", "--set", "batch=4"}).batch, 4);
+  EXPECT_EQ(origins_.at("batch"), "--set");
+  EXPECT_EQ(parse({"--set", "batch=4", "--batch", "5"}).batch, 5);
+  EXPECT_EQ(origins_.at("batch"), "--batch");
+  EXPECT_EQ(parse({}).model, "site");
+  EXPECT_EQ(origins_.count("fast"), 0u) << "a default has no origin";
+  const Variable named("FARANDOLE_PROFILE", "small");
+  EXPECT_EQ(parse({}).model, "small");
+}
+
+TEST_F(Options, RefusalsOfLayersNameThem) {
+  profile("site.ini", "batch = 1\nmodle = x\n");
+  const Variable site("FARANDOLE_PROFILE_PATH", profiles_ / "site.ini");
+  EXPECT_THAT(refusal_of({}), HasSubstr("site.ini:2: unknown option modle; did you mean model?"));
+  const Variable absent("FARANDOLE_PROFILE_PATH", "/nonexistent/folder");
+  EXPECT_THAT(refusal_of({}), HasSubstr("FARANDOLE_PROFILE_PATH is /nonexistent/folder"));
+  const Variable none("FARANDOLE_PROFILE_PATH", profiles_);
+  const Variable batch("FARANDOLE_BATCH", "many");
+  EXPECT_THAT(refusal_of({}), HasSubstr("FARANDOLE_BATCH: "));
+}
+
+TEST_F(Options, ProfilesMayServeSeveralPrograms) {
+  profile("both.ini", "batch = 2\npartition = gpu\n");
+  EXPECT_THAT(refusal_of({"--profile", "both"}), HasSubstr("both.ini:2: unknown option partition"));
+  foreign_->push_back("partition");
+  EXPECT_EQ(parse({"--profile", "both"}).batch, 2);
+  foreign_.reset();
+  EXPECT_EQ(parse({"--profile", "both"}).batch, 2);
 }
 
 TEST_F(Options, OfAnOptionGivenTwiceTheLastCounts) {

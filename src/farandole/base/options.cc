@@ -10,6 +10,7 @@
 #include <sstream>
 #include <utility>
 
+#include <boost/algorithm/string/case_conv.hpp>
 #include <boost/algorithm/string/replace.hpp>
 
 #include "farandole/base/error.h"
@@ -63,10 +64,35 @@ std::string without_dashes(std::string_view token) {
   throw UserError(where + error.what());
 }
 
+using Origins = std::map<std::string, std::string>;
+
+std::string variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? "" : value;
+}
+
+// A value that is there already has priority.
+void store(const po::parsed_options& parsed, const std::string& origin, po::variables_map& found,
+           Origins& origins) {
+  for (const auto& option : parsed.options) {
+    const auto before = found.find(option.string_key);
+    if (before == found.end() || before->second.defaulted())
+      origins[option.string_key] = origin.empty() ? "--" + option.string_key : origin;
+  }
+  po::store(parsed, found);
+}
+
+std::filesystem::path site_file() {
+  std::filesystem::path place = variable("FARANDOLE_PROFILE_PATH");
+  if (place.empty()) return "/etc/farandole.ini";
+  return std::filesystem::is_directory(place) ? place / "farandole.ini" : place;
+}
+
 std::filesystem::path profile_file(const std::string& name, const std::filesystem::path& folder) {
   if (std::filesystem::is_regular_file(name)) return name;
-  const auto file = folder / (name + ".ini");
-  if (std::filesystem::is_regular_file(file)) return file;
+  for (const auto& place : {std::filesystem::path(variable("FARANDOLE_PROFILE_PATH")), folder})
+    if (const auto file = place / (name + ".ini"); !place.empty() && std::filesystem::is_regular_file(file))
+      return file;
   std::vector<std::string> known;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
@@ -79,7 +105,8 @@ std::filesystem::path profile_file(const std::string& name, const std::filesyste
 }
 
 void read_profile(const std::filesystem::path& file, const po::options_description& options,
-                  po::variables_map& found) {
+                  const std::optional<std::vector<std::string>>& foreign, po::variables_map& found,
+                  Origins& origins) {
   std::ifstream stream(file);
   if (!stream)
     throw UserError("profile " + file.string() + " cannot be read; check its path and permissions");
@@ -91,11 +118,18 @@ void read_profile(const std::filesystem::path& file, const po::options_descripti
     const auto where = file.string() + ":" + std::to_string(number) + ": ";
     try {
       std::istringstream one(line);
-      const auto parsed = po::parse_config_file(one, options);
-      for (const auto& option : parsed.options)
+      auto parsed = po::parse_config_file(one, options, /*allow_unregistered=*/true);
+      for (const auto& option : parsed.options) {
         if (!seen.insert(option.string_key).second)
           throw UserError(where + option.string_key + " is given twice; remove one of the lines");
-      po::store(parsed, found);
+        const bool is_foreign =
+            !foreign || std::find(foreign->begin(), foreign->end(), option.string_key) != foreign->end();
+        if (option.unregistered && !is_foreign)
+          throw UserError(where + "unknown option " + option.string_key +
+                          did_you_mean(option.string_key, known, ""));
+      }
+      std::erase_if(parsed.options, [](const auto& option) { return option.unregistered; });
+      store(parsed, file.string() + ":" + std::to_string(number), found, origins);
     } catch (const po::error& error) {
       rethrow(error, where, known);
     }
@@ -121,7 +155,7 @@ void keep_last(std::vector<po::option>& given, const po::options_description& op
 
 // A value of --set counts like one on the command line, which has priority.
 void read_settings(const std::vector<std::string>& settings, const po::options_description& options,
-                   int style, po::variables_map& found) {
+                   int style, po::variables_map& found, Origins& origins) {
   const auto guarded = [&](const std::string& setting, const auto& read) {
     try {
       read();
@@ -144,7 +178,7 @@ void read_settings(const std::vector<std::string>& settings, const po::options_d
   for (const auto& option : all.options) {
     po::parsed_options one(&options);
     one.options = {option};
-    guarded(option.original_tokens.front(), [&] { po::store(one, found); });
+    guarded(option.original_tokens.front(), [&] { store(one, "--set", found, origins); });
   }
 }
 
@@ -153,10 +187,32 @@ void print_program_version() {
 }
 
 // po::store() keeps the first value of an option, so the last profile is stored first.
-void read_profiles(const std::vector<std::string>& names, const std::filesystem::path& folder,
-                   const po::options_description& options, po::variables_map& found) {
+void read_profiles(const std::vector<std::string>& names, const OptionParser& parser,
+                   po::variables_map& found, Origins& origins) {
   for (auto name = names.rbegin(); name != names.rend(); ++name)
-    read_profile(profile_file(*name, folder), options, found);
+    read_profile(profile_file(*name, parser.profiles), parser.visible, parser.foreign, found, origins);
+  const auto site = site_file();
+  if (std::filesystem::is_regular_file(site))
+    read_profile(site, parser.visible, parser.foreign, found, origins);
+  else if (!variable("FARANDOLE_PROFILE_PATH").empty() && !std::filesystem::is_directory(site.parent_path()))
+    throw UserError("FARANDOLE_PROFILE_PATH is " + variable("FARANDOLE_PROFILE_PATH") +
+                    ", which does not exist; name a profile, or a folder of profiles");
+}
+
+void read_environment(const po::options_description& options, int style, po::variables_map& found,
+                      Origins& origins) {
+  for (const auto& option : options.options()) {
+    auto name = "FARANDOLE_" + boost::to_upper_copy(option->long_name());
+    boost::replace_all(name, "-", "_");
+    const auto value = variable(name);
+    if (value.empty() || option->semantic()->max_tokens() == 0) continue;
+    try {
+      const std::vector<std::string> arguments = {"--" + option->long_name() + "=" + value};
+      store(po::command_line_parser(arguments).options(options).style(style).run(), name, found, origins);
+    } catch (const po::error& error) {
+      rethrow(error, name + ": ", names_of(options));
+    }
+  }
 }
 
 }  // namespace
@@ -173,6 +229,21 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
     }
   }
   return nearest;
+}
+
+std::string option_text(const po::variable_value& given) {
+  std::ostringstream text;
+  const auto& value = given.value();
+  const auto add = [&](const auto* typed) {
+    if (typed != nullptr) text << *typed;
+  };
+  add(boost::any_cast<std::string>(&value));
+  add(boost::any_cast<double>(&value));
+  add(boost::any_cast<bool>(&value));
+  add(boost::any_cast<int>(&value));
+  add(boost::any_cast<std::int64_t>(&value));
+  add(boost::any_cast<std::uint64_t>(&value));
+  return text.str();
 }
 
 bool print_version(int argc, const char* const* argv) {
@@ -202,7 +273,7 @@ bool OptionParser::parse(int argc, const char* const* argv, po::variables_map* f
   try {
     auto parsed = po::command_line_parser(argc, argv).options(all).positional(positional).style(exact).run();
     keep_last(parsed.options, all);
-    po::store(parsed, variables);
+    store(parsed, "", variables, origins);
   } catch (const po::error& error) {
     rethrow(error, "", known);
   }
@@ -220,10 +291,17 @@ bool OptionParser::parse(int argc, const char* const* argv, po::variables_map* f
     print_program_version();
     return false;
   }
-  if (with_profiles && variables.count("set") != 0)
-    read_settings(variables["set"].as<std::vector<std::string>>(), visible, exact, variables);
-  if (with_profiles && variables.count("profile") != 0)
-    read_profiles(variables["profile"].as<std::vector<std::string>>(), profiles, visible, variables);
+  if (with_profiles) {
+    if (variables.count("set") != 0)
+      read_settings(variables["set"].as<std::vector<std::string>>(), visible, exact, variables, origins);
+    read_environment(visible, exact, variables, origins);
+    std::vector<std::string> names;
+    if (variables.count("profile") != 0)
+      names = variables["profile"].as<std::vector<std::string>>();
+    else if (const auto name = variable("FARANDOLE_PROFILE"); !name.empty())
+      names = {name};
+    read_profiles(names, *this, variables, origins);
+  }
   try {
     po::notify(variables);
   } catch (const po::error& error) {

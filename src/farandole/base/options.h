@@ -3,6 +3,8 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,10 +16,16 @@ namespace farandole {
 // The candidate with the smallest edit distance to `name`, or "" if no candidate is near enough.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
+// The value of an option as text; empty if it has none, or is a list.
+std::string option_text(const boost::program_options::variable_value& given);
+
 // Prints the program's name and version and returns true if argv[1] is --version.
 bool print_version(int argc, const char* const* argv);
 
-// Parses argv[1..]. The order of priority is: command line, `--set name=value`, profile, default.
+// Parses argv[1..]. The order of priority is: command line, `--set name=value`, environment, profile, site file, default.
+// The variable of the option --log-steps is FARANDOLE_LOG_STEPS. The site file is a profile for all jobs of a machine:
+// FARANDOLE_PROFILE_PATH if it is a file, FARANDOLE_PROFILE_PATH/farandole.ini if it is a folder, which may also hold named
+// profiles, or else /etc/farandole.ini. FARANDOLE_PROFILE names a profile if --profile does not.
 // `visible` holds the program's options, and `positional` names those that take positional arguments. A
 // profile is an INI file with the same names. `--profile NAME` means FOLDER/NAME.ini, or the path of a
 // file. If several profiles are given, the last one wins. The parser adds the options --help and --version
@@ -28,7 +36,14 @@ struct OptionParser {
   std::string usage;  // first lines of --help
   boost::program_options::options_description visible{"Options"};
   boost::program_options::positional_options_description positional;
-  std::filesystem::path profiles;  // folder of the profiles that are installed with Farandole
+  // Folder of the profiles that are installed with Farandole. Empty: only the command line counts.
+  std::filesystem::path profiles;
+  // Names that profiles may hold for other programs. Without a value, profiles may hold any other name.
+  std::optional<std::vector<std::string>> foreign = std::vector<std::string>();
+
+  // After parse(): where each option has its value from, for example "--batch", "FARANDOLE_BATCH" or "/usr/share/farandole/profiles/mnist.ini:3". Options that
+  // have their default are left out.
+  std::map<std::string, std::string> origins;
 
   // Fills the variables bound with po::value(&variable).
   // Returns false after it has printed the text of --help or --version to stdout.

@@ -9,6 +9,21 @@
 
 namespace farandole {
 
+// Options of farandole submit that sbatch has under the same name, with their meanings.
+inline constexpr std::pair<const char*, const char*> sbatch_options[] = {
+    {"nodes", "number of nodes"},
+    {"ntasks-per-node", "ranks on each node"},
+    {"cpus-per-task", "cores of each rank"},
+    {"gpus-per-node",
+     "GPUs of each node; the job then gets one rank for each GPU, from slurm/train-gpu.sbatch"},
+    {"mem", "memory of each node, for example 64G"},
+    {"time", "time limit, for example 4:00:00"},
+    {"partition", "partition"},
+    {"account", "account"},
+    {"qos", "quality of service"},
+    {"job-name", "name of the job"},
+};
+
 struct BatchRequest {
   // Options of sbatch with their values: {"nodes", "2"}. They replace the lines of the script that set the same option.
   std::vector<std::pair<std::string, std::string>> options;

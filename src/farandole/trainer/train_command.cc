@@ -165,18 +165,7 @@ std::string lines_of(const OptionParser& parser, const boost::program_options::v
   for (const auto& option : parser.visible.options()) {
     const auto& name = option->long_name();
     if (name == "data" || name == "data-scratch" || name == "recorder-dir") continue;
-    lines += "--" + name;
-    const auto& value = given[name].value();
-    const auto add = [&](const auto* typed) {
-      if (typed != nullptr) lines += fmt::format(" {}", *typed);
-    };
-    add(boost::any_cast<std::string>(&value));
-    add(boost::any_cast<double>(&value));
-    add(boost::any_cast<bool>(&value));
-    add(boost::any_cast<int>(&value));
-    add(boost::any_cast<std::int64_t>(&value));
-    add(boost::any_cast<std::uint64_t>(&value));
-    lines += '\n';
+    lines += fmt::format("--{} {}\n", name, option_text(given[name]));
   }
   return lines;
 }

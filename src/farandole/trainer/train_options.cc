@@ -13,6 +13,7 @@
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/fusion/compression.h"
 #include "farandole/fusion/gradient_reducer.h"
+#include "farandole/launch/batch_script.h"
 #include "farandole/timeline/timeline.h"
 #include "farandole/train/distributed_optimizer_options.h"
 
@@ -87,6 +88,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       "Examples:\n"
       "  $ farandole run -n 4 -- farandole train --profile mnist --data DIR --run-dir RUN\n";
   parser.profiles = profiles;
+  for (const auto& [name, meaning] : sbatch_options) parser.foreign->emplace_back(name);
   po::options_description what("Model and data"), how("Training"), keep("Output and checkpoints");
   // clang-format off
   what.add_options()
