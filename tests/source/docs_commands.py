@@ -173,7 +173,7 @@ def run_page(page, blocks, prepared, scratch):
 
 
 wanted = [pathlib.Path(page).resolve() for page in sys.argv[1:]] or PAGES
-LOOKS_LIKE_COMMAND = re.compile(r"\$ |(tools|tests|slurm)/|(farandole|cmake|ctest|sbatch|srun) -?-?[a-z]")
+LOOKS_LIKE_COMMAND = re.compile(r"\$ |(tools|tests|slurm)/|(farandole|cmake|ctest|sbatch|srun) -?-?[a-z][\w-]*(?![\w:-])")
 blocks_of = {page: [block for block in read_page(page)[1]
                     if re.match(r"(sh|bash|shell|console)\b", block.language) or any(map(LOOKS_LIKE_COMMAND.match, block.lines))]
              for page in wanted}
