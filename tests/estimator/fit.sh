@@ -100,24 +100,28 @@ fit 1 "${classify[@]}" --run on-1 --epochs 6 --validation 0.1 || fail "more epoc
 grep -q 'continuing from step' out || fail "more epochs begin anew"
 
 source "$FARANDOLE_SOURCE/tests/estimator/alive.sh"
-# A fit that was killed within an epoch resumes, and ends as one that was not.
-whole=("${classify[@]}" --epochs 60 --checkpoint-steps 10)
+# A fit that was killed or stopped within an epoch resumes, and ends as one that was not.
+whole=("${classify[@]}" --epochs 100 --checkpoint-steps 10)
 farandole fit -n 2 --store whole "${whole[@]}" --seed 3 >out 2>err || fail "the whole fit"
-farandole fit -n 2 --store killed "${whole[@]}" --seed 3 >out 2>err &
-pid=$!
-for ((i = 0; i < 2000; i++)); do [[ -n $(ls killed/fit-0001/checkpoints/step-*.h5 2>/dev/null) ]] && break; kill -0 $pid 2>/dev/null || break; sleep 0.01; done
-kill -KILL $pid 2>/dev/null && killed=yes
-wait $pid 2>/dev/null
-deadline=$((SECONDS + 60))
-while alive && ((SECONDS < deadline)); do sleep 0.05; done
-farandole fit -n 2 --store killed "${whole[@]}" --seed 3 >out 2>err || fail "the fit cannot be resumed"
-[[ $(ls killed | grep -c '^fit-') == 1 ]] || fail "the killed fit was not continued: $(ls killed)"
-if [[ ${killed:-} == yes ]]; then grep -q 'continuing from step' out || echo "note: the fit ended before it was killed"; fi
-/usr/bin/python3 - <<'PYTHON' || fail "the resumed fit ends otherwise"
-import h5py, numpy
-a, b = h5py.File("whole/fit-0001/state.h5"), h5py.File("killed/fit-0001/state.h5")
+for signal in KILL TERM; do
+  farandole fit -n 2 --store $signal "${whole[@]}" --seed 3 >out 2>err &
+  pid=$!
+  deadline=$((SECONDS + 100))
+  until [[ -n $(ls $signal/fit-0001/checkpoints/step-*.h5 2>/dev/null) ]] || ((SECONDS > deadline)); do sleep 0.01; done
+  kill -$signal $pid
+  wait $pid 2>/dev/null
+  code=$?
+  deadline=$((SECONDS + 60))
+  while alive && ((SECONDS < deadline)); do sleep 0.05; done
+  [[ $signal == KILL || $code == 75 ]] || fail "exit code $code after SIGTERM"
+  farandole fit -n 2 --store $signal "${whole[@]}" --seed 3 >out 2>err || fail "the fit cannot be resumed after $signal"
+  grep -q 'continuing from step' out && [[ $(ls $signal) == fit-0001 ]] || fail "the fit was not continued after $signal: $(ls $signal)"
+  /usr/bin/python3 - $signal <<'PYTHON' || fail "the resumed fit ends otherwise"
+import sys, h5py, numpy
+a, b = h5py.File("whole/fit-0001/state.h5"), h5py.File(f"{sys.argv[1]}/fit-0001/state.h5")
 for name in a:
     assert numpy.array_equal(a[name][()], b[name][()]), name
 PYTHON
+done
 # Its run directory is as that of any training.
 farandole analyze whole/fit-0001 >out 2>err || fail "analyze"

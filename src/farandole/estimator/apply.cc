@@ -10,6 +10,7 @@
 
 #include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
+#include "farandole/base/log.h"
 #include "farandole/estimator/loss.h"
 #include "farandole/estimator/rows.h"
 #include "farandole/estimator/scores.h"
@@ -105,6 +106,9 @@ std::int64_t transform_on_rank(Session& session, const fs::path& run, const std:
     }
     temporary = temporary_beside(output);
     const bool copies = is_hdf5_table(files);
+    if (!copies)
+      for (const auto& name : applied->table->other_columns())
+        spdlog::warn("column {} of {} does not hold numbers and is left out", name, applied->table->source());
     offsets = create_table_file(temporary, columns, applied->table->rows(), copies ? files : "",
                                 copies ? applied->table->other_columns() : std::vector<std::string>());
     place = temporary.string();
