@@ -25,15 +25,15 @@ namespace po = boost::program_options;
 // What fit, transform and evaluate have in common.
 struct CommandOptions {
   int ranks = 1;
-  std::string table, run_dir_store = "runs", run;
+  std::string table, store = "runs", run;
 
   void add_to(OptionParser& parser) {
     parser.visible.add_options()(
         "ranks,n", po::value(&ranks)->default_value(ranks),
         "number of ranks; 0: all tasks of the Slurm job, or all cores; -N: N ranks on this machine")(
         "table", po::value(&table), "HDF5, CSV, NumPy or IDX file, or several of them joined by commas")(
-        "store", po::value(&run_dir_store)->default_value(run_dir_store),
-        "folder with a run directory for each fit")("run", po::value(&run), "id of a run in the store");
+        "store", po::value(&store)->default_value(store), "folder with a run directory for each fit")(
+        "run", po::value(&run), "id of a run in the store");
   }
 };
 
@@ -198,7 +198,7 @@ int fit_command(int argc, const char* const* argv) {
         if (!parser.parse(argc, argv)) return false;
         o.features = split_words(features, ',');
         o.input_shapes = parse_shapes(shapes);
-        o.store = common.run_dir_store;
+        o.store = common.store;
         o.run = common.run;
         o.check();
         if (is_rank()) stop.emplace();
@@ -233,7 +233,7 @@ int transform_command(int argc, const char* const* argv) {
         if (!parser.parse(argc, argv)) return false;
         if (output.empty()) throw UserError("no output given; name a file with --output");
         if (o.batch < 1) throw UserError("--batch-size must be at least 1");
-        model.emplace(common.run_dir_store, common.run);
+        model.emplace(common.store, common.run);
         return true;
       },
       [&](Session& session) {
@@ -265,7 +265,7 @@ int evaluate_command(int argc, const char* const* argv) {
         if (format != "text" && format != "json")
           throw UserError("--format cannot be '" + format + "'; it is text or json");
         if (o.batch < 1) throw UserError("--batch-size must be at least 1");
-        model.emplace(common.run_dir_store, common.run);
+        model.emplace(common.store, common.run);
         return true;
       },
       [&](Session& session) {
