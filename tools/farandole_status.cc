@@ -62,7 +62,7 @@ int run(int argc, char** argv) {
     const bool over =
         std::none_of(runs.begin(), runs.end(), [](const auto& one) { return is_under_way(one.state); });
     if (!options.watch || over) return 0;
-    std::this_thread::sleep_for(std::chrono::seconds(2));
+    std::this_thread::sleep_for(std::chrono::seconds(5));  // Slurm is asked each time.
   }
 }
 

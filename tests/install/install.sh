@@ -16,6 +16,14 @@ diff declared installed >out || fail "the installed headers are not the public o
 for folder in profiles slurm examples; do
   [[ -n $(ls -A "$share/$folder") ]] || fail "there is no share/farandole/$folder"
 done
+# The module: with Lmod, where there is one.
+module=$share/modulefiles/farandole/$("$prefix/bin/farandole" --version | cut -d' ' -f2).lua
+[[ -s $module ]] && ! grep '@' "$module" >out || fail "the modulefile $module"
+lmod=/usr/share/lmod/lmod/libexec/lmod
+if [[ -x $lmod ]]; then
+  MODULEPATH=${module%/farandole/*} "$lmod" bash load farandole >out 2>err || fail "loading the module"
+  grep -q "^PATH=$prefix/bin:" <(tr ';' '\n' <out) && grep -q "FARANDOLE_SLURM=$share/slurm" out || fail "what the module sets"
+fi
 # What the programs say of themselves; none needs the build, nor a library that is not there.
 for program in "$prefix"/bin/farandole*; do
   "$program" --version >out 2>err || fail "$program --version"
