@@ -1,8 +1,10 @@
 #include "farandole/launch/batch_script.h"
 
 #include <algorithm>
+#include <cctype>
 #include <fmt/format.h>
 #include <sstream>
+#include <string_view>
 
 #include <boost/algorithm/string/replace.hpp>
 

@@ -1,7 +1,7 @@
 #include "farandole/launch/run_status.h"
 
+#include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <ctime>
 #include <set>
 

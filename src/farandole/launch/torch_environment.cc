@@ -1,6 +1,7 @@
 #include "farandole/launch/torch_environment.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "farandole/base/parse_number.h"
 #include "farandole/launch/launch_plan.h"
