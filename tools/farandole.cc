@@ -83,8 +83,9 @@ void print_help(std::FILE* stream) {
     throw farandole::Error("cannot run " + program + ": " + std::strerror(errno));
   for (const auto& [known, description] : descriptions)
     if (known == command) {
-      const bool needs_libtorch = known == "train" || known == "config" || known == "bench" || known == "fit" ||
-                                  known == "transform" || known == "evaluate" || known == "runs";
+      const bool needs_libtorch = known == "train" || known == "config" || known == "bench" ||
+                                  known == "fit" || known == "transform" || known == "evaluate" ||
+                                  known == "runs";
       throw farandole::UserError(
           fmt::format("farandole {} is not built. {}", command,
                       farandole::how_to_build(std::string(program_prefix) + command, needs_libtorch)));

@@ -81,7 +81,7 @@ TEST(LaunchPlan, LocalRanksAreStartedWithoutSlurm) {
   const auto local = plan_launch(request, {8, false, true, true, {}, ""}, [](const char* name) {
     return std::string_view(name) == "SLURM_JOB_ID" ? "7" : nullptr;
   });
-  EXPECT_EQ(local.starter, LaunchPlan::Starter::mpirun);
+  EXPECT_EQ(local.starter, Starter::mpirun);
   EXPECT_THAT(local.environment,
               Contains(std::pair<std::string, std::optional<std::string>>("SLURM_JOB_ID", std::nullopt)));
   EXPECT_THAT(local.command, Not(Contains("SLURM_JOB_ID")));

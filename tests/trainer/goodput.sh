@@ -8,6 +8,7 @@ RANDOM=$((${FARANDOLE_TEST_SEED:-1} % 32768))
   --width 128 --heads 4 --context 64 --batch 8 --optimizer adamw --lr 0.0003 --epochs 1000000 --log-steps 1 --timeline off \
   --checkpoint-every auto --mtbf "${pause}s" --run-dir run >out 2>err &
 launcher=$!
+trap 'kill -9 $launcher 2>/dev/null; rm -rf "$work"' EXIT  # The ranks end after their launcher.
 until [[ -s run/metrics.jsonl ]]; do kill -0 $launcher 2>/dev/null || fail "it does not start"; done
 begin=$SECONDS
 for ((kills = 0; SECONDS + pause < begin + 60 * minutes; kills++)); do

@@ -10,6 +10,7 @@ options=(--model gpt --data /usr/share/common-licenses --layers 1 --width 32 --h
 "$bin/farandole" run -n 2 --max-restarts 1000000 -- bash -c 'echo $$ >pid.$OMPI_COMM_WORLD_RANK; exec "$@"' bash \
   "$bin/farandole" train "${options[@]}" --run-dir killed --checkpoint-every 2steps >out 2>err &
 launcher=$!
+trap 'kill -9 $launcher 2>/dev/null; rm -rf "$work"' EXIT  # The ranks end after their launcher.
 lives() { grep -cE 'steps in [0-9]+ epochs' out; }
 for ((i = 0; i < kills; i++)); do
   until (($(lives) > i)); do kill -0 $launcher 2>/dev/null || fail "the job ended after $i kills"; sleep 0.05; done

@@ -13,6 +13,7 @@
 #include "farandole/base/clock.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"
+#include "farandole/checkpoint/schema.h"
 #include "farandole/estimator/loss.h"
 #include "farandole/estimator/rows.h"
 #include "farandole/estimator/scores.h"
@@ -21,6 +22,7 @@
 #include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/internals.h"
 #include "farandole/train/learning_rate.h"
+#include "farandole/train/library_versions.h"
 #include "farandole/train/metrics_log.h"
 #include "farandole/train/resource_usage.h"
 #include "farandole/train/run_directory.h"
@@ -370,7 +372,15 @@ class Fit {
       optimizer_.step([&] { return session_.allreduce(evaluate()); });
     } else {
       evaluate();
-      optimizer_.step();
+      try {
+        optimizer_.step();
+      } catch (const NonFiniteGradient& gradient) {  // On all ranks.
+        session_.together([&] {
+          throw Error(
+              fmt::format("step {}: {}; lower --lr, or look for unusual values in the features (--nan)",
+                          position_.step + 1, gradient.what()));
+        });
+      }
     }
     stopping_ = optimizer_.stopping();
     if (stopping_)
@@ -455,7 +465,14 @@ class Fit {
     if (!leads()) return;
     auto snapshot = builder.finish();
     snapshot.config = record_.options.dump();
+    snapshot.versions = nlohmann::json(library_versions()).dump();
     snapshot.score = score;
+    for (const auto& epoch : record_.history) {
+      const double of_epoch = epoch.validation_loss.value_or(epoch.loss);
+      if (of_epoch >= snapshot.best_score) continue;
+      snapshot.best_score = of_epoch;
+      snapshot.best_step = epoch.step;
+    }
     store_->save(std::move(snapshot));
   }
 
@@ -480,7 +497,7 @@ class Fit {
     const auto snapshot = read_checkpoint(best->file);
     const torch::NoGradGuard no_grad;
     const auto copy = [&](const std::string& name, torch::Tensor& to) {
-      const auto* array = snapshot.find("/model/" + name);
+      const auto* array = snapshot.find(schema::model + name);
       if (array == nullptr) return;
       auto from = torch::empty(array->shape, to.options());
       std::copy(array->bytes.begin(), array->bytes.end(), static_cast<std::byte*>(from.data_ptr()));
@@ -562,6 +579,7 @@ ExitCode fit_on_rank(Session& session, const EstimatorOptions& options, const st
     facts.config = record.options.dump();
     facts.threads = torch::get_num_threads();
     facts.cores = session.node_cores();
+    facts.versions = library_versions();
     facts.parameters = 0;
     for (const auto& parameter : fit.model().module().parameters()) *facts.parameters += parameter.numel();
     directory->started(facts, fit.position().step);

@@ -125,6 +125,7 @@ int run_job(const LaunchOptions& options, const std::vector<std::string>& argume
   const int ranks = options.np == 0 ? -1 : std::abs(options.np);  // -1: all, for farandole run
   std::vector<std::string> command = {find_launcher(), "-n", std::to_string(ranks)};
   if (options.np < 0) command.push_back("--local");
+  if (options.np != 0) command.push_back("--oversubscribe");  // The caller has given the number of ranks.
   if (options.prefix_output_with_timestamp) command.push_back("--prefix");
   if (!options.run_dir.empty()) command.insert(command.end(), {"--run-dir", options.run_dir.string()});
   command.insert(command.end(), {"--", fs::read_symlink("/proc/self/exe")});

@@ -14,9 +14,9 @@
 #include "farandole/base/error.h"
 #include "farandole/base/phrases.h"
 #include "farandole/train/internals.h"
+#include "farandole/train/library_versions.h"
 #include "farandole/train/optimizer/compression_state.h"
 #include "farandole/train/replica_check.h"
-#include "farandole/trainer/library_versions.h"
 #include "farandole/trainer/models/generate.h"
 #include "farandole/trainer/tuned_plan.h"
 

@@ -1,4 +1,4 @@
-#include "farandole/trainer/library_versions.h"
+#include "farandole/train/library_versions.h"
 
 #include <fmt/format.h>
 #include <hdf5.h>
