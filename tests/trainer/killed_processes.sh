@@ -51,6 +51,7 @@ processes() {
   ((${#supervisors[@]} == 2 && ${#ranks[@]} == 2))
 }
 
+no_segments() { ! compgen -G "/dev/shm/vader_segment.*.$1.*" >/dev/null; }
 start
 until_true 60 "the job does not start" started_after 0
 for ((turn = 0; turn < turns; turn++)); do
@@ -75,6 +76,7 @@ for ((turn = 0; turn < turns; turn++)); do
     kill -CONT "$pid"
     until_true 60 "no step after the $victim was stopped" goes_on_after "$(($(steps) + 1))"
     before=$(starts)
+    job=$(tr '\0' '\n' <"/proc/${ranks[0]}/environ" | sed -n 's/^OMPI_MCA_ess_base_jobid=//p')
     kill -9 "$pid"
     if [[ $victim == launcher ]]; then
       wait "$launcher" 2>/dev/null
@@ -86,6 +88,7 @@ for ((turn = 0; turn < turns; turn++)); do
     fi
     until_true 90 "no start after the $victim was killed" started_after "$before"
     for process in "${ranks[@]}"; do until_true 20 "rank $process is left behind" is_gone "$process"; done
+    [[ -z $job ]] || until_true 10 "shared memory of Open MPI is left behind" no_segments "$(printf %x "$job")"
   done
 done
 until_true 60 "no step after the last start" goes_on_after "$(steps)"

@@ -21,6 +21,7 @@
 
 #include "farandole/base/cores.h"
 #include "farandole/base/error.h"
+#include "farandole/base/parse_number.h"
 #include "farandole/base/run_folder.h"
 #include "farandole/base/staging_file.h"
 #include "farandole/launch/machine.h"
@@ -342,6 +343,20 @@ void Supervisor::bring_recorder() {
   }
 }
 
+// mpirun removes the shared memory of killed ranks, unless it was killed itself. The name is that of Open MPI 4.
+void remove_shared_memory_of_open_mpi() {
+  const auto number = [](const char* variable) {
+    const char* const value = std::getenv(variable);
+    return value != nullptr ? parse_number<std::uint32_t>(value) : std::nullopt;
+  };
+  const auto job = number("OMPI_MCA_ess_base_jobid"), rank = number("OMPI_COMM_WORLD_LOCAL_RANK");
+  if (!job || !rank) return;
+  const auto host = host_name();
+  const auto file = fmt::format("/dev/shm/vader_segment.{}.{}.{:x}.{}", host.substr(0, host.find('.')),
+                                ::geteuid(), *job, *rank);
+  ::unlink(file.c_str());
+}
+
 int Supervisor::run() {
   try {
     start();
@@ -360,6 +375,7 @@ int Supervisor::run() {
   record_.time_ns = real_time_ns();
   wait_for_orphans();
   kill_orphans();
+  remove_shared_memory_of_open_mpi();
   if (record_.told) bring_recorder();
   read_rest();
   const bool reported = report();
