@@ -55,5 +55,5 @@ differ 1 'same options .* there are --seed 0 on rank 0, --seed 1 on rank 1$'
 
 # A run that diverges ends on all ranks, and run.json records it.
 train 2 --model mlp --data good --run-dir diverged --lr 1e30 --epochs 100 --timeline off
-[[ $? == 1 && $(grep -c 'the loss is .* at step [0-9]*; lower --lr' err) == 1 ]] || fail "a diverging run"
+[[ $? == 1 && $(grep -c 'step 2: .* on ranks 0, 1; the loss is not finite on ranks 0, 1; lower --lr' err) == 1 ]] || fail "a diverging run"
 grep -q '"exit_code": 1' diverged/run.json || fail "run.json of a diverged run: $(cat diverged/run.json)"
