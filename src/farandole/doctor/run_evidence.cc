@@ -163,15 +163,23 @@ class Gatherer {
       }
   }
 
-  // The launcher's records about a job that has ended cannot be about a rank that lives.
+  // When the launcher's job ended, as far as its records tell; 0: they have no end.
+  std::int64_t ended_ns() const {
+    std::int64_t last = run_.job ? run_.job->end_ns : 0;
+    for (const auto& one : run_.ranks)
+      if (one.end) last = std::max(last, one.end->time_ns);
+    return last;
+  }
+
+  // The launcher's records about a job that has ended cannot be about a rank that lives. If the processes of its
+  // host cannot be seen, its sign of life must be young, and younger than that end.
   void read_lease() {
     lease_ = find_lease_holder(run_.folder);
-    constexpr std::int64_t young_ns = 10 * ns_per_second;  // Of a host whose processes cannot be seen.
-    run_.lease_alive = lease_ && lease_->alive.value_or(run_.now_ns - lease_->changed_ns < young_ns);
-    if (!run_.lease_alive) return;
-    const bool has_end = std::any_of(run_.ranks.begin(), run_.ranks.end(),
-                                     [](const auto& one) { return one.end && one.end->rank == 0; });
-    if (has_end || (run_.job && run_.job->end_ns != 0)) leave_launch_out();
+    if (!lease_) return;
+    constexpr std::int64_t young_ns = 10 * ns_per_second, beat_ns = 5 * ns_per_second;
+    const bool young = run_.now_ns - lease_->changed_ns < young_ns;
+    run_.lease_alive = lease_->alive.value_or(young && lease_->changed_ns > ended_ns() + beat_ns);
+    if (run_.lease_alive && ended_ns() != 0) leave_launch_out();
   }
 
   void read_run_json() {
