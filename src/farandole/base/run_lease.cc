@@ -99,6 +99,21 @@ Life life_of(const Holder& holder, const FileSight& file) {
   return runs ? Life::alive : Life::dead;
 }
 
+// The newest lease of a run directory, as it is now.
+struct NewestLease {
+  fs::path file;
+  std::optional<Holder> holder;
+  std::optional<FileSight> sight;
+};
+
+// std::nullopt if there is none.
+std::optional<NewestLease> newest_lease(const fs::path& run_dir) {
+  const auto there = leases_in(run_dir);
+  if (there.empty()) return std::nullopt;
+  const auto file = lease_file(run_dir, *there.rbegin());
+  return NewestLease{file, Holder::of(file), sight_of(file)};
+}
+
 [[noreturn]] void refuse(const fs::path& run_dir, const std::optional<Holder>& holder) {
   throw UserError(fmt::format("{} is in use by {}; wait until it has ended, or choose another run directory",
                               run_dir.string(), holder ? holder->describe() : "another job"));
@@ -139,23 +154,18 @@ void refuse_if_in_use(const fs::path& run_dir) {
 }
 
 std::optional<LeaseHolder> find_lease_holder(const fs::path& run_dir) {
-  const auto there = leases_in(run_dir);
-  if (there.empty()) return std::nullopt;
-  const auto file = lease_file(run_dir, *there.rbegin());
-  const auto holder = Holder::of(file);
-  const auto sight = sight_of(file);
-  if (!holder || !sight) return std::nullopt;
+  const auto newest = newest_lease(run_dir);
+  if (!newest || !newest->holder || !newest->sight) return std::nullopt;
+  const auto& [file, holder, sight] = *newest;
   LeaseHolder found{holder->host, holder->process, std::nullopt, sight->changed_ns};
   if (const auto life = life_of(*holder, *sight); life != Life::unknown) found.alive = life == Life::alive;
   return found;
 }
 
 bool lease_is_alive(const fs::path& run_dir) {
-  const auto there = leases_in(run_dir);
-  if (there.empty()) return false;
-  const auto file = lease_file(run_dir, *there.rbegin());
-  const auto first = sight_of(file);
-  const auto holder = Holder::of(file);
+  const auto newest = newest_lease(run_dir);
+  if (!newest) return false;
+  const auto& [file, holder, first] = *newest;
   if (!first || !holder) return first.has_value();
   if (const auto life = life_of(*holder, *first); life != Life::unknown) return life == Life::alive;
   // A host whose clock is not this host's may make a dead job look young, but not for long.
@@ -179,8 +189,8 @@ RunLease::RunLease(const fs::path& run_dir, std::function<void(const std::string
   heartbeat_.emplace(fd_.get(), times.beat, [this, lost = std::move(lost), told = false]() mutable {
     if (told || held()) return;
     told = true;
-    const auto newest = leases_in(run_dir_);
-    const auto holder = newest.empty() ? std::nullopt : Holder::of(lease_file(run_dir_, *newest.rbegin()));
+    const auto newest = newest_lease(run_dir_);
+    const auto holder = newest ? newest->holder : std::nullopt;
     lost(fmt::format("{} was taken over by {}; this job ends and writes nothing more", run_dir_.string(),
                      holder ? holder->describe() : "another job"));
   });
