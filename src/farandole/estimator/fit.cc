@@ -23,6 +23,7 @@
 #include "farandole/train/internals.h"
 #include "farandole/train/learning_rate.h"
 #include "farandole/train/library_versions.h"
+#include "farandole/train/make_optimizer.h"
 #include "farandole/train/metrics_log.h"
 #include "farandole/train/resource_usage.h"
 #include "farandole/train/run_directory.h"
@@ -30,24 +31,6 @@
 
 namespace farandole {
 namespace {
-
-std::unique_ptr<torch::optim::Optimizer> make_fit_optimizer(const EstimatorOptions& o,
-                                                            const std::vector<torch::Tensor>& parameters) {
-  using namespace torch::optim;
-  if (o.optimizer == "sgd")
-    return std::make_unique<SGD>(parameters,
-                                 SGDOptions(o.lr).momentum(o.momentum).weight_decay(o.weight_decay));
-  if (o.optimizer == "adam")
-    return std::make_unique<Adam>(parameters, AdamOptions(o.lr).weight_decay(o.weight_decay));
-  if (o.optimizer == "adamw")
-    return std::make_unique<AdamW>(parameters, AdamWOptions(o.lr).weight_decay(o.weight_decay));
-  if (o.optimizer == "rmsprop")
-    return std::make_unique<RMSprop>(parameters,
-                                     RMSpropOptions(o.lr).momentum(o.momentum).weight_decay(o.weight_decay));
-  if (o.optimizer == "adagrad")
-    return std::make_unique<Adagrad>(parameters, AdagradOptions(o.lr).weight_decay(o.weight_decay));
-  return std::make_unique<LBFGS>(parameters, LBFGSOptions(o.lr));
-}
 
 LearningRate::Schedule schedule_of(const std::string& name) {
   using Schedule = LearningRate::Schedule;
@@ -181,7 +164,8 @@ class Fit {
         model_(&objective_->model()),
         selections_(split_rows(table, options)),
         reader_(table, selections_.first, reader_options(options.batch, options.shuffle)),
-        inner_(make_fit_optimizer(options, trained_parameters_of(*model_))),
+        inner_(make_optimizer({options.optimizer, options.lr, options.momentum, options.weight_decay},
+                              trained_parameters_of(*model_))),
         optimizer_(session, *inner_, named_trained_parameters(model_->module()),
                    fit_optimizer_options(options, [this, stop] { return failed_ || stop(); })) {
     if (options.optimizer == "lbfgs")  // Its state is not saved: a resumed run begins with a new one.

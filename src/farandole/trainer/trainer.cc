@@ -15,6 +15,7 @@
 #include "farandole/base/phrases.h"
 #include "farandole/train/internals.h"
 #include "farandole/train/library_versions.h"
+#include "farandole/train/make_optimizer.h"
 #include "farandole/train/optimizer/compression_state.h"
 #include "farandole/train/replica_check.h"
 #include "farandole/trainer/models/generate.h"
@@ -24,20 +25,6 @@ namespace farandole {
 namespace {
 
 constexpr double not_evaluated = std::numeric_limits<double>::quiet_NaN();
-
-std::unique_ptr<torch::optim::Optimizer> make_optimizer(const TrainOptions& o,
-                                                        std::vector<torch::Tensor> parameters) {
-  using namespace torch::optim;
-  if (o.optimizer == "sgd")
-    return std::make_unique<SGD>(parameters,
-                                 SGDOptions(o.lr).momentum(o.momentum).weight_decay(o.weight_decay));
-  if (o.optimizer == "adam")
-    return std::make_unique<Adam>(parameters, AdamOptions(o.lr).weight_decay(o.weight_decay));
-  if (o.optimizer == "adamw")
-    return std::make_unique<AdamW>(parameters, AdamWOptions(o.lr).weight_decay(o.weight_decay));
-  return std::make_unique<RMSprop>(parameters,
-                                   RMSpropOptions(o.lr).momentum(o.momentum).weight_decay(o.weight_decay));
-}
 
 DistributedOptimizerOptions optimizer_options(const TrainOptions& o, std::function<bool()> stop_requested) {
   DistributedOptimizerOptions result;
@@ -64,7 +51,8 @@ Trainer::Trainer(Session& session, const TrainOptions& options, const DataSplit&
       options_(options),
       data_(data),
       model_(std::move(model)),
-      inner_(make_optimizer(options, model_->parameters())),
+      inner_(make_optimizer({options.optimizer, options.lr, options.momentum, options.weight_decay},
+                            model_->parameters())),
       optimizer_(session, *inner_, model_->named_parameters(), optimizer_options(options, stop_requested)),
       stop_requested_(std::move(stop_requested)),
       sampler_(data.train->size(), session, {.shuffle = true, .drop_last = false, .seed = options.seed}),
