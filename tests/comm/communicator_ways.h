@@ -42,19 +42,20 @@ inline std::vector<Way> ways() {
   const auto alone = [](int rank) { return rank; };
   std::vector<Way> all = {{"Spin", Waiting::spin}, {"Yielding", Waiting::yielding}};
   const auto add = [&](const std::string& name, Nodes nodes, int leader_groups, std::size_t latency_bytes,
-                       std::size_t flat_bytes, Waiting waiting = Waiting::spin) {
-    all.push_back(
-        {name, waiting, nodes, {Transport::automatic, leader_groups, 3000, {flat_bytes, latency_bytes}}});
+                       Transport transport = Transport::tcp, Waiting waiting = Waiting::spin) {
+    all.push_back({name, waiting, nodes, {transport, leader_groups, 8, {latency_bytes, {}}}});
   };
-  add("Pairs", pairs, 2, 4096, 0);
-  add("PairsOwnChoice", pairs, 0, 0, 0);
-  add("PairsOneLeaderGroup", pairs, 1, 4096, 16);
-  add("PairsYielding", pairs, 0, 4096, 64, Waiting::yielding);
-  add("Cyclic", cyclic, 0, 0, 0);
-  add("CyclicOneLeaderGroup", cyclic, 1, 0, 0, Waiting::yielding);
-  add("OneAlone", last_alone, 0, 4096, 0);
-  add("OneAloneTwoLeaderGroups", last_alone, 2, 0, 0);
-  add("AllAlone", alone, 0, 4096, 0);
+  add("Pairs", pairs, 2, 4096);
+  add("PairsMessages", pairs, 2, 4096, Transport::mpi_messages);
+  add("PairsOwnChoice", pairs, 0, 64, Transport::automatic);
+  add("PairsOneLeaderGroup", pairs, 1, 4096);
+  add("PairsYielding", pairs, 0, 4096, Transport::tcp, Waiting::yielding);
+  add("Cyclic", cyclic, 0, 64);
+  add("CyclicOneLeaderGroup", cyclic, 1, 64, Transport::mpi_messages, Waiting::yielding);
+  add("OneAlone", last_alone, 0, 4096);
+  add("OneAloneTwoLeaderGroups", last_alone, 2, 64);
+  add("AllAlone", alone, 0, 4096);
+  add("AllAloneMessages", alone, 0, 64, Transport::mpi_messages);
   all.push_back({"MpiAlone", Waiting::spin, pairs, {Transport::mpi}});
   return all;
 }

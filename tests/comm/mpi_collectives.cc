@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <numeric>
 #include <random>
+#include <thread>
 
 #include "comm/communicator_ways.h"
 #include "comm/mpi_world.h"
@@ -51,6 +52,29 @@ TEST_P(Collectives, AllreduceMatchesTheReference) {
             << name_of(dtype) << " " << name_of(op);
       }
     }
+  }
+}
+
+TEST_P(Collectives, NonblockingAllreducesMatchTheReference) {
+  auto* const nonblocking = comm_->nonblocking_allreduce();
+  if (nonblocking == nullptr) GTEST_SKIP() << "this communicator has none";
+  std::mt19937 random(seed(11));  // equal on all ranks
+  for (unsigned round = 0; round < 60; ++round) {
+    const std::size_t count = random() % (std::size_t{1} << random() % 20);
+    const auto op = all_ops[random() % all_ops.size()];
+    const bool registered = random() % 4 != 0;
+    auto buffer = registered ? comm_->allocate(count * sizeof(float)) : private_memory(count * sizeof(float));
+    fill(buffer.get(), DType::float32, count, round, comm_->rank);
+    nonblocking->start("test", buffer.get(), count, DType::float32, op);
+    if (random() % 2 == 0)
+      while (!nonblocking->test()) std::this_thread::yield();
+    else
+      nonblocking->wait();
+    ASSERT_EQ(
+        first_wrong(buffer.get(), DType::float32, count, reference(op, DType::float32, round, comm_->size)),
+        count)
+        << name_of(op);
+    ASSERT_TRUE(nonblocking->test());
   }
 }
 

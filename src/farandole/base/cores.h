@@ -14,7 +14,7 @@ int allowed_cores();
 std::vector<std::uint64_t> core_mask();
 // True if this rank is bound to a part of the machine's cores. It may then use them all.
 bool has_own_cores();
-// True if `local_ranks` ranks of this node must share the cores that this rank may use and are
+// True if `local_ranks` ranks of this machine must share the cores that this rank may use and are
 // more than the cores.
 bool outnumber_cores(int local_ranks);
 

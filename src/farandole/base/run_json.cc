@@ -111,6 +111,7 @@ RunFacts read_run_facts(const std::filesystem::path& run_json) {
   reader.count("threads", facts.threads);
   reader.count("cores", facts.cores);
   reader.texts("versions", facts.versions);
+  reader.text("between_nodes", facts.between_nodes);
   if (const auto size = object.find("bucket_mb"); size != object.end() && !size->is_string())
     reader.positive("bucket_mb", facts.bucket_mb);
   if (const auto config = object.find("config"); config != object.end() && config->is_object()) {
@@ -139,6 +140,7 @@ void write_run_facts(const std::filesystem::path& run_json, const RunFacts& fact
   set("threads", facts.threads);
   set("cores", facts.cores);
   object["versions"] = facts.versions;
+  if (facts.between_nodes) object["between_nodes"] = *facts.between_nodes;
   set("restarts", facts.restarts);
   set("total_steps", facts.total_steps);
   set("lost_steps", facts.lost_steps);

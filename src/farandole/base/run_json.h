@@ -28,6 +28,7 @@ struct RunFacts {
   std::string config;                           // the options of the training as a JSON object, or ""
   std::optional<std::string> compression;       // as in `config`; only read
   std::map<std::string, std::string> versions;  // by library
+  std::optional<std::string> between_nodes;     // how the nodes exchange data and why
   std::vector<std::string> warnings;            // warnings of the reader
 };
 

@@ -177,6 +177,8 @@ int allreduce_command(int argc, const char* const* argv) {
     fmt::print("{}", allreduce_line(result));
     std::fflush(stdout);
   });
+  const auto between_nodes = job.between_nodes();
+  if (speaks && text && between_nodes) fmt::print("{}\n", *between_nodes);
   if (speaks && !text) fmt::print("{}\n", allreduce_json(results, mpi_version()));
   return 0;
 }

@@ -12,7 +12,8 @@ struct RankLayout {
   int size = 1;
   int local_rank = 0;  // among the ranks of this node
   int local_size = 1;
-  std::string node;                // this node's host name
+  int machine_ranks = 1;  // ranks that share this kernel: several nodes can be containers of one machine
+  std::string node;       // this node's host name
   std::vector<std::string> hosts;  // host name of every rank, by rank
   // Node of every rank, by rank; nodes are numbered from 0 in the order of their lowest ranks.
   std::vector<int> nodes;

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "farandole/base/dtype.h"
+#include "farandole/base/error.h"
 #include "farandole/comm/communicator.h"
 
 namespace farandole {
@@ -45,6 +46,12 @@ CallDescriptor all_to_all_call(std::string_view name);
 
 // The XXH3 hash of the whole descriptor.
 std::uint64_t hash_of(const CallDescriptor& call);
+
+// Thrown on every rank of a communicator whose ranks make different calls.
+class CallMismatch : public UserError {
+ public:
+  using UserError::UserError;
+};
 
 // The message of the UserError for ranks whose calls differ. After the first line, it has one line for each
 // value of each field that differs, with the ranks that have this value. ranks[i] is the rank in the job of

@@ -21,33 +21,104 @@ void split(MPI_Comm group, bool takes_part, int place, MpiHandle& result) {
   check_mpi(MPI_Comm_split(group, takes_part ? 0 : MPI_UNDEFINED, place, &result.comm), "MPI_Comm_split");
 }
 
+// True if `here` is true on all ranks.
+bool everywhere(MPI_Comm group, bool here) {
+  int all = here ? 1 : 0;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_LAND, group), "MPI_Allreduce");
+  return all != 0;
+}
+
+Patience patience(Waiting waiting, const TransportOptions& options) {
+  Patience result;
+  result.yield = outnumber_cores(options.machine_ranks);
+  if (waiting == Waiting::yielding && !result.yield) result.spin = std::chrono::nanoseconds(0);
+  return result;
+}
+
+// Null if the ranks cannot share memory.
+// Collective: every rank of `node` must call this.
+std::unique_ptr<SharedMemoryCommunicator> share_memory(MPI_Comm node, const MpiTypes& types, Waiting waiting,
+                                                       const TransportOptions& options) {
+  MpiCommunicator bootstrap(node, types, waiting, SignatureCheck::off);
+  try {
+    return std::make_unique<SharedMemoryCommunicator>(
+        bootstrap,
+        SharedMemoryOptions{.world_ranks = ranks_in_world(node), .patience = patience(waiting, options)});
+  } catch (const Error& error) {  // thrown on all ranks
+    if (bootstrap.rank == 0 && options.fell_back)
+      options.fell_back(std::string("the ranks of a node cannot share memory: ") + error.what());
+    return nullptr;
+  }
+}
+
+// The choice of the job, or a new one if there is none yet.
+// Collective: every rank of `group` must call this. `leaders` are those of leader group 0; null on other ranks.
+LinkChoice agree_on_links(MPI_Comm group, MPI_Comm leaders, MpiCommunicator* mpi, Patience patience,
+                          const TransportOptions& options) {
+  if (options.transport == Transport::mpi_messages) return {LinkKind::mpi, 4, {}};
+  if (options.known_links != nullptr) return *options.known_links;
+  LinkChoice choice;
+  std::string failure, problem;
+  if (leaders != MPI_COMM_NULL) try {
+      const std::vector<LinkKind> kinds = options.transport == Transport::tcp
+                                              ? std::vector{LinkKind::tcp}
+                                              : std::vector{LinkKind::tcp, LinkKind::mpi};
+      choice = choose_links(kinds, leaders, *mpi, patience, problem);
+    } catch (const Error& error) {  // thrown on all leaders
+      failure = error.what();
+    }
+  // Rank 0 leads its node.
+  char text[300] = {};
+  (failure.empty() ? choice.reason : failure).copy(text, sizeof text - 1);
+  std::uint64_t values[3] = {failure.empty() ? 0u : 1u, static_cast<std::uint64_t>(choice.kind),
+                             choice.window};
+  check_mpi(MPI_Bcast(values, 3, MPI_UINT64_T, 0, group), "MPI_Bcast");
+  check_mpi(MPI_Bcast(text, sizeof text, MPI_CHAR, 0, group), "MPI_Bcast");
+  if (values[0] != 0) throw Error(text);
+  if (!problem.empty() && mpi->rank == 0 && options.fell_back) options.fell_back(problem);
+  return {static_cast<LinkKind>(values[1]), static_cast<std::size_t>(values[2]), text};
+}
+
+// Null if the ranks of a node cannot share memory.
 std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, const LeaderPlan& plan,
                                                              const MpiTypes& types, Waiting waiting,
                                                              const TransportOptions& options) {
   HierarchicalCommunicator::Parts parts;
-  parts.all = std::make_unique<MpiCommunicator>(group, types, waiting);
+  parts.all = std::make_unique<MpiCommunicator>(group, types, Waiting::spin, SignatureCheck::off);
   const auto rank = static_cast<std::size_t>(parts.all->rank);
   const int own_node = plan.node[rank], own_local = plan.local[rank];
   MpiHandle node;
   check_mpi(MPI_Comm_split(group, own_node, own_local, &node.comm), "MPI_Comm_split");
-  parts.node = make_node_communicator(node.comm, types, waiting, options, SignatureCheck::off);
+  const bool alone = plan.local_size(own_node) == 1;
+  if (!alone) parts.node = share_memory(node.comm, types, waiting, options);
+  if (!everywhere(group, alone || parts.node != nullptr)) return nullptr;
+  auto hierarchy = options.hierarchy;
+  hierarchy.patience = patience(waiting, options);
+  LinkChoice choice;
   for (int k = 0; k < plan.leader_groups; ++k) {
-    MpiHandle leader_group;
-    split(group, plan.server(own_node, k) == own_local, own_node, leader_group);
-    auto& made = parts.leader_groups.emplace_back();
-    if (leader_group.comm != MPI_COMM_NULL)
-      made = std::make_unique<LeaderCommunicator>(leader_group.comm, types, Waiting::spin,
-                                                  SignatureCheck::off, options.ring_bytes);
+    MpiHandle leaders;
+    split(group, plan.server(own_node, k) == own_local, own_node, leaders);
+    auto& links = parts.leader_groups.emplace_back();
+    auto& mpi = parts.mpi_groups.emplace_back();
+    const bool serves = leaders.comm != MPI_COMM_NULL;
+    if (serves)
+      mpi = std::make_unique<MpiCommunicator>(leaders.comm, types, Waiting::spin, SignatureCheck::off);
+    if (k == 0) choice = agree_on_links(group, leaders.comm, mpi.get(), hierarchy.patience, options);
+    if (!serves) continue;
+    links = std::make_unique<LeaderGroup>(mpi->rank, mpi->size, make_links(choice.kind, leaders.comm, *mpi));
+    links->set_window(choice.window);
   }
-  return std::make_unique<HierarchicalCommunicator>(std::move(parts), plan, options.hierarchy);
+  if (options.chose_links) options.chose_links(choice);
+  return std::make_unique<HierarchicalCommunicator>(std::move(parts), plan, hierarchy);
 }
 
 }  // namespace
 
 Transport parse_transport(std::string_view text) {
   if (text == "auto") return Transport::automatic;
+  if (text == "tcp") return Transport::tcp;
   if (text == "mpi") return Transport::mpi;
-  throw UserError("FARANDOLE_TRANSPORT is '" + std::string(text) + "', but it must be auto or mpi");
+  throw UserError("FARANDOLE_TRANSPORT is '" + std::string(text) + "', but it must be auto, tcp or mpi");
 }
 
 Transport requested_transport() {
@@ -58,27 +129,13 @@ Transport requested_transport() {
 std::unique_ptr<Communicator> make_communicator(MPI_Comm group, std::span<const int> node_by_rank,
                                                 const MpiTypes& types, Waiting waiting,
                                                 const TransportOptions& options) {
+  if (size_of(group) == 1) return std::make_unique<SoloCommunicator>();
   const LeaderPlan plan(node_by_rank, options.leader_groups);
-  if (options.transport == Transport::mpi) return std::make_unique<MpiCommunicator>(group, types, waiting);
-  if (plan.node_count() == 1) return make_node_communicator(group, types, waiting, options);
-  return make_hierarchical_communicator(group, plan, types, waiting, options);
-}
-
-std::unique_ptr<Communicator> make_node_communicator(MPI_Comm node, const MpiTypes& types, Waiting waiting,
-                                                     const TransportOptions& options,
-                                                     SignatureCheck signatures) {
-  if (size_of(node) == 1) return std::make_unique<SoloCommunicator>();
-  auto mpi = std::make_unique<MpiCommunicator>(node, types, waiting, signatures);
-  try {
-    SharedMemoryOptions memory{.world_ranks = ranks_in_world(node)};
-    memory.patience.yield = outnumber_cores(mpi->size);
-    if (waiting == Waiting::yielding && !memory.patience.yield)
-      memory.patience.spin = std::chrono::nanoseconds(0);
-    return std::make_unique<SharedMemoryCommunicator>(*mpi, std::move(memory));
-  } catch (const Error& error) {  // thrown on all ranks
-    if (mpi->rank == 0 && options.fell_back) options.fell_back(error.what());
-    return mpi;
-  }
+  std::unique_ptr<Communicator> made;
+  if (options.transport != Transport::mpi)
+    made = plan.node_count() == 1 ? share_memory(group, types, waiting, options)
+                                  : make_hierarchical_communicator(group, plan, types, waiting, options);
+  return made != nullptr ? std::move(made) : std::make_unique<MpiCommunicator>(group, types, waiting);
 }
 
 }  // namespace farandole

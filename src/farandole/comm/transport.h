@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "farandole/comm/communicator.h"
+#include "farandole/comm/link_choice.h"
 #include "farandole/comm/mpi/hierarchical_communicator.h"
 #include "farandole/comm/mpi/mpi_communicator.h"
 #include "farandole/comm/mpi/mpi_types.h"
@@ -17,11 +18,13 @@
 namespace farandole {
 
 enum class Transport {
-  automatic,  // the fastest one for the group's nodes
-  mpi,        // MPI only, for comparisons
+  automatic,     // the fastest one for the group's nodes
+  tcp,           // shared memory within nodes, TCP between nodes
+  mpi_messages,  // shared memory within nodes, MPI messages between nodes
+  mpi,           // MPI's collectives only, for comparisons
 };
 
-// Parses "auto" or "mpi".
+// Parses "auto", "tcp" or "mpi".
 // Throws: UserError for any other text.
 Transport parse_transport(std::string_view text);
 // The value of the environment variable FARANDOLE_TRANSPORT; `automatic` if it is not set.
@@ -29,10 +32,16 @@ Transport requested_transport();
 
 struct TransportOptions {
   Transport transport = requested_transport();
-  int leader_groups = 0;                // leader groups between nodes; 0 means that LeaderPlan chooses
-  std::size_t ring_bytes = 512 * 1024;  // larger allreduces on a leader group use a ring
+  int leader_groups = 0;  // leader groups between nodes; 0 means that LeaderPlan chooses
+  // Ranks of the job on this machine; more than those of the node if several containers share the machine.
+  int machine_ranks = 1;
   HierarchicalCommunicator::Options hierarchy = {};
-  // Called on one rank of a node if its ranks cannot share memory and use MPI instead. `reason` says why.
+  // How the nodes exchange data. If it is null, this is measured.
+  const LinkChoice* known_links = nullptr;
+  // Called on every rank if the group has several nodes.
+  std::function<void(const LinkChoice& choice)> chose_links = {};
+  // Called on one rank if ranks cannot share memory or cannot connect by TCP. They use MPI instead. `reason`
+  // says why they cannot.
   std::function<void(const std::string& reason)> fell_back = {};
 };
 

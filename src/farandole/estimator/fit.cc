@@ -564,6 +564,7 @@ ExitCode fit_on_rank(Session& session, const EstimatorOptions& options, const st
     facts.threads = torch::get_num_threads();
     facts.cores = session.node_cores();
     facts.versions = library_versions();
+    facts.between_nodes = session.between_nodes();
     facts.parameters = 0;
     for (const auto& parameter : fit.model().module().parameters()) *facts.parameters += parameter.numel();
     directory->started(facts, fit.position().step);

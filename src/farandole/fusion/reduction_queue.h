@@ -1,7 +1,7 @@
 // The queue of a step's full buckets. They are added and reduced in the order of the plan.
 //
 // The transport determines who reduces. If it has a non-blocking allreduce, the training thread drives the
-// reduction. If it has none (between nodes), or if gradients are compressed, a communication thread reduces
+// reduction. If it has none (MPI alone), or if gradients are compressed, a communication thread reduces
 // concurrently with the training thread.
 //
 // Neither way is faster on one node. Measured with `farandole bench step` on 2 cores, both ways alternately:

@@ -49,7 +49,7 @@ Session::Internals::Internals()
 }
 
 Waiting Session::Internals::waiting_for_gradients() const {
-  return outnumber_cores(job.layout().local_size) ? Waiting::yielding : Waiting::spin;
+  return outnumber_cores(job.layout().machine_ranks) ? Waiting::yielding : Waiting::spin;
 }
 
 std::unique_ptr<TracedCommunicator> Session::Internals::traced(std::unique_ptr<Communicator> communicator,
@@ -142,6 +142,9 @@ const std::string& Session::node() const {
 }
 const std::vector<std::string>& Session::hosts() const {
   return internals_->job.layout().hosts;
+}
+std::optional<std::string> Session::between_nodes() const {
+  return internals_->job.between_nodes();
 }
 TensorCollectives& Session::collectives() {
   return internals_->collectives;

@@ -64,6 +64,8 @@ class Session {
   int node_cores() const;  // Cores that the ranks of this node may use together.
   const std::string& node() const;
   const std::vector<std::string>& hosts() const;  // Indexed by rank.
+  // How the nodes exchange data and why, for the user; std::nullopt if there is one node.
+  std::optional<std::string> between_nodes() const;
   torch::Device device() const { return torch::kCPU; }
 
   // The collectives over all ranks of the job, as TensorCollectives describes them.

@@ -110,6 +110,7 @@ RunFacts facts_of(Session& session, const TrainOptions& options, const Trainer& 
   facts.threads = torch::get_num_threads();
   facts.cores = session.node_cores();
   facts.versions = library_versions();
+  facts.between_nodes = session.between_nodes();
   return facts;
 }
 
@@ -127,6 +128,7 @@ void greet(Session& session, const TrainOptions& options, const DataSplit& data,
              session.size(), session.size() == 1 ? "" : "s", describe_hosts(session.hosts()),
              torch::get_num_threads(), torch::get_num_threads() == 1 ? "" : "s", trainer.global_batch(),
              trainer.total_steps(), options.epochs, options.epochs == 1 ? "" : "s");
+  if (facts.between_nodes) fmt::print("{}\n", *facts.between_nodes);
   std::fflush(stdout);
 }
 

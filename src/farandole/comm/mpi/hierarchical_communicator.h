@@ -9,6 +9,9 @@
 
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/mpi/mpi_communicator.h"
+#include "farandole/comm/net/leader_group.h"
+#include "farandole/comm/scratch_buffer.h"
+#include "farandole/comm/shm/shared_memory_communicator.h"
 
 namespace farandole {
 
@@ -43,23 +46,24 @@ struct LeaderPlan {
   std::vector<int> by_leader_group;  // ranks of the group, sorted by leader group, node and local rank
 };
 
-class HierarchicalCommunicator : public Communicator {
+class HierarchicalCommunicator : public Communicator, public NonblockingAllreduce {
  public:
   struct Parts {
-    // All ranks: checks the calls' signatures, and does the operations that the nodes cannot accelerate.
+    // All ranks. Does the operations that the nodes cannot accelerate. Checks no signatures.
     std::unique_ptr<MpiCommunicator> all;
-    std::unique_ptr<Communicator> node;  // this node's ranks, by local rank
+    std::unique_ptr<SharedMemoryCommunicator> node;  // this node's ranks, by local rank; null for one rank
     // By the number of the leader group; null if this rank does not serve it. Ranks in a leader
     // group are node numbers.
-    std::vector<std::unique_ptr<Communicator>> leader_groups;
+    std::vector<std::unique_ptr<LeaderGroup>> leader_groups;   // for allreduces and for signature checks
+    std::vector<std::unique_ptr<MpiCommunicator>> mpi_groups;  // for other operations; no signature checks
   };
   struct Options {
-    std::size_t flat_bytes = 0;             // allreduces up to this size use `all`
-    std::size_t latency_bytes = 64 * 1024;  // allreduces up to this size use one leader group
+    std::size_t latency_bytes = 32 * 1024;  // allreduces up to this size use one leader group
+    Patience patience{};                    // during waits for other nodes
   };
 
-  // The parts need no signature check, because `all` has already checked each call.
   HierarchicalCommunicator(Parts parts, LeaderPlan plan, Options options);
+  ~HierarchicalCommunicator() override;
 
   void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
   void all_gather(std::string_view name, const void* in, void* out,
@@ -69,16 +73,35 @@ class HierarchicalCommunicator : public Communicator {
                       std::span<const std::size_t> count_by_rank, DType dtype, ReduceOp op) override;
   void all_to_all(std::string_view name, const void* in, std::span<const std::size_t> send_bytes, void* out,
                   std::span<const std::size_t> receive_bytes) override;
-  // Uses the node's communicator, because it moves most of the bytes.
-  Buffer allocate(std::size_t bytes) override { return parts_.node->allocate(bytes); }
+  // Memory that the ranks of the node share.
+  Buffer allocate(std::size_t bytes) override;
+  NonblockingAllreduce* nonblocking_allreduce() override { return this; }
+
+  void start(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
+  bool test() override;
+  void wait() override;
+  bool can_progress() const override;
 
  private:
-  struct Call;  // an allreduce or reduce_scatter in progress
-  void reduce_by_leader(const Call& call, std::byte* data, std::size_t count);
-  void reduce_by_slices(const Call& call, std::byte* data, std::size_t count);
+  struct Reduction;
+  struct Pending;
+  class NodeSlice;
+  template <class Work>
+  void attempt(Work work);
+  void begin(const CallDescriptor& call);
+  void agree(const CallDescriptor& call);
+  void reduce_by_leader(std::byte* data, std::size_t count);
+  std::byte* share(std::byte* data, std::size_t bytes);
+  void enter_part();
+  void enter_exchange();
+  void leave_exchange();
+  void leave_part();
+  bool advance_groups();
+  std::span<Link* const> active_links();
+  void wait_for_groups();
   void sort_parts(const std::byte* in, std::byte* out, std::span<const std::size_t> count_by_rank,
                   std::size_t element) const;
-  std::byte* gather_cells(const Call& call, const std::byte* own_cell, std::byte* memory,
+  std::byte* gather_cells(std::string_view name, DType dtype, const std::byte* own_cell, std::byte* memory,
                           std::span<const std::size_t> cells, std::span<const std::size_t> count_by_rank);
   bool serves(int leader_group) const { return plan_.server(own_node_, leader_group) == own_local_; }
   int local_size() const { return plan_.local_size(own_node_); }
@@ -89,7 +112,13 @@ class HierarchicalCommunicator : public Communicator {
   Options options_;
   int own_node_;
   int own_local_;
+  std::uint64_t calls_ = 0;
+  CallDescriptor call_;  // the current call
+  std::unique_ptr<Pending> pending_;
+  std::vector<Link*> active_;       // see active_links()
+  bool greeted_ = false;            // leader group 0 has sent the header of the current call
   std::vector<std::byte> scratch_;  // kept because fresh memory costs page faults
+  ScratchBuffer shared_;            // of the memory of allocate()
 };
 
 }  // namespace farandole

@@ -96,7 +96,7 @@ void MpiCommunicator::report_mismatch(const CallDescriptor& own) {
   std::vector<CallDescriptor> by_rank(static_cast<std::size_t>(size));
   check_mpi(MPI_Allgather(&own, sizeof own, MPI_BYTE, by_rank.data(), sizeof own, MPI_BYTE, comm_),
             "MPI_Allgather", "differing calls");
-  throw UserError(describe_mismatch(by_rank, ranks_in_world(comm_)));
+  throw CallMismatch(describe_mismatch(by_rank, ranks_in_world(comm_)));
 }
 
 std::byte* MpiCommunicator::scratch(std::size_t bytes) {

@@ -46,14 +46,14 @@ class MpiCommunicator : public Communicator {
   // call its sequence number.
   // Throws: UserError with a table of differences, on all ranks, if the ranks' calls differ.
   void agree(CallDescriptor call);
-
- protected:
-  MPI_Comm comm() const { return comm_; }
-  std::byte* scratch(std::size_t bytes);  // at least `bytes` bytes; the next collective overwrites them
+  // For ranks that know that their calls differ.
+  // Throws: CallMismatch with a table of differences.
+  // Collective: every rank of the group must call this.
+  [[noreturn]] void report_mismatch(const CallDescriptor& own);
 
  private:
   void wait_yielding(MPI_Request& request, const char* call, std::string_view name);
-  [[noreturn]] void report_mismatch(const CallDescriptor& own);
+  std::byte* scratch(std::size_t bytes);  // at least `bytes` bytes; the next collective overwrites them
   void broadcast_pieces(std::string_view name, void* data, std::size_t bytes, int root);
   void reduce_to_each(std::string_view name, const std::byte* in, std::byte* out,
                       std::span<const std::size_t> count_by_rank, DType dtype, MPI_Op op);
@@ -64,20 +64,6 @@ class MpiCommunicator : public Communicator {
   SignatureCheck signatures_;
   std::uint64_t calls_ = 0;
   std::vector<std::byte> scratch_;  // kept because fresh memory costs page faults
-};
-
-// MPI between nodes. It works as MpiCommunicator, but large allreduces use a ring of point-to-point messages.
-class LeaderCommunicator : public MpiCommunicator {
- public:
-  // Allreduces of `ring_bytes` or more among three ranks or more take the ring, but for averages.
-  // Else as MpiCommunicator.
-  LeaderCommunicator(MPI_Comm parent, const MpiTypes& types, Waiting waiting, SignatureCheck signatures,
-                     std::size_t ring_bytes);
-
-  void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op) override;
-
- private:
-  std::size_t ring_bytes_;
 };
 
 }  // namespace farandole

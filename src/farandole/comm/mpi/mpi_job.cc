@@ -12,12 +12,22 @@
 #include "farandole/base/cores.h"
 #include "farandole/base/error.h"
 #include "farandole/base/launch_environment.h"
+#include "farandole/base/process_state.h"
 #include "farandole/comm/group_agreement.h"
 #include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/comm/transport.h"
 
 namespace farandole {
 namespace {
+
+int count_machine_ranks(int size) {
+  const std::string boot = boot_id();
+  const std::uint64_t own = XXH3_64bits(boot.data(), boot.size());
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(size));
+  check_mpi(MPI_Allgather(&own, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, MPI_COMM_WORLD),
+            "MPI_Allgather");
+  return static_cast<int>(std::ranges::count(all, own));
+}
 
 std::vector<std::string> gather_hosts(int size) {
   char own[256] = "";
@@ -76,6 +86,7 @@ RankLayout find_layout() {
   layout.nodes = number_nodes(node, layout.rank, layout.size);
   layout.node_cores = count_node_cores(node);
   MPI_Comm_free(&node);
+  layout.machine_ranks = count_machine_ranks(layout.size);
   layout.hosts = gather_hosts(layout.size);
   layout.node = layout.hosts[static_cast<std::size_t>(layout.rank)];
   return layout;
@@ -135,12 +146,27 @@ std::unique_ptr<Communicator> MpiJob::new_communicator(Waiting waiting, std::spa
 
 TransportOptions MpiJob::transport() const {
   TransportOptions options;
+  {
+    const std::lock_guard lock(links_mutex_);
+    if (links_) options.known_links = &*links_;
+  }
+  options.chose_links = [this](const LinkChoice& choice) {
+    const std::lock_guard lock(links_mutex_);
+    if (!links_) links_ = choice;
+  };
+  options.machine_ranks = layout_.machine_ranks;
   options.fell_back = [this](const std::string& reason) {
     if (said_fallback_.exchange(true)) return;
-    spdlog::warn("the ranks on {} cannot share memory and communicate through MPI, which is slower: {}",
-                 layout_.node, reason);
+    spdlog::warn("{}; the ranks on {} communicate through MPI instead, which can be slower", reason,
+                 layout_.node);
   };
   return options;
+}
+
+std::optional<std::string> MpiJob::between_nodes() const {
+  const std::lock_guard lock(links_mutex_);
+  if (!links_) return std::nullopt;
+  return links_->reason;
 }
 
 std::unique_ptr<MessageChannel> MpiJob::new_channel() const {

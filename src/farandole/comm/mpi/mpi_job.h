@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -37,6 +39,9 @@ class MpiJob {
   std::unique_ptr<Communicator> new_communicator(Waiting waiting, std::span<const int> ranks) const;
   // Collective: every rank of the group must call this in the same order.
   std::unique_ptr<MessageChannel> new_channel() const;
+  // How the nodes exchange data and why, as in "TCP between nodes, 128 KiB at once (…)". std::nullopt if there is no
+  // communicator of several nodes yet.
+  std::optional<std::string> between_nodes() const;
   static std::string library_version();  // "Open MPI v4.1.4", of the loaded library
   // Ends all ranks of the job immediately with this exit code.
   [[noreturn]] static void abort(int exit_code);
@@ -52,6 +57,8 @@ class MpiJob {
   RankLayout layout_;
   MpiTypes types_;
   mutable std::atomic<bool> said_fallback_{false};
+  mutable std::mutex links_mutex_;
+  mutable std::optional<LinkChoice> links_;  // set once, by the first communicator of several nodes
 };
 
 }  // namespace farandole

@@ -104,13 +104,17 @@ MPI_Op MpiTypes::op(ReduceOp op, DType dtype) const {
   return MPI_OP_NULL;
 }
 
+bool can_reduce(ReduceOp op, DType dtype) {
+  return !(op == ReduceOp::average && !is_floating(dtype)) &&
+         !(op == ReduceOp::sum && dtype == DType::boolean);
+}
+
 void check_reduction(ReduceOp op, DType dtype) {
-  if (op == ReduceOp::average && !is_floating(dtype))
+  if (can_reduce(op, dtype)) return;
+  if (op == ReduceOp::average)
     throw UserError("average of " + std::string(name_of(dtype)) +
                     " would truncate; reduce with sum, or convert to float64 first");
-  if (op == ReduceOp::sum && dtype == DType::boolean)
-    throw UserError(
-        "sum of bool is not a bool; reduce with max (any) or min (all), or convert to int64 first");
+  throw UserError("sum of bool is not a bool; reduce with max (any) or min (all), or convert to int64 first");
 }
 
 void scale(void* data, std::size_t count, DType dtype, double factor) {

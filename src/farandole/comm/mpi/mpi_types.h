@@ -28,7 +28,9 @@ class MpiTypes {
   std::vector<MPI_Op> ops_;
 };
 
-// Throws: UserError for sums of bool and averages of integers.
+// False for sums of bool and averages of integers.
+bool can_reduce(ReduceOp op, DType dtype);
+// Throws: UserError that says what to do if can_reduce() is false.
 void check_reduction(ReduceOp op, DType dtype);
 
 // Multiplies each element by `factor`; only for floating-point types.

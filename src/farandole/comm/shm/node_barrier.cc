@@ -1,5 +1,6 @@
 #include "farandole/comm/shm/node_barrier.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <ctime>
@@ -45,8 +46,19 @@ NodeBarrier::NodeBarrier(int rank, std::vector<ArrivalLine*> lines, Patience pat
       while_waiting_(std::move(while_waiting)) {}
 
 NodeBarrier::~NodeBarrier() {
-  lines_[rank_]->left = 1;
+  leave(Leaving::closed);
+}
+
+void NodeBarrier::leave(Leaving reason) {
+  std::uint32_t none = 0;
+  lines_[rank_]->left.compare_exchange_strong(none, static_cast<std::uint32_t>(reason));
   futex_wake_all(lines_[rank_]->arrivals);
+}
+
+bool NodeBarrier::refused() const {
+  return std::ranges::any_of(lines_, [](const ArrivalLine* line) {
+    return line->left.load() == static_cast<std::uint32_t>(Leaving::refused);
+  });
 }
 
 void NodeBarrier::arrive() {

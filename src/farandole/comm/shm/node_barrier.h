@@ -29,9 +29,14 @@ struct alignas(64) ArrivalLine {
   std::atomic<std::uint32_t> arrivals;  // the futex on which the others sleep
   std::atomic<std::uint32_t> sleepers;
   CallNote notes[2];
-  std::atomic<std::uint32_t> left;  // this rank makes no more calls
+  std::atomic<std::uint32_t> left;  // not 0: this rank makes no more calls; a value of Leaving
 };
 static_assert(sizeof(ArrivalLine) == 64 && std::atomic<std::uint32_t>::is_always_lock_free);
+
+enum class Leaving : std::uint32_t {
+  closed = 1,   // the communicator was closed
+  refused = 2,  // the ranks' calls differ
+};
 
 // What a rank does before it sleeps.
 struct Patience {
@@ -47,7 +52,7 @@ class NodeBarrier {
   // from it ends the wait.
   NodeBarrier(int rank, std::vector<ArrivalLine*> lines, Patience patience,
               std::function<void(int missing, bool left)> while_waiting);
-  // Wakes the ranks that wait for this one, because it will not arrive.
+  // Leaves as `closed`.
   ~NodeBarrier();
   NodeBarrier(const NodeBarrier&) = delete;
   NodeBarrier& operator=(const NodeBarrier&) = delete;
@@ -62,6 +67,11 @@ class NodeBarrier {
     arrive();
     wait();
   }
+
+  // Wakes the ranks that wait for this one, because it will not arrive. The first reason stays.
+  void leave(Leaving reason);
+  // True if any rank has left as `refused`.
+  bool refused() const;
 
   // The note of a rank for call number `call`. A rank writes its own note before arrive() and reads the
   // others' notes after wait().

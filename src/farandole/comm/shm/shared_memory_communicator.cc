@@ -60,8 +60,9 @@ SharedMemoryCommunicator::SharedMemoryCommunicator(Communicator& bootstrap, Shar
     if (pid != ::getpid()) peers.push_back({world_ranks_[static_cast<std::size_t>(r)], pid});
   }
   peers_ = std::make_unique<PeerWatch>(peers);
-  barrier_ = std::make_unique<NodeBarrier>(rank, std::move(lines), options.patience,
-                                           [this](int missing, bool left) { look_around(missing, left); });
+  barrier_ =
+      std::make_unique<NodeBarrier>(rank, std::move(lines), options.patience,
+                                    [this](int missing, bool left) { look_around_for(missing, left); });
 }
 
 SharedMemoryCommunicator::~SharedMemoryCommunicator() = default;
@@ -70,13 +71,18 @@ std::string SharedMemoryCommunicator::describe_call() const {
   return fmt::format("{} '{}' (call {})", name_of(call_.operation), call_.name, call_.sequence);
 }
 
-// Called regularly while this rank waits.
-void SharedMemoryCommunicator::look_around(int missing, bool left) const {
-  const int missed = world_ranks_[static_cast<std::size_t>(missing)];
+void SharedMemoryCommunicator::look_around() const {
+  if (barrier_->refused()) throw CallMismatch("the ranks of other nodes make other calls");
   if (const auto lost = peers_->lost())
     throw Error(fmt::format("rank {} (pid {}) was lost, {}, while this rank waited in {}", lost->rank,
                             lost->pid, lost->cause, describe_call()),
                 ExitCode::peer_lost);
+}
+
+// Called regularly while this rank waits.
+void SharedMemoryCommunicator::look_around_for(int missing, bool left) const {
+  look_around();
+  const int missed = world_ranks_[static_cast<std::size_t>(missing)];
   if (left)
     throw Error(
         fmt::format("rank {} has closed its communicator and will not come to {}; all ranks must make "
@@ -110,7 +116,18 @@ void SharedMemoryCommunicator::compare_calls() const {
   for (int r = 0; r < size; ++r)
     std::memcpy(&by_rank[static_cast<std::size_t>(r)],
                 memory_.base(r) + calls_offset + calls_ % 2 * sizeof call_, sizeof call_);
-  throw UserError(describe_mismatch(by_rank, world_ranks_));
+  throw CallMismatch(describe_mismatch(by_rank, world_ranks_));
+}
+
+void SharedMemoryCommunicator::arrive(CallDescriptor call, const void* data, std::size_t bytes) {
+  enter(call, nullptr, 0);
+  if (bytes > 0) barrier_->note(rank, calls_).offset = *memory_.offset_of(data, bytes);
+  barrier_->arrive();
+}
+
+void SharedMemoryCommunicator::wait_for_all() {
+  barrier_->wait();
+  if (!std::exchange(met_, true)) compare_calls();
 }
 
 bool SharedMemoryCommunicator::is_shared(int r) const {

@@ -59,6 +59,25 @@ class SharedMemoryCommunicator : public Communicator, public NonblockingAllreduc
   void wait() override;
   bool can_progress() const override { return !pending_ || barrier_->complete(); }
 
+  // For operations that consist of this rank's own work on the node's data and of work elsewhere: every rank
+  // arrives with its data and waits for the others. It may then read and write data_of() every rank. At the
+  // end every rank arrives again, without data.
+  // `data` must be from allocate().
+  void arrive(CallDescriptor call, const void* data, std::size_t bytes);
+  void arrive() { barrier_->arrive(); }
+  bool all_arrived() const { return barrier_->complete(); }
+  // Throws: CallMismatch on all ranks of the node if their calls differ.
+  void wait_for_all();
+  std::byte* data_of(int r) const { return shared(r); }
+  bool shares(const void* data, std::size_t bytes) const {
+    return bytes == 0 || memory_.offset_of(data, bytes).has_value();
+  }
+  // Tells the other ranks of the node that the calls differ on another node.
+  void refuse() { barrier_->leave(Leaving::refused); }
+  // Call this regularly during waits for other nodes.
+  // Throws: CallMismatch if another rank has called refuse(). Error if another rank of the node is lost.
+  void look_around() const;
+
  private:
   // An allreduce between start() and its completion.
   struct Pending {
@@ -68,7 +87,7 @@ class SharedMemoryCommunicator : public Communicator, public NonblockingAllreduc
     ReduceOp op;
   };
 
-  void look_around(int missing, bool left) const;
+  void look_around_for(int missing, bool left) const;
   std::string describe_call() const;
   void enter(CallDescriptor call, const void* data, std::size_t bytes);
   void meet();  // at the first barrier of a call, compares the ranks' calls

@@ -1,0 +1,311 @@
+#include <algorithm>
+#include <arpa/inet.h>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fstream>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <random>
+#include <sys/socket.h>
+
+#include <boost/algorithm/string/classification.hpp>
+#include <boost/algorithm/string/split.hpp>
+
+#include "farandole/base/cores.h"
+#include "farandole/base/error.h"
+#include "farandole/comm/net/socket_link.h"
+
+namespace farandole {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds connect_limit{5};  // for all connections of a rank
+constexpr std::size_t most_addresses = 8;
+
+// An address of this host and the network in which it lies. Sent to the peers unchanged.
+struct Address {
+  sockaddr_storage address{};
+  sockaddr_storage mask{};
+  long speed = 0;  // Mbit/s, 0 if unknown
+};
+
+// What a rank tells its peers before they connect.
+struct Invitation {
+  std::uint64_t token = 0;  // proves that a connection comes from a rank of the job
+  std::uint16_t port = 0;
+  std::uint16_t addresses = 0;
+  char host[64] = {};
+  std::array<Address, most_addresses> address{};
+};
+
+// The first bytes on every connection.
+struct Greeting {
+  std::uint64_t token = 0;
+  std::int32_t from = 0;  // rank in the group
+  std::int32_t unused = 0;
+};
+
+std::span<const std::byte> address_bytes(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET)
+    return std::as_bytes(std::span(&reinterpret_cast<const sockaddr_in&>(address).sin_addr, 1));
+  return std::as_bytes(std::span(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, 1));
+}
+
+bool same_network(const Address& own, const Address& theirs) {
+  if (own.address.ss_family != theirs.address.ss_family) return false;
+  const auto a = address_bytes(own.address), b = address_bytes(theirs.address),
+             mask = address_bytes(own.mask);
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if ((a[i] & mask[i]) != (b[i] & mask[i])) return false;
+  return true;
+}
+
+bool same_address(const Address& own, const Address& theirs) {
+  if (own.address.ss_family != theirs.address.ss_family) return false;
+  return std::ranges::equal(address_bytes(own.address), address_bytes(theirs.address));
+}
+
+long speed_of(const std::string& interface) {
+  long mbit = 0;
+  std::ifstream("/sys/class/net/" + interface + "/speed") >> mbit;
+  return std::max(mbit, 0L);
+}
+
+// The interfaces that FARANDOLE_INTERFACE names; empty if it is not set.
+std::vector<std::string> requested_interfaces() {
+  std::vector<std::string> names;
+  if (const char* const text = std::getenv("FARANDOLE_INTERFACE"); text != nullptr && *text != '\0')
+    boost::split(names, text, boost::is_any_of(","));
+  return names;
+}
+
+std::vector<Address> own_addresses() {
+  const auto requested = requested_interfaces();
+  std::vector<Address> found, loopback;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return found;
+  for (const auto* at = list; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || at->ifa_netmask == nullptr || (at->ifa_flags & IFF_UP) == 0) continue;
+    const int family = at->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const std::string name = at->ifa_name;
+    if (!requested.empty() && std::ranges::find(requested, name) == requested.end()) continue;
+    Address address;
+    const std::size_t bytes = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::memcpy(&address.address, at->ifa_addr, bytes);
+    std::memcpy(&address.mask, at->ifa_netmask, bytes);
+    address.speed = speed_of(name);
+    if (family == AF_INET6 &&
+        IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6&>(address.address).sin6_addr))
+      continue;
+    ((at->ifa_flags & IFF_LOOPBACK) != 0 ? loopback : found).push_back(address);
+  }
+  ::freeifaddrs(list);
+  // Containers repeat their bridge's address on every host. Networks of the cluster come first.
+  std::ranges::stable_sort(found, [](const auto& a, const auto& b) { return a.speed > b.speed; });
+  found.insert(found.end(), loopback.begin(), loopback.end());
+  if (found.size() > most_addresses) found.resize(most_addresses);
+  return found;
+}
+
+class Listener {
+ public:
+  Listener() : socket_(::socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {
+    sockaddr_storage any{};
+    const int off = 0;
+    if (socket_.get() >= 0) {
+      ::setsockopt(socket_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+      any.ss_family = AF_INET6;
+    } else {
+      socket_ = OwnedDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+      any.ss_family = AF_INET;
+    }
+    auto* const address = reinterpret_cast<sockaddr*>(&any);
+    socklen_t bytes = sizeof any;
+    if (socket_.get() < 0 || ::bind(socket_.get(), address, bytes) != 0 ||
+        ::listen(socket_.get(), 128) != 0 || ::getsockname(socket_.get(), address, &bytes) != 0)
+      return;
+    port_ = any.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(any).sin6_port
+                                      : reinterpret_cast<sockaddr_in&>(any).sin_port;
+  }
+  std::uint16_t port() const { return port_; }  // in network order; 0 if this rank cannot listen
+  int descriptor() const { return socket_.get(); }
+  OwnedDescriptor accept() const {
+    return OwnedDescriptor(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  }
+
+ private:
+  OwnedDescriptor socket_;
+  std::uint16_t port_ = 0;
+};
+
+// False if the time ran out.
+bool wait_for(int descriptor, short events, Clock::time_point until) {
+  for (;;) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
+    pollfd one{descriptor, events, 0};
+    const int ready = ::poll(&one, 1, static_cast<int>(std::max<long>(left, 0)));
+    if (ready > 0) return true;
+    if (ready == 0 || errno != EINTR) return false;
+  }
+}
+
+// An invalid descriptor if nobody answers at this address.
+OwnedDescriptor try_connect(Address address, std::uint16_t port, Clock::time_point until) {
+  OwnedDescriptor socket(::socket(address.address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (socket.get() < 0) return socket;
+  const bool v4 = address.address.ss_family == AF_INET;
+  if (v4)
+    reinterpret_cast<sockaddr_in&>(address.address).sin_port = port;
+  else
+    reinterpret_cast<sockaddr_in6&>(address.address).sin6_port = port;
+  const auto bytes = static_cast<socklen_t>(v4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.address), bytes) != 0) {
+    if (errno != EINPROGRESS) return OwnedDescriptor();
+    int error = 0;
+    socklen_t length = sizeof error;
+    if (!wait_for(socket.get(), POLLOUT, until)) return OwnedDescriptor();
+    if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0)
+      return OwnedDescriptor();
+  }
+  return socket;
+}
+
+bool send_all(int socket, const Greeting& greeting) {
+  return ::send(socket, &greeting, sizeof greeting, MSG_NOSIGNAL) == sizeof greeting;
+}
+
+bool receive_all(int socket, Greeting& greeting, Clock::time_point until) {
+  auto* at = reinterpret_cast<std::byte*>(&greeting);
+  for (std::size_t left = sizeof greeting; left > 0;) {
+    if (!wait_for(socket, POLLIN, until)) return false;
+    const ssize_t moved = ::recv(socket, at, left, 0);
+    if (moved == 0 || (moved < 0 && errno != EAGAIN && errno != EINTR)) return false;
+    if (moved < 0) continue;
+    at += moved;
+    left -= static_cast<std::size_t>(moved);
+  }
+  return true;
+}
+
+// Addresses of the peer, the most promising ones first.
+std::vector<Address> reachable(const Invitation& own, const Invitation& theirs) {
+  const bool same_host = std::strcmp(own.host, theirs.host) == 0;
+  std::vector<Address> first, last;
+  for (std::size_t i = 0; i < theirs.addresses; ++i) {
+    const auto& address = theirs.address[i];
+    bool is_own = false, near = false;
+    for (std::size_t k = 0; k < own.addresses; ++k) {
+      is_own = is_own || same_address(own.address[k], address);
+      near = near || same_network(own.address[k], address);
+    }
+    if (is_own && !same_host) continue;  // loopback, or a bridge that every host has
+    (near ? first : last).push_back(address);
+  }
+  first.insert(first.end(), last.begin(), last.end());
+  return first;
+}
+
+// Higher ranks connect to lower ranks.
+class Connector {
+ public:
+  Connector(Communicator& group, const std::vector<bool>& wanted)
+      : rank_(group.rank), wanted_(wanted), invitations_(wanted.size()), sockets_(wanted.size()) {
+    Invitation own;
+    std::random_device random;
+    own.token = (std::uint64_t{random()} << 32) | random();
+    own.port = listener_.port();
+    const auto addresses = own_addresses();
+    own.addresses = static_cast<std::uint16_t>(addresses.size());
+    std::copy(addresses.begin(), addresses.end(), own.address.begin());
+    host_name().copy(own.host, sizeof own.host - 1);
+    group.all_gather("addresses of the ranks", &own, invitations_.data(),
+                     std::vector<std::size_t>(wanted.size(), sizeof own));
+  }
+
+  // Throws: Error if a connection cannot be made.
+  std::vector<OwnedDescriptor> connect() {
+    if (listener_.port() == 0) throw Error(fmt::format("{} cannot listen on a TCP port", host_name()));
+    for (std::size_t peer = 0; peer < wanted_.size(); ++peer)
+      if (wanted_[peer] && static_cast<int>(peer) < rank_) sockets_[peer] = connect_to(peer);
+    for (std::size_t peer = static_cast<std::size_t>(rank_) + 1; peer < wanted_.size(); ++peer)
+      while (wanted_[peer] && sockets_[peer].get() < 0) accept_next();
+    return std::move(sockets_);
+  }
+
+ private:
+  OwnedDescriptor connect_to(std::size_t peer) {
+    const auto& theirs = invitations_[peer];
+    const auto addresses = reachable(invitations_[static_cast<std::size_t>(rank_)], theirs);
+    for (const auto& address : addresses) {
+      // An address behind a firewall must not take the time of the others.
+      const auto until =
+          std::min(until_, Clock::now() + connect_limit / static_cast<int>(addresses.size() + 1));
+      auto socket = try_connect(address, theirs.port, until);
+      if (socket.get() >= 0 && send_all(socket.get(), {theirs.token, rank_})) return socket;
+    }
+    throw Error(fmt::format("no TCP connection to {} can be made (tried {} addresses)", theirs.host,
+                            addresses.size()));
+  }
+
+  void accept_next() {
+    if (!wait_for(listener_.descriptor(), POLLIN, until_))
+      throw Error("a rank of another node did not connect to this node by TCP");
+    auto socket = listener_.accept();
+    Greeting greeting;
+    const auto until =
+        std::min(until_, Clock::now() + connect_limit / 5);  // for a stranger that says nothing
+    if (socket.get() < 0 || !receive_all(socket.get(), greeting, until)) return;
+    const auto from = static_cast<std::size_t>(greeting.from);
+    if (greeting.token != invitations_[static_cast<std::size_t>(rank_)].token || from >= wanted_.size())
+      return;
+    sockets_[from] = std::move(socket);
+  }
+
+  const int rank_;
+  const std::vector<bool>& wanted_;
+  const Clock::time_point until_ = Clock::now() + connect_limit;
+  Listener listener_;
+  std::vector<Invitation> invitations_;
+  std::vector<OwnedDescriptor> sockets_;
+};
+
+// Throws: Error on all ranks, with the text of the lowest rank that has one.
+void agree_on_success(Communicator& group, const std::string& problem) {
+  int failed = problem.empty() ? group.size : group.rank;
+  group.allreduce("connections", &failed, 1, DType::int32, ReduceOp::min);
+  if (failed == group.size) return;
+  char text[200] = {};
+  problem.copy(text, sizeof text - 1);
+  group.broadcast("reason", text, sizeof text, failed);
+  throw Error(text);
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Link>> connect_sockets(Communicator& group, const std::vector<bool>& wanted,
+                                                   std::span<const int> world_ranks) {
+  std::string problem;
+  std::vector<OwnedDescriptor> sockets;
+  std::vector<std::unique_ptr<Link>> links(wanted.size());
+  Connector connector(group, wanted);
+  try {
+    sockets = connector.connect();
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  agree_on_success(group, problem);
+  for (std::size_t r = 0; r < links.size(); ++r)
+    if (wanted[r])
+      links[r] = std::make_unique<SocketLink>(std::move(sockets[r]), fmt::format("rank {}", world_ranks[r]));
+  return links;
+}
+
+}  // namespace farandole

@@ -1,0 +1,38 @@
+// A connection to one rank on another node. It carries messages in both directions at the same time.
+// Thread safety: none; use from one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace farandole {
+
+class Link {
+ public:
+  virtual ~Link() = default;
+
+  // Queue a message. Messages arrive in the order in which they were queued, and the receiver must queue the
+  // same sizes in the same order. The memory belongs to the link until the message is complete.
+  virtual void send(const std::byte* data, std::size_t bytes) = 0;
+  virtual void receive(std::byte* data, std::size_t bytes) = 0;
+  // Moves what can move without waiting. Returns true if anything moved.
+  // Throws: Error with ExitCode::peer_lost if the connection is closed.
+  virtual bool progress() = 0;
+  // Number of messages that are complete since the start. The memory of a sent message may be changed, but
+  // the peer need not have received the message.
+  std::uint64_t sent() const { return sent_; }
+  std::uint64_t received() const { return received_; }
+  // Drops all messages that are not complete. Afterwards the link can send, but what it receives is undefined.
+  virtual void abandon() = 0;
+
+  // A descriptor on which poll() can wait for `events()`, or -1 if the link has none.
+  virtual int descriptor() const { return -1; }
+  virtual short events() const { return 0; }
+
+ protected:
+  std::uint64_t sent_ = 0;
+  std::uint64_t received_ = 0;
+};
+
+}  // namespace farandole

@@ -1,0 +1,113 @@
+#include "farandole/comm/net/socket_link.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fmt/format.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "farandole/base/error.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::size_t most_parts = 8;  // messages that one system call moves
+
+// Marks `moved` bytes as done. Returns the number of messages that are now complete.
+template <class Messages>
+std::uint64_t take_off(Messages& messages, std::size_t moved) {
+  std::uint64_t complete = 0;
+  while (!messages.empty()) {
+    auto& first = messages.front();
+    const std::size_t part = std::min(moved, first.left);
+    first.data += part;
+    first.left -= part;
+    moved -= part;
+    if (first.left > 0) break;
+    messages.pop_front();
+    ++complete;
+  }
+  return complete;
+}
+
+template <class Messages>
+std::size_t list_parts(const Messages& messages, std::array<iovec, most_parts>& parts) {
+  const std::size_t count = std::min(messages.size(), most_parts);
+  for (std::size_t i = 0; i < count; ++i) parts[i] = {messages[i].data, messages[i].left};
+  return count;
+}
+
+bool would_wait() {
+  return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+}
+
+}  // namespace
+
+SocketLink::SocketLink(OwnedDescriptor socket, std::string peer)
+    : socket_(std::move(socket)), peer_(std::move(peer)) {
+  const int on = 1;
+  ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+void SocketLink::send(const std::byte* data, std::size_t bytes) {
+  sends_.push_back({const_cast<std::byte*>(data), bytes});
+}
+
+void SocketLink::receive(std::byte* data, std::size_t bytes) {
+  receives_.push_back({data, bytes});
+}
+
+bool SocketLink::progress() {
+  const bool pushed = push();
+  return pull() || pushed;
+}
+
+bool SocketLink::push() {
+  if (sends_.empty()) return false;
+  std::array<iovec, most_parts> parts;
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = list_parts(sends_, parts);
+  const ssize_t moved = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (moved < 0) {
+    if (would_wait()) return false;
+    throw Error(fmt::format("the connection to {} was lost: {}", peer_, std::strerror(errno)),
+                ExitCode::peer_lost);
+  }
+  sent_ += take_off(sends_, static_cast<std::size_t>(moved));
+  return true;
+}
+
+bool SocketLink::pull() {
+  if (receives_.empty()) return false;
+  std::array<iovec, most_parts> parts;
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = list_parts(receives_, parts);
+  std::size_t wanted = 0;
+  for (std::size_t i = 0; i < message.msg_iovlen; ++i) wanted += parts[i].iov_len;
+  // A read of no bytes would look like the end of the stream.
+  const ssize_t moved = wanted == 0 ? 0 : ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+  if (moved < 0 && would_wait()) return false;
+  if (moved < 0 || (moved == 0 && wanted > 0))
+    throw Error(fmt::format("the connection to {} was lost: {}", peer_,
+                            moved == 0 ? "its process has closed it" : std::strerror(errno)),
+                ExitCode::peer_lost);
+  received_ += take_off(receives_, static_cast<std::size_t>(moved));
+  return true;
+}
+
+void SocketLink::abandon() {
+  sends_.clear();
+  receives_.clear();
+}
+
+short SocketLink::events() const {
+  return static_cast<short>((sends_.empty() ? 0 : POLLOUT) | (receives_.empty() ? 0 : POLLIN));
+}
+
+}  // namespace farandole
