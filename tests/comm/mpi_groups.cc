@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <cstdlib>
 #include <gtest/gtest.h>
+#include <numeric>
 #include <random>
 #include <thread>
 
@@ -61,9 +63,52 @@ TEST(Groups, ListsThatAreNone) {
 
 TEST(Transport, SaysWhichValuesItKnows) {
   EXPECT_EQ(parse_transport("auto"), Transport::automatic);
+  EXPECT_EQ(parse_transport("tcp"), Transport::tcp);
   EXPECT_EQ(parse_transport("mpi"), Transport::mpi);
   EXPECT_THROW(parse_transport("MPI"), UserError);
   EXPECT_THROW(parse_transport(""), UserError);
+}
+
+// Every rank is a node of its own.
+std::unique_ptr<Communicator> make_of_nodes(const MpiTypes& types, TransportOptions options) {
+  std::vector<int> nodes(static_cast<std::size_t>(world->layout().size));
+  std::iota(nodes.begin(), nodes.end(), 0);
+  options.machine_ranks = world->layout().size;
+  return make_communicator(MPI_COMM_WORLD, nodes, types, Waiting::spin, options);
+}
+
+TEST(Transport, WithoutTcpNodesExchangeMpiMessages) {
+  if (world->layout().size < 2) GTEST_SKIP() << "one rank has no peers";
+  const MpiTypes types;
+  std::string reason;
+  LinkChoice choice;
+  ::setenv("FARANDOLE_INTERFACE", "no-such-interface", 1);
+  const auto comm = make_of_nodes(types, {.transport = Transport::automatic,
+                                          .chose_links = [&](const LinkChoice& links) { choice = links; },
+                                          .fell_back = [&](const std::string& why) { reason = why; }});
+  EXPECT_THROW(make_of_nodes(types, {.transport = Transport::tcp}), Error);
+  ::unsetenv("FARANDOLE_INTERFACE");
+  EXPECT_EQ(choice.kind, LinkKind::mpi);
+  EXPECT_EQ(reason.empty(), world->layout().rank != 0) << reason;
+  const int size = world->layout().size;
+  EXPECT_EQ(sum_of_ranks(*comm), size * (size - 1) / 2);
+}
+
+// Some ranks have chosen links for a group before, and others have not.
+TEST(Transport, RanksWithAndWithoutAChoiceAgree) {
+  if (world->layout().size < 2) GTEST_SKIP() << "one rank has no peers";
+  const MpiTypes types;
+  const LinkChoice earlier{LinkKind::mpi, 2, "an earlier choice"};
+  for (const bool all : {false, true}) {
+    LinkChoice choice;
+    const bool knows = all || world->layout().rank % 2 == 1;
+    const auto comm = make_of_nodes(types, {.transport = Transport::tcp,
+                                            .known_links = knows ? &earlier : nullptr,
+                                            .chose_links = [&](const LinkChoice& links) { choice = links; }});
+    EXPECT_EQ(choice.kind, all ? LinkKind::mpi : LinkKind::tcp);
+    const int size = world->layout().size;
+    EXPECT_EQ(sum_of_ranks(*comm), size * (size - 1) / 2);
+  }
 }
 
 }  // namespace

@@ -56,10 +56,11 @@ std::unique_ptr<SharedMemoryCommunicator> share_memory(MPI_Comm node, const MpiT
 LinkChoice agree_on_links(MPI_Comm group, MPI_Comm leaders, MpiCommunicator* mpi, Patience patience,
                           const TransportOptions& options) {
   if (options.transport == Transport::mpi_messages) return {LinkKind::mpi, 4, {}};
-  if (options.known_links != nullptr) return *options.known_links;
   LinkChoice choice;
+  const bool known = everywhere(group, options.known_links != nullptr);
+  if (known) choice = *options.known_links;  // on rank 0; groups may have chosen differently
   std::string failure, problem;
-  if (leaders != MPI_COMM_NULL) try {
+  if (!known && leaders != MPI_COMM_NULL) try {
       const std::vector<LinkKind> kinds = options.transport == Transport::tcp
                                               ? std::vector{LinkKind::tcp}
                                               : std::vector{LinkKind::tcp, LinkKind::mpi};

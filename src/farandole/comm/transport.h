@@ -36,7 +36,7 @@ struct TransportOptions {
   // Ranks of the job on this machine; more than those of the node if several containers share the machine.
   int machine_ranks = 1;
   HierarchicalCommunicator::Options hierarchy = {};
-  // How the nodes exchange data. If it is null, this is measured.
+  // How the nodes exchange data. If it is null on any rank, this is measured.
   const LinkChoice* known_links = nullptr;
   // Called on every rank if the group has several nodes.
   std::function<void(const LinkChoice& choice)> chose_links = {};
