@@ -15,7 +15,7 @@ source "$FARANDOLE_SOURCE/tests/launch/expect.sh"
 take_number() {
   for ((id = 0; id < 200; id++)); do
     exec {number_lock}>"/run/lock/farandole-slurm-$id" || return 1
-    flock --nonblock "$number_lock" && [[ ! -e /sys/class/net/frnd$id ]] && return
+    flock --nonblock "$number_lock" && [[ ! -e /sys/class/net/frnd$id && ! $(compgen -G "/sys/class/net/frnd$id-*") ]] && return
     exec {number_lock}>&-
   done
   return 1

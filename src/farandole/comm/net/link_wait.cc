@@ -12,7 +12,7 @@ namespace farandole {
 namespace {
 
 constexpr int glance_ms = 50;
-constexpr std::chrono::microseconds nap{50};  // for links on which poll() cannot wait
+constexpr std::chrono::microseconds nap{50};  // for MPI and for lost connections
 
 }  // namespace
 

@@ -10,11 +10,13 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 
 namespace farandole {
 namespace {
 
+constexpr std::int64_t grace_ns = 5'000'000'000;
 constexpr std::size_t most_parts = 8;  // messages that one system call moves
 
 // Marks `moved` bytes as done. Returns the number of messages that are now complete.
@@ -62,8 +64,18 @@ void SocketLink::receive(std::byte* data, std::size_t bytes) {
 }
 
 bool SocketLink::progress() {
+  if (!lost_.empty()) {
+    if (now_ns() - lost_ns_ < grace_ns) return false;
+    throw Error(fmt::format("the connection to {} was lost: {}", peer_, lost_), ExitCode::peer_lost);
+  }
   const bool pushed = push();
   return pull() || pushed;
+}
+
+bool SocketLink::lose(const char* reason) {
+  if (lost_.empty()) lost_ns_ = now_ns();
+  lost_ = reason;
+  return false;
 }
 
 bool SocketLink::push() {
@@ -73,11 +85,7 @@ bool SocketLink::push() {
   message.msg_iov = parts.data();
   message.msg_iovlen = list_parts(sends_, parts);
   const ssize_t moved = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (moved < 0) {
-    if (would_wait()) return false;
-    throw Error(fmt::format("the connection to {} was lost: {}", peer_, std::strerror(errno)),
-                ExitCode::peer_lost);
-  }
+  if (moved < 0) return would_wait() ? false : lose(std::strerror(errno));
   sent_ += take_off(sends_, static_cast<std::size_t>(moved));
   return true;
 }
@@ -92,11 +100,8 @@ bool SocketLink::pull() {
   for (std::size_t i = 0; i < message.msg_iovlen; ++i) wanted += parts[i].iov_len;
   // A read of no bytes would look like the end of the stream.
   const ssize_t moved = wanted == 0 ? 0 : ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
-  if (moved < 0 && would_wait()) return false;
-  if (moved < 0 || (moved == 0 && wanted > 0))
-    throw Error(fmt::format("the connection to {} was lost: {}", peer_,
-                            moved == 0 ? "its process has closed it" : std::strerror(errno)),
-                ExitCode::peer_lost);
+  if (moved < 0) return would_wait() ? false : lose(std::strerror(errno));
+  if (moved == 0 && wanted > 0) return lose("its process has ended or closed it");
   received_ += take_off(receives_, static_cast<std::size_t>(moved));
   return true;
 }

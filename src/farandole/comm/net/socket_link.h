@@ -22,9 +22,11 @@ class SocketLink : public Link {
 
   void send(const std::byte* data, std::size_t bytes) override;
   void receive(std::byte* data, std::size_t bytes) override;
+  // A closed connection is an error only after some seconds. Until then, the launcher should end this rank: it
+  // knows why the peer ended, and the peer's supervisor can save its records first.
   bool progress() override;
   void abandon() override;
-  int descriptor() const override { return socket_.get(); }
+  int descriptor() const override { return lost_.empty() ? socket_.get() : -1; }
   short events() const override;
 
  private:
@@ -34,10 +36,13 @@ class SocketLink : public Link {
   };
   bool push();
   bool pull();
+  bool lose(const char* reason);
 
   OwnedDescriptor socket_;
   std::string peer_;
   std::deque<Message> sends_, receives_;
+  std::string lost_;  // why the connection is lost
+  std::int64_t lost_ns_ = 0;
 };
 
 // Connects this rank with every rank r of `group` for which wanted[r]. The wish must be mutual. Returns the
