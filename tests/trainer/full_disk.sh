@@ -28,3 +28,21 @@ grep -q '"exit_code": 1' tiny/run.json || fail "run.json: $(cat tiny/run.json)"
 grep -q '"step":12,' tiny/metrics.jsonl || fail "it did not train to its end"
 [[ $(ls -A tiny/checkpoints) == step-00000002.h5 ]] || fail "left: $(ls -A tiny/checkpoints)"
 "$bin/farandole" checkpoint verify tiny >out || fail "the checkpoint that was there"
+
+# The space of the recorders is gone, as on a full copy-on-write file system: their files get holes, which a full disk cannot fill.
+mkdir -p holes/recorder
+mount -t tmpfs -o size=8m none holes/recorder || fail "mount"
+trap 'umount -q "$work"/*/checkpoints holes/recorder; rm -rf "$work"' EXIT
+timeout 240 "$bin/farandole" run -n 2 -- "$bin/farandole" train --model mlp --data synthetic --width 16 --log-steps 1 --recorder-mb 1 \
+  --checkpoint-every 1000000steps --epochs 1000000 --run-dir holes >out 2>err &
+launcher=$!
+lines() { grep -cs . holes/metrics.jsonl; }
+until [[ $(lines) -gt 0 ]]; do kill -0 $launcher || fail "the run with recorders ends early"; done
+for rank in 0 1; do fallocate --punch-hole --offset 262144 --length 524288 "holes/recorder/rank-000$rank.ftl" || fail "fallocate"; done
+dd if=/dev/zero of=holes/recorder/full bs=4k 2>/dev/null && fail "the disk is not full"
+begin=$(lines)
+until [[ $(lines) -gt $((begin + 3000)) ]]; do kill -0 $launcher || fail "a rank ends when its recorder has no room"; done
+kill -TERM $launcher
+wait $launcher
+[[ $? == 75 ]] || fail "the end of the run whose recorders had no room"
+[[ $(grep -c 'KiB of the timeline are lost: .*rank-000[01].ftl could not be written' err) == 2 ]] || fail "no warning about lost records"

@@ -45,7 +45,7 @@ Timeline::Timeline(const TimelineOptions& options) : options_(options) {
   if (map == nullptr) return;
   using enum RecorderRings::WhenFull;
   rings_ = std::make_shared<RecorderRings>(std::move(map), options.window.bounded() ? drops : overwrites);
-  names_ = std::make_unique<InternedNames>(rings_->map(), rings_->instance);
+  names_ = std::make_unique<InternedNames>(rings_->map(), rings_->instance, rings_->mutex_of_names());
 }
 
 Timeline::~Timeline() = default;

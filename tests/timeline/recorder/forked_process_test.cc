@@ -30,7 +30,10 @@ TEST(ForkedProcess, RecordsNothingAndEnds) {
   timeline->name_thread("training");
 
   std::jthread others([&](const std::stop_token& stop) {
-    while (!stop.stop_requested()) std::thread([&] { timeline->name_thread("short"); }).join();
+    for (int i = 0; !stop.stop_requested(); ++i) {
+      std::thread([&] { timeline->name_thread("short"); }).join();
+      for (int name = 0; name < 10; ++name) timeline->intern(std::to_string(10 * i + name));
+    }
   });
   const int forks = rounds(60, 2'000);
   for (int i = 0; i < forks; ++i) {
@@ -39,6 +42,7 @@ TEST(ForkedProcess, RecordsNothingAndEnds) {
     if (child == 0) {
       ::alarm(20);
       timeline->span(Category::other, "child", 0, 1);
+      timeline->intern("a name of the child");
       std::thread([&] { timeline->span(Category::other, "thread of the child", 0, 1); }).join();
       timeline.reset();
       ::_exit(0);

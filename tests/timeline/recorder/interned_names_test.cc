@@ -4,6 +4,7 @@
 #include <deque>
 #include <gtest/gtest.h>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
@@ -27,8 +28,9 @@ TimelineOptions in_file(const std::filesystem::path& file) {
 // A recorder's file with its names and an instance number that is unique in this process.
 struct Recorder {
   Recorder(const std::filesystem::path& file, std::uint64_t number)
-      : map(RecorderMap::create(in_file(file))), names(*map, number) {}
+      : map(RecorderMap::create(in_file(file))), names(*map, number, mutex) {}
   std::unique_ptr<RecorderMap> map;
+  std::mutex mutex;
   InternedNames names;
 };
 

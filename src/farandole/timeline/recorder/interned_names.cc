@@ -12,7 +12,8 @@ namespace farandole {
 thread_local constinit std::array<InternedNames::Cached, InternedNames::slots + InternedNames::probes - 1>
     InternedNames::cache_;
 
-InternedNames::InternedNames(RecorderMap& map, std::uint64_t instance) : map_(map), instance_(instance) {
+InternedNames::InternedNames(RecorderMap& map, std::uint64_t instance, std::mutex& mutex)
+    : map_(map), instance_(instance), mutex_(mutex) {
   intern("(unnamed)");
 }
 

@@ -18,8 +18,9 @@ namespace farandole {
 
 class InternedNames {
  public:
-  // `instance` is unique among all objects of this process, past and present. `map` must outlive this object.
-  InternedNames(RecorderMap& map, std::uint64_t instance);
+  // `instance` is unique among all objects of this process, past and present. `map` and `mutex`, which this
+  // object uses alone, must outlive it. A fork must hold the mutex (RecorderRings does).
+  InternedNames(RecorderMap& map, std::uint64_t instance, std::mutex& mutex);
 
   // Takes a lock. Returns 0, which stands for "(unnamed)", if the file has no space left.
   std::uint32_t intern(std::string_view name) { return interned(name).id; }
@@ -60,7 +61,7 @@ class InternedNames {
 
   RecorderMap& map_;
   const std::uint64_t instance_;
-  std::mutex mutex_;  // protects the members below and the names in the file
+  std::mutex& mutex_;  // protects the members below and the names in the file
   std::unordered_map<std::string_view, std::uint32_t> ids_;
   std::deque<std::string> texts_;  // owns the texts that the keys of `ids_` and the threads' caches point to
 };

@@ -138,6 +138,11 @@ std::unique_ptr<RecorderMap> RecorderMap::map_new(const TimelineOptions& options
 RecorderMap::~RecorderMap() {
   std::atomic_ref(header().end_monotonic_ns).store(now_ns(), std::memory_order_release);
   ::munmap(base_, geometry.file_bytes);
+  if (const auto lost = guard_.lost_bytes(); lost > 0 && !left_to_parent_)
+    spdlog::warn(
+        "{} KiB of the timeline are lost: {} could not be written, because its file system is full or another process has "
+        "shortened the file",
+        lost >> 10, path.string());
   if (path == destination_ || left_to_parent_) return;
   try {
     stage_out(destination_);

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "farandole/timeline/recorder/page_guard.h"
 #include "farandole/timeline/recorder/recorder_format.h"
 #include "farandole/timeline/timeline.h"
 
@@ -16,13 +17,14 @@ namespace farandole {
 class RecorderMap {
  public:
   // Creates options.file and its folder if needed, or the staging file in options.node_folder. All blocks are
-  // allocated, so that writing to the map cannot fail later. If disk or quota is full, logs a warning. It
+  // allocated, so that writing to the map does not fail later; if it does, PageGuard helps. If disk or quota is full, logs a warning. It
   // then uses options.file if the node_folder was chosen automatically, and otherwise returns nullptr. Leaves
   // no file after a failure.
   // Throws: UserError if the size limit is below recorder::smallest_file.
   // Throws: Error if the file cannot be created.
   static std::unique_ptr<RecorderMap> create(const TimelineOptions& options);
-  ~RecorderMap();  // moves the file to options.file; logs a warning if it does not fit there
+  // Moves the file to options.file. Logs a warning if it does not fit there, or if a part of it was lost.
+  ~RecorderMap();
   RecorderMap(const RecorderMap&) = delete;
   RecorderMap& operator=(const RecorderMap&) = delete;
 
@@ -47,9 +49,14 @@ class RecorderMap {
   static std::unique_ptr<RecorderMap> map_new(const TimelineOptions& options);
   RecorderMap(const recorder::Geometry& shape, std::filesystem::path file, std::filesystem::path destination,
               std::byte* base)
-      : geometry(shape), path(std::move(file)), destination_(std::move(destination)), base_(base) {}
+      : geometry(shape),
+        path(std::move(file)),
+        destination_(std::move(destination)),
+        base_(base),
+        guard_(base, geometry.file_bytes) {}
   const std::filesystem::path destination_;
   std::byte* const base_;
+  const PageGuard guard_;
   bool left_to_parent_ = false;
 };
 

@@ -59,11 +59,17 @@ struct RecorderRings::Living {
   static void before_fork() {
     Living& living = of_this_process();
     living.mutex.lock();
-    for (RecorderRings* rings : living.all) rings->mutex_.lock();
+    for (RecorderRings* rings : living.all) {
+      rings->mutex_.lock();
+      rings->mutex_of_names_.lock();
+    }
   }
   static void after_fork() {
     Living& living = of_this_process();
-    for (RecorderRings* rings : living.all) rings->mutex_.unlock();
+    for (RecorderRings* rings : living.all) {
+      rings->mutex_of_names_.unlock();
+      rings->mutex_.unlock();
+    }
     living.mutex.unlock();
   }
   static void in_child() {

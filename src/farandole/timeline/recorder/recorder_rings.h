@@ -44,6 +44,7 @@ class RecorderRings : public std::enable_shared_from_this<RecorderRings> {
 
   const std::uint64_t instance;  // unique among all objects of this process, past and present
   RecorderMap& map() { return *map_; }
+  std::mutex& mutex_of_names() { return mutex_of_names_; }
 
   // The ring of the calling thread; null if none is left.
   ThreadRing* ring() { return cache_.instance == instance ? cache_.ring : find_ring(); }
@@ -96,6 +97,7 @@ class RecorderRings : public std::enable_shared_from_this<RecorderRings> {
   const WhenFull when_full_;
   std::array<ThreadRing, recorder::thread_slots> rings_;
   std::optional<PagePrefaulter> pages_;
+  std::mutex mutex_of_names_;
   // Protects the members below and the assignment of slots.
   std::mutex mutex_;
   std::array<bool, recorder::thread_slots> taken_{};  // slots of living threads
