@@ -19,6 +19,7 @@ class OwnedDescriptor {
   }
   ~OwnedDescriptor() { reset(); }
   int get() const { return fd_; }  // negative if there is no descriptor
+  int release() { return std::exchange(fd_, -1); }
   void reset() {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "farandole/base/file_bytes.h"
 #include "farandole/checkpoint/hdf5_file_impl.h"
 #include "farandole/checkpoint/hdf5_types.h"
 
@@ -159,9 +160,10 @@ Hdf5File Hdf5File::create(const std::filesystem::path& path) {
 }
 
 Hdf5File Hdf5File::open(const std::filesystem::path& path) {
-  if (::access(path.c_str(), R_OK) != 0)
+  if (std::error_code ignored; std::filesystem::is_directory(path, ignored))
+    throw UserError("open " + path.string() + ": it is a folder");
+  if (open_regular_file(path).get() < 0)
     throw UserError("open " + path.string() + ": " + std::strerror(errno));
-  if (std::filesystem::is_directory(path)) throw UserError("open " + path.string() + ": it is a folder");
   const Hdf5Lock lock;
   const Hdf5Check check(path.string(), ExitCode::corrupt_input);
   RawData raw(path.string(), O_RDONLY);

@@ -13,6 +13,7 @@ namespace farandole {
 class InflatedFile {
  public:
   // Returns nullptr if the file cannot be opened.
+  // Throws: CorruptInput if it is not a regular file, for example a FIFO, which would block the caller.
   static std::unique_ptr<InflatedFile> open(const std::filesystem::path& path);
   ~InflatedFile();
   InflatedFile(const InflatedFile&) = delete;

@@ -5,6 +5,7 @@
 #include <isa-l/igzip_lib.h>
 #include <vector>
 
+#include "farandole/base/file_bytes.h"
 #include "farandole/timeline/gzip/inflated_file.h"
 
 namespace farandole {
@@ -91,7 +92,9 @@ InflatedFile::~InflatedFile() = default;
 
 std::unique_ptr<InflatedFile> InflatedFile::open(const std::filesystem::path& path) {
   auto state = std::make_unique<State>();
-  state->file.reset(std::fopen(path.c_str(), "rbe"));
+  auto opened = open_regular_file(path);
+  if (opened.get() < 0) return nullptr;
+  state->file.reset(::fdopen(opened.release(), "rb"));
   if (state->file == nullptr) return nullptr;
   std::setvbuf(state->file.get(), nullptr, _IONBF, 0);
   isal_inflate_init(&state->inflater);

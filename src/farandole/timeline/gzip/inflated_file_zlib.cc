@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <zlib.h>
 
+#include "farandole/base/file_bytes.h"
 #include "farandole/timeline/gzip/inflated_file.h"
 
 namespace farandole {
@@ -18,7 +19,9 @@ InflatedFile::~InflatedFile() = default;
 
 std::unique_ptr<InflatedFile> InflatedFile::open(const std::filesystem::path& path) {
   auto state = std::make_unique<State>();
-  state->file.reset(gzopen(path.c_str(), "rbe"));
+  auto opened = open_regular_file(path);
+  if (opened.get() < 0) return nullptr;
+  state->file.reset(gzdopen(opened.release(), "rb"));
   if (state->file == nullptr) return nullptr;
   gzbuffer(state->file.get(), 128 << 10);
   return std::unique_ptr<InflatedFile>(new InflatedFile(std::move(state)));
