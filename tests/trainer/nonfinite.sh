@@ -4,12 +4,12 @@ source "$(dirname "$0")/common.sh"
 /usr/bin/python3 - <<'PYTHON' || fail "the data"
 import h5py, numpy
 random = numpy.random.default_rng(3)
-for name, bad in ("one", [17]), ("all", range(64)):
+for name, bad in ("one", [17]), ("all", range(64)), ("test", []):
     with h5py.File(name + ".h5", "w") as file:
         x = random.normal(size=(64, 16)).astype("float32")
         x[list(bad)] = 3e38
         file["x"], file["y"] = x, numpy.arange(64) % 10
-        file["x_test"], file["y_test"] = numpy.zeros((8, 16), dtype="float32"), numpy.arange(8)
+        file["x_test"], file["y_test"] = numpy.full((8, 16), 3e38 if name == "test" else 0, dtype="float32"), numpy.arange(8)
 PYTHON
 options=(--model mlp --layers 2 --width 512 --batch 4 --log-steps 4 --timeline off --optimizer adam --lr 0.01)
 one=("${options[@]}" --data one.h5)
@@ -71,3 +71,7 @@ train 2 "${one[@]}" --run-dir alone --epochs 2 --on-nonfinite skip --synchronize
 refused 64 "--on-nonfinite rollback cannot be used with --synchronize" "${one[@]}" --run-dir x --on-nonfinite rollback \
   --synchronize parameters:2
 refused 64 "--on-nonfinite cannot be 'skp'; .*did you mean skip" "${one[@]}" --run-dir x --on-nonfinite skp
+
+# Only the held-out samples overflow. Training goes on, and the line says so in words.
+train 2 "${options[@]}" --data test.h5 --run-dir held_out --epochs 1 || fail "a held-out loss that is not finite"
+grep -q 'the held-out loss is not finite' out && ! grep -qE '[^a-z]nan|inf[^oi]' out || fail "the words for it"

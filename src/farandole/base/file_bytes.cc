@@ -1,10 +1,12 @@
 #include "farandole/base/file_bytes.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 
 #include "farandole/base/error.h"
 
@@ -30,6 +32,32 @@ std::optional<std::string> read_whole_file(const std::filesystem::path& path) {
     text.resize(end + got);
   }
   return text;
+}
+
+void read_lines(const std::filesystem::path& path, std::uint64_t last_bytes,
+                const std::function<void(std::string_view)>& use) {
+  constexpr std::size_t block = 65536, longest = 16 << 20;
+  const auto file = open_regular_file(path);
+  if (file.get() < 0 && (errno == ENOENT || errno == ENOTDIR)) return;
+  struct stat status {};
+  if (file.get() < 0 || ::fstat(file.get(), &status) != 0) throw system_error("open", path);
+  const auto bytes = static_cast<std::uint64_t>(status.st_size);
+  std::string text;  // Begins with the line that no '\n' has ended yet.
+  bool too_long = false;
+  for (std::uint64_t at = bytes - std::min(bytes, last_bytes), got = block; got == block; at += got) {
+    const auto begun = text.size();
+    text.resize(begun + block);
+    got = read_bytes(file.get(), at, std::as_writable_bytes(std::span(text).subspan(begun)), path);
+    text.resize(begun + got);
+    std::size_t begin = 0;
+    for (auto end = text.find('\n', begun); end != std::string::npos; end = text.find('\n', begin)) {
+      if (!std::exchange(too_long, false)) use(std::string_view(text).substr(begin, end - begin));
+      begin = end + 1;
+    }
+    text.erase(0, begin);
+    if (text.size() > longest) too_long = true;
+    if (too_long) text.clear();
+  }
 }
 
 std::optional<std::uint64_t> file_size_limit() {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,6 +22,13 @@ OwnedDescriptor open_regular_file(const std::filesystem::path& path);
 // Returns the whole contents, or nullopt if the file does not exist.
 // Throws: CorruptInput if it is not a regular file; Error if it cannot be read.
 std::optional<std::string> read_whole_file(const std::filesystem::path& path);
+
+// Calls `use` with each line of the file, without its '\n'. `last_bytes`: reads only the end of the file, where the
+// first line may be a part of one. Leaves out a last line without '\n', which a kill has cut off, and lines of more
+// than 16 MiB. A file that does not exist has no lines.
+// Throws: CorruptInput if it is not a regular file; Error if it cannot be read.
+void read_lines(const std::filesystem::path& path, std::uint64_t last_bytes,
+                const std::function<void(std::string_view)>& use);
 
 // The limit of this process on file sizes (ulimit -f), if there is one. A system call that would exceed it
 // raises SIGXFSZ, which ends a program that does not ignore it.

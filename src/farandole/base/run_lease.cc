@@ -204,6 +204,8 @@ bool RunLease::try_to_take(const Times& times) {
   const auto file = lease_file(run_dir_, number_);
   fd_ = OwnedDescriptor(::open(file.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666));
   if (fd_.get() < 0 && errno == EEXIST) return false;
+  if (fd_.get() < 0 && (errno == EACCES || errno == EPERM || errno == EROFS))
+    throw UserError("run directory " + run_dir_.string() + " is not writable; choose another --run-dir");
   if (fd_.get() < 0) throw system_error("create", file.string());
   auto me = Holder::myself();
   me.inode = static_cast<std::int64_t>(sight_of(fd_.get())->inode);

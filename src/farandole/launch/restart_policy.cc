@@ -2,10 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/error.h"
-#include "farandole/launch/run_files.h"
+#include "farandole/base/run_files.h"
 
 namespace farandole {
 namespace {
@@ -18,9 +16,7 @@ constexpr int most_same_failures = 3;
 
 std::string progress_of(const fs::path& run) {
   std::string progress;
-  const auto lines = last_metrics(run);
-  if (!lines.empty() && lines.back().contains("step") && lines.back()["step"].is_number_integer())
-    progress = fmt::format("step {}", lines.back()["step"].get<std::int64_t>());
+  if (const auto step = last_logged_step(run / "metrics.jsonl")) progress = fmt::format("step {}", *step);
   if (const auto checkpoint = newest_checkpoint(run); !checkpoint.empty())
     progress += fmt::format("{}checkpoint {}", progress.empty() ? "" : ", ", checkpoint.filename().string());
   return progress;

@@ -10,11 +10,11 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/parse_number.h"
+#include "farandole/base/run_files.h"
 #include "farandole/base/run_json.h"
 #include "farandole/base/run_lease.h"
 #include "farandole/launch/command_output.h"
 #include "farandole/launch/job_record.h"
-#include "farandole/launch/run_files.h"
 
 namespace farandole {
 namespace {
@@ -47,7 +47,7 @@ void take(const nlohmann::json& line, const char* key, std::optional<T>& target)
 void read_progress(const fs::path& run, RunStatus& status) {
   double milliseconds = 0;
   int lines = 0;
-  for (const auto& line : last_metrics(run)) {
+  for (const auto& line : last_metrics(run / "metrics.jsonl")) {
     take(line, "step", status.step);
     take(line, "epoch", status.epoch);
     take(line, "loss", status.loss);

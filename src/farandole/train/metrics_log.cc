@@ -1,58 +1,63 @@
 #include "farandole/train/metrics_log.h"
 
-#include <string>
+#include <limits>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
+#include "farandole/base/file_bytes.h"
 
 namespace farandole {
 namespace {
 
 constexpr const char *skipped_step = "skipped step", *rollback = "rollback";
 
-// std::nullopt for a line that a kill cut off, or without a number of its step.
-std::optional<std::int64_t> step_of(const std::string& line) {
-  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return std::nullopt;
-  const auto step = json.value("step", nlohmann::json());
-  return step.is_number() ? std::optional(step.get<std::int64_t>()) : std::nullopt;
+constexpr auto whole_file = std::numeric_limits<std::uint64_t>::max();
+
+nlohmann::json parse(std::string_view line) {
+  return nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
 }
 
-std::string lines_up_to(const std::filesystem::path& file, std::int64_t last_step) {
-  std::ifstream stream(file);
-  std::string kept;
-  for (std::string line; std::getline(stream, line);)
-    if (const auto step = step_of(line); step && *step <= last_step) kept += line + "\n";
-  return kept;
+// Returns false for a line without a number of its step.
+bool is_up_to(std::int64_t last_step, std::string_view line) {
+  const auto json = parse(line);
+  const auto step = json.is_object() ? json.value("step", nlohmann::json()) : nlohmann::json();
+  return step.is_number() && step.get<std::int64_t>() <= last_step;
+}
+
+void drop_lines_after(std::int64_t last_step, const std::filesystem::path& file) {
+  const auto temporary = temporary_beside(file);
+  try {
+    std::ofstream kept(temporary);
+    read_lines(file, whole_file, [&](std::string_view line) {
+      if (is_up_to(last_step, line)) kept << line << '\n';
+    });
+    if (!kept.flush()) throw system_error("write", temporary);
+    publish_file(temporary, file);
+  } catch (...) {
+    discard_file(temporary, file);
+    throw;
+  }
 }
 
 }  // namespace
 
-std::int64_t last_logged_step(const std::filesystem::path& file) {
-  std::ifstream stream(file);
-  std::int64_t last = 0;
-  for (std::string line; std::getline(stream, line);)
-    if (const auto step = step_of(line)) last = *step;
-  return last;
-}
-
 MetricsEvents count_events(const std::filesystem::path& file) {
-  std::ifstream stream(file);
   MetricsEvents events;
-  for (std::string line; std::getline(stream, line);) {
-    if (line.find("\"event\"") == std::string::npos) continue;
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  read_lines(file, whole_file, [&](std::string_view line) {
+    if (line.find("\"event\"") == std::string_view::npos) return;
+    const auto json = parse(line);
     const auto event = json.is_object() ? json.value("event", nlohmann::json()) : nlohmann::json();
     if (event == skipped_step) ++events.skipped_steps;
     if (event == rollback) ++events.rollbacks;
-  }
+  });
   return events;
 }
 
 MetricsLog::MetricsLog(const std::filesystem::path& file, std::int64_t last_step) {
-  if (std::filesystem::exists(file)) write_file_atomically(file, lines_up_to(file, last_step));
+  if (open_regular_file(file).get() >= 0) drop_lines_after(last_step, file);
   stream_.open(file, std::ios::app);
   if (!stream_) throw system_error("open", file);
 }

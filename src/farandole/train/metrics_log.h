@@ -13,19 +13,17 @@
 
 namespace farandole {
 
-// The last step in the file; 0 if there is none.
-std::int64_t last_logged_step(const std::filesystem::path& file);
-
 struct MetricsEvents {
   std::int64_t skipped_steps = 0, rollbacks = 0;
 };
+// Throws: CorruptInput if it is not a regular file; Error if it cannot be read.
 MetricsEvents count_events(const std::filesystem::path& file);
 
 class MetricsLog {
  public:
   // Appends to the file. Lines of steps after `last_step` are dropped: an earlier start wrote them, and the
   // run resumes before them.
-  // Throws: Error if the file cannot be written.
+  // Throws: CorruptInput if it is not a regular file; Error if the file cannot be written.
   MetricsLog(const std::filesystem::path& file, std::int64_t last_step);
 
   struct Training {

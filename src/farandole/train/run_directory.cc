@@ -7,6 +7,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/file_bytes.h"
+#include "farandole/base/run_files.h"
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/train/metrics_log.h"
 
@@ -37,7 +38,7 @@ RunDirectory::RunDirectory(std::filesystem::path folder) : folder_(std::move(fol
 std::optional<LostWork> RunDirectory::started(RunFacts facts, std::int64_t step) {
   const auto earlier = read_run_facts(run_json());
   facts.restarts = earlier.restarts ? *earlier.restarts + 1 : 0;
-  const LostWork lost{std::max<std::int64_t>(0, last_logged_step(metrics()) - step),
+  const LostWork lost{std::max<std::int64_t>(0, last_logged_step(metrics()).value_or(0) - step),
                       changed_ns(checkpoints() / checkpoint_name(step)), changed_ns(metrics())};
   facts.lost_steps = earlier.lost_steps.value_or(0) + lost.steps;
   facts.started = utc_now();
@@ -51,9 +52,12 @@ void RunDirectory::ended(int exit_code) {
   if (!facts_) return;
   facts_->ended = utc_now();
   facts_->exit_code = exit_code;
-  const auto events = count_events(metrics());
-  facts_->skipped_steps = events.skipped_steps;
-  facts_->rollbacks = events.rollbacks;
+  try {
+    const auto events = count_events(metrics());
+    facts_->skipped_steps = events.skipped_steps;
+    facts_->rollbacks = events.rollbacks;
+  } catch (const CorruptInput&) {  // The metrics are not in a file, so the run could not begin.
+  }
   try {
     write_run_facts(run_json(), *facts_);
   } catch (const Error& error) {

@@ -105,7 +105,8 @@ void Trainer::resume(const Position& position, const Snapshot* snapshot) {
 }
 
 ExitCode Trainer::run() {
-  if (leads()) {
+  session_.together([&] {
+    if (!leads()) return;
     store_ = std::make_unique<CheckpointStore>(
         CheckpointOptions{options_.run_dir / "checkpoints", options_.checkpoint_keep,
                           options_.checkpoint_keep_every,
@@ -116,7 +117,7 @@ ExitCode Trainer::run() {
     metrics_ = std::make_unique<MetricsLog>(options_.run_dir / "metrics.jsonl", position_.step);
     progress_ = std::make_unique<Progress>(position_.step, total_steps());
     reported_ns_ = now_ns();
-  }
+  });
   while (!finished()) {
     train_epoch();
     if (stopping_) break;
@@ -354,9 +355,11 @@ double Trainer::evaluate() {
   }
   if (leads()) {
     metrics_->write(MetricsLog::Evaluation{position_.step, position_.epoch, loss, accuracy});
-    progress_->say(fmt::format("epoch {}  step {}  held-out loss {:.4f}{}  accuracy {:.2f} %",
-                               position_.epoch, position_.step, loss, data_.shape.text ? " nats/byte" : "",
-                               100 * accuracy));
+    const auto shown = std::isfinite(loss)
+                           ? fmt::format("held-out loss {:.4f}{}", loss, data_.shape.text ? " nats/byte" : "")
+                           : "the held-out loss is not finite";
+    progress_->say(fmt::format("epoch {}  step {}  {}  accuracy {:.2f} %", position_.epoch, position_.step,
+                               shown, 100 * accuracy));
     reported_ns_ = now_ns();
   }
   return loss;

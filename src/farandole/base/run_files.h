@@ -2,17 +2,21 @@
 // Thread safety: any thread may call this at any time.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
-#include <string>
+#include <optional>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
 namespace farandole {
 
-// The objects on the last lines of metrics.jsonl, oldest first. Reads at most the last 16 KiB. A line that a kill
-// has cut off is left out.
-std::vector<nlohmann::json> last_metrics(const std::filesystem::path& run);
+// The objects on the last lines of metrics.jsonl, oldest first; none if it cannot be read. Reads the last 16 KiB, or
+// up to 1 MiB if a line is longer than that. A line that a kill has cut off is left out.
+std::vector<nlohmann::json> last_metrics(const std::filesystem::path& file);
+
+// The last step in metrics.jsonl; std::nullopt if it has none or cannot be read.
+std::optional<std::int64_t> last_logged_step(const std::filesystem::path& file);
 
 // The file of the newest checkpoint by its name, "step-00001200.h5"; empty if there is none. Each file with such a
 // name is complete.
