@@ -15,6 +15,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
 #include "farandole/base/program_folder.h"
+#include "farandole/base/run_main.h"
 
 namespace {
 
@@ -115,13 +116,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const farandole::Error& error) {
-    fmt::print(stderr, "farandole: {}\n", error.what());
-    return static_cast<int>(error.exit_code());
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "farandole: {}\n", error.what());
-    return static_cast<int>(farandole::ExitCode::failure);
-  }
+  return farandole::run_main("farandole", [&] { return run(argc, argv); });
 }

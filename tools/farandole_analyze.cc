@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <iostream>
 #include <string>
 #include <string_view>
@@ -14,6 +13,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
 #include "farandole/base/phrases.h"
+#include "farandole/base/run_main.h"
 
 namespace {
 
@@ -106,13 +106,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const farandole::Error& error) {
-    complain(error.what());
-    return static_cast<int>(error.exit_code());
-  } catch (const std::exception& error) {
-    complain(error.what());
-    return static_cast<int>(ExitCode::failure);
-  }
+  return farandole::run_main("farandole analyze", [&] { return run(argc, argv); });
 }

@@ -5,12 +5,13 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
+#include "farandole/base/run_main.h"
 #include "farandole/bench/commands.h"
 
 int main(int argc, char** argv) {
   using namespace farandole;
   const std::string what = argc > 1 ? argv[1] : "";
-  try {
+  return run_main("farandole bench", [&] {
     if (print_version(argc, argv)) return 0;
     if (what == "allreduce") return allreduce_command(argc, argv);
     if (what == "step") return step_command(argc, argv);
@@ -33,8 +34,5 @@ int main(int argc, char** argv) {
     throw UserError(what.empty() ? "no benchmark given; use allreduce, step, timeline, analyze or checkpoint"
                                  : "unknown benchmark '" + what +
                                        "'; use allreduce, step, timeline, analyze or checkpoint");
-  } catch (const Error& error) {
-    fmt::print(stderr, "farandole bench: {}\n", error.what());
-    return static_cast<int>(error.exit_code());
-  }
+  });
 }

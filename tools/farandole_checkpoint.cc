@@ -7,6 +7,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
 #include "farandole/base/options.h"
+#include "farandole/base/run_main.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/checkpoint/compare_checkpoints.h"
@@ -155,13 +156,5 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   farandole::set_up_log();
-  try {
-    return farandole::run(argc, argv);
-  } catch (const farandole::Error& error) {
-    fmt::print(stderr, "farandole checkpoint: {}\n", error.what());
-    return static_cast<int>(error.exit_code());
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "farandole checkpoint: {}\n", error.what());
-    return static_cast<int>(farandole::ExitCode::failure);
-  }
+  return farandole::run_main("farandole checkpoint", [&] { return farandole::run(argc, argv); });
 }

@@ -1,13 +1,12 @@
 // farandole doctor [RUN]: reports why a run hung, crashed or refused to start. Without RUN
 // it checks the installation.
 #include <cstdio>
-#include <exception>
 #include <iostream>
 #include <string>
 
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
-#include "farandole/base/phrases.h"
+#include "farandole/base/run_main.h"
 #include "farandole/doctor/diagnosis.h"
 #include "farandole/doctor/installation.h"
 
@@ -61,13 +60,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const farandole::Error& error) {
-    std::fprintf(stderr, "farandole doctor: %s\n", farandole::printable(error.what()).c_str());
-    return static_cast<int>(error.exit_code());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "farandole doctor: %s\n", farandole::printable(error.what()).c_str());
-    return static_cast<int>(ExitCode::failure);
-  }
+  return farandole::run_main("farandole doctor", [&] { return run(argc, argv); });
 }

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <exception>
 #include <fmt/format.h>
 #include <string>
 #include <thread>
@@ -11,7 +10,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
-#include "farandole/base/phrases.h"
+#include "farandole/base/run_main.h"
 #include "farandole/launch/run_status.h"
 
 namespace {
@@ -69,13 +68,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const farandole::Error& error) {
-    std::fprintf(stderr, "farandole status: %s\n", farandole::printable(error.what()).c_str());
-    return static_cast<int>(error.exit_code());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "farandole status: %s\n", farandole::printable(error.what()).c_str());
-    return static_cast<int>(farandole::ExitCode::failure);
-  }
+  return farandole::run_main("farandole status", [&] { return run(argc, argv); });
 }

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <fmt/format.h>
 #include <optional>
@@ -15,9 +14,9 @@
 #include "farandole/base/error.h"
 #include "farandole/base/file_bytes.h"
 #include "farandole/base/options.h"
-#include "farandole/base/phrases.h"
 #include "farandole/base/program_folder.h"
 #include "farandole/base/run_lease.h"
+#include "farandole/base/run_main.h"
 #include "farandole/base/temporary_folder.h"
 #include "farandole/launch/batch_script.h"
 #include "farandole/launch/command_output.h"
@@ -140,13 +139,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const farandole::Error& error) {
-    std::fprintf(stderr, "farandole submit: %s\n", farandole::printable(error.what()).c_str());
-    return static_cast<int>(error.exit_code());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "farandole submit: %s\n", farandole::printable(error.what()).c_str());
-    return static_cast<int>(farandole::ExitCode::failure);
-  }
+  return farandole::run_main("farandole submit", [&] { return run(argc, argv); });
 }

@@ -8,6 +8,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
 #include "farandole/base/options.h"
+#include "farandole/base/run_main.h"
 #include "farandole/tables/split_table.h"
 
 namespace farandole {
@@ -90,13 +91,5 @@ int run(int argc, const char* const* argv) {
 
 int main(int argc, char** argv) {
   farandole::set_up_log();
-  try {
-    return farandole::run(argc, argv);
-  } catch (const farandole::Error& error) {
-    fmt::print(stderr, "farandole table: {}\n", error.what());
-    return static_cast<int>(error.exit_code());
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "farandole table: {}\n", error.what());
-    return static_cast<int>(farandole::ExitCode::failure);
-  }
+  return farandole::run_main("farandole table", [&] { return farandole::run(argc, argv); });
 }

@@ -1,6 +1,5 @@
 // farandole timeline merge|slice|salvage|export: writes traces from the recorder files of a run.
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <fmt/format.h>
 #include <string>
@@ -9,6 +8,7 @@
 #include "farandole/analyzer/formats/kineto_export.h"
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
+#include "farandole/base/run_main.h"
 #include "farandole/timeline/merge/run_recorders.h"
 
 namespace {
@@ -149,13 +149,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const farandole::Error& error) {
-    fmt::print(stderr, "farandole timeline: {}\n", error.what());
-    return static_cast<int>(error.exit_code());
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "farandole timeline: {}\n", error.what());
-    return static_cast<int>(farandole::ExitCode::failure);
-  }
+  return farandole::run_main("farandole timeline", [&] { return run(argc, argv); });
 }

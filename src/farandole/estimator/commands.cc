@@ -10,6 +10,7 @@
 #include "farandole/base/options.h"
 #include "farandole/base/parse_number.h"
 #include "farandole/base/run_json.h"
+#include "farandole/base/run_main.h"
 #include "farandole/estimator/apply.h"
 #include "farandole/estimator/estimator.h"
 #include "farandole/estimator/fit.h"
@@ -289,7 +290,7 @@ int runs_command(int argc, const char* const* argv) {
       "command", po::value(&command), "list, show or best (first positional argument).")(
       "run", po::value(&run), "Id of the run to show (second positional argument).");
   parser.positional.add("command", 1).add("run", 1);
-  try {
+  return run_main("farandole runs", [&] {
     if (!parser.parse(argc, argv)) return 0;
     if (!std::filesystem::is_directory(store)) throw UserError("there is no store " + store);
     if (command == "list") return list_runs(list_fits(store));
@@ -300,10 +301,7 @@ int runs_command(int argc, const char* const* argv) {
     throw UserError(
         (command.empty() ? "no command given" : "unknown command '" + command + "'") +
         (nearest.empty() ? "; there are list, show and best" : "; did you mean " + nearest + "?"));
-  } catch (const Error& error) {
-    fmt::print(stderr, "farandole runs: {}\n", error.what());
-    return static_cast<int>(error.exit_code());
-  }
+  });
 }
 
 }  // namespace farandole

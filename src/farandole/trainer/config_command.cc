@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/phrases.h"
 #include "farandole/base/program_folder.h"
+#include "farandole/base/run_main.h"
 #include "farandole/trainer/train_options.h"
 
 namespace farandole {
@@ -45,12 +45,7 @@ int show(int argc, const char* const* argv) {
 }  // namespace
 
 int config_command(int argc, const char* const* argv) {
-  try {
-    return show(argc, argv);
-  } catch (const Error& error) {
-    fmt::print(stderr, "farandole config: {}\n", printable(error.what()));
-    return static_cast<int>(error.exit_code());
-  }
+  return run_main("farandole config", [&] { return show(argc, argv); });
 }
 
 }  // namespace farandole
