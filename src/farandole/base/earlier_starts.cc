@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* earlier_job = "job.earlier.json";
+constexpr std::size_t most_recorded = 20;
 
 int number_of_start(const fs::path& folder) {
   return parse_number<int>(folder.filename().string()).value_or(0);
@@ -51,6 +52,15 @@ void copy_launch(const fs::path& from, const fs::path& to) {
   if (ignored && has_ended(from / "job.json")) fs::copy_file(from / "job.json", to / "job.json", ignored);
 }
 
+// A run that is killed every few minutes would fill its disk with recorders. What remains tells how the start ended.
+void drop_old_recorders(const std::vector<fs::path>& starts) {
+  std::error_code ignored;
+  for (std::size_t i = 0; i + most_recorded < starts.size(); ++i) {
+    fs::remove_all(starts[i] / "recorder", ignored);
+    fs::remove(starts[i] / "timeline.json.gz", ignored);
+  }
+}
+
 }  // namespace
 
 std::vector<fs::path> earlier_starts(const fs::path& run_dir) {
@@ -81,6 +91,7 @@ void keep_earlier_start(const fs::path& run_dir) {
   for (const char* report : {"report.txt", "report.html"}) move_if_there(run_dir / report, folder / report);
   move_if_there(trace, folder / trace.filename());
   move_if_there(recorders, folder / recorders.filename());
+  drop_old_recorders(earlier_starts(run_dir));
 }
 
 void keep_earlier_job(const fs::path& launch_folder) noexcept {

@@ -48,8 +48,13 @@ class Finder {
       add(fmt::format("it was restart {} in this folder; this report is about the last start",
                       *run_.facts.restarts));
     const auto starts = earlier_starts(run_.folder);
-    for (const auto& start : starts)
-      add(fmt::format("what an earlier start has recorded is kept: farandole doctor {}", start.string()));
+    constexpr std::size_t most_starts = 3;
+    const auto shown = std::min(starts.size(), most_starts);
+    if (shown < starts.size())
+      add(fmt::format("{} has {} earlier starts; these are the last ones", (run_.folder / "starts").string(),
+                      starts.size()));
+    for (auto start = starts.end() - static_cast<std::ptrdiff_t>(shown); start != starts.end(); ++start)
+      add(fmt::format("what an earlier start has recorded is kept: farandole doctor {}", start->string()));
   }
 
   void slurm(const std::string& id) {
