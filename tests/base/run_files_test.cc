@@ -35,12 +35,12 @@ TEST_F(Lines, AreWholeAcrossBlocks) {
   }
   ASSERT_GT(text.size(), std::size_t{4} << 16);
   write(text + "cut off");
-  EXPECT_EQ(read(all), expected);
-  const auto last = read(1000 + std::string_view("cut off").size());
-  EXPECT_EQ(last.back(), expected.back());
+  EXPECT_TRUE(read(all) == expected);
+  const auto last = read(2000 + std::string_view("cut off").size());
+  EXPECT_TRUE(last.back() == expected.back());
   std::size_t bytes = 0;
   for (const auto& line : last) bytes += line.size() + 1;
-  EXPECT_EQ(bytes, 1000u);
+  EXPECT_EQ(bytes, 2000u);
 }
 
 TEST_F(Lines, AreLeftOutIfTheyAreTooLong) {

@@ -58,7 +58,7 @@ TEST(SignatureCheck, TheTableNamesRanksAndValues) {
   const auto text = describe_mismatch(calls, std::vector{10, 11, 12, 13, 14, 15});
   EXPECT_THAT(text, HasSubstr("\n  operation  all ranks    allreduce"));
   EXPECT_THAT(text, HasSubstr("\n  name       all ranks    'bucket 0'"));
-  EXPECT_THAT(text, HasSubstr("\n  size       ranks 10-12,14,15 100 elements"));
+  EXPECT_THAT(text, HasSubstr("\n  size       ranks 10-12, 14, 15 100 elements"));
   EXPECT_THAT(text, HasSubstr("\n  size       rank 13      101 elements"));
   EXPECT_THAT(text, Not(HasSubstr("dtype")));
   EXPECT_THAT(text, Not(HasSubstr("root")));

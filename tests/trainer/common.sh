@@ -1,6 +1,7 @@
 # Sourced by the script tests of the trainer: a temporary folder, the programs, and checks.
 set -uo pipefail
 bin=${FARANDOLE_BIN:?}
+source_folder=$(readlink -f "$(dirname "${BASH_SOURCE[0]}")")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
@@ -37,14 +38,4 @@ need_data() {  # FOLDER: of FARANDOLE_TEST_DATA; skips the test without it
   [[ -e $data ]] || { echo "skipped: FARANDOLE_TEST_DATA has no $1"; exit 77; }
 }
 
-equal_arrays() {  # FILE FILE: two checkpoints of a whole training have the same arrays, bit for bit
-  /usr/bin/python3 - "$@" <<'PYTHON'
-import sys, h5py, numpy
-a, b = (h5py.File(name) for name in sys.argv[1:])
-names = []
-a.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
-assert len(names) > 20, names
-for name in names:
-    assert numpy.array_equal(a[name][()], b[name][()]), name
-PYTHON
-}
+equal_arrays() { "$source_folder/equal_arrays" "$@"; }  # FILE FILE [PREFIX...]

@@ -16,18 +16,7 @@ for stop in $((per_epoch / 2)) $per_epoch $((per_epoch + 7)); do
   train 2 "${options[@]}" --run-dir parts --steps "$stop" || fail "the first part, $stop steps"
   train 2 "${options[@]}" --run-dir parts || fail "the second part after $stop steps"
   grep -q "continuing from step $stop" out || fail "it did not resume at $stop"
-  /usr/bin/python3 - "whole/checkpoints/$last" "parts/checkpoints/$last" <<'PYTHON' || fail "stopped at $stop: the checkpoints differ"
-import sys, h5py, numpy
-a, b = (h5py.File(name) for name in sys.argv[1:])
-names = []
-a.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
-assert any(n.startswith("model/") for n in names) and any(n.startswith("optimizer/") for n in names), names
-assert any(n.startswith("rng/") for n in names) and "sampler/epoch" in names, names
-for name in names:
-    assert numpy.array_equal(a[name][()].view(numpy.uint8) if a[name].shape else a[name][()],
-                             b[name][()].view(numpy.uint8) if b[name].shape else b[name][()]), name
-print(len(names), "arrays equal")
-PYTHON
+  equal_arrays "whole/checkpoints/$last" "parts/checkpoints/$last" optimizer/ rng/ || fail "stopped at $stop: the checkpoints differ"
   grep -q '"restarts": 1' parts/run.json || fail "run.json does not count the restart"
 done
 

@@ -17,15 +17,7 @@ for kind in "--synchronize parameters:3 --optimizer sgd --momentum 0.9 --lr 0.05
   train 2 "${options[@]}" "${choice[@]}" --run-dir parts || fail "the second part with $kind"
   grep -q "continuing from step 8" out || fail "it did not resume"
   last=$(ls whole/checkpoints | tail -n 1)
-  /usr/bin/python3 - "whole/checkpoints/$last" "parts/checkpoints/$last" <<'PYTHON' || fail "$kind: the checkpoints differ"
-import sys, h5py, numpy
-a, b = (h5py.File(name) for name in sys.argv[1:])
-names = []
-a.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
-assert names
-for name in names:
-    assert numpy.array_equal(a[name][()], b[name][()]), name
-PYTHON
+  equal_arrays "whole/checkpoints/$last" "parts/checkpoints/$last" || fail "$kind: the checkpoints differ"
 done
 
 train 1 "${options[@]}" --synchronize parameters:0 --run-dir wrong

@@ -1,5 +1,6 @@
 #include "farandole/base/cores.h"
 
+#include <memory>
 #include <sched.h>
 #include <thread>
 #include <unistd.h>
@@ -13,8 +14,13 @@ std::string host_name() {
 }
 
 int allowed_cores() {
-  cpu_set_t allowed;
-  if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
+  // Machines with more than CPU_SETSIZE (1024) CPUs need a larger set, without which the kernel returns EINVAL.
+  for (std::size_t cpus = CPU_SETSIZE; cpus <= (std::size_t{1} << 20); cpus *= 2) {
+    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(cpus),
+                                                               [](cpu_set_t* it) { CPU_FREE(it); });
+    if (::sched_getaffinity(0, CPU_ALLOC_SIZE(cpus), set.get()) == 0)
+      return CPU_COUNT_S(CPU_ALLOC_SIZE(cpus), set.get());
+  }
   return static_cast<int>(std::thread::hardware_concurrency());
 }
 

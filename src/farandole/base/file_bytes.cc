@@ -90,7 +90,10 @@ std::size_t read_bytes(int fd, std::uint64_t offset, std::span<std::byte> into, 
 
 std::int64_t changed_ns(const std::filesystem::path& path) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return -1;
+  return ::stat(path.c_str(), &status) == 0 ? changed_ns(status) : -1;
+}
+
+std::int64_t changed_ns(const struct stat& status) {
   return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
 }
 

@@ -14,6 +14,8 @@
 
 #include "farandole/base/owned_descriptor.h"
 
+struct stat;
+
 namespace farandole {
 
 // Opens a file for reading. The descriptor is negative, and errno is set, if the file cannot be opened.
@@ -44,5 +46,6 @@ std::size_t read_bytes(int fd, std::uint64_t offset, std::span<std::byte> into, 
 // The modification time by the clock of the file system, or -1 if the file does not exist.
 // Units: nanoseconds since 1970.
 std::int64_t changed_ns(const std::filesystem::path& path);
+std::int64_t changed_ns(const struct stat& status);
 
 }  // namespace farandole

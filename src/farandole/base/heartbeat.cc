@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <utility>
 
+#include "farandole/base/file_bytes.h"
 #include "farandole/base/owned_descriptor.h"
 
 namespace farandole {
@@ -12,8 +13,7 @@ namespace farandole {
 std::optional<FileSight> sight_of(int fd) {
   struct stat status {};
   if (fd < 0 || ::fstat(fd, &status) != 0) return std::nullopt;
-  return FileSight{status.st_dev, status.st_ino,
-                   std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec};
+  return FileSight{status.st_dev, status.st_ino, changed_ns(status)};
 }
 
 // NFS queries its server when a file is opened. Otherwise it returns data that is some seconds old.

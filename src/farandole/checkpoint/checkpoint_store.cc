@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "farandole/base/clock.h"
+#include "farandole/base/cores.h"
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
 #include "farandole/checkpoint/checkpoint_file.h"
@@ -26,11 +27,9 @@ namespace {
 
 // The name of a temporary file made by temporary_beside(): ".step-….h5.HOST.PID.tmp".
 bool is_of_live_writer(std::string_view name) {
-  char host[256] = "";
-  ::gethostname(host, sizeof host - 1);
   name.remove_suffix(std::string_view(".tmp").size());
   const auto dot = name.rfind('.');
-  if (!name.substr(0, dot).ends_with(".h5." + std::string(host)))
+  if (!name.substr(0, dot).ends_with(".h5." + host_name()))
     return false;  // from an earlier run on another host
   const auto pid = std::atoi(std::string(name.substr(dot + 1)).c_str());
   return pid > 0 && pid != ::getpid() && (::kill(pid, 0) == 0 || errno == EPERM);

@@ -31,18 +31,6 @@ std::vector<std::vector<std::string>> gather_lines(Communicator& communicator, s
 
 }  // namespace
 
-std::string list_of(std::vector<int> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  std::string text;
-  for (std::size_t first = 0, last = 0; first < ranks.size(); first = last + 1) {
-    last = first;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    text += fmt::format("{}{}", text.empty() ? "" : ",", ranks[first]);
-    if (last > first) text += fmt::format("{}{}", last == first + 1 ? "," : "-", ranks[last]);
-  }
-  return text;
-}
-
 std::vector<Disagreement> find_disagreements(Communicator& communicator, std::string_view what,
                                              const std::string& text) {
   const std::int64_t hash = static_cast<std::int64_t>(XXH3_64bits(text.data(), text.size()) >> 1);

@@ -10,14 +10,11 @@
 
 namespace farandole {
 
-// Ranks as text: "0-2,5".
-std::string list_of(std::vector<int> ranks);
-
 // A line of a text that is not the same on all ranks.
 struct Disagreement {
   struct Variant {
     std::string text;
-    std::vector<int> ranks;
+    std::vector<int> ranks;  // Ascending.
   };
   std::size_t line = 0;
   std::vector<Variant> variants;

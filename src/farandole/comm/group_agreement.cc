@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "farandole/base/error.h"
+#include "farandole/base/phrases.h"
 #include "farandole/comm/agreement.h"
 
 namespace farandole {
@@ -28,8 +29,7 @@ void check_group_agreement(Communicator& everyone, std::span<const int> ranks) {
   for (const auto& list :
        find_disagreements(everyone, "ranks of group", fmt::format("[{}]", fmt::join(ranks, ", "))))
     for (const auto& [text, who] : list.variants)
-      table += fmt::format("\n  {} {:<12} group of ranks {}", who.size() > 1 ? "ranks" : "rank ",
-                           list_of(who), text);
+      table += fmt::format("\n  {:<18} group of ranks {}", describe_ranks(who), text);
   if (!table.empty())
     throw UserError(
         "the ranks give different lists for the same group; every rank of the job must give the same list:" +

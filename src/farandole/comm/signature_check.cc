@@ -9,6 +9,7 @@
 #include <vector>
 #include <xxhash.h>
 
+#include "farandole/base/phrases.h"
 #include "farandole/comm/agreement.h"
 
 namespace farandole {
@@ -134,10 +135,11 @@ std::string describe_mismatch(std::span<const CallDescriptor> by_rank, std::span
     // Fields on which all ranks agree are shown only if they help to find the call.
     if (values.size() < 2 && std::strcmp(field, "operation") != 0 && std::strcmp(field, "name") != 0)
       continue;
-    for (const auto& [text, who] : values)
-      table += fmt::format(
-          "\n  {:<10} {:<12} {}", field,
-          values.size() < 2 ? "all ranks" : (who.size() > 1 ? "ranks " : "rank ") + list_of(who), text);
+    for (auto& [text, who] : values) {
+      std::sort(who.begin(), who.end());
+      table += fmt::format("\n  {:<10} {:<12} {}", field,
+                           values.size() < 2 ? "all ranks" : describe_ranks(who), text);
+    }
   }
   return "the ranks make different calls of the same collective; every rank must make the same calls in the "
          "same order:" +

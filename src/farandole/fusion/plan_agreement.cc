@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/phrases.h"
 #include "farandole/comm/agreement.h"
 
 namespace farandole {
@@ -29,7 +30,7 @@ void check_plan_agreement(Communicator& communicator, const BucketPlan& plan) {
   std::string table;
   for (const auto& row : rows)
     for (const auto& [text, ranks] : row.variants)
-      table += fmt::format("\n  #{:<4} rank {:<12} {}", row.line, list_of(ranks), text);
+      table += fmt::format("\n  #{:<4} {:<17} {}", row.line, describe_ranks(ranks), text);
   throw UserError("the ranks do not train the same tensors; build the same model on every rank:" + table);
 }
 

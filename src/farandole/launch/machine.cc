@@ -5,12 +5,12 @@
 #include <cmath>
 #include <fstream>
 #include <netinet/in.h>
-#include <sched.h>
 #include <sstream>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "farandole/base/cores.h"
 #include "farandole/base/owned_descriptor.h"
 #include "farandole/launch/control_group.h"
 
@@ -41,16 +41,7 @@ std::optional<int> cgroup_cores(const fs::path& root, const fs::path& self) {
 }
 
 int usable_cores() {
-  int cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
-  // Machines with more than CPU_SETSIZE (1024) CPUs need a larger set. The kernel returns EINVAL until the
-  // set is large enough.
-  for (std::size_t cpus = CPU_SETSIZE; cpus <= (std::size_t{1} << 20); cpus *= 2) {
-    cpu_set_t* set = CPU_ALLOC(cpus);
-    const bool known = ::sched_getaffinity(0, CPU_ALLOC_SIZE(cpus), set) == 0;
-    if (known) cores = CPU_COUNT_S(CPU_ALLOC_SIZE(cpus), set);
-    CPU_FREE(set);
-    if (known) break;
-  }
+  const int cores = allowed_cores();
   return std::max(1, std::min(cores, cgroup_cores().value_or(cores)));
 }
 

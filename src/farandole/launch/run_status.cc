@@ -9,6 +9,7 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
+#include "farandole/base/file_bytes.h"
 #include "farandole/base/parse_number.h"
 #include "farandole/base/run_files.h"
 #include "farandole/base/run_json.h"
@@ -69,11 +70,8 @@ void read_checkpoint(const fs::path& run, RunStatus& status) {
   if (newest.empty()) return;
   constexpr std::size_t before_number = std::string_view("step-").size();
   status.checkpoint_step = parse_number<std::int64_t>(newest.stem().string().substr(before_number));
-  std::error_code removed;
-  const auto written = fs::last_write_time(newest, removed);
-  if (!removed)
-    status.checkpoint_age_s =
-        std::max(0.0, std::chrono::duration<double>(std::chrono::file_clock::now() - written).count());
+  if (const auto written_ns = changed_ns(newest); written_ns >= 0)
+    status.checkpoint_age_s = std::max(0.0, seconds_now() - static_cast<double>(written_ns) * 1e-9);
 }
 
 // Slurm forgets jobs some minutes after their end. Another cluster may have a job of the same number.

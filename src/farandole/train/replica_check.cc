@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/phrases.h"
 #include "farandole/comm/agreement.h"
 #include "farandole/train/internals.h"
 
@@ -26,8 +27,7 @@ void check_replicas(Session& session, const torch::nn::Module& model) {
   std::string name;
   for (const auto& [text, ranks] : differences.front().variants) {
     name = text.substr(0, text.find(' '));
-    variants.push_back(fmt::format("{} on rank{} {}", text.substr(text.find(' ') + 1),
-                                   ranks.size() > 1 ? "s" : "", list_of(ranks)));
+    variants.push_back(fmt::format("{} on {}", text.substr(text.find(' ') + 1), describe_ranks(ranks)));
   }
   session.together([&] {
     throw Error(fmt::format(

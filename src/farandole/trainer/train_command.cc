@@ -15,6 +15,7 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
+#include "farandole/base/phrases.h"
 #include "farandole/base/program_folder.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"
@@ -183,7 +184,7 @@ void check_agreement(Session& session, const std::string& options, const DataSpl
   std::vector<std::string> parts;
   for (const auto& [line, variants] : differences)
     for (const auto& [text, ranks] : variants)
-      parts.push_back(fmt::format("{} on rank{} {}", text, ranks.size() > 1 ? "s" : "", list_of(ranks)));
+      parts.push_back(fmt::format("{} on {}", text, describe_ranks(ranks)));
   session.together([&] {
     if (!parts.empty())
       throw UserError(fmt::format("the ranks must have the same options and the same data, but there are {}",
