@@ -7,6 +7,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
+#include "farandole/base/run_main.h"
 #include "farandole/launch/launched_function.h"
 #include "farandole/launch/launcher.h"
 
@@ -33,7 +34,7 @@ int own_arguments(int argc, const char* const* argv) {
   for (; next < argc && argv[next][0] == '-' && std::string_view(argv[next]) != "--"; ++next) {
     const std::string_view word = argv[next];
     if (word == "-n" || word == "--ranks" || word == "--log-dir" || word == "--run-dir" ||
-        word == "--max-restarts" || word == "--requeue" || word == "--starter")
+        word == "--max-restarts" || word == "--min-ranks" || word == "--requeue" || word == "--starter")
       ++next;  // its value
   }
   return std::min(next, argc);
@@ -65,6 +66,9 @@ int run(int argc, const char* const* argv) {
       "max-restarts", po::value(&request.max_restarts)->default_value(0),
       "start the job again up to this many times if a rank fails. It is not started again after a user's error, or if it "
       "fails three times in the same way at the same step")(
+      "min-ranks", po::value<int>()->notifier([&](int fewest) { request.min_ranks = fewest; }),
+      "in a Slurm job of several hosts (sbatch --no-kill): if hosts are lost, --max-restarts may start the job again on the "
+      "remaining ones with fewer ranks, but not with fewer than this")(
       "requeue", po::value<int>()->notifier([&](int most) { request.requeue = most; }),
       "in a Slurm batch job: if the program saves a checkpoint and ends with exit code 75, requeue the job, unless it was "
       "cancelled or Slurm has already started it again this many times")(
@@ -82,6 +86,7 @@ int run(int argc, const char* const* argv) {
   const int own = own_arguments(argc, argv);
   if (!parser.parse(own, argv)) return 0;
   if (request.max_restarts < 0) throw farandole::UserError("--max-restarts cannot be negative");
+  if (request.min_ranks.value_or(1) < 1) throw farandole::UserError("--min-ranks must be 1 or more");
   if (request.requeue.value_or(0) < 0) throw farandole::UserError("--requeue cannot be negative");
   const int program = own < argc && std::string_view(argv[own]) == "--" ? own + 1 : own;
   request.run_dir = run_dir;
@@ -95,13 +100,5 @@ int run(int argc, const char* const* argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const farandole::Error& error) {
-    fmt::print(stderr, "farandole run: {}\n", error.what());
-    return static_cast<int>(error.exit_code());
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "farandole run: {}\n", error.what());
-    return static_cast<int>(farandole::ExitCode::failure);
-  }
+  return farandole::run_main("farandole run", [&] { return run(argc, argv); });
 }

@@ -38,7 +38,7 @@ namespace {
 
 ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const ChildStreams& streams,
                            int signal_at_parent_end, const EnvironmentChanges& environment,
-                           const std::vector<int>& ignored) {
+                           const std::vector<int>& ignored, ChildGroup group) {
   std::vector<char*> pointers;
   for (const auto& argument : arguments) pointers.push_back(const_cast<char*>(argument.c_str()));
   pointers.push_back(nullptr);
@@ -51,6 +51,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const Chil
       if (value) ::setenv(name.c_str(), value->c_str(), 1);
       if (!value) ::unsetenv(name.c_str());
     }
+    if (group == ChildGroup::own) ::setpgid(0, 0);
     for (const int number : ignored) ::signal(number, SIG_IGN);
     become(pointers.data(), streams, signal_at_parent_end, parent, failure.write_end.get());
   }

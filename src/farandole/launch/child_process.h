@@ -27,6 +27,9 @@ struct ChildEnd {
   std::int64_t peak_memory_bytes = 0;
 };
 
+// A process group of its own gets no signals from the terminal (Ctrl-C, Ctrl-Z).
+enum class ChildGroup { of_parent, own };
+
 // When the thread that started the child ends for any reason, the child gets `signal_at_parent_end`. The
 // child starts with default signal handlers and an empty signal mask. The destructor kills a running child
 // and waits for it.
@@ -37,7 +40,7 @@ class ChildProcess {
   // Throws: UserError if `arguments[0]` cannot be executed; Error if the system has no resources for it.
   ChildProcess(const std::vector<std::string>& arguments, const ChildStreams& streams,
                int signal_at_parent_end, const EnvironmentChanges& environment = {},
-               const std::vector<int>& ignored = {});
+               const std::vector<int>& ignored = {}, ChildGroup group = ChildGroup::of_parent);
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;

@@ -29,8 +29,10 @@ struct LaunchRequest {
   std::filesystem::path run_dir;     // For a program that does not name its own; empty: none.
   bool trace_mpi = false;            // Records the MPI calls of the program.
   int max_restarts = 0;              // How often a job that fails is started again.
-  std::optional<int> requeue;        // How often a Slurm job that has saved a checkpoint is requeued.
-  bool report = false;               // Logs in the run directory, and reports at the end.
+  std::optional<int>
+      min_ranks;  // Fewest ranks of a restart after hosts were lost; no value: as many as before.
+  std::optional<int> requeue;  // How often a Slurm job that has saved a checkpoint is requeued.
+  bool report = false;         // Logs in the run directory, and reports at the end.
   // Folder of a program that started this launcher for itself (farandole::launch); empty: there is none. If the
   // program ends first, the launcher ends the job at once and removes the folder.
   std::filesystem::path folder_of_caller;

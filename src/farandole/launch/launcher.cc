@@ -1,51 +1,32 @@
 #include "farandole/launch/launcher.h"
 
-#include <algorithm>
-#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <fstream>
-#include <optional>
 #include <poll.h>
-#include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
-#include "farandole/base/parse_number.h"
 #include "farandole/base/program_folder.h"
 #include "farandole/base/run_lease.h"
-#include "farandole/base/staging_file.h"
-#include "farandole/base/temporary_folder.h"
-#include "farandole/base/version.h"
-#include "farandole/launch/chatter_filter.h"
+#include "farandole/launch/allocation.h"
 #include "farandole/launch/command_output.h"
 #include "farandole/launch/job_record.h"
 #include "farandole/launch/launch_folder.h"
-#include "farandole/launch/line_splitter.h"
+#include "farandole/launch/launched_job.h"
 #include "farandole/launch/machine.h"
 #include "farandole/launch/mpi_preload.h"
-#include "farandole/launch/output_queue.h"
 #include "farandole/launch/requeue.h"
 #include "farandole/launch/restart_policy.h"
 #include "farandole/launch/run_report.h"
-#include "farandole/launch/session_folder.h"
 #include "farandole/launch/supervisor.h"
-#include "farandole/launch/verdict.h"
 
 namespace farandole {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path own_program() {
-  return fs::read_symlink("/proc/self/exe");
-}
 
 std::string path_variable() {
   const char* path = std::getenv("PATH");
@@ -95,327 +76,6 @@ fs::path make_log_folder(const fs::path& folder) {
   return fs::absolute(folder);
 }
 
-// The ranks of a Slurm job may run on other hosts; the only folder that they surely share is the log folder.
-fs::path parent_of_temporary(const fs::path& log_folder) {
-  if (in_slurm_job(&std::getenv) && !log_folder.empty()) return log_folder;
-  return fs::temp_directory_path();
-}
-
-// Slurm forgets the state of a job some minutes after its end. A later reader of the run directory may also
-// have no access to Slurm.
-std::map<std::string, std::string> ask_for_job_state(const std::string& job) {
-  constexpr std::chrono::seconds patience(3);  // A busy Slurm controller must not delay a requeue.
-  return job_state_of(output_of({"scontrol", "show", "job", job}, patience).value_or(""));
-}
-
-JobRecord describe_job(const LaunchRequest& request, const LaunchPlan& plan) {
-  JobRecord job;
-  job.start_ns = real_time_ns();
-  job.host = host_name();
-  job.pid = ::getpid();
-  job.launch = fmt::format("{}-{}-{}", job.start_ns, job.host, job.pid);
-  job.ranks = plan.ranks;
-  job.starter = plan.command.front();
-  job.version = version();
-  job.program = request.program;
-  job.folder = fs::current_path();
-  job.slurm = slurm_facts(&std::getenv);
-  // Slurm sets SLURM_JOB_END_TIME from version 22.05.3 on.
-  if (job.slurm.contains("JOB_ID") && !job.slurm.contains("JOB_END_TIME")) {
-    const auto state = ask_for_job_state(job.slurm.at("JOB_ID"));
-    if (state.contains("EndUnix") && state.at("TimeLimit") != "UNLIMITED")
-      job.slurm["JOB_END_TIME"] = state.at("EndUnix");
-  }
-  return job;
-}
-
-class Launcher {
- public:
-  Launcher(const LaunchRequest& request, LaunchPlan plan, const fs::path& log_folder, LaunchedRun run)
-      : plan_(std::move(plan)),
-        trace_mpi_(request.trace_mpi),
-        log_folder_(log_folder),
-        folder_of_caller_(request.folder_of_caller),
-        run_(std::move(run)),
-        launch_folder_(run_),
-        job_(describe_job(request, plan_)),
-        folder_(parent_of_temporary(log_folder)),
-        signals_(signal_descriptor(
-            {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})) {
-    ::signal(SIGPIPE, SIG_IGN);
-    const bool local = plan_.starter == Starter::mpirun;
-    if (local) socket_ = listen_as_launcher(socket_path());
-    auto err = make_pipe();
-    starter_err_ = std::move(err.read_end);
-    ::fcntl(starter_err_.get(), F_SETFL, O_NONBLOCK);
-    auto command = plan_.command;
-    command.push_back(own_program());
-    const auto supervisor = supervisor_options(request, local).to_arguments();
-    command.insert(command.end(), supervisor.begin(), supervisor.end());
-    auto environment = plan_.environment;
-    if (local) {
-      const auto session = session_environment(folder_.path(), &std::getenv);
-      environment.insert(environment.end(), session.begin(), session.end());
-    }
-    begun_ = launch_folder_.begin(job_);
-    starter_.emplace(command, ChildStreams{-1, -1, err.write_end.get()}, SIGTERM, environment);
-  }
-
-  JobEnd run() {
-    while (!starter_->has_ended()) serve(out_.full() || err_.full(), -1);
-    while (take_datagram() || take_starter_err()) {
-    }
-    take_unread_output();
-    starter_lines_.finish();
-    err_.push(chatter_.flush());
-    return conclude();
-  }
-
- private:
-  fs::path socket_path() const { return folder_.path() / "launcher"; }
-
-  SupervisorOptions supervisor_options(const LaunchRequest& request, bool local) const {
-    SupervisorOptions options;
-    options.world_size = plan_.ranks;
-    options.folder = folder_.path();
-    if (local) options.launcher_host = host_name();
-    if (local) options.socket = socket_path();
-    options.prefix = request.prefix;
-    options.log_folder = log_folder_;
-    options.run = run_;
-    options.launch = job_.launch;
-    options.threads = plan_.threads;
-    options.trace_mpi = request.trace_mpi;
-    options.program = request.program;
-    return options;
-  }
-
-  // The run directory changes when the ranks begin to run. Looks at most once a second.
-  void note_begin() {
-    constexpr std::int64_t pause_ns = 1'000'000'000;
-    if (begun_ || now_ns() - looked_ns_ < pause_ns) return;
-    looked_ns_ = now_ns();
-    begun_ = launch_folder_.begin(job_);
-  }
-
-  // One iteration: waits for the next event and handles it. `only_write`: handles only pending output and
-  // signals. Returns false if none occurred in `limit_ms`; -1: no limit.
-  bool serve(bool only_write, int limit_ms) {
-    std::array<pollfd, 5> waiting = {{{signals_.get(), POLLIN, 0},
-                                      {only_write ? -1 : socket_.get(), POLLIN, 0},
-                                      {only_write ? -1 : starter_err_.get(), POLLIN, 0},
-                                      {out_.empty() ? -1 : out_.descriptor(), POLLOUT, 0},
-                                      {err_.empty() ? -1 : err_.descriptor(), POLLOUT, 0}}};
-    // After this time, a line of dashes belongs to the program and not to a message of mpirun.
-    constexpr int hold_ms = 200;
-    const int ready = ::poll(waiting.data(), waiting.size(), chatter_.holds() ? hold_ms : limit_ms);
-    note_begin();
-    if (ready == 0) err_.push(chatter_.flush());
-    if (waiting[0].revents != 0) take_signals();
-    if (waiting[1].revents != 0) take_datagram();
-    if (waiting[2].revents != 0) take_starter_err();
-    if (waiting[3].revents != 0) out_.write_some();
-    if (waiting[4].revents != 0) err_.write_some();
-    if ((out_.broken() || err_.broken()) && !std::exchange(told_of_broken_, true)) starter_->signal(SIGTERM);
-    return ready > 0;
-  }
-
-  void write_some() {
-    while ((!out_.empty() || !err_.empty()) && serve(true, 0)) {
-    }
-  }
-
-  // Waits for the reader of the output, unless the job was ended by force. The next signal ends this.
-  void drain() {
-    const int before = endings_;
-    while ((!out_.empty() || !err_.empty()) && endings_ == before && before < forced) serve(true, -1);
-    write_some();
-  }
-
-  void take_unread_output() {
-    for (int rank = 0; rank < plan_.ranks; ++rank)
-      for (const auto& [stream, queue] :
-           {std::pair(OutputStream::out, &out_), std::pair(OutputStream::err, &err_)})
-        queue->push(read_whole_file(unread_output(folder_.path(), rank, stream)).value_or(""));
-  }
-
-  bool take_datagram() {
-    std::array<char, SocketChannel::largest_datagram + 1> buffer;
-    const auto got = ::recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
-    if (got < 1) return false;
-    const std::string_view text(buffer.data() + 1, static_cast<std::size_t>(got) - 1);
-    if (buffer[0] == static_cast<char>(OutputStream::out)) out_.push(text);
-    if (buffer[0] == static_cast<char>(OutputStream::err)) err_.push(text);
-    if (buffer[0] == 's')
-      if (const auto pid = parse_number<pid_t>(text); pid && *pid > 1) supervisors_.push_back(*pid);
-    return true;
-  }
-
-  bool take_starter_err() {
-    std::array<char, 65536> buffer;
-    const auto got = starter_err_.get() < 0 ? 0 : ::read(starter_err_.get(), buffer.data(), buffer.size());
-    if (got > 0) starter_lines_.feed({buffer.data(), static_cast<std::size_t>(got)});
-    if (got == 0) starter_err_.reset();
-    return got > 0;
-  }
-
-  void take_signals() {
-    signalfd_siginfo info;
-    while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-      const bool from_terminal =
-          static_cast<int>(info.ssi_code) == SI_KERNEL;  // Then srun or mpirun has received it too.
-      take_signal(static_cast<int>(info.ssi_signo), from_terminal);
-    }
-  }
-
-  void take_signal(int number, bool from_terminal) {
-    if (number == SIGCHLD) return;
-    if (number == SIGTSTP) {
-      if (!from_terminal) starter_->signal(SIGTSTP);
-      ::raise(SIGSTOP);
-      return;
-    }
-    const bool ends = number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT;
-    // SIGUSR2 requests a trace. It does not explain why the job ended.
-    const bool tells = number != SIGCONT && number != SIGUSR2;
-    if (constexpr std::size_t most = 16; tells && job_.signals.size() < most)
-      job_.signals.push_back({number, real_time_ns()});
-    if (ends && ++endings_ == 1) signal_ = number;
-    if (from_terminal || starter_->has_ended()) return;
-    // Nobody waits for the ranks of a program that started this launcher for itself and is gone.
-    const bool by_force = ends && (endings_ >= forced || is_abandoned());
-    // mpirun passes this signal to the ranks of other hosts, but kills them after SIGTERM.
-    const bool elsewhere = plan_.starter == Starter::mpirun && several_nodes();
-    if (ends && endings_ == forced - 1)
-      err_.push("farandole run: the ranks have been asked to end twice; one more signal kills them\n");
-    if (!ends || by_force || !signal_ranks(number))
-      starter_->signal(!ends ? number : elsewhere && !by_force ? SIGUSR1 : SIGTERM);
-  }
-
-  bool is_abandoned() const { return !folder_of_caller_.empty() && ::getppid() != parent_; }
-
-  // mpirun kills its ranks one second after SIGTERM, and srun kills them at once. If the ranks get the signal
-  // directly, they have time for a checkpoint.
-  bool signal_ranks(int number) {
-    if (plan_.starter == Starter::srun) return signal_step(number);
-    // Supervisors may just have announced themselves.
-    while (!out_.full() && !err_.full() && take_datagram()) {
-    }
-    if (static_cast<int>(supervisors_.size()) < plan_.ranks) return false;
-    for (const pid_t pid : supervisors_) ::kill(pid, number);
-    return true;
-  }
-
-  bool several_nodes() const {
-    const auto nodes = job_.slurm.find("JOB_NUM_NODES");
-    return nodes != job_.slurm.end() && nodes->second != "1";
-  }
-
-  bool signal_step(int number) {
-    std::string step;
-    if (!std::getline(std::ifstream(folder_.path() / "step"), step)) return false;
-    try {
-      const OwnedDescriptor nothing(::open("/dev/null", O_WRONLY | O_CLOEXEC));  // The step may have ended.
-      scancel_.emplace(std::vector<std::string>{"scancel", fmt::format("--signal={}", number), step},
-                       ChildStreams{-1, nothing.get(), nothing.get()}, SIGTERM);
-      return true;
-    } catch (const Error&) {
-      return false;
-    }
-  }
-
-  void keep_records(std::vector<RankRecord> records, const Verdict& verdict) {
-    job_.exit_code = verdict.exit_code;
-    job_.message = verdict.message;
-    job_.starter_said = chatter_.left_out();
-    if (verdict.exit_code != 0 && job_.slurm.contains("JOB_ID"))
-      job_.job_state = ask_for_job_state(job_.slurm.at("JOB_ID"));
-    job_.free_bytes = launch_folder_.free_bytes();
-    job_.end_ns = real_time_ns();
-    launch_folder_.end(job_, records);
-  }
-
-  // A profile, or a script that starts the program, may name the run directory.
-  void learn_run(const std::vector<RankRecord>& records) {
-    if (!run_.folder.empty()) return;
-    for (const auto& rank : records) {
-      std::error_code elsewhere;
-      if (rank.run_dir.empty() || !fs::is_directory(rank.run_dir, elsewhere)) continue;
-      run_ = {rank.run_dir, true};
-      launch_folder_ = LaunchFolder(run_);
-      return;
-    }
-  }
-
-  // Copies recorder files of ranks on this node if their supervisors were killed with them.
-  void bring_recorders() {
-    if (run_.folder.empty()) return;
-    const auto folder = run_.folder / "recorder";
-    std::error_code failure;
-    for (const auto& destination : staged_files_in(folder, ".ftl", failure)) {
-      try {
-        stage_out(destination);
-      } catch (const std::exception& error) {
-        err_.push(fmt::format("farandole run: a recorder file could not be copied from this node: {}\n",
-                              error.what()));
-      }
-    }
-    const bool none =
-        failure == std::errc::no_such_file_or_directory || failure == std::errc::not_a_directory;
-    if (failure && !none)
-      err_.push(fmt::format(
-          "farandole run: recorder files may remain on this node, because {} cannot be read: {}\n",
-          folder.string(), failure.message()));
-  }
-
-  JobEnd conclude() {
-    auto records = read_records(folder_.path());
-    records.insert(records.end(), chatter_.records().begin(), chatter_.records().end());
-    learn_run(records);
-    const auto verdict =
-        judge(records, plan_.ranks, starter_->end(), plan_.command.front(), signal_, log_folder_);
-    if (verdict.show_left_out) err_.push(chatter_.left_out());
-    if (!verdict.message.empty()) err_.push("farandole run: " + verdict.message + "\n");
-    if (verdict.exit_code == 0 && trace_mpi_ && !launch_folder_.has_recorded())
-      err_.push(
-          "farandole run: --trace-mpi has recorded nothing: the program did not call MPI from C or C++, or "
-          "MPI is linked into it statically\n");
-    write_some();
-    bring_recorders();
-    keep_records(std::move(records), verdict);
-    if (is_abandoned()) discard_folder(folder_of_caller_);
-    drain();
-    return {verdict.exit_code, signal_ != 0, run_.folder, job_.job_state};
-  }
-
-  LaunchPlan plan_;
-  bool trace_mpi_;
-  fs::path log_folder_;
-  fs::path folder_of_caller_;
-  const pid_t parent_ = ::getppid();
-  LaunchedRun run_;
-  LaunchFolder launch_folder_;
-  JobRecord job_;
-  SessionFolder folder_;
-  OwnedDescriptor signals_;
-  OwnedDescriptor socket_;
-  OwnedDescriptor starter_err_;
-  DescriptorChannel to_out_{STDOUT_FILENO}, to_err_{STDERR_FILENO};
-  OutputQueue out_{to_out_}, err_{to_err_};
-  ChatterFilter chatter_;
-  LineSplitter starter_lines_{[this](std::string_view piece) { err_.push(chatter_.take(piece)); }};
-  std::vector<pid_t> supervisors_;
-  int signal_ = 0;   // The first signal that ends the job.
-  int endings_ = 0;  // The number of such signals.
-  // So many of them kill the ranks. A second one must not disturb a checkpoint that the first one has asked for.
-  static constexpr int forced = 3;
-  bool told_of_broken_ = false;
-  bool begun_ = false;  // job.json has been written.
-  std::int64_t looked_ns_ = now_ns();
-  std::optional<ChildProcess> scancel_;
-  std::optional<ChildProcess> starter_;  // Last member: it must end before the objects to which it reports.
-};
-
 // The ranks of a job end after mpirun if it was killed. Until then they write into the run directory. Returns
 // false if a signal told this process to end.
 // Throws: UserError if the run directory is in use for too long.
@@ -462,10 +122,16 @@ void conclude(const LaunchRequest& request, const JobEnd& end) {
 
 }  // namespace
 
-int launch(const LaunchRequest& request) {
+int launch(const LaunchRequest& first_request) {
+  auto request = first_request;
   if (request.program.empty())
     throw UserError("no program to start; write farandole run -n 4 -- PROGRAM ARGUMENTS");
-  auto plan = plan_launch(request, look_around(), [](const char* name) { return std::getenv(name); });
+  const auto make_plan = [&] { return plan_launch(request, look_around(), &std::getenv); };
+  auto plan = make_plan();
+  if (request.min_ranks && (*request.min_ranks > plan.ranks || request.max_restarts == 0))
+    throw UserError(fmt::format("--min-ranks {} has no effect on {} rank{} with --max-restarts {}",
+                                *request.min_ranks, plan.ranks, plan.ranks == 1 ? "" : "s",
+                                request.max_restarts));
   const auto program = require_program(request.program.front());
   if (request.trace_mpi) {
     require_mpi_trace(program);
@@ -478,15 +144,24 @@ int launch(const LaunchRequest& request) {
   auto run = find_run(request, log_folder);
   RestartPolicy policy(request.max_restarts);
   for (;;) {
-    auto end = Launcher(request, plan, log_folder, run).run();
-    const auto decision = policy.decide(end);
-    if (!decision.message.empty()) fmt::print(stderr, "farandole run: {}\n", decision.message);
+    auto end = run_job(request, plan, log_folder, run);
+    auto decision = policy.decide(end);
+    LostHosts lost;
+    if (decision.restart && !request.local)
+      lost = look_for_lost_hosts(plan.ranks, request.min_ranks, end.complete);
+    if (lost.too_many) decision.restart = false;
+    for (const auto& line : {lost.message, lost.too_many ? "" : decision.message})
+      if (!line.empty()) fmt::print(stderr, "farandole run: {}\n", line);
     if (decision.diagnose && !end.run.empty()) show_diagnosis(end.run);
     if (!decision.restart || (!end.run.empty() && !await_end_of_ranks(end.run))) {
       conclude(request, end);
       return end.exit_code;
     }
     if (!end.run.empty()) run = {end.run, true};  // The ranks may have told it.
+    if (lost.ranks) {
+      request.ranks = lost.ranks;
+      plan = make_plan();
+    }
     std::erase_if(plan.environment, [](const auto& change) { return change.first == restarts_variable; });
     plan.environment.emplace_back(restarts_variable, std::to_string(policy.restarts()));
   }

@@ -1,0 +1,122 @@
+#include "farandole/launch/allocation.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <iterator>
+#include <numeric>
+#include <poll.h>
+#include <sstream>
+
+#include "farandole/base/clock.h"
+#include "farandole/base/phrases.h"
+#include "farandole/launch/command_output.h"
+#include "farandole/launch/job_record.h"
+#include "farandole/launch/launch_plan.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::chrono::seconds answer_time(30);
+
+}  // namespace
+
+std::optional<ShrunkAllocation> shrunk_allocation(const std::vector<std::string>& before,
+                                                  const std::vector<std::string>& now, int ranks,
+                                                  const Environment& environment) {
+  const char* const told = environment("SLURM_JOB_CPUS_PER_NODE");
+  auto cpus = cpus_by_node(told == nullptr ? "" : told);
+  const bool known = cpus.size() == before.size();
+  if (!known) cpus.assign(before.size(), 1);
+  ShrunkAllocation left;
+  std::vector<std::string> hosts;
+  std::vector<int> cpus_left;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const bool lost = std::find(now.begin(), now.end(), before[i]) == now.end();
+    (lost ? left.lost : hosts).push_back(before[i]);
+    if (!lost) cpus_left.push_back(cpus[i]);
+  }
+  if (left.lost.empty() || hosts.empty()) return std::nullopt;
+  const auto sum = [](const auto& of) { return std::accumulate(of.begin(), of.end(), std::int64_t{0}); };
+  left.hosts = hosts.size();
+  left.ranks = static_cast<int>(std::max<std::int64_t>(1, ranks * sum(cpus_left) / sum(cpus)));
+  const auto set = [&](std::initializer_list<const char*> names, const std::optional<std::string>& value) {
+    for (const char* name : names)
+      if (environment(name) != nullptr) left.environment.emplace_back(name, value);
+  };
+  const auto per_host = (static_cast<std::size_t>(left.ranks) + left.hosts - 1) / left.hosts;
+  set({"SLURM_JOB_NODELIST", "SLURM_NODELIST"}, fmt::format("{}", fmt::join(hosts, ",")));
+  set({"SLURM_JOB_NUM_NODES", "SLURM_NNODES"}, std::to_string(left.hosts));
+  set({"SLURM_NTASKS", "SLURM_NPROCS"}, std::to_string(left.ranks));
+  set({"SLURM_TASKS_PER_NODE"}, fmt::format("{}(x{})", per_host, left.hosts));
+  set({"SLURM_JOB_CPUS_PER_NODE"},
+      known ? std::optional(fmt::format("{}", fmt::join(cpus_left, ","))) : std::nullopt);
+  return left;
+}
+
+namespace {
+
+std::vector<std::string> hosts_in(const std::string& list) {
+  std::istringstream lines(output_of({"scontrol", "show", "hostnames", list}, answer_time).value_or(""));
+  return {std::istream_iterator<std::string>(lines), {}};
+}
+
+std::vector<std::string> hosts_of_job(const std::string& job) {
+  const auto state = job_state_of(output_of({"scontrol", "show", "job", job}, answer_time).value_or(""));
+  const auto list = state.find("NodeList");
+  return list == state.end() ? std::vector<std::string>() : hosts_in(list->second);
+}
+
+// Whether a step on all of so many hosts of this job ends.
+bool all_hosts_answer(std::size_t hosts) {
+  return output_of({"srun", "--overlap", "--mpi=none", fmt::format("--nodes={}", hosts),
+                    fmt::format("--ntasks={}", hosts), "--ntasks-per-node=1", "true"},
+                   answer_time)
+      .has_value();
+}
+
+// Slurm notices the loss of a host only after some minutes (SlurmdTimeout), and before that a start would fail on it.
+// So if ranks have left no record, this waits until all hosts answer, the job has lost some, or a signal arrives.
+std::vector<std::string> settled_hosts(const std::string& job, std::size_t before, bool complete) {
+  const auto signals = signal_descriptor({SIGTERM, SIGINT, SIGHUP, SIGQUIT});
+  constexpr std::int64_t longest_ns = 900'000'000'000;
+  constexpr int pause_ms = 5'000;
+  for (const auto begin_ns = now_ns();;) {
+    auto hosts = hosts_of_job(job);
+    pollfd told{signals.get(), POLLIN, 0};
+    if (complete || hosts.size() < before || all_hosts_answer(before) || now_ns() - begin_ns > longest_ns ||
+        ::poll(&told, 1, pause_ms) > 0)
+      return hosts;
+  }
+}
+
+}  // namespace
+
+LostHosts look_for_lost_hosts(int ranks, std::optional<int> min_ranks, bool complete) {
+  const auto job = slurm_facts(&std::getenv);
+  if (!job.contains("JOB_ID") || !job.contains("JOB_NODELIST")) return {};
+  const auto before = hosts_in(job.at("JOB_NODELIST"));
+  if (before.size() < 2) return {};
+  const auto now = settled_hosts(job.at("JOB_ID"), before.size(), complete);
+  const auto left = shrunk_allocation(before, now, ranks, &std::getenv);
+  if (!left) return {};
+  const auto count = [](auto number, const char* noun) {
+    return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
+  };
+  const auto what =
+      fmt::format("{} {} lost, and the remaining {} {} room for {}", describe_list(left->lost, 8),
+                  left->lost.size() == 1 ? "is" : "are", count(left->hosts, "host"),
+                  left->hosts == 1 ? "has" : "have", count(left->ranks, "rank"));
+  if (left->ranks < min_ranks.value_or(ranks))
+    return {
+        std::nullopt, true,
+        fmt::format("the job is not started again: {}; --min-ranks {} would allow that", what, left->ranks)};
+  for (const auto& [name, value] : left->environment)
+    value ? ::setenv(name.c_str(), value->c_str(), 1) : ::unsetenv(name.c_str());
+  return {left->ranks, false, what};
+}
+
+}  // namespace farandole

@@ -1,0 +1,39 @@
+// What a Slurm job has left when it has lost hosts. With `sbatch --no-kill`, it goes on without them.
+// Thread safety: none; use from one thread at a time.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "farandole/base/launch_environment.h"
+#include "farandole/launch/child_process.h"
+
+namespace farandole {
+
+struct ShrunkAllocation {
+  std::vector<std::string> lost;  // Hosts.
+  std::size_t hosts = 0;          // How many are left.
+  int ranks = 0;                  // As many for each CPU as before, rounded down, but at least one.
+  EnvironmentChanges
+      environment;  // The variables that describe the hosts of the job to srun, mpirun and plan_launch().
+};
+
+// `before`: the hosts that the environment describes, in the order of Slurm; `now`: those that the job has. Returns
+// std::nullopt if none is lost. A pure function.
+std::optional<ShrunkAllocation> shrunk_allocation(const std::vector<std::string>& before,
+                                                  const std::vector<std::string>& now, int ranks,
+                                                  const Environment& environment);
+
+struct LostHosts {
+  std::optional<int> ranks;  // Of the next start; no value: no host is lost, or too many are.
+  bool too_many = false;     // The next start would have fewer than `min_ranks`.
+  std::string message;       // For the user; empty if no host is lost.
+};
+
+// Asks Slurm whether this job, which has had `ranks` ranks, has lost hosts. If it has, changes the environment of this
+// process accordingly. `min_ranks`: no value means `ranks`. `complete`: every rank has left a record of its end. If
+// not, a host may be lost without Slurm's knowledge, so this waits until it is certain, at most 15 minutes.
+LostHosts look_for_lost_hosts(int ranks, std::optional<int> min_ranks, bool complete);
+
+}  // namespace farandole
