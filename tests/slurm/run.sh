@@ -78,6 +78,18 @@ batch 60 -N2 --ntasks-per-node=1 job.sbatch
 is 75
 [[ $(grep -cx saved out) == 2 ]] || fail "a rank had no time to save: $(<out)"
 
+# The folder of a launcher that is killed goes with the next one.
+script "farandole run --log-dir $work/logs3 -- sleep 600 &
+until [[ -e \$(echo $work/logs3/farandole-*/step) ]]; do sleep 0.1; done
+kill -9 \$!; wait \$!
+while pgrep -x srun >/dev/null; do sleep 0.1; done
+ls -d $work/logs3/farandole-*
+exec farandole run --log-dir $work/logs3 -- true"
+batch 60 -N2 --ntasks-per-node=1 job.sbatch
+is 0
+says out '/logs3/farandole-'
+[[ -z $(find logs3 -name 'farandole-*') ]] || fail "the folder of a killed launcher stays: $(ls logs3)"
+
 script 'srun -n2 farandole run true'
 batch 60 -N2 --ntasks-per-node=1 job.sbatch
 is 64

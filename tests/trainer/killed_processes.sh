@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Each process of a job is killed (SIGKILL) or stopped (SIGSTOP) in turn: launcher, mpirun, supervisor and rank. Nothing is lost, no
-# process is left behind, the doctor tells the truth, and the result is bit-wise equal to that of an undisturbed run. With a number N,
-# there are N turns of each instead of 1.
+# Each process of a job is killed (SIGKILL) or stopped (SIGSTOP) in turn: launcher, mpirun, supervisor and rank; a supervisor is also
+# killed together with the launcher. Nothing is lost, no process and no shared memory is left behind, the doctor tells the truth, and
+# the result is bit-wise equal to that of an undisturbed run. With a number N, there are N turns of each instead of 1.
 source "$(dirname "$0")/common.sh"
 turns=${1:-1}
 RANDOM=$((${FARANDOLE_TEST_SEED:-1} % 32768))
@@ -55,7 +55,7 @@ no_segments() { ! compgen -G "/dev/shm/vader_segment.*.$1.*" >/dev/null; }
 start
 until_true 60 "the job does not start" started_after 0
 for ((turn = 0; turn < turns; turn++)); do
-  for victim in rank supervisor mpirun launcher; do
+  for victim in rank supervisor mpirun launcher both; do
     until_true 20 "the processes of the job" processes
     which=$((RANDOM % 2))
     case $victim in
@@ -63,6 +63,7 @@ for ((turn = 0; turn < turns; turn++)); do
       supervisor) pid=${supervisors[which]} ;;
       mpirun) pid=$mpirun ;;
       launcher) pid=$launcher ;;
+      both) pid=${supervisors[which]} ;;  # The launcher is killed with it, so nobody is left who knows the rank's files.
     esac
     # A start is given the time for a step, because a job that makes no progress three times is not started again.
     until_true 60 "no step before the $victim is stopped" goes_on_after "$(steps)"
@@ -77,8 +78,8 @@ for ((turn = 0; turn < turns; turn++)); do
     until_true 60 "no step after the $victim was stopped" goes_on_after "$(($(steps) + 1))"
     before=$(starts)
     job=$(tr '\0' '\n' <"/proc/${ranks[0]}/environ" | sed -n 's/^OMPI_MCA_ess_base_jobid=//p')
-    kill -9 "$pid"
-    if [[ $victim == launcher ]]; then
+    if [[ $victim == both ]]; then kill -9 "$launcher" "$pid"; else kill -9 "$pid"; fi
+    if [[ $victim == launcher || $victim == both ]]; then
       wait "$launcher" 2>/dev/null
       for process in "$mpirun" "${supervisors[@]}" "${ranks[@]}"; do
         until_true 30 "process $process is left behind" is_gone "$process"
@@ -103,4 +104,4 @@ train 2 "${options[@]}" --run-dir whole --steps "$((10#${steps%.h5}))" --checkpo
 equal_arrays "whole/checkpoints/$last" "killed/checkpoints/$last" || fail "the results differ"
 leftovers=$(ls -A killed/checkpoints | grep -v '^step-[0-9]*\.h5$')
 [[ -z $leftovers ]] || fail "left behind: $leftovers"
-echo "$((4 * turns)) kills and as many stops until $last"
+echo "$((5 * turns)) kills and as many stops until $last"

@@ -76,7 +76,7 @@ std::map<std::string, std::string> job_state_of(const std::string& scontrol_outp
   std::istringstream words(scontrol_output);
   for (std::string word; words >> word;)
     for (const char* field :
-         {"JobState", "Reason", "TimeLimit", "EndTime", "ExitCode", "FailedNode", "NodeList"})
+         {"JobState", "Reason", "TimeLimit", "EndTime", "ExitCode", "FailedNode", "NodeList", "Restarts"})
       if (const auto name = std::string(field) + "="; word.starts_with(name))
         state.emplace(field, word.substr(name.size()));
   std::tm local{};

@@ -206,7 +206,18 @@ class Launcher {
     if (buffer[0] == static_cast<char>(OutputStream::err)) err_.push(text);
     if (buffer[0] == 's')
       if (const auto pid = parse_number<pid_t>(text); pid && *pid > 1) supervisors_.push_back(*pid);
+    if (buffer[0] == 'x') {
+      ++ended_;
+      failed_ |= text == "f";
+      end_starter();
+    }
     return true;
+  }
+
+  // After a failure, mpirun sleeps twice for a second, also if no rank is left that it could wait for. Here all ranks have
+  // written their records, and the folder of this launcher has all files of mpirun.
+  void end_starter() const {
+    if (failed_ && ended_ == plan_.ranks) starter_->signal(SIGKILL);
   }
 
   bool take_starter_err() {
@@ -378,8 +389,10 @@ class Launcher {
   ChatterFilter chatter_;
   LineSplitter starter_lines_{[this](std::string_view piece) { err_.push(chatter_.take(piece)); }};
   std::vector<pid_t> supervisors_;
-  int signal_ = 0;   // The first signal that ends the job.
-  int endings_ = 0;  // The number of such signals.
+  int ended_ = 0;        // The supervisors that are about to exit.
+  bool failed_ = false;  // One of their ranks has failed by itself.
+  int signal_ = 0;       // The first signal that ends the job.
+  int endings_ = 0;      // The number of such signals.
   // So many of them kill the ranks. A second one must not disturb a checkpoint that the first one has asked for.
   static constexpr int forced = 3;
   bool told_of_broken_ = false;

@@ -40,7 +40,8 @@ class DescriptorChannel : public OutputChannel {
 
 // A Unix datagram socket of the launcher on the same host. One datagram holds 'o' or 'e' and then whole
 // lines up to largest_datagram. Therefore the lines of many ranks are not mixed; mpirun's own forwarding
-// does not guarantee this.
+// does not guarantee this. A supervisor sends two other datagrams itself: 's' and its process number at its begin, and
+// 'x' at its end, which 'f' follows if its rank has failed by itself.
 class SocketChannel : public OutputChannel {
  public:
   static constexpr std::size_t largest_datagram = 32768;

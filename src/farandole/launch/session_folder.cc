@@ -1,24 +1,60 @@
 #include "farandole/launch/session_folder.h"
 
+#include <algorithm>
+#include <array>
+#include <chrono>
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <fstream>
+#include <new>
 #include <string>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
 
+#include "farandole/base/cores.h"
 #include "farandole/base/error.h"
-#include "farandole/launch/machine.h"
+#include "farandole/base/parse_number.h"
+#include "farandole/launch/command_output.h"
+#include "farandole/launch/job_record.h"
 
 namespace farandole {
 namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char *open_mpi_job = "open-mpi-job", *slurm_job = "slurm-job";
+
 // A lock says nothing about processes of another host, whose folders may be here where the
 // file system is shared.
 std::string session_lock_name() {
   return "launcher-" + host_name() + ".lock";
+}
+
+// Whether Slurm says that the start of the job that this folder belongs to is over.
+bool is_over_in_slurm(const fs::path& folder) {
+  std::string job;
+  int restarts = 0;
+  if (!(std::ifstream(folder / slurm_job) >> job >> restarts)) return false;
+  constexpr std::chrono::seconds patience(10);
+  const auto answer = run_command({"scontrol", "show", "job", job}, patience);
+  if (!answer) return false;
+  if (answer->exit_code != 0) return answer->text.find("Invalid job id") != std::string::npos;
+  const auto state = job_state_of(answer->text);
+  const auto now = state.find("JobState"), count = state.find("Restarts");
+  if (now == state.end() || count == state.end()) return false;
+  constexpr std::array running = {"RUNNING",   "COMPLETING", "CONFIGURING", "RESIZING",
+                                  "SIGNALING", "STOPPED",    "SUSPENDED"};
+  return std::find(running.begin(), running.end(), now->second) == running.end() ||
+         parse_number<int>(count->second).value_or(0) > restarts;
+}
+
+// The processes of the folder's mpirun have ended.
+void remove_session(const fs::path& folder) {
+  std::uint32_t job = 0;
+  if (std::ifstream(folder / open_mpi_job) >> job) remove_shared_memory(job, "");
+  discard_folder(folder);
 }
 
 bool is_own_folder(const fs::path& folder) {
@@ -35,7 +71,7 @@ void remove_leftovers(const fs::path& parent) {
     if (!folder.filename().string().starts_with("farandole-") || !is_own_folder(folder)) continue;
     const OwnedDescriptor lock(::open((folder / lock_name).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     const bool unused = lock.get() >= 0 && ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
-    if (unused || is_discarded(folder)) discard_folder(folder);
+    if (unused || is_discarded(folder) || is_over_in_slurm(folder)) remove_session(folder);
   }
 }
 
@@ -53,8 +89,36 @@ OwnedDescriptor make_lock(const fs::path& folder) {
 
 }  // namespace
 
-SessionFolder::SessionFolder(const fs::path& parent)
-    : folder_((remove_leftovers(parent), parent)), lock_(make_lock(folder_.path())) {}
+SessionFolder::SessionFolder(const fs::path& parent, const Environment& environment)
+    : folder_((remove_leftovers(parent), parent)), lock_(make_lock(folder_.path())) {
+  const char *const job = environment("SLURM_JOB_ID"), *const restarts = environment("SLURM_RESTART_COUNT");
+  if (job != nullptr)
+    std::ofstream(folder_ / slurm_job) << job << " " << (restarts == nullptr ? "0" : restarts) << "\n";
+}
+
+SessionFolder::~SessionFolder() {
+  remove_session(folder_.path());
+}
+
+void note_open_mpi_job(const fs::path& folder, std::uint32_t job) {
+  std::error_code absent;  // On another host, if the folder is not shared.
+  if (fs::is_directory(folder, absent)) std::ofstream(folder / open_mpi_job) << job << "\n";
+}
+
+void remove_shared_memory(std::uint32_t job, const std::string& local_rank) noexcept {
+  try {
+    const auto host = host_name();
+    const auto name = fmt::format("vader_segment.{}.{}.{:x}.{}", host.substr(0, host.find('.')), ::geteuid(),
+                                  job, local_rank);
+    std::error_code ignored;
+    for (fs::directory_iterator entry("/dev/shm", ignored), end; !ignored && entry != end;
+         entry.increment(ignored))
+      if (const auto file = entry->path().filename().string();
+          local_rank.empty() ? file.starts_with(name) : file == name)
+        ::unlink(entry->path().c_str());
+  } catch (const std::bad_alloc&) {  // The files stay.
+  }
+}
 
 EnvironmentChanges session_environment(const fs::path& folder, const Environment& environment) {
   // orte_local_tmpdir_base is not used, because mpirun always passes orte_tmpdir_base to its ranks, and Open

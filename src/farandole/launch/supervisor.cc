@@ -29,6 +29,7 @@
 #include "farandole/launch/mpi_preload.h"
 #include "farandole/launch/rank_record.h"
 #include "farandole/launch/run_directory_handshake.h"
+#include "farandole/launch/session_folder.h"
 #include "farandole/launch/stream_relay.h"
 #include "farandole/launch/torch_environment.h"
 
@@ -44,6 +45,7 @@ class Supervisor {
 
  private:
   void start();
+  void tell_launcher(std::string_view message, int flags) const;
   void announce_step() const;
   void serve(std::optional<Clock::time_point> deadline);
   void take_signals();
@@ -90,6 +92,12 @@ std::vector<pid_t> living_children() {
   return {std::istream_iterator<pid_t>(list), {}};
 }
 
+// Number of the job of Open MPI 4.
+std::optional<std::uint32_t> number_of_open_mpi_job() {
+  const char* const job = std::getenv("OMPI_MCA_ess_base_jobid");
+  return job != nullptr ? parse_number<std::uint32_t>(job) : std::nullopt;
+}
+
 std::string describe_end(const RankRecord& record) {
   return record.signal != 0 ? fmt::format("killed by signal {} ({})", record.signal, strsignal(record.signal))
                             : fmt::format("exit code {}", record.exit_code);
@@ -115,8 +123,9 @@ Supervisor::Supervisor(const SupervisorOptions& options)
     socket_ = connect_to_launcher(options.socket);
     to_out_ = std::make_unique<SocketChannel>(socket_.get(), OutputStream::out);
     to_err_ = std::make_unique<SocketChannel>(socket_.get(), OutputStream::err);
-    const auto hello = fmt::format("s{}", ::getpid());
-    [[maybe_unused]] const auto ignored = ::send(socket_.get(), hello.data(), hello.size(), MSG_NOSIGNAL);
+    tell_launcher(fmt::format("s{}", ::getpid()), 0);
+    if (const auto job = number_of_open_mpi_job(); job && options.rank == 0)
+      note_open_mpi_job(options.folder, *job);
   }
   if (!options.log_folder.empty()) {
     const auto path = log_of(options.log_folder, options.rank);
@@ -128,6 +137,12 @@ Supervisor::Supervisor(const SupervisorOptions& options)
                         fmt::join(options.program, " "))
          << std::flush;
   }
+}
+
+void Supervisor::tell_launcher(std::string_view message, int flags) const {
+  if (socket_.get() < 0) return;
+  [[maybe_unused]] const auto ignored =
+      ::send(socket_.get(), message.data(), message.size(), flags | MSG_NOSIGNAL);
 }
 
 void Supervisor::start() {
@@ -343,20 +358,6 @@ void Supervisor::bring_recorder() {
   }
 }
 
-// mpirun removes the shared memory of killed ranks, unless it was killed itself. The name is that of Open MPI 4.
-void remove_shared_memory_of_open_mpi() {
-  const auto number = [](const char* variable) {
-    const char* const value = std::getenv(variable);
-    return value != nullptr ? parse_number<std::uint32_t>(value) : std::nullopt;
-  };
-  const auto job = number("OMPI_MCA_ess_base_jobid"), rank = number("OMPI_COMM_WORLD_LOCAL_RANK");
-  if (!job || !rank) return;
-  const auto host = host_name();
-  const auto file = fmt::format("/dev/shm/vader_segment.{}.{}.{:x}.{}", host.substr(0, host.find('.')),
-                                ::geteuid(), *job, *rank);
-  ::unlink(file.c_str());
-}
-
 int Supervisor::run() {
   try {
     start();
@@ -375,7 +376,9 @@ int Supervisor::run() {
   record_.time_ns = real_time_ns();
   wait_for_orphans();
   kill_orphans();
-  remove_shared_memory_of_open_mpi();
+  if (const auto job = number_of_open_mpi_job())
+    if (const char* const local_rank = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK"))
+      remove_shared_memory(*job, local_rank);
   if (record_.told) bring_recorder();
   read_rest();
   const bool reported = report();
@@ -385,6 +388,7 @@ int Supervisor::run() {
     [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, line.data(), line.size());
   }
   wait_for_peers();
+  tell_launcher(record_.failed() && !record_.told ? "xf" : "x", MSG_DONTWAIT);  // Its reader may stall.
   return record_.shell_code();
 }
 
