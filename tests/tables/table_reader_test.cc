@@ -28,7 +28,8 @@ MemoryTable numbered(std::int64_t rows) {
   return table;
 }
 
-std::vector<std::int64_t> values(const Bytes& bytes) {
+std::vector<std::int64_t> values(const std::shared_ptr<Bytes>& memory) {
+  const auto& bytes = *memory;
   std::vector<std::int64_t> result(bytes.size() / sizeof(std::int64_t));
   if (!bytes.empty()) std::memcpy(result.data(), bytes.data(), bytes.size());
   return result;
@@ -107,6 +108,102 @@ TEST(TableReader, TheOrderDependsOnSeedAndEpochOnly) {
   for (std::size_t place = 0; place < shuffled.size(); ++place)
     if (shuffled[place] < 500) sum += static_cast<double>(place);
   EXPECT_NEAR(sum / 500, 2500, 400);
+}
+
+// The rows that all ranks read in `batches` batches each, and then what is done according to each of them.
+struct Stage {
+  int ranks;
+  std::int64_t batch, batches;
+};
+
+TEST(TableReader, AnEpochContinuesOnAnyNumberOfRanks) {
+  const std::int64_t rows = 1000;
+  const auto table = numbered(rows);
+  const RowSelection selection(rows, [](std::int64_t row) { return row % 7 != 2; });
+  for (const bool shuffle : {true, false})
+    for (const auto& stages : std::vector<std::vector<Stage>>{
+             {{2, 7, 11}, {3, 5, 9}, {1, 8, 100}, {4, 3, 1000}}, {{3, 10, 0}, {3, 10, 28}, {2, 1, 1000}}}) {
+      std::vector<std::int64_t> all;
+      RowRanges done;
+      for (const auto& stage : stages) {
+        std::set<std::size_t> sizes;
+        RowRanges after;
+        const auto done_rows = static_cast<std::int64_t>(all.size());
+        for (int rank = 0; rank < stage.ranks; ++rank) {
+          TableReader reader(table, selection,
+                             {.columns = {0, 1},
+                              .batch = stage.batch,
+                              .shuffle = shuffle,
+                              .rank = rank,
+                              .world_size = stage.ranks,
+                              .window_bytes = 3000});
+          reader.start(4, done);
+          sizes.insert(static_cast<std::size_t>(reader.rows()));
+          EXPECT_EQ(reader.left_rows() + done_rows, reader.selected_rows());
+          for (std::int64_t i = 0; i < stage.batches; ++i) {
+            const auto batch = reader.next();
+            if (!batch) break;
+            EXPECT_EQ(values(batch->columns[0]), batch->rows);
+            all.insert(all.end(), batch->rows.begin(), batch->rows.end());
+          }
+          after = reader.done_after(stage.batches);
+        }
+        EXPECT_LE(*sizes.rbegin() - *sizes.begin(), 1u);
+        done = after;
+      }
+      std::sort(all.begin(), all.end());
+      std::vector<std::int64_t> expected;
+      for (std::int64_t row = 0; row < rows; ++row)
+        if (selection.contains(row)) expected.push_back(row);
+      ASSERT_EQ(all, expected) << "shuffle " << shuffle;
+      EXPECT_EQ(done, (RowRanges{{0, static_cast<std::int64_t>(expected.size())}}));
+    }
+}
+
+TEST(TableReader, AnEpochContinuesOnTheSameRanksAsIfItHadNotStopped) {
+  const auto table = numbered(1003);
+  for (int rank = 0; rank < 3; ++rank) {
+    const TableReaderOptions options{
+        .columns = {0, 1}, .batch = 9, .rank = rank, .world_size = 3, .window_bytes = 3000};
+    TableReader whole(table, RowSelection(1003), options), parts(table, RowSelection(1003), options);
+    const auto expected = epoch_of(whole, 2, 9);
+    std::vector<std::int64_t> rows;
+    parts.start(2);
+    for (int i = 0; i < 13; ++i) {
+      const auto batch = parts.next();
+      rows.insert(rows.end(), batch->rows.begin(), batch->rows.end());
+    }
+    parts.start(2, parts.done_after(13));
+    while (const auto batch = parts.next()) rows.insert(rows.end(), batch->rows.begin(), batch->rows.end());
+    EXPECT_EQ(rows, expected);
+  }
+}
+
+TEST(TableReader, TheOrderOfAnEpochDoesNotDependOnTheRanks) {
+  const auto table = numbered(5000);
+  const auto order = [&](int ranks) {
+    std::vector<std::int64_t> rows;
+    for (int rank = 0; rank < ranks; ++rank) {
+      TableReader reader(
+          table, RowSelection(5000),
+          {.columns = {0, 1}, .batch = 64, .rank = rank, .world_size = ranks, .window_bytes = 20'000});
+      const auto own = epoch_of(reader, 1, 64);
+      rows.insert(rows.end(), own.begin(), own.end());
+    }
+    return rows;
+  };
+  EXPECT_EQ(order(1), order(3));
+}
+
+TEST(TableReader, APositionOfAnotherTableIsRefused) {
+  const auto table = numbered(100);
+  TableReader reader(table, RowSelection(100), {.columns = {0}});
+  for (const auto& wrong : std::vector<RowRanges>{{{0, 101}}, {{5, 3}}, {{5, 10}, {8, 12}}, {{-1, 4}}})
+    EXPECT_THROW(reader.start(0, wrong), CorruptInput);
+  TableReader other(table, RowSelection(100), {.columns = {0}, .seed = 2}),
+      same(table, RowSelection(100), {.columns = {0}});
+  EXPECT_NE(reader.order_hash(), other.order_hash());
+  EXPECT_EQ(reader.order_hash(), same.order_hash());
 }
 
 TEST(TableReader, AnEpochCanBeLeft) {

@@ -131,7 +131,7 @@ std::int64_t transform_on_rank(Session& session, const fs::path& run, const std:
       while (auto batch = reader.next()) {
         const auto first = batch->rows.front();
         for (std::size_t i = features; i < all.size(); ++i)
-          writer.write(i - features, first, batch->columns[i]);
+          writer.write(i - features, first, *batch->columns[i]);
         batch->columns.resize(features);
         const auto result =
             applied->model->forward(tensors->take(*std::move(batch)).inputs).to(torch::kFloat32).contiguous();

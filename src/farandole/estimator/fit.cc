@@ -82,9 +82,8 @@ std::pair<RowSelection, std::optional<RowSelection>> split_rows(const DataTable&
     while (const auto batch = reader.next()) {
       const auto size = table.columns()[column].row_bytes();
       for (std::size_t i = 0; i < batch->rows.size(); ++i)
-        marked->push_back(std::any_of(batch->columns[0].begin() + static_cast<std::ptrdiff_t>(i * size),
-                                      batch->columns[0].begin() + static_cast<std::ptrdiff_t>((i + 1) * size),
-                                      [](std::byte byte) { return byte != std::byte{0}; }));
+        marked->push_back(std::ranges::any_of(std::span(*batch->columns[0]).subspan(i * size, size),
+                                              [](std::byte byte) { return byte != std::byte{0}; }));
     }
     const auto is_marked = [marked](std::int64_t row) { return (*marked)[static_cast<std::size_t>(row)]; };
     return {RowSelection(table.rows(), [is_marked](std::int64_t row) { return !is_marked(row); }),

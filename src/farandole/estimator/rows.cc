@@ -13,10 +13,9 @@ namespace {
 
 constexpr std::string_view whole_suffix = ":int64";
 
-torch::Tensor column_tensor(const DataColumn& column, Bytes bytes, std::size_t rows) {
+torch::Tensor column_tensor(const DataColumn& column, std::shared_ptr<Bytes> owner, std::size_t rows) {
   auto shape = column.shape;
   shape.insert(shape.begin(), static_cast<std::int64_t>(rows));
-  const auto owner = std::make_shared<Bytes>(std::move(bytes));
   return torch::from_blob(
       owner->data(), shape, [owner](void*) {}, scalar_type_of(column.dtype));
 }

@@ -22,7 +22,7 @@ std::int64_t write_rows(const DataTable& table, const RowSelection& selection,
     std::int64_t row = 0;
     reader.start(0);
     while (const auto batch = reader.next()) {
-      for (std::size_t i = 0; i < batch->columns.size(); ++i) writer.write(i, row, batch->columns[i]);
+      for (std::size_t i = 0; i < batch->columns.size(); ++i) writer.write(i, row, *batch->columns[i]);
       row += static_cast<std::int64_t>(batch->rows.size());
     }
     publish_file(temporary, file);

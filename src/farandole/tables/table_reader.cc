@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fmt/format.h>
 #include <numeric>
 #include <random>
 #include <utility>
 
+#include "farandole/base/error.h"
 #include "farandole/base/quiet_thread.h"
 
 namespace farandole {
@@ -16,11 +18,34 @@ constexpr std::size_t target_block_bytes = std::size_t{1} << 20;
 constexpr std::int64_t fewest_blocks = 64;
 constexpr std::size_t ready_bytes = std::size_t{16} << 20;
 
-void append(Bytes& to, std::span<const std::byte> from) {
-  to.insert(to.end(), from.begin(), from.end());
+// Shorter pieces of a block are cheaper to copy out of the whole block than to read one by one.
+constexpr std::size_t direct_bytes = std::size_t{16} << 10;
+
+std::int64_t rows_of(const RowRanges& ranges) {
+  std::int64_t rows = 0;
+  for (const auto& [first, end] : ranges) rows += end - first;
+  return rows;
+}
+
+// Of the rows of `ranges`, in their order: those from number `from` to number `to`.
+RowRanges part_of(const RowRanges& ranges, std::int64_t from, std::int64_t to) {
+  RowRanges part;
+  std::int64_t at = 0;
+  for (const auto& [first, end] : ranges) {
+    const auto begin = first + std::max<std::int64_t>(from - at, 0), stop = std::min(end, first + to - at);
+    if (begin < stop) part.push_back({begin, stop});
+    at += end - first;
+  }
+  return part;
 }
 
 }  // namespace
+
+// New memory costs more than the rows that it takes: the kernel clears each of its pages.
+struct TableReader::Pool {
+  std::mutex mutex;
+  std::vector<std::vector<std::unique_ptr<Bytes>>> unused;  // By column.
+};
 
 TableReader::TableReader(const DataTable& table, RowSelection selection, TableReaderOptions options)
     : table_(table), selection_(std::move(selection)), options_(std::move(options)) {
@@ -29,24 +54,24 @@ TableReader::TableReader(const DataTable& table, RowSelection selection, TableRe
     chunk_rows_ = std::max(chunk_rows_, table_.chunk_rows(column));
   }
   row_bytes_ = std::max<std::size_t>(row_bytes_, 1);
-  const auto rows_of = [&](std::size_t bytes) {
+  const auto rows_in = [&](std::size_t bytes) {
     return static_cast<std::int64_t>(std::max<std::size_t>(1, bytes / row_bytes_));
   };
   const auto wanted =
-      std::min(rows_of(target_block_bytes), std::max<std::int64_t>(1, table_.rows() / fewest_blocks));
+      std::min(rows_in(target_block_bytes), std::max<std::int64_t>(1, table_.rows() / fewest_blocks));
   block_rows_ = (wanted + chunk_rows_ - 1) / chunk_rows_ * chunk_rows_;
-  window_rows_ = std::max(rows_of(options_.window_bytes), block_rows_);
+  window_rows_ = std::max(rows_in(options_.window_bytes), block_rows_);
   most_ready_ =
       std::max<std::size_t>(2, ready_bytes / (row_bytes_ * static_cast<std::size_t>(options_.batch)));
   for (std::int64_t first = 0; first < table_.rows(); first += block_rows_) {
     chosen_.push_back(selection_.count(first, std::min(first + block_rows_, table_.rows())));
     total_ += chosen_.back();
   }
-  const auto share = [&](int rank) {
-    return total_ / options_.world_size * rank + std::min<std::int64_t>(rank, total_ % options_.world_size);
-  };
-  begin_ = share(options_.rank);
-  end_ = share(options_.rank + 1);
+  left_ranges_ = {{0, total_}};
+  left_ = total_;
+  rows_ = rows_of(share(options_.rank));
+  pool_ = std::make_shared<Pool>();
+  pool_->unused.resize(options_.columns.size());
 }
 
 TableReader::~TableReader() {
@@ -54,12 +79,61 @@ TableReader::~TableReader() {
 }
 
 std::int64_t TableReader::batches() const {
-  const auto most = (total_ + options_.world_size - 1) / options_.world_size;
+  const auto most = (left_ + options_.world_size - 1) / options_.world_size;
   return (most + options_.batch - 1) / options_.batch;
 }
 
-void TableReader::start(std::int64_t epoch) {
+RowRanges TableReader::share(int rank) const {
+  const auto begin = [&](int r) {
+    return left_ / options_.world_size * r + std::min<std::int64_t>(r, left_ % options_.world_size);
+  };
+  return part_of(left_ranges_, begin(rank), begin(rank + 1));
+}
+
+RowRanges TableReader::done_after(std::int64_t batches) const {
+  auto done = done_;
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    const auto read = part_of(share(rank), 0, batches * options_.batch);
+    done.insert(done.end(), read.begin(), read.end());
+  }
+  std::sort(done.begin(), done.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  RowRanges joined;
+  for (const auto& range : done) {
+    if (!joined.empty() && joined.back().end == range.first)
+      joined.back().end = range.end;
+    else
+      joined.push_back(range);
+  }
+  return joined;
+}
+
+std::uint64_t TableReader::order_hash() const {
+  std::uint64_t hash = options_.seed;
+  const auto add = [&](std::int64_t value) {
+    hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x9e3779b97f4a7c15;
+    hash ^= hash >> 29;
+  };
+  for (const std::int64_t value : {std::int64_t{options_.shuffle}, block_rows_, window_rows_}) add(value);
+  for (const auto chosen : chosen_) add(chosen);
+  return hash;
+}
+
+void TableReader::start(std::int64_t epoch, RowRanges done) {
   stop();
+  left_ranges_.clear();
+  std::int64_t at = 0;
+  for (const auto& [first, end] : done) {
+    if (first < at || end < first || end > total_)
+      throw CorruptInput(
+          fmt::format("the position within the epoch does not belong to {}, of which an epoch has {} rows",
+                      table_.source(), total_));
+    if (at < first) left_ranges_.push_back({at, first});
+    at = end;
+  }
+  if (at < total_) left_ranges_.push_back({at, total_});
+  done_ = std::move(done);
+  left_ = rows_of(left_ranges_);
+  rows_ = rows_of(share(options_.rank));
   ready_.clear();
   error_ = nullptr;
   ended_ = stopping_ = false;
@@ -99,136 +173,143 @@ std::optional<TableBatch> TableReader::next() {
   return batch;
 }
 
-// The blocks in the order of the epoch are one sequence of rows, of which this rank has those from begin_ to end_.
-std::vector<TableReader::Piece> TableReader::pieces_of(std::int64_t epoch) const {
+void TableReader::read_epoch(std::int64_t epoch) {
   std::vector<std::int64_t> order(chosen_.size());
   std::iota(order.begin(), order.end(), 0);
   if (options_.shuffle) {
     std::mt19937_64 random(options_.seed * 0x9e3779b97f4a7c15 + static_cast<std::uint64_t>(epoch));
     std::shuffle(order.begin(), order.end(), random);
   }
-  std::vector<Piece> pieces;
-  std::int64_t at = 0;
-  for (const auto block : order) {
-    const auto count = chosen_[static_cast<std::size_t>(block)];
-    const auto from = std::max(begin_, at), to = std::min(end_, at + count);
-    if (from < to) pieces.push_back({block, from - at, to - from});
-    at += count;
-  }
-  return pieces;
-}
-
-void TableReader::read_epoch(std::int64_t epoch) {
-  // Without shuffling, rows that can be read alone are read into their batch.
-  if (!options_.shuffle && chunk_rows_ == 1) return read_batches(epoch);
   // Without shuffling, a window is only what is read at once.
   const auto window_rows = options_.shuffle ? window_rows_ : std::max(options_.batch, block_rows_);
-  TableBatch window = empty_batch(window_rows + block_rows_);
+  const auto own = share(options_.rank);
   std::optional<TableBatch> rest;  // Rows that do not fill a batch yet.
+  Window window;
   std::uint64_t number = 0;
-  for (const auto& piece : pieces_of(epoch)) {
-    read_piece(piece, window);
-    if (static_cast<std::int64_t>(window.rows.size()) < window_rows) continue;
-    if (!deal(window, epoch, number++, rest)) return;
-    window.rows.clear();
-    for (auto& column : window.columns) column.clear();
+  for (std::size_t first = 0, end = 0; first < order.size();
+       first = end, window.begin += window.rows, ++number) {
+    for (window.rows = 0; end < order.size() && window.rows < window_rows; ++end)
+      window.rows += chosen_[static_cast<std::size_t>(order[end])];
+    window.blocks = std::span(order).subspan(first, end - first);
+    bool shuffled = false;
+    for (const auto& range : own) {
+      const RowRange part{std::max(range.first, window.begin),
+                          std::min(range.end, window.begin + window.rows)};
+      if (part.first >= part.end) continue;
+      if (!std::exchange(shuffled, true)) {
+        window.places.resize(static_cast<std::size_t>(window.rows));
+        std::iota(window.places.begin(), window.places.end(), 0);
+        std::seed_seq seeds{options_.seed, static_cast<std::uint64_t>(epoch), number};
+        if (options_.shuffle)
+          std::shuffle(window.places.begin(), window.places.end(), std::mt19937_64(seeds));
+      }
+      if (!deal(window, part, rest)) return;
+    }
   }
-  if (!window.rows.empty() && !deal(window, epoch, number, rest)) return;
   if (rest) push(*std::move(rest));
 }
 
-void TableReader::read_batches(std::int64_t epoch) {
-  auto batch = empty_batch(options_.batch);
-  for (auto piece : pieces_of(epoch)) {
-    while (piece.count > 0) {
-      const auto count = std::min(piece.count, options_.batch - static_cast<std::int64_t>(batch.rows.size()));
-      read_piece({piece.block, piece.skip, count}, batch);
-      piece.skip += count;
-      piece.count -= count;
-      if (static_cast<std::int64_t>(batch.rows.size()) < options_.batch) continue;
-      if (!push(std::exchange(batch, empty_batch(options_.batch)))) return;
+std::shared_ptr<Bytes> TableReader::memory_for(std::size_t column, std::size_t bytes) {
+  std::unique_ptr<Bytes> memory;
+  {
+    const std::lock_guard lock(pool_->mutex);
+    if (auto& unused = pool_->unused[column]; !unused.empty()) {
+      memory = std::move(unused.back());
+      unused.pop_back();
     }
   }
-  if (!batch.rows.empty()) push(std::move(batch));
+  if (!memory) memory = std::make_unique<Bytes>();
+  memory->clear();
+  memory->reserve(bytes);
+  return {memory.release(), [pool = pool_, column](Bytes* released) {
+            std::unique_ptr<Bytes> owner(released);
+            const std::lock_guard lock(pool->mutex);
+            pool->unused[column].push_back(std::move(owner));
+          }};
 }
 
-TableBatch TableReader::empty_batch(std::int64_t rows) const {
-  TableBatch batch;
-  const auto most = static_cast<std::size_t>(std::min(rows, this->rows()));
-  batch.rows.reserve(most);
-  for (const auto column : options_.columns)
-    batch.columns.emplace_back().reserve(most * table_.columns()[column].row_bytes());
-  return batch;
+void TableReader::chosen_rows(std::int64_t block, std::vector<std::int64_t>& rows) const {
+  rows.clear();
+  const auto first = block * block_rows_, end = std::min(first + block_rows_, table_.rows());
+  for (auto row = first; row < end; ++row)
+    if (selection_.contains(row)) rows.push_back(row);
 }
 
-void TableReader::read_piece(const Piece& piece, TableBatch& window) const {
-  const auto first = piece.block * block_rows_;
-  const auto block_end = std::min(first + block_rows_, table_.rows());
-  std::vector<std::int64_t> rows;
-  if (selection_.all()) {
-    rows.resize(static_cast<std::size_t>(piece.count));
-    std::iota(rows.begin(), rows.end(), first + piece.skip);
-  } else {
-    auto skip = piece.skip;
-    for (auto row = first; row < block_end && static_cast<std::int64_t>(rows.size()) < piece.count; ++row)
-      if (selection_.contains(row) && skip-- <= 0) rows.push_back(row);
+// Reads a part of a window, in the order of the epoch, into batches. Each row is copied at most once: the rows of a block
+// are still in the cache when they are copied to their places. Returns false if the reader is to stop.
+bool TableReader::deal(const Window& window, RowRange part, std::optional<TableBatch>& rest) {
+  const auto before = rest ? rest->rows.size() : 0;
+  const auto batch_rows = static_cast<std::size_t>(options_.batch);
+  const auto all = before + static_cast<std::size_t>(part.end - part.first);
+  std::vector<TableBatch> batches((all + batch_rows - 1) / batch_rows);
+  if (rest) batches.front() = *std::exchange(rest, std::nullopt);
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    const auto rows = std::min(batch_rows, all - i * batch_rows);
+    auto& batch = batches[i];
+    batch.rows.resize(rows);
+    batch.columns.resize(options_.columns.size());
+    for (std::size_t c = 0; c < options_.columns.size(); ++c) {
+      const auto bytes = table_.columns()[options_.columns[c]].row_bytes();
+      auto& column = batch.columns[c];
+      // All rows of a batch fit: one that is not full is filled up from the next window.
+      if (!column) column = memory_for(c, std::min(batch_rows, static_cast<std::size_t>(rows_)) * bytes);
+      column->resize(rows * bytes);
+    }
   }
-  window.rows.insert(window.rows.end(), rows.begin(), rows.end());
-  const auto span = rows.back() + 1 - rows.front();
+  std::vector<Run> runs;
+  std::vector<std::int64_t> rows;
+  Bytes scratch;
+  std::size_t index = 0;  // Of a row in the window.
+  for (const auto block : window.blocks) {
+    chosen_rows(block, rows);
+    runs.clear();
+    for (const auto row : rows) {
+      const auto at = window.begin + window.places[index++];
+      if (at < part.first || at >= part.end) continue;
+      const auto place = before + static_cast<std::size_t>(at - part.first);
+      const auto batch = place / batch_rows, within = place % batch_rows;
+      batches[batch].rows[within] = row;
+      if (!runs.empty() && runs.back().row + runs.back().count == row && runs.back().batch == batch &&
+          runs.back().place + static_cast<std::size_t>(runs.back().count) == within)
+        ++runs.back().count;
+      else
+        runs.push_back({row, 1, batch, within});
+    }
+    if (!runs.empty()) read_runs(runs, batches, scratch);
+  }
+  for (auto& batch : batches) {
+    if (batch.rows.size() < batch_rows)
+      rest = std::move(batch);
+    else if (!push(std::move(batch)))
+      return false;
+  }
+  return true;
+}
+
+// The runs are those of a block, in the order of the table.
+void TableReader::read_runs(std::span<const Run> runs, std::vector<TableBatch>& batches,
+                            Bytes& scratch) const {
+  const auto first = runs.front().row, span = runs.back().row + runs.back().count - first;
+  std::size_t rows = 0;
+  for (const auto& run : runs) rows += static_cast<std::size_t>(run.count);
   for (std::size_t c = 0; c < options_.columns.size(); ++c) {
     const auto column = options_.columns[c];
     const auto bytes = table_.columns()[column].row_bytes();
-    auto& to = window.columns[c];
-    if (span == piece.count) {
-      const auto before = to.size();
-      to.resize(before + static_cast<std::size_t>(span) * bytes);
-      table_.read(column, rows.front(), span, std::span(to).subspan(before));
+    const auto target = [&](const Run& run) {
+      return std::span(*batches[run.batch].columns[c])
+          .subspan(run.place * bytes, static_cast<std::size_t>(run.count) * bytes);
+    };
+    if (runs.size() == 1 || (table_.chunk_rows(column) == 1 && rows * bytes / runs.size() >= direct_bytes)) {
+      for (const auto& run : runs) table_.read(column, run.row, run.count, target(run));
       continue;
     }
-    Bytes all(static_cast<std::size_t>(span) * bytes);
-    table_.read(column, rows.front(), span, all);
-    for (const auto row : rows)
-      append(to, std::span(all).subspan(static_cast<std::size_t>(row - rows.front()) * bytes, bytes));
+    scratch.resize(static_cast<std::size_t>(span) * bytes);
+    table_.read(column, first, span, scratch);
+    if (bytes == 0) continue;
+    for (const auto& run : runs)
+      std::memcpy(target(run).data(), scratch.data() + static_cast<std::size_t>(run.row - first) * bytes,
+                  static_cast<std::size_t>(run.count) * bytes);
   }
-}
-
-// Cuts a window into batches. Returns false if the reader is to stop.
-bool TableReader::deal(const TableBatch& window, std::int64_t epoch, std::uint64_t number,
-                       std::optional<TableBatch>& rest) {
-  std::vector<std::size_t> order(window.rows.size());
-  std::iota(order.begin(), order.end(), 0);
-  if (options_.shuffle) {
-    std::seed_seq seeds{options_.seed, static_cast<std::uint64_t>(epoch),
-                        static_cast<std::uint64_t>(options_.rank), number};
-    std::mt19937_64 random(seeds);
-    std::shuffle(order.begin(), order.end(), random);
-  }
-  const auto batch_rows = static_cast<std::size_t>(options_.batch);
-  for (std::size_t next = 0; next < order.size();) {
-    TableBatch batch = rest ? *std::exchange(rest, std::nullopt) : empty_batch(options_.batch);
-    const auto end = std::min(order.size(), next + batch_rows - batch.rows.size());
-    for (std::size_t i = next; i < end; ++i) batch.rows.push_back(window.rows[order[i]]);
-    for (std::size_t c = 0; c < options_.columns.size(); ++c) {
-      const auto bytes = table_.columns()[options_.columns[c]].row_bytes();
-      const auto from = std::span(window.columns[c]);
-      auto& to = batch.columns[c];
-      if (!options_.shuffle) {
-        append(to, from.subspan(next * bytes, (end - next) * bytes));
-        continue;
-      }
-      const auto before = to.size();
-      to.resize(before + (end - next) * bytes);
-      for (std::size_t i = next; i < end; ++i)
-        std::memcpy(to.data() + before + (i - next) * bytes, from.data() + order[i] * bytes, bytes);
-    }
-    next = end;
-    if (batch.rows.size() < batch_rows) {
-      rest = std::move(batch);
-    } else if (!push(std::move(batch))) {
-      return false;
-    }
-  }
-  return true;
 }
 
 bool TableReader::push(TableBatch batch) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,7 +22,8 @@ namespace farandole {
 
 struct TableBatch {
   std::vector<std::int64_t> rows;  // Their numbers in the table.
-  std::vector<Bytes> columns;      // As the reader's columns: row after row.
+  // As the reader's columns: row after row. The reader uses their memory again when nobody refers to it any more.
+  std::vector<std::shared_ptr<Bytes>> columns;
 };
 
 struct TableReaderOptions {
@@ -30,13 +32,21 @@ struct TableReaderOptions {
   bool shuffle = true;
   std::uint64_t seed = 1;
   int rank = 0, world_size = 1;
-  // Memory for rows that are shuffled together. With what is read ahead, a reader needs about twice as much.
+  // Memory for rows that are shuffled together. With what is read ahead, a reader needs up to twice as much.
   std::size_t window_bytes = std::size_t{32} << 20;
 };
 
+// Rows of an epoch's order: [first, end).
+struct RowRange {
+  std::int64_t first, end;
+  friend bool operator==(const RowRange&, const RowRange&) = default;
+};
+using RowRanges = std::vector<RowRange>;  // Ascending, without overlaps.
+
 // In each epoch every chosen row is read once by one of the ranks, and the ranks' numbers of rows differ by at most one. Rows
 // are read in blocks of consecutive rows, at least as large as the chunks of the file. To shuffle, the blocks of the
-// table are permuted by seed and epoch and divided among the ranks, and the rows of the blocks that fill a window are permuted.
+// table are permuted by seed and epoch, and then the rows of successive blocks that fill a window. This order does not depend on
+// the ranks: each of them reads an equal part of it. So an epoch can be continued on another number of ranks.
 class TableReader {
  public:
   // `table` must outlive this object.
@@ -45,27 +55,39 @@ class TableReader {
   TableReader(const TableReader&) = delete;
   TableReader& operator=(const TableReader&) = delete;
 
-  // Begins an epoch, also if the one before has not been read to its end.
-  void start(std::int64_t epoch);
+  // Begins an epoch, also if the one before has not been read to its end. The rows of `done` are left out.
+  // Throws: CorruptInput if `done` is no set of ranges of this table.
+  void start(std::int64_t epoch, RowRanges done = {});
   // Returns the next batch, or nullopt after the last one.
   // Throws: what the table throws.
   std::optional<TableBatch> next();
+  // Returns the rows of the epoch's order that have been read when every rank has taken `batches` batches since start(), together
+  // with those that start() left out.
+  RowRanges done_after(std::int64_t batches) const;
 
   std::int64_t selected_rows() const { return total_; }  // By all ranks in an epoch.
-  std::int64_t rows() const { return end_ - begin_; }    // By this rank.
-  std::int64_t batches() const;                          // In an epoch, of the rank that has most.
+  std::int64_t left_rows() const { return left_; }       // By all ranks since start(); before, all of them.
+  std::int64_t rows() const { return rows_; }            // By this rank since start().
+  std::int64_t batches() const;                          // Since start(), of the rank that has most.
+  std::uint64_t order_hash() const;                      // Of all that decides the order of an epoch.
 
  private:
-  struct Piece {  // Chosen rows of a block, in the order of the table: those number `skip` to `skip + count`.
-    std::int64_t block, skip, count;
+  struct Pool;  // Memory of batches that are no longer used.
+  struct Run {  // Rows that are consecutive in the table and in a batch.
+    std::int64_t row, count;
+    std::size_t batch, place;
   };
-  std::vector<Piece> pieces_of(std::int64_t epoch) const;
+  struct Window {
+    std::span<const std::int64_t> blocks;
+    std::int64_t begin = 0, rows = 0;   // In the order of the epoch.
+    std::vector<std::uint32_t> places;  // In the window, of its rows in the order of the table.
+  };
+  RowRanges share(int rank) const;
   void read_epoch(std::int64_t epoch);
-  void read_piece(const Piece& piece, TableBatch& window) const;
-  void read_batches(std::int64_t epoch);
-  TableBatch empty_batch(std::int64_t rows) const;
-  bool deal(const TableBatch& window, std::int64_t epoch, std::uint64_t number,
-            std::optional<TableBatch>& rest);
+  bool deal(const Window& window, RowRange part, std::optional<TableBatch>& rest);
+  void read_runs(std::span<const Run> runs, std::vector<TableBatch>& batches, Bytes& scratch) const;
+  std::shared_ptr<Bytes> memory_for(std::size_t column, std::size_t bytes);
+  void chosen_rows(std::int64_t block, std::vector<std::int64_t>& rows) const;
   bool push(TableBatch batch);
   void stop();
 
@@ -76,7 +98,9 @@ class TableReader {
   std::int64_t chunk_rows_ = 1, block_rows_ = 1, window_rows_ = 1;
   std::size_t most_ready_ = 2;
   std::vector<std::int64_t> chosen_;  // Number of chosen rows of each block.
-  std::int64_t total_ = 0, begin_ = 0, end_ = 0;
+  std::int64_t total_ = 0, left_ = 0, rows_ = 0;
+  RowRanges done_, left_ranges_;
+  std::shared_ptr<Pool> pool_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
