@@ -1,24 +1,23 @@
 import os
 
 from spack_repo.builtin.build_systems.cmake import CMakePackage, generator
+from spack_repo.builtin.build_systems.cuda import CudaPackage
 
 from spack.package import *
 
 
-class Farandole(CMakePackage):
+class Farandole(CMakePackage, CudaPackage):
     """Trains LibTorch models data-parallel across the ranks of a Slurm job, and says where the time went."""
 
-    # A development version: where the sources come from is said by the environment (develop:) or the site.
-    homepage = "https://example.org/farandole"
-    git = "https://example.org/farandole.git"
-
+    # There is no home page: this is a development version, and its sources are those of the environment (develop:).
     license("Apache-2.0")
 
-    version("main", branch="main")
+    version("main")
 
     variant("torch", default=True, description="The trainer, which needs LibTorch; without it: launcher, analyzer")
-
-    variant("cuda", default=False, description="GPU activity in the timeline, through CUPTI")
+    # Of CudaPackage: cuda, cuda_arch. They choose the LibTorch; Farandole itself compiles nothing for a GPU.
+    variant("nccl", default=False, when="+cuda", description="Collectives on GPUs, through NCCL")
+    variant("tests", default=False, description="Build the tests; spack install --test=root builds and runs them")
 
     # Kept in step with CMakeLists.txt, tools/setup and README.md.
     depends_on("c", type="build")
@@ -41,11 +40,21 @@ class Farandole(CMakePackage):
     depends_on("fmt@8:10")  # 11 moves fmt::join to another header
     depends_on("spdlog@1.10:")
     depends_on("xxhash@0.8:")
-    depends_on("py-torch@2.1:", when="+torch")
-    depends_on("cuda@13", when="+cuda")
 
-    depends_on("googletest@1.12: +gmock", type="test")
-    depends_on("benchmark@1.7:", type="test")
+    with when("+torch"):
+        depends_on("py-torch@2.1:")
+        depends_on("py-torch ~cuda", when="~cuda")
+        for arch in CudaPackage.cuda_arch_values:
+            depends_on(f"py-torch +cuda cuda_arch={arch}", when=f"+cuda cuda_arch={arch}")
+    # Not only of +torch: Spack would otherwise choose ~torch.
+    conflicts("cuda_arch=none", when="+cuda", msg="name the GPUs that LibTorch is for, for example cuda_arch=90")
+    # CUPTI and NCCL are compiled against and loaded when a program runs.
+    depends_on("cuda@12:", when="+cuda")
+    depends_on("nccl@2.20:", when="+nccl")
+
+    for kind, condition in (("test", "~tests"), (("build", "link", "test"), "+tests")):
+        depends_on("googletest@1.12: +gmock", type=kind, when=condition)
+        depends_on("benchmark@1.7:", type=kind, when=condition)
 
     conflicts("%gcc@:10", msg="C++20 is needed")
     conflicts("%clang@:13", msg="C++20 is needed")
@@ -55,7 +64,7 @@ class Farandole(CMakePackage):
     def cmake_args(self):
         args = [
             self.define_from_variant("FARANDOLE_TORCH", "torch"),
-            self.define("BUILD_TESTING", self.run_tests),
+            self.define("BUILD_TESTING", self.run_tests or self.spec.satisfies("+tests")),
             self.define("CMAKE_UNITY_BUILD", True),  # as the preset release
         ]
         if self.spec.satisfies("+torch"):
@@ -63,3 +72,37 @@ class Farandole(CMakePackage):
             cmake_folder = self.spec["py-torch"].package.cmake_prefix_paths[0]
             args.append(self.define("TorchCpu_ROOT", os.path.dirname(os.path.dirname(cmake_folder))))
         return args
+
+    def setup_run_environment(self, env):
+        if self.spec.satisfies("+nccl"):
+            env.prepend_path("LD_LIBRARY_PATH", self.spec["nccl"].prefix.lib)
+
+    def check(self):
+        """The first lane, as tools/test: tests whose result depends on the code alone."""
+        with working_dir(self.build_directory):
+            which("ctest")("--output-on-failure", "--label-exclude", "soak", f"-j{make_jobs}")
+
+    def farandole(self, *arguments):
+        return which(self.prefix.bin.farandole)(*arguments, output=str.split, error=str.split)
+
+    def test_version(self):
+        """the installed program starts"""
+        assert str(self.farandole("--version")).startswith("farandole ")
+
+    def test_ranks(self):
+        """two ranks sum over shared memory"""
+        if self.spec.satisfies("~torch"):
+            raise SkipTest("farandole bench needs +torch")
+        program = self.prefix.bin.farandole
+        out = self.farandole("run", "-n", "2", "--", program, "bench", "allreduce", "--to", "1M", "--format", "json")
+        assert '"ours_us"' in out
+
+    def test_training(self):
+        """two ranks train, and the analyzer reads their run"""
+        if self.spec.satisfies("~torch"):
+            raise SkipTest("the trainer needs +torch")
+        program = self.prefix.bin.farandole
+        data = join_path(self.prefix.share, "farandole")
+        self.farandole("run", "-n", "2", "--", program, "train", "--profile", "quickstart", "--data", data, "--run-dir",
+                       "run", "--set", "steps=20")
+        assert "efficiency" in self.farandole("analyze", "run")
