@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# A model that PyTorch itself exports, by torch.jit.script and by torch.jit.trace, is fitted and applied; PyTorch loads the results.
+source "$(dirname "$0")/../trainer/common.sh"
+source "$FARANDOLE_SOURCE/tests/wheel_python.sh"
+export PATH=$bin:$PATH
+wheel_python "$work/stand-ins" || { echo "skipped: PyTorch cannot be imported from the wheel in .deps"; exit 77; }
+
+cat >net.py <<'PYTHON'
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Conv1d(1, 4, 3), torch.nn.BatchNorm1d(4), torch.nn.ReLU(), torch.nn.Flatten(),
+                                          torch.nn.Dropout(0.1), torch.nn.Linear(40, 3))
+    def forward(self, x):
+        return torch.log_softmax(self.layers(x.unsqueeze(1)), 1)
+PYTHON
+/usr/bin/python3 -W ignore - <<'PYTHON' || fail "export"
+import h5py, numpy, torch
+from net import Net
+torch.manual_seed(1)
+net = Net()
+torch.jit.script(net).save("script.pt")
+torch.jit.trace(net.eval(), torch.zeros(2, 12)).save("trace.pt")  # Without dropout, in training, too.
+random = numpy.random.default_rng(1)
+with h5py.File("train.h5", "w") as file:
+    file["digit"] = random.integers(0, 3, 600)
+    file["x"] = (random.normal(size=(600, 12)) + numpy.eye(3).repeat(4, 1)[file["digit"][()]] * 2).astype("f4")
+PYTHON
+for model in script trace; do
+  timeout 100 farandole fit -n 2 --store runs --run $model --table train.h5 --features x --label digit --model $model.pt --loss nll --lr 0.05 \
+    --epochs 4 --metrics accuracy >out 2>err || fail "fit of $model"
+  grep -qE '^epoch 4 .*training accuracy (0\.[89]|1)' out || fail "$model learns nothing"
+  timeout 100 farandole transform --store runs --run $model --table train.h5 --output $model.h5 >out 2>err || fail "transform of $model"
+done
+/usr/bin/python3 -W ignore - <<'PYTHON' || fail "PyTorch does not read the results"
+import h5py, numpy, torch
+from net import Net
+x = torch.from_numpy(h5py.File("train.h5")["x"][()])
+for model in ("script", "trace"):
+    expected = h5py.File(f"{model}.h5")["digit__output"][()]
+    state = {name: torch.from_numpy(numpy.asarray(data[()])) for name, data in h5py.File(f"runs/{model}/state.h5").items()}
+    net = Net()
+    net.load_state_dict(state)
+    assert (state["layers.1.num_batches_tracked"] > 0) == (model == "script")
+    net.eval()
+    with torch.no_grad():
+        assert numpy.allclose(net(x), expected, atol=1e-4), model
+        assert numpy.allclose(torch.jit.load(f"runs/{model}/model.pt")(x), expected, atol=1e-4), model
+PYTHON
