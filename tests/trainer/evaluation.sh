@@ -26,10 +26,15 @@ PYTHON
 
 train 2 --model mlp --data data.h5 --width 16 --layers 2 --optimizer adam --lr 0.005 --epochs 6 --timeline steps=10-19 \
   --checkpoint-keep 2 --run-dir "a run" || fail "training on HDF5"
+[[ $(grep -cE '^ +[01]  [^ ]+ +[0-9]+ +[1-9][0-9]* +[0-9.]+ +[0-9.]+$' out) == 2 ]] || fail "there is no table of what ranks use"
 /usr/bin/python3 - <<'PYTHON' || fail "the run on HDF5"
 import gzip, json, glob
 accuracy = [json.loads(line) for line in open("a run/metrics.jsonl")][-1]["eval_accuracy"]
 assert accuracy > 0.9, accuracy
+usage = [line for line in map(json.loads, open("a run/metrics.jsonl")) if "cpu_percent" in line]
+assert [line["epoch"] for line in usage] == list(range(1, 7)), usage
+assert all(len(line[name]) == 2 for line in usage for name in ("cpu_percent", "memory_mib", "read_mb", "written_mb")), usage
+assert min(usage[-1]["memory_mib"]) > 10 and min(usage[-1]["cpu_percent"]) > 0, usage
 events = json.load(gzip.open("a run/timeline.json.gz"))["traceEvents"]
 assert sorted({e["args"]["step"] for e in events if e.get("cat") == "step"}) == list(range(10, 20))
 assert 2 <= len(glob.glob("a run/checkpoints/step-*.h5")) <= 3, glob.glob("a run/checkpoints/*")

@@ -30,7 +30,7 @@ class ResourceMeter {
   ProcessCounters begin_;
 };
 
-// One line for each rank, with its host.
+// One line for each rank, with its host. For more than 16 ranks: their least, mean and most.
 std::string resource_table(const std::vector<ResourceUsage>& usage, const std::vector<std::string>& hosts);
 
 }  // namespace farandole

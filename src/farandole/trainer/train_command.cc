@@ -262,8 +262,10 @@ int train(Session& session, TrainOptions options, const std::string& option_line
     if (run) run->ended(static_cast<int>(error.exit_code()));
     throw;
   }
+  const auto resources = trainer.describe_resources();
   session.publish_timeline();
   if (run) run->ended(static_cast<int>(result));
+  if (run) fmt::print("\n{}\n", resources);
   if (run && result == ExitCode::preempted)
     fmt::print("stop requested: saved at step {} of {}; the same command continues from there\n",
                trainer.position().step, trainer.total_steps());

@@ -121,6 +121,8 @@ ExitCode Trainer::run() {
   while (!finished()) {
     train_epoch();
     if (stopping_) break;
+    const auto usage = meter_.gather(session_);
+    if (leads()) metrics_->write(MetricsLog::Resources{position_.step, position_.epoch, usage});
     optimizer_.average_parameters();
     const double score = evaluate();
     if (due(options_.saved_epochs(), position_.epoch) || finished()) save(score);

@@ -13,6 +13,7 @@
 #include "farandole/train/distributed_sampler.h"
 #include "farandole/train/learning_rate.h"
 #include "farandole/train/metrics_log.h"
+#include "farandole/train/resource_usage.h"
 #include "farandole/train/session.h"
 #include "farandole/train/training_state.h"
 #include "farandole/trainer/checkpoint_schedule.h"
@@ -45,6 +46,9 @@ class Trainer {
   // Collective: every rank of the group must call this in the same order.
   ExitCode run();
 
+  // Returns a table of what each rank has used.
+  // Collective: every rank of the group must call this in the same order.
+  std::string describe_resources() { return resource_table(meter_.gather(session_), session_.hosts()); }
   std::int64_t total_steps() const { return total_steps_; }
   const Position& position() const { return position_; }
   std::int64_t global_batch() const { return options_.batch * options_.accumulate * session_.size(); }
@@ -106,6 +110,7 @@ class Trainer {
   int skipped_in_a_row_ = 0;
   int rollbacks_in_a_row_ = 0;  // To the same checkpoint.
   std::int64_t rolled_back_to_ = -1;
+  ResourceMeter meter_;
   double last_loss_ = std::numeric_limits<double>::quiet_NaN();
 
   // On rank 0 only.
