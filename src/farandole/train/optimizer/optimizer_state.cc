@@ -65,6 +65,47 @@ void visit_fields(torch::optim::AdagradParamState& state, Visit visit) {
       "sum", [&] { return state.sum(); }, [&](Tensor value) { state.sum(value); });
 }
 
+// L-BFGS keeps its state, which is that of all parameters, under the first one.
+template <class Visit>
+void visit_fields(torch::optim::LBFGSParamState& state, Visit visit) {
+  const auto scalars = [](double a, double b) { return torch::tensor({a, b}, torch::kFloat64); };
+  const auto stacked = [](const auto& list) {
+    return list.empty() ? Tensor() : torch::stack(std::vector<Tensor>(list.begin(), list.end()));
+  };
+  visit.number(
+      "func_evals", [&] { return state.func_evals(); }, [&](std::int64_t value) { state.func_evals(value); });
+  visit.number(
+      "n_iter", [&] { return state.n_iter(); }, [&](std::int64_t value) { state.n_iter(value); });
+  visit.other(
+      "t_and_prev_loss", [&] { return scalars(state.t(), state.prev_loss()); },
+      [&](Tensor value) {
+        state.t(value[0].item<double>());
+        state.prev_loss(value[1].item<double>());
+      });
+  visit.other(
+      "d", [&] { return state.d(); }, [&](Tensor value) { state.d(value); });
+  visit.other(
+      "H_diag", [&] { return state.H_diag(); }, [&](Tensor value) { state.H_diag(value); });
+  visit.other(
+      "prev_flat_grad", [&] { return state.prev_flat_grad(); },
+      [&](Tensor value) { state.prev_flat_grad(value); });
+  visit.other(
+      "old_dirs", [&] { return stacked(state.old_dirs()); },
+      [&](Tensor value) {
+        for (const auto& row : value.unbind()) state.old_dirs().push_back(row.clone());
+      });
+  visit.other(
+      "old_stps", [&] { return stacked(state.old_stps()); },
+      [&](Tensor value) {
+        for (const auto& row : value.unbind()) state.old_stps().push_back(row.clone());
+      });
+  visit.other(
+      "ro", [&] { return stacked(state.ro()); },
+      [&](Tensor value) {
+        for (const auto& row : value.unbind()) state.ro().push_back(row.clone());
+      });
+}
+
 struct Export {
   const std::string& parameter;
   NamedTensors& out;
@@ -76,6 +117,10 @@ struct Export {
   template <class Get, class Set>
   void tensor(const char* field, Get get, Set) const {
     if (Tensor value = get(); value.defined()) out.emplace_back(parameter + "/" + field, value);
+  }
+  template <class Get, class Set>
+  void other(const char* field, Get get, Set set) const {
+    tensor(field, get, set);
   }
 };
 
@@ -98,7 +143,15 @@ struct Import {
     if (value == nullptr) return;
     if (value->sizes() != like.sizes())
       throw UserError("optimizer state " + parameter + "/" + field + " does not have the parameter's shape");
-    set(value->to(like.device(), value->scalar_type(), /*non_blocking=*/false, /*copy=*/true));
+    set(copy_of(*value));
+  }
+  // A tensor that does not have the parameter's shape.
+  template <class Get, class Set>
+  void other(const char* field, Get, Set set) const {
+    if (const Tensor* value = find(field)) set(copy_of(*value));
+  }
+  Tensor copy_of(const Tensor& value) const {
+    return value.to(like.device(), value.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
   }
 };
 
@@ -113,7 +166,9 @@ void with_state_type(torch::optim::Optimizer& optimizer, Function function) {
     return function(static_cast<RMSpropParamState*>(nullptr));
   if (dynamic_cast<Adagrad*>(&optimizer) != nullptr)
     return function(static_cast<AdagradParamState*>(nullptr));
-  throw UserError("the state of this optimizer is not supported; use SGD, Adam, AdamW, RMSprop or Adagrad");
+  if (dynamic_cast<LBFGS*>(&optimizer) != nullptr) return function(static_cast<LBFGSParamState*>(nullptr));
+  throw UserError(
+      "the state of this optimizer is not supported; use SGD, Adam, AdamW, RMSprop, Adagrad or L-BFGS");
 }
 
 template <class Function>

@@ -17,8 +17,8 @@ std::vector<std::string> numbered_parameters(const torch::optim::Optimizer& opti
 
 // Returns ("conv1.weight/momentum_buffer", tensor), …; counters are int64 scalars. `names` has a name for
 // each parameter of all groups, in order. Parameters without state are left out. The tensors are the
-// optimizer's own, not copies.
-// Throws: UserError if the optimizer is not SGD, Adam, AdamW, RMSprop or Adagrad.
+// optimizer's own, not copies, except for the history of L-BFGS, whose state belongs to its first parameter.
+// Throws: UserError if the optimizer is not SGD, Adam, AdamW, RMSprop, Adagrad or L-BFGS.
 NamedTensors export_optimizer_state(torch::optim::Optimizer& optimizer,
                                     const std::vector<std::string>& names);
 
