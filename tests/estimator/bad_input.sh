@@ -29,24 +29,33 @@ check() {  # CODE PATTERN COMMAND...
   grep -qE -- "$pattern" err || fail "stderr lacks '$pattern': $*"
   [[ $(grep -c . err) == 1 ]] || fail "stderr is not one line: $*"
 }
-refused() {  # CODE PATTERN OPTION...: on two ranks
+# First on two ranks: also errors that only one of them meets. The other checks do not depend on the ranks.
+ranks=2
+refused() {  # CODE PATTERN OPTION...
   local code=$1 pattern=$2
   shift 2
-  check "$code" "$pattern" fit -n 2 --store runs --table train.h5 --features x --label digit --model small.pt --loss nll "$@"
+  check "$code" "$pattern" fit -n $ranks --store runs --table train.h5 --features x --label digit --model small.pt --loss nll "$@"
 }
 refused 64 "no column pixels; its columns are digit, gap, wide, wrong, x" --features pixels
+refused 65 'train.h5: column wrong has the label 7 in row 150; the model has 3 classes' --label wrong
+refused 65 'train.h5: column gap has a NaN in row 123; .*--nan skip' --features gap
+ranks=1
 refused 64 'no column digits, did you mean digit' --label digits
 refused 64 'column name of .*does not hold numbers' --features name
 refused 64 'no table nowhere.h5' --table nowhere.h5
 refused 65 'ragged.csv: line 3 has 1 column' --table ragged.csv
 refused 64 'does not accept features of shape \[32, 13\]: .*; choose other' --features wide
 refused 64 'input-shapes \[3,5\] does not fit column x' --input-shapes 3,5
-refused 65 'train.h5: column wrong has the label 7 in row 150; the model has 3 classes' --label wrong
-refused 65 'train.h5: column gap has a NaN in row 123; .*--nan skip' --features gap
 refused 64 'there is no model nothing.pt' --model nothing.pt
 refused 65 'damaged.pt cannot be loaded as TorchScript' --model damaged.pt
 refused 64 'empty.pt has no parameters' --model empty.pt
-refused 64 'pair.pt returns a Tuple' --model pair.pt
+refused 64 'pair.pt returns 2 tensors for 1 label; name a column' --model pair.pt
+refused 64 'small.pt returns 1 tensor for 2 labels' --label digit,wrong
+refused 64 'loss has 2 values for 1 label; give one' --loss nll,mse
+refused 64 "loss-weights 1,x: 'x' is not a weight" --loss-weights 1,x
+refused 64 'there is no metric acuracy; the metrics are accuracy,' --metrics acuracy
+refused 64 'there is no metric none.pt' --metrics mine=none.pt
+refused 64 'bias.pt does not accept outputs of shape .32, 3. and labels of shape .32.: The size of tensor' --metrics mine=bias.pt
 refused 64 'outputs have shape \[32, 3\], and the labels have shape \[32\]; --loss mse needs equal shapes' --loss mse
 refused 64 'there is no loss nil; the losses are nll,' --loss nil
 refused 65 'damaged.pt cannot be loaded' --loss damaged.pt

@@ -86,6 +86,28 @@ int main() {
   pair.register_module("fc", linear(12, 3));
   pair.define("def forward(self, x):\n  return self.fc.forward(x), x\n");
   pair.save("pair.pt");
+  // A class and a value for each row.
+  torch::jit::Module two("Net");
+  two.register_module("digit", linear(12, 3));
+  two.register_module("total", linear(12, 1));
+  two.define(R"(
+def forward(self, x):
+  x = torch.flatten(x, 1) / 255
+  return torch.log_softmax(self.digit.forward(x), 1), self.total.forward(x)
+)");
+  two.save("two.pt");
+  // A function of the mean of each row, whatever its length.
+  torch::jit::Module mean("Net");
+  mean.register_module("fc", linear(1, 1));
+  mean.define("def forward(self, x):\n  return self.fc.forward(torch.mean(x, 1, True) / 100 - 1)\n");
+  mean.save("mean.pt");
+  // Whose parameter number i changes if and only if row i is trained on, with this loss.
+  torch::jit::Module rows("Net");
+  rows.register_parameter("seen", torch::zeros({60'000}).requires_grad_(), false);
+  rows.define("def forward(self, x):\n  return torch.index_select(self.seen, 0, x)\n");
+  rows.save("rows.pt");
+  script("def forward(self, output, label):\n  return output\n").save("output.pt");
+  script("def forward(self, output, label):\n  return torch.flatten(output) - label\n").save("bias.pt");
   script("def forward(self, output, label):\n  return torch.mean(torch.abs(torch.flatten(output) - label))\n")
       .save("loss.pt");
 }

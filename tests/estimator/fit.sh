@@ -16,8 +16,11 @@ def write(name, rows):
         file["name"] = [f"row {i}" for i in range(rows)]
         file["weight"] = random.uniform(0.5, 1.5, rows).astype("f4")
         file["held"] = (numpy.arange(rows) % 10 == 0)
+        file["total"] = pixels.sum((1, 2)) / 1000
 write("train.h5", 1501)
 write("test.h5", 301)
+with h5py.File("ids.h5", "w") as file:
+    file["id"], file["zero"] = numpy.arange(60000), numpy.zeros(60000, "f4")
 x, y = random.normal(size=(2, 1000))
 with open("line.csv", "w") as file:
     print("x,y,z,id", file=file)
@@ -64,7 +67,31 @@ for score in scores:
     assert abs(score["accuracy"] - (truth == guess).mean()) < 1e-9
     assert abs(score["log_loss"] + expected[numpy.arange(301), truth].mean()) < 1e-4
     assert abs(score["loss"] - score["log_loss"]) < 1e-4
-    assert score["confusion"] == [[int(((truth == t) & (guess == g)).sum()) for g in range(3)] for t in range(3)]
+    assert score["confusion"]["digit"] == [[int(((truth == t) & (guess == g)).sum()) for g in range(3)] for t in range(3)]
+PYTHON
+
+# Two labels with a loss and metrics of each; the metrics of both kinds of rows are in the history.
+fit 2 --table train.h5 --features pixels --label digit,total --model two.pt --loss nll,mse --loss-weights 1,0.5 --lr 0.1 --batch-size 32 \
+  --epochs 3 --validation 0.1 --metrics accuracy,f1,mae --run two || fail "two labels"
+grep -qE '^epoch 3 .* training digit__accuracy (1\.0|0\.9).*validation loss.* digit__f1 (1\.0|0\.9).* total__mae 0\.' out || fail "metrics of two labels"
+grep -q '"eval_digit__f1":.*"train_total__mae":' runs/two/metrics.jsonl || fail "metrics.jsonl of two labels"
+timeout 100 farandole transform --store runs --run two --table test.h5 --output two.h5 --argmax >out 2>err || fail "transform of two labels"
+timeout 100 farandole evaluate -n 2 --store runs --run two --table test.h5 --metrics total__bias=bias.pt --format json >score.json 2>err || fail "evaluate of two labels"
+/usr/bin/python3 - <<'PYTHON' || fail "the scores of two labels"
+import h5py, json, numpy
+out, score = h5py.File("two.h5"), json.load(open("score.json"))
+truth, guess, total, error = out["digit"][()], out["digit__prediction"][()], out["total"][()], out["total__output"][()].ravel() - out["total"][()]
+assert "total__prediction" not in out
+hits = [numpy.sum((truth == k) & (guess == k)) for k in range(3)]
+precision = [h / max(numpy.sum(guess == k), 1) for k, h in enumerate(hits)]
+recall = [h / max(numpy.sum(truth == k), 1) for k, h in enumerate(hits)]
+f1 = [2 * p * r / (p + r) for p, r in zip(precision, recall)]
+log_loss = -out["digit__output"][()][numpy.arange(301), truth].mean()
+for name, value in {"digit__accuracy": (truth == guess).mean(), "digit__precision": numpy.mean(precision), "digit__recall": numpy.mean(recall),
+                    "digit__f1": numpy.mean(f1), "digit__log_loss": log_loss, "total__mae": abs(error).mean(), "total__bias": error.mean(),
+                    "total__rmse": (error ** 2).mean() ** 0.5, "loss": log_loss + 0.5 * (error ** 2).mean()}.items():
+    assert abs(score[name] - value) < 1e-4, (name, score[name], value)
+assert sum(map(sum, score["confusion"]["digit"])) == 301
 PYTHON
 
 # What each rank uses, at the end and in metrics.jsonl.
@@ -81,7 +108,7 @@ fit 1 "${classify[@]}" --run patience --epochs 50 --validation 0.1 --patience 1 
 n=0
 for optimizer in adam adamw rmsprop adagrad lbfgs; do
   schedule=(one_cycle step polynomial constant constant)
-  fit 2 --table line.csv --features x,y --label z --model line.pt --loss mse --optimizer $optimizer --lr 0.05 --epochs 3 --batch-size 50 \
+  fit $((n % 2 + 1)) --table line.csv --features x,y --label z --model line.pt --loss mse --optimizer $optimizer --lr 0.05 --epochs 3 --batch-size 50 \
     --schedule "${schedule[$((n++ % 5))]}" --run $optimizer || fail "$optimizer"
 done
 grep -qE '^epoch 3 .* loss 0\.00' out || fail "L-BFGS does not solve a linear problem"
@@ -101,7 +128,7 @@ grep -q 'continuing from step' out || fail "more epochs begin anew"
 
 source "$FARANDOLE_SOURCE/tests/estimator/alive.sh"
 # A fit that was killed or stopped within an epoch resumes, and ends as one that was not.
-whole=("${classify[@]}" --epochs 100 --checkpoint-steps 10)
+whole=("${classify[@]}" --epochs 40 --checkpoint-steps 10)
 farandole fit -n 2 --store whole "${whole[@]}" --seed 3 >out 2>err || fail "the whole fit"
 for signal in KILL TERM; do
   farandole fit -n 2 --store $signal "${whole[@]}" --seed 3 >out 2>err &
@@ -123,5 +150,34 @@ for name in a:
     assert numpy.array_equal(a[name][()], b[name][()]), name
 PYTHON
 done
+# With other ranks and another batch size, too, each row of the epoch is trained on once. A step on n rows changes the parameters of
+# these rows by 1 / n.
+ids=(--store runs --run ids --table ids.h5 --features id:int64 --label zero --model rows.pt --loss output.pt --lr 1 --scale-lr false --checkpoint-steps 40)
+farandole fit -n 2 "${ids[@]}" --batch-size 4 >out 2>err &
+pid=$!
+deadline=$((SECONDS + 100))
+until [[ -n $(ls runs/ids/checkpoints/step-*.h5 2>/dev/null) ]] || ((SECONDS > deadline)); do sleep 0.01; done
+kill -KILL $pid
+wait $pid 2>/dev/null
+deadline=$((SECONDS + 60))
+while alive && ((SECONDS < deadline)); do sleep 0.05; done
+fit 3 "${ids[@]}" --batch-size 7 || fail "a fit cannot be resumed on other ranks"
+grep -q 'continuing from step' out || fail "a fit begins anew on other ranks"
+/usr/bin/python3 - <<'PYTHON' || fail "a row was lost or doubled on other ranks"
+import h5py, numpy
+seen = -h5py.File("runs/ids/state.h5")["seen"][()].astype("f8")
+rows = numpy.round(1 / seen)
+assert numpy.allclose(1 / seen, rows, rtol=1e-5), "a row was trained on twice"
+sizes, counts = numpy.unique(rows, return_counts=True)
+assert {8, 21} <= set(sizes) and len(sizes) <= 3 and not (counts % sizes).any(), (sizes, counts)
+PYTHON
+# The state of L-BFGS is in the checkpoint, as that of other optimizers.
+lbfgs=(--table line.csv --features x,y --label z --model line.pt --loss mse --optimizer lbfgs --lr 0.01 --batch-size 500)
+fit 1 "${lbfgs[@]}" --epochs 4 --run lbfgs-4 && fit 1 "${lbfgs[@]}" --epochs 2 --run lbfgs-2 && fit 1 "${lbfgs[@]}" --epochs 4 --run lbfgs-2 || fail "L-BFGS"
+/usr/bin/python3 - <<'PYTHON' || fail "L-BFGS does not continue"
+import h5py, numpy
+a, b = (h5py.File(f"runs/lbfgs-{epochs}/state.h5") for epochs in (4, 2))
+assert all(numpy.array_equal(a[name][()], b[name][()]) for name in a) and abs(a["fc.weight"][0, 0] - 3) > 1e-3
+PYTHON
 # Its run directory is as that of any training.
 farandole analyze whole/fit-0001 >out 2>err || fail "analyze"

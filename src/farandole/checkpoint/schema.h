@@ -7,6 +7,9 @@
 //   /optimizer/state/NAME/FIELD          state of each parameter; NAME as in /model
 //   /sampler/epoch                       int64: completed epochs
 //   /sampler/samples                     int64: samples of this epoch's order that all ranks together have seen
+//   /sampler/ranges, /sampler/passes, /sampler/loss
+//                                        of a fit on a table, within an epoch: [n, 2] int64, the rows of its order that have
+//                                        been read; int64, the batches that each rank has taken; float64, mean loss and steps
 //   /sampler/seed, /sampler/dataset_samples, /sampler/dataset_hash
 //                                        int64: what the order of the samples depends on
 //   /rng/rank-0000                       uint8: state of LibTorch's CPU generator, of each rank
@@ -42,6 +45,9 @@ inline const std::string sampler_epoch = "/sampler/epoch";
 inline const std::string sampler_samples = "/sampler/samples";
 inline const std::string sampler_batches =
     "/sampler/batches";  // of each rank; instead of samples in old files
+inline const std::string sampler_ranges = "/sampler/ranges";
+inline const std::string sampler_passes = "/sampler/passes";
+inline const std::string sampler_loss = "/sampler/loss";
 inline const std::string sampler_seed = "/sampler/seed";
 inline const std::string dataset_samples = "/sampler/dataset_samples";
 inline const std::string dataset_hash = "/sampler/dataset_hash";

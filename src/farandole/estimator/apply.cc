@@ -11,10 +11,8 @@
 #include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
-#include "farandole/estimator/loss.h"
-#include "farandole/estimator/rows.h"
+#include "farandole/estimator/objective.h"
 #include "farandole/estimator/scores.h"
-#include "farandole/estimator/script_model.h"
 #include "farandole/estimator/store.h"
 #include "farandole/tables/formats.h"
 #include "farandole/tables/table_writer.h"
@@ -25,6 +23,14 @@ namespace farandole {
 namespace {
 
 namespace fs = std::filesystem;
+
+TableReaderOptions reader_options(Session& session, std::vector<std::size_t> columns, std::int64_t batch) {
+  return {.columns = std::move(columns),
+          .batch = batch,
+          .shuffle = false,
+          .rank = session.rank(),
+          .world_size = session.size()};
+}
 
 // A model of the store and a table, on one rank.
 struct Applied {
@@ -38,24 +44,16 @@ struct Applied {
         model(std::make_unique<ScriptModel>(run / "model.pt")) {
     model->train(false);
   }
-  TableReaderOptions reader_options(Session& session, std::vector<std::size_t> columns,
-                                    std::int64_t batch) const {
-    return {.columns = std::move(columns),
-            .batch = batch,
-            .shuffle = false,
-            .rank = session.rank(),
-            .world_size = session.size()};
-  }
 };
 
-torch::Tensor first_output(Applied& applied, const RowTensors& tensors) {
+std::vector<torch::Tensor> first_outputs(Applied& applied, const RowTensors& tensors) {
   const torch::NoGradGuard no_grad;
   TableReader reader(*applied.table, RowSelection(applied.table->rows()),
                      {.columns = tensors.columns(), .batch = 1, .shuffle = false});
   reader.start(0);
   auto batch = reader.next();
   if (!batch) throw UserError(applied.table->source() + " has no rows");
-  return applied.model->forward(tensors.take(*std::move(batch)).inputs);
+  return applied.model->forward(tensors.take(*std::move(batch)).inputs, applied.options.labels.size());
 }
 
 std::span<const std::byte> bytes_in(const torch::Tensor& tensor) {
@@ -69,6 +67,7 @@ std::int64_t transform_on_rank(Session& session, const fs::path& run, const std:
   std::unique_ptr<Applied> applied;
   std::unique_ptr<RowTensors> tensors;
   std::vector<DataColumn> columns;
+  std::vector<bool> predicted;  // For each label: whether it has a prediction.
   std::vector<std::uint64_t> offsets;
   fs::path temporary;
   std::string place;
@@ -76,19 +75,26 @@ std::int64_t transform_on_rank(Session& session, const fs::path& run, const std:
     applied = std::make_unique<Applied>(run, files);
     applied->options.nan = "keep";  // Every row of the table stays.
     tensors = std::make_unique<RowTensors>(*applied->table, applied->options, false);
-    const auto example = first_output(*applied, *tensors);
-    if (example.dim() == 0 || example.size(0) != 1)
-      throw UserError(fmt::format("{} does not return one output for each row", applied->model->file()));
-    if (options.argmax && example.dim() < 2)
+    columns = applied->table->columns();
+    const auto& labels = applied->options.labels;
+    const auto examples = first_outputs(*applied, *tensors);
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      const auto& example = examples[i];
+      if (example.dim() == 0 || example.size(0) != 1)
+        throw UserError(fmt::format("{} does not return one output for each row", applied->model->file()));
+      auto shape = example.sizes().slice(1).vec();
+      columns.push_back({labels[i] + "__output", DType::float32, shape});
+      // Of several labels, only those that are classes have a prediction.
+      const auto& loss = applied->options.losses[applied->options.losses.size() == 1 ? 0 : i];
+      predicted.push_back(options.argmax && !shape.empty() &&
+                          (labels.size() == 1 || loss == "nll" || loss == "cross_entropy"));
+      if (!predicted.back()) continue;
+      shape.erase(shape.begin());
+      columns.push_back({labels[i] + "__prediction", DType::int64, shape});
+    }
+    if (options.argmax && std::find(predicted.begin(), predicted.end(), true) == predicted.end())
       throw UserError(fmt::format("{} returns one number for each row, of which there is no --argmax",
                                   applied->model->file()));
-    columns = applied->table->columns();
-    columns.push_back({applied->options.label + "__output", DType::float32, example.sizes().slice(1).vec()});
-    if (options.argmax) {
-      auto shape = example.sizes().slice(1).vec();
-      shape.erase(shape.begin());
-      columns.push_back({applied->options.label + "__prediction", DType::int64, shape});
-    }
     for (std::size_t i = applied->table->columns().size(); i < columns.size(); ++i)
       for (const auto& column : applied->table->columns())
         if (column.name == columns[i].name)
@@ -126,17 +132,21 @@ std::int64_t transform_on_rank(Session& session, const fs::path& run, const std:
       const auto features = all.size();
       for (std::size_t i = 0; i < applied->table->columns().size(); ++i) all.push_back(i);
       TableReader reader(*applied->table, RowSelection(applied->table->rows()),
-                         applied->reader_options(session, all, options.batch));
+                         reader_options(session, all, options.batch));
       reader.start(0);
       while (auto batch = reader.next()) {
         const auto first = batch->rows.front();
         for (std::size_t i = features; i < all.size(); ++i)
           writer.write(i - features, first, *batch->columns[i]);
         batch->columns.resize(features);
-        const auto result =
-            applied->model->forward(tensors->take(*std::move(batch)).inputs).to(torch::kFloat32).contiguous();
-        writer.write(applied->table->columns().size(), first, bytes_in(result));
-        if (options.argmax) writer.write(columns.size() - 1, first, bytes_in(result.argmax(1).contiguous()));
+        const auto outputs =
+            applied->model->forward(tensors->take(*std::move(batch)).inputs, predicted.size());
+        auto column = applied->table->columns().size();
+        for (std::size_t i = 0; i < outputs.size(); ++i) {
+          const auto result = outputs[i].to(torch::kFloat32).contiguous();
+          writer.write(column++, first, bytes_in(result));
+          if (predicted[i]) writer.write(column++, first, bytes_in(result.argmax(1).contiguous()));
+        }
       }
       writer.sync();
     });
@@ -152,31 +162,26 @@ std::int64_t transform_on_rank(Session& session, const fs::path& run, const std:
 
 Evaluation evaluate_on_rank(Session& session, const fs::path& run, const std::string& files,
                             const TransformOptions& options) {
-  std::unique_ptr<Applied> applied;
-  std::unique_ptr<RowTensors> tensors;
-  std::unique_ptr<LossFunction> loss;
+  EstimatorOptions trained;
+  std::shared_ptr<const DataTable> table;
+  std::unique_ptr<Objective> objective;
   std::unique_ptr<Scores> scores;
   session.together([&] {
-    applied = std::make_unique<Applied>(run, files);
-    tensors = std::make_unique<RowTensors>(*applied->table, applied->options, true);
-    loss = std::make_unique<LossFunction>(applied->options.loss);
-    scores = std::make_unique<Scores>(loss->classifies());
+    trained = options_from_json(find_fit(run.parent_path(), run.filename()).options);
+    table = open_table(files);
+    objective = std::make_unique<Objective>(run / "model.pt", *table, trained);
+    objective->model().train(false);
+    scores = std::make_unique<Scores>(ScoreOptions{trained.labels, objective->classifies(), options.metrics,
+                                                   options.metric_functions, /*all=*/true});
   });
   session.together([&] {
     const torch::NoGradGuard no_grad;
-    TableReader reader(*applied->table, RowSelection(applied->table->rows()),
-                       applied->reader_options(session, tensors->columns(), options.batch));
+    TableReader reader(*table, RowSelection(table->rows()),
+                       reader_options(session, objective->tensors().columns(), options.batch));
     reader.start(0);
     while (auto batch = reader.next()) {
-      const auto rows = tensors->take(*std::move(batch));
-      if (rows.size() == 0) continue;
-      const auto output = applied->model->forward(rows.inputs);
-      if (loss->classifies()) tensors->check_labels(output, rows);
-      const auto label = loss->labels(rows.label, output);
-      const auto values = loss->of_rows(output, label);
-      scores->add(
-          output, label,
-          (values.dim() == 0 ? values * static_cast<double>(rows.size()) : values.sum()).item<double>());
+      const auto rows = objective->tensors().take(*std::move(batch));
+      if (rows.size() > 0) scores->add(objective->of(rows), rows);
     }
   });
   return scores->reduce(session);

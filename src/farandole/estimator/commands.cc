@@ -63,6 +63,18 @@ std::vector<std::vector<std::int64_t>> parse_shapes(const std::string& text) {
   return shapes;
 }
 
+std::vector<double> parse_weights(const std::string& text) {
+  std::vector<double> weights;
+  for (const auto& word : split_words(text, ',')) {
+    const auto weight = parse_number<double>(word);
+    if (!weight || !(*weight >= 0))
+      throw UserError(
+          fmt::format("--loss-weights {}: '{}' is not a weight; write for example 1,0.5", text, word));
+    weights.push_back(*weight);
+  }
+  return weights;
+}
+
 // Runs `prepare`, which parses the options and returns false if there is nothing to do, and then `body` on the ranks.
 int run_command(const std::string& name, int argc, const char* const* argv, const CommandOptions& common,
                 const std::function<bool()>& prepare, const std::function<int(Session&)>& body) {
@@ -82,11 +94,13 @@ void print_evaluation(const Evaluation& evaluation, const std::string& format) {
   fmt::print("{:<12} {}\n{:<12} {:.6g}\n", "rows", evaluation.rows, "loss", evaluation.loss);
   for (const auto& [metric, value] : evaluation.metrics) fmt::print("{:<12} {:.6g}\n", metric, value);
   constexpr std::size_t most = 20;  // Classes that fit on a terminal.
-  if (evaluation.confusion.empty() || evaluation.confusion.size() > most) return;
-  fmt::print("\nconfusion: a row for each true class, a column for each predicted class\n");
-  for (const auto& row : evaluation.confusion) {
-    for (const auto count : row) fmt::print("{:>7}", count);
-    fmt::print("\n");
+  for (const auto& [label, rows] : evaluation.confusion) {
+    if (rows.size() > most) continue;
+    fmt::print("\nconfusion of {}: a row for each true class, a column for each predicted class\n", label);
+    for (const auto& row : rows) {
+      for (const auto count : row) fmt::print("{:>7}", count);
+      fmt::print("\n");
+    }
   }
 }
 
@@ -114,6 +128,7 @@ int show_run(const FitRecord& fit) {
   for (const auto& epoch : fit.history) {
     fmt::print("epoch {}  step {}  loss {:.6g}", epoch.epoch, epoch.step, epoch.loss);
     if (epoch.validation_loss) fmt::print("  validation loss {:.6g}", *epoch.validation_loss);
+    for (const auto& [name, value] : epoch.training_metrics) fmt::print("  training {} {:.6g}", name, value);
     for (const auto& [name, value] : epoch.metrics) fmt::print("  {} {:.6g}", name, value);
     fmt::print("\n");
   }
@@ -135,7 +150,7 @@ int best_run(const std::vector<FitRecord>& fits, const std::string& store) {
 int fit_command(int argc, const char* const* argv) {
   EstimatorOptions o;
   CommandOptions common;
-  std::string features, shapes;
+  std::string features, shapes, labels, losses = o.losses.front(), weights, metrics;
   OptionParser parser;
   parser.usage =
       "Usage: farandole fit --table TABLE --model FILE --features COLUMN,... --label COLUMN [OPTION...]\n\n"
@@ -145,11 +160,13 @@ int fit_command(int argc, const char* const* argv) {
       "  $ farandole fit -n 3 --table train.h5 --features pixels --label digit --model net.pt --loss nll --epochs 5\n";
   common.add_to(parser);
   parser.visible.add_options()("model", po::value(&o.model), "TorchScript file of the model")(
-      "loss", po::value(&o.loss)->default_value(o.loss),
-      "nll, cross_entropy, mse, l1, smooth_l1, huber, bce, bce_with_logits, or a TorchScript file")(
+      "loss", po::value(&losses)->default_value(losses),
+      "nll, cross_entropy, mse, l1, smooth_l1, huber, bce, bce_with_logits, or a TorchScript file; one, or one for "
+      "each label")("loss-weights", po::value(&weights), "weight of each label's loss, for example 1,0.5")(
       "features", po::value(&features),
       "columns that are the inputs of the model; NAME:int64 stays whole numbers")(
-      "label", po::value(&o.label), "column of the labels")(
+      "label", po::value(&labels),
+      "column of the labels; for several columns, the model returns a tuple with a tensor for each")(
       "input-shapes", po::value(&shapes),
       "shape of one row of each feature, for example 1,28,28; separate them with semicolons")(
       "sample-weight", po::value(&o.sample_weight), "column with the weight of each row")(
@@ -185,6 +202,9 @@ int fit_command(int argc, const char* const* argv) {
       "nan", po::value(&o.nan)->default_value(o.nan),
       "what a NaN in a feature does: error, skip (leave out the row) or keep")(
       "seed", po::value(&o.seed)->default_value(o.seed), "seed of the order, the split and dropout")(
+      "metrics", po::value(&metrics),
+      "what is measured in each epoch on the training rows and the validation rows: accuracy, top_5, log_loss, "
+      "precision, recall, f1, mae, rmse, r2, or NAME=FILE with a TorchScript function of output and label")(
       "patience", po::value(&o.patience)->default_value(0),
       "end after so many epochs without a lower loss; 0: never")(
       "best", po::bool_switch(&o.keep_best),
@@ -198,6 +218,10 @@ int fit_command(int argc, const char* const* argv) {
       [&] {
         if (!parser.parse(argc, argv)) return false;
         o.features = split_words(features, ',');
+        o.labels = split_words(labels, ',');
+        o.losses = split_words(losses, ',');
+        o.loss_weights = parse_weights(weights);
+        o.metrics = split_words(metrics, ',');
         o.input_shapes = parse_shapes(shapes);
         o.store = common.store;
         o.run = common.run;
@@ -247,16 +271,18 @@ int transform_command(int argc, const char* const* argv) {
 int evaluate_command(int argc, const char* const* argv) {
   CommandOptions common;
   TransformOptions o;
-  std::string format = "text";
+  std::string format = "text", metrics;
   OptionParser parser;
   parser.usage =
-      "Usage: farandole evaluate --store STORE [--run ID] --table TABLE [-n N] [--format text|json]\n\n"
-      "Measures a trained model on a table: accuracy, top-5 accuracy, log-loss and confusion matrix for classes; mean\n"
-      "absolute error, root of the mean square error and R2 otherwise. Without --run, the run that ended last is used.\n\n"
+      "Usage: farandole evaluate --store STORE [--run ID] --table TABLE [-n N] [--metrics NAME=FILE] [--format text|json]\n\n"
+      "Measures a trained model on a table: accuracy, top-5 accuracy, log-loss, precision, recall, F1 and\n"
+      "confusion matrix for classes; mean absolute error, root of the mean square error and R2 otherwise. Without --run,\n"
+      "the run that ended last is used.\n\n"
       "Examples:\n"
       "  $ farandole evaluate --store runs --table test.h5 --format json\n";
   common.add_to(parser);
   parser.visible.add_options()("format", po::value(&format)->default_value(format), "text or json")(
+      "metrics", po::value(&metrics), "also NAME=FILE, a TorchScript function of output and label")(
       "batch-size", po::value(&o.batch)->default_value(o.batch), "rows per rank and forward pass");
   std::optional<TrainedModel> model;
   return run_command(
@@ -265,6 +291,7 @@ int evaluate_command(int argc, const char* const* argv) {
         if (!parser.parse(argc, argv)) return false;
         if (format != "text" && format != "json")
           throw UserError("--format cannot be '" + format + "'; it is text or json");
+        o.metrics = split_words(metrics, ',');
         if (o.batch < 1) throw UserError("--batch-size must be at least 1");
         model.emplace(common.store, common.run);
         return true;

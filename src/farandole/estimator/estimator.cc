@@ -32,7 +32,15 @@ void require_option(bool good, const std::string& message) {
 void EstimatorOptions::check() const {
   require_option(!model.empty(), "no model given; name a TorchScript file with --model");
   require_option(!features.empty(), "no features given; name columns with --features");
-  require_option(!label.empty(), "no label given; name a column with --label");
+  require_option(!labels.empty(), "no label given; name a column with --label");
+  const auto given = [](const char* option, std::size_t values, std::size_t for_labels) {
+    return fmt::format("{} has {} values for {} label{}; give one for each", option, values, for_labels,
+                       for_labels == 1 ? "" : "s");
+  };
+  require_option(losses.size() == 1 || losses.size() == labels.size(),
+                 given("--loss", losses.size(), labels.size()));
+  require_option(loss_weights.empty() || loss_weights.size() == labels.size(),
+                 given("--loss-weights", loss_weights.size(), labels.size()));
   require_one_of("--optimizer", optimizer, {"sgd", "adam", "adamw", "rmsprop", "adagrad", "lbfgs"});
   require_one_of("--schedule", schedule, {"constant", "step", "cosine", "polynomial", "one_cycle"});
   require_one_of("--nan", nan, {"error", "skip", "keep"});

@@ -23,15 +23,21 @@ struct EpochResult {
   double seconds = 0;
   std::optional<double> validation_loss;
   std::map<std::string, double> metrics;  // On the validation rows.
+  // On the training rows, as the model was when it was trained on them; only EstimatorOptions::metrics.
+  std::map<std::string, double> training_metrics;
 };
 
+// Returns the value of each row, or the mean. Outputs and labels are as the loss has them.
+using MetricFunction = std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& label)>;
+
 struct EstimatorOptions {
-  int num_proc = 1;   // As LaunchOptions::np; has no effect inside a job.
-  std::string model;  // A TorchScript file.
-  std::string loss = "cross_entropy";
+  int num_proc = 1;                                     // As LaunchOptions::np; has no effect inside a job.
+  std::string model;                                    // A TorchScript file.
+  std::vector<std::string> losses = {"cross_entropy"};  // One for all labels, or one for each.
+  std::vector<double> loss_weights{};                   // One for each label; empty: 1.
   std::vector<std::string>
-      features;       // Columns; each is an input of the model, as float32 or, for NAME:int64, int64.
-  std::string label;  // A column.
+      features;  // Columns; each is an input of the model, as float32 or, for NAME:int64, int64.
+  std::vector<std::string> labels;  // Columns. For several, the model returns a tuple with a tensor for each.
   // Shape of one row of each feature for the model; empty: as in the table.
   std::vector<std::vector<std::int64_t>> input_shapes{};
   std::string sample_weight{};  // A column; empty: all rows weigh 1.
@@ -57,6 +63,11 @@ struct EstimatorOptions {
   std::string nan = "error";  // What a NaN in a feature does: error, skip (the row is left out), keep.
   std::uint64_t seed = 1;
 
+  // accuracy, top_5, log_loss, precision, recall, f1, mae, rmse, r2, or NAME=FILE with a TorchScript function of output and
+  // label: measured in each epoch on the training rows and on the validation rows. Empty: on the validation rows only,
+  // those without precision, recall and f1.
+  std::vector<std::string> metrics{};
+
   std::int64_t patience = 0;          // Stops after so many epochs without a better loss; 0: never.
   bool keep_best = false;             // The result is the model of the best epoch, not of the last one.
   std::int64_t checkpoint_steps = 0;  // A checkpoint every so many steps, and after each epoch.
@@ -65,6 +76,8 @@ struct EstimatorOptions {
       run{};  // Id of a run in the store. Empty: the unfinished run with these options, or else a new one.
   int verbose = 1;  // 0: no output; 1: a line for each epoch.
 
+  // For programs: more metrics by name. They are measured wherever metrics are.
+  std::map<std::string, MetricFunction> metric_functions{};
   // For programs. The first changes the inputs of each batch, and the second is called on rank 0 after each epoch and
   // ends the training if it returns false.
   std::function<void(std::vector<torch::Tensor>& inputs)> transformation{};
@@ -78,14 +91,19 @@ struct TransformOptions {
   int num_proc = 1;
   std::int64_t batch = 256;
   bool argmax = false;  // Adds <label>__prediction: the class with the highest output.
+  // Of evaluate(): also these, as EstimatorOptions::metrics and metric_functions.
+  std::vector<std::string> metrics{};
+  std::map<std::string, MetricFunction> metric_functions{};
 };
 
 struct Evaluation {
   std::int64_t rows = 0;
   double loss = 0;
-  // For classes: accuracy, top_5 (if there are more than five), log_loss. Otherwise: mae, rmse, r2.
+  // For classes: accuracy, top_5 (if there are more than five), log_loss, precision, recall, f1. Otherwise: mae, rmse, r2.
+  // With several labels, the names begin with <label>__.
   std::map<std::string, double> metrics;
-  std::vector<std::vector<std::int64_t>> confusion;  // [true class][predicted class]; for classes only.
+  // By label, of those that are classes: [true class][predicted class].
+  std::map<std::string, std::vector<std::vector<std::int64_t>>> confusion;
 };
 
 // A run of the store whose training has ended.

@@ -1,7 +1,6 @@
 #include "farandole/estimator/fit.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cmath>
 #include <exception>
@@ -10,14 +9,15 @@
 #include <torch/optim.h>
 #include <torch/utils.h>
 
+#include <nlohmann/json.hpp>
+
 #include "farandole/base/clock.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/checkpoint/schema.h"
-#include "farandole/estimator/loss.h"
-#include "farandole/estimator/rows.h"
+#include "farandole/estimator/fit_progress.h"
+#include "farandole/estimator/objective.h"
 #include "farandole/estimator/scores.h"
-#include "farandole/estimator/script_model.h"
 #include "farandole/estimator/store.h"
 #include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/internals.h"
@@ -99,38 +99,9 @@ std::int64_t limited(std::int64_t limit, std::int64_t count) {
   return limit > 0 ? std::min(limit, count) : count;
 }
 
-// The model with its loss and the columns that both need.
-class Objective {
- public:
-  Objective(const DataTable& table, const EstimatorOptions& options)
-      : model_(options.model), loss_(options.loss), tensors_(table, options, true) {}
-
-  struct Losses {
-    torch::Tensor sum, output, label;  // The sum over the rows of their losses, each with its weight.
-  };
-  Losses of(const Rows& rows) {
-    const auto output = model_.forward(rows.inputs);
-    if (loss_.classifies()) tensors_.check_labels(output, rows);
-    const auto label = loss_.labels(rows.label, output);
-    const auto of_rows = loss_.of_rows(output, label);
-    if (of_rows.dim() > 0)
-      return {(rows.weight.defined() ? of_rows * rows.weight : of_rows).sum(), output, label};
-    if (rows.weight.defined())
-      throw UserError(fmt::format(
-          "{} returns one value for all rows, so --sample-weight cannot be used; return one value for each row",
-          loss_.name()));
-    return {of_rows * static_cast<double>(rows.size()), output, label};
-  }
-
-  ScriptModel& model() { return model_; }
-  const RowTensors& tensors() const { return tensors_; }
-  bool classifies() const { return loss_.classifies(); }
-
- private:
-  ScriptModel model_;
-  LossFunction loss_;
-  RowTensors tensors_;
-};
+ScoreOptions score_options(const Objective& objective, const EstimatorOptions& options) {
+  return {options.labels, objective.classifies(), options.metrics, options.metric_functions};
+}
 
 // Throws: if model, loss, table and options do not fit together, as far as the first rows can tell.
 void check_objective(Objective& objective, const DataTable& table, const EstimatorOptions& options,
@@ -148,7 +119,8 @@ void check_objective(Objective& objective, const DataTable& table, const Estimat
   objective.model().train(false);  // The batch changes no statistics of normalization layers.
   reader.start(0);
   const auto rows = objective.tensors().take(*reader.next());
-  if (rows.size() > 0) objective.of(rows);
+  Scores scores(score_options(objective, options));
+  if (rows.size() > 0) scores.add(objective.of(rows), rows);
 }
 
 class Fit {
@@ -167,14 +139,11 @@ class Fit {
                               trained_parameters_of(*model_))),
         optimizer_(session, *inner_, named_trained_parameters(model_->module()),
                    fit_optimizer_options(options, [this, stop] { return failed_ || stop(); })) {
-    if (options.optimizer == "lbfgs")  // Its state is not saved: a resumed run begins with a new one.
-      stateless_ = std::make_unique<torch::optim::SGD>(trained_parameters_of(*model_), 0.1);
     if (selections_.second)
       validation_.emplace(
           table, *selections_.second,
           reader_options(options.validation_batch > 0 ? options.validation_batch : options.batch, false));
-    passes_ = limited(options.train_steps * options.accumulate, reader_.batches());
-    steps_ = (passes_ + options.accumulate - 1) / options.accumulate;
+    steps_ = steps_in(limited(options.train_steps * options.accumulate, reader_.batches()));
     rate_.base = options.lr;
     rate_.world_size = session.size();
     rate_.scale = options.scale_lr;
@@ -188,25 +157,31 @@ class Fit {
   }
 
   // Returns whether it continues a run. Rank 0 reads the checkpoint.
+  // Throws: UserError on all ranks if the checkpoint is within an epoch of other rows.
   bool resume() {
     std::optional<Snapshot> snapshot;
-    std::array<std::int64_t, 4> numbers{};
+    std::string state;
     session_.together([&] {
       if (!leads()) return;
       if (auto found = read_newest_checkpoint(record_.folder / "checkpoints"))
         snapshot = std::move(found->second);
       if (!snapshot) return;
-      auto position = position_of(*snapshot);
-      // Within an epoch the order of the rows belongs to a number of ranks and a batch size.
-      const auto per_batch = options_.batch * session_.size();
-      if (snapshot->world_size != session_.size() || position.samples % per_batch != 0) position.samples = 0;
-      numbers = {1, position.step, position.epoch, position.samples / per_batch};
+      check_order(*snapshot, order(), "--table");
+      state = FitProgress::from(*snapshot).to_json();
     });
-    session_.internals().communicator().broadcast("position", numbers.data(), sizeof numbers, 0);
-    if (numbers[0] == 0) return false;
-    restore(session_, model_->module(), state_optimizer(), snapshot ? &*snapshot : nullptr);
-    position_ = {numbers[1], numbers[2], 0};
-    passes_done_ = numbers[3];
+    session_.broadcast(state);
+    if (state.empty()) return false;
+    restore(session_, model_->module(), *inner_, snapshot ? &*snapshot : nullptr);
+    const auto progress = FitProgress::from_json(state);
+    position_ = {progress.step, progress.epoch, 0};
+    passes_done_ = progress.passes;
+    epoch_loss_.fill_(progress.loss * static_cast<double>(progress.steps));
+    epoch_steps_ = progress.steps;
+    done_ = progress.done;
+    // The learning rate continues where it was in the epoch, also with another number of ranks or batch size.
+    session_.together([&] { begin_epoch(); });
+    const auto scheduled = (position_.epoch + 1) * steps_ - steps_in(passes_ - passes_done_);
+    schedule_offset_ = position_.epoch < options_.epochs ? scheduled - position_.step : 0;
     return true;
   }
 
@@ -235,8 +210,7 @@ class Fit {
 
   // Collective: every rank of the job must call this in the same order.
   std::string describe_resources() { return resource_table(meter_.gather(session_), session_.hosts()); }
-  std::int64_t steps() const { return steps_ * options_.epochs; }
-  std::int64_t rows() const { return reader_.selected_rows(); }
+  std::int64_t steps() const { return steps_ * options_.epochs - schedule_offset_; }
   std::int64_t validation_rows() const { return validation_ ? validation_->selected_rows() : 0; }
   ScriptModel& model() { return *model_; }
 
@@ -248,7 +222,11 @@ class Fit {
   };
 
   bool leads() const { return session_.rank() == 0; }
-  torch::optim::Optimizer& state_optimizer() { return stateless_ ? *stateless_ : *inner_; }
+  double rate_of(std::int64_t step) const { return rate_.at(step + schedule_offset_); }
+  std::int64_t steps_in(std::int64_t passes) const {
+    return (passes + options_.accumulate - 1) / options_.accumulate;
+  }
+  SampleOrder order() const { return {reader_.selected_rows(), reader_.order_hash(), options_.seed}; }
 
   TableReaderOptions reader_options(std::int64_t batch, bool shuffle) const {
     return {.columns = objective_->tensors().columns(),
@@ -273,8 +251,8 @@ class Fit {
   // The batch of a pass. A rank that has no rows left has none, and contributes zeros to the gradients.
   std::optional<Loaded> load(std::int64_t pass) {
     const Span span(session_.timeline(), Category::data, "data");
-    const auto all = std::min(reader_.selected_rows() - pass * options_.batch * session_.size(),
-                              options_.batch * session_.size());
+    const auto together = options_.batch * session_.size();
+    const auto all = std::min(reader_.left_rows() - (pass - passes_before_) * together, together);
     std::optional<Loaded> loaded;
     guard([&] {
       auto batch = reader_.next();
@@ -286,16 +264,21 @@ class Fit {
     return loaded;
   }
 
+  void begin_epoch() {
+    reader_.start(position_.epoch, done_);
+    passes_before_ = passes_done_;
+    passes_ = limited(options_.train_steps * options_.accumulate, passes_done_ + reader_.batches());
+  }
+
   void train_epoch() {
     const auto begin_ns = now_ns();
     model_->train(true);
-    reader_.start(position_.epoch);
-    for (std::int64_t pass = 0; pass < passes_done_; ++pass) reader_.next();
-    torch::Tensor sum = torch::zeros({}, torch::kFloat64);
-    std::int64_t steps = 0;
+    begin_epoch();
+    if (!options_.metrics.empty() || !options_.metric_functions.empty())
+      training_scores_.emplace(score_options(*objective_, options_));
     while (passes_done_ < passes_ && !stopping_) {
-      sum += step();
-      ++steps;
+      epoch_loss_ += step();
+      ++epoch_steps_;
       if (options_.checkpoint_steps > 0 && position_.step % options_.checkpoint_steps == 0 &&
           passes_done_ < passes_)
         save(std::nan(""));
@@ -304,16 +287,19 @@ class Fit {
     if (passes_done_ < passes_) return;
     ++position_.epoch;
     passes_done_ = 0;
+    done_.clear();
     EpochResult result;
     result.epoch = position_.epoch;
     result.step = position_.step;
-    result.loss =
-        session_.allreduce(sum / static_cast<double>(std::max<std::int64_t>(steps, 1))).item<double>();
-    result.lr = rate_.at(position_.step - 1);
+    result.loss = mean_loss();
+    epoch_loss_.zero_();
+    epoch_steps_ = 0;
+    result.lr = rate_of(position_.step - 1);
     if (!std::isfinite(result.loss))
       session_.together([&] {
         throw Error(fmt::format("the loss is {} in epoch {}; lower --lr", result.loss, result.epoch));
       });
+    if (training_scores_) result.training_metrics = training_scores_->reduce(session_).metrics;
     if (validation_) {
       const auto evaluation = validate();
       result.validation_loss = evaluation.loss;
@@ -323,13 +309,20 @@ class Fit {
     end_epoch(result);
   }
 
+  // Of the epoch so far.
+  // Collective: every rank of the job must call this in the same order.
+  double mean_loss() {
+    return session_.allreduce(epoch_loss_ / static_cast<double>(std::max<std::int64_t>(epoch_steps_, 1)))
+        .item<double>();
+  }
+
   torch::Tensor step() {
     auto& timeline = session_.timeline();
     session_.set_step(position_.step);
     const Span whole(timeline, Category::step, "step");
     const auto begin_ns = now_ns();
     const auto passes = std::min<std::int64_t>(options_.accumulate, passes_ - passes_done_);
-    for (auto& group : inner_->param_groups()) group.options().set_lr(rate_.at(position_.step));
+    for (auto& group : inner_->param_groups()) group.options().set_lr(rate_of(position_.step));
     std::vector<Loaded> batches;
     for (std::int64_t pass = 0; pass < passes; ++pass)
       if (auto loaded = load(passes_done_ + pass)) batches.push_back(*std::move(loaded));
@@ -341,7 +334,9 @@ class Fit {
         torch::Tensor loss;
         guard([&] {
           const Span span(timeline, Category::forward, "forward");
-          loss = objective_->of(batch.rows).sum * (batch.weight / static_cast<double>(passes));
+          const auto losses = objective_->of(batch.rows);
+          if (training_scores_ && !first.defined()) training_scores_->add(losses, batch.rows);
+          loss = losses.sum * (batch.weight / static_cast<double>(passes));
         });
         if (!loss.defined()) continue;
         const Span span(timeline, Category::backward, "backward");
@@ -351,7 +346,7 @@ class Fit {
       if (!first.defined()) first = sum;
       return sum;
     };
-    if (stateless_) {
+    if (options_.optimizer == "lbfgs") {
       optimizer_.step([&] { return session_.allreduce(evaluate()); });
     } else {
       evaluate();
@@ -377,7 +372,7 @@ class Fit {
       const double seconds = seconds_since(begin_ns);
       if (leads())
         metrics_->write(MetricsLog::Training{
-            position_.step, position_.epoch, loss, rate_.at(position_.step - 1),
+            position_.step, position_.epoch, loss, rate_of(position_.step - 1),
             static_cast<double>(options_.batch * passes * session_.size()) / seconds, 1e3 * seconds});
     }
     return first;
@@ -387,7 +382,7 @@ class Fit {
     const Span span(session_.timeline(), Category::evaluation, "validation");
     const torch::NoGradGuard no_grad;
     model_->train(false);
-    Scores scores(objective_->classifies());
+    Scores scores(score_options(*objective_, options_));
     session_.together([&] {
       validation_->start(0);
       for (std::int64_t batch = 0; options_.validation_steps == 0 || batch < options_.validation_steps;
@@ -395,9 +390,7 @@ class Fit {
         auto next = validation_->next();
         if (!next) break;
         const auto rows = objective_->tensors().take(*std::move(next));
-        if (rows.size() == 0) continue;
-        const auto [sum, output, label] = objective_->of(rows);
-        scores.add(output, label, sum.item<double>());
+        if (rows.size() > 0) scores.add(objective_->of(rows), rows);
       }
     });
     return scores.reduce(session_);
@@ -409,12 +402,11 @@ class Fit {
     std::int64_t ends = 0;
     if (leads()) {
       record_.history.push_back(result);
-      if (result.validation_loss) {
-        const auto accuracy = result.metrics.find("accuracy");
-        metrics_->write(MetricsLog::Evaluation{
-            result.step, result.epoch, *result.validation_loss,
-            accuracy == result.metrics.end() ? std::nullopt : std::optional(accuracy->second)});
-      }
+      MetricsLog::Values values{result.step, result.epoch, {}};
+      if (result.validation_loss) values.values["eval_loss"] = *result.validation_loss;
+      for (const auto& [name, value] : result.metrics) values.values["eval_" + name] = value;
+      for (const auto& [name, value] : result.training_metrics) values.values["train_" + name] = value;
+      if (!values.values.empty()) metrics_->write(values);
       metrics_->write(MetricsLog::Resources{result.step, result.epoch, usage});
       if (options_.verbose > 0) print(result);
       const auto best =
@@ -432,6 +424,8 @@ class Fit {
 
   void print(const EpochResult& result) const {
     std::string line = fmt::format("epoch {}  step {}  loss {:.4f}", result.epoch, result.step, result.loss);
+    for (const auto& [name, value] : result.training_metrics)
+      line += fmt::format("  training {} {:.4f}", name, value);
     if (result.validation_loss) line += fmt::format("  validation loss {:.4f}", *result.validation_loss);
     for (const auto& [name, value] : result.metrics) line += fmt::format("  {} {:.4f}", name, value);
     fmt::print("{}\n", line);
@@ -442,8 +436,17 @@ class Fit {
     const Span span(session_.timeline(), Category::checkpoint, "snapshot");
     auto builder = leads() ? store_->builder() : SnapshotBuilder();
     auto position = position_;
-    position.samples = passes_done_ * options_.batch * session_.size();
-    capture(session_, model_->module(), state_optimizer(), position, builder);
+    const auto done = passes_done_ > 0 ? reader_.done_after(passes_done_ - passes_before_) : RowRanges();
+    for (const auto& [first, end] : done) position.samples += end - first;
+    capture(session_, model_->module(), *inner_, position, builder);
+    if (position.samples > 0) {
+      const FitProgress progress{position.step, position.epoch, passes_done_,
+                                 done,          mean_loss(),    epoch_steps_};
+      if (leads()) {
+        add_order(builder, order());
+        progress.add_to(builder);
+      }
+    }
     saved_step_ = position_.step;
     if (!leads()) return;
     auto snapshot = builder.finish();
@@ -500,13 +503,20 @@ class Fit {
   std::pair<RowSelection, std::optional<RowSelection>> selections_;
   TableReader reader_;
   std::optional<TableReader> validation_;
-  std::unique_ptr<torch::optim::Optimizer> inner_, stateless_;
+  std::unique_ptr<torch::optim::Optimizer> inner_;
   DistributedOptimizer optimizer_;
   LearningRate rate_;
 
   Position position_;
-  std::int64_t passes_ = 0, steps_ = 0;  // In an epoch: batches of a rank, optimizer steps.
-  std::int64_t passes_done_ = 0;         // In this epoch.
+  std::int64_t passes_ = 0;  // Batches of a rank in this epoch.
+  std::int64_t passes_done_ = 0,
+               passes_before_ = 0;    // In this epoch; and those before the reader was started.
+  RowRanges done_;                    // Read before the reader was started.
+  std::int64_t steps_ = 0;            // Optimizer steps of a whole epoch.
+  std::int64_t schedule_offset_ = 0;  // From steps done to steps of the schedule.
+  torch::Tensor epoch_loss_ = torch::zeros({}, torch::kFloat64);  // Sum over the steps of this epoch.
+  std::int64_t epoch_steps_ = 0;
+  std::optional<Scores> training_scores_;
   std::int64_t saved_step_ = -1;
   bool stopping_ = false, ended_early_ = false;  // Equal on all ranks.
   std::atomic<bool> failed_ = false;             // Of this rank; its reason follows.
@@ -528,7 +538,7 @@ ExitCode fit_on_rank(Session& session, const EstimatorOptions& options, const st
   std::string folder;
   session.together([&] {
     table = open_table(files);
-    objective = std::make_unique<Objective>(*table, options);
+    objective = std::make_unique<Objective>(options.model, *table, options);
     check_objective(*objective, *table, options, session.size());
   });
   session.together([&] {

@@ -18,16 +18,16 @@ constexpr std::array loss_names = {"nll",       "cross_entropy", "mse", "l1",
 
 }  // namespace
 
-LossFunction::LossFunction(const std::string& name) : name_(name) {
+LossFunction::LossFunction(const std::string& name, const char* what) : name_(name) {
   if (std::find(loss_names.begin(), loss_names.end(), name) != loss_names.end()) return;
   if (!std::filesystem::is_regular_file(name))
-    throw UserError(fmt::format("there is no loss {}; the losses are {} and TorchScript files", name,
+    throw UserError(fmt::format("there is no {} {}; the losses are {} and TorchScript files", what, name,
                                 fmt::join(loss_names, ", ")));
   try {
     script_ = torch::jit::load(name, torch::kCPU);
   } catch (const c10::Error& error) {
     throw CorruptInput(fmt::format(
-        "{} cannot be loaded as TorchScript ({}); export it with torch.jit.script(loss).save(FILE)", name,
+        "{} cannot be loaded as TorchScript ({}); export it with torch.jit.script(function).save(FILE)", name,
         brief(error)));
   }
 }
@@ -56,16 +56,17 @@ torch::Tensor LossFunction::of_rows(const torch::Tensor& output, const torch::Te
         fmt::join(output.sizes().vec(), ", "), fmt::join(label.sizes().vec(), ", "), name_,
         classifies() ? "outputs [rows, classes, ...] and labels [rows, ...]" : "equal shapes"));
   if (script_) {
+    torch::jit::IValue result;
     try {
-      const auto result = script_->forward({output, label});
-      if (!result.isTensor())
-        throw UserError(fmt::format("{} returns a {}, not a tensor", name_, result.tagKind()));
-      values = result.toTensor();
-    } catch (const c10::Error& error) {
+      result = script_->forward({output, label});
+    } catch (const std::exception& error) {
       throw UserError(fmt::format("{} does not accept outputs of shape [{}] and labels of shape [{}]: {}",
                                   name_, fmt::join(output.sizes().vec(), ", "),
                                   fmt::join(label.sizes().vec(), ", "), brief(error)));
     }
+    if (!result.isTensor())
+      throw UserError(fmt::format("{} returns a {}, not a tensor", name_, result.tagKind()));
+    values = result.toTensor();
     if (values.dim() == 0) return values;
   } else if (name_ == "nll") {
     values = torch::nll_loss_nd(output, label, {}, none);

@@ -14,8 +14,9 @@ class LossFunction {
  public:
   // `name` is nll, cross_entropy, mse, l1, smooth_l1, huber, bce, bce_with_logits or a TorchScript file, whose
   // forward(output, label) returns the mean or one value for each row.
+  // `what` is its role in messages.
   // Throws: UserError for another name; CorruptInput if the script cannot be loaded.
-  explicit LossFunction(const std::string& name);
+  explicit LossFunction(const std::string& name, const char* what = "loss");
 
   // Whether labels are classes, and outputs have a value for each class along dimension 1.
   bool classifies() const { return name_ == "nll" || name_ == "cross_entropy"; }

@@ -22,8 +22,8 @@ torch::Tensor column_tensor(const DataColumn& column, std::shared_ptr<Bytes> own
 
 }  // namespace
 
-RowTensors::RowTensors(const DataTable& table, const EstimatorOptions& options, bool with_label)
-    : table_(table), options_(options), with_label_(with_label) {
+RowTensors::RowTensors(const DataTable& table, const EstimatorOptions& options, bool with_labels)
+    : table_(table), options_(options), with_labels_(with_labels) {
   for (std::size_t i = 0; i < options.features.size(); ++i) {
     auto name = options.features[i];
     whole_.push_back(name.ends_with(whole_suffix));
@@ -39,8 +39,8 @@ RowTensors::RowTensors(const DataTable& table, const EstimatorOptions& options, 
           fmt::format("--input-shapes [{}] does not fit column {} of {}, whose rows have shape [{}]",
                       fmt::join(options.input_shapes[i], ","), name, table.source(), fmt::join(there, ",")));
   }
-  if (!with_label) return;
-  columns_.push_back(table.index_of(options.label));
+  if (!with_labels) return;
+  for (const auto& label : options.labels) columns_.push_back(table.index_of(label));
   if (!options.sample_weight.empty()) columns_.push_back(table.index_of(options.sample_weight));
 }
 
@@ -72,13 +72,15 @@ Rows RowTensors::take(TableBatch batch) const {
     }
     rows.inputs.push_back(std::move(input));
   }
-  if (with_label_) rows.label = tensors[whole_.size()];
-  if (with_label_ && !options_.sample_weight.empty())
+  if (with_labels_)
+    for (std::size_t i = 0; i < options_.labels.size(); ++i)
+      rows.labels.push_back(tensors[whole_.size() + i]);
+  if (with_labels_ && !options_.sample_weight.empty())
     rows.weight = tensors.back().to(torch::kFloat32).reshape({rows.size()});
   if (bad.defined()) {
     const auto good = bad.logical_not().nonzero().flatten();
     for (auto& input : rows.inputs) input = input.index_select(0, good);
-    if (rows.label.defined()) rows.label = rows.label.index_select(0, good);
+    for (auto& label : rows.labels) label = label.index_select(0, good);
     if (rows.weight.defined()) rows.weight = rows.weight.index_select(0, good);
     std::vector<std::int64_t> numbers;
     for (std::int64_t i = 0; i < good.numel(); ++i)
@@ -89,9 +91,9 @@ Rows RowTensors::take(TableBatch batch) const {
   return rows;
 }
 
-void RowTensors::check_labels(const torch::Tensor& output, const Rows& rows) const {
+void RowTensors::check_labels(const torch::Tensor& output, const Rows& rows, std::size_t label) const {
   if (output.dim() < 2 || rows.size() == 0) return;
-  const auto per_row = rows.label.reshape({rows.size(), -1}).to(torch::kFloat64);
+  const auto per_row = rows.labels[label].reshape({rows.size(), -1}).to(torch::kFloat64);
   const auto wrong = (per_row < 0)
                          .logical_or(per_row >= static_cast<double>(output.size(1)))
                          .logical_or(per_row != per_row.floor());
@@ -100,8 +102,8 @@ void RowTensors::check_labels(const torch::Tensor& output, const Rows& rows) con
   const auto value = per_row[row].masked_select(wrong[row])[0].item<double>();
   throw CorruptInput(fmt::format(
       "{}: column {} has the label {:g} in row {}; the model has {} classes, so labels are 0 to {}",
-      table_.source(), options_.label, value, rows.numbers[static_cast<std::size_t>(row)], output.size(1),
-      output.size(1) - 1));
+      table_.source(), options_.labels[label], value, rows.numbers[static_cast<std::size_t>(row)],
+      output.size(1), output.size(1) - 1));
 }
 
 }  // namespace farandole

@@ -13,7 +13,8 @@ namespace farandole {
 
 struct Rows {
   std::vector<torch::Tensor> inputs;
-  torch::Tensor label, weight;        // Undefined if they were not asked for.
+  std::vector<torch::Tensor> labels;  // As the options' labels; empty if they were not asked for.
+  torch::Tensor weight;               // Undefined if there is none.
   std::vector<std::int64_t> numbers;  // In the table.
 
   std::int64_t size() const { return static_cast<std::int64_t>(numbers.size()); }
@@ -22,20 +23,20 @@ struct Rows {
 class RowTensors {
  public:
   // Throws: UserError if a column does not exist or its shape does not fit.
-  RowTensors(const DataTable& table, const EstimatorOptions& options, bool with_label);
+  RowTensors(const DataTable& table, const EstimatorOptions& options, bool with_labels);
 
   const std::vector<std::size_t>& columns() const { return columns_; }
   // Throws: CorruptInput that names the row and the column of a NaN, if options.nan says so.
   Rows take(TableBatch batch) const;
-  // Throws: CorruptInput that names the row whose label is not one of the classes of the outputs.
-  void check_labels(const torch::Tensor& output, const Rows& rows) const;
+  // Throws: CorruptInput that names the row whose label number `label` is not one of the classes of the outputs.
+  void check_labels(const torch::Tensor& output, const Rows& rows, std::size_t label) const;
 
  private:
   const DataTable& table_;
   const EstimatorOptions& options_;
   std::vector<std::size_t> columns_;
   std::vector<bool> whole_;  // Features that stay int64.
-  bool with_label_;
+  bool with_labels_;
 };
 
 }  // namespace farandole

@@ -67,7 +67,8 @@ ScriptModel::ScriptModel(const fs::path& file) : file_(file.string()) {
   view_ = std::make_shared<ModuleView>(script_);
 }
 
-torch::Tensor ScriptModel::forward(const std::vector<torch::Tensor>& inputs) {
+std::vector<torch::Tensor> ScriptModel::forward(const std::vector<torch::Tensor>& inputs,
+                                                std::size_t outputs) {
   torch::jit::IValue result;
   try {
     result = script_.forward({inputs.begin(), inputs.end()});
@@ -79,10 +80,24 @@ torch::Tensor ScriptModel::forward(const std::vector<torch::Tensor>& inputs) {
         fmt::format("{} does not accept features of shape {}: {}; choose other --features or --input-shapes",
                     file_, fmt::join(shapes, ", "), brief(error)));
   }
-  if (!result.isTensor())
+  std::vector<torch::Tensor> tensors;
+  if (result.isTensor()) {
+    tensors = {result.toTensor()};
+  } else if (result.isTensorList()) {
+    tensors = result.toTensorVector();
+  } else if (result.isTuple()) {
+    for (const auto& element : result.toTupleRef().elements())
+      if (element.isTensor()) tensors.push_back(element.toTensor());
+    if (tensors.size() != result.toTupleRef().elements().size()) tensors.clear();
+  }
+  if (tensors.empty())
+    throw UserError(fmt::format("{} returns a {}; its forward must return a tensor or a tuple of tensors",
+                                file_, result.tagKind()));
+  if (tensors.size() != outputs)
     throw UserError(
-        fmt::format("{} returns a {}; its forward must return one tensor", file_, result.tagKind()));
-  return result.toTensor();
+        fmt::format("{} returns {} tensor{} for {} label{}; name a column with --label for each of them",
+                    file_, tensors.size(), tensors.size() == 1 ? "" : "s", outputs, outputs == 1 ? "" : "s"));
+  return tensors;
 }
 
 void ScriptModel::save(const fs::path& file) {

@@ -16,8 +16,9 @@ class ScriptModel {
   // Throws: UserError if the file does not exist; CorruptInput if it cannot be loaded as TorchScript.
   explicit ScriptModel(const std::filesystem::path& file);
 
-  // Throws: UserError if the model does not accept the inputs or returns something else than one tensor.
-  torch::Tensor forward(const std::vector<torch::Tensor>& inputs);
+  // Returns `outputs` tensors: the model returns one tensor, or a tuple or a list of them.
+  // Throws: UserError if the model does not accept the inputs or returns something else.
+  std::vector<torch::Tensor> forward(const std::vector<torch::Tensor>& inputs, std::size_t outputs);
   void train(bool on) { script_.train(on); }
   // Returns the parameters and buffers of the script under their names; they share memory with it.
   torch::nn::Module& module() { return *view_; }

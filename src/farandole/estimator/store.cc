@@ -20,14 +20,16 @@ constexpr const char* fit_file = "fit.json";
 json to_json(const EpochResult& epoch) {
   json result = {{"epoch", epoch.epoch}, {"step", epoch.step},       {"loss", epoch.loss},
                  {"lr", epoch.lr},       {"seconds", epoch.seconds}, {"metrics", epoch.metrics}};
+  if (!epoch.training_metrics.empty()) result["training_metrics"] = epoch.training_metrics;
   if (epoch.validation_loss) result["validation_loss"] = *epoch.validation_loss;
   return result;
 }
 
 EpochResult epoch_from(const json& from) {
-  EpochResult epoch{from.at("epoch"),  from.at("step"),    from.at("loss"),
-                    from.at("lr"),     from.at("seconds"), {},
-                    from.at("metrics")};
+  EpochResult epoch{from.at("epoch"),   from.at("step"),
+                    from.at("loss"),    from.at("lr"),
+                    from.at("seconds"), {},
+                    from.at("metrics"), from.value("training_metrics", std::map<std::string, double>())};
   if (from.contains("validation_loss")) epoch.validation_loss = from["validation_loss"].get<double>();
   return epoch;
 }
@@ -84,9 +86,10 @@ std::optional<double> FitRecord::best_loss() const {
 
 json options_to_json(const EstimatorOptions& o) {
   return {{"model", o.model},
-          {"loss", o.loss},
+          {"losses", o.losses},
+          {"loss_weights", o.loss_weights},
           {"features", o.features},
-          {"label", o.label},
+          {"labels", o.labels},
           {"input_shapes", o.input_shapes},
           {"sample_weight", o.sample_weight},
           {"optimizer", o.optimizer},
@@ -109,15 +112,17 @@ json options_to_json(const EstimatorOptions& o) {
           {"shuffle", o.shuffle},
           {"nan", o.nan},
           {"seed", o.seed},
+          {"metrics", o.metrics},
           {"patience", o.patience},
           {"keep_best", o.keep_best}};
 }
 
 EstimatorOptions options_from_json(const json& from) {
   EstimatorOptions options;
-  options.loss = from.at("loss");
+  options.losses = from.at("losses");
+  options.loss_weights = from.at("loss_weights").get<std::vector<double>>();
   options.features = from.at("features");
-  options.label = from.at("label");
+  options.labels = from.at("labels");
   options.input_shapes = from.at("input_shapes");
   options.nan = from.at("nan");
   return options;

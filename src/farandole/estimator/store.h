@@ -28,7 +28,7 @@ struct FitRecord {
 };
 
 nlohmann::json options_to_json(const EstimatorOptions& options);
-// Sets what the ranks that apply a model need: columns, shapes, loss, batch.
+// Sets what the ranks that apply a model need: columns, shapes, losses.
 EstimatorOptions options_from_json(const nlohmann::json& json);
 
 void write_fit(const FitRecord& record);

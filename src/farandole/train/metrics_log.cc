@@ -72,6 +72,12 @@ void MetricsLog::write(const Training& line) {
   stream_ << json.dump() << std::endl;
 }
 
+void MetricsLog::write(const Values& line) {
+  nlohmann::ordered_json json = {{"step", line.step}, {"epoch", line.epoch}};
+  for (const auto& [key, value] : line.values) json[key] = value;
+  stream_ << json.dump() << std::endl;
+}
+
 void MetricsLog::write(const Resources& line) {
   nlohmann::ordered_json json = {{"step", line.step}, {"epoch", line.epoch}};
   for (const auto& rank : line.ranks) {

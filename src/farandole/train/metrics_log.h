@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,7 +50,13 @@ class MetricsLog {
     std::int64_t step, epoch;
     std::vector<ResourceUsage> ranks;
   };
+  // Any other values, by their keys.
+  struct Values {
+    std::int64_t step, epoch;
+    std::map<std::string, double> values;
+  };
   void write(const Training& line);
+  void write(const Values& line);
   void write(const Resources& line);
   void write(const Evaluation& line);
   void write(const SkippedStep& line);

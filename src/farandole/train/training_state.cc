@@ -109,7 +109,7 @@ void add_order(SnapshotBuilder& snapshot, const SampleOrder& order) {
   snapshot.add_integer(schema::sampler_seed, static_cast<std::int64_t>(order.seed));
 }
 
-void check_order(const Snapshot& snapshot, const SampleOrder& order) {
+void check_order(const Snapshot& snapshot, const SampleOrder& order, const char* data_option) {
   const auto position = position_of(snapshot);
   if (position.samples == 0) return;
   const auto differs = [&](const std::string& path, std::uint64_t here) {
@@ -119,8 +119,8 @@ void check_order(const Snapshot& snapshot, const SampleOrder& order) {
   const auto refuse = [&](const std::string& difference) {
     throw UserError(fmt::format(
         "the checkpoint of step {} was saved within an epoch, of which it has seen {} samples, and {}; resume with the "
-        "same --data and --seed, or from a checkpoint at the end of an epoch",
-        snapshot.step, position.samples, difference));
+        "same {} and --seed, or from a checkpoint at the end of an epoch",
+        snapshot.step, position.samples, difference, data_option));
   };
   if (differs(schema::dataset_samples, static_cast<std::uint64_t>(order.samples)))
     refuse(fmt::format("the data then had {} samples, not {}", *integer(snapshot, schema::dataset_samples),

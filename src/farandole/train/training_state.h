@@ -36,7 +36,7 @@ struct SampleOrder {
 void add_order(SnapshotBuilder& snapshot, const SampleOrder& order);
 // Throws: UserError if the snapshot was taken within an epoch of another order. Some samples of the epoch would be seen twice,
 // and others never.
-void check_order(const Snapshot& snapshot, const SampleOrder& order);
+void check_order(const Snapshot& snapshot, const SampleOrder& order, const char* data_option = "--data");
 
 // Copies the state into the snapshot on rank 0, so that training may continue. The random generators of all
 // ranks are gathered.

@@ -13,10 +13,10 @@ int main(int argc, char** argv) {
   farandole::EstimatorOptions options;
   options.num_proc = 3;
   options.model = argv[1];
-  options.loss = "nll";
+  options.losses = {"nll"};
   options.features = {"pixels"};
   options.input_shapes = {{1, 28, 28}};
-  options.label = "digit";
+  options.labels = {"digit"};
   options.optimizer = "sgd";
   options.lr = 0.01;  // of one rank: the estimator multiplies it by the number of ranks
   options.momentum = 0.5;
