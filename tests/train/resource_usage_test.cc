@@ -18,9 +18,9 @@ TEST(ResourceTable, ManyRanksAreLeastMeanAndMost) {
   std::vector<ResourceUsage> usage;
   for (int rank = 0; rank < 1001; ++rank) usage.push_back({static_cast<double>(rank), 1000.0 - rank, 5, 0});
   const auto table = resource_table(usage, std::vector<std::string>(usage.size(), "host"));
-  EXPECT_THAT(table, HasSubstr("least  1001 ranks              0           0       5.0        0.0\n"));
-  EXPECT_THAT(table, HasSubstr(" mean  1001 ranks            500         500       5.0        0.0\n"));
-  EXPECT_THAT(table, HasSubstr(" most  1001 ranks           1000        1000       5.0        0.0\n"));
+  EXPECT_THAT(table, HasSubstr("least  1001 ranks             0           0       5.0        0.0\n"));
+  EXPECT_THAT(table, HasSubstr(" mean  1001 ranks           500         500       5.0        0.0\n"));
+  EXPECT_THAT(table, HasSubstr(" most  1001 ranks          1000        1000       5.0        0.0\n"));
 }
 
 }  // namespace
