@@ -1,0 +1,41 @@
+// The functions of the CUDA runtime that we call, and the one place that converts its codes to exceptions.
+// Thread safety: any thread may call this at any time.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <string>
+#include <string_view>
+
+namespace farandole {
+
+// Members have the types of the toolkit's declarations, so a call with wrong arguments does not compile.
+struct CudaFunctions {
+  decltype(&cudaGetDeviceCount) get_device_count;
+  decltype(&cudaGetDeviceProperties) get_device_properties;
+  decltype(&cudaSetDevice) set_device;
+  decltype(&cudaMalloc) malloc;
+  decltype(&cudaFree) free;
+  decltype(&cudaHostAlloc) host_alloc;
+  decltype(&cudaFreeHost) free_host;
+  decltype(&cudaMemset) memset;
+  decltype(&cudaMemsetAsync) memset_async;
+  decltype(&cudaMemcpyAsync) memcpy_async;
+  decltype(&cudaDeviceGetStreamPriorityRange) get_stream_priority_range;
+  decltype(&cudaStreamCreateWithPriority) stream_create_with_priority;
+  decltype(&cudaStreamDestroy) stream_destroy;
+  decltype(&cudaStreamWaitEvent) stream_wait_event;
+  decltype(&cudaEventCreateWithFlags) event_create_with_flags;
+  decltype(&cudaEventDestroy) event_destroy;
+  decltype(&cudaEventRecord) event_record;
+  decltype(&cudaEventQuery) event_query;
+  decltype(&cudaGetErrorString) get_error_string;
+  decltype(&cudaGetLastError) get_last_error;
+
+  // Throws: Error with CUDA's own text if `code` is not cudaSuccess.
+  void check(cudaError_t code, std::string_view call) const;
+};
+
+// Returns why the functions cannot be loaded, or "". The library stays loaded until the process ends.
+std::string load(CudaFunctions& functions);
+
+}  // namespace farandole

@@ -1,0 +1,116 @@
+#include "farandole/comm/gpu/gpu_runtime.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "farandole/comm/gpu/cuda_functions.h"
+
+namespace farandole {
+
+std::shared_ptr<const GpuRuntime> GpuRuntime::load(std::string& why_not) {
+  auto functions = std::make_unique<CudaFunctions>();
+  why_not = farandole::load(*functions);
+  if (!why_not.empty()) return nullptr;
+  int count = 0;
+  if (const auto code = functions->get_device_count(&count); code != cudaSuccess) {
+    why_not = fmt::format("CUDA finds no GPU ({})", functions->get_error_string(code));
+    functions->get_last_error();
+    return nullptr;
+  }
+  if (count == 0) {
+    why_not = "no GPU is visible to this process; see CUDA_VISIBLE_DEVICES";
+    return nullptr;
+  }
+  return std::make_shared<const GpuRuntime>(std::move(functions));
+}
+
+GpuRuntime::GpuRuntime(std::unique_ptr<const CudaFunctions> functions) : functions_(std::move(functions)) {}
+
+GpuRuntime::~GpuRuntime() = default;
+
+int GpuRuntime::device_count() const {
+  int count = 0;
+  functions_->check(functions_->get_device_count(&count), "cudaGetDeviceCount");
+  return count;
+}
+
+GpuRuntime::Device GpuRuntime::describe(int device) const {
+  cudaDeviceProp properties{};
+  functions_->check(functions_->get_device_properties(&properties, device), "cudaGetDeviceProperties");
+  Device result{properties.name, "GPU-", properties.totalGlobalMem};
+  for (std::size_t i = 0; i < sizeof properties.uuid.bytes; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) result.uuid += '-';
+    result.uuid += fmt::format("{:02x}", static_cast<unsigned char>(properties.uuid.bytes[i]));
+  }
+  return result;
+}
+
+void GpuRuntime::use(int device) const {
+  functions_->check(functions_->set_device(device), "cudaSetDevice");
+}
+
+Buffer GpuRuntime::allocate(std::size_t bytes) const {
+  void* memory = nullptr;
+  functions_->check(functions_->malloc(&memory, std::max<std::size_t>(bytes, 1)), "cudaMalloc");
+  Buffer buffer(static_cast<std::byte*>(memory), [free = functions_->free](std::byte* data) { free(data); });
+  functions_->check(functions_->memset(memory, 0, bytes), "cudaMemset");
+  return buffer;
+}
+
+Buffer GpuRuntime::allocate_pinned(std::size_t bytes) const {
+  void* memory = nullptr;
+  functions_->check(functions_->host_alloc(&memory, std::max<std::size_t>(bytes, 1), cudaHostAllocDefault),
+                    "cudaHostAlloc");
+  auto* const data = static_cast<std::byte*>(memory);
+  std::fill_n(data, bytes, std::byte{0});
+  return Buffer(data, [free = functions_->free_host](std::byte* to_free) { free(to_free); });
+}
+
+void GpuRuntime::copy(void* to, const void* from, std::size_t bytes, CUstream_st* stream) const {
+  functions_->check(functions_->memcpy_async(to, from, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+}
+
+void GpuRuntime::zero(void* memory, std::size_t bytes, CUstream_st* stream) const {
+  functions_->check(functions_->memset_async(memory, 0, bytes, stream), "cudaMemsetAsync");
+}
+
+GpuStream::GpuStream(std::shared_ptr<const GpuRuntime> runtime) : runtime_(std::move(runtime)) {
+  const auto& cuda = runtime_->functions();
+  int least = 0, greatest = 0;
+  cuda.check(cuda.get_stream_priority_range(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+  cuda.check(cuda.stream_create_with_priority(&stream_, cudaStreamNonBlocking, greatest),
+             "cudaStreamCreateWithPriority");
+}
+
+GpuStream::~GpuStream() {
+  runtime_->functions().stream_destroy(stream_);
+}
+
+GpuEvent::GpuEvent(std::shared_ptr<const GpuRuntime> runtime) : runtime_(std::move(runtime)) {
+  const auto& cuda = runtime_->functions();
+  cuda.check(cuda.event_create_with_flags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+}
+
+GpuEvent::~GpuEvent() {
+  runtime_->functions().event_destroy(event_);
+}
+
+void GpuEvent::record(CUstream_st* stream) {
+  const auto& cuda = runtime_->functions();
+  cuda.check(cuda.event_record(event_, stream), "cudaEventRecord");
+}
+
+bool GpuEvent::reached() const {
+  const auto& cuda = runtime_->functions();
+  const auto code = cuda.event_query(event_);
+  if (code == cudaErrorNotReady) return false;
+  cuda.check(code, "cudaEventQuery");
+  return true;
+}
+
+void GpuEvent::hold(CUstream_st* stream) const {
+  const auto& cuda = runtime_->functions();
+  cuda.check(cuda.stream_wait_event(stream, event_, 0), "cudaStreamWaitEvent");
+}
+
+}  // namespace farandole

@@ -1,0 +1,90 @@
+// Ranks as forked processes that use the test doubles of CUDA and NCCL (gpu/double/), or with `real` the libraries.
+#pragma once
+
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <gtest/gtest.h>
+#include <map>
+#include <string>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include "comm/fork_world.h"
+
+#include "farandole/comm/gpu/gpu_runtime.h"
+
+namespace farandole {
+
+struct GpuRank {
+  ForkWorld::Exchange& bootstrap;
+  std::shared_ptr<const GpuRuntime> runtime;
+  const int rank, size;
+  std::atomic<int>& shared;  // of all ranks, at first 0
+};
+
+struct GpuEnd {
+  int exit_code = -1;   // -1: killed
+  std::string message;  // of the exception
+};
+
+// Runs `body` on each rank, with these environment variables in addition. Returns how each rank ended: with 0, with 1
+// after a failed check or an exception, or with the exit code of an Error.
+inline std::vector<GpuEnd> run_gpu_ranks(int size, const std::function<void(GpuRank&)>& body,
+                                         const std::map<std::string, std::string>& environment = {}) {
+  struct Page {
+    std::atomic<int> shared{0};
+    char message[ForkWorld::most_ranks][512] = {};
+  };
+  void* const memory =
+      ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  auto* const page = new (memory) Page;
+  ForkWorld world(size);
+  std::fflush(stdout);
+  const auto run = [&](int rank) {
+    ::alarm(120);  // a rank that hangs is killed
+    ::setenv("FARANDOLE_CUDA_LIBRARY", FARANDOLE_GPU_DOUBLE, 1);
+    ::setenv("FARANDOLE_NCCL_LIBRARY", FARANDOLE_GPU_DOUBLE, 1);
+    for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
+    int code = 0;
+    try {
+      ForkWorld::Exchange bootstrap(world, rank);
+      std::string why_not;
+      GpuRank own{bootstrap, GpuRuntime::load(why_not), rank, size, page->shared};
+      if (own.runtime == nullptr) throw UserError(why_not);
+      body(own);
+      // A rank that ends while others are in a collective is lost for them.
+      const std::vector<std::size_t> nothing(static_cast<std::size_t>(size));
+      char token = 0;
+      bootstrap.all_gather("end", &token, &token, nothing);
+    } catch (const Error& error) {
+      code = static_cast<int>(error.exit_code());
+      std::strncpy(page->message[rank], error.what(), sizeof page->message[rank] - 1);
+    }
+    std::fflush(stdout);
+    ::_exit(code == 0 && testing::Test::HasFailure() ? 1 : code);
+  };
+  std::vector<pid_t> pids;
+  for (int rank = 0; rank < size; ++rank) {
+    pids.push_back(::fork());
+    if (pids.back() == 0) run(rank);
+  }
+  std::vector<GpuEnd> ends;
+  for (int rank = 0; rank < size; ++rank) {
+    int status = 0;
+    ::waitpid(pids[static_cast<std::size_t>(rank)], &status, 0);
+    ends.push_back({WIFEXITED(status) ? WEXITSTATUS(status) : -1, page->message[rank]});
+  }
+  ::munmap(memory, sizeof(Page));
+  return ends;
+}
+
+inline void expect_all_succeed(const std::vector<GpuEnd>& ends) {
+  for (std::size_t r = 0; r < ends.size(); ++r)
+    EXPECT_EQ(ends[r].exit_code, 0) << "rank " << r << ": " << ends[r].message;
+}
+
+}  // namespace farandole

@@ -1,0 +1,366 @@
+#include "farandole/comm/nccl/nccl_communicator.h"
+
+#include <csignal>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <random>
+
+#include "comm/gpu_world.h"
+#include "comm/typed_values.h"
+
+#include "farandole/comm/mpi/mpi_types.h"
+
+namespace farandole {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// A rank with streams of its own for copies to the device, collectives, and copies back, ordered by events alone.
+struct GpuPipeline {
+  explicit GpuPipeline(GpuRank& rank, NcclOptions options = {})
+      : runtime(rank.runtime),
+        comm(rank.bootstrap, rank.runtime, rank.rank, std::move(options)),
+        in(runtime),
+        work(runtime),
+        out(runtime),
+        ready(runtime),
+        reduced(runtime),
+        done(runtime) {}
+
+  // Copies the host's memory to the device, runs `collective` there, and copies the result back.
+  template <class Collective>
+  void run(std::byte* host_in, std::size_t in_bytes, std::byte* host_out, std::size_t out_bytes,
+           Collective collective) {
+    const auto device_in = comm.allocate(in_bytes), device_out = comm.allocate(out_bytes);
+    runtime->copy(device_in.get(), host_in, in_bytes, in.handle());
+    ready.record(in.handle());
+    ready.hold(work.handle());
+    collective(device_in.get(), device_out.get());
+    reduced.record(work.handle());
+    reduced.hold(out.handle());
+    runtime->copy(host_out, device_out.get(), out_bytes, out.handle());
+    done.record(out.handle());
+    comm.await(done);
+  }
+
+  void allreduce_once(std::string_view name) {
+    const auto host = runtime->allocate_pinned(4), device = comm.allocate(4);
+    comm.allreduce(name, device.get(), 1, DType::float32, ReduceOp::sum, work.handle());
+    done.record(work.handle());
+    comm.await(done);
+  }
+
+  std::shared_ptr<const GpuRuntime> runtime;
+  NcclCommunicator comm;
+  GpuStream in, work, out;
+  GpuEvent ready, reduced, done;
+};
+
+constexpr ReduceOp ops[] = {ReduceOp::sum, ReduceOp::average, ReduceOp::min, ReduceOp::max,
+                            ReduceOp::product};
+constexpr DType dtypes[] = {DType::float16, DType::bfloat16, DType::float32, DType::float64,
+                            DType::int32,   DType::int64,    DType::uint8};
+
+bool allowed(ReduceOp op, DType dtype) {
+  try {
+    check_reduction(op, dtype);
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+// One random collective; `random` is in the same state on every rank.
+void try_one(GpuPipeline& gpu, std::mt19937& random) {
+  const int rank = gpu.comm.rank, size = gpu.comm.size;
+  const auto own = static_cast<std::size_t>(rank);
+  const auto dtype = dtypes[random() % std::size(dtypes)];
+  auto op = ops[random() % std::size(ops)];
+  if (!allowed(op, dtype)) op = ReduceOp::sum;
+  const auto seed = static_cast<unsigned>(random() % 1000);
+  const bool even = random() % 2 == 0;
+  const std::size_t unit = random() % 4 == 0 ? random() % 3 : random() % 20'000;
+  std::vector<std::size_t> counts, bytes;
+  for (int r = 0; r < size; ++r) {
+    counts.push_back(even ? unit : random() % (unit + 1));
+    bytes.push_back(counts.back() * size_of(dtype));
+  }
+  const auto total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+  const auto first = std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0});
+  const int root = static_cast<int>(random() % static_cast<unsigned>(size));
+  const auto all_bytes = total * size_of(dtype);
+  auto host_in = gpu.runtime->allocate_pinned(all_bytes), host_out = gpu.runtime->allocate_pinned(all_bytes);
+  const auto what = [&] {
+    return ::testing::Message() << name_of(dtype) << " " << name_of(op) << " of " << total
+                                << " elements in parts of " << counts[own];
+  };
+  auto* const stream = gpu.work.handle();
+  switch (random() % 5) {
+    case 0:
+      fill(host_in.get(), dtype, total, seed, rank);
+      gpu.run(host_in.get(), all_bytes, host_out.get(), all_bytes, [&](std::byte* in, std::byte* out) {
+        gpu.comm.allreduce("test", in, total, dtype, op, stream);
+        gpu.runtime->copy(out, in, all_bytes, stream);
+      });
+      EXPECT_EQ(first_wrong(host_out.get(), dtype, total, reference(op, dtype, seed, size)), total) << what();
+      break;
+    case 1:
+      fill(host_in.get(), dtype, total, seed, rank);
+      gpu.run(host_in.get(), all_bytes, host_out.get(), bytes[own], [&](std::byte* in, std::byte* out) {
+        gpu.comm.reduce_scatter("test", in, out, counts, dtype, op, stream);
+      });
+      EXPECT_EQ(first_wrong(host_out.get(), dtype, counts[own], reference(op, dtype, seed, size, first)),
+                counts[own])
+          << what();
+      break;
+    case 2:
+      fill(host_in.get(), dtype, counts[own], seed, 0, first);
+      gpu.run(host_in.get(), bytes[own], host_out.get(), all_bytes,
+              [&](std::byte* in, std::byte* out) { gpu.comm.all_gather("test", in, out, bytes, stream); });
+      EXPECT_EQ(first_wrong(host_out.get(), dtype, total, reference(ReduceOp::sum, dtype, seed, 1)), total)
+          << what();
+      break;
+    case 3:
+      fill(host_in.get(), dtype, total, seed, rank);
+      gpu.run(host_in.get(), all_bytes, host_out.get(), all_bytes, [&](std::byte* in, std::byte* out) {
+        gpu.comm.broadcast("test", in, all_bytes, root, stream);
+        gpu.runtime->copy(out, in, all_bytes, stream);
+      });
+      for (std::size_t i = 0; i < std::min<std::size_t>(total, 3); ++i)
+        EXPECT_EQ(farandole::load(host_out.get(), dtype, i), element(seed, root, i)) << what();
+      break;
+    default: {  // Rank r sends counts[r] elements to each rank.
+      const auto sent = counts[own] * static_cast<std::size_t>(size);
+      const std::vector<std::size_t> sends(counts.size(), bytes[own]);
+      host_in = gpu.runtime->allocate_pinned(sent * size_of(dtype));
+      fill(host_in.get(), dtype, sent, seed, rank);
+      gpu.run(
+          host_in.get(), sent * size_of(dtype), host_out.get(), all_bytes,
+          [&](std::byte* in, std::byte* out) { gpu.comm.all_to_all("test", in, sends, out, bytes, stream); });
+      std::size_t at = 0;
+      for (std::size_t r = 0; r < counts.size(); at += counts[r++])
+        for (std::size_t i = 0; i < std::min<std::size_t>(counts[r], 3); ++i)
+          EXPECT_EQ(farandole::load(host_out.get(), dtype, at + i),
+                    element(seed, static_cast<int>(r), own * counts[r] + i))
+              << what();
+    }
+  }
+}
+
+class NcclRanks : public testing::TestWithParam<int> {};
+
+TEST_P(NcclRanks, RandomCollectivesGiveTheRightResults) {
+  const auto seed = std::random_device{}();
+  expect_all_succeed(run_gpu_ranks(GetParam(), [&](GpuRank& rank) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed << " rank " << rank.rank);
+    GpuPipeline gpu(rank);
+    std::mt19937 random(seed);
+    for (int i = 0; i < 40 && !testing::Test::HasFailure(); ++i) try_one(gpu, random);
+  }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, NcclRanks, testing::Values(1, 2, 3, 5));
+
+// The double does what a device does to a program that forgets events, so the test above means something.
+TEST(NcclCommunicator, ResultsAreWrongWithoutTheEvents) {
+  const auto ends = run_gpu_ranks(
+      2,
+      [](GpuRank& rank) {
+        constexpr std::size_t count = 1000, bytes = 4 * count;
+        std::vector<Buffer> used;  // until the streams have ended, because nobody can wait for them
+        int wrong = 0;
+        {
+          GpuPipeline gpu(rank);
+          for (int i = 0; i < 50; ++i) {
+            for (int b = 0; b < 2; ++b) used.push_back(gpu.runtime->allocate_pinned(bytes));
+            used.push_back(gpu.comm.allocate(bytes));
+            auto* const in = used.end()[-3].get();
+            auto* const out = used.end()[-2].get();
+            auto* const data = used.back().get();
+            fill(in, DType::float32, count, 1, rank.rank);
+            gpu.runtime->copy(data, in, bytes, gpu.in.handle());
+            gpu.ready.record(gpu.in.handle());
+            gpu.ready.hold(gpu.work.handle());
+            gpu.comm.allreduce("test", data, count, DType::float32, ReduceOp::sum, gpu.work.handle());
+            gpu.reduced.record(gpu.work.handle());
+            gpu.reduced.hold(gpu.out.handle());
+            gpu.runtime->copy(out, data, bytes, gpu.out.handle());
+            gpu.done.record(gpu.out.handle());
+            gpu.comm.await(gpu.done);
+          }
+        }
+        const auto expected = reference(ReduceOp::sum, DType::float32, 1, 2);
+        for (std::size_t i = 1; i < used.size(); i += 3)
+          if (first_wrong(used[i].get(), DType::float32, count, expected) != count) ++wrong;
+        EXPECT_GT(wrong, 0);
+      },
+      {{"GPU_DOUBLE_LOSE_WAIT", "0"}});
+  expect_all_succeed(ends);
+}
+
+TEST(NcclCommunicator, ALostRankEndsTheWaitOfTheOthers) {
+  const auto ends = run_gpu_ranks(3, [](GpuRank& rank) {
+    GpuPipeline gpu(rank, {.world_ranks = {10, 11, 12}});
+    gpu.allreduce_once("first");
+    if (rank.rank == 1) std::raise(SIGKILL);
+    gpu.allreduce_once("bucket 7");
+  });
+  EXPECT_EQ(ends[1].exit_code, -1);
+  for (const int other : {0, 2}) {
+    const auto& end = ends[static_cast<std::size_t>(other)];
+    EXPECT_EQ(end.exit_code, 70);
+    EXPECT_THAT(end.message, AllOf(HasSubstr("rank 11 (pid "), HasSubstr("was lost, killed by SIGKILL"),
+                                   HasSubstr("while this rank waited in "), HasSubstr("'bucket 7'")));
+  }
+}
+
+TEST(NcclCommunicator, ARankLostBeforeTheStartEndsTheWaitOfTheOthers) {
+  const auto ends = run_gpu_ranks(2, [](GpuRank& rank) {
+    if (rank.rank == 1) ::setenv("GPU_DOUBLE_FAIL", "ncclCommInitRankConfig:1", 1);
+    const NcclCommunicator comm(rank.bootstrap, rank.runtime, rank.rank);
+  });
+  EXPECT_EQ(ends[1].exit_code, 1);
+  EXPECT_THAT(ends[1].message, HasSubstr("ncclCommInitRankConfig: an injected NCCL error"));
+  EXPECT_EQ(ends[0].exit_code, 70);
+  EXPECT_THAT(ends[0].message, HasSubstr("while this rank waited in ncclCommInitRankConfig"));
+}
+
+TEST(NcclCommunicator, AnErrorOfTheNetworkEndsTheWait) {
+  const auto ends = run_gpu_ranks(2,
+                                  [](GpuRank& rank) {
+                                    GpuPipeline gpu(rank);
+                                    gpu.allreduce_once("first");
+                                    gpu.allreduce_once("second");
+                                  },
+                                  {{"GPU_DOUBLE_ASYNC_ERROR", "2"}});
+  for (const auto& end : ends) {
+    EXPECT_EQ(end.exit_code, 70);
+    // The rank that ends first is lost for the other one.
+    EXPECT_THAT(end.message,
+                testing::AnyOf(AllOf(HasSubstr("'second'"), HasSubstr(": remote process exited")),
+                               HasSubstr("was lost")));
+  }
+}
+
+TEST(NcclCommunicator, EveryCallThatFailsIsNamed) {
+  for (const std::string name : {"cudaGetDeviceProperties",
+                                 "cudaSetDevice",
+                                 "cudaHostAlloc",
+                                 "cudaMemset",
+                                 "cudaMemcpyAsync",
+                                 "cudaDeviceGetStreamPriorityRange",
+                                 "cudaStreamCreateWithPriority",
+                                 "cudaStreamWaitEvent",
+                                 "cudaEventCreateWithFlags",
+                                 "cudaEventRecord",
+                                 "cudaEventQuery",
+                                 "ncclGetUniqueId",
+                                 "ncclCommInitRankConfig",
+                                 "ncclMemAlloc",
+                                 "ncclCommRegister",
+                                 "ncclGroupStart",
+                                 "ncclAllReduce",
+                                 "ncclAllGather",
+                                 "ncclBroadcast",
+                                 "ncclReduceScatter",
+                                 "ncclSend",
+                                 "ncclRecv"}) {
+    const auto ends = run_gpu_ranks(1,
+                                    [](GpuRank& rank) {
+                                      std::mt19937 random(3);
+                                      GpuPipeline gpu(rank);
+                                      for (int i = 0; i < 60; ++i) try_one(gpu, random);
+                                    },
+                                    {{"GPU_DOUBLE_FAIL", name + ":1"}});
+    EXPECT_EQ(ends[0].exit_code, 1) << name;
+    EXPECT_THAT(ends[0].message, HasSubstr(name == "ncclRecv" ? "ncclSend" : name)) << name;
+    EXPECT_THAT(ends[0].message, HasSubstr("an injected")) << name;
+  }
+}
+
+TEST(NcclCommunicator, RefusesTwoRanksOnOneGpu) {
+  const auto ends = run_gpu_ranks(3, [](GpuRank& rank) {
+    const NcclCommunicator comm(rank.bootstrap, rank.runtime, rank.rank == 2 ? 0 : rank.rank);
+  });
+  for (const auto& end : ends) {
+    EXPECT_EQ(end.exit_code, 64);
+    EXPECT_THAT(end.message,
+                HasSubstr("ranks 0 and 2 use the same GPU (GPU-00000000-0000-0000-0000-000000000000)"));
+  }
+}
+
+TEST(NcclCommunicator, RefusesReductionsThatDoNotExist) {
+  expect_all_succeed(run_gpu_ranks(1, [](GpuRank& rank) {
+    GpuPipeline gpu(rank);
+    const auto memory = gpu.comm.allocate(8);
+    EXPECT_THROW(
+        gpu.comm.allreduce("test", memory.get(), 1, DType::int32, ReduceOp::average, gpu.work.handle()),
+        UserError);
+    EXPECT_THROW(
+        gpu.comm.allreduce("test", memory.get(), 1, DType::boolean, ReduceOp::sum, gpu.work.handle()),
+        UserError);
+  }));
+}
+
+// The watchdog reads the registry. Rank 1 comes only when rank 0 has been seen waiting.
+TEST(NcclCommunicator, TheRegistryShowsTheCollectiveInFlight) {
+  expect_all_succeed(run_gpu_ranks(2, [](GpuRank& rank) {
+    CollectiveRegistry registry;
+    GpuPipeline gpu(rank, {.number = 9, .registry = &registry});
+    const auto status = [&] { return registry.read().at(0); };
+    while (rank.rank == 1 && rank.shared == 0) std::this_thread::yield();
+    const auto memory = gpu.comm.allocate(8);
+    gpu.comm.allreduce("bucket 5", memory.get(), 2, DType::float32, ReduceOp::sum, gpu.work.handle());
+    gpu.done.record(gpu.work.handle());
+    while (rank.rank == 0 && !status().in_flight) std::this_thread::yield();
+    if (rank.rank == 0) {
+      EXPECT_EQ(status().communicator, 9);
+      EXPECT_EQ(status().operation, "allreduce");
+      EXPECT_EQ(status().name, "bucket 5");
+      EXPECT_EQ(status().bytes, 8u);
+      rank.shared = 1;
+    }
+    gpu.comm.await(gpu.done);
+    while (status().in_flight || status().entered < 2) std::this_thread::yield();
+    EXPECT_EQ(status().entered, 2u);  // The start of NCCL is the first one.
+  }));
+}
+
+TEST(NcclCommunicator, MemoryMayOutliveIt) {
+  expect_all_succeed(run_gpu_ranks(2, [](GpuRank& rank) {
+    Buffer memory;
+    {
+      NcclCommunicator comm(rank.bootstrap, rank.runtime, rank.rank);
+      memory = comm.allocate(100);
+    }
+    memory.reset();
+  }));
+}
+
+TEST(GpuRuntime, SaysWhyThereIsNoGpu) {
+  const auto why_not = [](const std::map<std::string, std::string>& environment) {
+    return run_gpu_ranks(
+               1, [](GpuRank&) {}, environment)
+        .front()
+        .message;
+  };
+  EXPECT_THAT(
+      why_not({{"FARANDOLE_CUDA_LIBRARY", "/nowhere/libcudart.so"}}),
+      AllOf(HasSubstr("/nowhere/libcudart.so cannot be loaded"), HasSubstr("FARANDOLE_CUDA_LIBRARY")));
+  EXPECT_THAT(why_not({{"FARANDOLE_CUDA_LIBRARY", "libm.so.6"}}),
+              HasSubstr("libm.so.6 has no cudaGetDeviceCount"));
+  EXPECT_THAT(why_not({{"GPU_DOUBLE_DEVICES", "0"}}), HasSubstr("no GPU is visible"));
+  EXPECT_THAT(why_not({{"GPU_DOUBLE_FAIL", "cudaGetDeviceCount:1"}}), HasSubstr("no CUDA-capable device"));
+}
+
+TEST(NcclCommunicator, SaysWhyNcclIsMissing) {
+  const auto ends =
+      run_gpu_ranks(1, [](GpuRank& rank) { const NcclCommunicator comm(rank.bootstrap, rank.runtime, 0); },
+                    {{"FARANDOLE_NCCL_LIBRARY", "libm.so.6"}});
+  EXPECT_EQ(ends[0].exit_code, 64);
+  EXPECT_THAT(ends[0].message, HasSubstr("libm.so.6 has no ncclGetVersion"));
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,418 @@
+// A test double of NCCL between processes of one host. The ranks exchange messages through a file in memory that rank 0
+// creates and that ends with its processes. Collectives run on the threads of the streams. As with NCCL, a rank whose
+// peer is lost waits until its communicator is aborted.
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <functional>
+#include <nccl.h>
+#include <numeric>
+#include <string>
+#include <sys/mman.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include "gpu/double/double.h"
+#include "gpu/double/streams.h"
+
+#include "farandole/comm/kernels/kernels.h"
+
+namespace {
+
+constexpr int most_ranks = 8;
+constexpr std::size_t piece = 16 << 10;
+
+// One message at a time from one rank to another one.
+struct Mailbox {
+  std::atomic<std::uint32_t> full{0};
+  std::uint32_t bytes = 0;
+  std::uint64_t operation = 0;
+  std::byte data[piece];
+};
+
+struct Shared {
+  std::atomic<int> attached{0};
+  std::atomic<std::uint64_t> ranks{0};  // of ncclCommInitRank, which must agree
+  Mailbox mailboxes[most_ranks][most_ranks];
+};
+
+struct Id {
+  std::int32_t pid, file;
+};
+
+struct Message {
+  int peer;
+  std::byte* data;
+  std::size_t bytes, done = 0;
+};
+
+}  // namespace
+
+struct ncclComm {
+  Shared* shared = nullptr;
+  int rank = 0, size = 0;
+  std::atomic<bool> aborted{false};
+  std::atomic<int> running{0};  // collectives that were queued and have not ended
+  std::atomic<int> state{ncclSuccess};
+  int pretended = 0;             // number of times that a call still is in progress
+  std::uint64_t operations = 0;  // queued so far
+  int collectives = 0;
+};
+
+namespace {
+
+thread_local int groups = 0;
+
+struct Queued {
+  ncclComm* comm;
+  CUstream_st* stream;
+  std::function<void(std::uint64_t)> work;  // null: the messages
+  std::vector<Message> sends, receives;
+};
+thread_local std::vector<Queued> queued;
+
+std::string last_error;
+
+// Each rank sends and receives until all is done or the communicator is aborted. Messages of one peer keep their order.
+bool exchange(ncclComm* comm, std::uint64_t operation, std::vector<Message> sends,
+              std::vector<Message> receives) {
+  const auto first_to = [](std::vector<Message>& all, std::size_t i) {
+    return std::none_of(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(i), [&](const Message& other) {
+      return other.peer == all[i].peer && other.done < other.bytes;
+    });
+  };
+  for (;;) {
+    if (comm->aborted) return false;
+    bool complete = true, progress = false;
+    for (std::size_t i = 0; i < sends.size(); ++i) {
+      auto& message = sends[i];
+      if (message.done == message.bytes) continue;
+      complete = false;
+      auto& box = comm->shared->mailboxes[comm->rank][message.peer];
+      if (!first_to(sends, i) || box.full.load(std::memory_order_acquire) != 0) continue;
+      const auto bytes = std::min(piece, message.bytes - message.done);
+      std::memcpy(box.data, message.data + message.done, bytes);
+      box.bytes = static_cast<std::uint32_t>(bytes);
+      box.operation = operation;
+      box.full.store(1, std::memory_order_release);
+      message.done += bytes;
+      progress = true;
+    }
+    for (std::size_t i = 0; i < receives.size(); ++i) {
+      auto& message = receives[i];
+      if (message.done == message.bytes) continue;
+      complete = false;
+      auto& box = comm->shared->mailboxes[message.peer][comm->rank];
+      if (!first_to(receives, i) || box.full.load(std::memory_order_acquire) == 0) continue;
+      if (box.operation != operation || box.bytes > message.bytes - message.done) {
+        std::fprintf(stderr, "NCCL double: rank %d got a message of another collective from rank %d\n",
+                     comm->rank, message.peer);
+        std::abort();
+      }
+      std::memcpy(message.data + message.done, box.data, box.bytes);
+      message.done += box.bytes;
+      box.full.store(0, std::memory_order_release);
+      progress = true;
+    }
+    if (complete) return true;
+    if (!progress) std::this_thread::yield();
+  }
+}
+
+std::byte* bytes_at(const void* memory, std::size_t offset = 0) {
+  return const_cast<std::byte*>(static_cast<const std::byte*>(memory)) + offset;
+}
+
+farandole::DType dtype_of(ncclDataType_t type) {
+  using farandole::DType;
+  switch (type) {
+    case ncclFloat16:
+      return DType::float16;
+    case ncclBfloat16:
+      return DType::bfloat16;
+    case ncclFloat32:
+      return DType::float32;
+    case ncclFloat64:
+      return DType::float64;
+    case ncclInt32:
+      return DType::int32;
+    case ncclInt64:
+      return DType::int64;
+    default:
+      return DType::uint8;
+  }
+}
+
+farandole::ReduceOp op_of(ncclRedOp_t op) {
+  using farandole::ReduceOp;
+  return op == ncclSum   ? ReduceOp::sum
+         : op == ncclAvg ? ReduceOp::average
+         : op == ncclMin ? ReduceOp::min
+         : op == ncclMax ? ReduceOp::max
+                         : ReduceOp::product;
+}
+
+// Sends own[r] to each rank r and reduces what comes for this rank in the order of ranks.
+void reduce_for(ncclComm* comm, std::uint64_t operation, const std::function<const std::byte*(int)>& own,
+                const std::vector<int>& roots, std::byte* out, std::size_t count, farandole::DType dtype,
+                farandole::ReduceOp op) {
+  const auto bytes = count * size_of(dtype);
+  const bool receives = std::count(roots.begin(), roots.end(), comm->rank) > 0;
+  std::vector<std::vector<std::byte>> inputs(receives ? static_cast<std::size_t>(comm->size) : 0,
+                                             std::vector<std::byte>(bytes));
+  std::vector<Message> to, from;
+  for (const int root : roots) to.push_back({root, const_cast<std::byte*>(own(root)), bytes});
+  for (std::size_t r = 0; r < inputs.size(); ++r)
+    from.push_back({static_cast<int>(r), inputs[r].data(), bytes});
+  if (!exchange(comm, operation, to, from) || !receives) return;
+  std::vector<const std::byte*> all;
+  for (const auto& input : inputs) all.push_back(input.data());
+  farandole::reduce(all, std::span(&out, 1), count, dtype, op);
+}
+
+std::vector<int> everyone(const ncclComm* comm) {
+  std::vector<int> ranks(static_cast<std::size_t>(comm->size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+// GPU_DOUBLE_ASYNC_ERROR=N: the Nth collective fails as NCCL does when the network to a rank breaks.
+bool breaks(ncclComm* comm) {
+  const char* const text = std::getenv("GPU_DOUBLE_ASYNC_ERROR");
+  return text != nullptr && std::atoi(text) == ++comm->collectives;
+}
+
+void launch(const Queued& item) {
+  auto* const comm = item.comm;
+  const auto operation = ++comm->operations;
+  const bool broken = breaks(comm);
+  ++comm->running;
+  gpu_double::run_on(item.stream, [=] {
+    if (broken) {
+      comm->state = ncclRemoteError;
+      while (!comm->aborted) std::this_thread::yield();
+    } else if (item.work) {
+      item.work(operation);
+    } else {
+      exchange(comm, operation, item.sends, item.receives);
+    }
+    --comm->running;
+  });
+  comm->pretended = 3;
+}
+
+ncclResult_t add(ncclComm* comm, CUstream_st* stream, std::function<void(std::uint64_t)> work) {
+  queued.push_back({comm, stream, std::move(work), {}, {}});
+  if (groups > 0) return ncclSuccess;
+  launch(queued.back());
+  queued.clear();
+  return ncclInProgress;
+}
+
+Queued& messages_of(ncclComm* comm, CUstream_st* stream) {
+  for (auto& item : queued)
+    if (!item.work) return item;
+  queued.push_back({comm, stream, nullptr, {}, {}});
+  return queued.back();
+}
+
+}  // namespace
+
+#define FAIL_IF_ASKED(name) \
+  if (gpu_double::fails(name)) return ncclSystemError
+
+extern "C" {
+
+ncclResult_t ncclGetVersion(int* version) {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+
+const char* ncclGetErrorString(ncclResult_t result) {
+  return result == ncclRemoteError ? "remote process exited or there was a network error"
+                                   : "an injected NCCL error";
+}
+
+const char* ncclGetLastError(ncclComm_t) {
+  return "";
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  FAIL_IF_ASKED("ncclGetUniqueId");
+  const Id own{::getpid(), ::memfd_create("nccl double", 0)};
+  if (own.file < 0 || ::ftruncate(own.file, sizeof(Shared)) != 0) return ncclSystemError;
+  std::memcpy(id, &own, sizeof own);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  FAIL_IF_ASKED("ncclCommInitRankConfig");
+  if (size > most_ranks || config->blocking != 0) return ncclInvalidArgument;
+  Id where{};
+  std::memcpy(&where, &id, sizeof where);
+  const auto path = "/proc/" + std::to_string(where.pid) + "/fd/" + std::to_string(where.file);
+  const int file = ::open(path.c_str(), O_RDWR);
+  void* const memory =
+      file < 0 ? MAP_FAILED : ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (file >= 0) ::close(file);
+  if (memory == MAP_FAILED) return ncclSystemError;
+  *comm = new ncclComm;
+  (*comm)->shared = static_cast<Shared*>(memory);
+  (*comm)->rank = rank;
+  (*comm)->size = size;
+  ++(*comm)->shared->attached;
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  FAIL_IF_ASKED("ncclCommGetAsyncError");
+  *state = static_cast<ncclResult_t>(comm->state.load());
+  if (*state == ncclSuccess && (comm->shared->attached < comm->size || comm->pretended > 0))
+    *state = ncclInProgress;
+  if (comm->pretended > 0) --comm->pretended;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  FAIL_IF_ASKED("ncclCommFinalize");
+  comm->pretended = 3;
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  while (comm->running > 0) std::this_thread::yield();
+  ::munmap(comm->shared, sizeof(Shared));
+  delete comm;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  comm->aborted = true;
+  return ncclCommDestroy(comm);
+}
+
+ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes) {
+  FAIL_IF_ASKED("ncclMemAlloc");
+  *memory = std::malloc(bytes);
+  std::memset(*memory, 0xa5, bytes);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclMemFree(void* memory) {
+  gpu_double::synchronize();
+  std::free(memory);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommRegister(const ncclComm_t, void* memory, std::size_t, void** handle) {
+  FAIL_IF_ASKED("ncclCommRegister");
+  *handle = memory;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void*) {
+  return comm->aborted ? ncclInvalidUsage : ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart() {
+  FAIL_IF_ASKED("ncclGroupStart");
+  ++groups;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+  if (--groups > 0) return ncclSuccess;
+  for (const auto& item : queued) launch(item);
+  queued.clear();
+  FAIL_IF_ASKED("ncclGroupEnd");
+  return ncclInProgress;
+}
+
+ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream) {
+  FAIL_IF_ASKED("ncclAllReduce");
+  return add(comm, stream, [=](std::uint64_t operation) {
+    reduce_for(
+        comm, operation, [=](int) { return bytes_at(in); }, everyone(comm), bytes_at(out), count,
+        dtype_of(type), op_of(op));
+  });
+}
+
+ncclResult_t ncclReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
+                        int root, ncclComm_t comm, cudaStream_t stream) {
+  FAIL_IF_ASKED("ncclReduce");
+  return add(comm, stream, [=](std::uint64_t operation) {
+    reduce_for(
+        comm, operation, [=](int) { return bytes_at(in); }, {root}, bytes_at(out), count, dtype_of(type),
+        op_of(op));
+  });
+}
+
+ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  FAIL_IF_ASKED("ncclReduceScatter");
+  const auto bytes = count * size_of(dtype_of(type));
+  return add(comm, stream, [=](std::uint64_t operation) {
+    reduce_for(
+        comm, operation, [=](int r) { return bytes_at(in, static_cast<std::size_t>(r) * bytes); },
+        everyone(comm), bytes_at(out), count, dtype_of(type), op_of(op));
+  });
+}
+
+ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream) {
+  FAIL_IF_ASKED("ncclBroadcast");
+  const auto bytes = count * size_of(dtype_of(type));
+  return add(comm, stream, [=](std::uint64_t operation) {
+    std::vector<Message> to, from;
+    if (comm->rank != root) {
+      from.push_back({root, bytes_at(out), bytes});
+    } else {
+      if (in != out) std::memcpy(out, in, bytes);
+      for (int r = 0; r < comm->size; ++r)
+        if (r != root) to.push_back({r, bytes_at(out), bytes});
+    }
+    exchange(comm, operation, to, from);
+  });
+}
+
+ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
+  FAIL_IF_ASKED("ncclAllGather");
+  const auto bytes = count * size_of(dtype_of(type));
+  return add(comm, stream, [=](std::uint64_t operation) {
+    std::vector<Message> to, from;
+    for (int r = 0; r < comm->size; ++r) {
+      auto* const part = bytes_at(out, static_cast<std::size_t>(r) * bytes);
+      if (r == comm->rank && part != in) std::memcpy(part, in, bytes);
+      if (r == comm->rank) continue;
+      to.push_back({r, bytes_at(in), bytes});
+      from.push_back({r, part, bytes});
+    }
+    exchange(comm, operation, to, from);
+  });
+}
+
+ncclResult_t ncclSend(const void* data, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  FAIL_IF_ASKED("ncclSend");
+  if (groups == 0) return ncclInvalidUsage;  // the double only sends in groups
+  messages_of(comm, stream).sends.push_back({peer, bytes_at(data), count * size_of(dtype_of(type))});
+  return ncclSuccess;
+}
+
+ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  FAIL_IF_ASKED("ncclRecv");
+  if (groups == 0) return ncclInvalidUsage;
+  messages_of(comm, stream).receives.push_back({peer, bytes_at(data), count * size_of(dtype_of(type))});
+  return ncclSuccess;
+}
+
+}  // extern "C"
