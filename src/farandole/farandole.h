@@ -10,6 +10,7 @@
 #include "farandole/train/join.h"
 #include "farandole/train/learning_rate.h"
 #include "farandole/train/linear.h"
+#include "farandole/train/precision.h"
 #include "farandole/train/replica_check.h"
 #include "farandole/train/session.h"
 #include "farandole/train/sync_batch_norm.h"

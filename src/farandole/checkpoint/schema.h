@@ -14,6 +14,8 @@
 //                                        int64: what the order of the samples depends on
 //   /rng/rank-0000                       uint8: state of LibTorch's CPU generator, of each rank
 //   /compression/KIND/rank-0000/PART     error feedback of compressed gradients, of each rank
+//   /loss_scale/factor                   float64: what the loss is multiplied by; only with loss scaling, like
+//   /loss_scale/good_steps               int64: steps without an overflow since the factor has changed
 // The learning-rate schedule has no state of its own: it is computed from the step, the epoch and the samples. A
 // checkpoint is saved after an optimizer step, so there are no accumulated gradients.
 //
@@ -52,6 +54,8 @@ inline const std::string sampler_seed = "/sampler/seed";
 inline const std::string dataset_samples = "/sampler/dataset_samples";
 inline const std::string dataset_hash = "/sampler/dataset_hash";
 inline const std::string compression = "/compression/";
+inline const std::string loss_scale = "/loss_scale/factor";
+inline const std::string loss_scale_steps = "/loss_scale/good_steps";
 
 inline std::string rank_folder(int rank) {
   return fmt::format("rank-{:04}", rank);

@@ -1,5 +1,6 @@
 #include "farandole/train/distributed_optimizer.h"
 
+#include <cmath>
 #include <limits>
 #include <torch/nn/modules/embedding.h>
 
@@ -10,6 +11,7 @@
 #include "farandole/train/optimizer/bucket_planner.h"
 #include "farandole/train/optimizer/gradient_synchronizer.h"
 #include "farandole/train/optimizer/joining.h"
+#include "farandole/train/optimizer/loss_scaler.h"
 #include "farandole/train/optimizer/parameter_averaging.h"
 #include "farandole/train/optimizer/trained_parameters.h"
 
@@ -35,6 +37,7 @@ struct DistributedOptimizer::Impl {
     const bool compresses = options.compression.kind != Compression::Kind::none;
     if (options.tune && compresses)
       throw UserError("bucket sizes cannot be tuned with compression, because compressors select by bucket");
+    if (options.loss_scaling) scale_loss(*options.loss_scaling);
     const auto sparse = parameters.take_sparse(options.sparse_parameters, inner);
     auto& internals = session.internals();
     const auto new_ranks = [&](Waiting waiting) {
@@ -59,6 +62,21 @@ struct DistributedOptimizer::Impl {
     use_planned_buckets();
   }
 
+  void scale_loss(const LossScaling& scaling) {
+    if (options.synchronization.of_parameters())
+      throw UserError(
+          "loss scaling needs the gradients of all ranks; it cannot be used with averaged parameters");
+    const auto kind = options.compression.kind;
+    if (kind == Compression::Kind::powersgd || kind == Compression::Kind::top_k)
+      throw UserError(
+          "loss scaling cannot be used with powersgd or topk, because they keep gradients for later steps");
+    int exponent = 0;
+    if (std::frexp(scaling.initial, &exponent) != 0.5 || scaling.initial < LossScaler::smallest ||
+        scaling.initial > LossScaler::largest)
+      throw UserError("the first loss scale must be a power of two between 1 and 2^24");
+    scaler.emplace(scaling);
+  }
+
   void use_planned_buckets() {
     updates.reset();
     gradients->use(planner->plan());
@@ -79,14 +97,16 @@ struct DistributedOptimizer::Impl {
       if (there.active == 0) return false;
       if (options.average) gradients->scale(joining->correction(there));
     }
-    gradients->scale(clip_factor());
+    gradients->scale(final_factor());
     return true;
   }
 
-  double clip_factor() {
-    if (!options.clip_norm) return 1;
-    norm = gradients->norm();
-    return norm > *options.clip_norm ? *options.clip_norm / (norm + 1e-6) : 1;
+  // The factor that undoes the scale of the loss and clips.
+  double final_factor() {
+    const double unscale = scaler ? 1 / scaler->scale() : 1;
+    if (!options.clip_norm) return unscale;
+    norm = gradients->norm() * unscale;
+    return norm > *options.clip_norm ? unscale * (*options.clip_norm / (norm + 1e-6)) : unscale;
   }
 
   void update(std::size_t bucket, double factor) {
@@ -100,6 +120,10 @@ struct DistributedOptimizer::Impl {
 
   // Called when all gradients are reduced. Returns whether the parameters should be updated.
   bool accept_gradients() {
+    if (scaler && !gradients->finite() && scaler->overflowed()) {
+      overflowed = true;
+      return false;
+    }
     if (options.on_nonfinite == OnNonFinite::update || gradients->finite()) return true;
     skipped = gradients->find_nonfinite();
     if (options.on_nonfinite == OnNonFinite::stop) throw *skipped;
@@ -110,6 +134,7 @@ struct DistributedOptimizer::Impl {
   // still being reduced.
   void step() {
     skipped.reset();
+    overflowed = false;
     if (joins_gradients()) {
       synchronize();
       joining->agree_to_step(true, true);
@@ -120,10 +145,10 @@ struct DistributedOptimizer::Impl {
       if (!accept_gradients()) return;
       gradients->collect();
       update_all(1);
-    } else if (options.clip_norm || options.on_nonfinite == OnNonFinite::skip) {
+    } else if (options.clip_norm || scaler || options.on_nonfinite == OnNonFinite::skip) {
       gradients->finish();
       if (!accept_gradients()) return;
-      const double factor = clip_factor();
+      const double factor = final_factor();
       update_all(factor);
       gradients->scale_sparse(factor);
     } else {
@@ -134,12 +159,14 @@ struct DistributedOptimizer::Impl {
       accept_gradients();
     }
     updates->update_others();
+    if (scaler) scaler->stepped();
   }
 
   // Runs the optimizer's own step, which may evaluate the closure several times.
   torch::Tensor step(const torch::optim::Optimizer::LossClosure& closure) {
     if (joining->under_way())
       throw UserError("step() cannot take a closure inside a Join, because ranks without batches have none");
+    if (scaler) throw UserError("step() cannot take a closure with loss scaling");
     planner->keep_order();  // Such an optimizer may keep references to the parameters' memory.
     auto loss = inner.step([&] {
       synchronized = false;
@@ -200,6 +227,7 @@ struct DistributedOptimizer::Impl {
       if (joining->agree_to_step(false, false) && accept_gradients()) {
         update_all(1);
         updates->update_others();
+        if (scaler) scaler->stepped();
       }
       gradients->clear();
     }
@@ -218,6 +246,8 @@ struct DistributedOptimizer::Impl {
   std::optional<BucketOptimizer> updates;
   bool synchronized = false;  // Gradients are reduced and have not been used by a step.
   std::optional<NonFiniteGradient> skipped;
+  std::optional<LossScaler> scaler;
+  bool overflowed = false;
   double norm = std::numeric_limits<double>::quiet_NaN();
 };
 
@@ -268,6 +298,18 @@ bool DistributedOptimizer::stopping() const {
 }
 const std::optional<NonFiniteGradient>& DistributedOptimizer::skipped() const {
   return impl_->skipped;
+}
+torch::Tensor DistributedOptimizer::scale(const torch::Tensor& loss) const {
+  return impl_->scaler ? loss * impl_->scaler->scale() : loss;
+}
+double DistributedOptimizer::loss_scale() const {
+  return impl_->scaler ? impl_->scaler->scale() : 1;
+}
+bool DistributedOptimizer::overflowed() const {
+  return impl_->overflowed;
+}
+LossScaler* DistributedOptimizer::loss_scaler() {
+  return impl_->scaler ? &*impl_->scaler : nullptr;
 }
 std::optional<TunedPlan> DistributedOptimizer::tuned() const {
   return impl_->planner->tuned();

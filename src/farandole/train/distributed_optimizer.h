@@ -17,6 +17,7 @@
 namespace farandole {
 
 class Compressor;
+class LossScaler;
 
 // Returns the weights of all Embedding and EmbeddingBag modules with sparse(true), by their names
 // in named_parameters(), for DistributedOptimizerOptions::sparse_parameters.
@@ -69,6 +70,13 @@ class DistributedOptimizer {
   // Says why the last step() has changed nothing: a gradient was not finite. The same on all ranks.
   const std::optional<NonFiniteGradient>& skipped() const;
 
+  // Returns the loss times loss_scale(), for backward. step() divides the gradients by it.
+  torch::Tensor scale(const torch::Tensor& loss) const;
+  double loss_scale() const;  // 1 without loss_scaling; the same on all ranks.
+  // True if the last step() has changed nothing, because a gradient was not finite on some rank; then loss_scale() has
+  // been halved. If it is 1 already, DistributedOptimizerOptions::on_nonfinite says what happens.
+  bool overflowed() const;
+
   // Returns the result of DistributedOptimizerOptions::tune when it is known; the same on all ranks.
   std::optional<TunedPlan> tuned() const;
 
@@ -79,7 +87,8 @@ class DistributedOptimizer {
   std::size_t packed_bytes() const;
   // Returns the bytes of gradients or parameters that this rank has given to collectives since the start.
   std::size_t sent_bytes() const;
-  Compressor& compressor();  // Do not use it between backward and step().
+  LossScaler* loss_scaler();  // Null without loss_scaling.
+  Compressor& compressor();   // Do not use it between backward and step().
   torch::optim::Optimizer& inner();
 
  private:

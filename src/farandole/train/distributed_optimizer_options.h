@@ -35,6 +35,12 @@ Synchronization parse_synchronization(std::string_view text);
 // parameters and the state of the optimizer unchanged (see DistributedOptimizer::skipped()), or updates anyway.
 enum class OnNonFinite { stop, skip, update };
 
+// Multiplies the loss, for forward passes in float16; see DistributedOptimizer::scale().
+struct LossScaling {
+  double initial = 65536;               // A power of two between 1 and 2^24.
+  std::int64_t growth_interval = 2000;  // The factor doubles after this number of steps without an overflow.
+};
+
 struct DistributedOptimizerOptions {
   // Number of backward calls whose gradients are added, as in PyTorch, before they are reduced
   // and step() is called.
@@ -57,6 +63,8 @@ struct DistributedOptimizerOptions {
   // If ranks synchronize parameters, each rank decides alone. With skip, no bucket is updated before all
   // of them are reduced.
   OnNonFinite on_nonfinite = OnNonFinite::stop;
+  // Not with averaged parameters, error feedback (powersgd, topk) or a closure.
+  std::optional<LossScaling> loss_scaling{};
   // Called in each step, possibly on another thread; see DistributedOptimizer::stopping().
   std::function<bool()> stop_requested{};
 };

@@ -1,5 +1,6 @@
 #include "farandole/train/linear.h"
 
+#include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/utils.h>
@@ -18,12 +19,14 @@ Tensor place_for(const Tensor& parameter) {
   return slot != nullptr ? slot->take(parameter) : Tensor();
 }
 
-// Computes the products of autograd in the same order.
+// Computes the products of autograd in the same order. With mixed precision, the input is rounded and the parameters are
+// not; the gradients of the parameters have their type.
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
                         const std::optional<Tensor>& bias) {
     context->save_for_backward({x, weight, bias.value_or(Tensor())});
-    return torch::linear(x, weight, bias);
+    const auto type = x.scalar_type();
+    return torch::linear(x, weight.to(type), bias ? std::make_optional(bias->to(type)) : bias);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& outputs) {
@@ -31,15 +34,21 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const Tensor &x = saved[0], &weight = saved[1], &bias = saved[2];
     const auto rows = outputs[0].reshape({-1, weight.size(0)});
     variable_list gradients(3);
-    if (context->needs_input_grad(0)) gradients[0] = rows.mm(weight).view(x.sizes());
+    if (context->needs_input_grad(0)) gradients[0] = rows.mm(weight.to(rows.scalar_type())).view(x.sizes());
     if (context->needs_input_grad(1)) {
       const auto inputs = x.reshape({-1, weight.size(1)});
       auto place = place_for(weight);
-      gradients[1] = place.defined() ? at::mm_out(place, rows.t(), inputs) : rows.t().mm(inputs);
+      if (!place.defined())
+        gradients[1] = rows.t().mm(inputs).to(weight.scalar_type());
+      else if (place.scalar_type() == rows.scalar_type())
+        gradients[1] = at::mm_out(place, rows.t(), inputs);
+      else
+        gradients[1] = place.copy_(rows.t().mm(inputs));
     }
     if (bias.defined() && context->needs_input_grad(2)) {
       auto place = place_for(bias);
-      gradients[2] = place.defined() ? at::sum_out(place, rows, {0}) : rows.sum(0);
+      const auto type = bias.scalar_type();
+      gradients[2] = place.defined() ? at::sum_out(place, rows, {0}, false, type) : rows.sum(0, false, type);
     }
     return gradients;
   }
@@ -55,7 +64,12 @@ Tensor LinearImpl::forward(const Tensor& x) {
   const auto own_bias = bias.defined() ? std::make_optional(bias) : std::nullopt;
   const bool in_place = torch::GradMode::is_enabled() && GradientSlot::of(weight) != nullptr &&
                         !has_tangent(x) && !has_tangent(weight) && !has_tangent(bias);
-  return in_place ? LinearFunction::apply(x, weight, own_bias) : torch::linear(x, weight, own_bias);
+  if (!in_place) return torch::linear(x, weight, own_bias);
+  const auto device = x.device().type();
+  // Autocast does not round float64.
+  if (!at::autocast::is_autocast_enabled(device) || x.scalar_type() == torch::kFloat64)
+    return LinearFunction::apply(x, weight, own_bias);
+  return LinearFunction::apply(x.to(at::autocast::get_autocast_dtype(device)), weight, own_bias);
 }
 
 std::shared_ptr<torch::nn::Module> LinearImpl::clone(const std::optional<torch::Device>& device) const {

@@ -9,6 +9,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/checkpoint/schema.h"
+#include "farandole/train/internals.h"
 #include "farandole/train/optimizer/optimizer_state.h"
 #include "farandole/train/optimizer/tensor_bytes.h"
 
@@ -129,6 +130,23 @@ void check_order(const Snapshot& snapshot, const SampleOrder& order, const char*
   if (differs(schema::sampler_seed, order.seed))
     refuse(fmt::format("--seed was {}, not {}", *integer(snapshot, schema::sampler_seed), order.seed));
   if (position.samples > order.samples) refuse(fmt::format("the data has only {} samples", order.samples));
+}
+
+void add_loss_scale(SnapshotBuilder& snapshot, const LossScaler& scaler) {
+  const auto to = snapshot.add(schema::loss_scale, DType::float64, {});
+  std::memcpy(to.data(), &scaler.state().scale, to.size());
+  snapshot.add_integer(schema::loss_scale_steps, scaler.state().good_steps);
+}
+
+void restore_loss_scale(Session& session, LossScaler& scaler, const Snapshot* snapshot) {
+  auto state = scaler.state();
+  const Array* const scale = snapshot != nullptr ? snapshot->find(schema::loss_scale) : nullptr;
+  if (scale != nullptr && scale->bytes.size() == sizeof state.scale) {
+    std::memcpy(&state.scale, scale->bytes.data(), sizeof state.scale);
+    state.good_steps = integer(*snapshot, schema::loss_scale_steps).value_or(0);
+  }
+  session.internals().communicator().broadcast("loss scale", &state, sizeof state, 0);
+  scaler.set_state(state);
 }
 
 void capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,

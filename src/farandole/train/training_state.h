@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "farandole/checkpoint/snapshot.h"
+#include "farandole/train/optimizer/loss_scaler.h"
 #include "farandole/train/session.h"
 
 namespace farandole {
@@ -37,6 +38,11 @@ void add_order(SnapshotBuilder& snapshot, const SampleOrder& order);
 // Throws: UserError if the snapshot was taken within an epoch of another order. Some samples of the epoch would be seen twice,
 // and others never.
 void check_order(const Snapshot& snapshot, const SampleOrder& order, const char* data_option = "--data");
+
+void add_loss_scale(SnapshotBuilder& snapshot, const LossScaler& scaler);
+// Rank 0 passes the snapshot, the others pass nullptr. Without a saved factor, the scaler keeps its own.
+// Collective: every rank of the group must call this in the same order.
+void restore_loss_scale(Session& session, LossScaler& scaler, const Snapshot* snapshot);
 
 // Copies the state into the snapshot on rank 0, so that training may continue. The random generators of all
 // ranks are gathered.

@@ -115,6 +115,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("momentum", value(o.momentum), "momentum (sgd, rmsprop)")
       ("weight-decay", value(o.weight_decay), "weight decay")
       ("clip-norm", value(o.clip_norm), "largest global norm of the gradients; 0 means no limit")
+      ("precision", value(o.precision), "numbers with which layers compute: float32, bfloat16 or float16. Parameters, gradients and checkpoints stay float32. With float16, the loss is multiplied so that small gradients do not become 0")
       ("bucket-mb", bucket_size(o.bucket_mb), "size of a gradient bucket in MiB. auto measures several sizes in the first steps and writes the fastest to the profile RUN/tuned-N-ranks.ini")
       ("compression", value(o.compression), "compression of gradients between ranks: none, float16, bfloat16, powersgd:RANK or topk:FRACTION")
       ("synchronize", value(o.synchronize), "gradients: ranks average their gradients in each step. parameters:K or parameters:epoch: each rank trains alone, and ranks average their parameters every K steps or after each epoch")
@@ -152,6 +153,7 @@ void TrainOptions::check() const {
   one_of(model.name, {"mnist", "mlp", "gpt"}, "model");
   one_of(optimizer, {"sgd", "adam", "adamw", "rmsprop"}, "optimizer");
   one_of(schedule, {"constant", "cosine"}, "schedule");
+  one_of(precision, {"float32", "bfloat16", "float16"}, "precision");
   one_of(resume_optimizer, {"same", "fresh"}, "resume-optimizer");
   in_range(1, epochs, "epochs");
   in_range(0, steps, "steps");
@@ -187,6 +189,12 @@ void TrainOptions::check() const {
   if (parse_synchronization(synchronize).of_parameters() && compresses)
     throw UserError("--compression applies to gradients; it cannot be used with --synchronize " +
                     synchronize);
+  const auto kind = parse_compression(compression).kind;
+  const bool keeps_gradients = kind == Compression::Kind::powersgd || kind == Compression::Kind::top_k;
+  if (precision == "float16" && (keeps_gradients || parse_synchronization(synchronize).of_parameters()))
+    throw UserError(
+        fmt::format("--precision float16 cannot be used with {}; use bfloat16",
+                    keeps_gradients ? "--compression " + compression : "--synchronize " + synchronize));
   if (!bucket_mb && (compresses || parse_synchronization(synchronize).of_parameters()))
     throw UserError(
         fmt::format("--bucket-mb auto cannot be used with {}; give a size",
@@ -225,6 +233,7 @@ std::string TrainOptions::to_json() const {
                          {"warmup_steps", warmup_steps},
                          {"schedule", schedule},
                          {"clip_norm", clip_norm},
+                         {"precision", precision},
                          {"compression", compression},
                          {"synchronize", synchronize}};
   auto& shape = json["model"];

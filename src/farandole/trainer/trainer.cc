@@ -32,6 +32,7 @@ DistributedOptimizerOptions optimizer_options(const TrainOptions& o, std::functi
   result.backward_passes_per_step = o.accumulate;
   if (o.clip_norm > 0) result.clip_norm = o.clip_norm;
   result.on_nonfinite = o.on_nonfinite == "stop" ? OnNonFinite::stop : OnNonFinite::skip;
+  if (o.precision == "float16") result.loss_scaling.emplace();
   result.compression = parse_compression(o.compression);
   result.synchronization = parse_synchronization(o.synchronize);
   result.tune = !o.bucket_mb;
@@ -49,6 +50,7 @@ Trainer::Trainer(Session& session, const TrainOptions& options, const DataSplit&
                  std::shared_ptr<Model> model, std::function<bool()> stop_requested)
     : session_(session),
       options_(options),
+      precision_(parse_precision(options.precision)),
       data_(data),
       model_(std::move(model)),
       inner_(make_optimizer({options.optimizer, options.lr, options.momentum, options.weight_decay},
@@ -96,6 +98,7 @@ void Trainer::start_at(const Position& position) {
 void Trainer::resume(const Position& position, const Snapshot* snapshot) {
   restore(session_, *model_, *inner_, snapshot);
   restore_compression(session_, parse_compression(options_.compression), optimizer_.compressor(), snapshot);
+  if (auto* const scaler = optimizer_.loss_scaler()) restore_loss_scale(session_, *scaler, snapshot);
   start_at(position);
   saved_step_ = position_.step;
   if (snapshot == nullptr) return;
@@ -175,11 +178,12 @@ void Trainer::step(Share& share) {
       torch::Tensor loss;
       {
         const Span span(timeline, Category::forward, "forward");
+        const Autocast autocast(precision_, session_.device());
         loss = model_->loss(model_->forward(batch.x), batch.y);
       }
       {
         const Span span(timeline, Category::backward, "backward");
-        (part != 1 ? loss * part : loss).backward();
+        optimizer_.scale(part != 1 ? loss * part : loss).backward();
       }
       loss_of_step += loss.detach() * part;
     }
@@ -196,6 +200,9 @@ void Trainer::step(Share& share) {
   ++steps_;
   if (nonfinite) {
     handle_nonfinite(*nonfinite, loss_of_step);
+  } else if (optimizer_.overflowed()) {
+    tell_skipped(fmt::format("a gradient overflows float16; the loss is now multiplied by {:g}",
+                             optimizer_.loss_scale()));
   } else {
     loss_sum_ += loss_of_step;
     ++loss_steps_;
@@ -224,6 +231,10 @@ void Trainer::handle_nonfinite(const NonFiniteGradient& gradient, const torch::T
     if (averages_parameters()) throw error;
     session_.together([&] { throw error; });
   }
+  tell_skipped(reason);
+}
+
+void Trainer::tell_skipped(const std::string& reason) {
   session_.timeline().instant(session_.timeline().intern("skipped step"));
   if (!leads() && averages_parameters()) spdlog::warn("step {} is skipped: {}", position_.step, reason);
   if (!leads()) return;
@@ -337,6 +348,7 @@ double Trainer::evaluate() {
   for (std::int64_t i = session_.rank(); i < data_.held_out->size(); i += session_.size()) own.push_back(i);
   const std::size_t batch = static_cast<std::size_t>(std::max<std::int64_t>(options_.batch, 64));
   for (std::size_t first = 0; first < own.size(); first += batch) {
+    const Autocast autocast(precision_, session_.device());
     const auto part = data_.held_out->get(std::span(own).subspan(first, std::min(batch, own.size() - first)));
     const auto more = model_->score(model_->forward(part.x), part.y);
     score.loss_sum += more.loss_sum;
@@ -392,6 +404,7 @@ void Trainer::save(double score) {
   capture_compression(session_, parse_compression(options_.compression), optimizer_.compressor(), builder);
   saved_step_ = position_.step;
   if (!leads()) return;
+  if (const auto* const scaler = optimizer_.loss_scaler()) add_loss_scale(builder, *scaler);
   add_order(builder, {data_.train->size(), data_.hash, options_.seed});
   auto snapshot = builder.finish();
   snapshot.config = options_.to_json();

@@ -13,6 +13,7 @@
 #include "farandole/train/distributed_sampler.h"
 #include "farandole/train/learning_rate.h"
 #include "farandole/train/metrics_log.h"
+#include "farandole/train/precision.h"
 #include "farandole/train/resource_usage.h"
 #include "farandole/train/session.h"
 #include "farandole/train/training_state.h"
@@ -75,6 +76,7 @@ class Trainer {
   void save(double score);
   // What --on-nonfinite says. `loss` is this rank's in the present step.
   void handle_nonfinite(const NonFiniteGradient& gradient, const torch::Tensor& loss);
+  void tell_skipped(const std::string& reason);
   std::string explain(const NonFiniteGradient& gradient, const torch::Tensor& loss);
   void roll_back(const std::string& reason);
   std::vector<int> ranks_where(bool here);  // Collective, unless ranks average parameters.
@@ -88,6 +90,7 @@ class Trainer {
 
   Session& session_;
   const TrainOptions& options_;
+  const Precision precision_;
   const DataSplit& data_;
   std::shared_ptr<Model> model_;
   std::unique_ptr<torch::optim::Optimizer> inner_;

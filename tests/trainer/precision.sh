@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Models learn with bfloat16 and float16 as with float32, and a resumed run is bit-wise equal to an uninterrupted one. With float16
+# the checkpoint has the factor of the loss, and a sample that overflows halves it.
+source "$(dirname "$0")/common.sh"
+options=(--model gpt --data /usr/share/common-licenses --layers 1 --width 32 --heads 2 --context 32 --batch 64 --optimizer adamw
+         --lr 0.003 --log-steps 5 --timeline off --epochs 2)
+
+held_out() {  # RUN: the last held-out loss
+  grep -o '"eval_loss":[0-9.]*' "$1/metrics.jsonl" | tail -n 1 | cut -d: -f2
+}
+
+for precision in float32 bfloat16 float16; do
+  train 2 "${options[@]}" --precision $precision --run-dir $precision || fail "$precision"
+done
+for precision in bfloat16 float16; do
+  /usr/bin/python3 -c 'import sys; a, b = map(float, sys.argv[1:]); assert 0 < abs(a - b) < 0.05 and b < 3.5, (a, b)' \
+    "$(held_out float32)" "$(held_out $precision)" || fail "$precision learns differently"
+  train 2 "${options[@]}" --precision $precision --run-dir parts-$precision --steps 17 || fail "the first part in $precision"
+  train 2 "${options[@]}" --precision $precision --run-dir parts-$precision || fail "the second part in $precision"
+  grep -q "continuing from step 17" out || fail "it did not resume"
+  last=$(ls $precision/checkpoints | tail -n 1)
+  equal_arrays "$precision/checkpoints/$last" "parts-$precision/checkpoints/$last" || fail "$precision: the checkpoints differ"
+done
+/usr/bin/python3 - "float16/checkpoints/$last" "bfloat16/checkpoints/$last" <<'PYTHON' || fail "the arrays of the checkpoint"
+import sys, h5py
+half, other = (h5py.File(name) for name in sys.argv[1:])
+assert half["loss_scale/factor"][()] == 65536 and half["loss_scale/good_steps"][()] == half.attrs["step"], half["loss_scale/factor"][()]
+assert "loss_scale" not in other
+assert half["model/wte.weight"].dtype == other["model/wte.weight"].dtype == "float32"
+PYTHON
+
+# The factor falls until the gradients of large losses fit, and training goes on.
+/usr/bin/python3 - <<'PYTHON' || fail "the data"
+import h5py, numpy
+random = numpy.random.default_rng(3)
+with h5py.File("large.h5", "w") as file:
+    file["x"], file["y"] = 300 * random.normal(size=(64, 16)).astype("float32"), numpy.arange(64) % 10
+    file["x_test"], file["y_test"] = numpy.zeros((8, 16), dtype="float32"), numpy.arange(8)
+PYTHON
+train 2 --model mlp --layers 2 --width 32 --data large.h5 --batch 4 --lr 0.00001 --epochs 2 --precision float16 --run-dir large ||
+  fail "gradients that overflow"
+grep -q "step 1 is skipped: a gradient overflows float16; the loss is now multiplied by 32768" out || fail "it says nothing"
+grep -q '"event":"skipped step"' large/metrics.jsonl && grep -qE '"skipped_steps": [1-9]' large/run.json || fail "it is not counted"
+
+options=(--model mlp --data synthetic --run-dir x)
+refused 64 "--precision cannot be 'fp16'; it is one of float32, bfloat16, float16" "${options[@]}" --precision fp16
+refused 64 "--precision float16 cannot be used with --compression topk:0.1; use bfloat16" "${options[@]}" --precision float16 \
+  --compression topk:0.1
