@@ -1,4 +1,5 @@
-// Ranks as forked processes that use the test doubles of CUDA and NCCL (gpu/double/), or with `real` the libraries.
+// Ranks as forked processes that use the test doubles of CUDA and NCCL (gpu/double/). tests/gpu/run sets
+// FARANDOLE_TEST_GPUS to the number of real GPUs, which are used instead.
 #pragma once
 
 #include <cstdlib>
@@ -30,6 +31,11 @@ struct GpuEnd {
   std::string message;  // of the exception
 };
 
+inline int real_gpus() {
+  const char* const count = std::getenv("FARANDOLE_TEST_GPUS");
+  return count != nullptr ? std::atoi(count) : 0;
+}
+
 // Runs `body` on each rank, with these environment variables in addition. Returns how each rank ended: with 0, with 1
 // after a failed check or an exception, or with the exit code of an Error.
 inline std::vector<GpuEnd> run_gpu_ranks(int size, const std::function<void(GpuRank&)>& body,
@@ -46,8 +52,10 @@ inline std::vector<GpuEnd> run_gpu_ranks(int size, const std::function<void(GpuR
   std::fflush(stdout);
   const auto run = [&](int rank) {
     ::alarm(120);  // a rank that hangs is killed
-    ::setenv("FARANDOLE_CUDA_LIBRARY", FARANDOLE_GPU_DOUBLE, 1);
-    ::setenv("FARANDOLE_NCCL_LIBRARY", FARANDOLE_GPU_DOUBLE, 1);
+    if (real_gpus() == 0) {
+      ::setenv("FARANDOLE_CUDA_LIBRARY", FARANDOLE_GPU_DOUBLE, 1);
+      ::setenv("FARANDOLE_NCCL_LIBRARY", FARANDOLE_GPU_DOUBLE, 1);
+    }
     for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
     int code = 0;
     try {

@@ -44,13 +44,15 @@ bool any_bit(const std::byte* at, DType dtype) {
 }  // namespace
 
 GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline,
-                                 Compressor* compressor, std::function<bool()> stop_requested)
+                                 Compressor* compressor, std::function<bool()> stop_requested,
+                                 BucketDevice* device)
     : communicator_(communicator),
       plan_(std::move(plan)),
       op_(op),
       timeline_(timeline),
       compressor_(compressor != nullptr ? *compressor : plain_),
-      stop_requested_(std::move(stop_requested)) {
+      stop_requested_(std::move(stop_requested)),
+      device_(device) {
   place_.resize(plan_.tensors.size());
   for (const auto& tensor : plan_.tensors)
     gradient_names_.push_back(timeline_.intern("gradient " + tensor.name));
@@ -58,16 +60,28 @@ GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, Re
   for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
     const auto& bucket = plan_.buckets[b];
     const auto name = "bucket " + std::to_string(b);
-    buckets_.push_back({name, timeline_.intern(name + " ready"), communicator_.allocate(bucket.bytes()),
-                        bucket.slots.size()});
+    auto& state = buckets_.emplace_back(
+        State{name, timeline_.intern(name + " ready"), {}, {}, nullptr, bucket.slots.size()});
+    const auto payload_bytes = bucket.payload * size_of(bucket.dtype);
+    if (device_ != nullptr) {
+      state.memory = device_->allocate(bucket.bytes());
+      state.host_flags = device_->allocate_flags(bucket.bytes() - payload_bytes);
+      state.flags = state.host_flags.get();
+    } else {
+      state.memory = communicator_.allocate(bucket.bytes());
+      state.flags = state.memory.get() + payload_bytes;
+    }
     for (std::size_t s = 0; s < bucket.slots.size(); ++s) {
       place_[bucket.slots[s].tensor] = {b, s};
       set_flag(bucket.slots[s].tensor,
                Gradient::missing);  // also rejects element types that gradients cannot have
     }
   }
-  if (auto* const nonblocking = communicator_.nonblocking_allreduce();
-      nonblocking != nullptr && compressor == nullptr)
+  if (device_ != nullptr)
+    queue_ = reduce_on_device([this](std::size_t b) { start_on_device(b); },
+                              [this](std::size_t b) { device_->await(b); }, timeline);
+  else if (auto* const nonblocking = communicator_.nonblocking_allreduce();
+           nonblocking != nullptr && compressor == nullptr)
     queue_ = reduce_from_caller([this](std::size_t b) { start(b); }, *nonblocking, timeline);
   else
     queue_ = reduce_on_thread([this](std::size_t b) { reduce(b); }, timeline);
@@ -89,7 +103,7 @@ std::size_t GradientReducer::bucket_bytes() const {
 
 std::byte* GradientReducer::flag(std::size_t b, std::size_t index) const {
   const auto& bucket = plan_.buckets[b];
-  return buckets_[b].memory.get() + (bucket.payload + index) * size_of(bucket.dtype);
+  return buckets_[b].flags + index * size_of(bucket.dtype);
 }
 
 void GradientReducer::set_flag(std::size_t tensor, Gradient gradient) {
@@ -141,14 +155,15 @@ std::optional<std::size_t> GradientReducer::first_nonfinite_here() const {
 // The gradient was written just now, so that it is read from the cache.
 void GradientReducer::mark_ready(std::size_t tensor) {
   const auto& spec = plan_.tensors[tensor];
-  const auto gradient =
-      has_only_finite({data(tensor), spec.bytes()}, spec.dtype) ? Gradient::finite : Gradient::nonfinite;
+  const bool finite = device_ != nullptr || has_only_finite({data(tensor), spec.bytes()}, spec.dtype);
   const std::lock_guard lock(mutex_);
   if (marked_[tensor] != Gradient::missing)
     throw Error("the gradient of " + plan_.tensors[tensor].name +
                 " was ready twice in one step; set backward_passes_per_step to the number of backward calls "
                 "before step()");
+  const auto gradient = finite ? Gradient::finite : Gradient::nonfinite;
   marked_[tensor] = gradient;
+  if (device_ != nullptr) device_->written(place_[tensor].first);
   if (notes_gradients(timeline_.step())) [[unlikely]]
     note(tensor);
   if (first_step_) first_order_.push_back(tensor);
@@ -173,7 +188,12 @@ void GradientReducer::finish(const std::function<void(std::size_t)>& reduced) {
   for (std::size_t tensor = 0; tensor < marked_.size(); ++tensor) {
     if (marked_[tensor] != Gradient::missing) continue;
     if (first_step_) first_order_.push_back(tensor);
-    std::memset(data(tensor), 0, plan_.tensors[tensor].bytes());
+    if (device_ != nullptr) {
+      device_->zero(data(tensor), plan_.tensors[tensor].bytes());
+      device_->written(place_[tensor].first);
+    } else {
+      std::memset(data(tensor), 0, plan_.tensors[tensor].bytes());
+    }
     set_flag(tensor, Gradient::missing);
   }
   std::unique_lock lock(mutex_);
@@ -219,6 +239,16 @@ std::optional<CollectiveRegistry::Meaning> GradientReducer::explain(std::string_
     if (marked_[slot.tensor] == Gradient::missing) meaning.awaited.push_back(name);
   }
   return meaning;
+}
+
+void GradientReducer::start_on_device(std::size_t b) {
+  const auto& bucket = plan_.buckets[b];
+  auto& state = buckets_[b];
+  ask_for_stop(b);
+  started_bytes_ += bucket.bytes();
+  const auto flag_bytes = (bucket.count() - bucket.payload) * size_of(bucket.dtype);
+  device_->start(
+      {b, state.name, state.memory.get(), bucket.count(), bucket.dtype, op_, {state.flags, flag_bytes}});
 }
 
 void GradientReducer::start(std::size_t b) {

@@ -9,6 +9,9 @@
 // whether it was finite on all ranks, and whether any rank must stop.
 // Thread safety: call from the training thread only, except where a function says otherwise.
 //
+// Buckets can be on a device (bucket_device.h). Then mark_ready() means that the gradient has been queued on the calling
+// thread's current stream, and flags do not say whether it is finite. The host waits only in finish().
+//
 // The timeline records the moment at which a bucket and all earlier ones are full, as "bucket 3 ready". The
 // time from then to the start of its collective is the delay of the reduction itself. In some steps
 // (notes_gradients()), the timeline also records the moment at which each gradient is ready, so that the
@@ -24,6 +27,7 @@
 #include "farandole/base/bucket_plan.h"
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/watch/collective_registry.h"
+#include "farandole/fusion/bucket_device.h"
 #include "farandole/fusion/compressor.h"
 #include "farandole/fusion/reduction_queue.h"
 #include "farandole/timeline/timeline.h"
@@ -40,15 +44,18 @@ class GradientReducer {
  public:
   // `op` is sum or average. Without a compressor, gradients are reduced unchanged. `stop_requested` is called
   // when the last bucket of a step starts. From now on only the reducer uses `communicator`, `compressor` and
-  // `stop_requested`, on the thread described in reduction_queue.h. All references must outlive this object.
+  // `stop_requested`, on the thread described in reduction_queue.h. With a device, there can be no compressor, and
+  // `communicator` is not used. All references must outlive this object.
   GradientReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline,
-                  Compressor* compressor = nullptr, std::function<bool()> stop_requested = {});
+                  Compressor* compressor = nullptr, std::function<bool()> stop_requested = {},
+                  BucketDevice* device = nullptr);
   // Waits for a collective that is running. If its peers never enter it, it ends with the job.
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
   const BucketPlan& plan() const { return plan_; }
+  bool on_device() const { return device_ != nullptr; }
   std::byte* data(std::size_t tensor);  // not between mark_ready(tensor) and finish()
   std::size_t bucket_bytes() const;     // memory of all buckets
   // Bytes that this rank has passed to collectives since the start. Do not call it
@@ -87,11 +94,14 @@ class GradientReducer {
     std::string name;
     NameId ready;  // name in the timeline
     Buffer memory;
-    std::size_t missing = 0;  // gradients that were not marked in this step
+    Buffer host_flags;           // of a bucket on a device
+    std::byte* flags = nullptr;  // in one of the two
+    std::size_t missing = 0;     // gradients that were not marked in this step
   };
   void push_full_buckets();
   void reduce(std::size_t bucket);
   void start(std::size_t bucket);
+  void start_on_device(std::size_t bucket);
   void ask_for_stop(std::size_t bucket);
   std::byte* flag(std::size_t bucket, std::size_t index) const;
   enum class Gradient : char { missing, finite, nonfinite };
@@ -107,6 +117,7 @@ class GradientReducer {
   PlainCompressor plain_;
   Compressor& compressor_;
   const std::function<bool()> stop_requested_;
+  BucketDevice* const device_;
   std::vector<State> buckets_;
   std::vector<std::pair<std::size_t, std::size_t>> place_;  // tensor → (bucket, slot)
   std::vector<Gradient> marked_, here_;                     // by tensor: in this step; in the last one

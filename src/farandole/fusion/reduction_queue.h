@@ -52,4 +52,10 @@ std::unique_ptr<ReductionQueue> reduce_on_thread(std::function<void(std::size_t 
 std::unique_ptr<ReductionQueue> reduce_from_caller(std::function<void(std::size_t bucket)> start,
                                                    NonblockingAllreduce& allreduce, Timeline& timeline);
 
+// `start(b)` queues the reduction of bucket b on a device; `await(b)` waits until it is complete.
+// Thread safety: as ReductionQueue.
+std::unique_ptr<ReductionQueue> reduce_on_device(std::function<void(std::size_t bucket)> start,
+                                                 std::function<void(std::size_t bucket)> await,
+                                                 Timeline& timeline);
+
 }  // namespace farandole

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "farandole/comm/gpu/cuda_functions.h"
+#include "farandole/comm/nccl/nccl_communicator.h"
 #include "farandole/comm/nccl/nccl_functions.h"
 
 namespace farandole {
@@ -19,6 +20,7 @@ TEST(RealLibraries, HaveTheFunctionsThatWeCall) {
   int version = 0;
   EXPECT_EQ(nccl.get_version(&version), ncclSuccess);
   EXPECT_GE(version, NCCL_VERSION_CODE);
+  EXPECT_TRUE(nccl_version().starts_with("2."));
 }
 
 }  // namespace

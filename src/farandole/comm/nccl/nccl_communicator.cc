@@ -73,6 +73,7 @@ std::unique_ptr<const NcclFunctions> load_nccl() {
 }  // namespace
 
 struct NcclCommunicator::Handle {
+  std::mutex mutex;
   const std::unique_ptr<const NcclFunctions> nccl = load_nccl();
   ncclComm_t comm = nullptr;  // null before the start and after the end
 };
@@ -94,7 +95,8 @@ NcclCommunicator::NcclCommunicator(Communicator& bootstrap, std::shared_ptr<cons
       runtime_(std::move(runtime)),
       device_(device),
       handle_(std::make_shared<Handle>()),
-      entry_(options.registry != nullptr ? options.registry->add(options.number) : nullptr) {
+      entry_(options.registry != nullptr ? options.registry->add(options.number) : nullptr),
+      mutex_(handle_->mutex) {
   runtime_->use(device_);
   if (options.world_ranks.empty()) {
     options.world_ranks.resize(static_cast<std::size_t>(size));
@@ -119,16 +121,17 @@ NcclCommunicator::~NcclCommunicator() {
       return false;
     }
   });
+  const std::lock_guard lock(mutex_);
   const auto comm = std::exchange(handle_->comm, nullptr);
   if (comm == nullptr) return;
   const auto& nccl = *handle_->nccl;
   // Ends with the work of this rank; it does not wait for other ranks, whose collectives are complete too.
   auto state = complete ? nccl.comm_finalize(comm) : ncclInternalError;
-  while (state == ncclInProgress)
-    if (nccl.comm_get_async_error(comm, &state) == ncclSuccess && state == ncclInProgress) {
-      if (lost_peer()) state = ncclRemoteError;
-      std::this_thread::yield();
-    }
+  while (state == ncclInProgress) {
+    if (const auto code = nccl.comm_get_async_error(comm, &state); code != ncclSuccess) state = code;
+    if (state == ncclInProgress && lost_peer()) state = ncclRemoteError;
+    std::this_thread::yield();
+  }
   if (state == ncclSuccess)
     nccl.comm_destroy(comm);
   else
@@ -171,9 +174,9 @@ void NcclCommunicator::initialize(const Introduction& root) {
   if (entry_ != nullptr) entry_->leave();
 }
 
-std::string NcclCommunicator::version() const {
+std::string nccl_version() {
   int code = 0;
-  handle_->nccl->get_version(&code);
+  load_nccl()->get_version(&code);
   return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
 }
 
@@ -329,7 +332,10 @@ Buffer NcclCommunicator::allocate(std::size_t bytes) {
   cuda.check(cuda.memset(memory, 0, bytes), "cudaMemset");
   settle(nccl.comm_register(handle_->comm, memory, bytes, &registration), "ncclCommRegister", "");
   buffer.get_deleter() = [handle = handle_, registration](std::byte* data) {
-    if (handle->comm != nullptr) handle->nccl->comm_deregister(handle->comm, registration);
+    {
+      const std::lock_guard held(handle->mutex);
+      if (handle->comm != nullptr) handle->nccl->comm_deregister(handle->comm, registration);
+    }
     handle->nccl->mem_free(data);
   };
   return buffer;

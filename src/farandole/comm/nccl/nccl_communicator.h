@@ -32,6 +32,10 @@ namespace farandole {
 
 struct NcclFunctions;
 
+// "2.28.9", of the library that is loaded here.
+// Throws: UserError if there is none.
+std::string nccl_version();
+
 struct NcclOptions {
   std::vector<int> world_ranks{};  // ranks in the job, for messages; default: 0, 1, …
   std::uint16_t number = 0;        // identifies the communicator in the registry
@@ -54,7 +58,6 @@ class NcclCommunicator {
 
   const int rank;
   const int size;
-  std::string version() const;  // "2.28.9", of the loaded library
 
   // As the functions of Communicator with these names, but of device memory, and complete when the stream has come so
   // far. Min and max may lose a NaN. A reduction in a 16-bit type may round after each addition.
@@ -112,7 +115,7 @@ class NcclCommunicator {
   std::shared_ptr<CollectiveEntry>
       entry_;  // null without a registry; only the watching thread writes into it
 
-  std::mutex mutex_;  // for what follows and for all calls with the communicator of NCCL
+  std::mutex& mutex_;  // of the handle; for what follows and for all calls with the communicator of NCCL
   std::condition_variable work_;
   bool stopping_ = false;
   std::uint32_t sequence_ = 0;  // the start counts as the first collective
