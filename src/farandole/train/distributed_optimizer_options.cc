@@ -9,7 +9,7 @@ namespace farandole {
 
 NonFiniteGradient::NonFiniteGradient(std::string parameter, std::vector<int> ranks)
     : Error(ranks.empty()
-                ? fmt::format("the gradient of {} exceeds the range of the compressed type", parameter)
+                ? fmt::format("the gradient of {} has a NaN or an infinity after its reduction", parameter)
                 : fmt::format("the gradient of {} has a NaN or an infinity on {}", parameter,
                               describe_ranks(ranks))),
       parameter_(std::move(parameter)),

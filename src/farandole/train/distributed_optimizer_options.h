@@ -74,7 +74,8 @@ class NonFiniteGradient : public Error {
  public:
   NonFiniteGradient(std::string parameter, std::vector<int> ranks);
   const std::string& parameter() const { return parameter_; }
-  // The ranks on which a gradient was not finite before it was reduced. Empty if only the compression has made it so.
+  // The ranks on which a gradient was not finite before it was reduced. Empty if only the compression has made it so, and
+  // on GPUs, which do not look at gradients before.
   const std::vector<int>& ranks() const { return ranks_; }
 
  private:

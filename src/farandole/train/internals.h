@@ -18,6 +18,7 @@
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/comm/wrap/join_communicator.h"
 #include "farandole/comm/wrap/traced_communicator.h"
+#include "farandole/fusion/nccl_buckets.h"
 #include "farandole/timeline/gpu/gpu_activity.h"
 #include "farandole/timeline/timeline.h"
 #include "farandole/train/fused_allreduce.h"
@@ -66,6 +67,8 @@ class Session::Internals {
   // The same over a group.
   // Collective: every rank of the group must call this in the same order.
   std::unique_ptr<TracedCommunicator> new_communicator(Waiting waiting, Group& group);
+  // For the next communicator of GPUs, of a group or of all ranks.
+  NcclOptions nccl_options(Group* group);
   std::unique_ptr<TracedCommunicator> traced(std::unique_ptr<Communicator> communicator,
                                              std::uint16_t number);
   // Throws: UserError inside a Join, because ranks that have joined would not take part.
@@ -98,6 +101,9 @@ class Session::Internals {
   CollectiveRegistry calls;
   TensorCollectives collectives;
   std::uint16_t communicators = 0;
+  torch::Device device = torch::kCPU;
+  std::optional<GpuOfRank> gpu;        // Set if gradients are in memory of a GPU.
+  std::vector<std::string> gpus;       // UUID of the GPU of each rank; empty without GPUs.
   std::unique_ptr<Watchdog> watchdog;  // Null in a job with one rank.
   double stall_seconds = 0;            // The watchdog reports a collective that lasts longer.
 };

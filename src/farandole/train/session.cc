@@ -18,10 +18,13 @@
 #include "farandole/base/run_folder.h"
 #include "farandole/base/staging_file.h"
 #include "farandole/base/version.h"
+#include "farandole/comm/gpu/gpu_choice.h"
 #include "farandole/comm/group_agreement.h"
+#include "farandole/comm/watch/rank_status.h"
 #include "farandole/timeline/counters/gpu_counters.h"
 #include "farandole/timeline/recorder/recorder_format.h"
 #include "farandole/timeline/recorder/recorder_place.h"
+#include "farandole/train/gpu_device.h"
 #include "farandole/train/internals.h"
 
 namespace farandole {
@@ -71,6 +74,14 @@ std::unique_ptr<TracedCommunicator> Session::Internals::new_communicator(Waiting
 std::unique_ptr<TracedCommunicator> Session::Internals::new_communicator(Waiting waiting, Group& group) {
   refuse_while_joining();
   return traced(job.new_communicator(waiting, group.ranks()), group.next_number());
+}
+
+NcclOptions Session::Internals::nccl_options(Group* group) {
+  NcclOptions options;
+  options.number = group == nullptr ? communicators++ : group->next_number();
+  if (watchdog != nullptr) options.registry = &calls;
+  if (group != nullptr) options.world_ranks = group->ranks();
+  return options;
 }
 
 void Session::Internals::watch_stalls(const WatchdogOptions& options) {
@@ -146,6 +157,50 @@ const std::vector<std::string>& Session::hosts() const {
 std::optional<std::string> Session::between_nodes() const {
   return internals_->job.between_nodes();
 }
+torch::Device Session::device() const {
+  return internals_->device;
+}
+
+void Session::use_device(std::string_view wish) {
+  if (wish == "cpu") return;
+  std::string why_not;
+  auto runtime = load_gpus(why_not);
+  struct Gpus {
+    std::int32_t count = 0;
+    char first[48] = {};
+  };
+  Gpus own;
+  if (runtime != nullptr) {
+    own.count = runtime->device_count();
+    store_text(own.first, runtime->describe(0).uuid);
+  }
+  auto& mine = *internals_;
+  std::vector<Gpus> all(static_cast<std::size_t>(size()));
+  const std::vector<std::size_t> bytes(all.size(), sizeof own);
+  mine.communicator().all_gather("GPUs", &own, all.data(), bytes);
+  if (std::any_of(all.begin(), all.end(), [](const Gpus& gpus) { return gpus.count == 0; })) {
+    together([&] {
+      if (wish == "cuda" && runtime == nullptr)
+        throw UserError(fmt::format("--device cuda cannot be used: {}; use --device cpu", why_not));
+    });
+    return;
+  }
+  const auto& layout = mine.job.layout();
+  const auto node_of = [&](std::size_t r) { return layout.nodes[r]; };
+  std::vector<VisibleGpus> here;
+  for (std::size_t r = 0; r < all.size(); ++r)
+    if (node_of(r) == node_of(static_cast<std::size_t>(rank()))) here.push_back({all[r].count, all[r].first});
+  Gpus chosen;
+  together([&] {
+    mine.gpu = use_gpu(runtime, choose_gpu(here, local_rank(), node()));
+    store_text(chosen.first, runtime->describe(mine.gpu->device).uuid);
+  });
+  mine.communicator().all_gather("chosen GPUs", &chosen, all.data(), bytes);
+  mine.gpus.clear();
+  for (const auto& gpu : all) mine.gpus.emplace_back(gpu.first);
+  mine.device = torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(mine.gpu->device));
+}
+
 TensorCollectives& Session::collectives() {
   return internals_->collectives;
 }

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
@@ -66,7 +67,13 @@ class Session {
   const std::vector<std::string>& hosts() const;  // Indexed by rank.
   // How the nodes exchange data and why, for the user; std::nullopt if there is one node.
   std::optional<std::string> between_nodes() const;
-  torch::Device device() const { return torch::kCPU; }
+  // Where this rank computes: the CPU unless use_device() has chosen a GPU.
+  torch::Device device() const;
+  // `wish`: "cpu"; "cuda", one GPU for each rank; or "auto", GPUs if every rank can have one, or else the CPU. Call it
+  // before other functions of LibTorch and before making optimizers and groups.
+  // Throws: UserError on all ranks if there are fewer GPUs than ranks on a node, or if a GPU cannot be used.
+  // Collective: every rank of the job must call this in the same order.
+  void use_device(std::string_view wish);
 
   // The collectives over all ranks of the job, as TensorCollectives describes them.
   TensorCollectives& collectives();

@@ -44,11 +44,11 @@ torch::Tensor empty_rows(const torch::Tensor& like, std::int64_t rows) {
   return torch::empty(sizes, like.options().requires_grad(false));
 }
 
-// Runs a collective on contiguous memory for `tensor`. If this memory is a copy, the result is written back.
+// Runs a collective on contiguous memory of the host for `tensor`. If this memory is a copy, the result is written back.
 template <class Call>
 void in_place(torch::Tensor& tensor, Call call) {
   const torch::NoGradGuard no_grad;
-  auto contiguous = tensor.contiguous();
+  auto contiguous = tensor.cpu().contiguous();
   call(contiguous);
   if (!contiguous.is_same(tensor)) tensor.copy_(contiguous);
 }
@@ -101,7 +101,7 @@ void TensorCollectives::allreduce_(std::vector<torch::Tensor>& tensors, ReduceOp
 
 torch::Tensor TensorCollectives::all_gather(const torch::Tensor& tensor) {
   need_rows(tensor, "all_gather");
-  const auto data = tensor.detach().contiguous();
+  const auto data = tensor.detach().cpu().contiguous();
   // Rows (may differ), elements per row and type (must not differ) of every rank, and whether the rank takes
   // part. A rank that has joined (join.h) sends zeros.
   std::vector<std::int64_t> own = {data.size(0), elements_in_row(data),
@@ -125,7 +125,7 @@ torch::Tensor TensorCollectives::all_gather(const torch::Tensor& tensor) {
   auto result = empty_rows(data, std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
   const auto bytes = times(rows, elements_in_row(data) * static_cast<std::int64_t>(data.element_size()));
   internals_->communicator->all_gather("all_gather", data.data_ptr(), result.data_ptr(), bytes);
-  return result;
+  return result.to(tensor.device());
 }
 
 void TensorCollectives::broadcast_(torch::Tensor& tensor, int root) {
@@ -137,17 +137,17 @@ void TensorCollectives::broadcast_(torch::Tensor& tensor, int root) {
 
 torch::Tensor TensorCollectives::reduce_scatter(const torch::Tensor& tensor, ReduceOp op) {
   need_rows(tensor, "reduce_scatter");
-  const auto data = tensor.detach().contiguous();
+  const auto data = tensor.detach().cpu().contiguous();
   const auto rows = even_rows(data.size(0), size());
   auto result = empty_rows(data, rows[static_cast<std::size_t>(rank())]);
   internals_->communicator->reduce_scatter("reduce_scatter", data.data_ptr(), result.data_ptr(),
                                            times(rows, elements_in_row(data)), dtype_of(data), op);
-  return result;
+  return result.to(tensor.device());
 }
 
 torch::Tensor TensorCollectives::all_to_all(const torch::Tensor& tensor, std::vector<std::int64_t> splits) {
   need_rows(tensor, "all_to_all");
-  const auto data = tensor.detach().contiguous();
+  const auto data = tensor.detach().cpu().contiguous();
   const auto ranks = static_cast<std::size_t>(size());
   if (splits.empty()) splits = even_rows(data.size(0), size());
   const auto total = std::accumulate(splits.begin(), splits.end(), std::int64_t{0});
@@ -163,7 +163,7 @@ torch::Tensor TensorCollectives::all_to_all(const torch::Tensor& tensor, std::ve
   const auto row_bytes = elements_in_row(data) * static_cast<std::int64_t>(data.element_size());
   internals_->communicator->all_to_all("all_to_all", data.data_ptr(), times(splits, row_bytes),
                                        result.data_ptr(), times(arriving, row_bytes));
-  return result;
+  return result.to(tensor.device());
 }
 
 void TensorCollectives::barrier() {
@@ -214,7 +214,7 @@ void TensorCollectives::broadcast(torch::optim::Optimizer& optimizer) {
   broadcast(table);
   if (rank() != 0) state = zeros_from(table);
   for (auto& [name, value] : state) {
-    auto data = value.contiguous();
+    auto data = value.cpu().contiguous();
     internals_->communicator->broadcast(name, data.data_ptr(), bytes_of(data), 0);
     value = data;
   }

@@ -87,6 +87,26 @@ std::optional<std::int64_t> integer(const Snapshot& snapshot, const std::string&
   return value;
 }
 
+// Bytes of the state of a GPU's random generator: its seed and its position.
+constexpr std::int64_t gpu_generator_bytes = 16;
+
+// The state of the CPU's random generator, followed by that of the GPU's if there is one.
+torch::Tensor random_state(torch::Device device) {
+  const auto cpu = at::globalContext().defaultGenerator(torch::kCPU).get_state();
+  return device.is_cpu() ? cpu : torch::cat({cpu, at::globalContext().defaultGenerator(device).get_state()});
+}
+
+// A run can continue on another device; then the generators that the checkpoint lacks stay as they are.
+void set_random_state(const torch::Tensor& state, torch::Device device) {
+  auto cpu = at::globalContext().defaultGenerator(torch::kCPU);
+  const auto bytes = cpu.get_state().size(0);
+  // The copies are needed because LibTorch 2.11 reads past the end of a state that does not begin its storage.
+  cpu.set_state(state.narrow(0, 0, bytes).clone());
+  if (device.is_cpu() || state.size(0) == bytes) return;
+  auto gpu = at::globalContext().defaultGenerator(device);
+  gpu.set_state(state.narrow(0, bytes, gpu_generator_bytes).clone());
+}
+
 // Earlier versions counted the batches of each rank.
 std::optional<std::int64_t> samples_in_batches(const Snapshot& snapshot) {
   const auto batches = integer(snapshot, schema::sampler_batches);
@@ -151,8 +171,7 @@ void restore_loss_scale(Session& session, LossScaler& scaler, const Snapshot* sn
 
 void capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
              const Position& position, SnapshotBuilder& snapshot) {
-  const auto rng =
-      session.all_gather(at::globalContext().defaultGenerator(torch::kCPU).get_state().unsqueeze(0));
+  const auto rng = session.all_gather(random_state(session.device()).unsqueeze(0));
   if (session.rank() != 0) return;
   auto& header = snapshot.header();
   header.step = position.step;
@@ -168,9 +187,8 @@ void capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer
 
 void restore(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
              const Snapshot* snapshot) {
-  auto generator = at::globalContext().defaultGenerator(torch::kCPU);
-  const auto own_rng = generator.get_state();
-  torch::Tensor saved_generators = torch::zeros(1, torch::kInt64);
+  const auto own_bytes = random_state(torch::kCPU).size(0);
+  torch::Tensor saved_generators = torch::zeros(2, torch::kInt64);
   torch::Tensor rng;
   session.together([&] {
     if (snapshot == nullptr) return;
@@ -180,22 +198,24 @@ void restore(Session& session, torch::nn::Module& model, torch::optim::Optimizer
     for (int r = 0; r < session.size(); ++r)
       if (const Array* array = snapshot->find(schema::rng(r))) states.push_back(to_tensor(*array));
     for (const auto& state : states)
-      if (state.sizes() != own_rng.sizes())
+      if (state.dim() != 1 ||
+          (state.size(0) != own_bytes && state.size(0) != own_bytes + gpu_generator_bytes))
         throw UserError(
             "the random generators of the checkpoint come from another LibTorch; use the version that "
             "wrote it");
     saved_generators[0] = static_cast<std::int64_t>(states.size());
-    if (!states.empty()) rng = torch::stack(states);
+    if (states.empty()) return;
+    rng = torch::stack(states);
+    saved_generators[1] = rng.size(1);
   });
   session.broadcast(model);
   session.broadcast(optimizer);
   session.broadcast_(saved_generators);
-  const auto saved = saved_generators.item<std::int64_t>();
+  const auto saved = saved_generators[0].item<std::int64_t>();
   if (saved > 0) {
-    if (!rng.defined()) rng = torch::empty({saved, own_rng.size(0)}, own_rng.options());
+    if (!rng.defined()) rng = torch::empty({saved, saved_generators[1].item<std::int64_t>()}, torch::kUInt8);
     session.broadcast_(rng);
-    // The copy is needed because LibTorch 2.11 reads past the end of a state that does not begin its storage.
-    if (session.rank() < saved) generator.set_state(rng[session.rank()].clone());
+    if (session.rank() < saved) set_random_state(rng[session.rank()], session.device());
   }
 }
 

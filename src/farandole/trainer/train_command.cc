@@ -100,6 +100,7 @@ RunFacts facts_of(Session& session, const TrainOptions& options, const Trainer& 
   RunFacts facts;
   facts.ranks = session.size();
   facts.hosts = session.hosts();
+  facts.gpus = session.internals().gpus;
   facts.device = session.device().is_cuda() ? "cuda" : "cpu";
   facts.program = fmt::format("{}", fmt::join(argv, argv + argc, " "));
   facts.global_batch = trainer.global_batch();
@@ -112,6 +113,7 @@ RunFacts facts_of(Session& session, const TrainOptions& options, const Trainer& 
   facts.cores = session.node_cores();
   facts.versions = library_versions();
   facts.between_nodes = session.between_nodes();
+  if (session.internals().gpu) facts.versions["nccl"] = nccl_version();
   return facts;
 }
 
@@ -209,6 +211,7 @@ int train(Session& session, TrainOptions options, const std::string& option_line
     options.data.as_text = options.model.name == "gpt";
     options.data.context = options.model.context;
   });
+  session.use_device(options.device);
   data = open_staged_data(session, options.data, options.data_scratch);
   session.together([&] {
     if (data.train->size() < session.size())
@@ -216,6 +219,7 @@ int train(Session& session, TrainOptions options, const std::string& option_line
                                   options.data.path, data.train->size(), session.size()));
     torch::manual_seed(options.seed);
     model = make_model(options.model, data.shape);
+    model->to(session.device());
   });
   check_agreement(session, option_lines, data);
   session.together([&] {

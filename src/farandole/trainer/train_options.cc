@@ -115,6 +115,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("momentum", value(o.momentum), "momentum (sgd, rmsprop)")
       ("weight-decay", value(o.weight_decay), "weight decay")
       ("clip-norm", value(o.clip_norm), "largest global norm of the gradients; 0 means no limit")
+      ("device", value(o.device), "where to compute: cpu, cuda (one GPU for each rank) or auto (GPUs if every rank can have one)")
       ("precision", value(o.precision), "numbers with which layers compute: float32, bfloat16 or float16. Parameters, gradients and checkpoints stay float32. With float16, the loss is multiplied so that small gradients do not become 0")
       ("bucket-mb", bucket_size(o.bucket_mb), "size of a gradient bucket in MiB. auto measures several sizes in the first steps and writes the fastest to the profile RUN/tuned-N-ranks.ini")
       ("compression", value(o.compression), "compression of gradients between ranks: none, float16, bfloat16, powersgd:RANK or topk:FRACTION")
@@ -153,6 +154,10 @@ void TrainOptions::check() const {
   one_of(model.name, {"mnist", "mlp", "gpt"}, "model");
   one_of(optimizer, {"sgd", "adam", "adamw", "rmsprop"}, "optimizer");
   one_of(schedule, {"constant", "cosine"}, "schedule");
+  one_of(device, {"cpu", "cuda", "auto"}, "device");
+  if (device != "cpu" && (parse_compression(compression).kind != Compression::Kind::none ||
+                          parse_synchronization(synchronize).of_parameters()))
+    throw UserError("--compression and --synchronize parameters work on CPUs only; use --device cpu");
   one_of(precision, {"float32", "bfloat16", "float16"}, "precision");
   one_of(resume_optimizer, {"same", "fresh"}, "resume-optimizer");
   in_range(1, epochs, "epochs");

@@ -35,6 +35,7 @@ struct TrainOptions {
   std::int64_t warmup_steps = 0;
   std::string schedule = "constant";      // constant | cosine
   double clip_norm = 0;                   // 0: off
+  std::string device = "cpu";             // cpu | cuda | auto
   std::string precision = "float32";      // see train/precision.h
   std::optional<double> bucket_mb = 25;   // In MiB; no value: measured in the first steps.
   std::string compression = "none";       // see fusion/compression.h

@@ -58,7 +58,7 @@ Trainer::Trainer(Session& session, const TrainOptions& options, const DataSplit&
       optimizer_(session, *inner_, model_->named_parameters(), optimizer_options(options, stop_requested)),
       stop_requested_(std::move(stop_requested)),
       sampler_(data.train->size(), session, {.shuffle = true, .drop_last = false, .seed = options.seed}),
-      loss_sum_(torch::zeros({}, torch::kFloat64)) {
+      loss_sum_(torch::zeros({}, torch::dtype(torch::kFloat64).device(session.device()))) {
   rate_.base = options.lr;
   rate_.world_size = session.size();
   rate_.scale = options.scale_lr;
@@ -161,7 +161,7 @@ void Trainer::step(Share& share) {
   Timeline& timeline = session_.timeline();
   session_.set_step(position_.step);
   ++position_.step;
-  auto loss_of_step = torch::zeros({}, torch::kFloat64);
+  auto loss_of_step = torch::zeros_like(loss_sum_);
   std::optional<NonFiniteGradient> nonfinite;
   {
     const Span whole(timeline, Category::step, "step");
@@ -295,13 +295,17 @@ Trainer::Weighted Trainer::fetch(const Share& share) {
   auto own = std::span(share.indices).subspan(first);
   own = own.first(std::min(own.size(), static_cast<std::size_t>(options_.batch)));
   const int repeating = sampler_.repeating_ranks();
-  if (repeating == 0 || share.done + 1 < share.batches) return {data_.train->get(own)};
+  if (repeating == 0 || share.done + 1 < share.batches) return {on_device(data_.train->get(own))};
   const bool repeats = session_.rank() >= session_.size() - repeating;
   const auto with_repeats = static_cast<double>(own.size());
   const double different = with_repeats - (repeats ? 1 : 0);
   if (repeats && own.size() > 1) own = own.first(own.size() - 1);
-  return {data_.train->get(own),
+  return {on_device(data_.train->get(own)),
           different / (with_repeats - static_cast<double>(repeating) / session_.size())};
+}
+
+Batch Trainer::on_device(const Batch& batch) const {
+  return {batch.x.to(session_.device()), batch.y.to(session_.device())};
 }
 
 // At the first step and every log_steps steps, all ranks get the mean loss, and it is written to metrics.jsonl.
@@ -309,7 +313,8 @@ Trainer::Weighted Trainer::fetch(const Share& share) {
 void Trainer::report() {
   const bool log = position_.step == 1 || due(options_.log_steps, position_.step) || finished();
   if (log) {
-    auto sums = torch::stack({loss_sum_, torch::tensor(static_cast<double>(loss_steps_), torch::kFloat64)});
+    auto sums =
+        torch::stack({loss_sum_.cpu(), torch::tensor(static_cast<double>(loss_steps_), torch::kFloat64)});
     session_.allreduce_(sums, ReduceOp::sum);
     const bool trained = sums[1].item<double>() > 0;
     if (trained) last_loss_ = (sums[0] / sums[1]).item<double>();
@@ -349,7 +354,8 @@ double Trainer::evaluate() {
   const std::size_t batch = static_cast<std::size_t>(std::max<std::int64_t>(options_.batch, 64));
   for (std::size_t first = 0; first < own.size(); first += batch) {
     const Autocast autocast(precision_, session_.device());
-    const auto part = data_.held_out->get(std::span(own).subspan(first, std::min(batch, own.size() - first)));
+    const auto part =
+        on_device(data_.held_out->get(std::span(own).subspan(first, std::min(batch, own.size() - first))));
     const auto more = model_->score(model_->forward(part.x), part.y);
     score.loss_sum += more.loss_sum;
     score.correct += more.correct;

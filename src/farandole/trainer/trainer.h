@@ -67,6 +67,7 @@ class Trainer {
     double weight = 1;  // Of the batch's mean loss, so that the ranks' average counts all samples equally.
   };
 
+  Batch on_device(const Batch& batch) const;
   void start_at(const Position& position);
   void train_epoch();
   void step(Share& share);

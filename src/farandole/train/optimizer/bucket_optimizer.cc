@@ -31,7 +31,7 @@ BucketOptimizer::BucketOptimizer(torch::optim::Optimizer& optimizer, const Bucke
   slots_.resize(parameters_.size());
   flat_state_.resize(plan_.buckets.size());
   for (const auto& bucket : plan_.buckets) {
-    flat_parameters_.push_back(flat_tensor(bucket));
+    flat_parameters_.push_back(flat_tensor(bucket, parameters_[bucket.slots.front().tensor].device()));
     for (const auto& slot : bucket.slots) {
       places_[slot.tensor] = slot_view(flat_parameters_.back(), slot, parameters_[slot.tensor]);
       settle_parameter(slot.tensor);
@@ -79,7 +79,8 @@ const torch::optim::OptimizerOptions& BucketOptimizer::options_of(std::size_t gr
 std::span<const Tensor> BucketOptimizer::places(std::size_t bucket, const BucketSlot& slot) {
   const std::size_t fields = rule_->fields(options_of(*slots_[slot.tensor].group));
   auto& flat = flat_state_[bucket];
-  while (flat.size() < fields) flat.push_back(flat_tensor(plan_.buckets[bucket]));
+  while (flat.size() < fields)
+    flat.push_back(flat_tensor(plan_.buckets[bucket], places_[slot.tensor].device()));
   auto& state = slots_[slot.tensor].state;
   while (state.size() < fields) state.push_back(slot_view(flat[state.size()], slot, places_[slot.tensor]));
   return {state.data(), fields};
@@ -120,7 +121,7 @@ std::optional<Tensor> BucketOptimizer::scale_for(std::size_t b, double factor) {
   if (factor == 1) return {};
   bool all = plan_.buckets[b].dtype == DType::float32;
   for (const auto& slot : plan_.buckets[b].slots) all = all && slots_[slot.tensor].group;
-  if (all) return torch::full({}, 1 / factor, torch::kFloat32);
+  if (all) return torch::full({}, 1 / factor, gradients_[b].options());
   gradients_[b].mul_(factor);
   return {};
 }

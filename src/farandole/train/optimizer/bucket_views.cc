@@ -4,8 +4,9 @@
 
 namespace farandole {
 
-torch::Tensor flat_tensor(const Bucket& bucket) {
-  return torch::zeros({static_cast<std::int64_t>(bucket.payload)}, scalar_type_of(bucket.dtype));
+torch::Tensor flat_tensor(const Bucket& bucket, torch::Device device) {
+  return torch::zeros({static_cast<std::int64_t>(bucket.payload)},
+                      torch::dtype(scalar_type_of(bucket.dtype)).device(device));
 }
 
 torch::Tensor slot_view(const torch::Tensor& flat, const BucketSlot& slot, const torch::Tensor& like) {

@@ -9,7 +9,7 @@
 namespace farandole {
 
 // Returns zeros for the bucket's payload in one tensor.
-torch::Tensor flat_tensor(const Bucket& bucket);
+torch::Tensor flat_tensor(const Bucket& bucket, torch::Device device);
 
 // Returns the slot of `flat` as a tensor with the shape of `like` and, if they are dense, its strides. The
 // result keeps `flat` alive, but its storage is only the slot, so that saving it does not save neighbours.

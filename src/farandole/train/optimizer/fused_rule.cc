@@ -83,7 +83,9 @@ class FusedAdam final : public FusedRule {
               const std::optional<Tensor>& scale) const override {
     const auto& o = of(options);
     const auto [beta1, beta2] = o.betas();
-    const auto step = torch::full({}, static_cast<double>(earlier + 1), torch::kFloat64);
+    // The kernels of CUDA read a float32.
+    const auto type = run.parameters.is_cuda() ? torch::kFloat32 : torch::kFloat64;
+    const auto step = torch::full({}, static_cast<double>(earlier + 1), run.parameters.options().dtype(type));
     std::vector<Tensor> largest;
     if (o.amsgrad()) largest.push_back(run.state[2]);
     kernel({run.parameters}, {run.gradients}, {run.state[0]}, {run.state[1]}, largest, {step}, o.lr(), beta1,

@@ -22,9 +22,10 @@ GradientBuckets::GradientBuckets(GradientReducer& reducer, std::vector<Tensor> p
   passes_.assign(parameters_.size(), 0);
   listeners_.resize(parameters_.size());
   for (const auto& bucket : reducer_.plan().buckets) {
-    flat_.push_back(torch::from_blob(reducer_.data(bucket.slots.front().tensor),
-                                     {static_cast<std::int64_t>(bucket.payload)},
-                                     scalar_type_of(bucket.dtype)));
+    const auto first = bucket.slots.front().tensor;
+    flat_.push_back(
+        torch::from_blob(reducer_.data(first), {static_cast<std::int64_t>(bucket.payload)},
+                         torch::dtype(scalar_type_of(bucket.dtype)).device(parameters_[first].device())));
     for (const auto& slot : bucket.slots)
       views_[slot.tensor] = slot_view(flat_.back(), slot, parameters_[slot.tensor]);
   }
@@ -86,13 +87,23 @@ void GradientBuckets::attach(std::size_t bucket) {
     parameters_[slot.tensor].mutable_grad() = reducer_.present(slot.tensor) ? views_[slot.tensor] : Tensor();
 }
 
+// A sum is not finite if one of its terms is not.
+void GradientBuckets::look_for_nonfinite(std::size_t bucket) {
+  if (first_nonfinite_ || torch::isfinite(flat_[bucket]).all().item<bool>()) return;
+  for (const auto& slot : reducer_.plan().buckets[bucket].slots)
+    if (!first_nonfinite_ && !torch::isfinite(views_[slot.tensor]).all().item<bool>())
+      first_nonfinite_ = slot.tensor;
+}
+
 void GradientBuckets::finish(const std::function<void(std::size_t)>& reduced) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (listen_again(i) && passes_[i] == 0) arrived(i);
     if (passes_[i] > 0 && passes_[i] < passes_per_step_) reducer_.mark_ready(i);
   }
+  first_nonfinite_.reset();
   reducer_.finish([&](std::size_t bucket) {
     attach(bucket);
+    if (reducer_.on_device()) look_for_nonfinite(bucket);
     if (reduced) reduced(bucket);
   });
   std::fill(passes_.begin(), passes_.end(), 0);

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <torch/types.h>
 #include <vector>
 
@@ -40,6 +41,10 @@ class GradientBuckets {
   // Copies gradients that users have put in the place of a bucket's reduced gradients.
   void collect(std::size_t bucket);
 
+  // With buckets on a device: the first gradient, in the order of the plan, that is not finite after its reduction; the
+  // same on all ranks. Called in finish() for a bucket, it knows the buckets up to this one.
+  std::optional<std::size_t> first_nonfinite() const { return first_nonfinite_; }
+
   double norm() const;                                              // Of all reduced gradients.
   const std::vector<torch::Tensor>& flat() const { return flat_; }  // Indexed by bucket.
   std::size_t packed_bytes() const { return packed_bytes_; }  // Bytes copied into buckets since the start.
@@ -55,10 +60,12 @@ class GradientBuckets {
   void arrived(std::size_t tensor);
   void pack(std::size_t tensor);
   void attach(std::size_t bucket);
+  void look_for_nonfinite(std::size_t bucket);
 
   GradientReducer& reducer_;
   std::vector<torch::Tensor> parameters_, views_;  // Indexed by tensor.
   std::vector<torch::Tensor> flat_;
+  std::optional<std::size_t> first_nonfinite_;
   const int passes_per_step_;
   std::vector<int> passes_;          // Backward passes of this step, indexed by tensor.
   std::vector<Listener> listeners_;  // Indexed by tensor.

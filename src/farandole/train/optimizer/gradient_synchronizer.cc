@@ -29,6 +29,17 @@ std::unique_ptr<Compressor> make_compressor(const Compression& compression,
   return std::make_unique<PlainCompressor>();
 }
 
+std::unique_ptr<BucketDevice> make_device(Session& session, Communicator& ranks,
+                                          const DistributedOptimizerOptions& options, bool sparse) {
+  auto& internals = session.internals();
+  if (!internals.gpu) return nullptr;
+  if (sparse || options.compression.kind != Compression::Kind::none ||
+      options.synchronization.of_parameters())
+    throw UserError(
+        "sparse gradients, compression and averaged parameters work on CPUs only; use the device cpu");
+  return make_nccl_buckets(ranks, *internals.gpu, internals.nccl_options(options.group));
+}
+
 }  // namespace
 
 GradientSynchronizer::GradientSynchronizer(Session& session, std::unique_ptr<TracedCommunicator> ranks,
@@ -42,7 +53,8 @@ GradientSynchronizer::GradientSynchronizer(Session& session, std::unique_ptr<Tra
       communicator_(ranks != nullptr ? std::unique_ptr<Communicator>(std::move(ranks))
                                      : std::make_unique<SoloCommunicator>()),
       compressor_(make_compressor(options.compression, dense.specs())),
-      sparse_(*communicator_, sparse.names, sparse.tensors) {}
+      sparse_(*communicator_, sparse.names, sparse.tensors),
+      device_(make_device(session, *communicator_, options, !sparse.names.empty())) {}
 
 void GradientSynchronizer::use(BucketPlan plan) {
   if (reducer_ != nullptr) {
@@ -55,7 +67,7 @@ void GradientSynchronizer::use(BucketPlan plan) {
   const bool compresses = options_.compression.kind != Compression::Kind::none;
   reducer_ = std::make_unique<GradientReducer>(
       *communicator_, std::move(plan), options_.average ? ReduceOp::average : ReduceOp::sum,
-      session_.timeline(), compresses ? compressor_.get() : nullptr, options_.stop_requested);
+      session_.timeline(), compresses ? compressor_.get() : nullptr, options_.stop_requested, device_.get());
   if (number_)
     explanation_ = session_.internals().calls.explain(
         *number_, [this](std::string_view collective) { return reducer_->explain(collective); });
@@ -87,7 +99,7 @@ NonFiniteGradient GradientSynchronizer::find_nonfinite() {
     if (ranks.empty()) first = by_rank[r];
     ranks.push_back(number_ ? static_cast<int>(r) : session_.rank());
   }
-  if (ranks.empty()) first = number(reducer_->first_nonfinite(), sparse_.first_nonfinite());
+  if (ranks.empty()) first = number(first_nonfinite(), sparse_.first_nonfinite());
   const auto index = static_cast<std::size_t>(first);
   return {index < dense ? plan().tensors[index].name : sparse_names_[index - dense], std::move(ranks)};
 }

@@ -43,7 +43,7 @@ class GradientSynchronizer {
   // Collective: every rank of the group must call this in the same order.
   void finish(const std::function<void(std::size_t bucket)>& reduced = {});
   // False if a gradient of this step that is reduced already is not finite; the same on all ranks.
-  bool finite() const { return !reducer_->first_nonfinite() && !sparse_.first_nonfinite(); }
+  bool finite() const { return !first_nonfinite() && !sparse_.first_nonfinite(); }
   // Says which gradient it is, and on which ranks. Call it after finish() if finite() is false.
   // Collective: every rank of the group must call this in the same order.
   NonFiniteGradient find_nonfinite();
@@ -64,6 +64,9 @@ class GradientSynchronizer {
   Compressor& compressor() { return *compressor_; }
 
  private:
+  std::optional<std::size_t> first_nonfinite() const {
+    return reducer_->on_device() ? buckets_->first_nonfinite() : reducer_->first_nonfinite();
+  }
   void reduce_sparse() { sparse_.reduce(options_.average ? communicator_->size : 1); }
 
   Session& session_;
@@ -74,6 +77,7 @@ class GradientSynchronizer {
   const std::unique_ptr<Communicator> communicator_;
   const std::unique_ptr<Compressor> compressor_;
   SparseGradients sparse_;
+  const std::unique_ptr<BucketDevice> device_;  // Null: buckets are in memory of the host.
   std::unique_ptr<GradientReducer> reducer_;
   CollectiveRegistry::Explanation explanation_;
   std::unique_ptr<GradientBuckets> buckets_;

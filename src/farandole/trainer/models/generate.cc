@@ -42,6 +42,7 @@ std::string generate(Model& model, std::string_view prompt, std::int64_t bytes, 
   }
   const EvaluationMode evaluation(model);
   const torch::NoGradGuard no_grad;
+  const auto device = gpt->parameters().front().device();
   std::vector<std::int64_t> text;
   for (const char c : prompt) text.push_back(static_cast<unsigned char>(c));
   if (text.empty()) text.push_back('\n');
@@ -50,7 +51,7 @@ std::string generate(Model& model, std::string_view prompt, std::int64_t bytes, 
     const auto seen = std::min(gpt->context(), static_cast<std::int64_t>(text.size()));
     const auto x = torch::from_blob(text.data() + (static_cast<std::int64_t>(text.size()) - seen), {1, seen},
                                     torch::kInt64);
-    text.push_back(next_byte(gpt->forward(x)[0][-1], temperature, generator));
+    text.push_back(next_byte(gpt->forward(x.to(device))[0][-1].cpu(), temperature, generator));
     written.push_back(static_cast<char>(text.back()));
   }
   return written;

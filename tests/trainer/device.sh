@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Without a usable GPU, --device cuda is refused with the reason and --device auto trains on the CPU.
+source "$(dirname "$0")/common.sh"
+! nvidia-smi -L >/dev/null 2>&1 || { echo "skipped: this machine has a GPU; see tests/gpu/run"; exit 77; }
+options=(--model mlp --data synthetic --synthetic-samples 64 --timeline off)
+
+refused 64 "--device cuda cannot be used: .*; use --device cpu" "${options[@]}" --run-dir x --device cuda
+FARANDOLE_CUDA_LIBRARY=/nowhere/libcudart.so refused 64 "/nowhere/libcudart.so cannot be loaded|built without the headers" \
+  "${options[@]}" --run-dir x --device cuda
+refused 64 "--device cannot be 'gpu'; it is one of cpu, cuda, auto" "${options[@]}" --run-dir x --device gpu
+refused 64 "work on CPUs only; use --device cpu" "${options[@]}" --run-dir x --device auto --compression float16
+train 2 "${options[@]}" --run-dir cpu --device auto || fail "auto"
+grep -q '"device": "cpu"' cpu/run.json && ! grep -q '"gpus"' cpu/run.json || fail "run.json"
+
+# The test double of CUDA has GPUs, and LibTorch has none.
+double=$bin/../tests/libgpu_double.so
+[[ -e $double ]] || exit 0
+FARANDOLE_CUDA_LIBRARY=$double refused 64 "--device cuda cannot be used: LibTorch (has no CUDA here|finds no GPU)" \
+  "${options[@]}" --run-dir x --device cuda
