@@ -14,6 +14,15 @@ std::shared_ptr<const GpuRuntime> GpuRuntime::load(std::string& why_not) {
 
 GpuRuntime::~GpuRuntime() = default;
 
+// Never called, because load() returns nothing; programs are linked with them.
+int GpuRuntime::device_count() const {
+  return 0;
+}
+GpuRuntime::Device GpuRuntime::describe(int) const {
+  return {};
+}
+void GpuRuntime::use(int) const {}
+
 std::string nccl_version() {
   throw UserError("Farandole was built without the headers of CUDA and NCCL");
 }
