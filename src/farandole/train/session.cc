@@ -290,7 +290,8 @@ void Session::start_recording(const RecordingOptions& options) {
       mine.job.new_channel(), *mine.timeline,
       TraceOptions{.run_dir = options.run_dir,
                    .merge_limit = options.merge_limit,
-                   .gpu = gpu_of_rank(local_rank(), std::getenv("CUDA_VISIBLE_DEVICES"))});
+                   .gpu = mine.gpus.empty() ? gpu_of_rank(local_rank(), std::getenv("CUDA_VISIBLE_DEVICES"))
+                                            : mine.gpus[static_cast<std::size_t>(rank())]});
   mine.trace_requests =
       std::make_unique<TraceRequests>(mine.job.layout(), mine.trace_asked, *mine.timeline,
                                       TraceRequestOptions{options.run_dir, options.merge_limit});
