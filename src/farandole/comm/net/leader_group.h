@@ -1,9 +1,9 @@
 // Reductions between nodes. A leader group has one rank of each node; rank numbers in it are node numbers.
 // Thread safety: none; use from one thread at a time.
 //
-// Each operation begins with a header that carries the hash of the call. A rank that receives another hash,
-// or learns that some rank did, passes this on, so that every rank of the group knows it when the operation
-// ends. The header of the last received message is checked before its data is used.
+// Each message begins with a header that carries the hash of the call, and is checked before the data behind it
+// is used. A rank that receives another hash, or learns that some rank did, passes this on. Every rank of the
+// group knows it when the operation ends.
 #pragma once
 
 #include <array>
