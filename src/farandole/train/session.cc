@@ -14,7 +14,6 @@
 #include "farandole/base/earlier_starts.h"
 #include "farandole/base/error.h"
 #include "farandole/base/heap.h"
-#include "farandole/base/launch_environment.h"
 #include "farandole/base/log.h"
 #include "farandole/base/run_folder.h"
 #include "farandole/base/staging_file.h"
@@ -365,10 +364,6 @@ int run_session(const std::string& program, int, const char* const*, const std::
         fmt::print(stderr, "{}: {}{}\n", program, who(session.rank()),
                    text.substr(0, own != nullptr ? text.size() : text.find('\n')));
       std::fflush(stderr);
-      // MPI_Abort has the launcher kill the supervisors too. After a lost peer, they end the job themselves, and
-      // save first what the ranks recorded.
-      const bool supervised = std::getenv(supervised_variable) != nullptr;
-      if (code == ExitCode::peer_lost && supervised) std::_Exit(static_cast<int>(code));
       if (session.size() > 1) MpiJob::abort(static_cast<int>(code));
       return static_cast<int>(code);
     }

@@ -43,7 +43,7 @@ class MpiJob {
   // communicator of several nodes yet.
   std::optional<std::string> between_nodes() const;
   static std::string library_version();  // "Open MPI v4.1.4", of the loaded library
-  // Ends all ranks of the job immediately with this exit code.
+  // Ends all ranks of the job at once; after a lost peer, a supervised rank ends alone, and its supervisor the job.
   [[noreturn]] static void abort(int exit_code);
 
  private:
