@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
 #include <ifaddrs.h>
@@ -14,6 +15,7 @@
 #include <poll.h>
 #include <random>
 #include <sys/socket.h>
+#include <tuple>
 
 #include <boost/algorithm/string/classification.hpp>
 #include <boost/algorithm/string/split.hpp>
@@ -33,7 +35,8 @@ constexpr std::size_t most_addresses = 8;
 struct Address {
   sockaddr_storage address{};
   sockaddr_storage mask{};
-  long speed = 0;  // Mbit/s, 0 if unknown
+  long speed = 0;  // Mbit/s; 0 if it is unknown or the interface is not a device, as a bridge of containers
+  bool loopback = false;
 };
 
 // What a rank tells its peers before they connect.
@@ -73,8 +76,10 @@ bool same_address(const Address& own, const Address& theirs) {
 }
 
 long speed_of(const std::string& interface) {
+  const auto folder = std::filesystem::path("/sys/class/net") / interface;
+  std::error_code error;
   long mbit = 0;
-  std::ifstream("/sys/class/net/" + interface + "/speed") >> mbit;
+  if (std::filesystem::exists(folder / "device", error)) std::ifstream(folder / "speed") >> mbit;
   return std::max(mbit, 0L);
 }
 
@@ -88,7 +93,7 @@ std::vector<std::string> requested_interfaces() {
 
 std::vector<Address> own_addresses() {
   const auto requested = requested_interfaces();
-  std::vector<Address> found, loopback;
+  std::vector<Address> found;
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return found;
   for (const auto* at = list; at != nullptr; at = at->ifa_next) {
@@ -102,15 +107,16 @@ std::vector<Address> own_addresses() {
     std::memcpy(&address.address, at->ifa_addr, bytes);
     std::memcpy(&address.mask, at->ifa_netmask, bytes);
     address.speed = speed_of(name);
+    address.loopback = (at->ifa_flags & IFF_LOOPBACK) != 0;
     if (family == AF_INET6 &&
         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6&>(address.address).sin6_addr))
       continue;
-    ((at->ifa_flags & IFF_LOOPBACK) != 0 ? loopback : found).push_back(address);
+    found.push_back(address);
   }
   ::freeifaddrs(list);
-  // Containers repeat their bridge's address on every host. Networks of the cluster come first.
-  std::ranges::stable_sort(found, [](const auto& a, const auto& b) { return a.speed > b.speed; });
-  found.insert(found.end(), loopback.begin(), loopback.end());
+  std::ranges::stable_sort(found, [](const auto& a, const auto& b) {
+    return std::tuple(a.loopback, a.speed) > std::tuple(b.loopback, b.speed);
+  });
   if (found.size() > most_addresses) found.resize(most_addresses);
   return found;
 }
@@ -195,7 +201,7 @@ bool receive_all(int socket, Greeting& greeting, Clock::time_point until) {
   return true;
 }
 
-// Addresses of the peer, the most promising ones first.
+// Addresses of the peer, the most promising ones first: on the same host loopback, whose address never goes away.
 std::vector<Address> reachable(const Invitation& own, const Invitation& theirs) {
   const bool same_host = std::strcmp(own.host, theirs.host) == 0;
   std::vector<Address> first, last;
@@ -206,7 +212,8 @@ std::vector<Address> reachable(const Invitation& own, const Invitation& theirs) 
       is_own = is_own || same_address(own.address[k], address);
       near = near || same_network(own.address[k], address);
     }
-    if (is_own && !same_host) continue;  // loopback, or a bridge that every host has
+    if (!same_host && (is_own || address.loopback))
+      continue;  // a bridge may have the same address everywhere
     (near ? first : last).push_back(address);
   }
   first.insert(first.end(), last.begin(), last.end());

@@ -53,6 +53,12 @@ SocketLink::SocketLink(OwnedDescriptor socket, std::string peer)
     : socket_(std::move(socket)), peer_(std::move(peer)) {
   const int on = 1;
   ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  // A host without power sends nothing. The kernel then ends the connection after a minute.
+  const int idle_s = 30, interval_s = 10, probes = 3;
+  ::setsockopt(socket_.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+  ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
 void SocketLink::send(const std::byte* data, std::size_t bytes) {
