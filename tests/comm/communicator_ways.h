@@ -41,9 +41,14 @@ inline std::vector<Way> ways() {
   const auto last_alone = [](int rank) { return rank == 3 ? 0 : 1; };
   const auto alone = [](int rank) { return rank; };
   std::vector<Way> all = {{"Spin", Waiting::spin}, {"Yielding", Waiting::yielding}};
+  // Measured only by automatic transports, because it takes time.
+  static const LinkChoice tcp{LinkKind::tcp, 1, ""}, more_at_once{LinkKind::tcp, 3, ""};
   const auto add = [&](const std::string& name, Nodes nodes, int leader_groups, std::size_t latency_bytes,
                        Transport transport = Transport::tcp, Waiting waiting = Waiting::spin) {
-    all.push_back({name, waiting, nodes, {transport, leader_groups, 8, {latency_bytes, {}}}});
+    const auto* const known = transport != Transport::tcp ? nullptr
+                              : all.size() % 2 == 0       ? &tcp
+                                                          : &more_at_once;
+    all.push_back({name, waiting, nodes, {transport, leader_groups, 8, {latency_bytes, {}}, known}});
   };
   add("Pairs", pairs, 2, 4096);
   add("PairsMessages", pairs, 2, 4096, Transport::mpi_messages);

@@ -103,6 +103,9 @@ TEST(Diagnosis, NamesAHostOfWhichNothingIsHeard) {
   EXPECT_THAT(found.verdict, HasSubstr("ranks 2, 3 were lost with host node2"));
   EXPECT_THAT(found.verdict,
               HasSubstr("rank 2 was last seen in step 12, in data; ranks 0, 1 waited in allreduce"));
+  run.job->signals = {{SIGTERM, noon}};
+  EXPECT_EQ(diagnose(run).cause, Cause::host_lost) << "Slurm ends the job later because of the host";
+  run.job->signals.clear();
   end(run.ranks[3], 0, SIGTERM, true);
   found = diagnose(run);
   EXPECT_NE(found.cause, Cause::host_lost) << "its other rank was heard of";

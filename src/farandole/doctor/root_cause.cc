@@ -211,7 +211,7 @@ RootCause find_root_cause(const RunEvidence& run, const std::optional<StalledCal
               {},
               rank.log.stall_end};
   const bool asked_by_launcher = run.job && !run.job->signals.empty();
-  if (!ends.empty() && (!asked_by_launcher || is_missed(run)))
+  if (!ends.empty() && (!asked_by_launcher || lost_a_peer || is_missed(run)))
     for (const int rank : unheard)
       if (host_is_gone(run, unheard, rank)) return lost_with_host(run, rank);
   if (first && first->told) {
