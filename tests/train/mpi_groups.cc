@@ -77,7 +77,7 @@ TEST(Group, RefusesListsThatAreNoneOnAllRanks) {
 TEST(Group, RefusesDifferentListsOnAllRanks) {
   if (session->size() == 1) GTEST_SKIP() << "needs two ranks";
   const auto told = refusal(session->rank() == 1 ? std::vector{1, 0} : std::vector{0, 1});
-  EXPECT_THAT(told, HasSubstr("rank  1            group of ranks [1, 0]"));
+  EXPECT_THAT(told, HasSubstr("rank 1             group of ranks [1, 0]"));
   EXPECT_THAT(told, HasSubstr("group of ranks [0, 1]"));
   EXPECT_THAT(refusal(session->rank() == 1 ? std::vector<int>{} : std::vector{0}), HasSubstr("ranks []"));
   session->barrier();
