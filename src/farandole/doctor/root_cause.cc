@@ -164,6 +164,11 @@ bool is_missed(const RunEvidence& run) {
                      [](const auto& one) { return !one.log.losses.empty(); });
 }
 
+constexpr const char* killed_launcher = "; the launcher was killed before it recorded the end";
+bool launcher_was_killed(const RunEvidence& run) {
+  return run.job && run.job->end_ns == 0;
+}
+
 // Returns whether the ends of all ranks of one host are unknown and those of another host are known.
 bool host_is_gone(const RunEvidence& run, const std::vector<int>& unheard, int rank) {
   const auto& host = evidence_of(run, rank).host;
@@ -221,6 +226,7 @@ RootCause find_root_cause(const RunEvidence& run, const std::optional<StalledCal
     if (first->exit_code == static_cast<int>(ExitCode::preempted) && first->signal == 0)
       root_cause.cause = Cause::preempted;
     root_cause.end = first;
+    if (root_cause.cause == Cause::interrupted && launcher_was_killed(run)) root_cause.why += killed_launcher;
     return root_cause;
   }
   if (first) return classify(run, *first);
@@ -231,8 +237,7 @@ RootCause find_root_cause(const RunEvidence& run, const std::optional<StalledCal
   if (run.facts.exit_code) {
     RootCause root_cause{cause_of_code(static_cast<int>(*run.facts.exit_code)), {}, {}, ""};
     root_cause.why = fmt::format("run.json reports exit code {}", *run.facts.exit_code);
-    if (run.job && run.job->end_ns == 0)
-      root_cause.why += "; the launcher was killed before it recorded the end";
+    if (launcher_was_killed(run)) root_cause.why += killed_launcher;
     return root_cause;
   }
   return {Cause::unknown, {}, {}, ""};
