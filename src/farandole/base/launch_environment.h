@@ -10,7 +10,7 @@ namespace farandole {
 
 // The environment variable in which `farandole run` tells how often it has started the job again.
 inline constexpr const char* restarts_variable = "FARANDOLE_RESTARTS";
-// Set to 1 for a program that has a supervisor, which records its end.
+// Set to 1 for a program that srun started under a supervisor, which records its end.
 inline constexpr const char* supervised_variable = "FARANDOLE_SUPERVISED";
 
 // Looks up an environment variable; nullptr or "" means that the variable is not set. &std::getenv fits.

@@ -164,6 +164,8 @@ int launch(const LaunchRequest& first_request) {
     }
     std::erase_if(plan.environment, [](const auto& change) { return change.first == restarts_variable; });
     plan.environment.emplace_back(restarts_variable, std::to_string(policy.restarts()));
+    // As `srun --overlap`: Slurm counts the step before this one as running until a lost host is given up.
+    ::setenv("SLURM_OVERLAP", "1", 1);
   }
 }
 

@@ -156,7 +156,8 @@ void Supervisor::start() {
   err_.emplace(std::move(err.read_end), *to_err_, mark, log);
   record_.start_ns = real_time_ns();
   auto changes = torch_environment(options_.rank, options_.world_size, &std::getenv);
-  changes.emplace_back(supervised_variable, "1");
+  const bool by_mpirun = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
+  if (!by_mpirun) changes.emplace_back(supervised_variable, "1");
   if (options_.threads > 0)  // The rank may be bound to fewer cores than the launcher knew.
     changes.emplace_back("OMP_NUM_THREADS", std::to_string(std::min(options_.threads, allowed_cores())));
   if (options_.trace_mpi) {
