@@ -38,13 +38,15 @@ RunDirectory::RunDirectory(std::filesystem::path folder) : folder_(std::move(fol
 std::optional<LostWork> RunDirectory::started(RunFacts facts, std::int64_t step) {
   const auto earlier = read_run_facts(run_json());
   facts.restarts = earlier.restarts ? *earlier.restarts + 1 : 0;
-  const LostWork lost{std::max<std::int64_t>(0, last_logged_step(metrics()).value_or(0) - step),
-                      changed_ns(checkpoints() / checkpoint_name(step)), changed_ns(metrics())};
+  LostWork lost{std::max<std::int64_t>(0, last_logged_step(metrics()).value_or(0) - step),
+                changed_ns(checkpoints() / checkpoint_name(step)), changed_ns(metrics())};
   facts.lost_steps = earlier.lost_steps.value_or(0) + lost.steps;
   facts.started = utc_now();
   write_run_facts(run_json(), facts);
   facts_ = std::move(facts);
-  const bool known = lost.steps > 0 && lost.begin_ns > 0 && lost.end_ns > lost.begin_ns;
+  const bool known = lost.steps > 0 && lost.begin_ns > 0 && lost.end_ns > 0;
+  // The checkpoint can be published after the last step was logged.
+  lost.end_ns = std::max(lost.begin_ns + 1, lost.end_ns);
   return known ? std::optional(lost) : std::nullopt;
 }
 
