@@ -123,7 +123,7 @@ submit lost "$scripts/train.sbatch"
 until_true 60 trains lost
 "$sandbox" kill node2
 until_true 60 eval '[[ $(field Restarts) == 1 && $(state) == PENDING ]]'
-agree lost waiting PENDING '(running|lost|failed)'  # For some seconds it looks alive.
+agree lost waiting PENDING '(starting|running|waiting|lost|failed)'  # For some seconds it looks alive.
 "$sandbox" start node2
 ends lost COMPLETED 1 0
 is_whole lost
