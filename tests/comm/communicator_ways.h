@@ -41,18 +41,19 @@ inline std::vector<Way> ways() {
   const auto last_alone = [](int rank) { return rank == 3 ? 0 : 1; };
   const auto alone = [](int rank) { return rank; };
   std::vector<Way> all = {{"Spin", Waiting::spin}, {"Yielding", Waiting::yielding}};
-  // Measured only by automatic transports, because it takes time.
-  static const LinkChoice tcp{LinkKind::tcp, 1, ""}, more_at_once{LinkKind::tcp, 3, ""};
+  // Links are measured only by Transport::hierarchical, because it takes time.
   const auto add = [&](const std::string& name, Nodes nodes, int leader_groups, std::size_t latency_bytes,
                        Transport transport = Transport::tcp, Waiting waiting = Waiting::spin) {
-    const auto* const known = transport != Transport::tcp ? nullptr
-                              : all.size() % 2 == 0       ? &tcp
-                                                          : &more_at_once;
-    all.push_back({name, waiting, nodes, {transport, leader_groups, 8, {latency_bytes, {}}, known}});
+    std::optional<LinkChoice> known;
+    if (transport == Transport::tcp)
+      known =
+          LinkChoice{.kind = LinkKind::tcp, .window = all.size() % 2 == 0 ? std::size_t{1} : std::size_t{3}};
+    all.push_back(
+        {name, waiting, nodes, {transport, leader_groups, 8, {latency_bytes, {}, Wire::exact}, known}});
   };
   add("Pairs", pairs, 2, 4096);
   add("PairsMessages", pairs, 2, 4096, Transport::mpi_messages);
-  add("PairsOwnChoice", pairs, 0, 64, Transport::automatic);
+  add("PairsOwnChoice", pairs, 0, 64, Transport::hierarchical);
   add("PairsOneLeaderGroup", pairs, 1, 4096);
   add("PairsYielding", pairs, 0, 4096, Transport::tcp, Waiting::yielding);
   add("Cyclic", cyclic, 0, 64);

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <dlfcn.h>
 #include <functional>
 #include <gtest/gtest.h>
 #include <map>
@@ -36,8 +37,23 @@ inline int real_gpus() {
   return count != nullptr ? std::atoi(count) : 0;
 }
 
+// A function of the double beside those of CUDA (gpu/double/streams.h).
+template <class Function>
+Function& of_double(const char* name) {
+  void* const library = ::dlopen(FARANDOLE_GPU_DOUBLE, RTLD_NOW);
+  auto* const function = library != nullptr ? ::dlsym(library, name) : nullptr;
+  if (function == nullptr) throw Error(std::string("the double of CUDA has no ") + name);
+  return *reinterpret_cast<Function*>(function);
+}
+
+// Pieces of work that use the same memory without order; real GPUs do not count them.
+inline int races() {
+  return real_gpus() == 0 ? of_double<int()>("gpu_double_races")() : 0;
+}
+
 // Runs `body` on each rank, with these environment variables in addition. Returns how each rank ended: with 0, with 1
-// after a failed check or an exception, or with the exit code of an Error.
+// after a failed check or an exception, or with the exit code of an Error. Work without order is a failed check, unless
+// the double leaves out waits for events.
 inline std::vector<GpuEnd> run_gpu_ranks(int size, const std::function<void(GpuRank&)>& body,
                                          const std::map<std::string, std::string>& environment = {}) {
   struct Page {
@@ -64,6 +80,9 @@ inline std::vector<GpuEnd> run_gpu_ranks(int size, const std::function<void(GpuR
       GpuRank own{bootstrap, GpuRuntime::load(why_not), rank, size, page->shared};
       if (own.runtime == nullptr) throw UserError(why_not);
       body(own);
+      if (!environment.contains("GPU_DOUBLE_LOSE_WAIT")) {
+        EXPECT_EQ(races(), 0);
+      }
       // A rank that ends while others are in a collective is lost for them.
       const std::vector<std::size_t> nothing(static_cast<std::size_t>(size));
       char token = 0;

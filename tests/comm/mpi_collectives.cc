@@ -261,6 +261,68 @@ TEST_P(Collectives, RandomSequencesInTheSameOrder) {
   }
 }
 
+// Messages of many pieces, whose parts have sizes without order.
+TEST_P(Collectives, LargeMessagesOfRandomSizes) {
+  std::mt19937 random(seed(21));  // equal on all ranks
+  const auto ranks = static_cast<std::size_t>(comm_->size), own = static_cast<std::size_t>(comm_->rank);
+  for (unsigned round = 0; round < 6; ++round) {
+    std::vector<std::size_t> counts, bytes;
+    std::vector<std::vector<std::size_t>> sends(ranks);
+    for (auto& of_rank : sends) {
+      for (std::size_t to = 0; to < ranks; ++to)
+        of_rank.push_back(random() % 3 == 0 ? 0 : random() % 200'000 / ranks);
+      counts.push_back(random() % 4 == 0 ? 0 : random() % 150'000);
+      bytes.push_back(counts.back() * sizeof(float));
+    }
+    const auto total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+    const auto first = std::accumulate(counts.begin(), counts.begin() + comm_->rank, std::size_t{0});
+    std::vector<float> in(total), out(counts[own]), all(total);
+    const auto as_bytes = [](std::vector<float>& values) {
+      return reinterpret_cast<std::byte*>(values.data());
+    };
+    fill(as_bytes(in), DType::float32, total, round, comm_->rank);
+    comm_->reduce_scatter("test", in.data(), out.data(), counts, DType::float32, ReduceOp::sum);
+    const auto expected = reference(ReduceOp::sum, DType::float32, round, comm_->size, first);
+    ASSERT_EQ(first_wrong(as_bytes(out), DType::float32, counts[own], expected), counts[own]);
+    comm_->all_gather("test", out.data(), all.data(), bytes);
+    const auto whole = reference(ReduceOp::sum, DType::float32, round, comm_->size);
+    ASSERT_EQ(first_wrong(as_bytes(all), DType::float32, total, whole), total);
+    const int root = static_cast<int>(random() % ranks);
+    if (comm_->rank != root) std::fill(all.begin(), all.end(), 0.0f);
+    comm_->broadcast("test", all.data(), total * sizeof(float), root);
+    ASSERT_EQ(first_wrong(as_bytes(all), DType::float32, total, whole), total);
+
+    std::vector<std::size_t> receives;
+    std::vector<std::uint8_t> sent, expected_bytes;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      receives.push_back(sends[r][own]);
+      sent.insert(sent.end(), sends[own][r], static_cast<std::uint8_t>(16 * own + r));
+      expected_bytes.insert(expected_bytes.end(), sends[r][own], static_cast<std::uint8_t>(16 * r + own));
+    }
+    std::vector<std::uint8_t> received(expected_bytes.size());
+    comm_->all_to_all("test", sent.data(), sends[own], received.data(), receives);
+    ASSERT_TRUE(received == expected_bytes);
+  }
+}
+
+// MPI does not compare sizes, and more than 4 nodes use MPI.
+TEST_P(Collectives, AllToAllNamesRanksWhoseSizesDiffer) {
+  if (GetParam().options.transport == Transport::mpi || comm_->size < 2 || comm_->size > 4)
+    GTEST_SKIP() << "nobody compares sizes";
+  std::vector<std::size_t> sends(static_cast<std::size_t>(comm_->size), 8), receives = sends;
+  if (comm_->rank == 1) receives[0] = 9;
+  const std::vector<std::byte> in(1000);
+  std::vector<std::byte> out(1000);
+  try {
+    comm_->all_to_all("rows", in.data(), sends, out.data(), receives);
+    FAIL() << "nobody noticed";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("rank 0 sends 8 bytes to rank 1, which expects 9"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 // A reduction of real numbers, computed in float64.
 struct RandomReduction {
   DType dtype;

@@ -63,9 +63,10 @@ TEST(Groups, ListsThatAreNone) {
 
 TEST(Transport, SaysWhichValuesItKnows) {
   EXPECT_EQ(parse_transport("auto"), Transport::automatic);
-  EXPECT_EQ(parse_transport("tcp"), Transport::tcp);
+  EXPECT_EQ(parse_transport("hierarchical"), Transport::hierarchical);
   EXPECT_EQ(parse_transport("mpi"), Transport::mpi);
   EXPECT_THROW(parse_transport("MPI"), UserError);
+  EXPECT_THROW(parse_transport("tcp"), UserError);
   EXPECT_THROW(parse_transport(""), UserError);
 }
 
@@ -94,16 +95,31 @@ TEST(Transport, WithoutTcpNodesExchangeMpiMessages) {
   EXPECT_EQ(sum_of_ranks(*comm), size * (size - 1) / 2);
 }
 
+// Where the ranks measure, they all know the same result, and it says what it compared.
+TEST(Transport, AutomaticSaysWhatItMeasured) {
+  if (world->layout().size < 2) GTEST_SKIP() << "one rank has no peers";
+  const MpiTypes types;
+  LinkChoice choice;
+  const auto comm = make_of_nodes(types, {.transport = Transport::automatic,
+                                          .chose_links = [&](const LinkChoice& links) { choice = links; }});
+  EXPECT_NE(choice.reason.find("allreduce: "), std::string::npos) << choice.reason;
+  std::string of_root = choice.reason;
+  of_root.resize(1000);
+  comm->broadcast("reason", of_root.data(), of_root.size(), 0);
+  EXPECT_EQ(of_root.c_str(), choice.reason);
+  EXPECT_EQ(comm->nonblocking_allreduce() == nullptr, choice.collectives_of_mpi);
+}
+
 // Some ranks have chosen links for a group before, and others have not.
 TEST(Transport, RanksWithAndWithoutAChoiceAgree) {
   if (world->layout().size < 2) GTEST_SKIP() << "one rank has no peers";
   const MpiTypes types;
-  const LinkChoice earlier{LinkKind::mpi, 2, "an earlier choice"};
+  const LinkChoice earlier{.kind = LinkKind::mpi, .window = 2, .reason = "an earlier choice"};
   for (const bool all : {false, true}) {
     LinkChoice choice;
     const bool knows = all || world->layout().rank % 2 == 1;
     const auto comm = make_of_nodes(types, {.transport = Transport::tcp,
-                                            .known_links = knows ? &earlier : nullptr,
+                                            .known_links = knows ? std::optional(earlier) : std::nullopt,
                                             .chose_links = [&](const LinkChoice& links) { choice = links; }});
     EXPECT_EQ(choice.kind, all ? LinkKind::mpi : LinkKind::tcp);
     const int size = world->layout().size;

@@ -82,6 +82,25 @@ TEST_P(SignatureCheckTest, OtherOrder) {
   };
   expect_told(both("one", "two"), both("two", "one"), {"'one'", "'two'"});
 }
+// Long messages, which travel as streams.
+TEST_P(SignatureCheckTest, OtherLongOperation) {
+  const auto gather = [](Communicator& comm) {
+    const auto own = static_cast<std::size_t>(comm.rank), ranks = static_cast<std::size_t>(comm.size);
+    std::vector<std::byte> all(ranks * 300'000);
+    comm.all_gather("rows", all.data() + own * 300'000, all.data(), std::vector<std::size_t>(ranks, 300'000));
+  };
+  const auto scatter = [](Communicator& comm) {
+    const auto ranks = static_cast<std::size_t>(comm.size);
+    std::vector<float> in(ranks * 100'000), out(100'000);
+    comm.reduce_scatter("sums", in.data(), out.data(), std::vector<std::size_t>(ranks, 100'000),
+                        DType::float32, ReduceOp::sum);
+  };
+  expect_told(allreduce("a", 300'000), gather, {"'a'", "all_gather"});
+  expect_told(gather, scatter, {"all_gather", "reduce_scatter"});
+  expect_told(scatter, broadcast("weights", 1'000'000, 0), {"reduce_scatter", "broadcast"});
+  expect_told(broadcast("weights", 1'000'000, 0), broadcast("weights", 1'000'001, 0), {"1000001 bytes"});
+  expect_told(broadcast("weights", 1'000'000, 0), allreduce("b", 3), {"broadcast", "allreduce"});
+}
 TEST_P(SignatureCheckTest, OtherShares) {
   const auto gather = [](std::size_t own, std::size_t rest) {
     return [=](Communicator& comm) {

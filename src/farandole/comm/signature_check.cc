@@ -68,6 +68,7 @@ const std::vector<Field>& fields() {
        [](const auto& call) {
          return call.shares == 0 ? std::string("-") : fmt::format("hash {:016x}", call.shares);
        }},
+      {"on the wire", [](const auto& call) { return std::string(call.wire == 0 ? "exact" : "bfloat16"); }},
       {"call", [](const auto& call) { return fmt::format("number {}", call.sequence); }}};
   return all;
 }

@@ -29,7 +29,8 @@ struct CallDescriptor {
   Operation operation = Operation::allreduce;
   DType dtype = DType::uint8;
   ReduceOp op = ReduceOp::sum;
-  std::uint8_t unused = 0;
+  std::uint8_t wire =
+      0;  // how values travel between nodes, if it is not their own form (comm/net/leader_group.h)
   char name[80] = {};  // ends with 0; of a longer name, both ends are kept
 
   bool operator==(const CallDescriptor&) const = default;

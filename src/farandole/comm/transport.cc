@@ -1,11 +1,12 @@
 #include "farandole/comm/transport.h"
 
 #include <cstdlib>
+#include <fmt/format.h>
 #include <string>
 #include <vector>
 
-#include "farandole/base/cores.h"
 #include "farandole/base/error.h"
+#include "farandole/base/process/cores.h"
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/mpi/hierarchical_communicator.h"
 #include "farandole/comm/mpi/mpi_check.h"
@@ -54,10 +55,9 @@ std::unique_ptr<SharedMemoryCommunicator> share_memory(MPI_Comm node, const MpiT
 // The choice of the job, or a new one if there is none yet.
 // Collective: every rank of `group` must call this. `leaders` are those of leader group 0; null on other ranks.
 LinkChoice agree_on_links(MPI_Comm group, MPI_Comm leaders, MpiCommunicator* mpi, Patience patience,
-                          const TransportOptions& options) {
-  if (options.transport == Transport::mpi_messages) return {LinkKind::mpi, 4, {}};
+                          const TransportOptions& options, bool known) {
+  if (options.transport == Transport::mpi_messages) return {.kind = LinkKind::mpi, .window = 4};
   LinkChoice choice;
-  const bool known = everywhere(group, options.known_links != nullptr);
   if (known) choice = *options.known_links;  // on rank 0; groups may have chosen differently
   std::string failure, problem;
   if (!known && leaders != MPI_COMM_NULL) try {
@@ -69,18 +69,19 @@ LinkChoice agree_on_links(MPI_Comm group, MPI_Comm leaders, MpiCommunicator* mpi
       failure = error.what();
     }
   // Rank 0 leads its node.
-  char text[300] = {};
+  char text[600] = {};
   (failure.empty() ? choice.reason : failure).copy(text, sizeof text - 1);
-  std::uint64_t values[3] = {failure.empty() ? 0u : 1u, static_cast<std::uint64_t>(choice.kind),
-                             choice.window};
-  check_mpi(MPI_Bcast(values, 3, MPI_UINT64_T, 0, group), "MPI_Bcast");
+  std::uint64_t values[5] = {failure.empty() ? 0u : 1u, static_cast<std::uint64_t>(choice.kind),
+                             choice.window, choice.compared ? 1u : 0u, choice.collectives_of_mpi ? 1u : 0u};
+  check_mpi(MPI_Bcast(values, 5, MPI_UINT64_T, 0, group), "MPI_Bcast");
   check_mpi(MPI_Bcast(text, sizeof text, MPI_CHAR, 0, group), "MPI_Bcast");
   if (values[0] != 0) throw Error(text);
   if (!problem.empty() && mpi->rank == 0 && options.fell_back) options.fell_back(problem);
-  return {static_cast<LinkKind>(values[1]), static_cast<std::size_t>(values[2]), text};
+  return {static_cast<LinkKind>(values[1]), static_cast<std::size_t>(values[2]), values[3] != 0,
+          values[4] != 0, text};
 }
 
-// Null if the ranks of a node cannot share memory.
+// Null if the ranks of a node cannot share memory, or if MPI's collectives are faster.
 std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, const LeaderPlan& plan,
                                                              const MpiTypes& types, Waiting waiting,
                                                              const TransportOptions& options) {
@@ -95,36 +96,50 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, con
   if (!everywhere(group, alone || parts.node != nullptr)) return nullptr;
   auto hierarchy = options.hierarchy;
   hierarchy.patience = patience(waiting, options);
+  const bool known = everywhere(group, options.known_links.has_value());
   LinkChoice choice;
   for (int k = 0; k < plan.leader_groups; ++k) {
     MpiHandle leaders;
     split(group, plan.server(own_node, k) == own_local, own_node, leaders);
     auto& links = parts.leader_groups.emplace_back();
-    auto& mpi = parts.mpi_groups.emplace_back();
+    std::unique_ptr<MpiCommunicator> mpi;
     const bool serves = leaders.comm != MPI_COMM_NULL;
     if (serves)
       mpi = std::make_unique<MpiCommunicator>(leaders.comm, types, Waiting::spin, SignatureCheck::off);
-    if (k == 0) choice = agree_on_links(group, leaders.comm, mpi.get(), hierarchy.patience, options);
+    if (k == 0) choice = agree_on_links(group, leaders.comm, mpi.get(), hierarchy.patience, options, known);
     if (!serves) continue;
     links = std::make_unique<LeaderGroup>(mpi->rank, mpi->size, make_links(choice.kind, leaders.comm, *mpi));
     links->set_window(choice.window);
   }
+  if (!known)
+    choice.reason +=
+        plan.leader_groups == 1
+            ? "; messages pass one rank of each node"
+            : fmt::format("; messages up to {} KiB pass one rank of each node, larger ones pass {}",
+                          hierarchy.latency_bytes / 1024, plan.leader_groups);
+  auto& mpi = *parts.all;
+  auto made = std::make_unique<HierarchicalCommunicator>(std::move(parts), plan, hierarchy);
+  const bool chooses = options.transport == Transport::automatic;
+  // MPI spins. A communicator whose ranks sleep at once does not show which way is faster.
+  if (chooses && !choice.compared && hierarchy.patience.spin.count() > 0)
+    compare_with_mpi(*made, mpi, choice);
   if (options.chose_links) options.chose_links(choice);
-  return std::make_unique<HierarchicalCommunicator>(std::move(parts), plan, hierarchy);
+  if (chooses && choice.collectives_of_mpi && hierarchy.wire == Wire::exact) return nullptr;
+  return made;
 }
 
 }  // namespace
 
-Transport parse_transport(std::string_view text) {
+Transport parse_transport(std::string_view text, std::string_view name) {
   if (text == "auto") return Transport::automatic;
-  if (text == "tcp") return Transport::tcp;
+  if (text == "hierarchical") return Transport::hierarchical;
   if (text == "mpi") return Transport::mpi;
-  throw UserError("FARANDOLE_TRANSPORT is '" + std::string(text) + "', but it must be auto, tcp or mpi");
+  throw UserError(fmt::format("{} is '{}', but it must be auto, hierarchical or mpi", name, text));
 }
 
 Transport requested_transport() {
   const char* const text = std::getenv("FARANDOLE_TRANSPORT");
-  return text == nullptr ? Transport::automatic : parse_transport(text);
+  return text == nullptr ? Transport::automatic : parse_transport(text, "FARANDOLE_TRANSPORT");
 }
 
 std::unique_ptr<Communicator> make_communicator(MPI_Comm group, std::span<const int> node_by_rank,
@@ -136,7 +151,14 @@ std::unique_ptr<Communicator> make_communicator(MPI_Comm group, std::span<const 
   if (options.transport != Transport::mpi)
     made = plan.node_count() == 1 ? share_memory(group, types, waiting, options)
                                   : make_hierarchical_communicator(group, plan, types, waiting, options);
-  return made != nullptr ? std::move(made) : std::make_unique<MpiCommunicator>(group, types, waiting);
+  else if (plan.node_count() > 1 && options.chose_links)
+    options.chose_links({.reason = "MPI's collectives between nodes, as the transport 'mpi' demands"});
+  if (made != nullptr) return made;
+  if (plan.node_count() > 1 && options.hierarchy.wire != Wire::exact)
+    throw UserError(
+        "gradients are compressed between nodes only by the transport 'hierarchical', but these ranks use MPI's "
+        "collectives; choose that transport, or compress on the ranks with bfloat16");
+  return std::make_unique<MpiCommunicator>(group, types, waiting);
 }
 
 }  // namespace farandole

@@ -1,5 +1,6 @@
 #include "farandole/comm/nccl/nccl_communicator.h"
 
+#include <array>
 #include <csignal>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +10,7 @@
 #include "comm/typed_values.h"
 #include "lane.h"
 
+#include "farandole/base/clock.h"
 #include "farandole/comm/mpi/mpi_types.h"
 
 namespace farandole {
@@ -205,6 +207,9 @@ TEST(NcclCommunicator, ALostRankEndsTheWaitOfTheOthers) {
   const auto ends = run_gpu_ranks(3, [](GpuRank& rank) {
     GpuPipeline gpu(rank, {.world_ranks = {10, 11, 12}});
     gpu.allreduce_once("first");
+    std::byte token{}, tokens[3];
+    rank.bootstrap.all_gather("all know that the first is complete", &token, tokens,
+                              std::array<std::size_t, 3>{1, 1, 1});
     if (rank.rank == 1) std::raise(SIGKILL);
     gpu.allreduce_once("bucket 7");
   });
@@ -215,6 +220,19 @@ TEST(NcclCommunicator, ALostRankEndsTheWaitOfTheOthers) {
     EXPECT_THAT(end.message, AllOf(HasSubstr("rank 11 (pid "), HasSubstr("was lost, killed by SIGKILL"),
                                    HasSubstr("while this rank waited in "), HasSubstr("'bucket 7'")));
   }
+}
+
+// New memory is ready when the device has written zeros, which waits for the collective before it.
+TEST(NcclCommunicator, ALostRankEndsTheWaitForMemory) {
+  const auto ends = run_gpu_ranks(2, [](GpuRank& rank) {
+    GpuPipeline gpu(rank);
+    if (rank.rank == 1) std::raise(SIGKILL);
+    const auto memory = gpu.comm.allocate(4);
+    gpu.comm.allreduce("first", memory.get(), 1, DType::float32, ReduceOp::sum, gpu.work.handle());
+    gpu.comm.allocate(4);
+  });
+  EXPECT_EQ(ends[0].exit_code, 70);
+  EXPECT_THAT(ends[0].message, HasSubstr("was lost, killed by SIGKILL"));
 }
 
 TEST(NcclCommunicator, ARankLostBeforeTheStartEndsTheWaitOfTheOthers) {
@@ -250,6 +268,7 @@ TEST(NcclCommunicator, EveryCallThatFailsIsNamed) {
                                  "cudaSetDevice",
                                  "cudaHostAlloc",
                                  "cudaMemset",
+                                 "cudaDeviceSynchronize",
                                  "cudaMemcpyAsync",
                                  "cudaDeviceGetStreamPriorityRange",
                                  "cudaStreamCreateWithPriority",
@@ -266,6 +285,8 @@ TEST(NcclCommunicator, EveryCallThatFailsIsNamed) {
                                  "ncclAllGather",
                                  "ncclBroadcast",
                                  "ncclReduceScatter",
+                                 "ncclRedOpCreatePreMulSum",
+                                 "ncclRedOpDestroy",
                                  "ncclSend",
                                  "ncclRecv"}) {
     const auto ends = run_gpu_ranks(1,
@@ -273,6 +294,9 @@ TEST(NcclCommunicator, EveryCallThatFailsIsNamed) {
                                       std::mt19937 random(3);
                                       GpuPipeline gpu(rank);
                                       for (int i = 0; i < 60; ++i) try_one(gpu, random);
+                                      const auto memory = gpu.comm.allocate(4);
+                                      gpu.comm.allreduce("last", memory.get(), 1, DType::float32,
+                                                         ReduceOp::sum, 0.5, gpu.work.handle());
                                     },
                                     {{"GPU_DOUBLE_FAIL", name + ":1"}});
     EXPECT_EQ(ends[0].exit_code, 1) << name;
@@ -305,6 +329,37 @@ TEST(NcclCommunicator, RefusesReductionsThatDoNotExist) {
   }));
 }
 
+TEST(NcclCommunicator, MultipliesBeforeItSums) {
+  const auto ranks = real_gpus() > 0 ? std::min(real_gpus(), 3) : 3;
+  expect_all_succeed(run_gpu_ranks(ranks, [](GpuRank& rank) {
+    GpuPipeline gpu(rank);
+    constexpr std::size_t count = 1000;
+    for (const auto dtype : {DType::float32, DType::float64})
+      for (const auto op : {ReduceOp::sum, ReduceOp::average}) {
+        const auto bytes = count * size_of(dtype);
+        const auto in = gpu.runtime->allocate_pinned(bytes), out = gpu.runtime->allocate_pinned(bytes);
+        for (std::size_t i = 0; i < count; ++i)
+          store(in.get(), dtype, i, static_cast<double>(i) * (rank.rank + 1));
+        gpu.run(in.get(), bytes, out.get(), bytes, [&](std::byte* data, std::byte* result) {
+          gpu.comm.allreduce("test", data, count, dtype, op, 0x1p-9, gpu.work.handle());
+          gpu.runtime->copy(result, data, bytes, gpu.work.handle());
+        });
+        double all = 0;
+        for (int r = 0; r < rank.size; ++r) all += (r + 1) * 0x1p-9;
+        if (op == ReduceOp::average) all /= rank.size;
+        for (std::size_t i = 0; i < count; ++i)
+          EXPECT_NEAR(load(out.get(), dtype, i), static_cast<double>(i) * all, 1e-5 * static_cast<double>(i));
+      }
+    const auto memory = gpu.comm.allocate(8);
+    EXPECT_THROW(
+        gpu.comm.allreduce("test", memory.get(), 1, DType::bfloat16, ReduceOp::sum, 0.5, gpu.work.handle()),
+        UserError);
+    EXPECT_THROW(
+        gpu.comm.allreduce("test", memory.get(), 1, DType::float32, ReduceOp::max, 0.5, gpu.work.handle()),
+        UserError);
+  }));
+}
+
 // The watchdog reads the registry. Rank 1 comes only when rank 0 has been seen waiting.
 TEST(NcclCommunicator, TheRegistryShowsTheCollectiveInFlight) {
   expect_all_succeed(run_gpu_ranks(2, [](GpuRank& rank) {
@@ -326,6 +381,24 @@ TEST(NcclCommunicator, TheRegistryShowsTheCollectiveInFlight) {
     gpu.comm.await(gpu.done);
     while (status().in_flight || status().entered < 2) std::this_thread::yield();
     EXPECT_EQ(status().entered, 2u);  // The start of NCCL is the first one.
+  }));
+}
+
+TEST(NcclCommunicator, TellsWhichCollectiveItLaunches) {
+  expect_all_succeed(run_gpu_ranks(1, [](GpuRank& rank) {
+    CollectiveLaunches launches;
+    GpuPipeline gpu(rank, {.launches = &launches});
+    const auto memory = gpu.comm.allocate(8);
+    const auto before = now_ns();
+    gpu.comm.allreduce("bucket 5", memory.get(), 2, DType::float32, ReduceOp::sum, gpu.work.handle());
+    const auto after = now_ns();
+    EXPECT_EQ(launches.at(before - 1), std::nullopt);
+    EXPECT_EQ(launches.at(after + 1), std::nullopt);
+    bool found = false;
+    for (auto at = before; at <= after; ++at) found = found || launches.at(at) == "bucket 5";
+    EXPECT_TRUE(found);
+    gpu.done.record(gpu.work.handle());
+    gpu.comm.await(gpu.done);
   }));
 }
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <unistd.h>
 
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 
 namespace farandole {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "comm/mpi_world.h"
 
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/comm/recording/recording.h"
 #include "farandole/timeline/chrome_trace/trace_reader.h"
 #include "farandole/timeline/recorder/recorder_file.h"

@@ -12,8 +12,8 @@
 #include "timeline/gzip/unzipped.h"
 #include <nlohmann/json.hpp>
 
-#include "farandole/base/staging_file.h"
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/staging_file.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/comm/recording/trace_requests.h"
 
 namespace farandole {
@@ -60,8 +60,9 @@ class TraceRequestsTest : public testing::Test {
   // The ranks in the trace that have this span. Waits for a trace in which `ranks` ranks have it.
   std::set<int> ranks_with(const std::string& name, std::size_t ranks) const {
     std::set<int> found;
+    // Bounds a hang only: on a machine with other work, the merging thread has to wait for a core.
     ino_t read = 0;  // the time of a change is too coarse: two traces may follow each other within it
-    for (int look = 0; look < 20'000 && found.size() < ranks; ++look) {
+    for (int look = 0; look < 200'000 && found.size() < ranks; ++look) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       struct stat status {};
       if (::stat((run_ / "timeline.json.gz").c_str(), &status) != 0 || status.st_ino == read) continue;

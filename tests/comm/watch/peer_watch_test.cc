@@ -5,7 +5,7 @@
 
 #include "comm/child.h"
 
-#include "farandole/launch/child_process.h"
+#include "farandole/launch/process/child_process.h"
 
 namespace farandole {
 namespace {

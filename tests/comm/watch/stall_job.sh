@@ -13,9 +13,9 @@ fail() {
   sed 's/^/  /' err >&2
   failures=$((failures + 1))
 }
-# Waits until the command succeeds, up to a minute, because the machine may be busy.
+# Waits until the command succeeds, up to four minutes, because the machine may be busy.
 until_true() {
-  for ((i = 0; i < 1200; i++)); do
+  for ((i = 0; i < 4800; i++)); do
     "$@" 2>/dev/null && return
     sleep 0.05
   done

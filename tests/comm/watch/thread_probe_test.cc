@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <utility>
 
-#include "farandole/launch/child_process.h"
+#include "farandole/launch/process/child_process.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {

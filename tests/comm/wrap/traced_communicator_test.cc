@@ -5,7 +5,7 @@
 
 #include "fusion/thread_world.h"
 
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/comm/shm/shared_memory_communicator.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 

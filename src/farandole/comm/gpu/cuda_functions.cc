@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/shared_library.h"
+#include "farandole/base/process/shared_library.h"
 
 // Some toolkits rename a function by a macro because its structures have changed. It is expanded first.
 #define FARANDOLE_TEXT(name) #name
@@ -18,6 +18,7 @@ std::string load(CudaFunctions& functions) {
   library.find(functions.set_device, "cudaSetDevice");
   library.find(functions.malloc, "cudaMalloc");
   library.find(functions.free, "cudaFree");
+  library.find(functions.device_synchronize, "cudaDeviceSynchronize");
   library.find(functions.host_alloc, "cudaHostAlloc");
   library.find(functions.free_host, "cudaFreeHost");
   library.find(functions.memset, "cudaMemset");
@@ -31,6 +32,9 @@ std::string load(CudaFunctions& functions) {
   library.find(functions.event_destroy, "cudaEventDestroy");
   library.find(functions.event_record, "cudaEventRecord");
   library.find(functions.event_query, "cudaEventQuery");
+  library.find(functions.library_load_data, "cudaLibraryLoadData");
+  library.find(functions.library_get_kernel, "cudaLibraryGetKernel");
+  library.find(functions.launch_kernel, "cudaLaunchKernel");
   library.find(functions.get_error_string, "cudaGetErrorString");
   library.find(functions.get_last_error, "cudaGetLastError");
   return library.why_not();

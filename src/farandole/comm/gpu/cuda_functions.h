@@ -15,6 +15,7 @@ struct CudaFunctions {
   decltype(&cudaSetDevice) set_device;
   decltype(&cudaMalloc) malloc;
   decltype(&cudaFree) free;
+  decltype(&cudaDeviceSynchronize) device_synchronize;
   decltype(&cudaHostAlloc) host_alloc;
   decltype(&cudaFreeHost) free_host;
   decltype(&cudaMemset) memset;
@@ -28,6 +29,9 @@ struct CudaFunctions {
   decltype(&cudaEventDestroy) event_destroy;
   decltype(&cudaEventRecord) event_record;
   decltype(&cudaEventQuery) event_query;
+  decltype(&cudaLibraryLoadData) library_load_data;
+  decltype(&cudaLibraryGetKernel) library_get_kernel;
+  decltype(&cudaLaunchKernel) launch_kernel;
   decltype(&cudaGetErrorString) get_error_string;
   decltype(&cudaGetLastError) get_last_error;
 

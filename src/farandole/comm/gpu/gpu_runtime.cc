@@ -53,8 +53,14 @@ Buffer GpuRuntime::allocate(std::size_t bytes) const {
   void* memory = nullptr;
   functions_->check(functions_->malloc(&memory, std::max<std::size_t>(bytes, 1)), "cudaMalloc");
   Buffer buffer(static_cast<std::byte*>(memory), [free = functions_->free](std::byte* data) { free(data); });
-  functions_->check(functions_->memset(memory, 0, bytes), "cudaMemset");
+  zero_now(memory, bytes);
   return buffer;
+}
+
+// cudaMemset may return before it has written, and other streams do not wait for it.
+void GpuRuntime::zero_now(void* memory, std::size_t bytes) const {
+  functions_->check(functions_->memset(memory, 0, bytes), "cudaMemset");
+  functions_->check(functions_->device_synchronize(), "cudaDeviceSynchronize");
 }
 
 Buffer GpuRuntime::allocate_pinned(std::size_t bytes) const {

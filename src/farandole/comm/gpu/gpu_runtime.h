@@ -45,6 +45,7 @@ class GpuRuntime {
   // Queues a copy between memory of the host, which must be pinned, and of devices.
   void copy(void* to, const void* from, std::size_t bytes, CUstream_st* stream) const;
   void zero(void* memory, std::size_t bytes, CUstream_st* stream) const;
+  void zero_now(void* memory, std::size_t bytes) const;  // for all streams; waits for the device
 
  private:
   std::unique_ptr<const CudaFunctions> functions_;

@@ -13,6 +13,12 @@ void reduce(std::span<const std::byte* const> inputs, std::span<std::byte* const
   kernel(inputs.data(), inputs.size(), outputs.data(), outputs.size(), count);
 }
 
+void copy_bytes(void* to, const void* from, std::size_t bytes) {
+  const auto* const input = static_cast<const std::byte*>(from);
+  auto* const output = static_cast<std::byte*>(to);
+  reduce({&input, 1}, {&output, 1}, bytes, DType::uint8, ReduceOp::sum);
+}
+
 void narrow(const float* in, std::byte* out, std::size_t count, DType dtype, float factor) {
   const auto& kernels = *kernel_sets().front();
   const auto convert = dtype == DType::float16 ? kernels.to_float16 : kernels.to_bfloat16;

@@ -3,11 +3,13 @@
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "farandole/comm/communicator.h"
+#include "farandole/comm/mpi/leader_plan.h"
 #include "farandole/comm/mpi/mpi_communicator.h"
 #include "farandole/comm/net/leader_group.h"
 #include "farandole/comm/scratch_buffer.h"
@@ -15,51 +17,20 @@
 
 namespace farandole {
 
-// Assigns the ranks of a group to nodes and to leader groups. A leader group is a path between nodes. It has one rank of each node, and a rank may serve several leader
-// groups. All ranks of a node serve about the same number of leader groups, and the leader groups of one rank
-// have consecutive numbers. Nodes are numbered in the order of their lowest ranks.
-// Thread safety: const methods may run concurrently; others need external synchronization.
-struct LeaderPlan {
-  // leader_groups == 0 chooses the number of ranks of the smallest node, so that no rank serves two leader
-  // groups one after the other. If more than half of the largest node's ranks would then be idle, it chooses
-  // the number of ranks of the largest node. The number is never larger than that.
-  explicit LeaderPlan(std::span<const int> node_by_rank, int leader_groups = 0);
-
-  int node_count() const { return static_cast<int>(members.size()); }
-  int local_size(int of_node) const {
-    return static_cast<int>(members[static_cast<std::size_t>(of_node)].size());
-  }
-  // The local rank that serves a leader group on a node.
-  int server(int on_node, int in_leader_group) const {
-    return static_cast<int>(long{in_leader_group} * local_size(on_node) / leader_groups);
-  }
-  // True if ranks are numbered node by node, so that a node's parts are contiguous in rank order.
-  bool consecutive() const;
-
-  int leader_groups = 1;
-  std::vector<std::vector<int>> members;  // by node and local rank: ranks in the group, ascending
-  std::vector<int> node;                  // by rank in the group
-  std::vector<int> local;                 // by rank in the group
-  // By rank in the group: the leader group nearest to the rank. It is the last one that the rank serves; if
-  // the rank serves none, it is the last one that a lower rank of its node serves.
-  std::vector<int> leader_group;
-  std::vector<int> by_leader_group;  // ranks of the group, sorted by leader group, node and local rank
-};
-
 class HierarchicalCommunicator : public Communicator, public NonblockingAllreduce {
  public:
   struct Parts {
-    // All ranks. Does the operations that the nodes cannot accelerate. Checks no signatures.
+    // All ranks. Compares calls that differ, and exchanges what the leader groups do not. Checks no signatures.
     std::unique_ptr<MpiCommunicator> all;
     std::unique_ptr<SharedMemoryCommunicator> node;  // this node's ranks, by local rank; null for one rank
     // By the number of the leader group; null if this rank does not serve it. Ranks in a leader
     // group are node numbers.
-    std::vector<std::unique_ptr<LeaderGroup>> leader_groups;   // for allreduces and for signature checks
-    std::vector<std::unique_ptr<MpiCommunicator>> mpi_groups;  // for other operations; no signature checks
+    std::vector<std::unique_ptr<LeaderGroup>> leader_groups;
   };
   struct Options {
-    std::size_t latency_bytes = 32 * 1024;  // allreduces up to this size use one leader group
+    std::size_t latency_bytes = 32 * 1024;  // collectives up to this size use one leader group
     Patience patience{};                    // during waits for other nodes
+    Wire wire = Wire::exact;                // for larger sums and averages of float32
   };
 
   HierarchicalCommunicator(Parts parts, LeaderPlan plan, Options options);
@@ -83,14 +54,23 @@ class HierarchicalCommunicator : public Communicator, public NonblockingAllreduc
   bool can_progress() const override;
 
  private:
-  struct Reduction;
   struct Pending;
-  class NodeSlice;
+  // Does a part of an operation. Work throws CallMismatch if the ranks' calls differ.
   template <class Work>
-  void attempt(Work work);
+  void attempt(Work work) {
+    try {
+      return work();
+    } catch (const CallMismatch&) {
+    }
+    report_mismatch();
+  }
+  [[noreturn]] void report_mismatch();
   void begin(const CallDescriptor& call);
+  void begin_reduction(const CallDescriptor& call);
   void agree(const CallDescriptor& call);
-  void reduce_by_leader(std::byte* data, std::size_t count);
+  void reduce_by_leader(std::byte* data, std::size_t count, DType dtype, ReduceOp op);
+  bool is_small(std::size_t bytes) const { return size > 2 && bytes <= options_.latency_bytes; }
+  void gather_by_leader(std::byte* all, std::size_t bytes, std::size_t own, std::size_t own_bytes);
   std::byte* share(std::byte* data, std::size_t bytes);
   void enter_part();
   void enter_exchange();
@@ -99,13 +79,16 @@ class HierarchicalCommunicator : public Communicator, public NonblockingAllreduc
   bool advance_groups();
   std::span<Link* const> active_links();
   void wait_for_groups();
-  void sort_parts(const std::byte* in, std::byte* out, std::span<const std::size_t> count_by_rank,
-                  std::size_t element) const;
-  std::byte* gather_cells(std::string_view name, DType dtype, const std::byte* own_cell, std::byte* memory,
-                          std::span<const std::size_t> cells, std::span<const std::size_t> count_by_rank);
-  bool serves(int leader_group) const { return plan_.server(own_node_, leader_group) == own_local_; }
+  std::unique_ptr<Slice> node_slice(std::byte* data, std::size_t first, DType dtype, ReduceOp op);
+  ElementRange share_of(std::size_t k, std::size_t first, std::size_t count) const;
+  std::vector<Ranges> shares_by_node(std::size_t k, std::span<const std::size_t> count_by_rank) const;
+  void exchange(Slice& slice, const std::function<Stream(std::size_t k)>& stream_of);
+  void meet();
+  void meet(std::byte* data, std::size_t bytes);
+  struct SizeTable;
+  bool exchange_sizes(SizeTable& table, const std::byte* in, std::byte* out);
+  void exchange_cells(const SizeTable& table, const std::byte* in, std::byte* out);
   int local_size() const { return plan_.local_size(own_node_); }
-  std::byte* scratch(std::size_t bytes);
 
   Parts parts_;
   LeaderPlan plan_;
@@ -115,10 +98,9 @@ class HierarchicalCommunicator : public Communicator, public NonblockingAllreduc
   std::uint64_t calls_ = 0;
   CallDescriptor call_;  // the current call
   std::unique_ptr<Pending> pending_;
-  std::vector<Link*> active_;       // see active_links()
-  bool greeted_ = false;            // leader group 0 has sent the header of the current call
-  std::vector<std::byte> scratch_;  // kept because fresh memory costs page faults
-  ScratchBuffer shared_;            // of the memory of allocate()
+  std::vector<std::size_t> served_;  // leader groups that this rank serves
+  std::vector<Link*> active_;        // see active_links()
+  ScratchBuffer shared_;  // of the memory of allocate(); kept because fresh memory costs page faults
 };
 
 }  // namespace farandole

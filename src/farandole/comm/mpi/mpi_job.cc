@@ -9,13 +9,14 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "farandole/base/cores.h"
 #include "farandole/base/error.h"
-#include "farandole/base/launch_environment.h"
-#include "farandole/base/process_state.h"
+#include "farandole/base/process/cores.h"
+#include "farandole/base/process/launch_environment.h"
+#include "farandole/base/process/process_state.h"
 #include "farandole/comm/group_agreement.h"
 #include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/comm/transport.h"
+#include "farandole/comm/watch/start_watch.h"
 
 namespace farandole {
 namespace {
@@ -98,8 +99,12 @@ MpiJob::Runtime::Runtime() {
   const auto expected = expected_world_size(&std::getenv);
   if (in_slurm_step(&std::getenv) && expected && expected->value > 1 && !has_process_manager(&std::getenv))
     throw UserError(world_of_one_message(*expected, &std::getenv));
+  if (const auto mixed = mixed_world_message(&std::getenv)) throw UserError(*mixed);
   int provided = MPI_THREAD_SINGLE;
-  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  {
+    const StartWatch watch(WatchdogOptions::from_environment());
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  }
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   int size = 1;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -123,11 +128,12 @@ MpiJob::MpiJob() : layout_(find_layout()) {}
 
 MpiJob::~MpiJob() = default;
 
-std::unique_ptr<Communicator> MpiJob::new_communicator(Waiting waiting) const {
-  return make_communicator(MPI_COMM_WORLD, layout_.nodes, types_, waiting, transport());
+std::unique_ptr<Communicator> MpiJob::new_communicator(Waiting waiting, Wire wire) const {
+  return make_communicator(MPI_COMM_WORLD, layout_.nodes, types_, waiting, options(wire));
 }
 
-std::unique_ptr<Communicator> MpiJob::new_communicator(Waiting waiting, std::span<const int> ranks) const {
+std::unique_ptr<Communicator> MpiJob::new_communicator(Waiting waiting, std::span<const int> ranks,
+                                                       Wire wire) const {
   check_group(ranks, layout_.size);
   if (std::find(ranks.begin(), ranks.end(), layout_.rank) == ranks.end())
     throw UserError(
@@ -141,18 +147,27 @@ std::unique_ptr<Communicator> MpiJob::new_communicator(Waiting waiting, std::spa
   check_mpi(MPI_Comm_create_group(MPI_COMM_WORLD, group, tag_of(ranks), &comm.comm), "MPI_Comm_create_group");
   MPI_Group_free(&group);
   MPI_Group_free(&job);
-  return make_communicator(comm.comm, nodes, types_, waiting, transport());
+  return make_communicator(comm.comm, nodes, types_, waiting, options(wire));
 }
 
-TransportOptions MpiJob::transport() const {
+void MpiJob::use_transport(Transport transport) {
+  if (transport == transport_) return;
+  transport_ = transport;
+  const std::lock_guard lock(links_mutex_);
+  links_.reset();
+}
+
+TransportOptions MpiJob::options(Wire wire) const {
   TransportOptions options;
+  options.transport = transport_;
+  options.hierarchy.wire = wire;
   {
     const std::lock_guard lock(links_mutex_);
-    if (links_) options.known_links = &*links_;
+    options.known_links = links_;
   }
   options.chose_links = [this](const LinkChoice& choice) {
     const std::lock_guard lock(links_mutex_);
-    if (!links_) links_ = choice;
+    if (!links_ || !links_->compared) links_ = choice;
   };
   options.machine_ranks = layout_.machine_ranks;
   options.fell_back = [this](const std::string& reason) {
@@ -181,8 +196,8 @@ std::string MpiJob::library_version() {
   return text.substr(0, text.find(','));
 }
 
-// MPI_Abort has srun kill the supervisors too. After a lost peer, they end the job themselves, and save first what
-// the ranks recorded.
+// MPI_Abort has srun kill the supervisors too, and waits for two seconds in which mpirun does nothing else. After a lost peer,
+// the supervisors end the job themselves, and save first what the ranks recorded.
 void MpiJob::abort(int exit_code) {
   const bool supervised = std::getenv(supervised_variable) != nullptr;
   if (exit_code != static_cast<int>(ExitCode::peer_lost) || !supervised) MPI_Abort(MPI_COMM_WORLD, exit_code);

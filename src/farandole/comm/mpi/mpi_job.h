@@ -19,7 +19,7 @@ namespace farandole {
 class MpiJob {
  public:
   // Throws: UserError if this process is alone although its launcher started several ("a world of one
-  // in a larger job").
+  // in a larger job"), or if the job also has other programs.
   MpiJob();
   // Ends MPI.
   // Collective: every rank of the group must call this in the same order.
@@ -28,15 +28,21 @@ class MpiJob {
   MpiJob& operator=(const MpiJob&) = delete;
 
   const RankLayout& layout() const { return layout_; }
+  // Chooses how the ranks of later communicators exchange data; before, FARANDOLE_TRANSPORT decides.
+  // Collective: every rank of the job must call this with the same value.
+  void use_transport(Transport transport);
+  Transport transport() const { return transport_; }
   // Creates a communicator of all ranks of the job; comm/transport.h chooses its kind. Threads with different
   // communicators may communicate at the same time.
+  // Throws: UserError on all ranks if the values cannot travel as `wire` says.
   // Collective: every rank of the group must call this in the same order.
-  std::unique_ptr<Communicator> new_communicator(Waiting waiting) const;
+  std::unique_ptr<Communicator> new_communicator(Waiting waiting, Wire wire = Wire::exact) const;
   // Creates a communicator of these ranks of the job, numbered in the given order. Each of them calls this
   // with the same list; other ranks do not call it.
   // Throws: UserError if the list names a rank twice, a rank that does not exist, or not the caller.
   // Collective: every rank of the group must call this in the same order.
-  std::unique_ptr<Communicator> new_communicator(Waiting waiting, std::span<const int> ranks) const;
+  std::unique_ptr<Communicator> new_communicator(Waiting waiting, std::span<const int> ranks,
+                                                 Wire wire = Wire::exact) const;
   // Collective: every rank of the group must call this in the same order.
   std::unique_ptr<MessageChannel> new_channel() const;
   // How the nodes exchange data and why, as in "TCP between nodes, 128 KiB at once (…)". std::nullopt if there is no
@@ -51,14 +57,15 @@ class MpiJob {
     Runtime();
     ~Runtime();
   };
-  TransportOptions transport() const;
+  TransportOptions options(Wire wire) const;
 
   Runtime runtime_;
   RankLayout layout_;
   MpiTypes types_;
+  Transport transport_ = requested_transport();
   mutable std::atomic<bool> said_fallback_{false};
   mutable std::mutex links_mutex_;
-  mutable std::optional<LinkChoice> links_;  // set once, by the first communicator of several nodes
+  mutable std::optional<LinkChoice> links_;  // set by the first communicator of several nodes
 };
 
 }  // namespace farandole

@@ -21,6 +21,9 @@ class MpiLink : public Link {
   void receive(std::byte* data, std::size_t bytes) override;
   bool progress() override;
   void abandon() override;
+  bool abandons_at_once() const override {
+    return false;
+  }  // MPI cannot cancel a message that has been matched.
 
  private:
   std::shared_ptr<const MpiHandle> comm_;

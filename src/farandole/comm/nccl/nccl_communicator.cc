@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "farandole/base/clock.h"
-#include "farandole/base/process_state.h"
+#include "farandole/base/process/process_state.h"
 #include "farandole/comm/gpu/cuda_functions.h"
 #include "farandole/comm/mpi/mpi_types.h"
 #include "farandole/comm/nccl/nccl_functions.h"
@@ -96,6 +96,7 @@ NcclCommunicator::NcclCommunicator(Communicator& bootstrap, std::shared_ptr<cons
       device_(device),
       handle_(std::make_shared<Handle>()),
       entry_(options.registry != nullptr ? options.registry->add(options.number) : nullptr),
+      launches_(options.launches),
       mutex_(handle_->mutex) {
   runtime_->use(device_);
   if (options.world_ranks.empty()) {
@@ -230,9 +231,12 @@ void NcclCommunicator::queue(const char* operation, std::string_view name, std::
     end = std::move(spare_.back());
     spare_.pop_back();
   }
+  const auto begin_ns = now_ns();
   call(*handle_->nccl, handle_->comm);
+  const auto end_ns = now_ns();
+  if (launches_ != nullptr) launches_->add(name, begin_ns, end_ns);
   end->record(stream);
-  flights_.push_back({sequence_++, operation, std::string(name), bytes, now_ns(), std::move(end)});
+  flights_.push_back({sequence_++, operation, std::string(name), bytes, end_ns, std::move(end)});
   if (flights_.size() == 1) work_.notify_one();
 }
 
@@ -242,6 +246,26 @@ void NcclCommunicator::allreduce(std::string_view name, void* data, std::size_t 
   queue("allreduce", name, count * size_of(dtype), stream, [&](const NcclFunctions& nccl, ncclComm_t comm) {
     settle(nccl.all_reduce(data, data, count, nccl_type(dtype), nccl_op(op), comm, stream), "ncclAllReduce",
            name);
+  });
+}
+
+void NcclCommunicator::allreduce(std::string_view name, void* data, std::size_t count, DType dtype,
+                                 ReduceOp op, double factor, CUstream_st* stream) {
+  if (factor == 1) return allreduce(name, data, count, dtype, op, stream);
+  if ((dtype != DType::float32 && dtype != DType::float64) ||
+      (op != ReduceOp::sum && op != ReduceOp::average))
+    throw UserError("only sums and averages of float32 and float64 can be multiplied by a factor");
+  double whole = op == ReduceOp::average ? factor / size : factor;
+  auto single = static_cast<float>(whole);
+  void* const scalar = dtype == DType::float64 ? static_cast<void*>(&whole) : &single;
+  queue("allreduce", name, count * size_of(dtype), stream, [&](const NcclFunctions& nccl, ncclComm_t comm) {
+    ncclRedOp_t multiplied{};
+    settle(
+        nccl.red_op_create_pre_mul_sum(&multiplied, scalar, nccl_type(dtype), ncclScalarHostImmediate, comm),
+        "ncclRedOpCreatePreMulSum", name);
+    settle(nccl.all_reduce(data, data, count, nccl_type(dtype), multiplied, comm, stream), "ncclAllReduce",
+           name);
+    settle(nccl.red_op_destroy(multiplied, comm), "ncclRedOpDestroy", name);
   });
 }
 
@@ -319,19 +343,24 @@ void NcclCommunicator::all_to_all(std::string_view name, const void* in,
   });
 }
 
+// The lock is free while the device is waited for, because the watching thread needs it to abort what the device waits for.
 Buffer NcclCommunicator::allocate(std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  throw_loss();
   const auto& nccl = *handle_->nccl;
-  const auto& cuda = runtime_->functions();
   void* memory = nullptr;
+  std::unique_lock lock(mutex_);
+  throw_loss();
   settle(nccl.mem_alloc(&memory, std::max<std::size_t>(bytes, 1)), "ncclMemAlloc", "");
-  void* registration = nullptr;
+  lock.unlock();
   Buffer buffer(static_cast<std::byte*>(memory),
                 [handle = handle_](std::byte* data) { handle->nccl->mem_free(data); });
-  cuda.check(cuda.memset(memory, 0, bytes), "cudaMemset");
+  runtime_->zero_now(memory, bytes);
+  lock.lock();
+  throw_loss();
+  void* registration = nullptr;
   settle(nccl.comm_register(handle_->comm, memory, bytes, &registration), "ncclCommRegister", "");
-  buffer.get_deleter() = [handle = handle_, registration](std::byte* data) {
+  buffer.get_deleter() = [handle = handle_, registration, runtime = runtime_](std::byte* data) {
+    // As cudaFree does, because any stream may still use the memory.
+    runtime->functions().device_synchronize();
     {
       const std::lock_guard held(handle->mutex);
       if (handle->comm != nullptr) handle->nccl->comm_deregister(handle->comm, registration);

@@ -20,11 +20,12 @@
 #include <vector>
 
 #include "farandole/base/error.h"
-#include "farandole/base/quiet_thread.h"
+#include "farandole/base/process/quiet_thread.h"
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/gpu/gpu_runtime.h"
 #include "farandole/comm/watch/collective_registry.h"
 #include "farandole/comm/watch/peer_watch.h"
+#include "farandole/timeline/gpu/collective_launches.h"
 
 struct ncclComm;  // NCCL's name for what ncclComm_t points to
 
@@ -41,6 +42,7 @@ struct NcclOptions {
   std::uint16_t number = 0;        // identifies the communicator in the registry
   CollectiveRegistry* registry =
       nullptr;  // must outlive the communicator; null: the watchdog does not see it
+  CollectiveLaunches* launches = nullptr;  // must outlive the communicator; null: nobody is told of launches
 };
 
 class NcclCommunicator {
@@ -64,6 +66,9 @@ class NcclCommunicator {
   // Throws: UserError if the element type does not have the operation; as check() if the communicator was aborted.
   void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op,
                  CUstream_st* stream);
+  // Sums or averages elements of float32 or float64 that NCCL multiplies by `factor` before.
+  void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op,
+                 double factor, CUstream_st* stream);
   void all_gather(std::string_view name, const void* in, void* out,
                   std::span<const std::size_t> bytes_by_rank, CUstream_st* stream);
   void broadcast(std::string_view name, void* data, std::size_t bytes, int root, CUstream_st* stream);
@@ -114,6 +119,7 @@ class NcclCommunicator {
   std::unique_ptr<PeerWatch> peers_;
   std::shared_ptr<CollectiveEntry>
       entry_;  // null without a registry; only the watching thread writes into it
+  CollectiveLaunches* const launches_;
 
   std::mutex& mutex_;  // of the handle; for what follows and for all calls with the communicator of NCCL
   std::condition_variable work_;

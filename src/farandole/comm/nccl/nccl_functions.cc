@@ -1,6 +1,6 @@
 #include "farandole/comm/nccl/nccl_functions.h"
 
-#include "farandole/base/shared_library.h"
+#include "farandole/base/process/shared_library.h"
 
 namespace farandole {
 
@@ -22,6 +22,8 @@ std::string load(NcclFunctions& functions) {
   library.find(functions.group_start, "ncclGroupStart");
   library.find(functions.group_end, "ncclGroupEnd");
   library.find(functions.all_reduce, "ncclAllReduce");
+  library.find(functions.red_op_create_pre_mul_sum, "ncclRedOpCreatePreMulSum");
+  library.find(functions.red_op_destroy, "ncclRedOpDestroy");
   library.find(functions.reduce, "ncclReduce");
   library.find(functions.broadcast, "ncclBroadcast");
   library.find(functions.all_gather, "ncclAllGather");

@@ -25,6 +25,8 @@ struct NcclFunctions {
   decltype(&ncclGroupStart) group_start;
   decltype(&ncclGroupEnd) group_end;
   decltype(&ncclAllReduce) all_reduce;
+  decltype(&ncclRedOpCreatePreMulSum) red_op_create_pre_mul_sum;
+  decltype(&ncclRedOpDestroy) red_op_destroy;
   decltype(&ncclReduce) reduce;
   decltype(&ncclBroadcast) broadcast;
   decltype(&ncclAllGather) all_gather;

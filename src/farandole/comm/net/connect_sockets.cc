@@ -20,8 +20,8 @@
 #include <boost/algorithm/string/classification.hpp>
 #include <boost/algorithm/string/split.hpp>
 
-#include "farandole/base/cores.h"
 #include "farandole/base/error.h"
+#include "farandole/base/process/cores.h"
 #include "farandole/comm/net/socket_link.h"
 
 namespace farandole {

@@ -1,17 +1,14 @@
 #include "farandole/comm/net/leader_group.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <utility>
 
+#include "farandole/comm/kernels/float16.h"
 #include "farandole/comm/kernels/kernels.h"
 
 namespace farandole {
-namespace {
-
-constexpr std::size_t message_bytes = std::size_t{128} << 10;
-
-}  // namespace
-
 std::vector<bool> needed_links(int rank, int size) {
   std::vector<bool> needed(static_cast<std::size_t>(size));
   const auto need = [&](int peer) {
@@ -113,73 +110,39 @@ void LeaderGroup::leave_round() {
   if (slice_ != nullptr) enter_stream();
 }
 
-// Two ranks exchange all of their values at once. More ranks first compare their calls and then use the ring
-// allreduce (Patarasu and Yuan, 2009): the data is split into one chunk per rank, and chunks are sent from
-// each rank to the next. In the first size - 1 steps, a rank adds its own values to the chunk that it
-// receives. Then the chunks are complete and travel around the ring once more.
-void LeaderGroup::start(std::uint64_t call_hash, Slice& slice) {
+// Two ranks compare their calls at the beginning of the stream. More ranks compare them before.
+void LeaderGroup::start(std::uint64_t call_hash, Slice& slice, Stream stream) {
   slice_ = &slice;
+  stream_ = std::move(stream);
   if (size_ > 2) return start_small(call_hash, false, nullptr, 0, slice.dtype, slice.op);
   call_hash_ = call_hash;
-  mismatch_ = false;
   enter_stream();
+  greet();
 }
 
-void LeaderGroup::cut_stream() {
-  const Slice& slice = *slice_;
-  const std::size_t element = size_of(slice.dtype), line = 64 / element, most = message_bytes / element;
-  const auto cut = [&](std::vector<Piece>& pieces, std::size_t first, std::size_t end) {
-    for (; first < end; first += most) pieces.push_back({first, std::min(most, end - first)});
-  };
-  sends_.clear();
-  receives_.clear();
-  sent_before_.clear();
-  if (size_ == 2) {
-    cut(sends_, 0, slice.count);
-    receives_ = sends_;
-    own_pieces_ = operands_ = sends_.size();
-    last_operands_ = 0;
-    for (std::size_t i = 0; i < receives_.size(); ++i) sent_before_.push_back(i + 1);
-    return;
-  }
-  const auto ranks = static_cast<std::size_t>(size_), own = static_cast<std::size_t>(rank_);
-  const auto first_of = [&](std::size_t chunk) {
-    return std::min(slice.count, (slice.count * chunk / ranks + line - 1) / line * line);
-  };
-  const auto cut_chunk = [&](std::vector<Piece>& pieces, std::size_t chunk) {
-    cut(pieces, first_of(chunk), first_of(chunk + 1));
-  };
-  std::vector<std::size_t> begin_of_send_step = {0};
-  cut_chunk(sends_, own);
-  own_pieces_ = sends_.size();
-  for (std::size_t step = 0; step < 2 * (ranks - 1); ++step) {
-    const std::size_t chunk = (own + 2 * ranks - 1 - step) % ranks, before = receives_.size();
-    if (step == ranks - 2) last_operands_ = before;
-    if (step == ranks - 1) operands_ = before;
-    cut_chunk(receives_, chunk);
-    // A result overwrites the values that were sent `ranks` - 1 steps before.
-    for (std::size_t i = before; i < receives_.size(); ++i)
-      sent_before_.push_back(step < ranks - 1 ? 0 : begin_of_send_step[step + 1 - ranks] + i - before + 1);
-    begin_of_send_step.push_back(sends_.size());
-    if (step + 1 < 2 * (ranks - 1))
-      sends_.insert(sends_.end(), receives_.begin() + static_cast<std::ptrdiff_t>(before), receives_.end());
-  }
+void LeaderGroup::start_agreed(Slice& slice, Stream stream) {
+  slice_ = &slice;
+  stream_ = std::move(stream);
+  enter_stream();
 }
 
 void LeaderGroup::enter_stream() {
   phase_ = Phase::stream;
-  cut_stream();
+  mismatch_ = false;
   posted_sends_ = posted_receives_ = used_ = 0;
-  const auto ranks = static_cast<std::size_t>(size_), own = static_cast<std::size_t>(rank_);
-  out_ = links_[(own + 1) % ranks].get();
-  in_ = links_[(own + ranks - 1) % ranks].get();
+  out_ = links_[static_cast<std::size_t>(stream_.to)].get();
+  in_ = links_[static_cast<std::size_t>(stream_.from)].get();
   active_.assign(1, out_);
   if (in_ != out_) active_.push_back(in_);
-  scratch_.resize(std::max(scratch_.size(), landings() * message_bytes));
+  const std::size_t pieces_bytes = landings() * piece_bytes;
+  if (stream_.operands > 0 || narrows()) scratch_.resize(std::max(scratch_.size(), pieces_bytes));
+  if (narrows()) packed_.resize(std::max(packed_.size(), pieces_bytes));
   sent_at_start_ = out_->sent();
   received_at_start_ = in_->received();
-  header_pending_ = size_ == 2;
-  if (!header_pending_) return;
+}
+
+void LeaderGroup::greet() {
+  header_pending_ = true;
   own_header_ = {call_hash_, 0, 1};
   ++sent_at_start_;
   ++received_at_start_;
@@ -194,8 +157,11 @@ bool LeaderGroup::advance() {
 }
 
 bool LeaderGroup::advance_stream() {
-  bool moved = post_receives();
-  moved = post_sends() || moved;
+  bool moved = false;
+  if (!header_pending_ || (out_->abandons_at_once() && in_->abandons_at_once())) {
+    moved = post_receives();
+    moved = post_sends() || moved;
+  }
   moved = out_->progress() || moved;
   if (in_ != out_) moved = in_->progress() || moved;
   if (header_pending_) {
@@ -207,7 +173,7 @@ bool LeaderGroup::advance_stream() {
     }
   }
   moved = use_received() || moved;
-  if (used_ == receives_.size() && out_->sent() == sent_at_start_ + sends_.size()) {
+  if (used_ == stream_.receives.size() && out_->sent() == sent_at_start_ + stream_.sends.size()) {
     phase_ = Phase::idle;
     slice_ = nullptr;
     active_.clear();
@@ -223,51 +189,105 @@ void LeaderGroup::give_up() {
   phase_ = Phase::idle;
 }
 
+std::size_t LeaderGroup::bytes_of(const ElementRange& piece) const {
+  return piece.count * (narrows() ? sizeof(BFloat16) : size_of(slice_->dtype));
+}
+
+// Results are received into their places, and other pieces into memory that stays in the caches.
 std::byte* LeaderGroup::landing(std::size_t receive) {
-  return scratch_.data() + receive % landings() * message_bytes;
+  if (receive >= stream_.operands && !narrows())
+    return slice_->data + stream_.receives[receive].first * size_of(slice_->dtype);
+  return scratch_.data() + receive % landings() * piece_bytes;
+}
+
+bool LeaderGroup::may_overwrite(std::size_t receive) const {
+  return out_->sent() >= sent_at_start_ + stream_.sent_before[receive];
 }
 
 bool LeaderGroup::post_receives() {
-  const std::size_t before = posted_receives_, element = size_of(slice_->dtype);
-  for (; posted_receives_ < std::min(receives_.size(), used_ + landings()); ++posted_receives_)
-    in_->receive(landing(posted_receives_), receives_[posted_receives_].count * element);
+  const std::size_t before = posted_receives_;
+  const std::size_t end = std::min(stream_.receives.size(), used_ + landings());
+  for (; posted_receives_ < end; ++posted_receives_) {
+    if (posted_receives_ >= stream_.operands && !may_overwrite(posted_receives_)) break;
+    in_->receive(landing(posted_receives_), bytes_of(stream_.receives[posted_receives_]));
+  }
   return posted_receives_ > before;
 }
 
 bool LeaderGroup::post_sends() {
-  const std::size_t before = posted_sends_, element = size_of(slice_->dtype);
-  while (posted_sends_ < sends_.size()) {
-    const bool own = posted_sends_ < own_pieces_;
-    if (!own && used_ <= posted_sends_ - own_pieces_) break;
-    if (posted_sends_ >= used_ + window_ && used_ < receives_.size()) break;
-    const auto& piece = sends_[posted_sends_++];
+  const std::size_t before = posted_sends_;
+  while (posted_sends_ < stream_.sends.size()) {
+    const bool own = posted_sends_ < stream_.own;
+    if (!own && used_ <= posted_sends_ - stream_.own) break;
+    if (posted_sends_ >= used_ + window_ && used_ < stream_.receives.size()) break;
+    if (narrows() && out_->sent() + landings() < sent_at_start_ + posted_sends_ + 1) break;
+    const auto& piece = stream_.sends[posted_sends_];
     if (own) slice_->gather(piece.first, piece.count);
-    out_->send(slice_->data + piece.first * element, piece.count * element);
+    out_->send(packed(posted_sends_++), bytes_of(piece));
   }
   return posted_sends_ > before;
+}
+
+// The piece in the form in which it travels. Two ranks that send each other their values both add the rounded ones.
+const std::byte* LeaderGroup::packed(std::size_t send) {
+  const auto& piece = stream_.sends[send];
+  const std::size_t at = piece.first * size_of(slice_->dtype);
+  if (!narrows()) return (slice_->source != nullptr ? slice_->source : slice_->data) + at;
+  auto* const values = reinterpret_cast<float*>(slice_->data + at);
+  auto* const narrowed = packed_.data() + send % landings() * piece_bytes;
+  narrow(values, narrowed, piece.count, DType::bfloat16);
+  if (stream_.mutual) widen(narrowed, values, piece.count, DType::bfloat16);
+  return narrowed;
 }
 
 bool LeaderGroup::use_received() {
   const std::size_t before = used_;
   const std::size_t arrived = in_->received() - received_at_start_;
-  while (used_ < arrived && out_->sent() >= sent_at_start_ + sent_before_[used_]) use(used_++);
+  while (used_ < arrived && may_overwrite(used_)) use(used_++);
   return used_ > before;
 }
 
 void LeaderGroup::use(std::size_t receive) {
-  const auto& piece = receives_[receive];
-  const std::size_t element = size_of(slice_->dtype);
-  std::byte* own = slice_->data + piece.first * element;
-  const std::byte* const received = landing(receive);
-  if (receive >= operands_) {
-    std::copy_n(received, piece.count * element, own);
-    return slice_->finish(piece.first, piece.count, true);
+  const auto& piece = stream_.receives[receive];
+  auto* const values = reinterpret_cast<float*>(slice_->data + piece.first * size_of(slice_->dtype));
+  auto* const received = landing(receive);
+  if (receive >= stream_.operands) {
+    if (narrows()) widen(received, values, piece.count, DType::bfloat16);
+    return slice_->finish(piece.first, piece.count);
   }
-  if (size_ > 2) slice_->gather(piece.first, piece.count);
-  std::array<const std::byte*, 2> inputs = {own, received};
-  if (size_ == 2 && rank_ == 1) std::swap(inputs[0], inputs[1]);  // for the same bits on both ranks
-  reduce(inputs, {&own, 1}, piece.count, slice_->dtype, slice_->op);
-  if (receive >= last_operands_) slice_->finish(piece.first, piece.count, false);
+  if (!stream_.mutual) slice_->gather(piece.first, piece.count);
+  combine(piece, received);
+  if (receive < stream_.last_operands) return;
+  slice_->scale(piece.first, piece.count);
+  if (narrows() && !stream_.mutual) {  // as the ranks that receive this result
+    narrow(values, received, piece.count, DType::bfloat16);
+    widen(received, values, piece.count, DType::bfloat16);
+  }
+  slice_->finish(piece.first, piece.count);
+}
+
+void LeaderGroup::combine(const ElementRange& piece, const std::byte* received) {
+  constexpr std::size_t most = 1024;  // elements that stay in the first cache
+  float widened[most];
+  const std::size_t element = size_of(slice_->dtype), step = narrows() ? most : piece.count;
+  for (std::size_t done = 0; done < piece.count; done += step) {
+    const std::size_t count = std::min(step, piece.count - done);
+    std::byte* own = slice_->data + (piece.first + done) * element;
+    if (narrows()) widen(received + done * sizeof(BFloat16), widened, count, DType::bfloat16);
+    std::array<const std::byte*, 2> inputs = {
+        own, narrows() ? reinterpret_cast<const std::byte*>(widened) : received};
+    if (stream_.mutual && rank_ == 1) std::swap(inputs[0], inputs[1]);  // for the same bits on both ranks
+    reduce(inputs, {&own, 1}, count, slice_->dtype, slice_->op);
+  }
+}
+
+void drive(LeaderGroup& group, bool (LeaderGroup::*pending)() const, LinkWait wait) {
+  while ((group.*pending)()) {
+    if (group.advance())
+      wait.moved();
+    else
+      wait.idle(group.active());
+  }
 }
 
 }  // namespace farandole

@@ -25,6 +25,9 @@ class Link {
   std::uint64_t received() const { return received_; }
   // Drops all messages that are not complete. Afterwards the link can send, but what it receives is undefined.
   virtual void abandon() = 0;
+  // False if a message that was queued before abandon() may still be written into its memory afterwards. Then queue data only
+  // when the ranks have compared their calls.
+  virtual bool abandons_at_once() const { return true; }
 
   // A descriptor on which poll() can wait for `events()`, or -1 if the link has none.
   virtual int descriptor() const { return -1; }

@@ -14,7 +14,8 @@ namespace farandole {
 class LinkWait {
  public:
   // `look_around` is called about every 50 ms. An exception from it ends the wait.
-  LinkWait(Patience patience, std::function<void()> look_around)
+  explicit LinkWait(
+      Patience patience, std::function<void()> look_around = [] {})
       : patience_(patience), look_around_(std::move(look_around)) {}
 
   // Data has moved, so the next wait spins again.

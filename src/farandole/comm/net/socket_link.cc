@@ -36,12 +36,23 @@ std::uint64_t take_off(Messages& messages, std::size_t moved) {
   return complete;
 }
 
-template <class Messages>
-std::size_t list_parts(const Messages& messages, std::array<iovec, most_parts>& parts) {
-  const std::size_t count = std::min(messages.size(), most_parts);
-  for (std::size_t i = 0; i < count; ++i) parts[i] = {messages[i].data, messages[i].left};
-  return count;
-}
+// The first messages of a queue as the argument of a system call.
+struct MessageParts {
+  template <class Messages>
+  explicit MessageParts(const Messages& messages) {
+    header.msg_iov = parts.data();
+    for (; header.msg_iovlen < std::min(messages.size(), most_parts); ++header.msg_iovlen) {
+      const auto& message = messages[header.msg_iovlen];
+      parts[header.msg_iovlen] = {message.data, message.left};
+      bytes += message.left;
+    }
+  }
+  MessageParts(const MessageParts&) = delete;
+
+  std::array<iovec, most_parts> parts;
+  msghdr header{};
+  std::size_t bytes = 0;
+};
 
 bool would_wait() {
   return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
@@ -86,11 +97,8 @@ bool SocketLink::lose(const char* reason) {
 
 bool SocketLink::push() {
   if (sends_.empty()) return false;
-  std::array<iovec, most_parts> parts;
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = list_parts(sends_, parts);
-  const ssize_t moved = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  const MessageParts first(sends_);
+  const ssize_t moved = ::sendmsg(socket_.get(), &first.header, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (moved < 0) return would_wait() ? false : lose(std::strerror(errno));
   sent_ += take_off(sends_, static_cast<std::size_t>(moved));
   return true;
@@ -98,16 +106,11 @@ bool SocketLink::push() {
 
 bool SocketLink::pull() {
   if (receives_.empty()) return false;
-  std::array<iovec, most_parts> parts;
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = list_parts(receives_, parts);
-  std::size_t wanted = 0;
-  for (std::size_t i = 0; i < message.msg_iovlen; ++i) wanted += parts[i].iov_len;
+  MessageParts first(receives_);
   // A read of no bytes would look like the end of the stream.
-  const ssize_t moved = wanted == 0 ? 0 : ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+  const ssize_t moved = first.bytes == 0 ? 0 : ::recvmsg(socket_.get(), &first.header, MSG_DONTWAIT);
   if (moved < 0) return would_wait() ? false : lose(std::strerror(errno));
-  if (moved == 0 && wanted > 0) return lose("its process has ended or closed it");
+  if (moved == 0 && first.bytes > 0) return lose("its process has ended or closed it");
   received_ += take_off(receives_, static_cast<std::size_t>(moved));
   return true;
 }

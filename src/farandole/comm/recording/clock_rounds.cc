@@ -9,7 +9,7 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
-#include "farandole/base/quiet_thread.h"
+#include "farandole/base/process/quiet_thread.h"
 
 namespace farandole {
 namespace {

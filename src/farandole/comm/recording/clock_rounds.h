@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "farandole/base/clock.h"
-#include "farandole/base/quiet_thread.h"
+#include "farandole/base/process/quiet_thread.h"
 #include "farandole/comm/mpi/message_channel.h"
 #include "farandole/timeline/clock/clock_model.h"
 

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <optional>
 
-#include "farandole/base/heartbeat.h"
-#include "farandole/base/owned_descriptor.h"
+#include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/process/heartbeat.h"
 
 namespace farandole {
 

@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
-#include "farandole/base/quiet_thread.h"
-#include "farandole/base/run_folder.h"
-#include "farandole/base/staging_file.h"
+#include "farandole/base/files/file_bytes.h"
+#include "farandole/base/files/staging_file.h"
+#include "farandole/base/process/quiet_thread.h"
+#include "farandole/base/run/run_folder.h"
 #include "farandole/comm/recording/merge_lease.h"
 #include "farandole/timeline/merge/run_recorders.h"
 
@@ -74,9 +74,10 @@ TraceRequests::~TraceRequests() {
 
 void TraceRequests::run() {
   ::pthread_setname_np(::pthread_self(), "trace requests");
-  // Training has priority, also over the compressing threads that this thread starts.
-  constexpr int lowest = 19;
-  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), lowest);
+  // Training has priority, also over the compressing threads that this thread starts. The lowest priority gets 1.5 % of a core that
+  // ranks keep busy while they wait for each other, so a trace of a run that hangs would take a minute.
+  constexpr int low = 10;
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), low);
   try {
     answer_requests();
   } catch (const std::exception& error) {

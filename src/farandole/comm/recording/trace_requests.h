@@ -19,7 +19,7 @@
 #include <memory>
 #include <thread>
 
-#include "farandole/base/quiet_thread.h"
+#include "farandole/base/process/quiet_thread.h"
 #include "farandole/comm/rank_layout.h"
 #include "farandole/comm/watch/alert_channel.h"
 #include "farandole/comm/watch/signal_event.h"

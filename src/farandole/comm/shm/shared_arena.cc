@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
+#include "farandole/base/files/file_bytes.h"
 
 namespace farandole {
 namespace {

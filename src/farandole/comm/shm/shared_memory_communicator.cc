@@ -34,13 +34,6 @@ std::pair<std::size_t, std::size_t> slice(std::size_t count, std::size_t element
   return {cut(part), cut(part + 1)};
 }
 
-// For more than 2 KiB, glibc's memcpy uses `rep movsb`, which took 3 times as long on Zen 4.
-void copy_bytes(std::byte* to, const void* from, std::size_t bytes) {
-  const auto* const input = static_cast<const std::byte*>(from);
-  // Reduces a single input.
-  reduce(std::span(&input, 1), std::span(&to, 1), bytes, DType::uint8, ReduceOp::sum);
-}
-
 }  // namespace
 
 SharedMemoryCommunicator::SharedMemoryCommunicator(Communicator& bootstrap, SharedMemoryOptions options)

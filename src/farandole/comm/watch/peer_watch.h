@@ -9,8 +9,8 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "farandole/base/owned_descriptor.h"
-#include "farandole/base/process_state.h"
+#include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/process/process_state.h"
 
 namespace farandole {
 

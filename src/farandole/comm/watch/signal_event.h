@@ -3,7 +3,7 @@
 // Thread safety: only the main thread may create and destroy it; one thread may use it.
 #pragma once
 
-#include "farandole/base/owned_descriptor.h"
+#include "farandole/base/files/owned_descriptor.h"
 
 namespace farandole {
 

@@ -11,7 +11,7 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/parse_number.h"
-#include "farandole/base/quiet_thread.h"
+#include "farandole/base/process/quiet_thread.h"
 #include "farandole/comm/mpi/mpi_job.h"
 #include "farandole/comm/watch/stall_text.h"
 
@@ -23,10 +23,6 @@ constexpr std::int64_t grace = 500 * ns_per_ms;
 // mpirun sends SIGKILL one second after SIGTERM. Until then, news of a loss may arrive from other nodes.
 constexpr std::int64_t news_take = 700 * ns_per_ms, roll_takes = 500 * ns_per_ms;
 constexpr auto abort_takes = std::chrono::seconds(5);
-
-std::int64_t to_ns(double seconds) {
-  return static_cast<std::int64_t>(std::min(seconds, 1e9) * 1e9);
-}
 
 std::string what_it_did(const RankStatus& status) {
   if (const auto* call = waiting_in(status); call != nullptr) return "in " + describe_call(*call);
@@ -43,6 +39,10 @@ void to_other_nodes(const WatchPost& post, Send send) {
 }
 
 }  // namespace
+
+std::int64_t WatchdogOptions::to_ns(double seconds) {
+  return static_cast<std::int64_t>(std::min(seconds, 1e9) * 1e9);
+}
 
 double WatchdogOptions::parse_seconds(std::string_view name, std::string_view text) {
   const auto seconds = parse_number<double>(text);
@@ -68,6 +68,15 @@ double WatchdogOptions::report_seconds() const {
   return abort_first ? stall_abort_seconds : stall_seconds;
 }
 
+void say_on_stderr(int rank, const std::string& text) {
+  const auto line = fmt::format("farandole: [rank {}] {}\n", rank, text);
+  for (std::size_t done = 0; done < line.size();) {
+    const auto wrote = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
+    if (wrote <= 0) return;
+    done += static_cast<std::size_t>(wrote);
+  }
+}
+
 Watchdog::Watchdog(WatchPost post, RankLayout layout, const CollectiveRegistry& calls,
                    std::function<void(int)> abort)
     : post_(std::move(post)),
@@ -89,8 +98,8 @@ Watchdog::~Watchdog() {
 }
 
 void Watchdog::set_options(const WatchdogOptions& options) {
-  abort_ns_ = to_ns(options.stall_abort_seconds);
-  stalls_.set_threshold(to_ns(options.report_seconds()));
+  abort_ns_ = WatchdogOptions::to_ns(options.stall_abort_seconds);
+  stalls_.set_threshold(WatchdogOptions::to_ns(options.report_seconds()));
 }
 
 void Watchdog::leave(bool job_ends) {
@@ -248,12 +257,7 @@ void Watchdog::end_job() {
 
 // One write, so that lines of other ranks come before or after it.
 void Watchdog::say(const std::string& text) const {
-  const auto line = fmt::format("farandole: [rank {}] {}\n", layout_.rank, text);
-  for (std::size_t done = 0; done < line.size();) {
-    const auto wrote = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
-    if (wrote <= 0) return;
-    done += static_cast<std::size_t>(wrote);
-  }
+  say_on_stderr(layout_.rank, text);
 }
 
 std::unique_ptr<Watchdog> make_watchdog(const RankLayout& layout, const CollectiveRegistry& calls) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <set>
@@ -11,7 +12,7 @@
 #include <string_view>
 #include <thread>
 
-#include "farandole/base/quiet_thread.h"
+#include "farandole/base/process/quiet_thread.h"
 #include "farandole/comm/rank_layout.h"
 #include "farandole/comm/watch/collective_registry.h"
 #include "farandole/comm/watch/signal_event.h"
@@ -32,7 +33,12 @@ struct WatchdogOptions {
   // `name` is the name of the option or variable.
   // Throws: UserError unless `text` is a number of seconds, at least 0.
   static double parse_seconds(std::string_view name, std::string_view text);
+  // A limit in nanoseconds; limits that are too large for that become the largest.
+  static std::int64_t to_ns(double seconds);
 };
+
+// Writes one line with the rank to stderr, past all buffers: the process may end at once.
+void say_on_stderr(int rank, const std::string& text);
 
 class Watchdog {
  public:

@@ -1,0 +1,79 @@
+#include "farandole/comm/gpu/gpu_kernels.h"
+
+#include <algorithm>
+
+#include "farandole/base/error.h"
+#include "farandole/comm/gpu/cuda_functions.h"
+#include "farandole/comm/gpu/kernel_code.h"
+#include "farandole/comm/gpu/nonfinite_scan.h"
+
+namespace farandole {
+namespace {
+
+constexpr unsigned threads_of_block = 256;
+// More blocks than any GPU runs at once; each thread takes several vectors.
+constexpr std::uint64_t most_scan_blocks = 1024;
+
+std::uint64_t exponent_of(DType dtype) {
+  switch (dtype) {
+    case DType::float16:
+      return 0x7c00;
+    case DType::bfloat16:
+      return 0x7f80;
+    case DType::float32:
+      return 0x7f80'0000;
+    case DType::float64:
+      return 0x7ff0'0000'0000'0000;
+    default:
+      throw UserError("only floating-point numbers can be infinite");
+  }
+}
+
+}  // namespace
+
+GpuKernels::GpuKernels(std::shared_ptr<const GpuRuntime> runtime) : runtime_(std::move(runtime)) {
+  const auto& cuda = runtime_->functions();
+  cudaLibrary_t library = nullptr;
+  cuda.check(cuda.library_load_data(&library, kernel_code().data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+             "cudaLibraryLoadData of Farandole's kernels");
+  const auto find = [&](const void*& kernel, const char* name) {
+    cudaKernel_t found = nullptr;
+    cuda.check(cuda.library_get_kernel(&found, library, name), "cudaLibraryGetKernel");
+    kernel = found;
+  };
+  find(copy_, "farandole_copy");
+  find(scan_, "farandole_scan_nonfinite");
+}
+
+void GpuKernels::launch(const void* kernel, std::uint64_t blocks, void* argument, CUstream_st* stream) const {
+  const auto& cuda = runtime_->functions();
+  void* arguments[] = {argument};
+  cuda.check(cuda.launch_kernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(threads_of_block),
+                                arguments, 0, stream),
+             "cudaLaunchKernel");
+}
+
+void GpuKernels::copy(std::span<const CopyPiece> pieces, CopyPiece* host, CopyPiece* device,
+                      CUstream_st* stream) const {
+  std::uint64_t parts = 0;
+  std::transform(pieces.begin(), pieces.end(), host, [&](CopyPiece piece) {
+    piece.first_part = parts;
+    parts += copy_parts(piece.bytes);
+    return piece;
+  });
+  if (parts == 0) return;
+  runtime_->copy(device, host, pieces.size_bytes(), stream);
+  BatchedCopy copy{device, pieces.size()};
+  launch(copy_, parts, &copy, stream);
+}
+
+void GpuKernels::find_nonfinite(const void* data, std::size_t count, DType dtype, std::uint64_t* first,
+                                float* found, CUstream_st* stream) const {
+  NonfiniteScan scan{data,  count, static_cast<std::uint32_t>(size_of(dtype)), exponent_of(dtype),
+                     first, found};
+  const std::uint64_t vectors = count * size_of(dtype) / sizeof(DeviceVector) + 1;
+  launch(scan_, std::min(most_scan_blocks, (vectors + threads_of_block - 1) / threads_of_block), &scan,
+         stream);
+}
+
+}  // namespace farandole

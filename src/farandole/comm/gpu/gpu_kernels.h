@@ -1,0 +1,37 @@
+// The kernels of this library. Their code for all kinds of GPUs is part of the program.
+// Thread safety: any thread may call this at any time.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "farandole/base/dtype.h"
+#include "farandole/comm/gpu/batched_copy.h"
+#include "farandole/comm/gpu/gpu_runtime.h"
+
+namespace farandole {
+
+class GpuKernels {
+ public:
+  // Throws: Error if the GPU is older than those for which the kernels were compiled.
+  explicit GpuKernels(std::shared_ptr<const GpuRuntime> runtime);
+
+  // All functions queue at most one launch on the stream and return.
+
+  // Writes the table of the copies into `host`, copies it to `device`, and copies the pieces. Each of both tables has
+  // room for `pieces`. `host` is pinned; it must not change before the stream has come so far.
+  void copy(std::span<const CopyPiece> pieces, CopyPiece* host, CopyPiece* device, CUstream_st* stream) const;
+  // Lowers *first to the number of the first element that is not finite, and sets *found to 1 if there is one. Both are in
+  // memory of the device. `data` is aligned to 16 bytes.
+  void find_nonfinite(const void* data, std::size_t count, DType dtype, std::uint64_t* first, float* found,
+                      CUstream_st* stream) const;
+
+ private:
+  void launch(const void* kernel, std::uint64_t blocks, void* argument, CUstream_st* stream) const;
+
+  const std::shared_ptr<const GpuRuntime> runtime_;
+  const void *copy_ = nullptr, *scan_ = nullptr;
+};
+
+}  // namespace farandole
