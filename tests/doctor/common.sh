@@ -2,7 +2,6 @@
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/expect.sh"
 # The launcher must see crashes, not reports of a sanitizer.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}handle_segv=0:handle_abort=0
-trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 mkdir tmp
 export TMPDIR=$work/tmp  # a launcher that is killed leaves its folder there
@@ -15,7 +14,7 @@ job() {
   local code=$1 ranks=$2 scenario=$3 root_cause=$4 got=0
   rm -rf run
   mkdir run
-  FARANDOLE_RUN_DIR=$work/run timeout 60 "$bin/farandole" run -n "$ranks" "${@:5}" -- "$bin/doomed_program" run "$scenario" "$root_cause" >job.out 2>job.err || got=$?
+  FARANDOLE_RUN_DIR=$work/run timeout 300 "$bin/farandole" run -n "$ranks" "${@:5}" -- "$bin/doomed_program" run "$scenario" "$root_cause" >job.out 2>job.err || got=$?
   [[ $got == "$code" ]] || fail "the job $scenario $root_cause ended with $got, not $code: $(<job.err)"
 }
 # diagnosed [RUN]: calls the doctor; the text is in out, the JSON in out.json.

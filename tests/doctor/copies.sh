@@ -77,11 +77,11 @@ for file in run.json metrics.jsonl launch/job.json launch/rank-0000.json logs/ra
   mkfifo "copy/$file"
 done
 ln -s /nonexistent copy/recorder/rank-0000.node
-expect 0 timeout 60 "$doctor" copy
+expect 0 timeout 300 "$doctor" copy
 for file in run.json metrics.jsonl job.json rank-0000.json rank-0000.ftl; do
   [[ $(tr '\n' ' ' <out | grep -oE "$file +cannot +be +read: +it +is +not +a" | wc -l) == 1 ]] || fail "$file is not named: $(<out)"
 done
-expect 0 timeout 60 "$bin/farandole-doctor" copy --format json
+expect 0 timeout 300 "$bin/farandole-doctor" copy --format json
 
 # Escape characters do not reach the terminal.
 expect 64 "$bin/farandole-doctor" $'no\e[31mwhere'

@@ -222,6 +222,22 @@ TEST(Diagnosis, SaysThatARunHungBeforeItWasStopped) {
           "in step 12, in data for 601 s"));
 }
 
+// The launcher and the supervisor of rank 1 were killed together, so nobody recorded the end of rank 1.
+TEST(Diagnosis, SaysThatTheLauncherWasKilledAlthoughARankRecordedALostPeer) {
+  auto run = run_of(2);
+  run.job->end_ns = 0;
+  run.ranks[1].host = run.ranks[0].host;
+  for (const bool told :
+       {false, true}) {  // The supervisor of rank 0 may notice first that its launcher is gone.
+    end(run.ranks[0], 70, 0, told);
+    const auto found = diagnose(run);
+    EXPECT_EQ(found.cause, Cause::unknown);
+    EXPECT_EQ(found.rank, 1);
+    EXPECT_THAT(found.verdict, HasSubstr("no record of the end of rank 1"));
+    EXPECT_THAT(found.verdict, HasSubstr("the launcher was killed before it recorded the end"));
+  }
+}
+
 TEST(Diagnosis, NamesWhomARunningJobWaitsFor) {
   auto run = run_of(3);
   run.job->end_ns = 0;

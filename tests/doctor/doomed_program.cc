@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "farandole/base/error.h"
-#include "farandole/base/run_folder.h"
-#include "farandole/base/staging_file.h"
+#include "farandole/base/files/staging_file.h"
+#include "farandole/base/run/run_folder.h"
 #include "farandole/comm/mpi/mpi_job.h"
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/comm/wrap/traced_communicator.h"
-#include "farandole/launch/child_process.h"
+#include "farandole/launch/process/child_process.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 #include "farandole/timeline/recorder/recorder_format.h"
 #include "farandole/timeline/recorder/recorder_place.h"

@@ -34,7 +34,7 @@ verdict '^Rank 0 on .* crashed with signal 11 .* in step 3, in backward'
 rm -rf run
 mkdir run
 got=0
-timeout 60 "$bin/farandole" run -n 3 -- sh -c "exec $bin/doomed_program run kill 1" >job.out 2>job.err || got=$?
+timeout 300 "$bin/farandole" run -n 3 -- sh -c "exec $bin/doomed_program run kill 1" >job.out 2>job.err || got=$?
 [[ $got == 137 ]] || fail "the job ended with $got: $(<job.err)"
 brought 3
 diagnosed
@@ -45,7 +45,7 @@ verdict "^Rank 1 on $host was killed by signal 9 \(Killed; .* in step 3, in back
 # start copies the files.
 rm -rf run
 mkdir run
-FARANDOLE_RUN_DIR=$work/run setsid timeout 100 "$bin/farandole" run -n 2 -- "$bin/doomed_program" run hang 1 >job.out 2>job.err &
+FARANDOLE_RUN_DIR=$work/run setsid timeout 300 "$bin/farandole" run -n 2 -- "$bin/doomed_program" run hang 1 >job.out 2>job.err &
 launcher=$!
 until [[ -s run/pid.0 && -s run/pid.1 ]] || ! kill -0 $launcher 2>/dev/null; do sleep 0.05; done
 rm out.json
@@ -53,6 +53,7 @@ until python3 -c 'import json; assert [r["doing"] for r in json.load(open("out.j
 [[ $(ls run/recorder | xargs) == "rank-0000.node rank-0001.node" && $(ls node | wc -l) == 2 ]] || fail "while it hangs: $(ls run/recorder node)"
 expect 0 "$bin/farandole" timeline merge run
 pids=$(cat run/pid.*)
+pkill -STOP -s $launcher # so that no supervisor sees the end of its rank and copies the file
 pkill -KILL -s $launcher
 { wait $launcher; } 2>/dev/null
 for pid in $pids; do while [[ -e /proc/$pid ]]; do sleep 0.05; done; done
@@ -60,6 +61,6 @@ rm "$(readlink run/recorder/rank-0001.node)"
 expect 65 "$bin/farandole" timeline salvage run
 says out "rank-0001.ftl is still on the node of its rank, at $work/node/farandole-rank-0001-"
 says out 'rank 0, [0-9]+ events read, the rank ended without closing the file'
-FARANDOLE_RUN_DIR=$work/run timeout 60 "$bin/farandole" run -n 2 -- "$bin/doomed_program" run nothing 0 >job.out 2>job.err || fail "the next job: $(<job.err)"
+FARANDOLE_RUN_DIR=$work/run timeout 300 "$bin/farandole" run -n 2 -- "$bin/doomed_program" run nothing 0 >job.out 2>job.err || fail "the next job: $(<job.err)"
 brought 2
 exit $((failures > 0))

@@ -8,8 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "farandole/base/temporary_folder.h"
-#include "farandole/launch/rank_record.h"
+#include "farandole/base/files/temporary_folder.h"
+#include "farandole/launch/supervisor/rank_record.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {
@@ -78,6 +78,26 @@ TEST_F(RunEvidenceTest, DoesWithoutTheLaunchRecordsOfAnEarlierStart) {
     else
       EXPECT_THAT(run.troubles, IsEmpty());
   }
+}
+
+// A launcher that cannot be read is not one that was killed.
+TEST_F(RunEvidenceTest, TellsAStartWithoutALaunchersRecordFromADamagedRecord) {
+  fs::create_directory(folder_ / "launch");
+  EXPECT_FALSE(read().start_unrecorded) << "no launcher";
+  RankRecord rank;
+  rank.launch = "second";
+  rank.start_ns = rank.time_ns = real_time_ns();
+  ASSERT_TRUE(write_record(folder_ / "launch", rank));
+  EXPECT_TRUE(read().start_unrecorded) << "no record of the launcher";
+  JobRecord job;
+  job.launch = "first";
+  ASSERT_TRUE(write_job(folder_ / "launch/job.json", job));
+  EXPECT_TRUE(read().start_unrecorded) << "a record of another start";
+  job.launch = "second";
+  ASSERT_TRUE(write_job(folder_ / "launch/job.json", job));
+  EXPECT_FALSE(read().start_unrecorded);
+  std::ofstream(folder_ / "launch/job.json") << "{";
+  EXPECT_FALSE(read().start_unrecorded) << "a damaged record";
 }
 
 // If a rank dies in an evaluation or in an epoch's checkpoint, its step is that of its last record.

@@ -82,7 +82,7 @@ stalled() {
 # A job that still runs.
 start() {  # SCENARIO RANK: in the background
   mkdir run
-  FARANDOLE_RUN_DIR=$work/run setsid timeout 100 "$bin/farandole" run -n 2 -- "$bin/doomed_program" run "$@" >job.out 2>job.err &
+  FARANDOLE_RUN_DIR=$work/run setsid timeout 300 "$bin/farandole" run -n 2 -- "$bin/doomed_program" run "$@" >job.out 2>job.err &
   launcher=$!
   until [[ -s run/pid.0 && -s run/pid.1 ]] || ! kill -0 $launcher 2>/dev/null; do sleep 0.05; done
 }

@@ -1,6 +1,5 @@
 # Jobs that fail, and the doctor's reports about them.
-add_executable(doomed_program doctor/doomed_program.cc)
-target_link_libraries(doomed_program PRIVATE farandole_comm farandole_launch farandole_flags)
+farandole_test_program(doomed_program doctor/doomed_program.cc LAYERS comm launch)
 foreach(script IN ITEMS runs copies installation node_recorders)
   farandole_script_test(doctor.${script} doctor/${script}.sh 280)
 endforeach()

@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
 # farandole run starts an ordinary program of PyTorch's DistributedDataParallel; and gives bound ranks as many threads as cores.
-set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
-trap 'rm -rf "$work"' EXIT
 unset "${!SLURM_@}" MASTER_ADDR MASTER_PORT
 source "$FARANDOLE_SOURCE/tests/wheel_python.sh"
 # A Python with PyTorch: the caller's, that of tests/compare/step, the system's, or the system's with the wheel of tools/setup.
@@ -26,7 +24,7 @@ threads=$(sed 's/ of.*//' "$work/out")
 # The launcher's part is tested above in any case.
 [[ $python ]] || { echo "skipped: no Python here has PyTorch with Gloo; name one in FARANDOLE_TORCH_PYTHON"; ((failures)) && exit 1 || exit 77; }
 for n in 3; do
-  expect 0 timeout 100 "$bin/farandole" run -n $n -- "$python" "$(dirname "${BASH_SOURCE[0]}")/ddp.py"
+  expect 0 timeout 300 "$bin/farandole" run -n $n -- "$python" "$(dirname "${BASH_SOURCE[0]}")/ddp.py"
   for ((r = 0; r < n; r++)); do says out "^rank $r of $n, $r of $n on $(hostname)\$"; done
 done
 exit $((failures > 0))

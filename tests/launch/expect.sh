@@ -1,8 +1,10 @@
-# Sourced by the script tests: a folder for each test (readable by others, which munge needs), and
+# Sourced by the script tests: a folder for each test (readable by others, which munge needs), which is removed at the end, and
 # checks that report failures.
+set -uo pipefail
 bin=${FARANDOLE_BIN:?the folder of the built programs}
 work=$(mktemp -d "${TMPDIR:-/tmp}/farandole-test.XXXXXX")
 chmod 755 "$work"
+trap 'rm -rf "$work"' EXIT
 failures=0
 fail() { echo "FAILED: $*" >&2; failures=$((failures + 1)); }
 

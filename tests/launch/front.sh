@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
 # The program `farandole`: finds the commands in its folder, passes arguments on, and explains unknown ones.
-set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
-trap 'rm -rf "$work"' EXIT
 front=$bin/farandole
 
 expect 0 "$front" --help

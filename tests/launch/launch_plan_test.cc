@@ -6,8 +6,8 @@
 #include <map>
 
 #include "farandole/base/error.h"
-#include "farandole/base/temporary_folder.h"
-#include "farandole/launch/machine.h"
+#include "farandole/base/files/temporary_folder.h"
+#include "farandole/launch/process/machine.h"
 
 namespace farandole {
 namespace {

@@ -3,7 +3,7 @@
 #include <fstream>
 #include <gmock/gmock.h>
 
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 
 namespace farandole {
 namespace {

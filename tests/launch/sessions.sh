@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
 # Several launchers at once: each mpirun has a session folder of its own, and none stays, also of a launcher that is killed.
-set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
-trap 'rm -rf "$work"' EXIT
 unset "${!SLURM_@}" "${!OMPI_MCA_orte_@}" "${!PRTE_MCA_@}"
 export TMPDIR=$work/tmp
 mkdir "$TMPDIR"

@@ -1,13 +1,9 @@
 #!/usr/bin/env bash
 # Ten times, Slurm's warning reaches a job at a random moment, also while it starts. The job is requeued each time that it had begun
 # to train, and ends with the parameters of a run that was never interrupted.
-here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
-hosts=2 cpus=4
-source "$here/sandbox.sh"
-[[ -x $bin/farandole-train ]] || skip "farandole-train is not built"
-unset OMP_NUM_THREADS
-export PATH=$bin:$PATH OMPI_MCA_btl=self,tcp OMPI_MCA_mpi_preconnect_mpi=1 # see nodes.sh
-cd "$work" || exit 1
+hosts=2 cpus=4 needs=farandole-train
+source "$(dirname "${BASH_SOURCE[0]}")/sandbox.sh"
+over_tcp
 RANDOM=${FARANDOLE_TEST_SEED:-$(date +%s)} seed=$RANDOM
 steps=15000
 submit() {  # RUN

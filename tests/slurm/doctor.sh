@@ -1,13 +1,9 @@
 #!/usr/bin/env bash
 # The doctor on Slurm jobs that reached their time limit, were preempted, requeued or cancelled, lacked memory,
 # or lost a host.
-here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
-hosts=2 cpus=8
-source "$here/sandbox.sh"
-[[ -x $bin/doomed_program ]] || skip "doomed_program is not built"
-unset OMP_NUM_THREADS
-export PATH=$bin:$PATH OMPI_MCA_btl=self,tcp OMPI_MCA_mpi_preconnect_mpi=1 # see nodes.sh
-cd "$work" || exit 1
+hosts=2 cpus=8 needs=doomed_program
+source "$(dirname "${BASH_SOURCE[0]}")/sandbox.sh"
+over_tcp
 
 # Jobs of `high` preempt those of `low`, which start again, and those of `cheap`, which do not.
 # `main` is never preempted.

@@ -1,14 +1,10 @@
 #!/usr/bin/env bash
 # farandole::launch and farandole fit in an allocation of two hosts: all tasks, a number of ranks, and a trial on one host.
-here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
-hosts=2
-source "$here/sandbox.sh"
-unset OMP_NUM_THREADS
-cd "$work" || exit 1
-[[ -x $bin/launching ]] || skip "farandole::launch needs LibTorch"
+hosts=2 needs=launching
+source "$(dirname "${BASH_SOURCE[0]}")/sandbox.sh"
 
 # allocated COMMAND...: in an allocation of two hosts with one task each; the output is in $work/out and $work/err.
-allocated() { expect 0 timeout 120 salloc --quiet --nodes=2 --ntasks=2 --overcommit "$@"; }
+allocated() { expect 0 timeout 300 salloc --quiet --nodes=2 --ntasks=2 --overcommit "$@"; }
 allocated "$bin/launching" main 0 "on both hosts"
 [[ $(sort out | xargs) == "rank 0 of 2: on both hosts rank 1 of 2: on both hosts" ]] || fail "np 0: $(<out)"
 allocated "$bin/launching" main 4 four

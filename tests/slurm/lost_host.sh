@@ -1,12 +1,8 @@
 #!/usr/bin/env bash
 # A job of two hosts loses one of them: with --min-ranks it goes on with fewer ranks on the other one; without, it says so and ends.
-here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
-hosts=2
-source "$here/sandbox.sh"
-[[ -x $bin/farandole-train ]] || skip "farandole-train is not built"
-unset OMP_NUM_THREADS
-export PATH=$bin:$PATH OMPI_MCA_btl=self,tcp OMPI_MCA_mpi_preconnect_mpi=1 # see nodes.sh
-cd "$work" || exit 1
+hosts=2 needs=farandole-train
+source "$(dirname "${BASH_SOURCE[0]}")/sandbox.sh"
+over_tcp
 
 trains() { [[ $(cat "$1/metrics.jsonl" 2>/dev/null | wc -l) -gt 20 ]]; }
 is_over() { [[ ! $(state) =~ PENDING|RUNNING|COMPLETING ]]; }

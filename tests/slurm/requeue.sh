@@ -1,13 +1,9 @@
 #!/usr/bin/env bash
 # The scripts of slurm/ in real jobs: a run that was interrupted in any way is requeued and ends with the same parameters, bit for
 # bit, as one that was not; a run that was cancelled, refused or requeued too often is not requeued.
-here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
-hosts=2 cpus=8
-source "$here/sandbox.sh"
-[[ -x $bin/farandole-train ]] || skip "farandole-train is not built"
-unset OMP_NUM_THREADS
-export PATH=$bin:$PATH OMPI_MCA_btl=self,tcp OMPI_MCA_mpi_preconnect_mpi=1 # see nodes.sh
-cd "$work" || exit 1
+hosts=2 cpus=8 needs=farandole-train
+source "$(dirname "${BASH_SOURCE[0]}")/sandbox.sh"
+over_tcp
 scripts=$FARANDOLE_SOURCE/slurm
 # Training with these options takes some seconds.
 training=(--model mlp --data synthetic --width 128 --steps 1500 --epochs 100 --checkpoint-epochs 0 --checkpoint-steps 400 --log-steps 5)
@@ -21,7 +17,7 @@ submit() {
 }
 trains() { grep -qs '"step":5,' "$1/metrics.jsonl"; }
 field() { scontrol show job "$job" | sed -n "s/.* $1=\([^ ]*\).*/\1/p"; }
-is_over() { [[ ! $(state) =~ PENDING|RUNNING|COMPLETING|REQUEUED ]]; }
+is_over() { local now; now=$(state); [[ $now && ! $now =~ PENDING|RUNNING|COMPLETING|REQUEUED ]]; }
 # ends RUN STATE RESTARTS EXIT-CODE: waits for the end of the run's job.
 ends() {
   job=${jobs[$1]}
@@ -71,13 +67,17 @@ submit limit silent.sbatch --time=5
 until_true 60 trains limit
 "$sandbox" exec node2 pkill -STOP -f "^[^ ]*farandole-train .*$work/limit\$" || fail "no rank to hold"  # Slurm continues it.
 scontrol update JobId="$job" EndTime=now+2 || fail "no new limit"
-submit reference "$scripts/train.sbatch"
 submit warned "$scripts/train.sbatch"
+until_true 60 trains warned
+scancel --batch --signal=USR1 "$job"
+submit reference "$scripts/train.sbatch"
+short=("${training[@]}")
+training+=(--steps 1000000 --epochs 1000000) # These two end only because they are told to.
 submit never never.sbatch
 submit cancelled "$scripts/train.sbatch"
-for run in warned never cancelled; do until_true 60 trains $run; done
+training=("${short[@]}")
+for run in never cancelled; do until_true 60 trains $run; done
 agree never running RUNNING
-scancel --batch --signal=USR1 "${jobs[warned]}"
 scancel --batch --signal=USR1 "${jobs[never]}"
 scancel "${jobs[cancelled]}"
 ends cancelled CANCELLED 0 75
@@ -91,8 +91,9 @@ says_in never/report.txt '^The run stopped on request'
 
 submit requeued "$scripts/train.sbatch"
 submit mpirun mpirun.sbatch
-for run in requeued mpirun; do until_true 60 trains $run; done
+until_true 60 trains requeued
 scontrol requeue "${jobs[requeued]}"
+until_true 60 trains mpirun
 scancel --batch --signal=USR1 "${jobs[mpirun]}"
 job=${jobs[mpirun]}
 until_true 60 eval '[[ $(state) == PENDING ]]'
@@ -123,7 +124,7 @@ submit lost "$scripts/train.sbatch"
 until_true 60 trains lost
 "$sandbox" kill node2
 until_true 60 eval '[[ $(field Restarts) == 1 && $(state) == PENDING ]]'
-agree lost waiting PENDING '(starting|running|waiting|lost|failed)'  # For some seconds it looks alive.
+agree lost waiting PENDING '(running|lost|failed)'  # For some seconds it looks alive.
 "$sandbox" start node2
 ends lost COMPLETED 1 0
 is_whole lost

@@ -1,11 +1,7 @@
 #!/usr/bin/env bash
 # farandole run and slurm/train.sbatch in real Slurm jobs on two hosts of a sandbox, which this test starts and stops.
-here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 hosts=2
-source "$here/sandbox.sh"
-unset OMP_NUM_THREADS
-export PATH=$bin:$PATH FARANDOLE_BIN=$bin
-cd "$work" || exit 1
+source "$(dirname "${BASH_SOURCE[0]}")/sandbox.sh"
 
 # batch SECONDS SBATCH-ARGUMENTS...: submits a job and waits for its end; the output is in $work/out, the
 # exit code in $code.

@@ -1,12 +1,8 @@
 #!/usr/bin/env bash
 # The other scripts of slurm/, data copied to the nodes, and a Slurm without PMIx.
-here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
-hosts=2 cpus=4 gpus=2
-source "$here/sandbox.sh"
-[[ -x $bin/farandole-train ]] || skip "farandole-train is not built"
-unset OMP_NUM_THREADS
-export PATH=$bin:$PATH OMPI_MCA_btl=self,tcp OMPI_MCA_mpi_preconnect_mpi=1 # see nodes.sh
-cd "$work" || exit 1
+hosts=2 cpus=4 gpus=2 needs=farandole-train
+source "$(dirname "${BASH_SOURCE[0]}")/sandbox.sh"
+over_tcp
 scripts=$FARANDOLE_SOURCE/slurm
 training=(--model mlp --data synthetic --width 16 --steps 60 --epochs 100 --checkpoint-epochs 0)
 

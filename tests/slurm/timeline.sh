@@ -2,13 +2,9 @@
 # Timelines of real jobs on two hosts with separate disks for recorders: requested by SIGUSR2 through Slurm, left by a
 # killed rank, and with a slow host that the analyzer must name, even if its clock is one second ahead (in the soak
 # lane, also if its clock is 5 % slow).
-here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
-hosts=2 cpus=4
-source "$here/sandbox.sh"
-[[ -x $bin/farandole-train ]] || skip "farandole-train is not built"
-unset OMP_NUM_THREADS
-export PATH=$bin:$PATH OMPI_MCA_btl=self,tcp OMPI_MCA_mpi_preconnect_mpi=1 # see nodes.sh
-cd "$work" || exit 1
+hosts=2 cpus=4 needs=farandole-train
+source "$(dirname "${BASH_SOURCE[0]}")/sandbox.sh"
+over_tcp
 mkdir node
 for n in 1 2; do "$sandbox" exec node$n mount -t tmpfs -o size=512m recorders "$work/node" || skip "no file system can be mounted on a host"; done
 

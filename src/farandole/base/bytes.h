@@ -27,7 +27,8 @@ struct LargeAllocator {
     const auto bytes = count * sizeof(T);
     if (bytes < large) return std::allocator<T>().allocate(count);
     void* const memory = ::operator new(bytes, std::align_val_t(page));
-    ::madvise(memory, bytes, MADV_HUGEPAGE);
+    // With the page before it, which has the allocator's header and may lie between two neighbours.
+    ::madvise(static_cast<std::byte*>(memory) - page, bytes + page, MADV_HUGEPAGE);
     return static_cast<T*>(memory);
   }
   void deallocate(T* memory, std::size_t count) {

@@ -65,12 +65,18 @@ std::string describe_list(std::span<const std::string> texts, std::size_t most) 
 
 std::size_t character_bytes(std::string_view text) {
   const auto byte = static_cast<unsigned char>(text[0]);
-  const std::size_t length = byte < 0x80       ? 1
-                             : byte >> 5 == 6  ? 2
-                             : byte >> 4 == 14 ? 3
-                             : byte >> 3 == 30 ? 4
-                                               : 0;
+  const std::size_t length = byte < 0x80    ? 1
+                             : byte < 0xC2  ? 0
+                             : byte < 0xE0  ? 2
+                             : byte < 0xF0  ? 3
+                             : byte <= 0xF4 ? 4
+                                            : 0;
   if (length == 0 || length > text.size()) return 0;
+  // Longer forms than needed, surrogates, and numbers above U+10FFFF (RFC 3629).
+  const auto next = length > 2 ? static_cast<unsigned char>(text[1]) : 0;
+  if ((byte == 0xE0 && next < 0xA0) || (byte == 0xED && next >= 0xA0) || (byte == 0xF0 && next < 0x90) ||
+      (byte == 0xF4 && next >= 0x90))
+    return 0;
   return std::all_of(text.begin() + 1, text.begin() + static_cast<std::ptrdiff_t>(length),
                      continues_character)
              ? length

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "farandole/doctor/diagnosis_parts.h"
-#include "farandole/launch/supervisor.h"
+#include "farandole/launch/supervisor/supervisor.h"
 
 namespace farandole {
 namespace {

@@ -131,7 +131,7 @@ class Sentence {
           "no launcher has left a record of it (it was killed itself, or was not farandole run), and there "
           "are no logs";
     else
-      text += "the launcher was killed before it recorded the end";
+      text += killed_launcher;
     if (call_ && !call_->missing.empty())
       text +=
           fmt::format("; according to the flight recorders, {} waited in {} for {}, last seen{}",

@@ -1,4 +1,5 @@
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -15,9 +16,10 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/phrases.h"
 #include "farandole/doctor/installation.h"
-#include "farandole/launch/child_process.h"
-#include "farandole/launch/machine.h"
-#include "farandole/launch/memory_watch.h"
+#include "farandole/launch/process/child_process.h"
+#include "farandole/launch/process/machine.h"
+#include "farandole/launch/slurm/job_memory.h"
+#include "farandole/launch/supervisor/memory_watch.h"
 
 namespace farandole {
 namespace {
@@ -143,12 +145,17 @@ Check check_memory() {
   std::ifstream stream("/proc/meminfo");
   for (std::string line; std::getline(stream, line);)
     if (line.starts_with("MemAvailable:")) available = std::stoll(line.substr(13)) * 1024;
-  const auto limit = MemoryWatch().limit_bytes();
-  const auto text =
-      fmt::format("{} available{}", describe_bytes(available),
-                  limit ? fmt::format(", the control group's limit is {}", describe_bytes(*limit)) : "");
+  auto text = describe_bytes(available) + " available";
   constexpr std::int64_t little = std::int64_t{1} << 30;
-  if (available < little || (limit && *limit < little))
+  bool short_of = available < little;
+  const auto limited = [&](const char* what, std::optional<std::int64_t> limit) {
+    if (!limit) return;
+    text += fmt::format(", {} {}", what, describe_bytes(*limit));
+    short_of |= *limit < little;
+  };
+  limited("the control group's limit is", MemoryWatch().limit_bytes());
+  limited("Slurm grants", slurm_memory_bytes(&std::getenv));
+  if (short_of)
     return {"memory", Health::warn, text,
             "LibTorch needs about 200 MiB per rank; end other programs, or request more memory (--mem)"};
   return {"memory", Health::ok, text, ""};

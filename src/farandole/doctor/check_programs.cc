@@ -1,17 +1,17 @@
 #include <cctype>
 #include <chrono>
 #include <cstdlib>
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <fstream>
 #include <sstream>
 #include <unistd.h>
 
-#include "farandole/base/launch_environment.h"
-#include "farandole/base/program_folder.h"
+#include "farandole/base/process/launch_environment.h"
+#include "farandole/base/process/program_folder.h"
+#include "farandole/base/process/shared_library.h"
 #include "farandole/doctor/installation.h"
-#include "farandole/launch/command_output.h"
-#include "farandole/launch/machine.h"
+#include "farandole/launch/process/command_output.h"
+#include "farandole/launch/process/machine.h"
 
 namespace farandole {
 namespace {
@@ -61,8 +61,9 @@ Libraries libraries_of(const fs::path& program) {
 // Returns a library's function that reports the library's version; nullptr if there is none.
 template <class Function>
 Function* function_of(const std::string& library, const char* name) {
-  void* handle = library.empty() ? nullptr : ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  return handle == nullptr ? nullptr : reinterpret_cast<Function*>(::dlsym(handle, name));
+  Function* function = nullptr;
+  if (!library.empty()) SharedLibrary(nullptr, library).find(function, name);
+  return function;
 }
 
 // Returns why one of our programs does not start with --help; nothing if it starts, which means that

@@ -5,12 +5,15 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "farandole/doctor/diagnosis.h"
 #include "farandole/doctor/run_evidence.h"
 
 namespace farandole {
+
+inline constexpr std::string_view killed_launcher = "the launcher was killed before it recorded the end";
 
 // The rank that ended first, and why.
 struct RootCause {

@@ -5,7 +5,7 @@
 #include <exception>
 #include <span>
 
-#include "farandole/base/file_bytes.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/doctor/run_evidence.h"
 
 namespace farandole {

@@ -164,9 +164,8 @@ bool is_missed(const RunEvidence& run) {
                      [](const auto& one) { return !one.log.losses.empty(); });
 }
 
-constexpr const char* killed_launcher = "; the launcher was killed before it recorded the end";
 bool launcher_was_killed(const RunEvidence& run) {
-  return run.job && run.job->end_ns == 0;
+  return run.job ? run.job->end_ns == 0 : run.start_unrecorded;
 }
 
 // Returns whether the ends of all ranks of one host are unknown and those of another host are known.
@@ -219,6 +218,9 @@ RootCause find_root_cause(const RunEvidence& run, const std::optional<StalledCal
   if (!ends.empty() && (!asked_by_launcher || lost_a_peer || is_missed(run)))
     for (const int rank : unheard)
       if (host_is_gone(run, unheard, rank)) return lost_with_host(run, rank);
+  // A rank ended because it lost one that left no record.
+  if (lost_a_peer && launcher_was_killed(run) && !unheard.empty())
+    return {Cause::unknown, unheard.front(), {}, std::string(killed_launcher)};
   if (first && first->told) {
     const auto* signal = asked_by_launcher ? &run.job->signals.front() : nullptr;
     auto root_cause = asked_to_stop(run, signal != nullptr ? signal->number : first->asked_signal,
@@ -226,7 +228,8 @@ RootCause find_root_cause(const RunEvidence& run, const std::optional<StalledCal
     if (first->exit_code == static_cast<int>(ExitCode::preempted) && first->signal == 0)
       root_cause.cause = Cause::preempted;
     root_cause.end = first;
-    if (root_cause.cause == Cause::interrupted && launcher_was_killed(run)) root_cause.why += killed_launcher;
+    if (root_cause.cause == Cause::interrupted && launcher_was_killed(run))
+      root_cause.why += fmt::format("; {}", killed_launcher);
     return root_cause;
   }
   if (first) return classify(run, *first);
@@ -237,7 +240,7 @@ RootCause find_root_cause(const RunEvidence& run, const std::optional<StalledCal
   if (run.facts.exit_code) {
     RootCause root_cause{cause_of_code(static_cast<int>(*run.facts.exit_code)), {}, {}, ""};
     root_cause.why = fmt::format("run.json reports exit code {}", *run.facts.exit_code);
-    if (launcher_was_killed(run)) root_cause.why += killed_launcher;
+    if (launcher_was_killed(run)) root_cause.why += fmt::format("; {}", killed_launcher);
     return root_cause;
   }
   return {Cause::unknown, {}, {}, ""};

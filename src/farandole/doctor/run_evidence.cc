@@ -18,15 +18,15 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
+#include "farandole/base/files/file_bytes.h"
+#include "farandole/base/files/staging_file.h"
 #include "farandole/base/parse_number.h"
-#include "farandole/base/process_state.h"
-#include "farandole/base/run_lease.h"
-#include "farandole/base/staging_file.h"
-#include "farandole/launch/command_output.h"
+#include "farandole/base/process/process_state.h"
+#include "farandole/base/run/run_lease.h"
 #include "farandole/launch/job_record.h"
-#include "farandole/launch/machine.h"
-#include "farandole/launch/supervisor.h"
+#include "farandole/launch/process/command_output.h"
+#include "farandole/launch/process/machine.h"
+#include "farandole/launch/supervisor/supervisor.h"
 #include "farandole/timeline/merge/run_recorders.h"
 
 namespace farandole {
@@ -141,9 +141,11 @@ class Gatherer {
   // Reads only the records of the last start. A start whose launcher was killed has at most
   // records of its ranks.
   void read_launch() {
+    bool readable = true;
     try {
       run_.job = read_job(run_.folder / "launch" / "job.json");
     } catch (const Error& error) {
+      readable = false;
       run_.troubles.emplace_back(error.what());
     }
     for (const auto& file : files_in(run_.folder / "launch"))
@@ -155,6 +157,7 @@ class Gatherer {
     std::string launch = newest->launch;
     if (run_.job && run_.job->start_ns > newest->start_ns) launch = run_.job->launch;
     if (run_.job && run_.job->launch != launch) run_.job.reset();
+    run_.start_unrecorded = readable && !run_.job;
     for (auto& record : records)
       if (record.launch == launch && record.rank >= 0 && record.rank < most_ranks) {
         auto& there = rank(record.rank);
@@ -232,6 +235,7 @@ class Gatherer {
 
   void leave_launch_out() {
     run_.job.reset();
+    run_.start_unrecorded = false;
     for (auto& one : run_.ranks) one.end.reset();
     run_.troubles.emplace_back("the launcher's records belong to an earlier start and are left out");
   }

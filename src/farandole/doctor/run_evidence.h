@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "farandole/base/run_json.h"
+#include "farandole/base/run/run_json.h"
 #include "farandole/launch/job_record.h"
-#include "farandole/launch/rank_record.h"
+#include "farandole/launch/supervisor/rank_record.h"
 #include "farandole/timeline/recorder/recorder_format.h"
 
 namespace farandole {
@@ -86,6 +86,8 @@ struct RankEvidence {
 struct RunEvidence {
   std::filesystem::path folder;
   std::optional<JobRecord> job;
+  // The ranks left records of the last start, and the launcher left none: it was killed before its first record.
+  bool start_unrecorded = false;
   bool launcher_alive = false;                  // On this machine.
   bool lease_alive = false;                     // Rank 0 lives, according to the lease of the run directory.
   RunFacts facts;                               // run.json

@@ -6,9 +6,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
+#include "farandole/base/files/atomic_file.h"
+#include "farandole/base/files/file_bytes.h"
 
 namespace farandole {
 namespace {
@@ -75,8 +75,8 @@ std::map<std::string, std::string> job_state_of(const std::string& scontrol_outp
   std::map<std::string, std::string> state;
   std::istringstream words(scontrol_output);
   for (std::string word; words >> word;)
-    for (const char* field :
-         {"JobState", "Reason", "TimeLimit", "EndTime", "ExitCode", "FailedNode", "NodeList", "Restarts"})
+    for (const char* field : {"JobState", "Reason", "TimeLimit", "EndTime", "ExitCode", "FailedNode",
+                              "NodeList", "Restarts", "PreemptTime"})
       if (const auto name = std::string(field) + "="; word.starts_with(name))
         state.emplace(field, word.substr(name.size()));
   std::tm local{};

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "farandole/base/launch_environment.h"
+#include "farandole/base/process/launch_environment.h"
 
 namespace farandole {
 

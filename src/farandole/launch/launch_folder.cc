@@ -7,9 +7,9 @@
 #include <system_error>
 #include <utility>
 
-#include "farandole/base/earlier_starts.h"
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
+#include "farandole/base/files/file_bytes.h"
+#include "farandole/base/run/earlier_starts.h"
 
 namespace farandole {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "farandole/base/launch_environment.h"
+#include "farandole/base/process/launch_environment.h"
 #include "farandole/launch/job_record.h"
-#include "farandole/launch/rank_record.h"
+#include "farandole/launch/supervisor/rank_record.h"
 
 namespace farandole {
 

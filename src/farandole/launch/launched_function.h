@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-#include "farandole/base/launch_environment.h"
+#include "farandole/base/process/launch_environment.h"
 
 namespace farandole {
 

@@ -9,19 +9,19 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
-#include "farandole/base/program_folder.h"
-#include "farandole/base/run_lease.h"
-#include "farandole/launch/allocation.h"
-#include "farandole/launch/command_output.h"
+#include "farandole/base/process/program_folder.h"
+#include "farandole/base/run/run_lease.h"
 #include "farandole/launch/job_record.h"
 #include "farandole/launch/launch_folder.h"
 #include "farandole/launch/launched_job.h"
-#include "farandole/launch/machine.h"
-#include "farandole/launch/mpi_preload.h"
-#include "farandole/launch/requeue.h"
+#include "farandole/launch/process/command_output.h"
+#include "farandole/launch/process/machine.h"
 #include "farandole/launch/restart_policy.h"
-#include "farandole/launch/run_report.h"
-#include "farandole/launch/supervisor.h"
+#include "farandole/launch/slurm/allocation.h"
+#include "farandole/launch/slurm/requeue.h"
+#include "farandole/launch/status/run_report.h"
+#include "farandole/launch/supervisor/mpi_preload.h"
+#include "farandole/launch/supervisor/supervisor.h"
 
 namespace farandole {
 namespace {
@@ -108,11 +108,17 @@ fs::path folder_of_logs(const LaunchRequest& request) {
   return run.folder.empty() ? fs::path() : run.folder / "logs";
 }
 
+void set_variable(EnvironmentChanges& changes, const char* name, std::string value) {
+  std::erase_if(changes, [&](const auto& change) { return change.first == name; });
+  changes.emplace_back(name, std::move(value));
+}
+
 // The report comes before a requeue, which ends this process, unless Slurm ends it soon in any case.
 void conclude(const LaunchRequest& request, const JobEnd& end) {
   const auto decision =
       request.requeue ? decide_requeue(end, *request.requeue, &std::getenv) : RequeueDecision{};
   if (!decision.message.empty()) fmt::print(stderr, "farandole run: {}\n", decision.message);
+  if (decision.by_slurm) note_requeue(end);
   if (decision.requeue && decision.at_once) requeue(end, &std::getenv);
   constexpr std::chrono::seconds before_requeue(60), without_hurry(600);
   if (request.report && !end.run.empty())
@@ -162,10 +168,9 @@ int launch(const LaunchRequest& first_request) {
       request.ranks = lost.ranks;
       plan = make_plan();
     }
-    std::erase_if(plan.environment, [](const auto& change) { return change.first == restarts_variable; });
-    plan.environment.emplace_back(restarts_variable, std::to_string(policy.restarts()));
+    set_variable(plan.environment, restarts_variable, std::to_string(policy.restarts()));
     // As `srun --overlap`: Slurm counts the step before this one as running until a lost host is given up.
-    ::setenv("SLURM_OVERLAP", "1", 1);
+    set_variable(plan.environment, "SLURM_OVERLAP", "1");
   }
 }
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/run_files.h"
+#include "farandole/base/run/run_files.h"
 
 namespace farandole {
 namespace {

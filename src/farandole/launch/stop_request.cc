@@ -7,9 +7,9 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/parse_number.h"
-#include "farandole/launch/child_process.h"
-#include "farandole/launch/command_output.h"
 #include "farandole/launch/job_record.h"
+#include "farandole/launch/process/child_process.h"
+#include "farandole/launch/process/command_output.h"
 
 namespace farandole {
 namespace {

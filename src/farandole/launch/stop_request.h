@@ -3,8 +3,8 @@
 // Thread safety: any thread may call due() at any time. Use other functions from one thread, before that.
 #pragma once
 
-#include "farandole/base/launch_environment.h"
-#include "farandole/base/owned_descriptor.h"
+#include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/process/launch_environment.h"
 
 namespace farandole {
 

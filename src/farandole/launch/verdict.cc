@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "farandole/base/error.h"
-#include "farandole/launch/supervisor.h"
+#include "farandole/launch/supervisor/supervisor.h"
 
 namespace farandole {
 namespace {

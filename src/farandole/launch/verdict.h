@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "farandole/launch/child_process.h"
-#include "farandole/launch/rank_record.h"
+#include "farandole/launch/process/child_process.h"
+#include "farandole/launch/supervisor/rank_record.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "farandole/base/atomic_file.h"
+#include "farandole/base/files/atomic_file.h"
 
 #include <fstream>
 #include <gmock/gmock.h>

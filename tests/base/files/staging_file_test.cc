@@ -1,4 +1,4 @@
-#include "farandole/base/staging_file.h"
+#include "farandole/base/files/staging_file.h"
 
 #include <fstream>
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@
 #include "lane.h"
 
 #include "farandole/base/error.h"
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 
 #include <atomic>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "farandole/base/heap.h"
+#include "farandole/base/process/heap.h"
 
 #include <cstdlib>
 #include <gtest/gtest.h>

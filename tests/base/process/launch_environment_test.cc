@@ -1,4 +1,4 @@
-#include "farandole/base/launch_environment.h"
+#include "farandole/base/process/launch_environment.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -84,6 +84,14 @@ TEST(LaunchEnvironment, AWorldOfOneSaysWhatDiffersAndWhatToDo) {
   const auto other = world_of_one_message({3, "PMI_SIZE"}, from({}));
   EXPECT_THAT(other, AllOf(HasSubstr("PMI_SIZE says 3"), HasSubstr("the mpirun of another MPI")));
   for (const auto& text : {batch, step, other}) EXPECT_EQ(text.find('\n'), std::string::npos);
+}
+
+TEST(LaunchEnvironment, AJobOfSeveralProgramsIsRefusedWithTheRemedy) {
+  EXPECT_FALSE(mixed_world_message(from({{"OMPI_NUM_APP_CTX", "1"}})));
+  EXPECT_FALSE(mixed_world_message(from({})));
+  const auto message = mixed_world_message(from({{"OMPI_NUM_APP_CTX", "2"}}));
+  ASSERT_TRUE(message);
+  EXPECT_THAT(*message, AllOf(HasSubstr("2 programs"), HasSubstr("an mpirun of its own")));
 }
 
 TEST(LaunchEnvironment, KnowsWhoTellsMpiOfTheOtherRanks) {

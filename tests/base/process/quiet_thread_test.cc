@@ -1,9 +1,10 @@
+#include "farandole/base/process/quiet_thread.h"
+
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <thread>
 
 #include "farandole/base/error.h"
-#include "farandole/base/quiet_thread.h"
 
 namespace farandole {
 namespace {

@@ -1,9 +1,9 @@
-#include "farandole/base/earlier_starts.h"
+#include "farandole/base/run/earlier_starts.h"
 
 #include <fstream>
 #include <gtest/gtest.h>
 
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-#include "farandole/base/run_files.h"
+#include "farandole/base/run/run_files.h"
 
 #include <fstream>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/file_bytes.h"
+#include "farandole/base/files/temporary_folder.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-#include "farandole/base/run_json.h"
+#include "farandole/base/run/run_json.h"
 
 #include <fstream>
 #include <gmock/gmock.h>
@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <tuple>
 
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-#include "farandole/base/run_lease.h"
+#include "farandole/base/run/run_lease.h"
 
 #include <csignal>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-#include "farandole/launch/line_splitter.h"
+#include "farandole/launch/output/line_splitter.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 
 #include "lane.h"
 
-#include "farandole/launch/line_formatter.h"
+#include "farandole/launch/output/line_formatter.h"
 
 namespace farandole {
 namespace {

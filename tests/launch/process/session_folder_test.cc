@@ -1,4 +1,4 @@
-#include "farandole/launch/session_folder.h"
+#include "farandole/launch/process/session_folder.h"
 
 #include <array>
 #include <cstdlib>
@@ -12,7 +12,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "farandole/launch/machine.h"
+#include "farandole/launch/process/machine.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-#include "farandole/launch/allocation.h"
+#include "farandole/launch/slurm/allocation.h"
 
 #include <gmock/gmock.h>
 #include <map>

@@ -1,4 +1,4 @@
-#include "farandole/launch/requeue.h"
+#include "farandole/launch/slurm/requeue.h"
 
 #include <gmock/gmock.h>
 
@@ -37,10 +37,31 @@ TEST(Requeue, ComesAtOnceAfterTheTimeLimit) {
   EXPECT_TRUE(late.at_once);
 }
 
+TEST(Requeue, FollowsAPreemption) {
+  const auto graceful = decide(75, {{"JobState", "RUNNING"}, {"PreemptTime", "2026-11-23T18:44:16"}});
+  EXPECT_TRUE(graceful.requeue);
+  EXPECT_FALSE(graceful.at_once);
+  const auto abrupt = decide(75, {{"JobState", "COMPLETING"}, {"PreemptTime", "2026-11-23T18:44:16"}});
+  EXPECT_TRUE(abrupt.requeue);
+  EXPECT_TRUE(abrupt.at_once);
+}
+
+TEST(Requeue, IsLeftToSlurmIfItHasRequeuedTheJob) {
+  for (const char* preempted : {"None", "2026-11-23T18:44:16"}) {
+    const Facts state = {{"JobState", "COMPLETING"}, {"PreemptTime", preempted}, {"Restarts", "2"}};
+    const auto by_slurm = decide(75, state, {{"SLURM_RESTART_COUNT", "1"}});
+    EXPECT_FALSE(by_slurm.requeue);
+    EXPECT_TRUE(by_slurm.by_slurm);
+    EXPECT_THAT(by_slurm.message, HasSubstr("Slurm has requeued job 7"));
+    EXPECT_FALSE(decide(75, state, {{"SLURM_RESTART_COUNT", "2"}}).by_slurm);
+  }
+}
+
 TEST(Requeue, IsNotForJobsThatSlurmHasEnded) {
   for (const char* state : {"COMPLETING", "CANCELLED", "PREEMPTED", "PENDING"}) {
-    const auto no = decide(75, {{"JobState", state}, {"Reason", "None"}});
-    EXPECT_FALSE(no.requeue) << state;
+    const auto no =
+        decide(75, {{"JobState", state}, {"Reason", "None"}, {"PreemptTime", "None"}, {"Restarts", "0"}});
+    EXPECT_FALSE(no.requeue || no.by_slurm) << state;
     EXPECT_THAT(no.message, HasSubstr(state));
   }
 }

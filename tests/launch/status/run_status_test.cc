@@ -1,4 +1,4 @@
-#include "farandole/launch/run_status.h"
+#include "farandole/launch/status/run_status.h"
 
 #include <fstream>
 #include <gmock/gmock.h>
@@ -7,9 +7,9 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
-#include "farandole/base/run_json.h"
-#include "farandole/base/run_lease.h"
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
+#include "farandole/base/run/run_json.h"
+#include "farandole/base/run/run_lease.h"
 #include "farandole/launch/job_record.h"
 
 namespace farandole {
@@ -65,6 +65,19 @@ TEST_F(StatusOfRun, IsLostWithoutAnEndAndASignOfLife) {
   const RunLease lease(run, [](const std::string&) {});
   EXPECT_EQ(read().state, State::running);
   job.start_ns = start_ns + 60'000'000'000;  // A new start, whose ranks have not written run.json yet.
+  EXPECT_EQ(read().state, State::starting);
+}
+
+// Rank 0 had to leave its job at once, because it lost a peer. Its launcher was killed before it could record the end.
+TEST_F(StatusOfRun, HasFailedIfRankZeroRecordedItsEndButKeptItsLease) {
+  const RunLease lease(run, [](const std::string&) {});
+  facts.ended = "2023-11-14T22:14:00Z";
+  facts.exit_code = 70;
+  const auto status = read();
+  EXPECT_EQ(status.state, State::failed);
+  EXPECT_EQ(status.exit_code, 70);
+  job.start_ns =
+      start_ns + 60'000'000'000;  // The launcher's next start; its ranks have not written run.json yet.
   EXPECT_EQ(read().state, State::starting);
 }
 

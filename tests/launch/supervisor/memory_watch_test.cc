@@ -1,15 +1,13 @@
-#include "farandole/launch/memory_watch.h"
+#include "farandole/launch/supervisor/memory_watch.h"
 
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 
 namespace farandole {
 namespace {
-
-using testing::HasSubstr;
 
 struct Kernel {
   const TemporaryFolder folder;
@@ -39,11 +37,20 @@ TEST(MemoryWatch, ComparesTheNearestGroupsCounter) {
     kernel.write("cgroup/" + file, "oom_kill 8\n");
     EXPECT_EQ(watch.evidence(1), "") << "another group's";
     kernel.write("vmstat", "oom_kill 8\n");
-    EXPECT_THAT(watch.evidence(1), HasSubstr("its host counts 1 more"));
+    EXPECT_EQ(watch.evidence(1), "") << "the host counted another group's";
     kernel.write("cgroup/a/memory.max", "536870912\n");
     kernel.write("cgroup/a/" + file, "low 0\noom 1\noom_kill 4\n");
     EXPECT_EQ(watch.evidence(1), "its control group counts 2 more out-of-memory kills, its limit is 512 MiB");
   }
+}
+
+TEST(MemoryWatch, ComparesTheHostsCounterWhereNoGroupHasOne) {
+  const Kernel kernel;
+  kernel.write("vmstat", "oom_kill 7\n");
+  const MemoryWatch watch(kernel.places);
+  EXPECT_EQ(watch.evidence(1), "");
+  kernel.write("vmstat", "oom_kill 8\n");
+  EXPECT_EQ(watch.evidence(1), "its host counts 1 more out-of-memory kill");
 }
 
 TEST(MemoryWatch, TakesTheSmallestLimit) {

@@ -1,4 +1,4 @@
-#include "farandole/launch/mpi_preload.h"
+#include "farandole/launch/supervisor/mpi_preload.h"
 
 #include <algorithm>
 #include <elf.h>
@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 
 namespace farandole {
 namespace {

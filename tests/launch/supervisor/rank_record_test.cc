@@ -1,4 +1,4 @@
-#include "farandole/launch/rank_record.h"
+#include "farandole/launch/supervisor/rank_record.h"
 
 #include <csignal>
 #include <fstream>
@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/temporary_folder.h"
-#include "farandole/launch/chatter_filter.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/launch/job_record.h"
+#include "farandole/launch/output/chatter_filter.h"
 #include "farandole/launch/verdict.h"
 
 namespace farandole {

@@ -1,4 +1,4 @@
-#include "farandole/launch/run_directory_handshake.h"
+#include "farandole/launch/supervisor/run_directory_handshake.h"
 
 #include <cstdlib>
 #include <fcntl.h>
@@ -7,8 +7,8 @@
 #include <optional>
 #include <unistd.h>
 
-#include "farandole/base/run_folder.h"
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
+#include "farandole/base/run/run_folder.h"
 
 namespace farandole {
 namespace {

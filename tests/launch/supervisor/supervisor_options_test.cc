@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "farandole/launch/supervisor.h"
+#include "farandole/launch/supervisor/supervisor.h"
 
 namespace farandole {
 namespace {

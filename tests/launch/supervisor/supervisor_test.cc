@@ -1,4 +1,4 @@
-#include "farandole/launch/supervisor.h"
+#include "farandole/launch/supervisor/supervisor.h"
 
 #include <fstream>
 #include <gmock/gmock.h>
@@ -10,9 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "farandole/base/temporary_folder.h"
-#include "farandole/launch/child_process.h"
-#include "farandole/launch/rank_record.h"
+#include "farandole/base/files/temporary_folder.h"
+#include "farandole/launch/process/child_process.h"
+#include "farandole/launch/supervisor/rank_record.h"
 
 namespace farandole {
 namespace {

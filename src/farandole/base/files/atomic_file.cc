@@ -1,14 +1,14 @@
-#include "farandole/base/atomic_file.h"
+#include "farandole/base/files/atomic_file.h"
 
 #include <exception>
 #include <fcntl.h>
 #include <string>
 #include <unistd.h>
 
-#include "farandole/base/cores.h"
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
-#include "farandole/base/owned_descriptor.h"
+#include "farandole/base/files/file_bytes.h"
+#include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/process/cores.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-#include "farandole/base/file_bytes.h"
+#include "farandole/base/files/file_bytes.h"
 
 #include <algorithm>
 #include <cerrno>

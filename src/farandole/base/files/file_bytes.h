@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "farandole/base/owned_descriptor.h"
+#include "farandole/base/files/owned_descriptor.h"
 
 struct stat;
 

@@ -1,4 +1,4 @@
-#include "farandole/base/staging_file.h"
+#include "farandole/base/files/staging_file.h"
 
 #include <cerrno>
 #include <cstring>
@@ -10,10 +10,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
-#include "farandole/base/owned_descriptor.h"
+#include "farandole/base/files/atomic_file.h"
+#include "farandole/base/files/file_bytes.h"
+#include "farandole/base/files/owned_descriptor.h"
 
 namespace farandole {
 namespace {

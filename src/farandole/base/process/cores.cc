@@ -1,4 +1,4 @@
-#include "farandole/base/cores.h"
+#include "farandole/base/process/cores.h"
 
 #include <memory>
 #include <sched.h>

@@ -1,12 +1,12 @@
-#include "farandole/base/heartbeat.h"
+#include "farandole/base/process/heartbeat.h"
 
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <utility>
 
-#include "farandole/base/file_bytes.h"
-#include "farandole/base/owned_descriptor.h"
+#include "farandole/base/files/file_bytes.h"
+#include "farandole/base/files/owned_descriptor.h"
 
 namespace farandole {
 

@@ -10,7 +10,7 @@
 #include <sys/types.h>
 #include <thread>
 
-#include "farandole/base/quiet_thread.h"
+#include "farandole/base/process/quiet_thread.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "farandole/base/launch_environment.h"
+#include "farandole/base/process/launch_environment.h"
 
 #include <fmt/format.h>
 #include <initializer_list>
@@ -59,6 +59,15 @@ bool has_process_manager(const Environment& environment) {
        {"OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "PMIX_RANK", "PMI_RANK", "PMI_FD", "MV2_COMM_WORLD_SIZE"})
     if (is_set(environment, variable)) return true;
   return false;
+}
+
+std::optional<std::string> mixed_world_message(const Environment& environment) {
+  const auto programs = number(environment, "OMPI_NUM_APP_CTX", 2);
+  if (!programs) return std::nullopt;
+  return fmt::format(
+      "this job has {} programs (mpirun A : B), but all ranks of a job must run the same one; start each program with an "
+      "mpirun of its own, or all ranks with one script that chooses by OMPI_COMM_WORLD_RANK",
+      *programs);
 }
 
 std::string world_of_one_message(const LaunchValue& expected, const Environment& environment) {

@@ -10,7 +10,7 @@ namespace farandole {
 
 // The environment variable in which `farandole run` tells how often it has started the job again.
 inline constexpr const char* restarts_variable = "FARANDOLE_RESTARTS";
-// Set to 1 for a program that srun started under a supervisor, which records its end.
+// Set to 1 for a program under a supervisor of `farandole run`, which records its end and ends the job.
 inline constexpr const char* supervised_variable = "FARANDOLE_SUPERVISED";
 
 // Looks up an environment variable; nullptr or "" means that the variable is not set. &std::getenv fits.
@@ -38,6 +38,10 @@ bool in_slurm_step(const Environment& environment);
 // Says whether a variable tells the MPI library how to find the other ranks. Without one, Open MPI ends a task of a
 // Slurm step in MPI_Init.
 bool has_process_manager(const Environment& environment);
+
+// One line for the user if mpirun has started several programs as one job; nullopt otherwise. MPI_Init waits for
+// all of them, for ever if one of them is no MPI program.
+std::optional<std::string> mixed_world_message(const Environment& environment);
 
 // One line for the user if MPI made a world of one rank although the launcher meant to start `expected`
 // ranks. It names the difference, the likely cause and the correct start command.

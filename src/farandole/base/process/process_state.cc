@@ -1,4 +1,4 @@
-#include "farandole/base/process_state.h"
+#include "farandole/base/process/process_state.h"
 
 #include <fmt/format.h>
 #include <fstream>

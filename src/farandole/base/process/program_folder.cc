@@ -1,4 +1,4 @@
-#include "farandole/base/program_folder.h"
+#include "farandole/base/process/program_folder.h"
 
 #include <fmt/format.h>
 #include <fstream>
@@ -12,10 +12,7 @@ std::filesystem::path program_folder() {
 }
 
 std::filesystem::path profiles_folder() {
-  const auto prefix = program_folder().parent_path();
-  const auto installed = prefix / "share" / "farandole" / "profiles";
-  if (std::filesystem::is_directory(installed)) return installed;
-  return prefix.parent_path() / "profiles";  // CHECKOUT/build/bin/farandole-train
+  return program_folder().parent_path() / "share" / "farandole" / "profiles";
 }
 
 std::string how_to_build(std::string_view target, bool needs_libtorch) {

@@ -10,8 +10,8 @@ namespace farandole {
 
 std::filesystem::path program_folder();  // folder of the running executable
 
-// The folder of the profiles that come with Farandole: ../share/farandole/profiles if installed, the
-// checkout's profiles/ if run from a build folder.
+// The folder of the profiles that come with Farandole: ../share/farandole/profiles, which in a build folder
+// is a link to the checkout's.
 std::filesystem::path profiles_folder();
 
 // A sentence that says what to do if a program or library is missing: the command that builds `target` in a

@@ -1,4 +1,4 @@
-#include "farandole/base/quiet_thread.h"
+#include "farandole/base/process/quiet_thread.h"
 
 #include <csignal>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "farandole/base/run_main.h"
+#include "farandole/base/process/run_main.h"
 
 #include <cstdio>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "farandole/base/shared_library.h"
+#include "farandole/base/process/shared_library.h"
 
 #include <cstdlib>
 #include <dlfcn.h>
@@ -7,11 +7,13 @@
 namespace farandole {
 
 SharedLibrary::SharedLibrary(const char* variable, std::string name) : name_(std::move(name)) {
-  if (const char* const path = std::getenv(variable); path != nullptr && *path != '\0') name_ = path;
+  const char* const path = variable != nullptr ? std::getenv(variable) : nullptr;
+  if (path != nullptr && *path != '\0') name_ = path;
   library_ = ::dlopen(name_.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library_ != nullptr) return;
-  why_not_ = fmt::format("{} cannot be loaded ({}); load the module of CUDA or set {} to the file's path",
-                         name_, ::dlerror(), variable);
+  why_not_ = fmt::format("{} cannot be loaded ({})", name_, ::dlerror());
+  if (variable != nullptr)
+    why_not_ += fmt::format("; load the module of CUDA or set {} to the file's path", variable);
 }
 
 void* SharedLibrary::look_up(const char* symbol) {

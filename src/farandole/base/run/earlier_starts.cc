@@ -1,4 +1,4 @@
-#include "farandole/base/earlier_starts.h"
+#include "farandole/base/run/earlier_starts.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/base/parse_number.h"
 
 namespace farandole {

@@ -1,4 +1,4 @@
-#include "farandole/base/run_files.h"
+#include "farandole/base/run/run_files.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
+#include "farandole/base/files/file_bytes.h"
 
 namespace farandole {
 namespace {

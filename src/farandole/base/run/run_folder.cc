@@ -1,4 +1,4 @@
-#include "farandole/base/run_folder.h"
+#include "farandole/base/run/run_folder.h"
 
 #include <cstdlib>
 #include <exception>
@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <system_error>
 
-#include "farandole/base/file_bytes.h"
-#include "farandole/base/owned_descriptor.h"
+#include "farandole/base/files/file_bytes.h"
+#include "farandole/base/files/owned_descriptor.h"
 
 namespace farandole {
 

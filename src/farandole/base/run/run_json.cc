@@ -1,12 +1,12 @@
-#include "farandole/base/run_json.h"
+#include "farandole/base/run/run_json.h"
 
 #include <cmath>
 
 #include <nlohmann/json.hpp>
 
-#include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
+#include "farandole/base/files/atomic_file.h"
+#include "farandole/base/files/file_bytes.h"
 
 namespace farandole {
 namespace {
@@ -111,6 +111,7 @@ RunFacts read_run_facts(const std::filesystem::path& run_json) {
   reader.positive("global_batch", facts.global_batch);
   reader.count("threads", facts.threads);
   reader.count("cores", facts.cores);
+  reader.count("memory_mib", facts.memory_mib);
   reader.texts("versions", facts.versions);
   reader.text("between_nodes", facts.between_nodes);
   if (const auto size = object.find("bucket_mb"); size != object.end() && !size->is_string())
@@ -141,6 +142,7 @@ void write_run_facts(const std::filesystem::path& run_json, const RunFacts& fact
   object["bucket_mb"] = facts.bucket_mb ? json(*facts.bucket_mb) : json("auto");
   set("threads", facts.threads);
   set("cores", facts.cores);
+  set("memory_mib", facts.memory_mib);
   object["versions"] = facts.versions;
   if (facts.between_nodes) object["between_nodes"] = *facts.between_nodes;
   set("restarts", facts.restarts);

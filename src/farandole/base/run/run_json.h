@@ -26,6 +26,7 @@ struct RunFacts {
   std::optional<double> global_batch;           // samples per step of all ranks together
   std::optional<double> bucket_mb;              // also empty if it was found by the autotuner
   std::optional<std::int64_t> threads, cores;   // threads per rank; cores per node for all its ranks
+  std::optional<std::int64_t> memory_mib;       // that all ranks of a node may use together
   std::string config;                           // the options of the training as a JSON object, or ""
   std::optional<std::string> compression;       // as in `config`; only read
   std::map<std::string, std::string> versions;  // by library

@@ -1,4 +1,4 @@
-#include "farandole/base/run_lease.h"
+#include "farandole/base/run/run_lease.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -13,12 +13,12 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/clock.h"
-#include "farandole/base/cores.h"
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/base/log.h"
 #include "farandole/base/parse_number.h"
-#include "farandole/base/process_state.h"
+#include "farandole/base/process/cores.h"
+#include "farandole/base/process/process_state.h"
 
 namespace farandole {
 namespace {
@@ -198,12 +198,16 @@ RunLease::RunLease(const fs::path& run_dir, std::function<void(const std::string
 
 // Returns false if another job came first; its lease is then to be looked at.
 bool RunLease::try_to_take(const Times& times) {
-  const auto there = leases_in(run_dir_);
-  if (!there.empty()) outlive(run_dir_, lease_file(run_dir_, *there.rbegin()), times.patience);
-  number_ = there.empty() ? 1 : *there.rbegin() + 1;
-  const auto file = lease_file(run_dir_, number_);
-  fd_ = OwnedDescriptor(::open(file.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666));
-  if (fd_.get() < 0 && errno == EEXIST) return false;
+  auto there = leases_in(run_dir_);
+  fs::path file;
+  do {
+    if (!there.empty()) outlive(run_dir_, lease_file(run_dir_, *there.rbegin()), times.patience);
+    number_ = there.empty() ? 1 : *there.rbegin() + 1;
+    file = lease_file(run_dir_, number_);
+    fd_ = OwnedDescriptor(::open(file.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666));
+    // On NFS, the list may lack a file for a minute. So the file that came first is looked at by its name.
+    if (fd_.get() < 0 && errno == EEXIST) there.insert(number_);
+  } while (there.contains(number_));
   if (fd_.get() < 0 && (errno == EACCES || errno == EPERM || errno == EROFS))
     throw UserError("run directory " + run_dir_.string() + " is not writable; choose another --run-dir");
   if (fd_.get() < 0) throw system_error("create", file.string());

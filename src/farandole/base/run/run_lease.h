@@ -11,8 +11,8 @@
 #include <optional>
 #include <string>
 
-#include "farandole/base/heartbeat.h"
-#include "farandole/base/owned_descriptor.h"
+#include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/process/heartbeat.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "farandole/launch/chatter_filter.h"
+#include "farandole/launch/output/chatter_filter.h"
 
 #include <algorithm>
 #include <array>

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "farandole/launch/rank_record.h"
+#include "farandole/launch/supervisor/rank_record.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "farandole/launch/line_formatter.h"
+#include "farandole/launch/output/line_formatter.h"
 
 #include <ctime>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "farandole/launch/line_splitter.h"
+#include "farandole/launch/output/line_splitter.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "farandole/launch/output_queue.h"
+#include "farandole/launch/output/output_queue.h"
 
 #include <array>
 #include <cerrno>

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "farandole/launch/child_process.h"
+#include "farandole/launch/process/child_process.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "farandole/launch/stream_relay.h"
+#include "farandole/launch/output/stream_relay.h"
 
 #include <algorithm>
 #include <array>

@@ -8,9 +8,9 @@
 #include <ostream>
 #include <string>
 
-#include "farandole/launch/line_formatter.h"
-#include "farandole/launch/line_splitter.h"
-#include "farandole/launch/output_queue.h"
+#include "farandole/launch/output/line_formatter.h"
+#include "farandole/launch/output/line_splitter.h"
+#include "farandole/launch/output/output_queue.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "farandole/launch/child_process.h"
+#include "farandole/launch/process/child_process.h"
 
 #include <cerrno>
 #include <csignal>

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "farandole/base/owned_descriptor.h"
+#include "farandole/base/files/owned_descriptor.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "farandole/launch/command_output.h"
+#include "farandole/launch/process/command_output.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "farandole/base/error.h"
-#include "farandole/launch/child_process.h"
+#include "farandole/launch/process/child_process.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "farandole/launch/control_group.h"
+#include "farandole/launch/process/control_group.h"
 
 #include <fstream>
 #include <string>

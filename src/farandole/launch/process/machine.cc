@@ -1,4 +1,4 @@
-#include "farandole/launch/machine.h"
+#include "farandole/launch/process/machine.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -10,9 +10,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "farandole/base/cores.h"
-#include "farandole/base/owned_descriptor.h"
-#include "farandole/launch/control_group.h"
+#include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/process/cores.h"
+#include "farandole/launch/process/control_group.h"
 
 namespace farandole {
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "farandole/base/cores.h"
+#include "farandole/base/process/cores.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "farandole/launch/session_folder.h"
+#include "farandole/launch/process/session_folder.h"
 
 #include <algorithm>
 #include <array>
@@ -13,11 +13,11 @@
 #include <system_error>
 #include <unistd.h>
 
-#include "farandole/base/cores.h"
 #include "farandole/base/error.h"
 #include "farandole/base/parse_number.h"
-#include "farandole/launch/command_output.h"
+#include "farandole/base/process/cores.h"
 #include "farandole/launch/job_record.h"
+#include "farandole/launch/process/command_output.h"
 
 namespace farandole {
 namespace {

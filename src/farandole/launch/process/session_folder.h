@@ -8,10 +8,10 @@
 #include <filesystem>
 #include <string>
 
-#include "farandole/base/launch_environment.h"
-#include "farandole/base/owned_descriptor.h"
-#include "farandole/base/temporary_folder.h"
-#include "farandole/launch/child_process.h"
+#include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/files/temporary_folder.h"
+#include "farandole/base/process/launch_environment.h"
+#include "farandole/launch/process/child_process.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "farandole/launch/allocation.h"
+#include "farandole/launch/slurm/allocation.h"
 
 #include <algorithm>
 #include <chrono>
@@ -13,9 +13,9 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/phrases.h"
-#include "farandole/launch/command_output.h"
 #include "farandole/launch/job_record.h"
 #include "farandole/launch/launch_plan.h"
+#include "farandole/launch/process/command_output.h"
 
 namespace farandole {
 namespace {

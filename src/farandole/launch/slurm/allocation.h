@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "farandole/base/launch_environment.h"
-#include "farandole/launch/child_process.h"
+#include "farandole/base/process/launch_environment.h"
+#include "farandole/launch/process/child_process.h"
 
 namespace farandole {
 

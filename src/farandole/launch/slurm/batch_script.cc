@@ -1,4 +1,4 @@
-#include "farandole/launch/batch_script.h"
+#include "farandole/launch/slurm/batch_script.h"
 
 #include <algorithm>
 #include <cctype>

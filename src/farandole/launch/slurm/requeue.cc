@@ -1,4 +1,4 @@
-#include "farandole/launch/requeue.h"
+#include "farandole/launch/slurm/requeue.h"
 
 #include <chrono>
 #include <cstdio>
@@ -8,8 +8,8 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/parse_number.h"
-#include "farandole/launch/command_output.h"
 #include "farandole/launch/job_record.h"
+#include "farandole/launch/process/command_output.h"
 
 namespace farandole {
 namespace {
@@ -21,7 +21,9 @@ std::string text_of(const Environment& environment, const char* variable) {
   return value == nullptr ? "" : value;
 }
 
+// 0: it does not start again.
 void note(const std::filesystem::path& run, std::int64_t requeued_ns) try {
+  if (run.empty()) return;
   const auto file = run / "launch/job.json";
   auto job = read_job(file);
   if (!job) return;
@@ -39,29 +41,38 @@ RequeueDecision decide_requeue(const JobEnd& end, int most, const Environment& e
     return found == end.job_state.end() ? std::string() : found->second;
   };
   const bool runs = field("JobState") == "RUNNING" || field("JobState").empty();
-  if (!runs && field("Reason") != "TimeLimit")
+  const auto restarts = parse_number<int>(text_of(environment, "SLURM_RESTART_COUNT")).value_or(0);
+  // A job that was requeued has its next number of restarts at once.
+  if (!runs && parse_number<int>(field("Restarts")).value_or(0) > restarts)
+    return {.by_slurm = true,
+            .message = fmt::format("Slurm has requeued job {}, which continues from its checkpoint",
+                                   text_of(environment, "SLURM_JOB_ID"))};
+  const bool preempted = !field("PreemptTime").empty() && field("PreemptTime") != "None";
+  if (!runs && !preempted && field("Reason") != "TimeLimit")
     return {
-        false, false,
-        fmt::format(
+        .message = fmt::format(
             "the job is not requeued, because Slurm has ended it (state {}); the same command continues from "
             "its checkpoint",
             field("JobState"))};
-  const auto restarts = parse_number<int>(text_of(environment, "SLURM_RESTART_COUNT")).value_or(0);
   if (restarts >= most)
     return {
-        false, false,
-        fmt::format(
+        .message = fmt::format(
             "the job is not requeued: Slurm has started it again {} time{} (--requeue {}); the same command "
             "continues from its checkpoint",
             restarts, restarts == 1 ? "" : "s", most)};
-  return {true, !runs,
-          fmt::format("job {} is requeued and continues from its checkpoint (restart {} of {})",
-                      text_of(environment, "SLURM_JOB_ID"), restarts + 1, most)};
+  return {.requeue = true,
+          .at_once = !runs,
+          .message = fmt::format("job {} is requeued and continues from its checkpoint (restart {} of {})",
+                                 text_of(environment, "SLURM_JOB_ID"), restarts + 1, most)};
+}
+
+void note_requeue(const JobEnd& end) {
+  note(end.run, real_time_ns());
 }
 
 void requeue(const JobEnd& end, const Environment& environment) {
   const auto job = text_of(environment, "SLURM_JOB_ID");
-  if (!end.run.empty()) note(end.run, real_time_ns());
+  note_requeue(end);
   const auto begin_ns = now_ns();
   constexpr std::int64_t patience_ns = 60'000'000'000;
   for (;;) {
@@ -73,7 +84,7 @@ void requeue(const JobEnd& end, const Environment& environment) {
       std::this_thread::sleep_for(seconds(2));
       continue;
     }
-    if (!end.run.empty()) note(end.run, 0);
+    note(end.run, 0);
     fmt::print(stderr, "farandole run: job {} could not be requeued ({}); submit the same command again\n",
                job, text);
     return;

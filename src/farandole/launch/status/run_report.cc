@@ -1,11 +1,11 @@
-#include "farandole/launch/run_report.h"
+#include "farandole/launch/status/run_report.h"
 
 #include <cstdio>
 #include <fmt/format.h>
 
-#include "farandole/base/atomic_file.h"
-#include "farandole/base/program_folder.h"
-#include "farandole/launch/command_output.h"
+#include "farandole/base/files/atomic_file.h"
+#include "farandole/base/process/program_folder.h"
+#include "farandole/launch/process/command_output.h"
 
 namespace farandole {
 namespace {

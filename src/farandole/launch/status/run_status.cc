@@ -1,4 +1,4 @@
-#include "farandole/launch/run_status.h"
+#include "farandole/launch/status/run_status.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,13 +9,13 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/base/parse_number.h"
-#include "farandole/base/run_files.h"
-#include "farandole/base/run_json.h"
-#include "farandole/base/run_lease.h"
-#include "farandole/launch/command_output.h"
+#include "farandole/base/run/run_files.h"
+#include "farandole/base/run/run_json.h"
+#include "farandole/base/run/run_lease.h"
 #include "farandole/launch/job_record.h"
+#include "farandole/launch/process/command_output.h"
 
 namespace farandole {
 namespace {
@@ -93,7 +93,10 @@ void judge(const RunFacts& facts, const std::optional<JobRecord>& job, bool aliv
   const bool launcher_ended = job && job->end_ns != 0;
   // The ranks of the newest start have written run.json. Its times are whole seconds.
   const bool ranks_began = facts.found && started + 1 >= launched;
-  if (alive) {
+  // The lease of a rank 0 that ended without giving it back looks alive for some seconds from another host. Its own record of the
+  // end counts more. Without a launcher's record, the lease may be that of a new start.
+  const bool recorded_its_end = job && ranks_began && ended;
+  if (alive && !recorded_its_end) {
     status.state = ranks_began && !ended ? State::running : State::starting;
     return;
   }

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/phrases.h"
-#include "farandole/launch/run_status.h"
+#include "farandole/launch/status/run_status.h"
 
 namespace farandole {
 namespace {

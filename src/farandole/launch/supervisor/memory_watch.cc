@@ -1,4 +1,4 @@
-#include "farandole/launch/memory_watch.h"
+#include "farandole/launch/supervisor/memory_watch.h"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <utility>
 
-#include "farandole/launch/child_process.h"
+#include "farandole/launch/process/child_process.h"
 
 namespace farandole {
 namespace {
@@ -88,9 +88,12 @@ std::string MemoryWatch::kernel_line(pid_t pid) const {
   }
 }
 
+// The counter of a control group counts each of its processes that is killed, also those killed for lack of memory on
+// the whole host. The host's counter also counts processes of other jobs, so it is evidence only without the other one.
 std::string MemoryWatch::evidence(pid_t pid) const {
   if (const auto line = kernel_line(pid); !line.empty()) return fmt::format("the kernel's log: {}", line);
-  if (const auto now = group_kills(); now && group_before_ && *now > *group_before_) {
+  if (const auto now = group_kills(); now && group_before_) {
+    if (*now <= *group_before_) return "";
     const auto limit = limit_bytes();
     return fmt::format("its control group counts {} more out-of-memory kill{}{}", *now - *group_before_,
                        *now - *group_before_ == 1 ? "" : "s",

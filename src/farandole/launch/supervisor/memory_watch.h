@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "farandole/base/clock.h"
-#include "farandole/launch/control_group.h"
+#include "farandole/launch/process/control_group.h"
 
 namespace farandole {
 

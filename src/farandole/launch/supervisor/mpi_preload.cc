@@ -1,4 +1,4 @@
-#include "farandole/launch/mpi_preload.h"
+#include "farandole/launch/supervisor/mpi_preload.h"
 
 #include <cstring>
 #include <elf.h>
@@ -6,7 +6,7 @@
 #include <string>
 
 #include "farandole/base/error.h"
-#include "farandole/base/program_folder.h"
+#include "farandole/base/process/program_folder.h"
 
 namespace farandole {
 

@@ -4,8 +4,8 @@
 
 #include <filesystem>
 
-#include "farandole/base/launch_environment.h"
-#include "farandole/launch/child_process.h"
+#include "farandole/base/process/launch_environment.h"
+#include "farandole/launch/process/child_process.h"
 
 namespace farandole {
 

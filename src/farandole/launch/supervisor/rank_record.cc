@@ -1,4 +1,4 @@
-#include "farandole/launch/rank_record.h"
+#include "farandole/launch/supervisor/rank_record.h"
 
 #include <algorithm>
 #include <ctime>
@@ -7,9 +7,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
+#include "farandole/base/files/atomic_file.h"
+#include "farandole/base/files/file_bytes.h"
 
 namespace farandole {
 namespace {
@@ -101,10 +101,14 @@ std::optional<RankRecord> from_marked_line(std::string_view line) {
   return parse_rank_record(line);
 }
 
+bool is_victim(const RankRecord& record) {
+  return record.signal == 0 && record.exit_code == static_cast<int>(ExitCode::peer_lost);
+}
+
 std::optional<RankRecord> first_failure(const std::vector<RankRecord>& records) {
   const auto blame = [](const RankRecord& record) {
-    const bool victim = record.signal == 0 && record.exit_code == static_cast<int>(ExitCode::peer_lost);
-    return std::tuple(record.told, record.told && record.signal != 0, victim, record.time_ns, record.rank);
+    return std::tuple(record.told, record.told && record.signal != 0, is_victim(record), record.time_ns,
+                      record.rank);
   };
   const RankRecord* first = nullptr;
   for (const auto& record : records)

@@ -1,4 +1,4 @@
-#include "farandole/launch/run_directory_handshake.h"
+#include "farandole/launch/supervisor/run_directory_handshake.h"
 
 #include <array>
 #include <climits>
@@ -7,8 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "farandole/base/file_bytes.h"
-#include "farandole/base/run_folder.h"
+#include "farandole/base/files/file_bytes.h"
+#include "farandole/base/run/run_folder.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-// A supervisor asks the program of its rank for its run directory (base/run_folder.h).
+// A supervisor asks the program of its rank for its run directory (base/run/run_folder.h).
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "farandole/base/owned_descriptor.h"
+#include "farandole/base/files/owned_descriptor.h"
 
 namespace farandole {
 

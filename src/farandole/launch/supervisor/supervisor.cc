@@ -1,4 +1,4 @@
-#include "farandole/launch/supervisor.h"
+#include "farandole/launch/supervisor/supervisor.h"
 
 #include <algorithm>
 #include <chrono>
@@ -18,20 +18,21 @@
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
 
-#include "farandole/base/cores.h"
 #include "farandole/base/error.h"
+#include "farandole/base/files/staging_file.h"
 #include "farandole/base/parse_number.h"
-#include "farandole/base/run_folder.h"
-#include "farandole/base/staging_file.h"
-#include "farandole/launch/machine.h"
-#include "farandole/launch/memory_watch.h"
-#include "farandole/launch/mpi_preload.h"
-#include "farandole/launch/rank_record.h"
-#include "farandole/launch/run_directory_handshake.h"
-#include "farandole/launch/session_folder.h"
-#include "farandole/launch/stream_relay.h"
-#include "farandole/launch/torch_environment.h"
+#include "farandole/base/process/cores.h"
+#include "farandole/base/run/run_folder.h"
+#include "farandole/launch/output/stream_relay.h"
+#include "farandole/launch/process/machine.h"
+#include "farandole/launch/process/session_folder.h"
+#include "farandole/launch/supervisor/memory_watch.h"
+#include "farandole/launch/supervisor/mpi_preload.h"
+#include "farandole/launch/supervisor/rank_record.h"
+#include "farandole/launch/supervisor/run_directory_handshake.h"
+#include "farandole/launch/supervisor/torch_environment.h"
 
 namespace farandole {
 namespace {
@@ -156,8 +157,7 @@ void Supervisor::start() {
   err_.emplace(std::move(err.read_end), *to_err_, mark, log);
   record_.start_ns = real_time_ns();
   auto changes = torch_environment(options_.rank, options_.world_size, &std::getenv);
-  const bool by_mpirun = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
-  if (!by_mpirun) changes.emplace_back(supervised_variable, "1");
+  changes.emplace_back(supervised_variable, "1");
   if (options_.threads > 0)  // The rank may be bound to fewer cores than the launcher knew.
     changes.emplace_back("OMP_NUM_THREADS", std::to_string(std::min(options_.threads, allowed_cores())));
   if (options_.trace_mpi) {
@@ -304,17 +304,25 @@ bool Supervisor::report() {
 }
 
 // mpirun and srun kill all ranks as soon as one rank fails. If the program stops on every rank (it refuses to
-// start, or saves a checkpoint before preemption), the ranks end at different times. Therefore this rank
-// waits for the others for a limited time.
+// start, or saves a checkpoint before preemption), the ranks end at different times, and a rank that lost a peer may
+// end before that peer, which is still cleaning up. Therefore this rank waits for the others for a limited time.
 void Supervisor::wait_for_peers() {
   const auto code = static_cast<ExitCode>(record_.exit_code);
-  const bool refused = code == ExitCode::user_error || code == ExitCode::corrupt_input;
-  if (record_.signal != 0 || (!refused && code != ExitCode::preempted)) return;
-  const auto deadline = Clock::now() + std::chrono::seconds(refused ? 2 : 30);
+  const bool preempted = code == ExitCode::preempted, lost_a_peer = code == ExitCode::peer_lost;
+  if (record_.signal != 0 ||
+      (code != ExitCode::user_error && code != ExitCode::corrupt_input && !preempted && !lost_a_peer))
+    return;
+  const auto deadline = Clock::now() + std::chrono::seconds(preempted ? 30 : lost_a_peer ? 5 : 2);
+  int ended = 0;
   while (!record_.told && parent_.get() >= 0 && Clock::now() < deadline &&
-         std::filesystem::is_directory(options_.folder) &&
-         count_records(options_.folder) < options_.world_size)
+         std::filesystem::is_directory(options_.folder)) {
+    const int before = std::exchange(ended, count_records(options_.folder));
+    if (ended >= options_.world_size) return;
+    if (lost_a_peer && ended != before &&
+        !is_victim(first_failure(read_records(options_.folder)).value_or(record_)))
+      return;
     serve(Clock::now() + std::chrono::milliseconds(20));
+  }
 }
 
 // Reads the counters before the other processes of the control group end.
@@ -332,7 +340,7 @@ void Supervisor::learn_run() {
   record_.run_dir = run_.folder;
 }
 
-// Returns the recorder file of the rank if it is on this node (base/staging_file.h).
+// Returns the recorder file of the rank if it is on this node (base/files/staging_file.h).
 std::filesystem::path Supervisor::recorder() const {
   return recorder_file(run_.folder, options_.rank);
 }

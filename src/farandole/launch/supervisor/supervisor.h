@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "farandole/launch/launch_folder.h"
-#include "farandole/launch/output_queue.h"
+#include "farandole/launch/output/output_queue.h"
 
 namespace farandole {
 

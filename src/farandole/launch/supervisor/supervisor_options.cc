@@ -3,7 +3,7 @@
 #include <map>
 
 #include "farandole/base/parse_number.h"
-#include "farandole/launch/supervisor.h"
+#include "farandole/launch/supervisor/supervisor.h"
 
 namespace farandole {
 namespace {

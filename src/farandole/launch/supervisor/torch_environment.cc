@@ -1,4 +1,4 @@
-#include "farandole/launch/torch_environment.h"
+#include "farandole/launch/supervisor/torch_environment.h"
 
 #include <algorithm>
 #include <initializer_list>

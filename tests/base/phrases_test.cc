@@ -1,0 +1,18 @@
+#include "farandole/base/phrases.h"
+
+#include <gtest/gtest.h>
+
+namespace farandole {
+namespace {
+
+TEST(Phrases, PrintableTextIsUtf8WithoutControlCharacters) {
+  EXPECT_EQ(printable("a é € 😀"), "a é € 😀");
+  EXPECT_EQ(printable("a\x1b[2J\x7f\n"), "a?[2J??");
+  EXPECT_EQ(printable("\xC2\x9B"), "?");  // U+009B begins control sequences.
+  EXPECT_EQ(printable("\xC0\x80 \xE0\x9F\x80 \xF0\x8F\x80\x80"), "? ? ?");  // longer than needed
+  EXPECT_EQ(printable("\xED\xA0\x80 \xF4\x90\x80\x80 \xF8\x88\x80\x80\x80"), "? ? ?");
+  EXPECT_EQ(printable("\xE2\x82"), "?");  // cut off
+}
+
+}  // namespace
+}  // namespace farandole
