@@ -5,7 +5,7 @@
 
 #include "gpu/kernels.h"
 
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/timeline/gpu/gpu_activity.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 
@@ -25,7 +25,8 @@ TEST(GpuActivity, RecordsWhatTheDeviceDoes) {
     Timeline timeline(options);
     timeline.name_thread("training");
     std::string why_not;
-    const auto activity = GpuActivity::start(timeline, {2, 5}, why_not);
+    const CollectiveLaunches collectives;
+    const auto activity = GpuActivity::start(timeline, {2, 5}, collectives, why_not);
     ASSERT_NE(activity, nullptr) << why_not;
     for (std::int64_t step = 0; step < 8; ++step) {
       timeline.set_step(step);

@@ -7,7 +7,7 @@
 
 #include "timeline/synthetic_run.h"
 
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 
 int main(int argc, char** argv) try {
   if (argc < 2) {

@@ -7,7 +7,7 @@
 
 #include "timeline/gzip/unzipped.h"
 
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/timeline/chrome_trace/trace_reader.h"
 #include "farandole/timeline/merge/run_recorders.h"
 #include "farandole/timeline/recorder/recorder_file.h"

@@ -10,7 +10,7 @@
 #include "timeline/recorded_threads.h"
 
 #include "farandole/base/error.h"
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 
 namespace farandole {
 namespace {

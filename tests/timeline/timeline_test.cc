@@ -15,7 +15,7 @@
 #include "timeline/recorded_threads.h"
 
 #include "farandole/base/error.h"
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {

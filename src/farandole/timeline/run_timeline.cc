@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "farandole/base/cores.h"
-#include "farandole/base/run_folder.h"
+#include "farandole/base/process/cores.h"
+#include "farandole/base/run/run_folder.h"
 #include "farandole/timeline/merge/run_recorders.h"
 #include "farandole/timeline/merge/trace_merge.h"
 

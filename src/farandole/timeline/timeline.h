@@ -31,7 +31,7 @@ struct TimelineOptions {
   int rank = 0;
   int world_size = 1;
   std::string host;
-  // The folder where the file is until the timeline ends (base/staging_file.h); empty means that
+  // The folder where the file is until the timeline ends (base/files/staging_file.h); empty means that
   // it is at `file`.
   std::filesystem::path node_folder = {};
   // Chosen by "auto": if it is full, the recorder is written at `file` instead.

@@ -2,6 +2,7 @@
 // work in order, with random delays. Nothing but events orders the work of different streams.
 #include <atomic>
 #include <condition_variable>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <cuda_runtime_api.h>
@@ -17,39 +18,8 @@
 #include <utility>
 
 #include "gpu/double/double.h"
+#include "gpu/double/kernels.h"
 #include "gpu/double/streams.h"
-
-struct CUstream_st {
-  CUstream_st() : worker([this] { run(); }) {}
-  ~CUstream_st() {
-    push(nullptr);
-    worker.join();
-  }
-
-  void push(std::function<void()> work) {
-    const std::lock_guard lock(mutex);
-    queue.push_back(std::move(work));
-    there.notify_one();
-  }
-
-  void run() {
-    for (;;) {
-      std::unique_lock lock(mutex);
-      there.wait(lock, [this] { return !queue.empty(); });
-      const auto work = std::move(queue.front());
-      queue.pop_front();
-      lock.unlock();
-      if (!work) return;
-      gpu_double::delay();
-      work();
-    }
-  }
-
-  std::mutex mutex;
-  std::condition_variable there;
-  std::deque<std::function<void()>> queue;
-  std::thread worker;
-};
 
 namespace {
 
@@ -57,6 +27,7 @@ struct Mark {
   std::mutex mutex;
   std::condition_variable changed;
   bool reached = false;
+  gpu_double::Clock clock;  // when it was recorded
 
   void reach() {
     const std::lock_guard lock(mutex);
@@ -73,20 +44,93 @@ struct Mark {
   }
 };
 
-std::atomic<int> waits{0};
+struct Pause {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool on = false;
+
+  void set(bool pause) {
+    const std::lock_guard lock(mutex);
+    on = pause;
+    changed.notify_all();
+  }
+  void pass() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return !on; });
+  }
+};
+Pause standstill;
+
+std::mutex clocks_mutex;  // of all streams
+int streams_so_far = 0;
+
+}  // namespace
+
+// Without a thread of its own, it runs work on the thread that queues it.
+struct CUstream_st {
+  enum class Runs { itself, on_caller };
+  explicit CUstream_st(Runs runs) {
+    const std::lock_guard lock(clocks_mutex);
+    number = ++streams_so_far;
+    if (runs == Runs::itself) worker = std::thread([this] { run(); });
+  }
+  ~CUstream_st() {
+    if (!worker.joinable()) return;
+    push(nullptr);
+    worker.join();
+  }
+
+  // A place in the order of all work: after this stream's earlier work and after what the host has waited for.
+  gpu_double::Clock next() {
+    const std::lock_guard lock(clocks_mutex);
+    gpu_double::join(clock, gpu_double::of_host());
+    ++clock[number];
+    return clock;
+  }
+  void follow(const gpu_double::Clock& other) {
+    const std::lock_guard lock(clocks_mutex);
+    gpu_double::join(clock, other);
+  }
+
+  void push(std::function<void()> work) {
+    if (!worker.joinable()) return work();
+    const std::lock_guard lock(mutex);
+    queue.push_back(std::move(work));
+    there.notify_one();
+  }
+
+  void run() {
+    for (;;) {
+      std::unique_lock lock(mutex);
+      there.wait(lock, [this] { return !queue.empty(); });
+      const auto work = std::move(queue.front());
+      queue.pop_front();
+      lock.unlock();
+      if (!work) return;
+      gpu_double::delay();
+      standstill.pass();
+      work();
+    }
+  }
+
+  int number = 0;
+  gpu_double::Clock clock;
+  std::mutex mutex;
+  std::condition_variable there;
+  std::deque<std::function<void()>> queue;
+  std::thread worker;
+};
+
+namespace {
+
+std::atomic<int> waits{0}, launches{0};
 
 thread_local int device = 0;
 thread_local cudaError_t last = cudaSuccess;
 
-// Like a real device's memory, new memory holds what nobody expects.
-cudaError_t allocate(void** memory, std::size_t bytes) {
-  *memory = std::malloc(bytes);
-  std::memset(*memory, 0xa5, bytes);
-  return cudaSuccess;
-}
-
 std::mutex all_mutex;
 std::set<CUstream_st*> all_streams;
+CUstream_st* default_stream = nullptr;  // other streams do not wait for it
 
 int devices() {
   const char* const text = std::getenv("GPU_DOUBLE_DEVICES");
@@ -104,10 +148,12 @@ namespace gpu_double {
 bool fails(const std::string& name) {
   static std::mutex mutex;
   static std::map<std::string, int> calls;
-  const char* const fault = std::getenv("GPU_DOUBLE_FAIL");
-  if (fault == nullptr) return false;
+  const char *const fault = std::getenv("GPU_DOUBLE_FAIL"), *const death = std::getenv("GPU_DOUBLE_DIE");
+  if (fault == nullptr && death == nullptr) return false;
   const std::lock_guard lock(mutex);
-  return name + ":" + std::to_string(++calls[name]) == fault;
+  const auto call = name + ":" + std::to_string(++calls[name]);
+  if (death != nullptr && call == death) std::raise(SIGKILL);
+  return fault != nullptr && call == fault;
 }
 
 void delay() {
@@ -115,18 +161,24 @@ void delay() {
   if (const auto time = random() % 4 * 50; time > 0) ::usleep(static_cast<useconds_t>(time));
 }
 
-// Like cudaFree, which lets the host wait for all work of the device.
-void synchronize() {
-  const std::lock_guard lock(all_mutex);
-  for (auto* const stream : all_streams) {
-    const auto mark = std::make_shared<Mark>();
-    stream->push([mark] { mark->reach(); });
-    mark->wait();
-  }
+void run_on(CUstream_st* stream, std::vector<Access> accesses, std::function<void(const AddAccess&)> work) {
+  const auto clock = stream->next();
+  for (const auto& access : accesses) note(stream->number, clock, access);
+  stream->push([work = std::move(work), clock, number = stream->number] {
+    work([&](const Access& access) { note(number, clock, access); });
+  });
 }
 
-void run_on(CUstream_st* stream, std::function<void()> work) {
-  stream->push(std::move(work));
+void* allocate(std::size_t bytes) {
+  void* const memory = std::malloc(bytes);
+  std::memset(memory, 0xa5, bytes);
+  note_allocation(memory, bytes);
+  return memory;
+}
+
+void release(void* memory) {
+  note_free(memory);
+  std::free(memory);
 }
 
 }  // namespace gpu_double
@@ -158,44 +210,65 @@ cudaError_t cudaSetDevice(int which) {
   return cudaSuccess;
 }
 
-cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
-  FAIL_IF_ASKED("cudaMalloc", cudaErrorMemoryAllocation);
-  return allocate(memory, bytes);
+cudaError_t cudaDeviceSynchronize() {
+  FAIL_IF_ASKED("cudaDeviceSynchronize", cudaErrorLaunchFailure);
+  const std::lock_guard lock(all_mutex);
+  for (auto* const stream : all_streams) {
+    const auto mark = std::make_shared<Mark>();
+    mark->clock = stream->next();
+    stream->push([mark] { mark->reach(); });
+    mark->wait();
+    gpu_double::join(gpu_double::of_host(), mark->clock);
+  }
+  return cudaSuccess;
 }
 
+cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+  FAIL_IF_ASKED("cudaMalloc", cudaErrorMemoryAllocation);
+  *memory = gpu_double::allocate(bytes);
+  return cudaSuccess;
+}
+
+// As the real one, it lets the host wait for all work of the device.
 cudaError_t cudaFree(void* memory) {
-  gpu_double::synchronize();
-  std::free(memory);
+  cudaDeviceSynchronize();
+  gpu_double::release(memory);
   return cudaSuccess;
 }
 
 cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
   FAIL_IF_ASKED("cudaHostAlloc", cudaErrorMemoryAllocation);
-  return allocate(memory, bytes);
+  *memory = gpu_double::allocate(bytes);
+  return cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void* memory) {
-  gpu_double::synchronize();
-  std::free(memory);
-  return cudaSuccess;
+  return cudaFree(memory);
 }
 
+// Of memory of the device, the real one may return before it has written.
 cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
   FAIL_IF_ASKED("cudaMemset", cudaErrorInvalidValue);
-  std::memset(memory, value, bytes);
-  return cudaSuccess;
+  {
+    const std::lock_guard lock(all_mutex);
+    if (default_stream == nullptr)
+      default_stream = *all_streams.insert(new CUstream_st(CUstream_st::Runs::itself)).first;
+  }
+  return cudaMemsetAsync(memory, value, bytes, default_stream);
 }
 
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
   FAIL_IF_ASKED("cudaMemsetAsync", cudaErrorInvalidValue);
-  stream->push([=] { std::memset(memory, value, bytes); });
+  gpu_double::run_on(stream, {{memory, bytes, true}},
+                     [=](const auto&) { std::memset(memory, value, bytes); });
   return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   FAIL_IF_ASKED("cudaMemcpyAsync", cudaErrorInvalidValue);
-  stream->push([=] { std::memcpy(to, from, bytes); });
+  gpu_double::run_on(stream, {{from, bytes, false}, {to, bytes, true}},
+                     [=](const auto&) { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
 
@@ -209,7 +282,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
   FAIL_IF_ASKED("cudaStreamCreateWithPriority", cudaErrorMemoryAllocation);
   const std::lock_guard lock(all_mutex);
-  *stream = *all_streams.insert(new CUstream_st).first;
+  *stream = *all_streams.insert(new CUstream_st(CUstream_st::Runs::itself)).first;
   return cudaSuccess;
 }
 
@@ -228,7 +301,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   const int wait = ++waits;
   if (const char* const lost = std::getenv("GPU_DOUBLE_LOSE_WAIT"); lost != nullptr)
     if (std::atoi(lost) == 0 || std::atoi(lost) == wait) return cudaSuccess;
-  if (const auto mark = event->mark; mark != nullptr) stream->push([mark] { mark->wait(); });
+  const auto mark = event->mark;
+  if (mark == nullptr) return cudaSuccess;
+  stream->follow(mark->clock);
+  stream->push([mark] { mark->wait(); });
   return cudaSuccess;
 }
 
@@ -246,6 +322,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   FAIL_IF_ASKED("cudaEventRecord", cudaErrorUnknown);
   const auto mark = std::make_shared<Mark>();
+  mark->clock = stream->next();
   event->mark = mark;
   stream->push([mark] { mark->reach(); });
   return cudaSuccess;
@@ -253,7 +330,55 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   FAIL_IF_ASKED("cudaEventQuery", cudaErrorLaunchFailure);
-  return event->mark == nullptr || event->mark->is_reached() ? cudaSuccess : cudaErrorNotReady;
+  if (event->mark == nullptr) return cudaSuccess;
+  if (!event->mark->is_reached()) return cudaErrorNotReady;
+  gpu_double::join(gpu_double::of_host(), event->mark->clock);
+  return cudaSuccess;
+}
+
+cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* code, cudaJitOption*, void**, unsigned,
+                                cudaLibraryOption*, void**, unsigned) {
+  FAIL_IF_ASKED("cudaLibraryLoadData", cudaErrorNoKernelImageForDevice);
+  std::uint32_t magic = 0;
+  std::memcpy(&magic, code, sizeof magic);
+  if (magic != 0xba55ed50) return last = cudaErrorInvalidKernelImage;  // of nvcc's fatbin
+  *library = reinterpret_cast<cudaLibrary_t>(&launches);
+  return cudaSuccess;
+}
+
+cudaError_t cudaLibraryGetKernel(cudaKernel_t* kernel, cudaLibrary_t, const char* name) {
+  FAIL_IF_ASKED("cudaLibraryGetKernel", cudaErrorSymbolNotFound);
+  const auto found = gpu_double::find_kernel(name);
+  if (found == nullptr) return last = cudaErrorSymbolNotFound;
+  *kernel = reinterpret_cast<cudaKernel_t>(found);
+  return cudaSuccess;
+}
+
+cudaError_t cudaLaunchKernel(const void* kernel, dim3 blocks, dim3 threads, void** arguments, std::size_t,
+                             cudaStream_t stream) {
+  FAIL_IF_ASKED("cudaLaunchKernel", cudaErrorLaunchFailure);
+  if (blocks.x == 0 || threads.x == 0 || threads.x > 1024) return last = cudaErrorInvalidConfiguration;
+  ++launches;
+  auto launch = reinterpret_cast<gpu_double::Kernel>(const_cast<void*>(kernel))(blocks, threads, arguments);
+  gpu_double::run_on(stream, std::move(launch.accesses), std::move(launch.work));
+  return cudaSuccess;
+}
+
+CUstream_st* gpu_double_host_stream() {
+  static CUstream_st stream(CUstream_st::Runs::on_caller);
+  return &stream;
+}
+
+void gpu_double_pause(bool on) {
+  standstill.set(on);
+}
+
+int gpu_double_launches() {
+  return launches;
+}
+
+int gpu_double_waits() {
+  return waits;
 }
 
 const char* cudaGetErrorString(cudaError_t code) {

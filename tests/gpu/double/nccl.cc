@@ -57,6 +57,7 @@ struct ncclComm {
   Shared* shared = nullptr;
   int rank = 0, size = 0;
   std::atomic<bool> aborted{false};
+  std::vector<double> factors;  // of ncclRedOpCreatePreMulSum; 0: destroyed
   std::atomic<int> running{0};  // collectives that were queued and have not ended
   std::atomic<int> state{ncclSuccess};
   int pretended = 0;             // number of times that a call still is in progress
@@ -71,6 +72,7 @@ thread_local int groups = 0;
 struct Queued {
   ncclComm* comm;
   CUstream_st* stream;
+  std::vector<gpu_double::Access> accesses;
   std::function<void(std::uint64_t)> work;  // null: the messages
   std::vector<Message> sends, receives;
 };
@@ -148,8 +150,13 @@ farandole::DType dtype_of(ncclDataType_t type) {
   }
 }
 
+bool multiplies(ncclRedOp_t op) {
+  return op >= ncclNumOps;
+}
+
 farandole::ReduceOp op_of(ncclRedOp_t op) {
   using farandole::ReduceOp;
+  if (multiplies(op)) return ReduceOp::sum;
   return op == ncclSum   ? ReduceOp::sum
          : op == ncclAvg ? ReduceOp::average
          : op == ncclMin ? ReduceOp::min
@@ -175,6 +182,17 @@ void reduce_for(ncclComm* comm, std::uint64_t operation, const std::function<con
   farandole::reduce(all, std::span(&out, 1), count, dtype, op);
 }
 
+void multiply(const void* in, void* out, std::size_t count, ncclDataType_t type, double factor) {
+  const auto each = [&](auto typed) {
+    for (std::size_t i = 0; i < count; ++i) {
+      std::memcpy(&typed, bytes_at(in, i * sizeof typed), sizeof typed);
+      typed = static_cast<decltype(typed)>(typed * factor);
+      std::memcpy(bytes_at(out, i * sizeof typed), &typed, sizeof typed);
+    }
+  };
+  type == ncclFloat32 ? each(0.0F) : each(0.0);
+}
+
 std::vector<int> everyone(const ncclComm* comm) {
   std::vector<int> ranks(static_cast<std::size_t>(comm->size));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -192,7 +210,10 @@ void launch(const Queued& item) {
   const auto operation = ++comm->operations;
   const bool broken = breaks(comm);
   ++comm->running;
-  gpu_double::run_on(item.stream, [=] {
+  auto accesses = item.accesses;
+  for (const auto& message : item.sends) accesses.push_back({message.data, message.bytes, false});
+  for (const auto& message : item.receives) accesses.push_back({message.data, message.bytes, true});
+  gpu_double::run_on(item.stream, std::move(accesses), [=](const auto&) {
     if (broken) {
       comm->state = ncclRemoteError;
       while (!comm->aborted) std::this_thread::yield();
@@ -206,8 +227,9 @@ void launch(const Queued& item) {
   comm->pretended = 3;
 }
 
-ncclResult_t add(ncclComm* comm, CUstream_st* stream, std::function<void(std::uint64_t)> work) {
-  queued.push_back({comm, stream, std::move(work), {}, {}});
+ncclResult_t add(ncclComm* comm, CUstream_st* stream, std::vector<gpu_double::Access> accesses,
+                 std::function<void(std::uint64_t)> work) {
+  queued.push_back({comm, stream, std::move(accesses), std::move(work), {}, {}});
   if (groups > 0) return ncclSuccess;
   launch(queued.back());
   queued.clear();
@@ -217,7 +239,7 @@ ncclResult_t add(ncclComm* comm, CUstream_st* stream, std::function<void(std::ui
 Queued& messages_of(ncclComm* comm, CUstream_st* stream) {
   for (auto& item : queued)
     if (!item.work) return item;
-  queued.push_back({comm, stream, nullptr, {}, {}});
+  queued.push_back({comm, stream, {}, nullptr, {}, {}});
   return queued.back();
 }
 
@@ -299,14 +321,13 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 
 ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes) {
   FAIL_IF_ASKED("ncclMemAlloc");
-  *memory = std::malloc(bytes);
-  std::memset(*memory, 0xa5, bytes);
+  *memory = gpu_double::allocate(bytes);
   return ncclSuccess;
 }
 
+// Unlike cudaFree, it does not wait.
 ncclResult_t ncclMemFree(void* memory) {
-  gpu_double::synchronize();
-  std::free(memory);
+  gpu_double::release(memory);
   return ncclSuccess;
 }
 
@@ -334,10 +355,35 @@ ncclResult_t ncclGroupEnd() {
   return ncclInProgress;
 }
 
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,
+                                      ncclScalarResidence_t where, ncclComm_t comm) {
+  FAIL_IF_ASKED("ncclRedOpCreatePreMulSum");
+  if (where != ncclScalarHostImmediate || (type != ncclFloat32 && type != ncclFloat64))
+    return ncclInvalidArgument;
+  comm->factors.push_back(type == ncclFloat32 ? *static_cast<float*>(scalar) : *static_cast<double*>(scalar));
+  *op = static_cast<ncclRedOp_t>(ncclNumOps + comm->factors.size() - 1);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
+  FAIL_IF_ASKED("ncclRedOpDestroy");
+  comm->factors.at(static_cast<std::size_t>(op) - ncclNumOps) = 0;
+  return ncclSuccess;
+}
+
 ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream) {
   FAIL_IF_ASKED("ncclAllReduce");
-  return add(comm, stream, [=](std::uint64_t operation) {
+  const auto bytes = count * size_of(dtype_of(type));
+  if (multiplies(op)) {
+    const auto index = static_cast<std::size_t>(op) - ncclNumOps;
+    if (index >= comm->factors.size() || comm->factors[index] == 0) return ncclInvalidArgument;
+    gpu_double::run_on(
+        stream, {{in, bytes, false}, {out, bytes, true}},
+        [=, factor = comm->factors[index]](const auto&) { multiply(in, out, count, type, factor); });
+    in = out;
+  }
+  return add(comm, stream, {{in, bytes, false}, {out, bytes, true}}, [=](std::uint64_t operation) {
     reduce_for(
         comm, operation, [=](int) { return bytes_at(in); }, everyone(comm), bytes_at(out), count,
         dtype_of(type), op_of(op));
@@ -347,18 +393,21 @@ ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDat
 ncclResult_t ncclReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                         int root, ncclComm_t comm, cudaStream_t stream) {
   FAIL_IF_ASKED("ncclReduce");
-  return add(comm, stream, [=](std::uint64_t operation) {
-    reduce_for(
-        comm, operation, [=](int) { return bytes_at(in); }, {root}, bytes_at(out), count, dtype_of(type),
-        op_of(op));
-  });
+  const auto bytes = count * size_of(dtype_of(type));
+  return add(comm, stream, {{in, bytes, false}, {out, comm->rank == root ? bytes : 0, true}},
+             [=](std::uint64_t operation) {
+               reduce_for(
+                   comm, operation, [=](int) { return bytes_at(in); }, {root}, bytes_at(out), count,
+                   dtype_of(type), op_of(op));
+             });
 }
 
 ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t count, ncclDataType_t type,
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   FAIL_IF_ASKED("ncclReduceScatter");
   const auto bytes = count * size_of(dtype_of(type));
-  return add(comm, stream, [=](std::uint64_t operation) {
+  const auto all = bytes * static_cast<std::size_t>(comm->size);
+  return add(comm, stream, {{in, all, false}, {out, bytes, true}}, [=](std::uint64_t operation) {
     reduce_for(
         comm, operation, [=](int r) { return bytes_at(in, static_cast<std::size_t>(r) * bytes); },
         everyone(comm), bytes_at(out), count, dtype_of(type), op_of(op));
@@ -369,24 +418,26 @@ ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t count, ncclDat
                            ncclComm_t comm, cudaStream_t stream) {
   FAIL_IF_ASKED("ncclBroadcast");
   const auto bytes = count * size_of(dtype_of(type));
-  return add(comm, stream, [=](std::uint64_t operation) {
-    std::vector<Message> to, from;
-    if (comm->rank != root) {
-      from.push_back({root, bytes_at(out), bytes});
-    } else {
-      if (in != out) std::memcpy(out, in, bytes);
-      for (int r = 0; r < comm->size; ++r)
-        if (r != root) to.push_back({r, bytes_at(out), bytes});
-    }
-    exchange(comm, operation, to, from);
-  });
+  return add(comm, stream, {{in, comm->rank == root ? bytes : 0, false}, {out, bytes, true}},
+             [=](std::uint64_t operation) {
+               std::vector<Message> to, from;
+               if (comm->rank != root) {
+                 from.push_back({root, bytes_at(out), bytes});
+               } else {
+                 if (in != out) std::memcpy(out, in, bytes);
+                 for (int r = 0; r < comm->size; ++r)
+                   if (r != root) to.push_back({r, bytes_at(out), bytes});
+               }
+               exchange(comm, operation, to, from);
+             });
 }
 
 ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
   FAIL_IF_ASKED("ncclAllGather");
   const auto bytes = count * size_of(dtype_of(type));
-  return add(comm, stream, [=](std::uint64_t operation) {
+  const auto all = bytes * static_cast<std::size_t>(comm->size);
+  return add(comm, stream, {{in, bytes, false}, {out, all, true}}, [=](std::uint64_t operation) {
     std::vector<Message> to, from;
     for (int r = 0; r < comm->size; ++r) {
       auto* const part = bytes_at(out, static_cast<std::size_t>(r) * bytes);

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/timeline/chrome_trace/json_text.h"
 #include "farandole/timeline/gzip/gzip_writer.h"
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/timeline/counters/gpu_counters.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 

@@ -6,7 +6,7 @@
 #include <random>
 #include <zlib.h>
 
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 
 namespace farandole {
 namespace {

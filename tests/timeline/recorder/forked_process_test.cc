@@ -7,7 +7,7 @@
 
 #include "lane.h"
 
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 #include "farandole/timeline/timeline.h"
 

@@ -11,8 +11,8 @@
 #include <unistd.h>
 #include <vector>
 
-#include "farandole/base/owned_descriptor.h"
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 #include "farandole/timeline/timeline.h"
 

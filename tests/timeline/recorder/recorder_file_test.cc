@@ -15,7 +15,7 @@
 #include "mutation.h"
 
 #include "farandole/base/error.h"
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/timeline/chrome_trace/trace_reader.h"
 #include "farandole/timeline/merge/record_source.h"
 #include "farandole/timeline/merge/run_recorders.h"

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/staging_file.h"
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/staging_file.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 #include "farandole/timeline/timeline.h"
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <utility>
 
-#include "farandole/base/atomic_file.h"
+#include "farandole/base/files/atomic_file.h"
 #include "farandole/timeline/chrome_trace/json_text.h"
 
 namespace farandole {

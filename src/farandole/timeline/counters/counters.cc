@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "farandole/base/quiet_thread.h"
+#include "farandole/base/process/quiet_thread.h"
 #include "farandole/timeline/counters/gpu_counters.h"
 
 namespace farandole {

@@ -1,10 +1,10 @@
 #include "farandole/timeline/counters/gpu_counters.h"
 
-#include <dlfcn.h>
 #include <string_view>
 #include <vector>
 
 #include "farandole/base/parse_number.h"
+#include "farandole/base/process/shared_library.h"
 
 namespace farandole {
 namespace {
@@ -35,7 +35,6 @@ struct GpuCounters::Nvml {
     unsigned long long total, free, used;
   };
 
-  void* library = nullptr;
   bool started = false;
   Device device = nullptr;
   int (*init)() = nullptr;
@@ -53,22 +52,20 @@ struct GpuCounters::Nvml {
   Nvml& operator=(const Nvml&) = delete;
   ~Nvml() {
     if (started) shutdown();
-    if (library != nullptr) ::dlclose(library);
-  }
-
-  template <typename Function>
-  bool find(Function& function, const char* name) {
-    function = reinterpret_cast<Function>(::dlsym(library, name));
-    return function != nullptr;
   }
 
   bool load() {
-    library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    return library != nullptr && find(init, "nvmlInit_v2") && find(shutdown, "nvmlShutdown") &&
-           find(by_index, "nvmlDeviceGetHandleByIndex_v2") &&
-           find(by_bus, "nvmlDeviceGetHandleByPciBusId_v2") && find(by_uuid, "nvmlDeviceGetHandleByUUID") &&
-           find(utilization, "nvmlDeviceGetUtilizationRates") && find(memory, "nvmlDeviceGetMemoryInfo") &&
-           find(power, "nvmlDeviceGetPowerUsage") && find(temperature, "nvmlDeviceGetTemperature");
+    SharedLibrary library("FARANDOLE_NVML_LIBRARY", "libnvidia-ml.so.1");
+    library.find(init, "nvmlInit_v2");
+    library.find(shutdown, "nvmlShutdown");
+    library.find(by_index, "nvmlDeviceGetHandleByIndex_v2");
+    library.find(by_bus, "nvmlDeviceGetHandleByPciBusId_v2");
+    library.find(by_uuid, "nvmlDeviceGetHandleByUUID");
+    library.find(utilization, "nvmlDeviceGetUtilizationRates");
+    library.find(memory, "nvmlDeviceGetMemoryInfo");
+    library.find(power, "nvmlDeviceGetPowerUsage");
+    library.find(temperature, "nvmlDeviceGetTemperature");
+    return library.why_not().empty();
   }
 
   bool select(const std::string& name) {

@@ -5,21 +5,23 @@
 #include <memory>
 #include <string>
 
+#include "farandole/timeline/gpu/collective_launches.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {
 
 // The timeline gets one track per stream ("GPU 0 stream 7"), one for waits for GPUs, and one for NVTX ranges
 // if NVTX_INJECTION64_PATH names libcupti.so. Events carry the step and phase in which they were launched,
-// whichever thread launched them. NCCL's kernels are recognized by their names. The driver fills buffers, and
+// whichever thread launched them. NCCL's kernels are recognized by their names, and get the name of the collective that
+// launched them: "ncclDevKernel_AllReduce_Sum_f32_RING_LL(bucket 3)". The driver fills buffers, and
 // a thread of CUPTI reads them. A process can have one GpuActivity at a time.
 // Thread safety: call from the training thread only.
 class GpuActivity {
  public:
   // Records the steps in `window`. If recording is not possible, returns nullptr and `why_not` says why.
-  // `timeline` must outlive the result.
+  // `timeline` and `collectives` must outlive the result.
   static std::unique_ptr<GpuActivity> start(Timeline& timeline, const StepWindow& window,
-                                            std::string& why_not);
+                                            const CollectiveLaunches& collectives, std::string& why_not);
   virtual ~GpuActivity() = default;  // records the events that are still in buffers
 
   // A step begins; -1 means that it ends. Call this after Timeline::set_step.

@@ -6,8 +6,8 @@
 #include <zlib.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
-#include "farandole/base/quiet_thread.h"
+#include "farandole/base/files/file_bytes.h"
+#include "farandole/base/process/quiet_thread.h"
 #include "farandole/timeline/gzip/deflater.h"
 
 namespace farandole {

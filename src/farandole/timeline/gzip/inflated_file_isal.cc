@@ -5,7 +5,7 @@
 #include <isa-l/igzip_lib.h>
 #include <vector>
 
-#include "farandole/base/file_bytes.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/timeline/gzip/inflated_file.h"
 
 namespace farandole {

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <zlib.h>
 
-#include "farandole/base/file_bytes.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/timeline/gzip/inflated_file.h"
 
 namespace farandole {

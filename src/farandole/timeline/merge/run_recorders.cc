@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/staging_file.h"
+#include "farandole/base/files/staging_file.h"
 #include "farandole/timeline/merge/rank_choice.h"
 #include "farandole/timeline/merge/record_source.h"
 

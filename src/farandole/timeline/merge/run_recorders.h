@@ -15,7 +15,7 @@
 namespace farandole {
 
 // Returns `run` itself if it is a file. Otherwise returns RUN/recorder/*.ftl in the order of their names; a
-// file that is still staged on this node (base/staging_file.h) is given with its local path.
+// file that is still staged on this node (base/files/staging_file.h) is given with its local path.
 // Throws: UserError if there is no file.
 std::vector<std::filesystem::path> recorder_files(const std::filesystem::path& run);
 

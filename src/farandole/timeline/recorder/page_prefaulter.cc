@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "farandole/base/quiet_thread.h"
+#include "farandole/base/process/quiet_thread.h"
 
 namespace farandole {
 namespace {

@@ -10,8 +10,8 @@
 #include <zlib.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
-#include "farandole/base/staging_file.h"
+#include "farandole/base/files/file_bytes.h"
+#include "farandole/base/files/staging_file.h"
 
 namespace farandole {
 namespace {

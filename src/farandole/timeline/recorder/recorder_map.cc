@@ -11,10 +11,10 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
+#include "farandole/base/files/file_bytes.h"
+#include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/files/staging_file.h"
 #include "farandole/base/log.h"
-#include "farandole/base/owned_descriptor.h"
-#include "farandole/base/staging_file.h"
 
 namespace farandole {
 namespace {

@@ -1,7 +1,7 @@
 // Chooses where a rank's recorder is while the rank runs. On a parallel or network file system, a
 // mapped file costs a server lock for every page, other nodes do not see what was written, and the file
 // is lost first when a server fails. Therefore the recorder is then on the node's local disk and is
-// copied to the run directory at the end (base/staging_file.h). The rank copies it, or its launcher
+// copied to the run directory at the end (base/files/staging_file.h). The rank copies it, or its launcher
 // does if the rank was killed.
 // Thread safety: none; use from one thread at a time.
 #pragma once

@@ -9,7 +9,7 @@
 
 #include "lane.h"
 
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/timeline/gpu/gpu_activity.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 
@@ -84,7 +84,8 @@ struct Recording {
   TemporaryFolder folder;
   Timeline timeline;
   LaunchHistory history;
-  ActivityReader reader{timeline, history};
+  CollectiveLaunches collectives;
+  ActivityReader reader{timeline, history, collectives};
 };
 
 TEST(ActivityReader, KernelsCarryTheStepAndPhaseOfTheirLaunch) {
@@ -120,6 +121,28 @@ TEST(ActivityReader, KnowsCopiesSetsAndSynchronisation) {
               UnorderedElementsAre("GPU 1 stream 0|gpu_memcpy|copy host to device|-1|5000|5100",
                                    "GPU 0 stream 0|gpu_memcpy|set memory|5 forward|5200|5210",
                                    "GPU synchronisation|wait|wait for a stream|5 forward|5300|5400"));
+}
+
+// Both the kernel's record and that of its launch may come first.
+TEST(ActivityReader, KernelsOfNcclCarryTheBucketThatLaunchedThem) {
+  Recording recording;
+  recording.collectives.add("bucket 0", 1'100, 1'200);
+  recording.collectives.add("bucket 1", 1'200, 1'300);
+  recording.read(call(1, 1'150));
+  recording.read(kernel(1, 2'000, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 9));
+  recording.read(kernel(2, 2'020, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 9));
+  recording.read(call(2, 1'250));
+  recording.read(call(3, 1'400));
+  recording.read(kernel(3, 2'040, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 9));
+  recording.read(call(4, 1'150));
+  recording.read(kernel(4, 2'060, "gemm"));
+  EXPECT_THAT(
+      recording.events(),
+      UnorderedElementsAre(
+          "GPU 0 stream 9|gpu_kernel|ncclDevKernel_AllReduce_Sum_f32_RING_LL(bucket 0)|1 forward|2000|2010",
+          "GPU 0 stream 9|gpu_kernel|ncclDevKernel_AllReduce_Sum_f32_RING_LL(bucket 1)|1 forward|2020|2030",
+          "GPU 0 stream 9|gpu_kernel|ncclDevKernel_AllReduce_Sum_f32_RING_LL|1 backward|2040|2050",
+          "GPU 0 stream 7|gpu_kernel|gemm|1 forward|2060|2070"));
 }
 
 TEST(ActivityReader, RangesOfNvtx) {
@@ -180,10 +203,11 @@ TEST(ActivityReader, OrderOfRecordsDoesNotMatter) {
 TEST(GpuActivity, SaysWhyThereIsNone) {
   std::string why;
   Timeline none;
-  EXPECT_EQ(GpuActivity::start(none, {}, why), nullptr);
-  EXPECT_EQ(why, "it is switched off");
   const Recording recording;
-  const auto activity = GpuActivity::start(const_cast<Timeline&>(recording.timeline), {}, why);
+  EXPECT_EQ(GpuActivity::start(none, {}, recording.collectives, why), nullptr);
+  EXPECT_EQ(why, "it is switched off");
+  const auto activity =
+      GpuActivity::start(const_cast<Timeline&>(recording.timeline), {}, recording.collectives, why);
   EXPECT_EQ(activity == nullptr, !why.empty()) << why;
 }
 

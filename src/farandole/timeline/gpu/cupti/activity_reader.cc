@@ -59,8 +59,19 @@ std::string readable(const char* mangled) {
 
 NameId ActivityReader::name(std::string_view text) {
   const auto [found, fresh] = names_.try_emplace(std::string(text));
-  if (fresh) found->second = timeline_.intern(readable(found->first.c_str()));
+  if (!fresh) return found->second;
+  const auto plain = readable(found->first.c_str());
+  found->second = timeline_.intern(plain);
+  if (plain.starts_with("nccl") && plain.find('(') == std::string::npos)
+    kernels_of_nccl_[found->second.value] = plain;
   return found->second;
+}
+
+NameId ActivityReader::name_of_work(const Work& work, std::int64_t launch_ns) {
+  const auto kernel = kernels_of_nccl_.find(work.name.value);
+  if (kernel == kernels_of_nccl_.end()) return work.name;
+  const auto collective = collectives_.at(launch_ns);
+  return collective ? name(kernel->second + "(" + *collective + ")") : work.name;
 }
 
 TrackId ActivityReader::track(const std::string& label) {
@@ -74,8 +85,8 @@ TrackId ActivityReader::stream(std::uint32_t device, std::uint32_t number) {
 }
 
 void ActivityReader::record(const Work& work, std::int64_t launch_ns) {
-  timeline_.span_on(work.track, work.category, work.name, history_.place_at(launch_ns), work.start_ns,
-                    work.end_ns);
+  timeline_.span_on(work.track, work.category, name_of_work(work, launch_ns), history_.place_at(launch_ns),
+                    work.start_ns, work.end_ns);
 }
 
 template <class Record>

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "farandole/timeline/gpu/collective_launches.h"
 #include "farandole/timeline/gpu/launch_history.h"
 #include "farandole/timeline/timeline.h"
 
@@ -22,7 +23,8 @@ namespace farandole {
 
 class ActivityReader {
  public:
-  ActivityReader(Timeline& timeline, const LaunchHistory& history) : timeline_(timeline), history_(history) {}
+  ActivityReader(Timeline& timeline, const LaunchHistory& history, const CollectiveLaunches& collectives)
+      : timeline_(timeline), history_(history), collectives_(collectives) {}
 
   // Times are on the clock of now_ns(). Records of unknown kinds are ignored.
   void read(const CUpti_Activity& record);
@@ -47,13 +49,16 @@ class ActivityReader {
   TrackId stream(std::uint32_t device, std::uint32_t number);
   TrackId track(const std::string& name);
   NameId name(std::string_view mangled_or_plain);
+  NameId name_of_work(const Work& work, std::int64_t launch_ns);
 
   Timeline& timeline_;
   const LaunchHistory& history_;
+  const CollectiveLaunches& collectives_;
   std::map<std::uint32_t, std::int64_t> launches_;        // by correlation id, until their work arrives
   std::unordered_multimap<std::uint32_t, Work> waiting_;  // waiting for their launch
   std::map<std::uint32_t, std::pair<NameId, std::int64_t>> ranges_;  // NVTX ranges that have begun, by id
   std::unordered_map<std::string, NameId> names_;
+  std::unordered_map<std::uint32_t, std::string> kernels_of_nccl_;  // by name in the timeline
   std::unordered_map<std::string, TrackId> tracks_;
 };
 

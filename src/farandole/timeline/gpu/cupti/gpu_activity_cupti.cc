@@ -2,12 +2,12 @@
 #include <atomic>
 #include <cstdlib>
 #include <cupti.h>
-#include <dlfcn.h>
 #include <mutex>
 #include <string>
 
 #include "farandole/base/clock.h"
 #include "farandole/base/log.h"
+#include "farandole/base/process/shared_library.h"
 #include "farandole/timeline/gpu/cupti/activity_reader.h"
 #include "farandole/timeline/gpu/gpu_activity.h"
 
@@ -30,26 +30,19 @@ struct CuptiLibrary {
   std::string describe(CUptiResult result) const;
 };
 
-template <class Function>
-bool find(void* library, Function& function, const char* name) {
-  function = reinterpret_cast<Function>(::dlsym(library, name));
-  return function != nullptr;
-}
-
 std::string CuptiLibrary::load() {
   // libcupti.so.13 is CUPTI's own name for its version 130001. LibTorch may already have loaded it.
-  const std::string name = "libcupti.so." + std::to_string(CUPTI_API_VERSION / 10000);
-  void* const library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return name + " cannot be loaded (" + ::dlerror() + ")";
-  const bool complete = find(library, register_callbacks, "cuptiActivityRegisterCallbacks") &&
-                        find(library, register_timestamp, "cuptiActivityRegisterTimestampCallback") &&
-                        find(library, enable, "cuptiActivityEnable") &&
-                        find(library, disable, "cuptiActivityDisable") &&
-                        find(library, flush_all, "cuptiActivityFlushAll") &&
-                        find(library, next_record, "cuptiActivityGetNextRecord") &&
-                        find(library, dropped, "cuptiActivityGetNumDroppedRecords") &&
-                        find(library, result_string, "cuptiGetResultString");
-  return complete ? "" : name + " has another version than the one that Farandole was built for";
+  SharedLibrary library("FARANDOLE_CUPTI_LIBRARY",
+                        "libcupti.so." + std::to_string(CUPTI_API_VERSION / 10000));
+  library.find(register_callbacks, "cuptiActivityRegisterCallbacks");
+  library.find(register_timestamp, "cuptiActivityRegisterTimestampCallback");
+  library.find(enable, "cuptiActivityEnable");
+  library.find(disable, "cuptiActivityDisable");
+  library.find(flush_all, "cuptiActivityFlushAll");
+  library.find(next_record, "cuptiActivityGetNextRecord");
+  library.find(dropped, "cuptiActivityGetNumDroppedRecords");
+  library.find(result_string, "cuptiGetResultString");
+  return library.why_not();
 }
 
 std::string CuptiLibrary::describe(CUptiResult result) const {
@@ -71,8 +64,8 @@ constexpr std::array kinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
 
 class CuptiActivity final : public GpuActivity {
  public:
-  CuptiActivity(Timeline& timeline, const StepWindow& window)
-      : timeline_(timeline), window_(window), reader_(timeline, history_) {}
+  CuptiActivity(Timeline& timeline, const StepWindow& window, const CollectiveLaunches& collectives)
+      : timeline_(timeline), window_(window), reader_(timeline, history_, collectives) {}
 
   ~CuptiActivity() override {
     if (active() != this) return;
@@ -164,12 +157,12 @@ class CuptiActivity final : public GpuActivity {
 }  // namespace
 
 std::unique_ptr<GpuActivity> GpuActivity::start(Timeline& timeline, const StepWindow& window,
-                                                std::string& why_not) {
+                                                const CollectiveLaunches& collectives, std::string& why_not) {
   if (window.off() || !timeline.enabled()) {
     why_not = "it is switched off";
     return nullptr;
   }
-  auto activity = std::make_unique<CuptiActivity>(timeline, window);
+  auto activity = std::make_unique<CuptiActivity>(timeline, window, collectives);
   why_not = activity->begin();
   if (!why_not.empty()) return nullptr;
   return activity;

@@ -1,0 +1,46 @@
+#include "gpu/double/kernels.h"
+
+#include <algorithm>
+
+#include "farandole/comm/gpu/batched_copy.h"
+#include "farandole/comm/gpu/nonfinite_scan.h"
+
+namespace gpu_double {
+namespace {
+
+Launch copy(dim3 blocks, dim3 threads, void** arguments) {
+  const auto batch = *static_cast<const farandole::BatchedCopy*>(arguments[0]);
+  return {{{batch.pieces, batch.count * sizeof *batch.pieces, false}}, [=](const AddAccess& add) {
+            for (std::uint64_t i = 0; i < batch.count; ++i) {
+              add({batch.pieces[i].from, batch.pieces[i].bytes, false});
+              add({batch.pieces[i].to, batch.pieces[i].bytes, true});
+            }
+            for (unsigned block = 0; block < blocks.x; ++block)
+              for (unsigned thread = 0; thread < threads.x; ++thread)
+                farandole::copy_part(batch, block, thread, threads.x);
+          }};
+}
+
+Launch scan(dim3 blocks, dim3 threads, void** arguments) {
+  const auto job = *static_cast<const farandole::NonfiniteScan*>(arguments[0]);
+  return {{{job.data, job.count * job.element_size, false},
+           {job.first, sizeof *job.first, true},
+           {job.found, sizeof *job.found, true}},
+          [=](const AddAccess&) {
+            const std::uint64_t all = std::uint64_t{blocks.x} * threads.x;
+            for (std::uint64_t thread = 0; thread < all; ++thread)
+              farandole::scan_nonfinite(job, thread, all, [](std::uint64_t* at, std::uint64_t value) {
+                *at = std::min(*at, value);
+              });
+          }};
+}
+
+}  // namespace
+
+Kernel find_kernel(const std::string& name) {
+  if (name == "farandole_copy") return &copy;
+  if (name == "farandole_scan_nonfinite") return &scan;
+  return nullptr;
+}
+
+}  // namespace gpu_double

@@ -1,0 +1,29 @@
+"""Counts the waits of the host for a GPU in the steps of a run, from its timeline. Exit code 1 if there are any.
+
+Usage: host_waits.py RUN FIRST-STEP"""
+import gzip
+import json
+import pathlib
+import sys
+
+run, first = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+events = json.loads(gzip.open(run / "timeline.json.gz").read())
+events = events["traceEvents"] if isinstance(events, dict) else events
+tracks = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("ph") == "M" and e["name"] == "thread_name"}
+kernels = sum(e.get("cat") == "gpu_kernel" for e in events)
+if kernels == 0:
+    sys.exit("the timeline has no kernels")
+
+
+def lets_the_host_wait(event):
+    """CUPTI records waits in CUDA's functions. Ours poll, and have spans; that for the last step comes after this one."""
+    if tracks.get((event["pid"], event["tid"])) == "GPU synchronisation":
+        return event["name"] != "stream waits for an event"
+    return event["name"] == "wait for flags"
+
+
+waits = [e for e in events if e.get("ph") == "X" and lets_the_host_wait(e) and e.get("args", {}).get("step", -1) >= first]
+for name in sorted({e["name"] for e in waits}):
+    print(f"{name}: {sum(e['name'] == name for e in waits)}")
+print(f"{len(waits)} waits of the host from step {first} on")
+sys.exit(bool(waits))

@@ -1,0 +1,117 @@
+// GPU activity with the test double of CUPTI (gpu/double/cupti.cc).
+#include "farandole/timeline/gpu/gpu_activity.h"
+
+#include <cstdlib>
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "farandole/base/files/temporary_folder.h"
+#include "farandole/timeline/recorder/recorder_file.h"
+
+namespace farandole {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class GpuActivityOfDouble : public testing::Test {
+ protected:
+  GpuActivityOfDouble() {
+    ::setenv("FARANDOLE_CUPTI_LIBRARY", FARANDOLE_CUPTI_DOUBLE, 1);
+    void* const library = ::dlopen(FARANDOLE_CUPTI_DOUBLE, RTLD_NOW);
+    kernel = reinterpret_cast<void (*)(const char*)>(::dlsym(library, "cupti_double_kernel"));
+    enabled = reinterpret_cast<int (*)()>(::dlsym(library, "cupti_double_enabled"));
+    TimelineOptions options;
+    options.file = folder / "rank-0000.ftl";
+    options.recorder_bytes = 1 << 20;
+    timeline = std::make_unique<Timeline>(options);
+  }
+  ~GpuActivityOfDouble() override {
+    ::unsetenv("FARANDOLE_CUPTI_LIBRARY");
+    ::unsetenv("CUPTI_DOUBLE_FAIL");
+  }
+
+  std::unique_ptr<GpuActivity> start(StepWindow window = {0, 100}) {
+    return GpuActivity::start(*timeline, window, collectives, why_not);
+  }
+  // "name step phase" of all kernels.
+  std::vector<std::string> kernels() {
+    timeline.reset();
+    const RecorderFile file(folder / "rank-0000.ftl");
+    std::vector<std::string> result;
+    for (std::size_t slot = 0; slot < file.threads().size(); ++slot)
+      for (const Record& record : file.records(slot))
+        if (record.category == Category::gpu_kernel)
+          result.push_back(file.names().at(record.name) + " " + std::to_string(record.step) + " " +
+                           (record.launched_in() ? std::string(name_of(*record.launched_in())) : "none"));
+    return result;
+  }
+
+  const TemporaryFolder folder;
+  std::unique_ptr<Timeline> timeline;
+  CollectiveLaunches collectives;
+  std::string why_not;
+  void (*kernel)(const char*) = nullptr;
+  int (*enabled)() = nullptr;
+};
+
+TEST_F(GpuActivityOfDouble, RecordsTheStepsOfTheWindow) {
+  {
+    const auto activity = start({1, 2});
+    ASSERT_NE(activity, nullptr) << why_not;
+    EXPECT_EQ(enabled(), 0);
+    for (std::int64_t step = 0; step < 4; ++step) {
+      timeline->set_step(step);
+      activity->mark_step(step);
+      kernel("between");
+      const Span span(*timeline, Category::forward, "forward");
+      kernel("inside");
+    }
+  }
+  EXPECT_EQ(enabled(), 0);
+  EXPECT_THAT(kernels(),
+              ElementsAre("between 1 none", "inside 1 forward", "between 2 none", "inside 2 forward"));
+}
+
+TEST_F(GpuActivityOfDouble, FlushRecordsWhatHasEnded) {
+  const auto activity = start();
+  ASSERT_NE(activity, nullptr) << why_not;
+  timeline->set_step(5);
+  activity->mark_step(5);
+  const auto before = now_ns();
+  kernel("ncclDevKernel_AllReduce");
+  collectives.add("bucket 3", before, now_ns());
+  activity->flush();
+  const RecorderFile file(folder / "rank-0000.ftl");
+  bool found = false;
+  for (const auto& name : file.names()) found = found || name == "ncclDevKernel_AllReduce(bucket 3)";
+  EXPECT_TRUE(found);
+}
+
+TEST_F(GpuActivityOfDouble, SaysWhyItCannotRecord) {
+  {
+    const auto first = start();
+    ASSERT_NE(first, nullptr);
+    EXPECT_EQ(start(), nullptr);
+    EXPECT_EQ(why_not, "this process already records it");
+  }
+  for (const char* const call :
+       {"cuptiActivityEnable", "cuptiActivityRegisterCallbacks", "cuptiActivityRegisterTimestampCallback"}) {
+    ::setenv("CUPTI_DOUBLE_FAIL", call, 1);
+    EXPECT_EQ(start(), nullptr) << call;
+    EXPECT_THAT(why_not, HasSubstr("CUPTI says ")) << call;
+    EXPECT_EQ(enabled(), 0) << call;
+  }
+  ::setenv("FARANDOLE_CUPTI_LIBRARY", "libm.so.6", 1);
+  EXPECT_EQ(start(), nullptr);
+  EXPECT_THAT(why_not, HasSubstr("libm.so.6 has no cuptiActivityRegisterCallbacks"));
+  ::setenv("FARANDOLE_CUPTI_LIBRARY", "/nowhere/libcupti.so", 1);
+  EXPECT_EQ(start(), nullptr);
+  EXPECT_THAT(why_not, AllOf(HasSubstr("/nowhere/libcupti.so cannot be loaded"),
+                             HasSubstr("FARANDOLE_CUPTI_LIBRARY")));
+}
+
+}  // namespace
+}  // namespace farandole
