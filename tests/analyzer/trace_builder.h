@@ -14,7 +14,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 
 namespace farandole::testing {
 

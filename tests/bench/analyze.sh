@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # farandole bench analyze: what it prints and what it refuses.
 source "$(dirname "$0")/common.sh"
-bench=(timeout 100 "$bin/farandole" bench analyze --folder "$work" --rounds 1)
+bench=(timeout 300 "$bin/farandole" bench analyze --folder "$work" --rounds 1)
 
 "$bin/make_large_run" run 2 50 40 >out 2>err || fail "no run"
 "${bench[@]}" run/timeline.json.gz --format json >out 2>err || fail "a run"

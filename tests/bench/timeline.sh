@@ -3,9 +3,9 @@
 source "$(dirname "$0")/common.sh"
 short=(--folder "$work" --repetitions 2 --kills 3 --events 1000 --ranks 2 --seconds 0.1 --model mnist)
 
-timeout 100 "$bin/farandole" bench timeline "${short[@]}" >out 2>err || fail "one rank"
+timeout 300 "$bin/farandole" bench timeline "${short[@]}" >out 2>err || fail "one rank"
 grep -q '^span, begin and end' out || fail "no span"
-timeout 100 "$bin/farandole" run -n 2 -- "$bin/farandole" bench timeline "${short[@]}" --format json >out 2>err || fail "two ranks"
+timeout 300 "$bin/farandole" run -n 2 -- "$bin/farandole" bench timeline "${short[@]}" --format json >out 2>err || fail "two ranks"
 /usr/bin/python3 - <<'PYTHON' || fail "JSON"
 import json
 result = json.load(open("out"))["results"][0]
@@ -19,7 +19,7 @@ for added in training["timeline_adds"], training["profiler_adds"]:
 assert len(training["timeline_adds"]["of_time_by_round"]) >= 24 > len(training["profiler_adds"]["of_time_by_round"]) > 0
 PYTHON
 [[ -z $(find . -name 'farandole-*') ]] || fail "left behind: $(ls)"
-timeout 100 "$bin/farandole" bench timeline --seconds 0 >out 2>err
+timeout 300 "$bin/farandole" bench timeline --seconds 0 >out 2>err
 [[ $? == 64 && $(wc -l <err) == 1 ]] || fail "--seconds 0"
-timeout 100 "$bin/farandole" run -n 2 -- "$bin/farandole" bench timeline "${short[@]/mnist/llama}" >out 2>err
+timeout 300 "$bin/farandole" run -n 2 -- "$bin/farandole" bench timeline "${short[@]/mnist/llama}" >out 2>err
 [[ $? == 64 ]] && grep -q "unknown model 'llama'" err || fail "--model llama"

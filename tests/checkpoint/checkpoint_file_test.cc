@@ -16,8 +16,8 @@
 #include "checkpoint/checkpoint_fixtures.h"
 #include "lane.h"
 
-#include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
+#include "farandole/base/files/atomic_file.h"
 #include "farandole/checkpoint/hdf5_file.h"
 #include "farandole/checkpoint/raw_data.h"
 #include "farandole/checkpoint/schema.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/checkpoint/snapshot.h"
 
 namespace farandole {

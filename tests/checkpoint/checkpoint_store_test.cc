@@ -9,9 +9,9 @@
 #include "checkpoint/checkpoint_fixtures.h"
 #include "lane.h"
 
-#include "farandole/base/atomic_file.h"
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
+#include "farandole/base/files/atomic_file.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 
 namespace farandole {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Bad input of fit, transform, evaluate and runs ends with one line and exit code 64 or 65 on all ranks.
 source "$(dirname "$0")/../trainer/common.sh"
+need_h5py
 export PATH=$bin:$PATH
 "$bin/export_models" || fail "models"
 /usr/bin/python3 - <<'PYTHON' || fail "tables"
@@ -24,7 +25,7 @@ head -c 500 small.pt >damaged.pt
 check() {  # CODE PATTERN COMMAND...
   local code=$1 pattern=$2 got=0
   shift 2
-  timeout 100 farandole "$@" >out 2>err || got=$?
+  timeout 300 farandole "$@" >out 2>err || got=$?
   [[ $got == "$code" ]] || fail "exit code $got, not $code: $*"
   grep -qE -- "$pattern" err || fail "stderr lacks '$pattern': $*"
   [[ $(grep -c . err) == 1 ]] || fail "stderr is not one line: $*"
@@ -66,7 +67,7 @@ refused 64 'did you mean --epochs' --epoch 3
 refused 64 "write for example 1,28,28" --input-shapes 3,x
 [[ ! -e runs || -z $(ls runs | grep -v '^fit-') ]] || fail "left behind: $(ls runs)"
 # What is no error.
-timeout 100 farandole fit -n 2 --store good --table train.h5 --features gap --label digit --model small.pt --loss nll --nan skip >out 2>err ||
+timeout 300 farandole fit -n 2 --store good --table train.h5 --features gap --label digit --model small.pt --loss nll --nan skip >out 2>err ||
   fail "--nan skip"
 check 64 'no finished run' evaluate --store runs --table train.h5
 check 64 'no run fit-0009; its runs are fit-0001' evaluate --store good --run fit-0009 --table train.h5

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A model that PyTorch itself exports, by torch.jit.script and by torch.jit.trace, is fitted and applied; PyTorch loads the results.
 source "$(dirname "$0")/../trainer/common.sh"
+need_h5py
 source "$FARANDOLE_SOURCE/tests/wheel_python.sh"
 export PATH=$bin:$PATH
 wheel_python "$work/stand-ins" || { echo "skipped: PyTorch cannot be imported from the wheel in .deps"; exit 77; }
@@ -28,10 +29,10 @@ with h5py.File("train.h5", "w") as file:
     file["x"] = (random.normal(size=(600, 12)) + numpy.eye(3).repeat(4, 1)[file["digit"][()]] * 2).astype("f4")
 PYTHON
 for model in script trace; do
-  timeout 100 farandole fit -n 2 --store runs --run $model --table train.h5 --features x --label digit --model $model.pt --loss nll --lr 0.05 \
+  timeout 300 farandole fit -n 2 --store runs --run $model --table train.h5 --features x --label digit --model $model.pt --loss nll --lr 0.05 \
     --epochs 4 --metrics accuracy >out 2>err || fail "fit of $model"
   grep -qE '^epoch 4 .*training accuracy (0\.[89]|1)' out || fail "$model learns nothing"
-  timeout 100 farandole transform --store runs --run $model --table train.h5 --output $model.h5 >out 2>err || fail "transform of $model"
+  timeout 300 farandole transform --store runs --run $model --table train.h5 --output $model.h5 >out 2>err || fail "transform of $model"
 done
 /usr/bin/python3 -W ignore - <<'PYTHON' || fail "PyTorch does not read the results"
 import h5py, numpy, torch

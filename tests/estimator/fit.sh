@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # fit, transform, evaluate and runs on tables and models of users: learning, resuming, results that Python reads.
 source "$(dirname "$0")/../trainer/common.sh"
+need_h5py
 export PATH=$bin:$PATH
 "$bin/export_models" || fail "models"
 /usr/bin/python3 - <<'PYTHON' || fail "tables"
@@ -42,8 +43,8 @@ for ranks in 1 3; do
   grep -q '1501 rows, 150 of them for validation' out || fail "the split on $ranks ranks"
 done
 for ranks in 1 2; do
-  timeout 100 farandole transform -n $ranks --store runs --run on-3 --table test.h5 --output out-$ranks.h5 --argmax >out 2>err || fail "transform"
-  timeout 100 farandole evaluate -n $ranks --store runs --run on-3 --table test.h5 --format json >score-$ranks.json 2>err || fail "evaluate"
+  timeout 300 farandole transform -n $ranks --store runs --run on-3 --table test.h5 --output out-$ranks.h5 --argmax >out 2>err || fail "transform"
+  timeout 300 farandole evaluate -n $ranks --store runs --run on-3 --table test.h5 --format json >score-$ranks.json 2>err || fail "evaluate"
 done
 /usr/bin/python3 - <<'PYTHON' || fail "what transform and evaluate have written"
 import h5py, json, numpy
@@ -75,8 +76,8 @@ fit 2 --table train.h5 --features pixels --label digit,total --model two.pt --lo
   --epochs 3 --validation 0.1 --metrics accuracy,f1,mae --run two || fail "two labels"
 grep -qE '^epoch 3 .* training digit__accuracy (1\.0|0\.9).*validation loss.* digit__f1 (1\.0|0\.9).* total__mae 0\.' out || fail "metrics of two labels"
 grep -q '"eval_digit__f1":.*"train_total__mae":' runs/two/metrics.jsonl || fail "metrics.jsonl of two labels"
-timeout 100 farandole transform --store runs --run two --table test.h5 --output two.h5 --argmax >out 2>err || fail "transform of two labels"
-timeout 100 farandole evaluate -n 2 --store runs --run two --table test.h5 --metrics total__bias=bias.pt --format json >score.json 2>err || fail "evaluate of two labels"
+timeout 300 farandole transform --store runs --run two --table test.h5 --output two.h5 --argmax >out 2>err || fail "transform of two labels"
+timeout 300 farandole evaluate -n 2 --store runs --run two --table test.h5 --metrics total__bias=bias.pt --format json >score.json 2>err || fail "evaluate of two labels"
 /usr/bin/python3 - <<'PYTHON' || fail "the scores of two labels"
 import h5py, json, numpy
 out, score = h5py.File("two.h5"), json.load(open("score.json"))
@@ -98,6 +99,11 @@ PYTHON
 fit 2 "${classify[@]}" --run used --epochs 1 || fail "fit"
 [[ $(grep -cE '^ +[01]  [^ ]+ +[0-9]+ +[1-9][0-9]* +[0-9.]+ +[0-9.]+$' out) == 2 ]] || fail "there is no table of what ranks use"
 grep -qE '"cpu_percent":\[[0-9.]+,[0-9.]+\],"memory_mib":\[[0-9.]+,[0-9.]+\]' runs/used/metrics.jsonl || fail "metrics.jsonl"
+# With a GPU on rank 0, as its driver's library says.
+LD_LIBRARY_PATH=$bin/../tests/double${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} CUDA_VISIBLE_DEVICES=0,7 \
+  fit 2 "${classify[@]}" --run gpu --epochs 1 || fail "fit beside a GPU"
+grep -qE '^ +0 .* 97 +30720$' out && grep -qE '^ +1 .* - +-$' out || fail "the table lacks the GPU"
+grep -qF '"gpu_percent":[97.0,null],"gpu_memory_mib":[30720.0,null]' runs/gpu/metrics.jsonl || fail "metrics.jsonl lacks the GPU"
 
 # The rows of a validation column, weights, accumulation, limits, early stopping, all optimizers and schedules.
 fit 2 "${classify[@]}" --run column --epochs 2 --validation-column held --sample-weight weight --accumulate 2 --warmup-steps 5 \
@@ -112,7 +118,7 @@ for optimizer in adam adamw rmsprop adagrad lbfgs; do
     --schedule "${schedule[$((n++ % 5))]}" --run $optimizer || fail "$optimizer"
 done
 grep -qE '^epoch 3 .* loss 0\.00' out || fail "L-BFGS does not solve a linear problem"
-timeout 100 farandole evaluate --store runs --run lbfgs --table line.csv >out 2>err && grep -qE '^r2 +(1|0\.99)' out || fail "evaluation of a regression"
+timeout 300 farandole evaluate --store runs --run lbfgs --table line.csv >out 2>err && grep -qE '^r2 +(1|0\.99)' out || fail "evaluation of a regression"
 fit 2 --table line.csv --features x,y --label z --model line.pt --loss loss.pt --lr 0.1 --epochs 1 || fail "a loss as a script"
 
 # runs

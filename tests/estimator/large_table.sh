@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A whole fit on a table of 3 GiB, under a limit of 1 GiB for the memory of all processes together.
+# fit, transform and evaluate on a table of 3 GiB, under a limit of 1 GiB for the memory of all processes together.
 source "$(dirname "$0")/../trainer/common.sh"
+need_h5py
 export PATH=$bin:$PATH
 "$bin/export_models" || fail "models"
 v1=/sys/fs/cgroup/memory v2=/sys/fs/cgroup
@@ -37,4 +38,9 @@ limited() {
 limited fit -n 2 --store runs --run large --table large.h5 --features x --label y --model mean.pt --loss mse --lr 0.1 --batch-size 4 \
   --validation 0.1 --metrics mae
 grep -qE '^epoch 1 .*training mae .*validation loss 0\.0' out || fail "the fit learns nothing"
+limited transform -n 2 --store runs --table large.h5 --output out.h5
+[[ $(stat -c %s out.h5) -ge $((3 << 30)) ]] || fail "transform leaves out a part of the table"
+rm out.h5
+limited evaluate -n 2 --store runs --table large.h5
+grep -qE '^mae +(0\.0|[0-9.]+e-)' out || fail "evaluate"
 echo "the most memory of all processes, with the page cache: $(($(<"$group/$peak") >> 20)) MiB"

@@ -12,7 +12,7 @@ three=$(sed -n 's/^accuracy \([0-9.]*\) % of .* digits$/\1/p' out)
 [[ ! -e predictions.h5 && -s runs/mnist/model.pt ]] || fail "the example does not clean up, or leaves no model"
 timeout 250 "$bin/farandole" fit --store single --table train10k.h5 --features pixels --input-shapes 1,28,28 --label digit --model mnist.pt \
   --loss nll --optimizer sgd --lr 0.03 --momentum 0.5 --batch-size 384 --epochs 10 --validation 0.1 >out 2>err || fail "a single process"
-timeout 100 "$bin/farandole" evaluate --store single --table t10k.h5 --format json >score.json 2>err || fail "evaluate"
+timeout 300 "$bin/farandole" evaluate --store single --table t10k.h5 --format json >score.json 2>err || fail "evaluate"
 /usr/bin/python3 - "$three" <<'PYTHON' || fail "3 ranks: $three %, a single process: $(<score.json)"
 import json
 import sys

@@ -12,7 +12,7 @@
 #include "lane.h"
 
 #include "farandole/base/error.h"
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/shm/shared_memory_communicator.h"
 #include "farandole/comm/wrap/traced_communicator.h"

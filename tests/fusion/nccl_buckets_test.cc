@@ -1,9 +1,11 @@
-// Buckets on a device. The ranks are processes with the test doubles of CUDA and NCCL.
+// Buckets on a device. The ranks are processes with the test doubles of CUDA and NCCL. The double counts work that uses
+// the same memory without order as a failure.
 #include "farandole/fusion/nccl_buckets.h"
 
 #include <csignal>
 #include <cstring>
 #include <gmock/gmock.h>
+#include <limits>
 #include <random>
 #include <thread>
 
@@ -18,17 +20,23 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A rank whose backward runs on two streams: a gradient is copied into its bucket on one of them.
+// A rank whose backward runs on two streams. A gradient is copied on one of them into its bucket, or into other memory
+// of the device, from which the reducer packs it.
 struct DeviceRank {
   DeviceRank(GpuRank& rank, std::size_t tensors, std::function<bool()> stop_requested = {})
       : runtime(rank.runtime),
         backward{std::make_unique<GpuStream>(runtime), std::make_unique<GpuStream>(runtime)},
-        device(make_nccl_buckets(rank.bootstrap, {runtime, rank.rank, [this] { return current; }}, {})),
+        updated(runtime),
+        device(make_nccl_buckets(rank.bootstrap, {runtime, rank.rank, [this] { return current; }}, {},
+                                 FindNonfinite::yes)),
         reducer(rank.bootstrap, plan(tensors), ReduceOp::average, timeline, nullptr,
                 std::move(stop_requested), device.get()) {
     use_stream(0);
-    for (std::size_t i = 0; i < tensors; ++i)
-      gradients.push_back(runtime->allocate_pinned(reducer.plan().tensors[i].bytes()));
+    for (std::size_t i = 0; i < tensors; ++i) {
+      const auto bytes = spec(i).bytes();
+      for (auto& set : computed) set.push_back(runtime->allocate_pinned(bytes));
+      elsewhere.push_back(runtime->allocate(bytes));
+    }
   }
 
   static BucketPlan plan(std::size_t tensors) {
@@ -40,83 +48,144 @@ struct DeviceRank {
     return plan_buckets(std::move(specs), {10'000, 5'000});
   }
 
+  const TensorSpec& spec(std::size_t tensor) const { return reducer.plan().tensors[tensor]; }
   void use_stream(std::size_t i) { current = backward[i]->handle(); }
 
-  void produce(std::size_t tensor, double value) {
-    const auto& spec = reducer.plan().tensors[tensor];
-    for (std::size_t i = 0; i < spec.count(); ++i) {
-      auto* const at = gradients[tensor].get() + i * size_of(spec.dtype);
-      const auto single = static_cast<float>(value);
-      if (spec.dtype == DType::float32) std::memcpy(at, &single, sizeof single);
-      if (spec.dtype == DType::float64) std::memcpy(at, &value, sizeof value);
-    }
-    runtime->copy(reducer.data(tensor), gradients[tensor].get(), spec.bytes(), current);
-    reducer.mark_ready(tensor);
+  // Updates run on stream 0. As in LibTorch, the other stream of backward comes after them.
+  void begin_step() {
+    if (steps++ == 0) return;
+    updated.record(backward[0]->handle());
+    updated.hold(backward[1]->handle());
   }
 
-  bool has_all(std::size_t tensor, double value) {
-    const auto& spec = reducer.plan().tensors[tensor];
-    const auto host = runtime->allocate_pinned(spec.bytes());
-    GpuEvent copied(runtime);
-    runtime->copy(host.get(), reducer.data(tensor), spec.bytes(), current);
-    copied.record(current);
-    while (!copied.reached()) std::this_thread::yield();
-    for (std::size_t i = 0; i < spec.count(); ++i) {
-      const auto* const at = host.get() + i * size_of(spec.dtype);
+  enum class Where { in_bucket, elsewhere };
+  void produce(std::size_t tensor, double value, Where where) {
+    auto* const at = computed[steps % 2][tensor].get();
+    for (std::size_t i = 0; i < spec(tensor).count(); ++i) {
+      const auto single = static_cast<float>(value);
+      if (spec(tensor).dtype == DType::float32) std::memcpy(at + 4 * i, &single, sizeof single);
+      if (spec(tensor).dtype == DType::float64) std::memcpy(at + 8 * i, &value, sizeof value);
+    }
+    auto* const to = where == Where::in_bucket ? reducer.data(tensor) : elsewhere[tensor].get();
+    runtime->copy(to, at, spec(tensor).bytes(), current);
+    reducer.mark_ready(tensor, where == Where::in_bucket ? nullptr : to);
+  }
+  // In the order of the plan, on both streams in turn, packed or not.
+  void produce_all(double value) {
+    int i = 0;
+    for (const auto& bucket : reducer.plan().buckets)
+      for (const auto& slot : bucket.slots) {
+        use_stream(static_cast<std::size_t>(i % 2));
+        produce(slot.tensor, value, i++ % 3 == 0 ? Where::in_bucket : Where::elsewhere);
+      }
+  }
+
+  // What an update sees: the gradients, and whether it is left out.
+  struct Seen {
+    std::vector<Buffer> gradients, left_out;  // by tensor; by bucket
+    std::vector<bool> present;
+  };
+  // Runs on stream 0 whatever the device has come to.
+  Seen finish() {
+    use_stream(0);
+    Seen seen;
+    seen.gradients.resize(reducer.plan().tensors.size());
+    reducer.finish([&](std::size_t b) {
+      for (const auto& slot : reducer.plan().buckets[b].slots)
+        seen.gradients[slot.tensor] = copied(reducer.data(slot.tensor), spec(slot.tensor).bytes());
+      seen.left_out.push_back(copied(reducer.found_nonfinite(b), sizeof(float)));
+    });
+    for (std::size_t i = 0; i < seen.gradients.size(); ++i) seen.present.push_back(reducer.present(i));
+    return seen;
+  }
+
+  void wait() {
+    GpuEvent end(runtime);
+    end.record(backward[0]->handle());
+    while (!end.reached()) std::this_thread::yield();
+  }
+
+  bool has_all(const Seen& seen, std::size_t tensor, double value) const {
+    const auto* const at = seen.gradients[tensor].get();
+    for (std::size_t i = 0; i < spec(tensor).count(); ++i) {
       float single = 0;
       double whole = 0;
-      if (spec.dtype == DType::float32) std::memcpy(&single, at, sizeof single), whole = single;
-      if (spec.dtype == DType::float64) std::memcpy(&whole, at, sizeof whole);
-      if (std::abs(whole - value) > 1e-5 * std::abs(value)) return false;
+      if (spec(tensor).dtype == DType::float32)
+        std::memcpy(&single, at + 4 * i, sizeof single), whole = single;
+      if (spec(tensor).dtype == DType::float64) std::memcpy(&whole, at + 8 * i, sizeof whole);
+      if (!(std::abs(whole - value) <= 1e-5 * std::abs(value))) return false;
     }
     return true;
+  }
+  static std::vector<float> left_out(const Seen& seen) {
+    std::vector<float> values;
+    for (const auto& value : seen.left_out) values.push_back(*reinterpret_cast<const float*>(value.get()));
+    return values;
+  }
+
+  Buffer copied(const void* from, std::size_t bytes) const {
+    auto host = runtime->allocate_pinned(bytes);
+    runtime->copy(host.get(), from, bytes, current);
+    return host;
   }
 
   std::shared_ptr<const GpuRuntime> runtime;
   std::unique_ptr<GpuStream> backward[2];
   CUstream_st* current = nullptr;
-  std::vector<Buffer> gradients;
+  GpuEvent updated;
+  int steps = 0;
+  std::vector<Buffer> computed[2], elsewhere;  // of the host, by turn; of the device
   Timeline timeline;
   std::unique_ptr<BucketDevice> device;
   GradientReducer reducer;
 };
 
+using Where = DeviceRank::Where;
+
 double gradient(int rank, int step, std::size_t tensor) {
   return 1 + rank + 10 * step + 0.5 * static_cast<double>(tensor);
 }
 
-// Gradients come in another order on each rank and step, on either stream, and some are absent. Returns the number of
-// gradients that were reduced to wrong values.
-int train(GpuRank& rank, unsigned seed, std::size_t tensors, int steps) {
-  int step = 0, wrong = 0;
+// Gradients come in another order on each rank and step, on either stream, and some are absent. In some steps, all ranks
+// have all gradients, so that the host runs ahead of the device.
+void train(GpuRank& rank, unsigned seed, std::size_t tensors, int steps) {
+  int step = 0;
   DeviceRank own(rank, tensors, [&] { return rank.rank == rank.size - 1 && step % 3 == 2; });
-  const auto has = [&](int r, std::size_t tensor) {
-    return std::mt19937(seed + static_cast<unsigned>(r * 100 + step * 31) +
-                        static_cast<unsigned>(tensor) * 7u)() %
-               4 !=
-           0;
+  const auto has = [&](int r, int s, std::size_t tensor) {
+    return s % 2 == 1 || std::mt19937(seed + static_cast<unsigned>(r * 100 + s * 31) +
+                                      static_cast<unsigned>(tensor) * 7u)() %
+                                 4 !=
+                             0;
   };
   std::mt19937 random(seed + static_cast<unsigned>(rank.rank));
+  std::vector<DeviceRank::Seen> seen;
   for (; step < steps; ++step) {
     std::vector<std::size_t> order(tensors);
     for (std::size_t i = 0; i < tensors; ++i) order[i] = i;
     std::shuffle(order.begin(), order.end(), random);
+    own.begin_step();
     for (const auto tensor : order) {
       own.use_stream(random() % 2);
-      if (has(rank.rank, tensor)) own.produce(tensor, gradient(rank.rank, step, tensor));
+      if (has(rank.rank, step, tensor))
+        own.produce(tensor, gradient(rank.rank, step, tensor),
+                    random() % 2 == 0 ? Where::in_bucket : Where::elsewhere);
     }
-    own.reducer.finish();
-    EXPECT_EQ(own.reducer.stopping(), step % 3 == 2) << step;
+    seen.push_back(own.finish());
+    EXPECT_EQ(own.reducer.stopping(), step > 0 && (step - 1) % 3 == 2) << step;
+  }
+  own.reducer.settle();
+  EXPECT_EQ(own.reducer.stopping(), (step - 1) % 3 == 2);
+  own.wait();
+  for (step = 0; step < steps; ++step)
     for (std::size_t tensor = 0; tensor < tensors; ++tensor) {
       double sum = 0;
       bool present = false;
       for (int r = 0; r < rank.size; ++r)
-        if (has(r, tensor)) sum += gradient(r, step, tensor), present = true;
-      EXPECT_EQ(own.reducer.present(tensor), present);
-      if (!own.has_all(tensor, sum / rank.size)) ++wrong;
+        if (has(r, step, tensor)) sum += gradient(r, step, tensor), present = true;
+      EXPECT_EQ(seen[static_cast<std::size_t>(step)].present[tensor], present);
+      EXPECT_TRUE(own.has_all(seen[static_cast<std::size_t>(step)], tensor, sum / rank.size))
+          << step << " " << tensor;
     }
-  }
-  return wrong;
 }
 
 TEST(NcclBuckets, RandomOrdersStreamsAndAbsentGradients) {
@@ -125,15 +194,110 @@ TEST(NcclBuckets, RandomOrdersStreamsAndAbsentGradients) {
     if (real_gpus() > 0 && ranks > real_gpus()) break;
     expect_all_succeed(run_gpu_ranks(ranks, [&](GpuRank& rank) {
       SCOPED_TRACE(testing::Message() << "seed " << first);
-      EXPECT_EQ(train(rank, first, 23, 6), 0);
+      train(rank, first, 23, 7);
     }));
   }
 }
 
-// If the reduction did not wait for backward, the test above would fail.
-TEST(NcclBuckets, TheReductionMustWaitForBackward) {
-  expect_all_succeed(run_gpu_ranks(2, [](GpuRank& rank) { EXPECT_GT(train(rank, 1, 23, 10), 0); },
-                                   {{"GPU_DOUBLE_LOSE_WAIT", "0"}}));
+// If the host waited for the device anywhere in the step, it would wait until the alarm.
+TEST(NcclBuckets, AStepIsQueuedWhileTheDeviceStandsStill) {
+  if (real_gpus() > 0) GTEST_SKIP() << "only the double can stand still";
+  expect_all_succeed(run_gpu_ranks(2, [](GpuRank& rank) {
+    DeviceRank own(rank, 9);
+    auto& pause = of_double<void(bool)>("gpu_double_pause");
+    for (int step = 0; step < 3; ++step) {
+      own.begin_step();
+      own.produce_all(step);
+      own.finish();
+    }
+    own.reducer.settle();
+    own.wait();
+    pause(true);
+    ::alarm(20);
+    own.begin_step();
+    own.produce_all(7);
+    const auto launches = of_double<int()>("gpu_double_launches")();
+    const auto seen = own.finish();
+    EXPECT_EQ(of_double<int()>("gpu_double_launches")(), launches);  // finish() only waits
+    pause(false);
+    own.wait();
+    for (std::size_t tensor = 0; tensor < 9; ++tensor) EXPECT_TRUE(own.has_all(seen, tensor, 7)) << tensor;
+  }));
+}
+
+// One launch packs all gradients of a bucket; one looks for elements that are not finite.
+TEST(NcclBuckets, LaunchTwoKernelsForEachBucket) {
+  if (real_gpus() > 0) GTEST_SKIP() << "only the double counts launches";
+  expect_all_succeed(run_gpu_ranks(1, [](GpuRank& rank) {
+    DeviceRank own(rank, 20);
+    const auto buckets = static_cast<int>(own.reducer.plan().buckets.size());
+    EXPECT_LT(buckets, 15);
+    own.begin_step();
+    for (std::size_t tensor = 0; tensor < 20; ++tensor) own.produce(tensor, 1, Where::elsewhere);
+    own.finish();
+    EXPECT_EQ(of_double<int()>("gpu_double_launches")(), 2 * buckets);
+    own.wait();
+  }));
+}
+
+int two_steps(GpuRank& rank) {
+  DeviceRank own(rank, 9);
+  std::vector<DeviceRank::Seen> seen;  // kept, because the host waits for the device when it frees memory
+  for (int step = 0; step < 2; ++step) {
+    own.begin_step();
+    own.produce_all(step);
+    seen.push_back(own.finish());
+  }
+  own.reducer.settle();
+  own.wait();
+  return of_double<int()>("gpu_double_waits")();
+}
+
+// Each wait for an event is needed, and the double notices if it is missing.
+TEST(NcclBuckets, NoWaitForAnEventCanBeLeftOut) {
+  if (real_gpus() > 0) GTEST_SKIP() << "only the double leaves out waits";
+  const auto waits = run_gpu_ranks(1, [](GpuRank& rank) { throw Error(std::to_string(two_steps(rank))); });
+  const int count = std::atoi(waits[0].message.c_str());
+  ASSERT_GT(count, 20) << waits[0].message;
+  for (int lost = 1; lost <= count; ++lost)
+    expect_all_succeed(run_gpu_ranks(1,
+                                     [&](GpuRank& rank) {
+                                       two_steps(rank);
+                                       EXPECT_GT(races(), 0) << "wait " << lost << " of " << count;
+                                     },
+                                     {{"GPU_DOUBLE_LOSE_WAIT", std::to_string(lost)}}));
+}
+
+// The device leaves out the updates from the bucket with the NaN to the end of the next step. Then the host has learned it.
+TEST(NcclBuckets, ANumberThatIsNotFiniteIsKnownOneStepLater) {
+  expect_all_succeed(run_gpu_ranks(2, [](GpuRank& rank) {
+    DeviceRank own(rank, 20);
+    const auto& buckets = own.reducer.plan().buckets;
+    ASSERT_GT(buckets.size(), 3u);
+    const auto bad = buckets[1].slots.back().tensor;
+    std::vector<DeviceRank::Seen> seen;
+    std::vector<std::optional<std::size_t>> known;
+    for (int step = 0; step < 5; ++step) {
+      own.begin_step();
+      for (std::size_t tensor = 0; tensor < 20; ++tensor)
+        own.produce(
+            tensor,
+            tensor == bad && step == 1 && rank.rank == 1 ? std::numeric_limits<double>::quiet_NaN() : 1,
+            Where::in_bucket);
+      seen.push_back(own.finish());
+      known.push_back(own.reducer.first_nonfinite());
+    }
+    own.wait();
+    EXPECT_EQ(known, (std::vector<std::optional<std::size_t>>{{}, {}, bad, {}, {}}));
+    const std::vector<float> none(buckets.size(), 0), all(buckets.size(), 1);
+    auto some = all;
+    some[0] = 0;
+    EXPECT_EQ(own.left_out(seen[0]), none);
+    EXPECT_EQ(own.left_out(seen[1]), some);
+    EXPECT_EQ(own.left_out(seen[2]), all);
+    EXPECT_EQ(own.left_out(seen[3]), none);
+    EXPECT_EQ(own.left_out(seen[4]), none);
+  }));
 }
 
 TEST(NcclBuckets, ALostRankEndsTheWaitForGradients) {
@@ -141,8 +305,9 @@ TEST(NcclBuckets, ALostRankEndsTheWaitForGradients) {
     DeviceRank own(rank, 9);
     for (int step = 0; step < 3; ++step) {
       if (rank.rank == 2 && step == 1) std::raise(SIGKILL);
-      for (std::size_t i = 0; i < 9; ++i) own.produce(i, 1);
-      own.reducer.finish();
+      own.begin_step();
+      own.produce_all(1);
+      own.finish();
     }
   });
   EXPECT_EQ(ends[2].exit_code, -1);
@@ -154,11 +319,77 @@ TEST(NcclBuckets, ALostRankEndsTheWaitForGradients) {
   }
 }
 
+// Calls of the reducer's steps, and how many of them come before its end.
+const std::map<std::string, int> calls_of_steps = {
+    {"cudaMemcpyAsync", 40}, {"cudaMemsetAsync", 1},       {"cudaLaunchKernel", 12},
+    {"cudaEventRecord", 40}, {"cudaStreamWaitEvent", 20},  {"ncclAllReduce", 8},
+    {"cudaEventQuery", 10},  {"ncclCommGetAsyncError", 20}};
+
+void three_steps(GpuRank& rank) {
+  DeviceRank own(rank, 9);
+  for (int step = 0; step < 3; ++step) {
+    own.begin_step();
+    if (step == 1)
+      own.produce(3, 1, Where::elsewhere);
+    else
+      own.produce_all(step);
+    own.finish();
+  }
+  own.reducer.settle();
+}
+
+// The rank whose call fails names it. The others do not wait for it.
+TEST(NcclBuckets, ACallThatFailsEndsAllRanks) {
+  if (real_gpus() > 0) GTEST_SKIP() << "only the double fails";
+  std::mt19937 random(seed(6));
+  for (const auto& [call, most] : calls_of_steps) {
+    const auto fault =
+        call + ":" + std::to_string(1 + static_cast<int>(random() % static_cast<unsigned>(most)));
+    const auto ends = run_gpu_ranks(2, [&](GpuRank& rank) {
+      if (rank.rank == 1) ::setenv("GPU_DOUBLE_FAIL", fault.c_str(), 1);
+      three_steps(rank);
+    });
+    EXPECT_EQ(ends[1].exit_code, 1) << fault << ": " << ends[1].message;
+    EXPECT_THAT(ends[1].message, HasSubstr("an injected")) << fault;
+    EXPECT_EQ(ends[0].exit_code, 70) << fault << ": " << ends[0].message;
+    EXPECT_THAT(ends[0].message, HasSubstr("rank 1 ")) << fault;
+  }
+}
+
+TEST(NcclBuckets, ARankLostInAnyCallEndsTheOthers) {
+  if (real_gpus() > 0) GTEST_SKIP() << "only the double dies";
+  std::mt19937 random(seed(7));
+  for (const auto& [call, most] : calls_of_steps) {
+    const auto death =
+        call + ":" + std::to_string(1 + static_cast<int>(random() % static_cast<unsigned>(most)));
+    const auto ends = run_gpu_ranks(3, [&](GpuRank& rank) {
+      if (rank.rank == 1) ::setenv("GPU_DOUBLE_DIE", death.c_str(), 1);
+      three_steps(rank);
+    });
+    EXPECT_EQ(ends[1].exit_code, -1) << death;
+    for (const std::size_t other : {0, 2}) {
+      EXPECT_EQ(ends[other].exit_code, 70) << death << ": " << ends[other].message;
+      EXPECT_THAT(ends[other].message, AllOf(HasSubstr("rank 1 "), HasSubstr("killed by SIGKILL"))) << death;
+    }
+  }
+}
+
 // Memory of buckets that are still being reduced must not be freed; the double would use it.
 TEST(NcclBuckets, EndsWithoutFinish) {
   expect_all_succeed(run_gpu_ranks(2, [](GpuRank& rank) {
     DeviceRank own(rank, 9);
-    for (std::size_t i = 9; i-- > 0;) own.produce(i, 1);
+    own.begin_step();
+    for (std::size_t i = 9; i-- > 0;) own.produce(i, 1, Where::in_bucket);
+  }));
+}
+
+// Nor memory of buckets that updates still read.
+TEST(NcclBuckets, EndsBeforeTheUpdates) {
+  expect_all_succeed(run_gpu_ranks(2, [](GpuRank& rank) {
+    DeviceRank own(rank, 9);
+    own.begin_step();
+    own.produce_all(1);
+    own.finish();
   }));
 }
 

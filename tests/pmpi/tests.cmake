@@ -2,6 +2,5 @@
 add_executable(calling_program pmpi/calling_program.cc)
 target_link_libraries(calling_program PRIVATE MPI::MPI_C farandole_flags)
 target_compile_definitions(calling_program PRIVATE OMPI_SKIP_MPICXX)
-add_executable(session_program pmpi/session_program.cc)
-target_link_libraries(session_program PRIVATE farandole_comm farandole_flags)
+farandole_test_program(session_program pmpi/session_program.cc LAYERS comm)
 farandole_script_test(pmpi.calls pmpi/calls.sh 120)

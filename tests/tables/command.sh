@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # farandole table on files that Python wrote, with the types and layouts that users have; and on a file larger than memory.
 source "$(dirname "$0")/../trainer/common.sh"
+need_h5py
 
 /usr/bin/python3 - <<'PYTHON' || fail "the files cannot be made"
 import h5py, numpy

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <numeric>
 #include <set>
 
 #include "farandole/base/error.h"
+#include "farandole/base/files/temporary_folder.h"
+#include "farandole/checkpoint/hdf5_file.h"
 #include "farandole/tables/memory_table.h"
 
 namespace farandole {
@@ -214,6 +218,86 @@ TEST(TableReader, AnEpochCanBeLeft) {
     EXPECT_TRUE(reader.next());
   }
   EXPECT_EQ(epoch_of(reader, 0, 10).size(), 100'000u);
+}
+
+// Rows of a file reach their batches in pieces: short ones through a copy, long ones directly, and with gaps of any length.
+TEST(TableReader, RowsOfFilesOfAnyLengthReachTheirPlaces) {
+  const TemporaryFolder folder;
+  for (const std::int64_t values_of_row : {3, 700, 20'000}) {
+    const std::int64_t rows = 300;
+    const std::vector<std::int64_t> shape = {rows, values_of_row};
+    std::vector<std::int32_t> values(static_cast<std::size_t>(rows * values_of_row));
+    std::iota(values.begin(), values.end(), 0);
+    const auto file = folder / fmt::format("{}.h5", values_of_row);
+    auto writer = Hdf5File::create(file);
+    writer.write_array("/x", DType::int32, shape, std::as_bytes(std::span(values)));
+    writer.close();
+    const auto table = open_table(file);
+    for (const std::int64_t every : {1, 2, 5})
+      for (const bool shuffle : {true, false}) {
+        const RowSelection chosen(rows, [=](std::int64_t row) { return row % every == 0; });
+        std::int64_t seen = 0;
+        for (int rank = 0; rank < 2; ++rank) {
+          TableReader reader(*table, chosen,
+                             {.columns = {0},
+                              .batch = 16,
+                              .shuffle = shuffle,
+                              .rank = rank,
+                              .world_size = 2,
+                              .window_bytes = 4 << 20});
+          for (reader.start(0); const auto batch = reader.next();)
+            for (std::size_t i = 0; i < batch->rows.size(); ++i, ++seen) {
+              const auto bytes = static_cast<std::size_t>(values_of_row) * sizeof(std::int32_t);
+              ASSERT_EQ(batch->rows[i] % every, 0);
+              ASSERT_EQ(std::memcmp(batch->columns[0]->data() + i * bytes,
+                                    &values[static_cast<std::size_t>(batch->rows[i] * values_of_row)], bytes),
+                        0);
+            }
+        }
+        EXPECT_EQ(seen, chosen.count(0, rows));
+      }
+  }
+}
+
+TEST(TableReader, AFileThatBecomesShorterIsRefused) {
+  const TemporaryFolder folder;
+  const auto file = folder / "x.h5";
+  const std::vector<std::int64_t> shape = {100, 1000};
+  auto writer = Hdf5File::create(file);
+  writer.write_array("/x", DType::float32, shape, std::vector<std::byte>(400'000));
+  writer.close();
+  const auto table = open_table(file);
+  std::filesystem::resize_file(file, 200'000);
+  TableReader reader(*table, RowSelection(100), {.columns = {0}, .batch = 8});
+  reader.start(0);
+  EXPECT_THROW(while (reader.next()){}, CorruptInput);
+}
+
+// A narrow column whose chunks have many rows must not make the blocks of a wide one larger than a window.
+TEST(TableReader, MemoryIsBoundedWhateverTheChunks) {
+  class Chunked final : public DataTable {
+   public:
+    Chunked() {
+      rows_ = 10'000;
+      columns_ = {{"image", DType::uint8, {4096}}, {"label", DType::uint8, {}}};
+    }
+    void read(std::size_t, std::int64_t, std::int64_t, std::span<std::byte> out) const override {
+      most = std::max(most, out.size());
+    }
+    std::int64_t chunk_rows(std::size_t column) const override { return column == 0 ? 1 : 10'000; }
+    mutable std::size_t most = 0;
+  };
+  constexpr std::size_t window = 1 << 20;
+  for (const bool shuffle : {true, false}) {
+    const Chunked table;
+    TableReader reader(table, RowSelection(table.rows()),
+                       {.columns = {0, 1}, .batch = 16, .shuffle = shuffle, .window_bytes = window});
+    reader.start(0);
+    while (reader.next()) {
+    }
+    EXPECT_GT(table.most, 0u);
+    EXPECT_LE(table.most, window);
+  }
 }
 
 TEST(TableReader, ErrorsOfTheTableReachTheCaller) {

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/checkpoint/hdf5_file.h"
 #include "farandole/tables/split_table.h"
 

@@ -1,9 +1,11 @@
 // The optimizer with buckets in memory of a device: the test doubles of CUDA and NCCL, whose memory CPU tensors can use. The
 // results must be those of buckets in memory of the host, bit by bit.
 #include <cstdlib>
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <limits>
 #include <torch/nn/modules/linear.h>
+#include <torch/nn/utils/convert_parameters.h>
 #include <torch/optim.h>
 #include <torch/utils.h>
 
@@ -26,13 +28,19 @@ class WithDevice {
     std::string why_not;
     const auto runtime = GpuRuntime::load(why_not);
     if (runtime == nullptr) throw Error(why_not);
-    stream_ = std::make_unique<GpuStream>(runtime);
-    session->internals().gpu = GpuOfRank{runtime, session->rank(), [this] { return stream_->handle(); }};
+    void* const library = ::dlopen(FARANDOLE_GPU_DOUBLE, RTLD_NOW);
+    stream_of_host = reinterpret_cast<CUstream_st* (*)()>(::dlsym(library, "gpu_double_host_stream"));
+    races = reinterpret_cast<int (*)()>(::dlsym(library, "gpu_double_races"));
+    session->internals().gpu = GpuOfRank{runtime, session->rank(), stream_of_host};
   }
-  ~WithDevice() { session->internals().gpu.reset(); }
+  ~WithDevice() {
+    session->internals().gpu.reset();
+    EXPECT_EQ(races(), 0);
+  }
 
  private:
-  std::unique_ptr<GpuStream> stream_;
+  CUstream_st* (*stream_of_host)() = nullptr;  // On which LibTorch's work on CPU tensors runs.
+  int (*races)() = nullptr;
 };
 
 // One layer computes gradients in the buckets, the other one's are copied there. In some steps, the side is not used on
@@ -96,6 +104,49 @@ TEST_P(DeviceBuckets, TrainTheSameParameters) {
   EXPECT_EQ(optimizer.packed_bytes(), reference.packed_bytes());
 }
 
+// The gradients of several passes are added where they lie, and packed once. A step may have fewer passes.
+TEST(DeviceBuckets, AddTheGradientsOfSeveralPasses) {
+  SidedNet there, here;
+  torch::optim::SGD a(there.parameters(), 0.1), b(here.parameters(), 0.1);
+  auto options = small_buckets();
+  options.backward_passes_per_step = 3;
+  DistributedOptimizer reference(*session, b, here.named_parameters(), options);
+  const WithDevice device;
+  DistributedOptimizer optimizer(*session, a, there.named_parameters(), options);
+  for (int step = 0; step < 6; ++step)
+    for (auto* const each : {&optimizer, &reference}) {
+      each->zero_grad();
+      for (int pass = 0; pass < (step == 4 ? 2 : 3); ++pass)
+        (each == &optimizer ? there : here).loss(10 * step + pass).backward();
+      each->step();
+    }
+  expect_equal(there, here);
+}
+
+// NCCL divides the gradients by the scale of the loss before it adds them. After an overflow, the scale is halved.
+TEST(DeviceBuckets, TheReductionUndoesTheScaleOfTheLoss) {
+  SidedNet there, here;
+  torch::optim::AdamW a(there.parameters(), 0.01), b(here.parameters(), 0.01);
+  auto options = small_buckets();
+  options.loss_scaling = LossScaling{.initial = 1024, .growth_interval = 3};
+  DistributedOptimizer reference(*session, b, here.named_parameters(), options);
+  const WithDevice device;
+  DistributedOptimizer optimizer(*session, a, there.named_parameters(), options);
+  for (int step = 0; step < 8; ++step) {
+    for (auto* const each : {&optimizer, &reference}) {
+      auto& net = each == &optimizer ? there : here;
+      each->zero_grad();
+      each->scale(net.loss(step) * (step == 5 ? std::numeric_limits<double>::infinity() : 1)).backward();
+      if (step == 4) each->synchronize();
+      each->step();
+      EXPECT_EQ(each->overflowed(), step == 5);
+    }
+    EXPECT_EQ(optimizer.loss_scale(), reference.loss_scale()) << step;
+  }
+  for (const auto& item : there.named_parameters())
+    EXPECT_TRUE(torch::allclose(item.value(), here.named_parameters()[item.key()], 1e-4, 1e-5)) << item.key();
+}
+
 TEST(DeviceBuckets, AGradientThatIsNotFiniteLeavesTheStepOut) {
   SidedNet net, before;
   bool bad = false;
@@ -122,6 +173,51 @@ TEST(DeviceBuckets, AGradientThatIsNotFiniteLeavesTheStepOut) {
   step(false);
   EXPECT_FALSE(optimizer.skipped());
   EXPECT_FALSE(torch::equal(net.theirs->bias, before.theirs->bias));
+}
+
+// The device leaves out the update by itself. The host learns it in the next step, or when it asks.
+TEST(DeviceBuckets, AGradientThatIsNotFiniteIsReportedOneStepLater) {
+  SidedNet net;
+  bool bad = false;
+  net.theirs->bias.register_hook(
+      [&](const Tensor& gradient) { return bad && session->rank() == 0 ? gradient / 0.0 : gradient; });
+  torch::optim::SGD sgd(net.parameters(), 0.1);
+  const WithDevice device;
+  DistributedOptimizer optimizer(*session, sgd, net.named_parameters(), {});
+  const auto step = [&](bool is_bad) {
+    bad = is_bad;
+    optimizer.zero_grad();
+    net.loss(1).backward();
+    optimizer.step();
+  };
+  const auto values = [&] { return torch::nn::utils::parameters_to_vector(net.parameters()).clone(); };
+  step(false);
+  const auto before = values();
+  step(true);
+  EXPECT_THROW(optimizer.confirm(), NonFiniteGradient);
+  EXPECT_TRUE(torch::equal(values(), before));
+  step(false);
+  optimizer.confirm();
+  const auto after = values();
+  EXPECT_FALSE(torch::equal(after, before));
+  step(true);
+  EXPECT_THROW(step(false), NonFiniteGradient);
+  EXPECT_TRUE(torch::equal(values(), after));
+}
+
+// Without a finite norm no bucket is updated, also none before the one that is not finite.
+TEST(DeviceBuckets, NothingIsClippedByANormThatIsNotFinite) {
+  SidedNet net, before;
+  net.ours->weight.register_hook([](const Tensor& gradient) { return gradient / 0.0; });  // The last bucket.
+  torch::optim::SGD sgd(net.parameters(), 0.1);
+  auto options = small_buckets();
+  options.clip_norm = 1;
+  const WithDevice device;
+  DistributedOptimizer optimizer(*session, sgd, net.named_parameters(), options);
+  net.loss(1).backward();
+  optimizer.step();
+  EXPECT_THROW(optimizer.confirm(), NonFiniteGradient);
+  expect_equal(net, before);
 }
 
 TEST(DeviceBuckets, StayOnTheDeviceInAGroup) {

@@ -1,7 +1,6 @@
 if(FARANDOLE_TORCH)
-  add_executable(training_program train/training_program.cc train/joining.cc train/paced_training.cc train/straggling.cc)
-  target_link_libraries(training_program PRIVATE farandole_bench farandole_flags)
-  target_include_directories(training_program PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  farandole_test_program(training_program train/training_program.cc train/joining.cc train/paced_training.cc train/straggling.cc
+                         LAYERS bench)
   foreach(script IN ITEMS joining stragglers)
     farandole_script_test(train.${script} train/${script}.sh 280)
     set_tests_properties(train.${script} PROPERTIES LABELS program PROCESSORS 2)

@@ -2,6 +2,7 @@
 # SIGUSR2 to the launcher or to any rank writes a trace so far while training continues, bit-wise unchanged, even if
 # rank 0 is stopped.
 source "$(dirname "$0")/common.sh"
+need_h5py
 options=(--model mlp --data synthetic --width 16 --log-steps 5 --checkpoint-epochs 0 --resume none)
 "$bin/farandole" run -n 2 -- "$bin/farandole" train "${options[@]}" --epochs 1000000 --run-dir run --stall-seconds 0 >out 2>err &
 launcher=$!

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Data that cannot be read, are not the same on all ranks or make training diverge.
 source "$(dirname "$0")/common.sh"
+need_h5py
 
 # IDX: wrong magic number, truncated, a label out of range. HDF5: truncated, no /y.
 /usr/bin/python3 - <<'PYTHON'
@@ -32,7 +33,7 @@ train 5 --model mnist --data good --run-dir r
 [[ $? == 64 ]] && grep -q '4 training samples for 5 ranks' err || fail "more ranks than samples"
 
 # Ranks with other data or options are refused. Without the check, the run ends as if all were well, or hangs.
-head -c 30000 /usr/share/common-licenses/GPL-3 >data.0
+cat "$text"/* | head -c 30000 >data.0
 cat >as_rank <<'SCRIPT'
 #!/usr/bin/env bash
 rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-$SLURM_PROCID}}
@@ -40,7 +41,7 @@ exec "$@" --data "data.$rank" --seed "$((rank / $ranks_with_a_seed))"
 SCRIPT
 chmod +x as_rank
 differ() {  # RANKS PATTERN: so many ranks share a seed
-  ranks_with_a_seed=$1 timeout 60 "$bin/farandole" run -n 2 -- ./as_rank "$bin/farandole" train --model gpt --layers 1 --width 8 \
+  ranks_with_a_seed=$1 timeout 300 "$bin/farandole" run -n 2 -- ./as_rank "$bin/farandole" train --model gpt --layers 1 --width 8 \
     --heads 1 --context 32 --steps 200 --epochs 9 --timeline off --run-dir differ >out 2>err
   [[ $? == 64 && $(grep -c . err) == 1 ]] && grep -qE -- "$2" err || fail "ranks that differ: $2"
 }
@@ -57,3 +58,10 @@ differ 1 'same options .* there are --seed 0 on rank 0, --seed 1 on rank 1$'
 train 2 --model mlp --data good --run-dir diverged --lr 1e30 --epochs 100 --timeline off
 [[ $? == 1 && $(grep -c 'step 2: .* on ranks 0, 1; the loss is not finite on ranks 0, 1; lower --lr' err) == 1 ]] || fail "a diverging run"
 grep -q '"exit_code": 1' diverged/run.json || fail "run.json of a diverged run: $(cat diverged/run.json)"
+
+# A model of bytes generates any bytes. What is printed is text, without characters that control a terminal.
+head -c 20000 /dev/urandom >bytes
+train 2 --model gpt --layers 1 --width 8 --heads 1 --context 32 --data bytes --steps 3 --sample 300 --timeline off --run-dir bytes.run ||
+  fail "training on random bytes"
+iconv -f utf-8 -t utf-8 out >/dev/null && ! grep -qP '[\x00-\x08\x0b-\x1f\x7f]' out && grep -q 'A sample of the generated text' out ||
+  fail "the sample of a model of random bytes"

@@ -17,7 +17,7 @@ refused 64 'timeline' "${small[@]}" --run-dir r --timeline sometimes
 printf 'model=mlp\nwidth=8\n# a comment\nwdith=9\n' >profile.ini
 refused 64 'profile.ini:4: .*wdith.*did you mean width' --profile profile.ini --data synthetic --run-dir r
 refused 64 'nowhere' --model mnist --data nowhere --run-dir r
-refused 64 'mnist' --model mnist --data /usr/share/common-licenses --run-dir r
+refused 64 'mnist' --model mnist --data "$text" --run-dir r
 mkdir empty
 refused 64 'empty' --model gpt --data empty --run-dir r
 printf 'short' >short.txt
@@ -28,4 +28,9 @@ refused 64 'file' "${small[@]}" --run-dir file/run
 refused 64 "gpu-activity cannot be 'some'; give off, steps=A-B or all" "${small[@]}" --gpu-activity some --run-dir gpu
 train 1 "${small[@]}" --gpu-activity all --run-dir gpu || fail "asking for a GPU's activity"
 [[ -e /dev/nvidiactl ]] || grep -q 'gpu-activity: no GPU activity is recorded' err || fail "nobody says that there is no GPU"
+# MPI would wait for a program that is no rank of the training.
+timeout 300 mpirun -n 2 "$bin/farandole" train "${small[@]}" --run-dir r : -n 1 sleep 50 >out 2>err
+code=$?
+[[ $code == 64 ]] || fail "exit code $code in a job with two programs"
+grep -q 'this job has 2 programs (mpirun A : B).*an mpirun of its own' err || fail "nobody says that the job has two programs"
 [[ ! -e r ]] || fail "a refused run left its run directory: $(find r)"

@@ -31,9 +31,9 @@ rm pipes/metrics.jsonl pipes/checkpoints/*
 mkfifo pipes/metrics.jsonl
 refused 65 'pipes/metrics.jsonl cannot be read: it is not a regular file' "${small[@]}" --run-dir pipes
 mkfifo pipes/checkpoints/step-00000009.h5
-timeout 60 "$bin/farandole" checkpoint verify pipes >out 2>err
+timeout 300 "$bin/farandole" checkpoint verify pipes >out 2>err
 [[ $? == 65 ]] && grep -q 'step-00000009.h5 cannot be read: it is not a regular file' err || fail "a FIFO as a checkpoint"
-timeout 60 "$bin/farandole" status pipes >out 2>err || fail "farandole status with FIFOs: $?"
+timeout 300 "$bin/farandole" status pipes >out 2>err || fail "farandole status with FIFOs: $?"
 
 # A run directory on a file system that this user cannot write to.
 mkdir locked
@@ -42,7 +42,7 @@ if unshare -rm mount -t tmpfs -o ro none locked 2>/dev/null; then
 mount -t tmpfs -o ro none locked
 exec "$@"
 SCRIPT
-  unshare -rm bash locked.sh timeout 100 "$bin/farandole" run -n 2 -- "$bin/farandole" train "${small[@]}" --run-dir locked >out 2>err
+  unshare -rm bash locked.sh timeout 300 "$bin/farandole" run -n 2 -- "$bin/farandole" train "${small[@]}" --run-dir locked >out 2>err
   [[ $? == 64 ]] && grep -q 'run directory .*locked is not writable; choose another --run-dir' err || fail "a read-only run directory"
   [[ $(grep -c . err) == 1 ]] || fail "a read-only run directory: not one line"
 fi

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # farandole checkpoint diff and export: what they print and write, and what they refuse.
 source "$(dirname "$0")/common.sh"
+need_h5py
 train 2 --model mlp --data synthetic --width 16 --optimizer adamw --timeline off --checkpoint-every 2epochs --epochs 4 --run-dir a || fail "a run"
 train 2 --model mlp --data synthetic --width 16 --timeline off --run-dir b || fail "another run"
 train 2 --model mlp --data synthetic --width 8 --timeline off --run-dir c || fail "a run with another model"
@@ -9,7 +10,7 @@ train 2 --model mlp --data synthetic --width 8 --timeline off --run-dir c || fai
 tool() {
   local code=$1
   shift
-  timeout 60 "$bin/farandole" checkpoint "$@" >out 2>err
+  timeout 300 "$bin/farandole" checkpoint "$@" >out 2>err
   local got=$?
   [[ $got == "$code" ]] || fail "exit code $got instead of $code: $*"
 }

@@ -5,6 +5,8 @@ source_folder=$(readlink -f "$(dirname "${BASH_SOURCE[0]}")")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
+text=/usr/share/common-licenses  # a folder with some 100 KB of text
+[[ -e $text/GPL-3 ]] || text=$source_folder/../../docs
 
 fail() {
   echo "FAILED: $*" >&2
@@ -36,6 +38,10 @@ refused() {
 need_data() {  # FOLDER: of FARANDOLE_TEST_DATA; skips the test without it
   data=${FARANDOLE_TEST_DATA:-}/$1
   [[ -e $data ]] || { echo "skipped: FARANDOLE_TEST_DATA has no $1"; exit 77; }
+}
+
+need_h5py() {  # equal_arrays needs it, too
+  /usr/bin/python3 -c 'import h5py' 2>/dev/null || { echo "skipped: /usr/bin/python3 has no h5py"; exit 77; }
 }
 
 equal_arrays() { "$source_folder/equal_arrays" "$@"; }  # FILE FILE [PREFIX...]

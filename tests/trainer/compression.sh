@@ -3,6 +3,7 @@
 # bit-wise equal to an uninterrupted one. A run with another compression can continue from the checkpoint.
 # Wrong options are refused.
 source "$(dirname "$0")/common.sh"
+need_h5py
 options=(--model mlp --data synthetic --synthetic-samples 320 --layers 2 --width 32 --batch 16 --lr 0.05 --epochs 1
          --checkpoint-epochs 0 --log-steps 5)
 for kind in topk:0.1 powersgd:2; do

@@ -2,6 +2,7 @@
 # The held-out loss of equal parameters is equal on any number of ranks. HDF5 data and plain IDX files can be used for
 # training. The timeline has only the requested steps.
 source "$(dirname "$0")/common.sh"
+need_h5py
 /usr/bin/python3 - <<'PYTHON'
 import h5py, numpy
 rng = numpy.random.default_rng(1)
@@ -21,6 +22,22 @@ lines = [json.loads("{" + line + "}") for line in open("evaluations")]
 assert len(lines) == 3, lines
 for line in lines:
     assert abs(line["eval_loss"] - lines[0]["eval_loss"]) < 1e-6 and line["eval_accuracy"] == lines[0]["eval_accuracy"], lines
+PYTHON
+# Lines of metrics.jsonl whose steps lie before and after an evaluation.
+train 2 --model mlp --data data.h5 --width 16 --layers 2 --epochs 3 --batch 8 --log-steps 10 --run-dir rates || fail "three epochs"
+/usr/bin/python3 - <<'PYTHON' || fail "steps cannot take longer than metrics.jsonl says"
+import gzip, json
+spans = {}
+for event in json.load(gzip.open("rates/timeline.json.gz"))["traceEvents"]:
+    if event.get("cat") == "step" and event.get("ph") == "X" and event["pid"] == 1:  # rank 0
+        spans[event["args"]["step"]] = event["dur"] / 1e3
+lines = [line for line in map(json.loads, open("rates/metrics.jsonl")) if "step_ms" in line]
+before = 0
+for line in lines:
+    steps = range(before, line["step"])
+    before = line["step"]
+    assert line["step_ms"] * len(steps) >= 0.99 * sum(spans[step] for step in steps), (line, [spans[step] for step in steps])
+assert len(lines) > 10 and any(line["step"] // 57 > (line["step"] - 10) // 57 for line in lines), lines
 PYTHON
 [[ ! -e frozen1/timeline.json.gz && ! -e frozen1/recorder ]] || fail "--timeline off leaves a timeline"
 

@@ -3,6 +3,7 @@
 # The model is one linear layer and each sample has an input of its own, so the weights of that input tell by how much the sample
 # has changed the model. The learning rate is so small that the samples do not influence each other.
 source "$(dirname "$0")/common.sh"
+need_h5py
 /usr/bin/python3 - <<'PYTHON' || fail "the data"
 import h5py, numpy
 samples = 600

@@ -4,7 +4,7 @@
 source "$(dirname "$0")/common.sh"
 minutes=${1:-2} pause=${2:-30} floor=${3:-0.9}
 RANDOM=$((${FARANDOLE_TEST_SEED:-1} % 32768))
-"$bin/farandole" run -n 2 --max-restarts 1000 -- "$bin/farandole" train --model gpt --data /usr/share/common-licenses --layers 2 \
+"$bin/farandole" run -n 2 --max-restarts 1000 -- "$bin/farandole" train --model gpt --data "$text" --layers 2 \
   --width 128 --heads 4 --context 64 --batch 8 --optimizer adamw --lr 0.0003 --epochs 1000000 --log-steps 1 --timeline off \
   --checkpoint-every auto --mtbf "${pause}s" --run-dir run >out 2>err &
 launcher=$!

@@ -3,9 +3,10 @@
 # killed together with the launcher. Nothing is lost, no process and no shared memory is left behind, the doctor tells the truth, and
 # the result is bit-wise equal to that of an undisturbed run. With a number N, there are N turns of each instead of 1.
 source "$(dirname "$0")/common.sh"
+need_h5py
 turns=${1:-1}
 RANDOM=$((${FARANDOLE_TEST_SEED:-1} % 32768))
-options=(--model gpt --data /usr/share/common-licenses --layers 1 --width 32 --heads 2 --context 32 --batch 16 --dropout 0.1
+options=(--model gpt --data "$text" --layers 1 --width 32 --heads 2 --context 32 --batch 16 --dropout 0.1
          --optimizer adamw --lr 0.001 --epochs 1000000 --log-steps 1 --recorder-mb 1)
 export FARANDOLE_STALL_SECONDS=1
 launcher= pid=
@@ -21,9 +22,9 @@ start() {
     >>out 2>>err &
   launcher=$!
 }
-# until_true SECONDS WHAT COMMAND…: fails with WHAT if the command is not true in time
+# until_true SECONDS WHAT COMMAND…: fails with WHAT if the command is not true in four times this time, on a busy machine
 until_true() {
-  local deadline=$((SECONDS + $1)) what=$2
+  local deadline=$((SECONDS + 4 * $1)) what=$2
   shift 2
   until "$@"; do
     ((SECONDS < deadline)) || fail "$what; the doctor: $("$bin/farandole" doctor killed 2>&1)"

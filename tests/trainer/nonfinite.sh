@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # One sample overflows, so the loss of its rank and all gradients of its step are not finite: --on-nonfinite stop, skip and rollback.
 source "$(dirname "$0")/common.sh"
+need_h5py
 /usr/bin/python3 - <<'PYTHON' || fail "the data"
 import h5py, numpy
 random = numpy.random.default_rng(3)

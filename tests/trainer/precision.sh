@@ -2,7 +2,8 @@
 # Models learn with bfloat16 and float16 as with float32, and a resumed run is bit-wise equal to an uninterrupted one. With float16
 # the checkpoint has the factor of the loss, and a sample that overflows halves it.
 source "$(dirname "$0")/common.sh"
-options=(--model gpt --data /usr/share/common-licenses --layers 1 --width 32 --heads 2 --context 32 --batch 64 --optimizer adamw
+need_h5py
+options=(--model gpt --data "$text" --layers 1 --width 32 --heads 2 --context 32 --batch 64 --optimizer adamw
          --lr 0.003 --log-steps 5 --timeline off --epochs 2)
 
 held_out() {  # RUN: the last held-out loss
@@ -12,6 +13,10 @@ held_out() {  # RUN: the last held-out loss
 for precision in float32 bfloat16 float16; do
   train 2 "${options[@]}" --precision $precision --run-dir $precision || fail "$precision"
 done
+# GPUs alone round with tf32.
+train 2 "${options[@]}" --precision tf32 --run-dir tf32 || fail "tf32"
+last=$(ls float32/checkpoints | tail -n 1)
+equal_arrays "float32/checkpoints/$last" "tf32/checkpoints/$last" || fail "tf32 is not float32 on the CPU"
 for precision in bfloat16 float16; do
   /usr/bin/python3 -c 'import sys; a, b = map(float, sys.argv[1:]); assert 0 < abs(a - b) < 0.05 and b < 3.5, (a, b)' \
     "$(held_out float32)" "$(held_out $precision)" || fail "$precision learns differently"
@@ -43,6 +48,6 @@ grep -q "step 1 is skipped: a gradient overflows float16; the loss is now multip
 grep -q '"event":"skipped step"' large/metrics.jsonl && grep -qE '"skipped_steps": [1-9]' large/run.json || fail "it is not counted"
 
 options=(--model mlp --data synthetic --run-dir x)
-refused 64 "--precision cannot be 'fp16'; it is one of float32, bfloat16, float16" "${options[@]}" --precision fp16
+refused 64 "--precision cannot be 'fp16'; it is one of float32, tf32, bfloat16, float16" "${options[@]}" --precision fp16
 refused 64 "--precision float16 cannot be used with --compression topk:0.1; use bfloat16" "${options[@]}" --precision float16 \
   --compression topk:0.1

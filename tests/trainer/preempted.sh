@@ -2,6 +2,7 @@
 # A signal to the launcher or to any rank, or the near end of the job: the ranks save and exit with code 75, and the same command
 # continues from there.
 source "$(dirname "$0")/common.sh"
+need_h5py
 command=("$bin/farandole" run -n 2 -- "$bin/farandole" train --model mlp --data synthetic --width 16 --epochs 1000000 --log-steps 5
          --checkpoint-epochs 0 --timeline off)
 

@@ -2,7 +2,8 @@
 # A run on 2 ranks that is stopped and resumed, within an epoch or between two, is bit-wise equal
 # to an uninterrupted one.
 source "$(dirname "$0")/common.sh"
-options=(--model gpt --data /usr/share/common-licenses --layers 1 --width 32 --heads 2 --context 32 --batch 64 --dropout 0.1
+need_h5py
+options=(--model gpt --data "$text" --layers 1 --width 32 --heads 2 --context 32 --batch 64 --dropout 0.1
          --optimizer adamw --lr 0.001 --warmup-steps 5 --schedule constant --clip-norm 1 --accumulate 2 --log-steps 5)
 longer=("${options[@]}" --epochs 4)
 options+=(--epochs 3)
@@ -16,6 +17,7 @@ for stop in $((per_epoch / 2)) $per_epoch $((per_epoch + 7)); do
   train 2 "${options[@]}" --run-dir parts --steps "$stop" || fail "the first part, $stop steps"
   train 2 "${options[@]}" --run-dir parts || fail "the second part after $stop steps"
   grep -q "continuing from step $stop" out || fail "it did not resume at $stop"
+  ! grep -q 'loss -*nan' out || fail "a loss is shown before it is known"
   equal_arrays "whole/checkpoints/$last" "parts/checkpoints/$last" optimizer/ rng/ || fail "stopped at $stop: the checkpoints differ"
   grep -q '"restarts": 1' parts/run.json || fail "run.json does not count the restart"
 done

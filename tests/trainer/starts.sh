@@ -7,7 +7,7 @@ train 2 "${options[@]}" --steps 20 || fail "the first start"
 cp -a run before
 for launcher in "" "--run-dir run" "--trace-mpi --run-dir run"; do
   # shellcheck disable=SC2086
-  timeout 120 "$bin/farandole" run -n 2 $launcher -- "$bin/farandole" train "${options[@]}" --steps 20 >out 2>err || fail "the same command with '$launcher'"
+  timeout 300 "$bin/farandole" run -n 2 $launcher -- "$bin/farandole" train "${options[@]}" --steps 20 >out 2>err || fail "the same command with '$launcher'"
   grep -q 'nothing left to do' out || fail "it trained again with '$launcher'"
   for kept in run.json timeline.json.gz recorder; do
     diff -r "before/$kept" "run/$kept" || fail "$kept is not as the first start left it, with '$launcher'"
@@ -16,7 +16,7 @@ for launcher in "" "--run-dir run" "--trace-mpi --run-dir run"; do
 done
 
 # A rank is killed.
-timeout 120 "$bin/farandole" run -n 2 --run-dir run -- "$bin/farandole" train "${options[@]}" --run-dir "$work/run" --epochs 1000000 >out 2>err &
+timeout 300 "$bin/farandole" run -n 2 --run-dir run -- "$bin/farandole" train "${options[@]}" --run-dir "$work/run" --epochs 1000000 >out 2>err &
 launcher=$!
 until grep -qs '"step":40,' run/metrics.jsonl; do kill -0 $launcher || fail "the run ended early"; done
 kill -KILL "$(pgrep -n -f "^[^ ]*farandole-train .*$work/run")"

@@ -2,6 +2,7 @@
 # Runs that average parameters instead of gradients: a resumed run is bit-wise equal to an uninterrupted one, and
 # wrong options are refused.
 source "$(dirname "$0")/common.sh"
+need_h5py
 options=(--model mlp --data synthetic --synthetic-samples 320 --layers 2 --width 32 --batch 16 --epochs 2
          --scale-lr false --checkpoint-steps 4 --checkpoint-keep 99 --log-steps 5)
 for kind in "--synchronize parameters:3 --optimizer sgd --momentum 0.9 --lr 0.05" \

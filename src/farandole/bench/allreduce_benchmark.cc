@@ -46,26 +46,114 @@ struct Contender {
   }
 };
 
+// A collective on one buffer: of `bytes` bytes, or of twice as many if its output is not in place.
+class Calls {
+ public:
+  Calls(Communicator& ours, const AllreduceResult& what)
+      : ours_(ours),
+        what_(what),
+        rank_(static_cast<std::size_t>(ours.rank)),
+        count_(what.bytes / size_of(what.dtype)),
+        counts_(share(count_, what.ranks)) {
+    std::size_t offset = 0;
+    for (const std::size_t count : counts_) {
+      bytes_.push_back(count * size_of(what.dtype));
+      mpi_counts_.push_back(static_cast<int>(bytes_.back()));
+      mpi_elements_.push_back(static_cast<int>(count));
+      mpi_offsets_.push_back(static_cast<int>(offset));
+      offset += bytes_.back();
+    }
+  }
+
+  std::size_t buffer_bytes() const {
+    const bool in_place = what_.collective == Operation::allreduce ||
+                          what_.collective == Operation::broadcast ||
+                          what_.collective == Operation::all_gather;
+    return in_place ? what_.bytes : 2 * what_.bytes;
+  }
+
+  void ours(std::byte* data) {
+    switch (what_.collective) {
+      case Operation::allreduce:
+        return ours_.allreduce("bench", data, count_, what_.dtype, what_.op);
+      case Operation::broadcast:
+        return ours_.broadcast("bench", data, what_.bytes, next_root());
+      case Operation::all_gather:
+        return ours_.all_gather("bench", data + mpi_offsets_[rank_], data, bytes_);
+      case Operation::reduce_scatter:
+        return ours_.reduce_scatter("bench", data, data + what_.bytes, counts_, what_.dtype, what_.op);
+      case Operation::all_to_all:
+        return ours_.all_to_all("bench", data, sent_, data + what_.bytes, sent_);
+    }
+  }
+
+  void mpi(std::byte* data) {
+    const auto type = MpiTypes::type(what_.dtype);
+    const auto op = types_.op(what_.op, what_.dtype);
+    switch (what_.collective) {
+      case Operation::allreduce:
+        return check_mpi(
+            MPI_Allreduce(MPI_IN_PLACE, data, static_cast<int>(count_), type, op, MPI_COMM_WORLD),
+            "MPI_Allreduce");
+      case Operation::broadcast:
+        return check_mpi(
+            MPI_Bcast(data, static_cast<int>(what_.bytes), MPI_BYTE, next_root(), MPI_COMM_WORLD),
+            "MPI_Bcast");
+      case Operation::all_gather:
+        return check_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_BYTE, data, mpi_counts_.data(),
+                                        mpi_offsets_.data(), MPI_BYTE, MPI_COMM_WORLD),
+                         "MPI_Allgatherv");
+      case Operation::reduce_scatter:
+        return check_mpi(
+            MPI_Reduce_scatter(data, data + what_.bytes, mpi_elements_.data(), type, op, MPI_COMM_WORLD),
+            "MPI_Reduce_scatter");
+      case Operation::all_to_all: {
+        const auto sent = static_cast<int>(sent_[0]);
+        return check_mpi(
+            MPI_Alltoall(data, sent, MPI_BYTE, data + what_.bytes, sent, MPI_BYTE, MPI_COMM_WORLD),
+            "MPI_Alltoall");
+      }
+    }
+  }
+
+ private:
+  // Another root in each call, so that the next call begins when the message has arrived.
+  int next_root() { return root_ = (root_ + 1) % what_.ranks; }
+  static std::vector<std::size_t> share(std::size_t count, int ranks) {
+    std::vector<std::size_t> counts;
+    const auto size = static_cast<std::size_t>(ranks);
+    for (std::size_t r = 0; r < size; ++r) counts.push_back(count * (r + 1) / size - count * r / size);
+    return counts;
+  }
+
+  Communicator& ours_;
+  const AllreduceResult& what_;
+  const std::size_t rank_;
+  const std::size_t count_;
+  const std::vector<std::size_t> counts_;  // elements by rank
+  std::vector<std::size_t> bytes_;         // bytes by rank
+  // Bytes that a rank sends to each rank in an all-to-all.
+  const std::vector<std::size_t> sent_ =
+      std::vector<std::size_t>(counts_.size(), what_.bytes / counts_.size());
+  std::vector<int> mpi_counts_, mpi_elements_, mpi_offsets_;
+  int root_ = 0;
+  MpiTypes types_;
+};
+
 class Round {
  public:
   Round(const MpiJob& job, Communicator& ours, AllreduceResult& result)
-      : ours_(ours), result_(result), size_(static_cast<std::size_t>(job.layout().size)) {
-    const std::size_t bytes = result.bytes;
-    const std::size_t count = bytes / size_of(result.dtype);
-    const auto reduce_ours = [this, count](std::byte* data) {
-      ours_.allreduce("bench", data, count, result_.dtype, result_.op);
-    };
-    const auto reduce_mpi = [this, count](std::byte* data) {
-      check_mpi(MPI_Allreduce(MPI_IN_PLACE, data, static_cast<int>(count), MpiTypes::type(result_.dtype),
-                              types_.op(result_.op, result_.dtype), MPI_COMM_WORLD),
-                "MPI_Allreduce");
-    };
+      : calls_(ours, result), result_(result), size_(static_cast<std::size_t>(job.layout().size)) {
+    const std::size_t bytes = calls_.buffer_bytes();
+    const auto call_ours = [this](std::byte* data) { calls_.ours(data); };
+    const auto call_mpi = [this](std::byte* data) { calls_.mpi(data); };
     const auto anywhere = [bytes] { return private_memory(bytes); };
-    contenders_.push_back({&result.registered, [this, bytes] { return ours_.allocate(bytes); }, reduce_ours});
-    contenders_.push_back({&result.unregistered, anywhere, reduce_ours});
-    contenders_.push_back({&result.mpi_spin, anywhere, reduce_mpi});
-    if (yield_switch() != nullptr) contenders_.push_back({&result.mpi_yield, anywhere, reduce_mpi});
-    contenders_.push_back({&result.limit, anywhere, [this, count](std::byte* data) { move(data, count); }});
+    contenders_.push_back({&result.registered, [&ours, bytes] { return ours.allocate(bytes); }, call_ours});
+    contenders_.push_back({&result.unregistered, anywhere, call_ours});
+    contenders_.push_back({&result.mpi_spin, anywhere, call_mpi});
+    if (yield_switch() != nullptr) contenders_.push_back({&result.mpi_yield, anywhere, call_mpi});
+    if (result.collective == Operation::allreduce)
+      contenders_.push_back({&result.limit, anywhere, [this](std::byte* data) { move(data); }});
     const std::size_t copies =
         result.buffers == Buffers::cold ? std::clamp<std::size_t>(beyond_caches / bytes, 1, most_calls) : 1;
     for (auto& contender : contenders_)
@@ -81,7 +169,8 @@ class Round {
  private:
   // A rank's share of the minimum traffic: it reads one line of each rank's input and writes one
   // line of each output.
-  void move(std::byte* data, std::size_t count) {
+  void move(std::byte* data) {
+    const std::size_t count = result_.bytes / size_of(result_.dtype);
     const std::size_t part = count / size_ * size_of(result_.dtype);
     std::vector<std::byte*> places;
     for (std::size_t r = 0; r < size_; ++r) places.push_back(data + r * part);
@@ -105,7 +194,7 @@ class Round {
     if (set_yield != nullptr) set_yield(true);
     MPI_Barrier(MPI_COMM_WORLD);
     contender.call(contender.buffer());
-    if (set_yield != nullptr) set_yield(contender.result == &result_.mpi_yield);
+    if (set_yield != nullptr) set_yield(contender.result != &result_.mpi_spin);
     const std::int64_t ns =
         result_.buffers == Buffers::written ? time_written(contender) : time_batch(contender);
     if (set_yield != nullptr) set_yield(true);
@@ -120,11 +209,13 @@ class Round {
     return now_ns() - start;
   }
 
+  // The barrier keeps the time in which a rank waits for the writes of another one out of the measurement.
   std::int64_t time_written(Contender& contender) const {
     std::int64_t sum = 0;
     for (int i = 0; i < contender.calls; ++i) {
       std::byte* const data = contender.buffer();
       std::memset(data, 0, result_.bytes);
+      MPI_Barrier(MPI_COMM_WORLD);
       const std::int64_t start = now_ns();
       contender.call(data);
       sum += now_ns() - start;
@@ -132,10 +223,9 @@ class Round {
     return sum;
   }
 
-  Communicator& ours_;
+  Calls calls_;
   AllreduceResult& result_;
   const std::size_t size_;
-  MpiTypes types_;
   std::vector<Contender> contenders_;
 };
 
@@ -154,25 +244,29 @@ double AllreduceResult::algbw_gbps(const Sample& sample) const {
 }
 
 double AllreduceResult::busbw_gbps(const Sample& sample) const {
-  return algbw_gbps(sample) * 2 * (ranks - 1) / ranks;
+  if (collective == Operation::broadcast) return algbw_gbps(sample);
+  return algbw_gbps(sample) * (collective == Operation::allreduce ? 2 : 1) * (ranks - 1) / ranks;
 }
 
 std::vector<AllreduceResult> benchmark_allreduce(const MpiJob& job, const AllreduceBenchmarkOptions& options,
                                                  const std::function<void(const AllreduceResult&)>& each) {
   const auto ours = job.new_communicator(Waiting::spin);
   std::vector<AllreduceResult> results;
-  for (const auto dtype : options.dtypes) {
-    for (const auto buffers : options.buffers) {
-      for (std::size_t bytes = options.smallest_bytes; bytes <= options.largest_bytes;
-           bytes *= options.factor) {
-        auto& result = results.emplace_back();
-        result.ranks = job.layout().size;
-        result.bytes = bytes;
-        result.dtype = dtype;
-        result.op = options.op;
-        result.buffers = buffers;
-        Round(job, *ours, result).run(options.repetitions);
-        each(result);
+  for (const auto collective : options.collectives) {
+    for (const auto dtype : options.dtypes) {
+      for (const auto buffers : options.buffers) {
+        for (std::size_t bytes = options.smallest_bytes; bytes <= options.largest_bytes;
+             bytes *= options.factor) {
+          auto& result = results.emplace_back();
+          result.collective = collective;
+          result.ranks = job.layout().size;
+          result.bytes = bytes;
+          result.dtype = dtype;
+          result.op = options.op;
+          result.buffers = buffers;
+          Round(job, *ours, result).run(options.repetitions);
+          each(result);
+        }
       }
     }
   }

@@ -1,5 +1,5 @@
-// `farandole bench allreduce`: compares Farandole's allreduce with MPI_Allreduce and with the memory
-// bandwidth limit in one run.
+// `farandole bench allreduce`: compares Farandole's collectives with those of MPI in one run, and allreduce also
+// with the memory bandwidth limit.
 // Collective: every rank of the group must call this in the same order.
 #pragma once
 
@@ -9,6 +9,7 @@
 
 #include "farandole/bench/sample.h"
 #include "farandole/comm/mpi/mpi_job.h"
+#include "farandole/comm/signature_check.h"
 
 namespace farandole {
 
@@ -24,6 +25,7 @@ struct AllreduceBenchmarkOptions {
   std::size_t smallest_bytes = 8;
   std::size_t largest_bytes = std::size_t{1} << 30;
   std::size_t factor = 8;  // Ratio of successive sizes.
+  std::vector<Operation> collectives = {Operation::allreduce};
   std::vector<DType> dtypes = {DType::float32};
   ReduceOp op = ReduceOp::sum;
   int repetitions = 15;
@@ -31,16 +33,20 @@ struct AllreduceBenchmarkOptions {
 };
 
 struct AllreduceResult {
+  Operation collective = Operation::allreduce;
   int ranks = 0;
+  // Of the message that is reduced or broadcast, of all parts together that are gathered or scattered, or of all
+  // messages of a rank in an all-to-all.
   std::size_t bytes = 0;
   DType dtype = DType::float32;
   ReduceOp op = ReduceOp::sum;
   Buffers buffers = Buffers::warm;
   Sample registered;    // In memory of Communicator::allocate.
   Sample unregistered;  // In other memory.
-  Sample mpi_spin;      // MPI_Allreduce with MPI_IN_PLACE.
+  Sample mpi_spin;      // The collective of MPI, if possible with MPI_IN_PLACE.
   Sample mpi_yield;     // The same with mpi_yield_when_idle; empty if this MPI cannot switch it.
-  Sample limit;  // Each rank moves the same bytes with a local kernel at the same time, without waiting.
+  // Each rank moves the same bytes with a local kernel at the same time, without waiting. Only of allreduces.
+  Sample limit;
 
   const Sample& mpi() const;                      // The faster of the two.
   double algbw_gbps(const Sample& sample) const;  // GB/s (1e9), as in nccl-tests.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -37,29 +38,34 @@ std::string with_spread(const Sample& sample) {
 
 // Lines of a table that is printed during the measurement.
 std::string allreduce_header() {
-  return fmt::format("{:>8} {:<8} {:<7}  {:<22} {:<22} {:>6} {:>7} {:>7} {:>6} {:>9}\n", "size", "dtype", "",
-                     "ours µs (quartiles)", "MPI µs (quartiles)", "faster", "algbw", "busbw", "limit",
-                     "unreg. µs");
+  return fmt::format("{:<14} {:>8} {:<8} {:<7}  {:<22} {:<22} {:>6} {:>7} {:>7} {:>6} {:>9}\n", "collective",
+                     "size", "dtype", "", "ours µs (quartiles)", "MPI µs (quartiles)", "faster", "algbw",
+                     "busbw", "limit", "unreg. µs");
 }
 
 std::string allreduce_line(const AllreduceResult& r) {
-  return fmt::format("{:>8} {:<8} {:<7}  {:<21} {:<21} {:>5.2f}× {:>7.2f} {:>7.2f} {:>4.0f} % {:>9}\n",
-                     short_bytes(r.bytes), name_of(r.dtype), name_of(r.buffers), with_spread(r.registered),
-                     with_spread(r.mpi()), r.mpi().median() / r.registered.median(),
-                     r.algbw_gbps(r.registered), r.busbw_gbps(r.registered),
-                     100 * r.limit.median() / r.registered.median(), time(r.unregistered.median()));
+  const auto limit =
+      r.limit.empty() ? "-" : fmt::format("{:.0f} %", 100 * r.limit.median() / r.registered.median());
+  return fmt::format("{:<14} {:>8} {:<8} {:<7}  {:<21} {:<21} {:>5.2f}× {:>7.2f} {:>7.2f} {:>6} {:>9}\n",
+                     name_of(r.collective), short_bytes(r.bytes), name_of(r.dtype), name_of(r.buffers),
+                     with_spread(r.registered), with_spread(r.mpi()),
+                     r.mpi().median() / r.registered.median(), r.algbw_gbps(r.registered),
+                     r.busbw_gbps(r.registered), limit, time(r.unregistered.median()));
 }
 
 // {"bench":"allreduce","machine":{…},"results":[…]}. Each size has two results, with
 // "registered" true and false.
-std::string allreduce_json(std::span<const AllreduceResult> results, const std::string& mpi_version) {
+std::string allreduce_json(std::span<const AllreduceResult> results, const std::string& mpi_version,
+                           const std::optional<std::string>& between_nodes) {
   nlohmann::json json = {
       {"bench", "allreduce"}, {"machine", machine_facts()}, {"results", nlohmann::json::array()}};
   json["machine"]["mpi"] = mpi_version;
+  if (between_nodes) json["between_nodes"] = *between_nodes;
   for (const auto& r : results) {
     for (const bool registered : {true, false}) {
       const auto& ours = registered ? r.registered : r.unregistered;
-      nlohmann::json line = {{"ranks", r.ranks},
+      nlohmann::json line = {{"collective", name_of(r.collective)},
+                             {"ranks", r.ranks},
                              {"bytes", r.bytes},
                              {"dtype", name_of(r.dtype)},
                              {"op", name_of(r.op)},
@@ -70,9 +76,9 @@ std::string allreduce_json(std::span<const AllreduceResult> results, const std::
                              {"mpi_us", r.mpi().median()},
                              {"mpi_quartiles_us", {r.mpi().quantile(0.25), r.mpi().quantile(0.75)}},
                              {"mpi_spin_us", r.mpi_spin.median()},
-                             {"limit_us", r.limit.median()},
                              {"algbw_gbps", r.algbw_gbps(ours)},
                              {"busbw_gbps", r.busbw_gbps(ours)}};
+      if (!r.limit.empty()) line["limit_us"] = r.limit.median();
       if (!r.mpi_yield.empty()) line["mpi_yield_us"] = r.mpi_yield.median();
       json["results"].push_back(std::move(line));
     }
@@ -133,15 +139,19 @@ std::string mpi_version() {
 int allreduce_command(int argc, const char* const* argv) {
   namespace po = boost::program_options;
   AllreduceBenchmarkOptions options;
-  std::string smallest = "8", largest = "1G", dtypes = "float32", op = "sum", buffers = "warm",
-              format = "text";
+  std::string collectives = "allreduce", smallest = "8", largest = "1G", dtypes = "float32", op = "sum",
+              buffers = "warm", transport, format = "text";
   OptionParser parser;
   parser.usage =
       "Usage: farandole run -n 2 -- farandole bench allreduce [OPTION]...\n\n"
-      "Compares Farandole's allreduce with MPI_Allreduce in one run; the measurements alternate. Prints the\n"
-      "median time of a call in microseconds over ranks and repetitions, GB/s as defined by nccl-tests, and\n"
-      "the speed relative to a local kernel that moves the same number of bytes.\n";
-  parser.visible.add_options()("from", po::value(&smallest)->default_value(smallest), "smallest size")(
+      "Compares Farandole's collectives with those of MPI in one run; the measurements alternate. Prints the\n"
+      "median time of a call in microseconds over ranks and repetitions, GB/s as defined by nccl-tests, and for\n"
+      "allreduces the speed relative to a local kernel that moves the same number of bytes. If the ranks are on\n"
+      "several nodes, prints how the nodes exchange data and why.\n";
+  parser.visible.add_options()("collective", po::value(&collectives)->default_value(collectives),
+                               "collectives, separated by commas: allreduce, all_gather, broadcast, "
+                               "reduce_scatter, all_to_all")(
+      "from", po::value(&smallest)->default_value(smallest), "smallest size")(
       "to", po::value(&largest)->default_value(largest), "largest size")(
       "factor", po::value(&options.factor)->default_value(options.factor), "ratio of successive sizes")(
       "dtype", po::value(&dtypes)->default_value(dtypes), "element types, separated by commas")(
@@ -149,10 +159,17 @@ int allreduce_command(int argc, const char* const* argv) {
       "buffers", po::value(&buffers)->default_value(buffers),
       "state of the caches, a list separated by commas. warm: each call uses the same buffer. written: each "
       "rank writes its buffer before each call, which is not timed. cold: the calls use different buffers "
-      "that together exceed the caches")(
-      "repetitions", po::value(&options.repetitions)->default_value(options.repetitions),
-      "measurements per size")("format", po::value(&format)->default_value(format), "text or json");
+      "that together exceed the caches")("repetitions",
+                                         po::value(&options.repetitions)->default_value(options.repetitions),
+                                         "measurements per size")(
+      "transport", po::value(&transport),
+      "how ranks exchange data: auto, hierarchical or mpi. The default is FARANDOLE_TRANSPORT, or else auto")(
+      "format", po::value(&format)->default_value(format), "text or json");
   if (!parser.parse(argc - 1, argv + 1)) return 0;
+  options.collectives =
+      parse_list<Operation>(collectives, "collective",
+                            {Operation::allreduce, Operation::all_gather, Operation::broadcast,
+                             Operation::reduce_scatter, Operation::all_to_all});
   options.smallest_bytes = parse_bytes(smallest, "from");
   options.largest_bytes = parse_bytes(largest, "to");
   options.dtypes = parse_list<DType>(
@@ -165,7 +182,9 @@ int allreduce_command(int argc, const char* const* argv) {
   if (format != "text" && format != "json")
     throw UserError("--format cannot be '" + format + "'; it is text or json");
 
-  const MpiJob job;
+  if (!transport.empty()) parse_transport(transport);
+  MpiJob job;
+  if (!transport.empty()) job.use_transport(parse_transport(transport));
   if (job.layout().size < 2)
     throw UserError(
         "an allreduce needs at least two ranks; use farandole run -n 2 -- farandole bench allreduce");
@@ -179,7 +198,7 @@ int allreduce_command(int argc, const char* const* argv) {
   });
   const auto between_nodes = job.between_nodes();
   if (speaks && text && between_nodes) fmt::print("{}\n", *between_nodes);
-  if (speaks && !text) fmt::print("{}\n", allreduce_json(results, mpi_version()));
+  if (speaks && !text) fmt::print("{}\n", allreduce_json(results, mpi_version(), between_nodes));
   return 0;
 }
 

@@ -8,7 +8,7 @@
 #include "farandole/bench/sample.h"
 #include "farandole/bench/timeline_benchmark.h"
 #include "farandole/comm/mpi/mpi_job.h"
-#include "farandole/launch/mpi_preload.h"
+#include "farandole/launch/supervisor/mpi_preload.h"
 #include "farandole/timeline/mpi_trace.h"
 
 namespace farandole {

@@ -1,16 +1,22 @@
 #include "farandole/checkpoint/checkpoint_file.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
+#include <exception>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <span>
+#include <system_error>
+#include <thread>
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
+#include "farandole/base/files/atomic_file.h"
+#include "farandole/base/files/file_bytes.h"
+#include "farandole/base/process/cores.h"
+#include "farandole/base/process/quiet_thread.h"
 #include "farandole/checkpoint/hdf5_file.h"
 #include "farandole/checkpoint/schema.h"
 
@@ -20,7 +26,9 @@ namespace farandole {
 struct CheckpointReader::Impl {
   Hdf5File file;
   Snapshot header;
-  std::vector<std::string> checksums;  // of header.arrays
+  // Of header.arrays.
+  std::vector<Hdf5Dataset> datasets;
+  std::vector<std::string> checksums;
 };
 
 namespace {
@@ -118,16 +126,18 @@ OpenCheckpoint open_checkpoint(const std::filesystem::path& file) {
   auto hdf5 = Hdf5File::open(file);
   const auto version = read_version(hdf5, file);
   auto header = read_attributes(hdf5, file, version);
+  std::vector<Hdf5Dataset> datasets;
   std::vector<std::string> checksums;
   std::vector<ArraySummary> summaries;
   for (const auto& path : hdf5.list()) {
-    const auto dataset = hdf5.dataset(path);
+    auto dataset = hdf5.dataset(path);
     if (!dataset.dtype())
       throw CorruptInput(fmt::format("{}: data set {} has type {}, which checkpoints do not contain",
                                      file.string(), path, dataset.type_name()));
-    checksums.push_back(required(hdf5.string_attribute(path, checksum_attribute), file, checksum_attribute));
+    checksums.push_back(required(dataset.string_attribute(checksum_attribute), file, checksum_attribute));
     header.arrays.push_back({path, *dataset.dtype(), dataset.shape(), {}});
     summaries.push_back({path, *dataset.dtype(), dataset.shape(), checksums.back()});
+    datasets.push_back(std::move(dataset));
   }
   const auto expected = required(hdf5.string_attribute("/", checksum_attribute), file, checksum_attribute);
   const auto found = manifest_checksum(header, std::move(summaries), header.not_finite, version);
@@ -136,29 +146,73 @@ OpenCheckpoint open_checkpoint(const std::filesystem::path& file) {
         fmt::format("{}: attributes and data sets give checksum {}, not the recorded {}; the file is "
                     "damaged or was changed",
                     file.string(), found, expected));
-  return {std::move(hdf5), std::move(header), std::move(checksums)};
+  return {std::move(hdf5), std::move(header), std::move(datasets), std::move(checksums)};
 }
 
-// Fills the bytes of the array and returns whether they are finite.
-bool read_array(const OpenCheckpoint& checkpoint, std::size_t index, Array& array) {
-  const auto dataset = checkpoint.file.dataset(array.path);
-  array.bytes.resize(array.count() * size_of(array.dtype));
-  Digester digester(array.dtype);
-  dataset.read(array.bytes, [&](auto piece) { digester.update(piece); });
+// Fills the bytes of the array, which have its size, and returns whether they are finite.
+bool read_array(const OpenCheckpoint& checkpoint, std::size_t index, std::span<std::byte> bytes) {
+  const auto& dataset = checkpoint.datasets[index];
+  Digester digester(checkpoint.header.arrays[index].dtype);
+  dataset.read(bytes, [&](auto piece) { digester.update(piece); });
   const auto digest = digester.result();
   const auto found = as_text(digest.xxh3);
   if (found != checkpoint.checksums[index])
-    throw CorruptInput(
-        fmt::format("{}: data set {} has checksum {}, not the recorded {}; the file is damaged",
-                    dataset.file(), array.path, found, checkpoint.checksums[index]));
+    throw CorruptInput(fmt::format(
+        "{}: data set {} has checksum {}, not the recorded {}; the file is damaged", dataset.file(),
+        checkpoint.header.arrays[index].path, found, checkpoint.checksums[index]));
   return digest.finite;
 }
 
-void read_verified(OpenCheckpoint& checkpoint, std::size_t index) {
-  auto& array = checkpoint.header.arrays[index];
-  if (!read_array(checkpoint, index, array) && checkpoint.header.not_finite.empty())
-    checkpoint.header.not_finite = array.path;
+std::size_t bytes_of(const Array& array) {
+  return array.count() * size_of(array.dtype);
 }
+
+// Reads the arrays on several threads, because the checksums take as long as the copies from the page cache. Other cores are
+// idle while a run restarts.
+class ParallelRead {
+ public:
+  explicit ParallelRead(OpenCheckpoint& checkpoint)
+      : checkpoint_(checkpoint), finite_(checkpoint.header.arrays.size()), errors_(finite_.size()) {}
+
+  void run() {
+    constexpr std::size_t most_threads = 8, thread_bytes = std::size_t{8} << 20;
+    std::size_t bytes = 0;
+    for (auto& array : checkpoint_.header.arrays) {
+      array.bytes.resize(bytes_of(array));
+      bytes += array.bytes.size();
+    }
+    const auto threads =
+        std::min({static_cast<std::size_t>(allowed_cores()), most_threads, bytes / thread_bytes + 1});
+    std::vector<std::thread> helpers;
+    try {
+      while (helpers.size() + 1 < threads) helpers.push_back(start_quiet_thread([this] { work(); }));
+    } catch (const std::system_error&) {  // The limit of threads is reached.
+    }
+    work();
+    for (auto& helper : helpers) helper.join();
+    for (std::size_t i = 0; i < finite_.size(); ++i) {
+      if (errors_[i]) std::rethrow_exception(errors_[i]);
+      if (!finite_[i] && checkpoint_.header.not_finite.empty())
+        checkpoint_.header.not_finite = checkpoint_.header.arrays[i].path;
+    }
+  }
+
+ private:
+  void work() {
+    for (auto i = next_++; i < finite_.size(); i = next_++) {
+      try {
+        finite_[i] = read_array(checkpoint_, i, checkpoint_.header.arrays[i].bytes);
+      } catch (...) {
+        errors_[i] = std::current_exception();
+      }
+    }
+  }
+
+  OpenCheckpoint& checkpoint_;
+  std::vector<char> finite_;  // Of each array; not bool, whose neighbours share a byte.
+  std::vector<std::exception_ptr> errors_;
+  std::atomic<std::size_t> next_ = 0;
+};
 
 // Returns the path of the first array that is not finite, or "".
 std::string write_file(const std::filesystem::path& file, const Snapshot& snapshot) {
@@ -223,7 +277,8 @@ const Snapshot& CheckpointReader::header() const {
 
 Array CheckpointReader::read(std::size_t index) const {
   auto array = header().arrays.at(index);
-  read_array(*impl_, index, array);
+  array.bytes.resize(bytes_of(array));
+  read_array(*impl_, index, array.bytes);
   return array;
 }
 
@@ -233,8 +288,7 @@ Snapshot read_checkpoint_header(const std::filesystem::path& file) {
 
 Snapshot read_checkpoint(const std::filesystem::path& file) {
   auto checkpoint = open_checkpoint(file);
-  for (auto& array : checkpoint.header.arrays) array.bytes.resize(array.count() * size_of(array.dtype));
-  for (std::size_t i = 0; i < checkpoint.header.arrays.size(); ++i) read_verified(checkpoint, i);
+  ParallelRead(checkpoint).run();
   return std::move(checkpoint.header);
 }
 
@@ -242,9 +296,10 @@ Snapshot verify_checkpoint(const std::filesystem::path& file) {
   auto checkpoint = open_checkpoint(file);
   Bytes bytes;
   for (std::size_t i = 0; i < checkpoint.header.arrays.size(); ++i) {
-    checkpoint.header.arrays[i].bytes.swap(bytes);
-    read_verified(checkpoint, i);
-    checkpoint.header.arrays[i].bytes.swap(bytes);
+    const auto& array = checkpoint.header.arrays[i];
+    bytes.resize(bytes_of(array));
+    if (!read_array(checkpoint, i, bytes) && checkpoint.header.not_finite.empty())
+      checkpoint.header.not_finite = array.path;
   }
   return std::move(checkpoint.header);
 }

@@ -17,9 +17,9 @@
 #include <utility>
 
 #include "farandole/base/clock.h"
-#include "farandole/base/cores.h"
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
+#include "farandole/base/process/cores.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 
 namespace farandole {

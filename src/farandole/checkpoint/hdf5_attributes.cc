@@ -56,4 +56,9 @@ std::optional<std::string> Hdf5File::string_attribute(const std::string& object,
   return impl_->string_attribute(impl_->open_object(object).get(), name);
 }
 
+std::optional<std::string> Hdf5Dataset::string_attribute(const std::string& name) const {
+  const Hdf5Lock lock;
+  return impl_->file->string_attribute(impl_->dataset.get(), name);
+}
+
 }  // namespace farandole

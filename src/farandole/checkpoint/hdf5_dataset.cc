@@ -14,24 +14,26 @@ std::vector<std::int64_t> shape_of(hid_t space, const Hdf5Check& check) {
   return {extents.begin(), extents.end()};
 }
 
-// Offset of elements that are contiguous in the file; std::nullopt if they are in chunks, in
-// another file, or absent.
-std::optional<std::uint64_t> contiguous_offset(hid_t dataset, const Hdf5Check& check) {
+// How the elements lie in the file.
+struct Layout {
+  std::optional<std::uint64_t> offset;  // std::nullopt if they are in chunks, in another file, or absent.
+  std::int64_t chunk_rows = 1;
+};
+
+Layout layout_of(hid_t dataset, std::size_t dimensions, const Hdf5Check& check) {
   const auto creation = check(H5Dget_create_plist(dataset), H5Pclose, "H5Dget_create_plist");
-  if (H5Pget_layout(creation.get()) != H5D_CONTIGUOUS || H5Pget_external_count(creation.get()) != 0)
-    return std::nullopt;
+  const auto kind = H5Pget_layout(creation.get());
+  Layout layout;
+  if (kind == H5D_CHUNKED && dimensions > 0) {
+    std::vector<hsize_t> chunk(dimensions);
+    check(H5Pget_chunk(creation.get(), static_cast<int>(dimensions), chunk.data()), "H5Pget_chunk");
+    layout.chunk_rows = static_cast<std::int64_t>(chunk.front());
+  }
+  if (kind != H5D_CONTIGUOUS || H5Pget_external_count(creation.get()) != 0) return layout;
   const auto offset = H5Dget_offset(dataset);
   H5Eclear2(H5E_DEFAULT);
-  if (offset == HADDR_UNDEF) return std::nullopt;
-  return offset;
-}
-
-std::int64_t chunk_rows_of(hid_t dataset, std::size_t dimensions, const Hdf5Check& check) {
-  const auto creation = check(H5Dget_create_plist(dataset), H5Pclose, "H5Dget_create_plist");
-  if (H5Pget_layout(creation.get()) != H5D_CHUNKED || dimensions == 0) return 1;
-  std::vector<hsize_t> chunk(dimensions);
-  check(H5Pget_chunk(creation.get(), static_cast<int>(dimensions), chunk.data()), "H5Pget_chunk");
-  return static_cast<std::int64_t>(chunk.front());
+  if (offset != HADDR_UNDEF) layout.offset = offset;
+  return layout;
 }
 
 }  // namespace
@@ -39,17 +41,22 @@ std::int64_t chunk_rows_of(hid_t dataset, std::size_t dimensions, const Hdf5Chec
 Hdf5Dataset Hdf5File::dataset(const std::string& path) const {
   const Hdf5Lock lock;
   const auto& check = impl_->check;
-  if (!contains(path)) throw UserError(check.file() + " has no data set " + path);
   auto impl = std::make_shared<Hdf5Dataset::Impl>();
   impl->file = impl_;
   impl->path = path;
-  impl->dataset =
-      check(H5Dopen2(impl_->file.get(), path.c_str(), H5P_DEFAULT), H5Dclose, "open data set " + path);
+  const auto open = [&] { return H5Dopen2(impl_->file.get(), path.c_str(), H5P_DEFAULT); };
+  auto opened = open();
+  if (opened < 0) {  // Why is asked only then, because it takes as long as to open.
+    if (!contains(path)) throw UserError(check.file() + " has no data set " + path);
+    opened = open();
+  }
+  impl->dataset = check(opened, H5Dclose, "open data set " + path);
   const hid_t id = impl->dataset.get();
   const auto space = check(H5Dget_space(id), H5Sclose, "H5Dget_space");
   if (H5Sget_simple_extent_type(space.get()) == H5S_NULL) check.fail("data set " + path, "it has no values");
   impl->shape = shape_of(space.get(), check);
-  impl->chunk_rows = chunk_rows_of(id, impl->shape.size(), check);
+  const auto layout = layout_of(id, impl->shape.size(), check);
+  impl->chunk_rows = layout.chunk_rows;
   const auto type = check(H5Dget_type(id), H5Tclose, "H5Dget_type");
   auto description = describe_type(type.get());
   if (description.name == "uint16" &&
@@ -59,7 +66,7 @@ Hdf5Dataset Hdf5File::dataset(const std::string& path) const {
   impl->dtype = description.dtype;
   impl->type_name = description.name;
   if (impl->dtype && check(H5Tequal(type.get(), stored_type(*impl->dtype, check).get()), "H5Tequal") > 0)
-    impl->offset = contiguous_offset(id, check);
+    impl->offset = layout.offset;
   // Checked before a caller allocates so much memory.
   if (impl->offset &&
       *impl->offset + impl->elements(impl->rows()) * size_of(*impl->dtype) > impl_->raw.file_bytes())
@@ -96,6 +103,9 @@ Hdf5Dataset::Kind Hdf5Dataset::kind() const {
 }
 std::optional<DType> Hdf5Dataset::dtype() const {
   return impl_->dtype;
+}
+std::optional<std::uint64_t> Hdf5Dataset::offset() const {
+  return impl_->offset;
 }
 std::string Hdf5Dataset::type_name() const {
   return impl_->type_name;

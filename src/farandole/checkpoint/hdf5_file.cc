@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "farandole/base/file_bytes.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/checkpoint/hdf5_file_impl.h"
 #include "farandole/checkpoint/hdf5_types.h"
 

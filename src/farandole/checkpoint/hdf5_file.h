@@ -37,8 +37,12 @@ class Hdf5Dataset {
   Kind kind() const;
   // The stored type in any byte order; std::nullopt for a type that DType lacks, such as int16.
   std::optional<DType> dtype() const;
+  // Where its bytes begin in the file; std::nullopt if HDF5 must find or convert them.
+  std::optional<std::uint64_t> offset() const;
   std::string type_name() const;  // for messages: "float32", "int16", "uint64", "other"
   std::string file() const;       // for messages
+  // std::nullopt if the attribute does not exist or has another type.
+  std::optional<std::string> string_attribute(const std::string& name) const;
 
   // Reads rows [first, first + count) into `out`, which must have exactly count * row_bytes(dtype) bytes.
   // HDF5 converts integers and floats to `dtype`: values that do not fit are clipped, and fractions are cut

@@ -7,8 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
+#include "farandole/base/files/atomic_file.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/raw_data.h"
 #include "farandole/checkpoint/schema.h"

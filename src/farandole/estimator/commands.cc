@@ -9,13 +9,14 @@
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
 #include "farandole/base/parse_number.h"
-#include "farandole/base/run_json.h"
-#include "farandole/base/run_main.h"
-#include "farandole/estimator/apply.h"
+#include "farandole/base/process/run_main.h"
+#include "farandole/base/run/run_json.h"
 #include "farandole/estimator/estimator.h"
+#include "farandole/estimator/evaluate.h"
 #include "farandole/estimator/fit.h"
 #include "farandole/estimator/launch.h"
 #include "farandole/estimator/store.h"
+#include "farandole/estimator/transform.h"
 #include "farandole/launch/stop_request.h"
 
 namespace farandole {
@@ -250,14 +251,15 @@ int transform_command(int argc, const char* const* argv) {
   common.add_to(parser);
   parser.visible.add_options()("output,o", po::value(&output), "HDF5 file to write")(
       "argmax", po::bool_switch(&o.argmax), "also add LABEL__prediction, the class with the highest output")(
-      "batch-size", po::value(&o.batch)->default_value(o.batch), "rows per rank and forward pass");
+      "batch-size", po::value(&o.batch)->default_value(o.batch),
+      "rows per rank and forward pass; 0: as many as 16 MiB hold, and 256 at most");
   std::optional<TrainedModel> model;
   return run_command(
       "farandole transform", argc, argv, common,
       [&] {
         if (!parser.parse(argc, argv)) return false;
         if (output.empty()) throw UserError("no output given; name a file with --output");
-        if (o.batch < 1) throw UserError("--batch-size must be at least 1");
+        if (o.batch < 0) throw UserError("--batch-size cannot be negative");
         model.emplace(common.store, common.run);
         return true;
       },
@@ -283,7 +285,8 @@ int evaluate_command(int argc, const char* const* argv) {
   common.add_to(parser);
   parser.visible.add_options()("format", po::value(&format)->default_value(format), "text or json")(
       "metrics", po::value(&metrics), "also NAME=FILE, a TorchScript function of output and label")(
-      "batch-size", po::value(&o.batch)->default_value(o.batch), "rows per rank and forward pass");
+      "batch-size", po::value(&o.batch)->default_value(o.batch),
+      "rows per rank and forward pass; 0: as many as 16 MiB hold, and 256 at most");
   std::optional<TrainedModel> model;
   return run_command(
       "farandole evaluate", argc, argv, common,
@@ -292,7 +295,7 @@ int evaluate_command(int argc, const char* const* argv) {
         if (format != "text" && format != "json")
           throw UserError("--format cannot be '" + format + "'; it is text or json");
         o.metrics = split_words(metrics, ',');
-        if (o.batch < 1) throw UserError("--batch-size must be at least 1");
+        if (o.batch < 0) throw UserError("--batch-size cannot be negative");
         model.emplace(common.store, common.run);
         return true;
       },

@@ -8,10 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
-#include "farandole/estimator/apply.h"
+#include "farandole/estimator/evaluate.h"
 #include "farandole/estimator/fit.h"
 #include "farandole/estimator/launch.h"
 #include "farandole/estimator/store.h"
+#include "farandole/estimator/transform.h"
 
 namespace farandole {
 namespace {

@@ -89,8 +89,8 @@ struct EstimatorOptions {
 
 struct TransformOptions {
   int num_proc = 1;
-  std::int64_t batch = 256;
-  bool argmax = false;  // Adds <label>__prediction: the class with the highest output.
+  std::int64_t batch = 0;  // Rows per rank and forward pass; 0: as many as 16 MiB hold, and 256 at most.
+  bool argmax = false;     // Adds <label>__prediction: the class with the highest output.
   // Of evaluate(): also these, as EstimatorOptions::metrics and metric_functions.
   std::vector<std::string> metrics{};
   std::map<std::string, MetricFunction> metric_functions{};

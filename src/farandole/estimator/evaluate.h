@@ -1,4 +1,4 @@
-// Applies a trained model on the ranks of a job.
+// Measures a trained model on a table, on the ranks of a job.
 // Thread safety: call from the training thread only.
 #pragma once
 
@@ -9,11 +9,9 @@
 
 namespace farandole {
 
-// Each rank computes and writes an equal share of the rows. Returns the number of rows of the table.
+// Each rank measures an equal share of the rows, batch by batch.
 // Throws: UserError and CorruptInput if model and table do not fit together.
-// Collective: every rank of the job must call these in the same order.
-std::int64_t transform_on_rank(Session& session, const std::filesystem::path& run, const std::string& table,
-                               const std::filesystem::path& output, const TransformOptions& options);
+// Collective: every rank of the job must call this in the same order.
 Evaluation evaluate_on_rank(Session& session, const std::filesystem::path& run, const std::string& table,
                             const TransformOptions& options);
 

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/checkpoint/schema.h"
-#include "farandole/train/training_state.h"
+#include "farandole/train/run/training_state.h"
 
 namespace farandole {
 namespace {

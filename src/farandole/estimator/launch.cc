@@ -15,16 +15,16 @@
 
 #include <nlohmann/json.hpp>
 
-#include "farandole/base/atomic_file.h"
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
-#include "farandole/base/program_folder.h"
-#include "farandole/launch/child_process.h"
+#include "farandole/base/files/atomic_file.h"
+#include "farandole/base/files/file_bytes.h"
+#include "farandole/base/process/program_folder.h"
 #include "farandole/launch/launched_function.h"
-#include "farandole/launch/machine.h"
-#include "farandole/launch/rank_record.h"
-#include "farandole/launch/session_folder.h"
+#include "farandole/launch/process/child_process.h"
+#include "farandole/launch/process/machine.h"
+#include "farandole/launch/process/session_folder.h"
+#include "farandole/launch/supervisor/rank_record.h"
 #include "farandole/train/internals.h"
 
 namespace farandole {

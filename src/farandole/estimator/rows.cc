@@ -1,5 +1,6 @@
 #include "farandole/estimator/rows.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <memory>
@@ -22,6 +23,14 @@ torch::Tensor column_tensor(const DataColumn& column, std::shared_ptr<Bytes> own
 
 }  // namespace
 
+std::int64_t rows_per_pass(std::int64_t asked, std::size_t row_bytes) {
+  constexpr std::size_t most_bytes = std::size_t{16} << 20;
+  constexpr std::int64_t most_rows = 256;
+  if (asked > 0) return asked;
+  const auto fitting = static_cast<std::int64_t>(most_bytes / std::max<std::size_t>(row_bytes, 1));
+  return std::clamp<std::int64_t>(fitting, 1, most_rows);
+}
+
 RowTensors::RowTensors(const DataTable& table, const EstimatorOptions& options, bool with_labels)
     : table_(table), options_(options), with_labels_(with_labels) {
   for (std::size_t i = 0; i < options.features.size(); ++i) {
@@ -42,6 +51,15 @@ RowTensors::RowTensors(const DataTable& table, const EstimatorOptions& options, 
   if (!with_labels) return;
   for (const auto& label : options.labels) columns_.push_back(table.index_of(label));
   if (!options.sample_weight.empty()) columns_.push_back(table.index_of(options.sample_weight));
+}
+
+std::size_t RowTensors::row_bytes() const {
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < whole_.size(); ++i) {
+    const auto& column = table_.columns()[columns_[i]];
+    bytes += column.row_bytes() / size_of(column.dtype) * size_of(whole_[i] ? DType::int64 : DType::float32);
+  }
+  return bytes;
 }
 
 Rows RowTensors::take(TableBatch batch) const {

@@ -20,12 +20,17 @@ struct Rows {
   std::int64_t size() const { return static_cast<std::int64_t>(numbers.size()); }
 };
 
+// Rows of a forward pass without backward: those that were asked for or, for 0, as many as keep the memory small. `row_bytes` is
+// what one row needs.
+std::int64_t rows_per_pass(std::int64_t asked, std::size_t row_bytes);
+
 class RowTensors {
  public:
   // Throws: UserError if a column does not exist or its shape does not fit.
   RowTensors(const DataTable& table, const EstimatorOptions& options, bool with_labels);
 
   const std::vector<std::size_t>& columns() const { return columns_; }
+  std::size_t row_bytes() const;  // Of the inputs of one row, as the model sees them.
   // Throws: CorruptInput that names the row and the column of a NaN, if options.nan says so.
   Rows take(TableBatch batch) const;
   // Throws: CorruptInput that names the row whose label number `label` is not one of the classes of the outputs.

@@ -149,6 +149,15 @@ void Scores::report_classes(Session& session, Sums& sums, const std::string& lab
   }
 }
 
+void Scores::add(Objective& objective, TableReader& reader, std::int64_t batches) {
+  for (std::int64_t done = 0; batches == 0 || done < batches; ++done) {
+    auto batch = reader.next();
+    if (!batch) return;
+    const auto rows = objective.tensors().take(*std::move(batch));
+    if (rows.size() > 0) add(objective.of(rows), rows);
+  }
+}
+
 Evaluation Scores::reduce(Session& session) {
   session.allreduce_(totals_, ReduceOp::sum);
   const double rows = totals_[0].item<double>();

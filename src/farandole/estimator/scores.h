@@ -28,6 +28,8 @@ class Scores {
   explicit Scores(const ScoreOptions& options);
   // `losses` has outputs that are logits, log-probabilities or values, and labels as the losses have them.
   void add(const Objective::Losses& losses, const Rows& rows);
+  // Adds what the model does on the next `batches` batches of the reader; 0: on all of them.
+  void add(Objective& objective, TableReader& reader, std::int64_t batches = 0);
   // Collective: every rank of the job must call this in the same order.
   Evaluation reduce(Session& session);
 

@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 #include <sstream>
 
-#include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
+#include "farandole/base/files/atomic_file.h"
 #include "farandole/checkpoint/hdf5_file.h"
 #include "farandole/train/optimizer/tensor_bytes.h"
 
@@ -98,6 +98,16 @@ std::vector<torch::Tensor> ScriptModel::forward(const std::vector<torch::Tensor>
         fmt::format("{} returns {} tensor{} for {} label{}; name a column with --label for each of them",
                     file_, tensors.size(), tensors.size() == 1 ? "" : "s", outputs, outputs == 1 ? "" : "s"));
   return tensors;
+}
+
+std::vector<torch::Tensor> ScriptModel::trained_parameters() {
+  std::vector<torch::Tensor> parameters;
+  for (const auto& parameter : view_->parameters())
+    if (parameter.requires_grad()) parameters.push_back(parameter);
+  if (parameters.empty())
+    throw UserError(
+        file_ + " has no parameters to train; export a model that is not frozen, before torch.jit.freeze");
+  return parameters;
 }
 
 void ScriptModel::save(const fs::path& file) {

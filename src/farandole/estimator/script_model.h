@@ -22,6 +22,8 @@ class ScriptModel {
   void train(bool on) { script_.train(on); }
   // Returns the parameters and buffers of the script under their names; they share memory with it.
   torch::nn::Module& module() { return *view_; }
+  // Throws: UserError if there are none.
+  std::vector<torch::Tensor> trained_parameters();
   const std::string& file() const { return file_; }
 
   // Publishes the model as TorchScript, and as a state dict: an HDF5 file with a data set for each name.

@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
-#include "farandole/base/run_lease.h"
+#include "farandole/base/files/atomic_file.h"
+#include "farandole/base/files/file_bytes.h"
+#include "farandole/base/run/run_lease.h"
 
 namespace farandole {
 namespace {

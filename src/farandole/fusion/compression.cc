@@ -20,7 +20,9 @@ Compression parse_compression(std::string_view text) {
                 : kind == "topk"     ? Kind::top_k
                                      : Kind::none;
   bool understood = parsed.kind != Kind::none;
-  if (understood && colon != text.npos) {
+  if (text == "bfloat16:between-nodes") {
+    parsed.kind = Kind::between_nodes;
+  } else if (understood && colon != text.npos) {
     understood = false;
     if (parsed.kind == Kind::powersgd) {
       parsed.rank = parse_number<int>(number).value_or(0);
@@ -32,8 +34,8 @@ Compression parse_compression(std::string_view text) {
   }
   if (!understood)
     throw UserError(
-        fmt::format("compression '{}' is unknown; give none, float16, bfloat16, powersgd:RANK "
-                    "(1 or more) or topk:FRACTION (above 0, at most 1)",
+        fmt::format("compression '{}' is unknown; give none, float16, bfloat16, bfloat16:between-nodes, "
+                    "powersgd:RANK (1 or more) or topk:FRACTION (above 0, at most 1)",
                     text));
   return parsed;
 }
@@ -46,6 +48,8 @@ std::string describe(const Compression& compression) {
       return "float16";
     case Compression::Kind::bfloat16:
       return "bfloat16";
+    case Compression::Kind::between_nodes:
+      return "bfloat16:between-nodes";
     case Compression::Kind::powersgd:
       return fmt::format("powersgd:{}", compression.rank);
     case Compression::Kind::top_k:

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "farandole/base/error.h"
 #include "farandole/base/finite.h"
@@ -57,20 +58,16 @@ GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, Re
   for (const auto& tensor : plan_.tensors)
     gradient_names_.push_back(timeline_.intern("gradient " + tensor.name));
   marked_.assign(plan_.tensors.size(), Gradient::missing);
+  present_.assign(plan_.tensors.size(), 0);
   for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
     const auto& bucket = plan_.buckets[b];
     const auto name = "bucket " + std::to_string(b);
     auto& state = buckets_.emplace_back(
-        State{name, timeline_.intern(name + " ready"), {}, {}, nullptr, bucket.slots.size()});
-    const auto payload_bytes = bucket.payload * size_of(bucket.dtype);
-    if (device_ != nullptr) {
-      state.memory = device_->allocate(bucket.bytes());
-      state.host_flags = device_->allocate_flags(bucket.bytes() - payload_bytes);
-      state.flags = state.host_flags.get();
-    } else {
+        State{name, timeline_.intern(name + " ready"), {}, nullptr, bucket.slots.size()});
+    if (device_ != nullptr)
+      state.there = device_->make(bucket, op_);
+    else
       state.memory = communicator_.allocate(bucket.bytes());
-      state.flags = state.memory.get() + payload_bytes;
-    }
     for (std::size_t s = 0; s < bucket.slots.size(); ++s) {
       place_[bucket.slots[s].tensor] = {b, s};
       set_flag(bucket.slots[s].tensor,
@@ -79,7 +76,7 @@ GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, Re
   }
   if (device_ != nullptr)
     queue_ = reduce_on_device([this](std::size_t b) { start_on_device(b); },
-                              [this](std::size_t b) { device_->await(b); }, timeline);
+                              [this](std::size_t b) { buckets_[b].there->hold(); });
   else if (auto* const nonblocking = communicator_.nonblocking_allreduce();
            nonblocking != nullptr && compressor == nullptr)
     queue_ = reduce_from_caller([this](std::size_t b) { start(b); }, *nonblocking, timeline);
@@ -92,7 +89,8 @@ GradientReducer::~GradientReducer() = default;
 std::byte* GradientReducer::data(std::size_t tensor) {
   const auto [b, s] = place_[tensor];
   const auto& bucket = plan_.buckets[b];
-  return buckets_[b].memory.get() + bucket.slots[s].offset * size_of(bucket.dtype);
+  auto* const start = device_ != nullptr ? buckets_[b].there->data() : buckets_[b].memory.get();
+  return start + bucket.slots[s].offset * size_of(bucket.dtype);
 }
 
 std::size_t GradientReducer::bucket_bytes() const {
@@ -103,7 +101,9 @@ std::size_t GradientReducer::bucket_bytes() const {
 
 std::byte* GradientReducer::flag(std::size_t b, std::size_t index) const {
   const auto& bucket = plan_.buckets[b];
-  return buckets_[b].flags + index * size_of(bucket.dtype);
+  auto* const flags = device_ != nullptr ? buckets_[b].there->flags(turn_)
+                                         : buckets_[b].memory.get() + bucket.payload * size_of(bucket.dtype);
+  return flags + index * size_of(bucket.dtype);
 }
 
 void GradientReducer::set_flag(std::size_t tensor, Gradient gradient) {
@@ -114,9 +114,19 @@ void GradientReducer::set_flag(std::size_t tensor, Gradient gradient) {
   store_flag(flag(b, s), plan_.buckets[b].dtype, value);
 }
 
-bool GradientReducer::present(std::size_t tensor) const {
-  const auto [b, s] = place_[tensor];
-  return any_bit(flag(b, s), plan_.buckets[b].dtype);
+// Some rank has a gradient if this one has.
+void GradientReducer::learn_presence(std::size_t b) {
+  const auto& bucket = plan_.buckets[b];
+  const bool has_all = device_ != nullptr &&
+                       std::all_of(bucket.slots.begin(), bucket.slots.end(), [&](const BucketSlot& slot) {
+                         return marked_[slot.tensor] != Gradient::missing;
+                       });
+  if (device_ != nullptr && !has_all) {
+    const Span span(timeline_, Category::wait, "wait for flags");
+    buckets_[b].there->await(turn_);
+  }
+  for (std::size_t s = 0; s < bucket.slots.size(); ++s)
+    present_[bucket.slots[s].tensor] = has_all || any_bit(flag(b, s), bucket.dtype);
 }
 
 void GradientReducer::ask_for_stop(std::size_t b) {
@@ -125,15 +135,13 @@ void GradientReducer::ask_for_stop(std::size_t b) {
     store_flag(flag(b, bucket.slots.size()), bucket.dtype, stop_requested_() ? 1 : 0);
 }
 
-bool GradientReducer::stopping() const {
-  if (buckets_.empty()) return false;
-  const auto& bucket = plan_.buckets.back();
-  return any_bit(flag(buckets_.size() - 1, bucket.slots.size()), bucket.dtype);
+float* GradientReducer::found_nonfinite(std::size_t bucket) const {
+  return device_ != nullptr ? buckets_[bucket].there->found_nonfinite() : nullptr;
 }
 
 // Only compressors make infinities of numbers that are far from the largest ones.
 void GradientReducer::look_for_nonfinite(std::size_t b) {
-  if (first_nonfinite_) return;
+  if (first_nonfinite_ || device_ != nullptr) return;
   const auto& bucket = plan_.buckets[b];
   const std::size_t size = size_of(bucket.dtype);
   for (std::size_t s = 0; s < bucket.slots.size() && !first_nonfinite_; ++s) {
@@ -153,7 +161,7 @@ std::optional<std::size_t> GradientReducer::first_nonfinite_here() const {
 }
 
 // The gradient was written just now, so that it is read from the cache.
-void GradientReducer::mark_ready(std::size_t tensor) {
+void GradientReducer::mark_ready(std::size_t tensor, const std::byte* from) {
   const auto& spec = plan_.tensors[tensor];
   const bool finite = device_ != nullptr || has_only_finite({data(tensor), spec.bytes()}, spec.dtype);
   const std::lock_guard lock(mutex_);
@@ -163,7 +171,11 @@ void GradientReducer::mark_ready(std::size_t tensor) {
                 "before step()");
   const auto gradient = finite ? Gradient::finite : Gradient::nonfinite;
   marked_[tensor] = gradient;
-  if (device_ != nullptr) device_->written(place_[tensor].first);
+  if (device_ != nullptr) {
+    auto& bucket = buckets_[place_[tensor].first];
+    if (from != nullptr) bucket.elsewhere.push_back({from, data(tensor), spec.bytes()});
+    bucket.there->written();
+  }
   if (notes_gradients(timeline_.step())) [[unlikely]]
     note(tensor);
   if (first_step_) first_order_.push_back(tensor);
@@ -189,8 +201,9 @@ void GradientReducer::finish(const std::function<void(std::size_t)>& reduced) {
     if (marked_[tensor] != Gradient::missing) continue;
     if (first_step_) first_order_.push_back(tensor);
     if (device_ != nullptr) {
-      device_->zero(data(tensor), plan_.tensors[tensor].bytes());
-      device_->written(place_[tensor].first);
+      auto& bucket = *buckets_[place_[tensor].first].there;
+      bucket.zero(data(tensor), plan_.tensors[tensor].bytes());
+      bucket.written();
     } else {
       std::memset(data(tensor), 0, plan_.tensors[tensor].bytes());
     }
@@ -203,8 +216,16 @@ void GradientReducer::finish(const std::function<void(std::size_t)>& reduced) {
   first_nonfinite_.reset();
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     queue_->await(b + 1);
+    learn_presence(b);
     look_for_nonfinite(b);
     if (reduced) reduced(b);
+  }
+  if (device_ != nullptr) {
+    settle();  // the step before this one
+    unsettled_ = turn_;
+    turn_ = 1 - turn_;
+  } else if (!buckets_.empty()) {
+    stopping_ = asks_for_stop();
   }
   lock.lock();
   first_step_ = false;
@@ -213,6 +234,34 @@ void GradientReducer::finish(const std::function<void(std::size_t)>& reduced) {
   for (std::size_t b = 0; b < buckets_.size(); ++b) buckets_[b].missing = plan_.buckets[b].slots.size();
   here_ = marked_;
   std::fill(marked_.begin(), marked_.end(), Gradient::missing);
+}
+
+bool GradientReducer::asks_for_stop() const {
+  const auto& bucket = plan_.buckets.back();
+  return any_bit(flag(buckets_.size() - 1, bucket.slots.size()), bucket.dtype);
+}
+
+bool GradientReducer::can_multiply() const {
+  return device_ != nullptr &&
+         std::all_of(plan_.buckets.begin(), plan_.buckets.end(), [](const Bucket& bucket) {
+           return bucket.dtype == DType::float32 || bucket.dtype == DType::float64;
+         });
+}
+
+void GradientReducer::settle() {
+  if (!unsettled_ || buckets_.empty()) return;
+  const auto next = std::exchange(turn_, *unsettled_);
+  const Span span(timeline_, Category::wait, "wait for the last step");
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const auto element = buckets_[b].there->await(turn_);
+    if (!element || first_nonfinite_) continue;
+    for (const auto& slot : plan_.buckets[b].slots)
+      if (slot.offset <= *element) first_nonfinite_ = slot.tensor;
+  }
+  if (first_nonfinite_) device_->forget_nonfinite();
+  stopping_ = asks_for_stop();
+  turn_ = next;
+  unsettled_.reset();
 }
 
 std::span<const std::size_t> GradientReducer::first_order() const {
@@ -246,9 +295,8 @@ void GradientReducer::start_on_device(std::size_t b) {
   auto& state = buckets_[b];
   ask_for_stop(b);
   started_bytes_ += bucket.bytes();
-  const auto flag_bytes = (bucket.count() - bucket.payload) * size_of(bucket.dtype);
-  device_->start(
-      {b, state.name, state.memory.get(), bucket.count(), bucket.dtype, op_, {state.flags, flag_bytes}});
+  state.there->start(turn_, state.name, state.elsewhere, factor_);
+  state.elsewhere.clear();
 }
 
 void GradientReducer::start(std::size_t b) {

@@ -10,7 +10,10 @@
 // Thread safety: call from the training thread only, except where a function says otherwise.
 //
 // Buckets can be on a device (bucket_device.h). Then mark_ready() means that the gradient has been queued on the calling
-// thread's current stream, and flags do not say whether it is finite. The host waits only in finish().
+// thread's current stream, and flags do not say whether it is finite. finish() lets the current stream wait and returns
+// while the device still computes. The host waits for the device in two cases only. If this rank lacks a gradient, it
+// must read the flags to know whether another rank has it. And finish() waits for the reductions of the step before this
+// one, which says whether they were finite and whether a rank must stop; the device has the whole step to go on with.
 //
 // The timeline records the moment at which a bucket and all earlier ones are full, as "bucket 3 ready". The
 // time from then to the start of its collective is the delay of the reduction itself. In some steps
@@ -62,25 +65,39 @@ class GradientReducer {
   // between mark_ready() and finish().
   std::size_t sent_bytes() const { return compressor_.sent_bytes() + started_bytes_; }
 
-  // Reports that this rank's gradient of the tensor is complete. Call it once per tensor and step.
+  // Reports that this rank's gradient of the tensor is complete. Call it once per tensor and step. With a device, the
+  // gradient may be elsewhere in its memory, at `from` in the bucket's layout. It is copied into the bucket before the
+  // reduction; the memory must not change until work that was queued after finish().
   // Thread safety: any thread may call this at any time.
-  void mark_ready(std::size_t tensor);
+  void mark_ready(std::size_t tensor, const std::byte* from = nullptr);
   // Starts the remaining buckets; gradients that were not marked take part as zeros. Calls `reduced` for
   // each bucket in order, as soon as it is reduced, while later buckets are still being reduced. Returns
-  // when all buckets are reduced.
+  // when all buckets are reduced. With a device, "is reduced" means: for work that is queued on the current stream.
   // Throws: the error of a reduction that failed.
   // Thread safety: call from the training thread only.
   void finish(const std::function<void(std::size_t bucket)>& reduced = {});
+  // With a device, waits until it is known of all finished steps whether they were finite and whether a rank must stop.
+  // Thread safety: call from the training thread only.
+  void settle();
   // True if any rank had this gradient. Valid from the reduction of its bucket to the next mark_ready().
-  bool present(std::size_t tensor) const;
+  bool present(std::size_t tensor) const { return present_[tensor] != 0; }
   // The first tensor, in the order of the plan, whose gradient was not finite on some rank, or is not finite after
   // a compressor has reduced it; the same on all ranks. Called in finish() for a bucket, it knows the buckets up to
-  // this one. Sums that overflow without a compressor are not found here, but as gradients of the next step.
+  // this one. Sums that overflow without a compressor are not found here, but as gradients of the next step. With a
+  // device, overflows are found, and after finish() this is about the step before this one unless settle() was called.
   std::optional<std::size_t> first_nonfinite() const { return first_nonfinite_; }
   // The same for the gradients of this rank before they were reduced.
   std::optional<std::size_t> first_nonfinite_here() const;
-  // True if `stop_requested` returned true on any rank in this step. Valid as present() is.
-  bool stopping() const;
+  // True if `stop_requested` returned true on any rank in this step; with a device, in the step before this one unless
+  // settle() was called. The same on all ranks.
+  bool stopping() const { return stopping_; }
+  // True if reductions can multiply gradients by a factor at no cost. They can do so on a device, unless an element type
+  // is so short that small gradients would become zero.
+  bool can_multiply() const;
+  // For the buckets that are started from now on. Only if can_multiply().
+  void multiply_by(double factor) { factor_ = factor; }
+  // See DeviceBucket::found_nonfinite(); null without a device.
+  float* found_nonfinite(std::size_t bucket) const;
   // The order in which this rank's gradients became ready in the first step, by tensor. Gradients that did
   // not become ready come last. Empty before finish() of that step.
   std::span<const std::size_t> first_order() const;
@@ -92,11 +109,11 @@ class GradientReducer {
  private:
   struct State {
     std::string name;
-    NameId ready;  // name in the timeline
-    Buffer memory;
-    Buffer host_flags;           // of a bucket on a device
-    std::byte* flags = nullptr;  // in one of the two
-    std::size_t missing = 0;     // gradients that were not marked in this step
+    NameId ready;                         // name in the timeline
+    Buffer memory;                        // empty if it is on a device
+    std::unique_ptr<DeviceBucket> there;  // null if it is not
+    std::size_t missing = 0;              // gradients that were not marked in this step
+    std::vector<DeviceBucket::Gradient> elsewhere{};
   };
   void push_full_buckets();
   void reduce(std::size_t bucket);
@@ -107,6 +124,8 @@ class GradientReducer {
   enum class Gradient : char { missing, finite, nonfinite };
   void set_flag(std::size_t tensor, Gradient gradient);
   void look_for_nonfinite(std::size_t bucket);
+  void learn_presence(std::size_t bucket);
+  bool asks_for_stop() const;
   void note(std::size_t tensor);
 
   Communicator& communicator_;
@@ -121,7 +140,12 @@ class GradientReducer {
   std::vector<State> buckets_;
   std::vector<std::pair<std::size_t, std::size_t>> place_;  // tensor → (bucket, slot)
   std::vector<Gradient> marked_, here_;                     // by tensor: in this step; in the last one
+  std::vector<char> present_;                               // by tensor
   std::optional<std::size_t> first_nonfinite_;
+  bool stopping_ = false;
+  double factor_ = 1;
+  int turn_ = 0;                  // of this step on the device
+  std::optional<int> unsettled_;  // turn of a finished step of which only the device knows the result
 
   mutable std::mutex mutex_;  // backward may run hooks on several threads
   std::size_t pushed_ = 0;    // buckets of this step that were given to the queue

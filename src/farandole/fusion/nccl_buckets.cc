@@ -1,73 +1,176 @@
 #include "farandole/fusion/nccl_buckets.h"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
+
+#include "farandole/base/error.h"
+#include "farandole/comm/gpu/gpu_kernels.h"
+#include "farandole/comm/gpu/nonfinite_scan.h"
 
 namespace farandole {
 namespace {
 
-class NcclBuckets final : public BucketDevice {
- public:
-  NcclBuckets(Communicator& bootstrap, const GpuOfRank& gpu, NcclOptions options)
-      : gpu_(gpu), nccl_(bootstrap, gpu.runtime, gpu.device, std::move(options)), stream_(gpu.runtime) {}
+struct GpuParts {
+  GpuOfRank gpu;
+  NcclCommunicator nccl;
+  GpuKernels kernels;
+  GpuStream stream;  // of all reductions
+  Buffer found;      // a float, for this stream alone; empty if nobody looks for elements that are not finite
+};
 
-  Buffer allocate(std::size_t bytes) override { return nccl_.allocate(bytes); }
-  Buffer allocate_flags(std::size_t bytes) override { return gpu_.runtime->allocate_pinned(bytes); }
-  void zero(void* data, std::size_t bytes) override {
-    gpu_.runtime->zero(data, bytes, gpu_.current_stream());
+// What lies behind the flags, aligned to 8 bytes. One copy brings the flags and this to the device, and one brings them back.
+struct Verdict {
+  std::uint64_t first = all_finite;  // the first element that is not finite
+  float found = 0;                   // 1 if there is one, also in an earlier reduction
+  float padding = 0;
+};
+
+class NcclBucket final : public DeviceBucket {
+ public:
+  NcclBucket(std::shared_ptr<GpuParts> parts, const Bucket& bucket, ReduceOp op)
+      : parts_(std::move(parts)),
+        bucket_(bucket),
+        op_(op),
+        payload_bytes_(bucket.payload * size_of(bucket.dtype)),
+        verdict_at_((bucket.bytes() + 7) / 8 * 8),
+        memory_(parts_->nccl.allocate(verdict_at_ + sizeof(Verdict))),
+        table_(runtime().allocate(bucket.slots.size() * sizeof(CopyPiece))) {
+    for (auto& turn : turns_)
+      turn = {runtime().allocate_pinned(verdict_at_ + sizeof(Verdict) - payload_bytes_),
+              runtime().allocate_pinned(bucket.slots.size() * sizeof(CopyPiece)),
+              std::make_unique<GpuEvent>(parts_->gpu.runtime)};
+  }
+
+  // After the loss of a rank the device has no work with the bucket any more.
+  ~NcclBucket() override {
+    try {
+      for (int turn : {0, 1}) parts_->nccl.await(*turns_[turn].reduced);
+    } catch (const Error&) {
+    }
+  }
+
+  std::byte* data() override { return memory_.get(); }
+  std::byte* flags(int turn) override { return turns_[turn].flags.get(); }
+
+  void zero(std::byte* at, std::size_t bytes) override {
+    runtime().zero(at, bytes, parts_->gpu.current_stream());
   }
 
   // Autograd may compute the gradients of a bucket on several streams. Each has an event after its last write.
-  void written(std::size_t bucket) override {
-    auto* const stream = gpu_.current_stream();
-    auto& writers = at(bucket).writers;
-    const auto known = std::find_if(writers.begin(), writers.end(),
+  void written() override {
+    auto* const stream = parts_->gpu.current_stream();
+    const auto known = std::find_if(writers_.begin(), writers_.end(),
                                     [&](const Writer& writer) { return writer.stream == stream; });
-    auto& writer = known != writers.end()
-                       ? *known
-                       : writers.emplace_back(Writer{stream, std::make_unique<GpuEvent>(gpu_.runtime)});
+    auto& writer =
+        known != writers_.end()
+            ? *known
+            : writers_.emplace_back(Writer{stream, std::make_unique<GpuEvent>(parts_->gpu.runtime)});
     writer.end->record(stream);
+    writer.wrote = true;
   }
 
-  void start(const Reduction& reduction) override {
-    auto& bucket = at(reduction.bucket);
-    for (const auto& writer : bucket.writers) writer.end->hold(stream_.handle());
-    const auto& flags = reduction.flags;
-    auto* const flags_there = reduction.data + reduction.count * size_of(reduction.dtype) - flags.size();
-    gpu_.runtime->copy(flags_there, flags.data(), flags.size(), stream_.handle());
-    nccl_.allreduce(reduction.name, reduction.data, reduction.count, reduction.dtype, reduction.op,
-                    stream_.handle());
-    gpu_.runtime->copy(flags.data(), flags_there, flags.size(), stream_.handle());
-    bucket.reduced->record(stream_.handle());
+  void start(int turn, std::string_view name, std::span<const Gradient> gradients, double factor) override {
+    auto* const stream = parts_->stream.handle();
+    auto& own = turns_[turn];
+    for (auto& writer : writers_)
+      if (std::exchange(writer.wrote, false)) writer.end->hold(stream);
+    pack(own, gradients);
+    *verdict_of(own) = Verdict();
+    auto* const flags_there = memory_.get() + payload_bytes_;
+    const auto flag_bytes = verdict_at_ + sizeof(Verdict) - payload_bytes_;
+    runtime().copy(flags_there, own.flags.get(), flag_bytes, stream);
+    parts_->nccl.allreduce(name, memory_.get(), bucket_.count(), bucket_.dtype, op_, factor, stream);
+    if (parts_->found != nullptr) find_nonfinite();
+    runtime().copy(own.flags.get(), flags_there, flag_bytes, stream);
+    own.reduced->record(stream);
+    last_ = turn;
   }
 
-  void await(std::size_t bucket) override { nccl_.await(*at(bucket).reduced); }
+  void hold() override { turns_[last_].reduced->hold(parts_->gpu.current_stream()); }
+
+  std::optional<std::size_t> await(int turn) override {
+    parts_->nccl.await(*turns_[turn].reduced);
+    const auto first = verdict_of(turns_[turn])->first;
+    if (first == all_finite) return std::nullopt;
+    return first;
+  }
+
+  float* found_nonfinite() override { return parts_->found != nullptr ? &verdict_there()->found : nullptr; }
 
  private:
   struct Writer {
     CUstream_st* stream;
     std::unique_ptr<GpuEvent> end;
+    bool wrote = false;  // since the last reduction was started
   };
-  struct State {
-    std::vector<Writer> writers;  // those of earlier steps have ended
+  struct Turn {
+    Buffer flags, table;  // memory of the host
     std::unique_ptr<GpuEvent> reduced;
   };
-  State& at(std::size_t bucket) {
-    while (states_.size() <= bucket) states_.push_back({{}, std::make_unique<GpuEvent>(gpu_.runtime)});
-    return states_[bucket];
+
+  const GpuRuntime& runtime() const { return *parts_->gpu.runtime; }
+
+  Verdict* verdict_of(const Turn& turn) const {
+    return reinterpret_cast<Verdict*>(turn.flags.get() + verdict_at_ - payload_bytes_);
+  }
+  Verdict* verdict_there() const { return reinterpret_cast<Verdict*>(memory_.get() + verdict_at_); }
+
+  // The bucket has its own copy of what is known at this place, because its update may run while a later bucket is
+  // searched. Otherwise ranks could differ in what they update.
+  void find_nonfinite() {
+    auto* const stream = parts_->stream.handle();
+    auto* const found = reinterpret_cast<float*>(parts_->found.get());
+    parts_->kernels.find_nonfinite(memory_.get(), bucket_.payload, bucket_.dtype, &verdict_there()->first,
+                                   found, stream);
+    runtime().copy(&verdict_there()->found, found, sizeof *found, stream);
   }
 
-  const GpuOfRank gpu_;
-  NcclCommunicator nccl_;
-  GpuStream stream_;
-  std::vector<State> states_;  // by bucket
+  void pack(const Turn& turn, std::span<const Gradient> gradients) {
+    if (gradients.empty()) return;
+    std::vector<CopyPiece> pieces;
+    for (const auto& gradient : gradients) pieces.push_back({gradient.from, gradient.to, gradient.bytes, 0});
+    parts_->kernels.copy(pieces, reinterpret_cast<CopyPiece*>(turn.table.get()),
+                         reinterpret_cast<CopyPiece*>(table_.get()), parts_->stream.handle());
+  }
+
+  const std::shared_ptr<GpuParts> parts_;
+  const Bucket bucket_;
+  const ReduceOp op_;
+  const std::size_t payload_bytes_, verdict_at_;
+  const Buffer memory_, table_;
+  Turn turns_[2];
+  int last_ = 0;
+  std::vector<Writer> writers_;
+};
+
+class NcclBuckets final : public BucketDevice {
+ public:
+  NcclBuckets(Communicator& bootstrap, const GpuOfRank& gpu, NcclOptions options,
+              FindNonfinite find_nonfinite)
+      : parts_(new GpuParts{
+            gpu,
+            {bootstrap, gpu.runtime, gpu.device, std::move(options)},
+            GpuKernels(gpu.runtime),
+            GpuStream(gpu.runtime),
+            find_nonfinite == FindNonfinite::yes ? gpu.runtime->allocate(sizeof(float)) : nullptr}) {}
+
+  std::unique_ptr<DeviceBucket> make(const Bucket& bucket, ReduceOp op) override {
+    return std::make_unique<NcclBucket>(parts_, bucket, op);
+  }
+  void forget_nonfinite() override {
+    parts_->gpu.runtime->zero(parts_->found.get(), sizeof(float), parts_->stream.handle());
+  }
+
+ private:
+  const std::shared_ptr<GpuParts> parts_;
 };
 
 }  // namespace
 
 std::unique_ptr<BucketDevice> make_nccl_buckets(Communicator& bootstrap, const GpuOfRank& gpu,
-                                                NcclOptions options) {
-  return std::make_unique<NcclBuckets>(bootstrap, gpu, std::move(options));
+                                                NcclOptions options, FindNonfinite find_nonfinite) {
+  return std::make_unique<NcclBuckets>(bootstrap, gpu, std::move(options), find_nonfinite);
 }
 
 }  // namespace farandole

@@ -18,9 +18,11 @@ struct GpuOfRank {
   std::function<CUstream_st*()> current_stream;  // of the calling thread
 };
 
-// Throws: as the constructor of NcclCommunicator.
+enum class FindNonfinite : bool { no, yes };
+
+// Throws: as the constructors of NcclCommunicator and GpuKernels.
 // Collective: every rank of `bootstrap` must call this in the same order.
 std::unique_ptr<BucketDevice> make_nccl_buckets(Communicator& bootstrap, const GpuOfRank& gpu,
-                                                NcclOptions options);
+                                                NcclOptions options, FindNonfinite find_nonfinite);
 
 }  // namespace farandole

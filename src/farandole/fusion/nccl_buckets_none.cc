@@ -4,7 +4,7 @@
 
 namespace farandole {
 
-std::unique_ptr<BucketDevice> make_nccl_buckets(Communicator&, const GpuOfRank&, NcclOptions) {
+std::unique_ptr<BucketDevice> make_nccl_buckets(Communicator&, const GpuOfRank&, NcclOptions, FindNonfinite) {
   throw UserError("Farandole was built without the headers of CUDA and NCCL");
 }
 

@@ -5,8 +5,6 @@
 #include <mutex>
 #include <thread>
 
-#include "farandole/base/error.h"
-
 namespace farandole {
 namespace {
 
@@ -60,34 +58,20 @@ class CallerDrivenQueue : public ReductionQueue {
 
 class DeviceQueue : public ReductionQueue {
  public:
-  DeviceQueue(std::function<void(std::size_t)> start, std::function<void(std::size_t)> await,
-              Timeline& timeline)
-      : start_(std::move(start)), await_(std::move(await)), timeline_(timeline) {}
-
-  // The device still uses the memory of buckets that were started. If a peer is lost, the memory is not used any more.
-  ~DeviceQueue() override {
-    try {
-      for (; reduced_ < started_; ++reduced_) await_(reduced_);
-    } catch (const Error&) {
-    }
-  }
+  DeviceQueue(std::function<void(std::size_t)> start, std::function<void(std::size_t)> hold)
+      : start_(std::move(start)), hold_(std::move(hold)) {}
 
   void push() override { start_(started_++); }
   void poll() override {}
-
   void await(std::size_t buckets) override {
-    if (reduced_ >= buckets) return;
-    const Span span(timeline_, Category::wait, "wait for gradients");
-    for (; reduced_ < buckets; ++reduced_) await_(reduced_);
+    for (; held_ < buckets; ++held_) hold_(held_);
   }
-
-  void restart() override { started_ = reduced_ = 0; }
+  void restart() override { started_ = held_ = 0; }
 
  private:
-  const std::function<void(std::size_t)> start_, await_;
-  Timeline& timeline_;
+  const std::function<void(std::size_t)> start_, hold_;
   std::size_t started_ = 0;
-  std::size_t reduced_ = 0;
+  std::size_t held_ = 0;
 };
 
 class ThreadQueue : public ReductionQueue {
@@ -173,8 +157,8 @@ std::unique_ptr<ReductionQueue> reduce_from_caller(std::function<void(std::size_
 }
 
 std::unique_ptr<ReductionQueue> reduce_on_device(std::function<void(std::size_t)> start,
-                                                 std::function<void(std::size_t)> await, Timeline& timeline) {
-  return std::make_unique<DeviceQueue>(std::move(start), std::move(await), timeline);
+                                                 std::function<void(std::size_t)> hold) {
+  return std::make_unique<DeviceQueue>(std::move(start), std::move(hold));
 }
 
 std::unique_ptr<ReductionQueue> reduce_on_thread(std::function<void(std::size_t)> reduce,

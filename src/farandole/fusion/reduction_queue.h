@@ -52,10 +52,10 @@ std::unique_ptr<ReductionQueue> reduce_on_thread(std::function<void(std::size_t 
 std::unique_ptr<ReductionQueue> reduce_from_caller(std::function<void(std::size_t bucket)> start,
                                                    NonblockingAllreduce& allreduce, Timeline& timeline);
 
-// `start(b)` queues the reduction of bucket b on a device; `await(b)` waits until it is complete.
+// `start(b)` queues the reduction of bucket b on a device. `hold(b)` lets later work of the device wait for it, but not the
+// host, so await() never waits.
 // Thread safety: as ReductionQueue.
 std::unique_ptr<ReductionQueue> reduce_on_device(std::function<void(std::size_t bucket)> start,
-                                                 std::function<void(std::size_t bucket)> await,
-                                                 Timeline& timeline);
+                                                 std::function<void(std::size_t bucket)> hold);
 
 }  // namespace farandole

@@ -12,8 +12,9 @@
 #include <zlib.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/base/parse_number.h"
+#include "farandole/tables/file_column.h"
 #include "farandole/tables/formats.h"
 #include "farandole/tables/memory_table.h"
 
@@ -77,10 +78,10 @@ class NpyTable final : public DataTable {
     };
     const bool old = start[6] == 1;
     const auto size = old ? byte(8) | byte(9) << 8 : byte(8) | byte(9) << 8 | byte(10) << 16 | byte(11) << 24;
-    offset_ = (old ? 10 : 12) + size;
+    const auto offset = (old ? 10 : 12) + size;
     constexpr std::size_t largest_header = 65536;
     std::string header(std::min(size, largest_header), '\0');
-    if (read_bytes(fd_.get(), offset_ - size, std::as_writable_bytes(std::span(header)), source_) <
+    if (read_bytes(fd_.get(), offset - size, std::as_writable_bytes(std::span(header)), source_) <
         header.size())
       throw CorruptInput(source_ + " ends within its header; write it again with numpy.save");
     const auto description = value_in_header(header, "descr");
@@ -98,23 +99,25 @@ class NpyTable final : public DataTable {
       throw UserError(source_ + " has no rows: its array must have at least one dimension");
     rows_ = shape->front();
     columns_ = {{column_name(file), *type, {shape->begin() + 1, shape->end()}}};
-    const auto wanted = offset_ + static_cast<std::uint64_t>(rows_) * columns_.front().row_bytes();
+    const auto wanted = offset + static_cast<std::uint64_t>(rows_) * columns_.front().row_bytes();
     if (const auto there = fs::file_size(file); there < wanted)
       throw CorruptInput(fmt::format(
           "{}: truncated at offset {}: its header declares {} bytes; copy it again", source_, there, wanted));
+    rows_in_file_.emplace(fd_.get(), offset, columns_.front().row_bytes(), source_);
   }
 
-  void read(std::size_t column, std::int64_t first, std::int64_t count,
-            std::span<std::byte> out) const override {
-    const auto at = offset_ + static_cast<std::uint64_t>(first) * columns_[column].row_bytes();
-    if (count > 0 && read_bytes(fd_.get(), at, out, source_) < out.size())
-      throw CorruptInput(fmt::format("{}: the file has become shorter while it was read", source_));
+  void read(std::size_t, std::int64_t first, std::int64_t, std::span<std::byte> out) const override {
+    rows_in_file_->read(first, out);
+  }
+  void read_pieces(std::size_t, std::int64_t first, std::span<const RowPiece> pieces,
+                   Bytes& scratch) const override {
+    rows_in_file_->read_pieces(first, pieces, scratch);
   }
   std::int64_t chunk_rows(std::size_t) const override { return 1; }
 
  private:
   OwnedDescriptor fd_;
-  std::uint64_t offset_ = 0;
+  std::optional<FileColumn> rows_in_file_;
 };
 
 struct CloseGz {

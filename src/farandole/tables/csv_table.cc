@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/tables/formats.h"
 #include "farandole/tables/memory_table.h"
 

@@ -2,10 +2,13 @@
 #include <array>
 #include <fmt/format.h>
 #include <fstream>
+#include <optional>
 #include <string_view>
 
 #include "farandole/base/error.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/checkpoint/hdf5_file.h"
+#include "farandole/tables/file_column.h"
 #include "farandole/tables/formats.h"
 
 namespace farandole {
@@ -19,8 +22,10 @@ DType memory_type(const Hdf5Dataset& data) {
 
 class Hdf5Table final : public DataTable {
  public:
-  explicit Hdf5Table(const std::filesystem::path& path) : file_(Hdf5File::open(path)) {
+  explicit Hdf5Table(const std::filesystem::path& path)
+      : file_(Hdf5File::open(path)), fd_(open_regular_file(path)) {
     source_ = path.string();
+    if (fd_.get() < 0) throw system_error("open", source_);
     for (const auto& name : file_.list()) {
       auto data = file_.dataset(name);
       if (data.kind() == Hdf5Dataset::Kind::other || data.shape().empty()) {
@@ -35,19 +40,37 @@ class Hdf5Table final : public DataTable {
                         source_, name.substr(1), data.rows(), columns_.front().name, rows_));
       rows_ = data.rows();
       columns_.push_back({name.substr(1), memory_type(data), {shape.begin() + 1, shape.end()}});
-      data_.push_back(std::move(data));
+      data_.push_back({std::move(data), std::nullopt});
+      if (const auto offset = data_.back().data.offset())
+        data_.back().rows.emplace(fd_.get(), *offset, columns_.back().row_bytes(), source_);
     }
   }
 
   void read(std::size_t column, std::int64_t first, std::int64_t count,
             std::span<std::byte> out) const override {
-    data_[column].read_rows(first, count, columns_[column].dtype, out);
+    const auto& [data, rows] = data_[column];
+    if (rows)
+      rows->read(first, out);
+    else
+      data.read_rows(first, count, columns_[column].dtype, out);
   }
-  std::int64_t chunk_rows(std::size_t column) const override { return data_[column].chunk_rows(); }
+  void read_pieces(std::size_t column, std::int64_t first, std::span<const RowPiece> pieces,
+                   Bytes& scratch) const override {
+    if (const auto& rows = data_[column].rows)
+      rows->read_pieces(first, pieces, scratch);
+    else
+      DataTable::read_pieces(column, first, pieces, scratch);
+  }
+  std::int64_t chunk_rows(std::size_t column) const override { return data_[column].data.chunk_rows(); }
 
  private:
+  struct Column {
+    Hdf5Dataset data;
+    std::optional<FileColumn> rows;  // If HDF5 need neither find nor convert them.
+  };
   Hdf5File file_;
-  std::vector<Hdf5Dataset> data_;
+  OwnedDescriptor fd_;
+  std::vector<Column> data_;
 };
 
 }  // namespace

@@ -30,6 +30,14 @@ class MemoryTable final : public DataTable {
       std::memcpy(out.data(), data_[column].data() + static_cast<std::size_t>(first) * size,
                   static_cast<std::size_t>(count) * size);
   }
+  void read_pieces(std::size_t column, std::int64_t first, std::span<const RowPiece> pieces,
+                   Bytes&) const override {
+    const auto size = columns_[column].row_bytes();
+    for (const auto& [rows, to] : pieces) {
+      if (to != nullptr) read(column, first, rows, {to, static_cast<std::size_t>(rows) * size});
+      first += rows;
+    }
+  }
   std::int64_t chunk_rows(std::size_t) const override { return 1; }
 
  private:

@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "farandole/base/atomic_file.h"
+#include "farandole/base/files/atomic_file.h"
 #include "farandole/tables/table_reader.h"
 #include "farandole/tables/table_writer.h"
 

@@ -1,6 +1,7 @@
 #include "farandole/tables/table.h"
 
 #include <algorithm>
+#include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -58,6 +59,11 @@ class JoinedTable final : public DataTable {
     const auto [part, index] = places_[column];
     parts_[part]->read(index, first, count, out);
   }
+  void read_pieces(std::size_t column, std::int64_t first, std::span<const RowPiece> pieces,
+                   Bytes& scratch) const override {
+    const auto [part, index] = places_[column];
+    parts_[part]->read_pieces(index, first, pieces, scratch);
+  }
   std::int64_t chunk_rows(std::size_t column) const override {
     const auto [part, index] = places_[column];
     return parts_[part]->chunk_rows(index);
@@ -74,6 +80,30 @@ std::size_t DataColumn::row_bytes() const {
   std::size_t elements = 1;
   for (const auto extent : shape) elements *= static_cast<std::size_t>(extent);
   return elements * size_of(dtype);
+}
+
+void copy_pieces(std::span<const RowPiece> pieces, std::size_t row_bytes, Bytes& scratch,
+                 const std::function<void(std::int64_t rows, std::span<std::byte>)>& read) {
+  std::int64_t rows = 0;
+  for (const auto& piece : pieces) rows += piece.rows;
+  scratch.resize(static_cast<std::size_t>(rows) * row_bytes);
+  read(rows, scratch);
+  const std::byte* from = scratch.data();
+  for (const auto& piece : pieces) {
+    const auto bytes = static_cast<std::size_t>(piece.rows) * row_bytes;
+    if (piece.to != nullptr && bytes > 0) std::memcpy(piece.to, from, bytes);
+    from += bytes;
+  }
+}
+
+void DataTable::read_pieces(std::size_t column, std::int64_t first, std::span<const RowPiece> pieces,
+                            Bytes& scratch) const {
+  const auto row_bytes = columns_[column].row_bytes();
+  const auto read_rows = [&](std::int64_t rows, std::span<std::byte> out) { read(column, first, rows, out); };
+  if (pieces.size() == 1)
+    read_rows(pieces[0].rows, {pieces[0].to, static_cast<std::size_t>(pieces[0].rows) * row_bytes});
+  else
+    copy_pieces(pieces, row_bytes, scratch, read_rows);
 }
 
 std::size_t DataTable::index_of(const std::string& name) const {

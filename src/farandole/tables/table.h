@@ -4,11 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "farandole/base/bytes.h"
 #include "farandole/base/dtype.h"
 
 namespace farandole {
@@ -19,6 +21,12 @@ struct DataColumn {
   std::vector<std::int64_t> shape;  // Of one row; empty: one number.
 
   std::size_t row_bytes() const;
+};
+
+// A part of consecutive rows.
+struct RowPiece {
+  std::int64_t rows;
+  std::byte* to;  // Memory for these rows, or nullptr to leave them out.
 };
 
 class DataTable {
@@ -35,6 +43,11 @@ class DataTable {
   // Throws: CorruptInput if the data is damaged.
   virtual void read(std::size_t column, std::int64_t first, std::int64_t count,
                     std::span<std::byte> out) const = 0;
+  // Reads consecutive rows of a column from row `first` on, each piece into memory of its own. `scratch` is memory that this
+  // call may use.
+  // Throws: as read().
+  virtual void read_pieces(std::size_t column, std::int64_t first, std::span<const RowPiece> pieces,
+                           Bytes& scratch) const;
   // Returns how many rows the file holds together; 1 if any rows can be read alone.
   virtual std::int64_t chunk_rows(std::size_t column) const = 0;
 
@@ -47,6 +60,10 @@ class DataTable {
   std::int64_t rows_ = 0;
   std::string source_;
 };
+
+// Copies rows that `read` puts into `scratch` to the pieces.
+void copy_pieces(std::span<const RowPiece> pieces, std::size_t row_bytes, Bytes& scratch,
+                 const std::function<void(std::int64_t rows, std::span<std::byte>)>& read);
 
 // Opens an HDF5 file (each data set of the root group is a column), a CSV file with a header, a NumPy file (.npy), an IDX
 // file (also .gz), or several of them joined by commas. The column of an .npy or IDX file has the name of the

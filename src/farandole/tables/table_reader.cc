@@ -1,14 +1,13 @@
 #include "farandole/tables/table_reader.h"
 
 #include <algorithm>
-#include <cstring>
 #include <fmt/format.h>
 #include <numeric>
 #include <random>
 #include <utility>
 
 #include "farandole/base/error.h"
-#include "farandole/base/quiet_thread.h"
+#include "farandole/base/process/quiet_thread.h"
 
 namespace farandole {
 namespace {
@@ -17,9 +16,6 @@ namespace {
 constexpr std::size_t target_block_bytes = std::size_t{1} << 20;
 constexpr std::int64_t fewest_blocks = 64;
 constexpr std::size_t ready_bytes = std::size_t{16} << 20;
-
-// Shorter pieces of a block are cheaper to copy out of the whole block than to read one by one.
-constexpr std::size_t direct_bytes = std::size_t{16} << 10;
 
 std::int64_t rows_of(const RowRanges& ranges) {
   std::int64_t rows = 0;
@@ -49,18 +45,20 @@ struct TableReader::Pool {
 
 TableReader::TableReader(const DataTable& table, RowSelection selection, TableReaderOptions options)
     : table_(table), selection_(std::move(selection)), options_(std::move(options)) {
-  for (const auto column : options_.columns) {
-    row_bytes_ += table_.columns()[column].row_bytes();
-    chunk_rows_ = std::max(chunk_rows_, table_.chunk_rows(column));
-  }
+  for (const auto column : options_.columns) row_bytes_ += table_.columns()[column].row_bytes();
   row_bytes_ = std::max<std::size_t>(row_bytes_, 1);
   const auto rows_in = [&](std::size_t bytes) {
     return static_cast<std::int64_t>(std::max<std::size_t>(1, bytes / row_bytes_));
   };
+  window_rows_ = rows_in(options_.window_bytes);
+  std::int64_t chunk_rows = 1;
+  for (const auto column : options_.columns)
+    if (const auto rows = table_.chunk_rows(column); rows <= window_rows_)
+      chunk_rows = std::max(chunk_rows, rows);
   const auto wanted =
       std::min(rows_in(target_block_bytes), std::max<std::int64_t>(1, table_.rows() / fewest_blocks));
-  block_rows_ = (wanted + chunk_rows_ - 1) / chunk_rows_ * chunk_rows_;
-  window_rows_ = std::max(rows_in(options_.window_bytes), block_rows_);
+  block_rows_ = (wanted + chunk_rows - 1) / chunk_rows * chunk_rows;
+  window_rows_ = std::max(window_rows_, block_rows_);
   most_ready_ =
       std::max<std::size_t>(2, ready_bytes / (row_bytes_ * static_cast<std::size_t>(options_.batch)));
   for (std::int64_t first = 0; first < table_.rows(); first += block_rows_) {
@@ -185,6 +183,7 @@ void TableReader::read_epoch(std::int64_t epoch) {
   const auto own = share(options_.rank);
   std::optional<TableBatch> rest;  // Rows that do not fill a batch yet.
   Window window;
+  Scratch scratch;
   std::uint64_t number = 0;
   for (std::size_t first = 0, end = 0; first < order.size();
        first = end, window.begin += window.rows, ++number) {
@@ -203,7 +202,7 @@ void TableReader::read_epoch(std::int64_t epoch) {
         if (options_.shuffle)
           std::shuffle(window.places.begin(), window.places.end(), std::mt19937_64(seeds));
       }
-      if (!deal(window, part, rest)) return;
+      if (!deal(window, part, rest, scratch)) return;
     }
   }
   if (rest) push(*std::move(rest));
@@ -237,7 +236,8 @@ void TableReader::chosen_rows(std::int64_t block, std::vector<std::int64_t>& row
 
 // Reads a part of a window, in the order of the epoch, into batches. Each row is copied at most once: the rows of a block
 // are still in the cache when they are copied to their places. Returns false if the reader is to stop.
-bool TableReader::deal(const Window& window, RowRange part, std::optional<TableBatch>& rest) {
+bool TableReader::deal(const Window& window, RowRange part, std::optional<TableBatch>& rest,
+                       Scratch& scratch) {
   const auto before = rest ? rest->rows.size() : 0;
   const auto batch_rows = static_cast<std::size_t>(options_.batch);
   const auto all = before + static_cast<std::size_t>(part.end - part.first);
@@ -256,9 +256,8 @@ bool TableReader::deal(const Window& window, RowRange part, std::optional<TableB
       column->resize(rows * bytes);
     }
   }
-  std::vector<Run> runs;
-  std::vector<std::int64_t> rows;
-  Bytes scratch;
+  auto& rows = scratch.rows;
+  auto& runs = scratch.runs;
   std::size_t index = 0;  // Of a row in the window.
   for (const auto block : window.blocks) {
     chosen_rows(block, rows);
@@ -288,27 +287,19 @@ bool TableReader::deal(const Window& window, RowRange part, std::optional<TableB
 
 // The runs are those of a block, in the order of the table.
 void TableReader::read_runs(std::span<const Run> runs, std::vector<TableBatch>& batches,
-                            Bytes& scratch) const {
-  const auto first = runs.front().row, span = runs.back().row + runs.back().count - first;
-  std::size_t rows = 0;
-  for (const auto& run : runs) rows += static_cast<std::size_t>(run.count);
+                            Scratch& scratch) const {
   for (std::size_t c = 0; c < options_.columns.size(); ++c) {
     const auto column = options_.columns[c];
     const auto bytes = table_.columns()[column].row_bytes();
-    const auto target = [&](const Run& run) {
-      return std::span(*batches[run.batch].columns[c])
-          .subspan(run.place * bytes, static_cast<std::size_t>(run.count) * bytes);
-    };
-    if (runs.size() == 1 || (table_.chunk_rows(column) == 1 && rows * bytes / runs.size() >= direct_bytes)) {
-      for (const auto& run : runs) table_.read(column, run.row, run.count, target(run));
-      continue;
+    auto& pieces = scratch.pieces;
+    pieces.clear();
+    auto next = runs.front().row;
+    for (const auto& run : runs) {
+      if (next < run.row) pieces.push_back({run.row - next, nullptr});
+      pieces.push_back({run.count, batches[run.batch].columns[c]->data() + run.place * bytes});
+      next = run.row + run.count;
     }
-    scratch.resize(static_cast<std::size_t>(span) * bytes);
-    table_.read(column, first, span, scratch);
-    if (bytes == 0) continue;
-    for (const auto& run : runs)
-      std::memcpy(target(run).data(), scratch.data() + static_cast<std::size_t>(run.row - first) * bytes,
-                  static_cast<std::size_t>(run.count) * bytes);
+    table_.read_pieces(column, runs.front().row, pieces, scratch.bytes);
   }
 }
 

@@ -44,7 +44,7 @@ struct RowRange {
 using RowRanges = std::vector<RowRange>;  // Ascending, without overlaps.
 
 // In each epoch every chosen row is read once by one of the ranks, and the ranks' numbers of rows differ by at most one. Rows
-// are read in blocks of consecutive rows, at least as large as the chunks of the file. To shuffle, the blocks of the
+// are read in blocks of consecutive rows, at least as large as the chunks of the file that fit into a window. To shuffle, the blocks of the
 // table are permuted by seed and epoch, and then the rows of successive blocks that fill a window. This order does not depend on
 // the ranks: each of them reads an equal part of it. So an epoch can be continued on another number of ranks.
 class TableReader {
@@ -77,6 +77,12 @@ class TableReader {
     std::int64_t row, count;
     std::size_t batch, place;
   };
+  struct Scratch {  // Memory that is used again.
+    std::vector<std::int64_t> rows;
+    std::vector<Run> runs;
+    std::vector<RowPiece> pieces;
+    Bytes bytes;
+  };
   struct Window {
     std::span<const std::int64_t> blocks;
     std::int64_t begin = 0, rows = 0;   // In the order of the epoch.
@@ -84,8 +90,8 @@ class TableReader {
   };
   RowRanges share(int rank) const;
   void read_epoch(std::int64_t epoch);
-  bool deal(const Window& window, RowRange part, std::optional<TableBatch>& rest);
-  void read_runs(std::span<const Run> runs, std::vector<TableBatch>& batches, Bytes& scratch) const;
+  bool deal(const Window& window, RowRange part, std::optional<TableBatch>& rest, Scratch& scratch);
+  void read_runs(std::span<const Run> runs, std::vector<TableBatch>& batches, Scratch& scratch) const;
   std::shared_ptr<Bytes> memory_for(std::size_t column, std::size_t bytes);
   void chosen_rows(std::int64_t block, std::vector<std::int64_t>& rows) const;
   bool push(TableBatch batch);
@@ -95,7 +101,7 @@ class TableReader {
   const RowSelection selection_;
   const TableReaderOptions options_;
   std::size_t row_bytes_ = 0;
-  std::int64_t chunk_rows_ = 1, block_rows_ = 1, window_rows_ = 1;
+  std::int64_t block_rows_ = 1, window_rows_ = 1;
   std::size_t most_ready_ = 2;
   std::vector<std::int64_t> chosen_;  // Number of chosen rows of each block.
   std::int64_t total_ = 0, left_ = 0, rows_ = 0;

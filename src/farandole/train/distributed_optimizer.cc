@@ -35,14 +35,16 @@ struct DistributedOptimizer::Impl {
        const DistributedOptimizerOptions& the_options)
       : session(the_session), inner(the_optimizer), options(the_options), parameters(named) {
     const bool compresses = options.compression.kind != Compression::Kind::none;
-    if (options.tune && compresses)
+    if (options.tune && options.compression.of_ranks())
       throw UserError("bucket sizes cannot be tuned with compression, because compressors select by bucket");
     if (options.loss_scaling) scale_loss(*options.loss_scaling);
     const auto sparse = parameters.take_sparse(options.sparse_parameters, inner);
     auto& internals = session.internals();
     const auto new_ranks = [&](Waiting waiting) {
-      return options.group == nullptr ? internals.new_communicator(waiting)
-                                      : internals.new_communicator(waiting, *options.group);
+      const bool narrow = options.compression.kind == Compression::Kind::between_nodes;
+      const auto wire = narrow ? Wire::bfloat16 : Wire::exact;
+      return options.group == nullptr ? internals.new_communicator(waiting, wire)
+                                      : internals.new_communicator(waiting, *options.group, wire);
     };
     auto ranks = new_ranks(internals.waiting_for_gradients());
     check_plan_agreement(*ranks, plan_buckets(parameters.specs(), options.buckets));
@@ -81,6 +83,12 @@ struct DistributedOptimizer::Impl {
     updates.reset();
     gradients->use(planner->plan());
     updates.emplace(inner, gradients->plan(), parameters.tensors, gradients->flat());
+    follow_loss_scale();
+  }
+
+  // Where the reduction can, it divides the gradients by the scale of the loss.
+  void follow_loss_scale() {
+    if (scaler && gradients->multiplies()) gradients->multiply_by(1 / scaler->scale());
   }
 
   void synchronize() {
@@ -90,7 +98,9 @@ struct DistributedOptimizer::Impl {
   // `active`: this rank still has batches. Returns whether any rank still has batches.
   bool reduce_gradients(bool active) {
     const bool contributes = active || gradients->pending();
+    if (!contributes) follow_loss_scale();
     gradients->finish();
+    if (joins_gradients()) gradients->settle();
     synchronized = true;
     if (joins_gradients()) {
       const auto there = joining->count(active, contributes);
@@ -101,25 +111,39 @@ struct DistributedOptimizer::Impl {
     return true;
   }
 
-  // The factor that undoes the scale of the loss and clips.
-  double final_factor() {
-    const double unscale = scaler ? 1 / scaler->scale() : 1;
+  // The factor that undoes the scale of the loss, if the reduction has not, and clips.
+  GradientFactor final_factor() {
+    const double unscale = scaler && !gradients->multiplies() ? 1 / scaler->scale() : 1;
     if (!options.clip_norm) return unscale;
     norm = gradients->norm() * unscale;
-    return norm > *options.clip_norm ? unscale * (*options.clip_norm / (norm + 1e-6)) : unscale;
+    const auto largest = torch::full_like(norm, *options.clip_norm);
+    const auto factor =
+        torch::where(norm > largest, unscale * (largest / (norm + 1e-6)), torch::full_like(norm, unscale));
+    if (gradients->on_device()) return factor;
+    return factor.item<double>();
   }
 
-  void update(std::size_t bucket, double factor) {
+  // `known`: the last bucket of which is known whether it is finite.
+  void update(std::size_t bucket, const GradientFactor& factor, std::size_t known) {
     const Span span(session.timeline(), Category::optimizer, "update");
-    updates->update(bucket, factor);
+    updates->update(bucket, factor, gradients->found_nonfinite(known));
   }
 
-  void update_all(double factor) {
-    for (std::size_t b = 0; b < gradients->flat().size(); ++b) update(b, factor);
+  void update_all(const GradientFactor& factor) {
+    const auto buckets = gradients->flat().size();
+    for (std::size_t b = 0; b < buckets; ++b) update(b, factor, buckets - 1);
+  }
+
+  // True if this step cannot end before the host knows whether the gradients are finite. If the session computes on a
+  // GPU, fused kernels leave out an update by themselves; the host learns it one step later and throws then.
+  bool must_know() const {
+    return scaler || joins_gradients() || options.on_nonfinite == OnNonFinite::skip ||
+           (options.on_nonfinite == OnNonFinite::stop && updates->has_others());
   }
 
   // Called when all gradients are reduced. Returns whether the parameters should be updated.
   bool accept_gradients() {
+    if (must_know()) gradients->settle();
     if (scaler && !gradients->finite() && scaler->overflowed()) {
       overflowed = true;
       return false;
@@ -144,17 +168,17 @@ struct DistributedOptimizer::Impl {
     if (reduced) {
       if (!accept_gradients()) return;
       gradients->collect();
-      update_all(1);
+      update_all(1.0);
     } else if (options.clip_norm || scaler || options.on_nonfinite == OnNonFinite::skip) {
       gradients->finish();
       if (!accept_gradients()) return;
-      const double factor = final_factor();
+      const auto factor = final_factor();
       update_all(factor);
-      gradients->scale_sparse(factor);
+      if (const auto* const known = std::get_if<double>(&factor)) gradients->scale_sparse(*known);
     } else {
-      const bool any = options.on_nonfinite == OnNonFinite::update;
+      const bool any = options.on_nonfinite == OnNonFinite::update || gradients->on_device();
       gradients->finish([&](std::size_t b) {
-        if (any || gradients->finite()) update(b, 1);
+        if (any || gradients->finite()) update(b, 1.0, b);
       });
       accept_gradients();
     }
@@ -172,6 +196,7 @@ struct DistributedOptimizer::Impl {
       synchronized = false;
       auto value = closure();
       synchronize();
+      gradients->settle();
       if (!accept_gradients()) throw *skipped;  // The optimizer has begun to change parameters.
       return value;
     });
@@ -186,8 +211,10 @@ struct DistributedOptimizer::Impl {
       joining->agree_to_step(true, false);
     }
     synchronized = false;
-    if (joining->under_way()) return;  // Ranks without batches do not know about this call.
-    if (planner->reconsider(gradients->first_order())) use_planned_buckets();
+    if (!joining->under_way() &&  // Ranks without batches do not know about this call.
+        planner->reconsider(gradients->first_order()))
+      use_planned_buckets();
+    follow_loss_scale();
   }
 
   // `active`: this rank still has batches. Returns whether any rank still has batches.
@@ -225,7 +252,7 @@ struct DistributedOptimizer::Impl {
     if (!gradients->pending()) gradients->clear();  // Clears the sparse gradients of the last step.
     for (; reduce_gradients(false); ++steps) {
       if (joining->agree_to_step(false, false) && accept_gradients()) {
-        update_all(1);
+        update_all(1.0);
         updates->update_others();
         if (scaler) scaler->stepped();
       }
@@ -248,7 +275,7 @@ struct DistributedOptimizer::Impl {
   std::optional<NonFiniteGradient> skipped;
   std::optional<LossScaler> scaler;
   bool overflowed = false;
-  double norm = std::numeric_limits<double>::quiet_NaN();
+  torch::Tensor norm;  // Of the last step with clip_norm; a scalar of float64.
 };
 
 DistributedOptimizer::DistributedOptimizer(Session& session, torch::optim::Optimizer& optimizer,
@@ -285,6 +312,11 @@ torch::Tensor DistributedOptimizer::step(torch::optim::Optimizer::LossClosure cl
   return loss;
 }
 
+void DistributedOptimizer::confirm() {
+  impl_->gradients->settle();
+  if (impl_->options.on_nonfinite == OnNonFinite::stop) impl_->accept_gradients();
+}
+
 void DistributedOptimizer::average_parameters() {
   if (impl_->averaging) impl_->average_parameters(true);
 }
@@ -315,7 +347,7 @@ std::optional<TunedPlan> DistributedOptimizer::tuned() const {
   return impl_->planner->tuned();
 }
 double DistributedOptimizer::gradient_norm() const {
-  return impl_->norm;
+  return impl_->norm.defined() ? impl_->norm.item<double>() : std::numeric_limits<double>::quiet_NaN();
 }
 std::size_t DistributedOptimizer::gradient_bytes() const {
   return impl_->gradients->bucket_bytes();

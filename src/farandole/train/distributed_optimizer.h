@@ -55,6 +55,13 @@ class DistributedOptimizer {
   // Collective: every rank of the group must call this in the same order.
   void synchronize();
 
+  // On a GPU, step() returns while the GPU still computes. With OnNonFinite::stop, it then throws for the step before,
+  // and the GPU has left out the updates of both steps from the bucket with the gradient on. Call confirm() after the
+  // last step and before a checkpoint: it waits for the last step. On CPUs it does nothing.
+  // Throws: as step().
+  // Collective: every rank of the group must call this in the same order.
+  void confirm();
+
   // If the ranks synchronize parameters, sets the parameters to their average over the ranks.
   // Otherwise it does nothing.
   // Collective: every rank of the group must call this in the same order.
@@ -64,7 +71,8 @@ class DistributedOptimizer {
   void average_state();
 
   // True on all ranks after the step in which DistributedOptimizerOptions::stop_requested returned true on any
-  // rank. Ranks that average parameters learn it one step later; they cannot use it inside a Join.
+  // rank. Ranks that average parameters, and those that compute on GPUs, learn it one step later; the former cannot use
+  // it inside a Join.
   bool stopping() const;
 
   // Says why the last step() has changed nothing: a gradient was not finite. The same on all ranks.
@@ -80,7 +88,7 @@ class DistributedOptimizer {
   // Returns the result of DistributedOptimizerOptions::tune when it is known; the same on all ranks.
   std::optional<TunedPlan> tuned() const;
 
-  double gradient_norm() const;        // Of the last step, before clipping; NaN without clip_norm.
+  double gradient_norm() const;  // Of the last step, before clipping; NaN without clip_norm. Waits for a GPU.
   std::size_t gradient_bytes() const;  // Of all buckets, without sparse gradients.
   // Returns the bytes copied into buckets since the start. Copies are needed for gradients that autograd
   // computes in other memory.

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "farandole/base/error.h"
-#include "farandole/base/run_lease.h"
+#include "farandole/base/run/run_lease.h"
 #include "farandole/comm/mpi/mpi_job.h"
 #include "farandole/comm/recording/recording.h"
 #include "farandole/comm/recording/trace_requests.h"
@@ -63,14 +63,18 @@ class Session::Internals {
   Waiting waiting_for_gradients() const;
   // Creates another communicator over all ranks, for a separate thread. It must not outlive the session.
   // Collective: every rank of the job must call this in the same order.
-  std::unique_ptr<TracedCommunicator> new_communicator(Waiting waiting);
+  std::unique_ptr<TracedCommunicator> new_communicator(Waiting waiting, Wire wire = Wire::exact);
   // The same over a group.
   // Collective: every rank of the group must call this in the same order.
-  std::unique_ptr<TracedCommunicator> new_communicator(Waiting waiting, Group& group);
+  std::unique_ptr<TracedCommunicator> new_communicator(Waiting waiting, Group& group,
+                                                       Wire wire = Wire::exact);
   // For the next communicator of GPUs, of a group or of all ranks.
   NcclOptions nccl_options(Group* group);
   std::unique_ptr<TracedCommunicator> traced(std::unique_ptr<Communicator> communicator,
                                              std::uint16_t number);
+  // Returns the GPU whose load belongs to this rank, as for GpuCounters::open(): the one that it trains on, or else the one
+  // that a rank at its place would get.
+  std::string gpu_to_watch() const;
   // Throws: UserError inside a Join, because ranks that have joined would not take part.
   void refuse_while_joining();
 
@@ -81,17 +85,18 @@ class Session::Internals {
   // For an error about a lost peer, returns whether the error is new; otherwise the watchdog of this rank
   // has already reported it.
   bool is_ending(ExitCode code);
-  // Makes this job the only one that writes into `run_dir` (base/run_lease.h), until the session ends or has another run directory.
+  // Makes this job the only one that writes into `run_dir` (base/run/run_lease.h), until the session ends or has another run directory.
   // If another job takes over, because this one was stopped for long, this job ends.
   // Throws: as RunLease. Called on rank 0; does nothing on others.
   void take_lease(const std::filesystem::path& run_dir);
-  // What an earlier start has recorded in `run_dir` is kept (base/earlier_starts.h).
+  // What an earlier start has recorded in `run_dir` is kept (base/run/earlier_starts.h).
   // Collective: every rank of the job must call this in the same order.
   void keep_earlier_start_of(Session& session, const std::filesystem::path& run_dir);
 
   MpiJob job;
   std::optional<RunLease> lease;
   std::unique_ptr<Timeline> timeline;
+  CollectiveLaunches launches;
   std::unique_ptr<GpuActivity> gpu_activity;
   std::string no_gpu_activity = "nothing is recorded";
   std::unique_ptr<Recording> recording;

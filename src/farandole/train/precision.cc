@@ -1,5 +1,6 @@
 #include "farandole/train/precision.h"
 
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <fmt/format.h>
 
@@ -9,13 +10,20 @@ namespace farandole {
 
 Precision parse_precision(std::string_view text) {
   if (text == "float32") return Precision::float32;
+  if (text == "tf32") return Precision::tf32;
   if (text == "bfloat16") return Precision::bfloat16;
   if (text == "float16") return Precision::float16;
-  throw UserError(fmt::format("precision '{}' is unknown; it is one of float32, bfloat16, float16", text));
+  throw UserError(
+      fmt::format("precision '{}' is unknown; it is one of float32, tf32, bfloat16, float16", text));
+}
+
+void round_products(Precision precision) {
+  at::globalContext().setAllowTF32CuBLAS(precision == Precision::tf32);
+  at::globalContext().setAllowTF32CuDNN(precision == Precision::tf32);
 }
 
 Autocast::Autocast(Precision precision, torch::Device device)
-    : on_(precision != Precision::float32), device_(device.type()) {
+    : on_(precision == Precision::bfloat16 || precision == Precision::float16), device_(device.type()) {
   if (!on_) return;
   was_enabled_ = at::autocast::is_autocast_enabled(device_);
   earlier_type_ = at::autocast::get_autocast_dtype(device_);

@@ -10,13 +10,13 @@
 #include <torch/version.h>
 #include <unistd.h>
 
-#include "farandole/base/cores.h"
-#include "farandole/base/earlier_starts.h"
 #include "farandole/base/error.h"
-#include "farandole/base/heap.h"
+#include "farandole/base/files/staging_file.h"
 #include "farandole/base/log.h"
-#include "farandole/base/run_folder.h"
-#include "farandole/base/staging_file.h"
+#include "farandole/base/process/cores.h"
+#include "farandole/base/process/heap.h"
+#include "farandole/base/run/earlier_starts.h"
+#include "farandole/base/run/run_folder.h"
 #include "farandole/base/version.h"
 #include "farandole/comm/gpu/gpu_choice.h"
 #include "farandole/comm/group_agreement.h"
@@ -66,20 +66,22 @@ void Session::Internals::refuse_while_joining() {
     throw UserError("optimizers, groups and communicators cannot be made inside a Join; make them before it");
 }
 
-std::unique_ptr<TracedCommunicator> Session::Internals::new_communicator(Waiting waiting) {
+std::unique_ptr<TracedCommunicator> Session::Internals::new_communicator(Waiting waiting, Wire wire) {
   refuse_while_joining();
-  return traced(job.new_communicator(waiting), communicators++);
+  return traced(job.new_communicator(waiting, wire), communicators++);
 }
 
-std::unique_ptr<TracedCommunicator> Session::Internals::new_communicator(Waiting waiting, Group& group) {
+std::unique_ptr<TracedCommunicator> Session::Internals::new_communicator(Waiting waiting, Group& group,
+                                                                         Wire wire) {
   refuse_while_joining();
-  return traced(job.new_communicator(waiting, group.ranks()), group.next_number());
+  return traced(job.new_communicator(waiting, group.ranks(), wire), group.next_number());
 }
 
 NcclOptions Session::Internals::nccl_options(Group* group) {
   NcclOptions options;
   options.number = group == nullptr ? communicators++ : group->next_number();
   if (watchdog != nullptr) options.registry = &calls;
+  options.launches = &launches;
   if (group != nullptr) options.world_ranks = group->ranks();
   return options;
 }
@@ -93,6 +95,12 @@ void Session::Internals::watch_stalls(const WatchdogOptions& options) {
 void Session::Internals::record_stall_limit() {
   if (watchdog != nullptr)
     timeline->set_metadata(recorder::stall_seconds_fact, fmt::format("{}", stall_seconds));
+}
+
+std::string Session::Internals::gpu_to_watch() const {
+  const auto& layout = job.layout();
+  return gpus.empty() ? gpu_of_rank(layout.local_rank, std::getenv("CUDA_VISIBLE_DEVICES"))
+                      : gpus[static_cast<std::size_t>(layout.rank)];
 }
 
 bool Session::Internals::is_ending(ExitCode code) {
@@ -154,6 +162,14 @@ const std::string& Session::node() const {
 const std::vector<std::string>& Session::hosts() const {
   return internals_->job.layout().hosts;
 }
+void Session::use_transport(std::string_view wish) {
+  const auto transport = parse_transport(wish, "the transport");
+  auto& mine = *internals_;
+  if (transport == mine.job.transport()) return;
+  mine.job.use_transport(transport);
+  mine.ranks().use(mine.new_communicator(Waiting::yielding));
+}
+
 std::optional<std::string> Session::between_nodes() const {
   return internals_->job.between_nodes();
 }
@@ -285,13 +301,12 @@ void Session::start_recording(const RecordingOptions& options) {
   mine.timeline->set_metadata("libtorch", TORCH_VERSION);
   mine.timeline->set_metadata("mpi", MpiJob::library_version());
   mine.record_stall_limit();
-  mine.gpu_activity = GpuActivity::start(*mine.timeline, options.gpu_activity, mine.no_gpu_activity);
+  mine.gpu_activity =
+      GpuActivity::start(*mine.timeline, options.gpu_activity, mine.launches, mine.no_gpu_activity);
   mine.recording = std::make_unique<Recording>(
       mine.job.new_channel(), *mine.timeline,
-      TraceOptions{.run_dir = options.run_dir,
-                   .merge_limit = options.merge_limit,
-                   .gpu = mine.gpus.empty() ? gpu_of_rank(local_rank(), std::getenv("CUDA_VISIBLE_DEVICES"))
-                                            : mine.gpus[static_cast<std::size_t>(rank())]});
+      TraceOptions{
+          .run_dir = options.run_dir, .merge_limit = options.merge_limit, .gpu = mine.gpu_to_watch()});
   mine.trace_requests =
       std::make_unique<TraceRequests>(mine.job.layout(), mine.trace_asked, *mine.timeline,
                                       TraceRequestOptions{options.run_dir, options.merge_limit});

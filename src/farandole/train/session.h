@@ -67,6 +67,12 @@ class Session {
   const std::vector<std::string>& hosts() const;  // Indexed by rank.
   // How the nodes exchange data and why, for the user; std::nullopt if there is one node.
   std::optional<std::string> between_nodes() const;
+  // How ranks exchange data from now on: "auto", which measures what is faster; "hierarchical", which is shared memory
+  // within nodes and links between them; or "mpi", which is MPI's collectives. Before, FARANDOLE_TRANSPORT decides. Call
+  // it before making optimizers and groups.
+  // Throws: UserError on all ranks for any other text.
+  // Collective: every rank of the job must call this in the same order.
+  void use_transport(std::string_view wish);
   // Where this rank computes: the CPU unless use_device() has chosen a GPU.
   torch::Device device() const;
   // `wish`: "cpu"; "cuda", one GPU for each rank; or "auto", GPUs if every rank can have one, or else the CPU. Call it

@@ -16,15 +16,16 @@
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
 #include "farandole/base/phrases.h"
-#include "farandole/base/program_folder.h"
+#include "farandole/base/process/program_folder.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/checkpoint/schema.h"
 #include "farandole/comm/agreement.h"
+#include "farandole/launch/slurm/job_memory.h"
 #include "farandole/launch/stop_request.h"
 #include "farandole/train/internals.h"
-#include "farandole/train/library_versions.h"
-#include "farandole/train/run_directory.h"
+#include "farandole/train/run/library_versions.h"
+#include "farandole/train/run/run_directory.h"
 #include "farandole/trainer/data/staged_data.h"
 #include "farandole/trainer/train_options.h"
 #include "farandole/trainer/trainer.h"
@@ -111,6 +112,7 @@ RunFacts facts_of(Session& session, const TrainOptions& options, const Trainer& 
   facts.bucket_mb = options.bucket_mb;
   facts.threads = torch::get_num_threads();
   facts.cores = session.node_cores();
+  if (const auto memory = job_memory_bytes()) facts.memory_mib = *memory >> 20;
   facts.versions = library_versions();
   facts.between_nodes = session.between_nodes();
   if (session.internals().gpu) facts.versions["nccl"] = nccl_version();
@@ -203,6 +205,7 @@ int train(Session& session, TrainOptions options, const std::string& option_line
   stalls.stall_seconds = options.stall_seconds.value_or(stalls.stall_seconds);
   stalls.stall_abort_seconds = options.stall_abort.value_or(stalls.stall_abort_seconds);
   session.internals().watch_stalls(stalls);
+  if (options.transport) session.use_transport(*options.transport);
   std::optional<RunDirectory> run;
   std::optional<Snapshot> start;
   DataSplit data;
@@ -220,6 +223,7 @@ int train(Session& session, TrainOptions options, const std::string& option_line
     torch::manual_seed(options.seed);
     model = make_model(options.model, data.shape);
     model->to(session.device());
+    if (session.device().is_cuda()) use_channels_last(*model);
   });
   check_agreement(session, option_lines, data);
   session.together([&] {

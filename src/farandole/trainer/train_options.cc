@@ -13,7 +13,7 @@
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/fusion/compression.h"
 #include "farandole/fusion/gradient_reducer.h"
-#include "farandole/launch/batch_script.h"
+#include "farandole/launch/slurm/batch_script.h"
 #include "farandole/timeline/timeline.h"
 #include "farandole/train/distributed_optimizer_options.h"
 
@@ -116,9 +116,10 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("weight-decay", value(o.weight_decay), "weight decay")
       ("clip-norm", value(o.clip_norm), "largest global norm of the gradients; 0 means no limit")
       ("device", value(o.device), "where to compute: cpu, cuda (one GPU for each rank) or auto (GPUs if every rank can have one)")
-      ("precision", value(o.precision), "numbers with which layers compute: float32, bfloat16 or float16. Parameters, gradients and checkpoints stay float32. With float16, the loss is multiplied so that small gradients do not become 0")
+      ("precision", value(o.precision), "numbers with which layers compute: float32, tf32 (float32 whose products GPUs round to 10 binary digits), bfloat16 or float16. Parameters, gradients and checkpoints stay float32. With float16, the loss is multiplied so that small gradients do not become 0")
       ("bucket-mb", bucket_size(o.bucket_mb), "size of a gradient bucket in MiB. auto measures several sizes in the first steps and writes the fastest to the profile RUN/tuned-N-ranks.ini")
-      ("compression", value(o.compression), "compression of gradients between ranks: none, float16, bfloat16, powersgd:RANK or topk:FRACTION")
+      ("compression", value(o.compression), "compression of gradients between ranks: none, float16, bfloat16, bfloat16:between-nodes (full precision within the nodes), powersgd:RANK or topk:FRACTION")
+      ("transport", po::value<std::string>()->notifier([&o](const std::string& text) { o.transport = text; }), "how ranks exchange data: auto (measure at the start which of the others is faster), hierarchical (shared memory within the nodes, links between them) or mpi (MPI's collectives). The default is FARANDOLE_TRANSPORT, or else auto")
       ("synchronize", value(o.synchronize), "gradients: ranks average their gradients in each step. parameters:K or parameters:epoch: each rank trains alone, and ranks average their parameters every K steps or after each epoch")
       ("check-replicas", value(o.check_replicas), "compare a hash of the parameters on all ranks every this many steps, and end the job if they differ; 0 means never")
       ("on-nonfinite", value(o.on_nonfinite), "what happens if the loss or a gradient is a NaN or an infinity on any rank: stop (end the job), skip (leave the step out), or rollback (return to the parameters of the newest checkpoint and continue with the next samples)")
@@ -158,7 +159,8 @@ void TrainOptions::check() const {
   if (device != "cpu" && (parse_compression(compression).kind != Compression::Kind::none ||
                           parse_synchronization(synchronize).of_parameters()))
     throw UserError("--compression and --synchronize parameters work on CPUs only; use --device cpu");
-  one_of(precision, {"float32", "bfloat16", "float16"}, "precision");
+  if (transport) one_of(*transport, {"auto", "hierarchical", "mpi"}, "transport");
+  one_of(precision, {"float32", "tf32", "bfloat16", "float16"}, "precision");
   one_of(resume_optimizer, {"same", "fresh"}, "resume-optimizer");
   in_range(1, epochs, "epochs");
   in_range(0, steps, "steps");
@@ -190,8 +192,9 @@ void TrainOptions::check() const {
     throw UserError("--sample needs --model gpt; no other model generates text");
   if (optimizer != "sgd" && optimizer != "rmsprop" && momentum > 0)
     throw UserError("--momentum cannot be used with --optimizer " + optimizer + "; use sgd or rmsprop");
-  const bool compresses = parse_compression(compression).kind != Compression::Kind::none;
-  if (parse_synchronization(synchronize).of_parameters() && compresses)
+  const bool compresses = parse_compression(compression).of_ranks();
+  if (parse_synchronization(synchronize).of_parameters() &&
+      parse_compression(compression).kind != Compression::Kind::none)
     throw UserError("--compression applies to gradients; it cannot be used with --synchronize " +
                     synchronize);
   const auto kind = parse_compression(compression).kind;

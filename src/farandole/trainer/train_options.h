@@ -39,6 +39,7 @@ struct TrainOptions {
   std::string precision = "float32";      // see train/precision.h
   std::optional<double> bucket_mb = 25;   // In MiB; no value: measured in the first steps.
   std::string compression = "none";       // see fusion/compression.h
+  std::optional<std::string> transport;   // see Session::use_transport()
   std::string synchronize = "gradients";  // see distributed_optimizer_options.h
   std::int64_t check_replicas = 0;        // Steps between two checks; 0: never.
   std::string on_nonfinite = "stop";      // stop | skip | rollback

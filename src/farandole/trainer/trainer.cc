@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <limits>
 #include <spdlog/spdlog.h>
+#include <sstream>
 #include <torch/optim.h>
 #include <torch/utils.h>
 
@@ -14,10 +15,10 @@
 #include "farandole/base/error.h"
 #include "farandole/base/phrases.h"
 #include "farandole/train/internals.h"
-#include "farandole/train/library_versions.h"
 #include "farandole/train/make_optimizer.h"
 #include "farandole/train/optimizer/compression_state.h"
 #include "farandole/train/replica_check.h"
+#include "farandole/train/run/library_versions.h"
 #include "farandole/trainer/models/generate.h"
 #include "farandole/trainer/tuned_plan.h"
 
@@ -58,7 +59,9 @@ Trainer::Trainer(Session& session, const TrainOptions& options, const DataSplit&
       optimizer_(session, *inner_, model_->named_parameters(), optimizer_options(options, stop_requested)),
       stop_requested_(std::move(stop_requested)),
       sampler_(data.train->size(), session, {.shuffle = true, .drop_last = false, .seed = options.seed}),
-      loss_sum_(torch::zeros({}, torch::dtype(torch::kFloat64).device(session.device()))) {
+      loss_sum_(torch::zeros({}, torch::dtype(torch::kFloat64).device(session.device()))),
+      meter_(session) {
+  round_products(precision_);
   rate_.base = options.lr;
   rate_.world_size = session.size();
   rate_.scale = options.scale_lr;
@@ -124,7 +127,7 @@ ExitCode Trainer::run() {
   while (!finished()) {
     train_epoch();
     if (stopping_) break;
-    const auto usage = meter_.gather(session_);
+    const auto usage = meter_.gather();
     if (leads()) metrics_->write(MetricsLog::Resources{position_.step, position_.epoch, usage});
     optimizer_.average_parameters();
     const double score = evaluate();
@@ -213,6 +216,15 @@ void Trainer::step(Share& share) {
     check_replicas(session_, *model_);
   }
   report();
+}
+
+// On a GPU, the result of the last step is not known before.
+void Trainer::confirm() {
+  try {
+    optimizer_.confirm();
+  } catch (const NonFiniteGradient& gradient) {
+    handle_nonfinite(gradient, loss_sum_);
+  }
 }
 
 void Trainer::handle_nonfinite(const NonFiniteGradient& gradient, const torch::Tensor& loss) {
@@ -304,8 +316,15 @@ Trainer::Weighted Trainer::fetch(const Share& share) {
           different / (with_repeats - static_cast<double>(repeating) / session_.size())};
 }
 
+// A GPU copies pinned memory while the host goes on. LibTorch keeps that memory until it has been copied.
 Batch Trainer::on_device(const Batch& batch) const {
-  return {batch.x.to(session_.device()), batch.y.to(session_.device())};
+  const auto device = session_.device();
+  if (device.is_cpu()) return batch;
+  const auto copied = [&](const torch::Tensor& tensor) {
+    const auto ordered = tensor.dim() == 4 ? tensor.contiguous(torch::MemoryFormat::ChannelsLast) : tensor;
+    return ordered.pin_memory().to(device, /*non_blocking=*/true);
+  };
+  return {copied(batch.x), copied(batch.y)};
 }
 
 // At the first step and every log_steps steps, all ranks get the mean loss, and it is written to metrics.jsonl.
@@ -322,8 +341,8 @@ void Trainer::report() {
       const auto ranks = ranks_where(!std::isfinite(loss_sum_.item<double>()));
       session_.together([&] {
         throw Error(fmt::format(
-            "the loss is {} up to step {} on {}; lower --lr, or limit the gradients with --clip-norm",
-            last_loss_, position_.step, describe_ranks(ranks)));
+            "the loss is not finite up to step {} on {}; lower --lr, or limit the gradients with --clip-norm",
+            position_.step, describe_ranks(ranks)));
       });
     }
     if (leads() && trained) {
@@ -340,12 +359,14 @@ void Trainer::report() {
     progress_->say(keep_tuned_plan(options_.run_dir, session_.size(), *optimizer_.tuned()));
     tuning_kept_ = true;
   }
-  if (leads()) progress_->update({position_.step, position_.epoch, last_loss_, samples_per_s_});
+  const bool known = std::isfinite(last_loss_);  // Not until the first line of metrics.
+  if (leads() && known) progress_->update({position_.step, position_.epoch, last_loss_, samples_per_s_});
 }
 
 // Evaluates every held-out sample once for any number of ranks; the sums are reduced over the ranks.
 double Trainer::evaluate() {
   const Span span(session_.timeline(), Category::evaluation, "evaluation");
+  const auto begin_ns = now_ns();
   const torch::NoGradGuard no_grad;
   model_->eval();
   Score score;
@@ -380,7 +401,7 @@ double Trainer::evaluate() {
                            : "the held-out loss is not finite";
     progress_->say(fmt::format("epoch {}  step {}  {}  accuracy {:.2f} %", position_.epoch, position_.step,
                                shown, 100 * accuracy));
-    reported_ns_ = now_ns();
+    reported_ns_ += now_ns() - begin_ns;  // The rate is that of the steps.
   }
   return loss;
 }
@@ -403,6 +424,7 @@ bool Trainer::save_is_due() {
 void Trainer::save(double score) {
   const Span span(session_.timeline(), Category::checkpoint, "snapshot");
   const auto begin_ns = now_ns();
+  confirm();
   optimizer_.average_parameters();
   optimizer_.average_state();
   auto builder = leads() ? store_->builder() : SnapshotBuilder();
@@ -427,8 +449,10 @@ void Trainer::show_sample() {
   const Span span(session_.timeline(), Category::evaluation, "sample");
   auto generator = at::make_generator<at::CPUGeneratorImpl>(options_.seed);
   const std::string prompt = "The ";
-  progress_->say("\nA sample of the generated text:\n" + prompt +
-                 generate(*model_, prompt, options_.sample, 0.8, generator));
+  std::istringstream lines(prompt + generate(*model_, prompt, options_.sample, 0.8, generator));
+  std::string text = "\nA sample of the generated text:";
+  for (std::string line; std::getline(lines, line);) text += "\n" + printable(line);  // The bytes may be any.
+  progress_->say(text);
 }
 
 }  // namespace farandole

@@ -12,11 +12,11 @@
 #include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/distributed_sampler.h"
 #include "farandole/train/learning_rate.h"
-#include "farandole/train/metrics_log.h"
 #include "farandole/train/precision.h"
-#include "farandole/train/resource_usage.h"
+#include "farandole/train/run/metrics_log.h"
+#include "farandole/train/run/resource_usage.h"
+#include "farandole/train/run/training_state.h"
 #include "farandole/train/session.h"
-#include "farandole/train/training_state.h"
 #include "farandole/trainer/checkpoint_schedule.h"
 #include "farandole/trainer/data/dataset.h"
 #include "farandole/trainer/models/model.h"
@@ -49,7 +49,7 @@ class Trainer {
 
   // Returns a table of what each rank has used.
   // Collective: every rank of the group must call this in the same order.
-  std::string describe_resources() { return resource_table(meter_.gather(session_), session_.hosts()); }
+  std::string describe_resources() { return resource_table(meter_.gather(), session_.hosts()); }
   std::int64_t total_steps() const { return total_steps_; }
   const Position& position() const { return position_; }
   std::int64_t global_batch() const { return options_.batch * options_.accumulate * session_.size(); }
@@ -75,6 +75,7 @@ class Trainer {
   double evaluate();
   bool save_is_due();  // The same on all ranks.
   void save(double score);
+  void confirm();
   // What --on-nonfinite says. `loss` is this rank's in the present step.
   void handle_nonfinite(const NonFiniteGradient& gradient, const torch::Tensor& loss);
   void tell_skipped(const std::string& reason);

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "farandole/base/atomic_file.h"
+#include "farandole/base/files/atomic_file.h"
 
 namespace farandole {
 namespace {

@@ -11,7 +11,7 @@
 #include "farandole/analyzer/compare/conditions.h"
 #include "farandole/analyzer/report/report.h"
 #include "farandole/base/error.h"
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 
 namespace farandole {
 namespace {

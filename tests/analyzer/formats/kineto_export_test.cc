@@ -8,7 +8,7 @@
 #include "timeline/synthetic_run.h"
 #include <nlohmann/json.hpp>
 
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 
 namespace farandole {
 namespace {

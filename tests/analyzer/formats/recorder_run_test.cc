@@ -8,7 +8,7 @@
 #include "farandole/analyzer/formats/readers.h"
 #include "farandole/analyzer/report/report.h"
 #include "farandole/base/error.h"
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/timeline/merge/record_source.h"
 #include "farandole/timeline/merge/run_recorders.h"
 #include "farandole/timeline/merge/trace_merge.h"

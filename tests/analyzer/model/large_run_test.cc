@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "farandole/analyzer/report/report.h"
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 
 namespace farandole {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "farandole/analyzer/report/html/svg.h"
 #include "farandole/analyzer/report/report.h"
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/timeline/merge/run_recorders.h"
 #include "farandole/timeline/merge/trace_merge.h"
 

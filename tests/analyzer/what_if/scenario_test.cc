@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/fusion/compression.h"
 
 namespace farandole {

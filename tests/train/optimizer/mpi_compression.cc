@@ -14,7 +14,8 @@
 namespace farandole {
 namespace {
 
-constexpr const char* every_compression[] = {"none", "float16", "bfloat16", "topk:0.2", "powersgd:2"};
+constexpr const char* every_compression[] = {"none",     "float16",   "bfloat16", "bfloat16:between-nodes",
+                                             "topk:0.2", "powersgd:2"};
 
 torch::nn::Sequential compressed_net() {
   torch::manual_seed(3);

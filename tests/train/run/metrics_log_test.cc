@@ -1,4 +1,4 @@
-#include "farandole/train/metrics_log.h"
+#include "farandole/train/run/metrics_log.h"
 
 #include <fstream>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 
 namespace farandole {
 namespace {

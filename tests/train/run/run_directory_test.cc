@@ -1,4 +1,4 @@
-#include "farandole/train/run_directory.h"
+#include "farandole/train/run/run_directory.h"
 
 #include <fstream>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 
 namespace farandole {
 namespace {
@@ -20,6 +20,7 @@ RunFacts facts() {
   result.parameters = 21840;
   result.device = "cpu";
   result.threads = result.cores = 1;
+  result.memory_mib = 4096;
   result.config = R"({"model":{"name":"mnist"}})";
   result.versions = {{"libtorch", "2.11.0"}};
   return result;
@@ -36,7 +37,7 @@ TEST(RunDirectory, RunJsonHasTheKeysThatScriptsRelyOn) {
   run.started(facts(), 0);
   auto json = read(run);
   for (const char* key : {"ranks", "hosts", "device", "program", "started", "restarts", "global_batch",
-                          "versions", "parameters", "config", "bucket_mb", "threads", "cores"})
+                          "versions", "parameters", "config", "bucket_mb", "threads", "cores", "memory_mib"})
     EXPECT_TRUE(json.contains(key)) << key;
   EXPECT_FALSE(json.contains("exit_code"));
   EXPECT_EQ(json["restarts"], 0);

@@ -9,7 +9,7 @@
 #include "lane.h"
 #include "trainer/data_fixtures.h"
 
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/checkpoint/hdf5_file.h"
 #include "farandole/trainer/data/labelled_samples.h"
 #include "farandole/trainer/data/synthetic.h"

@@ -8,7 +8,7 @@
 #include "lane.h"
 #include "trainer/data_fixtures.h"
 
-#include "farandole/base/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/trainer/data/idx_folder.h"
 
 namespace farandole {

@@ -43,6 +43,20 @@ std::int64_t count_of(const Model& model) {
   return count;
 }
 
+// Weights and images in the order of GPUs give the same numbers, except for rounding.
+TEST(MnistNet, ComputesTheSameWithChannelsLast) {
+  torch::manual_seed(5);
+  const auto model = make_model({.name = "mnist"}, digits);
+  model->eval();
+  const auto x = torch::randn({6, 1, 28, 28});
+  const auto expected = model->forward(x);
+  use_channels_last(*model);
+  const auto names = model->named_parameters();
+  EXPECT_TRUE(names["conv2.weight"].is_contiguous(torch::MemoryFormat::ChannelsLast));
+  EXPECT_TRUE(
+      torch::allclose(model->forward(x.contiguous(torch::MemoryFormat::ChannelsLast)), expected, 1e-4, 1e-5));
+}
+
 TEST(MnistNet, HasTheNamesAndSizesOfTheExample) {
   const auto model = make_model({.name = "mnist"}, digits);
   EXPECT_EQ(count_of(*model), 21840);

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "farandole/analyzer/metrics/phases.h"
-#include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
+#include "farandole/base/files/atomic_file.h"
 #include "farandole/timeline/chrome_trace/json_text.h"
 #include "farandole/timeline/gzip/gzip_writer.h"
 

@@ -12,8 +12,8 @@
 #include "farandole/analyzer/model/run_model.h"
 #include "farandole/analyzer/model/trace_collector.h"
 #include "farandole/base/error.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/base/parse_number.h"
-#include "farandole/base/temporary_folder.h"
 #include "farandole/timeline/gzip/inflated_file.h"
 
 namespace farandole {

@@ -7,7 +7,7 @@
 
 #include "farandole/analyzer/metrics/interval.h"
 #include "farandole/analyzer/metrics/metrics.h"
-#include "farandole/base/run_json.h"
+#include "farandole/base/run/run_json.h"
 
 namespace farandole {
 

@@ -10,7 +10,7 @@
 
 #include "farandole/analyzer/metrics/interval.h"
 #include "farandole/analyzer/model/packed_events.h"
-#include "farandole/base/run_json.h"
+#include "farandole/base/run/run_json.h"
 #include "farandole/timeline/chrome_trace/trace_reader.h"
 
 namespace farandole {

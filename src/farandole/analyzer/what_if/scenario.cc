@@ -31,7 +31,7 @@ std::optional<int> integer(std::string_view text) {
 bool is_compression(std::string_view text) {
   const auto colon = text.find(':');
   const auto kind = text.substr(0, colon);
-  if (colon == text.npos)
+  if (colon == text.npos || text == "bfloat16:between-nodes")
     return kind == "none" || kind == "float16" || kind == "bfloat16" || kind == "powersgd" || kind == "topk";
   const auto number = text.substr(colon + 1);
   if (kind == "powersgd") return integer(number).value_or(0) > 0;
@@ -66,7 +66,9 @@ void add_condition(std::string_view condition, Scenario& scenario) {
     if (scenario.ranks.value_or(0) < 1) refuse(condition, "needs a number of ranks, for example ranks=8");
   } else if (name == "compression") {
     if (!is_compression(value))
-      refuse(condition, "is not known; use none, float16, bfloat16, powersgd:RANK or topk:FRACTION");
+      refuse(
+          condition,
+          "is not known; use none, float16, bfloat16, bfloat16:between-nodes, powersgd:RANK or topk:FRACTION");
     scenario.compression = value;
   } else if (name == "delay") {
     scenario.delays.push_back(parse_delay(condition, value));

@@ -36,12 +36,15 @@ std::string why_not(const Replay& replay, const Scenario& scenario) {
   if (scenario.bucket_mb && graph.gradients.empty())
     return "the run does not record when its gradients were ready (older versions did not), or has "
            "none";
-  if (scenario.bucket_mb && replay.compression != "none" && !is_half(replay.compression) &&
+  const bool at_nodes = replay.compression == "bfloat16:between-nodes";
+  if (scenario.bucket_mb && replay.compression != "none" && !at_nodes && !is_half(replay.compression) &&
       !replay.compression.empty())
     return "with " + replay.compression + ", the transferred bytes do not follow from the bucket sizes";
   if (replay.is_sample() && (scenario.ranks || !scenario.delays.empty()))
     return fmt::format("only {} of the run's {} ranks can be replayed", ranks, replay.size);
   const auto& wanted = scenario.compression;
+  if (wanted == "bfloat16:between-nodes" && !at_nodes)
+    return "the run does not record how long its transfers between nodes took";
   if (wanted.starts_with("powersgd") && wanted != replay.compression)
     return "the compute cost of PowerSGD is not in a run without it";
   if (wanted.starts_with("topk") && wanted != replay.compression)

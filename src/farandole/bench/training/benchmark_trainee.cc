@@ -6,7 +6,7 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/bench/training/vision_models.h"
-#include "farandole/train/training_state.h"
+#include "farandole/train/run/training_state.h"
 
 namespace farandole {
 

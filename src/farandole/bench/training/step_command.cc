@@ -10,6 +10,8 @@
 #include "farandole/bench/commands.h"
 #include "farandole/bench/machine_facts.h"
 #include "farandole/bench/training/benchmark_trainee.h"
+#include "farandole/comm/transport.h"
+#include "farandole/fusion/compression.h"
 
 namespace farandole {
 namespace {
@@ -91,7 +93,7 @@ nlohmann::json to_json(const StepResult& r) {
 int step_command(int argc, const char* const* argv) {
   namespace po = boost::program_options;
   StepBenchmarkOptions options;
-  std::string models = "mlp,gpt,mnist", format = "text";
+  std::string models = "mlp,gpt,mnist", format = "text", compression = "none", transport;
   int bucket_mb = 25;
   OptionParser parser;
   parser.usage =
@@ -104,6 +106,10 @@ int step_command(int argc, const char* const* argv) {
       "steps", po::value(&options.steps)->default_value(options.steps), "measured steps of each kind")(
       "warmup", po::value(&options.warmup)->default_value(options.warmup), "steps before the measurement")(
       "bucket-mb", po::value(&bucket_mb)->default_value(bucket_mb), "size of a gradient bucket in MiB")(
+      "compression", po::value(&compression)->default_value(compression),
+      "compression of gradients, as of farandole train")(
+      "transport", po::value(&transport),
+      "how ranks exchange data: auto, hierarchical or mpi. The default is FARANDOLE_TRANSPORT, or else auto")(
       "format", po::value(&format)->default_value(format), "text or json");
   for (int i = 1; i < argc; ++i)
     if (const std::string_view word = argv[i]; word == "--help" || word == "-h")
@@ -116,11 +122,14 @@ int step_command(int argc, const char* const* argv) {
       for (const auto& name : names) BenchmarkTrainee::check(name);
       if (bucket_mb < 1) throw UserError("--bucket-mb must be at least 1");
       options.optimizer.buckets.bytes = static_cast<std::size_t>(bucket_mb) << 20;
+      options.optimizer.compression = parse_compression(compression);
+      if (!transport.empty()) parse_transport(transport);
       if (options.steps < 1) throw UserError("--steps must be at least 1");
       if (options.warmup < 1) throw UserError("--warmup must be at least 1");
       if (format != "text" && format != "json")
         throw UserError("--format cannot be '" + format + "'; it is text or json");
     });
+    if (!transport.empty()) session.use_transport(transport);
     const bool speaks = session.rank() == 0;
     nlohmann::json json = {
         {"bench", "step"}, {"machine", machine_facts()}, {"results", nlohmann::json::array()}};
@@ -130,6 +139,9 @@ int step_command(int argc, const char* const* argv) {
       if (speaks && format == "text") print(result);
       json["results"].push_back(to_json(result));
     }
+    const auto between_nodes = session.between_nodes();
+    if (between_nodes) json["between_nodes"] = *between_nodes;
+    if (speaks && format == "text" && between_nodes) fmt::print("{}\n", *between_nodes);
     if (speaks && format == "json") fmt::print("{}\n", json.dump(1));
     return 0;
   });

@@ -9,8 +9,8 @@
 #include <boost/algorithm/string/split.hpp>
 
 #include "farandole/base/error.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/base/options.h"
-#include "farandole/base/temporary_folder.h"
 #include "farandole/bench/commands.h"
 #include "farandole/bench/timeline_benchmark.h"
 #include "farandole/bench/timeline_report.h"

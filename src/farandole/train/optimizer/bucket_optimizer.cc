@@ -11,6 +11,14 @@ namespace farandole {
 
 using torch::Tensor;
 
+void multiply(Tensor& gradients, const GradientFactor& factor) {
+  const torch::NoGradGuard no_grad;
+  if (const auto* const there = std::get_if<Tensor>(&factor))
+    gradients.mul_(*there);
+  else if (std::get<double>(factor) != 1)
+    gradients.mul_(std::get<double>(factor));
+}
+
 // Neighbouring slots that one call updates: elements [first, end) of the flat tensors.
 struct BucketOptimizer::Run {
   std::size_t group;
@@ -117,16 +125,19 @@ std::vector<BucketOptimizer::Run> BucketOptimizer::runs(std::size_t b) {
 
 // The kernels divide gradients by a float32 and store them. This saves one pass over the memory if
 // it is exact enough.
-std::optional<Tensor> BucketOptimizer::scale_for(std::size_t b, double factor) {
-  if (factor == 1) return {};
+std::optional<Tensor> BucketOptimizer::scale_for(std::size_t b, const GradientFactor& factor) {
+  const auto* const known = std::get_if<double>(&factor);
+  if (known != nullptr && *known == 1) return {};
   bool all = plan_.buckets[b].dtype == DType::float32;
   for (const auto& slot : plan_.buckets[b].slots) all = all && slots_[slot.tensor].group;
-  if (all) return torch::full({}, 1 / factor, gradients_[b].options());
-  gradients_[b].mul_(factor);
+  if (all && known != nullptr) return torch::full({}, 1 / *known, gradients_[b].options());
+  if (all) return std::get<Tensor>(factor).reciprocal().to(torch::kFloat32);
+  multiply(gradients_[b], factor);
   return {};
 }
 
-void BucketOptimizer::update(std::size_t b, double factor) {
+void BucketOptimizer::update(std::size_t b, const GradientFactor& factor,
+                             const std::optional<Tensor>& leave_out) {
   const torch::NoGradGuard no_grad;
   std::size_t in_groups = 0;
   for (const auto& group : optimizer_.param_groups()) in_groups += group.params().size();
@@ -141,7 +152,7 @@ void BucketOptimizer::update(std::size_t b, double factor) {
     };
     FlatRun flat{piece(flat_parameters_[b]), piece(gradients_[b]), {}};
     for (std::size_t f = 0; f < run.fields; ++f) flat.state[f] = piece(flat_state_[b][f]);
-    rule_->update(flat, options_of(run.group), run.earlier, scale);
+    rule_->update(flat, options_of(run.group), run.earlier, {scale, leave_out});
   }
 }
 

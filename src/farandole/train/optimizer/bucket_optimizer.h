@@ -14,12 +14,17 @@
 #include <span>
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
+#include <variant>
 #include <vector>
 
 #include "farandole/base/bucket_plan.h"
 #include "farandole/train/optimizer/fused_rule.h"
 
 namespace farandole {
+
+// What gradients are multiplied by: a number, or a scalar of float64 that only the device knows.
+using GradientFactor = std::variant<double, torch::Tensor>;
+void multiply(torch::Tensor& gradients, const GradientFactor& factor);
 
 class BucketOptimizer {
  public:
@@ -30,8 +35,11 @@ class BucketOptimizer {
                   std::vector<torch::Tensor> parameters, std::vector<torch::Tensor> gradients);
 
   // Multiplies all gradients of the bucket by `factor`. Then updates the parameters of the bucket that a
-  // fused kernel can update and whose grad() is defined; grad() must be the view of the bucket.
-  void update(std::size_t bucket, double factor = 1);
+  // fused kernel can update and whose grad() is defined; grad() must be the view of the bucket. With `leave_out`, a
+  // scalar of float32 on the device, the parameters only change if it is 0; updates are counted in any case.
+  void update(std::size_t bucket, const GradientFactor& factor = 1.0,
+              const std::optional<torch::Tensor>& leave_out = std::nullopt);
+  bool has_others() const { return others_; }
   // Updates all other parameters with the optimizer's own step(), which must not change parameters
   // that are already updated.
   void update_others();
@@ -50,7 +58,7 @@ class BucketOptimizer {
   void settle_parameter(std::size_t tensor);
   std::vector<Run> runs(std::size_t bucket);
   std::span<const torch::Tensor> places(std::size_t bucket, const BucketSlot& slot);
-  std::optional<torch::Tensor> scale_for(std::size_t bucket, double factor);
+  std::optional<torch::Tensor> scale_for(std::size_t bucket, const GradientFactor& factor);
 
   torch::optim::Optimizer& optimizer_;
   const BucketPlan& plan_;

@@ -14,8 +14,7 @@ BucketPlanner::BucketPlanner(Communicator& ranks, std::vector<TensorSpec> tensor
       tensors_(std::move(tensors)),
       tune_(options.tune),
       sizes_(options.buckets),
-      ordered_(options.compression.kind != Compression::Kind::none ||
-               options.synchronization.of_parameters()) {}
+      ordered_(options.compression.of_ranks() || options.synchronization.of_parameters()) {}
 
 bool BucketPlanner::reconsider(std::span<const std::size_t> first_order) {
   if (!ordered_ && !first_order.empty()) {

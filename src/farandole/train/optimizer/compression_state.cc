@@ -95,7 +95,7 @@ void warn_of_losses(const Snapshot& snapshot, const Compression& compression, in
              !array.path.starts_with(schema::compression + describe(compression) + "/");
   if (other)
     spdlog::warn("the checkpoint's gradients were compressed in another way; their residuals are dropped");
-  else if (snapshot.world_size != ranks && compression.kind != Compression::Kind::none)
+  else if (snapshot.world_size != ranks && compression.of_ranks())
     spdlog::warn(
         "the checkpoint has {} ranks; only the compression residuals of the first {} ranks "
         "are used",
@@ -107,7 +107,7 @@ void warn_of_losses(const Snapshot& snapshot, const Compression& compression, in
 // Handles one part after the other, so that at most one part of all ranks is in memory besides the snapshot.
 void capture_compression(Session& session, const Compression& compression, const Compressor& compressor,
                          SnapshotBuilder& snapshot) {
-  if (compression.kind == Compression::Kind::none) return;  // on all ranks
+  if (!compression.of_ranks()) return;  // on all ranks
   auto& communicator = session.internals().communicator();
   const auto own = compressor.state();
   std::string text;

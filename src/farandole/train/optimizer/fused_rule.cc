@@ -44,12 +44,13 @@ class FusedSgd final : public FusedRule {
   }
 
   void update(const FlatRun& run, const Options& options, std::int64_t earlier,
-              const std::optional<Tensor>& scale) const override {
+              const FusedScalars& scalars) const override {
     const auto& o = of(options);
     std::vector<Tensor> momentum;
     if (o.momentum() != 0) momentum.push_back(run.state[0]);
     at::_fused_sgd_({run.parameters}, {run.gradients}, momentum, o.weight_decay(), o.momentum(), o.lr(),
-                    o.dampening(), o.nesterov(), /*maximize=*/false, /*is_first_step=*/earlier == 0, scale);
+                    o.dampening(), o.nesterov(), /*maximize=*/false, /*is_first_step=*/earlier == 0,
+                    scalars.scale, scalars.leave_out);
   }
 
  private:
@@ -80,7 +81,7 @@ class FusedAdam final : public FusedRule {
   }
 
   void update(const FlatRun& run, const Options& options, std::int64_t earlier,
-              const std::optional<Tensor>& scale) const override {
+              const FusedScalars& scalars) const override {
     const auto& o = of(options);
     const auto [beta1, beta2] = o.betas();
     // The kernels of CUDA read a float32.
@@ -89,7 +90,8 @@ class FusedAdam final : public FusedRule {
     std::vector<Tensor> largest;
     if (o.amsgrad()) largest.push_back(run.state[2]);
     kernel({run.parameters}, {run.gradients}, {run.state[0]}, {run.state[1]}, largest, {step}, o.lr(), beta1,
-           beta2, o.weight_decay(), o.eps(), o.amsgrad(), /*maximize=*/false, scale, std::nullopt);
+           beta2, o.weight_decay(), o.eps(), o.amsgrad(), /*maximize=*/false, scalars.scale,
+           scalars.leave_out);
   }
 
  private:

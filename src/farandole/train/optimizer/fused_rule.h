@@ -18,6 +18,12 @@ struct FlatRun {
   std::array<torch::Tensor, 3> state;
 };
 
+// Scalars of float32, on the device of the run.
+struct FusedScalars {
+  std::optional<torch::Tensor> scale{};      // Gradients are divided by it and stored.
+  std::optional<torch::Tensor> leave_out{};  // Nothing is changed if it is 1.
+};
+
 class FusedRule {
  public:
   using Options = torch::optim::OptimizerOptions;
@@ -32,10 +38,9 @@ class FusedRule {
   // number of earlier updates.
   virtual std::int64_t settle(const torch::Tensor& parameter, const Options& options,
                               std::span<const torch::Tensor> places) = 0;
-  // Updates `run` once; all of it has been updated `earlier` times before. Gradients are divided by `scale`,
-  // a float32 scalar, and stored.
+  // Updates `run` once; all of it has been updated `earlier` times before.
   virtual void update(const FlatRun& run, const Options& options, std::int64_t earlier,
-                      const std::optional<torch::Tensor>& scale) const = 0;
+                      const FusedScalars& scalars) const = 0;
 };
 
 // Returns nullptr if the optimizer is not exactly one of the three types. `optimizer` must outlive the rule.

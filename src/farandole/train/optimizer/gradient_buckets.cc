@@ -21,6 +21,7 @@ GradientBuckets::GradientBuckets(GradientReducer& reducer, std::vector<Tensor> p
   views_.resize(parameters_.size());
   passes_.assign(parameters_.size(), 0);
   listeners_.resize(parameters_.size());
+  packed_later_.resize(parameters_.size());
   for (const auto& bucket : reducer_.plan().buckets) {
     const auto first = bucket.slots.front().tensor;
     flat_.push_back(
@@ -64,8 +65,8 @@ bool GradientBuckets::listen_again(std::size_t i) {
 
 void GradientBuckets::arrived(std::size_t i) {
   if (!parameters_[i].grad().defined()) return;
-  pack(i);
-  if (++passes_[i] == passes_per_step_) reducer_.mark_ready(i);
+  if (!reducer_.on_device() || !like_its_view(parameters_[i].grad(), i)) pack(i);
+  if (++passes_[i] == passes_per_step_) hand_over(i);
   if (passes_[i] > passes_per_step_)
     throw UserError(
         "a second backward came before step(); set backward_passes_per_step to the number of backward "
@@ -82,30 +83,42 @@ void GradientBuckets::pack(std::size_t i) {
   if (!gradient.requires_grad()) gradient = views_[i];
 }
 
+bool GradientBuckets::like_its_view(const Tensor& gradient, std::size_t i) const {
+  const auto& view = views_[i];
+  return gradient.layout() == torch::kStrided && gradient.device() == view.device() &&
+         gradient.scalar_type() == view.scalar_type() && gradient.sizes() == view.sizes() &&
+         gradient.strides() == view.strides();
+}
+
+void GradientBuckets::hand_over(std::size_t i) {
+  const auto& gradient = parameters_[i].grad();
+  if (same_place(gradient, views_[i]) || !reducer_.on_device()) return reducer_.mark_ready(i);
+  packed_later_[i] = gradient;
+  packed_bytes_ += bytes_of(views_[i]);
+  reducer_.mark_ready(i, static_cast<const std::byte*>(gradient.const_data_ptr()));
+}
+
 void GradientBuckets::attach(std::size_t bucket) {
   for (const auto& slot : reducer_.plan().buckets[bucket].slots)
     parameters_[slot.tensor].mutable_grad() = reducer_.present(slot.tensor) ? views_[slot.tensor] : Tensor();
 }
 
-// A sum is not finite if one of its terms is not.
-void GradientBuckets::look_for_nonfinite(std::size_t bucket) {
-  if (first_nonfinite_ || torch::isfinite(flat_[bucket]).all().item<bool>()) return;
-  for (const auto& slot : reducer_.plan().buckets[bucket].slots)
-    if (!first_nonfinite_ && !torch::isfinite(views_[slot.tensor]).all().item<bool>())
-      first_nonfinite_ = slot.tensor;
+std::optional<Tensor> GradientBuckets::found_nonfinite(std::size_t bucket) const {
+  float* const found = reducer_.found_nonfinite(bucket);
+  if (found == nullptr) return std::nullopt;
+  return torch::from_blob(found, {}, torch::dtype(torch::kFloat32).device(flat_[bucket].device()));
 }
 
 void GradientBuckets::finish(const std::function<void(std::size_t)>& reduced) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (listen_again(i) && passes_[i] == 0) arrived(i);
-    if (passes_[i] > 0 && passes_[i] < passes_per_step_) reducer_.mark_ready(i);
+    if (passes_[i] > 0 && passes_[i] < passes_per_step_) hand_over(i);
   }
-  first_nonfinite_.reset();
   reducer_.finish([&](std::size_t bucket) {
     attach(bucket);
-    if (reducer_.on_device()) look_for_nonfinite(bucket);
     if (reduced) reduced(bucket);
   });
+  std::fill(packed_later_.begin(), packed_later_.end(), Tensor());
   std::fill(passes_.begin(), passes_.end(), 0);
 }
 
@@ -118,6 +131,7 @@ bool GradientBuckets::clear() {
   // that they have begun.
   const bool thrown_away = pending();
   if (thrown_away) reducer_.finish();
+  std::fill(packed_later_.begin(), packed_later_.end(), Tensor());
   std::fill(passes_.begin(), passes_.end(), 0);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     parameters_[i].mutable_grad() = Tensor();
@@ -134,10 +148,10 @@ void GradientBuckets::collect(std::size_t bucket) {
 
 // The norm is computed tensor by tensor, so that its rounding does not depend on the plan. It uses short
 // rows, because float32 is not accurate enough for the whole sum.
-double GradientBuckets::norm() const {
+Tensor GradientBuckets::norm() const {
   const torch::NoGradGuard no_grad;
   constexpr std::int64_t row = 4096;
-  if (parameters_.empty()) return 0;
+  if (parameters_.empty()) return torch::zeros({}, torch::kFloat64);
   std::vector<Tensor> norms(2 * parameters_.size());
   for (std::size_t b = 0; b < flat_.size(); ++b) {
     for (const auto& slot : reducer_.plan().buckets[b].slots) {
@@ -150,7 +164,7 @@ double GradientBuckets::norm() const {
           all.narrow(0, all.numel() - rest, rest).norm().to(torch::kFloat64).view({1});
     }
   }
-  return torch::cat(norms).norm().item<double>();
+  return torch::cat(norms).norm();
 }
 
 }  // namespace farandole

@@ -4,7 +4,8 @@
 // Before backward a parameter has no gradient. Therefore autograd stores the memory in which it has computed
 // the gradient, instead of adding the gradient to zeros. Linear (linear.h) computes the gradient directly in
 // the bucket. For other modules, a hook immediately copies the gradient there, while it is in the cache. From
-// then on grad() is the view of the bucket, and further backward passes add to it.
+// then on grad() is the view of the bucket, and further backward passes add to it. On a device, the gradients of a bucket
+// stay where they are until they are copied together, and grad() is the view from finish() on.
 #pragma once
 
 #include <atomic>
@@ -41,11 +42,10 @@ class GradientBuckets {
   // Copies gradients that users have put in the place of a bucket's reduced gradients.
   void collect(std::size_t bucket);
 
-  // With buckets on a device: the first gradient, in the order of the plan, that is not finite after its reduction; the
-  // same on all ranks. Called in finish() for a bucket, it knows the buckets up to this one.
-  std::optional<std::size_t> first_nonfinite() const { return first_nonfinite_; }
+  // GradientReducer::found_nonfinite() as a scalar of float32; no value: the host knows.
+  std::optional<torch::Tensor> found_nonfinite(std::size_t bucket) const;
 
-  double norm() const;                                              // Of all reduced gradients.
+  torch::Tensor norm() const;  // Of all reduced gradients; a scalar of float64.
   const std::vector<torch::Tensor>& flat() const { return flat_; }  // Indexed by bucket.
   std::size_t packed_bytes() const { return packed_bytes_; }  // Bytes copied into buckets since the start.
 
@@ -60,12 +60,13 @@ class GradientBuckets {
   void arrived(std::size_t tensor);
   void pack(std::size_t tensor);
   void attach(std::size_t bucket);
-  void look_for_nonfinite(std::size_t bucket);
+  void hand_over(std::size_t tensor);
+  bool like_its_view(const torch::Tensor& gradient, std::size_t tensor) const;
 
   GradientReducer& reducer_;
   std::vector<torch::Tensor> parameters_, views_;  // Indexed by tensor.
   std::vector<torch::Tensor> flat_;
-  std::optional<std::size_t> first_nonfinite_;
+  std::vector<torch::Tensor> packed_later_;  // Indexed by tensor; what the reducer copies.
   const int passes_per_step_;
   std::vector<int> passes_;          // Backward passes of this step, indexed by tensor.
   std::vector<Listener> listeners_;  // Indexed by tensor.

@@ -16,6 +16,7 @@ std::unique_ptr<Compressor> make_compressor(const Compression& compression,
                                             const std::vector<TensorSpec>& tensors) {
   switch (compression.kind) {
     case Compression::Kind::none:
+    case Compression::Kind::between_nodes:
       break;
     case Compression::Kind::float16:
       return std::make_unique<HalfCompressor>(DType::float16);
@@ -37,7 +38,9 @@ std::unique_ptr<BucketDevice> make_device(Session& session, Communicator& ranks,
       options.synchronization.of_parameters())
     throw UserError(
         "sparse gradients, compression and averaged parameters work on CPUs only; use the device cpu");
-  return make_nccl_buckets(ranks, *internals.gpu, internals.nccl_options(options.group));
+  const bool matters = options.loss_scaling || options.on_nonfinite != OnNonFinite::update;
+  return make_nccl_buckets(ranks, *internals.gpu, internals.nccl_options(options.group),
+                           matters ? FindNonfinite::yes : FindNonfinite::no);
 }
 
 }  // namespace
@@ -64,7 +67,7 @@ void GradientSynchronizer::use(BucketPlan plan) {
   buckets_.reset();
   explanation_.reset();
   reducer_.reset();
-  const bool compresses = options_.compression.kind != Compression::Kind::none;
+  const bool compresses = options_.compression.of_ranks();
   reducer_ = std::make_unique<GradientReducer>(
       *communicator_, std::move(plan), options_.average ? ReduceOp::average : ReduceOp::sum,
       session_.timeline(), compresses ? compressor_.get() : nullptr, options_.stop_requested, device_.get());
@@ -99,7 +102,7 @@ NonFiniteGradient GradientSynchronizer::find_nonfinite() {
     if (ranks.empty()) first = by_rank[r];
     ranks.push_back(number_ ? static_cast<int>(r) : session_.rank());
   }
-  if (ranks.empty()) first = number(first_nonfinite(), sparse_.first_nonfinite());
+  if (ranks.empty()) first = number(reducer_->first_nonfinite(), sparse_.first_nonfinite());
   const auto index = static_cast<std::size_t>(first);
   return {index < dense ? plan().tensors[index].name : sparse_names_[index - dense], std::move(ranks)};
 }
@@ -115,15 +118,15 @@ void GradientSynchronizer::collect() {
   for (std::size_t b = 0; b < flat().size(); ++b) buckets_->collect(b);
 }
 
-double GradientSynchronizer::norm() const {
-  return std::hypot(buckets_->norm(), sparse_.norm());
+Tensor GradientSynchronizer::norm() const {
+  const auto dense = buckets_->norm();
+  if (sparse_names_.empty()) return dense;
+  return torch::full({}, std::hypot(dense.item<double>(), sparse_.norm()), torch::kFloat64);
 }
 
-void GradientSynchronizer::scale(double factor) {
-  if (factor == 1) return;
-  const torch::NoGradGuard no_grad;
-  for (auto gradients : flat()) gradients.mul_(factor);
-  sparse_.scale(factor);
+void GradientSynchronizer::scale(const GradientFactor& factor) {
+  for (auto gradients : flat()) multiply(gradients, factor);
+  if (const auto* const known = std::get_if<double>(&factor)) scale_sparse(*known);
 }
 
 void GradientSynchronizer::scale_sparse(double factor) {

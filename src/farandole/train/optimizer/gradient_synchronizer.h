@@ -13,6 +13,7 @@
 #include "farandole/fusion/compressor.h"
 #include "farandole/fusion/gradient_reducer.h"
 #include "farandole/train/distributed_optimizer_options.h"
+#include "farandole/train/optimizer/bucket_optimizer.h"
 #include "farandole/train/optimizer/gradient_buckets.h"
 #include "farandole/train/optimizer/sparse_gradients.h"
 #include "farandole/train/optimizer/trained_parameters.h"
@@ -38,12 +39,22 @@ class GradientSynchronizer {
 
   bool stopping() const { return reducer_->stopping(); }
   bool pending() const { return buckets_->pending(); }  // Backward ran since the last finish().
-  // Waits until all gradients are reduced. Calls `reduced` for each bucket, in order, as soon
+  // Waits until all gradients are reduced, on a device without the host. Calls `reduced` for each bucket, in order, as soon
   // as it is reduced.
   // Collective: every rank of the group must call this in the same order.
   void finish(const std::function<void(std::size_t bucket)>& reduced = {});
   // False if a gradient of this step that is reduced already is not finite; the same on all ranks.
-  bool finite() const { return !first_nonfinite() && !sparse_.first_nonfinite(); }
+  // On a device, this is about the step before this one unless settle() was called; found_nonfinite() is about this one.
+  bool finite() const { return !reducer_->first_nonfinite() && !sparse_.first_nonfinite(); }
+  // On a device, waits until finite() and stopping() are about this step.
+  void settle() { reducer_->settle(); }
+  // Whether the reductions multiply gradients, and by which factor from now on.
+  bool multiplies() const { return reducer_->can_multiply(); }
+  void multiply_by(double factor) { reducer_->multiply_by(factor); }
+  bool on_device() const { return reducer_->on_device(); }
+  std::optional<torch::Tensor> found_nonfinite(std::size_t bucket) const {
+    return buckets_->found_nonfinite(bucket);
+  }
   // Says which gradient it is, and on which ranks. Call it after finish() if finite() is false.
   // Collective: every rank of the group must call this in the same order.
   NonFiniteGradient find_nonfinite();
@@ -52,9 +63,9 @@ class GradientSynchronizer {
   bool clear();
   // Copies gradients that users have put in the place of reduced gradients.
   void collect();
-  // Returns the norm of all reduced gradients.
-  double norm() const;
-  void scale(double factor);
+  // Of all reduced gradients.
+  torch::Tensor norm() const;  // A scalar of float64.
+  void scale(const GradientFactor& factor);
   void scale_sparse(double factor);
 
   std::size_t bucket_bytes() const { return reducer_->bucket_bytes(); }
@@ -64,9 +75,6 @@ class GradientSynchronizer {
   Compressor& compressor() { return *compressor_; }
 
  private:
-  std::optional<std::size_t> first_nonfinite() const {
-    return reducer_->on_device() ? buckets_->first_nonfinite() : reducer_->first_nonfinite();
-  }
   void reduce_sparse() { sparse_.reduce(options_.average ? communicator_->size : 1); }
 
   Session& session_;

@@ -1,4 +1,4 @@
-#include "farandole/train/library_versions.h"
+#include "farandole/train/run/library_versions.h"
 
 #include <fmt/format.h>
 #include <hdf5.h>

@@ -1,13 +1,14 @@
-#include "farandole/train/metrics_log.h"
+#include "farandole/train/run/metrics_log.h"
 
+#include <algorithm>
 #include <limits>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
 
-#include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
+#include "farandole/base/files/atomic_file.h"
+#include "farandole/base/files/file_bytes.h"
 
 namespace farandole {
 namespace {
@@ -80,11 +81,19 @@ void MetricsLog::write(const Values& line) {
 
 void MetricsLog::write(const Resources& line) {
   nlohmann::ordered_json json = {{"step", line.step}, {"epoch", line.epoch}};
+  const bool gpus =
+      std::ranges::any_of(line.ranks, [](const auto& rank) { return rank.gpu_percent.has_value(); });
+  const auto or_null = [](std::optional<double> value) {
+    return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
+  };
   for (const auto& rank : line.ranks) {
     json["cpu_percent"].push_back(rank.cpu_percent);
     json["memory_mib"].push_back(rank.memory_mib);
     json["read_mb"].push_back(rank.read_mb);
     json["written_mb"].push_back(rank.written_mb);
+    if (!gpus) continue;
+    json["gpu_percent"].push_back(or_null(rank.gpu_percent));
+    json["gpu_memory_mib"].push_back(or_null(rank.gpu_memory_mib));
   }
   stream_ << json.dump() << std::endl;
 }

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "farandole/train/resource_usage.h"
+#include "farandole/train/run/resource_usage.h"
 
 namespace farandole {
 

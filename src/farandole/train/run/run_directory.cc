@@ -1,4 +1,4 @@
-#include "farandole/train/run_directory.h"
+#include "farandole/train/run/run_directory.h"
 
 #include <algorithm>
 #include <ctime>
@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
-#include "farandole/base/run_files.h"
+#include "farandole/base/files/file_bytes.h"
+#include "farandole/base/run/run_files.h"
 #include "farandole/checkpoint/checkpoint_store.h"
-#include "farandole/train/metrics_log.h"
+#include "farandole/train/run/metrics_log.h"
 
 namespace farandole {
 namespace {

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "farandole/base/run_json.h"
+#include "farandole/base/run/run_json.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "farandole/train/training_state.h"
+#include "farandole/train/run/training_state.h"
 
 #include <cstring>
 #include <fmt/format.h>
@@ -49,26 +49,6 @@ std::vector<std::string> parameter_names(torch::nn::Module& model, torch::optim:
     }
   }
   return names;
-}
-
-void copy_model(const Snapshot& snapshot, torch::nn::Module& model) {
-  const torch::NoGradGuard no_grad;
-  std::size_t used = 0;
-  for (auto& [name, tensor] : model_tensors(model)) {
-    const Array* array = snapshot.find(schema::model + name);
-    if (array == nullptr) throw UserError("the checkpoint belongs to another model: it has no " + name);
-    if (array->shape != tensor.sizes().vec())
-      throw UserError(
-          fmt::format("the checkpoint belongs to another model: {} has {} elements there and {} here", name,
-                      array->count(), tensor.numel()));
-    tensor.copy_(to_tensor(*array));
-    ++used;
-  }
-  std::size_t there = 0;
-  for (const auto& array : snapshot.arrays) there += array.path.starts_with(schema::model) ? 1 : 0;
-  if (there != used)
-    throw UserError(fmt::format(
-        "the checkpoint belongs to another model: it has {} tensors, and this model has {}", there, used));
 }
 
 void copy_optimizer(const Snapshot& snapshot, torch::nn::Module& model, torch::optim::Optimizer& optimizer) {
@@ -185,6 +165,28 @@ void capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer
   for (int r = 0; r < session.size(); ++r) add(snapshot, schema::rng(r), rng[r]);
 }
 
+void load_model(const Snapshot& snapshot, torch::nn::Module& model) {
+  const torch::NoGradGuard no_grad;
+  std::size_t used = 0;
+  for (auto& [name, tensor] : model_tensors(model)) {
+    const Array* array = snapshot.find(schema::model + name);
+    if (array == nullptr) throw UserError("the checkpoint belongs to another model: it has no " + name);
+    if (array->shape != tensor.sizes().vec())
+      throw UserError(
+          fmt::format("the checkpoint belongs to another model: {} has {} elements there and {} here", name,
+                      array->count(), tensor.numel()));
+    if (!array->bytes.empty())
+      tensor.copy_(torch::from_blob(const_cast<std::byte*>(array->bytes.data()), array->shape,
+                                    scalar_type_of(array->dtype)));
+    ++used;
+  }
+  std::size_t there = 0;
+  for (const auto& array : snapshot.arrays) there += array.path.starts_with(schema::model) ? 1 : 0;
+  if (there != used)
+    throw UserError(fmt::format(
+        "the checkpoint belongs to another model: it has {} tensors, and this model has {}", there, used));
+}
+
 void restore(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
              const Snapshot* snapshot) {
   const auto own_bytes = random_state(torch::kCPU).size(0);
@@ -192,7 +194,7 @@ void restore(Session& session, torch::nn::Module& model, torch::optim::Optimizer
   torch::Tensor rng;
   session.together([&] {
     if (snapshot == nullptr) return;
-    copy_model(*snapshot, model);
+    load_model(*snapshot, model);
     copy_optimizer(*snapshot, model, optimizer);
     std::vector<torch::Tensor> states;
     for (int r = 0; r < session.size(); ++r)

@@ -50,6 +50,10 @@ void restore_loss_scale(Session& session, LossScaler& scaler, const Snapshot* sn
 void capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
              const Position& position, SnapshotBuilder& snapshot);
 
+// Copies the parameters and buffers of a snapshot into the model.
+// Throws: UserError if it is of another model.
+void load_model(const Snapshot& snapshot, torch::nn::Module& model);
+
 // Rank 0 passes the snapshot, the others pass nullptr; all ranks get its state. If the snapshot has no
 // generator for a rank because the number of ranks has grown, that rank keeps its own.
 // Throws: UserError on all ranks if the model differs.

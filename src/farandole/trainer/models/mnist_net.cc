@@ -17,7 +17,7 @@ MnistNet::MnistNet()
 torch::Tensor MnistNet::forward(torch::Tensor x) {
   x = torch::relu(torch::max_pool2d(conv1_(x), 2));
   x = torch::relu(torch::max_pool2d(conv2_drop_(conv2_(x)), 2));
-  x = torch::relu(fc1_(x.view({-1, 320})));
+  x = torch::relu(fc1_(x.reshape({-1, 320})));
   x = torch::dropout(x, 0.5, is_training());
   return torch::log_softmax(fc2_(x), 1, torch::kFloat32);
 }

@@ -96,4 +96,10 @@ std::shared_ptr<Model> make_model(const ModelOptions& options, const DataShape& 
                               nearest.empty() ? "" : "; did you mean " + nearest + "?"));
 }
 
+void use_channels_last(torch::nn::Module& model) {
+  for (auto& parameter : model.parameters())
+    if (parameter.dim() == 4)
+      parameter.set_data(parameter.detach().contiguous(torch::MemoryFormat::ChannelsLast));
+}
+
 }  // namespace farandole
