@@ -14,8 +14,8 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
-#include "farandole/base/program_folder.h"
-#include "farandole/base/run_main.h"
+#include "farandole/base/process/program_folder.h"
+#include "farandole/base/process/run_main.h"
 
 namespace {
 

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "farandole/analyzer.h"
-#include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
+#include "farandole/base/files/atomic_file.h"
 #include "farandole/base/options.h"
 #include "farandole/base/phrases.h"
-#include "farandole/base/run_main.h"
+#include "farandole/base/process/run_main.h"
 
 namespace {
 

@@ -10,8 +10,8 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
-#include "farandole/base/run_main.h"
-#include "farandole/launch/run_status.h"
+#include "farandole/base/process/run_main.h"
+#include "farandole/launch/status/run_status.h"
 
 namespace {
 

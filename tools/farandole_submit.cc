@@ -10,17 +10,17 @@
 #include <string_view>
 #include <vector>
 
-#include "farandole/base/atomic_file.h"
 #include "farandole/base/error.h"
-#include "farandole/base/file_bytes.h"
+#include "farandole/base/files/atomic_file.h"
+#include "farandole/base/files/file_bytes.h"
+#include "farandole/base/files/temporary_folder.h"
 #include "farandole/base/options.h"
-#include "farandole/base/program_folder.h"
-#include "farandole/base/run_lease.h"
-#include "farandole/base/run_main.h"
-#include "farandole/base/temporary_folder.h"
-#include "farandole/launch/batch_script.h"
-#include "farandole/launch/command_output.h"
+#include "farandole/base/process/program_folder.h"
+#include "farandole/base/process/run_main.h"
+#include "farandole/base/run/run_lease.h"
 #include "farandole/launch/launch_folder.h"
+#include "farandole/launch/process/command_output.h"
+#include "farandole/launch/slurm/batch_script.h"
 
 namespace {
 
