@@ -8,6 +8,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/temporary_folder.h"
+#include "farandole/launch/slurm/job_state.h"
 
 namespace farandole {
 namespace {

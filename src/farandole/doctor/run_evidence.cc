@@ -26,6 +26,7 @@
 #include "farandole/launch/job_record.h"
 #include "farandole/launch/process/command_output.h"
 #include "farandole/launch/process/machine.h"
+#include "farandole/launch/slurm/job_state.h"
 #include "farandole/launch/supervisor/supervisor.h"
 #include "farandole/timeline/merge/run_recorders.h"
 

@@ -1,7 +1,5 @@
 #include "farandole/launch/job_record.h"
 
-#include <ctime>
-#include <sstream>
 #include <system_error>
 
 #include <nlohmann/json.hpp>
@@ -69,22 +67,6 @@ std::map<std::string, std::string> slurm_facts(const Environment& environment) {
     if (const char* value = environment((std::string("SLURM_") + name).c_str()); value != nullptr)
       facts[name] = value;
   return facts;
-}
-
-std::map<std::string, std::string> job_state_of(const std::string& scontrol_output) {
-  std::map<std::string, std::string> state;
-  std::istringstream words(scontrol_output);
-  for (std::string word; words >> word;)
-    for (const char* field : {"JobState", "Reason", "TimeLimit", "EndTime", "ExitCode", "FailedNode",
-                              "NodeList", "Restarts", "PreemptTime"})
-      if (const auto name = std::string(field) + "="; word.starts_with(name))
-        state.emplace(field, word.substr(name.size()));
-  std::tm local{};
-  local.tm_isdst = -1;
-  if (const auto end = state.find("EndTime");
-      end != state.end() && ::strptime(end->second.c_str(), "%Y-%m-%dT%H:%M:%S", &local) != nullptr)
-    state["EndUnix"] = std::to_string(::mktime(&local));
-  return state;
 }
 
 bool write_job(const fs::path& file, const JobRecord& job) {

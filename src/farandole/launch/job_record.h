@@ -42,9 +42,6 @@ struct JobRecord {
 
 // Returns the variables that describe the limits of a Slurm job.
 std::map<std::string, std::string> slurm_facts(const Environment& environment);
-// Returns the fields of `scontrol show job` that explain why a job ended. "EndUnix" is EndTime in seconds,
-// interpreted in the time zone of this machine.
-std::map<std::string, std::string> job_state_of(const std::string& scontrol_output);
 
 // Writes the whole file or nothing. Returns false if the file cannot be written.
 bool write_job(const std::filesystem::path& file, const JobRecord& job);

@@ -26,8 +26,8 @@
 #include "farandole/launch/output/chatter_filter.h"
 #include "farandole/launch/output/line_splitter.h"
 #include "farandole/launch/output/output_queue.h"
-#include "farandole/launch/process/command_output.h"
 #include "farandole/launch/process/session_folder.h"
+#include "farandole/launch/slurm/job_state.h"
 #include "farandole/launch/supervisor/supervisor.h"
 #include "farandole/launch/verdict.h"
 
@@ -46,12 +46,7 @@ fs::path parent_of_temporary(const fs::path& log_folder) {
   return fs::temp_directory_path();
 }
 
-// Slurm forgets the state of a job some minutes after its end. A later reader of the run directory may also
-// have no access to Slurm.
-std::map<std::string, std::string> ask_for_job_state(const std::string& job) {
-  constexpr std::chrono::seconds patience(3);  // A busy Slurm controller must not delay a requeue.
-  return job_state_of(output_of({"scontrol", "show", "job", job}, patience).value_or(""));
-}
+constexpr std::chrono::seconds slurm_patience(3);  // A busy Slurm controller must not delay a requeue.
 
 JobRecord describe_job(const LaunchRequest& request, const LaunchPlan& plan) {
   JobRecord job;
@@ -67,7 +62,7 @@ JobRecord describe_job(const LaunchRequest& request, const LaunchPlan& plan) {
   job.slurm = slurm_facts(&std::getenv);
   // Slurm sets SLURM_JOB_END_TIME from version 22.05.3 on.
   if (job.slurm.contains("JOB_ID") && !job.slurm.contains("JOB_END_TIME")) {
-    const auto state = ask_for_job_state(job.slurm.at("JOB_ID"));
+    const auto state = ask_for_job_state(job.slurm.at("JOB_ID"), slurm_patience);
     if (state.contains("EndUnix") && state.at("TimeLimit") != "UNLIMITED")
       job.slurm["JOB_END_TIME"] = state.at("EndUnix");
   }
@@ -309,8 +304,9 @@ class Launcher {
     job_.exit_code = verdict.exit_code;
     job_.message = verdict.message;
     job_.starter_said = chatter_.left_out();
+    // Slurm forgets it some minutes after the end of the job, and not every reader can ask Slurm.
     if (verdict.exit_code != 0 && job_.slurm.contains("JOB_ID"))
-      job_.job_state = ask_for_job_state(job_.slurm.at("JOB_ID"));
+      job_.job_state = ask_for_job_state(job_.slurm.at("JOB_ID"), slurm_patience);
     job_.free_bytes = launch_folder_.free_bytes();
     job_.end_ns = real_time_ns();
     launch_folder_.end(job_, records);

@@ -155,8 +155,12 @@ int launch(const LaunchRequest& first_request) {
     LostHosts lost;
     if (decision.restart && !request.local)
       lost = look_for_lost_hosts(plan.ranks, request.min_ranks, end.complete);
-    if (lost.too_many) decision.restart = false;
-    for (const auto& line : {lost.message, lost.too_many ? "" : decision.message})
+    if (lost.too_many || lost.unanswered) {
+      decision.restart = false;
+      decision.message.clear();
+    }
+    end.unanswered = lost.unanswered;
+    for (const auto& line : {lost.message, decision.message})
       if (!line.empty()) fmt::print(stderr, "farandole run: {}\n", line);
     if (decision.diagnose && !end.run.empty()) show_diagnosis(end.run);
     if (!decision.restart || (!end.run.empty() && !await_end_of_ranks(end.run))) {

@@ -15,6 +15,7 @@ struct JobEnd {
   std::filesystem::path run;                          // Run directory; empty: the launcher knows none.
   std::map<std::string, std::string> job_state = {};  // JobRecord::job_state
   bool complete = true;                               // Every rank has left a record of its end.
+  bool unanswered = false;                            // LostHosts::unanswered
 };
 
 // How far a run has come: its newest checkpoint and the last step in metrics.jsonl, as text; empty if it has

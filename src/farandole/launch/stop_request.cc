@@ -7,9 +7,8 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/parse_number.h"
-#include "farandole/launch/job_record.h"
 #include "farandole/launch/process/child_process.h"
-#include "farandole/launch/process/command_output.h"
+#include "farandole/launch/slurm/job_state.h"
 
 namespace farandole {
 namespace {
@@ -20,7 +19,7 @@ std::optional<std::int64_t> job_end_s(const Environment& environment) {
   const char* job = environment("SLURM_JOB_ID");
   if (job == nullptr || *job == '\0') return std::nullopt;
   constexpr std::chrono::seconds patience(10);
-  const auto state = job_state_of(output_of({"scontrol", "show", "job", job}, patience).value_or(""));
+  const auto state = ask_for_job_state(job, patience);
   const auto end = state.find("EndUnix");
   return end == state.end() ? std::nullopt : parse_number<std::int64_t>(end->second);
 }

@@ -31,6 +31,17 @@ TEST(Requeue, FollowsASavedCheckpoint) {
   }
 }
 
+TEST(Requeue, FollowsSilentHosts) {
+  JobEnd end;
+  end.exit_code = 137;
+  end.job_state = {{"JobState", "RUNNING"}};
+  const Environment none = [](const char*) -> const char* { return nullptr; };
+  EXPECT_FALSE(decide_requeue(end, 2, none).requeue);
+  end.unanswered = true;
+  EXPECT_TRUE(decide_requeue(end, 2, none).requeue);
+  EXPECT_FALSE(decide_requeue(end, 0, none).requeue);
+}
+
 TEST(Requeue, ComesAtOnceAfterTheTimeLimit) {
   const auto late = decide(75, {{"JobState", "COMPLETING"}, {"Reason", "TimeLimit"}});
   EXPECT_TRUE(late.requeue);

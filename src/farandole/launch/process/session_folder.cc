@@ -16,8 +16,8 @@
 #include "farandole/base/error.h"
 #include "farandole/base/parse_number.h"
 #include "farandole/base/process/cores.h"
-#include "farandole/launch/job_record.h"
 #include "farandole/launch/process/command_output.h"
+#include "farandole/launch/slurm/job_state.h"
 
 namespace farandole {
 namespace {
@@ -42,12 +42,12 @@ bool is_over_in_slurm(const fs::path& folder) {
   if (!answer) return false;
   if (answer->exit_code != 0) return answer->text.find("Invalid job id") != std::string::npos;
   const auto state = job_state_of(answer->text);
-  const auto now = state.find("JobState"), count = state.find("Restarts");
-  if (now == state.end() || count == state.end()) return false;
+  const auto now = state.find("JobState");
+  if (now == state.end()) return false;
   constexpr std::array running = {"RUNNING",   "COMPLETING", "CONFIGURING", "RESIZING",
                                   "SIGNALING", "STOPPED",    "SUSPENDED"};
   return std::find(running.begin(), running.end(), now->second) == running.end() ||
-         parse_number<int>(count->second).value_or(0) > restarts;
+         restarts_of(state) > restarts;
 }
 
 // The processes of the folder's mpirun have ended.

@@ -10,12 +10,13 @@
 #include <numeric>
 #include <poll.h>
 #include <sstream>
+#include <utility>
 
 #include "farandole/base/clock.h"
 #include "farandole/base/phrases.h"
-#include "farandole/launch/job_record.h"
 #include "farandole/launch/launch_plan.h"
 #include "farandole/launch/process/command_output.h"
+#include "farandole/launch/slurm/job_state.h"
 
 namespace farandole {
 namespace {
@@ -65,7 +66,7 @@ std::vector<std::string> hosts_in(const std::string& list) {
 }
 
 std::vector<std::string> hosts_of_job(const std::string& job) {
-  const auto state = job_state_of(output_of({"scontrol", "show", "job", job}, answer_time).value_or(""));
+  const auto state = ask_for_job_state(job, answer_time);
   const auto list = state.find("NodeList");
   return list == state.end() ? std::vector<std::string>() : hosts_in(list->second);
 }
@@ -80,16 +81,23 @@ bool all_hosts_answer(std::size_t hosts) {
 
 // Slurm notices the loss of a host only after some minutes (SlurmdTimeout), and before that a start would fail on it.
 // So if ranks have left no record, this waits until all hosts answer, the job has lost some, or a signal arrives.
-std::vector<std::string> settled_hosts(const std::string& job, std::size_t before, bool complete) {
+// Returns std::nullopt if none of this has happened. A host that came back at once can be such a case: Slurm 22.05 then
+// sometimes believes that the job has fewer hosts than it lists, and starts no step on all of them.
+std::optional<std::vector<std::string>> settled_hosts(const std::string& job, std::size_t before,
+                                                      bool complete) {
   const auto signals = signal_descriptor({SIGTERM, SIGINT, SIGHUP, SIGQUIT});
   constexpr std::int64_t longest_ns = 900'000'000'000;
   constexpr int pause_ms = 5'000;
+  bool said = false;
   for (const auto begin_ns = now_ns();;) {
     auto hosts = hosts_of_job(job);
     pollfd told{signals.get(), POLLIN, 0};
-    if (complete || hosts.size() < before || all_hosts_answer(before) || now_ns() - begin_ns > longest_ns ||
-        ::poll(&told, 1, pause_ms) > 0)
-      return hosts;
+    if (complete || hosts.size() < before || all_hosts_answer(before)) return hosts;
+    if (!std::exchange(said, true))
+      fmt::print(stderr, "farandole run: a host of the job does not answer; waiting for at most {}\n",
+                 describe_seconds(longest_ns));
+    if (::poll(&told, 1, pause_ms) > 0) return hosts;
+    if (now_ns() - begin_ns > longest_ns) return std::nullopt;
   }
 }
 
@@ -101,7 +109,10 @@ LostHosts look_for_lost_hosts(int ranks, std::optional<int> min_ranks, bool comp
   const auto before = hosts_in(job.at("JOB_NODELIST"));
   if (before.size() < 2) return {};
   const auto now = settled_hosts(job.at("JOB_ID"), before.size(), complete);
-  const auto left = shrunk_allocation(before, now, ranks, &std::getenv);
+  if (!now)
+    return {.unanswered = true,
+            .message = "the ranks are not started again: not all hosts of the job answer"};
+  const auto left = shrunk_allocation(before, *now, ranks, &std::getenv);
   if (!left) return {};
   const auto count = [](auto number, const char* noun) {
     return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
@@ -111,12 +122,12 @@ LostHosts look_for_lost_hosts(int ranks, std::optional<int> min_ranks, bool comp
                   left->lost.size() == 1 ? "is" : "are", count(left->hosts, "host"),
                   left->hosts == 1 ? "has" : "have", count(left->ranks, "rank"));
   if (left->ranks < min_ranks.value_or(ranks))
-    return {
-        std::nullopt, true,
-        fmt::format("the job is not started again: {}; --min-ranks {} would allow that", what, left->ranks)};
+    return {.too_many = true,
+            .message = fmt::format("the job is not started again: {}; --min-ranks {} would allow that", what,
+                                   left->ranks)};
   for (const auto& [name, value] : left->environment)
     value ? ::setenv(name.c_str(), value->c_str(), 1) : ::unsetenv(name.c_str());
-  return {left->ranks, false, what};
+  return {.ranks = left->ranks, .message = what};
 }
 
 }  // namespace farandole

@@ -26,9 +26,10 @@ std::optional<ShrunkAllocation> shrunk_allocation(const std::vector<std::string>
                                                   const Environment& environment);
 
 struct LostHosts {
-  std::optional<int> ranks;  // Of the next start; no value: no host is lost, or too many are.
-  bool too_many = false;     // The next start would have fewer than `min_ranks`.
-  std::string message;       // For the user; empty if no host is lost.
+  std::optional<int> ranks = {};  // Of the next start; no value: no host is lost, or too many are.
+  bool too_many = false;          // The next start would have fewer than `min_ranks`.
+  bool unanswered = false;        // Slurm lists all hosts, but no step can be started on all of them.
+  std::string message = {};       // For the user; empty if no host is lost.
 };
 
 // Asks Slurm whether this job, which has had `ranks` ranks, has lost hosts. If it has, changes the environment of this

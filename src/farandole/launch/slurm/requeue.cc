@@ -10,6 +10,7 @@
 #include "farandole/base/parse_number.h"
 #include "farandole/launch/job_record.h"
 #include "farandole/launch/process/command_output.h"
+#include "farandole/launch/slurm/job_state.h"
 
 namespace farandole {
 namespace {
@@ -19,6 +20,11 @@ using std::chrono::seconds;
 std::string text_of(const Environment& environment, const char* variable) {
   const char* value = environment(variable);
   return value == nullptr ? "" : value;
+}
+
+// How many times Slurm had started the job again when this process began.
+int restarts_before(const Environment& environment) {
+  return parse_number<int>(text_of(environment, "SLURM_RESTART_COUNT")).value_or(0);
 }
 
 // 0: it does not start again.
@@ -35,15 +41,14 @@ void note(const std::filesystem::path& run, std::int64_t requeued_ns) try {
 }  // namespace
 
 RequeueDecision decide_requeue(const JobEnd& end, int most, const Environment& environment) {
-  if (static_cast<ExitCode>(end.exit_code) != ExitCode::preempted) return {};
+  if (static_cast<ExitCode>(end.exit_code) != ExitCode::preempted && !end.unanswered) return {};
   const auto field = [&](const char* name) {
     const auto found = end.job_state.find(name);
     return found == end.job_state.end() ? std::string() : found->second;
   };
   const bool runs = field("JobState") == "RUNNING" || field("JobState").empty();
-  const auto restarts = parse_number<int>(text_of(environment, "SLURM_RESTART_COUNT")).value_or(0);
-  // A job that was requeued has its next number of restarts at once.
-  if (!runs && parse_number<int>(field("Restarts")).value_or(0) > restarts)
+  const int restarts = restarts_before(environment);
+  if (!runs && restarts_of(end.job_state) > restarts)
     return {.by_slurm = true,
             .message = fmt::format("Slurm has requeued job {}, which continues from its checkpoint",
                                    text_of(environment, "SLURM_JOB_ID"))};
@@ -78,6 +83,8 @@ void requeue(const JobEnd& end, const Environment& environment) {
   for (;;) {
     const auto answer = run_command({"scontrol", "requeue", job}, seconds(30));
     if (answer && answer->exit_code == 0) return;
+    // A requeue ends all processes of the job, also scontrol, sometimes before it has its answer. A second request is refused.
+    if (restarts_of(ask_for_job_state(job, seconds(30))) > restarts_before(environment)) return;
     const auto text = answer ? answer->text.substr(0, answer->text.find('\n')) : "no answer";
     const bool busy = !answer || text.find("contact") != std::string::npos;
     if (busy && now_ns() - begin_ns < patience_ns) {

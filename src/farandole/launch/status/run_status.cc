@@ -16,6 +16,7 @@
 #include "farandole/base/run/run_lease.h"
 #include "farandole/launch/job_record.h"
 #include "farandole/launch/process/command_output.h"
+#include "farandole/launch/slurm/job_state.h"
 
 namespace farandole {
 namespace {
