@@ -1,0 +1,50 @@
+#include "farandole/base/finite.h"
+
+#include <cstdint>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <random>
+#include <vector>
+
+namespace farandole {
+namespace {
+
+// `exponent`: the bits of the exponent, all of which are set in NaNs and infinities only.
+template <typename Bits>
+void finds_each_number_alone(DType dtype, Bits exponent) {
+  std::mt19937_64 random(2);
+  for (int i = 0; i < 500; ++i) {
+    const auto count = random() % 700 + 1, shift = random() % 64;
+    std::vector<std::byte> memory(shift + count * sizeof(Bits));
+    const std::span<std::byte> bytes(memory.data() + shift, count * sizeof(Bits));
+    const auto put = [&](std::size_t place, Bits bits) {
+      std::memcpy(bytes.data() + place * sizeof bits, &bits, sizeof bits);
+    };
+    const auto lowest = static_cast<Bits>(exponent & (~exponent + 1));
+    for (std::size_t k = 0; k < count; ++k) {
+      auto bits = static_cast<Bits>(random());
+      if ((bits & exponent) == exponent) bits = static_cast<Bits>(bits & ~lowest);
+      put(k, bits);
+    }
+    ASSERT_TRUE(has_only_finite(bytes, dtype)) << count << " numbers";
+    const auto place = random() % count;
+    put(place, static_cast<Bits>(exponent | (random() % 2 ? random() : 0)));
+    ASSERT_FALSE(has_only_finite(bytes, dtype)) << "number " << place << " of " << count;
+  }
+}
+
+TEST(Finite, EachNumberCounts) {
+  finds_each_number_alone<std::uint16_t>(DType::float16, 0x7c00);
+  finds_each_number_alone<std::uint16_t>(DType::bfloat16, 0x7f80);
+  finds_each_number_alone<std::uint32_t>(DType::float32, 0x7f80'0000);
+  finds_each_number_alone<std::uint64_t>(DType::float64, 0x7ff0'0000'0000'0000);
+}
+
+TEST(Finite, IntegersAlwaysAre) {
+  const std::vector<std::byte> bytes(64, std::byte{0xff});
+  EXPECT_TRUE(has_only_finite(bytes, DType::int32));
+  EXPECT_TRUE(has_only_finite({}, DType::float32));
+}
+
+}  // namespace
+}  // namespace farandole
