@@ -7,9 +7,16 @@
 namespace farandole {
 namespace {
 
+// The loader chooses the version of a function for the widest vectors that the machine has.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define FARANDOLE_WIDEST_VECTORS [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]]
+#else
+#define FARANDOLE_WIDEST_VECTORS
+#endif
+
 // In NaNs and infinities, all bits of the exponent are set. The inner loop has a constant length, so that it is vectorized.
 template <typename Bits>
-bool has_only_finite(std::span<const std::byte> bytes, Bits exponent) {
+[[gnu::always_inline]] inline bool has_only_finite(std::span<const std::byte> bytes, Bits exponent) {
   constexpr std::size_t block = 64;
   bool finite = true;
   std::size_t i = 0;
@@ -31,6 +38,7 @@ bool has_only_finite(std::span<const std::byte> bytes, Bits exponent) {
 
 }  // namespace
 
+FARANDOLE_WIDEST_VECTORS
 bool has_only_finite(std::span<const std::byte> bytes, DType dtype) {
   switch (dtype) {
     case DType::float16:

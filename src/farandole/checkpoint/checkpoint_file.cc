@@ -126,18 +126,17 @@ OpenCheckpoint open_checkpoint(const std::filesystem::path& file) {
   auto hdf5 = Hdf5File::open(file);
   const auto version = read_version(hdf5, file);
   auto header = read_attributes(hdf5, file, version);
-  std::vector<Hdf5Dataset> datasets;
+  auto datasets = hdf5.datasets();
   std::vector<std::string> checksums;
   std::vector<ArraySummary> summaries;
-  for (const auto& path : hdf5.list()) {
-    auto dataset = hdf5.dataset(path);
+  for (const auto& dataset : datasets) {
+    const auto& path = dataset.path();
     if (!dataset.dtype())
       throw CorruptInput(fmt::format("{}: data set {} has type {}, which checkpoints do not contain",
                                      file.string(), path, dataset.type_name()));
     checksums.push_back(required(dataset.string_attribute(checksum_attribute), file, checksum_attribute));
     header.arrays.push_back({path, *dataset.dtype(), dataset.shape(), {}});
     summaries.push_back({path, *dataset.dtype(), dataset.shape(), checksums.back()});
-    datasets.push_back(std::move(dataset));
   }
   const auto expected = required(hdf5.string_attribute("/", checksum_attribute), file, checksum_attribute);
   const auto found = manifest_checksum(header, std::move(summaries), header.not_finite, version);

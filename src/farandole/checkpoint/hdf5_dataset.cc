@@ -21,18 +21,18 @@ struct Layout {
 };
 
 Layout layout_of(hid_t dataset, std::size_t dimensions, const Hdf5Check& check) {
-  const auto creation = check(H5Dget_create_plist(dataset), H5Pclose, "H5Dget_create_plist");
-  const auto kind = H5Pget_layout(creation.get());
   Layout layout;
-  if (kind == H5D_CHUNKED && dimensions > 0) {
+  if (const auto offset = H5Dget_offset(dataset); offset != HADDR_UNDEF) {
+    layout.offset = offset;
+    return layout;
+  }
+  H5Eclear2(H5E_DEFAULT);
+  const auto creation = check(H5Dget_create_plist(dataset), H5Pclose, "H5Dget_create_plist");
+  if (H5Pget_layout(creation.get()) == H5D_CHUNKED && dimensions > 0) {
     std::vector<hsize_t> chunk(dimensions);
     check(H5Pget_chunk(creation.get(), static_cast<int>(dimensions), chunk.data()), "H5Pget_chunk");
     layout.chunk_rows = static_cast<std::int64_t>(chunk.front());
   }
-  if (kind != H5D_CONTIGUOUS || H5Pget_external_count(creation.get()) != 0) return layout;
-  const auto offset = H5Dget_offset(dataset);
-  H5Eclear2(H5E_DEFAULT);
-  if (offset != HADDR_UNDEF) layout.offset = offset;
   return layout;
 }
 
@@ -41,16 +41,21 @@ Layout layout_of(hid_t dataset, std::size_t dimensions, const Hdf5Check& check) 
 Hdf5Dataset Hdf5File::dataset(const std::string& path) const {
   const Hdf5Lock lock;
   const auto& check = impl_->check;
-  auto impl = std::make_shared<Hdf5Dataset::Impl>();
-  impl->file = impl_;
-  impl->path = path;
   const auto open = [&] { return H5Dopen2(impl_->file.get(), path.c_str(), H5P_DEFAULT); };
   auto opened = open();
   if (opened < 0) {  // Why is asked only then, because it takes as long as to open.
     if (!contains(path)) throw UserError(check.file() + " has no data set " + path);
     opened = open();
   }
-  impl->dataset = check(opened, H5Dclose, "open data set " + path);
+  return Hdf5Dataset(describe_dataset(impl_, check(opened, H5Dclose, "open data set " + path), path));
+}
+
+std::shared_ptr<const Hdf5Dataset::Impl> describe_dataset(std::shared_ptr<const Hdf5File::Impl> file,
+                                                          Hdf5Handle dataset, const std::string& path) {
+  const auto& check = file->check;
+  auto impl = std::make_shared<Hdf5Dataset::Impl>();
+  impl->path = path;
+  impl->dataset = std::move(dataset);
   const hid_t id = impl->dataset.get();
   const auto space = check(H5Dget_space(id), H5Sclose, "H5Dget_space");
   if (H5Sget_simple_extent_type(space.get()) == H5S_NULL) check.fail("data set " + path, "it has no values");
@@ -59,8 +64,7 @@ Hdf5Dataset Hdf5File::dataset(const std::string& path) const {
   impl->chunk_rows = layout.chunk_rows;
   const auto type = check(H5Dget_type(id), H5Tclose, "H5Dget_type");
   auto description = describe_type(type.get());
-  if (description.name == "uint16" &&
-      impl_->string_attribute(id, dtype_attribute) == name_of(DType::bfloat16))
+  if (description.name == "uint16" && file->string_attribute(id, dtype_attribute) == name_of(DType::bfloat16))
     description = {Hdf5Dataset::Kind::floating, DType::bfloat16, "bfloat16"};
   impl->kind = description.kind;
   impl->dtype = description.dtype;
@@ -69,10 +73,11 @@ Hdf5Dataset Hdf5File::dataset(const std::string& path) const {
     impl->offset = layout.offset;
   // Checked before a caller allocates so much memory.
   if (impl->offset &&
-      *impl->offset + impl->elements(impl->rows()) * size_of(*impl->dtype) > impl_->raw.file_bytes())
+      *impl->offset + impl->elements(impl->rows()) * size_of(*impl->dtype) > file->raw.file_bytes())
     check.fail("data set " + path,
-               "the file ends before its data, at byte " + std::to_string(impl_->raw.file_bytes()));
-  return Hdf5Dataset(std::move(impl));
+               "the file ends before its data, at byte " + std::to_string(file->raw.file_bytes()));
+  impl->file = std::move(file);
+  return impl;
 }
 
 std::size_t Hdf5Dataset::Impl::elements(std::int64_t rows) const {
@@ -86,6 +91,9 @@ std::size_t Hdf5Dataset::Impl::elements(std::int64_t rows) const {
 }
 
 Hdf5Dataset::Hdf5Dataset(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+const std::string& Hdf5Dataset::path() const {
+  return impl_->path;
+}
 const std::vector<std::int64_t>& Hdf5Dataset::shape() const {
   return impl_->shape;
 }

@@ -76,8 +76,10 @@ void write_string_attribute(hid_t object, const std::string& name, std::string_v
   write_attribute(object, name, type.get(), bytes.data(), check);
 }
 
-void append_datasets(hid_t group, const std::string& prefix, const Hdf5Check& check, int depth,
-                     std::vector<std::string>& found) {
+using SeeDataset = std::function<void(const std::string& path, Hdf5Handle)>;
+
+void visit_datasets(hid_t group, const std::string& prefix, const Hdf5Check& check, int depth,
+                    const SeeDataset& see) {
   if (depth > 64) check.fail("group " + prefix, "groups are nested too deep");
   std::vector<std::string> names;
   const auto append = [](hid_t, const char* name, const auto*, void* list) -> herr_t {
@@ -88,10 +90,10 @@ void append_datasets(hid_t group, const std::string& prefix, const Hdf5Check& ch
         "list group " + prefix + "/");
   for (const auto& name : names) {
     const auto path = prefix + "/" + name;
-    const auto object = check(H5Oopen(group, name.c_str(), H5P_DEFAULT), H5Oclose, "open " + path);
+    auto object = check(H5Oopen(group, name.c_str(), H5P_DEFAULT), H5Oclose, "open " + path);
     const auto type = H5Iget_type(object.get());
-    if (type == H5I_GROUP) append_datasets(object.get(), path, check, depth + 1, found);
-    if (type == H5I_DATASET) found.push_back(path);
+    if (type == H5I_GROUP) visit_datasets(object.get(), path, check, depth + 1, see);
+    if (type == H5I_DATASET) see(path, std::move(object));
   }
 }
 
@@ -237,8 +239,20 @@ void Hdf5File::close() {
 std::vector<std::string> Hdf5File::list() const {
   const Hdf5Lock lock;
   std::vector<std::string> found;
-  append_datasets(impl_->open_object("/").get(), "", impl_->check, 0, found);
+  visit_datasets(impl_->open_object("/").get(), "", impl_->check, 0,
+                 [&](const std::string& path, const Hdf5Handle&) { found.push_back(path); });
   std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::vector<Hdf5Dataset> Hdf5File::datasets() const {
+  const Hdf5Lock lock;
+  std::vector<Hdf5Dataset> found;
+  visit_datasets(impl_->open_object("/").get(), "", impl_->check, 0,
+                 [&](const std::string& path, Hdf5Handle dataset) {
+                   found.push_back(Hdf5Dataset(describe_dataset(impl_, std::move(dataset), path)));
+                 });
+  std::ranges::sort(found, {}, &Hdf5Dataset::path);
   return found;
 }
 

@@ -30,6 +30,7 @@ class Hdf5Dataset {
   // Other: strings, compounds, …, which cannot be read here.
   enum class Kind { integer, floating, boolean, other };
 
+  const std::string& path() const;
   const std::vector<std::int64_t>& shape() const;
   std::int64_t rows() const;                 // first dimension; 1 for a scalar
   std::size_t row_bytes(DType dtype) const;  // bytes of one row in memory
@@ -90,6 +91,7 @@ class Hdf5File {
 
   // --- Reading. Throws: CorruptInput if the file is damaged. ---
   std::vector<std::string> list() const;               // absolute paths of all data sets, sorted
+  std::vector<Hdf5Dataset> datasets() const;           // all data sets, sorted by their paths
   bool contains(const std::string& path) const;        // true for data sets and groups
   Hdf5Dataset dataset(const std::string& path) const;  // throws UserError if it does not exist
   // std::nullopt if the attribute does not exist or has another type.

@@ -52,4 +52,8 @@ struct Hdf5Dataset::Impl {
   std::size_t elements(std::int64_t rows) const;
 };
 
+// Throws: CorruptInput if the file is damaged.
+std::shared_ptr<const Hdf5Dataset::Impl> describe_dataset(std::shared_ptr<const Hdf5File::Impl> file,
+                                                          Hdf5Handle dataset, const std::string& path);
+
 }  // namespace farandole

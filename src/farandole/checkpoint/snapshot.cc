@@ -5,7 +5,11 @@
 #include <memory>
 #include <new>
 #include <utility>
+#ifdef FARANDOLE_XXHASH_DISPATCH
+#include <xxh_x86dispatch.h>
+#else
 #include <xxhash.h>
+#endif
 
 #include "farandole/base/finite.h"
 
