@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>

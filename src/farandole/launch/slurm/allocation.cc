@@ -14,6 +14,7 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/phrases.h"
+#include "farandole/launch/job_record.h"
 #include "farandole/launch/launch_plan.h"
 #include "farandole/launch/process/command_output.h"
 #include "farandole/launch/slurm/job_state.h"
