@@ -118,7 +118,7 @@ void GradientSynchronizer::collect() {
   for (std::size_t b = 0; b < flat().size(); ++b) buckets_->collect(b);
 }
 
-Tensor GradientSynchronizer::norm() const {
+torch::Tensor GradientSynchronizer::norm() const {
   const auto dense = buckets_->norm();
   if (sparse_names_.empty()) return dense;
   return torch::full({}, std::hypot(dense.item<double>(), sparse_.norm()), torch::kFloat64);
