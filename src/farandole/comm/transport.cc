@@ -8,7 +8,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/process/cores.h"
 #include "farandole/comm/communicator.h"
-#include "farandole/comm/mpi/hierarchical_communicator.h"
+#include "farandole/comm/hierarchical/hierarchical_communicator.h"
 #include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/comm/mpi/mpi_communicator.h"
 #include "farandole/comm/shm/shared_memory_communicator.h"

@@ -11,8 +11,8 @@
 #include <string_view>
 
 #include "farandole/comm/communicator.h"
+#include "farandole/comm/hierarchical/hierarchical_communicator.h"
 #include "farandole/comm/link_choice.h"
-#include "farandole/comm/mpi/hierarchical_communicator.h"
 #include "farandole/comm/mpi/mpi_communicator.h"
 #include "farandole/comm/mpi/mpi_types.h"
 

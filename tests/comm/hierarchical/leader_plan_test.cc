@@ -1,4 +1,4 @@
-#include "farandole/comm/mpi/leader_plan.h"
+#include "farandole/comm/hierarchical/leader_plan.h"
 
 #include <gtest/gtest.h>
 #include <random>

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "farandole/base/error.h"
+#include "farandole/comm/hierarchical/hierarchical_communicator.h"
 #include "farandole/comm/kernels/kernels.h"
-#include "farandole/comm/mpi/hierarchical_communicator.h"
 
 namespace farandole {
 namespace {

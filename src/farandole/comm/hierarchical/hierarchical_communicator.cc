@@ -1,10 +1,10 @@
-#include "farandole/comm/mpi/hierarchical_communicator.h"
+#include "farandole/comm/hierarchical/hierarchical_communicator.h"
 
 #include <algorithm>
 #include <cstring>
 
+#include "farandole/comm/hierarchical/node_slice.h"
 #include "farandole/comm/kernels/kernels.h"
-#include "farandole/comm/mpi/node_slice.h"
 
 namespace farandole {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "farandole/comm/communicator.h"
-#include "farandole/comm/mpi/leader_plan.h"
+#include "farandole/comm/hierarchical/leader_plan.h"
 #include "farandole/comm/mpi/mpi_communicator.h"
 #include "farandole/comm/net/leader_group.h"
 #include "farandole/comm/scratch_buffer.h"
