@@ -53,8 +53,10 @@ until python3 -c 'import json; assert [r["doing"] for r in json.load(open("out.j
 [[ $(ls run/recorder | xargs) == "rank-0000.node rank-0001.node" && $(ls node | wc -l) == 2 ]] || fail "while it hangs: $(ls run/recorder node)"
 expect 0 "$bin/farandole" timeline merge run
 pids=$(cat run/pid.*)
-pkill -STOP -s $launcher # so that no supervisor sees the end of its rank and copies the file
-pkill -KILL -s $launcher
+# No supervisor may see the end of its rank, because it would copy the file. Children are killed before their parents: the kernel
+# continues stopped processes, and hangs them up, when the last parent in another process group ends.
+pkill -STOP -s $launcher
+kill -KILL $(pgrep -s $launcher | sort -rn)
 { wait $launcher; } 2>/dev/null
 for pid in $pids; do while [[ -e /proc/$pid ]]; do sleep 0.05; done; done
 rm "$(readlink run/recorder/rank-0001.node)"
