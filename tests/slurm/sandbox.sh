@@ -5,18 +5,6 @@ set -uo pipefail
 : "${FARANDOLE_SOURCE:=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../..}"
 skip() { echo "skipped: $*"; exit 77; }
 
-# Under load, Open MPI 4.1 sometimes does not connect its ranks, and Slurm 22.05 sometimes starts no step of a job. So tools/test
-# names a file in FARANDOLE_SECOND_ATTEMPTS: a test that fails is noted there, for all to see, and starts once more.
-if [[ -w ${FARANDOLE_SECOND_ATTEMPTS:-} ]]; then
-  script=$(readlink -f "${BASH_SOURCE[-1]}") notes=$FARANDOLE_SECOND_ATTEMPTS
-  unset FARANDOLE_SECOND_ATTEMPTS
-  bash "$script" "$@"
-  code=$?
-  ((code == 1)) || exit "$code"
-  echo "tests/slurm/${script##*/} failed at $(date +%T) and was started once more" | tee -a "$notes"
-  exec bash "$script" "$@"
-fi
-
 sandbox=${FARANDOLE_SLURM_SANDBOX:-$FARANDOLE_SOURCE/../shared/slurm-sandbox/slurm-sandbox}
 [[ -x $sandbox ]] || skip "no Slurm sandbox; name its script in FARANDOLE_SLURM_SANDBOX"
 ((EUID == 0)) || skip "the Slurm sandbox needs root"
