@@ -26,10 +26,10 @@ class Hdf5Table final : public DataTable {
       : file_(Hdf5File::open(path)), fd_(open_regular_file(path)) {
     source_ = path.string();
     if (fd_.get() < 0) throw system_error("open", source_);
-    for (const auto& name : file_.list()) {
-      auto data = file_.dataset(name);
+    for (auto& data : file_.datasets()) {
+      const auto name = data.path().substr(1);
       if (data.kind() == Hdf5Dataset::Kind::other || data.shape().empty()) {
-        other_columns_.push_back(name.substr(1));
+        other_columns_.push_back(name);
         continue;
       }
       const auto& shape = data.shape();
@@ -37,9 +37,9 @@ class Hdf5Table final : public DataTable {
         throw UserError(
             fmt::format("{}: column {} has {} rows, and column {} has {}; all columns of a table must have "
                         "equally many rows",
-                        source_, name.substr(1), data.rows(), columns_.front().name, rows_));
+                        source_, name, data.rows(), columns_.front().name, rows_));
       rows_ = data.rows();
-      columns_.push_back({name.substr(1), memory_type(data), {shape.begin() + 1, shape.end()}});
+      columns_.push_back({name, memory_type(data), {shape.begin() + 1, shape.end()}});
       data_.push_back({std::move(data), std::nullopt});
       if (const auto offset = data_.back().data.offset())
         data_.back().rows.emplace(fd_.get(), *offset, columns_.back().row_bytes(), source_);
