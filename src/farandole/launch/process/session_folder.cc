@@ -43,7 +43,7 @@ bool is_over_in_slurm(const fs::path& folder) {
   if (answer->exit_code != 0) return answer->text.find("Invalid job id") != std::string::npos;
   const auto state = job_state_of(answer->text);
   const auto now = state.find("JobState");
-  if (now == state.end()) return false;
+  if (now == state.end() || !state.contains("Restarts")) return false;
   constexpr std::array running = {"RUNNING",   "COMPLETING", "CONFIGURING", "RESIZING",
                                   "SIGNALING", "STOPPED",    "SUSPENDED"};
   return std::find(running.begin(), running.end(), now->second) == running.end() ||
