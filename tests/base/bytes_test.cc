@@ -1,6 +1,7 @@
 #include "farandole/base/bytes.h"
 
-#include <gmock/gmock.h>
+#include <algorithm>
+#include <gtest/gtest.h>
 #include <random>
 
 namespace farandole {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The share of the time in which steps are trained that are not lost, while a random rank is killed every 30 s. Almost nothing is
-# held out, because an evaluation is not lost time. Arguments: minutes (2),
-# seconds between two kills (30), and the share below which the test fails (0.9).
+# held out, because an evaluation is not lost time. Arguments: minutes (2), seconds between two kills (30), and the share below
+# which the test fails (0.9).
 source "$(dirname "$0")/common.sh"
 minutes=${1:-2} pause=${2:-30} floor=${3:-0.9}
 RANDOM=$((${FARANDOLE_TEST_SEED:-1} % 32768))
