@@ -1,5 +1,4 @@
 // farandole analyze RUN...: reports where the time of one or more runs went, as text, JSON, HTML or CSV.
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -70,9 +69,7 @@ bool parse(int argc, char** argv, Options& options) {
       "conditions are read from run.json or follow a colon: OTHER:delay=1@20");
   parser.positional.add("run", -1);
   if (!parser.parse(argc, argv)) return false;
-  const std::vector<std::string> formats = {"text", "json", "html", "csv"};
-  if (std::find(formats.begin(), formats.end(), options.format) == formats.end())
-    throw farandole::UserError("--format " + options.format + " is not known; use text, json, html or csv");
+  farandole::check_format(options.format, {"text", "json", "html", "csv"});
   if (options.runs.empty())
     throw farandole::UserError(options.against.empty() ? "no run given; name a run directory or a trace"
                                                        : "no run given; name runs before --against");

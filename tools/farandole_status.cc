@@ -40,8 +40,7 @@ bool parse(int argc, char** argv, Options& options) {
       "run", po::value(&options.runs), "Run directory (positional argument).");
   parser.positional.add("run", -1);
   if (!parser.parse(argc, argv)) return false;
-  if (options.format != "text" && options.format != "json")
-    throw farandole::UserError("--format " + options.format + " is not known; use text or json");
+  farandole::check_format(options.format);
   if (options.runs.empty()) throw farandole::UserError("no run given; name a run directory");
   return true;
 }

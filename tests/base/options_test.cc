@@ -190,6 +190,20 @@ TEST_F(Options, RefusalsOfProfilesNameFileAndLine) {
               AllOf(HasSubstr("'smal'"), HasSubstr("did you mean small?")));
 }
 
+TEST(Formats, ThatAreUnknownAreRefusedWithTheKnownOnes) {
+  const auto refusal = [](const std::string& format, const std::vector<std::string>& known) -> std::string {
+    try {
+      check_format(format, known);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal("json", {"text", "json"}), "");
+  EXPECT_EQ(refusal("xml", {"text", "json"}), "--format cannot be 'xml'; use text or json");
+  EXPECT_EQ(refusal("", {"text", "json", "csv"}), "--format cannot be ''; use text, json or csv");
+}
+
 TEST(NearestName, MeansWhatIsNear) {
   const std::vector<std::string> names = {"list", "show", "verify"};
   EXPECT_EQ(nearest_name("lsit", names), "list");

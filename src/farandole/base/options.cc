@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <fmt/format.h>
 #include <fstream>
 #include <iostream>
 #include <numeric>
@@ -244,6 +245,13 @@ std::string option_text(const po::variable_value& given) {
   add(boost::any_cast<std::int64_t>(&value));
   add(boost::any_cast<std::uint64_t>(&value));
   return text.str();
+}
+
+void check_format(const std::string& format, const std::vector<std::string>& known) {
+  if (std::find(known.begin(), known.end(), format) != known.end()) return;
+  const std::vector<std::string> others(known.begin(), known.end() - 1);
+  throw UserError(
+      fmt::format("--format cannot be '{}'; use {} or {}", format, fmt::join(others, ", "), known.back()));
 }
 
 bool print_version(int argc, const char* const* argv) {

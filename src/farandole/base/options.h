@@ -19,6 +19,9 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
 // The value of an option as text; empty if it has none, or is a list.
 std::string option_text(const boost::program_options::variable_value& given);
 
+// Throws: UserError if `format`, the value of --format, is not one of `known`.
+void check_format(const std::string& format, const std::vector<std::string>& known = {"text", "json"});
+
 // Prints the program's name and version and returns true if argv[1] is --version.
 bool print_version(int argc, const char* const* argv);
 

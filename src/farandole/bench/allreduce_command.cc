@@ -179,8 +179,7 @@ int allreduce_command(int argc, const char* const* argv) {
   if (options.factor < 2) throw UserError("--factor must be at least 2");
   if (options.repetitions < 1) throw UserError("--repetitions must be at least 1");
   options.buffers = parse_list<Buffers>(buffers, "buffers", {Buffers::warm, Buffers::written, Buffers::cold});
-  if (format != "text" && format != "json")
-    throw UserError("--format cannot be '" + format + "'; it is text or json");
+  check_format(format);
 
   if (!transport.empty()) parse_transport(transport);
   MpiJob job;

@@ -207,8 +207,7 @@ int analyze_command(int argc, const char* const* argv) {
   if (!parser.parse(argc - 1, argv + 1)) return 0;
   if (trace.empty()) throw UserError("name a trace, for example runs/quickstart/timeline.json.gz");
   if (rounds < 1) throw UserError("--rounds must be at least 1");
-  if (format != "text" && format != "json")
-    throw UserError("--format cannot be '" + format + "'; it is text or json");
+  check_format(format);
   const TemporaryFolder place(folder);
   const auto cost = measure_analyze(trace, place.path(), rounds);
   if (format == "text")

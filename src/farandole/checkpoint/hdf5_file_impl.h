@@ -8,10 +8,11 @@
 #include "farandole/checkpoint/hdf5_file.h"
 #include "farandole/checkpoint/hdf5_handle.h"
 #include "farandole/checkpoint/raw_data.h"
+#include "farandole/checkpoint/snapshot.h"
 
 namespace farandole {
 
-inline constexpr std::size_t piece_bytes = 256 << 10;  // for SeePiece
+constexpr std::size_t piece_bytes = Digester::piece_bytes;  // For SeePiece.
 
 // A new file is written in two parts. HDF5 writes its metadata and small arrays to an image in memory. Large
 // arrays are written directly to the disk. close() copies the image into the gaps. So large arrays need no

@@ -56,9 +56,4 @@ std::unique_ptr<Communicator> make_communicator(MPI_Comm group, std::span<const 
                                                 const MpiTypes& types, Waiting waiting,
                                                 const TransportOptions& options = {});
 
-// As make_communicator() for ranks of one node. Uses shared memory if possible.
-std::unique_ptr<Communicator> make_node_communicator(MPI_Comm node, const MpiTypes& types, Waiting waiting,
-                                                     const TransportOptions& options = {},
-                                                     SignatureCheck signatures = SignatureCheck::on);
-
 }  // namespace farandole

@@ -22,9 +22,9 @@
 #include "farandole/base/files/staging_file.h"
 #include "farandole/base/parse_number.h"
 #include "farandole/base/process/process_state.h"
+#include "farandole/base/run/run_files.h"
 #include "farandole/base/run/run_lease.h"
 #include "farandole/launch/job_record.h"
-#include "farandole/launch/process/command_output.h"
 #include "farandole/launch/process/machine.h"
 #include "farandole/launch/slurm/job_state.h"
 #include "farandole/launch/supervisor/supervisor.h"
@@ -33,32 +33,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::chrono::seconds patience(3);
-
-// Reads a line such as "ClusterName             = c1".
-std::string cluster_name() {
-  std::istringstream lines(output_of({"scontrol", "show", "config"}, patience).value_or(""));
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string name, equals, value;
-    if (words >> name >> equals >> value && name == "ClusterName") return value;
-  }
-  return "";
-}
-
-// Returns the fields of job_state_of(). The result is empty if the job was not a Slurm job, Slurm is not
-// available, the job belongs to another cluster, or Slurm has forgotten it. This takes seconds if the
-// controller does not answer.
-std::map<std::string, std::string> ask_slurm(const JobRecord& job) {
-  const auto id = job.slurm.find("JOB_ID");
-  const auto cluster = job.slurm.find("CLUSTER_NAME");
-  if (id == job.slurm.end() || cluster == job.slurm.end() || cluster_name() != cluster->second) return {};
-  const auto answer = output_of({"scontrol", "show", "job", id->second}, patience).value_or("");
-  const auto name = job.slurm.find("JOB_NAME");
-  // Job numbers start again if a cluster has lost its state.
-  if (name != job.slurm.end() && answer.find("JobName=" + name->second) == std::string::npos) return {};
-  return job_state_of(answer);
-}
+constexpr std::chrono::seconds patience(3);  // For an answer of Slurm.
 
 namespace fs = std::filesystem;
 constexpr int most_ranks = 1 << 17;  // Limits memory if a number is damaged.
@@ -187,7 +162,7 @@ class Gatherer {
   }
 
   void read_run_json() {
-    run_.facts = read_run_facts(run_.folder / "run.json");
+    run_.facts = read_run_facts(run_json_of(run_.folder));
     run_.troubles.insert(run_.troubles.end(), run_.facts.warnings.begin(), run_.facts.warnings.end());
   }
 
@@ -327,7 +302,8 @@ class Gatherer {
     const auto found = run_.slurm_state.find("JobState");
     const std::string state = found == run_.slurm_state.end() ? "" : found->second;
     if (run_.job && (state.empty() || state == "COMPLETING" || state == "RUNNING"))
-      if (auto now = ask_slurm(*run_.job); !now.empty()) run_.slurm_state = std::move(now);
+      if (auto now = ask_for_recorded_job(run_.job->slurm, patience); !now.empty())
+        run_.slurm_state = std::move(now);
   }
 
   void look_for_processes() {

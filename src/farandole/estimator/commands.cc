@@ -10,6 +10,7 @@
 #include "farandole/base/options.h"
 #include "farandole/base/parse_number.h"
 #include "farandole/base/process/run_main.h"
+#include "farandole/base/run/run_files.h"
 #include "farandole/base/run/run_json.h"
 #include "farandole/estimator/estimator.h"
 #include "farandole/estimator/evaluate.h"
@@ -107,7 +108,7 @@ void print_evaluation(const Evaluation& evaluation, const std::string& format) {
 
 std::string state_of(const FitRecord& fit) {
   if (fit.finished) return "finished";
-  return read_run_facts(fit.folder / "run.json").ended ? "stopped" : "not finished";
+  return read_run_facts(run_json_of(fit.folder)).ended ? "stopped" : "not finished";
 }
 
 std::string loss_text(const FitRecord& fit) {
@@ -292,8 +293,7 @@ int evaluate_command(int argc, const char* const* argv) {
       "farandole evaluate", argc, argv, common,
       [&] {
         if (!parser.parse(argc, argv)) return false;
-        if (format != "text" && format != "json")
-          throw UserError("--format cannot be '" + format + "'; it is text or json");
+        check_format(format);
         o.metrics = split_words(metrics, ',');
         if (o.batch < 0) throw UserError("--batch-size cannot be negative");
         model.emplace(common.store, common.run);

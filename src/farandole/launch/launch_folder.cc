@@ -10,6 +10,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/run/earlier_starts.h"
+#include "farandole/base/run/run_files.h"
 
 namespace farandole {
 namespace {
@@ -67,7 +68,7 @@ LaunchFolder::LaunchFolder(LaunchedRun run) : run_(std::move(run)), before_(stat
 LaunchFolder::State LaunchFolder::state() const {
   State state;
   if (run_.folder.empty()) return state;
-  state.run_json_ns = changed_ns(run_.folder / "run.json");
+  state.run_json_ns = changed_ns(run_json_of(run_.folder));
   state.recorder_ns = changed_ns(run_.folder / "recorder");
   return state;
 }

@@ -35,6 +35,13 @@ std::vector<RoundTrip> burst(const Clocks& clocks, std::int64_t at_ns, int count
   return trips;
 }
 
+// The drift over the hour after the model's first second.
+double drift(const ClockModel& model) {
+  constexpr std::int64_t second_ns = 1'000'000'000, hour_ns = 3600 * second_ns;
+  const auto on_reference = model.to_reference(second_ns + hour_ns) - model.to_reference(second_ns);
+  return static_cast<double>(on_reference - hour_ns) / static_cast<double>(hour_ns);
+}
+
 TEST(ClockModel, DefaultIsTheReference) {
   EXPECT_EQ(ClockModel().to_reference(123), 123);
   EXPECT_EQ(ClockModel().residual_ns(), 0);
@@ -44,7 +51,7 @@ TEST(ClockModel, OneRoundTripGivesTheOffset) {
   const RoundTrip trip{1000, 5'000'500, 2000};
   const ClockModel model = ClockModel::fit({&trip, 1});
   EXPECT_EQ(model.to_reference(1500), 5'000'500);
-  EXPECT_EQ(model.drift(), 0);
+  EXPECT_EQ(drift(model), 0);
   EXPECT_GE(model.residual_ns(), 500);
   EXPECT_LE(model.residual_ns(), 502);
 }
@@ -89,7 +96,7 @@ TEST(ClockModel, NoiseIsNoDrift) {
   auto samples = burst(clocks, 0, 10, 10'000, random);
   const auto end = burst(clocks, 3'000'000'000, 10, 10'000, random);
   samples.insert(samples.end(), end.begin(), end.end());
-  EXPECT_EQ(ClockModel::fit(samples).drift(), 0);
+  EXPECT_EQ(drift(ClockModel::fit(samples)), 0);
 }
 
 // The drift changes, as with a crystal that warms up over the first hour or with NTP.
@@ -135,7 +142,7 @@ TEST(ClockModel, StaysStraightWhereItMay) {
     samples.insert(samples.end(), more.begin(), more.end());
   }
   const ClockModel model = ClockModel::fit(samples);
-  EXPECT_NEAR(model.drift(), 20e-6, 1e-9);
+  EXPECT_NEAR(drift(model), 20e-6, 1e-9);
   const auto middle = model.to_reference(30 * 60'000'000'000) - model.to_reference(0);
   const auto whole = model.to_reference(60 * 60'000'000'000) - model.to_reference(0);
   EXPECT_NEAR(static_cast<double>(whole), 2.0 * static_cast<double>(middle), 2.0);

@@ -8,6 +8,7 @@
 #include "farandole/analyzer/model/trace_collector.h"
 #include "farandole/base/error.h"
 #include "farandole/base/phrases.h"
+#include "farandole/base/run/run_files.h"
 #include "farandole/timeline/chrome_trace/trace_scanner.h"
 #include "farandole/timeline/merge/run_recorders.h"
 
@@ -113,12 +114,12 @@ std::filesystem::path trace_in(const std::filesystem::path& path) {
 }
 
 // For a recorder file, run.json is also searched above its folder.
-std::filesystem::path run_json_of(const std::filesystem::path& path) {
+std::filesystem::path facts_file_of(const std::filesystem::path& path) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) return path / "run.json";
-  const auto beside = path.parent_path() / "run.json";
+  if (std::filesystem::is_directory(path, ignored)) return run_json_of(path);
+  const auto beside = run_json_of(path.parent_path());
   if (path.extension() != ".ftl" || std::filesystem::exists(beside, ignored)) return beside;
-  return std::filesystem::absolute(path, ignored).parent_path().parent_path() / "run.json";
+  return run_json_of(std::filesystem::absolute(path, ignored).parent_path().parent_path());
 }
 
 bool has_trace_name(const std::filesystem::path& file) {
@@ -286,7 +287,7 @@ RunModel read_any(const std::filesystem::path& path) {
 RunModel read_run(const std::filesystem::path& path) {
   auto model = read_any(path);
   model.path = path;
-  model.facts = read_run_facts(run_json_of(path));
+  model.facts = read_run_facts(facts_file_of(path));
   prefer_recorders(path, model);
   model.warnings.insert(model.warnings.begin(), model.facts.warnings.begin(), model.facts.warnings.end());
   name_missing_and_foreign_ranks(model);

@@ -9,6 +9,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/parse_number.h"
+#include "farandole/base/run/run_files.h"
 
 namespace farandole {
 namespace {
@@ -86,7 +87,7 @@ void keep_earlier_start(const fs::path& run_dir) {
   fs::create_directories(folder, error);
   if (error)
     throw Error(fmt::format("the folder {} cannot be created: {}", folder.string(), error.message()));
-  fs::copy_file(run_dir / "run.json", folder / "run.json", error);
+  fs::copy_file(run_json_of(run_dir), run_json_of(folder), error);
   copy_launch(run_dir / "launch", folder / "launch");
   for (const char* report : {"report.txt", "report.html"}) move_if_there(run_dir / report, folder / report);
   move_if_there(trace, folder / trace.filename());

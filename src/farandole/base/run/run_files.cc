@@ -40,6 +40,10 @@ std::optional<std::int64_t> last_logged_step(const fs::path& file) {
   return last;
 }
 
+fs::path run_json_of(const fs::path& run) {
+  return run / "run.json";
+}
+
 fs::path newest_checkpoint(const fs::path& run) {
   fs::path newest;
   std::error_code absent;

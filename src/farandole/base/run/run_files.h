@@ -1,4 +1,4 @@
-// What the files of a run directory say about its progress, for readers that must be quick.
+// Names of the files of a run directory, and what they say about its progress, for readers that must be quick.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
@@ -17,6 +17,9 @@ std::vector<nlohmann::json> last_metrics(const std::filesystem::path& file);
 
 // The last step in metrics.jsonl; std::nullopt if it has none or cannot be read.
 std::optional<std::int64_t> last_logged_step(const std::filesystem::path& file);
+
+// The file that says what ran (base/run/run_json.h).
+std::filesystem::path run_json_of(const std::filesystem::path& run);
 
 // The file of the newest checkpoint by its name, "step-00001200.h5"; empty if there is none. Each file with such a
 // name is complete.

@@ -229,8 +229,7 @@ int checkpoint_command(int argc, const char* const* argv) {
       if (options.repetitions < 1) throw UserError("--repetitions must be at least 1");
       if (options.blocks < 0) throw UserError("--blocks cannot be negative");
       if (options.block_steps < 1) throw UserError("--block-steps must be at least 1");
-      if (format != "text" && format != "json")
-        throw UserError("--format cannot be '" + format + "'; it is text or json");
+      check_format(format);
     });
     CheckpointBenchmark benchmark(session, options);
     benchmark.run();

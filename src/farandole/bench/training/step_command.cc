@@ -126,8 +126,7 @@ int step_command(int argc, const char* const* argv) {
       if (!transport.empty()) parse_transport(transport);
       if (options.steps < 1) throw UserError("--steps must be at least 1");
       if (options.warmup < 1) throw UserError("--warmup must be at least 1");
-      if (format != "text" && format != "json")
-        throw UserError("--format cannot be '" + format + "'; it is text or json");
+      check_format(format);
     });
     if (!transport.empty()) session.use_transport(transport);
     const bool speaks = session.rank() == 0;

@@ -64,8 +64,7 @@ bool TimelineCommandOptions::parse(int argc, const char* const* argv) {
   if (recorder.merge_events < 100) throw UserError("--events must be at least 100");
   if (recorder.kills < 1) throw UserError("--kills must be at least 1");
   if (!(seconds > 0 && seconds <= 86'400)) throw UserError("--seconds must be above 0 and at most 86400");
-  if (format != "text" && format != "json")
-    throw UserError("--format cannot be '" + format + "'; it is text or json");
+  check_format(format);
   boost::split(models, model_names, boost::is_any_of(","));
   json = format == "json";
   return true;

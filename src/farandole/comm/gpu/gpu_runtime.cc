@@ -37,7 +37,7 @@ int GpuRuntime::device_count() const {
 GpuRuntime::Device GpuRuntime::describe(int device) const {
   cudaDeviceProp properties{};
   functions_->check(functions_->get_device_properties(&properties, device), "cudaGetDeviceProperties");
-  Device result{properties.name, "GPU-", properties.totalGlobalMem};
+  Device result{properties.name, "GPU-"};
   for (std::size_t i = 0; i < sizeof properties.uuid.bytes; ++i) {
     if (i == 4 || i == 6 || i == 8 || i == 10) result.uuid += '-';
     result.uuid += fmt::format("{:02x}", static_cast<unsigned char>(properties.uuid.bytes[i]));

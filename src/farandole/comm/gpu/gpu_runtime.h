@@ -21,7 +21,6 @@ class GpuRuntime {
  public:
   struct Device {
     std::string name, uuid;  // "NVIDIA H200", "GPU-4bd1…" as nvidia-smi -L shows it
-    std::uint64_t memory_bytes = 0;
   };
 
   // Loads the library that the environment variable FARANDOLE_CUDA_LIBRARY names, or else the toolkit's. Returns

@@ -16,7 +16,6 @@
 #include "farandole/base/error.h"
 #include "farandole/base/parse_number.h"
 #include "farandole/base/process/cores.h"
-#include "farandole/launch/process/command_output.h"
 #include "farandole/launch/slurm/job_state.h"
 
 namespace farandole {
@@ -38,10 +37,8 @@ bool is_over_in_slurm(const fs::path& folder) {
   int restarts = 0;
   if (!(std::ifstream(folder / slurm_job) >> job >> restarts)) return false;
   constexpr std::chrono::seconds patience(10);
-  const auto answer = run_command({"scontrol", "show", "job", job}, patience);
-  if (!answer) return false;
-  if (answer->exit_code != 0) return answer->text.find("Invalid job id") != std::string::npos;
-  const auto state = job_state_of(answer->text);
+  const auto [state, text, gone] = ask_for_job(job, patience);
+  if (gone) return true;
   const auto now = state.find("JobState");
   if (now == state.end() || !state.contains("Restarts")) return false;
   constexpr std::array running = {"RUNNING",   "COMPLETING", "CONFIGURING", "RESIZING",

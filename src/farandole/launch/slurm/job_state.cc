@@ -2,11 +2,31 @@
 
 #include <ctime>
 #include <sstream>
+#include <utility>
 
 #include "farandole/base/parse_number.h"
 #include "farandole/launch/process/command_output.h"
 
 namespace farandole {
+namespace {
+
+std::string value_of(const std::map<std::string, std::string>& values, const char* name) {
+  const auto found = values.find(name);
+  return found == values.end() ? "" : found->second;
+}
+
+// Reads a line such as "ClusterName             = c1".
+std::string cluster_name(std::chrono::milliseconds patience) {
+  std::istringstream lines(output_of({"scontrol", "show", "config"}, patience).value_or(""));
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string name, equals, value;
+    if (words >> name >> equals >> value && name == "ClusterName") return value;
+  }
+  return "";
+}
+
+}  // namespace
 
 JobState job_state_of(const std::string& scontrol_output) {
   JobState state;
@@ -24,13 +44,36 @@ JobState job_state_of(const std::string& scontrol_output) {
   return state;
 }
 
+JobAnswer ask_for_job(const std::string& job, std::chrono::milliseconds patience) {
+  JobAnswer answer;
+  const auto end = run_command({"scontrol", "show", "job", job}, patience);
+  if (!end) return answer;
+  answer.text = end->text;
+  if (end->exit_code == 0)
+    answer.state = job_state_of(end->text);
+  else
+    answer.gone = end->text.find("Invalid job id") != std::string::npos;
+  return answer;
+}
+
 JobState ask_for_job_state(const std::string& job, std::chrono::milliseconds patience) {
-  return job_state_of(output_of({"scontrol", "show", "job", job}, patience).value_or(""));
+  return ask_for_job(job, patience).state;
+}
+
+JobState ask_for_recorded_job(const std::map<std::string, std::string>& slurm,
+                              std::chrono::milliseconds patience) {
+  const auto id = value_of(slurm, "JOB_ID"), name = value_of(slurm, "JOB_NAME"),
+             cluster = value_of(slurm, "CLUSTER_NAME");
+  if (id.empty() || name.empty()) return {};
+  if (!cluster.empty() && cluster_name(patience) != cluster) return {};
+  auto answer = ask_for_job(id, patience);
+  // A name may contain spaces, and it ends with its line.
+  if ((answer.text + "\n").find("JobName=" + name + "\n") == std::string::npos) return {};
+  return std::move(answer.state);
 }
 
 int restarts_of(const JobState& state) {
-  const auto found = state.find("Restarts");
-  return found == state.end() ? 0 : parse_number<int>(found->second).value_or(0);
+  return parse_number<int>(value_of(state, "Restarts")).value_or(0);
 }
 
 }  // namespace farandole

@@ -14,8 +14,21 @@ using JobState = std::map<std::string, std::string>;
 
 JobState job_state_of(const std::string& scontrol_output);
 
-// Runs `scontrol show job`. The result is empty if Slurm does not know the job or does not answer in time.
+struct JobAnswer {
+  JobState state;     // Empty if Slurm does not know the job or does not answer in time.
+  std::string text;   // What scontrol prints.
+  bool gone = false;  // Slurm answers that it has no job of this number.
+};
+
+// Runs `scontrol show job`.
+JobAnswer ask_for_job(const std::string& job, std::chrono::milliseconds patience);
 JobState ask_for_job_state(const std::string& job, std::chrono::milliseconds patience);
+
+// Asks Slurm about a job that ran earlier; `slurm` is JobRecord::slurm. The result is also empty if the job of this
+// number is another one, because it belongs to another cluster or has another name: numbers start again if a cluster
+// loses its state. A record without a name does not identify a job, so the result is then empty as well.
+JobState ask_for_recorded_job(const std::map<std::string, std::string>& slurm,
+                              std::chrono::milliseconds patience);
 
 // How many times Slurm has started the job again. A job that was requeued has its next number at once.
 int restarts_of(const JobState& state);

@@ -15,7 +15,6 @@
 #include "farandole/base/run/run_json.h"
 #include "farandole/base/run/run_lease.h"
 #include "farandole/launch/job_record.h"
-#include "farandole/launch/process/command_output.h"
 #include "farandole/launch/slurm/job_state.h"
 
 namespace farandole {
@@ -75,14 +74,10 @@ void read_checkpoint(const fs::path& run, RunStatus& status) {
     status.checkpoint_age_s = std::max(0.0, seconds_now() - static_cast<double>(written_ns) * 1e-9);
 }
 
-// Slurm forgets jobs some minutes after their end. Another cluster may have a job of the same number.
+// Slurm forgets jobs some minutes after their end.
 std::string ask_slurm(const JobRecord& job) {
   constexpr std::chrono::seconds patience(5);
-  const auto answer = output_of({"scontrol", "show", "job", job.slurm.at("JOB_ID")}, patience).value_or("");
-  const auto name = job.slurm.find("JOB_NAME");
-  if (name == job.slurm.end() || answer.find("JobName=" + name->second + "\n") == std::string::npos)
-    return "";
-  const auto state = job_state_of(answer);
+  const auto state = ask_for_recorded_job(job.slurm, patience);
   const auto found = state.find("JobState");
   return found == state.end() ? "" : found->second;
 }
@@ -140,7 +135,7 @@ bool is_under_way(State state) {
 RunStatus read_run_status(const fs::path& run) {
   RunStatus status;
   status.folder = run.string();
-  const auto facts = read_run_facts(run / "run.json");
+  const auto facts = read_run_facts(run_json_of(run));
   const auto job = job_of(run);
   if (!facts.found && !job)
     throw UserError(run.string() + (fs::is_directory(run)

@@ -45,8 +45,6 @@ class ClockModel {
   // proportionally elsewhere, with the given error bound. first_ns and last_ns are on this rank's clock.
   ClockModel shifted(std::int64_t first_ns, double first_shift_ns, std::int64_t last_ns, double last_shift_ns,
                      std::int64_t residual_ns) const;
-  double drift() const { return drift_; }  // 1e-6 = 1 ppm
-  std::int64_t offset_ns() const { return offset_ns_; }
 
  private:
   double deviation_ns(std::int64_t local_ns) const;
@@ -55,7 +53,7 @@ class ClockModel {
 
   std::int64_t anchor_ns_ = 0;
   std::int64_t offset_ns_ = 0;
-  double drift_ = 0;
+  double drift_ = 0;  // 1e-6 = 1 ppm
   std::int64_t residual_ns_ = 0;
   struct Knot {
     std::int64_t at_ns;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "farandole/base/run/run_files.h"
 #include "farandole/base/run/run_json.h"
 
 namespace farandole {
@@ -26,7 +27,7 @@ class RunDirectory {
 
   std::filesystem::path checkpoints() const { return folder_ / "checkpoints"; }
   std::filesystem::path metrics() const { return folder_ / "metrics.jsonl"; }
-  std::filesystem::path run_json() const { return folder_ / "run.json"; }
+  std::filesystem::path run_json() const { return run_json_of(folder_); }
 
   // Writes run.json with the start time. "restarts" counts the earlier starts in this folder, and "lost_steps" the
   // logged steps that they had done after the step from which the next start continued. Returns the steps that the
