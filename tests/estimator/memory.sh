@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# transform and evaluate take wide rows in small batches: with a limit for the memory of each process that is less than what 256
-# rows need.
+# transform and evaluate take wide rows in small batches: with a limit for the memory of each process that
+# is less than what 256 rows need.
 source "$(dirname "$0")/../trainer/common.sh"
 need_h5py
 export PATH=$bin:$PATH

@@ -10,8 +10,8 @@ farandole_script_test(slurm.timeline slurm/timeline.sh 300)
 farandole_script_test(slurm.launch slurm/launch.sh 300)
 farandole_script_test(slurm.lost_host slurm/lost_host.sh 600)
 farandole_script_test(slurm.mixed_world slurm/mixed_world.sh 60)
-# One sandbox at a time. slurm.doctor mostly waits for Slurm, which looks at time limits twice a minute; other tests run
-# meanwhile.
+# One sandbox at a time. slurm.doctor mostly waits for Slurm, which looks at time limits twice a minute.
+# Other tests run meanwhile.
 set_tests_properties(slurm.run slurm.requeue slurm.preempt slurm.sweeps slurm.cycles slurm.nodes slurm.doctor slurm.timeline slurm.launch slurm.lost_host slurm.mixed_world
                      PROPERTIES RESOURCE_LOCK slurm)
 set_tests_properties(slurm.nodes PROPERTIES PROCESSORS 2)

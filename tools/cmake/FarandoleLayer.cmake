@@ -6,8 +6,8 @@ target_compile_features(farandole_flags INTERFACE cxx_std_20)
 target_compile_options(farandole_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
                        -fno-semantic-interposition $<$<BOOL:${FARANDOLE_WERROR}>:-Werror>)
 if(FARANDOLE_SANITIZE)
-  # Traps instead of calls that print what is wrong make this build a third quicker. AddressSanitizer shows where a trap is
-  # (handle_sigill).
+  # Traps instead of calls that print what is wrong make this build a third quicker. AddressSanitizer shows
+  # where a trap is (handle_sigill).
   target_compile_options(farandole_flags INTERFACE -fsanitize=${FARANDOLE_SANITIZE} -fno-omit-frame-pointer
                          -fsanitize-undefined-trap-on-error)
   target_link_options(farandole_flags INTERFACE -fsanitize=${FARANDOLE_SANITIZE})

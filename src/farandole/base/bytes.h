@@ -1,5 +1,5 @@
 // Memory for many bytes that are soon overwritten.
-// Thread safety: as std::vector.
+// Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // Messages for people, written to stderr as "farandole: [rank 1] text". The rank is shown only
 // if there are several.
-// Thread safety: any thread may log at any time; set_up_log() must run before other threads start.
+// Thread safety: any thread may call this at any time. set_up_log() must run before other threads start.
 #pragma once
 
 #include <spdlog/spdlog.h>

@@ -1,5 +1,6 @@
 // `farandole bench allreduce`: compares Farandole's collectives with those of MPI in one run, and allreduce also
 // with the memory bandwidth limit.
+// Thread safety: none; use from one thread at a time.
 // Collective: every rank of the group must call this in the same order.
 #pragma once
 

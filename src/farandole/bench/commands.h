@@ -1,5 +1,6 @@
 // The commands of `farandole bench`, for one rank. argv[1] is the name of the benchmark. They
 // return the exit code.
+// Thread safety: none; use from one thread at a time.
 // Throws: Error if an option is wrong or the measurement fails.
 #pragma once
 

@@ -1,5 +1,6 @@
 // Overhead of a feature on training steps, estimated from blocks of steps that alternately run with and
 // without it. Plain values.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,5 @@
 // Repeated measurements of one quantity. Plain values.
+// Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // One checkpoint as an HDF5 file. schema.h describes its contents.
-// Thread safety: any thread may call this at any time; calls into HDF5 are serialized here.
+// Thread safety: any thread may call this at any time. Calls into HDF5 are serialized here.
 #pragma once
 
 #include <filesystem>

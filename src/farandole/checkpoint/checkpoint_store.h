@@ -1,6 +1,6 @@
 // The checkpoints of one run directory. A helper thread writes them in the background, publishes them
 // atomically, and removes all but the last K, the best, and one of every N steps of those that are finite.
-// Thread safety: none; use from one thread at a time, on rank 0 only.
+// Thread safety: none; use from one thread at a time. Only rank 0 may use this.
 #pragma once
 
 #include <filesystem>

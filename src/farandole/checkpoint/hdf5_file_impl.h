@@ -1,4 +1,5 @@
 // The state that Hdf5File and Hdf5Dataset share: the open file and its check. Private to their sources.
+// Thread safety: none; use from one thread at a time. The caller must hold the Hdf5Lock.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
 // Converts between Farandole's element types and HDF5's.
-// Thread safety: the caller must hold the Hdf5Lock.
+// Thread safety: none; use from one thread at a time. The caller must hold the Hdf5Lock.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,5 @@
 // What a checkpoint file contains: names of data sets and attributes, and their meaning.
+// Thread safety: any thread may call this at any time.
 //
 // Format version 2. Version 1 lacks best_score, best_step and versions.
 //

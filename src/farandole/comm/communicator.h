@@ -30,7 +30,7 @@ inline std::size_t sum(std::span<const std::size_t> by_rank) {
 
 // An allreduce for a thread that does other work at the same time (caller-driven progress). Only one
 // operation can be in progress.
-// Thread safety: call from the thread that uses the communicator.
+// Thread safety: none; use from one thread at a time. This is the thread that uses the communicator.
 class NonblockingAllreduce {
  public:
   virtual ~NonblockingAllreduce() = default;

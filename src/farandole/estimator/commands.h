@@ -1,4 +1,5 @@
 // The commands farandole fit, transform, evaluate and runs. main calls one of them once.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 namespace farandole {

@@ -1,6 +1,6 @@
 // The store of the estimator: a folder with one run directory per fit. Each run directory has a file fit.json, which is
 // replaced as a whole. Together these files are the index, so that jobs which use the store at once need no lock.
-// Thread safety: any thread may call these functions at any time.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <filesystem>

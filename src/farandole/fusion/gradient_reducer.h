@@ -7,7 +7,7 @@
 // has its gradient and whether it is finite, and one more that says whether this rank must stop. They are summed
 // with the payload, so that every rank learns without an extra message whether any rank had the gradient,
 // whether it was finite on all ranks, and whether any rank must stop.
-// Thread safety: call from the training thread only, except where a function says otherwise.
+// Thread safety: call from the training thread only. Functions say where other threads may call them.
 //
 // Buckets can be on a device (bucket_device.h). Then mark_ready() means that the gradient has been queued on the calling
 // thread's current stream, and flags do not say whether it is finite. finish() lets the current stream wait and returns

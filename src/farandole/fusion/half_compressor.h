@@ -1,5 +1,5 @@
 // Reduces float32 and float64 gradients as float16 or bfloat16, and others unchanged.
-// Thread safety: as in fusion/compressor.h.
+// Thread safety: none; use from one thread at a time. The rules of fusion/compressor.h apply.
 //
 // Each rank divides by the number of ranks before rounding. So if the average is in the range of
 // float16, no partial sum exceeds it. A gradient whose average exceeds 65504 becomes infinite, and one

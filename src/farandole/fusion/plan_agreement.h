@@ -1,4 +1,5 @@
 // Checks at the start that all ranks reduce the same tensors.
+// Thread safety: call from the training thread only.
 #pragma once
 
 #include "farandole/base/bucket_plan.h"

@@ -31,7 +31,7 @@ class ReductionQueue {
   virtual ~ReductionQueue() = default;
 
   // The next bucket of the step is full.
-  // Thread safety: one thread at a time may call push() or poll().
+  // Thread safety: none; use from one thread at a time.
   virtual void push() = 0;
   // An opportunity to make progress without waiting.
   virtual void poll() = 0;
@@ -54,7 +54,7 @@ std::unique_ptr<ReductionQueue> reduce_from_caller(std::function<void(std::size_
 
 // `start(b)` queues the reduction of bucket b on a device. `hold(b)` lets later work of the device wait for it, but not the
 // host, so await() never waits.
-// Thread safety: as ReductionQueue.
+// Thread safety: none; use from one thread at a time.
 std::unique_ptr<ReductionQueue> reduce_on_device(std::function<void(std::size_t bucket)> start,
                                                  std::function<void(std::size_t bucket)> hold);
 

@@ -1,6 +1,6 @@
 // Sends only the largest gradients of each bucket, as pairs of index and value. The others are added
 // in the next step.
-// Thread safety: as in fusion/compressor.h.
+// Thread safety: none; use from one thread at a time. The rules of fusion/compressor.h apply.
 //
 // Every rank adds the values that it has not sent so far to its gradients. It sends the k largest results to
 // all ranks and keeps the others (error feedback: Stich, Cordonnier, Jaggi, "Sparsified SGD with Memory",

@@ -1,5 +1,5 @@
 // The launcher's record of a job: how it was started and how it ended. Plain values.
-// Thread safety: any thread may call these functions at any time.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // How a program that calls farandole::launch, its launcher and its ranks find each other: through a folder, which
 // an environment variable names.
-// Thread safety: any thread may call these functions at any time.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <filesystem>

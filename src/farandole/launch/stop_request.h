@@ -1,6 +1,6 @@
 // Tells when a run should save a checkpoint and end: after SIGTERM, SIGINT or SIGUSR1, or shortly before the
 // wall time of its job ends.
-// Thread safety: any thread may call due() at any time. Use other functions from one thread, before that.
+// Thread safety: none; use from one thread at a time. Afterwards, any thread may call due() at any time.
 #pragma once
 
 #include "farandole/base/files/owned_descriptor.h"

@@ -1,6 +1,7 @@
 // The shapes (shapes.h) of collectives: on communicators, with neighbours, on windows and on files.
 // Arguments that MPI ignores are not read, for example the partner of MPI_IN_PLACE or arguments that
 // only the root uses.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include "farandole/pmpi/shapes.h"

@@ -1,6 +1,6 @@
 // MPI's functions under the names that the program calls, generated from the table. Each one
 // calls its PMPI_ function.
-// Thread safety: as MPI's functions.
+// Thread safety: any thread may call this at any time. MPI limits this as for its own functions.
 #include <mpi.h>
 #include <tuple>
 

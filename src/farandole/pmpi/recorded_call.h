@@ -1,6 +1,6 @@
 // Records one MPI call of the program into the timeline. An object is on the stack of the thread
 // that makes the call.
-// Thread safety: any thread may call this at any time; each call has its own object.
+// Thread safety: any thread may call this at any time. Each call has its own object.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,7 @@
 // The shapes of the arguments of MPI's functions, and the details that are recorded for each shape.
 // describe() runs on the calling thread after the function has succeeded. It ignores trailing arguments that
 // it does not need, for example a request.
+// Thread safety: any thread may call this at any time.
 //
 // Bytes are counted as in Farandole's own collectives:
 // - message: its size, or the largest size that a receive accepts if the received size is unknown;

@@ -1,5 +1,5 @@
 // The readers of each kind of file; open_table() chooses among them.
-// Thread safety: any thread may call these functions at any time.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <filesystem>

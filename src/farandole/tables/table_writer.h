@@ -1,5 +1,5 @@
 // Writes a table as an HDF5 file, by rows, from one process or from several at once.
-// Thread safety: different columns or rows may be written concurrently.
+// Thread safety: any thread may call this at any time. Two threads may not write the same rows of a column.
 #pragma once
 
 #include <filesystem>

@@ -1,6 +1,6 @@
 // Which spans a thread is in, innermost first. The thread sets it for spans that are recorded and, while it is
 // watched, for all spans. Farandole's own.
-// Thread safety: other threads may read the category, and nothing else.
+// Thread safety: none; use from one thread at a time. Other threads may read the category, and nothing else.
 #pragma once
 
 #include <atomic>

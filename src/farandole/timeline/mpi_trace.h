@@ -10,7 +10,7 @@
 
 namespace farandole {
 
-// Thread safety: any thread may call the functions of the sink at any time.
+// Thread safety: any thread may call this at any time.
 struct MpiTraceSink {
   static constexpr std::size_t span_bytes = 64;
 
@@ -28,7 +28,7 @@ MpiTraceSink sink_into(Timeline& timeline);
 extern "C" void farandole_trace_mpi_calls_1(const MpiTraceSink* sink);
 
 // If the library is preloaded, sends the MPI calls to `timeline` during the lifetime of this object.
-// Thread safety: no other thread may be in an MPI call while the destructor runs.
+// Thread safety: none; use from one thread at a time. No other thread may be in an MPI call while the destructor runs.
 class MpiTrace {
  public:
   explicit MpiTrace(Timeline& timeline);

@@ -4,7 +4,7 @@
 // ring overwrites its oldest records and counts them. If a window of steps is recorded, its first events are
 // kept, and later ones that do not fit are dropped and counted. Up to 32 threads at a time have a ring;
 // events of further threads are dropped and counted.
-// Thread safety: any thread may call this at any time, except where a function says otherwise.
+// Thread safety: any thread may call this at any time. Some functions say that fewer threads may.
 // Units: times are nanoseconds of now_ns() (base/clock.h).
 #pragma once
 
@@ -99,7 +99,7 @@ class Timeline {
   void counter(NameId name, double value, std::int64_t at_ns) noexcept;
 
   // A track takes the place of a thread. If none is left, the events of the track are dropped.
-  // Thread safety: one thread at a time may record into a track.
+  // Thread safety: any thread may call this at any time. Use a track from one thread at a time.
   TrackId add_track(std::string_view name);
   void span_on(TrackId track, Category category, NameId name, const TrainingPlace& launched_in,
                std::int64_t start_ns, std::int64_t end_ns) noexcept;

@@ -1,4 +1,5 @@
 // Options of a DistributedOptimizer. Plain values.
+// Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
 #include <cstddef>

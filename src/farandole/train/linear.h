@@ -1,6 +1,7 @@
 // A torch::nn::Linear for models that train with a DistributedOptimizer. Backward computes the
 // gradients of weight and bias in the bucket in which they are reduced, which saves one copy of each
 // per step. Use it like torch::nn::Linear.
+// Thread safety: call from the training thread only.
 #pragma once
 
 #include <memory>

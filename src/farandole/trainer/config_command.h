@@ -1,4 +1,5 @@
 // The body of `farandole config`: which value each option of `farandole train` has, and where it comes from.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 namespace farandole {

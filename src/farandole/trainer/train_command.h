@@ -1,4 +1,5 @@
 // The command `farandole train`. main calls it once.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 namespace farandole {

@@ -1,5 +1,6 @@
 // Options of `farandole train` with their defaults, and their names on the command line and
 // in profiles. Plain values.
+// Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
 #include <cstdint>

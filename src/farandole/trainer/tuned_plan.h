@@ -1,4 +1,5 @@
 // Stores the result of --bucket-mb auto in the run directory as a profile. Used on rank 0.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,5 @@
 // Sets of times as sorted, disjoint, half-open intervals, with operations in linear time. Plain values.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>

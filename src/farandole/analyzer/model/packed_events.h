@@ -1,4 +1,5 @@
 // Events in a few bytes each. The run model keeps them in this form until a rank is processed. Plain values.
+// Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
 #include <array>

@@ -1,5 +1,6 @@
 // A run in the form that the metrics need: the activities of all threads of all ranks on one clock.
 // Plain values.
+// Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // All contents of a report in one value, and the formats that are written from it.
-// Thread safety: any thread may call these functions at any time.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Order statistics, quantiles of many values, and the bootstrap; deterministic.
-// Thread safety: any thread may call the functions at any time; use an object from one thread at a time.
+// Thread safety: any thread may call this at any time. Use an object from one thread at a time.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
 // A cost as a function of size, fitted to measured costs: latency and 1/bandwidth. Plain
 // values and pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
 // Estimates the gain of each finding's advice with a replay of the run. Pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,5 @@
 // The changed conditions of a prediction: `bucket-mb=4,bandwidth=2x`. Plain values and pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <optional>

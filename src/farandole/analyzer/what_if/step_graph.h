@@ -1,5 +1,6 @@
 // The steps of a run as the work of each rank's training thread between waits. Predictions change and replay
 // these steps. Plain values.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
 // Tests predictions: a run predicts other runs that were measured. Plain values and pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <filesystem>

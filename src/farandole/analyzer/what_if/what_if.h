@@ -1,4 +1,5 @@
 // Predicts a run under other conditions by replaying its steps. Plain values and pure functions.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>

@@ -3,8 +3,8 @@
 // local file and is valid only on that node. Any process of the node may copy the file, because its writer
 // may have been killed. A file is removed only if it was made for a destination in this very folder: links in a
 // copy of the folder, and other links, never lead to a removal.
-// Thread safety: any thread may call this at any time, also in different processes of the node; a file lock
-// (flock) makes each one wait while another copies.
+// Thread safety: any thread may call this at any time. So may different processes of the node: a
+// file lock (flock) makes each one wait while another copies.
 #pragma once
 
 #include <filesystem>

@@ -1,6 +1,6 @@
 // What the earlier starts of a run have recorded: RUN/starts/0001, RUN/starts/0002 and so on. Each of these
 // folders has the layout of a run directory, without checkpoints and metrics.
-// Thread safety: any thread may call this at any time, but only one process of a job may write.
+// Thread safety: any thread may call this at any time. Only one process of a job may write.
 #pragma once
 
 #include <filesystem>

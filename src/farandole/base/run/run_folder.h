@@ -1,6 +1,6 @@
 // The path of recorder files in a run directory, the run directory in the environment, and how a rank reports
 // its run directory to its launcher.
-// Thread safety: any thread may call this at any time, as long as no thread changes the environment.
+// Thread safety: any thread may call this at any time. Meanwhile no thread may change the environment.
 #pragma once
 
 #include <filesystem>

@@ -1,7 +1,7 @@
 // One job at a time writes into a run directory, also where several hosts share it (NFS, Lustre). The job holds a file
 // RUN/lease-0001.json that says who it is, and touches it every few seconds. A job that was killed leaves its file; the next job
 // recognizes this, and takes over with the next number.
-// Thread safety: any thread may call held(); create and destroy this object from one thread.
+// Thread safety: none; use from one thread at a time. Any thread may call held() at any time.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // ResNet-50 and VGG-16, the models of the scaling figures in the Horovod paper (Sergeev and Del Balso 2018,
 // https://arxiv.org/abs/1802.05799). They have the layers and the names of torchvision's models.
-// Thread safety: none; use each model from one thread at a time.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,5 @@
 // What code needs that is compiled for GPUs and, with the same arithmetic, for the CPU.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // The CUDA runtime: devices, streams, events and memory. Its library is loaded when a program first needs it, so that
 // one build serves nodes with and without GPUs.
-// Thread safety: any thread may call this at any time; one stream is used by one thread at a time.
+// Thread safety: any thread may call this at any time. Use a stream from one thread at a time.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
 // Builds the table of an instruction set's kernels. The rules of comm/kernels/vector_kernels.h apply.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include "farandole/comm/communicator.h"

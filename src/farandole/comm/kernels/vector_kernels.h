@@ -1,5 +1,6 @@
 // The kernels, written once with the compiler's vector extension. Each file that includes this is compiled
 // for one instruction set.
+// Thread safety: any thread may call this at any time.
 //
 // All functions depend on the parameter `Isa`, a type in the unnamed namespace of the including file, or are
 // always inlined. They call no inline function of another header. So nothing here has external linkage, and

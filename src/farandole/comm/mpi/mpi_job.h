@@ -1,5 +1,5 @@
 // MPI from its start to its end, and the position of each rank in the job. There is one object per process.
-// Thread safety: only the main thread may create and destroy it.
+// Thread safety: only the main thread may create and destroy this.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // The recording of a job. It measures clocks at the start, every minute and at the end, records counters and
 // the program's own MPI calls, and merges the timeline at the end.
-// Thread safety: only the main thread may use this.
+// Thread safety: only the main thread may create and destroy this. Only this thread may call its functions.
 // Collective: every rank of the job must create and publish it in the same order.
 #pragma once
 

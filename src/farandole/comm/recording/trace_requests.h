@@ -1,6 +1,6 @@
 // Writes the trace of what a running job has recorded so far to RUN/timeline.json.gz when SIGUSR2 is sent to
 // any or all of its ranks. The end of the job replaces this trace.
-// Thread safety: only the main thread may create and destroy this object.
+// Thread safety: only the main thread may create and destroy this.
 //
 // Users request a trace mostly when the job hangs, so nothing here needs the training thread or waits for an
 // answer of another rank. Each rank has a thread that waits for the signal. Messages only forward the

@@ -29,7 +29,7 @@ struct CollectiveStatus {
 };
 
 // A communicator's entry in the registry.
-// Thread safety: one thread at a time may call enter() and leave(); any thread may call read().
+// Thread safety: none; use from one thread at a time. Any thread may call read() at any time.
 class CollectiveEntry {
  public:
   static constexpr std::size_t longest_name = 48;  // longer names are truncated

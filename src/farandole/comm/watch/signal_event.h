@@ -1,6 +1,6 @@
 // Converts a signal to an event: the signal's handler makes a descriptor readable. There is one object
 // per process and signal.
-// Thread safety: only the main thread may create and destroy it; one thread may use it.
+// Thread safety: only the main thread may create and destroy this. One thread may use it.
 #pragma once
 
 #include "farandole/base/files/owned_descriptor.h"

@@ -1,6 +1,6 @@
 // The statuses of a node's ranks in shared memory, readable even if a rank is stopped or dead. It is a memfd,
 // so nothing is left behind.
-// Thread safety: any thread may read at any time; one thread writes each slot.
+// Thread safety: any thread may call this at any time. One thread writes each slot.
 #pragma once
 
 #include <atomic>

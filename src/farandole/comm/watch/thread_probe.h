@@ -36,7 +36,7 @@ class ThreadProbe {
 
   // Takes a snapshot. std::nullopt if the thread does not answer in time, because it is inside the kernel or
   // has blocked the signal.
-  // Thread safety: one other thread at a time may call this.
+  // Thread safety: none; use from one thread at a time. This is another thread than the one that is probed.
   std::optional<ThreadSnapshot> take(std::chrono::milliseconds patience);
   // The category of the innermost span. This does not interrupt the thread.
   std::optional<Category> category() const;

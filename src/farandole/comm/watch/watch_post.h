@@ -1,5 +1,6 @@
 // The means by which a rank watches the others: shared memory and process descriptors on its own node,
 // messages for other nodes.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <memory>

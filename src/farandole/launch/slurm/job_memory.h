@@ -1,5 +1,5 @@
 // How much memory the processes of a job may use on this node together.
-// Thread safety: any thread may call these functions at any time.
+// Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Reads a Chrome trace in one pass and gives its events to a visitor, with typed fields
 // and times in nanoseconds.
-// Thread safety: any thread may call this at any time; each call needs its own visitor.
+// Thread safety: any thread may call this at any time. Each call needs its own visitor.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Records the resources that the process uses (CPU, memory, files, network, GPU) as counters of the timeline.
 // A helper thread takes the samples.
-// Thread safety: create and destroy this object from one thread.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
 // Corrects the ranks' clocks by causality: no rank can leave a collective before every rank has entered it.
-// Thread safety: any thread may call this at any time; each call needs its own data.
+// Thread safety: any thread may call this at any time. Each call needs its own data.
 #pragma once
 
 #include <cstdint>

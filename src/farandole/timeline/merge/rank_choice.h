@@ -1,5 +1,5 @@
 // Chooses the ranks of a run that are shown in one trace.
-// Thread safety: any thread may call this at any time; each call needs its own data.
+// Thread safety: any thread may call this at any time. Each call needs its own data.
 #pragma once
 
 #include <cstddef>

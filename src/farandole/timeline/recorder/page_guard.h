@@ -1,5 +1,5 @@
 // Keeps a program alive that writes to a mapped file whose pages the file system can no longer provide.
-// Thread safety: create and destroy this object from one thread, while no other thread uses the mapping.
+// Thread safety: none; use from one thread at a time. No other thread may use the mapping while this is created or destroyed.
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,6 @@
 // Prepares the pages of a recorder's file before threads record into them, so that these threads meet no page
 // faults. The pages are in memory, mapped, and writable again after the kernel has written them to disk.
-// Thread safety: any thread may call chunk_started() at any time; create and destroy this
-// object from one thread.
+// Thread safety: none; use from one thread at a time. Any thread may call chunk_started() at any time.
 #pragma once
 
 #include <array>

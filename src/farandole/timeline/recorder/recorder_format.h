@@ -1,5 +1,6 @@
 // The format of the flight recorder's file (.ftl), defined once for its writer (recorder_map.h, timeline.cc)
 // and its reader (recorder_file.h). Plain values in host byte order, which the field byte_order identifies.
+// Thread safety: any thread may call this at any time.
 //
 //   Header | ThreadEntry × thread_slots | names | chunk × chunk_count
 //

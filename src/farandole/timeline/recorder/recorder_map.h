@@ -1,5 +1,5 @@
 // Creates and maps the flight recorder's file for writing. Used by timeline.cc.
-// Thread safety: create and destroy this object from one thread.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // The rings of chunks in one mapped file, where the threads of a timeline write their records. Threads write
 // concurrently, without locks, allocation or system calls. Only a thread's first record takes a lock.
-// Thread safety: any thread may call this at any time; a ring is used by the thread that holds it. A forked process has no
-// rings: it records nothing and leaves the file as it is.
+// Thread safety: any thread may call this at any time. Only the thread that holds a ring uses it. A forked process has
+// no rings: it records nothing and leaves the file as it is.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@
 namespace farandole {
 
 // The place where a thread writes next.
-// Thread safety: only the thread that holds the slot uses this.
+// Thread safety: none; use from one thread at a time. This is the thread that holds the slot.
 struct alignas(64) ThreadRing {
   Record* next = nullptr;
   Record* chunk_end = nullptr;

@@ -1,6 +1,6 @@
 // The place of a parameter's gradient in a bucket, for kernels that can compute the gradient there. It is a
 // hook of the parameter's gradient accumulator.
-// Thread safety: any thread that runs backward may call this.
+// Thread safety: any thread may call this at any time. It must be a thread that runs backward.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// Compresses the gradients of matrices as products of two thin matrices. See fusion/compressor.h for
-// the rules of use.
+// Compresses the gradients of matrices as products of two thin matrices.
+// Thread safety: none; use from one thread at a time. The rules of fusion/compressor.h apply.
 //
 // A gradient is seen as an n×m matrix: the first dimension against all others. It is approximated by P Qᵀ
 // with P of n×r and Q of m×r, from one step of a power iteration that starts from the last step's Q. The

@@ -1,4 +1,5 @@
 // The parameters that an optimizer trains, by name. Plain values.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <string>

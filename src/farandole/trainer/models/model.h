@@ -1,5 +1,5 @@
 // The models of `farandole train`.
-// Thread safety: none; use each model from one thread at a time.
+// Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <memory>
