@@ -1,4 +1,5 @@
-// The two lanes of tests: tools/test runs the same input each time, tools/soak new input in each round and more of it.
+// The two lanes of tests: tools/test runs the same input each time, tools/soak new input in each round and
+// more of it.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
@@ -6,7 +7,8 @@
 
 namespace farandole {
 
-// The seed of a test's random input: `own`, or in the soak lane another one in each round (FARANDOLE_TEST_SEED).
+// The seed of a test's random input: `own`, or in the soak lane another one in
+// each round (FARANDOLE_TEST_SEED).
 inline unsigned seed(unsigned own) {
   const char* const round = std::getenv("FARANDOLE_TEST_SEED");
   return round == nullptr ? own : own + 1'000'003u * static_cast<unsigned>(std::atoi(round));

@@ -1,5 +1,5 @@
-// farandole config: shows where the value of each option of farandole train comes from. The code is in trainer/,
-// which knows the options.
+// farandole config: shows where the value of each option of farandole train comes from. The code is in
+// trainer/, which knows the options.
 #include "farandole/trainer/config_command.h"
 
 int main(int argc, char** argv) {

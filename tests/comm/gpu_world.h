@@ -51,9 +51,9 @@ inline int races() {
   return real_gpus() == 0 ? of_double<int()>("gpu_double_races")() : 0;
 }
 
-// Runs `body` on each rank, with these environment variables in addition. Returns how each rank ended: with 0, with 1
-// after a failed check or an exception, or with the exit code of an Error. Work without order is a failed check, unless
-// the double leaves out waits for events.
+// Runs `body` on each rank, with these environment variables in addition. Returns how each rank ended: with
+// 0, with 1 after a failed check or an exception, or with the exit code of an Error. Work without order is a
+// failed check, unless the double leaves out waits for events.
 inline std::vector<GpuEnd> run_gpu_ranks(int size, const std::function<void(GpuRank&)>& body,
                                          const std::map<std::string, std::string>& environment = {}) {
   struct Page {

@@ -1,4 +1,5 @@
-// Writes TorchScript models for the tests into the current folder, with the compiler and the file format of torch.jit.script.
+// Writes TorchScript models for the tests into the current folder, with the compiler and the file
+// format of torch.jit.script.
 #include <cmath>
 #include <torch/script.h>
 

@@ -130,8 +130,8 @@ TEST_P(Reductions, AllRanksKnowInTheSameStepThatOneMustStop) {
   });
 }
 
-// Each rank spoils random gradients with a NaN or an infinity at a random place. All ranks find the same one, and each
-// knows its own. Steps with and without them alternate.
+// Each rank spoils random gradients with a NaN or an infinity at a random place. All ranks find the same one,
+// and each knows its own. Steps with and without them alternate.
 TEST_P(Reductions, FindsGradientsThatAreNotFinite) {
   constexpr std::size_t tensors = 11;
   constexpr int ranks = 3;
@@ -162,7 +162,8 @@ TEST_P(Reductions, FindsGradientsThatAreNotFinite) {
           const auto& spec = reducer.plan().tensors[i];
           std::memset(reducer.data(i), 0, spec.bytes());
           if (spoiled(communicator.rank, step, i)) {
-            // The upper half of an infinity is 0x7c00, 0x7f80, 0x7f80 or 0x7ff0; a larger one is that of a NaN.
+            // The upper half of an infinity is 0x7c00, 0x7f80, 0x7f80 or 0x7ff0; a larger one is that
+            // of a NaN.
             const std::uint16_t infinity = dtype == DType::float16   ? 0x7c00
                                            : dtype == DType::float64 ? 0x7ff0
                                                                      : 0x7f80;

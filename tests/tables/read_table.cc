@@ -1,6 +1,6 @@
-// read_table TABLE COLUMN RANKS shuffled|ordered: reads an epoch of each rank, one after another; prints the rows and the
-// rate in GB per second of processor time of the reader and of read(2). Other work on the machine disturbs this time less than it
-// disturbs the time of the clock.
+// read_table TABLE COLUMN RANKS shuffled|ordered: reads an epoch of each rank, one after another; prints the
+// rows and the rate in GB per second of processor time of the reader and of read(2). Other work on the
+// machine disturbs this time less than it disturbs the time of the clock.
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>

@@ -106,7 +106,8 @@ TEST(TableReader, TheOrderDependsOnSeedAndEpochOnly) {
   EXPECT_EQ(order(1, 0), order(1, 0));
   EXPECT_NE(order(1, 0), order(1, 1));
   EXPECT_NE(order(1, 0), order(2, 0));
-  // A row is as likely to come early as late: the mean place of the first tenth of the table is near the middle.
+  // A row is as likely to come early as late: the mean place of the first tenth of the table is
+  // near the middle.
   const auto shuffled = order(3, 0);
   double sum = 0;
   for (std::size_t place = 0; place < shuffled.size(); ++place)
@@ -220,7 +221,8 @@ TEST(TableReader, AnEpochCanBeLeft) {
   EXPECT_EQ(epoch_of(reader, 0, 10).size(), 100'000u);
 }
 
-// Rows of a file reach their batches in pieces: short ones through a copy, long ones directly, and with gaps of any length.
+// Rows of a file reach their batches in pieces: short ones through a copy, long ones directly, and with gaps
+// of any length.
 TEST(TableReader, RowsOfFilesOfAnyLengthReachTheirPlaces) {
   const TemporaryFolder folder;
   for (const std::int64_t values_of_row : {3, 700, 20'000}) {

@@ -71,8 +71,8 @@ TEST(LossScaling, DoesNotChangeTheParameters) {
   }
 }
 
-// A gradient that overflows on one rank halves the factor on all of them, and the step changes nothing. Where the factor
-// cannot fall any more, the gradient itself is bad.
+// A gradient that overflows on one rank halves the factor on all of them, and the step changes nothing. Where
+// the factor cannot fall any more, the gradient itself is bad.
 TEST(LossScaling, AnOverflowOnOneRankLeavesTheStepOut) {
   MixedNet net, before;
   bool bad = false;

@@ -46,8 +46,8 @@ class Analysis {
   // "farandole_report": 1; what cannot be known is {"unknown": "why"}.
   // Units: fractions are 0 to 1, GB are 10^9 bytes, times are as the key's name says.
   std::string json() const;
-  // One file that opens offline. `output` is where the file will lie, so that it can link to the traces; empty:
-  // the current folder.
+  // One file that opens offline. `output` is where the file will lie, so that it can link to the traces;
+  // empty: the current folder.
   std::string html(const std::filesystem::path& output = {}) const;
   // One table: runs, ranks, phases, steps, lateness, collectives, losses, wait-causes, critical-path,
   // stragglers, findings, nodes, gpu, mpi-calls, scaling, scaling-fits, comparison, what-if or validation.

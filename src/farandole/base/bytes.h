@@ -12,9 +12,10 @@
 
 namespace farandole {
 
-// New elements have unspecified values, which saves a pass over them. Large memory lies in huge pages where the kernel has
-// them, because it then needs fewer page faults at its first use. It comes from the kernel directly: what malloc writes beside
-// its blocks would keep neighbours apart, which otherwise share a huge page if all are allocated before they are written.
+// New elements have unspecified values, which saves a pass over them. Large memory lies in huge pages where
+// the kernel has them, because it then needs fewer page faults at its first use. It comes from the kernel
+// directly: what malloc writes beside its blocks would keep neighbours apart, which otherwise share a huge
+// page if all are allocated before they are written.
 template <class T>
 struct LargeAllocator {
   using value_type = T;

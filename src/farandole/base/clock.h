@@ -30,8 +30,9 @@ inline double seconds_since(std::int64_t start_ns) {
 }
 
 // Identifies the CLOCK_MONOTONIC of this process. Processes of one kernel share it unless they are in
-// different time namespaces. Two processes with the same clock get equal values. Processes with different clocks get different values
-// except by chance. 0 means unknown. Compare only values of programs of the same build.
+// different time namespaces. Two processes with the same clock get equal values. Processes with
+// different clocks get different values except by chance. 0 means unknown. Compare only values of
+// programs of the same build.
 std::uint32_t clock_id();
 
 }  // namespace farandole

@@ -7,7 +7,8 @@
 
 namespace farandole {
 
-// Units: seconds. "90" or "90s", "1.5min", "2h". std::nullopt if `text` is not a duration, is negative, or is longer than 10^9 s.
+// Units: seconds. "90" or "90s", "1.5min", "2h". std::nullopt if `text` is not a duration, is negative, or is
+// longer than 10^9 s.
 std::optional<double> parse_duration(std::string_view text);
 
 }  // namespace farandole

@@ -14,7 +14,8 @@ namespace {
 #define FARANDOLE_WIDEST_VECTORS
 #endif
 
-// In NaNs and infinities, all bits of the exponent are set. The inner loop has a constant length, so that it is vectorized.
+// In NaNs and infinities, all bits of the exponent are set. The inner loop has a constant length, so that
+// it is vectorized.
 template <typename Bits>
 [[gnu::always_inline]] inline bool has_only_finite(std::span<const std::byte> bytes, Bits exponent) {
   constexpr std::size_t block = 64;

@@ -25,15 +25,16 @@ void check_format(const std::string& format, const std::vector<std::string>& kno
 // Prints the program's name and version and returns true if argv[1] is --version.
 bool print_version(int argc, const char* const* argv);
 
-// Parses argv[1..]. The order of priority is: command line, `--set name=value`, environment, profile, site file, default.
-// The variable of the option --log-steps is FARANDOLE_LOG_STEPS. The site file is a profile for all jobs of a machine:
-// FARANDOLE_PROFILE_PATH if it is a file, FARANDOLE_PROFILE_PATH/farandole.ini if it is a folder, which may also hold named
-// profiles, or else /etc/farandole.ini. FARANDOLE_PROFILE names a profile if --profile does not.
-// `visible` holds the program's options, and `positional` names those that take positional arguments. A
-// profile is an INI file with the same names. `--profile NAME` means FOLDER/NAME.ini, or the path of a
-// file. If several profiles are given, the last one wins. The parser adds the options --help and --version
-// and, if `profiles` is not empty, --profile and --set. If an option is given twice in one place, the last
-// value counts; an option whose value is a list collects. A profile may hold an option only once.
+// Parses argv[1..]. The order of priority is: command line, `--set name=value`, environment, profile, site
+// file, default. The variable of the option --log-steps is FARANDOLE_LOG_STEPS. The site file is a profile
+// for all jobs of a machine: FARANDOLE_PROFILE_PATH if it is a file, FARANDOLE_PROFILE_PATH/farandole.ini if
+// it is a folder, which may also hold named profiles, or else /etc/farandole.ini. FARANDOLE_PROFILE names a
+// profile if --profile does not. `visible` holds the program's options, and `positional` names those that
+// take positional arguments. A profile is an INI file with the same names. `--profile NAME` means
+// FOLDER/NAME.ini, or the path of a file. If several profiles are given, the last one wins. The parser adds
+// the options --help and --version and, if `profiles` is not empty, --profile and --set. If an option is
+// given twice in one place, the last value counts; an option whose value is a list collects. A profile may
+// hold an option only once.
 // Throws: UserError that names the option (or file and line) and the nearest known name.
 struct OptionParser {
   std::string usage;  // first lines of --help
@@ -44,8 +45,8 @@ struct OptionParser {
   // Names that profiles may hold for other programs. Without a value, profiles may hold any other name.
   std::optional<std::vector<std::string>> foreign = std::vector<std::string>();
 
-  // After parse(): where each option has its value from, for example "--batch", "FARANDOLE_BATCH" or "/usr/share/farandole/profiles/mnist.ini:3". Options that
-  // have their default are left out.
+  // After parse(): where each option has its value from, for example "--batch", "FARANDOLE_BATCH" or
+  // "/usr/share/farandole/profiles/mnist.ini:3". Options that have their default are left out.
   std::map<std::string, std::string> origins;
 
   // Fills the variables bound with po::value(&variable).

@@ -53,7 +53,8 @@ std::unique_ptr<SharedMemoryCommunicator> share_memory(MPI_Comm node, const MpiT
 }
 
 // The choice of the job, or a new one if there is none yet.
-// Collective: every rank of `group` must call this. `leaders` are those of leader group 0; null on other ranks.
+// Collective: every rank of `group` must call this. `leaders` are those of leader group 0; null
+// on other ranks.
 LinkChoice agree_on_links(MPI_Comm group, MPI_Comm leaders, MpiCommunicator* mpi, Patience patience,
                           const TransportOptions& options, bool known) {
   if (options.transport == Transport::mpi_messages) return {.kind = LinkKind::mpi, .window = 4};

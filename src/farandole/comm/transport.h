@@ -49,8 +49,8 @@ struct TransportOptions {
 
 // Creates a communicator among the ranks of `group`. Rank r runs on node node_by_rank[r]; the numbers can be
 // any, but must be equal for ranks of the same node. `group` is only read. `types` must outlive the result.
-// Throws: UserError on all ranks if the ranks are on several nodes and values cannot travel as `hierarchy.wire` says,
-// because the ranks use MPI's collectives.
+// Throws: UserError on all ranks if the ranks are on several nodes and values cannot travel as
+// `hierarchy.wire` says, because the ranks use MPI's collectives.
 // Collective: every rank of the group must call this in the same order, with equal arguments.
 std::unique_ptr<Communicator> make_communicator(MPI_Comm group, std::span<const int> node_by_rank,
                                                 const MpiTypes& types, Waiting waiting,

@@ -34,7 +34,8 @@ std::vector<std::string> advise(const RunEvidence& run, const Diagnosis& diagnos
 // The evidence for the diagnosis, and other problems of the run, as lines for users.
 std::vector<std::string> find_evidence(const RunEvidence& run, const Diagnosis& diagnosis);
 
-// The verdict on a run that has ended. Returns the sentence without its full stop. `time_ns` is the time of the end, or 0 if it is unknown.
+// The verdict on a run that has ended. Returns the sentence without its full stop. `time_ns` is the time of
+// the end, or 0 if it is unknown.
 std::string describe_cause(const RunEvidence& run, const RootCause& root_cause,
                            const std::optional<StalledCall>& call, std::int64_t time_ns);
 

@@ -150,8 +150,8 @@ class Gatherer {
     return last;
   }
 
-  // The launcher's records about a job that has ended cannot be about a rank that lives. If the processes of its
-  // host cannot be seen, its sign of life must be young, and younger than that end.
+  // The launcher's records about a job that has ended cannot be about a rank that lives. If the processes of
+  // its host cannot be seen, its sign of life must be young, and younger than that end.
   void read_lease() {
     lease_ = find_lease_holder(run_.folder);
     if (!lease_) return;

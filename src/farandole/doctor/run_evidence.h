@@ -86,7 +86,8 @@ struct RankEvidence {
 struct RunEvidence {
   std::filesystem::path folder;
   std::optional<JobRecord> job;
-  // The ranks left records of the last start, and the launcher left none: it was killed before its first record.
+  // The ranks left records of the last start, and the launcher left none: it was killed before
+  // its first record.
   bool start_unrecorded = false;
   bool launcher_alive = false;                  // On this machine.
   bool lease_alive = false;                     // Rank 0 lives, according to the lease of the run directory.

@@ -77,7 +77,8 @@ std::vector<double> parse_weights(const std::string& text) {
   return weights;
 }
 
-// Runs `prepare`, which parses the options and returns false if there is nothing to do, and then `body` on the ranks.
+// Runs `prepare`, which parses the options and returns false if there is nothing to do, and then `body`
+// on the ranks.
 int run_command(const std::string& name, int argc, const char* const* argv, const CommandOptions& common,
                 const std::function<bool()>& prepare, const std::function<int(Session&)>& body) {
   try {

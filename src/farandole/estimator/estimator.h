@@ -63,9 +63,9 @@ struct EstimatorOptions {
   std::string nan = "error";  // What a NaN in a feature does: error, skip (the row is left out), keep.
   std::uint64_t seed = 1;
 
-  // accuracy, top_5, log_loss, precision, recall, f1, mae, rmse, r2, or NAME=FILE with a TorchScript function of output and
-  // label: measured in each epoch on the training rows and on the validation rows. Empty: on the validation rows only,
-  // those without precision, recall and f1.
+  // accuracy, top_5, log_loss, precision, recall, f1, mae, rmse, r2, or NAME=FILE with a TorchScript function
+  // of output and label: measured in each epoch on the training rows and on the validation rows. Empty: on
+  // the validation rows only, those without precision, recall and f1.
   std::vector<std::string> metrics{};
 
   std::int64_t patience = 0;          // Stops after so many epochs without a better loss; 0: never.
@@ -78,8 +78,8 @@ struct EstimatorOptions {
 
   // For programs: more metrics by name. They are measured wherever metrics are.
   std::map<std::string, MetricFunction> metric_functions{};
-  // For programs. The first changes the inputs of each batch, and the second is called on rank 0 after each epoch and
-  // ends the training if it returns false.
+  // For programs. The first changes the inputs of each batch, and the second is called on rank 0 after each
+  // epoch and ends the training if it returns false.
   std::function<void(std::vector<torch::Tensor>& inputs)> transformation{};
   std::function<bool(const EpochResult&)> on_epoch{};
 
@@ -99,8 +99,8 @@ struct TransformOptions {
 struct Evaluation {
   std::int64_t rows = 0;
   double loss = 0;
-  // For classes: accuracy, top_5 (if there are more than five), log_loss, precision, recall, f1. Otherwise: mae, rmse, r2.
-  // With several labels, the names begin with <label>__.
+  // For classes: accuracy, top_5 (if there are more than five), log_loss, precision, recall, f1. Otherwise:
+  // mae, rmse, r2. With several labels, the names begin with <label>__.
   std::map<std::string, double> metrics;
   // By label, of those that are classes: [true class][predicted class].
   std::map<std::string, std::vector<std::vector<std::int64_t>>> confusion;
@@ -109,7 +109,8 @@ struct Evaluation {
 // A run of the store whose training has ended.
 class TrainedModel {
  public:
-  // Throws: UserError if the store has no such run or its training has not ended. An empty id means the run that ended last.
+  // Throws: UserError if the store has no such run or its training has not ended. An empty id means the run
+  // that ended last.
   explicit TrainedModel(const std::filesystem::path& store, const std::string& run = "");
 
   const std::string& run() const { return run_; }

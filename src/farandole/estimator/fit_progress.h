@@ -1,4 +1,5 @@
-// Where a fit is within its epoch, as its checkpoints have it. It does not depend on the number of ranks or the batch size.
+// Where a fit is within its epoch, as its checkpoints have it. It does not depend on the number of ranks or
+// the batch size.
 // Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 

@@ -18,7 +18,8 @@ struct FitRows {
 // Throws: UserError if the column of the options cannot choose the rows.
 FitRows split_rows(const DataTable& table, const EstimatorOptions& options);
 
-// Throws: UserError and CorruptInput if model, loss, table and options do not fit together, as far as the first rows can tell.
+// Throws: UserError and CorruptInput if model, loss, table and options do not fit together, as far as the
+// first rows can tell.
 void check_objective(Objective& objective, const DataTable& table, const EstimatorOptions& options,
                      int ranks);
 

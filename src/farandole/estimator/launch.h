@@ -14,8 +14,8 @@ namespace farandole {
 
 struct LaunchOptions {
   // N: N ranks, on this machine or, inside a Slurm allocation, on its nodes. 0: as many as the allocation has
-  // tasks or else CPUs, and without Slurm as many as this machine has cores. -N: N ranks on this machine, for a
-  // trial inside an allocation.
+  // tasks or else CPUs, and without Slurm as many as this machine has cores. -N: N ranks on this machine, for
+  // a trial inside an allocation.
   int np = 0;
   bool prefix_output_with_timestamp = false;  // "[3 12:34:56.789] " before each line: the rank and the time.
   // Where the output of the ranks goes; nullptr: to that of this process.
@@ -38,12 +38,12 @@ bool is_rank();
 int launch(int argc, const char* const* argv, const LaunchOptions& options,
            const std::function<int(Session&, const std::vector<std::string>& arguments)>& function);
 
-// The same from anywhere in a program. `arguments` and the result are texts in JSON; `arguments` reach every rank,
-// and the result comes from rank 0. On a rank this call does not return, unless the rank was not started by
-// launch(): then all ranks get the result. If a program calls this several times, a rank of a later call gets the
-// results of the earlier ones, in the order of the calls.
-// Throws: Error with "rank 3 on HOST: " and the message of the rank that failed first, and its exit code; UserError
-// if `arguments` or the result are not JSON.
+// The same from anywhere in a program. `arguments` and the result are texts in JSON; `arguments` reach every
+// rank, and the result comes from rank 0. On a rank this call does not return, unless the rank was not
+// started by launch(): then all ranks get the result. If a program calls this several times, a rank of a
+// later call gets the results of the earlier ones, in the order of the calls.
+// Throws: Error with "rank 3 on HOST: " and the message of the rank that failed first, and its exit code;
+// UserError if `arguments` or the result are not JSON.
 std::string launch(const LaunchOptions& options,
                    const std::function<std::string(Session&, const std::string& arguments)>& function,
                    const std::string& arguments = "null");

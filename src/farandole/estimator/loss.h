@@ -12,8 +12,8 @@ namespace farandole {
 
 class LossFunction {
  public:
-  // `name` is nll, cross_entropy, mse, l1, smooth_l1, huber, bce, bce_with_logits or a TorchScript file, whose
-  // forward(output, label) returns the mean or one value for each row.
+  // `name` is nll, cross_entropy, mse, l1, smooth_l1, huber, bce, bce_with_logits or a TorchScript file,
+  // whose forward(output, label) returns the mean or one value for each row.
   // `what` is its role in messages.
   // Throws: UserError for another name; CorruptInput if the script cannot be loaded.
   explicit LossFunction(const std::string& name, const char* what = "loss");

@@ -22,7 +22,8 @@ class Objective {
     torch::Tensor sum;  // Over the rows and the labels, each with its weight.
     std::vector<torch::Tensor> outputs, labels;
   };
-  // Throws: UserError if the shapes of outputs and labels do not fit; CorruptInput that names the row of a label which is no class.
+  // Throws: UserError if the shapes of outputs and labels do not fit; CorruptInput that names the row of a
+  // label which is no class.
   Losses of(const Rows& rows);
 
   ScriptModel& model() { return model_; }

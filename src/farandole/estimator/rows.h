@@ -20,8 +20,8 @@ struct Rows {
   std::int64_t size() const { return static_cast<std::int64_t>(numbers.size()); }
 };
 
-// Rows of a forward pass without backward: those that were asked for or, for 0, as many as keep the memory small. `row_bytes` is
-// what one row needs.
+// Rows of a forward pass without backward: those that were asked for or, for 0, as many as keep the memory
+// small. `row_bytes` is what one row needs.
 std::int64_t rows_per_pass(std::int64_t asked, std::size_t row_bytes);
 
 class RowTensors {
@@ -33,7 +33,8 @@ class RowTensors {
   std::size_t row_bytes() const;  // Of the inputs of one row, as the model sees them.
   // Throws: CorruptInput that names the row and the column of a NaN, if options.nan says so.
   Rows take(TableBatch batch) const;
-  // Throws: CorruptInput that names the row whose label number `label` is not one of the classes of the outputs.
+  // Throws: CorruptInput that names the row whose label number `label` is not one of the classes
+  // of the outputs.
   void check_labels(const torch::Tensor& output, const Rows& rows, std::size_t label) const;
 
  private:

@@ -47,7 +47,8 @@ class Scores {
   void report(Evaluation& result, const std::string& label, const std::string& metric, double value) const;
 
   ScoreOptions options_;
-  // For each label, also those that are scripts. A function whose name begins with <label>__ is of this label alone.
+  // For each label, also those that are scripts. A function whose name begins with <label>__ is of
+  // this label alone.
   std::vector<std::map<std::string, MetricFunction>> functions_;
   std::vector<Sums> sums_;                                     // For each label.
   torch::Tensor totals_ = torch::zeros({2}, torch::kFloat64);  // Rows, loss.

@@ -14,7 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// LibTorch's scripts are no torch::nn::Module, which optimizers, broadcasts and checkpoints of this library need.
+// LibTorch's scripts are no torch::nn::Module, which optimizers, broadcasts and checkpoints of
+// this library need.
 class ModuleView : public torch::nn::Module {
  public:
   explicit ModuleView(const torch::jit::Module& script) {

@@ -1,5 +1,6 @@
-// The store of the estimator: a folder with one run directory per fit. Each run directory has a file fit.json, which is
-// replaced as a whole. Together these files are the index, so that jobs which use the store at once need no lock.
+// The store of the estimator: a folder with one run directory per fit. Each run directory has a file
+// fit.json, which is replaced as a whole. Together these files are the index, so that jobs which use the
+// store at once need no lock.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
@@ -37,8 +38,8 @@ std::vector<FitRecord> list_fits(const std::filesystem::path& store);
 // Throws: UserError that names the runs that exist, if there is no such run.
 FitRecord find_fit(const std::filesystem::path& store, const std::string& id);
 
-// Returns the run that a fit continues or creates: the one with options.run, or else the unfinished one with the
-// same options that no job is working on, or else a new one whose folder this call has made.
+// Returns the run that a fit continues or creates: the one with options.run, or else the unfinished one with
+// the same options that no job is working on, or else a new one whose folder this call has made.
 FitRecord open_fit(const EstimatorOptions& options, const std::string& table);
 
 }  // namespace farandole

@@ -9,8 +9,8 @@
 
 namespace farandole {
 
-// Each rank computes and writes an equal share of the rows, batch by batch: the table may be larger than memory. Returns the
-// number of rows of the table.
+// Each rank computes and writes an equal share of the rows, batch by batch: the table may be larger than
+// memory. Returns the number of rows of the table.
 // Throws: UserError and CorruptInput if model and table do not fit together.
 // Collective: every rank of the job must call this in the same order.
 std::int64_t transform_on_rank(Session& session, const std::filesystem::path& run, const std::string& table,

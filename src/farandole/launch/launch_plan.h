@@ -33,8 +33,8 @@ struct LaunchRequest {
       min_ranks;  // Fewest ranks of a restart after hosts were lost; no value: as many as before.
   std::optional<int> requeue;  // How often a Slurm job that has saved a checkpoint is requeued.
   bool report = false;         // Logs in the run directory, and reports at the end.
-  // Folder of a program that started this launcher for itself (farandole::launch); empty: there is none. If the
-  // program ends first, the launcher ends the job at once and removes the folder.
+  // Folder of a program that started this launcher for itself (farandole::launch); empty: there is none. If
+  // the program ends first, the launcher ends the job at once and removes the folder.
   std::filesystem::path folder_of_caller;
   std::vector<std::string> program;  // Program and its arguments.
 };

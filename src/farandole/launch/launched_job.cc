@@ -102,7 +102,8 @@ class Launcher {
     if (::isatty(STDIN_FILENO) != 0) input = make_pipe();
     to_starter_ = std::move(input.write_end);
     ::fcntl(to_starter_.get(), F_SETFL, O_NONBLOCK);
-    // srun and mpirun would end the ranks after Ctrl-C. This process tells the ranks instead, so that they can save.
+    // srun and mpirun would end the ranks after Ctrl-C. This process tells the ranks instead, so that
+    // they can save.
     starter_.emplace(command, ChildStreams{input.read_end.get(), -1, err.write_end.get()}, SIGTERM,
                      environment, std::vector<int>(), ChildGroup::own);
   }
@@ -209,8 +210,8 @@ class Launcher {
     return true;
   }
 
-  // After a failure, mpirun sleeps twice for a second, also if no rank is left that it could wait for. Here all ranks have
-  // written their records, and the folder of this launcher has all files of mpirun.
+  // After a failure, mpirun sleeps twice for a second, also if no rank is left that it could wait for. Here
+  // all ranks have written their records, and the folder of this launcher has all files of mpirun.
   void end_starter() const {
     if (failed_ && ended_ == plan_.ranks) starter_->signal(SIGKILL);
   }
@@ -389,7 +390,8 @@ class Launcher {
   bool failed_ = false;  // One of their ranks has failed by itself.
   int signal_ = 0;       // The first signal that ends the job.
   int endings_ = 0;      // The number of such signals.
-  // So many of them kill the ranks. A second one must not disturb a checkpoint that the first one has asked for.
+  // So many of them kill the ranks. A second one must not disturb a checkpoint that the first one
+  // has asked for.
   static constexpr int forced = 3;
   bool told_of_broken_ = false;
   bool begun_ = false;  // job.json has been written.

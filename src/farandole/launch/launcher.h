@@ -8,8 +8,8 @@
 namespace farandole {
 
 // Returns the exit code of the rank that failed first, or 0. SIGTERM and SIGINT are passed to every rank; a
-// third one kills the job. SIGUSR1 and SIGUSR2 are passed on each time. If the job fails, it may be started again
-// (restart_policy.h); the environment of the ranks then tells how often.
+// third one kills the job. SIGUSR1 and SIGUSR2 are passed on each time. If the job fails, it may be started
+// again (restart_policy.h); the environment of the ranks then tells how often.
 // Throws: UserError in the cases of plan_launch, if the program is not found, or if the log
 // folder cannot be created.
 int launch(const LaunchRequest& request);

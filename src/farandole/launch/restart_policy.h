@@ -31,8 +31,9 @@ class RestartPolicy {
     bool diagnose = false;  // Show why the job failed.
     std::string message;    // For the user; empty if there is nothing to say.
   };
-  // A job is not started again if it is done, was told to end, was refused because of a user's error or of corrupt
-  // input, has saved for a requeue, or fails for the third time in a row with the same exit code and progress.
+  // A job is not started again if it is done, was told to end, was refused because of a user's error or
+  // of corrupt input, has saved for a requeue, or fails for the third time in a row with the same exit
+  // code and progress.
   Decision decide(const JobEnd& end);
   int restarts() const { return restarts_; }  // so far
 

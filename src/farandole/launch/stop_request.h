@@ -14,8 +14,8 @@ class StopRequest {
   // threads block them.
   StopRequest();
 
-  // due() also becomes true `seconds` before the end of the job. SLURM_JOB_END_TIME (Unix time) has the end, or
-  // else Slurm's controller is asked. Returns false if the end is not known; then this call has no effect.
+  // due() also becomes true `seconds` before the end of the job. SLURM_JOB_END_TIME (Unix time) has the end,
+  // or else Slurm's controller is asked. Returns false if the end is not known; then this call has no effect.
   bool before_job_ends(double seconds, const Environment& environment);
 
   bool due() const;

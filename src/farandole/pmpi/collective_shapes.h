@@ -55,7 +55,8 @@ inline std::size_t neighbors(MPI_Comm comm) {
   return static_cast<std::size_t>(number);
 }
 
-// all() is the data of all ranks, which is counted on the root; own() is this rank's, which is counted elsewhere.
+// all() is the data of all ranks, which is counted on the root; own() is this rank's, which
+// is counted elsewhere.
 Details rooted(int root, MPI_Comm comm, auto all, auto own) {
   const std::uint64_t bytes = is_root(root, comm) ? all() : root >= 0 ? own() : 0;
   return Details().bytes(bytes).root(root).on(comm);

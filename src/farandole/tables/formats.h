@@ -11,8 +11,8 @@ namespace farandole {
 
 bool is_hdf5_table(const std::filesystem::path& file);
 std::unique_ptr<DataTable> open_hdf5_table(const std::filesystem::path& file);
-// Types are found from the values: a column is int64 if all are whole numbers, float64 if all are numbers (an empty
-// field is NaN), and text otherwise. Throws: CorruptInput with the line and the column.
+// Types are found from the values: a column is int64 if all are whole numbers, float64 if all are numbers (an
+// empty field is NaN), and text otherwise. Throws: CorruptInput with the line and the column.
 std::unique_ptr<DataTable> read_csv_table(const std::filesystem::path& file);
 std::unique_ptr<DataTable> open_npy_table(const std::filesystem::path& file);
 bool is_idx_table(const std::filesystem::path& file);

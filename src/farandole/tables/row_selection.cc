@@ -12,8 +12,9 @@
 namespace farandole {
 namespace {
 
-// A permutation of 0 … n - 1 that needs no memory: a Feistel network permutes the numbers of an even number of bits, and
-// a result outside of the range is permuted again (Black and Rogaway 2002, https://doi.org/10.1007/3-540-45760-7_9).
+// A permutation of 0 … n - 1 that needs no memory: a Feistel network permutes the numbers of
+// an even number of bits, and a result outside of the range is permuted again (Black and
+// Rogaway 2002, https://doi.org/10.1007/3-540-45760-7_9).
 class Permutation {
  public:
   Permutation(std::int64_t n, std::uint64_t seed) : n_(static_cast<std::uint64_t>(n)), seed_(seed) {

@@ -1,4 +1,5 @@
-// Some of the rows of a table, chosen by a pure function of the row's number: no list of rows is kept, whatever their number.
+// Some of the rows of a table, chosen by a pure function of the row's number: no list of rows is kept,
+// whatever their number.
 // Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
@@ -28,9 +29,10 @@ class RowSelection {
   std::function<bool(std::int64_t)> chosen_;
 };
 
-// Splits n rows at random into parts with these fractions of the rows, which add up to 1. Each row is in exactly one
-// part; the sizes are exact except for rounding, and the same seed gives the same parts.
-// Throws: UserError if a fraction is not between 0 and 1, if they do not add up to 1, or if a part would be empty.
+// Splits n rows at random into parts with these fractions of the rows, which add up to 1. Each row is in
+// exactly one part; the sizes are exact except for rounding, and the same seed gives the same parts.
+// Throws: UserError if a fraction is not between 0 and 1, if they do not add up to 1, or if a part
+// would be empty.
 std::vector<RowSelection> random_split(std::int64_t rows, std::span<const double> fractions,
                                        std::uint64_t seed);
 

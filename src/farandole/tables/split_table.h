@@ -9,8 +9,8 @@
 
 namespace farandole {
 
-// Writes the rows of the selection in their order, all columns with numbers, as an HDF5 file that appears when it is complete.
-// Returns their number.
+// Writes the rows of the selection in their order, all columns with numbers, as an HDF5 file that appears
+// when it is complete. Returns their number.
 // Throws: Error if it cannot be written.
 std::int64_t write_rows(const DataTable& table, const RowSelection& selection,
                         const std::filesystem::path& file);

@@ -43,8 +43,8 @@ class DataTable {
   // Throws: CorruptInput if the data is damaged.
   virtual void read(std::size_t column, std::int64_t first, std::int64_t count,
                     std::span<std::byte> out) const = 0;
-  // Reads consecutive rows of a column from row `first` on, each piece into memory of its own. `scratch` is memory that this
-  // call may use.
+  // Reads consecutive rows of a column from row `first` on, each piece into memory of its own. `scratch` is
+  // memory that this call may use.
   // Throws: as read().
   virtual void read_pieces(std::size_t column, std::int64_t first, std::span<const RowPiece> pieces,
                            Bytes& scratch) const;
@@ -65,11 +65,12 @@ class DataTable {
 void copy_pieces(std::span<const RowPiece> pieces, std::size_t row_bytes, Bytes& scratch,
                  const std::function<void(std::int64_t rows, std::span<std::byte>)>& read);
 
-// Opens an HDF5 file (each data set of the root group is a column), a CSV file with a header, a NumPy file (.npy), an IDX
-// file (also .gz), or several of them joined by commas. The column of an .npy or IDX file has the name of the
-// file without its extension; NAME=FILE gives it another one. CSV and IDX files are read into memory, others row by row.
-// Throws: UserError if a file cannot be opened, is of no known kind, or has another number of rows than the others;
-// CorruptInput with the file and the place if it is damaged.
+// Opens an HDF5 file (each data set of the root group is a column), a CSV file with a header, a NumPy file
+// (.npy), an IDX file (also .gz), or several of them joined by commas. The column of an .npy or IDX file has
+// the name of the file without its extension; NAME=FILE gives it another one. CSV and IDX files are read into
+// memory, others row by row.
+// Throws: UserError if a file cannot be opened, is of no known kind, or has another number of rows than the
+// others; CorruptInput with the file and the place if it is damaged.
 std::shared_ptr<const DataTable> open_table(const std::string& files);
 
 }  // namespace farandole

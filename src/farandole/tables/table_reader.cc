@@ -234,8 +234,9 @@ void TableReader::chosen_rows(std::int64_t block, std::vector<std::int64_t>& row
     if (selection_.contains(row)) rows.push_back(row);
 }
 
-// Reads a part of a window, in the order of the epoch, into batches. Each row is copied at most once: the rows of a block
-// are still in the cache when they are copied to their places. Returns false if the reader is to stop.
+// Reads a part of a window, in the order of the epoch, into batches. Each row is copied at most once: the
+// rows of a block are still in the cache when they are copied to their places. Returns false if the reader
+// is to stop.
 bool TableReader::deal(const Window& window, RowRange part, std::optional<TableBatch>& rest,
                        Scratch& scratch) {
   const auto before = rest ? rest->rows.size() : 0;

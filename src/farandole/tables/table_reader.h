@@ -22,7 +22,8 @@ namespace farandole {
 
 struct TableBatch {
   std::vector<std::int64_t> rows;  // Their numbers in the table.
-  // As the reader's columns: row after row. The reader uses their memory again when nobody refers to it any more.
+  // As the reader's columns: row after row. The reader uses their memory again when nobody refers to
+  // it any more.
   std::vector<std::shared_ptr<Bytes>> columns;
 };
 
@@ -43,10 +44,11 @@ struct RowRange {
 };
 using RowRanges = std::vector<RowRange>;  // Ascending, without overlaps.
 
-// In each epoch every chosen row is read once by one of the ranks, and the ranks' numbers of rows differ by at most one. Rows
-// are read in blocks of consecutive rows, at least as large as the chunks of the file that fit into a window. To shuffle, the blocks of the
-// table are permuted by seed and epoch, and then the rows of successive blocks that fill a window. This order does not depend on
-// the ranks: each of them reads an equal part of it. So an epoch can be continued on another number of ranks.
+// In each epoch every chosen row is read once by one of the ranks, and the ranks' numbers of rows differ by
+// at most one. Rows are read in blocks of consecutive rows, at least as large as the chunks of the file that
+// fit into a window. To shuffle, the blocks of the table are permuted by seed and epoch, and then the rows of
+// successive blocks that fill a window. This order does not depend on the ranks: each of them reads an equal
+// part of it. So an epoch can be continued on another number of ranks.
 class TableReader {
  public:
   // `table` must outlive this object.
@@ -61,8 +63,8 @@ class TableReader {
   // Returns the next batch, or nullopt after the last one.
   // Throws: what the table throws.
   std::optional<TableBatch> next();
-  // Returns the rows of the epoch's order that have been read when every rank has taken `batches` batches since start(), together
-  // with those that start() left out.
+  // Returns the rows of the epoch's order that have been read when every rank has taken `batches` batches
+  // since start(), together with those that start() left out.
   RowRanges done_after(std::int64_t batches) const;
 
   std::int64_t selected_rows() const { return total_; }  // By all ranks in an epoch.

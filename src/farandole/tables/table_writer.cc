@@ -42,7 +42,8 @@ std::vector<std::uint64_t> create_table_file(const std::filesystem::path& file,
   auto target = check(H5Fcreate(file.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), H5Fclose, "create");
   const auto links = check(H5Pcreate(H5P_LINK_CREATE), H5Pclose, "H5Pcreate");
   check(H5Pset_create_intermediate_group(links.get(), 1), "H5Pset_create_intermediate_group");
-  // The space is reserved now, and the bytes are written without HDF5, which cannot close a file on a full disk.
+  // The space is reserved now, and the bytes are written without HDF5, which cannot close a file on
+  // a full disk.
   const auto creation = check(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "H5Pcreate");
   check(H5Pset_alloc_time(creation.get(), H5D_ALLOC_TIME_EARLY), "H5Pset_alloc_time");
   check(H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER), "H5Pset_fill_time");

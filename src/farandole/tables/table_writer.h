@@ -12,8 +12,9 @@
 
 namespace farandole {
 
-// Creates `file` with empty columns and the columns of `original` that do not hold numbers, if it is an HDF5 file ("" if there is
-// none). Returns where in the file each column begins. Other processes that share the file system may then make a TableWriter.
+// Creates `file` with empty columns and the columns of `original` that do not hold numbers, if it is an HDF5
+// file ("" if there is none). Returns where in the file each column begins. Other processes that share the
+// file system may then make a TableWriter.
 // Throws: Error if the file cannot be written or there is too little space for it.
 std::vector<std::uint64_t> create_table_file(const std::filesystem::path& file,
                                              const std::vector<DataColumn>& columns, std::int64_t rows,

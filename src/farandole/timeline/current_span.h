@@ -1,5 +1,5 @@
-// Which spans a thread is in, innermost first. The thread sets it for spans that are recorded and, while it is
-// watched, for all spans. Farandole's own.
+// Which spans a thread is in, innermost first. The thread sets it for spans that are recorded and, while it
+// is watched, for all spans. Farandole's own.
 // Thread safety: none; use from one thread at a time. Other threads may read the category, and nothing else.
 #pragma once
 

@@ -28,7 +28,8 @@ MpiTraceSink sink_into(Timeline& timeline);
 extern "C" void farandole_trace_mpi_calls_1(const MpiTraceSink* sink);
 
 // If the library is preloaded, sends the MPI calls to `timeline` during the lifetime of this object.
-// Thread safety: none; use from one thread at a time. No other thread may be in an MPI call while the destructor runs.
+// Thread safety: none; use from one thread at a time. No other thread may be in an MPI call while
+// the destructor runs.
 class MpiTrace {
  public:
   explicit MpiTrace(Timeline& timeline);

@@ -26,8 +26,8 @@ struct MergedRun {
 };
 
 // Merges RUN/recorder/*.ftl into one Chrome trace on one clock, in gzip JSON; `output` empty:
-// RUN/timeline.json.gz. Of more than `merge_limit` ranks, the first, last and slowest ranks and a sample of the
-// others are merged; 0: all ranks. The processes need not have ended in order.
+// RUN/timeline.json.gz. Of more than `merge_limit` ranks, the first, last and slowest ranks and a sample of
+// the others are merged; 0: all ranks. The processes need not have ended in order.
 // Thread safety: any thread may call this at any time.
 // Throws: UserError where there are no recorders, CorruptInput where none can be read, Error where the trace
 // cannot be written.

@@ -134,8 +134,9 @@ struct DistributedOptimizer::Impl {
     for (std::size_t b = 0; b < buckets; ++b) update(b, factor, buckets - 1);
   }
 
-  // True if this step cannot end before the host knows whether the gradients are finite. If the session computes on a
-  // GPU, fused kernels leave out an update by themselves; the host learns it one step later and throws then.
+  // True if this step cannot end before the host knows whether the gradients are finite. If the session
+  // computes on a GPU, fused kernels leave out an update by themselves; the host learns it one step later
+  // and throws then.
   bool must_know() const {
     return scaler || joins_gradients() || options.on_nonfinite == OnNonFinite::skip ||
            (options.on_nonfinite == OnNonFinite::stop && updates->has_others());

@@ -55,9 +55,10 @@ class DistributedOptimizer {
   // Collective: every rank of the group must call this in the same order.
   void synchronize();
 
-  // On a GPU, step() returns while the GPU still computes. With OnNonFinite::stop, it then throws for the step before,
-  // and the GPU has left out the updates of both steps from the bucket with the gradient on. Call confirm() after the
-  // last step and before a checkpoint: it waits for the last step. On CPUs it does nothing.
+  // On a GPU, step() returns while the GPU still computes. With OnNonFinite::stop, it then throws for
+  // the step before, and the GPU has left out the updates of both steps from the bucket with the
+  // gradient on. Call confirm() after the last step and before a checkpoint: it waits for the last step.
+  // On CPUs it does nothing.
   // Throws: as step().
   // Collective: every rank of the group must call this in the same order.
   void confirm();
@@ -70,9 +71,9 @@ class DistributedOptimizer {
   // from the same state.
   void average_state();
 
-  // True on all ranks after the step in which DistributedOptimizerOptions::stop_requested returned true on any
-  // rank. Ranks that average parameters, and those that compute on GPUs, learn it one step later; the former cannot use
-  // it inside a Join.
+  // True on all ranks after the step in which DistributedOptimizerOptions::stop_requested returned true on
+  // any rank. Ranks that average parameters, and those that compute on GPUs, learn it one step later; the
+  // former cannot use it inside a Join.
   bool stopping() const;
 
   // Says why the last step() has changed nothing: a gradient was not finite. The same on all ranks.
@@ -81,8 +82,9 @@ class DistributedOptimizer {
   // Returns the loss times loss_scale(), for backward. step() divides the gradients by it.
   torch::Tensor scale(const torch::Tensor& loss) const;
   double loss_scale() const;  // 1 without loss_scaling; the same on all ranks.
-  // True if the last step() has changed nothing, because a gradient was not finite on some rank; then loss_scale() has
-  // been halved. If it is 1 already, DistributedOptimizerOptions::on_nonfinite says what happens.
+  // True if the last step() has changed nothing, because a gradient was not finite on some rank;
+  // then loss_scale() has been halved. If it is 1 already, DistributedOptimizerOptions::on_nonfinite
+  // says what happens.
   bool overflowed() const;
 
   // Returns the result of DistributedOptimizerOptions::tune when it is known; the same on all ranks.

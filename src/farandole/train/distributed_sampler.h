@@ -28,8 +28,8 @@ class DistributedSampler {
 
   // The order is a function of seed + epoch. Call this on all ranks before each epoch, also after a restart.
   void set_epoch(std::int64_t epoch) { set_position(epoch, 0); }
-  // Continues within an epoch: all ranks together have already seen the first `seen` samples of its order. The
-  // number of ranks may have changed since then.
+  // Continues within an epoch: all ranks together have already seen the first `seen` samples of its order.
+  // The number of ranks may have changed since then.
   // Throws: UserError if `seen` is negative or more than the samples of the data set.
   void set_position(std::int64_t epoch, std::int64_t seen);
   std::int64_t epoch() const { return epoch_; }
@@ -37,8 +37,8 @@ class DistributedSampler {
   // Returns this rank's samples of the rest of the epoch in order; equally many on every rank.
   std::vector<std::int64_t> indices() const;
   std::int64_t size() const;  // of indices()
-  // The number of ranks whose last sample repeats another rank's, so that all have equally many. These are the
-  // last ranks. Always 0 with drop_last.
+  // The number of ranks whose last sample repeats another rank's, so that all have equally many. These are
+  // the last ranks. Always 0 with drop_last.
   int repeating_ranks() const;
 
  private:

@@ -10,8 +10,8 @@ namespace farandole {
 std::shared_ptr<const GpuRuntime> load_gpus(std::string& why_not) {
   auto runtime = GpuRuntime::load(why_not);
   if (runtime == nullptr) return nullptr;
-  // LibTorch finds the kernels of CUDA through what this library registers. Nothing links it, so that programs start
-  // where it or its dependencies are missing.
+  // LibTorch finds the kernels of CUDA through what this library registers. Nothing links it, so that
+  // programs start where it or its dependencies are missing.
   if (::dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
     why_not = std::string("LibTorch has no CUDA here (") + ::dlerror() + "); install its build for CUDA";
     return nullptr;

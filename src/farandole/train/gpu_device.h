@@ -11,8 +11,8 @@
 
 namespace farandole {
 
-// Returns nullptr and says why if this rank cannot use a GPU. Call it before anything else of LibTorch that looks for
-// GPUs, because LibTorch looks only once.
+// Returns nullptr and says why if this rank cannot use a GPU. Call it before anything else of LibTorch that
+// looks for GPUs, because LibTorch looks only once.
 std::shared_ptr<const GpuRuntime> load_gpus(std::string& why_not);
 
 // Makes a GPU the current one of this thread and of LibTorch.

@@ -72,8 +72,8 @@ class Session::Internals {
   NcclOptions nccl_options(Group* group);
   std::unique_ptr<TracedCommunicator> traced(std::unique_ptr<Communicator> communicator,
                                              std::uint16_t number);
-  // Returns the GPU whose load belongs to this rank, as for GpuCounters::open(): the one that it trains on, or else the one
-  // that a rank at its place would get.
+  // Returns the GPU whose load belongs to this rank, as for GpuCounters::open(): the one that it trains on,
+  // or else the one that a rank at its place would get.
   std::string gpu_to_watch() const;
   // Throws: UserError inside a Join, because ranks that have joined would not take part.
   void refuse_while_joining();
@@ -85,8 +85,9 @@ class Session::Internals {
   // For an error about a lost peer, returns whether the error is new; otherwise the watchdog of this rank
   // has already reported it.
   bool is_ending(ExitCode code);
-  // Makes this job the only one that writes into `run_dir` (base/run/run_lease.h), until the session ends or has another run directory.
-  // If another job takes over, because this one was stopped for long, this job ends.
+  // Makes this job the only one that writes into `run_dir` (base/run/run_lease.h), until the session
+  // ends or has another run directory. If another job takes over, because this one was stopped for long,
+  // this job ends.
   // Throws: as RunLease. Called on rank 0; does nothing on others.
   void take_lease(const std::filesystem::path& run_dir);
   // What an earlier start has recorded in `run_dir` is kept (base/run/earlier_starts.h).

@@ -19,8 +19,8 @@ Tensor place_for(const Tensor& parameter) {
   return slot != nullptr ? slot->take(parameter) : Tensor();
 }
 
-// Computes the products of autograd in the same order. With mixed precision, the input is rounded and the parameters are
-// not; the gradients of the parameters have their type.
+// Computes the products of autograd in the same order. With mixed precision, the input is rounded and the
+// parameters are not; the gradients of the parameters have their type.
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
                         const std::optional<Tensor>& bias) {

@@ -13,13 +13,13 @@ enum class Precision { float32, tf32, bfloat16, float16 };
 // Throws: UserError for any other text.
 Precision parse_precision(std::string_view text);
 
-// Lets the matrix products and convolutions of GPUs round float32 to 10 binary digits with tf32, and not otherwise. It holds
-// for the process. On CPUs, tf32 is float32.
+// Lets the matrix products and convolutions of GPUs round float32 to 10 binary digits with tf32, and not
+// otherwise. It holds for the process. On CPUs, tf32 is float32.
 void round_products(Precision precision);
 
-// While it exists, layers compute in this precision where LibTorch's autocast thinks it is safe. Put the forward pass
-// and the loss inside, and backward outside. With float16, use also DistributedOptimizer::scale(), because small
-// gradients become 0 otherwise.
+// While it exists, layers compute in this precision where LibTorch's autocast thinks it is safe. Put the
+// forward pass and the loss inside, and backward outside. With float16, use also
+// DistributedOptimizer::scale(), because small gradients become 0 otherwise.
 class Autocast {
  public:
   Autocast(Precision precision, torch::Device device);

@@ -240,7 +240,8 @@ std::unique_ptr<Group> Session::new_group(std::span<const int> ranks) {
                 std::make_unique<TensorCollectives::Internals>(std::move(communicator))));
 }
 
-// Every node first copies the earlier start's recorders that are on its own disk. Rank 0 then moves all of them.
+// Every node first copies the earlier start's recorders that are on its own disk. Rank 0 then moves
+// all of them.
 void Session::Internals::take_lease(const std::filesystem::path& run_dir) {
   if (job.layout().rank != 0 || run_dir.empty()) return;
   const auto folder = std::filesystem::absolute(run_dir);

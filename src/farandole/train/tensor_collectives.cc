@@ -44,7 +44,8 @@ torch::Tensor empty_rows(const torch::Tensor& like, std::int64_t rows) {
   return torch::empty(sizes, like.options().requires_grad(false));
 }
 
-// Runs a collective on contiguous memory of the host for `tensor`. If this memory is a copy, the result is written back.
+// Runs a collective on contiguous memory of the host for `tensor`. If this memory is a copy, the result
+// is written back.
 template <class Call>
 void in_place(torch::Tensor& tensor, Call call) {
   const torch::NoGradGuard no_grad;

@@ -14,8 +14,8 @@
 namespace farandole {
 namespace {
 
-// Until the first checkpoint has shown what one costs. With a long time, a job that is often killed would not get
-// to its first checkpoint.
+// Until the first checkpoint has shown what one costs. With a long time, a job that is often killed would not
+// get to its first checkpoint.
 constexpr double first_automatic_seconds = 2;
 
 std::optional<double> count_of(std::string_view text, std::string_view unit) {

@@ -32,8 +32,8 @@ class CheckpointSchedule {
     bool save = false;
     std::int64_t ask_again = 0;  // the first step at which the answer can be another
   };
-  // `step` steps are done. `idle`: the checkpoint before has been written. Otherwise the save is postponed to the
-  // first step after that. Units of `now`: seconds since any moment.
+  // `step` steps are done. `idle`: the checkpoint before has been written. Otherwise the save is postponed to
+  // the first step after that. Units of `now`: seconds since any moment.
   Answer ask(std::int64_t step, bool idle, double now);
   // A checkpoint was saved, whoever asked for it. `cost`: seconds that the last ones took from training.
   void saved(std::int64_t step, double now, double cost);

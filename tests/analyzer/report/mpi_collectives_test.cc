@@ -1,4 +1,5 @@
-// A program of which only MPI calls are recorded: its report has waiting, transfer and the last rank to arrive.
+// A program of which only MPI calls are recorded: its report has waiting, transfer and the last
+// rank to arrive.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -180,8 +180,8 @@ TEST_F(RunLeaseTest, AFileThatSaysNothingIsALeaseUntilItIsOld) {
   EXPECT_THAT(leases(), testing::ElementsAre("lease-41.json"));
 }
 
-// Processes take the lease again and again and are killed at random moments. Whoever holds it also locks a file, which would
-// fail if another held it too.
+// Processes take the lease again and again and are killed at random moments. Whoever holds it also locks a
+// file, which would fail if another held it too.
 TEST_F(RunLeaseTest, NeverTwoHoldIt) {
   std::mt19937 random(seed(20261123));
   const TemporaryFolder proof;

@@ -1,4 +1,5 @@
-// The kernels, launched in the double of CUDA or on a GPU. What their threads do is tested in batched_copy_test.cc, too.
+// The kernels, launched in the double of CUDA or on a GPU. What their threads do is tested
+// in batched_copy_test.cc, too.
 #include "farandole/comm/gpu/gpu_kernels.h"
 
 #include <cmath>

@@ -19,7 +19,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A rank with streams of its own for copies to the device, collectives, and copies back, ordered by events alone.
+// A rank with streams of its own for copies to the device, collectives, and copies back, ordered
+// by events alone.
 struct GpuPipeline {
   explicit GpuPipeline(GpuRank& rank, NcclOptions options = {})
       : runtime(rank.runtime),

@@ -31,8 +31,8 @@ std::set<std::string> shared_memory_files() {
   return names;
 }
 
-// Reduces until it is killed or learns that another rank was killed. The exit code says which. After `moment` calls,
-// rank 0 writes a byte to `reached`.
+// Reduces until it is killed or learns that another rank was killed. The exit code says which. After `moment`
+// calls, rank 0 writes a byte to `reached`.
 int reduce_forever(ForkWorld& world, int rank, unsigned seed, unsigned moment, int reached) {
   ::alarm(120);  // ends a rank that hangs, which the test detects
   try {

@@ -1,5 +1,5 @@
-// The estimator on MNIST: fit, transform, evaluate. `estimator MODEL.pt TRAIN TEST [EPOCHS]`, where TRAIN and TEST are tables
-// with the columns pixels and digit.
+// The estimator on MNIST: fit, transform, evaluate. `estimator MODEL.pt TRAIN TEST [EPOCHS]`, where TRAIN and
+// TEST are tables with the columns pixels and digit.
 #include <cstdlib>
 #include <farandole/estimator.h>
 #include <filesystem>

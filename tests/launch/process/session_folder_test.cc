@@ -57,7 +57,8 @@ TEST_F(Sessions, RemoveThoseOfKilledLaunchers) {
   for (const auto& folder : {used, elsewhere, beginning, foreign}) EXPECT_TRUE(fs::exists(folder)) << folder;
 }
 
-// Makes a file as Open MPI names its shared memory. Job numbers of this test are above those that Open MPI can give.
+// Makes a file as Open MPI names its shared memory. Job numbers of this test are above those that Open
+// MPI can give.
 fs::path shared_memory(std::uint32_t job, int local_rank) {
   const auto host = host_name();
   fs::path file = fmt::format("/dev/shm/vader_segment.{}.{}.{:x}.{}", host.substr(0, host.find('.')),

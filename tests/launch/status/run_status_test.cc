@@ -68,7 +68,8 @@ TEST_F(StatusOfRun, IsLostWithoutAnEndAndASignOfLife) {
   EXPECT_EQ(read().state, State::starting);
 }
 
-// Rank 0 had to leave its job at once, because it lost a peer. Its launcher was killed before it could record the end.
+// Rank 0 had to leave its job at once, because it lost a peer. Its launcher was killed before it could
+// record the end.
 TEST_F(StatusOfRun, HasFailedIfRankZeroRecordedItsEndButKeptItsLease) {
   const RunLease lease(run, [](const std::string&) {});
   facts.ended = "2023-11-14T22:14:00Z";

@@ -14,8 +14,9 @@
 namespace farandole {
 namespace {
 
-// A process is forked while other threads begin and end, so that some hold the recorder's lock. The child uses and ends the
-// timeline like its parent. It must come to its end, and nothing of it may be in the parent's file.
+// A process is forked while other threads begin and end, so that some hold the recorder's lock. The
+// child uses and ends the timeline like its parent. It must come to its end, and nothing of it may be in
+// the parent's file.
 TEST(ForkedProcess, RecordsNothingAndEnds) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "AddressSanitizer's own locks do not survive a fork beside threads that begin and end";

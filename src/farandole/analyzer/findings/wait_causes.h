@@ -1,5 +1,5 @@
-// Finds why ranks waited in collectives (what delayed the last rank), and splits 100 % of the ranks' time into
-// useful compute and losses with their causes. Pure functions.
+// Finds why ranks waited in collectives (what delayed the last rank), and splits 100 % of the ranks' time
+// into useful compute and losses with their causes. Pure functions.
 // Thread safety: any thread may call this at any time.
 #pragma once
 

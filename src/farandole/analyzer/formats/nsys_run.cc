@@ -26,8 +26,8 @@ bool is_gzip(const std::filesystem::path& file) {
   return stream.get() == 0x1f && stream.get() == 0x8b;
 }
 
-// SQLite must seek, so it reads a copy without compression. Real exports shrink to a tenth; a file made to fill the disk
-// shrinks to a thousandth.
+// SQLite must seek, so it reads a copy without compression. Real exports shrink to a tenth; a file made to
+// fill the disk shrinks to a thousandth.
 void inflate(const std::filesystem::path& file, const std::filesystem::path& copy) {
   const auto inflated = InflatedFile::open(file);
   if (!inflated) throw UserError("open " + file.string() + ": it cannot be read");

@@ -9,24 +9,25 @@
 
 namespace farandole {
 
-// The flight recorders of the ranks. They are used if a run has no merged trace (it was killed or still runs),
-// or if the merged trace has few of its ranks. `path` is a run directory with recorder/*.ftl, a folder of such
-// files, or one file. Clocks are aligned as in a merge. Missing or damaged files are named in the warnings.
+// The flight recorders of the ranks. They are used if a run has no merged trace (it was killed or still
+// runs), or if the merged trace has few of its ranks. `path` is a run directory with recorder/*.ftl, a
+// folder of such files, or one file. Clocks are aligned as in a merge. Missing or damaged files are named
+// in the warnings.
 // Throws: UserError if there is no recorder file; CorruptInput if no file can be read.
 RunModel read_recorders(const std::filesystem::path& path);
 
 // Traces of PyTorch's profiler (Kineto), one file per rank. The rank comes from the distributedInfo of each
-// file, or else from its name ("rank3"), or else from the sorted order of the files. Clocks are aligned by the
-// ends of collectives, which all ranks leave at nearly the same time; the remaining error is the
+// file, or else from its name ("rank3"), or else from the sorted order of the files. Clocks are aligned by
+// the ends of collectives, which all ranks leave at nearly the same time; the remaining error is the
 // clock_residual_us of each rank. Files are read in parallel.
 // Damaged files are named in the warnings and left out.
 // Throws: CorruptInput if no file can be read.
 RunModel read_kineto(const std::vector<std::filesystem::path>& files);
 
-// Exports of Nsight Systems (nsys export --type sqlite, plain or gzip) with one or several processes per file:
-// kernels, CUDA graphs, copies and NVTX ranges. Ranges named "step 12" or "iteration 12" are steps; ranges
-// named like Farandole's categories ("forward", "data", …) are phases. Damaged files are named in the warnings
-// and left out.
+// Exports of Nsight Systems (nsys export --type sqlite, plain or gzip) with one or several processes per
+// file: kernels, CUDA graphs, copies and NVTX ranges. Ranges named "step 12" or "iteration 12" are steps;
+// ranges named like Farandole's categories ("forward", "data", …) are phases. Damaged files are named in the
+// warnings and left out.
 // Throws: CorruptInput if no file can be read.
 RunModel read_nsys(const std::vector<std::filesystem::path>& files);
 

@@ -157,8 +157,8 @@ class Matcher {
     }
   }
 
-  // Returns whether the calls of a group are not one collective: a rank that ended earlier than the others has
-  // fewer calls, and counting from the end then pairs different calls.
+  // Returns whether the calls of a group are not one collective: a rank that ended earlier than the others
+  // has fewer calls, and counting from the end then pairs different calls.
   bool is_mispaired(const Group& group) const {
     if (group.communicator != mpi_calls_on_all_ranks) return false;
     return !group.same_name || (synchronizes(run_.names[group.match.name]) &&

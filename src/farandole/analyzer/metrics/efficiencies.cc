@@ -97,11 +97,11 @@ std::vector<Member> members_of(const CollectiveMatches& matches, std::vector<std
   return members;
 }
 
-// Replays the dependencies of a run and returns the length of the window in ns under these rules: the training
-// thread of each rank takes its recorded time between waits; a collective ends its recorded transfer time after
-// the last arrival (ideal: immediately); a wait ends with the last collective that ended in it. If it is unknown
-// when a collective that was queued behind another became ready, it is ready when it started or when the
-// training thread began to wait; this overestimates the effect of the network.
+// Replays the dependencies of a run and returns the length of the window in ns under these rules: the
+// training thread of each rank takes its recorded time between waits; a collective ends its recorded transfer
+// time after the last arrival (ideal: immediately); a wait ends with the last collective that ended in it. If
+// it is unknown when a collective that was queued behind another became ready, it is ready when it started or
+// when the training thread began to wait; this overestimates the effect of the network.
 //
 // Matches are ordered by last arrival, and all collectives on which an arrival depends ended before it.
 // Therefore every dependency is known when a match is processed.

@@ -1,5 +1,5 @@
-// The steps of measure(): the metrics of one rank from interval operations on its spans, and what follows from
-// those of all ranks, the overlap and the POP efficiencies with their 95 % intervals. Pure functions.
+// The steps of measure(): the metrics of one rank from interval operations on its spans, and what follows
+// from those of all ranks, the overlap and the POP efficiencies with their 95 % intervals. Pure functions.
 // Thread safety: any thread may call this at any time.
 #pragma once
 

@@ -16,7 +16,8 @@ void append_signed(std::vector<std::uint8_t>& to, std::int64_t value) {
   append_varint(to, static_cast<std::uint64_t>(value) << 1 ^ static_cast<std::uint64_t>(value >> 63));
 }
 
-// Reads what the functions above wrote and moves `at` behind it. The caller must know that a value is present.
+// Reads what the functions above wrote and moves `at` behind it. The caller must know that a
+// value is present.
 std::uint64_t take_varint(const std::uint8_t*& at) {
   std::uint64_t value = 0;
   for (int shift = 0;; shift += 7) {

@@ -34,8 +34,8 @@ class Csv {
   std::string take() { return std::move(text_); }
 
  private:
-  // Names come from traces that anybody may have made. A spreadsheet computes a cell that begins like a formula, unless an
-  // apostrophe precedes it, and a terminal obeys control characters.
+  // Names come from traces that anybody may have made. A spreadsheet computes a cell that begins like a
+  // formula, unless an apostrophe precedes it, and a terminal obeys control characters.
   void cell(const std::string& value) {
     auto text = printable(value);
     const bool formula =

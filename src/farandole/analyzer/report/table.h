@@ -1,5 +1,5 @@
-// The tables of the report, each described once: rows of the JSON report, and the columns that readers see as text or
-// HTML. Plain values and pure functions.
+// The tables of the report, each described once: rows of the JSON report, and the columns that readers see as
+// text or HTML. Plain values and pure functions.
 // Thread safety: any thread may call this at any time.
 #pragma once
 

@@ -1,4 +1,5 @@
-// The buckets that a run reduced: when their gradients were ready, and what their reductions and updates cost.
+// The buckets that a run reduced: when their gradients were ready, and what their reductions
+// and updates cost.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
@@ -68,8 +69,8 @@ class ReductionCosts {
   // The rank's part of a bucket's reduction; `caller_driven`: the training thread runs it.
   void add_part(const RankThread& rank, const CollectivePart& part, const CollectiveMatch& match,
                 bool caller_driven);
-  // The updates that begin in `tail`, which is between a step's backward and its end. `last_end`: of the step's
-  // reductions. `buckets`: their bytes.
+  // The updates that begin in `tail`, which is between a step's backward and its end. `last_end`: of the
+  // step's reductions. `buckets`: their bytes.
   void add_updates(const RankThread& rank, Interval tail, std::int64_t last_end,
                    const std::vector<std::uint64_t>& buckets);
   void settle(StepGraph& graph) const;

@@ -1,4 +1,5 @@
-// Threads that share the cores of a node equally: a simulation of them, and clocks of the work that they can do.
+// Threads that share the cores of a node equally: a simulation of them, and clocks of the work that
+// they can do.
 // Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 

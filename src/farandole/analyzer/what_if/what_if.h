@@ -67,8 +67,8 @@ struct ChangedRun {
   std::vector<std::string> notes;  // Assumptions of the prediction.
 };
 
-// Simulates the steps of a run under a scenario. `cost_factor` multiplies the cost of transfers. Only the first steps
-// are used, so that all ranks together need at most `most_operations`. `replay` must be known().
+// Simulates the steps of a run under a scenario. `cost_factor` multiplies the cost of transfers. Only the
+// first steps are used, so that all ranks together need at most `most_operations`. `replay` must be known().
 ChangedRun run_changed(const Replay& replay, const Scenario& scenario, double cost_factor,
                        std::size_t most_operations);
 

@@ -8,8 +8,8 @@
 namespace farandole {
 
 // Creates the file to write to before publish_file(path) and returns its path: a hidden file in the folder of
-// `path`, named after this host and process. What has this name, also a link, is removed first. If `path` is a
-// device or a pipe, returns `path` itself.
+// `path`, named after this host and process. What has this name, also a link, is removed first. If `path` is
+// a device or a pipe, returns `path` itself.
 // Throws: Error if the file cannot be created.
 std::filesystem::path temporary_beside(const std::filesystem::path& path);
 

@@ -25,9 +25,9 @@ OwnedDescriptor open_regular_file(const std::filesystem::path& path);
 // Throws: CorruptInput if it is not a regular file; Error if it cannot be read.
 std::optional<std::string> read_whole_file(const std::filesystem::path& path);
 
-// Calls `use` with each line of the file, without its '\n'. `last_bytes`: reads only the end of the file, where the
-// first line may be a part of one. Leaves out a last line without '\n', which a kill has cut off, and lines of more
-// than 16 MiB. A file that does not exist has no lines.
+// Calls `use` with each line of the file, without its '\n'. `last_bytes`: reads only the end of the file,
+// where the first line may be a part of one. Leaves out a last line without '\n', which a kill has cut off,
+// and lines of more than 16 MiB. A file that does not exist has no lines.
 // Throws: CorruptInput if it is not a regular file; Error if it cannot be read.
 void read_lines(const std::filesystem::path& path, std::uint64_t last_bytes,
                 const std::function<void(std::string_view)>& use);

@@ -1,8 +1,8 @@
 // A file that is written on the node's local disk and copied to its destination on a shared file system
 // afterwards. A symbolic link beside the destination, DESTINATION with the extension .node, leads to the
 // local file and is valid only on that node. Any process of the node may copy the file, because its writer
-// may have been killed. A file is removed only if it was made for a destination in this very folder: links in a
-// copy of the folder, and other links, never lead to a removal.
+// may have been killed. A file is removed only if it was made for a destination in this very folder: links in
+// a copy of the folder, and other links, never lead to a removal.
 // Thread safety: any thread may call this at any time. So may different processes of the node: a
 // file lock (flock) makes each one wait while another copies.
 #pragma once

@@ -21,8 +21,8 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// Removes `folder` with all that it contains, without reporting errors. The folder is renamed first. Therefore
-// a process that still creates files by the old path cannot keep the folder from being removed.
+// Removes `folder` with all that it contains, without reporting errors. The folder is renamed first.
+// Therefore a process that still creates files by the old path cannot keep the folder from being removed.
 void discard_folder(const std::filesystem::path& folder) noexcept;
 
 // Says whether discard_folder() has renamed `folder` and was killed before it had removed all of it.

@@ -14,7 +14,8 @@ std::string host_name() {
 }
 
 int allowed_cores() {
-  // Machines with more than CPU_SETSIZE (1024) CPUs need a larger set, without which the kernel returns EINVAL.
+  // Machines with more than CPU_SETSIZE (1024) CPUs need a larger set, without which the
+  // kernel returns EINVAL.
   for (std::size_t cpus = CPU_SETSIZE; cpus <= (std::size_t{1} << 20); cpus *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(cpus),
                                                                [](cpu_set_t* it) { CPU_FREE(it); });

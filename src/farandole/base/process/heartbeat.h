@@ -1,4 +1,5 @@
-// Shows through a file, also to processes on other hosts, that a process is alive: a helper thread touches the file.
+// Shows through a file, also to processes on other hosts, that a process is alive: a helper thread
+// touches the file.
 // Thread safety: any thread may call this at any time.
 #pragma once
 

@@ -35,12 +35,12 @@ std::optional<LaunchValue> launched_rank(const Environment& environment);
 bool in_slurm_job(const Environment& environment);
 bool in_slurm_step(const Environment& environment);
 
-// Says whether a variable tells the MPI library how to find the other ranks. Without one, Open MPI ends a task of a
-// Slurm step in MPI_Init.
+// Says whether a variable tells the MPI library how to find the other ranks. Without one, Open MPI ends a
+// task of a Slurm step in MPI_Init.
 bool has_process_manager(const Environment& environment);
 
-// One line for the user if mpirun has started several programs as one job; nullopt otherwise. MPI_Init waits for
-// all of them, for ever if one of them is no MPI program.
+// One line for the user if mpirun has started several programs as one job; nullopt otherwise. MPI_Init waits
+// for all of them, for ever if one of them is no MPI program.
 std::optional<std::string> mixed_world_message(const Environment& environment);
 
 // One line for the user if MPI made a world of one rank although the launcher meant to start `expected`

@@ -7,8 +7,8 @@
 
 namespace farandole {
 
-// Returns what `body` returns. If `body` throws, prints "NAME: MESSAGE" to stderr, without control characters, and
-// returns the exit code of an Error, or 1.
+// Returns what `body` returns. If `body` throws, prints "NAME: MESSAGE" to stderr, without control
+// characters, and returns the exit code of an Error, or 1.
 int run_main(std::string_view name, const std::function<int()>& body);
 
 }  // namespace farandole

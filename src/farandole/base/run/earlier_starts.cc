@@ -53,7 +53,8 @@ void copy_launch(const fs::path& from, const fs::path& to) {
   if (ignored && has_ended(from / "job.json")) fs::copy_file(from / "job.json", to / "job.json", ignored);
 }
 
-// A run that is killed every few minutes would fill its disk with recorders. What remains tells how the start ended.
+// A run that is killed every few minutes would fill its disk with recorders. What remains tells how
+// the start ended.
 void drop_old_recorders(const std::vector<fs::path>& starts) {
   std::error_code ignored;
   for (std::size_t i = 0; i + most_recorded < starts.size(); ++i) {

@@ -11,10 +11,11 @@ namespace farandole {
 // In the order of the starts.
 std::vector<std::filesystem::path> earlier_starts(const std::filesystem::path& run_dir);
 
-// Rank 0 calls this before a new start records, after one process of each node has copied the recorder files
-// that are on that node's disk (stage_out_all() in staging_file.h). If an earlier start has recorded in
-// `run_dir`, this moves its recorders, its trace and its reports to the next folder of RUN/starts, and copies run.json and
-// the launcher's records about that start. The newest 20 starts keep their recorders and their trace.
+// Rank 0 calls this before a new start records, after one process of each node has copied the recorder
+// files that are on that node's disk (stage_out_all() in staging_file.h). If an earlier start has recorded
+// in `run_dir`, this moves its recorders, its trace and its reports to the next folder of RUN/starts, and
+// copies run.json and the launcher's records about that start. The newest 20 starts keep their recorders
+// and their trace.
 // Throws: Error if a file cannot be moved. Nothing is lost then.
 void keep_earlier_start(const std::filesystem::path& run_dir);
 

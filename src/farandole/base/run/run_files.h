@@ -1,4 +1,5 @@
-// Names of the files of a run directory, and what they say about its progress, for readers that must be quick.
+// Names of the files of a run directory, and what they say about its progress, for readers that
+// must be quick.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
@@ -11,8 +12,8 @@
 
 namespace farandole {
 
-// The objects on the last lines of metrics.jsonl, oldest first; none if it cannot be read. Reads the last 16 KiB, or
-// up to 1 MiB if a line is longer than that. A line that a kill has cut off is left out.
+// The objects on the last lines of metrics.jsonl, oldest first; none if it cannot be read. Reads the last 16
+// KiB, or up to 1 MiB if a line is longer than that. A line that a kill has cut off is left out.
 std::vector<nlohmann::json> last_metrics(const std::filesystem::path& file);
 
 // The last step in metrics.jsonl; std::nullopt if it has none or cannot be read.
@@ -21,8 +22,8 @@ std::optional<std::int64_t> last_logged_step(const std::filesystem::path& file);
 // The file that says what ran (base/run/run_json.h).
 std::filesystem::path run_json_of(const std::filesystem::path& run);
 
-// The file of the newest checkpoint by its name, "step-00001200.h5"; empty if there is none. Each file with such a
-// name is complete.
+// The file of the newest checkpoint by its name, "step-00001200.h5"; empty if there is none. Each file with
+// such a name is complete.
 std::filesystem::path newest_checkpoint(const std::filesystem::path& run);
 
 }  // namespace farandole

@@ -1,6 +1,6 @@
-// One job at a time writes into a run directory, also where several hosts share it (NFS, Lustre). The job holds a file
-// RUN/lease-0001.json that says who it is, and touches it every few seconds. A job that was killed leaves its file; the next job
-// recognizes this, and takes over with the next number.
+// One job at a time writes into a run directory, also where several hosts share it (NFS, Lustre). The job
+// holds a file RUN/lease-0001.json that says who it is, and touches it every few seconds. A job that was
+// killed leaves its file; the next job recognizes this, and takes over with the next number.
 // Thread safety: none; use from one thread at a time. Any thread may call held() at any time.
 #pragma once
 
@@ -16,7 +16,8 @@
 
 namespace farandole {
 
-// Throws: UserError if a job on this host holds the lease of `run_dir`. Waits for nothing, so a job on another host is not seen.
+// Throws: UserError if a job on this host holds the lease of `run_dir`. Waits for nothing, so a job on
+// another host is not seen.
 void refuse_if_in_use(const std::filesystem::path& run_dir);
 
 // The process of rank 0 that holds the lease of a run directory.
@@ -28,8 +29,8 @@ struct LeaseHolder {
 };
 // std::nullopt if there is no lease. Never waits.
 std::optional<LeaseHolder> find_lease_holder(const std::filesystem::path& run_dir);
-// Says whether a job holds the lease of `run_dir` and is alive. For a job on another host, looks for some seconds
-// whether it touches its file.
+// Says whether a job holds the lease of `run_dir` and is alive. For a job on another host, looks for some
+// seconds whether it touches its file.
 bool lease_is_alive(const std::filesystem::path& run_dir);
 
 class RunLease {
@@ -40,9 +41,10 @@ class RunLease {
     std::chrono::milliseconds patience{20'000};
   };
 
-  // Takes the lease of `run_dir`, which must exist. If another job holds it, finds out whether that job is alive: at once if it
-  // runs on this host or was the same Slurm job before a requeue, otherwise within `times.patience`.
-  // Calls lost(message) on a helper thread if another job has taken over, because this one was stopped for too long.
+  // Takes the lease of `run_dir`, which must exist. If another job holds it, finds out whether that job is
+  // alive: at once if it runs on this host or was the same Slurm job before a requeue, otherwise within
+  // `times.patience`. Calls lost(message) on a helper thread if another job has taken over, because this one
+  // was stopped for too long.
   // Throws: UserError if another job holds the lease. The message says which.
   // Throws: Error if the file cannot be created.
   RunLease(const std::filesystem::path& run_dir, std::function<void(const std::string&)> lost, Times times);
@@ -53,7 +55,8 @@ class RunLease {
   RunLease& operator=(const RunLease&) = delete;
 
   const std::filesystem::path& run_dir() const { return run_dir_; }
-  // Asks the file system whether another job has taken over. Ask before a file of the run directory is replaced or removed.
+  // Asks the file system whether another job has taken over. Ask before a file of the run directory is
+  // replaced or removed.
   bool held() const;
 
  private:

@@ -1,5 +1,6 @@
-// Measures round trips between each rank and rank 0 for timeline/clock/clock_model.h: once, and repeatedly while a job runs, because drift is not constant over hours. A helper thread does
-// this: on rank 0 it answers, and on one rank of each other clock it asks.
+// Measures round trips between each rank and rank 0 for timeline/clock/clock_model.h: once, and repeatedly
+// while a job runs, because drift is not constant over hours. A helper thread does this: on rank 0 it
+// answers, and on one rank of each other clock it asks.
 // Thread safety: only the main thread may create and destroy this.
 #pragma once
 

@@ -58,8 +58,9 @@ std::unique_ptr<CounterSampler> counters_of(Timeline& timeline, const std::strin
 
 }  // namespace
 
-// Proxy for a remote rank's records. Its facts are available immediately, its records block by block if they are
-// wanted. The remote rank waits in offer_records() until the destructor releases it, also after a failed merge.
+// Proxy for a remote rank's records. Its facts are available immediately, its records block by block if
+// they are wanted. The remote rank waits in offer_records() until the destructor releases it, also after
+// a failed merge.
 // Thread safety: none; use from one thread at a time.
 class OfferedRecords {
  public:

@@ -74,8 +74,9 @@ TraceRequests::~TraceRequests() {
 
 void TraceRequests::run() {
   ::pthread_setname_np(::pthread_self(), "trace requests");
-  // Training has priority, also over the compressing threads that this thread starts. The lowest priority gets 1.5 % of a core that
-  // ranks keep busy while they wait for each other, so a trace of a run that hangs would take a minute.
+  // Training has priority, also over the compressing threads that this thread starts. The lowest priority
+  // gets 1.5 % of a core that ranks keep busy while they wait for each other, so a trace of a run that hangs
+  // would take a minute.
   constexpr int low = 10;
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), low);
   try {

@@ -63,8 +63,8 @@ class SelfWatch {
 };
 
 // The references must outlive this object.
-// Thread safety: none; use from one thread at a time. Only the watchdog thread may use this, except where a function says
-// otherwise.
+// Thread safety: none; use from one thread at a time. Only the watchdog thread may use this, except where a
+// function says otherwise.
 class StallWatch {
  public:
   // `say` prints a text with this rank's prefix. No stall is detected before set_threshold().

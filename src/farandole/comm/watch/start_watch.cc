@@ -52,7 +52,8 @@ std::string_view variable_in(std::string_view environ, std::string_view name) {
   return "";
 }
 
-// Slurm names the ranks of a host, as in "0,1,4"; Open MPI's mpirun ends the job itself if one ends too early.
+// Slurm names the ranks of a host, as in "0,1,4"; Open MPI's mpirun ends the job itself if one
+// ends too early.
 std::set<int> expected_ranks(const Environment& environment) {
   std::set<int> ranks;
   const char* const list = environment("SLURM_GTIDS");
@@ -64,7 +65,8 @@ std::set<int> expected_ranks(const Environment& environment) {
   return ranks;
 }
 
-// Reads the processes of this user. std::nullopt if the launcher does not name rank and job, or /proc hides them.
+// Reads the processes of this user. std::nullopt if the launcher does not name rank and job, or
+// /proc hides them.
 std::optional<RanksOfHost> ranks_of_host(const Environment& environment) {
   const char* const job = environment("PMIX_NAMESPACE");
   const auto own = launched_rank(environment);

@@ -1,4 +1,5 @@
-// Watches the start of MPI. MPI_Init waits for all ranks of the job, for ever if one of them runs another program.
+// Watches the start of MPI. MPI_Init waits for all ranks of the job, for ever if one of them
+// runs another program.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
@@ -11,8 +12,8 @@
 
 namespace farandole {
 
-// From its construction to its destruction MPI starts. If a rank of this host has ended in that time, MPI cannot
-// start any more: one rank of the host says so, and all of them end with ExitCode::user_error. After
+// From its construction to its destruction MPI starts. If a rank of this host has ended in that time, MPI
+// cannot start any more: one rank of the host says so, and all of them end with ExitCode::user_error. After
 // WatchdogOptions::stall_seconds, but not before 30 s, one rank of the host reports who has not come; after
 // stall_abort_seconds, but not before 60 s, the ranks end with ExitCode::peer_lost.
 class StartWatch {

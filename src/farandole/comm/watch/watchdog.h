@@ -1,6 +1,7 @@
 // Watches the job from a helper thread in every rank. It reports lost ranks and ranks that keep others
 // waiting, and ends the job if this was requested. There is one object per process.
-// Thread safety: call from the training thread only. MPI must run. Functions say where other threads may call them.
+// Thread safety: call from the training thread only. MPI must run. Functions say where other threads
+// may call them.
 #pragma once
 
 #include <atomic>

@@ -38,9 +38,9 @@ class DescriptorChannel : public OutputChannel {
   int descriptor_;
 };
 
-// A Unix datagram socket of the launcher on the same host. One datagram holds 'o' or 'e' and then whole
-// lines up to largest_datagram. Therefore the lines of many ranks are not mixed; mpirun's own forwarding
-// does not guarantee this. A supervisor sends two other datagrams itself: 's' and its process number at its begin, and
+// A Unix datagram socket of the launcher on the same host. One datagram holds 'o' or 'e' and then whole lines
+// up to largest_datagram. Therefore the lines of many ranks are not mixed; mpirun's own forwarding does not
+// guarantee this. A supervisor sends two other datagrams itself: 's' and its process number at its begin, and
 // 'x' at its end, which 'f' follows if its rank has failed by itself.
 class SocketChannel : public OutputChannel {
  public:

@@ -28,8 +28,8 @@ class StreamRelay {
   bool wants_input() const { return source_.get() >= 0 && (!queue_.full() || leaves_out()); }
   // Returns whether time alone can change wants_input().
   bool waits() const { return source_.get() >= 0 && goes_on_ && queue_.full() && !leaves_out(); }
-  // From now on the program does not wait for a reader that takes nothing for `patience`. This is always so if
-  // there is a log.
+  // From now on the program does not wait for a reader that takes nothing for `patience`. This is always so
+  // if there is a log.
   void go_on() { goes_on_ = true; }
   static constexpr std::chrono::milliseconds patience{1000};
   OutputQueue& queue() { return queue_; }

@@ -105,7 +105,8 @@ OwnedDescriptor signal_descriptor(const std::vector<int>& signals) {
   for (const int number : signals) {
     struct sigaction now {};
     ::sigaction(number, nullptr, &now);
-    // nohup and shells ignore these signals for good. A batch script ignores others only until this program starts.
+    // nohup and shells ignore these signals for good. A batch script ignores others only until
+    // this program starts.
     const bool may_be_ignored = number == SIGHUP || number == SIGINT || number == SIGQUIT;
     if (!may_be_ignored || now.sa_handler != SIG_IGN) sigaddset(&set, number);
   }

@@ -14,8 +14,8 @@ struct CommandEnd {
   std::string text;  // Standard output and error, limited to 1 MiB.
 };
 
-// Runs a program that gets no input. Returns nullopt if the program cannot be started, is killed by a signal, or
-// runs longer than `patience`; in the last case it is killed.
+// Runs a program that gets no input. Returns nullopt if the program cannot be started, is killed by a signal,
+// or runs longer than `patience`; in the last case it is killed.
 std::optional<CommandEnd> run_command(const std::vector<std::string>& command,
                                       std::chrono::milliseconds patience);
 

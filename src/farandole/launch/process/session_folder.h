@@ -17,10 +17,10 @@ namespace farandole {
 
 class SessionFolder {
  public:
-  // Creates a folder in `parent`. Deletes it at the end of the scope, with the shared memory of its mpirun. If a
-  // launcher is killed, both remain until the next launcher of the same user and parent removes them. The launcher and
-  // its mpirun hold a lock, which shows that the folder is in use. A folder of another host is removed if Slurm says that
-  // its job is over.
+  // Creates a folder in `parent`. Deletes it at the end of the scope, with the shared memory of its mpirun.
+  // If a launcher is killed, both remain until the next launcher of the same user and parent removes them.
+  // The launcher and its mpirun hold a lock, which shows that the folder is in use. A folder of another host
+  // is removed if Slurm says that its job is over.
   // Throws: Error if the folder cannot be created.
   explicit SessionFolder(const std::filesystem::path& parent, const Environment& environment = &std::getenv);
   ~SessionFolder();
@@ -38,8 +38,8 @@ class SessionFolder {
 // use it. Returns an empty list if `environment` already selects a folder.
 EnvironmentChanges session_environment(const std::filesystem::path& folder, const Environment& environment);
 
-// Open MPI 4 keeps shared memory of each rank in /dev/shm. mpirun removes it, unless it was killed or interrupted. `job`
-// is the number of the job in the environment of its ranks.
+// Open MPI 4 keeps shared memory of each rank in /dev/shm. mpirun removes it, unless it was killed or
+// interrupted. `job` is the number of the job in the environment of its ranks.
 // Notes the job in a session folder, so that the end of the session removes the shared memory.
 void note_open_mpi_job(const std::filesystem::path& folder, std::uint32_t job);
 // Removes that of this host. `local_rank`: empty means all ranks.

@@ -80,10 +80,11 @@ bool all_hosts_answer(std::size_t hosts) {
       .has_value();
 }
 
-// Slurm notices the loss of a host only after some minutes (SlurmdTimeout), and before that a start would fail on it.
-// So if ranks have left no record, this waits until all hosts answer, the job has lost some, or a signal arrives.
-// Returns std::nullopt if none of this has happened. A host that came back at once can be such a case: Slurm 22.05 then
-// sometimes believes that the job has fewer hosts than it lists, and starts no step on all of them.
+// Slurm notices the loss of a host only after some minutes (SlurmdTimeout), and before that a start would
+// fail on it. So if ranks have left no record, this waits until all hosts answer, the job has lost some, or a
+// signal arrives. Returns std::nullopt if none of this has happened. A host that came back at once can be
+// such a case: Slurm 22.05 then sometimes believes that the job has fewer hosts than it lists, and starts no
+// step on all of them.
 std::optional<std::vector<std::string>> settled_hosts(const std::string& job, std::size_t before,
                                                       bool complete) {
   const auto signals = signal_descriptor({SIGTERM, SIGINT, SIGHUP, SIGQUIT});

@@ -19,8 +19,8 @@ struct ShrunkAllocation {
       environment;  // The variables that describe the hosts of the job to srun, mpirun and plan_launch().
 };
 
-// `before`: the hosts that the environment describes, in the order of Slurm; `now`: those that the job has. Returns
-// std::nullopt if none is lost. A pure function.
+// `before`: the hosts that the environment describes, in the order of Slurm; `now`: those that the job has.
+// Returns std::nullopt if none is lost. A pure function.
 std::optional<ShrunkAllocation> shrunk_allocation(const std::vector<std::string>& before,
                                                   const std::vector<std::string>& now, int ranks,
                                                   const Environment& environment);
@@ -32,9 +32,10 @@ struct LostHosts {
   std::string message = {};       // For the user; empty if no host is lost.
 };
 
-// Asks Slurm whether this job, which has had `ranks` ranks, has lost hosts. If it has, changes the environment of this
-// process accordingly. `min_ranks`: no value means `ranks`. `complete`: every rank has left a record of its end. If
-// not, a host may be lost without Slurm's knowledge, so this waits until it is certain, at most 15 minutes.
+// Asks Slurm whether this job, which has had `ranks` ranks, has lost hosts. If it has, changes the
+// environment of this process accordingly. `min_ranks`: no value means `ranks`. `complete`: every rank has
+// left a record of its end. If not, a host may be lost without Slurm's knowledge, so this waits until it is
+// certain, at most 15 minutes.
 LostHosts look_for_lost_hosts(int ranks, std::optional<int> min_ranks, bool complete);
 
 }  // namespace farandole

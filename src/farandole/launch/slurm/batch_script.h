@@ -25,7 +25,8 @@ inline constexpr std::pair<const char*, const char*> sbatch_options[] = {
 };
 
 struct BatchRequest {
-  // Options of sbatch with their values: {"nodes", "2"}. They replace the lines of the script that set the same option.
+  // Options of sbatch with their values: {"nodes", "2"}. They replace the lines of the script that set
+  // the same option.
   std::vector<std::pair<std::string, std::string>> options;
   std::filesystem::path programs;     // Folder of Farandole's programs.
   std::vector<std::string> training;  // Arguments of `farandole train`; they take the place of "$@".

@@ -8,8 +8,8 @@
 
 namespace farandole {
 
-// The fields of `scontrol show job` that explain where a job is and why it ended. "EndUnix" is EndTime in seconds,
-// interpreted in the time zone of this machine.
+// The fields of `scontrol show job` that explain where a job is and why it ended. "EndUnix" is EndTime in
+// seconds, interpreted in the time zone of this machine.
 using JobState = std::map<std::string, std::string>;
 
 JobState job_state_of(const std::string& scontrol_output);
@@ -24,9 +24,10 @@ struct JobAnswer {
 JobAnswer ask_for_job(const std::string& job, std::chrono::milliseconds patience);
 JobState ask_for_job_state(const std::string& job, std::chrono::milliseconds patience);
 
-// Asks Slurm about a job that ran earlier; `slurm` is JobRecord::slurm. The result is also empty if the job of this
-// number is another one, because it belongs to another cluster or has another name: numbers start again if a cluster
-// loses its state. A record without a name does not identify a job, so the result is then empty as well.
+// Asks Slurm about a job that ran earlier; `slurm` is JobRecord::slurm. The result is also empty if the job
+// of this number is another one, because it belongs to another cluster or has another name: numbers start
+// again if a cluster loses its state. A record without a name does not identify a job, so the result is then
+// empty as well.
 JobState ask_for_recorded_job(const std::map<std::string, std::string>& slurm,
                               std::chrono::milliseconds patience);
 

@@ -83,7 +83,8 @@ void requeue(const JobEnd& end, const Environment& environment) {
   for (;;) {
     const auto answer = run_command({"scontrol", "requeue", job}, seconds(30));
     if (answer && answer->exit_code == 0) return;
-    // A requeue ends all processes of the job, also scontrol, sometimes before it has its answer. A second request is refused.
+    // A requeue ends all processes of the job, also scontrol, sometimes before it has its answer. A second
+    // request is refused.
     if (restarts_of(ask_for_job_state(job, seconds(30))) > restarts_before(environment)) return;
     const auto text = answer ? answer->text.substr(0, answer->text.find('\n')) : "no answer";
     const bool busy = !answer || text.find("contact") != std::string::npos;

@@ -16,8 +16,9 @@ struct RequeueDecision {
   std::string message;    // For the user; empty if there is nothing to say.
 };
 
-// A job is requeued if it ended with ExitCode::preempted or not all of its hosts answer, Slurm has not started it `most` times again
-// (SLURM_RESTART_COUNT), and nobody has cancelled it. A job that Slurm preempts or ends at its time limit is not cancelled.
+// A job is requeued if it ended with ExitCode::preempted or not all of its hosts answer, Slurm has not
+// started it `most` times again (SLURM_RESTART_COUNT), and nobody has cancelled it. A job that Slurm preempts
+// or ends at its time limit is not cancelled.
 RequeueDecision decide_requeue(const JobEnd& end, int most, const Environment& environment);
 
 // Notes in RUN/launch/job.json that the job starts again.

@@ -89,8 +89,8 @@ void judge(const RunFacts& facts, const std::optional<JobRecord>& job, bool aliv
   const bool launcher_ended = job && job->end_ns != 0;
   // The ranks of the newest start have written run.json. Its times are whole seconds.
   const bool ranks_began = facts.found && started + 1 >= launched;
-  // The lease of a rank 0 that ended without giving it back looks alive for some seconds from another host. Its own record of the
-  // end counts more. Without a launcher's record, the lease may be that of a new start.
+  // The lease of a rank 0 that ended without giving it back looks alive for some seconds from another host.
+  // Its own record of the end counts more. Without a launcher's record, the lease may be that of a new start.
   const bool recorded_its_end = job && ranks_began && ended;
   if (alive && !recorded_its_end) {
     status.state = ranks_began && !ended ? State::running : State::starting;
@@ -113,7 +113,8 @@ void judge(const RunFacts& facts, const std::optional<JobRecord>& job, bool aliv
   }
 }
 
-// Slurm knows what the run directory cannot: a job that Slurm itself has requeued, or that has just started again.
+// Slurm knows what the run directory cannot: a job that Slurm itself has requeued, or that has
+// just started again.
 void correct(RunStatus& status) {
   // The lease of a job that was killed on another host looks alive for some seconds.
   if (status.job_state == "PENDING" && status.state != State::finished) {

@@ -88,8 +88,9 @@ std::string MemoryWatch::kernel_line(pid_t pid) const {
   }
 }
 
-// The counter of a control group counts each of its processes that is killed, also those killed for lack of memory on
-// the whole host. The host's counter also counts processes of other jobs, so it is evidence only without the other one.
+// The counter of a control group counts each of its processes that is killed, also those killed for lack of
+// memory on the whole host. The host's counter also counts processes of other jobs, so it is evidence only
+// without the other one.
 std::string MemoryWatch::evidence(pid_t pid) const {
   if (const auto line = kernel_line(pid); !line.empty()) return fmt::format("the kernel's log: {}", line);
   if (const auto now = group_kills(); now && group_before_) {

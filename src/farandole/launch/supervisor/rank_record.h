@@ -48,16 +48,17 @@ std::vector<RankRecord> read_records(const std::filesystem::path& folder);
 // Returns how many ranks have written a record.
 int count_records(const std::filesystem::path& folder);
 
-// Returns the record as one line, without its end. The launcher recognizes this line in the stderr of srun or mpirun.
+// Returns the record as one line, without its end. The launcher recognizes this line in the stderr of
+// srun or mpirun.
 std::string to_marked_line(const RankRecord& record);
 std::optional<RankRecord> from_marked_line(std::string_view line);
 
 // Returns whether the rank ended because it lost a peer (exit code 70).
 bool is_victim(const RankRecord& record);
 
-// Returns the rank that failed first. A victim is returned only if no rank failed for another reason; a rank that was
-// asked to stop is returned only if all were. Among ranks that were asked to stop, exit codes come before signals,
-// because the program chose its exit code.
+// Returns the rank that failed first. A victim is returned only if no rank failed for another reason; a rank
+// that was asked to stop is returned only if all were. Among ranks that were asked to stop, exit codes come
+// before signals, because the program chose its exit code.
 std::optional<RankRecord> first_failure(const std::vector<RankRecord>& records);
 
 }  // namespace farandole

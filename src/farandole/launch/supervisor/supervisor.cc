@@ -209,8 +209,8 @@ void Supervisor::pass_on(int number) {
   }
 }
 
-// A script dies of SIGTERM before its commands end. These commands get the time that they need. A process with
-// a session of its own (setsid) is not one of them.
+// A script dies of SIGTERM before its commands end. These commands get the time that they need. A process
+// with a session of its own (setsid) is not one of them.
 void Supervisor::wait_for_orphans() {
   const auto is_command = [](pid_t pid) { return ::getsid(pid) == ::getsid(0); };
   while (record_.told && !abandoned_) {
@@ -303,9 +303,10 @@ bool Supervisor::report() {
   return options_.folder.empty() || write_record(options_.folder, record_);
 }
 
-// mpirun and srun kill all ranks as soon as one rank fails. If the program stops on every rank (it refuses to
-// start, or saves a checkpoint before preemption), the ranks end at different times, and a rank that lost a peer may
-// end before that peer, which is still cleaning up. Therefore this rank waits for the others for a limited time.
+// mpirun and srun kill all ranks as soon as one rank fails. If the program stops on every rank (it refuses
+// to start, or saves a checkpoint before preemption), the ranks end at different times, and a rank that lost
+// a peer may end before that peer, which is still cleaning up. Therefore this rank waits for the others for
+// a limited time.
 void Supervisor::wait_for_peers() {
   const auto code = static_cast<ExitCode>(record_.exit_code);
   const bool preempted = code == ExitCode::preempted, lost_a_peer = code == ExitCode::peer_lost;

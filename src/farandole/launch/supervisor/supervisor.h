@@ -47,10 +47,10 @@ std::filesystem::path unread_output(const std::filesystem::path& folder, int ran
 
 // Runs the program to its end and returns its exit code, or 128 + N if signal N killed it. Signals from the
 // parent are not passed on: Open MPI and Slurm signal the whole process group of a rank, so the program
-// already has them. If the parent ends, the program is killed. If nobody reads the output, 1 MiB of each stream
-// waits in memory. Beyond it the program waits or, if there is a log or the job is being stopped, goes on, and
-// lines are left out of the output. The recorder file of a killed rank is copied from this node
-// to the run directory.
+// already has them. If the parent ends, the program is killed. If nobody reads the output, 1 MiB of each
+// stream waits in memory. Beyond it the program waits or, if there is a log or the job is being stopped, goes
+// on, and lines are left out of the output. The recorder file of a killed rank is copied from this node to
+// the run directory.
 int supervise(const SupervisorOptions& options);
 
 }  // namespace farandole

@@ -67,12 +67,12 @@ struct OwnEvent {
 // after `end` must be readable.
 const char* read_own_event(const char* at, const char* end, OwnEvent& event);
 
-// Reads an event of Kineto, which has several lines. It begins at `at`; returns the position after its closing bracket. Fills `fields`
-// except for the arguments; `args` becomes the JSON text of that object, or empty. Returns nullptr if a JSON
-// parser must read the event: if it is not a span or flow, has another form, does not end before `end`, or
-// has texts with escapes or non-ASCII characters. Of unwanted events and of arguments, only the indentation
-// of the lines is checked. At least TraceCursor::padding bytes after `end` must be readable. Source:
-// libkineto/src/output_json.cpp of PyTorch 2.
+// Reads an event of Kineto, which has several lines. It begins at `at`; returns the position after its
+// closing bracket. Fills `fields` except for the arguments; `args` becomes the JSON text of that object, or
+// empty. Returns nullptr if a JSON parser must read the event: if it is not a span or flow, has another form,
+// does not end before `end`, or has texts with escapes or non-ASCII characters. Of unwanted events and of
+// arguments, only the indentation of the lines is checked. At least TraceCursor::padding bytes after `end`
+// must be readable. Source: libkineto/src/output_json.cpp of PyTorch 2.
 const char* read_kineto_event(const char* at, const char* end, const TraceVisitor& visitor,
                               EventFields& fields, std::string_view& args);
 

@@ -1,5 +1,6 @@
-// Which collective of GPUs was being launched at past times. NCCL's kernels have the names of algorithms; with this, they
-// get the names of buckets. NCCL may launch a kernel on a thread of its own, but does so before the call has returned.
+// Which collective of GPUs was being launched at past times. NCCL's kernels have the names of algorithms;
+// with this, they get the names of buckets. NCCL may launch a kernel on a thread of its own, but does so
+// before the call has returned.
 // Thread safety: any thread may call this at any time.
 #pragma once
 

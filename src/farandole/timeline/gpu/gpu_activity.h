@@ -12,9 +12,9 @@ namespace farandole {
 
 // The timeline gets one track per stream ("GPU 0 stream 7"), one for waits for GPUs, and one for NVTX ranges
 // if NVTX_INJECTION64_PATH names libcupti.so. Events carry the step and phase in which they were launched,
-// whichever thread launched them. NCCL's kernels are recognized by their names, and get the name of the collective that
-// launched them: "ncclDevKernel_AllReduce_Sum_f32_RING_LL(bucket 3)". The driver fills buffers, and
-// a thread of CUPTI reads them. A process can have one GpuActivity at a time.
+// whichever thread launched them. NCCL's kernels are recognized by their names, and get the name of the
+// collective that launched them: "ncclDevKernel_AllReduce_Sum_f32_RING_LL(bucket 3)". The driver fills
+// buffers, and a thread of CUPTI reads them. A process can have one GpuActivity at a time.
 // Thread safety: call from the training thread only.
 class GpuActivity {
  public:

@@ -1,6 +1,7 @@
 // The step and phase of the training thread at past times. GPU work is assigned to the step and phase of its
 // launch time, whichever thread launched it (for example autograd's).
-// Thread safety: none; use from one thread at a time. This thread marks and never waits. Any thread may call place_at().
+// Thread safety: none; use from one thread at a time. This thread marks and never waits. Any thread
+// may call place_at().
 #pragma once
 
 #include <atomic>

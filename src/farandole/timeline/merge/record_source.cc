@@ -51,10 +51,10 @@ RingFacts survey(const RecorderFile& file, std::size_t slot, Meetings& meetings)
   return facts;
 }
 
-// The records of one thread of a recorder's file, sorted in bounded memory: by start and, for the same start, by duration, longest first, so that a span comes before the spans
-// inside it. Needs 16 bytes per record and 4 MiB. The records themselves are read again when they are
-// needed; because threads record spans when they end, records that are close in the file are needed at
-// nearly the same time.
+// The records of one thread of a recorder's file, sorted in bounded memory: by start and, for the same start,
+// by duration, longest first, so that a span comes before the spans inside it. Needs 16 bytes per record and
+// 4 MiB. The records themselves are read again when they are needed; because threads record spans when they
+// end, records that are close in the file are needed at nearly the same time.
 class SortedRecords {
  public:
   // Selects the records of thread `slot` for `track`. `count` is their number as counted by survey().

@@ -36,7 +36,8 @@ bool replace_page(std::uintptr_t address) {
         done.load() ? MAP_FAILED
                     : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (copy != MAP_FAILED) {
-      // If the page cannot be read either, this call fails and the copy stays zero. A load would raise SIGBUS.
+      // If the page cannot be read either, this call fails and the copy stays zero. A load
+      // would raise SIGBUS.
       const iovec to{copy, bytes}, from{reinterpret_cast<void*>(page), bytes};
       [[maybe_unused]] const auto ignored = ::process_vm_readv(::getpid(), &to, 1, &from, 1, 0);
       done.store(::mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, from.iov_base) != MAP_FAILED);

@@ -1,5 +1,6 @@
 // Keeps a program alive that writes to a mapped file whose pages the file system can no longer provide.
-// Thread safety: none; use from one thread at a time. No other thread may use the mapping while this is created or destroyed.
+// Thread safety: none; use from one thread at a time. No other thread may use the mapping while this is
+// created or destroyed.
 #pragma once
 
 #include <atomic>
@@ -8,11 +9,11 @@
 
 namespace farandole {
 
-// The kernel raises SIGBUS at a write to such a page. This happens if another process has shortened the file, and
-// on a full copy-on-write file system (btrfs, ZFS), where even space that was allocated before does not help.
-// The handler of SIGBUS then puts private memory with the same contents in the place of the page, and the write is
-// repeated there. What is written to this page from then on does not reach the file. A SIGBUS elsewhere goes to
-// the handler that the process had before.
+// The kernel raises SIGBUS at a write to such a page. This happens if another process has shortened the file,
+// and on a full copy-on-write file system (btrfs, ZFS), where even space that was allocated before does not
+// help. The handler of SIGBUS then puts private memory with the same contents in the place of the page, and
+// the write is repeated there. What is written to this page from then on does not reach the file. A SIGBUS
+// elsewhere goes to the handler that the process had before.
 class PageGuard {
  public:
   // In a process, so many mappings are guarded. For a further one this object has no effect.

@@ -33,8 +33,8 @@ struct RecordDamage {
 class RecorderFile {
  public:
   // Throws: UserError if the file cannot be opened.
-  // Throws: CorruptInput with file and offset if the file is not a recorder's file or not a regular file, ends
-  // before its records, or has an unusable header.
+  // Throws: CorruptInput with file and offset if the file is not a recorder's file or not a regular file,
+  // ends before its records, or has an unusable header.
   explicit RecorderFile(const std::filesystem::path& path);
   RecorderFile(const RecorderFile&) = delete;
   RecorderFile& operator=(const RecorderFile&) = delete;

@@ -17,9 +17,9 @@ namespace farandole {
 class RecorderMap {
  public:
   // Creates options.file and its folder if needed, or the staging file in options.node_folder. All blocks are
-  // allocated, so that writing to the map does not fail later; if it does, PageGuard helps. If disk or quota is full, logs a warning. It
-  // then uses options.file if the node_folder was chosen automatically, and otherwise returns nullptr. Leaves
-  // no file after a failure.
+  // allocated, so that writing to the map does not fail later; if it does, PageGuard helps. If disk or quota
+  // is full, logs a warning. It then uses options.file if the node_folder was chosen automatically, and
+  // otherwise returns nullptr. Leaves no file after a failure.
   // Throws: UserError if the size limit is below recorder::smallest_file.
   // Throws: Error if the file cannot be created.
   static std::unique_ptr<RecorderMap> create(const TimelineOptions& options);

@@ -1,7 +1,7 @@
 // The rings of chunks in one mapped file, where the threads of a timeline write their records. Threads write
 // concurrently, without locks, allocation or system calls. Only a thread's first record takes a lock.
-// Thread safety: any thread may call this at any time. Only the thread that holds a ring uses it. A forked process has
-// no rings: it records nothing and leaves the file as it is.
+// Thread safety: any thread may call this at any time. Only the thread that holds a ring uses it. A forked
+// process has no rings: it records nothing and leaves the file as it is.
 #pragma once
 
 #include <array>

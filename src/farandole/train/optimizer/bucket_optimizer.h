@@ -35,8 +35,9 @@ class BucketOptimizer {
                   std::vector<torch::Tensor> parameters, std::vector<torch::Tensor> gradients);
 
   // Multiplies all gradients of the bucket by `factor`. Then updates the parameters of the bucket that a
-  // fused kernel can update and whose grad() is defined; grad() must be the view of the bucket. With `leave_out`, a
-  // scalar of float32 on the device, the parameters only change if it is 0; updates are counted in any case.
+  // fused kernel can update and whose grad() is defined; grad() must be the view of the bucket. With
+  // `leave_out`, a scalar of float32 on the device, the parameters only change if it is 0; updates are
+  // counted in any case.
   void update(std::size_t bucket, const GradientFactor& factor = 1.0,
               const std::optional<torch::Tensor>& leave_out = std::nullopt);
   bool has_others() const { return others_; }

@@ -4,8 +4,8 @@
 // Before backward a parameter has no gradient. Therefore autograd stores the memory in which it has computed
 // the gradient, instead of adding the gradient to zeros. Linear (linear.h) computes the gradient directly in
 // the bucket. For other modules, a hook immediately copies the gradient there, while it is in the cache. From
-// then on grad() is the view of the bucket, and further backward passes add to it. On a device, the gradients of a bucket
-// stay where they are until they are copied together, and grad() is the view from finish() on.
+// then on grad() is the view of the bucket, and further backward passes add to it. On a device, the gradients
+// of a bucket stay where they are until they are copied together, and grad() is the view from finish() on.
 #pragma once
 
 #include <atomic>

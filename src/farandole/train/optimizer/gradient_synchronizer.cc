@@ -82,8 +82,8 @@ void GradientSynchronizer::finish(const std::function<void(std::size_t)>& reduce
   reduce_sparse();
 }
 
-// Tensors with sparse gradients are numbered behind the others. The gradient that backward produced first is the
-// nearest one to the cause, because NaNs spread to all gradients behind it.
+// Tensors with sparse gradients are numbered behind the others. The gradient that backward produced first is
+// the nearest one to the cause, because NaNs spread to all gradients behind it.
 NonFiniteGradient GradientSynchronizer::find_nonfinite() {
   const auto dense = plan().tensors.size();
   const auto number = [&](const std::optional<std::size_t>& of_dense,

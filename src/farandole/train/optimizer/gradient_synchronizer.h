@@ -39,12 +39,13 @@ class GradientSynchronizer {
 
   bool stopping() const { return reducer_->stopping(); }
   bool pending() const { return buckets_->pending(); }  // Backward ran since the last finish().
-  // Waits until all gradients are reduced, on a device without the host. Calls `reduced` for each bucket, in order, as soon
-  // as it is reduced.
+  // Waits until all gradients are reduced, on a device without the host. Calls `reduced` for each bucket, in
+  // order, as soon as it is reduced.
   // Collective: every rank of the group must call this in the same order.
   void finish(const std::function<void(std::size_t bucket)>& reduced = {});
-  // False if a gradient of this step that is reduced already is not finite; the same on all ranks.
-  // On a device, this is about the step before this one unless settle() was called; found_nonfinite() is about this one.
+  // False if a gradient of this step that is reduced already is not finite; the same on all ranks. On a
+  // device, this is about the step before this one unless settle() was called; found_nonfinite() is
+  // about this one.
   bool finite() const { return !reducer_->first_nonfinite() && !sparse_.first_nonfinite(); }
   // On a device, waits until finite() and stopping() are about this step.
   void settle() { reducer_->settle(); }

@@ -1,6 +1,7 @@
-// Dynamic loss scaling, as PyTorch's GradScaler does it: the factor that keeps small gradients above the smallest number
-// of float16. It falls when a gradient overflows and rises again after many steps without an overflow. The gradients of
-// all ranks decide, so all ranks have the same factor. It is a power of two, so that it does not round.
+// Dynamic loss scaling, as PyTorch's GradScaler does it: the factor that keeps small gradients above the
+// smallest number of float16. It falls when a gradient overflows and rises again after many steps without an
+// overflow. The gradients of all ranks decide, so all ranks have the same factor. It is a power of two, so
+// that it does not round.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
@@ -25,7 +26,8 @@ class LossScaler {
   const State& state() const { return state_; }
   void set_state(const State& state) { state_ = state; }
 
-  // A gradient was not finite. Returns false if the scale is not the reason, because it is as small as it can be.
+  // A gradient was not finite. Returns false if the scale is not the reason, because it is as small as
+  // it can be.
   bool overflowed() {
     if (state_.scale <= smallest) return false;
     state_ = {state_.scale / 2, 0};

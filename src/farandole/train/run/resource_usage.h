@@ -18,7 +18,8 @@ struct ResourceUsage {
   double cpu_percent = 0;              // 100: one core.
   double memory_mib = 0;               // Resident, the most since the process started.
   double read_mb = 0, written_mb = 0;  // From and to storage, without the page cache; 10⁶ bytes.
-  // Of the rank's GPU, if there is one and its driver answers: the mean load, and the most memory that all processes used.
+  // Of the rank's GPU, if there is one and its driver answers: the mean load, and the most memory that
+  // all processes used.
   std::optional<double> gpu_percent{}, gpu_memory_mib{};
 };
 

@@ -29,12 +29,13 @@ class RunDirectory {
   std::filesystem::path metrics() const { return folder_ / "metrics.jsonl"; }
   std::filesystem::path run_json() const { return run_json_of(folder_); }
 
-  // Writes run.json with the start time. "restarts" counts the earlier starts in this folder, and "lost_steps" the
-  // logged steps that they had done after the step from which the next start continued. Returns the steps that the
-  // start before this one had done after `step`.
+  // Writes run.json with the start time. "restarts" counts the earlier starts in this folder, and
+  // "lost_steps" the logged steps that they had done after the step from which the next start continued.
+  // Returns the steps that the start before this one had done after `step`.
   std::optional<LostWork> started(RunFacts facts, std::int64_t step);
-  // Adds "ended" and "exit_code", and the numbers of skipped steps and rollbacks in metrics.jsonl. If the file cannot be written, this call only warns, because the run has
-  // already ended. Without an earlier started() it does nothing.
+  // Adds "ended" and "exit_code", and the numbers of skipped steps and rollbacks in metrics.jsonl. If the
+  // file cannot be written, this call only warns, because the run has already ended. Without an earlier
+  // started() it does nothing.
   void ended(int exit_code);
 
  private:

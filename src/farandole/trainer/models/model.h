@@ -36,8 +36,8 @@ class Model : public torch::nn::Module {
   Score score(const torch::Tensor& output, const torch::Tensor& y);
 };
 
-// Orders the weights of convolutions as GPUs compute them fastest, with the channels of a pixel side by side. Do so before
-// making an optimizer.
+// Orders the weights of convolutions as GPUs compute them fastest, with the channels of a pixel side by side.
+// Do so before making an optimizer.
 void use_channels_last(torch::nn::Module& model);
 
 // Parameters are initialized from torch's default generator.

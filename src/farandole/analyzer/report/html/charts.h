@@ -1,5 +1,5 @@
-// The parts of the HTML report: page, tables, charts as SVG text, sections about several runs. They are "" if there is
-// nothing to show. Pure functions.
+// The parts of the HTML report: page, tables, charts as SVG text, sections about several runs. They are "" if
+// there is nothing to show. Pure functions.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
