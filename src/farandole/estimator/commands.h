@@ -5,7 +5,7 @@
 namespace farandole {
 
 // Each reads its options, does its work, and returns the exit code. Errors are printed on stderr in one line.
-// The first three start the ranks that -n asks for, unless they run on a rank already.
+// fit, transform and evaluate start -n ranks, unless they already run on a rank.
 int fit_command(int argc, const char* const* argv);
 int transform_command(int argc, const char* const* argv);
 int evaluate_command(int argc, const char* const* argv);

@@ -19,7 +19,7 @@ struct EpochResult {
   std::int64_t epoch = 0;  // 1, 2, …
   std::int64_t step = 0;   // Optimizer steps since the start.
   double loss = 0;         // Mean over the epoch's batches.
-  double lr = 0;           // Of the last step.
+  double lr = 0;           // Learning rate of the last step.
   double seconds = 0;
   std::optional<double> validation_loss;
   std::map<std::string, double> metrics;  // On the validation rows.
@@ -48,7 +48,8 @@ struct EstimatorOptions {
   double momentum = 0, weight_decay = 0;
   std::string schedule = "constant";  // constant, step, cosine, polynomial, one_cycle
   std::int64_t warmup_steps = 0;
-  std::int64_t lr_step_epochs = 1;  // Of the step schedule: epochs between two changes, and their factor.
+  // For the step schedule: epochs between two changes, and the factor of a change.
+  std::int64_t lr_step_epochs = 1;
   double lr_gamma = 0.1;
 
   std::int64_t epochs = 1;
@@ -91,7 +92,7 @@ struct TransformOptions {
   int num_proc = 1;
   std::int64_t batch = 0;  // Rows per rank and forward pass; 0: as many as 16 MiB hold, and 256 at most.
   bool argmax = false;     // Adds <label>__prediction: the class with the highest output.
-  // Of evaluate(): also these, as EstimatorOptions::metrics and metric_functions.
+  // More metrics for evaluate(), as EstimatorOptions::metrics and metric_functions.
   std::vector<std::string> metrics{};
   std::map<std::string, MetricFunction> metric_functions{};
 };

@@ -70,8 +70,8 @@ std::string find_launcher() {
       "cannot find farandole-run, which starts the ranks; add the folder of Farandole's programs to PATH");
 }
 
-// In a Slurm allocation ranks may run on other hosts, with which this one surely shares only
-// its working folder.
+// In a Slurm allocation, ranks may run on other hosts. The working folder is the only folder that they
+// share with this host for certain.
 fs::path parent_of_folder() {
   return in_slurm_job(own_environment) ? fs::current_path() : fs::temp_directory_path();
 }
@@ -157,8 +157,8 @@ std::string checked_json(const std::string& text, const char* what) {
   return text;
 }
 
-// How the calls of this process have ended: {"result": TEXT}, or {"error": MESSAGE, "code": CODE}. This
-// belongs to the process, because every rank has to count the calls as its caller does.
+// How the calls of this process have ended: {"result": TEXT}, or {"error": MESSAGE, "code": CODE}. There is
+// one list per process, because every rank must number its calls as the calling program does.
 std::vector<nlohmann::json>& ended_calls() {
   static std::vector<nlohmann::json> calls;
   return calls;

@@ -28,20 +28,20 @@ struct LaunchOptions {
 // Returns whether this process is a rank of a job, so that launch() calls its function directly.
 bool is_rank();
 
-// For main: starts this program again on the ranks, with the same arguments, and calls `function` there. The
-// ranks reach this call as the first process does, so nothing before it should have lasting effects. Returns
-// what `function` returned on rank 0, or the exit code of the rank that failed first; its message is on
-// stderr. On a rank it returns what main must return. If this process is already a rank of a job, it calls
-// `function` directly. SIGTERM and SIGINT reach the ranks.
+// Starts this program again on each rank, with the same arguments, and calls `function` there. Every rank
+// runs main up to this call, so avoid side effects before it. Returns what `function` returned on rank 0, or
+// the exit code of the rank that failed first; its message is on stderr. On a rank, this call returns what
+// main must return. If this process is already a rank of a job, it calls `function` directly. SIGTERM and
+// SIGINT reach the ranks.
 // When this call ends, also when this process is killed, the ranks end and no temporary file stays.
 // Throws: UserError if farandole-run is not found.
 int launch(int argc, const char* const* argv, const LaunchOptions& options,
            const std::function<int(Session&, const std::vector<std::string>& arguments)>& function);
 
 // The same from anywhere in a program. `arguments` and the result are texts in JSON; `arguments` reach every
-// rank, and the result comes from rank 0. On a rank this call does not return, unless the rank was not
-// started by launch(): then all ranks get the result. If a program calls this several times, a rank of a
-// later call gets the results of the earlier ones, in the order of the calls.
+// rank, and the result comes from rank 0. On a rank that launch() started, this call does not return. If
+// something else started the rank, every rank gets the result. A program may call this several times: ranks
+// of a later call receive the earlier results in order.
 // Throws: Error with "rank 3 on HOST: " and the message of the rank that failed first, and its exit code;
 // UserError if `arguments` or the result are not JSON.
 std::string launch(const LaunchOptions& options,

@@ -20,8 +20,8 @@ struct Rows {
   std::int64_t size() const { return static_cast<std::int64_t>(numbers.size()); }
 };
 
-// Rows of a forward pass without backward: those that were asked for or, for 0, as many as keep the memory
-// small. `row_bytes` is what one row needs.
+// Number of rows per forward pass without backward. For 0, chooses as many rows as fit into a small amount of
+// memory, of which one row needs `row_bytes`.
 std::int64_t rows_per_pass(std::int64_t asked, std::size_t row_bytes);
 
 class RowTensors {
@@ -30,7 +30,7 @@ class RowTensors {
   RowTensors(const DataTable& table, const EstimatorOptions& options, bool with_labels);
 
   const std::vector<std::size_t>& columns() const { return columns_; }
-  std::size_t row_bytes() const;  // Of the inputs of one row, as the model sees them.
+  std::size_t row_bytes() const;  // Size of the inputs of one row, as the model sees them.
   // Throws: CorruptInput that names the row and the column of a NaN, if options.nan says so.
   Rows take(TableBatch batch) const;
   // Throws: CorruptInput that names the row whose label number `label` is not one of the classes

@@ -34,7 +34,7 @@ class Scores {
   Evaluation reduce(Session& session);
 
  private:
-  // Of the rows of one label.
+  // Sums over the rows of one label.
   struct Sums {
     torch::Tensor values = torch::zeros({6}, torch::kFloat64);
     torch::Tensor custom;     // [functions]

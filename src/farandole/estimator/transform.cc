@@ -122,7 +122,7 @@ class Transformation {
     const auto& name = trained_.labels[label];
     auto shape = example.sizes().slice(1).vec();
     add_column({name + "__output", DType::float32, shape});
-    // Of several labels, only those that are classes have a prediction.
+    // If there are several labels, only those that are classes have a prediction.
     const auto& loss = trained_.losses[trained_.losses.size() == 1 ? 0 : label];
     predicted_.push_back(argmax && !shape.empty() &&
                          (trained_.labels.size() == 1 || loss == "nll" || loss == "cross_entropy"));
@@ -153,7 +153,7 @@ class Transformation {
   std::shared_ptr<const DataTable> table_;
   ScriptModel model_;
   RowTensors tensors_;
-  std::vector<DataColumn> columns_ = table_->columns();  // Of the output.
+  std::vector<DataColumn> columns_ = table_->columns();  // Columns of the output.
   std::vector<bool> predicted_;                          // For each label: whether it has a prediction.
   std::int64_t batch_ = 1;
 };

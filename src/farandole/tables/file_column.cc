@@ -12,7 +12,7 @@ namespace {
 
 // Shorter pieces are cheaper to copy from memory than to name to the kernel one by one.
 constexpr std::size_t least_piece_bytes = 1024;
-// Bytes that nobody wants are cheaper to read together with their neighbours, up to this number.
+// Skipping fewer bytes than this costs more than reading them.
 constexpr std::size_t most_unused_bytes = std::size_t{64} << 10;
 
 // Collects pieces of memory and fills them from consecutive bytes of a file.

@@ -18,7 +18,7 @@ namespace farandole {
 struct DataColumn {
   std::string name;
   DType dtype = DType::float32;
-  std::vector<std::int64_t> shape;  // Of one row; empty: one number.
+  std::vector<std::int64_t> shape;  // Shape of one row; empty: one number.
 
   std::size_t row_bytes() const;
 };

@@ -23,7 +23,7 @@ std::int64_t rows_of(const RowRanges& ranges) {
   return rows;
 }
 
-// Of the rows of `ranges`, in their order: those from number `from` to number `to`.
+// Returns rows `from` to `to` of `ranges`, counted in their order.
 RowRanges part_of(const RowRanges& ranges, std::int64_t from, std::int64_t to) {
   RowRanges part;
   std::int64_t at = 0;
@@ -252,14 +252,14 @@ bool TableReader::deal(const Window& window, RowRange part, std::optional<TableB
     for (std::size_t c = 0; c < options_.columns.size(); ++c) {
       const auto bytes = table_.columns()[options_.columns[c]].row_bytes();
       auto& column = batch.columns[c];
-      // All rows of a batch fit: one that is not full is filled up from the next window.
+      // There is room for a whole batch: if the last batch is not full, the next window fills it.
       if (!column) column = memory_for(c, std::min(batch_rows, static_cast<std::size_t>(rows_)) * bytes);
       column->resize(rows * bytes);
     }
   }
   auto& rows = scratch.rows;
   auto& runs = scratch.runs;
-  std::size_t index = 0;  // Of a row in the window.
+  std::size_t index = 0;  // Number of a row in the window.
   for (const auto block : window.blocks) {
     chosen_rows(block, rows);
     runs.clear();

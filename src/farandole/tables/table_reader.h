@@ -28,7 +28,7 @@ struct TableBatch {
 };
 
 struct TableReaderOptions {
-  std::vector<std::size_t> columns{};  // Of the table.
+  std::vector<std::size_t> columns{};  // Numbers of columns of the table.
   std::int64_t batch = 64;             // Rows; the last batch of an epoch may have fewer.
   bool shuffle = true;
   std::uint64_t seed = 1;
@@ -44,11 +44,11 @@ struct RowRange {
 };
 using RowRanges = std::vector<RowRange>;  // Ascending, without overlaps.
 
-// In each epoch every chosen row is read once by one of the ranks, and the ranks' numbers of rows differ by
-// at most one. Rows are read in blocks of consecutive rows, at least as large as the chunks of the file that
-// fit into a window. To shuffle, the blocks of the table are permuted by seed and epoch, and then the rows of
-// successive blocks that fill a window. This order does not depend on the ranks: each of them reads an equal
-// part of it. So an epoch can be continued on another number of ranks.
+// Each chosen row is read once per epoch, by one rank. The ranks' numbers of rows differ by at most one. Rows
+// are read by blocks of consecutive rows. A block has at least one chunk of the file, if the chunk fits into
+// a window. To shuffle, the blocks are permuted by seed and epoch; then the rows within a window are
+// permuted. This order does not depend on the ranks, and each rank reads an equal part of it. So another
+// number of ranks can continue the epoch.
 class TableReader {
  public:
   // `table` must outlive this object.
@@ -67,11 +67,16 @@ class TableReader {
   // since start(), together with those that start() left out.
   RowRanges done_after(std::int64_t batches) const;
 
-  std::int64_t selected_rows() const { return total_; }  // By all ranks in an epoch.
-  std::int64_t left_rows() const { return left_; }       // By all ranks since start(); before, all of them.
-  std::int64_t rows() const { return rows_; }            // By this rank since start().
-  std::int64_t batches() const;                          // Since start(), of the rank that has most.
-  std::uint64_t order_hash() const;                      // Of all that decides the order of an epoch.
+  // Rows that all ranks read per epoch.
+  std::int64_t selected_rows() const { return total_; }
+  // Rows that all ranks read after start(), which leaves some out; before start(), all rows.
+  std::int64_t left_rows() const { return left_; }
+  // Rows that this rank reads after start().
+  std::int64_t rows() const { return rows_; }
+  // Batches after start() of the rank with the most batches.
+  std::int64_t batches() const;
+  // Hash of everything that determines the order of an epoch.
+  std::uint64_t order_hash() const;
 
  private:
   struct Pool;  // Memory of batches that are no longer used.

@@ -276,7 +276,7 @@ struct DistributedOptimizer::Impl {
   std::optional<NonFiniteGradient> skipped;
   std::optional<LossScaler> scaler;
   bool overflowed = false;
-  torch::Tensor norm;  // Of the last step with clip_norm; a scalar of float64.
+  torch::Tensor norm;  // Norm in the last step with clip_norm; a scalar of float64.
 };
 
 DistributedOptimizer::DistributedOptimizer(Session& session, torch::optim::Optimizer& optimizer,

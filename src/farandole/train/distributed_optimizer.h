@@ -90,8 +90,10 @@ class DistributedOptimizer {
   // Returns the result of DistributedOptimizerOptions::tune when it is known; the same on all ranks.
   std::optional<TunedPlan> tuned() const;
 
-  double gradient_norm() const;  // Of the last step, before clipping; NaN without clip_norm. Waits for a GPU.
-  std::size_t gradient_bytes() const;  // Of all buckets, without sparse gradients.
+  // Norm of all gradients in the last step, before clipping; NaN without clip_norm. Waits for a GPU.
+  double gradient_norm() const;
+  // Size of all buckets, without sparse gradients.
+  std::size_t gradient_bytes() const;
   // Returns the bytes copied into buckets since the start. Copies are needed for gradients that autograd
   // computes in other memory.
   std::size_t packed_bytes() const;

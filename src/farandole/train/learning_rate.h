@@ -12,7 +12,7 @@ namespace farandole {
 struct LearningRate {
   enum class Schedule { constant, cosine, step, polynomial, one_cycle };
 
-  double base = 0.01;  // Of one rank.
+  double base = 0.01;  // For one rank.
   int world_size = 1;
   bool scale = true;              // False: the peak is `base` for any number of ranks.
   std::int64_t warmup_steps = 0;  // Optimizer steps from base to the peak.
@@ -21,7 +21,7 @@ struct LearningRate {
   double minimum = 0;
   std::int64_t step_size = 1;  // A step schedule multiplies the rate by `gamma` every so many steps.
   double gamma = 0.1;
-  double power = 1;  // Of the polynomial; 1: linear.
+  double power = 1;  // Exponent of the polynomial; 1: linear.
 
   double peak() const { return scale ? base * world_size : base; }
 

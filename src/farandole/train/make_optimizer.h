@@ -13,7 +13,7 @@ namespace farandole {
 struct OptimizerChoice {
   std::string name;  // sgd, adam, adamw, rmsprop, adagrad or lbfgs
   double lr = 0.01;
-  double momentum = 0;      // Of sgd and rmsprop.
+  double momentum = 0;      // For sgd and rmsprop.
   double weight_decay = 0;  // lbfgs has none.
 };
 

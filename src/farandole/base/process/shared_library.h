@@ -8,8 +8,8 @@ namespace farandole {
 
 class SharedLibrary {
  public:
-  // Loads the file that the environment variable names, or else `name` as the dynamic linker finds it.
-  // Without a variable, it loads `name`. The library stays loaded until the process ends.
+  // Loads the file that the environment variable names. If the variable is not set or `variable` is null,
+  // loads `name` as the dynamic linker finds it. The library stays loaded until the process ends.
   SharedLibrary(const char* variable, std::string name);
 
   // Sets the function to nullptr if it is missing.

@@ -12,10 +12,10 @@
 
 namespace farandole {
 
-// From its construction to its destruction MPI starts. If a rank of this host has ended in that time, MPI
+// MPI starts between the constructor and the destructor. If a rank of this host has ended in that time, MPI
 // cannot start any more: one rank of the host says so, and all of them end with ExitCode::user_error. After
-// WatchdogOptions::stall_seconds, but not before 30 s, one rank of the host reports who has not come; after
-// stall_abort_seconds, but not before 60 s, the ranks end with ExitCode::peer_lost.
+// WatchdogOptions::stall_seconds, but not before 30 s, one rank of the host reports which ranks have not
+// started; after stall_abort_seconds, but not before 60 s, the ranks end with ExitCode::peer_lost.
 class StartWatch {
  public:
   explicit StartWatch(const WatchdogOptions& options);

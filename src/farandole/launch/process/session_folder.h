@@ -42,7 +42,7 @@ EnvironmentChanges session_environment(const std::filesystem::path& folder, cons
 // interrupted. `job` is the number of the job in the environment of its ranks.
 // Notes the job in a session folder, so that the end of the session removes the shared memory.
 void note_open_mpi_job(const std::filesystem::path& folder, std::uint32_t job);
-// Removes that of this host. `local_rank`: empty means all ranks.
+// Removes the job's shared memory on this host. `local_rank`: empty means all ranks.
 void remove_shared_memory(std::uint32_t job, const std::string& local_rank) noexcept;
 
 }  // namespace farandole

@@ -72,7 +72,7 @@ std::vector<std::string> hosts_of_job(const std::string& job) {
   return list == state.end() ? std::vector<std::string>() : hosts_in(list->second);
 }
 
-// Whether a step on all of so many hosts of this job ends.
+// Returns whether a job step on that many hosts of this job runs to its end.
 bool all_hosts_answer(std::size_t hosts) {
   return output_of({"srun", "--overlap", "--mpi=none", fmt::format("--nodes={}", hosts),
                     fmt::format("--ntasks={}", hosts), "--ntasks-per-node=1", "true"},
@@ -80,11 +80,10 @@ bool all_hosts_answer(std::size_t hosts) {
       .has_value();
 }
 
-// Slurm notices the loss of a host only after some minutes (SlurmdTimeout), and before that a start would
-// fail on it. So if ranks have left no record, this waits until all hosts answer, the job has lost some, or a
-// signal arrives. Returns std::nullopt if none of this has happened. A host that came back at once can be
-// such a case: Slurm 22.05 then sometimes believes that the job has fewer hosts than it lists, and starts no
-// step on all of them.
+// Slurm needs minutes (SlurmdTimeout) to notice that a host is lost. A start before that would fail.
+// Therefore, if ranks have left no record, this waits until all hosts answer, hosts are lost, or a signal
+// arrives. A host that restarts quickly can make Slurm 22.05 list all hosts but start no step on them. Then
+// the result is std::nullopt.
 std::optional<std::vector<std::string>> settled_hosts(const std::string& job, std::size_t before,
                                                       bool complete) {
   const auto signals = signal_descriptor({SIGTERM, SIGINT, SIGHUP, SIGQUIT});

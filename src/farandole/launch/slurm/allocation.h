@@ -14,7 +14,8 @@ namespace farandole {
 struct ShrunkAllocation {
   std::vector<std::string> lost;  // Hosts.
   std::size_t hosts = 0;          // How many are left.
-  int ranks = 0;                  // As many for each CPU as before, rounded down, but at least one.
+  // Ranks for the next start: the same number per CPU as before, rounded down, at least 1.
+  int ranks = 0;
   EnvironmentChanges
       environment;  // The variables that describe the hosts of the job to srun, mpirun and plan_launch().
 };
@@ -34,8 +35,8 @@ struct LostHosts {
 
 // Asks Slurm whether this job, which has had `ranks` ranks, has lost hosts. If it has, changes the
 // environment of this process accordingly. `min_ranks`: no value means `ranks`. `complete`: every rank has
-// left a record of its end. If not, a host may be lost without Slurm's knowledge, so this waits until it is
-// certain, at most 15 minutes.
+// left a record of its end. If it is false, Slurm may not know yet that a host is lost. This then waits up
+// to 15 minutes.
 LostHosts look_for_lost_hosts(int ranks, std::optional<int> min_ranks, bool complete);
 
 }  // namespace farandole

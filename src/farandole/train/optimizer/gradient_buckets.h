@@ -45,7 +45,7 @@ class GradientBuckets {
   // GradientReducer::found_nonfinite() as a scalar of float32; no value: the host knows.
   std::optional<torch::Tensor> found_nonfinite(std::size_t bucket) const;
 
-  torch::Tensor norm() const;  // Of all reduced gradients; a scalar of float64.
+  torch::Tensor norm() const;  // Norm of all reduced gradients; a scalar of float64.
   const std::vector<torch::Tensor>& flat() const { return flat_; }  // Indexed by bucket.
   std::size_t packed_bytes() const { return packed_bytes_; }  // Bytes copied into buckets since the start.
 

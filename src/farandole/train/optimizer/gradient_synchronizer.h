@@ -64,7 +64,7 @@ class GradientSynchronizer {
   bool clear();
   // Copies gradients that users have put in the place of reduced gradients.
   void collect();
-  // Of all reduced gradients.
+  // Norm of all reduced gradients together.
   torch::Tensor norm() const;  // A scalar of float64.
   void scale(const GradientFactor& factor);
   void scale_sparse(double factor);

@@ -42,7 +42,7 @@ bool Joining::agree_to_step(bool active, bool steps) {
   std::vector<double> all(own.size() * ranks);
   const std::vector<std::size_t> bytes(ranks, own.size() * sizeof own[0]);
   ranks_.all_gather("join step", own.data(), all.data(), bytes);
-  const double* first = nullptr;  // Of the active ranks.
+  const double* first = nullptr;  // The first active rank's values.
   for (std::size_t r = 0; r < ranks; ++r) {
     const double* const said = all.data() + r * own.size();
     if (said[0] == 0) continue;

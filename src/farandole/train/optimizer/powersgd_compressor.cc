@@ -148,7 +148,7 @@ struct PowerSgdCompressor::Step {
   PowerSgdCompressor& compressor;
   const Bucket& bucket;
   std::byte* const memory;
-  const std::size_t size;  // Of an element.
+  const std::size_t size;  // Bytes of an element.
   std::vector<Matrix> matrices;
   std::vector<BucketSlot> plain;
 };

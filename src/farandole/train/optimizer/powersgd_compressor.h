@@ -31,7 +31,7 @@ class PowerSgdCompressor : public PlainCompressor {
   void restore(std::span<const CompressorState> state) override;
 
  private:
-  struct Step;  // Of one bucket.
+  struct Step;  // The step of one bucket.
 
   bool compresses(std::size_t tensor) const { return factors_[tensor].defined(); }
   // Equal on all ranks, and different for each tensor.

@@ -17,8 +17,8 @@ namespace farandole {
 
 class SparseGradients {
  public:
-  // `communicator` must outlive this object and must not be in use during reduce(). Of a dense gradient, the
-  // non-zero rows are used.
+  // `communicator` must outlive this object and must not be in use during reduce(). If a gradient is dense,
+  // its non-zero rows are used.
   SparseGradients(Communicator& communicator, std::vector<std::string> names,
                   std::vector<torch::Tensor> parameters);
   // Does not change the parameters.
@@ -34,7 +34,7 @@ class SparseGradients {
   std::optional<std::size_t> first_nonfinite_here() const { return first_nonfinite_here_; }
   void clear();  // Makes all gradients undefined.
   void scale(double factor);
-  double norm() const;  // Of all gradients.
+  double norm() const;  // Norm of all gradients together.
   std::size_t sent_bytes() const { return sent_bytes_; }
 
  private:

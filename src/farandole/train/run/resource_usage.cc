@@ -17,7 +17,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t most_lines = 16;  // Of a table that people read.
+constexpr std::size_t most_lines = 16;  // Limits a table that people read.
 
 constexpr double no_gpu = std::numeric_limits<double>::quiet_NaN();  // On the way between the ranks.
 

@@ -13,13 +13,13 @@
 
 namespace farandole {
 
-// Of one rank, since a ResourceMeter was made. The timeline has the same over time.
+// What one rank has used since a ResourceMeter was made. The timeline has the same over time.
 struct ResourceUsage {
   double cpu_percent = 0;              // 100: one core.
   double memory_mib = 0;               // Resident, the most since the process started.
   double read_mb = 0, written_mb = 0;  // From and to storage, without the page cache; 10⁶ bytes.
-  // Of the rank's GPU, if there is one and its driver answers: the mean load, and the most memory that
-  // all processes used.
+  // The mean load of the rank's GPU, and the most memory that all processes used on it; empty if there is
+  // none or its driver does not answer.
   std::optional<double> gpu_percent{}, gpu_memory_mib{};
 };
 
