@@ -37,7 +37,7 @@ for run in graceful abrupt again; do
   grep -q '^stop requested: saved at step' $run.out && grep -q '^continuing from step' $run.out ||
     fail "$run does not continue: $(grep -v '^step' $run.out)"
   [[ $(farandole status $run --format json | grep -c '"state": "finished"') == 1 ]] || fail "status of $run"
-  "$FARANDOLE_SOURCE/tests/trainer/equal_arrays" {reference,$run}/checkpoints/step-00008000.h5 || fail "the parameters of $run"
+  "$FARANDOLE_SOURCE/tests/trainer/checkpoints/equal_arrays" {reference,$run}/checkpoints/step-00008000.h5 || fail "the parameters of $run"
 done
 for run in graceful abrupt; do
   grep -q 'is requeued and continues from its checkpoint (restart 1 of 20)' $run.out || fail "$run was not requeued: $(<$run.out)"

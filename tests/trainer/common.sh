@@ -44,4 +44,4 @@ need_h5py() {  # equal_arrays needs it, too
   /usr/bin/python3 -c 'import h5py' 2>/dev/null || { echo "skipped: /usr/bin/python3 has no h5py"; exit 77; }
 }
 
-equal_arrays() { "$source_folder/equal_arrays" "$@"; }  # FILE FILE [PREFIX...]
+equal_arrays() { "$source_folder/checkpoints/equal_arrays" "$@"; }  # FILE FILE [PREFIX...]

@@ -1,10 +1,14 @@
 if(FARANDOLE_TORCH)
-  foreach(script IN ITEMS resume precision device exact_resume restarts starts evaluation preempted full_disk stalled compression synchronize tuning merge_limit named_run asked_traces
-                          config bad_options bad_data bad_run_dir lease checkpoint_tool nonfinite killed_processes terminal quickstart_profile mnist kills)
-    farandole_script_test(trainer.${script} trainer/${script}.sh 280)
-    set_tests_properties(trainer.${script} PROPERTIES LABELS program PROCESSORS 2)
+  foreach(script IN ITEMS checkpoints/resume precision device checkpoints/exact_resume stops/restarts checkpoints/starts
+                          evaluation stops/preempted checkpoints/full_disk stops/stalled compression synchronize tuning
+                          merge_limit named_run asked_traces config refusals/bad_options refusals/bad_data
+                          refusals/bad_run_dir stops/lease checkpoints/checkpoint_tool nonfinite stops/killed_processes
+                          stops/terminal quickstart_profile mnist stops/kills)
+    get_filename_component(name ${script} NAME)
+    farandole_script_test(trainer.${name} trainer/${script}.sh 280)
+    set_tests_properties(trainer.${name} PROPERTIES LABELS program PROCESSORS 2)
   endforeach()
-  farandole_script_test(trainer.many_killed_processes trainer/killed_processes.sh 600 5)
-  farandole_script_test(trainer.goodput trainer/goodput.sh 280)
+  farandole_script_test(trainer.many_killed_processes trainer/stops/killed_processes.sh 600 5)
+  farandole_script_test(trainer.goodput trainer/stops/goodput.sh 280)
   set_tests_properties(trainer.kills trainer.many_killed_processes trainer.goodput PROPERTIES LABELS "program;soak" PROCESSORS 2)
 endif()

@@ -9,9 +9,9 @@
 
 #include "farandole/base/error.h"
 #include "farandole/estimator/evaluate.h"
-#include "farandole/estimator/fit.h"
+#include "farandole/estimator/fit/fit.h"
+#include "farandole/estimator/fit/store.h"
 #include "farandole/estimator/launch.h"
-#include "farandole/estimator/store.h"
 #include "farandole/estimator/transform.h"
 
 namespace farandole {

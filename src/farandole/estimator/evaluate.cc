@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "farandole/estimator/scores.h"
-#include "farandole/estimator/store.h"
+#include "farandole/estimator/fit/store.h"
+#include "farandole/estimator/model/scores.h"
 
 namespace farandole {
 

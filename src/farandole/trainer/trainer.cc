@@ -14,9 +14,9 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/phrases.h"
+#include "farandole/train/compression/compression_state.h"
 #include "farandole/train/internals.h"
 #include "farandole/train/make_optimizer.h"
-#include "farandole/train/optimizer/compression_state.h"
 #include "farandole/train/replica_check.h"
 #include "farandole/train/run/library_versions.h"
 #include "farandole/trainer/models/generate.h"

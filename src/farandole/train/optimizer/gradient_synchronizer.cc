@@ -6,8 +6,8 @@
 #include "farandole/comm/communicator.h"
 #include "farandole/fusion/half_compressor.h"
 #include "farandole/fusion/top_k_compressor.h"
+#include "farandole/train/compression/powersgd_compressor.h"
 #include "farandole/train/internals.h"
-#include "farandole/train/optimizer/powersgd_compressor.h"
 
 namespace farandole {
 namespace {

@@ -12,10 +12,10 @@
 #include "farandole/comm/wrap/traced_communicator.h"
 #include "farandole/fusion/compressor.h"
 #include "farandole/fusion/gradient_reducer.h"
+#include "farandole/train/compression/sparse_gradients.h"
 #include "farandole/train/distributed_optimizer_options.h"
 #include "farandole/train/optimizer/bucket_optimizer.h"
 #include "farandole/train/optimizer/gradient_buckets.h"
-#include "farandole/train/optimizer/sparse_gradients.h"
 #include "farandole/train/optimizer/trained_parameters.h"
 #include "farandole/train/session.h"
 

@@ -1,0 +1,230 @@
+#include "farandole/estimator/fit/epoch_trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <torch/utils.h>
+
+#include "farandole/base/clock.h"
+#include "farandole/base/error.h"
+#include "farandole/estimator/fit/fit_rows.h"
+#include "farandole/train/make_optimizer.h"
+
+namespace farandole {
+namespace {
+
+LearningRate::Schedule schedule_of(const std::string& name) {
+  using Schedule = LearningRate::Schedule;
+  if (name == "step") return Schedule::step;
+  if (name == "cosine") return Schedule::cosine;
+  if (name == "polynomial") return Schedule::polynomial;
+  return name == "one_cycle" ? Schedule::one_cycle : Schedule::constant;
+}
+
+LearningRate learning_rate(const EstimatorOptions& options, int ranks, std::int64_t epoch_steps) {
+  LearningRate rate;
+  rate.base = options.lr;
+  rate.world_size = ranks;
+  rate.scale = options.scale_lr;
+  rate.warmup_steps = options.warmup_steps;
+  rate.schedule = schedule_of(options.schedule);
+  rate.total_steps = options.epochs * epoch_steps;
+  rate.step_size = options.lr_step_epochs * epoch_steps;
+  rate.gamma = options.lr_gamma;
+  return rate;
+}
+
+DistributedOptimizer::NamedParameters named_trained_parameters(torch::nn::Module& module) {
+  DistributedOptimizer::NamedParameters named;
+  for (const auto& item : module.named_parameters())
+    if (item.value().requires_grad()) named.insert(item.key(), item.value());
+  return named;
+}
+
+DistributedOptimizerOptions optimizer_options(const EstimatorOptions& options, std::function<bool()> stop) {
+  DistributedOptimizerOptions result;
+  result.backward_passes_per_step = options.accumulate;
+  result.stop_requested = std::move(stop);
+  return result;
+}
+
+}  // namespace
+
+EpochTrainer::EpochTrainer(Session& session, const EstimatorOptions& options, const DataTable& table,
+                           RowSelection rows, Objective& objective, const std::function<bool()>& stop)
+    : session_(session),
+      options_(options),
+      objective_(objective),
+      reader_(table, std::move(rows),
+              {.columns = objective.tensors().columns(),
+               .batch = options.batch,
+               .shuffle = options.shuffle,
+               .seed = options.seed,
+               .rank = session.rank(),
+               .world_size = session.size()}),
+      inner_(make_optimizer({options.optimizer, options.lr, options.momentum, options.weight_decay},
+                            objective.model().trained_parameters())),
+      optimizer_(session, *inner_, named_trained_parameters(objective.model().module()),
+                 optimizer_options(options, [this, stop] { return failed_ || stop(); })),
+      epoch_steps_(steps_in(passes_at_most(reader_.batches()))) {
+  rate_ = learning_rate(options, session.size(), epoch_steps_);
+  session.broadcast(objective.model().module());
+  torch::manual_seed(options.seed + 1 + static_cast<std::uint64_t>(session.rank()));
+}
+
+std::int64_t EpochTrainer::passes_at_most(std::int64_t passes) const {
+  const auto limit = options_.train_steps * options_.accumulate;
+  return limit > 0 ? std::min(limit, passes) : passes;
+}
+
+bool EpochTrainer::resume(const std::optional<Snapshot>& snapshot) {
+  std::string state;
+  session_.together([&] {
+    if (!snapshot) return;
+    check_order(*snapshot, order(), "--table");
+    state = FitProgress::from(*snapshot).to_json();
+  });
+  session_.broadcast(state);
+  if (state.empty()) return false;
+  restore(session_, objective_.model().module(), *inner_, snapshot ? &*snapshot : nullptr);
+  const auto progress = FitProgress::from_json(state);
+  step_ = progress.step;
+  epoch_ = progress.epoch;
+  passes_done_ = progress.passes;
+  loss_sum_.fill_(progress.loss * static_cast<double>(progress.steps));
+  loss_steps_ = progress.steps;
+  done_ = progress.done;
+  // The learning rate continues where it was in the epoch, also with another number of ranks or batch size.
+  session_.together([&] { begin_epoch(); });
+  const auto scheduled = (epoch_ + 1) * epoch_steps_ - steps_in(passes_ - passes_done_);
+  schedule_offset_ = epoch_ < options_.epochs ? scheduled - step_ : 0;
+  return true;
+}
+
+void EpochTrainer::save(SnapshotBuilder& snapshot) {
+  Position position{step_, epoch_, 0};
+  const auto done = passes_done_ > 0 ? reader_.done_after(passes_done_ - passes_before_) : RowRanges();
+  for (const auto& [first, end] : done) position.samples += end - first;
+  capture(session_, objective_.model().module(), *inner_, position, snapshot);
+  if (position.samples == 0) return;
+  const FitProgress progress{step_, epoch_, passes_done_, done, mean_loss(), loss_steps_};
+  if (session_.rank() != 0) return;
+  add_order(snapshot, order());
+  progress.add_to(snapshot);
+}
+
+void EpochTrainer::begin_epoch() {
+  objective_.model().train(true);
+  reader_.start(epoch_, done_);
+  passes_before_ = passes_done_;
+  passes_ = passes_at_most(passes_done_ + reader_.batches());
+  if (!options_.metrics.empty() || !options_.metric_functions.empty())
+    scores_.emplace(score_options(objective_, options_));
+}
+
+EpochResult EpochTrainer::end_epoch() {
+  EpochResult result;
+  result.epoch = ++epoch_;
+  result.step = step_;
+  result.loss = mean_loss();
+  result.lr = rate_of(step_ - 1);
+  passes_done_ = 0;
+  done_.clear();
+  loss_sum_.zero_();
+  loss_steps_ = 0;
+  if (!std::isfinite(result.loss))
+    session_.together(
+        [&] { throw Error(fmt::format("the loss is not finite in epoch {}; lower --lr", result.epoch)); });
+  if (scores_) result.training_metrics = scores_->reduce(session_).metrics;
+  return result;
+}
+
+// Of the epoch so far.
+double EpochTrainer::mean_loss() {
+  return session_.allreduce(loss_sum_ / static_cast<double>(std::max<std::int64_t>(loss_steps_, 1)))
+      .item<double>();
+}
+
+// Keeps the first error of this rank's data, which the others learn from the reduction of the gradients.
+void EpochTrainer::guard(const std::function<void()>& work) {
+  if (failed_) return;
+  try {
+    work();
+  } catch (const Error&) {
+    error_ = std::current_exception();
+    failed_ = true;
+  }
+}
+
+// The batch of a pass. A rank that has no rows left has none, and contributes zeros to the gradients.
+std::optional<EpochTrainer::Loaded> EpochTrainer::load(std::int64_t pass) {
+  const Span span(session_.timeline(), Category::data, "data");
+  const auto together = options_.batch * session_.size();
+  const auto all = std::min(reader_.left_rows() - (pass - passes_before_) * together, together);
+  std::optional<Loaded> loaded;
+  guard([&] {
+    auto batch = reader_.next();
+    if (!batch) return;
+    auto rows = objective_.tensors().take(*std::move(batch));
+    if (rows.size() > 0)
+      loaded = {std::move(rows), static_cast<double>(session_.size()) / static_cast<double>(all)};
+  });
+  return loaded;
+}
+
+StepResult EpochTrainer::step() {
+  auto& timeline = session_.timeline();
+  session_.set_step(step_);
+  const Span whole(timeline, Category::step, "step");
+  const auto begin_ns = now_ns();
+  const auto passes = std::min<std::int64_t>(options_.accumulate, passes_ - passes_done_);
+  for (auto& group : inner_->param_groups()) group.options().set_lr(rate_of(step_));
+  std::vector<Loaded> batches;
+  for (std::int64_t pass = 0; pass < passes; ++pass)
+    if (auto loaded = load(passes_done_ + pass)) batches.push_back(*std::move(loaded));
+  torch::Tensor first;
+  const auto evaluate = [&] {
+    optimizer_.zero_grad();
+    auto sum = torch::zeros({}, torch::kFloat64);
+    for (const auto& batch : batches) {
+      torch::Tensor loss;
+      guard([&] {
+        const Span span(timeline, Category::forward, "forward");
+        const auto losses = objective_.of(batch.rows);
+        if (scores_ && !first.defined()) scores_->add(losses, batch.rows);
+        loss = losses.sum * (batch.weight / static_cast<double>(passes));
+      });
+      if (!loss.defined()) continue;
+      const Span span(timeline, Category::backward, "backward");
+      loss.backward();
+      sum += loss.detach();
+    }
+    if (!first.defined()) first = sum;
+    return sum;
+  };
+  if (options_.optimizer == "lbfgs") {
+    optimizer_.step([&] { return session_.allreduce(evaluate()); });
+  } else {
+    evaluate();
+    try {
+      optimizer_.step();
+    } catch (const NonFiniteGradient& gradient) {  // On all ranks.
+      session_.together([&] {
+        throw Error(fmt::format("step {}: {}; lower --lr, or look for unusual values in the features (--nan)",
+                                step_ + 1, gradient.what()));
+      });
+    }
+  }
+  stopping_ = optimizer_.stopping();
+  if (stopping_)
+    session_.together([&] {
+      if (failed_) std::rethrow_exception(error_);
+    });
+  ++step_;
+  passes_done_ += passes;
+  loss_sum_ += first;
+  ++loss_steps_;
+  return {first, rate_of(step_ - 1), options_.batch * passes * session_.size(), seconds_since(begin_ns)};
+}
+
+}  // namespace farandole

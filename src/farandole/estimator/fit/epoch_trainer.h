@@ -1,0 +1,96 @@
+// The training of a fit: steps within epochs, and its state in checkpoints.
+// Thread safety: call from the training thread only.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <torch/optim/optimizer.h>
+#include <vector>
+
+#include "farandole/estimator/fit/fit_progress.h"
+#include "farandole/estimator/model/objective.h"
+#include "farandole/estimator/model/scores.h"
+#include "farandole/train/distributed_optimizer.h"
+#include "farandole/train/learning_rate.h"
+#include "farandole/train/run/training_state.h"
+
+namespace farandole {
+
+// What one optimizer step did.
+struct StepResult {
+  torch::Tensor loss;  // Of this rank; the mean over the ranks is that of the rows.
+  double lr = 0;
+  std::int64_t rows = 0;  // Of all ranks.
+  double seconds = 0;
+};
+
+// Collective: every rank of the job must call all functions but the const ones in the same order.
+class EpochTrainer {
+ public:
+  // Broadcasts the model. If `stop` returns true on any rank, stopping() becomes true on all ranks after the next step.
+  // The arguments must outlive this object.
+  // Throws: UserError if the model has no parameters to train.
+  EpochTrainer(Session& session, const EstimatorOptions& options, const DataTable& table, RowSelection rows,
+               Objective& objective, const std::function<bool()>& stop);
+
+  // Continues from the snapshot that rank 0 gives; returns false if there is none.
+  // Throws: UserError on all ranks if it was saved within an epoch of other rows.
+  bool resume(const std::optional<Snapshot>& snapshot);
+  // Adds all that resume() needs, on rank 0.
+  void save(SnapshotBuilder& snapshot);
+
+  void begin_epoch();
+  // Throws: Error and its kin on all ranks, for rows, losses or gradients that cannot be trained on.
+  StepResult step();
+  bool epoch_ended() const { return passes_done_ >= passes_; }
+  // Throws: Error on all ranks if the loss is not finite.
+  EpochResult end_epoch();
+
+  bool stopping() const { return stopping_; }
+  std::int64_t steps_done() const { return step_; }
+  std::int64_t epochs_done() const { return epoch_; }
+  std::int64_t total_steps() const { return epoch_steps_ * options_.epochs - schedule_offset_; }
+
+ private:
+  struct Loaded {
+    Rows rows;
+    // Of the sum of the rows' losses, so that the ranks' average is the mean over all rows.
+    double weight = 1;
+  };
+  double rate_of(std::int64_t step) const { return rate_.at(step + schedule_offset_); }
+  std::int64_t steps_in(std::int64_t passes) const {
+    return (passes + options_.accumulate - 1) / options_.accumulate;
+  }
+  std::int64_t passes_at_most(std::int64_t passes) const;
+  SampleOrder order() const { return {reader_.selected_rows(), reader_.order_hash(), options_.seed}; }
+  void guard(const std::function<void()>& work);
+  std::optional<Loaded> load(std::int64_t pass);
+  double mean_loss();
+
+  Session& session_;
+  const EstimatorOptions& options_;
+  Objective& objective_;
+  TableReader reader_;
+  std::unique_ptr<torch::optim::Optimizer> inner_;
+  DistributedOptimizer optimizer_;
+  LearningRate rate_;
+
+  std::int64_t step_ = 0, epoch_ = 0;  // That are done.
+  // Batches of each rank in this epoch: all, those that are done, and those of them before the reader was started.
+  std::int64_t passes_ = 0, passes_done_ = 0, passes_before_ = 0;
+  RowRanges done_;                                              // Read before the reader was started.
+  std::int64_t epoch_steps_ = 0;                                // Optimizer steps of a whole epoch.
+  std::int64_t schedule_offset_ = 0;                            // From steps done to steps of the schedule.
+  torch::Tensor loss_sum_ = torch::zeros({}, torch::kFloat64);  // Over the steps of this epoch.
+  std::int64_t loss_steps_ = 0;
+  std::optional<Scores> scores_;      // On the training rows.
+  bool stopping_ = false;             // Equal on all ranks.
+  std::atomic<bool> failed_ = false;  // Of this rank; its reason follows.
+  std::exception_ptr error_;
+};
+
+}  // namespace farandole

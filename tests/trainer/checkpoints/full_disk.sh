@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# A full disk: older checkpoints make room, and if that is not enough, training continues. The exit code tells of the loss.
+if [[ ${1:-} != inside ]]; then
+  unshare -rm mount -t tmpfs none /tmp 2>/dev/null || { echo "skipped: file systems cannot be mounted here"; exit 77; }
+  exec unshare -rm bash "$0" inside
+fi
+source "$(dirname "$0")/../common.sh"
+trap 'umount -q "$work"/*/checkpoints; rm -rf "$work"' EXIT
+options=(--model mlp --data synthetic --width 64 --timeline off --checkpoint-steps 2 --checkpoint-keep 9 --log-steps 1)
+train 2 "${options[@]}" --run-dir free --steps 2 || fail "a run with room"
+bytes=$(stat -c %s free/checkpoints/step-00000002.h5)
+
+# full NUMBER RUN: a disk with room for so many checkpoints and a half
+full() {
+  mkdir -p "$2/checkpoints"
+  mount -t tmpfs -o size="$((bytes * $1 + bytes / 2))" none "$2/checkpoints" || fail "mount"
+  train 2 "${options[@]}" --run-dir "$2" --steps 12
+}
+full 3 small || fail "exit code $? on a disk with room for 3 checkpoints"
+[[ -e small/checkpoints/step-00000012.h5 ]] || fail "the last checkpoint: $(ls small/checkpoints)"
+! grep -q 'is lost' err || fail "a checkpoint was lost though there was room"
+
+full 1 tiny
+[[ $? == 1 ]] || fail "exit code $? where the last checkpoint is lost"
+grep -q 'checkpoint of step [4-9] is lost: .*No space left on device; training continues' err || fail "no warning"
+[[ $(grep -c '^farandole train: the checkpoint of step 12 is lost' err) == 1 ]] || fail "the end does not tell of the loss"
+grep -q '"exit_code": 1' tiny/run.json || fail "run.json: $(cat tiny/run.json)"
+grep -q '"step":12,' tiny/metrics.jsonl || fail "it did not train to its end"
+[[ $(ls -A tiny/checkpoints) == step-00000002.h5 ]] || fail "left: $(ls -A tiny/checkpoints)"
+"$bin/farandole" checkpoint verify tiny >out || fail "the checkpoint that was there"
+
+# The space of the recorders is gone, as on a full copy-on-write file system: their files get holes, which a full disk cannot fill.
+mkdir -p holes/recorder
+mount -t tmpfs -o size=8m none holes/recorder || fail "mount"
+trap 'umount -q "$work"/*/checkpoints holes/recorder; rm -rf "$work"' EXIT
+timeout 240 "$bin/farandole" run -n 2 -- "$bin/farandole" train --model mlp --data synthetic --width 16 --log-steps 1 --recorder-mb 1 \
+  --checkpoint-every 1000000steps --epochs 1000000 --run-dir holes >out 2>err &
+launcher=$!
+lines() { grep -cs . holes/metrics.jsonl; }
+until [[ $(lines) -gt 0 ]]; do kill -0 $launcher || fail "the run with recorders ends early"; done
+for rank in 0 1; do fallocate --punch-hole --offset 262144 --length 524288 "holes/recorder/rank-000$rank.ftl" || fail "fallocate"; done
+dd if=/dev/zero of=holes/recorder/full bs=4k 2>/dev/null && fail "the disk is not full"
+begin=$(lines)
+until [[ $(lines) -gt $((begin + 3000)) ]]; do kill -0 $launcher || fail "a rank ends when its recorder has no room"; done
+kill -TERM $launcher
+wait $launcher
+[[ $? == 75 ]] || fail "the end of the run whose recorders had no room"
+[[ $(grep -c 'KiB of the timeline are lost: .*rank-000[01].ftl could not be written' err) == 2 ]] || fail "no warning about lost records"

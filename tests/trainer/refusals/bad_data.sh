@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Data that cannot be read, are not the same on all ranks or make training diverge.
+source "$(dirname "$0")/../common.sh"
+need_h5py
+
+# IDX: wrong magic number, truncated, a label out of range. HDF5: truncated, no /y.
+/usr/bin/python3 - <<'PYTHON'
+import gzip, os, struct
+import h5py, numpy
+def idx(folder, images=b"", labels=b"", magic=2051, n=4):
+    os.makedirs(folder)
+    for prefix in ("train", "t10k"):
+        open(f"{folder}/{prefix}-images-idx3-ubyte", "wb").write(struct.pack(">4I", magic, n, 28, 28) + images)
+        gzip.open(f"{folder}/{prefix}-labels-idx1-ubyte.gz", "wb").write(struct.pack(">2I", 2049, n) + labels)
+idx("good", bytes(4 * 784), bytes([0, 1, 2, 3]))
+idx("magic", bytes(4 * 784), bytes(4), magic=2052)
+idx("cut", bytes(4 * 784 - 1), bytes(4))
+idx("label", bytes(4 * 784), bytes([0, 1, 2, 10]))
+with h5py.File("no_y.h5", "w") as f:
+    f["x"] = numpy.zeros((10, 4), "f4")
+with h5py.File("whole.h5", "w") as f:
+    f["x"] = numpy.zeros((100, 40), "f4")
+    f["y"] = numpy.zeros(100, "i8")
+open("cut.h5", "wb").write(open("whole.h5", "rb").read()[:-3000])
+PYTHON
+refused 65 'magic.*2052|2052.*magic' --model mnist --data magic --run-dir r
+refused 65 'cut/train-images-idx3-ubyte' --model mnist --data cut --run-dir r
+refused 65 'label.*offset|offset.*label' --model mnist --data label --run-dir r
+refused 64 'no_y.h5.*y' --model mlp --data no_y.h5 --run-dir r
+refused 65 'cut.h5' --model mlp --data cut.h5 --run-dir r
+[[ ! -e r ]] || fail "a refused run left its run directory: $(find r)"
+train 5 --model mnist --data good --run-dir r
+[[ $? == 64 ]] && grep -q '4 training samples for 5 ranks' err || fail "more ranks than samples"
+
+# Ranks with other data or options are refused. Without the check, the run ends as if all were well, or hangs.
+cat "$text"/* | head -c 30000 >data.0
+cat >as_rank <<'SCRIPT'
+#!/usr/bin/env bash
+rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-$SLURM_PROCID}}
+exec "$@" --data "data.$rank" --seed "$((rank / $ranks_with_a_seed))"
+SCRIPT
+chmod +x as_rank
+differ() {  # RANKS PATTERN: so many ranks share a seed
+  ranks_with_a_seed=$1 timeout 300 "$bin/farandole" run -n 2 -- ./as_rank "$bin/farandole" train --model gpt --layers 1 --width 8 \
+    --heads 1 --context 32 --steps 200 --epochs 9 --timeline off --run-dir differ >out 2>err
+  [[ $? == 64 && $(grep -c . err) == 1 ]] && grep -qE -- "$2" err || fail "ranks that differ: $2"
+}
+head -c 29900 data.0 >data.1
+differ 2 'same data, but there are data of .* samples with hash [0-9a-f]* on rank 0, data of .* on rank 1$'
+head -c 25000 data.0 >data.1
+differ 2 'data of .* on rank 0, data of .* on rank 1$'
+{ head -c 29999 data.0; printf '\1'; } >data.1
+differ 2 'data of .* on rank 0, data of .* on rank 1$'
+cp data.0 data.1
+differ 1 'same options .* there are --seed 0 on rank 0, --seed 1 on rank 1$'
+
+# A run that diverges ends on all ranks, and run.json records it.
+train 2 --model mlp --data good --run-dir diverged --lr 1e30 --epochs 100 --timeline off
+[[ $? == 1 && $(grep -c 'step 2: .* on ranks 0, 1; the loss is not finite on ranks 0, 1; lower --lr' err) == 1 ]] || fail "a diverging run"
+grep -q '"exit_code": 1' diverged/run.json || fail "run.json of a diverged run: $(cat diverged/run.json)"
+
+# A model of bytes generates any bytes. What is printed is text, without characters that control a terminal.
+head -c 20000 /dev/urandom >bytes
+train 2 --model gpt --layers 1 --width 8 --heads 1 --context 32 --data bytes --steps 3 --sample 300 --timeline off --run-dir bytes.run ||
+  fail "training on random bytes"
+iconv -f utf-8 -t utf-8 out >/dev/null && ! grep -qP '[\x00-\x08\x0b-\x1f\x7f]' out && grep -q 'A sample of the generated text' out ||
+  fail "the sample of a model of random bytes"
