@@ -1,18 +1,28 @@
 #include "farandole/launch/job_record.h"
 
+#include <chrono>
+#include <cstdlib>
+#include <fmt/format.h>
 #include <system_error>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
+#include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
 #include "farandole/base/files/file_bytes.h"
+#include "farandole/base/process/cores.h"
+#include "farandole/base/version.h"
+#include "farandole/launch/slurm/job_state.h"
 
 namespace farandole {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
+
+constexpr std::chrono::seconds slurm_patience(3);  // A busy Slurm controller must not delay a requeue.
 
 Json to_json(const JobRecord& job) {
   Json json = {{"launch", job.launch},    {"ranks", job.ranks},   {"starter", job.starter},
@@ -67,6 +77,32 @@ std::map<std::string, std::string> slurm_facts(const Environment& environment) {
     if (const char* value = environment((std::string("SLURM_") + name).c_str()); value != nullptr)
       facts[name] = value;
   return facts;
+}
+
+JobRecord record_start(int ranks, const std::string& starter, const std::vector<std::string>& program) {
+  JobRecord job;
+  job.start_ns = real_time_ns();
+  job.host = host_name();
+  job.pid = ::getpid();
+  job.launch = fmt::format("{}-{}-{}", job.start_ns, job.host, job.pid);
+  job.ranks = ranks;
+  job.starter = starter;
+  job.version = version();
+  job.program = program;
+  job.folder = fs::current_path();
+  job.slurm = slurm_facts(&std::getenv);
+  // Slurm sets SLURM_JOB_END_TIME from version 22.05.3 on.
+  if (job.slurm.contains("JOB_ID") && !job.slurm.contains("JOB_END_TIME")) {
+    const auto state = ask_for_job_state(job.slurm.at("JOB_ID"), slurm_patience);
+    if (state.contains("EndUnix") && state.at("TimeLimit") != "UNLIMITED")
+      job.slurm["JOB_END_TIME"] = state.at("EndUnix");
+  }
+  return job;
+}
+
+void ask_for_state(JobRecord& job) {
+  if (const auto id = job.slurm.find("JOB_ID"); id != job.slurm.end())
+    job.job_state = ask_for_job_state(id->second, slurm_patience);
 }
 
 bool write_job(const fs::path& file, const JobRecord& job) {

@@ -43,6 +43,11 @@ struct JobRecord {
 // Returns the variables that describe the limits of a Slurm job.
 std::map<std::string, std::string> slurm_facts(const Environment& environment);
 
+// The record of a job that this process starts now. `starter` is mpirun or srun.
+JobRecord record_start(int ranks, const std::string& starter, const std::vector<std::string>& program);
+// Sets JobRecord::job_state if it is a Slurm job.
+void ask_for_state(JobRecord& job);
+
 // Writes the whole file or nothing. Returns false if the file cannot be written.
 bool write_job(const std::filesystem::path& file, const JobRecord& job);
 // Returns nullopt if the file does not exist.

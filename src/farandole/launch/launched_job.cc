@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
@@ -21,13 +20,11 @@
 #include "farandole/base/files/temporary_folder.h"
 #include "farandole/base/parse_number.h"
 #include "farandole/base/process/cores.h"
-#include "farandole/base/version.h"
 #include "farandole/launch/job_record.h"
 #include "farandole/launch/output/chatter_filter.h"
 #include "farandole/launch/output/line_splitter.h"
 #include "farandole/launch/output/output_queue.h"
 #include "farandole/launch/process/session_folder.h"
-#include "farandole/launch/slurm/job_state.h"
 #include "farandole/launch/supervisor/supervisor.h"
 #include "farandole/launch/verdict.h"
 
@@ -46,29 +43,6 @@ fs::path parent_of_temporary(const fs::path& log_folder) {
   return fs::temp_directory_path();
 }
 
-constexpr std::chrono::seconds slurm_patience(3);  // A busy Slurm controller must not delay a requeue.
-
-JobRecord describe_job(const LaunchRequest& request, const LaunchPlan& plan) {
-  JobRecord job;
-  job.start_ns = real_time_ns();
-  job.host = host_name();
-  job.pid = ::getpid();
-  job.launch = fmt::format("{}-{}-{}", job.start_ns, job.host, job.pid);
-  job.ranks = plan.ranks;
-  job.starter = plan.command.front();
-  job.version = version();
-  job.program = request.program;
-  job.folder = fs::current_path();
-  job.slurm = slurm_facts(&std::getenv);
-  // Slurm sets SLURM_JOB_END_TIME from version 22.05.3 on.
-  if (job.slurm.contains("JOB_ID") && !job.slurm.contains("JOB_END_TIME")) {
-    const auto state = ask_for_job_state(job.slurm.at("JOB_ID"), slurm_patience);
-    if (state.contains("EndUnix") && state.at("TimeLimit") != "UNLIMITED")
-      job.slurm["JOB_END_TIME"] = state.at("EndUnix");
-  }
-  return job;
-}
-
 class Launcher {
  public:
   Launcher(const LaunchRequest& request, LaunchPlan plan, const fs::path& log_folder, LaunchedRun run)
@@ -78,7 +52,7 @@ class Launcher {
         folder_of_caller_(request.folder_of_caller),
         run_(std::move(run)),
         launch_folder_(run_),
-        job_(describe_job(request, plan_)),
+        job_(record_start(plan_.ranks, plan_.command.front(), request.program)),
         folder_(parent_of_temporary(log_folder)),
         signals_(signal_descriptor(
             {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})) {
@@ -306,8 +280,7 @@ class Launcher {
     job_.message = verdict.message;
     job_.starter_said = chatter_.left_out();
     // Slurm forgets it some minutes after the end of the job, and not every reader can ask Slurm.
-    if (verdict.exit_code != 0 && job_.slurm.contains("JOB_ID"))
-      job_.job_state = ask_for_job_state(job_.slurm.at("JOB_ID"), slurm_patience);
+    if (verdict.exit_code != 0) ask_for_state(job_);
     job_.free_bytes = launch_folder_.free_bytes();
     job_.end_ns = real_time_ns();
     launch_folder_.end(job_, records);

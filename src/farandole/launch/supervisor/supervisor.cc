@@ -21,17 +21,15 @@
 #include <utility>
 
 #include "farandole/base/error.h"
-#include "farandole/base/files/staging_file.h"
 #include "farandole/base/parse_number.h"
 #include "farandole/base/process/cores.h"
-#include "farandole/base/run/run_folder.h"
 #include "farandole/launch/output/stream_relay.h"
 #include "farandole/launch/process/machine.h"
 #include "farandole/launch/process/session_folder.h"
 #include "farandole/launch/supervisor/memory_watch.h"
 #include "farandole/launch/supervisor/mpi_preload.h"
 #include "farandole/launch/supervisor/rank_record.h"
-#include "farandole/launch/supervisor/run_directory_handshake.h"
+#include "farandole/launch/supervisor/supervised_run.h"
 #include "farandole/launch/supervisor/torch_environment.h"
 
 namespace farandole {
@@ -57,9 +55,6 @@ class Supervisor {
   void read_rest();
   void drain();
   void note_memory();
-  void learn_run();
-  std::filesystem::path recorder() const;
-  void save_recorder();
   void bring_recorder();
   bool report();
   void wait_for_peers();
@@ -73,9 +68,7 @@ class Supervisor {
   std::ofstream log_;
   std::optional<StreamRelay> out_, err_;
   std::optional<ChildProcess> child_;
-  LaunchedRun run_;
-  LaunchFolder launch_folder_;
-  std::optional<RunDirectoryHandshake> question_;  // Set if the launcher does not know the run directory.
+  SupervisedRun run_;
   MemoryWatch memory_;
   RankRecord record_;
   bool abandoned_ = false;  // The parent has ended; possibly no process reads the output any more.
@@ -109,8 +102,7 @@ Supervisor::Supervisor(const SupervisorOptions& options)
       signals_(
           signal_descriptor({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})),
       parent_(watch_parent()),
-      run_(options.run),
-      launch_folder_(run_) {
+      run_(options.run, options.rank) {
   ::signal(SIGPIPE, SIG_IGN);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   record_.rank = options.rank;
@@ -163,14 +155,11 @@ void Supervisor::start() {
   if (options_.trace_mpi) {
     const auto tracing = mpi_trace_environment(&std::getenv);
     changes.insert(changes.end(), tracing.begin(), tracing.end());
-    changes.emplace_back("FARANDOLE_RUN_DIR", run_.folder);
+    changes.emplace_back("FARANDOLE_RUN_DIR", options_.run.folder);
   }
-  if (run_.folder.empty())
-    changes.push_back(question_.emplace().asked());
-  else
-    changes.emplace_back(run_dir_wanted, std::nullopt);  // It belongs to an outer launcher.
+  changes.push_back(run_.question());
   // SIGUSR2 requests a trace. It must not end a program that does not handle it, or does not handle it yet.
-  const auto ignored = run_.folder.empty() ? std::vector<int>() : std::vector<int>{SIGUSR2};
+  const auto ignored = options_.run.folder.empty() ? std::vector<int>() : std::vector<int>{SIGUSR2};
   child_.emplace(options_.program, streams, SIGKILL, changes, ignored);
   record_.pid = child_->pid();
   announce_step();
@@ -196,7 +185,7 @@ void Supervisor::take_signals() {
   // A program that waits for the reader of its output could not react to the signal.
   for (auto* relay : {&out_, &err_})
     if (*relay) (*relay)->go_on();
-  save_recorder();
+  run_.save_recorder();
 }
 
 // If the rank has a process group of its own, as with mpirun, the signal goes to the whole group, because the
@@ -297,8 +286,7 @@ void Supervisor::drain() {
 // Returns false if the launcher's folder does not exist.
 bool Supervisor::report() {
   record_.last_words = err_->last_lines();
-  learn_run();
-  launch_folder_.end(record_);
+  run_.end(record_);
   if (log_.is_open()) log_ << "--- " << describe_end(record_) << "\n" << std::flush;
   return options_.folder.empty() || write_record(options_.folder, record_);
 }
@@ -333,35 +321,9 @@ void Supervisor::note_memory() {
   if (record_.signal == SIGKILL && !record_.told) record_.out_of_memory = memory_.evidence(child_->pid());
 }
 
-// Reads the run directory that the program may have reported by now.
-void Supervisor::learn_run() {
-  if (!question_) return;
-  run_ = {question_->answer(), true};
-  launch_folder_ = LaunchFolder(run_);
-  record_.run_dir = run_.folder;
-}
-
-// Returns the recorder file of the rank if it is on this node (base/files/staging_file.h).
-std::filesystem::path Supervisor::recorder() const {
-  return recorder_file(run_.folder, options_.rank);
-}
-
-// SIGKILL may follow for this process and for the rank.
-void Supervisor::save_recorder() {
-  learn_run();
-  if (run_.folder.empty()) return;
-  try {
-    copy_out(recorder());
-  } catch (const Error&) {  // The error is reported at the end if it persists.
-  }
-}
-
-// Copies the recorder file of a killed rank. A rank that was not killed has copied its own file.
 void Supervisor::bring_recorder() {
-  learn_run();
-  if (run_.folder.empty()) return;
   try {
-    stage_out(recorder());
+    run_.bring_recorder();
   } catch (const Error& error) {
     err_->queue().push(
         fmt::format("farandole run: rank {} ({}): the recorder file could not be copied from its node: {}\n",
@@ -378,7 +340,7 @@ int Supervisor::run() {
     note_memory();
     // This comes first, because mpirun may kill this process one second after SIGTERM. Commands of a script
     // may still be writing.
-    record_.told ? save_recorder() : bring_recorder();
+    record_.told ? run_.save_recorder() : bring_recorder();
   } catch (const UserError& error) {  // The program could not be started.
     record_.exit_code = static_cast<int>(error.exit_code());
     err_->queue().push(

@@ -1,4 +1,4 @@
-#include "farandole/launch/supervisor/run_directory_handshake.h"
+#include "farandole/launch/supervisor/supervised_run.h"
 
 #include <cstdlib>
 #include <fcntl.h>
@@ -17,52 +17,59 @@ namespace fs = std::filesystem;
 
 class Asked {
  public:
-  explicit Asked(const RunDirectoryHandshake& question) {
-    const auto [name, value] = question.asked();
-    ::setenv(name.c_str(), value.c_str(), 1);
+  explicit Asked(const SupervisedRun& run) {
+    const auto [name, value] = run.question();
+    ::setenv(name.c_str(), value.value().c_str(), 1);
   }
   ~Asked() { ::unsetenv(run_dir_wanted); }
 };
 
-TEST(RunDirectoryHandshake, GetsTheLastAnswer) {
+TEST(SupervisedRun, GetsTheLastAnswer) {
   const TemporaryFolder folder(fs::temp_directory_path());
   const auto first = folder.path() / "first with a long name", last = folder.path() / "last";
   fs::create_directory(first);
   fs::create_directory(last);
-  const RunDirectoryHandshake question;
-  const Asked asked(question);
-  EXPECT_EQ(question.answer(), "");
+  SupervisedRun run({}, 0);
+  const Asked asked(run);
+  EXPECT_EQ(run.folder(), "");
   tell_run_dir(first);
-  EXPECT_EQ(question.answer(), first);
+  EXPECT_EQ(run.folder(), first);
   tell_run_dir(last);
-  EXPECT_EQ(question.answer(), last);
+  EXPECT_EQ(run.folder(), last);
   tell_run_dir("");
-  EXPECT_EQ(question.answer(), "");
+  EXPECT_EQ(run.folder(), "");
   tell_run_dir(last);
   fs::remove(last);
-  EXPECT_EQ(question.answer(), "") << "the folder is gone";
+  EXPECT_EQ(run.folder(), "") << "the folder is gone";
   tell_run_dir(".");
-  EXPECT_EQ(question.answer(), fs::absolute("."));
+  EXPECT_EQ(run.folder(), fs::absolute("."));
+}
+
+TEST(SupervisedRun, AsksNobodyIfTheLauncherKnows) {
+  const TemporaryFolder folder(fs::temp_directory_path());
+  SupervisedRun run({folder.path(), false}, 0);
+  EXPECT_EQ(run.question(), std::pair(std::string(run_dir_wanted), std::optional<std::string>()));
+  EXPECT_EQ(run.folder(), folder.path());
 }
 
 // The contents of the file may come from a program that does not use tell_run_dir().
-TEST(RunDirectoryHandshake, TakesNothingButAFolder) {
-  const RunDirectoryHandshake question;
-  const auto file = question.asked().second;
+TEST(SupervisedRun, TakesNothingButAFolder) {
+  SupervisedRun run({}, 0);
+  const auto file = run.question().second.value();
   for (const auto& text : {std::string("relative"), std::string(100'000, '/'), std::string("/\0\0", 3)}) {
     const OwnedDescriptor written(::open(file.c_str(), O_WRONLY | O_TRUNC));
     ASSERT_GE(written.get(), 0);
     ASSERT_EQ(::write(written.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
-    const auto answer = question.answer();
+    const auto answer = run.folder();
     EXPECT_TRUE(answer.empty() || fs::is_directory(answer)) << answer;
   }
 }
 
-TEST(RunDirectoryHandshake, IsNotAnsweredWhereNobodyAsks) {
+TEST(SupervisedRun, IsNotAnsweredWhereNobodyAsks) {
   tell_run_dir("/");
-  std::optional<RunDirectoryHandshake> question(std::in_place);
-  const Asked asked(*question);
-  question.reset();
+  std::optional<SupervisedRun> run(std::in_place, LaunchedRun(), 0);
+  const Asked asked(*run);
+  run.reset();
   tell_run_dir("/");  // the supervisor has ended
   const TemporaryFolder folder(fs::temp_directory_path());
   const auto file = folder.path() / "of another process";
