@@ -1,5 +1,5 @@
 // The run directory of a supervised rank. If the launcher does not know it, the supervisor asks the program of
-// the rank for it (base/run/run_folder.h).
+// the rank for it: the run-directory handshake (base/run/run_folder.h).
 // Thread safety: none; use from one thread at a time.
 #pragma once
 

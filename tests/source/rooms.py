@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""A room has at most 25 files, a file in src/ at most 400 lines. Larger ones are split by meaning; exceptions have a reason."""
+import collections
+import os
+import pathlib
+import sys
+
+SOURCE = pathlib.Path(os.environ.get("FARANDOLE_SOURCE", pathlib.Path(__file__).resolve().parents[2]))
+MOST_FILES, MOST_LINES = 25, 400
+LARGE_ROOMS = {
+    "src/farandole/train": "the public headers of the library have their names from before there were rooms",
+}
+LONG_SOURCES = {
+    "src/farandole/comm/nccl/nccl_communicator.cc": "others change it at present",
+    "src/farandole/trainer/trainer.cc": "others change it at present",
+}
+
+rooms, problems, files = collections.Counter(), [], 0
+for folder in ("src", "tests", "tools", "docs"):
+    for file in sorted((SOURCE / folder).rglob("*")):
+        if not file.is_file() or "__pycache__" in file.parts:
+            continue
+        rooms[str(file.parent.relative_to(SOURCE))] += 1
+        files += 1
+        name = str(file.relative_to(SOURCE))
+        lines = len(file.read_text(encoding="utf-8").splitlines()) if folder == "src" else 0
+        if lines > MOST_LINES and name not in LONG_SOURCES:
+            problems.append(f"{name} has {lines} lines, more than {MOST_LINES}; split it by meaning")
+        elif lines <= MOST_LINES and name in LONG_SOURCES:
+            problems.append(f"{name} has {lines} lines: it is no exception any more")
+for room, count in sorted(rooms.items()):
+    if count > MOST_FILES and room not in LARGE_ROOMS:
+        problems.append(f"{room}/ has {count} files, more than {MOST_FILES}; make rooms in it")
+problems += [f"{room}/ is no exception any more" for room in LARGE_ROOMS if rooms[room] <= MOST_FILES]
+assert files > 500, f"only {files} files were found"
+for problem in problems:
+    print(f"FAILED: {problem}", file=sys.stderr)
+sys.exit(bool(problems))
