@@ -240,7 +240,7 @@ std::string ranks_text(const RunMetrics& metrics) {
                      metrics.is_sample() ? fmt::format(" ({} of them measured)", metrics.ranks.size()) : "");
 }
 
-// Of a run without steps, over the whole window: who is late for the collective that takes longest.
+// For a run without steps: the rank that arrives last at the collective that takes longest, over the window.
 std::string last_to_arrive(const RunMetrics& metrics) {
   const auto row = std::find_if(metrics.collectives.begin(), metrics.collectives.end(),
                                 [](const CollectiveRow& one) { return one.last_rank.has_value(); });
