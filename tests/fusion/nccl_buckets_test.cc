@@ -1,5 +1,5 @@
-// Buckets on a device. The ranks are processes with the test doubles of CUDA and NCCL. The double counts work
-// that uses the same memory without order as a failure.
+// Buckets on a device. The ranks are processes with the test doubles of CUDA and NCCL. The double counts work that uses
+// the same memory without order as a failure.
 #include "farandole/fusion/nccl_buckets.h"
 
 #include <csignal>
@@ -20,8 +20,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A rank whose backward runs on two streams. A gradient is copied on one of them into its bucket, or into
-// other memory of the device, from which the reducer packs it.
+// A rank whose backward runs on two streams. A gradient is copied on one of them into its bucket, or into other memory
+// of the device, from which the reducer packs it.
 struct DeviceRank {
   DeviceRank(GpuRank& rank, std::size_t tensors, std::function<bool()> stop_requested = {})
       : runtime(rank.runtime),
@@ -146,8 +146,8 @@ double gradient(int rank, int step, std::size_t tensor) {
   return 1 + rank + 10 * step + 0.5 * static_cast<double>(tensor);
 }
 
-// Gradients come in another order on each rank and step, on either stream, and some are absent. In some
-// steps, all ranks have all gradients, so that the host runs ahead of the device.
+// Gradients come in another order on each rank and step, on either stream, and some are absent. In some steps, all ranks
+// have all gradients, so that the host runs ahead of the device.
 void train(GpuRank& rank, unsigned seed, std::size_t tensors, int steps) {
   int step = 0;
   DeviceRank own(rank, tensors, [&] { return rank.rank == rank.size - 1 && step % 3 == 2; });
@@ -268,8 +268,7 @@ TEST(NcclBuckets, NoWaitForAnEventCanBeLeftOut) {
                                      {{"GPU_DOUBLE_LOSE_WAIT", std::to_string(lost)}}));
 }
 
-// The device leaves out the updates from the bucket with the NaN to the end of the next step. Then the host
-// has learned it.
+// The device leaves out the updates from the bucket with the NaN to the end of the next step. Then the host has learned it.
 TEST(NcclBuckets, ANumberThatIsNotFiniteIsKnownOneStepLater) {
   expect_all_succeed(run_gpu_ranks(2, [](GpuRank& rank) {
     DeviceRank own(rank, 20);
