@@ -4,10 +4,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-
 #include <gtest/gtest.h>
+#include <map>
+#include <string>
 
-#include "farandole/base/process/temporary_folder.h"
+#include "farandole/base/files/temporary_folder.h"
 
 namespace farandole {
 namespace {
@@ -54,7 +55,8 @@ TEST_F(JobStates, AreTold) {
 
 TEST_F(JobStates, OfAnotherJobWithTheSameNumberAreNotTold) {
   EXPECT_EQ(state_of({{"JOB_ID", "7"}, {"JOB_NAME", "train2"}}), "RUNNING");
-  EXPECT_EQ(state_of({{"JOB_ID", "7"}, {"JOB_NAME", "train"}}), "") << "the beginning of a name is another name";
+  EXPECT_EQ(state_of({{"JOB_ID", "7"}, {"JOB_NAME", "train"}}), "")
+      << "the beginning of a name is another name";
   EXPECT_EQ(state_of({{"JOB_ID", "8"}, {"JOB_NAME", "my train"}}), "PENDING");
   EXPECT_EQ(state_of({{"JOB_ID", "8"}, {"JOB_NAME", "my"}}), "");
   EXPECT_EQ(state_of({{"JOB_ID", "7"}}), "") << "without a name, the number may belong to any job";
