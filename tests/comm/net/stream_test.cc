@@ -1,0 +1,265 @@
+// All ranks of a leader group exchange the pieces of a stream through links in memory, in one thread and in a
+// random order. A link copies bytes as late as it may, so memory that is changed too early gives a wrong result.
+#include "farandole/comm/net/stream.h"
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <gtest/gtest.h>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "lane.h"
+
+#include "farandole/comm/net/leader_group.h"
+
+namespace farandole {
+namespace {
+
+using Random = std::mt19937_64;
+
+// What has left one rank and has not reached the other.
+struct Pipe {
+  std::deque<std::byte> bytes;
+  std::size_t capacity = 0;
+};
+
+class MemoryLink final : public Link {
+ public:
+  MemoryLink(Pipe& out, Pipe& in, Random& random) : out_(out), in_(in), random_(random) {}
+
+  void send(const std::byte* data, std::size_t bytes) override { sends_.push_back({data, bytes}); }
+  void receive(std::byte* data, std::size_t bytes) override { receives_.push_back({data, bytes}); }
+  bool progress() override {
+    bool moved = false;
+    for (std::size_t left = 1 + random_() % 5000; left > 0 && !sends_.empty();) {
+      auto& message = sends_.front();
+      const auto count = std::min({left, message.size(), out_.capacity - out_.bytes.size()});
+      if (count == 0) break;
+      out_.bytes.insert(out_.bytes.end(), message.begin(), message.begin() + static_cast<long>(count));
+      message = message.subspan(count);
+      left -= count;
+      moved = true;
+      if (!message.empty()) continue;
+      sends_.pop_front();
+      ++sent_;
+    }
+    for (std::size_t left = 1 + random_() % 5000; left > 0 && !receives_.empty();) {
+      auto& message = receives_.front();
+      const auto count = std::min({left, message.size(), in_.bytes.size()});
+      if (count == 0) break;
+      std::copy_n(in_.bytes.begin(), count, message.begin());
+      in_.bytes.erase(in_.bytes.begin(), in_.bytes.begin() + static_cast<long>(count));
+      message = message.subspan(count);
+      left -= count;
+      moved = true;
+      if (!message.empty()) continue;
+      receives_.pop_front();
+      ++received_;
+    }
+    return moved;
+  }
+  void abandon() override {
+    sends_.clear();
+    receives_.clear();
+  }
+
+ private:
+  Pipe &out_, &in_;
+  Random& random_;
+  std::deque<std::span<const std::byte>> sends_;
+  std::deque<std::span<std::byte>> receives_;
+};
+
+// Counts what a collective does with each element.
+class CountingSlice final : public Slice {
+ public:
+  explicit CountingSlice(std::vector<std::int64_t> numbers)
+      : values(std::move(numbers)), gathered(values.size()), finished(values.size()) {
+    data = reinterpret_cast<std::byte*>(values.data());
+    dtype = DType::int64;
+  }
+  void gather(std::size_t first, std::size_t count) override {
+    for (std::size_t i = first; i < first + count; ++i) ++gathered[i];
+  }
+  void finish(std::size_t first, std::size_t count) override {
+    for (std::size_t i = first; i < first + count; ++i) ++finished[i];
+  }
+
+  std::vector<std::int64_t> values;
+  std::vector<int> gathered, finished;
+};
+
+class Nodes {
+ public:
+  Nodes(int size, std::size_t window, Random& random) : random_(random) {
+    const auto ranks = static_cast<std::size_t>(size);
+    for (std::size_t pair = 0; pair < ranks * ranks; ++pair)
+      pipes_.push_back({.bytes = {}, .capacity = 1 + random() % 9000});
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      std::vector<std::unique_ptr<Link>> links(ranks);
+      const auto needed = needed_links(static_cast<int>(rank), size);
+      for (std::size_t peer = 0; peer < ranks; ++peer)
+        if (needed[peer])
+          links[peer] =
+              std::make_unique<MemoryLink>(pipes_[rank * ranks + peer], pipes_[peer * ranks + rank], random);
+      groups_.push_back(std::make_unique<LeaderGroup>(static_cast<int>(rank), size, std::move(links)));
+      groups_.back()->set_window(window);
+    }
+  }
+
+  // Random values of `count` elements on each rank.
+  std::vector<std::vector<std::int64_t>> values(std::size_t count) {
+    std::vector<std::vector<std::int64_t>> all(groups_.size(), std::vector<std::int64_t>(count));
+    for (auto& rank : all)
+      for (auto& value : rank) value = static_cast<std::int64_t>(random_() >> 8);
+    return all;
+  }
+
+  // Returns false if no rank can go on before all have ended.
+  bool run(std::vector<CountingSlice>& slices, const std::function<Stream(int rank)>& stream) {
+    for (std::size_t rank = 0; rank < groups_.size(); ++rank)
+      groups_[rank]->start(7, slices[rank], stream(static_cast<int>(rank)));
+    std::vector<std::size_t> order(groups_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    const auto busy = [](const auto& group) { return group->busy(); };
+    while (std::ranges::any_of(groups_, busy)) {
+      std::ranges::shuffle(order, random_);
+      bool moved = false;
+      for (const auto rank : order) {
+        const bool was_busy = groups_[rank]->busy();
+        moved = (was_busy && groups_[rank]->advance()) || moved;
+        moved = moved || (was_busy && !groups_[rank]->busy());
+      }
+      if (!moved) return false;
+    }
+    return std::ranges::all_of(pipes_, [](const Pipe& pipe) { return pipe.bytes.empty(); }) &&
+           std::ranges::none_of(groups_, [](const auto& group) { return group->mismatch(); });
+  }
+
+ private:
+  Random& random_;
+  std::deque<Pipe> pipes_;
+  std::vector<std::unique_ptr<LeaderGroup>> groups_;
+};
+
+// One group with random sizes and shapes.
+struct Trial {
+  explicit Trial(Random& random)
+      : size(2 + static_cast<int>(random() % 5)),
+        count(random() % 3000),
+        most(1 + random() % (random() % 2 == 0 ? 50 : 2000)),
+        nodes(size, 1 + random() % 4, random),
+        before(nodes.values(count)),
+        slices(before.begin(), before.end()) {
+    // The ranks' parts: one or two ranges of each, some of them empty.
+    std::vector<std::size_t> cuts(2 * static_cast<std::size_t>(size) - 1);
+    for (auto& cut : cuts) cut = count == 0 ? 0 : random() % (count + 1);
+    std::ranges::sort(cuts);
+    cuts.insert(cuts.begin(), 0);
+    cuts.push_back(count);
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(size); ++rank) {
+      const auto other = rank + static_cast<std::size_t>(size);
+      parts.push_back(
+          {{cuts[rank], cuts[rank + 1] - cuts[rank]}, {cuts[other], cuts[other + 1] - cuts[other]}});
+    }
+  }
+
+  std::int64_t sum_of(std::size_t element) const {
+    std::int64_t sum = 0;
+    for (const auto& rank : before) sum += rank[element];
+    return sum;
+  }
+
+  int size;
+  std::size_t count, most;
+  Nodes nodes;
+  const std::vector<std::vector<std::int64_t>> before;
+  std::vector<CountingSlice> slices;
+  std::vector<Ranges> parts;
+};
+
+void repeat(const std::function<void(Trial&)>& check) {
+  Random random(seed(5));
+  for (int round = 0; round < rounds(150, 1500) && !::testing::Test::HasFailure(); ++round) {
+    Trial trial(random);
+    SCOPED_TRACE(::testing::Message() << "round " << round << ": " << trial.size << " ranks, " << trial.count
+                                      << " elements in pieces of " << trial.most);
+    check(trial);
+  }
+}
+
+TEST(Streams, AllreduceSumsOnAllRanks) {
+  repeat([](Trial& trial) {
+    ASSERT_TRUE(trial.nodes.run(
+        trial.slices, [&](int rank) { return allreduce_stream(rank, trial.size, trial.count, trial.most); }));
+    for (const auto& slice : trial.slices)
+      for (std::size_t i = 0; i < trial.count; ++i) {
+        ASSERT_EQ(slice.values[i], trial.sum_of(i)) << i;
+        ASSERT_EQ(slice.gathered[i], 1) << i;
+        ASSERT_EQ(slice.finished[i], 1) << i;
+      }
+  });
+}
+
+TEST(Streams, ReduceScatterSumsThePartOfEachRank) {
+  repeat([](Trial& trial) {
+    ASSERT_TRUE(trial.nodes.run(
+        trial.slices, [&](int rank) { return reduce_scatter_stream(rank, trial.parts, trial.most); }));
+    for (std::size_t rank = 0; rank < trial.parts.size(); ++rank)
+      for (const auto& part : trial.parts[rank])
+        for (std::size_t i = part.first; i < part.first + part.count; ++i) {
+          ASSERT_EQ(trial.slices[rank].values[i], trial.sum_of(i)) << rank << ": " << i;
+          ASSERT_EQ(trial.slices[rank].finished[i], 1) << rank << ": " << i;
+        }
+    for (const auto& slice : trial.slices)
+      for (std::size_t i = 0; i < trial.count; ++i) ASSERT_EQ(slice.gathered[i], 1) << i;
+  });
+}
+
+TEST(Streams, AllGatherGivesEachRankAllParts) {
+  repeat([](Trial& trial) {
+    ASSERT_TRUE(trial.nodes.run(trial.slices,
+                                [&](int rank) { return all_gather_stream(rank, trial.parts, trial.most); }));
+    for (std::size_t rank = 0; rank < trial.slices.size(); ++rank)
+      for (std::size_t from = 0; from < trial.parts.size(); ++from)
+        for (const auto& part : trial.parts[from])
+          for (std::size_t i = part.first; i < part.first + part.count; ++i) {
+            ASSERT_EQ(trial.slices[rank].values[i], trial.before[from][i]) << rank << ": " << i;
+            ASSERT_EQ(trial.slices[rank].finished[i], from == rank ? 0 : 1) << rank << ": " << i;
+          }
+  });
+}
+
+TEST(Streams, BroadcastGivesEachRankTheDataOfTheRoot) {
+  Random random(seed(6));
+  repeat([&](Trial& trial) {
+    const auto root = static_cast<int>(random() % static_cast<std::size_t>(trial.size));
+    ASSERT_TRUE(trial.nodes.run(trial.slices, [&](int rank) {
+      return broadcast_stream(rank, trial.size, root, {{0, trial.count}}, trial.most);
+    }));
+    for (const auto& slice : trial.slices)
+      ASSERT_EQ(slice.values, trial.before[static_cast<std::size_t>(root)]);
+  });
+}
+
+TEST(Streams, PartsCoverEachElementOnceAndBeginAtCacheLines) {
+  Random random(seed(7));
+  for (int round = 0; round < rounds(2000, 20'000); ++round) {
+    const std::size_t count = random() % 5000, parts = 1 + random() % 20;
+    std::size_t next = 0;
+    for (std::size_t part = 0; part < parts; ++part) {
+      const auto [first, length] = part_of(count, part, parts);
+      ASSERT_EQ(first, next) << count << " in " << parts;
+      ASSERT_TRUE(first % 64 == 0 || first == count) << count << " in " << parts;
+      next = first + length;
+    }
+    ASSERT_EQ(next, count);
+  }
+}
+
+}  // namespace
+}  // namespace farandole
