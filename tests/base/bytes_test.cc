@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <gtest/gtest.h>
+#include <memory>
 #include <random>
+#include <thread>
+#include <vector>
 
 namespace farandole {
 namespace {
@@ -22,6 +25,49 @@ TEST(Bytes, KeepTheirValuesWhenTheyGrow) {
       const Bytes copy = bytes;
       EXPECT_EQ(copy, bytes);
     }
+}
+
+TEST(Bytes, ShareABlock) {
+  std::mt19937_64 random(2);
+  for (int round = 0; round < 20; ++round) {
+    const std::size_t capacity = random() % (1 << 20);
+    auto block = std::make_shared<MemoryBlock>(capacity);
+    std::vector<Bytes> all(8);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      threads.emplace_back([&, i, size = random() % (1 << 18)] {
+        Bytes bytes(size, std::byte(i), LargeAllocator<std::byte>(block));
+        all[i] = std::move(bytes);
+      });
+    for (auto& thread : threads) thread.join();
+    block.reset();
+    const auto copies = all;
+    all[random() % all.size()].resize(random() % (1 << 19), std::byte{0xff});
+    std::shuffle(all.begin(), all.end(), random);
+    for (std::size_t i = 0; i < copies.size(); ++i)
+      EXPECT_EQ(std::count(copies[i].begin(), copies[i].end(), std::byte(i)),
+                static_cast<std::ptrdiff_t>(copies[i].size()));
+    while (!all.empty()) {
+      const auto found = std::ranges::count_if(
+          all.back(), [&](std::byte byte) { return byte != all.back().front() && byte != std::byte{0xff}; });
+      EXPECT_EQ(found, 0);
+      all.pop_back();
+    }
+  }
+}
+
+TEST(Bytes, ABlockGivesNoMoreThanItHas) {
+  MemoryBlock block(1000);
+  EXPECT_EQ(block.take(1001), nullptr);
+  auto* const first = block.take(10);
+  ASSERT_NE(first, nullptr);
+  EXPECT_TRUE(block.contains(first));
+  EXPECT_EQ(block.take(937), nullptr);
+  EXPECT_NE(block.take(936), nullptr);
+  EXPECT_EQ(block.take(1), nullptr);
+  MemoryBlock none(0);
+  EXPECT_EQ(none.take(1), nullptr);
+  EXPECT_FALSE(none.contains(first));
 }
 
 TEST(Bytes, RefuseWhatNoMachineHas) {

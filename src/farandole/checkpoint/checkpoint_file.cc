@@ -1,11 +1,13 @@
 #include "farandole/checkpoint/checkpoint_file.h"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
+#include <condition_variable>
+#include <deque>
 #include <exception>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <mutex>
 #include <span>
 #include <system_error>
 #include <thread>
@@ -24,16 +26,20 @@ namespace farandole {
 
 // An open checkpoint whose manifest was verified. The bytes of its arrays were not.
 struct CheckpointReader::Impl {
-  Hdf5File file;
+  struct StoredArray {
+    Array array;  // Without its bytes.
+    Hdf5Dataset dataset;
+    std::string checksum;
+  };
+
   Snapshot header;
-  // Of header.arrays.
-  std::vector<Hdf5Dataset> datasets;
-  std::vector<std::string> checksums;
+  std::vector<StoredArray> stored;  // In the order of header.arrays.
 };
 
 namespace {
 
 using OpenCheckpoint = CheckpointReader::Impl;
+using StoredArray = OpenCheckpoint::StoredArray;
 
 constexpr const char* checksum_attribute =
     "xxh3";  // of an array: over its bytes; of the root: over the manifest
@@ -122,43 +128,52 @@ Snapshot read_attributes(const Hdf5File& hdf5, const std::filesystem::path& file
   return snapshot;
 }
 
-OpenCheckpoint open_checkpoint(const std::filesystem::path& file) {
-  auto hdf5 = Hdf5File::open(file);
+using SeeStored = std::function<void(const StoredArray&)>;
+
+// Calls `see` for each array as soon as it is known, in no particular order. The manifest is
+// verified only afterwards.
+OpenCheckpoint open_checkpoint(const std::filesystem::path& file, const SeeStored& see = {}) {
+  const auto hdf5 = Hdf5File::open(file);
   const auto version = read_version(hdf5, file);
-  auto header = read_attributes(hdf5, file, version);
-  auto datasets = hdf5.datasets();
-  std::vector<std::string> checksums;
-  std::vector<ArraySummary> summaries;
-  for (const auto& dataset : datasets) {
+  OpenCheckpoint checkpoint{read_attributes(hdf5, file, version), {}};
+  hdf5.visit_datasets([&](Hdf5Dataset dataset) {
     const auto& path = dataset.path();
     if (!dataset.dtype())
       throw CorruptInput(fmt::format("{}: data set {} has type {}, which checkpoints do not contain",
                                      file.string(), path, dataset.type_name()));
-    checksums.push_back(required(dataset.string_attribute(checksum_attribute), file, checksum_attribute));
-    header.arrays.push_back({path, *dataset.dtype(), dataset.shape(), {}});
-    summaries.push_back({path, *dataset.dtype(), dataset.shape(), checksums.back()});
+    auto checksum = required(dataset.string_attribute(checksum_attribute), file, checksum_attribute);
+    Array array{path, *dataset.dtype(), dataset.shape(), {}};
+    checkpoint.stored.push_back({std::move(array), std::move(dataset), std::move(checksum)});
+    if (see) see(checkpoint.stored.back());
+  });
+  std::ranges::sort(
+      checkpoint.stored, {}, [](const StoredArray& stored) -> const auto& { return stored.array.path; });
+  std::vector<ArraySummary> summaries;
+  for (const auto& [array, dataset, checksum] : checkpoint.stored) {
+    checkpoint.header.arrays.push_back(array);
+    summaries.push_back({array.path, array.dtype, array.shape, checksum});
   }
   const auto expected = required(hdf5.string_attribute("/", checksum_attribute), file, checksum_attribute);
-  const auto found = manifest_checksum(header, std::move(summaries), header.not_finite, version);
+  const auto found =
+      manifest_checksum(checkpoint.header, std::move(summaries), checkpoint.header.not_finite, version);
   if (expected != found)
     throw CorruptInput(
         fmt::format("{}: attributes and data sets give checksum {}, not the recorded {}; the file is "
                     "damaged or was changed",
                     file.string(), found, expected));
-  return {std::move(hdf5), std::move(header), std::move(datasets), std::move(checksums)};
+  return checkpoint;
 }
 
 // Fills the bytes of the array, which have its size, and returns whether they are finite.
-bool read_array(const OpenCheckpoint& checkpoint, std::size_t index, std::span<std::byte> bytes) {
-  const auto& dataset = checkpoint.datasets[index];
-  Digester digester(checkpoint.header.arrays[index].dtype);
-  dataset.read(bytes, [&](auto piece) { digester.update(piece); });
+bool read_array(const StoredArray& stored, std::span<std::byte> bytes) {
+  Digester digester(stored.array.dtype);
+  stored.dataset.read(bytes, [&](auto piece) { digester.update(piece); });
   const auto digest = digester.result();
   const auto found = as_text(digest.xxh3);
-  if (found != checkpoint.checksums[index])
-    throw CorruptInput(fmt::format(
-        "{}: data set {} has checksum {}, not the recorded {}; the file is damaged", dataset.file(),
-        checkpoint.header.arrays[index].path, found, checkpoint.checksums[index]));
+  if (found != stored.checksum)
+    throw CorruptInput(
+        fmt::format("{}: data set {} has checksum {}, not the recorded {}; the file is damaged",
+                    stored.dataset.file(), stored.array.path, found, stored.checksum));
   return digest.finite;
 }
 
@@ -166,51 +181,103 @@ std::size_t bytes_of(const Array& array) {
   return array.count() * size_of(array.dtype);
 }
 
-// Reads the arrays on several threads, because the checksums take as long as the copies from the page cache. Other cores are
-// idle while a run restarts.
+// Reads arrays on several threads while HDF5 still finds the next ones, because other cores are idle while
+// a run restarts.
 class ParallelRead {
  public:
-  explicit ParallelRead(OpenCheckpoint& checkpoint)
-      : checkpoint_(checkpoint), finite_(checkpoint.header.arrays.size()), errors_(finite_.size()) {}
-
-  void run() {
+  ParallelRead(std::size_t file_bytes, const ArrayMemory& memory)
+      : memory_(memory), block_(std::make_shared<MemoryBlock>(file_bytes)) {
     constexpr std::size_t most_threads = 8, thread_bytes = std::size_t{8} << 20;
-    std::size_t bytes = 0;
-    for (auto& array : checkpoint_.header.arrays) {
-      array.bytes.resize(bytes_of(array));
-      bytes += array.bytes.size();
-    }
     const auto threads =
-        std::min({static_cast<std::size_t>(allowed_cores()), most_threads, bytes / thread_bytes + 1});
-    std::vector<std::thread> helpers;
+        std::min({static_cast<std::size_t>(allowed_cores()), most_threads, file_bytes / thread_bytes + 1});
     try {
-      while (helpers.size() + 1 < threads) helpers.push_back(start_quiet_thread([this] { work(); }));
+      while (helpers_.size() + 1 < threads) helpers_.push_back(start_quiet_thread([this] { work(); }));
     } catch (const std::system_error&) {  // The limit of threads is reached.
     }
-    work();
-    for (auto& helper : helpers) helper.join();
-    for (std::size_t i = 0; i < finite_.size(); ++i) {
-      if (errors_[i]) std::rethrow_exception(errors_[i]);
-      if (!finite_[i] && checkpoint_.header.not_finite.empty())
-        checkpoint_.header.not_finite = checkpoint_.header.arrays[i].path;
+  }
+
+  // Arrays that were not begun are left out.
+  ~ParallelRead() {
+    {
+      const std::lock_guard lock(mutex_);
+      next_ = reads_.size();
+    }
+    end();
+  }
+
+  // `stored` is copied; its data set is shared.
+  void add(const StoredArray& stored) {
+    Read read{stored, memory_ ? memory_(stored.array) : std::span<std::byte>(), false, {}};
+    {
+      const std::lock_guard lock(mutex_);
+      reads_.push_back(std::move(read));
+    }
+    added_.notify_one();
+  }
+
+  // Waits for all arrays, and moves them to the snapshot.
+  // Throws: CorruptInput if one is damaged.
+  void finish(Snapshot& header) {
+    end();
+    std::ranges::sort(
+        reads_, {}, [](const Read& read) -> const auto& { return read.stored.array.path; });
+    for (std::size_t i = 0; i < reads_.size(); ++i) {
+      auto& read = reads_[i];
+      if (read.error) std::rethrow_exception(read.error);
+      if (!read.finite && header.not_finite.empty()) header.not_finite = read.stored.array.path;
+      header.arrays[i].bytes = std::move(read.stored.array.bytes);
     }
   }
 
  private:
+  struct Read {
+    StoredArray stored;
+    std::span<std::byte> memory;  // If it is not the array's own.
+    bool finite = false;
+    std::exception_ptr error;
+  };
+
+  void end() {
+    {
+      const std::lock_guard lock(mutex_);
+      complete_ = true;
+    }
+    added_.notify_all();
+    work();
+    for (auto& helper : helpers_) helper.join();
+    helpers_.clear();
+  }
+
+  Read* take() {
+    std::unique_lock lock(mutex_);
+    added_.wait(lock, [this] { return next_ < reads_.size() || complete_; });
+    return next_ < reads_.size() ? &reads_[next_++] : nullptr;
+  }
+
   void work() {
-    for (auto i = next_++; i < finite_.size(); i = next_++) {
+    while (auto* const read = take()) {
       try {
-        finite_[i] = read_array(checkpoint_, i, checkpoint_.header.arrays[i].bytes);
+        auto& array = read->stored.array;
+        auto memory = read->memory;
+        if (memory.empty()) {
+          array.bytes = Bytes(bytes_of(array), LargeAllocator<std::byte>(block_));
+          memory = array.bytes;
+        }
+        read->finite = read_array(read->stored, memory);
       } catch (...) {
-        errors_[i] = std::current_exception();
+        read->error = std::current_exception();
       }
     }
   }
 
-  OpenCheckpoint& checkpoint_;
-  std::vector<char> finite_;  // Of each array; not bool, whose neighbours share a byte.
-  std::vector<std::exception_ptr> errors_;
-  std::atomic<std::size_t> next_ = 0;
+  const ArrayMemory& memory_;
+  std::shared_ptr<MemoryBlock> block_;
+  std::mutex mutex_;
+  std::condition_variable added_;
+  std::deque<Read> reads_;  // A deque, because helpers read while others are added.
+  std::size_t next_ = 0;    // The first that nobody has taken.
+  bool complete_ = false;
+  std::vector<std::thread> helpers_;
 };
 
 // Returns the path of the first array that is not finite, or "".
@@ -275,9 +342,10 @@ const Snapshot& CheckpointReader::header() const {
 }
 
 Array CheckpointReader::read(std::size_t index) const {
-  auto array = header().arrays.at(index);
+  const auto& stored = impl_->stored.at(index);
+  auto array = stored.array;
   array.bytes.resize(bytes_of(array));
-  read_array(*impl_, index, array.bytes);
+  read_array(stored, array.bytes);
   return array;
 }
 
@@ -285,20 +353,28 @@ Snapshot read_checkpoint_header(const std::filesystem::path& file) {
   return open_checkpoint(file).header;
 }
 
-Snapshot read_checkpoint(const std::filesystem::path& file) {
-  auto checkpoint = open_checkpoint(file);
-  ParallelRead(checkpoint).run();
+Snapshot read_checkpoint(const std::filesystem::path& file, const ArrayMemory& memory) {
+  std::error_code unknown;
+  const auto file_bytes = std::filesystem::file_size(file, unknown);
+  ParallelRead parallel(unknown ? 0 : file_bytes, memory);
+  // An array that HDF5 must find or convert has a size that only the manifest proves.
+  const auto lies_plainly = [](const StoredArray& stored) { return stored.dataset.offset().has_value(); };
+  auto checkpoint = open_checkpoint(file, [&](const StoredArray& stored) {
+    if (lies_plainly(stored)) parallel.add(stored);
+  });
+  for (const auto& stored : checkpoint.stored)
+    if (!lies_plainly(stored)) parallel.add(stored);
+  parallel.finish(checkpoint.header);
   return std::move(checkpoint.header);
 }
 
 Snapshot verify_checkpoint(const std::filesystem::path& file) {
   auto checkpoint = open_checkpoint(file);
+  auto& not_finite = checkpoint.header.not_finite;
   Bytes bytes;
-  for (std::size_t i = 0; i < checkpoint.header.arrays.size(); ++i) {
-    const auto& array = checkpoint.header.arrays[i];
-    bytes.resize(bytes_of(array));
-    if (!read_array(checkpoint, i, bytes) && checkpoint.header.not_finite.empty())
-      checkpoint.header.not_finite = array.path;
+  for (const auto& stored : checkpoint.stored) {
+    bytes.resize(bytes_of(stored.array));
+    if (!read_array(stored, bytes) && not_finite.empty()) not_finite = stored.array.path;
   }
   return std::move(checkpoint.header);
 }

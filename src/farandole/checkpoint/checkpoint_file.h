@@ -22,10 +22,15 @@ std::string write_checkpoint(
     const std::filesystem::path& file, const Snapshot& snapshot,
     const std::function<void()>& written = [] {});
 
-// Reads a checkpoint and verifies every checksum.
+// Gives the memory into which the bytes of an array shall be read, of exactly their size; empty if the
+// snapshot shall keep them in memory of its own.
+using ArrayMemory = std::function<std::span<std::byte>(const Array& array)>;
+
+// Reads a checkpoint and verifies every checksum. Arrays whose bytes are read into given memory have none in
+// the snapshot. After an exception, the given memory has unspecified contents.
 // Throws: UserError if `file` does not exist.
 // Throws: CorruptInput (file, data set, reason) if it is damaged, is not a checkpoint, or has a newer format.
-Snapshot read_checkpoint(const std::filesystem::path& file);
+Snapshot read_checkpoint(const std::filesystem::path& file, const ArrayMemory& memory = {});
 
 // As read_checkpoint(), but the bytes of the arrays are neither read nor verified.
 Snapshot read_checkpoint_header(const std::filesystem::path& file);

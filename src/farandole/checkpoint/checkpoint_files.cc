@@ -30,7 +30,7 @@ CheckpointInfo info_of(const std::filesystem::path& file, const Snapshot& header
 
 // `read` must verify the file.
 std::optional<std::pair<std::filesystem::path, Snapshot>> newest_checkpoint(
-    const std::filesystem::path& folder, Snapshot (*read)(const std::filesystem::path&)) {
+    const std::filesystem::path& folder, const std::function<Snapshot(const std::filesystem::path&)>& read) {
   const auto files = checkpoint_files(folder);
   for (const auto& file : files) {
     try {
@@ -86,8 +86,9 @@ std::optional<CheckpointInfo> newest_valid_checkpoint(const std::filesystem::pat
 }
 
 std::optional<std::pair<std::filesystem::path, Snapshot>> read_newest_checkpoint(
-    const std::filesystem::path& folder) {
-  return newest_checkpoint(folder, read_checkpoint);
+    const std::filesystem::path& folder, const ArrayMemory& memory) {
+  return newest_checkpoint(folder,
+                           [&](const std::filesystem::path& file) { return read_checkpoint(file, memory); });
 }
 
 }  // namespace farandole

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/snapshot.h"
 #include "farandole/timeline/timeline.h"
 
@@ -20,7 +21,8 @@ struct CheckpointOptions {
   std::filesystem::path folder;  // RUN/checkpoints
   int keep_last = 3;             // at least 1; the checkpoint with the best score is also kept
   std::int64_t keep_every = 0;   // the first checkpoint of every so many steps is never removed; 0: none
-  // Asked before a checkpoint is published and before others are removed. False: the folder is another job's now.
+  // Asked before a checkpoint is published and before others are removed. False: the folder is
+  // another job's now.
   std::function<bool()> may_write = [] { return true; };
 };
 
@@ -43,10 +45,11 @@ class CheckpointStore {
 
   // False while a snapshot is being written; save() would wait.
   bool idle() const;
-  // A builder with the memory of the last snapshot that was written. If idle() is false, it has none and allocates.
+  // A builder with the memory of the last snapshot that was written. If idle() is false, it has
+  // none and allocates.
   SnapshotBuilder builder();
-  // Takes the snapshot and returns immediately. Waits only if the previous snapshot is still being written. If
-  // a snapshot cannot be written, all other checkpoints but the newest and the best are removed, and it is
+  // Takes the snapshot and returns immediately. Waits only if the previous snapshot is still being written.
+  // If a snapshot cannot be written, all other checkpoints but the newest and the best are removed, and it is
   // tried again. If this fails too, it is lost with a warning.
   void save(Snapshot snapshot);
   // Throws: Error if the last snapshot could not be written.
@@ -75,8 +78,8 @@ std::vector<CheckpointInfo> list_checkpoints(const std::filesystem::path& folder
 // Throws: CorruptInput if there are checkpoint files but none is usable.
 std::optional<CheckpointInfo> newest_valid_checkpoint(const std::filesystem::path& folder);
 
-// The same with its contents. Every file is read only once.
+// The same with its contents, read as by read_checkpoint(). Every file is read only once.
 std::optional<std::pair<std::filesystem::path, Snapshot>> read_newest_checkpoint(
-    const std::filesystem::path& folder);
+    const std::filesystem::path& folder, const ArrayMemory& memory = {});
 
 }  // namespace farandole

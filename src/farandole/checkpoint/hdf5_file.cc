@@ -78,8 +78,8 @@ void write_string_attribute(hid_t object, const std::string& name, std::string_v
 
 using SeeDataset = std::function<void(const std::string& path, Hdf5Handle)>;
 
-void visit_datasets(hid_t group, const std::string& prefix, const Hdf5Check& check, int depth,
-                    const SeeDataset& see) {
+void visit_group(hid_t group, const std::string& prefix, const Hdf5Check& check, int depth,
+                 const SeeDataset& see) {
   if (depth > 64) check.fail("group " + prefix, "groups are nested too deep");
   std::vector<std::string> names;
   const auto append = [](hid_t, const char* name, const auto*, void* list) -> herr_t {
@@ -92,7 +92,7 @@ void visit_datasets(hid_t group, const std::string& prefix, const Hdf5Check& che
     const auto path = prefix + "/" + name;
     auto object = check(H5Oopen(group, name.c_str(), H5P_DEFAULT), H5Oclose, "open " + path);
     const auto type = H5Iget_type(object.get());
-    if (type == H5I_GROUP) visit_datasets(object.get(), path, check, depth + 1, see);
+    if (type == H5I_GROUP) visit_group(object.get(), path, check, depth + 1, see);
     if (type == H5I_DATASET) see(path, std::move(object));
   }
 }
@@ -239,19 +239,23 @@ void Hdf5File::close() {
 std::vector<std::string> Hdf5File::list() const {
   const Hdf5Lock lock;
   std::vector<std::string> found;
-  visit_datasets(impl_->open_object("/").get(), "", impl_->check, 0,
-                 [&](const std::string& path, const Hdf5Handle&) { found.push_back(path); });
+  visit_group(impl_->open_object("/").get(), "", impl_->check, 0,
+              [&](const std::string& path, const Hdf5Handle&) { found.push_back(path); });
   std::sort(found.begin(), found.end());
   return found;
 }
 
-std::vector<Hdf5Dataset> Hdf5File::datasets() const {
+void Hdf5File::visit_datasets(const std::function<void(Hdf5Dataset)>& see) const {
   const Hdf5Lock lock;
+  visit_group(impl_->open_object("/").get(), "", impl_->check, 0,
+              [&](const std::string& path, Hdf5Handle dataset) {
+                see(Hdf5Dataset(describe_dataset(impl_, std::move(dataset), path)));
+              });
+}
+
+std::vector<Hdf5Dataset> Hdf5File::datasets() const {
   std::vector<Hdf5Dataset> found;
-  visit_datasets(impl_->open_object("/").get(), "", impl_->check, 0,
-                 [&](const std::string& path, Hdf5Handle dataset) {
-                   found.push_back(Hdf5Dataset(describe_dataset(impl_, std::move(dataset), path)));
-                 });
+  visit_datasets([&](Hdf5Dataset dataset) { found.push_back(std::move(dataset)); });
   std::ranges::sort(found, {}, &Hdf5Dataset::path);
   return found;
 }

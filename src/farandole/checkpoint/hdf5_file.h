@@ -19,8 +19,8 @@
 
 namespace farandole {
 
-// Sees the bytes of an array in order, in pieces that stay in the cache of a core: right before they are written, or
-// after they were read.
+// Sees the bytes of an array in order, in pieces that stay in the cache of a core: right before they are
+// written, or after they were read.
 using SeePiece = std::function<void(std::span<const std::byte>)>;
 
 // One data set of a file that is open for reading. It keeps the file open.
@@ -90,8 +90,11 @@ class Hdf5File {
   void close();  // writes everything without fsync; without close() there is no valid HDF5 file
 
   // --- Reading. Throws: CorruptInput if the file is damaged. ---
-  std::vector<std::string> list() const;               // absolute paths of all data sets, sorted
-  std::vector<Hdf5Dataset> datasets() const;           // all data sets, sorted by their paths
+  std::vector<std::string> list() const;      // absolute paths of all data sets, sorted
+  std::vector<Hdf5Dataset> datasets() const;  // all data sets, sorted by their paths
+  // Calls `see` for each data set as soon as it is open, in no particular order. HDF5's lock
+  // is held meanwhile.
+  void visit_datasets(const std::function<void(Hdf5Dataset)>& see) const;
   bool contains(const std::string& path) const;        // true for data sets and groups
   Hdf5Dataset dataset(const std::string& path) const;  // throws UserError if it does not exist
   // std::nullopt if the attribute does not exist or has another type.

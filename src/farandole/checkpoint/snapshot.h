@@ -32,8 +32,8 @@ struct Digest {
   bool finite = true;      // no number is a NaN or an infinity
 };
 
-// Computes the digest of an array from pieces of its bytes. Pieces of at most `piece_bytes` stay in the cache of
-// a core for the second look at them.
+// Computes the digest of an array from pieces of its bytes. Pieces of at most `piece_bytes` stay in the cache
+// of a core for the second look at them.
 class Digester {
  public:
   static constexpr std::size_t piece_bytes = 256 << 10;
@@ -61,15 +61,17 @@ struct Snapshot {
   double score = 0;                   // lower is better; NaN if it was not evaluated
   double best_score = score_unknown;  // NaN if it is not known
   std::int64_t best_step = 0;
-  // Path of an array with a NaN or an infinity, as far as it is known: of a snapshot that was written or read.
+  // Path of an array with a NaN or an infinity, as far as it is known: of a snapshot that was
+  // written or read.
   std::string not_finite;
   std::vector<Array> arrays;
 
   const Array* find(std::string_view path) const;  // nullptr if it does not exist
+  Array* find(std::string_view path);
 };
 
-// Fills a snapshot. It uses the memory of an old snapshot again if the same arrays come in the same order. Then
-// nothing is allocated.
+// Fills a snapshot. It uses the memory of an old snapshot again if the same arrays come in the same order.
+// Then nothing is allocated.
 class SnapshotBuilder {
  public:
   explicit SnapshotBuilder(Snapshot old = {});

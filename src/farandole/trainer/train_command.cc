@@ -50,9 +50,9 @@ std::string describe_optimizer(const std::string& config) {
   return json["optimizer"].get<std::string>() + (json.value("momentum", 0.0) > 0 ? " with momentum" : "");
 }
 
-// Selects the checkpoint for --resume. A job that `farandole run` has started again continues from its own checkpoints.
-// Called on rank 0.
-std::optional<Snapshot> find_start(const TrainOptions& options, const RunDirectory& run) {
+// Selects the checkpoint for --resume. A job that `farandole run` has started again continues from its own
+// checkpoints. Its parameters are read into `model`. Called on rank 0.
+std::optional<Snapshot> find_start(const TrainOptions& options, const RunDirectory& run, Model& model) {
   const auto own = list_checkpoints(run.checkpoints());
   const char* restarts = std::getenv(restarts_variable);
   const bool again = restarts != nullptr && *restarts != '\0' && !own.empty();
@@ -64,9 +64,10 @@ std::optional<Snapshot> find_start(const TrainOptions& options, const RunDirecto
           options.run_dir.string(), own.front().file.filename().string()));
     return std::nullopt;
   }
+  const auto memory = memory_of(model);
   auto found = resume == "auto"
-                   ? read_newest_checkpoint(run.checkpoints())
-                   : std::optional(std::pair(std::filesystem::path(resume), read_checkpoint(resume)));
+                   ? read_newest_checkpoint(run.checkpoints(), memory)
+                   : std::optional(std::pair(std::filesystem::path(resume), read_checkpoint(resume, memory)));
   if (!found) return std::nullopt;
   auto& [file, snapshot] = *found;
   if (!snapshot.not_finite.empty())
@@ -230,7 +231,7 @@ int train(Session& session, TrainOptions options, const std::string& option_line
     if (session.rank() != 0) return;
     run.emplace(options.run_dir);
     session.internals().take_lease(options.run_dir);
-    start = find_start(options, *run);
+    start = find_start(options, *run, *model);
     if (start) check_order(*start, {data.train->size(), data.hash, options.seed});
     take_tuned_plan(options, session.size());
   });

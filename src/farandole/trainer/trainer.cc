@@ -98,7 +98,7 @@ void Trainer::start_at(const Position& position) {
   rate_.total_steps = scheduled + remaining;
 }
 
-void Trainer::resume(const Position& position, const Snapshot* snapshot) {
+void Trainer::resume(const Position& position, Snapshot* snapshot) {
   restore(session_, *model_, *inner_, snapshot);
   restore_compression(session_, parse_compression(options_.compression), optimizer_.compressor(), snapshot);
   if (auto* const scaler = optimizer_.loss_scaler()) restore_loss_scale(session_, *scaler, snapshot);
@@ -277,7 +277,7 @@ void Trainer::roll_back(const std::string& reason) {
   session_.together([&] {
     if (!leads()) return;
     store_->wait();
-    auto found = read_newest_checkpoint(options_.run_dir / "checkpoints");
+    auto found = read_newest_checkpoint(options_.run_dir / "checkpoints", memory_of(*model_));
     if (!found)
       throw Error(fmt::format(
           "step {}: {}; there is no checkpoint yet to return to; lower --lr, or save checkpoints more often",
@@ -327,8 +327,8 @@ Batch Trainer::on_device(const Batch& batch) const {
   return {copied(batch.x), copied(batch.y)};
 }
 
-// At the first step and every log_steps steps, all ranks get the mean loss, and it is written to metrics.jsonl.
-// Between these steps the bar shows the last known values.
+// At the first step and every log_steps steps, all ranks get the mean loss, and it is written to
+// metrics.jsonl. Between these steps the bar shows the last known values.
 void Trainer::report() {
   const bool log = position_.step == 1 || due(options_.log_steps, position_.step) || finished();
   if (log) {
@@ -406,8 +406,9 @@ double Trainer::evaluate() {
   return loss;
 }
 
-// Only rank 0 knows the time and whether the last checkpoint has been written. If ranks average parameters, they also do
-// so at a save, which is therefore never postponed: the result must not depend on the speed of the disk.
+// Only rank 0 knows the time and whether the last checkpoint has been written. If ranks average
+// parameters, they also do so at a save, which is therefore never postponed: the result must not depend on
+// the speed of the disk.
 bool Trainer::save_is_due() {
   if (position_.step < ask_at_) return false;
   std::array<std::int64_t, 2> answer{};

@@ -37,9 +37,10 @@ class Trainer {
   Trainer(Session& session, const TrainOptions& options, const DataSplit& data, std::shared_ptr<Model> model,
           std::function<bool()> stop_requested);
 
-  // Continues from `position`, with the state of a snapshot. Rank 0 passes the snapshot, the others pass nullptr.
+  // Continues from `position`, with the state of a snapshot. Rank 0 passes the snapshot, the
+  // others pass nullptr.
   // Collective: every rank of the group must call this in the same order.
-  void resume(const Position& position, const Snapshot* snapshot);
+  void resume(const Position& position, Snapshot* snapshot);
   // Trains, evaluates and saves checkpoints until the end. If any rank must stop, all ranks save and return
   // ExitCode::preempted at the end of the current or the next step,
   // or one step later if they average parameters.
@@ -104,7 +105,8 @@ class Trainer {
 
   Position position_;
   std::int64_t total_steps_ = 0;
-  // The schedule counts the steps that this run would have needed with the present number of ranks and batch size.
+  // The schedule counts the steps that this run would have needed with the present number of ranks
+  // and batch size.
   std::int64_t schedule_offset_ = 0;
   std::int64_t saved_step_ = -1;
   std::int64_t ask_at_ = 0;  // The step at which rank 0 decides again whether a checkpoint is saved.

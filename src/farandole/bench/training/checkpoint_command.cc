@@ -46,8 +46,8 @@ void time_into(Sample& sample, Work work) {
   sample.us.push_back(static_cast<double>(now_ns() - begin_ns) * 1e-3);
 }
 
-// What dd and cat do. As programs of their own they would be measured with their start, and the fork of this large process would
-// make each page of it fault at the next write.
+// What dd and cat do. As programs of their own they would be measured with their start, and the fork of this
+// large process would make each page of it fault at the next write.
 void copy_as_dd(const fs::path& from, const fs::path& to) {
   std::vector<std::byte> buffer(std::size_t{4} << 20);
   const RawData in(from.string(), O_RDONLY), out(to.string(), O_WRONLY | O_CREAT | O_TRUNC);
@@ -66,6 +66,13 @@ void read_as_cat(const fs::path& file) {
   const auto bytes = in.file_bytes();
   for (std::uint64_t offset = 0; offset < bytes; offset += buffer.size())
     in.read(offset, std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), bytes - offset)));
+}
+
+// What a program costs that needs the bytes in memory, without checks.
+void read_into_memory(const fs::path& file) {
+  const RawData in(file.string(), O_RDONLY);
+  Bytes bytes(in.file_bytes());
+  in.read(0, bytes);
 }
 
 // The same arrays, written and published as a checkpoint is, without checksums.
@@ -138,7 +145,8 @@ class CheckpointBenchmark {
   void measure_files() {
     Pair write{"write and synchronize", "dd conv=fsync", "write_s", "raw_write_s", {}, {}};
     Pair checksum{"write with checksum, NaN check", "without", "", "unchecked_write_s", {}, {}};
-    Pair read{"read and verify", "cat", "restore_s", "raw_read_s", {}, {}};
+    Pair read{"restore with verification", "cat", "restore_s", "raw_read_s", {}, {}};
+    Pair into_memory{"the same", "read(2) into new memory", "", "memory_read_s", {}, {}};
     const auto copy = *folder_ / "copy";
     for (int i = 0; i < options_.repetitions; ++i) {
       const auto file =
@@ -149,13 +157,14 @@ class CheckpointBenchmark {
       time_into(checksum.other, [&] { write_unchecked(unchecked, snapshot_); });
       if (i % 2 != 0) write_ours();
       time_into(write.other, [&] { copy_as_dd(file, copy); });
-      Snapshot restored;  // Its memory is freed after the measurement.
-      time_into(read.ours, [&] { restored = read_checkpoint(file); });
+      time_into(read.ours, [&] { trainee_.restore(file); });
       time_into(read.other, [&] { read_as_cat(file); });
+      time_into(into_memory.other, [&] { read_into_memory(file); });
       for (const auto& made : {copy, file, unchecked}) fs::remove(made);
     }
     checksum.ours = write.ours;
-    for (auto* pair : {&write, &checksum, &read}) results_.push_back(std::move(*pair));
+    into_memory.ours = read.ours;
+    for (auto* pair : {&write, &checksum, &read, &into_memory}) results_.push_back(std::move(*pair));
   }
 
   // The write of a checkpoint ends within its block, so that blocks without a checkpoint are not disturbed.

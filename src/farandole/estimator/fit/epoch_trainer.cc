@@ -77,7 +77,7 @@ std::int64_t EpochTrainer::passes_at_most(std::int64_t passes) const {
   return limit > 0 ? std::min(limit, passes) : passes;
 }
 
-bool EpochTrainer::resume(const std::optional<Snapshot>& snapshot) {
+bool EpochTrainer::resume(std::optional<Snapshot> snapshot) {
   std::string state;
   session_.together([&] {
     if (!snapshot) return;

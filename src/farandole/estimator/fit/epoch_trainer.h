@@ -31,15 +31,15 @@ struct StepResult {
 // Collective: every rank of the job must call all functions but the const ones in the same order.
 class EpochTrainer {
  public:
-  // Broadcasts the model. If `stop` returns true on any rank, stopping() becomes true on all ranks after the next step.
-  // The arguments must outlive this object.
+  // Broadcasts the model. If `stop` returns true on any rank, stopping() becomes true on all ranks after the
+  // next step. The arguments must outlive this object.
   // Throws: UserError if the model has no parameters to train.
   EpochTrainer(Session& session, const EstimatorOptions& options, const DataTable& table, RowSelection rows,
                Objective& objective, const std::function<bool()>& stop);
 
   // Continues from the snapshot that rank 0 gives; returns false if there is none.
   // Throws: UserError on all ranks if it was saved within an epoch of other rows.
-  bool resume(const std::optional<Snapshot>& snapshot);
+  bool resume(std::optional<Snapshot> snapshot);
   // Adds all that resume() needs, on rank 0.
   void save(SnapshotBuilder& snapshot);
 
@@ -80,7 +80,8 @@ class EpochTrainer {
   LearningRate rate_;
 
   std::int64_t step_ = 0, epoch_ = 0;  // That are done.
-  // Batches of each rank in this epoch: all, those that are done, and those of them before the reader was started.
+  // Batches of each rank in this epoch: all, those that are done, and those of them before the
+  // reader was started.
   std::int64_t passes_ = 0, passes_done_ = 0, passes_before_ = 0;
   RowRanges done_;                                              // Read before the reader was started.
   std::int64_t epoch_steps_ = 0;                                // Optimizer steps of a whole epoch.

@@ -33,9 +33,10 @@ class Fit {
     std::optional<Snapshot> snapshot;
     session_.together([&] {
       if (!leads()) return;
-      if (auto found = read_newest_checkpoint(checkpoints())) snapshot = std::move(found->second);
+      const auto memory = memory_of(objective_.model().module());
+      if (auto found = read_newest_checkpoint(checkpoints(), memory)) snapshot = std::move(found->second);
     });
-    return trainer_.resume(snapshot);
+    return trainer_.resume(std::move(snapshot));
   }
 
   ExitCode run() {
@@ -161,7 +162,8 @@ class Fit {
     std::optional<CheckpointInfo> best;
     for (auto& info : list_checkpoints(checkpoints()))
       if (!std::isnan(info.score) && (!best || info.score < best->score)) best = std::move(info);
-    if (best) load_model(read_checkpoint(best->file), objective_.model().module());
+    auto& module = objective_.model().module();
+    if (best) load_model(read_checkpoint(best->file, memory_of(module)), module);
   }
 
   Session& session_;

@@ -143,16 +143,14 @@ struct Import {
     if (value == nullptr) return;
     if (value->sizes() != like.sizes())
       throw UserError("optimizer state " + parameter + "/" + field + " does not have the parameter's shape");
-    set(copy_of(*value));
+    set(placed(*value));
   }
   // A tensor that does not have the parameter's shape.
   template <class Get, class Set>
   void other(const char* field, Get, Set set) const {
-    if (const Tensor* value = find(field)) set(copy_of(*value));
+    if (const Tensor* value = find(field)) set(placed(*value));
   }
-  Tensor copy_of(const Tensor& value) const {
-    return value.to(like.device(), value.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
-  }
+  Tensor placed(const Tensor& value) const { return value.to(like.device()); }
 };
 
 // Calls `function` with a null pointer to the type of the optimizer's state.

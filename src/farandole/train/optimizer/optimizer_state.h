@@ -22,7 +22,8 @@ std::vector<std::string> numbered_parameters(const torch::optim::Optimizer& opti
 NamedTensors export_optimizer_state(torch::optim::Optimizer& optimizer,
                                     const std::vector<std::string>& names);
 
-// Replaces the whole state of the optimizer.
+// Replaces the whole state of the optimizer. It keeps tensors that are on the device of their parameter,
+// without a copy.
 // Throws: UserError if names or shapes do not belong to it.
 void import_optimizer_state(torch::optim::Optimizer& optimizer, const std::vector<std::string>& names,
                             const NamedTensors& state);

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <fmt/format.h>
+#include <map>
 #include <optional>
 #include <torch/utils.h>
 
@@ -22,10 +23,13 @@ void add(SnapshotBuilder& snapshot, const std::string& path, const torch::Tensor
   if (!to.empty()) std::memcpy(to.data(), data.data_ptr(), to.size());
 }
 
-torch::Tensor to_tensor(const Array& array) {
-  auto tensor = torch::empty(array.shape, scalar_type_of(array.dtype));
-  std::memcpy(tensor.data_ptr(), array.bytes.data(), array.bytes.size());
-  return tensor;
+// The tensor takes over the array's bytes.
+torch::Tensor to_tensor(Array& array) {
+  const auto type = scalar_type_of(array.dtype);
+  if (array.bytes.empty()) return torch::empty(array.shape, type);
+  auto* const bytes = new Bytes(std::move(array.bytes));
+  return torch::from_blob(
+      bytes->data(), array.shape, [bytes](void*) { delete bytes; }, type);
 }
 
 NamedTensors model_tensors(torch::nn::Module& model) {
@@ -51,9 +55,9 @@ std::vector<std::string> parameter_names(torch::nn::Module& model, torch::optim:
   return names;
 }
 
-void copy_optimizer(const Snapshot& snapshot, torch::nn::Module& model, torch::optim::Optimizer& optimizer) {
+void move_optimizer(Snapshot& snapshot, torch::nn::Module& model, torch::optim::Optimizer& optimizer) {
   NamedTensors state;
-  for (const auto& array : snapshot.arrays)
+  for (auto& array : snapshot.arrays)
     if (array.path.starts_with(schema::optimizer))
       state.emplace_back(array.path.substr(schema::optimizer.size()), to_tensor(array));
   import_optimizer_state(optimizer, parameter_names(model, optimizer), state);
@@ -80,7 +84,8 @@ torch::Tensor random_state(torch::Device device) {
 void set_random_state(const torch::Tensor& state, torch::Device device) {
   auto cpu = at::globalContext().defaultGenerator(torch::kCPU);
   const auto bytes = cpu.get_state().size(0);
-  // The copies are needed because LibTorch 2.11 reads past the end of a state that does not begin its storage.
+  // The copies are needed because LibTorch 2.11 reads past the end of a state that does not
+  // begin its storage.
   cpu.set_state(state.narrow(0, 0, bytes).clone());
   if (device.is_cpu() || state.size(0) == bytes) return;
   auto gpu = at::globalContext().defaultGenerator(device);
@@ -165,6 +170,21 @@ void capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer
   for (int r = 0; r < session.size(); ++r) add(snapshot, schema::rng(r), rng[r]);
 }
 
+ArrayMemory memory_of(torch::nn::Module& model) {
+  const auto tensors = model_tensors(model);
+  return [by_name = std::map<std::string, torch::Tensor>(tensors.begin(), tensors.end())](
+             const Array& array) -> std::span<std::byte> {
+    if (!array.path.starts_with(schema::model)) return {};
+    const auto found = by_name.find(array.path.substr(schema::model.size()));
+    if (found == by_name.end()) return {};
+    const auto& tensor = found->second;
+    const bool same = tensor.device().is_cpu() && tensor.is_contiguous() &&
+                      tensor.sizes().vec() == array.shape && dtype_of(tensor) == array.dtype;
+    return same ? std::span(static_cast<std::byte*>(tensor.data_ptr()), bytes_of(tensor))
+                : std::span<std::byte>();
+  };
+}
+
 void load_model(const Snapshot& snapshot, torch::nn::Module& model) {
   const torch::NoGradGuard no_grad;
   std::size_t used = 0;
@@ -187,18 +207,22 @@ void load_model(const Snapshot& snapshot, torch::nn::Module& model) {
         "the checkpoint belongs to another model: it has {} tensors, and this model has {}", there, used));
 }
 
+void load_state(Snapshot& snapshot, torch::nn::Module& model, torch::optim::Optimizer& optimizer) {
+  load_model(snapshot, model);
+  move_optimizer(snapshot, model, optimizer);
+}
+
 void restore(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
-             const Snapshot* snapshot) {
+             Snapshot* snapshot) {
   const auto own_bytes = random_state(torch::kCPU).size(0);
   torch::Tensor saved_generators = torch::zeros(2, torch::kInt64);
   torch::Tensor rng;
   session.together([&] {
     if (snapshot == nullptr) return;
-    load_model(*snapshot, model);
-    copy_optimizer(*snapshot, model, optimizer);
+    load_state(*snapshot, model, optimizer);
     std::vector<torch::Tensor> states;
     for (int r = 0; r < session.size(); ++r)
-      if (const Array* array = snapshot->find(schema::rng(r))) states.push_back(to_tensor(*array));
+      if (Array* array = snapshot->find(schema::rng(r))) states.push_back(to_tensor(*array));
     for (const auto& state : states)
       if (state.dim() != 1 ||
           (state.size(0) != own_bytes && state.size(0) != own_bytes + gpu_generator_bytes))

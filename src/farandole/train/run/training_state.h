@@ -9,14 +9,15 @@
 #include <torch/types.h>
 #include <vector>
 
+#include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/snapshot.h"
 #include "farandole/train/optimizer/loss_scaler.h"
 #include "farandole/train/session.h"
 
 namespace farandole {
 
-// The progress of the run; saved with the tensors. It does not depend on the number of ranks or the batch size,
-// so a run can continue with others.
+// The progress of the run; saved with the tensors. It does not depend on the number of ranks or the batch
+// size, so a run can continue with others.
 struct Position {
   std::int64_t step = 0;   // optimizer steps done
   std::int64_t epoch = 0;  // epochs completed
@@ -35,8 +36,8 @@ struct SampleOrder {
 };
 
 void add_order(SnapshotBuilder& snapshot, const SampleOrder& order);
-// Throws: UserError if the snapshot was taken within an epoch of another order. Some samples of the epoch would be seen twice,
-// and others never.
+// Throws: UserError if the snapshot was taken within an epoch of another order. Some samples of the epoch
+// would be seen twice, and others never.
 void check_order(const Snapshot& snapshot, const SampleOrder& order, const char* data_option = "--data");
 
 void add_loss_scale(SnapshotBuilder& snapshot, const LossScaler& scaler);
@@ -50,15 +51,24 @@ void restore_loss_scale(Session& session, LossScaler& scaler, const Snapshot* sn
 void capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
              const Position& position, SnapshotBuilder& snapshot);
 
-// Copies the parameters and buffers of a snapshot into the model.
+// The memory of the model's tensors, for read_checkpoint(): parameters and buffers are then read where they
+// are used. The model must outlive it.
+ArrayMemory memory_of(torch::nn::Module& model);
+
+// Copies the parameters and buffers of a snapshot into the model, except those that were
+// read into memory_of(model).
 // Throws: UserError if it is of another model.
 void load_model(const Snapshot& snapshot, torch::nn::Module& model);
 
-// Rank 0 passes the snapshot, the others pass nullptr; all ranks get its state. If the snapshot has no
-// generator for a rank because the number of ranks has grown, that rank keeps its own.
+// The same with the state of the optimizer, which takes over the memory of the snapshot's arrays.
+// Throws: UserError if the model differs.
+void load_state(Snapshot& snapshot, torch::nn::Module& model, torch::optim::Optimizer& optimizer);
+
+// Rank 0 passes the snapshot, the others pass nullptr; all ranks get its state, as load_state() does. If the
+// snapshot has no generator for a rank because the number of ranks has grown, that rank keeps its own.
 // Throws: UserError on all ranks if the model differs.
 // Collective: every rank of the group must call this in the same order.
 void restore(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
-             const Snapshot* snapshot);
+             Snapshot* snapshot);
 
 }  // namespace farandole
