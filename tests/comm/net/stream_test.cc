@@ -1,5 +1,6 @@
-// All ranks of a leader group exchange the pieces of a stream through links in memory, in one thread and in a
-// random order. A link copies bytes as late as it may, so memory that is changed too early gives a wrong result.
+// All ranks of a leader group exchange the pieces of a stream through links in memory, in one thread
+// and in a random order. A link copies bytes as late as it may, so memory that is changed too early
+// gives a wrong result.
 #include "farandole/comm/net/stream.h"
 
 #include <algorithm>
@@ -31,21 +32,22 @@ class MemoryLink final : public Link {
  public:
   MemoryLink(Pipe& out, Pipe& in, Random& random) : out_(out), in_(in), random_(random) {}
 
-  void send(const std::byte* data, std::size_t bytes) override { sends_.push_back({data, bytes}); }
+  void send(const std::byte* data, std::size_t bytes) override { sends_.push_back({{data, bytes}, {}}); }
   void receive(std::byte* data, std::size_t bytes) override { receives_.push_back({data, bytes}); }
   bool progress() override {
-    bool moved = false;
+    bool moved = complete_some();
     for (std::size_t left = 1 + random_() % 5000; left > 0 && !sends_.empty();) {
-      auto& message = sends_.front();
-      const auto count = std::min({left, message.size(), out_.capacity - out_.bytes.size()});
+      auto& [memory, sent] = sends_.front();
+      const auto rest = memory.subspan(sent.size());
+      const auto count = std::min({left, rest.size(), out_.capacity - out_.bytes.size()});
       if (count == 0) break;
-      out_.bytes.insert(out_.bytes.end(), message.begin(), message.begin() + static_cast<long>(count));
-      message = message.subspan(count);
+      out_.bytes.insert(out_.bytes.end(), rest.begin(), rest.begin() + static_cast<long>(count));
+      sent.insert(sent.end(), rest.begin(), rest.begin() + static_cast<long>(count));
       left -= count;
       moved = true;
-      if (!message.empty()) continue;
+      if (sent.size() < memory.size()) continue;
+      on_the_way_.push_back(std::move(sends_.front()));
       sends_.pop_front();
-      ++sent_;
     }
     for (std::size_t left = 1 + random_() % 5000; left > 0 && !receives_.empty();) {
       auto& message = receives_.front();
@@ -64,13 +66,31 @@ class MemoryLink final : public Link {
   }
   void abandon() override {
     sends_.clear();
+    on_the_way_.clear();
     receives_.clear();
   }
 
  private:
+  struct Sending {
+    std::span<const std::byte> memory;
+    std::vector<std::byte> sent;
+  };
+
+  // A message may be complete long after its bytes have reached the peer. Until then, its memory
+  // must not change.
+  bool complete_some() {
+    if (on_the_way_.empty()) return false;
+    if (random_() % 3 != 0) return true;
+    const auto& [memory, sent] = on_the_way_.front();
+    EXPECT_TRUE(std::ranges::equal(memory, sent)) << "memory was changed before its message was complete";
+    on_the_way_.pop_front();
+    ++sent_;
+    return true;
+  }
+
   Pipe &out_, &in_;
   Random& random_;
-  std::deque<std::span<const std::byte>> sends_;
+  std::deque<Sending> sends_, on_the_way_;
   std::deque<std::span<std::byte>> receives_;
 };
 
@@ -78,19 +98,22 @@ class MemoryLink final : public Link {
 class CountingSlice final : public Slice {
  public:
   explicit CountingSlice(std::vector<std::int64_t> numbers)
-      : values(std::move(numbers)), gathered(values.size()), finished(values.size()) {
+      : values(std::move(numbers)), gathered(values.size()), scaled(values.size()), finished(values.size()) {
     data = reinterpret_cast<std::byte*>(values.data());
     dtype = DType::int64;
   }
   void gather(std::size_t first, std::size_t count) override {
     for (std::size_t i = first; i < first + count; ++i) ++gathered[i];
   }
+  void scale(std::size_t first, std::size_t count) override {
+    for (std::size_t i = first; i < first + count; ++i) ++scaled[i];
+  }
   void finish(std::size_t first, std::size_t count) override {
     for (std::size_t i = first; i < first + count; ++i) ++finished[i];
   }
 
   std::vector<std::int64_t> values;
-  std::vector<int> gathered, finished;
+  std::vector<int> gathered, scaled, finished;
 };
 
 class Nodes {
@@ -202,6 +225,11 @@ TEST(Streams, AllreduceSumsOnAllRanks) {
         ASSERT_EQ(slice.gathered[i], 1) << i;
         ASSERT_EQ(slice.finished[i], 1) << i;
       }
+    for (std::size_t i = 0; i < trial.count; ++i) {
+      int scaled = 0;
+      for (const auto& slice : trial.slices) scaled += slice.scaled[i];
+      ASSERT_EQ(scaled, trial.size == 2 ? 2 : 1) << i;
+    }
   });
 }
 
@@ -209,12 +237,16 @@ TEST(Streams, ReduceScatterSumsThePartOfEachRank) {
   repeat([](Trial& trial) {
     ASSERT_TRUE(trial.nodes.run(
         trial.slices, [&](int rank) { return reduce_scatter_stream(rank, trial.parts, trial.most); }));
-    for (std::size_t rank = 0; rank < trial.parts.size(); ++rank)
+    for (std::size_t rank = 0; rank < trial.parts.size(); ++rank) {
+      std::vector<int> own(trial.count);
       for (const auto& part : trial.parts[rank])
         for (std::size_t i = part.first; i < part.first + part.count; ++i) {
+          own[i] = 1;
           ASSERT_EQ(trial.slices[rank].values[i], trial.sum_of(i)) << rank << ": " << i;
-          ASSERT_EQ(trial.slices[rank].finished[i], 1) << rank << ": " << i;
         }
+      ASSERT_EQ(trial.slices[rank].scaled, own) << rank;
+      ASSERT_EQ(trial.slices[rank].finished, own) << rank;
+    }
     for (const auto& slice : trial.slices)
       for (std::size_t i = 0; i < trial.count; ++i) ASSERT_EQ(slice.gathered[i], 1) << i;
   });
