@@ -153,12 +153,21 @@ def prepare(folder):
     for name, count in (("train", 256), ("t10k", 64)):
         write_idx(data / f"{name}-images-idx3-ubyte.gz", (count, 28, 28), (i * 7 % 256 for i in range(count * 784)))
         write_idx(data / f"{name}-labels-idx1-ubyte.gz", (count,), (i % 10 for i in range(count)))
-    for run, ranks in (("RUN", 2), ("OLD", 2), ("runs/n1", 1)):
-        subprocess.run([BIN / "farandole", "run", "-n", str(ranks), "--", BIN / "farandole", "train", "--model", "mlp",
-                        "--data", "synthetic", "--batch", "16", "--checkpoint-steps", "20", "--recorder-mb", "4",
-                        "--bucket-mb", "0.1", "--run-dir", run], cwd=folder, check=True, capture_output=True, timeout=SECONDS)
-    for copy, run in (("RUN2", "RUN"), ("OLD2", "OLD"), ("runs/n2", "RUN")):
+
+    def call(program, *arguments):
+        subprocess.run([BIN / program, *arguments], cwd=folder, check=True, capture_output=True, timeout=SECONDS)
+
+    for run, ranks, more in (("RUN", 2, ["--steps", "20"]), ("RUN", 2, []), ("OLD", 2, []), ("runs/n1", 1, [])):
+        call("farandole", "run", "-n", str(ranks), "--", BIN / "farandole", "train", "--model", "mlp", "--data", "synthetic",
+             "--batch", "16", "--checkpoint-steps", "20", "--recorder-mb", "4", "--bucket-mb", "0.1", "--run-dir", run, *more)
+    for copy, run in (("RUN2", "RUN"), ("OLD2", "OLD"), ("runs/n2", "RUN"), ("digits", "RUN")):
         shutil.copytree(folder / run, folder / copy)
+    # net.pt and tables, a program with a session, and a script that is started on ranks.
+    call("export_models")
+    call("farandole", "table", "split", "pixels=DIR/train-images-idx3-ubyte.gz,digit=DIR/train-labels-idx1-ubyte.gz",
+         "--fractions", "0.8,0.2", "--output", "train.h5", "--output", "test.h5")
+    (folder / "program").symlink_to(BIN / "example_recipe")
+    (folder / "train.py").write_text("import os\nprint(os.environ['RANK'], os.environ['WORLD_SIZE'])\n")
 
 
 def run_page(page, blocks, prepared, scratch):
