@@ -1,5 +1,5 @@
-// The optimizer with buckets in memory of a device: the test doubles of CUDA and NCCL, whose memory CPU
-// tensors can use. The results must be those of buckets in memory of the host, bit by bit.
+// The optimizer with buckets in memory of a device: the test doubles of CUDA and NCCL, whose memory CPU tensors can use. The
+// results must be those of buckets in memory of the host, bit by bit.
 #include <cstdlib>
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -43,8 +43,8 @@ class WithDevice {
   int (*races)() = nullptr;
 };
 
-// One layer computes gradients in the buckets, the other one's are copied there. In some steps, the side is
-// not used on some ranks, or on none.
+// One layer computes gradients in the buckets, the other one's are copied there. In some steps, the side is not used on
+// some ranks, or on none.
 struct SidedNet : torch::nn::Module {
   SidedNet() {
     torch::manual_seed(9);
@@ -123,8 +123,7 @@ TEST(DeviceBuckets, AddTheGradientsOfSeveralPasses) {
   expect_equal(there, here);
 }
 
-// NCCL divides the gradients by the scale of the loss before it adds them. After an overflow, the
-// scale is halved.
+// NCCL divides the gradients by the scale of the loss before it adds them. After an overflow, the scale is halved.
 TEST(DeviceBuckets, TheReductionUndoesTheScaleOfTheLoss) {
   SidedNet there, here;
   torch::optim::AdamW a(there.parameters(), 0.01), b(here.parameters(), 0.01);

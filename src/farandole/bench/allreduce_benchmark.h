@@ -1,5 +1,5 @@
-// `farandole bench allreduce`: compares Farandole's collectives with those of MPI in one run, and allreduce also
-// with the memory bandwidth limit.
+// `farandole bench allreduce`: compares Farandole's collectives with those of MPI in one run, and allreduce
+// also with the memory bandwidth limit.
 // Thread safety: none; use from one thread at a time.
 // Collective: every rank of the group must call this in the same order.
 #pragma once
@@ -36,8 +36,8 @@ struct AllreduceBenchmarkOptions {
 struct AllreduceResult {
   Operation collective = Operation::allreduce;
   int ranks = 0;
-  // Of the message that is reduced or broadcast, of all parts together that are gathered or scattered, or of all
-  // messages of a rank in an all-to-all.
+  // Of the message that is reduced or broadcast, of all parts together that are gathered or scattered, or of
+  // all messages of a rank in an all-to-all.
   std::size_t bytes = 0;
   DType dtype = DType::float32;
   ReduceOp op = ReduceOp::sum;

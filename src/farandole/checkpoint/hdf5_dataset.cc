@@ -164,7 +164,8 @@ void Hdf5Dataset::read_rows(std::int64_t first, std::int64_t count, DType dtype,
   const Hdf5Lock lock;
   const auto& check = impl_->file->check;
   const auto space = check(H5Dget_space(impl_->dataset.get()), H5Sclose, "H5Dget_space");
-  // The memory has the same dimensions as the rows in the file: otherwise HDF5 finds the place of each element of a chunk alone.
+  // The memory has the same dimensions as the rows in the file: otherwise HDF5 finds the place of each
+  // element of a chunk alone.
   std::vector<hsize_t> extent(impl_->shape.begin(), impl_->shape.end());
   if (!extent.empty()) {
     std::vector<hsize_t> start(extent.size(), 0);

@@ -25,7 +25,8 @@ class RawData {
   bool read(std::uint64_t offset, std::span<std::byte> bytes) const;
   std::uint64_t file_bytes() const;
   void resize(std::uint64_t bytes) const;  // throws Error
-  // Lets the disk begin to write these bytes, and does not wait for it. Without this call it is idle until sync().
+  // Lets the disk begin to write these bytes, and does not wait for it. Without this call it is
+  // idle until sync().
   void start_writeback(std::uint64_t offset, std::uint64_t bytes) const;
   void sync() const;                      // throws Error
   void put_behind(int descriptor) const;  // `descriptor` then refers to this file; throws Error

@@ -38,7 +38,8 @@ const char* safetensors_name(DType dtype) {
   return "";
 }
 
-// The length of the text as 64 bits, and the text, filled up so that the data begins at a multiple of 8 bytes.
+// The length of the text as 64 bits, and the text, filled up so that the data begins at a multiple
+// of 8 bytes.
 std::string header_bytes(const nlohmann::ordered_json& header) {
   auto text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');

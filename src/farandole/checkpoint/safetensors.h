@@ -7,8 +7,9 @@
 
 namespace farandole {
 
-// Writes parameters and buffers with the names of PyTorch's state_dict, and the step and the epoch as metadata. The file is
-// published atomically. Needs memory for the largest array. Returns the number of tensors.
+// Writes parameters and buffers with the names of PyTorch's state_dict, and the step and the epoch
+// as metadata. The file is published atomically. Needs memory for the largest array. Returns the
+// number of tensors.
 // Throws: as read_checkpoint(), and Error if `output` cannot be written.
 std::size_t export_safetensors(const std::filesystem::path& checkpoint, const std::filesystem::path& output);
 

@@ -17,8 +17,8 @@
 //   /compression/KIND/rank-0000/PART     error feedback of compressed gradients, of each rank
 //   /loss_scale/factor                   float64: what the loss is multiplied by; only with loss scaling, like
 //   /loss_scale/good_steps               int64: steps without an overflow since the factor has changed
-// The learning-rate schedule has no state of its own: it is computed from the step, the epoch and the samples. A
-// checkpoint is saved after an optimizer step, so there are no accumulated gradients.
+// The learning-rate schedule has no state of its own: it is computed from the step, the epoch and the
+// samples. A checkpoint is saved after an optimizer step, so there are no accumulated gradients.
 //
 // Attributes of the root:
 //   format_version   int64

@@ -13,13 +13,15 @@ struct Compression {
   int rank = 4;            // rank of PowerSGD's factors
   double fraction = 0.01;  // share of the elements that top-k sends
 
-  // True if each rank compresses its gradients. Otherwise, they are at most rounded on their way between nodes.
+  // True if each rank compresses its gradients. Otherwise, they are at most rounded on their
+  // way between nodes.
   bool of_ranks() const { return kind != Kind::none && kind != Kind::between_nodes; }
 
   friend bool operator==(const Compression&, const Compression&) = default;
 };
 
-// "none", "float16", "bfloat16", "bfloat16:between-nodes", "powersgd" or "powersgd:RANK", "topk" or "topk:FRACTION".
+// "none", "float16", "bfloat16", "bfloat16:between-nodes", "powersgd" or "powersgd:RANK",
+// "topk" or "topk:FRACTION".
 // Throws: UserError for any other text.
 Compression parse_compression(std::string_view text);
 // Parse_compression() of the result gives the same value.

@@ -1,6 +1,6 @@
 // Reduces the gradients of a bucket unchanged or in a compressed form.
-// Thread safety: none; use from one thread at a time. The thread that reduces calls allreduce(). The training thread
-// calls state() and restore(), while nothing is being reduced.
+// Thread safety: none; use from one thread at a time. The thread that reduces calls allreduce(). The training
+// thread calls state() and restore(), while nothing is being reduced.
 #pragma once
 
 #include <cstdint>

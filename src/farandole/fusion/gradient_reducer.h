@@ -4,16 +4,17 @@
 // reduced as soon as all of its gradients are ready and all earlier buckets have been started. This order is
 // given by the plan on every rank, so ranks that produce gradients in different orders, or lack some, cannot
 // block each other. After each bucket's payload there is one element per tensor that says whether this rank
-// has its gradient and whether it is finite, and one more that says whether this rank must stop. They are summed
-// with the payload, so that every rank learns without an extra message whether any rank had the gradient,
-// whether it was finite on all ranks, and whether any rank must stop.
+// has its gradient and whether it is finite, and one more that says whether this rank must stop. They are
+// summed with the payload, so that every rank learns without an extra message whether any rank had the
+// gradient, whether it was finite on all ranks, and whether any rank must stop.
 // Thread safety: call from the training thread only. Functions say where other threads may call them.
 //
-// Buckets can be on a device (bucket_device.h). Then mark_ready() means that the gradient has been queued on the calling
-// thread's current stream, and flags do not say whether it is finite. finish() lets the current stream wait and returns
-// while the device still computes. The host waits for the device in two cases only. If this rank lacks a gradient, it
-// must read the flags to know whether another rank has it. And finish() waits for the reductions of the step before this
-// one, which says whether they were finite and whether a rank must stop; the device has the whole step to go on with.
+// Buckets can be on a device (bucket_device.h). Then mark_ready() means that the gradient has been queued on
+// the calling thread's current stream, and flags do not say whether it is finite. finish() lets the current
+// stream wait and returns while the device still computes. The host waits for the device in two cases only.
+// If this rank lacks a gradient, it must read the flags to know whether another rank has it. finish() also
+// waits for the reductions of the previous step. They say whether its gradients were finite and whether a
+// rank must stop. The device stays busy with the current step.
 //
 // The timeline records the moment at which a bucket and all earlier ones are full, as "bucket 3 ready". The
 // time from then to the start of its collective is the delay of the reduction itself. In some steps
@@ -47,8 +48,8 @@ class GradientReducer {
  public:
   // `op` is sum or average. Without a compressor, gradients are reduced unchanged. `stop_requested` is called
   // when the last bucket of a step starts. From now on only the reducer uses `communicator`, `compressor` and
-  // `stop_requested`, on the thread described in reduction_queue.h. With a device, there can be no compressor, and
-  // `communicator` is not used. All references must outlive this object.
+  // `stop_requested`, on the thread described in reduction_queue.h. With a device, there can be no
+  // compressor, and `communicator` is not used. All references must outlive this object.
   GradientReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline,
                   Compressor* compressor = nullptr, std::function<bool()> stop_requested = {},
                   BucketDevice* device = nullptr);
@@ -65,34 +66,36 @@ class GradientReducer {
   // between mark_ready() and finish().
   std::size_t sent_bytes() const { return compressor_.sent_bytes() + started_bytes_; }
 
-  // Reports that this rank's gradient of the tensor is complete. Call it once per tensor and step. With a device, the
-  // gradient may be elsewhere in its memory, at `from` in the bucket's layout. It is copied into the bucket before the
-  // reduction; the memory must not change until work that was queued after finish().
+  // Reports that this rank's gradient of the tensor is complete. Call it once per tensor and step. With a
+  // device, the gradient may be elsewhere in its memory, at `from` in the bucket's layout. It is copied into
+  // the bucket before the reduction. Do not change this memory before work that is queued after finish().
   // Thread safety: any thread may call this at any time.
   void mark_ready(std::size_t tensor, const std::byte* from = nullptr);
-  // Starts the remaining buckets; gradients that were not marked take part as zeros. Calls `reduced` for
-  // each bucket in order, as soon as it is reduced, while later buckets are still being reduced. Returns
-  // when all buckets are reduced. With a device, "is reduced" means: for work that is queued on the current stream.
+  // Starts the remaining buckets; gradients that were not marked take part as zeros. Calls `reduced` for each
+  // bucket in order, as soon as it is reduced, while later buckets are still being reduced. Returns when all
+  // buckets are reduced. With a device, "is reduced" means: for work that is queued on the current stream.
   // Throws: the error of a reduction that failed.
   // Thread safety: call from the training thread only.
   void finish(const std::function<void(std::size_t bucket)>& reduced = {});
-  // With a device, waits until it is known of all finished steps whether they were finite and whether a rank must stop.
+  // With a device, waits until it is known of all finished steps whether they were finite and whether a
+  // rank must stop.
   // Thread safety: call from the training thread only.
   void settle();
   // True if any rank had this gradient. Valid from the reduction of its bucket to the next mark_ready().
   bool present(std::size_t tensor) const { return present_[tensor] != 0; }
-  // The first tensor, in the order of the plan, whose gradient was not finite on some rank, or is not finite after
-  // a compressor has reduced it; the same on all ranks. Called in finish() for a bucket, it knows the buckets up to
-  // this one. Sums that overflow without a compressor are not found here, but as gradients of the next step. With a
-  // device, overflows are found, and after finish() this is about the step before this one unless settle() was called.
+  // Returns the first tensor, in the order of the plan, whose gradient was not finite on some rank, or is not
+  // finite after a compressor has reduced it. The result is the same on all ranks. During finish(), only
+  // buckets up to the current one are known. Sums that overflow without a compressor are found as gradients
+  // of the next step. On a device, overflows are found, and the result is that of the previous step unless
+  // settle() was called.
   std::optional<std::size_t> first_nonfinite() const { return first_nonfinite_; }
   // The same for the gradients of this rank before they were reduced.
   std::optional<std::size_t> first_nonfinite_here() const;
-  // True if `stop_requested` returned true on any rank in this step; with a device, in the step before this one unless
-  // settle() was called. The same on all ranks.
+  // True if `stop_requested` returned true on any rank in this step; with a device, in the step before this
+  // one unless settle() was called. The same on all ranks.
   bool stopping() const { return stopping_; }
-  // True if reductions can multiply gradients by a factor at no cost. They can do so on a device, unless an element type
-  // is so short that small gradients would become zero.
+  // True if reductions can multiply gradients by a factor at no cost. They can do so on a device, unless an
+  // element type is so short that small gradients would become zero.
   bool can_multiply() const;
   // For the buckets that are started from now on. Only if can_multiply().
   void multiply_by(double factor) { factor_ = factor; }

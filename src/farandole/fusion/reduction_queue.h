@@ -52,8 +52,8 @@ std::unique_ptr<ReductionQueue> reduce_on_thread(std::function<void(std::size_t 
 std::unique_ptr<ReductionQueue> reduce_from_caller(std::function<void(std::size_t bucket)> start,
                                                    NonblockingAllreduce& allreduce, Timeline& timeline);
 
-// `start(b)` queues the reduction of bucket b on a device. `hold(b)` lets later work of the device wait for it, but not the
-// host, so await() never waits.
+// `start(b)` queues the reduction of bucket b on a device. `hold(b)` lets later work of the device wait for
+// it, but not the host, so await() never waits.
 // Thread safety: none; use from one thread at a time.
 std::unique_ptr<ReductionQueue> reduce_on_device(std::function<void(std::size_t bucket)> start,
                                                  std::function<void(std::size_t bucket)> hold);

@@ -1,5 +1,5 @@
-// A test double of CUPTI's activity records. A test says which kernel a GPU runs; the double records it and its launch while
-// kernels are recorded.
+// A test double of CUPTI's activity records. A test says which kernel a GPU runs; the double records it and
+// its launch while kernels are recorded.
 #include <cstdlib>
 #include <cstring>
 #include <cupti.h>

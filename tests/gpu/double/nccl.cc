@@ -1,6 +1,6 @@
-// A test double of NCCL between processes of one host. The ranks exchange messages through a file in memory that rank 0
-// creates and that ends with its processes. Collectives run on the threads of the streams. As with NCCL, a rank whose
-// peer is lost waits until its communicator is aborted.
+// A test double of NCCL between processes of one host. The ranks exchange messages through a file in memory
+// that rank 0 creates and that ends with its processes. Collectives run on the threads of the streams. As
+// with NCCL, a rank whose peer is lost waits until its communicator is aborted.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -80,7 +80,8 @@ thread_local std::vector<Queued> queued;
 
 std::string last_error;
 
-// Each rank sends and receives until all is done or the communicator is aborted. Messages of one peer keep their order.
+// Each rank sends and receives until all is done or the communicator is aborted. Messages of one peer
+// keep their order.
 bool exchange(ncclComm* comm, std::uint64_t operation, std::vector<Message> sends,
               std::vector<Message> receives) {
   const auto first_to = [](std::vector<Message>& all, std::size_t i) {

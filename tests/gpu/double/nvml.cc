@@ -1,5 +1,5 @@
-// A test double of NVML with two devices, of which the second one does not give its power. The functions have the names and the
-// arguments of nvml.h, of which no copy is installed with every toolkit.
+// A test double of NVML with two devices, of which the second one does not give its power. The functions have
+// the names and the arguments of nvml.h, of which no copy is installed with every toolkit.
 #include <cstdlib>
 #include <cstring>
 

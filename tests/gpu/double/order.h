@@ -1,6 +1,6 @@
-// Finds work of the test double of CUDA that uses the same memory without order. It does not depend on how fast anything
-// runs: each piece of work knows which earlier work it follows, from its stream, from events, and from what the host has
-// waited for (vector clocks).
+// Finds work of the test double of CUDA that uses the same memory without order. It does not depend on how
+// fast anything runs: each piece of work knows which earlier work it follows, from its stream, from events,
+// and from what the host has waited for (vector clocks).
 // Thread safety: any thread may call this at any time.
 #pragma once
 
@@ -24,9 +24,11 @@ void join(Clock& into, const Clock& other);
 // What the calling thread of the host has waited for.
 Clock& of_host();
 
-// Work number `clock.at(stream)` of the stream has this access. Counts a race if another one that overlaps has no order.
+// Work number `clock.at(stream)` of the stream has this access. Counts a race if another one that overlaps
+// has no order.
 void note(int stream, const Clock& clock, const Access& access);
-// The host frees memory, which is a race if work uses it for which the host has not waited. Nobody has used new memory.
+// The host frees memory, which is a race if work uses it for which the host has not waited. Nobody has
+// used new memory.
 void note_free(const void* memory);
 void note_allocation(const void* memory, std::size_t bytes);
 

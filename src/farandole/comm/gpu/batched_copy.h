@@ -1,9 +1,10 @@
-// Copies many pieces of memory, of any length and alignment, with one launch: for GPUs and, in tests, for the CPU.
+// Copies many pieces of memory, of any length and alignment, with one launch: for GPUs and, in tests,
+// for the CPU.
 // Thread safety: any thread may call this at any time.
 //
-// A piece is cut into parts, and a block of threads copies one part. It writes vectors of 16 bytes at addresses that are
-// multiples of 16, and single bytes before the first and after the last one. It reads the largest words to which the
-// source is aligned at these places.
+// A piece is cut into parts, and a block of threads copies one part. It writes vectors of 16 bytes at
+// addresses that are multiples of 16, and single bytes before the first and after the last one. It reads the
+// largest words to which the source is aligned at these places.
 #pragma once
 
 #include <cstddef>

@@ -21,8 +21,8 @@ struct NonfiniteScan {
 
 constexpr std::uint64_t all_finite = ~std::uint64_t{0};  // what `first` is before the scan
 
-// What thread `thread` of `threads` does. `lower(at, value)` replaces *at by `value` if that is less; for threads that run
-// at the same time, it must be atomic.
+// What thread `thread` of `threads` does. `lower(at, value)` replaces *at by `value` if that is less; for
+// threads that run at the same time, it must be atomic.
 template <class Word, class Lower>
 FARANDOLE_DEVICE void scan_words(const NonfiniteScan& scan, std::uint64_t thread, std::uint64_t threads,
                                  Lower lower) {

@@ -1,9 +1,9 @@
 // The collectives of HierarchicalCommunicator that move data without reducing all of it.
 //
-// Small messages are reduced by the first ranks of the nodes, as a small allreduce is: every rank puts its own
-// data where it belongs and zeros elsewhere. This takes one exchange between the nodes, in which they also
-// compare their calls. Large messages are split among the leader groups and pass them as streams. So do all messages of
-// two ranks, because a stream between two nodes needs no other exchange either.
+// Small messages are reduced by the first ranks of the nodes, as a small allreduce is: every rank puts its
+// own data where it belongs and zeros elsewhere. This takes one exchange between the nodes, in which they
+// also compare their calls. Large messages are split among the leader groups and pass them as streams. So do
+// all messages of two ranks, because a stream between two nodes needs no other exchange either.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -46,14 +46,16 @@ void HierarchicalCommunicator::meet() {
   parts_.node->wait_for_all();
 }
 
-// The beginning of a call. Afterwards the ranks of the node can access `data`, which must be in shared memory.
+// The beginning of a call. Afterwards the ranks of the node can access `data`, which must be
+// in shared memory.
 void HierarchicalCommunicator::meet(std::byte* data, std::size_t bytes) {
   if (parts_.node == nullptr) return;
   parts_.node->arrive(call_, data, bytes);
   parts_.node->wait_for_all();
 }
 
-// For each node, the parts of its ranks that leader group k takes. Each rank's data is consecutive, in rank order.
+// For each node, the parts of its ranks that leader group k takes. Each rank's data is consecutive,
+// in rank order.
 std::vector<Ranges> HierarchicalCommunicator::shares_by_node(
     std::size_t k, std::span<const std::size_t> count_by_rank) const {
   const auto offsets = offsets_of(count_by_rank);
@@ -149,8 +151,8 @@ void HierarchicalCommunicator::broadcast(std::string_view name, void* data, std:
   });
 }
 
-// Every rank copies its data, because the leader groups reduce in place. A rank that is alone on its node copies
-// each piece when it is needed.
+// Every rank copies its data, because the leader groups reduce in place. A rank that is alone on its node
+// copies each piece when it is needed.
 void HierarchicalCommunicator::reduce_scatter(std::string_view name, const void* in, void* out,
                                               std::span<const std::size_t> count_by_rank, DType dtype,
                                               ReduceOp op) {

@@ -196,8 +196,8 @@ std::string MpiJob::library_version() {
   return text.substr(0, text.find(','));
 }
 
-// MPI_Abort has srun kill the supervisors too, and waits for two seconds in which mpirun does nothing else. After a lost peer,
-// the supervisors end the job themselves, and save first what the ranks recorded.
+// MPI_Abort has srun kill the supervisors too, and waits for two seconds in which mpirun does nothing else.
+// After a lost peer, the supervisors end the job themselves, and save first what the ranks recorded.
 void MpiJob::abort(int exit_code) {
   const bool supervised = std::getenv(supervised_variable) != nullptr;
   if (exit_code != static_cast<int>(ExitCode::peer_lost) || !supervised) MPI_Abort(MPI_COMM_WORLD, exit_code);

@@ -45,11 +45,12 @@ class MpiJob {
                                                  Wire wire = Wire::exact) const;
   // Collective: every rank of the group must call this in the same order.
   std::unique_ptr<MessageChannel> new_channel() const;
-  // How the nodes exchange data and why, as in "TCP between nodes, 128 KiB at once (…)". std::nullopt if there is no
-  // communicator of several nodes yet.
+  // How the nodes exchange data and why, as in "TCP between nodes, 128 KiB at once (…)". std::nullopt if
+  // there is no communicator of several nodes yet.
   std::optional<std::string> between_nodes() const;
   static std::string library_version();  // "Open MPI v4.1.4", of the loaded library
-  // Ends all ranks of the job at once; after a lost peer, a supervised rank ends alone, and its supervisor the job.
+  // Ends all ranks of the job at once; after a lost peer, a supervised rank ends alone, and its
+  // supervisor the job.
   [[noreturn]] static void abort(int exit_code);
 
  private:

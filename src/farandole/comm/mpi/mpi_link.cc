@@ -36,8 +36,8 @@ void MpiLink::receive(std::byte* data, std::size_t bytes) {
       "MPI_Irecv");
 }
 
-// A rank that makes another call sends other sizes after its header. The header is reported first, so that its
-// receiver can abandon the link.
+// A rank that makes another call sends other sizes after its header. The header is reported first, so that
+// its receiver can abandon the link.
 bool MpiLink::progress() {
   check_mpi(failure_, "MPI_Test", "a message between nodes");
   const auto sent = take_complete(sends_, failure_);

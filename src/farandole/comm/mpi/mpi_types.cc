@@ -14,7 +14,8 @@ namespace {
 struct Sum {
   auto operator()(auto a, auto b) const { return a + b; }
 };
-// a != a is true for a NaN, so a NaN is returned. MPI_MIN and MPI_MAX drop it, or not, as the ranks' order has it.
+// a != a is true for a NaN, so a NaN is returned. MPI_MIN and MPI_MAX drop it, or not, as the ranks'
+// order has it.
 struct Min {
   auto operator()(auto a, auto b) const { return a < b || a != a ? a : b; }
 };

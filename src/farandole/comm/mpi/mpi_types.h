@@ -1,5 +1,5 @@
-// Element types and reductions in MPI's terms, with own reductions where MPI has none (16-bit floats) or another (min and
-// max of a NaN).
+// Element types and reductions in MPI's terms, with own reductions where MPI has none (16-bit floats) or
+// another (min and max of a NaN).
 // Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 

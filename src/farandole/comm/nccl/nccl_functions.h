@@ -35,8 +35,8 @@ struct NcclFunctions {
   decltype(&ncclRecv) recv;
 };
 
-// Loads libnccl.so.2, or the file that the environment variable FARANDOLE_NCCL_LIBRARY names. Returns why it cannot
-// be loaded, or "". The library stays loaded until the process ends.
+// Loads libnccl.so.2, or the file that the environment variable FARANDOLE_NCCL_LIBRARY names. Returns why it
+// cannot be loaded, or "". The library stays loaded until the process ends.
 std::string load(NcclFunctions& functions);
 
 }  // namespace farandole

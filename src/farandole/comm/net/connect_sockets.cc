@@ -201,7 +201,8 @@ bool receive_all(int socket, Greeting& greeting, Clock::time_point until) {
   return true;
 }
 
-// Addresses of the peer, the most promising ones first: on the same host loopback, whose address never goes away.
+// Addresses of the peer, the most promising ones first: on the same host loopback, whose address
+// never goes away.
 std::vector<Address> reachable(const Invitation& own, const Invitation& theirs) {
   const bool same_host = std::strcmp(own.host, theirs.host) == 0;
   std::vector<Address> first, last;

@@ -228,7 +228,8 @@ bool LeaderGroup::post_sends() {
   return posted_sends_ > before;
 }
 
-// The piece in the form in which it travels. Two ranks that send each other their values both add the rounded ones.
+// The piece as it is sent. If two ranks exchange values, both add the rounded values, so that the
+// results are equal.
 const std::byte* LeaderGroup::packed(std::size_t send) {
   const auto& piece = stream_.sends[send];
   const std::size_t at = piece.first * size_of(slice_->dtype);

@@ -23,10 +23,11 @@ class Link {
   // the peer need not have received the message.
   std::uint64_t sent() const { return sent_; }
   std::uint64_t received() const { return received_; }
-  // Drops all messages that are not complete. Afterwards the link can send, but what it receives is undefined.
+  // Drops all messages that are not complete. Afterwards the link can send, but what it
+  // receives is undefined.
   virtual void abandon() = 0;
-  // False if a message that was queued before abandon() may still be written into its memory afterwards. Then queue data only
-  // when the ranks have compared their calls.
+  // False if a message that was queued before abandon() may still be written into its memory afterwards. Then
+  // queue data only when the ranks have compared their calls.
   virtual bool abandons_at_once() const { return true; }
 
   // A descriptor on which poll() can wait for `events()`, or -1 if the link has none.

@@ -22,8 +22,8 @@ class SocketLink : public Link {
 
   void send(const std::byte* data, std::size_t bytes) override;
   void receive(std::byte* data, std::size_t bytes) override;
-  // A closed connection is an error only after some seconds. Until then, the launcher should end this rank: it
-  // knows why the peer ended, and the peer's supervisor can save its records first.
+  // A closed connection is an error only after some seconds. Until then, the launcher should end this rank:
+  // it knows why the peer ended, and the peer's supervisor can save its records first.
   bool progress() override;
   void abandon() override;
   int descriptor() const override { return lost_.empty() ? socket_.get() : -1; }
@@ -45,10 +45,10 @@ class SocketLink : public Link {
   std::int64_t lost_ns_ = 0;
 };
 
-// Connects this rank with every rank r of `group` for which wanted[r]. The wish must be mutual. Returns the
-// links by rank, null where none is wanted. Connections use the interfaces that the environment variable
-// FARANDOLE_INTERFACE names (separated by commas); by default they use any interface with an address in a
-// network of the peer, the fastest one first.
+// Connects this rank with every rank r of `group` for which wanted[r]. Both ranks of a pair must want the
+// connection. Returns the links by rank, null where none is wanted. Connections use the interfaces that the
+// environment variable FARANDOLE_INTERFACE names (separated by commas); by default they use any interface
+// with an address in a network of the peer, the fastest one first.
 // Throws: Error on all ranks, with the first reason, if a connection cannot be made within seconds.
 // Collective: every rank of the group must call this in the same order.
 std::vector<std::unique_ptr<Link>> connect_sockets(Communicator& group, const std::vector<bool>& wanted,

@@ -47,10 +47,10 @@ ElementRange part_of(std::size_t count, std::size_t part, std::size_t parts) {
   return {first_of(part), first_of(part + 1) - first_of(part)};
 }
 
-// Two ranks exchange all of their values at once. More ranks use the ring allreduce (Patarasu and Yuan, 2009):
-// the data is split into one chunk per rank, and chunks are sent from each rank to the next. In the first
-// size - 1 steps, a rank adds its own values to the chunk that it receives. Then the chunks are complete and
-// travel around the ring once more.
+// Two ranks exchange all of their values at once. More ranks use the ring allreduce (Patarasu and Yuan,
+// 2009): the data is split into one chunk per rank, and chunks are sent from each rank to the next. In the
+// first size - 1 steps, a rank adds its own values to the chunk that it receives. Then the chunks are
+// complete and travel around the ring once more.
 Stream allreduce_stream(int rank, int size, std::size_t count, std::size_t most) {
   if (size == 2) {
     auto stream = exchange_stream(1 - rank, {{0, count}}, 1 - rank, {{0, count}}, most);

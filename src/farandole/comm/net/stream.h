@@ -22,8 +22,8 @@ struct Stream {
   std::vector<ElementRange> receives;
   // By receive: number of sends that must be complete before the memory of its piece may be changed.
   std::vector<std::size_t> sent_before;
-  // Sends that consist of this rank's own values. The later ones are pieces that this rank has received, in the
-  // order in which it receives them.
+  // Sends that consist of this rank's own values. The later ones are pieces that this rank has received, in
+  // the order in which it receives them.
   std::size_t own = 0;
   // Receives that are combined with the values of this rank. The later ones are results.
   std::size_t operands = 0;

@@ -139,7 +139,7 @@ EpochResult EpochTrainer::end_epoch() {
   return result;
 }
 
-// Of the epoch so far.
+// Returns the mean loss of the epoch so far, over all ranks.
 double EpochTrainer::mean_loss() {
   return session_.allreduce(loss_sum_ / static_cast<double>(std::max<std::int64_t>(loss_steps_, 1)))
       .item<double>();

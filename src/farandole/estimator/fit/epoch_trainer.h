@@ -22,9 +22,9 @@ namespace farandole {
 
 // What one optimizer step did.
 struct StepResult {
-  torch::Tensor loss;  // Of this rank; the mean over the ranks is that of the rows.
+  torch::Tensor loss;  // Loss of this rank. The mean over the ranks is the mean over the rows.
   double lr = 0;
-  std::int64_t rows = 0;  // Of all ranks.
+  std::int64_t rows = 0;  // Rows of all ranks.
   double seconds = 0;
 };
 
@@ -58,7 +58,8 @@ class EpochTrainer {
  private:
   struct Loaded {
     Rows rows;
-    // Of the sum of the rows' losses, so that the ranks' average is the mean over all rows.
+    // The gradient is that of the summed row losses, times this weight. The ranks' average is therefore the
+    // mean over all rows.
     double weight = 1;
   };
   double rate_of(std::int64_t step) const { return rate_.at(step + schedule_offset_); }
@@ -79,7 +80,7 @@ class EpochTrainer {
   DistributedOptimizer optimizer_;
   LearningRate rate_;
 
-  std::int64_t step_ = 0, epoch_ = 0;  // That are done.
+  std::int64_t step_ = 0, epoch_ = 0;  // Steps and epochs that are done.
   // Batches of each rank in this epoch: all, those that are done, and those of them before the
   // reader was started.
   std::int64_t passes_ = 0, passes_done_ = 0, passes_before_ = 0;
@@ -90,7 +91,7 @@ class EpochTrainer {
   std::int64_t loss_steps_ = 0;
   std::optional<Scores> scores_;      // On the training rows.
   bool stopping_ = false;             // Equal on all ranks.
-  std::atomic<bool> failed_ = false;  // Of this rank; its reason follows.
+  std::atomic<bool> failed_ = false;  // This rank has failed; the reason follows.
   std::exception_ptr error_;
 };
 

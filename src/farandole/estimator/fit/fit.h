@@ -10,8 +10,8 @@
 
 namespace farandole {
 
-// Trains, and keeps the result in the store. Continues the run that open_fit() finds. If `stop` returns true on any rank, all
-// ranks save a checkpoint and return ExitCode::preempted.
+// Trains, and keeps the result in the store. Continues the run that open_fit() finds. If `stop` returns true
+// on any rank, all ranks save a checkpoint and return ExitCode::preempted.
 // Throws: UserError and CorruptInput on all ranks if model, table and options do not fit together.
 // Collective: every rank of the job must call this in the same order.
 ExitCode fit_on_rank(Session& session, const EstimatorOptions& options, const std::string& table,
