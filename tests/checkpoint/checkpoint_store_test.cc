@@ -156,6 +156,40 @@ TEST(CheckpointStore, ASnapshotThatCannotBeWrittenIsLostWithoutTheOthers) {
   store.save(bad);  // its failure is logged
 }
 
+// Bytes may still come from a device when the snapshot is given away.
+TEST(CheckpointStore, CompletesASnapshotBeforeItReadsIt) {
+  const TemporaryFolder folder;
+  Timeline timeline;
+  CheckpointStore store({folder.path(), 10}, timeline);
+  auto snapshot = scored(3, 1);
+  const auto bytes = std::as_writable_bytes(std::span(snapshot.arrays[0].bytes));
+  const std::vector<std::byte> later(bytes.begin(), bytes.end());
+  std::fill(bytes.begin(), bytes.end(), std::byte{0});
+  auto resource = std::make_shared<int>(1);
+  const std::weak_ptr<int> destroyed = resource;
+  store.save(std::move(snapshot), [bytes, later, resource = std::move(resource)] {
+    std::copy(later.begin(), later.end(), bytes.begin());
+  });
+  store.wait();
+  EXPECT_TRUE(destroyed.expired());
+  expect_same(scored(3, 1), read_checkpoint(folder / checkpoint_name(3)));
+}
+
+// Nothing is wrong with the disk then, so no other checkpoint is removed.
+TEST(CheckpointStore, ASnapshotThatCannotBeCompletedIsLostAlone) {
+  const TemporaryFolder folder;
+  Timeline timeline;
+  CheckpointStore store({folder.path(), 10}, timeline);
+  for (int step : {1, 2, 3}) store.save(scored(step, 1));
+  store.save(scored(4, 1), [] { throw Error("the device has failed"); });
+  EXPECT_THAT([&] { store.wait(); },
+              testing::ThrowsMessage<Error>("the checkpoint of step 4 is lost: the device has failed"));
+  EXPECT_THAT(steps_in(folder.path()), ElementsAre(3, 2, 1));
+  store.save(scored(5, 1));
+  store.wait();
+  EXPECT_THAT(steps_in(folder.path()), ElementsAre(5, 3, 2, 1));
+}
+
 TEST(CheckpointStore, ChecksItsOptions) {
   const TemporaryFolder folder;
   Timeline timeline;

@@ -83,7 +83,14 @@ struct CheckpointStore::Impl {
     writer = std::jthread([this](std::stop_token stop) { run(stop); });
   }
 
+  struct Pending {
+    Snapshot snapshot;
+    std::function<void()> complete;
+  };
+
   void run(std::stop_token stop);
+  // Returns why the snapshot could not be completed or written; empty if it was.
+  std::string finish(Pending& work);
   void write(Snapshot& snapshot);
   // Returns why the snapshot could not be written; empty if it was.
   std::string try_to_write(Snapshot& snapshot);
@@ -94,8 +101,8 @@ struct CheckpointStore::Impl {
   Timeline& timeline;
   std::mutex mutex;  // protects the members below
   std::condition_variable_any changed;
-  std::optional<Snapshot> pending;  // set until it is published
-  Snapshot spare;                   // the last one, whose memory is used again
+  std::optional<Pending> pending;  // set until it is published
+  Snapshot spare;                  // the last one, whose memory is used again
   double write_seconds = 0;
   std::string failure;  // of the last snapshot; empty if it was written
   std::jthread writer;  // its destructor waits until `pending` is written
@@ -107,11 +114,11 @@ void CheckpointStore::Impl::run(std::stop_token stop) {
   while (changed.wait(lock, stop, [this] { return pending.has_value(); })) {
     lock.unlock();
     const auto begin_ns = now_ns();
-    auto reason = try_to_write(*pending);
+    auto reason = finish(*pending);
     lock.lock();
     write_seconds = seconds_since(begin_ns);
-    std::swap(spare,
-              *pending);  // The memory of an older one that nobody took is freed later, without the lock.
+    // The memory of an older one that nobody took is freed later, without the lock.
+    std::swap(spare, pending->snapshot);
     auto unused = std::exchange(pending, std::nullopt);
     failure = std::move(reason);
     changed.notify_all();
@@ -119,6 +126,21 @@ void CheckpointStore::Impl::run(std::stop_token stop) {
     unused.reset();
     lock.lock();
   }
+}
+
+// What completes a snapshot may have memory that the next one needs, so it is destroyed before the file is written.
+std::string CheckpointStore::Impl::finish(Pending& work) {
+  if (work.complete) {
+    const Span span(timeline, Category::checkpoint, "complete snapshot");
+    try {
+      std::exchange(work.complete, {})();
+    } catch (const std::exception& error) {
+      auto failed = fmt::format("the checkpoint of step {} is lost: {}", work.snapshot.step, error.what());
+      spdlog::warn("{}", failed);
+      return failed;
+    }
+  }
+  return try_to_write(work.snapshot);
 }
 
 void CheckpointStore::Impl::write(Snapshot& snapshot) {
@@ -170,10 +192,10 @@ CheckpointStore::CheckpointStore(CheckpointOptions options, Timeline& timeline)
 
 CheckpointStore::~CheckpointStore() = default;
 
-void CheckpointStore::save(Snapshot snapshot) {
+void CheckpointStore::save(Snapshot snapshot, std::function<void()> complete) {
   std::unique_lock lock(impl_->mutex);
   impl_->changed.wait(lock, [this] { return !impl_->pending.has_value(); });
-  impl_->pending = std::move(snapshot);
+  impl_->pending.emplace(Impl::Pending{std::move(snapshot), std::move(complete)});
   impl_->changed.notify_all();
 }
 

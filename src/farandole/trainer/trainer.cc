@@ -120,6 +120,7 @@ ExitCode Trainer::run() {
         session_.timeline());
     schedule_ = std::make_unique<CheckpointSchedule>(options_.checkpoint_interval(), options_.mtbf,
                                                      position_.step, seconds_since(0));
+    if (const auto& gpu = session_.internals().gpu) copies_.emplace(*gpu, session_.device());
     metrics_ = std::make_unique<MetricsLog>(options_.run_dir / "metrics.jsonl", position_.step);
     progress_ = std::make_unique<Progress>(position_.step, total_steps());
     reported_ns_ = now_ns();
@@ -190,6 +191,7 @@ void Trainer::step(Share& share) {
       }
       loss_of_step += loss.detach() * part;
     }
+    if (copies_) copies_->hold();
     try {
       optimizer_.step();
       nonfinite = optimizer_.skipped();
@@ -429,7 +431,7 @@ void Trainer::save(double score) {
   optimizer_.average_parameters();
   optimizer_.average_state();
   auto builder = leads() ? store_->builder() : SnapshotBuilder();
-  capture(session_, *model_, *inner_, position_, builder);
+  capture(session_, *model_, *inner_, position_, builder, copies_ ? &*copies_ : nullptr);
   capture_compression(session_, parse_compression(options_.compression), optimizer_.compressor(), builder);
   saved_step_ = position_.step;
   if (!leads()) return;
@@ -441,7 +443,7 @@ void Trainer::save(double score) {
   snapshot.score = score;
   snapshot.best_score = best_score_;
   snapshot.best_step = best_step_;
-  store_->save(std::move(snapshot));
+  store_->save(std::move(snapshot), copies_ ? copies_->start() : std::function<void()>());
   schedule_->saved(position_.step, seconds_since(0), seconds_since(begin_ns) + store_->write_seconds());
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "farandole/base/error.h"
@@ -13,6 +14,7 @@
 #include "farandole/train/distributed_sampler.h"
 #include "farandole/train/learning_rate.h"
 #include "farandole/train/precision.h"
+#include "farandole/train/run/device_copies.h"
 #include "farandole/train/run/metrics_log.h"
 #include "farandole/train/run/resource_usage.h"
 #include "farandole/train/run/training_state.h"
@@ -123,6 +125,7 @@ class Trainer {
   // On rank 0 only.
   double best_score_ = score_unknown;
   std::int64_t best_step_ = 0;
+  std::optional<DeviceCopies> copies_;  // If the parameters are on a GPU.
   std::unique_ptr<CheckpointStore> store_;
   std::unique_ptr<CheckpointSchedule> schedule_;
   std::unique_ptr<MetricsLog> metrics_;

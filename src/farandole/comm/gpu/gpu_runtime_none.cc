@@ -1,6 +1,7 @@
 // For builds without the headers of CUDA and NCCL.
 #include "farandole/base/error.h"
 #include "farandole/comm/gpu/gpu_runtime.h"
+#include "farandole/comm/gpu/gpu_staging.h"
 #include "farandole/comm/nccl/nccl_communicator.h"
 
 namespace farandole {
@@ -21,7 +22,23 @@ int GpuRuntime::device_count() const {
 GpuRuntime::Device GpuRuntime::describe(int) const {
   return {};
 }
+std::string GpuRuntime::topology(int) const {
+  return {};
+}
 void GpuRuntime::use(int) const {}
+
+struct GpuStaging::Memory {};
+GpuStaging::GpuStaging(std::shared_ptr<const GpuRuntime>) {}
+GpuStaging::~GpuStaging() = default;
+std::shared_ptr<const GpuStaging::Copies> GpuStaging::start(std::span<const Piece>, CUstream_st*) {
+  return nullptr;
+}
+void GpuStaging::hold(CUstream_st*) {}
+GpuStaging::Copies::~Copies() = default;
+void GpuStaging::Copies::wait() const {}
+std::span<const std::byte> GpuStaging::Copies::piece(std::size_t) const {
+  return {};
+}
 
 std::string nccl_version() {
   throw UserError("Farandole was built without the headers of CUDA and NCCL");

@@ -17,10 +17,12 @@
 namespace farandole {
 namespace {
 
-void add(SnapshotBuilder& snapshot, const std::string& path, const torch::Tensor& tensor) {
+void add(SnapshotBuilder& snapshot, const std::string& path, const torch::Tensor& tensor,
+         DeviceCopies* copies = nullptr) {
+  const auto to = snapshot.add(path, dtype_of(tensor), {tensor.sizes().begin(), tensor.sizes().end()});
+  if (copies != nullptr && copies->takes(tensor)) return copies->add(tensor, to);
   const auto data = tensor.detach().cpu().contiguous();
-  const auto to = snapshot.add(path, dtype_of(data), {data.sizes().begin(), data.sizes().end()});
-  if (!to.empty()) std::memcpy(to.data(), data.data_ptr(), to.size());
+  if (!to.empty()) std::memcpy(to.data(), data.const_data_ptr(), to.size());
 }
 
 // The tensor takes over the array's bytes.
@@ -155,16 +157,20 @@ void restore_loss_scale(Session& session, LossScaler& scaler, const Snapshot* sn
 }
 
 void capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
-             const Position& position, SnapshotBuilder& snapshot) {
+             const Position& position, SnapshotBuilder& snapshot, DeviceCopies* copies) {
   const auto rng = session.all_gather(random_state(session.device()).unsqueeze(0));
   if (session.rank() != 0) return;
   auto& header = snapshot.header();
   header.step = position.step;
   header.epoch = position.epoch;
   header.world_size = session.size();
-  for (const auto& [name, tensor] : model_tensors(model)) add(snapshot, schema::model + name, tensor);
+  // The next forward pass may change buffers, which does not wait for the copies.
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : model_tensors(model))
+    add(snapshot, schema::model + name,
+        copies != nullptr && !tensor.requires_grad() ? tensor.clone() : tensor, copies);
   for (const auto& [name, tensor] : export_optimizer_state(optimizer, parameter_names(model, optimizer)))
-    add(snapshot, schema::optimizer + name, tensor);
+    add(snapshot, schema::optimizer + name, tensor, copies);
   snapshot.add_integer(schema::sampler_epoch, position.epoch);
   snapshot.add_integer(schema::sampler_samples, position.samples);
   for (int r = 0; r < session.size(); ++r) add(snapshot, schema::rng(r), rng[r]);

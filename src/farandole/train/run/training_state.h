@@ -12,6 +12,7 @@
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/snapshot.h"
 #include "farandole/train/optimizer/loss_scaler.h"
+#include "farandole/train/run/device_copies.h"
 #include "farandole/train/session.h"
 
 namespace farandole {
@@ -46,10 +47,10 @@ void add_loss_scale(SnapshotBuilder& snapshot, const LossScaler& scaler);
 void restore_loss_scale(Session& session, LossScaler& scaler, const Snapshot* snapshot);
 
 // Copies the state into the snapshot on rank 0, so that training may continue. The random generators of all
-// ranks are gathered.
+// ranks are gathered. With `copies`, tensors on the device are added there; the caller starts these copies.
 // Collective: every rank of the group must call this in the same order.
 void capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
-             const Position& position, SnapshotBuilder& snapshot);
+             const Position& position, SnapshotBuilder& snapshot, DeviceCopies* copies = nullptr);
 
 // The memory of the model's tensors, for read_checkpoint(): parameters and buffers are then read where they
 // are used. The model must outlive it.
