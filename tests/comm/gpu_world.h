@@ -16,6 +16,7 @@
 
 #include "comm/fork_world.h"
 
+#include "farandole/base/files/owned_descriptor.h"
 #include "farandole/comm/gpu/gpu_runtime.h"
 
 namespace farandole {
@@ -65,12 +66,16 @@ inline std::vector<GpuEnd> run_gpu_ranks(int size, const std::function<void(GpuR
   if (memory == MAP_FAILED) throw std::bad_alloc();
   auto* const page = new (memory) Page;
   ForkWorld world(size);
+  const OwnedDescriptor order(
+      ::memfd_create("order", 0));  // of what several processes do with the same memory
+  if (order.get() < 0 || ::ftruncate(order.get(), 16 << 20) != 0) throw std::bad_alloc();
   std::fflush(stdout);
   const auto run = [&](int rank) {
     ::alarm(120);  // a rank that hangs is killed
     if (real_gpus() == 0) {
       ::setenv("FARANDOLE_CUDA_LIBRARY", FARANDOLE_GPU_DOUBLE, 1);
       ::setenv("FARANDOLE_NCCL_LIBRARY", FARANDOLE_GPU_DOUBLE, 1);
+      ::setenv("GPU_DOUBLE_SHARED", std::to_string(order.get()).c_str(), 1);
     }
     for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
     int code = 0;

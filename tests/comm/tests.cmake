@@ -5,7 +5,8 @@ foreach(script IN ITEMS stalls lost_ranks)
 endforeach()
 # Loaded in the place of the CUDA runtime and of NCCL. It finds our kernels in the program that loads it.
 if(FARANDOLE_NCCL)
-  add_library(gpu_double SHARED gpu/double/cuda.cc gpu/double/kernels.cc gpu/double/nccl.cc gpu/double/order.cc)
+  add_library(gpu_double SHARED gpu/double/cuda.cc gpu/double/kernels.cc gpu/double/nccl.cc gpu/double/order.cc
+    gpu/double/shared_order.cc)
   set_target_properties(gpu_double PROPERTIES UNITY_BUILD OFF)
   target_include_directories(gpu_double PRIVATE ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/src)
   target_include_directories(gpu_double SYSTEM PRIVATE ${CUDA_INCLUDE_DIR} ${NCCL_INCLUDE_DIR})

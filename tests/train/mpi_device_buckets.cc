@@ -1,5 +1,5 @@
-// The optimizer with buckets in memory of a device: the test doubles of CUDA and NCCL, whose memory CPU tensors can use. The
-// results must be those of buckets in memory of the host, bit by bit.
+// The optimizer with buckets in memory of a device, and snapshots: the test doubles of CUDA and NCCL, whose
+// memory CPU tensors can use. The results must be those of buckets in memory of the host, bit by bit.
 #include <cstdlib>
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -13,6 +13,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/train/internals.h"
+#include "farandole/train/run/training_state.h"
 
 namespace farandole {
 namespace {
@@ -22,7 +23,7 @@ using torch::Tensor;
 // While it exists, new optimizers of the session have buckets on the double.
 class WithDevice {
  public:
-  WithDevice() {
+  explicit WithDevice(bool shared = false) {
     ::setenv("FARANDOLE_CUDA_LIBRARY", FARANDOLE_GPU_DOUBLE, 1);
     ::setenv("FARANDOLE_NCCL_LIBRARY", FARANDOLE_GPU_DOUBLE, 1);
     std::string why_not;
@@ -31,7 +32,7 @@ class WithDevice {
     void* const library = ::dlopen(FARANDOLE_GPU_DOUBLE, RTLD_NOW);
     stream_of_host = reinterpret_cast<CUstream_st* (*)()>(::dlsym(library, "gpu_double_host_stream"));
     races = reinterpret_cast<int (*)()>(::dlsym(library, "gpu_double_races"));
-    session->internals().gpu = GpuOfRank{runtime, session->rank(), stream_of_host};
+    session->internals().gpu = GpuOfRank{runtime, shared ? 0 : session->rank(), stream_of_host, shared};
   }
   ~WithDevice() {
     session->internals().gpu.reset();
@@ -102,6 +103,21 @@ TEST_P(DeviceBuckets, TrainTheSameParameters) {
   expect_equal(there, here);
   EXPECT_EQ(optimizer.sent_bytes(), reference.sent_bytes());
   EXPECT_EQ(optimizer.packed_bytes(), reference.packed_bytes());
+}
+
+TEST(DeviceBuckets, TrainTheSameParametersIfRanksShareAGpu) {
+  SidedNet there, here;
+  torch::optim::AdamW a(there.parameters(), 0.01), b(here.parameters(), 0.01);
+  DistributedOptimizer reference(*session, b, here.named_parameters(), small_buckets());
+  const WithDevice device(/*shared=*/true);
+  DistributedOptimizer optimizer(*session, a, there.named_parameters(), small_buckets());
+  for (int step = 0; step < 6; ++step)
+    for (auto* const each : {&optimizer, &reference}) {
+      each->zero_grad();
+      (each == &optimizer ? there : here).loss(step).backward();
+      each->step();
+    }
+  expect_equal(there, here);
 }
 
 // The gradients of several passes are added where they lie, and packed once. A step may have fewer passes.
@@ -233,6 +249,39 @@ TEST(DeviceBuckets, StayOnTheDeviceInAGroup) {
     optimizer.zero_grad();
     net.loss(step).backward();
     optimizer.step();
+  }
+}
+
+// The copies run while the next step computes, and the update after it waits for them.
+TEST(DeviceBuckets, ASnapshotHasTheStateOfItsStep) {
+  SidedNet net;
+  auto counter = net.register_buffer("counter", torch::zeros({3}));
+  torch::optim::AdamW adam(net.parameters(), 0.01);
+  const WithDevice device;
+  DistributedOptimizer optimizer(*session, adam, net.named_parameters(), small_buckets());
+  DeviceCopies copies(*session->internals().gpu, session->device());
+  Snapshot snapshot, expected;
+  std::function<void()> complete;
+  for (int step = 0; step < 6; ++step) {
+    optimizer.zero_grad();
+    counter += 1;  // As a forward pass changes the statistics of a normalization.
+    net.loss(step).backward();
+    copies.hold();
+    optimizer.step();
+    if (complete) std::exchange(complete, {})();
+    ASSERT_EQ(snapshot.arrays.size(), expected.arrays.size());
+    for (std::size_t i = 0; i < snapshot.arrays.size(); ++i) {
+      EXPECT_EQ(snapshot.arrays[i].path, expected.arrays[i].path);
+      EXPECT_EQ(snapshot.arrays[i].bytes, expected.arrays[i].bytes) << step << " " << snapshot.arrays[i].path;
+    }
+    optimizer.confirm();
+    SnapshotBuilder staged(std::move(snapshot)), direct(std::move(expected));
+    capture(*session, net, adam, {.step = step}, staged, &copies);
+    capture(*session, net, adam, {.step = step}, direct);
+    if (session->rank() == 0) complete = copies.start();
+    snapshot = staged.finish();
+    expected = direct.finish();
+    EXPECT_EQ(snapshot.arrays.empty(), session->rank() != 0);
   }
 }
 

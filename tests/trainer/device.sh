@@ -9,6 +9,7 @@ FARANDOLE_CUDA_LIBRARY=/nowhere/libcudart.so refused 64 "/nowhere/libcudart.so c
   "${options[@]}" --run-dir x --device cuda
 refused 64 "--device cannot be 'gpu'; it is one of cpu, cuda, auto" "${options[@]}" --run-dir x --device gpu
 refused 64 "work on CPUs only; use --device cpu" "${options[@]}" --run-dir x --device auto --compression float16
+refused 64 "--ranks-per-gpu .*1" "${options[@]}" --run-dir x --device auto --ranks-per-gpu 0
 train 2 "${options[@]}" --run-dir cpu --device auto || fail "auto"
 grep -q '"device": "cpu"' cpu/run.json && ! grep -q '"gpus"' cpu/run.json || fail "run.json"
 

@@ -7,7 +7,7 @@
 #include <torch/types.h>
 
 #include "farandole/comm/gpu/gpu_runtime.h"
-#include "farandole/fusion/nccl_buckets.h"
+#include "farandole/fusion/gpu_buckets.h"
 
 namespace farandole {
 

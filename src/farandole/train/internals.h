@@ -18,7 +18,7 @@
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/comm/wrap/join_communicator.h"
 #include "farandole/comm/wrap/traced_communicator.h"
-#include "farandole/fusion/nccl_buckets.h"
+#include "farandole/fusion/gpu_buckets.h"
 #include "farandole/timeline/gpu/gpu_activity.h"
 #include "farandole/timeline/timeline.h"
 #include "farandole/train/fused_allreduce.h"
@@ -69,7 +69,7 @@ class Session::Internals {
   std::unique_ptr<TracedCommunicator> new_communicator(Waiting waiting, Group& group,
                                                        Wire wire = Wire::exact);
   // For the next communicator of GPUs, of a group or of all ranks.
-  NcclOptions nccl_options(Group* group);
+  DeviceCommunicatorOptions device_options(Group* group);
   std::unique_ptr<TracedCommunicator> traced(std::unique_ptr<Communicator> communicator,
                                              std::uint16_t number);
   // Returns the GPU whose load belongs to this rank, as for GpuCounters::open(): the one that it trains on,
@@ -108,10 +108,11 @@ class Session::Internals {
   TensorCollectives collectives;
   std::uint16_t communicators = 0;
   torch::Device device = torch::kCPU;
-  std::optional<GpuOfRank> gpu;        // Set if gradients are in memory of a GPU.
-  std::vector<std::string> gpus;       // UUID of the GPU of each rank; empty without GPUs.
-  std::unique_ptr<Watchdog> watchdog;  // Null in a job with one rank.
-  double stall_seconds = 0;            // The watchdog reports a collective that lasts longer.
+  std::optional<GpuOfRank> gpu;           // Set if gradients are in memory of a GPU.
+  std::vector<std::string> gpus;          // UUID of the GPU of each rank; empty without GPUs.
+  std::vector<std::string> gpu_topology;  // Of each rank, as GpuRuntime::topology(); empty without GPUs.
+  std::unique_ptr<Watchdog> watchdog;     // Null in a job with one rank.
+  double stall_seconds = 0;               // The watchdog reports a collective that lasts longer.
 };
 
 }  // namespace farandole

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <exception>
 #include <fmt/format.h>
+#include <set>
 #include <torch/utils.h>
 #include <torch/version.h>
 #include <unistd.h>
@@ -77,8 +78,8 @@ std::unique_ptr<TracedCommunicator> Session::Internals::new_communicator(Waiting
   return traced(job.new_communicator(waiting, group.ranks(), wire), group.next_number());
 }
 
-NcclOptions Session::Internals::nccl_options(Group* group) {
-  NcclOptions options;
+DeviceCommunicatorOptions Session::Internals::device_options(Group* group) {
+  DeviceCommunicatorOptions options;
   options.number = group == nullptr ? communicators++ : group->next_number();
   if (watchdog != nullptr) options.registry = &calls;
   options.launches = &launches;
@@ -177,13 +178,14 @@ torch::Device Session::device() const {
   return internals_->device;
 }
 
-void Session::use_device(std::string_view wish) {
+void Session::use_device(std::string_view wish, int ranks_per_gpu) {
   if (wish == "cpu") return;
   std::string why_not;
   auto runtime = load_gpus(why_not);
   struct Gpus {
     std::int32_t count = 0;
     char first[48] = {};
+    char topology[192] = {};
   };
   Gpus own;
   if (runtime != nullptr) {
@@ -208,12 +210,18 @@ void Session::use_device(std::string_view wish) {
     if (node_of(r) == node_of(static_cast<std::size_t>(rank()))) here.push_back({all[r].count, all[r].first});
   Gpus chosen;
   together([&] {
-    mine.gpu = use_gpu(runtime, choose_gpu(here, local_rank(), node()));
+    mine.gpu = use_gpu(runtime, choose_gpu(here, local_rank(), node(), ranks_per_gpu));
     store_text(chosen.first, runtime->describe(mine.gpu->device).uuid);
+    store_text(chosen.topology, runtime->topology(mine.gpu->device));
   });
   mine.communicator().all_gather("chosen GPUs", &chosen, all.data(), bytes);
   mine.gpus.clear();
-  for (const auto& gpu : all) mine.gpus.emplace_back(gpu.first);
+  mine.gpu_topology.clear();
+  for (const auto& gpu : all) {
+    mine.gpus.emplace_back(gpu.first);
+    mine.gpu_topology.emplace_back(gpu.topology);
+  }
+  mine.gpu->shared = std::set(mine.gpus.begin(), mine.gpus.end()).size() < mine.gpus.size();
   mine.device = torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(mine.gpu->device));
 }
 

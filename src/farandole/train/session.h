@@ -75,11 +75,12 @@ class Session {
   void use_transport(std::string_view wish);
   // Where this rank computes: the CPU unless use_device() has chosen a GPU.
   torch::Device device() const;
-  // `wish`: "cpu"; "cuda", one GPU for each rank; or "auto", GPUs if every rank can have one, or else the CPU. Call it
-  // before other functions of LibTorch and before making optimizers and groups.
-  // Throws: UserError on all ranks if there are fewer GPUs than ranks on a node, or if a GPU cannot be used.
+  // `wish`: "cpu"; "cuda", one GPU for each rank; or "auto", GPUs if every rank can have one, or else the CPU. Up to
+  // `ranks_per_gpu` ranks share a GPU; then all ranks must be on one node. Call it before other functions of LibTorch and
+  // before making optimizers and groups.
+  // Throws: UserError on all ranks if a node has too few GPUs for its ranks, or if a GPU cannot be used.
   // Collective: every rank of the job must call this in the same order.
-  void use_device(std::string_view wish);
+  void use_device(std::string_view wish, int ranks_per_gpu = 1);
 
   // The collectives over all ranks of the job, as TensorCollectives describes them.
   TensorCollectives& collectives();

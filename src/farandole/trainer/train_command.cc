@@ -21,6 +21,7 @@
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/checkpoint/schema.h"
 #include "farandole/comm/agreement.h"
+#include "farandole/comm/nccl/nccl_communicator.h"
 #include "farandole/launch/slurm/job_memory.h"
 #include "farandole/launch/stop_request.h"
 #include "farandole/train/internals.h"
@@ -103,6 +104,7 @@ RunFacts facts_of(Session& session, const TrainOptions& options, const Trainer& 
   facts.ranks = session.size();
   facts.hosts = session.hosts();
   facts.gpus = session.internals().gpus;
+  facts.gpu_topology = session.internals().gpu_topology;
   facts.device = session.device().is_cuda() ? "cuda" : "cpu";
   facts.program = fmt::format("{}", fmt::join(argv, argv + argc, " "));
   facts.global_batch = trainer.global_batch();
@@ -116,7 +118,7 @@ RunFacts facts_of(Session& session, const TrainOptions& options, const Trainer& 
   if (const auto memory = job_memory_bytes()) facts.memory_mib = *memory >> 20;
   facts.versions = library_versions();
   facts.between_nodes = session.between_nodes();
-  if (session.internals().gpu) facts.versions["nccl"] = nccl_version();
+  if (const auto& gpu = session.internals().gpu; gpu && !gpu->shared) facts.versions["nccl"] = nccl_version();
   return facts;
 }
 
@@ -215,7 +217,7 @@ int train(Session& session, TrainOptions options, const std::string& option_line
     options.data.as_text = options.model.name == "gpt";
     options.data.context = options.model.context;
   });
-  session.use_device(options.device);
+  session.use_device(options.device, options.ranks_per_gpu);
   data = open_staged_data(session, options.data, options.data_scratch);
   session.together([&] {
     if (data.train->size() < session.size())

@@ -116,6 +116,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("weight-decay", value(o.weight_decay), "weight decay")
       ("clip-norm", value(o.clip_norm), "largest global norm of the gradients; 0 means no limit")
       ("device", value(o.device), "where to compute: cpu, cuda (one GPU for each rank) or auto (GPUs if every rank can have one)")
+      ("ranks-per-gpu", value(o.ranks_per_gpu), "number of ranks that may share a GPU, which needs all ranks on one node")
       ("precision", value(o.precision), "numbers with which layers compute: float32, tf32 (float32 whose products GPUs round to 10 binary digits), bfloat16 or float16. Parameters, gradients and checkpoints stay float32. With float16, the loss is multiplied so that small gradients do not become 0")
       ("bucket-mb", bucket_size(o.bucket_mb), "size of a gradient bucket in MiB. auto measures several sizes in the first steps and writes the fastest to the profile RUN/tuned-N-ranks.ini")
       ("compression", value(o.compression), "compression of gradients between ranks: none, float16, bfloat16, bfloat16:between-nodes (full precision within the nodes), powersgd:RANK or topk:FRACTION")
@@ -159,6 +160,7 @@ void TrainOptions::check() const {
   if (device != "cpu" && (parse_compression(compression).kind != Compression::Kind::none ||
                           parse_synchronization(synchronize).of_parameters()))
     throw UserError("--compression and --synchronize parameters work on CPUs only; use --device cpu");
+  in_range(1, ranks_per_gpu, "ranks-per-gpu");
   if (transport) one_of(*transport, {"auto", "hierarchical", "mpi"}, "transport");
   one_of(precision, {"float32", "tf32", "bfloat16", "float16"}, "precision");
   one_of(resume_optimizer, {"same", "fresh"}, "resume-optimizer");

@@ -37,6 +37,7 @@ struct TrainOptions {
   std::string schedule = "constant";      // constant | cosine
   double clip_norm = 0;                   // 0: off
   std::string device = "cpu";             // cpu | cuda | auto
+  int ranks_per_gpu = 1;                  // that share a GPU
   std::string precision = "float32";      // see train/precision.h
   std::optional<double> bucket_mb = 25;   // In MiB; no value: measured in the first steps.
   std::string compression = "none";       // see fusion/compression.h

@@ -22,7 +22,7 @@ using testing::HasSubstr;
 // A rank with streams of its own for copies to the device, collectives, and copies back, ordered
 // by events alone.
 struct GpuPipeline {
-  explicit GpuPipeline(GpuRank& rank, NcclOptions options = {})
+  explicit GpuPipeline(GpuRank& rank, DeviceCommunicatorOptions options = {})
       : runtime(rank.runtime),
         comm(rank.bootstrap, rank.runtime, rank.rank, std::move(options)),
         in(runtime),
@@ -428,6 +428,18 @@ TEST(GpuRuntime, SaysWhyThereIsNoGpu) {
               HasSubstr("libm.so.6 has no cudaGetDeviceCount"));
   EXPECT_THAT(why_not({{"GPU_DOUBLE_DEVICES", "0"}}), HasSubstr("no GPU is visible"));
   EXPECT_THAT(why_not({{"GPU_DOUBLE_FAIL", "cudaGetDeviceCount:1"}}), HasSubstr("no CUDA-capable device"));
+}
+
+TEST(GpuRuntime, SaysWhichGpusAGpuReaches) {
+  if (real_gpus() > 0) GTEST_SKIP() << "real GPUs have other names";
+  const auto topology = [](const char* devices) {
+    return run_gpu_ranks(1, [](GpuRank& rank) { throw Error(rank.runtime->topology(0)); },
+                         {{"GPU_DOUBLE_DEVICES", devices}})
+        .front()
+        .message;
+  };
+  EXPECT_EQ(topology("1"), "Test double at 0000:1b:00, no other visible GPU");
+  EXPECT_EQ(topology("3"), "Test double at 0000:1b:00, direct access to GPU 1 of 3 visible GPUs");
 }
 
 TEST(NcclCommunicator, SaysWhyNcclIsMissing) {

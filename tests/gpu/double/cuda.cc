@@ -5,20 +5,27 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <deque>
+#include <fcntl.h>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <random>
 #include <set>
+#include <sstream>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 #include <utility>
 
 #include "gpu/double/double.h"
 #include "gpu/double/kernels.h"
+#include "gpu/double/shared_order.h"
 #include "gpu/double/streams.h"
 
 namespace {
@@ -27,16 +34,19 @@ struct Mark {
   std::mutex mutex;
   std::condition_variable changed;
   bool reached = false;
-  gpu_double::Clock clock;  // when it was recorded
+  gpu_double::Clock clock;                 // when it was recorded
+  gpu_double::SharedClock shared_clock{};  // when it was reached
 
-  void reach() {
+  void reach(const gpu_double::SharedClock& now) {
     const std::lock_guard lock(mutex);
+    shared_clock = now;
     reached = true;
     changed.notify_all();
   }
-  void wait() {
+  void wait(gpu_double::SharedClock& waiting) {
     std::unique_lock lock(mutex);
     changed.wait(lock, [this] { return reached; });
+    gpu_double::join(waiting, shared_clock);
   }
   bool is_reached() {
     const std::lock_guard lock(mutex);
@@ -93,6 +103,12 @@ struct CUstream_st {
   }
 
   void push(std::function<void()> work) {
+    if (work)
+      work = [this, work = std::move(work), known = gpu_double::shared_of_host()] {
+        gpu_double::join(shared_clock, known);
+        ++shared_clock[gpu_double::shared_place(number)];
+        work();
+      };
     if (!worker.joinable()) return work();
     const std::lock_guard lock(mutex);
     queue.push_back(std::move(work));
@@ -115,6 +131,7 @@ struct CUstream_st {
 
   int number = 0;
   gpu_double::Clock clock;
+  gpu_double::SharedClock shared_clock{};  // only the thread that runs the work uses it
   std::mutex mutex;
   std::condition_variable there;
   std::deque<std::function<void()>> queue;
@@ -124,6 +141,13 @@ struct CUstream_st {
 namespace {
 
 std::atomic<int> waits{0}, launches{0};
+
+// GPU_DOUBLE_LOSE_WAIT=N leaves out the Nth wait, as a program would that forgets it; 0 leaves out all.
+bool loses_wait() {
+  const int wait = ++waits;
+  const char* const lost = std::getenv("GPU_DOUBLE_LOSE_WAIT");
+  return lost != nullptr && (std::atoi(lost) == 0 || std::atoi(lost) == wait);
+}
 
 thread_local int device = 0;
 thread_local cudaError_t last = cudaSuccess;
@@ -135,6 +159,72 @@ CUstream_st* default_stream = nullptr;  // other streams do not wait for it
 int devices() {
   const char* const text = std::getenv("GPU_DOUBLE_DEVICES");
   return text != nullptr ? std::atoi(text) : 8;
+}
+
+}  // namespace
+
+namespace {
+
+// Device memory that other processes can map: a file in memory.
+struct Mapping {
+  int file;  // -1: of another process
+  std::size_t bytes;
+};
+std::mutex mappings_mutex;
+std::map<void*, Mapping> mappings;
+
+// As with the real one, only memory that fills its pages alone can be shared by itself.
+bool is_whole(std::size_t bytes) {
+  return bytes > 0 && bytes % (std::size_t{2} << 20) == 0;
+}
+
+void* map_file(int file, std::size_t bytes, bool own) {
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  struct stat status {};
+  if (memory == MAP_FAILED || ::fstat(file, &status) != 0) return nullptr;
+  const std::lock_guard lock(mappings_mutex);
+  mappings[memory] = {own ? file : -1, bytes};
+  gpu_double::know_shared(memory, bytes, status.st_ino, 0);
+  return memory;
+}
+
+void* map_new(std::size_t bytes) {
+  const int file = ::memfd_create("device", 0);
+  if (file < 0 || ::ftruncate(file, static_cast<off_t>(bytes)) != 0) std::abort();
+  return map_file(file, bytes, true);
+}
+
+bool unmap(void* memory) {
+  const std::lock_guard lock(mappings_mutex);
+  const auto found = mappings.find(memory);
+  if (found == mappings.end()) return false;
+  gpu_double::forget_shared(memory);
+  ::munmap(memory, found->second.bytes);
+  if (found->second.file >= 0) ::close(found->second.file);
+  mappings.erase(found);
+  return true;
+}
+
+struct IpcHandle {
+  std::int32_t pid, file;
+  std::uint64_t bytes;
+};
+
+// The file and the place in it of memory that another process may have mapped, from the list of this one's mappings.
+bool find_file(const void* memory, std::uint64_t* file, std::uint64_t* offset) {
+  const auto address = reinterpret_cast<std::uintptr_t>(memory);
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::istringstream fields(line);
+    std::uintptr_t begin = 0, end = 0;
+    char dash = 0;
+    std::string mode, of_device;
+    fields >> std::hex >> begin >> dash >> end >> mode >> *offset >> of_device >> std::dec >> *file;
+    if (address < begin || address >= end) continue;
+    *offset += address - begin;
+    return *file != 0;
+  }
+  return false;
 }
 
 }  // namespace
@@ -164,13 +254,17 @@ void delay() {
 void run_on(CUstream_st* stream, std::vector<Access> accesses, std::function<void(const AddAccess&)> work) {
   const auto clock = stream->next();
   for (const auto& access : accesses) note(stream->number, clock, access);
-  stream->push([work = std::move(work), clock, number = stream->number] {
-    work([&](const Access& access) { note(number, clock, access); });
+  stream->push([work = std::move(work), accesses = std::move(accesses), clock, stream] {
+    for (const auto& access : accesses) note_shared(stream->number, stream->shared_clock, access);
+    work([&](const Access& access) {
+      note(stream->number, clock, access);
+      note_shared(stream->number, stream->shared_clock, access);
+    });
   });
 }
 
 void* allocate(std::size_t bytes) {
-  void* const memory = std::malloc(bytes);
+  void* const memory = is_whole(bytes) ? map_new(bytes) : std::malloc(bytes);
   std::memset(memory, 0xa5, bytes);
   note_allocation(memory, bytes);
   return memory;
@@ -178,7 +272,7 @@ void* allocate(std::size_t bytes) {
 
 void release(void* memory) {
   note_free(memory);
-  std::free(memory);
+  if (!unmap(memory)) std::free(memory);
 }
 
 }  // namespace gpu_double
@@ -200,6 +294,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int which) {
   std::strcpy(properties->name, "Test double");
   std::memset(properties->uuid.bytes, which, sizeof properties->uuid.bytes);
   properties->totalGlobalMem = std::size_t{1} << 30;
+  properties->pciBusID = 0x1b + which;
+  return cudaSuccess;
+}
+
+// Neighbours reach each other.
+cudaError_t cudaDeviceCanAccessPeer(int* can, int which, int other) {
+  FAIL_IF_ASKED("cudaDeviceCanAccessPeer", cudaErrorInvalidDevice);
+  *can = which / 2 == other / 2;
   return cudaSuccess;
 }
 
@@ -216,8 +318,8 @@ cudaError_t cudaDeviceSynchronize() {
   for (auto* const stream : all_streams) {
     const auto mark = std::make_shared<Mark>();
     mark->clock = stream->next();
-    stream->push([mark] { mark->reach(); });
-    mark->wait();
+    stream->push([mark, stream] { mark->reach(stream->shared_clock); });
+    mark->wait(gpu_double::shared_of_host());
     gpu_double::join(gpu_double::of_host(), mark->clock);
   }
   return cudaSuccess;
@@ -244,6 +346,87 @@ cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
 
 cudaError_t cudaFreeHost(void* memory) {
   return cudaFree(memory);
+}
+
+cudaError_t cudaHostRegister(void* memory, std::size_t bytes, unsigned) {
+  FAIL_IF_ASKED("cudaHostRegister", cudaErrorInvalidValue);
+  std::uint64_t file = 0, offset = 0;
+  if (find_file(memory, &file, &offset)) gpu_double::know_shared(memory, bytes, file, offset);
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void* memory) {
+  cudaDeviceSynchronize();
+  gpu_double::forget_shared(memory);
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostGetDevicePointer(void** there, void* memory, unsigned) {
+  FAIL_IF_ASKED("cudaHostGetDevicePointer", cudaErrorInvalidValue);
+  *there = memory;
+  return cudaSuccess;
+}
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory) {
+  FAIL_IF_ASKED("cudaIpcGetMemHandle", cudaErrorInvalidValue);
+  const std::lock_guard lock(mappings_mutex);
+  const auto found = mappings.find(memory);
+  if (found == mappings.end() || found->second.file < 0) return last = cudaErrorInvalidValue;
+  const IpcHandle own{::getpid(), found->second.file, found->second.bytes};
+  std::memcpy(handle, &own, sizeof own);
+  return cudaSuccess;
+}
+
+// The real one refuses memory of the same process.
+cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned) {
+  FAIL_IF_ASKED("cudaIpcOpenMemHandle", cudaErrorMapBufferObjectFailed);
+  IpcHandle there{};
+  std::memcpy(&there, &handle, sizeof there);
+  if (there.pid == ::getpid()) return last = cudaErrorDeviceUninitialized;
+  const auto path = "/proc/" + std::to_string(there.pid) + "/fd/" + std::to_string(there.file);
+  const int file = ::open(path.c_str(), O_RDWR);
+  *memory = file < 0 ? nullptr : map_file(file, there.bytes, false);
+  if (file >= 0) ::close(file);
+  return *memory != nullptr ? cudaSuccess : last = cudaErrorMapBufferObjectFailed;
+}
+
+cudaError_t cudaIpcCloseMemHandle(void* memory) {
+  cudaDeviceSynchronize();
+  return unmap(memory) ? cudaSuccess : last = cudaErrorInvalidValue;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult* result) {
+  FAIL_IF_ASKED("cudaGetDriverEntryPointByVersion", cudaErrorInvalidValue);
+  const std::string wanted = name;
+  *function = wanted == "cuStreamWriteValue32"  ? reinterpret_cast<void*>(&cuStreamWriteValue32)
+              : wanted == "cuStreamWaitValue32" ? reinterpret_cast<void*>(&cuStreamWaitValue32)
+                                                : nullptr;
+  if (std::getenv("GPU_DOUBLE_OLD_DRIVER") != nullptr) *function = nullptr;
+  *result = *function != nullptr ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  return cudaSuccess;
+}
+
+CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned) {
+  if (gpu_double::fails("cuStreamWriteValue32")) return CUDA_ERROR_NOT_SUPPORTED;
+  stream->push([=] {
+    auto* const counter = reinterpret_cast<std::uint32_t*>(at);
+    gpu_double::note_written(counter, value, stream->shared_clock);
+    std::atomic_ref(*counter).store(value);
+  });
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned how) {
+  if (gpu_double::fails("cuStreamWaitValue32") || how != CU_STREAM_WAIT_VALUE_GEQ)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  if (loses_wait()) return CUDA_SUCCESS;
+  stream->push([=] {
+    auto* const counter = reinterpret_cast<std::uint32_t*>(at);
+    while (static_cast<std::int32_t>(std::atomic_ref(*counter).load() - value) < 0) std::this_thread::yield();
+    gpu_double::join_written(counter, value, stream->shared_clock);
+  });
+  return CUDA_SUCCESS;
 }
 
 // Of memory of the device, the real one may return before it has written.
@@ -295,16 +478,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 
-// GPU_DOUBLE_LOSE_WAIT=N leaves out the Nth wait, as a program would that forgets it; 0 leaves out all.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   FAIL_IF_ASKED("cudaStreamWaitEvent", cudaErrorUnknown);
-  const int wait = ++waits;
-  if (const char* const lost = std::getenv("GPU_DOUBLE_LOSE_WAIT"); lost != nullptr)
-    if (std::atoi(lost) == 0 || std::atoi(lost) == wait) return cudaSuccess;
+  if (loses_wait()) return cudaSuccess;
   const auto mark = event->mark;
   if (mark == nullptr) return cudaSuccess;
   stream->follow(mark->clock);
-  stream->push([mark] { mark->wait(); });
+  stream->push([mark, stream] { mark->wait(stream->shared_clock); });
   return cudaSuccess;
 }
 
@@ -324,7 +504,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const auto mark = std::make_shared<Mark>();
   mark->clock = stream->next();
   event->mark = mark;
-  stream->push([mark] { mark->reach(); });
+  stream->push([mark, stream] { mark->reach(stream->shared_clock); });
   return cudaSuccess;
 }
 
@@ -332,6 +512,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   FAIL_IF_ASKED("cudaEventQuery", cudaErrorLaunchFailure);
   if (event->mark == nullptr) return cudaSuccess;
   if (!event->mark->is_reached()) return cudaErrorNotReady;
+  event->mark->wait(gpu_double::shared_of_host());
   gpu_double::join(gpu_double::of_host(), event->mark->clock);
   return cudaSuccess;
 }

@@ -4,6 +4,7 @@
 
 #include "farandole/comm/gpu/batched_copy.h"
 #include "farandole/comm/gpu/nonfinite_scan.h"
+#include "farandole/comm/gpu/peer_reduction.h"
 
 namespace gpu_double {
 namespace {
@@ -35,11 +36,24 @@ Launch scan(dim3 blocks, dim3 threads, void** arguments) {
           }};
 }
 
+Launch reduce(dim3 blocks, dim3 threads, void** arguments) {
+  const auto job = *static_cast<const farandole::PeerReduction*>(arguments[0]);
+  const auto bytes = job.count * size_of(job.dtype);
+  std::vector<Access> accesses;
+  for (std::uint32_t k = 0; k < job.input_count; ++k) accesses.push_back({job.inputs[k], bytes, false});
+  for (std::uint32_t o = 0; o < job.output_count; ++o) accesses.push_back({job.outputs[o], bytes, true});
+  return {accesses, [=](const AddAccess&) {
+            const std::uint64_t all = std::uint64_t{blocks.x} * threads.x;
+            for (std::uint64_t thread = 0; thread < all; ++thread) farandole::reduce_peers(job, thread, all);
+          }};
+}
+
 }  // namespace
 
 Kernel find_kernel(const std::string& name) {
   if (name == "farandole_copy") return &copy;
   if (name == "farandole_scan_nonfinite") return &scan;
+  if (name == "farandole_reduce_peers") return &reduce;
   return nullptr;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <mutex>
 
+#include "gpu/double/shared_order.h"
 #include "gpu/double/streams.h"
 
 namespace {
@@ -84,5 +85,5 @@ void note_allocation(const void* memory, std::size_t bytes) {
 
 extern "C" int gpu_double_races() {
   const std::lock_guard lock(mutex);
-  return races;
+  return races + gpu_double::shared_races();
 }

@@ -2,6 +2,7 @@
 // Thread safety: any thread may call this at any time.
 #pragma once
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <string>
 #include <string_view>
@@ -12,12 +13,20 @@ namespace farandole {
 struct CudaFunctions {
   decltype(&cudaGetDeviceCount) get_device_count;
   decltype(&cudaGetDeviceProperties) get_device_properties;
+  decltype(&cudaDeviceCanAccessPeer) device_can_access_peer;
   decltype(&cudaSetDevice) set_device;
   decltype(&cudaMalloc) malloc;
   decltype(&cudaFree) free;
   decltype(&cudaDeviceSynchronize) device_synchronize;
   decltype(&cudaHostAlloc) host_alloc;
   decltype(&cudaFreeHost) free_host;
+  decltype(&cudaHostRegister) host_register;
+  decltype(&cudaHostUnregister) host_unregister;
+  decltype(&cudaHostGetDevicePointer) host_get_device_pointer;
+  decltype(&cudaIpcGetMemHandle) ipc_get_mem_handle;
+  decltype(&cudaIpcOpenMemHandle) ipc_open_mem_handle;
+  decltype(&cudaIpcCloseMemHandle) ipc_close_mem_handle;
+  decltype(&cudaGetDriverEntryPointByVersion) get_driver_entry_point;
   decltype(&cudaMemset) memset;
   decltype(&cudaMemsetAsync) memset_async;
   decltype(&cudaMemcpyAsync) memcpy_async;

@@ -12,7 +12,12 @@ namespace {
 
 constexpr unsigned threads_of_block = 256;
 // More blocks than any GPU runs at once; each thread takes several vectors.
-constexpr std::uint64_t most_scan_blocks = 1024;
+constexpr std::uint64_t most_blocks = 1024;
+
+std::uint64_t blocks_for(std::uint64_t bytes) {
+  const std::uint64_t vectors = bytes / sizeof(DeviceVector) + 1;
+  return std::min(most_blocks, (vectors + threads_of_block - 1) / threads_of_block);
+}
 
 std::uint64_t exponent_of(DType dtype) {
   switch (dtype) {
@@ -43,11 +48,13 @@ GpuKernels::GpuKernels(std::shared_ptr<const GpuRuntime> runtime) : runtime_(std
   };
   find(copy_, "farandole_copy");
   find(scan_, "farandole_scan_nonfinite");
+  find(reduce_, "farandole_reduce_peers");
 }
 
-void GpuKernels::launch(const void* kernel, std::uint64_t blocks, void* argument, CUstream_st* stream) const {
+void GpuKernels::launch(const void* kernel, std::uint64_t blocks, const void* argument,
+                        CUstream_st* stream) const {
   const auto& cuda = runtime_->functions();
-  void* arguments[] = {argument};
+  void* arguments[] = {const_cast<void*>(argument)};
   cuda.check(cuda.launch_kernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(threads_of_block),
                                 arguments, 0, stream),
              "cudaLaunchKernel");
@@ -71,9 +78,11 @@ void GpuKernels::find_nonfinite(const void* data, std::size_t count, DType dtype
                                 float* found, CUstream_st* stream) const {
   NonfiniteScan scan{data,  count, static_cast<std::uint32_t>(size_of(dtype)), exponent_of(dtype),
                      first, found};
-  const std::uint64_t vectors = count * size_of(dtype) / sizeof(DeviceVector) + 1;
-  launch(scan_, std::min(most_scan_blocks, (vectors + threads_of_block - 1) / threads_of_block), &scan,
-         stream);
+  launch(scan_, blocks_for(count * size_of(dtype)), &scan, stream);
+}
+
+void GpuKernels::reduce(const PeerReduction& job, CUstream_st* stream) const {
+  if (job.count > 0) launch(reduce_, blocks_for(job.count * size_of(job.dtype)), &job, stream);
 }
 
 }  // namespace farandole

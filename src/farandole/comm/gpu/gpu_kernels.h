@@ -9,6 +9,7 @@
 #include "farandole/base/dtype.h"
 #include "farandole/comm/gpu/batched_copy.h"
 #include "farandole/comm/gpu/gpu_runtime.h"
+#include "farandole/comm/gpu/peer_reduction.h"
 
 namespace farandole {
 
@@ -26,12 +27,14 @@ class GpuKernels {
   // memory of the device. `data` is aligned to 16 bytes.
   void find_nonfinite(const void* data, std::size_t count, DType dtype, std::uint64_t* first, float* found,
                       CUstream_st* stream) const;
+  // Does nothing without elements.
+  void reduce(const PeerReduction& job, CUstream_st* stream) const;
 
  private:
-  void launch(const void* kernel, std::uint64_t blocks, void* argument, CUstream_st* stream) const;
+  void launch(const void* kernel, std::uint64_t blocks, const void* argument, CUstream_st* stream) const;
 
   const std::shared_ptr<const GpuRuntime> runtime_;
-  const void *copy_ = nullptr, *scan_ = nullptr;
+  const void *copy_ = nullptr, *scan_ = nullptr, *reduce_ = nullptr;
 };
 
 }  // namespace farandole

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <vector>
 
 #include "farandole/comm/gpu/cuda_functions.h"
 
@@ -43,6 +45,27 @@ GpuRuntime::Device GpuRuntime::describe(int device) const {
     result.uuid += fmt::format("{:02x}", static_cast<unsigned char>(properties.uuid.bytes[i]));
   }
   return result;
+}
+
+std::string GpuRuntime::topology(int device) const {
+  cudaDeviceProp properties{};
+  functions_->check(functions_->get_device_properties(&properties, device), "cudaGetDeviceProperties");
+  std::vector<int> reached;
+  const int visible = device_count();
+  for (int other = 0; other < visible; ++other) {
+    int can = 0;
+    if (other != device)
+      functions_->check(functions_->device_can_access_peer(&can, device, other), "cudaDeviceCanAccessPeer");
+    if (can != 0) reached.push_back(other);
+  }
+  auto text = fmt::format("{} at {:04x}:{:02x}:{:02x}", properties.name, properties.pciDomainID,
+                          properties.pciBusID, properties.pciDeviceID);
+  if (visible == 1) return text + ", no other visible GPU";
+  return fmt::format("{}, direct access to {} of {} visible GPUs", text,
+                     reached.empty()
+                         ? "none"
+                         : fmt::format("GPU{} {}", reached.size() == 1 ? "" : "s", fmt::join(reached, ", ")),
+                     visible);
 }
 
 void GpuRuntime::use(int device) const {

@@ -35,6 +35,8 @@ class GpuRuntime {
 
   int device_count() const;  // devices that this process may use
   Device describe(int device) const;
+  // "NVIDIA H200 at 0000:1b:00, direct access to GPUs 1, 2 of 3 visible GPUs", numbered as this process counts them.
+  std::string topology(int device) const;
   void use(int device) const;  // for this thread
 
   // Zeroed memory of the thread's device.

@@ -1,6 +1,7 @@
 // The kernels, each a launch of code that is shared with the CPU. gpu_kernels.h launches them by these names.
 #include "farandole/comm/gpu/batched_copy.h"
 #include "farandole/comm/gpu/nonfinite_scan.h"
+#include "farandole/comm/gpu/peer_reduction.h"
 
 using namespace farandole;
 
@@ -14,4 +15,8 @@ extern "C" __global__ void farandole_scan_nonfinite(NonfiniteScan scan) {
   };
   scan_nonfinite(scan, std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x,
                  std::uint64_t{gridDim.x} * blockDim.x, lower);
+}
+
+extern "C" __global__ void farandole_reduce_peers(PeerReduction job) {
+  reduce_peers(job, std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x, std::uint64_t{gridDim.x} * blockDim.x);
 }

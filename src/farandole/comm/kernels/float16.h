@@ -5,6 +5,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "farandole/comm/gpu/device_code.h"
+
 namespace farandole {
 
 struct BFloat16 {
@@ -14,11 +16,11 @@ struct Float16 {
   std::uint16_t bits;
 };
 
-inline float to_float(BFloat16 value) {
+FARANDOLE_DEVICE inline float to_float(BFloat16 value) {
   return std::bit_cast<float>(std::uint32_t{value.bits} << 16);
 }
 
-inline void from_float(float value, BFloat16& out) {
+FARANDOLE_DEVICE inline void from_float(float value, BFloat16& out) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u)
     out.bits = static_cast<std::uint16_t>((bits >> 16) | 0x40u);  // a NaN stays a NaN
@@ -26,7 +28,7 @@ inline void from_float(float value, BFloat16& out) {
     out.bits = static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-inline float to_float(Float16 value) {
+FARANDOLE_DEVICE inline float to_float(Float16 value) {
   const std::uint32_t sign = std::uint32_t{value.bits & 0x8000u} << 16;
   const std::uint32_t magnitude = value.bits & 0x7fffu;
   if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
@@ -35,7 +37,7 @@ inline float to_float(Float16 value) {
                               std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112f));
 }
 
-inline void from_float(float value, Float16& out) {
+FARANDOLE_DEVICE inline void from_float(float value, Float16& out) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7fffffffu;

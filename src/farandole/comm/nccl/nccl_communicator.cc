@@ -1,25 +1,18 @@
 #include "farandole/comm/nccl/nccl_communicator.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstring>
 #include <fmt/format.h>
-#include <numeric>
-#include <unistd.h>
+#include <mutex>
+#include <thread>
 #include <utility>
+#include <vector>
 
-#include "farandole/base/clock.h"
-#include "farandole/base/process/process_state.h"
 #include "farandole/comm/gpu/cuda_functions.h"
 #include "farandole/comm/mpi/mpi_types.h"
 #include "farandole/comm/nccl/nccl_functions.h"
-#include "farandole/comm/watch/rank_status.h"
 
 namespace farandole {
 namespace {
-
-// How often a lost rank is looked for while collectives are in flight.
-constexpr auto look_interval = std::chrono::milliseconds(10);
 
 ncclDataType_t nccl_type(DType dtype) {
   switch (dtype) {
@@ -78,51 +71,34 @@ struct NcclCommunicator::Handle {
   ncclComm_t comm = nullptr;  // null before the start and after the end
 };
 
-// What every rank tells every other one. Sent as it is.
-struct NcclCommunicator::Introduction {
-  ncclUniqueId id{};  // of the lowest rank
-  std::int32_t world_rank = 0;
-  std::int32_t pid = 0;
-  std::uint64_t pid_namespace = 0;
-  char host[48] = {};  // another one on each host and after each of its starts
-  char device[48] = {};
-};
-
 NcclCommunicator::NcclCommunicator(Communicator& bootstrap, std::shared_ptr<const GpuRuntime> runtime,
-                                   int device, NcclOptions options)
-    : rank(bootstrap.rank),
-      size(bootstrap.size),
+                                   int device, DeviceCommunicatorOptions options)
+    : DeviceCommunicator(bootstrap.rank, bootstrap.size),
       runtime_(std::move(runtime)),
-      device_(device),
-      handle_(std::make_shared<Handle>()),
-      entry_(options.registry != nullptr ? options.registry->add(options.number) : nullptr),
-      launches_(options.launches),
-      mutex_(handle_->mutex) {
-  runtime_->use(device_);
-  if (options.world_ranks.empty()) {
-    options.world_ranks.resize(static_cast<std::size_t>(size));
-    std::iota(options.world_ranks.begin(), options.world_ranks.end(), 0);
-  }
-  meet(bootstrap, options.world_ranks);
-  thread_ = start_quiet_thread([this] { watch(); });
+      handle_(std::make_shared<Handle>()) {
+  runtime_->use(device);
+  const auto peers = meet_peers(bootstrap, *runtime_, device, options.world_ranks);
+  for (std::size_t a = 0; a < peers.size(); ++a)
+    for (std::size_t b = 0; b < a; ++b)
+      if (peers[a].same_device(peers[b]))
+        throw UserError(fmt::format(
+            "ranks {} and {} use the same GPU ({}), which NCCL refuses; start as many ranks on each node "
+            "as it has GPUs, or let ranks share them (--ranks-per-gpu)",
+            peers[b].world_rank, peers[a].world_rank, peers[a].device));
+  const auto abort = [handle = handle_.get()] {
+    if (const auto comm = std::exchange(handle->comm, nullptr); comm != nullptr)
+      handle->nccl->comm_abort(comm);
+  };
+  flights_.emplace(
+      runtime_, device, handle_->mutex, peers, rank, options,
+      DeviceFlights::Library{[this](const std::string& waiting_in) { return asynchronous_error(waiting_in); },
+                             abort});
+  start(bootstrap, peers);
 }
 
 NcclCommunicator::~NcclCommunicator() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  stop_.stop();
-  work_.notify_one();
-  thread_.join();
-  const bool complete = std::all_of(flights_.begin(), flights_.end(), [](const Flight& flight) {
-    try {
-      return flight.end->reached();
-    } catch (const Error&) {
-      return false;
-    }
-  });
-  const std::lock_guard lock(mutex_);
+  const bool complete = flights_->stop();
+  const std::lock_guard lock(handle_->mutex);
   const auto comm = std::exchange(handle_->comm, nullptr);
   if (comm == nullptr) return;
   const auto& nccl = *handle_->nccl;
@@ -130,7 +106,7 @@ NcclCommunicator::~NcclCommunicator() {
   auto state = complete ? nccl.comm_finalize(comm) : ncclInternalError;
   while (state == ncclInProgress) {
     if (const auto code = nccl.comm_get_async_error(comm, &state); code != ncclSuccess) state = code;
-    if (state == ncclInProgress && lost_peer()) state = ncclRemoteError;
+    if (state == ncclInProgress && flights_->lost_peer()) state = ncclRemoteError;
     std::this_thread::yield();
   }
   if (state == ncclSuccess)
@@ -139,62 +115,24 @@ NcclCommunicator::~NcclCommunicator() {
     nccl.comm_abort(comm);
 }
 
-void NcclCommunicator::meet(Communicator& bootstrap, const std::vector<int>& world_ranks) {
-  Introduction own;
-  if (rank == 0) settle(handle_->nccl->get_unique_id(&own.id), "ncclGetUniqueId", "");
-  own.world_rank = world_ranks[static_cast<std::size_t>(rank)];
-  own.pid = ::getpid();
-  own.pid_namespace = own_pid_namespace();
-  store_text(own.host, boot_id());
-  store_text(own.device, runtime_->describe(device_).uuid);
-  std::vector<Introduction> all(static_cast<std::size_t>(size));
-  const std::vector<std::size_t> bytes(all.size(), sizeof own);
-  bootstrap.all_gather("introduction", &own, all.data(), bytes);
-  std::vector<PeerWatch::Peer> peers;
-  for (std::size_t a = 0; a < all.size(); ++a) {
-    for (std::size_t b = 0; b < a; ++b)
-      if (std::strcmp(all[a].device, all[b].device) == 0 && std::strcmp(all[a].host, all[b].host) == 0)
-        throw UserError(fmt::format(
-            "ranks {} and {} use the same GPU ({}), which NCCL refuses; start as many ranks on each node "
-            "as it has GPUs",
-            all[b].world_rank, all[a].world_rank, all[a].device));
-    if (a != static_cast<std::size_t>(rank) && std::strcmp(all[a].host, own.host) == 0)
-      peers.push_back({all[a].world_rank, all[a].pid, all[a].pid_namespace});
-  }
-  peers_ = std::make_unique<PeerWatch>(peers);
-  initialize(all.front());
-}
-
-void NcclCommunicator::initialize(const Introduction& root) {
+void NcclCommunicator::start(Communicator& bootstrap, std::span<const DevicePeer> peers) {
+  ncclUniqueId own{};
+  const std::unique_lock lock(handle_->mutex);
+  if (rank == 0) settle(handle_->nccl->get_unique_id(&own), "ncclGetUniqueId", "");
+  std::vector<ncclUniqueId> all(peers.size());
+  bootstrap.all_gather("id of NCCL", &own, all.data(), std::vector<std::size_t>(all.size(), sizeof own));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  if (entry_ != nullptr) entry_->enter(sequence_, "initialize", "NCCL", 0, now_ns());
-  ++sequence_;
-  settle(handle_->nccl->comm_init_rank_config(&handle_->comm, size, root.id, rank, &config),
+  flights_->begin_start("NCCL");
+  settle(handle_->nccl->comm_init_rank_config(&handle_->comm, size, all.front(), rank, &config),
          "ncclCommInitRankConfig", "");
-  if (entry_ != nullptr) entry_->leave();
+  flights_->end_start();
 }
 
 std::string nccl_version() {
   int code = 0;
   load_nccl()->get_version(&code);
   return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
-}
-
-void NcclCommunicator::throw_loss() const {
-  if (loss_) throw Error(loss_->message, loss_->code);
-}
-
-void NcclCommunicator::fail(std::string message, ExitCode code) {
-  loss_ = Loss{std::move(message), code};
-  if (const auto comm = std::exchange(handle_->comm, nullptr); comm != nullptr)
-    handle_->nccl->comm_abort(comm);
-}
-
-std::optional<std::string> NcclCommunicator::lost_peer() const {
-  const auto lost = peers_ != nullptr ? peers_->lost() : std::nullopt;
-  if (!lost) return std::nullopt;
-  return fmt::format("rank {} (pid {}) was lost, {}", lost->rank, lost->pid, lost->cause);
 }
 
 // A call with a non-blocking communicator may go on after it has returned; the next call must wait for it.
@@ -205,53 +143,36 @@ void NcclCommunicator::settle(int result, std::string_view call, std::string_vie
   while (state == ncclInProgress) {
     if (const auto code = nccl.comm_get_async_error(handle_->comm, &state); code != ncclSuccess) state = code;
     if (state != ncclInProgress) break;
-    if (const auto lost = lost_peer()) {
-      fail(fmt::format("{}, while this rank waited in {}", *lost, what), ExitCode::peer_lost);
-      throw_loss();
+    if (const auto lost = flights_->lost_peer()) {
+      flights_->fail({fmt::format("{}, while this rank waited in {}", *lost, what), ExitCode::peer_lost});
+      flights_->throw_loss();
     }
     std::this_thread::yield();
   }
   if (state == ncclSuccess) return;
   std::string detail = nccl.get_last_error(handle_->comm);
   detail = detail.substr(0, detail.find('\n'));
-  fail(fmt::format("{}: {}{}", what, nccl.get_error_string(state), detail.empty() ? "" : " (" + detail + ")"),
-       state == ncclRemoteError ? ExitCode::peer_lost : ExitCode::failure);
-  throw_loss();
+  flights_->fail(
+      {fmt::format("{}: {}{}", what, nccl.get_error_string(state), detail.empty() ? "" : " (" + detail + ")"),
+       state == ncclRemoteError ? ExitCode::peer_lost : ExitCode::failure});
+  flights_->throw_loss();
 }
 
 template <class Call>
 void NcclCommunicator::queue(const char* operation, std::string_view name, std::size_t bytes,
                              CUstream_st* stream, Call call) {
-  const std::lock_guard lock(mutex_);
-  throw_loss();
-  std::unique_ptr<GpuEvent> end;
-  if (spare_.empty()) {
-    end = std::make_unique<GpuEvent>(runtime_);
-  } else {
-    end = std::move(spare_.back());
-    spare_.pop_back();
-  }
-  const auto begin_ns = now_ns();
-  call(*handle_->nccl, handle_->comm);
-  const auto end_ns = now_ns();
-  if (launches_ != nullptr) launches_->add(name, begin_ns, end_ns);
-  end->record(stream);
-  flights_.push_back({sequence_++, operation, std::string(name), bytes, end_ns, std::move(end)});
-  if (flights_.size() == 1) work_.notify_one();
-}
-
-void NcclCommunicator::allreduce(std::string_view name, void* data, std::size_t count, DType dtype,
-                                 ReduceOp op, CUstream_st* stream) {
-  check_reduction(op, dtype);
-  queue("allreduce", name, count * size_of(dtype), stream, [&](const NcclFunctions& nccl, ncclComm_t comm) {
-    settle(nccl.all_reduce(data, data, count, nccl_type(dtype), nccl_op(op), comm, stream), "ncclAllReduce",
-           name);
-  });
+  flights_->queue(operation, name, bytes, stream, [&] { call(*handle_->nccl, handle_->comm); });
 }
 
 void NcclCommunicator::allreduce(std::string_view name, void* data, std::size_t count, DType dtype,
                                  ReduceOp op, double factor, CUstream_st* stream) {
-  if (factor == 1) return allreduce(name, data, count, dtype, op, stream);
+  check_reduction(op, dtype);
+  if (factor == 1)
+    return queue("allreduce", name, count * size_of(dtype), stream,
+                 [&](const NcclFunctions& nccl, ncclComm_t comm) {
+                   settle(nccl.all_reduce(data, data, count, nccl_type(dtype), nccl_op(op), comm, stream),
+                          "ncclAllReduce", name);
+                 });
   if ((dtype != DType::float32 && dtype != DType::float64) ||
       (op != ReduceOp::sum && op != ReduceOp::average))
     throw UserError("only sums and averages of float32 and float64 can be multiplied by a factor");
@@ -347,15 +268,15 @@ void NcclCommunicator::all_to_all(std::string_view name, const void* in,
 Buffer NcclCommunicator::allocate(std::size_t bytes) {
   const auto& nccl = *handle_->nccl;
   void* memory = nullptr;
-  std::unique_lock lock(mutex_);
-  throw_loss();
+  std::unique_lock lock(handle_->mutex);
+  flights_->throw_loss();
   settle(nccl.mem_alloc(&memory, std::max<std::size_t>(bytes, 1)), "ncclMemAlloc", "");
   lock.unlock();
   Buffer buffer(static_cast<std::byte*>(memory),
                 [handle = handle_](std::byte* data) { handle->nccl->mem_free(data); });
   runtime_->zero_now(memory, bytes);
   lock.lock();
-  throw_loss();
+  flights_->throw_loss();
   void* registration = nullptr;
   settle(nccl.comm_register(handle_->comm, memory, bytes, &registration), "ncclCommRegister", "");
   buffer.get_deleter() = [handle = handle_, registration, runtime = runtime_](std::byte* data) {
@@ -370,63 +291,13 @@ Buffer NcclCommunicator::allocate(std::size_t bytes) {
   return buffer;
 }
 
-void NcclCommunicator::check() {
-  const std::lock_guard lock(mutex_);
-  throw_loss();
-}
-
-void NcclCommunicator::await(const GpuEvent& event) {
-  while (!event.reached()) {
-    check();
-    std::this_thread::yield();
-  }
-  check();  // an aborted kernel ends, too
-}
-
-void NcclCommunicator::watch() {
-  runtime_->use(device_);
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    work_.wait(lock, [this] { return stopping_ || !flights_.empty(); });
-    if (stopping_) return;
-    lock.unlock();
-    const bool go_on = stop_.sleep(look_interval);
-    lock.lock();
-    if (!go_on) return;
-    look();
-  }
-}
-
-void NcclCommunicator::look() {
-  std::optional<Flight> last;
-  try {
-    while (!flights_.empty() && !loss_ && flights_.front().end->reached()) {
-      last = std::move(flights_.front());
-      flights_.pop_front();
-      spare_.push_back(std::move(last->end));
-    }
-  } catch (const Error& error) {
-    fail(error.what(), ExitCode::failure);
-  }
-  const Flight* const shown = !flights_.empty() ? &flights_.front() : last ? &*last : nullptr;
-  if (entry_ != nullptr && shown != nullptr) {
-    if (shown_ != shown->sequence)
-      entry_->enter(shown->sequence, shown->operation, shown->name, shown->bytes, shown->since_ns);
-    shown_ = shown->sequence;
-    if (flights_.empty()) entry_->leave();
-  }
-  if (flights_.empty() || loss_) return flights_.clear();
+std::optional<DeviceLoss> NcclCommunicator::asynchronous_error(const std::string& waiting_in) const {
   const auto& nccl = *handle_->nccl;
   ncclResult_t state = ncclSuccess;
   if (const auto code = nccl.comm_get_async_error(handle_->comm, &state); code != ncclSuccess) state = code;
-  const auto waited_in = fmt::format("{} '{}' (call {})", flights_.front().operation, flights_.front().name,
-                                     flights_.front().sequence);
-  // A lost rank is the better reason, because it is the cause of NCCL's error.
-  if (const auto lost = lost_peer())
-    fail(fmt::format("{}, while this rank waited in {}", *lost, waited_in), ExitCode::peer_lost);
-  else if (state != ncclSuccess && state != ncclInProgress)
-    fail(fmt::format("NCCL failed in {}: {}", waited_in, nccl.get_error_string(state)),
-         state == ncclRemoteError ? ExitCode::peer_lost : ExitCode::failure);
+  if (state == ncclSuccess || state == ncclInProgress) return std::nullopt;
+  return DeviceLoss{fmt::format("NCCL failed in {}: {}", waiting_in, nccl.get_error_string(state)),
+                    state == ncclRemoteError ? ExitCode::peer_lost : ExitCode::failure};
 }
 
 }  // namespace farandole

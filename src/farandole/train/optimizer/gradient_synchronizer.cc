@@ -39,8 +39,8 @@ std::unique_ptr<BucketDevice> make_device(Session& session, Communicator& ranks,
     throw UserError(
         "sparse gradients, compression and averaged parameters work on CPUs only; use the device cpu");
   const bool matters = options.loss_scaling || options.on_nonfinite != OnNonFinite::update;
-  return make_nccl_buckets(ranks, *internals.gpu, internals.nccl_options(options.group),
-                           matters ? FindNonfinite::yes : FindNonfinite::no);
+  return make_gpu_buckets(ranks, *internals.gpu, internals.device_options(options.group),
+                          matters ? FindNonfinite::yes : FindNonfinite::no);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Buckets on a device. The ranks are processes with the test doubles of CUDA and NCCL. The double counts work that uses
-// the same memory without order as a failure.
-#include "farandole/fusion/nccl_buckets.h"
+// Buckets on a device, with NCCL and with ranks that share GPUs. The ranks are processes with the test doubles of CUDA and
+// NCCL. The double counts work that uses the same memory without order as a failure.
+#include "farandole/fusion/gpu_buckets.h"
 
 #include <csignal>
 #include <cstring>
@@ -20,15 +20,19 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
+enum class Gpus { one_each, shared };
+
 // A rank whose backward runs on two streams. A gradient is copied on one of them into its bucket, or into other memory
 // of the device, from which the reducer packs it.
 struct DeviceRank {
-  DeviceRank(GpuRank& rank, std::size_t tensors, std::function<bool()> stop_requested = {})
+  DeviceRank(GpuRank& rank, Gpus gpus, std::size_t tensors, std::function<bool()> stop_requested = {})
       : runtime(rank.runtime),
         backward{std::make_unique<GpuStream>(runtime), std::make_unique<GpuStream>(runtime)},
         updated(runtime),
-        device(make_nccl_buckets(rank.bootstrap, {runtime, rank.rank, [this] { return current; }}, {},
-                                 FindNonfinite::yes)),
+        device(make_gpu_buckets(
+            rank.bootstrap,
+            {runtime, gpus == Gpus::shared ? 0 : rank.rank, [this] { return current; }, gpus == Gpus::shared},
+            {}, FindNonfinite::yes)),
         reducer(rank.bootstrap, plan(tensors), ReduceOp::average, timeline, nullptr,
                 std::move(stop_requested), device.get()) {
     use_stream(0);
@@ -148,9 +152,9 @@ double gradient(int rank, int step, std::size_t tensor) {
 
 // Gradients come in another order on each rank and step, on either stream, and some are absent. In some steps, all ranks
 // have all gradients, so that the host runs ahead of the device.
-void train(GpuRank& rank, unsigned seed, std::size_t tensors, int steps) {
+void train(GpuRank& rank, Gpus gpus, unsigned seed, std::size_t tensors, int steps) {
   int step = 0;
-  DeviceRank own(rank, tensors, [&] { return rank.rank == rank.size - 1 && step % 3 == 2; });
+  DeviceRank own(rank, gpus, tensors, [&] { return rank.rank == rank.size - 1 && step % 3 == 2; });
   const auto has = [&](int r, int s, std::size_t tensor) {
     return s % 2 == 1 || std::mt19937(seed + static_cast<unsigned>(r * 100 + s * 31) +
                                       static_cast<unsigned>(tensor) * 7u)() %
@@ -188,22 +192,29 @@ void train(GpuRank& rank, unsigned seed, std::size_t tensors, int steps) {
     }
 }
 
-TEST(NcclBuckets, RandomOrdersStreamsAndAbsentGradients) {
+class GpuBuckets : public testing::TestWithParam<Gpus> {};
+
+INSTANTIATE_TEST_SUITE_P(Gpus, GpuBuckets, testing::Values(Gpus::one_each, Gpus::shared),
+                         [](const auto& way) {
+                           return std::string(way.param == Gpus::shared ? "shared" : "one_each");
+                         });
+
+TEST_P(GpuBuckets, RandomOrdersStreamsAndAbsentGradients) {
   const auto first = seed(11);
   for (const int ranks : {1, 2, 4}) {
-    if (real_gpus() > 0 && ranks > real_gpus()) break;
+    if (real_gpus() > 0 && ranks > real_gpus() && GetParam() == Gpus::one_each) break;
     expect_all_succeed(run_gpu_ranks(ranks, [&](GpuRank& rank) {
       SCOPED_TRACE(testing::Message() << "seed " << first);
-      train(rank, first, 23, 7);
+      train(rank, GetParam(), first, 23, 7);
     }));
   }
 }
 
 // If the host waited for the device anywhere in the step, it would wait until the alarm.
-TEST(NcclBuckets, AStepIsQueuedWhileTheDeviceStandsStill) {
+TEST_P(GpuBuckets, AStepIsQueuedWhileTheDeviceStandsStill) {
   if (real_gpus() > 0) GTEST_SKIP() << "only the double can stand still";
-  expect_all_succeed(run_gpu_ranks(2, [](GpuRank& rank) {
-    DeviceRank own(rank, 9);
+  expect_all_succeed(run_gpu_ranks(2, [&](GpuRank& rank) {
+    DeviceRank own(rank, GetParam(), 9);
     auto& pause = of_double<void(bool)>("gpu_double_pause");
     for (int step = 0; step < 3; ++step) {
       own.begin_step();
@@ -225,23 +236,24 @@ TEST(NcclBuckets, AStepIsQueuedWhileTheDeviceStandsStill) {
   }));
 }
 
-// One launch packs all gradients of a bucket; one looks for elements that are not finite.
-TEST(NcclBuckets, LaunchTwoKernelsForEachBucket) {
+// One launch packs all gradients of a bucket; one looks for elements that are not finite. Ranks that share a GPU reduce the
+// bucket with one more.
+TEST_P(GpuBuckets, LaunchOneKernelForEachTask) {
   if (real_gpus() > 0) GTEST_SKIP() << "only the double counts launches";
-  expect_all_succeed(run_gpu_ranks(1, [](GpuRank& rank) {
-    DeviceRank own(rank, 20);
+  expect_all_succeed(run_gpu_ranks(1, [&](GpuRank& rank) {
+    DeviceRank own(rank, GetParam(), 20);
     const auto buckets = static_cast<int>(own.reducer.plan().buckets.size());
     EXPECT_LT(buckets, 15);
     own.begin_step();
     for (std::size_t tensor = 0; tensor < 20; ++tensor) own.produce(tensor, 1, Where::elsewhere);
     own.finish();
-    EXPECT_EQ(of_double<int()>("gpu_double_launches")(), 2 * buckets);
+    EXPECT_EQ(of_double<int()>("gpu_double_launches")(), (GetParam() == Gpus::shared ? 3 : 2) * buckets);
     own.wait();
   }));
 }
 
-int two_steps(GpuRank& rank) {
-  DeviceRank own(rank, 9);
+int two_steps(GpuRank& rank, Gpus gpus) {
+  DeviceRank own(rank, gpus, 9);
   std::vector<DeviceRank::Seen> seen;  // kept, because the host waits for the device when it frees memory
   for (int step = 0; step < 2; ++step) {
     own.begin_step();
@@ -254,24 +266,25 @@ int two_steps(GpuRank& rank) {
 }
 
 // Each wait for an event is needed, and the double notices if it is missing.
-TEST(NcclBuckets, NoWaitForAnEventCanBeLeftOut) {
+TEST_P(GpuBuckets, NoWaitForAnEventCanBeLeftOut) {
   if (real_gpus() > 0) GTEST_SKIP() << "only the double leaves out waits";
-  const auto waits = run_gpu_ranks(1, [](GpuRank& rank) { throw Error(std::to_string(two_steps(rank))); });
+  const auto waits =
+      run_gpu_ranks(1, [&](GpuRank& rank) { throw Error(std::to_string(two_steps(rank, GetParam()))); });
   const int count = std::atoi(waits[0].message.c_str());
   ASSERT_GT(count, 20) << waits[0].message;
   for (int lost = 1; lost <= count; ++lost)
     expect_all_succeed(run_gpu_ranks(1,
                                      [&](GpuRank& rank) {
-                                       two_steps(rank);
+                                       two_steps(rank, GetParam());
                                        EXPECT_GT(races(), 0) << "wait " << lost << " of " << count;
                                      },
                                      {{"GPU_DOUBLE_LOSE_WAIT", std::to_string(lost)}}));
 }
 
 // The device leaves out the updates from the bucket with the NaN to the end of the next step. Then the host has learned it.
-TEST(NcclBuckets, ANumberThatIsNotFiniteIsKnownOneStepLater) {
-  expect_all_succeed(run_gpu_ranks(2, [](GpuRank& rank) {
-    DeviceRank own(rank, 20);
+TEST_P(GpuBuckets, ANumberThatIsNotFiniteIsKnownOneStepLater) {
+  expect_all_succeed(run_gpu_ranks(2, [&](GpuRank& rank) {
+    DeviceRank own(rank, GetParam(), 20);
     const auto& buckets = own.reducer.plan().buckets;
     ASSERT_GT(buckets.size(), 3u);
     const auto bad = buckets[1].slots.back().tensor;
@@ -300,9 +313,9 @@ TEST(NcclBuckets, ANumberThatIsNotFiniteIsKnownOneStepLater) {
   }));
 }
 
-TEST(NcclBuckets, ALostRankEndsTheWaitForGradients) {
-  const auto ends = run_gpu_ranks(3, [](GpuRank& rank) {
-    DeviceRank own(rank, 9);
+TEST_P(GpuBuckets, ALostRankEndsTheWaitForGradients) {
+  const auto ends = run_gpu_ranks(3, [&](GpuRank& rank) {
+    DeviceRank own(rank, GetParam(), 9);
     for (int step = 0; step < 3; ++step) {
       if (rank.rank == 2 && step == 1) std::raise(SIGKILL);
       own.begin_step();
@@ -320,13 +333,21 @@ TEST(NcclBuckets, ALostRankEndsTheWaitForGradients) {
 }
 
 // Calls of the reducer's steps, and how many of them come before its end.
-const std::map<std::string, int> calls_of_steps = {
-    {"cudaMemcpyAsync", 40}, {"cudaMemsetAsync", 1},       {"cudaLaunchKernel", 12},
-    {"cudaEventRecord", 40}, {"cudaStreamWaitEvent", 20},  {"ncclAllReduce", 8},
-    {"cudaEventQuery", 10},  {"ncclCommGetAsyncError", 20}};
+std::map<std::string, int> calls_of_steps(Gpus gpus) {
+  std::map<std::string, int> calls = {{"cudaMemcpyAsync", 40},
+                                      {"cudaLaunchKernel", 12},
+                                      {"cudaEventRecord", 40},
+                                      {"cudaStreamWaitEvent", 20},
+                                      {"cudaEventQuery", 10}};
+  if (gpus == Gpus::one_each)
+    calls.insert({{"ncclAllReduce", 8}, {"ncclCommGetAsyncError", 20}, {"cudaMemsetAsync", 1}});
+  else
+    calls.insert({{"cuStreamWriteValue32", 16}, {"cuStreamWaitValue32", 16}});
+  return calls;
+}
 
-void three_steps(GpuRank& rank) {
-  DeviceRank own(rank, 9);
+void three_steps(GpuRank& rank, Gpus gpus) {
+  DeviceRank own(rank, gpus, 9);
   for (int step = 0; step < 3; ++step) {
     own.begin_step();
     if (step == 1)
@@ -339,15 +360,15 @@ void three_steps(GpuRank& rank) {
 }
 
 // The rank whose call fails names it. The others do not wait for it.
-TEST(NcclBuckets, ACallThatFailsEndsAllRanks) {
+TEST_P(GpuBuckets, ACallThatFailsEndsAllRanks) {
   if (real_gpus() > 0) GTEST_SKIP() << "only the double fails";
   std::mt19937 random(seed(6));
-  for (const auto& [call, most] : calls_of_steps) {
+  for (const auto& [call, most] : calls_of_steps(GetParam())) {
     const auto fault =
         call + ":" + std::to_string(1 + static_cast<int>(random() % static_cast<unsigned>(most)));
     const auto ends = run_gpu_ranks(2, [&](GpuRank& rank) {
       if (rank.rank == 1) ::setenv("GPU_DOUBLE_FAIL", fault.c_str(), 1);
-      three_steps(rank);
+      three_steps(rank, GetParam());
     });
     EXPECT_EQ(ends[1].exit_code, 1) << fault << ": " << ends[1].message;
     EXPECT_THAT(ends[1].message, HasSubstr("an injected")) << fault;
@@ -356,15 +377,15 @@ TEST(NcclBuckets, ACallThatFailsEndsAllRanks) {
   }
 }
 
-TEST(NcclBuckets, ARankLostInAnyCallEndsTheOthers) {
+TEST_P(GpuBuckets, ARankLostInAnyCallEndsTheOthers) {
   if (real_gpus() > 0) GTEST_SKIP() << "only the double dies";
   std::mt19937 random(seed(7));
-  for (const auto& [call, most] : calls_of_steps) {
+  for (const auto& [call, most] : calls_of_steps(GetParam())) {
     const auto death =
         call + ":" + std::to_string(1 + static_cast<int>(random() % static_cast<unsigned>(most)));
     const auto ends = run_gpu_ranks(3, [&](GpuRank& rank) {
       if (rank.rank == 1) ::setenv("GPU_DOUBLE_DIE", death.c_str(), 1);
-      three_steps(rank);
+      three_steps(rank, GetParam());
     });
     EXPECT_EQ(ends[1].exit_code, -1) << death;
     for (const std::size_t other : {0, 2}) {
@@ -375,18 +396,18 @@ TEST(NcclBuckets, ARankLostInAnyCallEndsTheOthers) {
 }
 
 // Memory of buckets that are still being reduced must not be freed; the double would use it.
-TEST(NcclBuckets, EndsWithoutFinish) {
-  expect_all_succeed(run_gpu_ranks(2, [](GpuRank& rank) {
-    DeviceRank own(rank, 9);
+TEST_P(GpuBuckets, EndsWithoutFinish) {
+  expect_all_succeed(run_gpu_ranks(2, [&](GpuRank& rank) {
+    DeviceRank own(rank, GetParam(), 9);
     own.begin_step();
     for (std::size_t i = 9; i-- > 0;) own.produce(i, 1, Where::in_bucket);
   }));
 }
 
 // Nor memory of buckets that updates still read.
-TEST(NcclBuckets, EndsBeforeTheUpdates) {
-  expect_all_succeed(run_gpu_ranks(2, [](GpuRank& rank) {
-    DeviceRank own(rank, 9);
+TEST_P(GpuBuckets, EndsBeforeTheUpdates) {
+  expect_all_succeed(run_gpu_ranks(2, [&](GpuRank& rank) {
+    DeviceRank own(rank, GetParam(), 9);
     own.begin_step();
     own.produce_all(1);
     own.finish();

@@ -1,4 +1,4 @@
-#include "farandole/fusion/nccl_buckets.h"
+#include "farandole/fusion/gpu_buckets.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,17 +7,26 @@
 #include "farandole/base/error.h"
 #include "farandole/comm/gpu/gpu_kernels.h"
 #include "farandole/comm/gpu/nonfinite_scan.h"
+#include "farandole/comm/ipc/ipc_communicator.h"
+#include "farandole/comm/nccl/nccl_communicator.h"
 
 namespace farandole {
 namespace {
 
 struct GpuParts {
   GpuOfRank gpu;
-  NcclCommunicator nccl;
+  std::unique_ptr<DeviceCommunicator> ranks;
   GpuKernels kernels;
   GpuStream stream;  // of all reductions
   Buffer found;      // a float, for this stream alone; empty if nobody looks for elements that are not finite
 };
+
+std::unique_ptr<DeviceCommunicator> connect(Communicator& bootstrap, const GpuOfRank& gpu,
+                                            DeviceCommunicatorOptions options) {
+  if (gpu.shared)
+    return std::make_unique<IpcCommunicator>(bootstrap, gpu.runtime, gpu.device, std::move(options));
+  return std::make_unique<NcclCommunicator>(bootstrap, gpu.runtime, gpu.device, std::move(options));
+}
 
 // What lies behind the flags, aligned to 8 bytes. One copy brings the flags and this to the device, and one brings them back.
 struct Verdict {
@@ -26,15 +35,15 @@ struct Verdict {
   float padding = 0;
 };
 
-class NcclBucket final : public DeviceBucket {
+class GpuBucket final : public DeviceBucket {
  public:
-  NcclBucket(std::shared_ptr<GpuParts> parts, const Bucket& bucket, ReduceOp op)
+  GpuBucket(std::shared_ptr<GpuParts> parts, const Bucket& bucket, ReduceOp op)
       : parts_(std::move(parts)),
         bucket_(bucket),
         op_(op),
         payload_bytes_(bucket.payload * size_of(bucket.dtype)),
         verdict_at_((bucket.bytes() + 7) / 8 * 8),
-        memory_(parts_->nccl.allocate(verdict_at_ + sizeof(Verdict))),
+        memory_(parts_->ranks->allocate(verdict_at_ + sizeof(Verdict))),
         table_(runtime().allocate(bucket.slots.size() * sizeof(CopyPiece))) {
     for (auto& turn : turns_)
       turn = {runtime().allocate_pinned(verdict_at_ + sizeof(Verdict) - payload_bytes_),
@@ -43,9 +52,9 @@ class NcclBucket final : public DeviceBucket {
   }
 
   // After the loss of a rank the device has no work with the bucket any more.
-  ~NcclBucket() override {
+  ~GpuBucket() override {
     try {
-      for (int turn : {0, 1}) parts_->nccl.await(*turns_[turn].reduced);
+      for (int turn : {0, 1}) parts_->ranks->await(*turns_[turn].reduced);
     } catch (const Error&) {
     }
   }
@@ -80,7 +89,7 @@ class NcclBucket final : public DeviceBucket {
     auto* const flags_there = memory_.get() + payload_bytes_;
     const auto flag_bytes = verdict_at_ + sizeof(Verdict) - payload_bytes_;
     runtime().copy(flags_there, own.flags.get(), flag_bytes, stream);
-    parts_->nccl.allreduce(name, memory_.get(), bucket_.count(), bucket_.dtype, op_, factor, stream);
+    parts_->ranks->allreduce(name, memory_.get(), bucket_.count(), bucket_.dtype, op_, factor, stream);
     if (parts_->found != nullptr) find_nonfinite();
     runtime().copy(own.flags.get(), flags_there, flag_bytes, stream);
     own.reduced->record(stream);
@@ -90,7 +99,7 @@ class NcclBucket final : public DeviceBucket {
   void hold() override { turns_[last_].reduced->hold(parts_->gpu.current_stream()); }
 
   std::optional<std::size_t> await(int turn) override {
-    parts_->nccl.await(*turns_[turn].reduced);
+    parts_->ranks->await(*turns_[turn].reduced);
     const auto first = verdict_of(turns_[turn])->first;
     if (first == all_finite) return std::nullopt;
     return first;
@@ -144,19 +153,16 @@ class NcclBucket final : public DeviceBucket {
   std::vector<Writer> writers_;
 };
 
-class NcclBuckets final : public BucketDevice {
+class GpuBuckets final : public BucketDevice {
  public:
-  NcclBuckets(Communicator& bootstrap, const GpuOfRank& gpu, NcclOptions options,
-              FindNonfinite find_nonfinite)
+  GpuBuckets(Communicator& bootstrap, const GpuOfRank& gpu, DeviceCommunicatorOptions options,
+             FindNonfinite find_nonfinite)
       : parts_(new GpuParts{
-            gpu,
-            {bootstrap, gpu.runtime, gpu.device, std::move(options)},
-            GpuKernels(gpu.runtime),
-            GpuStream(gpu.runtime),
+            gpu, connect(bootstrap, gpu, std::move(options)), GpuKernels(gpu.runtime), GpuStream(gpu.runtime),
             find_nonfinite == FindNonfinite::yes ? gpu.runtime->allocate(sizeof(float)) : nullptr}) {}
 
   std::unique_ptr<DeviceBucket> make(const Bucket& bucket, ReduceOp op) override {
-    return std::make_unique<NcclBucket>(parts_, bucket, op);
+    return std::make_unique<GpuBucket>(parts_, bucket, op);
   }
   void forget_nonfinite() override {
     parts_->gpu.runtime->zero(parts_->found.get(), sizeof(float), parts_->stream.handle());
@@ -168,9 +174,10 @@ class NcclBuckets final : public BucketDevice {
 
 }  // namespace
 
-std::unique_ptr<BucketDevice> make_nccl_buckets(Communicator& bootstrap, const GpuOfRank& gpu,
-                                                NcclOptions options, FindNonfinite find_nonfinite) {
-  return std::make_unique<NcclBuckets>(bootstrap, gpu, std::move(options), find_nonfinite);
+std::unique_ptr<BucketDevice> make_gpu_buckets(Communicator& bootstrap, const GpuOfRank& gpu,
+                                               DeviceCommunicatorOptions options,
+                                               FindNonfinite find_nonfinite) {
+  return std::make_unique<GpuBuckets>(bootstrap, gpu, std::move(options), find_nonfinite);
 }
 
 }  // namespace farandole

@@ -1,0 +1,62 @@
+// Collectives on memory of GPUs. A call queues its work on a stream and returns; the host does not wait.
+// Thread safety: none; use from one thread at a time.
+// Collective: every rank of the group must make the same calls in the same order.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "farandole/comm/communicator.h"
+#include "farandole/comm/gpu/gpu_runtime.h"
+#include "farandole/comm/watch/collective_registry.h"
+#include "farandole/timeline/gpu/collective_launches.h"
+
+namespace farandole {
+
+struct DeviceCommunicatorOptions {
+  std::vector<int> world_ranks{};  // ranks in the job, for messages; default: 0, 1, …
+  std::uint16_t number = 0;        // identifies the communicator in the registry
+  CollectiveRegistry* registry =
+      nullptr;  // must outlive the communicator; null: the watchdog does not see it
+  CollectiveLaunches* launches = nullptr;  // must outlive the communicator; null: nobody is told of launches
+};
+
+// The functions are those of Communicator with these names, but of device memory, and complete when the stream has come
+// so far. A reduction in a 16-bit type may round after each addition. What other ranks read or write must be in memory of
+// allocate(), at the same place on each rank: the data of allreduce and broadcast, the output of all_gather, and the
+// input of reduce_scatter.
+// Throws: UserError if the element type does not have the operation; as check() if the communicator was aborted.
+class DeviceCommunicator {
+ public:
+  DeviceCommunicator(int own_rank, int ranks) : rank(own_rank), size(ranks) {}
+  // Aborts collectives that are not complete.
+  virtual ~DeviceCommunicator() = default;
+  DeviceCommunicator(const DeviceCommunicator&) = delete;
+  DeviceCommunicator& operator=(const DeviceCommunicator&) = delete;
+
+  const int rank;
+  const int size;
+
+  // Elements of float32 or float64 can be multiplied by `factor` before they are summed or averaged.
+  virtual void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op,
+                         double factor, CUstream_st* stream) = 0;
+  virtual void all_gather(std::string_view name, const void* in, void* out,
+                          std::span<const std::size_t> bytes_by_rank, CUstream_st* stream) = 0;
+  virtual void broadcast(std::string_view name, void* data, std::size_t bytes, int root,
+                         CUstream_st* stream) = 0;
+  virtual void reduce_scatter(std::string_view name, const void* in, void* out,
+                              std::span<const std::size_t> count_by_rank, DType dtype, ReduceOp op,
+                              CUstream_st* stream) = 0;
+  // Zeroed device memory. It may outlive the communicator.
+  // Collective: every rank must call this with the same size.
+  virtual Buffer allocate(std::size_t bytes) = 0;
+  // Throws the reason if the communicator has been aborted.
+  virtual void check() = 0;
+  // Lets the host wait until the stream has come to the event.
+  // Throws: as check(), so that nobody waits for a lost rank.
+  virtual void await(const GpuEvent& event) = 0;
+};
+
+}  // namespace farandole

@@ -1,0 +1,156 @@
+#include "farandole/comm/gpu/device_flights.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fmt/format.h>
+#include <utility>
+
+#include "farandole/base/clock.h"
+
+namespace farandole {
+namespace {
+
+// How often a lost rank is looked for while collectives are in flight.
+constexpr auto look_interval = std::chrono::milliseconds(10);
+
+}  // namespace
+
+DeviceFlights::DeviceFlights(std::shared_ptr<const GpuRuntime> runtime, int device, std::mutex& mutex,
+                             std::span<const DevicePeer> peers, int rank,
+                             const DeviceCommunicatorOptions& options, Library library)
+    : runtime_(std::move(runtime)),
+      device_(device),
+      peers_(peers_to_watch(peers, rank)),
+      entry_(options.registry != nullptr ? options.registry->add(options.number) : nullptr),
+      launches_(options.launches),
+      library_(std::move(library)),
+      mutex_(mutex),
+      thread_(start_quiet_thread([this] { watch(); })) {}
+
+DeviceFlights::~DeviceFlights() {
+  stop();
+}
+
+bool DeviceFlights::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  stop_.stop();
+  work_.notify_one();
+  if (thread_.joinable()) thread_.join();
+  return !loss_ && all_reached();
+}
+
+bool DeviceFlights::all_reached() const {
+  return std::all_of(flights_.begin(), flights_.end(), [](const Flight& flight) {
+    try {
+      return flight.end->reached();
+    } catch (const Error&) {
+      return false;
+    }
+  });
+}
+
+void DeviceFlights::begin_start(const char* library) {
+  if (entry_ != nullptr) entry_->enter(sequence_, "initialize", library, 0, now_ns());
+  ++sequence_;
+}
+
+void DeviceFlights::end_start() {
+  if (entry_ != nullptr) entry_->leave();
+}
+
+void DeviceFlights::throw_loss() const {
+  if (loss_) throw Error(loss_->message, loss_->code);
+}
+
+void DeviceFlights::fail(DeviceLoss loss) {
+  loss_ = std::move(loss);
+  library_.abort();
+  work_.notify_one();
+}
+
+std::optional<std::string> DeviceFlights::lost_peer() const {
+  const auto lost = peers_.lost();
+  if (!lost) return std::nullopt;
+  return fmt::format("rank {} (pid {}) was lost, {}", lost->rank, lost->pid, lost->cause);
+}
+
+void DeviceFlights::queue(const char* operation, std::string_view name, std::size_t bytes,
+                          CUstream_st* stream, const std::function<void()>& work) {
+  const std::lock_guard lock(mutex_);
+  throw_loss();
+  std::unique_ptr<GpuEvent> end;
+  if (spare_.empty()) {
+    end = std::make_unique<GpuEvent>(runtime_);
+  } else {
+    end = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  const auto begin_ns = now_ns();
+  work();
+  const auto end_ns = now_ns();
+  if (launches_ != nullptr) launches_->add(name, begin_ns, end_ns);
+  end->record(stream);
+  flights_.push_back({sequence_++, operation, std::string(name), bytes, end_ns, std::move(end)});
+  if (flights_.size() == 1) work_.notify_one();
+}
+
+void DeviceFlights::check() {
+  const std::lock_guard lock(mutex_);
+  throw_loss();
+}
+
+void DeviceFlights::await(const GpuEvent& event) {
+  while (!event.reached()) {
+    check();
+    std::this_thread::yield();
+  }
+  check();  // work that was aborted ends, too
+}
+
+void DeviceFlights::watch() {
+  runtime_->use(device_);
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    work_.wait(lock, [this] { return stopping_ || loss_ || !flights_.empty(); });
+    if (stopping_) return;
+    lock.unlock();
+    const bool go_on = stop_.sleep(look_interval);
+    lock.lock();
+    if (!go_on) return;
+    loss_ ? library_.abort() : look();
+  }
+}
+
+void DeviceFlights::look() {
+  std::optional<Flight> last;
+  try {
+    while (!flights_.empty() && flights_.front().end->reached()) {
+      last = std::move(flights_.front());
+      flights_.pop_front();
+      spare_.push_back(std::move(last->end));
+    }
+  } catch (const Error& error) {
+    fail({error.what(), ExitCode::failure});
+  }
+  const Flight* const shown = !flights_.empty() ? &flights_.front() : last ? &*last : nullptr;
+  if (entry_ != nullptr && shown != nullptr) {
+    if (shown_ != shown->sequence)
+      entry_->enter(shown->sequence, shown->operation, shown->name, shown->bytes, shown->since_ns);
+    shown_ = shown->sequence;
+    if (flights_.empty()) entry_->leave();
+  }
+  if (flights_.empty() || loss_) return;
+  const auto waiting_in = fmt::format("{} '{}' (call {})", flights_.front().operation, flights_.front().name,
+                                      flights_.front().sequence);
+  // Asked before a lost rank is looked for, whose loss is the better reason, because it is the cause.
+  auto error = library_.error(waiting_in);
+  if (const auto lost = lost_peer())
+    fail({fmt::format("{}, while this rank waited in {}", *lost, waiting_in), ExitCode::peer_lost});
+  else if (error)
+    fail(std::move(*error));
+}
+
+}  // namespace farandole
