@@ -5,7 +5,8 @@
 #include <thread>
 #include <vector>
 
-#include "farandole/base/bucket_plan.h"
+#include "gpu/speed.h"
+
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/process/run_main.h"
@@ -13,24 +14,6 @@
 
 namespace farandole {
 namespace {
-
-BucketPlan gpt_buckets(std::int64_t width, std::int64_t layers) {
-  std::vector<TensorSpec> tensors;
-  const auto add = [&](std::vector<std::int64_t> shape) {
-    tensors.push_back({fmt::format("t{}", tensors.size()), std::move(shape), DType::float32});
-  };
-  add({50257, width});
-  add({1024, width});
-  for (std::int64_t layer = 0; layer < layers; ++layer) {
-    for (const auto& [out, in] :
-         {std::pair{3 * width, width}, {width, width}, {4 * width, width}, {width, 4 * width}}) {
-      add({out, in});
-      add({out});
-    }
-    for (int i = 0; i < 4; ++i) add({width});
-  }
-  return plan_buckets(std::move(tensors), {});
-}
 
 // Gradients that lie elsewhere, their buckets, and what a launch for each bucket needs.
 class Packing {
@@ -56,14 +39,15 @@ class Packing {
 
   std::size_t bytes() const { return bytes_; }
   double pack() {
-    return seconds_of([&] {
+    return seconds_of(runtime_, stream_.handle(), [&] {
       for (auto& bucket : buckets_)
         kernels_.copy(bucket.pieces, reinterpret_cast<CopyPiece*>(bucket.host.get()),
                       reinterpret_cast<CopyPiece*>(bucket.table.get()), stream_.handle());
     });
   }
   double copy() {
-    return seconds_of([&] { runtime_->copy(to_.get(), from_.get(), bytes_, stream_.handle()); });
+    return seconds_of(runtime_, stream_.handle(),
+                      [&] { runtime_->copy(to_.get(), from_.get(), bytes_, stream_.handle()); });
   }
 
  private:
@@ -71,16 +55,6 @@ class Packing {
     Buffer memory, host, table;
     std::vector<CopyPiece> pieces;
   };
-
-  template <class Work>
-  double seconds_of(Work work) {
-    GpuEvent end(runtime_);
-    const auto start = now_ns();
-    work();
-    end.record(stream_.handle());
-    while (!end.reached()) std::this_thread::yield();
-    return seconds_since(start);
-  }
 
   const std::shared_ptr<const GpuRuntime> runtime_;
   const GpuKernels kernels_;
@@ -91,19 +65,13 @@ class Packing {
   std::size_t bytes_ = 0;
 };
 
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
-
 int run(int argc, char** argv) {
   const bool small = argc > 1 && std::string_view(argv[1]) == "--small";
   std::string why_not;
   const auto runtime = GpuRuntime::load(why_not);
   if (runtime == nullptr) throw UserError(why_not);
   runtime->use(0);
-  const auto plan = small ? gpt_buckets(16, 2) : gpt_buckets(768, 12);
+  const auto plan = plan_buckets(small ? gpt_tensors(16, 2) : gpt_tensors(768, 12), {});
   Packing packing(runtime, plan);
   std::vector<double> pack, copy;
   for (int i = 0; i < (small ? 2 : 30); ++i) {

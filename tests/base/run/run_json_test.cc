@@ -21,6 +21,7 @@ TEST(RunJson, is_read_as_it_was_written) {
   written.ranks = 2;
   written.hosts = {"node1", "node2"};
   written.gpus = {"GPU-a", "GPU-b"};
+  written.gpu_topology = {"a GPU at 0000:1b:00", "a GPU at 0000:3d:00"};
   written.device = "cpu";
   written.program = "farandole-train --data \"x\"";
   written.started = "2026-11-22T18:29:39Z";
@@ -39,9 +40,10 @@ TEST(RunJson, is_read_as_it_was_written) {
   EXPECT_TRUE(read.found);
   EXPECT_TRUE(read.warnings.empty());
   const auto fields = [](const RunFacts& facts) {
-    return std::tie(facts.ranks, facts.hosts, facts.gpus, facts.device, facts.program, facts.started,
-                    facts.ended, facts.exit_code, facts.restarts, facts.parameters, facts.global_batch,
-                    facts.bucket_mb, facts.threads, facts.cores, facts.config, facts.versions);
+    return std::tie(facts.ranks, facts.hosts, facts.gpus, facts.gpu_topology, facts.device, facts.program,
+                    facts.started, facts.ended, facts.exit_code, facts.restarts, facts.parameters,
+                    facts.global_batch, facts.bucket_mb, facts.threads, facts.cores, facts.config,
+                    facts.versions);
   };
   EXPECT_TRUE(fields(read) == fields(written));
   EXPECT_EQ(read.compression, "bfloat16");

@@ -97,6 +97,7 @@ RunFacts read_run_facts(const std::filesystem::path& run_json) {
   reader.count("ranks", facts.ranks);
   reader.texts("hosts", facts.hosts);
   reader.texts("gpus", facts.gpus);
+  reader.texts("gpu_topology", facts.gpu_topology);
   reader.text("device", facts.device);
   reader.text("program", facts.program);
   reader.text("started", facts.started);
@@ -133,6 +134,7 @@ void write_run_facts(const std::filesystem::path& run_json, const RunFacts& fact
   object["hosts"] = facts.hosts;
   set("device", facts.device);
   if (!facts.gpus.empty()) object["gpus"] = facts.gpus;
+  if (!facts.gpu_topology.empty()) object["gpu_topology"] = facts.gpu_topology;
   if (facts.global_batch && *facts.global_batch == std::floor(*facts.global_batch))
     object["global_batch"] = static_cast<std::int64_t>(*facts.global_batch);
   else

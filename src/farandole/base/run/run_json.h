@@ -15,8 +15,9 @@ namespace farandole {
 struct RunFacts {
   bool found = false;  // true if there is a readable run.json
   std::optional<std::int64_t> ranks;
-  std::vector<std::string> hosts;  // by rank
-  std::vector<std::string> gpus;   // UUID of the GPU, by rank; empty without GPUs
+  std::vector<std::string> hosts;         // by rank
+  std::vector<std::string> gpus;          // UUID of the GPU, by rank; empty without GPUs
+  std::vector<std::string> gpu_topology;  // which GPU it is and which others it can reach, by rank
   std::optional<std::string> device, program, started, ended;
   std::optional<std::int64_t> exit_code, restarts, parameters;
   std::optional<std::int64_t> total_steps;      // optimizer steps of the whole run

@@ -1,0 +1,48 @@
+"""What tests/gpu/run notes: checks, and the figures to reach.
+
+Usage: results.py check NAME EXIT-CODE START END DETAIL    a line of JSON
+       results.py row FIGURE KEY LIMIT OUTPUT              a line of JSON; LIMIT is such as '>= 0.85'; exit code 1 if it is missed
+       results.py value KEY OUTPUT                         a figure of the last line of a program's output
+       results.py same_loss METRICS METRICS                exit code 1 unless the last losses differ by rounding alone
+       results.py write GPUS DEVICE CHECKS ROWS            the whole result"""
+import json
+import operator
+import sys
+
+COMPARE = {">=": operator.ge, "<=": operator.le, "==": operator.eq}
+
+
+def figures(output):
+    """The last line of a program's output, a JSON object; without one, nothing."""
+    with open(output) as stream:
+        lines = [line for line in stream if line.strip()]
+    return json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {}
+
+
+def check(name, code, start, end, detail):
+    print(json.dumps({"name": name, "passed": code == "0", "exit_code": int(code),
+                      "seconds": round(float(end) - float(start), 2), "detail": detail}))
+
+
+def row(figure, key, limit, output):
+    value = figures(output).get(key)
+    compare, reach = limit.split(" ", 1)
+    reach = eval(reach, {"__builtins__": {}, "inf": float("inf")})  # a formula of tests/gpu/run itself
+    result = "not measured" if value is None else "reached" if COMPARE[compare](value, reach) else "missed"
+    print(json.dumps({"figure": figure, "result": result, "value": value, "reach": f"{compare} {reach:g}"}))
+    sys.exit(result != "reached")
+
+
+def same_loss(*files):
+    a, b = ([line["loss"] for line in map(json.loads, open(name)) if "loss" in line][-1] for name in files)
+    print(f"{a:.4f} and {b:.4f}")
+    sys.exit(abs(a - b) > 0.05)
+
+
+def write(gpus, device, checks, rows):
+    lines = [[json.loads(line) for line in open(name)] for name in (checks, rows)]
+    json.dump({"gpus": int(gpus), "device": device, "figures": lines[1], "checks": lines[0]}, sys.stdout, indent=1)
+
+
+{"check": check, "row": row, "value": lambda key, output: print(figures(output).get(key, "inf")), "same_loss": same_loss,
+ "write": write}[sys.argv[1]](*sys.argv[2:])
