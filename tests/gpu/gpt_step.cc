@@ -64,7 +64,7 @@ class BareLoop {
   }
 
   void step() {
-    for (auto& parameter : parameters_) parameter.mutable_grad() = {};
+    for (auto& parameter : parameters_) parameter.mutable_grad() = torch::Tensor();
     subject_.loss().backward();
     const torch::NoGradGuard no_grad;
     std::vector<torch::Tensor> gradients;
@@ -191,6 +191,7 @@ int measure(Session& session, const Size& size) {
     json["recorded_to_not"] = ratio(recorded, not_recorded);
   else
     json["not_recorded_because"] = session.no_gpu_activity();
+  session.publish_timeline();  // while its folder exists
   fmt::print("{}\n", json.dump());
   return 0;
 }

@@ -2,8 +2,7 @@
 // Thread safety: call from the training thread only, except where a class says otherwise.
 //
 // The pinned memory has room for all pieces, although the host copies them once more from there. With less, the device
-// would wait for the processor, which copies several times as slowly as the bus; and the next update of the parameters
-// waits for the device.
+// would have to wait until the processor has emptied it, and the next update of the parameters waits for the device.
 #pragma once
 
 #include <cstddef>
