@@ -1,5 +1,5 @@
-// Buckets on a device, with NCCL and with ranks that share GPUs. The ranks are processes with the test doubles of CUDA and
-// NCCL. The double counts work that uses the same memory without order as a failure.
+// Buckets on a device, with NCCL and with ranks that share GPUs. The ranks are processes with the test
+// doubles of CUDA and NCCL. The double counts work that uses the same memory without order as a failure.
 #include "farandole/fusion/gpu_buckets.h"
 
 #include <csignal>
@@ -22,8 +22,8 @@ using testing::HasSubstr;
 
 enum class Gpus { one_each, shared };
 
-// A rank whose backward runs on two streams. A gradient is copied on one of them into its bucket, or into other memory
-// of the device, from which the reducer packs it.
+// A rank whose backward runs on two streams. A gradient is copied on one of them into its bucket, or into
+// other memory of the device, from which the reducer packs it.
 struct DeviceRank {
   DeviceRank(GpuRank& rank, Gpus gpus, std::size_t tensors, std::function<bool()> stop_requested = {})
       : runtime(rank.runtime),
@@ -150,8 +150,8 @@ double gradient(int rank, int step, std::size_t tensor) {
   return 1 + rank + 10 * step + 0.5 * static_cast<double>(tensor);
 }
 
-// Gradients come in another order on each rank and step, on either stream, and some are absent. In some steps, all ranks
-// have all gradients, so that the host runs ahead of the device.
+// Gradients come in another order on each rank and step, on either stream, and some are absent. In some
+// steps, all ranks have all gradients, so that the host runs ahead of the device.
 void train(GpuRank& rank, Gpus gpus, unsigned seed, std::size_t tensors, int steps) {
   int step = 0;
   DeviceRank own(rank, gpus, tensors, [&] { return rank.rank == rank.size - 1 && step % 3 == 2; });
@@ -236,8 +236,8 @@ TEST_P(GpuBuckets, AStepIsQueuedWhileTheDeviceStandsStill) {
   }));
 }
 
-// One launch packs all gradients of a bucket; one looks for elements that are not finite. Ranks that share a GPU reduce the
-// bucket with one more.
+// One launch packs all gradients of a bucket; one looks for elements that are not finite. Ranks that share a
+// GPU reduce the bucket with one more.
 TEST_P(GpuBuckets, LaunchOneKernelForEachTask) {
   if (real_gpus() > 0) GTEST_SKIP() << "only the double counts launches";
   expect_all_succeed(run_gpu_ranks(1, [&](GpuRank& rank) {
@@ -281,7 +281,8 @@ TEST_P(GpuBuckets, NoWaitForAnEventCanBeLeftOut) {
                                      {{"GPU_DOUBLE_LOSE_WAIT", std::to_string(lost)}}));
 }
 
-// The device leaves out the updates from the bucket with the NaN to the end of the next step. Then the host has learned it.
+// The device leaves out the updates from the bucket with the NaN to the end of the next step. Then the host
+// has learned it.
 TEST_P(GpuBuckets, ANumberThatIsNotFiniteIsKnownOneStepLater) {
   expect_all_succeed(run_gpu_ranks(2, [&](GpuRank& rank) {
     DeviceRank own(rank, GetParam(), 20);

@@ -1,6 +1,7 @@
-// Times training steps of a GPT with 121 million parameters (17 layers, because its vocabulary are bytes) in bfloat16 on
-// batches of 16 × 1024: with everything that `farandole train` does, against a bare loop of LibTorch with the same fused
-// kernel for AdamW; with snapshots; and with the recording of GPU activity. The kinds alternate. Prints one line of JSON.
+// Times training steps of a GPT with 121 million parameters (17 layers, because its vocabulary are bytes) in
+// bfloat16 on batches of 16 × 1024: with everything that `farandole train` does, against a bare loop of
+// LibTorch with the same fused kernel for AdamW; with snapshots; and with the recording of GPU activity. The
+// kinds alternate. Prints one line of JSON.
 #include <ATen/ops/_fused_adamw.h>
 #include <fmt/format.h>
 #include <optional>

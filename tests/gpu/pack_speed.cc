@@ -1,5 +1,5 @@
-// How fast one launch packs the gradients of a bucket, against a copy of the same bytes on the device in the same run. The
-// tensors are those of GPT-2 with 124 million parameters. Prints one line of JSON.
+// How fast one launch packs the gradients of a bucket, against a copy of the same bytes on the device in the
+// same run. The tensors are those of GPT-2 with 124 million parameters. Prints one line of JSON.
 #include <algorithm>
 #include <fmt/format.h>
 #include <thread>

@@ -1,5 +1,6 @@
-// How fast two ranks that share a GPU reduce 256 MB, against the bandwidth of its memory in the same run. The ranks read and
-// write 4 bytes for each byte of a rank; a copy on the device reads and writes 2. Prints one line of JSON.
+// How fast two ranks that share a GPU reduce 256 MB, against the bandwidth of its memory in the same run. The
+// ranks read and write 4 bytes for each byte of a rank; a copy on the device reads and writes 2. Prints one
+// line of JSON.
 #include <array>
 #include <fmt/format.h>
 #include <string_view>

@@ -1,5 +1,5 @@
-// How fast a snapshot of a GPU is staged, against one copy of the same bytes to pinned memory in the same run. The tensors are
-// the parameters of GPT-2 and the two moments of Adam. Prints one line of JSON.
+// How fast a snapshot of a GPU is staged, against one copy of the same bytes to pinned memory in the same
+// run. The tensors are the parameters of GPT-2 and the two moments of Adam. Prints one line of JSON.
 #include <fmt/format.h>
 #include <string_view>
 

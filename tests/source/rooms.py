@@ -11,7 +11,6 @@ LARGE_ROOMS = {
     "src/farandole/train": "the public headers of the library have their names from before there were rooms",
 }
 LONG_SOURCES = {
-    "src/farandole/comm/nccl/nccl_communicator.cc": "others change it at present",
     "src/farandole/trainer/trainer.cc": "others change it at present",
 }
 

@@ -44,8 +44,8 @@ class WithDevice {
   int (*races)() = nullptr;
 };
 
-// One layer computes gradients in the buckets, the other one's are copied there. In some steps, the side is not used on
-// some ranks, or on none.
+// One layer computes gradients in the buckets, the other one's are copied there. In some steps, the side is
+// not used on some ranks, or on none.
 struct SidedNet : torch::nn::Module {
   SidedNet() {
     torch::manual_seed(9);
@@ -139,7 +139,8 @@ TEST(DeviceBuckets, AddTheGradientsOfSeveralPasses) {
   expect_equal(there, here);
 }
 
-// NCCL divides the gradients by the scale of the loss before it adds them. After an overflow, the scale is halved.
+// NCCL divides the gradients by the scale of the loss before it adds them. After an overflow, the
+// scale is halved.
 TEST(DeviceBuckets, TheReductionUndoesTheScaleOfTheLoss) {
   SidedNet there, here;
   torch::optim::AdamW a(there.parameters(), 0.01), b(here.parameters(), 0.01);

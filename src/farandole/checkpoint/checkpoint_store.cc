@@ -45,8 +45,8 @@ void remove_leftovers(const std::filesystem::path& folder) {
   }
 }
 
-// Keeps the last `keep_last` finite checkpoints, the best one of them, the first one of every `keep_every` steps, and
-// `published`, even if an earlier run left checkpoints with later steps.
+// Keeps the last `keep_last` finite checkpoints, the best one of them, the first one of every `keep_every`
+// steps, and `published`, even if an earlier run left checkpoints with later steps.
 void remove_old(const std::filesystem::path& folder, int keep_last, std::int64_t keep_every,
                 const std::filesystem::path& published) {
   const auto all = list_checkpoints(folder);
@@ -128,7 +128,8 @@ void CheckpointStore::Impl::run(std::stop_token stop) {
   }
 }
 
-// What completes a snapshot may have memory that the next one needs, so it is destroyed before the file is written.
+// What completes a snapshot may have memory that the next one needs, so it is destroyed before the
+// file is written.
 std::string CheckpointStore::Impl::finish(Pending& work) {
   if (work.complete) {
     const Span span(timeline, Category::checkpoint, "complete snapshot");

@@ -48,10 +48,11 @@ class CheckpointStore {
   // A builder with the memory of the last snapshot that was written. If idle() is false, it has
   // none and allocates.
   SnapshotBuilder builder();
-  // Takes the snapshot and returns immediately. Waits only if the previous snapshot is still being written. If
-  // a snapshot cannot be written, all other checkpoints but the newest and the best are removed, and it is
-  // tried again. If this fails too, it is lost with a warning. The helper thread calls `complete` before it reads the
-  // snapshot, for example to wait for bytes that still come from a device. If it throws, the snapshot is lost.
+  // Takes the snapshot and returns immediately. Waits only if the previous snapshot is still being written.
+  // If a snapshot cannot be written, all other checkpoints but the newest and the best are removed, and it is
+  // tried again. If this fails too, it is lost with a warning. The helper thread calls `complete` before it
+  // reads the snapshot, for example to wait for bytes that still come from a device. If it throws, the
+  // snapshot is lost.
   void save(Snapshot snapshot, std::function<void()> complete = {});
   // Throws: Error if the last snapshot could not be written.
   void wait();

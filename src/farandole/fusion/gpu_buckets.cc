@@ -28,7 +28,8 @@ std::unique_ptr<DeviceCommunicator> connect(Communicator& bootstrap, const GpuOf
   return std::make_unique<NcclCommunicator>(bootstrap, gpu.runtime, gpu.device, std::move(options));
 }
 
-// What lies behind the flags, aligned to 8 bytes. One copy brings the flags and this to the device, and one brings them back.
+// What lies behind the flags, aligned to 8 bytes. One copy brings the flags and this to the device, and one
+// brings them back.
 struct Verdict {
   std::uint64_t first = all_finite;  // the first element that is not finite
   float found = 0;                   // 1 if there is one, also in an earlier reduction
@@ -66,7 +67,8 @@ class GpuBucket final : public DeviceBucket {
     runtime().zero(at, bytes, parts_->gpu.current_stream());
   }
 
-  // Autograd may compute the gradients of a bucket on several streams. Each has an event after its last write.
+  // Autograd may compute the gradients of a bucket on several streams. Each has an event after
+  // its last write.
   void written() override {
     auto* const stream = parts_->gpu.current_stream();
     const auto known = std::find_if(writers_.begin(), writers_.end(),
@@ -125,8 +127,8 @@ class GpuBucket final : public DeviceBucket {
   }
   Verdict* verdict_there() const { return reinterpret_cast<Verdict*>(memory_.get() + verdict_at_); }
 
-  // The bucket has its own copy of what is known at this place, because its update may run while a later bucket is
-  // searched. Otherwise ranks could differ in what they update.
+  // The bucket has its own copy of what is known at this place, because its update may run while a later
+  // bucket is searched. Otherwise ranks could differ in what they update.
   void find_nonfinite() {
     auto* const stream = parts_->stream.handle();
     auto* const found = reinterpret_cast<float*>(parts_->found.get());

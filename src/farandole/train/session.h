@@ -39,8 +39,8 @@ struct RecordingOptions {
   std::size_t merge_limit = 64;  // Largest number of ranks in timeline.json.gz; 0: all.
 };
 
-// When a session begins to record if FARANDOLE_RUN_DIR is set. A program that may find that there is nothing to
-// do calls start_recording() itself, so that it does not replace the timeline of the earlier start.
+// When a session begins to record if FARANDOLE_RUN_DIR is set. A program that may find that there is nothing
+// to do calls start_recording() itself, so that it does not replace the timeline of the earlier start.
 enum class RecordFrom { start, start_recording };
 
 class Session {
@@ -67,17 +67,17 @@ class Session {
   const std::vector<std::string>& hosts() const;  // Indexed by rank.
   // How the nodes exchange data and why, for the user; std::nullopt if there is one node.
   std::optional<std::string> between_nodes() const;
-  // How ranks exchange data from now on: "auto", which measures what is faster; "hierarchical", which is shared memory
-  // within nodes and links between them; or "mpi", which is MPI's collectives. Before, FARANDOLE_TRANSPORT decides. Call
-  // it before making optimizers and groups.
+  // How ranks exchange data from now on: "auto", which measures what is faster; "hierarchical", which is
+  // shared memory within nodes and links between them; or "mpi", which is MPI's collectives. Before,
+  // FARANDOLE_TRANSPORT decides. Call it before making optimizers and groups.
   // Throws: UserError on all ranks for any other text.
   // Collective: every rank of the job must call this in the same order.
   void use_transport(std::string_view wish);
   // Where this rank computes: the CPU unless use_device() has chosen a GPU.
   torch::Device device() const;
-  // `wish`: "cpu"; "cuda", one GPU for each rank; or "auto", GPUs if every rank can have one, or else the CPU. Up to
-  // `ranks_per_gpu` ranks share a GPU; then all ranks must be on one node. Call it before other functions of LibTorch and
-  // before making optimizers and groups.
+  // `wish`: "cpu"; "cuda", one GPU for each rank; or "auto", GPUs if every rank can have one, or else the
+  // CPU. Up to `ranks_per_gpu` ranks share a GPU; then all ranks must be on one node. Call it before other
+  // functions of LibTorch and before making optimizers and groups.
   // Throws: UserError on all ranks if a node has too few GPUs for its ranks, or if a GPU cannot be used.
   // Collective: every rank of the job must call this in the same order.
   void use_device(std::string_view wish, int ranks_per_gpu = 1);

@@ -1,5 +1,5 @@
-// Snapshots of memory that a device changes in each step. The double of CUDA counts work that uses the same memory
-// without order as a failure.
+// Snapshots of memory that a device changes in each step. The double of CUDA counts work that uses the same
+// memory without order as a failure.
 #include "farandole/comm/gpu/gpu_staging.h"
 
 #include <cstring>
@@ -115,7 +115,8 @@ TEST(GpuStaging, NoWaitForAnEventCanBeLeftOut) {
                                      {{"GPU_DOUBLE_LOSE_WAIT", std::to_string(lost)}}));
 }
 
-// Copies that nobody waits for still have their memory until the device has written it, also after the staging has gone.
+// Copies that nobody waits for still have their memory until the device has written it, also after the
+// staging has gone.
 TEST(GpuStaging, CopiesMayBeThrownAway) {
   expect_all_succeed(run_gpu_ranks(1, [](GpuRank& rank) {
     std::shared_ptr<const GpuStaging::Copies> last;

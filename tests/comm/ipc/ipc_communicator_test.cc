@@ -1,5 +1,6 @@
-// Ranks that share a GPU. They are processes with the test double of CUDA, whose memory they really share. The double
-// counts work of all ranks that uses the same memory without order as a failure. On a real GPU, all ranks use the first one.
+// Ranks that share a GPU. They are processes with the test double of CUDA, whose memory they really share.
+// The double counts work of all ranks that uses the same memory without order as a failure. On a real GPU,
+// all ranks use the first one.
 #include "farandole/comm/ipc/ipc_communicator.h"
 
 #include <array>
@@ -21,7 +22,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A rank with memory for collectives and streams of its own for copies to the device, collectives, and copies back.
+// A rank with memory for collectives and streams of its own for copies to the device, collectives,
+// and copies back.
 struct SharingRank {
   static constexpr std::size_t most_bytes = 200'000;
 
@@ -169,7 +171,8 @@ TEST_P(IpcRanks, RandomCollectivesHaveTheBitsOfTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, IpcRanks, testing::Values(1, 2, 3, 5));
 
-// Several collectives of each kind in a row, without a wait of the host, so that all waits of streams are needed.
+// Several collectives of each kind in a row, without a wait of the host, so that all waits of
+// streams are needed.
 int queue_all_kinds(GpuRank& rank) {
   SharingRank gpu(rank);
   constexpr std::size_t count = 300, bytes = 4 * count;

@@ -1,5 +1,5 @@
-// A test double of the CUDA runtime. Memory of devices is memory of the host. A stream is a thread that runs the queued
-// work in order, with random delays. Nothing but events orders the work of different streams.
+// A test double of the CUDA runtime. Memory of devices is memory of the host. A stream is a thread that runs
+// the queued work in order, with random delays. Nothing but events orders the work of different streams.
 #include <atomic>
 #include <condition_variable>
 #include <csignal>
@@ -90,7 +90,8 @@ struct CUstream_st {
     worker.join();
   }
 
-  // A place in the order of all work: after this stream's earlier work and after what the host has waited for.
+  // A place in the order of all work: after this stream's earlier work and after what the host
+  // has waited for.
   gpu_double::Clock next() {
     const std::lock_guard lock(clocks_mutex);
     gpu_double::join(clock, gpu_double::of_host());
@@ -210,7 +211,8 @@ struct IpcHandle {
   std::uint64_t bytes;
 };
 
-// The file and the place in it of memory that another process may have mapped, from the list of this one's mappings.
+// The file and the place in it of memory that another process may have mapped, from the list of
+// this one's mappings.
 bool find_file(const void* memory, std::uint64_t* file, std::uint64_t* offset) {
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
   std::ifstream maps("/proc/self/maps");

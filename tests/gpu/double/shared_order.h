@@ -1,7 +1,7 @@
-// Finds work of several processes that uses the same memory without order, as order.h does within a process. What orders
-// it is only known when it runs: a stream that waits for a number which another process writes learns what was done before.
-// The processes share a table, in the file whose descriptor is in the environment variable GPU_DOUBLE_SHARED; without it,
-// nothing is checked.
+// Finds work of several processes that uses the same memory without order, as order.h does within a process.
+// What orders it is only known when it runs: a stream that waits for a number which another process writes
+// learns what was done before. The processes share a table, in the file whose descriptor is in the
+// environment variable GPU_DOUBLE_SHARED; without it, nothing is checked.
 // Thread safety: any thread may call this at any time.
 #pragma once
 

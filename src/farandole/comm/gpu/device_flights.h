@@ -1,8 +1,8 @@
-// Looks after the collectives that a communicator has queued on GPUs. A thread looks some times in a second while there
-// are any. It keeps the registry of collectives in flight up to date, so that the watchdog reports a collective that lasts
-// too long as it reports those of CPUs. If a rank of this node is lost or the library reports an error, it aborts the
-// communicator. Then the work ends that waits on the device for the lost rank, and every later call throws the reason
-// instead of waiting forever.
+// Looks after the collectives that a communicator has queued on GPUs. While collectives are queued, a thread
+// checks them several times per second. It keeps the registry of collectives in flight up to date, so that
+// the watchdog reports a collective that lasts too long as it reports those of CPUs. If a rank of this node
+// is lost or the library reports an error, it aborts the communicator. The work that waits on the device for
+// the lost rank then ends. Every later call throws the reason instead of waiting forever.
 // Thread safety: any thread may call this at any time. "With the lock" means: while the caller holds mutex().
 #pragma once
 

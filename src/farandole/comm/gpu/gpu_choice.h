@@ -13,10 +13,11 @@ struct VisibleGpus {
   std::string first;
 };
 
-// Returns the number of the GPU for a rank of `node`, as its process counts them. If each rank sees GPUs of its own, it
-// takes its first one. If all ranks see the same GPUs, they take them in turn; then as many ranks with neighbouring numbers
-// as may share a GPU (`ranks_per_gpu`) do so.
-// Throws: UserError if there are too few GPUs for the ranks, or if ranks see different GPUs of which some are the same.
+// Returns the number of the GPU for a rank of `node`, as its process counts them. If each rank sees GPUs of
+// its own, it takes its first one. If all ranks see the same GPUs, they take them in turn; then as many ranks
+// with neighbouring numbers as may share a GPU (`ranks_per_gpu`) do so.
+// Throws: UserError if there are too few GPUs for the ranks, or if ranks see different GPUs of which some
+// are the same.
 int choose_gpu(std::span<const VisibleGpus> by_local_rank, int local_rank, const std::string& node,
                int ranks_per_gpu = 1);
 

@@ -20,11 +20,11 @@ class GpuKernels {
 
   // All functions queue at most one launch on the stream and return.
 
-  // Writes the table of the copies into `host`, copies it to `device`, and copies the pieces. Each of both tables has
-  // room for `pieces`. `host` is pinned; it must not change before the stream has come so far.
+  // Writes the table of the copies into `host`, copies it to `device`, and copies the pieces. Each of both
+  // tables has room for `pieces`. `host` is pinned. Do not change it until the stream has executed this copy.
   void copy(std::span<const CopyPiece> pieces, CopyPiece* host, CopyPiece* device, CUstream_st* stream) const;
-  // Lowers *first to the number of the first element that is not finite, and sets *found to 1 if there is one. Both are in
-  // memory of the device. `data` is aligned to 16 bytes.
+  // Lowers *first to the number of the first element that is not finite, and sets *found to 1 if there is
+  // one. Both are in memory of the device. `data` is aligned to 16 bytes.
   void find_nonfinite(const void* data, std::size_t count, DType dtype, std::uint64_t* first, float* found,
                       CUstream_st* stream) const;
   // Does nothing without elements.

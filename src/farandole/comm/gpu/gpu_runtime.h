@@ -1,5 +1,5 @@
-// The CUDA runtime: devices, streams, events and memory. Its library is loaded when a program first needs it, so that
-// one build serves nodes with and without GPUs.
+// The CUDA runtime: devices, streams, events and memory. Its library is loaded when a program first needs it,
+// so that one build serves nodes with and without GPUs.
 // Thread safety: any thread may call this at any time. Use a stream from one thread at a time.
 #pragma once
 
@@ -23,8 +23,8 @@ class GpuRuntime {
     std::string name, uuid;  // "NVIDIA H200", "GPU-4bd1…" as nvidia-smi -L shows it
   };
 
-  // Loads the library that the environment variable FARANDOLE_CUDA_LIBRARY names, or else the toolkit's. Returns
-  // nullptr and says why if this build, the library, the driver or a device is missing.
+  // Loads the library that the environment variable FARANDOLE_CUDA_LIBRARY names, or else the toolkit's.
+  // Returns nullptr and says why if this build, the library, the driver or a device is missing.
   static std::shared_ptr<const GpuRuntime> load(std::string& why_not);
 
   explicit GpuRuntime(std::unique_ptr<const CudaFunctions> functions);
@@ -35,7 +35,8 @@ class GpuRuntime {
 
   int device_count() const;  // devices that this process may use
   Device describe(int device) const;
-  // "NVIDIA H200 at 0000:1b:00, direct access to GPUs 1, 2 of 3 visible GPUs", numbered as this process counts them.
+  // "NVIDIA H200 at 0000:1b:00, direct access to GPUs 1, 2 of 3 visible GPUs", numbered as this
+  // process counts them.
   std::string topology(int device) const;
   void use(int device) const;  // for this thread
 
@@ -52,7 +53,8 @@ class GpuRuntime {
   std::unique_ptr<const CudaFunctions> functions_;
 };
 
-// A stream beside the default stream, which it does not wait for. Its work is started before that of other streams.
+// A stream beside the default stream, which it does not wait for. Its work is started before that
+// of other streams.
 class GpuStream {
  public:
   explicit GpuStream(std::shared_ptr<const GpuRuntime> runtime);

@@ -1,8 +1,10 @@
-// Copies memory of a device into pinned memory of the host, on a stream of its own, while other streams compute.
-// Thread safety: call from the training thread only, except where a class says otherwise.
+// Copies memory of a device into pinned memory of the host, on a stream of its own, while
+// other streams compute.
+// Thread safety: call from the training thread only. Classes say where other threads may use them.
 //
-// The pinned memory has room for all pieces, although the host copies them once more from there. With less, the device
-// would have to wait until the processor has emptied it, and the next update of the parameters waits for the device.
+// The pinned memory has room for all pieces, although the host copies them once more from there. With less,
+// the device would have to wait until the processor has emptied it, and the next update of the parameters
+// waits for the device.
 #pragma once
 
 #include <cstddef>
@@ -25,11 +27,11 @@ class GpuStaging {
   explicit GpuStaging(std::shared_ptr<const GpuRuntime> runtime);
   ~GpuStaging();
 
-  // Queues the copies of the pieces, behind the work that is queued on `writer` so far. The pinned memory is that of the
-  // copies before. If they still exist, this waits until another thread destroys them.
+  // Queues the copies of the pieces, behind the work that is queued on `writer` so far. The pinned memory is
+  // that of the copies before. If they still exist, this waits until another thread destroys them.
   std::shared_ptr<const Copies> start(std::span<const Piece> pieces, CUstream_st* writer);
-  // Lets work that is queued on `writer` from now on wait until the device has read the pieces of the last start(). Only
-  // the first call after a start() has an effect.
+  // Lets work that is queued on `writer` from now on wait until the device has read the pieces of the last
+  // start(). Only the first call after a start() has an effect.
   void hold(CUstream_st* writer);
 
  private:

@@ -1,5 +1,6 @@
-// Reduces vectors that several ranks have on one GPU, for GPUs and, in tests, for the CPU. The result has the bits of
-// reduce() in comm/kernels/kernels.h, except those of NaNs, if the compiler does not join products and sums.
+// Reduces vectors that several ranks have on one GPU, for GPUs and, in tests, for the CPU. The result has
+// the bits of reduce() in comm/kernels/kernels.h, except those of NaNs, if the compiler does not join
+// products and sums.
 // Thread safety: any thread may call this at any time.
 #pragma once
 

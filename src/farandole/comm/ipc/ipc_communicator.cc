@@ -70,7 +70,8 @@ IpcCommunicator::~IpcCommunicator() {
   if (!complete || !meeting_->all_have_left()) blocks_->keep();
 }
 
-// After a call that has failed, this rank does not come to the meetings any more, so its own stream must not wait either.
+// After a call that has failed, this rank does not come to the meetings any more, so its own stream must
+// not wait either.
 template <class Work>
 void IpcCommunicator::queue(const char* operation, std::string_view name, std::size_t bytes,
                             CUstream_st* stream, Work work) {

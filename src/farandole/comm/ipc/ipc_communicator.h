@@ -1,10 +1,11 @@
-// Collectives on memory of GPUs among ranks of one host that may share GPUs, which NCCL refuses. Each rank reads and writes
-// the memory of the others directly, through CUDA IPC; their streams wait for each other (comm/ipc/stream_meeting.h).
+// Collectives on memory of GPUs among ranks of one host that may share GPUs, which NCCL refuses. Each
+// rank reads and writes the memory of the others directly, through CUDA IPC; their streams wait for
+// each other (comm/ipc/stream_meeting.h).
 // Thread safety: none; use from one thread at a time.
 // Collective: every rank of the group must make the same calls in the same order.
 //
-// An allreduce moves two bytes of memory per byte and rank, the least that it can do in place: each rank reduces its part
-// from all inputs, in the order of the ranks, and writes the result to all ranks.
+// An allreduce moves two bytes of memory per byte and rank, the least that it can do in place: each rank
+// reduces its part from all inputs, in the order of the ranks, and writes the result to all ranks.
 #pragma once
 
 #include <memory>
@@ -24,7 +25,8 @@ namespace farandole {
 // The results have the same bits as those of the CPU's communicators, except the bits of NaNs.
 class IpcCommunicator final : public DeviceCommunicator {
  public:
-  // The ranks are those of `bootstrap`, which must outlive the last allocate(). `device` is the number of this rank's GPU.
+  // The ranks are those of `bootstrap`, which must outlive the last allocate(). `device` is the number of
+  // this rank's GPU.
   // Throws: UserError on all ranks if they are on several hosts or too many; Error if CUDA fails.
   // Collective: every rank of `bootstrap` must call this in the same order.
   IpcCommunicator(Communicator& bootstrap, std::shared_ptr<const GpuRuntime> runtime, int device,

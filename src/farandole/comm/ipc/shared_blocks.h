@@ -1,8 +1,10 @@
 // Device memory that all ranks of a host can use, through CUDA IPC.
-// Thread safety: none; use from one thread at a time, except for the memory that allocate() returns.
+// Thread safety: none; use from one thread at a time. Any thread may use and free the memory
+// that allocate() returns.
 //
-// CUDA may give small allocations parts of one that it shares as a whole, so blocks are multiples of its 2 MiB. Memory
-// that is given back stays mapped in all ranks and is used for later allocations, so nobody needs to wait for the others.
+// CUDA may give small allocations parts of one that it shares as a whole, so blocks are multiples of its 2
+// MiB. Memory that is given back stays mapped in all ranks and is used for later allocations, so nobody needs
+// to wait for the others.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +36,8 @@ class SharedBlocks : public std::enable_shared_from_this<SharedBlocks> {
   Places find(std::string_view name, const void* data, std::size_t bytes);
   // Ends the use of the other ranks' memory.
   void close_others();
-  // Lets the destructor leave this rank's memory to the end of the process, because another rank may still use it.
+  // Lets the destructor leave this rank's memory to the end of the process, because another rank may
+  // still use it.
   void keep() { keep_ = true; }
 
  private:

@@ -1,11 +1,12 @@
 // Lets the streams of several processes wait for each other, while their hosts go on.
 // Thread safety: none; use from one thread at a time.
 //
-// Each rank has a row of counters in memory of the host, one counter for each other rank. When a rank's stream comes to a
-// meeting, it writes the number of the meeting into its counters in the rows of all other ranks. Then it waits until all
-// counters of its own row have this number. The streams do so themselves (cuStreamWriteValue32, cuStreamWaitValue32). No
-// kernel runs meanwhile, so ranks that share a GPU cannot block each other. The host can end the wait for a rank that
-// was lost, which it could not with events of another process: it writes into the row of its own rank.
+// Each rank has a row of counters in memory of the host, one counter for each other rank. When a rank's
+// stream comes to a meeting, it writes the number of the meeting into its counters in the rows of all other
+// ranks. Then it waits until all counters of its own row have this number. The streams do so themselves
+// (cuStreamWriteValue32, cuStreamWaitValue32). No kernel runs meanwhile, so ranks that share a GPU cannot
+// block each other. The host can end the wait for a rank that was lost, which it could not with events of
+// another process: it writes into the row of its own rank.
 #pragma once
 
 #include <cstddef>
@@ -29,14 +30,14 @@ class StreamMeeting {
   StreamMeeting(const StreamMeeting&) = delete;
   StreamMeeting& operator=(const StreamMeeting&) = delete;
 
-  // Queues a meeting: work that is queued on the stream from now on runs after the work that the other ranks have queued
-  // before the same meeting.
+  // Queues a meeting: work that is queued on the stream from now on runs after the work that the other ranks
+  // have queued before the same meeting.
   void meet(CUstream_st* stream);
   // The same, but only `rank` waits for the others, or only the others wait for `rank`.
   void gather_at(int rank, CUstream_st* stream);
   void follow(int rank, CUstream_st* stream);
-  // All meetings that were queued end now. Only the stream of a lost rank could still keep them from it, if it comes to a
-  // meeting afterwards; therefore call this again and again.
+  // All meetings that were queued end now. Only the stream of a lost rank could still keep them from it, if
+  // it comes to a meeting afterwards; therefore call this again and again.
   void abort();
   // The host of this rank does not use the memory of others any more, and the same of all other ranks.
   void leave();

@@ -264,7 +264,8 @@ void NcclCommunicator::all_to_all(std::string_view name, const void* in,
   });
 }
 
-// The lock is free while the device is waited for, because the watching thread needs it to abort what the device waits for.
+// The lock is free while the device is waited for, because the watching thread needs it to abort what the
+// device waits for.
 Buffer NcclCommunicator::allocate(std::size_t bytes) {
   const auto& nccl = *handle_->nccl;
   void* memory = nullptr;

@@ -25,7 +25,8 @@ std::string nccl_version();
 // Min and max may lose a NaN. Memory need not come from allocate(), which only saves a copy.
 class NcclCommunicator final : public DeviceCommunicator {
  public:
-  // The ranks are those of `bootstrap`, which is not needed afterwards. `device` is the number of this rank's GPU.
+  // The ranks are those of `bootstrap`, which is not needed afterwards. `device` is the number of
+  // this rank's GPU.
   // Throws: UserError on all ranks if two ranks use the same GPU, or if NCCL cannot be loaded here.
   // Throws: Error with ExitCode::peer_lost if a rank is lost meanwhile; Error if NCCL fails.
   // Collective: every rank of `bootstrap` must call this in the same order.

@@ -1,9 +1,9 @@
 // Collectives between nodes. A leader group has one rank of each node; rank numbers in it are node numbers.
 // Thread safety: none; use from one thread at a time.
 //
-// Each message begins with a header that carries the hash of the call, and is checked before the data behind it
-// is used. A rank that receives another hash, or learns that some rank did, passes this on. Every rank of the
-// group knows it when the operation ends.
+// Each message begins with a header that carries the hash of the call, and is checked before the data behind
+// it is used. A rank that receives another hash, or learns that some rank did, passes this on. Every rank of
+// the group knows it when the operation ends.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ enum class Wire {
   bfloat16,  // rounded to bfloat16. All ranks get the same bits.
 };
 
-// The data of a collective that a rank takes through its leader group. Steps are called with ranges of elements.
+// The data of a collective that a rank takes through its leader group. Steps are called with
+// ranges of elements.
 class Slice {
  public:
   virtual ~Slice() = default;
@@ -33,8 +34,8 @@ class Slice {
   virtual void gather(std::size_t /*first*/, std::size_t /*count*/) {}
   // Scales values that are reduced. Called on one node for each element, or on both if there are two.
   virtual void scale(std::size_t /*first*/, std::size_t /*count*/) {}
-  // The elements have their final values. Called once for each element that was received or combined; distributes
-  // them in the node.
+  // The elements have their final values. Called once for each element that was received or combined;
+  // distributes them in the node.
   virtual void finish(std::size_t /*first*/, std::size_t /*count*/) {}
 
   std::byte* data = nullptr;          // of this rank; input and result
@@ -56,9 +57,9 @@ class LeaderGroup {
   // `links` are those of needed_links().
   LeaderGroup(int rank, int size, std::vector<std::unique_ptr<Link>> links);
 
-  // Sets how many pieces of a stream are sent before the next one is received. If few bytes are in flight, they
-  // stay in the caches: 64 MiB between two hosts of one machine moved with 2.9 GB/s each way for a window of 1,
-  // and with 1.2 GB/s without a limit. Long distances need more.
+  // Sets how many pieces of a stream are sent before the next one is received. If few bytes are in flight,
+  // they stay in the caches: 64 MiB between two hosts of one machine moved with 2.9 GB/s each way for a
+  // window of 1, and with 1.2 GB/s without a limit. Long distances need more.
   void set_window(std::size_t pieces) { window_ = pieces; }
   // Starts an exchange: a small reduction in place, or only a comparison of the calls if count is 0.
   // `mismatch` tells the other ranks that the calls differ within this node.

@@ -18,13 +18,14 @@ class DeviceCopies {
   DeviceCopies(const GpuOfRank& gpu, torch::Device device);
 
   bool takes(const torch::Tensor& tensor) const { return tensor.device() == device_; }
-  // start() copies the tensor as it is then. It is kept until hold() is called or the next copies have started.
+  // start() copies the tensor as it is then. It is kept until hold() is called or the next
+  // copies have started.
   void add(const torch::Tensor& tensor, std::span<std::byte> to);
-  // Queues the copies of what was added, behind the work of the current stream. The returned function waits for the
-  // device and fills the memory of the host. It can be called on any thread.
+  // Queues the copies of what was added, behind the work of the current stream. The returned function waits
+  // for the device and fills the memory of the host. It can be called on any thread.
   std::function<void()> start();
-  // To be called before the copied tensors change: work that is queued on the current stream from now on waits until
-  // the device has read them. The host does not wait.
+  // To be called before the copied tensors change: work that is queued on the current stream from now on
+  // waits until the device has read them. The host does not wait.
   void hold();
 
  private:
