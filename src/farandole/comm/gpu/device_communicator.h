@@ -23,10 +23,10 @@ struct DeviceCommunicatorOptions {
   CollectiveLaunches* launches = nullptr;  // must outlive the communicator; null: nobody is told of launches
 };
 
-// The functions are those of Communicator with these names, but of device memory, and complete when the
-// stream has come so far. A reduction in a 16-bit type may round after each addition. What other ranks read
-// or write must be in memory of allocate(), at the same place on each rank: the data of allreduce and
-// broadcast, the output of all_gather, and the input of reduce_scatter.
+// Like the functions of Communicator with these names, but on device memory. A call is complete when the
+// stream has reached it. A reduction in a 16-bit type may round after each addition. What other ranks read or
+// write must be in memory of allocate(), at the same place on each rank: the data of allreduce and broadcast,
+// the output of all_gather, and the input of reduce_scatter.
 // Throws: UserError if the element type does not have the operation; as check() if the
 // communicator was aborted.
 class DeviceCommunicator {

@@ -24,7 +24,7 @@ enum class Wire {
   bfloat16,  // rounded to bfloat16. All ranks get the same bits.
 };
 
-// The data of a collective that a rank takes through its leader group. Steps are called with
+// The data that a rank sends and receives through its leader group. The functions are called with
 // ranges of elements.
 class Slice {
  public:
