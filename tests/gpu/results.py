@@ -1,7 +1,8 @@
 """What tests/gpu/run notes: checks, and the figures to reach.
 
 Usage: results.py check NAME EXIT-CODE START END DETAIL    a line of JSON
-       results.py row FIGURE KEY LIMIT OUTPUT              a line of JSON; LIMIT is such as '>= 0.85'; exit code 1 if it is missed
+       results.py row FIGURE KEY LIMIT OUTPUT ROWS         adds a line of JSON to ROWS and prints what it says; LIMIT is such as
+                                                           '>= 0.85'; exit code 1 if it is missed
        results.py value KEY OUTPUT                         a figure of the last line of a program's output
        results.py same_loss METRICS METRICS                exit code 1 unless the last losses differ by rounding alone
        results.py write GPUS DEVICE CHECKS ROWS            the whole result"""
@@ -24,13 +25,16 @@ def check(name, code, start, end, detail):
                       "seconds": round(float(end) - float(start), 2), "detail": detail}))
 
 
-def row(figure, key, limit, output):
+def row(figure, key, limit, output, rows):
     value = figures(output).get(key)
     compare, reach = limit.split(" ", 1)
     reach = eval(reach, {"__builtins__": {}, "inf": float("inf")})  # a formula of tests/gpu/run itself
     unknown = value is None or reach == float("inf")
     result = "not measured" if unknown else "reached" if COMPARE[compare](value, reach) else "missed"
-    print(json.dumps({"figure": figure, "result": result, "value": value, "reach": f"{compare} {reach:g}"}))
+    line = {"figure": figure, "result": result, "value": value, "reach": f"{compare} {reach:g}"}
+    with open(rows, "a") as stream:
+        stream.write(json.dumps(line) + "\n")
+    print(f"  {figure:<50} {result}: {value} ({line['reach']})")
     sys.exit(result != "reached")
 
 

@@ -102,12 +102,19 @@ void DeviceFlights::check() {
   throw_loss();
 }
 
+// Work that was aborted ends, too, possibly with a failure of the device, because it has used memory of a lost rank. The
+// loss is the cause.
 void DeviceFlights::await(const GpuEvent& event) {
-  while (!event.reached()) {
+  try {
+    while (!event.reached()) {
+      check();
+      std::this_thread::yield();
+    }
+  } catch (const Error&) {
     check();
-    std::this_thread::yield();
+    throw;
   }
-  check();  // work that was aborted ends, too
+  check();
 }
 
 void DeviceFlights::watch() {

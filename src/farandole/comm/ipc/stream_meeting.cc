@@ -39,6 +39,7 @@ struct StreamMeeting::Driver {
                       name));
     function = reinterpret_cast<Function>(found);
   }
+
   decltype(&cuStreamWriteValue32) write;
   decltype(&cuStreamWaitValue32) wait;
 };
