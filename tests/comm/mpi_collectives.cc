@@ -323,6 +323,22 @@ TEST_P(Collectives, AllToAllNamesRanksWhoseSizesDiffer) {
   }
 }
 
+// A rank alone knows that its sizes do not fit.
+TEST_P(Collectives, AllToAllNamesARankThatExpectsAnotherSizeOfItself) {
+  if (GetParam().options.transport == Transport::mpi || comm_->size < 2 || comm_->size > 4)
+    GTEST_SKIP() << "nobody compares sizes";
+  std::vector<std::size_t> sends(static_cast<std::size_t>(comm_->size), 8), receives = sends;
+  if (comm_->rank == 1) receives[1] = 9;
+  const std::vector<std::byte> in(1000);
+  std::vector<std::byte> out(1000);
+  try {
+    comm_->all_to_all("rows", in.data(), sends, out.data(), receives);
+    FAIL() << "nobody noticed";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("rank 1 sends "), std::string::npos) << error.what();
+  }
+}
+
 // A reduction of real numbers, computed in float64.
 struct RandomReduction {
   DType dtype;

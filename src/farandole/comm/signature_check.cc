@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 #include <xxhash.h>
@@ -73,6 +74,26 @@ const std::vector<Field>& fields() {
   return all;
 }
 
+// The same all-to-all of two ranks with different sizes. std::nullopt if the calls differ in another way.
+std::optional<std::string> describe_sizes(const CallDescriptor& first, const CallDescriptor& second,
+                                          int rank_of_first, int rank_of_second) {
+  auto same_sizes = second;
+  same_sizes.count = first.count;
+  same_sizes.shares = first.shares;
+  same_sizes.root = first.root;
+  if (first.operation != Operation::all_to_all || !(same_sizes == first) || second == first)
+    return std::nullopt;
+  const auto text = [&](int from, std::uint64_t sent, int to, std::uint64_t expected) {
+    return fmt::format("all_to_all '{}' (call {}): rank {} sends {} bytes to rank {}, which expects {}",
+                       first.name, first.sequence, from, sent, to, expected);
+  };
+  if (first.count != second.count) return text(rank_of_first, first.count, rank_of_second, second.count);
+  if (first.shares != second.shares) return text(rank_of_second, second.shares, rank_of_first, first.shares);
+  return fmt::format(
+      "all_to_all '{}' (call {}): rank {} sends itself another number of bytes than it expects", first.name,
+      first.sequence, first.root >= 0 ? rank_of_first : rank_of_second);
+}
+
 }  // namespace
 
 std::string_view name_of(Operation operation) {
@@ -123,6 +144,8 @@ std::uint64_t hash_of(const CallDescriptor& call) {
 
 std::string describe_mismatch(std::span<const CallDescriptor> by_rank, std::span<const int> ranks) {
   const auto called = [&](std::size_t i) { return ranks.empty() ? static_cast<int>(i) : ranks[i]; };
+  if (by_rank.size() == 2)
+    if (const auto sizes = describe_sizes(by_rank[0], by_rank[1], called(0), called(1))) return *sizes;
   std::string table;
   for (const auto& [field, text_of] : fields()) {
     std::vector<std::pair<std::string, std::vector<int>>> values;  // in order of appearance

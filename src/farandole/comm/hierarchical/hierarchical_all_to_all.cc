@@ -1,7 +1,8 @@
 // The all-to-all of HierarchicalCommunicator.
 //
 // First the ranks exchange what each sends to each other rank. Small messages travel in the same exchange. Large
-// ones then pass the leader groups: each node exchanges its data with one other node at a time.
+// ones then pass the leader groups: each node exchanges its data with one other node at a time. Two ranks on two
+// nodes both know all sizes, so they compare them with the call and need one exchange only.
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
@@ -13,9 +14,12 @@
 namespace farandole {
 namespace {
 
-constexpr int most_ranks = 32;             // more ranks have too many sizes
-constexpr int most_nodes = 4;              // more nodes have no link to each other one
-constexpr std::size_t inline_bytes = 256;  // of data in the first exchange, by rank
+constexpr int most_ranks = 32;  // more ranks have too many sizes
+constexpr int most_nodes = 4;   // more nodes have no link to each other one
+// Of data in the first exchange, by rank. All ranks' sizes and data together take about as long as the sizes alone.
+std::size_t inline_bytes(std::size_t ranks) {
+  return std::max<std::size_t>(256, 8192 / ranks);
+}
 
 }  // namespace
 
@@ -35,6 +39,7 @@ void HierarchicalCommunicator::all_to_all(std::string_view name, const void* in,
     agree(all_to_all_call(name));
     return parts_.all->all_to_all(name, in, send_bytes, out, receive_bytes);
   }
+  if (size == 2) return exchange_with_peer(name, in, send_bytes, out, receive_bytes);
   begin(all_to_all_call(name));
   SizeTable table{static_cast<std::size_t>(size),
                   {send_bytes.begin(), send_bytes.end()},
@@ -46,17 +51,48 @@ void HierarchicalCommunicator::all_to_all(std::string_view name, const void* in,
   });
 }
 
+// The call contains what the ranks send each other. A rank that sends another size to itself than it expects makes
+// its call differ, so that its peer knows.
+void HierarchicalCommunicator::exchange_with_peer(std::string_view name, const void* in,
+                                                  std::span<const std::size_t> send_bytes, void* out,
+                                                  std::span<const std::size_t> receive_bytes) {
+  const std::size_t own = static_cast<std::size_t>(rank), peer = 1 - own;
+  auto call = all_to_all_call(name);
+  call.count = rank == 0 ? send_bytes[peer] : receive_bytes[peer];
+  call.shares = rank == 0 ? receive_bytes[peer] : send_bytes[peer];
+  if (send_bytes[own] != receive_bytes[own]) call.root = rank;
+  begin(call);
+  const auto offset = [](std::span<const std::size_t> bytes, std::size_t of) {
+    return of == 0 ? 0 : bytes[0];
+  };
+  const auto* const from = static_cast<const std::byte*>(in);
+  auto* const to = static_cast<std::byte*>(out);
+  Slice slice;
+  slice.dtype = DType::uint8;
+  slice.source = from;
+  slice.data = to;
+  attempt([&] {
+    exchange(slice, [&](std::size_t k) {
+      return exchange_stream(1 - own_node_, {share_of(k, offset(send_bytes, peer), send_bytes[peer])},
+                             1 - own_node_, {share_of(k, offset(receive_bytes, peer), receive_bytes[peer])},
+                             LeaderGroup::piece_bytes);
+    });
+  });
+  copy_bytes(to + offset(receive_bytes, own), from + offset(send_bytes, own), send_bytes[own]);
+}
+
 // Completes `table`, which contains the sizes of this rank alone. Returns true if the data of all ranks was so small that it
 // came with the sizes.
 bool HierarchicalCommunicator::exchange_sizes(SizeTable& table, const std::byte* in, std::byte* out) {
   const std::size_t ranks = table.ranks, own = static_cast<std::size_t>(rank);
-  const std::size_t list_bytes = ranks * sizeof(std::size_t), box_bytes = 2 * list_bytes + inline_bytes;
+  const std::size_t list_bytes = ranks * sizeof(std::size_t), inlined = inline_bytes(ranks),
+                    box_bytes = 2 * list_bytes + inlined;
   std::vector<std::byte> boxes(ranks * box_bytes);
   auto* const box = boxes.data() + own * box_bytes;
   const std::size_t sent = sum(table.sends);
   std::memcpy(box, table.sends.data(), list_bytes);
   std::memcpy(box + list_bytes, table.receives.data(), list_bytes);
-  if (sent > 0 && sent <= inline_bytes) std::memcpy(box + 2 * list_bytes, in, sent);
+  if (sent > 0 && sent <= inlined) std::memcpy(box + 2 * list_bytes, in, sent);
   gather_by_leader(boxes.data(), boxes.size(), own * box_bytes, box_bytes);
   table.sends.resize(ranks * ranks);
   table.receives.resize(ranks * ranks);
@@ -73,7 +109,7 @@ bool HierarchicalCommunicator::exchange_sizes(SizeTable& table, const std::byte*
             "all_to_all '{}' (call {}): rank {} sends {} bytes to rank {}, which expects {}", call_.name,
             call_.sequence, from, table.sent(from, to), to, table.receives[to * ranks + from]));
   }
-  if (most > inline_bytes) return false;
+  if (most > inlined) return false;
   for (std::size_t from = 0; from < ranks; ++from) {
     const auto before = sum(std::span(table.sends).subspan(from * ranks, own));
     const auto bytes = table.sent(from, own);

@@ -86,6 +86,8 @@ class HierarchicalCommunicator : public Communicator, public NonblockingAllreduc
   void meet();
   void meet(std::byte* data, std::size_t bytes);
   struct SizeTable;
+  void exchange_with_peer(std::string_view name, const void* in, std::span<const std::size_t> send_bytes,
+                          void* out, std::span<const std::size_t> receive_bytes);
   bool exchange_sizes(SizeTable& table, const std::byte* in, std::byte* out);
   void exchange_cells(const SizeTable& table, const std::byte* in, std::byte* out);
   int local_size() const { return plan_.local_size(own_node_); }
