@@ -1,5 +1,5 @@
-// A program that trains one step, for tests/compare/nodes: `first_step farandole` is written with Farandole, and
-// `first_step plain` does the same with MPI alone. Rank 0 prints when the step was complete.
+// A program that trains one step, for tests/compare/nodes: `first_step farandole` is written with Farandole,
+// and `first_step plain` does the same with MPI alone. Rank 0 prints when the step was complete.
 #include <chrono>
 #include <farandole/farandole.h>
 #include <fmt/format.h>

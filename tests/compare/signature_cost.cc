@@ -1,5 +1,6 @@
-// What the collective signature check costs in the smallest exchange between two nodes, for tests/compare/nodes.
-// Both kinds of exchange alternate on the same connection. Rank 0 prints {"checked_us", "unchecked_us"}: medians.
+// What the collective signature check costs in the smallest exchange between two nodes, for
+// tests/compare/nodes. Both kinds of exchange alternate on the same connection. Rank 0 prints
+// {"checked_us", "unchecked_us"}: medians.
 #include <cstring>
 #include <fmt/format.h>
 #include <vector>
@@ -16,8 +17,8 @@ namespace {
 constexpr std::size_t header_bytes = 16;  // of LeaderGroup; no message of this benchmark has as many
 constexpr int batches = 101, calls = 200;
 
-// A link that other links share. Without `headers`, it does not send the headers that carry the signatures, and
-// pretends to receive an equal one.
+// A link that other links share. Without `headers`, it does not send the headers that carry the signatures,
+// and pretends to receive an equal one.
 class SharedLink : public Link {
  public:
   SharedLink(Link& link, bool headers) : link_(link), headers_(headers) {}

@@ -7,8 +7,8 @@
 namespace farandole {
 namespace {
 
-// The loader chooses the version of a function for the widest vectors that the machine has. ThreadSanitizer is not ready when
-// the loader does so, and the program would crash.
+// The loader chooses the version of a function for the widest vectors that the machine has. ThreadSanitizer
+// is not ready when the loader does so, and the program would crash.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define FARANDOLE_WIDEST_VECTORS [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]]
 #else

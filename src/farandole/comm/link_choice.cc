@@ -27,8 +27,8 @@ const char* text_of(LinkKind kind) {
   return kind == LinkKind::tcp ? "TCP" : "MPI";
 }
 
-// Duration of the fastest call, of the slowest rank. The fastest one is disturbed least by other programs, and
-// they must not decide.
+// Duration of the fastest call, of the slowest rank. The fastest one is disturbed least by other programs,
+// and they must not decide.
 template <class Call>
 double time_us(MpiCommunicator& mpi, int calls, Call call) {
   double best = 0;
@@ -78,7 +78,8 @@ Times time_links(LeaderGroup& group, MpiCommunicator& mpi, Patience patience) {
     group.set_window(window);
     const double us = time_slice_us(group, mpi, patience, large_bytes, 8);
     spent_us += 9 * us;
-    // A larger window must be clearly better, because it needs more memory, and because messages in flight leave the caches.
+    // A larger window must be clearly better, because it needs more memory, and because messages in flight
+    // leave the caches.
     if (times.large_us == 0 || us < clearly_faster * times.large_us) {
       times.large_us = us;
       times.window = window;

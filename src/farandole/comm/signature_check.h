@@ -26,8 +26,8 @@ struct CallDescriptor {
   std::uint64_t count = 0;     // elements of a reduction; total bytes of other operations
   std::uint64_t shares = 0;    // hash of the sizes by rank, if the operation has them
   std::int32_t root = -1;      // of a broadcast
-  // In an all-to-all of two ranks on two nodes: `count` is what rank 0 sends to rank 1, `shares` what it receives, and
-  // `root` a rank that sends another size to itself than it expects.
+  // In an all-to-all of two ranks on two nodes: `count` is what rank 0 sends to rank 1, `shares` what it
+  // receives, and `root` a rank that sends another size to itself than it expects.
   Operation operation = Operation::allreduce;
   DType dtype = DType::uint8;
   ReduceOp op = ReduceOp::sum;

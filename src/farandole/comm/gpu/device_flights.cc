@@ -102,8 +102,8 @@ void DeviceFlights::check() {
   throw_loss();
 }
 
-// Work that was aborted ends, too, possibly with a failure of the device, because it has used memory of a lost rank. The
-// loss is the cause.
+// Work that was aborted ends, too, possibly with a failure of the device, because it has used memory of a
+// lost rank. The loss is the cause.
 void DeviceFlights::await(const GpuEvent& event) {
   try {
     while (!event.reached()) {

@@ -1,8 +1,8 @@
 // The all-to-all of HierarchicalCommunicator.
 //
-// First the ranks exchange what each sends to each other rank. Small messages travel in the same exchange. Large
-// ones then pass the leader groups: each node exchanges its data with one other node at a time. Two ranks on two
-// nodes both know all sizes, so they compare them with the call and need one exchange only.
+// First the ranks exchange what each sends to each other rank. Small messages travel in the same exchange.
+// Large ones then pass the leader groups: each node exchanges its data with one other node at a time. Two
+// ranks on two nodes both know all sizes, so they compare them with the call and need one exchange only.
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
@@ -16,7 +16,8 @@ namespace {
 
 constexpr int most_ranks = 32;  // more ranks have too many sizes
 constexpr int most_nodes = 4;   // more nodes have no link to each other one
-// Of data in the first exchange, by rank. All ranks' sizes and data together take about as long as the sizes alone.
+// Of data in the first exchange, by rank. All ranks' sizes and data together take about as long as
+// the sizes alone.
 std::size_t inline_bytes(std::size_t ranks) {
   return std::max<std::size_t>(256, 8192 / ranks);
 }
@@ -51,8 +52,8 @@ void HierarchicalCommunicator::all_to_all(std::string_view name, const void* in,
   });
 }
 
-// The call contains what the ranks send each other. A rank that sends another size to itself than it expects makes
-// its call differ, so that its peer knows.
+// The call contains what the ranks send each other. A rank that sends another size to itself than it expects
+// makes its call differ, so that its peer knows.
 void HierarchicalCommunicator::exchange_with_peer(std::string_view name, const void* in,
                                                   std::span<const std::size_t> send_bytes, void* out,
                                                   std::span<const std::size_t> receive_bytes) {
@@ -81,8 +82,8 @@ void HierarchicalCommunicator::exchange_with_peer(std::string_view name, const v
   copy_bytes(to + offset(receive_bytes, own), from + offset(send_bytes, own), send_bytes[own]);
 }
 
-// Completes `table`, which contains the sizes of this rank alone. Returns true if the data of all ranks was so small that it
-// came with the sizes.
+// Completes `table`, which contains the sizes of this rank alone. Returns true if the data of all ranks was
+// so small that it came with the sizes.
 bool HierarchicalCommunicator::exchange_sizes(SizeTable& table, const std::byte* in, std::byte* out) {
   const std::size_t ranks = table.ranks, own = static_cast<std::size_t>(rank);
   const std::size_t list_bytes = ranks * sizeof(std::size_t), inlined = inline_bytes(ranks),
@@ -119,8 +120,8 @@ bool HierarchicalCommunicator::exchange_sizes(SizeTable& table, const std::byte*
   return true;
 }
 
-// A cell is what one rank sends to another one. On a node with several ranks, the first one has memory for the
-// cells from and to its node.
+// A cell is what one rank sends to another one. On a node with several ranks, the first one has memory for
+// the cells from and to its node.
 void HierarchicalCommunicator::exchange_cells(const SizeTable& table, const std::byte* in, std::byte* out) {
   const std::size_t ranks = table.ranks, own = static_cast<std::size_t>(rank);
   std::vector<std::size_t> sent_at(ranks * ranks), received_at(ranks * ranks);  // offsets of cells

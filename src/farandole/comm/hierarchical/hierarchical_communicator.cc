@@ -30,8 +30,8 @@ Buffer HierarchicalCommunicator::allocate(std::size_t bytes) {
   return parts_.node != nullptr ? parts_.node->allocate(bytes) : private_memory(bytes);
 }
 
-// If the ranks' calls differ, a rank learns this from its node or from a leader group. It tells the other ranks
-// of its node, and leader group 0 tells the other nodes. Then all ranks compare.
+// If the ranks' calls differ, a rank learns this from its node or from a leader group. It tells the other
+// ranks of its node, and leader group 0 tells the other nodes. Then all ranks compare.
 void HierarchicalCommunicator::report_mismatch() {
   if (parts_.node != nullptr) parts_.node->refuse();
   pending_.reset();
@@ -49,7 +49,8 @@ void HierarchicalCommunicator::begin(const CallDescriptor& call) {
   call_.wire = static_cast<std::uint8_t>(options_.wire);
 }
 
-// Ranks that make different calls are told so even if one of them wants a reduction that its type does not have.
+// Ranks that make different calls are told so even if one of them wants a reduction that its type
+// does not have.
 void HierarchicalCommunicator::begin_reduction(const CallDescriptor& call) {
   if (can_reduce(call.op, call.dtype)) return begin(call);
   agree(call);
@@ -157,8 +158,8 @@ void HierarchicalCommunicator::enter_exchange() {
   }
 }
 
-// The elements from `first` on in the memory of all ranks of this node. `data` is that of this rank, if it is the
-// only one of its node.
+// The elements from `first` on in the memory of all ranks of this node. `data` is that of this rank, if it is
+// the only one of its node.
 std::unique_ptr<Slice> HierarchicalCommunicator::node_slice(std::byte* data, std::size_t first, DType dtype,
                                                             ReduceOp op) {
   std::vector<std::byte*> places;

@@ -20,7 +20,8 @@ namespace farandole {
 class HierarchicalCommunicator : public Communicator, public NonblockingAllreduce {
  public:
   struct Parts {
-    // All ranks. Compares calls that differ, and exchanges what the leader groups do not. Checks no signatures.
+    // All ranks. Compares calls that differ, and exchanges what the leader groups do not.
+    // Checks no signatures.
     std::unique_ptr<MpiCommunicator> all;
     std::unique_ptr<SharedMemoryCommunicator> node;  // this node's ranks, by local rank; null for one rank
     // By the number of the leader group; null if this rank does not serve it. Ranks in a leader
