@@ -44,7 +44,7 @@ class WireTest : public testing::TestWithParam<Way> {
 // Each node rounds what it sends, so the error is at most half a unit of bfloat16 for each node on the way.
 TEST_P(WireTest, SumsAreEqualOnAllRanksAndNearTheExactOnes) {
   std::mt19937 random(seed(5));  // equal on all ranks
-  for (const std::size_t count : {20'000u, 130'003u})
+  for (const std::size_t count : {20'000u, 70'003u})
     for (const auto op : {ReduceOp::sum, ReduceOp::average}) {
       std::vector<float> values(count);
       std::vector<double> exact(count), magnitude(count);
@@ -58,9 +58,11 @@ TEST_P(WireTest, SumsAreEqualOnAllRanksAndNearTheExactOnes) {
       comm_->allreduce("test", values.data(), count, DType::float32, op);
       expect_same_bits(values);
       const double scaling = op == ReduceOp::average ? comm_->size : 1;
-      for (std::size_t i = 0; i < count; ++i)
-        ASSERT_LE(std::abs(values[i] - exact[i] / scaling), (nodes() + 1) * magnitude[i] / scaling / 256)
-            << i;
+      const double share = (nodes() + 1) / scaling / 256;
+      std::size_t wrong = 0;
+      while (wrong < count && std::abs(values[wrong] - exact[wrong] / scaling) <= share * magnitude[wrong])
+        ++wrong;
+      ASSERT_EQ(wrong, count);
     }
 }
 

@@ -240,7 +240,12 @@ class Connector {
 
   // Throws: Error if a connection cannot be made.
   std::vector<OwnedDescriptor> connect() {
-    if (listener_.port() == 0) throw Error(fmt::format("{} cannot listen on a TCP port", host_name()));
+    // Both sides see this at once, so neither waits for the other until the limit.
+    for (std::size_t peer = 0; peer < wanted_.size(); ++peer) {
+      if (!wanted_[peer]) continue;
+      check(invitations_[static_cast<std::size_t>(rank_)]);
+      check(invitations_[peer]);
+    }
     for (std::size_t peer = 0; peer < wanted_.size(); ++peer)
       if (wanted_[peer] && static_cast<int>(peer) < rank_) sockets_[peer] = connect_to(peer);
     for (std::size_t peer = static_cast<std::size_t>(rank_) + 1; peer < wanted_.size(); ++peer)
@@ -249,6 +254,11 @@ class Connector {
   }
 
  private:
+  static void check(const Invitation& invitation) {
+    if (invitation.port == 0) throw Error(fmt::format("{} cannot listen on a TCP port", invitation.host));
+    if (invitation.addresses == 0) throw Error(fmt::format("{} has no address for TCP", invitation.host));
+  }
+
   OwnedDescriptor connect_to(std::size_t peer) {
     const auto& theirs = invitations_[peer];
     const auto addresses = reachable(invitations_[static_cast<std::size_t>(rank_)], theirs);
