@@ -29,13 +29,14 @@ pack() {
         $library == "${torch:-none}"/* ]] ||
         strip -o "$folder/libraries/${library##*/}" "$library" || return 1
     done || return 1
-  # Each program starts through a script, so that no other program of the machine loads these libraries.
+  # Each program starts through a script, so that no other program of the machine loads these libraries. The plugins of PMIx are
+  # left out: the only one that is missed compresses long messages, and each rank would warn of that.
   for program in mpirun "$@"; do
     cat >"$folder/bin/$program" <<'SCRIPT' && chmod +x "$folder/bin/$program" || return 1
 #!/bin/sh
 root=$(dirname "$(dirname "$0")")
 LD_LIBRARY_PATH=$root/libraries:$FARANDOLE_TORCH_FOLDER${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} OPAL_PREFIX=$root \
-  exec "$root/programs/$(basename "$0")" "$@"
+  PMIX_MCA_pcompress_base_silence_warning=1 exec "$root/programs/$(basename "$0")" "$@"
 SCRIPT
   done
   tar -czf "$archive" -C "$folder" . || return 1
