@@ -9,11 +9,11 @@ import json
 bench = json.load(open("out"))
 [result] = bench["results"]
 assert result["ranks"] == 2 and result["state_bytes"] > 80_000, bench
-times = ("stall_ms", "memcpy_ms", "write_s", "raw_write_s", "unchecked_write_s", "restore_s", "raw_read_s", "block_with_checkpoint_s", "block_s")
+times = ("stall_ms", "memcpy_ms", "write_s", "raw_write_s", "unchecked_write_s", "restore_s", "raw_read_s", "memory_read_s", "block_with_checkpoint_s", "block_s")
 assert all(result[name] > 0 for name in times), bench
 PYTHON
 "${bench[@]}" --blocks 0 >out 2>err || fail "without training"
-[[ $(grep -c . out) == 6 ]] && grep -q 'read and verify' out || fail "the table"
+[[ $(grep -c . out) == 7 ]] && grep -q 'restore with verification' out || fail "the table"
 for bad in "--model x" "--repetitions 0" "--blocks -1" "--format xml" "--folder nowhere/there"; do
   read -ra option <<<"$bad"
   "${bench[@]}" "${option[@]}" >out 2>err && fail "$bad"
