@@ -93,8 +93,11 @@ def check_text(all_options):
     for page in wanted:
         for number, line in read_page(page)[0]:
             for code in re.findall(r"`([^`]+)`", line):
-                if re.match(r"farandole [a-z]", code):
+                of_script = code.startswith(SCRIPTS) and " -" in code
+                if re.match(r"farandole [a-z]", code) or of_script:
                     check_options(f"{page}:{number}", code)
+                if of_script:
+                    continue
                 own = [] if code.split()[0] in OTHERS else re.findall(r"(?<![\w-])--[a-z][\w-]*", code)
                 for option in own:
                     if option not in all_options | SBATCH_OPTIONS:
