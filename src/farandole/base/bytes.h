@@ -72,8 +72,8 @@ struct LargeAllocator {
   static constexpr std::size_t large = 256 << 10;
 
   LargeAllocator() = default;
-  LargeAllocator(const LargeAllocator&) =
-      default;  // There is no move, which would take the block from the moved allocator.
+  // There is no move, which would take the block from the moved allocator.
+  LargeAllocator(const LargeAllocator&) = default;
   LargeAllocator& operator=(const LargeAllocator&) = default;
   explicit LargeAllocator(std::shared_ptr<MemoryBlock> memory) : block(std::move(memory)) {}
   template <class Other>

@@ -77,8 +77,4 @@ const Array* Snapshot::find(std::string_view path) const {
   return found == arrays.end() ? nullptr : &*found;
 }
 
-Array* Snapshot::find(std::string_view path) {
-  return const_cast<Array*>(std::as_const(*this).find(path));
-}
-
 }  // namespace farandole

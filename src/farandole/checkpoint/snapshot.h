@@ -67,7 +67,6 @@ struct Snapshot {
   std::vector<Array> arrays;
 
   const Array* find(std::string_view path) const;  // nullptr if it does not exist
-  Array* find(std::string_view path);
 };
 
 // Fills a snapshot. It uses the memory of an old snapshot again if the same arrays come in the same order.

@@ -1,18 +1,16 @@
 #include "farandole/train/optimizer/bucket_views.h"
 
-#include "farandole/base/bytes.h"
 #include "farandole/train/optimizer/tensor_bytes.h"
 
 namespace farandole {
 
 torch::Tensor flat_tensor(const Bucket& bucket, torch::Device device) {
   const auto elements = static_cast<std::int64_t>(bucket.payload);
-  const auto options = torch::dtype(scalar_type_of(bucket.dtype)).device(device);
-  if (!device.is_cpu() || elements == 0) return torch::zeros({elements}, options);
+  if (!device.is_cpu())
+    return torch::zeros({elements}, torch::dtype(scalar_type_of(bucket.dtype)).device(device));
   // In huge pages, because each step updates all of it, and each snapshot copies it.
-  auto* const bytes = new Bytes(bucket.payload * size_of(bucket.dtype), std::byte{0});
-  return torch::from_blob(
-      bytes->data(), {elements}, [bytes](void*) { delete bytes; }, options);
+  return tensor_of(Bytes(bucket.payload * size_of(bucket.dtype), std::byte{0}), {elements},
+                   scalar_type_of(bucket.dtype));
 }
 
 torch::Tensor slot_view(const torch::Tensor& flat, const BucketSlot& slot, const torch::Tensor& like) {

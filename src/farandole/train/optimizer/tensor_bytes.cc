@@ -1,6 +1,7 @@
 #include "farandole/train/optimizer/tensor_bytes.h"
 
 #include <string>
+#include <utility>
 
 #include "farandole/base/error.h"
 
@@ -52,6 +53,13 @@ torch::ScalarType scalar_type_of(DType dtype) {
       return torch::kBool;
   }
   return torch::kFloat32;
+}
+
+torch::Tensor tensor_of(Bytes bytes, at::IntArrayRef shape, torch::ScalarType type) {
+  if (bytes.empty()) return torch::empty(shape, type);
+  auto* const owned = new Bytes(std::move(bytes));
+  return torch::from_blob(
+      owned->data(), shape, [owned](void*) { delete owned; }, type);
 }
 
 }  // namespace farandole

@@ -25,13 +25,11 @@ void add(SnapshotBuilder& snapshot, const std::string& path, const torch::Tensor
   if (!to.empty()) std::memcpy(to.data(), data.const_data_ptr(), to.size());
 }
 
-// The tensor takes over the array's bytes.
-torch::Tensor to_tensor(Array& array) {
-  const auto type = scalar_type_of(array.dtype);
-  if (array.bytes.empty()) return torch::empty(array.shape, type);
-  auto* const bytes = new Bytes(std::move(array.bytes));
-  return torch::from_blob(
-      bytes->data(), array.shape, [bytes](void*) { delete bytes; }, type);
+// Refers to the array's bytes.
+torch::Tensor view_of(const Array& array) {
+  if (array.bytes.empty()) return torch::empty(array.shape, scalar_type_of(array.dtype));
+  return torch::from_blob(const_cast<std::byte*>(array.bytes.data()), array.shape,
+                          scalar_type_of(array.dtype));
 }
 
 NamedTensors model_tensors(torch::nn::Module& model) {
@@ -61,7 +59,8 @@ void move_optimizer(Snapshot& snapshot, torch::nn::Module& model, torch::optim::
   NamedTensors state;
   for (auto& array : snapshot.arrays)
     if (array.path.starts_with(schema::optimizer))
-      state.emplace_back(array.path.substr(schema::optimizer.size()), to_tensor(array));
+      state.emplace_back(array.path.substr(schema::optimizer.size()),
+                         tensor_of(std::move(array.bytes), array.shape, scalar_type_of(array.dtype)));
   import_optimizer_state(optimizer, parameter_names(model, optimizer), state);
 }
 
@@ -201,9 +200,7 @@ void load_model(const Snapshot& snapshot, torch::nn::Module& model) {
       throw UserError(
           fmt::format("the checkpoint belongs to another model: {} has {} elements there and {} here", name,
                       array->count(), tensor.numel()));
-    if (!array->bytes.empty())
-      tensor.copy_(torch::from_blob(const_cast<std::byte*>(array->bytes.data()), array->shape,
-                                    scalar_type_of(array->dtype)));
+    if (!array->bytes.empty()) tensor.copy_(view_of(*array));
     ++used;
   }
   std::size_t there = 0;
@@ -228,7 +225,7 @@ void restore(Session& session, torch::nn::Module& model, torch::optim::Optimizer
     load_state(*snapshot, model, optimizer);
     std::vector<torch::Tensor> states;
     for (int r = 0; r < session.size(); ++r)
-      if (Array* array = snapshot->find(schema::rng(r))) states.push_back(to_tensor(*array));
+      if (const Array* array = snapshot->find(schema::rng(r))) states.push_back(view_of(*array));
     for (const auto& state : states)
       if (state.dim() != 1 ||
           (state.size(0) != own_bytes && state.size(0) != own_bytes + gpu_generator_bytes))
