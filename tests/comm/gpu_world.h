@@ -2,10 +2,13 @@
 // FARANDOLE_TEST_GPUS to the number of real GPUs, which are used instead.
 #pragma once
 
+#include <array>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
 #include <functional>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <map>
 #include <string>
@@ -117,6 +120,29 @@ inline std::vector<GpuEnd> run_gpu_ranks(int size, const std::function<void(GpuR
 inline void expect_all_succeed(const std::vector<GpuEnd>& ends) {
   for (std::size_t r = 0; r < ends.size(); ++r)
     EXPECT_EQ(ends[r].exit_code, 0) << "rank " << r << ": " << ends[r].message;
+}
+
+// A rank that is lost ends the wait of the others, who name it. `Pipeline` runs collectives on the GPU
+// of a rank.
+template <class Pipeline>
+void expect_that_others_name_a_lost_rank() {
+  const auto ends = run_gpu_ranks(3, [](GpuRank& rank) {
+    Pipeline gpu(rank, {.world_ranks = {10, 11, 12}});
+    gpu.allreduce_once("first");
+    std::byte token{}, tokens[3];
+    rank.bootstrap.all_gather("all know that the first is complete", &token, tokens,
+                              std::array<std::size_t, 3>{1, 1, 1});
+    if (rank.rank == 1) std::raise(SIGKILL);
+    gpu.allreduce_once("bucket 7");
+  });
+  EXPECT_EQ(ends[1].exit_code, -1);
+  for (const std::size_t other : {0, 2}) {
+    EXPECT_EQ(ends[other].exit_code, 70);
+    EXPECT_THAT(
+        ends[other].message,
+        testing::AllOf(testing::HasSubstr("rank 11 (pid "), testing::HasSubstr("was lost, killed by SIGKILL"),
+                       testing::HasSubstr("while this rank waited in "), testing::HasSubstr("'bucket 7'")));
+  }
 }
 
 }  // namespace farandole

@@ -24,6 +24,23 @@ const std::vector<std::size_t> sizes = {0, 1, 2, 3, 7, 64, 1023, 65537, 1000003}
 
 class Collectives : public testing::TestWithParam<Way> {
  protected:
+  // Rank 1 expects 9 bytes of `from`, and every rank sends 8. MPI does not compare sizes, and more than 4
+  // nodes use MPI.
+  void expect_named_sizes(std::size_t from, const std::string& message) {
+    if (GetParam().options.transport == Transport::mpi || comm_->size < 2 || comm_->size > 4)
+      GTEST_SKIP() << "nobody compares sizes";
+    std::vector<std::size_t> sends(static_cast<std::size_t>(comm_->size), 8), receives = sends;
+    if (comm_->rank == 1) receives[from] = 9;
+    const std::vector<std::byte> in(1000);
+    std::vector<std::byte> out(1000);
+    try {
+      comm_->all_to_all("rows", in.data(), sends, out.data(), receives);
+      FAIL() << "nobody noticed";
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find(message), std::string::npos) << error.what();
+    }
+  }
+
   MpiTypes types_;
   std::unique_ptr<Communicator> comm_ = GetParam().make(types_);
 };
@@ -305,38 +322,13 @@ TEST_P(Collectives, LargeMessagesOfRandomSizes) {
   }
 }
 
-// MPI does not compare sizes, and more than 4 nodes use MPI.
 TEST_P(Collectives, AllToAllNamesRanksWhoseSizesDiffer) {
-  if (GetParam().options.transport == Transport::mpi || comm_->size < 2 || comm_->size > 4)
-    GTEST_SKIP() << "nobody compares sizes";
-  std::vector<std::size_t> sends(static_cast<std::size_t>(comm_->size), 8), receives = sends;
-  if (comm_->rank == 1) receives[0] = 9;
-  const std::vector<std::byte> in(1000);
-  std::vector<std::byte> out(1000);
-  try {
-    comm_->all_to_all("rows", in.data(), sends, out.data(), receives);
-    FAIL() << "nobody noticed";
-  } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("rank 0 sends 8 bytes to rank 1, which expects 9"),
-              std::string::npos)
-        << error.what();
-  }
+  expect_named_sizes(0, "rank 0 sends 8 bytes to rank 1, which expects 9");
 }
 
 // A rank alone knows that its sizes do not fit.
 TEST_P(Collectives, AllToAllNamesARankThatExpectsAnotherSizeOfItself) {
-  if (GetParam().options.transport == Transport::mpi || comm_->size < 2 || comm_->size > 4)
-    GTEST_SKIP() << "nobody compares sizes";
-  std::vector<std::size_t> sends(static_cast<std::size_t>(comm_->size), 8), receives = sends;
-  if (comm_->rank == 1) receives[1] = 9;
-  const std::vector<std::byte> in(1000);
-  std::vector<std::byte> out(1000);
-  try {
-    comm_->all_to_all("rows", in.data(), sends, out.data(), receives);
-    FAIL() << "nobody noticed";
-  } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("rank 1 sends "), std::string::npos) << error.what();
-  }
+  expect_named_sizes(1, "rank 1 sends ");
 }
 
 // A reduction of real numbers, computed in float64.

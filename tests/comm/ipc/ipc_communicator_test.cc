@@ -236,22 +236,7 @@ TEST(IpcCommunicator, TheHostQueuesWhileTheDeviceStandsStill) {
 }
 
 TEST(IpcCommunicator, ALostRankEndsTheWaitOfTheOthers) {
-  const auto ends = run_gpu_ranks(3, [](GpuRank& rank) {
-    SharingRank gpu(rank, {.world_ranks = {10, 11, 12}});
-    gpu.allreduce_once("first");
-    std::byte token{}, tokens[3];
-    rank.bootstrap.all_gather("all know that the first is complete", &token, tokens,
-                              std::array<std::size_t, 3>{1, 1, 1});
-    if (rank.rank == 1) std::raise(SIGKILL);
-    gpu.allreduce_once("bucket 7");
-  });
-  EXPECT_EQ(ends[1].exit_code, -1);
-  for (const std::size_t other : {0, 2}) {
-    EXPECT_EQ(ends[other].exit_code, 70);
-    EXPECT_THAT(ends[other].message,
-                AllOf(HasSubstr("rank 11 (pid "), HasSubstr("was lost, killed by SIGKILL"),
-                      HasSubstr("while this rank waited in "), HasSubstr("'bucket 7'")));
-  }
+  expect_that_others_name_a_lost_rank<SharingRank>();
 }
 
 // Calls of the collectives below, and how many of them come before the last one for which others wait.
