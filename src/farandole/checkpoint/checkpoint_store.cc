@@ -200,9 +200,9 @@ void CheckpointStore::save(Snapshot snapshot, std::function<void()> complete) {
   impl_->changed.notify_all();
 }
 
-bool CheckpointStore::idle() const {
-  const std::lock_guard lock(impl_->mutex);
-  return !impl_->pending.has_value();
+bool CheckpointStore::idle(std::chrono::milliseconds limit) const {
+  std::unique_lock lock(impl_->mutex);
+  return impl_->changed.wait_for(lock, limit, [this] { return !impl_->pending.has_value(); });
 }
 
 SnapshotBuilder CheckpointStore::builder() {

@@ -3,6 +3,7 @@
 // Thread safety: none; use from one thread at a time. Only rank 0 may use this.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -43,8 +44,8 @@ class CheckpointStore {
   CheckpointStore(CheckpointOptions options, Timeline& timeline);
   ~CheckpointStore();  // finishes a checkpoint that was begun
 
-  // False while a snapshot is being written; save() would wait.
-  bool idle() const;
+  // Waits up to `limit` for it. False while a snapshot is being written; save() would wait.
+  bool idle(std::chrono::milliseconds limit = {}) const;
   // A builder with the memory of the last snapshot that was written. If idle() is false, it has
   // none and allocates.
   SnapshotBuilder builder();

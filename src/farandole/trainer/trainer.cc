@@ -1,31 +1,23 @@
 #include "farandole/trainer/trainer.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
-#include <spdlog/spdlog.h>
 #include <sstream>
 #include <torch/optim.h>
 #include <torch/utils.h>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/error.h"
 #include "farandole/base/phrases.h"
-#include "farandole/train/compression/compression_state.h"
 #include "farandole/train/internals.h"
 #include "farandole/train/make_optimizer.h"
 #include "farandole/train/replica_check.h"
-#include "farandole/train/run/library_versions.h"
 #include "farandole/trainer/models/generate.h"
 #include "farandole/trainer/tuned_plan.h"
 
 namespace farandole {
 namespace {
-
-constexpr double not_evaluated = std::numeric_limits<double>::quiet_NaN();
 
 DistributedOptimizerOptions optimizer_options(const TrainOptions& o, std::function<bool()> stop_requested) {
   DistributedOptimizerOptions result;
@@ -98,18 +90,6 @@ void Trainer::start_at(const Position& position) {
   rate_.total_steps = scheduled + remaining;
 }
 
-void Trainer::resume(const Position& position, Snapshot* snapshot) {
-  restore(session_, *model_, *inner_, snapshot);
-  restore_compression(session_, parse_compression(options_.compression), optimizer_.compressor(), snapshot);
-  if (auto* const scaler = optimizer_.loss_scaler()) restore_loss_scale(session_, *scaler, snapshot);
-  start_at(position);
-  saved_step_ = position_.step;
-  if (snapshot == nullptr) return;
-  const bool known = !std::isnan(snapshot->best_score);  // Not in files of format version 1.
-  best_score_ = known ? snapshot->best_score : snapshot->score;
-  best_step_ = known ? snapshot->best_step : snapshot->step;
-}
-
 ExitCode Trainer::run() {
   session_.together([&] {
     if (!leads()) return;
@@ -125,36 +105,44 @@ ExitCode Trainer::run() {
     progress_ = std::make_unique<Progress>(position_.step, total_steps());
     reported_ns_ = now_ns();
   });
-  while (!finished()) {
+  while (!finished() && !stopping_) {
     train_epoch();
-    if (stopping_) break;
+    if (stopping_ && !finished()) break;
+    if (stopping_) save(score_unknown);  // The evaluation may last longer than this job.
     const auto usage = meter_.gather();
     if (leads()) metrics_->write(MetricsLog::Resources{position_.step, position_.epoch, usage});
     optimizer_.average_parameters();
-    const double score = evaluate();
-    if (due(options_.saved_epochs(), position_.epoch) || finished()) save(score);
+    const auto score = evaluate();
+    if (!score) {
+      --position_.epoch;
+      position_.samples = data_.train->size();
+      break;
+    }
+    if (due(options_.saved_epochs(), position_.epoch) || finished() || stopping_) save(*score);
   }
-  if (saved_step_ < position_.step) save(not_evaluated);
+  if (saved_step_ < position_.step) save(score_unknown);
   if (leads()) progress_->finish();
+  await_writer();
   session_.together([&] {
     if (!leads()) return;
     if (finished()) show_sample();
-    const Span span(session_.timeline(), Category::checkpoint, "wait for the last checkpoint");
     store_->wait();
   });
   return stopping_ && !finished() ? ExitCode::preempted : ExitCode::done;
 }
 
+// If the job stops at the end of an epoch, the epoch is not over: the next start has no samples left in it,
+// and evaluates it.
 void Trainer::train_epoch() {
   model_->train();
   sampler_.set_position(position_.epoch, position_.samples);
   Share share{position_.samples, sampler_.indices(), ceil_div(sampler_.size(), options_.batch)};
   while (share.done < share.batches && !finished() && !stopping_) {
     step(share);
-    if (!finished() && share.done < share.batches && save_is_due()) save(not_evaluated);
+    if (!finished() && share.done < share.batches && save_is_due()) save(score_unknown);
   }
   session_.set_step(-1);
-  if (share.done < share.batches) return;
+  if (share.done < share.batches || (stopping_ && !finished())) return;
   ++position_.epoch;
   position_.samples = 0;
 }
@@ -218,87 +206,6 @@ void Trainer::step(Share& share) {
     check_replicas(session_, *model_);
   }
   report();
-}
-
-// On a GPU, the result of the last step is not known before.
-void Trainer::confirm() {
-  try {
-    optimizer_.confirm();
-  } catch (const NonFiniteGradient& gradient) {
-    handle_nonfinite(gradient, loss_sum_);
-  }
-}
-
-void Trainer::handle_nonfinite(const NonFiniteGradient& gradient, const torch::Tensor& loss) {
-  constexpr int most_in_a_row = 10;
-  const auto reason = explain(gradient, loss);
-  if (options_.on_nonfinite == "rollback") return roll_back(reason);
-  std::string remedy;
-  if (options_.on_nonfinite == "stop")
-    remedy =
-        "lower --lr, limit the gradients with --clip-norm, or go on with --on-nonfinite skip or rollback";
-  else if (++skipped_in_a_row_ == most_in_a_row)
-    remedy = fmt::format("this is the {}th step in a row; lower --lr, or continue from an earlier checkpoint",
-                         most_in_a_row);
-  if (!remedy.empty()) {
-    const Error error(fmt::format("step {}: {}; {}", position_.step, reason, remedy));
-    if (averages_parameters()) throw error;
-    session_.together([&] { throw error; });
-  }
-  tell_skipped(reason);
-}
-
-void Trainer::tell_skipped(const std::string& reason) {
-  session_.timeline().instant(session_.timeline().intern("skipped step"));
-  if (!leads() && averages_parameters()) spdlog::warn("step {} is skipped: {}", position_.step, reason);
-  if (!leads()) return;
-  progress_->say(fmt::format("step {} is skipped: {}", position_.step, reason));
-  metrics_->write(MetricsLog::SkippedStep{position_.step, position_.epoch, reason});
-}
-
-std::string Trainer::explain(const NonFiniteGradient& gradient, const torch::Tensor& loss) {
-  const auto ranks = ranks_where(!std::isfinite(loss.item<double>()));
-  return fmt::format("{}; the loss is {}", gradient.what(),
-                     ranks.empty() ? "finite" : "not finite on " + describe_ranks(ranks));
-}
-
-std::vector<int> Trainer::ranks_where(bool here) {
-  if (averages_parameters()) return here ? std::vector{session_.rank()} : std::vector<int>();
-  const auto all = session_.all_gather(torch::full({1}, here));
-  std::vector<int> ranks;
-  for (int r = 0; r < session_.size(); ++r)
-    if (all[r].item<bool>()) ranks.push_back(r);
-  return ranks;
-}
-
-// The samples of the failed step and those since the checkpoint are not trained again: they would fail again.
-void Trainer::roll_back(const std::string& reason) {
-  constexpr int most_in_a_row = 3;
-  const Span span(session_.timeline(), Category::checkpoint, "roll back");
-  std::optional<Snapshot> snapshot;
-  session_.together([&] {
-    if (!leads()) return;
-    store_->wait();
-    auto found = read_newest_checkpoint(options_.run_dir / "checkpoints", memory_of(*model_));
-    if (!found)
-      throw Error(fmt::format(
-          "step {}: {}; there is no checkpoint yet to return to; lower --lr, or save checkpoints more often",
-          position_.step, reason));
-    snapshot = std::move(found->second);
-    rollbacks_in_a_row_ = snapshot->step == rolled_back_to_ ? rollbacks_in_a_row_ + 1 : 1;
-    rolled_back_to_ = snapshot->step;
-    if (rollbacks_in_a_row_ > most_in_a_row)
-      throw Error(fmt::format(
-          "step {}: {}; the job has returned to the checkpoint of step {} {} times; lower --lr, or "
-          "continue from an earlier checkpoint",
-          position_.step, reason, snapshot->step, most_in_a_row));
-    progress_->say(fmt::format("step {}: {}; the parameters are those of step {} again", position_.step,
-                               reason, snapshot->step));
-    metrics_->write(MetricsLog::Rollback{position_.step, position_.epoch, snapshot->step, reason});
-  });
-  restore(session_, *model_, *inner_, snapshot ? &*snapshot : nullptr);
-  restore_compression(session_, parse_compression(options_.compression), optimizer_.compressor(),
-                      snapshot ? &*snapshot : nullptr);
 }
 
 // In the last batch of an epoch, the sampler lets some ranks repeat a sample. It is left out; where it is the
@@ -365,8 +272,10 @@ void Trainer::report() {
   if (leads() && known) progress_->update({position_.step, position_.epoch, last_loss_, samples_per_s_});
 }
 
-// Evaluates every held-out sample once for any number of ranks; the sums are reduced over the ranks.
-double Trainer::evaluate() {
+// Evaluates every held-out sample once for any number of ranks; the sums are reduced over the ranks. A long
+// evaluation must not use up the time until the job is killed, so that the ranks agree now and then.
+std::optional<double> Trainer::evaluate() {
+  constexpr std::size_t batches_between_votes = 16;
   const Span span(session_.timeline(), Category::evaluation, "evaluation");
   const auto begin_ns = now_ns();
   const torch::NoGradGuard no_grad;
@@ -375,7 +284,16 @@ double Trainer::evaluate() {
   std::vector<std::int64_t> own;
   for (std::int64_t i = session_.rank(); i < data_.held_out->size(); i += session_.size()) own.push_back(i);
   const std::size_t batch = static_cast<std::size_t>(std::max<std::int64_t>(options_.batch, 64));
-  for (std::size_t first = 0; first < own.size(); first += batch) {
+  const auto most = static_cast<std::size_t>(ceil_div(data_.held_out->size(), session_.size()));
+  for (std::size_t first = 0; first < most; first += batch) {
+    const auto done = first / batch;
+    if (!finished() && done > 0 && done % batches_between_votes == 0) {
+      auto requests = torch::full({1}, stop_requested_() ? 1.0 : 0.0);
+      session_.allreduce_(requests, ReduceOp::sum);
+      stopping_ = requests.item<double>() > 0;
+      if (stopping_) return std::nullopt;
+    }
+    if (first >= own.size()) break;
     const Autocast autocast(precision_, session_.device());
     const auto part =
         on_device(data_.held_out->get(std::span(own).subspan(first, std::min(batch, own.size() - first))));
@@ -391,7 +309,7 @@ double Trainer::evaluate() {
   session_.allreduce_(sums, ReduceOp::sum);
   const double loss = (sums[0] / sums[2]).item<double>();
   const double accuracy = (sums[1] / sums[2]).item<double>();
-  stopping_ = sums[3].item<double>() > 0;
+  stopping_ = stopping_ || sums[3].item<double>() > 0;
   if (!(loss >= best_score_)) {
     best_score_ = loss;
     best_step_ = position_.step;
@@ -406,45 +324,6 @@ double Trainer::evaluate() {
     reported_ns_ += now_ns() - begin_ns;  // The rate is that of the steps.
   }
   return loss;
-}
-
-// Only rank 0 knows the time and whether the last checkpoint has been written. If ranks average
-// parameters, they also do so at a save, which is therefore never postponed: the result must not depend on
-// the speed of the disk.
-bool Trainer::save_is_due() {
-  if (position_.step < ask_at_) return false;
-  std::array<std::int64_t, 2> answer{};
-  if (leads()) {
-    const bool ready = store_->idle() || averages_parameters();
-    const auto [save, ask_again] = schedule_->ask(position_.step, ready, seconds_since(0));
-    answer = {save, ask_again};
-  }
-  session_.internals().communicator().broadcast("save", answer.data(), sizeof answer, 0);
-  ask_at_ = answer[1];
-  return answer[0] != 0;
-}
-
-void Trainer::save(double score) {
-  const Span span(session_.timeline(), Category::checkpoint, "snapshot");
-  const auto begin_ns = now_ns();
-  confirm();
-  optimizer_.average_parameters();
-  optimizer_.average_state();
-  auto builder = leads() ? store_->builder() : SnapshotBuilder();
-  capture(session_, *model_, *inner_, position_, builder, copies_ ? &*copies_ : nullptr);
-  capture_compression(session_, parse_compression(options_.compression), optimizer_.compressor(), builder);
-  saved_step_ = position_.step;
-  if (!leads()) return;
-  if (const auto* const scaler = optimizer_.loss_scaler()) add_loss_scale(builder, *scaler);
-  add_order(builder, {data_.train->size(), data_.hash, options_.seed});
-  auto snapshot = builder.finish();
-  snapshot.config = options_.to_json();
-  snapshot.versions = nlohmann::json(library_versions()).dump();
-  snapshot.score = score;
-  snapshot.best_score = best_score_;
-  snapshot.best_step = best_step_;
-  store_->save(std::move(snapshot), copies_ ? copies_->start() : std::function<void()>());
-  schedule_->saved(position_.step, seconds_since(0), seconds_since(begin_ns) + store_->write_seconds());
 }
 
 void Trainer::show_sample() {

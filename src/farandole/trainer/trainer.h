@@ -75,8 +75,9 @@ class Trainer {
   void train_epoch();
   void step(Share& share);
   Weighted fetch(const Share& share);
-  double evaluate();
+  std::optional<double> evaluate();  // std::nullopt if the job stops before its end.
   bool save_is_due();  // The same on all ranks.
+  void await_writer();
   void save(double score);
   void confirm();
   // What --on-nonfinite says. `loss` is this rank's in the present step.

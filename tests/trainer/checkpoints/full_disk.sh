@@ -5,6 +5,7 @@ if [[ ${1:-} != inside ]]; then
   exec unshare -rm bash "$0" inside
 fi
 source "$(dirname "$0")/../common.sh"
+need_h5py
 trap 'umount -q "$work"/*/checkpoints; rm -rf "$work"' EXIT
 options=(--model mlp --data synthetic --width 64 --timeline off --checkpoint-steps 2 --checkpoint-keep 9 --log-steps 1)
 train 2 "${options[@]}" --run-dir free --steps 2 || fail "a run with room"
@@ -14,7 +15,7 @@ bytes=$(stat -c %s free/checkpoints/step-00000002.h5)
 full() {
   mkdir -p "$2/checkpoints"
   mount -t tmpfs -o size="$((bytes * $1 + bytes / 2))" none "$2/checkpoints" || fail "mount"
-  train 2 "${options[@]}" --run-dir "$2" --steps 12
+  train 2 --steps 12 "${options[@]}" --run-dir "$2"
 }
 full 3 small || fail "exit code $? on a disk with room for 3 checkpoints"
 [[ -e small/checkpoints/step-00000012.h5 ]] || fail "the last checkpoint: $(ls small/checkpoints)"
@@ -28,6 +29,22 @@ grep -q '"exit_code": 1' tiny/run.json || fail "run.json: $(cat tiny/run.json)"
 grep -q '"step":12,' tiny/metrics.jsonl || fail "it did not train to its end"
 [[ $(ls -A tiny/checkpoints) == step-00000002.h5 ]] || fail "left: $(ls -A tiny/checkpoints)"
 "$bin/farandole" checkpoint verify tiny >out || fail "the checkpoint that was there"
+
+# A step that is not finite returns to the checkpoint that the full disk has, although a later one was lost.
+/usr/bin/python3 - <<'PYTHON' || fail "the data"
+import h5py, numpy
+with h5py.File("one.h5", "w") as file:
+    x = numpy.random.default_rng(3).normal(size=(64, 64)).astype("float32")
+    x[17] = 3e38
+    file["x"], file["y"], file["x_test"], file["y_test"] = x, numpy.arange(64) % 10, x[:1], [0]
+PYTHON
+options+=(--data one.h5 --batch 4 --epochs 2 --steps 16 --on-nonfinite rollback --checkpoint-steps 1)
+train 2 "${options[@]}" --run-dir once --steps 1 || fail "one step"
+bytes=$(stat -c %s once/checkpoints/step-00000001.h5)
+full 1 back
+[[ $? == 1 ]] || fail "exit code $? of the run that returns to a checkpoint"
+grep -qE '^step (9|1[0-6]): .* the parameters are those of step [0-9]+ again' out || fail "it does not return to its checkpoint"
+grep -q '"step":16,' back/metrics.jsonl || fail "it does not go on after the rollback"
 
 # The space of the recorders is gone, as on a full copy-on-write file system: their files get holes, which a full disk cannot fill.
 mkdir -p holes/recorder

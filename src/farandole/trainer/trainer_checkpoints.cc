@@ -1,0 +1,76 @@
+// How the trainer saves its state and goes on from it.
+#include <array>
+#include <chrono>
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "farandole/train/compression/compression_state.h"
+#include "farandole/train/internals.h"
+#include "farandole/train/run/library_versions.h"
+#include "farandole/trainer/trainer.h"
+
+namespace farandole {
+
+void Trainer::resume(const Position& position, Snapshot* snapshot) {
+  restore(session_, *model_, *inner_, snapshot);
+  restore_compression(session_, parse_compression(options_.compression), optimizer_.compressor(), snapshot);
+  if (auto* const scaler = optimizer_.loss_scaler()) restore_loss_scale(session_, *scaler, snapshot);
+  start_at(position);
+  saved_step_ = position_.step;
+  if (snapshot == nullptr) return;
+  const bool known = !std::isnan(snapshot->best_score);  // Not in files of format version 1.
+  best_score_ = known ? snapshot->best_score : snapshot->score;
+  best_step_ = known ? snapshot->best_step : snapshot->step;
+}
+
+// Only rank 0 knows the time and whether the last checkpoint has been written. If ranks average
+// parameters, they also do so at a save, which is therefore never postponed: the result must not depend on
+// the speed of the disk.
+bool Trainer::save_is_due() {
+  if (position_.step < ask_at_) return false;
+  std::array<std::int64_t, 2> answer{};
+  if (leads()) {
+    const bool ready = store_->idle() || averages_parameters();
+    const auto [save, ask_again] = schedule_->ask(position_.step, ready, seconds_since(0));
+    answer = {save, ask_again};
+  }
+  session_.internals().communicator().broadcast("save", answer.data(), sizeof answer, 0);
+  ask_at_ = answer[1];
+  return answer[0] != 0;
+}
+
+// Rank 0 may wait long for a slow disk. The others meet it again and again, so that this is no stall.
+void Trainer::await_writer() {
+  const Span span(session_.timeline(), Category::checkpoint, "wait for the last checkpoint");
+  for (std::uint8_t busy = 1; busy != 0;) {
+    if (leads()) busy = !store_->idle(std::chrono::milliseconds(100));
+    session_.internals().communicator().broadcast("wait for the last checkpoint", &busy, sizeof busy, 0);
+  }
+}
+
+void Trainer::save(double score) {
+  await_writer();
+  const Span span(session_.timeline(), Category::checkpoint, "snapshot");
+  const auto begin_ns = now_ns();
+  confirm();
+  optimizer_.average_parameters();
+  optimizer_.average_state();
+  auto builder = leads() ? store_->builder() : SnapshotBuilder();
+  capture(session_, *model_, *inner_, position_, builder, copies_ ? &*copies_ : nullptr);
+  capture_compression(session_, parse_compression(options_.compression), optimizer_.compressor(), builder);
+  saved_step_ = position_.step;
+  if (!leads()) return;
+  if (const auto* const scaler = optimizer_.loss_scaler()) add_loss_scale(builder, *scaler);
+  add_order(builder, {data_.train->size(), data_.hash, options_.seed});
+  auto snapshot = builder.finish();
+  snapshot.config = options_.to_json();
+  snapshot.versions = nlohmann::json(library_versions()).dump();
+  snapshot.score = score;
+  snapshot.best_score = best_score_;
+  snapshot.best_step = best_step_;
+  store_->save(std::move(snapshot), copies_ ? copies_->start() : std::function<void()>());
+  schedule_->saved(position_.step, seconds_since(0), seconds_since(begin_ns) + store_->write_seconds());
+}
+
+}  // namespace farandole
