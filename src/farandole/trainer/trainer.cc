@@ -122,7 +122,7 @@ ExitCode Trainer::run() {
   }
   if (saved_step_ < position_.step) save(score_unknown);
   if (leads()) progress_->finish();
-  await_writer();
+  await_writer(session_, store_.get());
   session_.together([&] {
     if (!leads()) return;
     if (finished()) show_sample();

@@ -77,7 +77,6 @@ class Trainer {
   Weighted fetch(const Share& share);
   std::optional<double> evaluate();  // std::nullopt if the job stops before its end.
   bool save_is_due();  // The same on all ranks.
-  void await_writer();
   void save(double score);
   void confirm();
   // What --on-nonfinite says. `loss` is this rank's in the present step.

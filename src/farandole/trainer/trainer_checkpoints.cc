@@ -1,6 +1,5 @@
 // How the trainer saves its state and goes on from it.
 #include <array>
-#include <chrono>
 #include <cmath>
 
 #include <nlohmann/json.hpp>
@@ -40,17 +39,8 @@ bool Trainer::save_is_due() {
   return answer[0] != 0;
 }
 
-// Rank 0 may wait long for a slow disk. The others meet it again and again, so that this is no stall.
-void Trainer::await_writer() {
-  const Span span(session_.timeline(), Category::checkpoint, "wait for the last checkpoint");
-  for (std::uint8_t busy = 1; busy != 0;) {
-    if (leads()) busy = !store_->idle(std::chrono::milliseconds(100));
-    session_.internals().communicator().broadcast("wait for the last checkpoint", &busy, sizeof busy, 0);
-  }
-}
-
 void Trainer::save(double score) {
-  await_writer();
+  await_writer(session_, store_.get());
   const Span span(session_.timeline(), Category::checkpoint, "snapshot");
   const auto begin_ns = now_ns();
   confirm();

@@ -66,7 +66,7 @@ void Trainer::roll_back(const std::string& reason) {
   constexpr int most_in_a_row = 3;
   const Span span(session_.timeline(), Category::checkpoint, "roll back");
   std::optional<Snapshot> snapshot;
-  await_writer();
+  await_writer(session_, store_.get());
   session_.together([&] {
     if (!leads()) return;
     auto found = read_newest_checkpoint(options_.run_dir / "checkpoints", memory_of(*model_));

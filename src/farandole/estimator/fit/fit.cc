@@ -48,6 +48,7 @@ class Fit {
     }
     while (!finished() && !trainer_.stopping()) run_epoch();
     if (trainer_.stopping() && saved_step_ != trainer_.steps_done()) save(std::nan(""));
+    await_writer(session_, store_.get());
     session_.together([&] {
       if (leads()) store_->wait();
     });
@@ -135,6 +136,7 @@ class Fit {
   }
 
   void save(double score) {
+    await_writer(session_, store_.get());
     const Span span(session_.timeline(), Category::checkpoint, "snapshot");
     auto builder = leads() ? store_->builder() : SnapshotBuilder();
     trainer_.save(builder);

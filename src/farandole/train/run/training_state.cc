@@ -1,5 +1,6 @@
 #include "farandole/train/run/training_state.h"
 
+#include <chrono>
 #include <cstring>
 #include <fmt/format.h>
 #include <map>
@@ -173,6 +174,14 @@ void capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer
   snapshot.add_integer(schema::sampler_epoch, position.epoch);
   snapshot.add_integer(schema::sampler_samples, position.samples);
   for (int r = 0; r < session.size(); ++r) add(snapshot, schema::rng(r), rng[r]);
+}
+
+void await_writer(Session& session, const CheckpointStore* store) {
+  const Span span(session.timeline(), Category::checkpoint, "wait for the last checkpoint");
+  for (std::uint8_t busy = 1; busy != 0;) {
+    if (store) busy = !store->idle(std::chrono::milliseconds(100));
+    session.internals().communicator().broadcast("wait for the last checkpoint", &busy, sizeof busy, 0);
+  }
 }
 
 ArrayMemory memory_of(torch::nn::Module& model) {

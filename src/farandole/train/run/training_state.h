@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "farandole/checkpoint/checkpoint_file.h"
+#include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/checkpoint/snapshot.h"
 #include "farandole/train/optimizer/loss_scaler.h"
 #include "farandole/train/run/device_copies.h"
@@ -51,6 +52,11 @@ void restore_loss_scale(Session& session, LossScaler& scaler, const Snapshot* sn
 // Collective: every rank of the group must call this in the same order.
 void capture(Session& session, torch::nn::Module& model, torch::optim::Optimizer& optimizer,
              const Position& position, SnapshotBuilder& snapshot, DeviceCopies* copies = nullptr);
+
+// Waits until the last checkpoint is written. Rank 0 passes the store, the others pass nullptr. The ranks
+// meet again and again, so that a slow disk is no stall.
+// Collective: every rank of the job must call this in the same order.
+void await_writer(Session& session, const CheckpointStore* store);
 
 // The memory of the model's tensors, for read_checkpoint(): parameters and buffers are then read where they
 // are used. The model must outlive it.
