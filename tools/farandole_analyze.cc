@@ -37,7 +37,9 @@ bool parse(int argc, char** argv, Options& options) {
   farandole::OptionParser parser;
   parser.usage =
       "Usage: farandole analyze RUN... [--format text|json|html|csv] [-o FILE] [--against RUN...]\n\n"
-      "Reports where the time of a run went. RUN is a run directory or a Chrome trace (plain or gzip).\n"
+      "Reports where the time of a run went. RUN is a run directory, a Chrome trace, a Horovod\n"
+      "timeline, a trace of PyTorch's profiler, an SQLite export of Nsight Systems, or a folder of the last\n"
+      "two with one file per rank. The format is detected automatically.\n"
       "Runs with different numbers of ranks give a scaling table.\n\n"
       "Examples:\n"
       "  $ farandole analyze RUN\n"

@@ -24,7 +24,7 @@ struct AnalysisOptions {
 
 // A number of the report, or the reason why it cannot be known.
 struct NamedFigure {
-  std::string name;  // as fail_on names it: "throughput", "overlap", "backward ms", …
+  std::string name;  // as fail_on names it: "throughput", "overlap", "backward_ms", …
   std::optional<double> value;
   std::string unknown;  // why there is no value
 };

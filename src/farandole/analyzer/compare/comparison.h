@@ -19,7 +19,7 @@ using Runs = std::vector<const RunMetrics*>;  // Repetitions of one run; not emp
 // One figure of both sides; for several runs, their mean. `change` is relative for times and rates, and
 // a difference for fractions.
 struct Difference {
-  std::string name;  // "throughput", "overlap", "backward ms", …
+  std::string name;  // "throughput", "overlap", "backward_ms", …
   bool relative = true;
   bool more_is_better = true;
   Figure now, before, change;
