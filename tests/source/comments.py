@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Comments: no C++ comment is wider than the code, no line has only one or two left-over words, signposts lead to files that are
-there, and thread safety is said in the words of CONTRIBUTING.md.
+there, and thread safety and errors are said in the words of CONTRIBUTING.md.
 
 --fix wraps paragraphs of C++ comments anew that are too wide or end with left-over words. The rest is for people to mend.
 """
@@ -109,6 +109,11 @@ def check_signposts(file, number, text):
             problem(file, number, f"there is no {name}")
 
 
+def check_throws(file, text):
+    for said in re.finditer(r"// Throws: \w+ where\b", text):
+        problem(file, text.count("\n", 0, said.start()) + 1, "an error has a condition, not a place: write 'if'")
+
+
 def check_thread_safety(file, text):
     for number, line in enumerate(text.split("\n"), 1):
         if (said := re.search(r"// Thread safety: (.*)", line)) and not said[1].startswith(PHRASES):
@@ -132,6 +137,7 @@ for file in cpp_files:
             comments += 1
             check_signposts(file, number, comment[1])
     check_thread_safety(file, "\n".join(lines))
+    check_throws(file, "\n".join(lines))
 for file in scripts():
     lines = file.read_text(encoding="utf-8").split("\n")
     for at in left_overs(lines, SCRIPT):

@@ -34,8 +34,8 @@ class Analysis {
   // Each run is a run directory, or a trace of Farandole, PyTorch's profiler, Nsight
   // Systems or Horovod; the format is detected automatically. Runs of several sizes give a scaling table.
   // Memory is that of the largest run's events.
-  // Throws: UserError where a run is not there, where `runs` is empty, or where an option's text is wrong;
-  // CorruptInput where none of the runs can be analyzed.
+  // Throws: UserError if a run is not there, if `runs` is empty, or if an option's text is wrong;
+  // CorruptInput if none of the runs can be analyzed.
   explicit Analysis(const std::vector<std::filesystem::path>& runs, const AnalysisOptions& options = {});
   ~Analysis();
   Analysis(Analysis&&) noexcept;

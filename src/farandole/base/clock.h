@@ -25,6 +25,7 @@ inline std::int64_t real_time_ns() {
   return std::int64_t{time.tv_sec} * ns_per_second + time.tv_nsec;
 }
 
+// Returns the time since now_ns() returned `start_ns`. Units: seconds.
 inline double seconds_since(std::int64_t start_ns) {
   return static_cast<double>(now_ns() - start_ns) * 1e-9;
 }

@@ -122,9 +122,14 @@ class TrainedModel {
   }  // A data set for each name of the state dict.
   const std::vector<EpochResult>& history() const { return history_; }
 
+  // Both calls start the ranks as launch() does, from one thread at a time.
+  // Throws: Error with the message of the rank that failed first, also if model and table do
+  // not fit together.
+  //
   // Writes all columns of the table and <label>__output to an HDF5 file. Returns the number of rows.
   std::int64_t transform(const std::string& table, const std::filesystem::path& output,
                          const TransformOptions& options = {}) const;
+  // Returns the loss and the metrics on the rows of the table.
   Evaluation evaluate(const std::string& table, const TransformOptions& options = {}) const;
 
  private:
@@ -133,7 +138,7 @@ class TrainedModel {
   std::vector<EpochResult> history_;
 };
 
-// Trains on `table` (tables.md) and returns the model. It starts the ranks as launch() does.
+// Trains on `table` (HDF5, CSV, NumPy or IDX) and returns the model. It starts the ranks as launch() does.
 // Throws: Error with the message of the rank that failed first.
 class Estimator {
  public:

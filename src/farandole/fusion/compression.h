@@ -24,7 +24,7 @@ struct Compression {
 // "topk" or "topk:FRACTION".
 // Throws: UserError for any other text.
 Compression parse_compression(std::string_view text);
-// Parse_compression() of the result gives the same value.
+// The text from which parse_compression() makes the same value.
 std::string describe(const Compression& compression);
 
 }  // namespace farandole

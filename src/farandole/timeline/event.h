@@ -71,8 +71,7 @@ struct MpiCall {
   bool has(Detail detail) const { return (details & detail) != 0; }
 };
 
-// The format of the Chrome trace that rank 0 publishes (timeline.json.gz),
-// used by trace_writer.h and trace_reader.h:
+// The format of the Chrome trace that rank 0 publishes (timeline.json.gz):
 //
 //   {"displayTimeUnit":"ms","otherData":{"farandole_trace":1,"ranks":2,"clock_residual_us":[0.0,1.5]},"traceEvents":[
 //   one event per line, separated by ",\n"
@@ -96,7 +95,8 @@ struct MpiCall {
 //               "polls" (calls without success that the span stands for); only args that apply are present
 //   flow        "s" on the collective of the first rank to arrive, "f" (with "bp":"e") on each other rank's,
 //               cat "flow", name "collective"; one id per pair, so that every "s" has exactly one "f"
-//   counter     {"ph":"C","name":"CPU %","pid":P,"ts":…,"args":{"value":98.5}}; names and units: counters.h
+//   counter     {"ph":"C","name":"CPU %","pid":P,"ts":…,"args":{"value":98.5}};
+//               names and units: docs/file-formats.md
 //   instant     {"ph":"i","s":"t","cat":"other","name":…,"pid":P,"tid":T,"ts":…}, with
 //               "args":{"bytes":1048576} if it is about so many bytes: "gradient fc1.weight" is the moment
 //               from which that gradient can be sent

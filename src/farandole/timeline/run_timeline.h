@@ -29,7 +29,7 @@ struct MergedRun {
 // RUN/timeline.json.gz. Of more than `merge_limit` ranks, the first, last and slowest ranks and a sample of
 // the others are merged; 0: all ranks. The processes need not have ended in order.
 // Thread safety: any thread may call this at any time.
-// Throws: UserError where there are no recorders, CorruptInput where none can be read, Error where the trace
+// Throws: UserError if there are no recorders; CorruptInput if none can be read; Error if the trace
 // cannot be written.
 MergedRun merge_run(const std::filesystem::path& run_dir, const std::filesystem::path& output = {},
                     std::size_t merge_limit = 64);

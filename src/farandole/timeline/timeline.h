@@ -31,8 +31,8 @@ struct TimelineOptions {
   int rank = 0;
   int world_size = 1;
   std::string host;
-  // The folder where the file is until the timeline ends (base/files/staging_file.h); empty means that
-  // it is at `file`.
+  // The folder on the node's own disk where the file is until the timeline ends and it is copied to `file`;
+  // empty means that it is at `file`.
   std::filesystem::path node_folder = {};
   // Chosen by "auto": if it is full, the recorder is written at `file` instead.
   bool node_folder_chosen = false;

@@ -67,8 +67,10 @@ class DistributedOptimizer {
   // Otherwise it does nothing.
   // Collective: every rank of the group must call this in the same order.
   void average_parameters();
-  // The same for the optimizer's state. Call this before a checkpoint, so that all ranks continue
-  // from the same state.
+  // The same for the optimizer's state. Call this before a checkpoint, so that all ranks continue from
+  // the same state.
+  // Throws: UserError inside a Join.
+  // Collective: every rank of the group must call this in the same order.
   void average_state();
 
   // True on all ranks after the step in which DistributedOptimizerOptions::stop_requested returned true on
@@ -99,9 +101,11 @@ class DistributedOptimizer {
   std::size_t packed_bytes() const;
   // Returns the bytes of gradients or parameters that this rank has given to collectives since the start.
   std::size_t sent_bytes() const;
+  torch::optim::Optimizer& inner();
+
+  // Farandole's own: the types are not installed.
   LossScaler* loss_scaler();  // Null without loss_scaling.
   Compressor& compressor();   // Do not use it between backward and step().
-  torch::optim::Optimizer& inner();
 
  private:
   friend class Join;

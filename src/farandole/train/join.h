@@ -9,10 +9,10 @@
 //
 // A rank at the end of the scope takes part in the calls of the others: in the collectives of the session
 // and of the groups, including synchronized batch normalization, with values that do not change the
-// result (comm/wrap/join_communicator.h); and in the reductions and steps of the optimizers, without
-// gradients and with the learning rates of the active ranks. Therefore parameters and optimizer state
-// stay bit-wise equal on all ranks. At the end only buffers, such as the running statistics of batch
-// normalization, must be sent: session.broadcast(*net, join.finish()).
+// result; and in the reductions and steps of the optimizers, without gradients and with the learning rates of
+// the active ranks. Therefore parameters and optimizer state stay bit-wise equal on all ranks. At the end
+// only buffers, such as the running statistics of batch normalization, must be sent:
+// session.broadcast(*net, join.finish()).
 //
 // Averages, also of gradients, are those of the ranks that still have batches. all_gather() gets no rows from
 // the other ranks. reduce_scatter() and all_to_all() lose rows that are sent to them. A broadcast from one of

@@ -26,10 +26,9 @@ struct LearningRate {
   double peak() const { return scale ? base * world_size : base; }
 
   // Returns the rate of optimizer step 0, 1, …. After total_steps, the last rate stays.
-  // One-cycle (Smith and Topin 2018, https://arxiv.org/abs/1708.07120) has a warm-up of its own and the
-  // shape of PyTorch's
-  // OneCycleLR: from peak / 25 to the peak in the first 30 % of the steps, then to peak / 250,000,
-  // both as cosines.
+  // One-cycle (Smith and Topin 2018, https://arxiv.org/abs/1708.07120) has a warm-up of its own and the shape
+  // of PyTorch's OneCycleLR: the rate rises from peak / 25 to the peak in the first 30 % of the steps, then
+  // falls to peak / 250,000. Both parts are half a cosine.
   double at(std::int64_t step) const;
 };
 

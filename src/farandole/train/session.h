@@ -33,8 +33,8 @@ struct RecordingOptions {
   StepWindow window{};
   StepWindow gpu_activity{};  // Steps whose kernels and copies are recorded, if there is a GPU.
   std::size_t recorder_bytes = std::size_t{64} << 20;
-  // Place of the recorder files while the run lasts, see timeline/recorder/recorder_place.h.
-  // No value: FARANDOLE_RECORDER_DIR decides.
+  // Place of the recorder files while the run lasts, as `--recorder-dir` in docs/run-directory.md. No value:
+  // FARANDOLE_RECORDER_DIR decides.
   std::optional<std::string> recorder_dir{};
   std::size_t merge_limit = 64;  // Largest number of ranks in timeline.json.gz; 0: all.
 };
@@ -68,8 +68,8 @@ class Session {
   // How the nodes exchange data and why, for the user; std::nullopt if there is one node.
   std::optional<std::string> between_nodes() const;
   // How ranks exchange data from now on: "auto", which measures what is faster; "hierarchical", which is
-  // shared memory within nodes and links between them; or "mpi", which is MPI's collectives. Before,
-  // FARANDOLE_TRANSPORT decides. Call it before making optimizers and groups.
+  // shared memory within nodes and links between them; or "mpi", which is MPI's collectives. Until this is
+  // called, FARANDOLE_TRANSPORT decides. Call it before making optimizers and groups.
   // Throws: UserError on all ranks for any other text.
   // Collective: every rank of the job must call this in the same order.
   void use_transport(std::string_view wish);
@@ -121,17 +121,15 @@ class Session {
   }
 
   // Runs `work`, which must not contain collectives, on every rank.
-  // Collective: every rank of the group must call this in the same order.
+  // Collective: every rank of the job must call this in the same order.
   // Throws: if `work` throws on some ranks, every rank throws the error of the lowest of them.
   void together(const std::function<void()>& work);
 
   // Records the timeline from now on. Call it before making objects that use the timeline. SIGUSR2 to any
-  // rank then asks for the trace of what was recorded so far. While recording starts and while the timeline
-  // is published no other thread is in an MPI call of the program,
-  // if those are recorded (farandole run --trace-mpi).
-  // Collective: every rank of the group must call this in the same order.
-  // Throws: UserError where the recorders' folder cannot be written,
-  // Error where a recorder cannot be created.
+  // rank then asks for the trace of what was recorded so far. If MPI calls are recorded (farandole run
+  // --trace-mpi), no other thread may call MPI while recording starts or while the timeline is published.
+  // Collective: every rank of the job must call this in the same order.
+  // Throws: UserError if the recorders' folder cannot be written; Error if a recorder cannot be created.
   void start_recording(const RecordingOptions& options);
   // Returns the timeline for spans, counters and instants of the program, for example
   // Span(session.timeline(), Category::data, "load"). It is another object after start_recording().
@@ -142,7 +140,7 @@ class Session {
   const std::string& no_gpu_activity() const;
   // Merges the records of all ranks into RUN/timeline.json.gz. The destructor calls this
   // if it has not been called before.
-  // Collective: every rank of the group must call this in the same order.
+  // Collective: every rank of the job must call this in the same order.
   // Throws: Error with ExitCode::peer_lost if another rank was lost.
   void publish_timeline();
 

@@ -18,8 +18,6 @@ namespace farandole {
 // dimensions; n may differ between ranks and may be 0. In training, forward and backward each reduce 16 bytes
 // per feature over the ranks. Weight and bias get this rank's gradients, which the optimizer reduces.
 // Evaluation needs no communication. Running statistics are equal on all ranks.
-// Throws: forward() throws UserError for other shapes, and on all ranks if all ranks together have fewer than
-// two values per feature.
 class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
  public:
   struct Tensors {
@@ -37,9 +35,9 @@ class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
 
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
-  // In training: Collective: every rank of the group must call this in the same order.
-  // Throws: UserError for other shapes, and on all ranks where these together have fewer than
-  // two values a feature.
+  // Collective: every rank of the group must call this in the same order, except in evaluation.
+  // Throws: UserError for other shapes, and on all ranks if all of them together have fewer than two
+  // values per feature.
   torch::Tensor forward(const torch::Tensor& input);
 
   torch::nn::BatchNormOptions options;

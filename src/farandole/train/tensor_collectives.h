@@ -52,7 +52,7 @@ class TensorCollectives {
 
   // Every rank gets the root's parameters and buffers.
   void broadcast(torch::nn::Module& module, int root = 0);
-  // Every rank gets rank 0's state and options. The optimizer is Adam, AdamW, SGD, RMSprop or Adagrad.
+  // Every rank gets rank 0's state and options. The optimizer is Adam, AdamW, SGD, RMSprop, Adagrad or LBFGS.
   void broadcast(torch::optim::Optimizer& optimizer);
   void broadcast(std::string& text, int root = 0);
 
