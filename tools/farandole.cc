@@ -31,15 +31,15 @@ constexpr std::pair<std::string_view, std::string_view> descriptions[] = {
     {"submit", "submit a training to Slurm"},
     {"status", "say what a run is doing: step, rate, time left, checkpoint"},
     {"analyze", "report where the time of a run went"},
-    {"doctor", "report why a run hung, crashed or refused to start"},
+    {"doctor", "report why a run hung, crashed or refused to start; check an installation"},
     {"timeline", "merge, slice, salvage or export the timeline of a run"},
-    {"checkpoint", "list, show or verify checkpoints"},
+    {"checkpoint", "list, show, verify, compare or export checkpoints"},
     {"fit", "train a TorchScript model on a table"},
     {"transform", "apply a trained model to a table"},
     {"evaluate", "measure a trained model on a table"},
     {"runs", "list and compare the runs of a store"},
     {"table", "show the columns of a table, or split it at random"},
-    {"bench", "measure collectives, steps, the recorder and the analyzer"},
+    {"bench", "measure collectives, steps, checkpoints, the recorder and the analyzer"},
 };
 
 std::vector<std::string> commands() {

@@ -61,7 +61,7 @@ bool parse(int argc, char** argv, Options& options) {
       "fail-on", po::value(&options.analysis.fail_on),
       "end with exit code 1 if one of these conditions holds or cannot be checked, for example "
       "throughput<-5%,overlap<0.5. With % the change against the other run is checked, otherwise the value "
-      "itself")("run", po::value(&options.runs), "Run directory or trace (positional argument).")(
+      "itself")("run", po::value(&options.runs), "run directory or trace (positional argument)")(
       "what-if", po::value(&options.analysis.what_if),
       "predict the run under changed conditions, separated by commas: bucket-mb=4, bandwidth=2x, ranks=8, "
       "compression=bfloat16, no-straggler, no-checkpoint, delay=1@20 (rank 1 takes 20 ms longer in each "

@@ -127,8 +127,8 @@ int run(int argc, char** argv) {
   parser.visible.add_options()("to", po::value(&format)->default_value(format),
                                "format of export: safetensors")(
       "output,o", po::value(&output), "file of export; the default is the checkpoint's name in this folder")(
-      "command", po::value(&command), "list, show, verify, diff or export (first positional argument).")(
-      "path", po::value(&paths), "Run directory or checkpoint file (further positional arguments).");
+      "command", po::value(&command), "list, show, verify, diff or export (first positional argument)")(
+      "path", po::value(&paths), "run directory or checkpoint file (further positional arguments)");
   parser.positional.add("command", 1).add("path", -1);
   if (!parser.parse(argc, argv)) return 0;
 

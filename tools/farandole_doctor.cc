@@ -31,7 +31,7 @@ bool parse(int argc, char** argv, Options& options) {
       "  $ farandole doctor\n"
       "  $ farandole doctor RUN\n";
   parser.visible.add_options()("format", po::value(&options.format), "text or json")(
-      "run", po::value(&options.run), "Run directory (positional argument).");
+      "run", po::value(&options.run), "run directory (positional argument)");
   parser.positional.add("run", 1);
   if (!parser.parse(argc, argv)) return false;
   farandole::check_format(options.format);

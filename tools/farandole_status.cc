@@ -35,9 +35,9 @@ bool parse(int argc, char** argv, Options& options) {
       "  $ farandole status RUN --watch\n";
   parser.visible.add_options()(
       "watch", po::bool_switch(&options.watch),
-      "show the state again whenever it changes, until nothing more will happen to the runs by "
-      "themselves")("format", po::value(&options.format), "text or json")(
-      "run", po::value(&options.runs), "Run directory (positional argument).");
+      "show the state again whenever it changes, until every run has ended and Slurm will not start it "
+      "again")("format", po::value(&options.format), "text or json")("run", po::value(&options.runs),
+                                                                     "run directory (positional argument)");
   parser.positional.add("run", -1);
   if (!parser.parse(argc, argv)) return false;
   farandole::check_format(options.format);

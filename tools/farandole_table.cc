@@ -64,8 +64,8 @@ int run(int argc, const char* const* argv) {
                                "the share of the rows of each part; they add up to 1")(
       "seed", po::value(&seed)->default_value(seed), "the same seed gives the same parts")(
       "output,o", po::value(&outputs), "the HDF5 file of each part; give one for each fraction")(
-      "command", po::value(&command), "show or split (first positional argument).")(
-      "table", po::value(&files), "The table (second positional argument).");
+      "command", po::value(&command), "show or split (first positional argument)")(
+      "table", po::value(&files), "the table (second positional argument)");
   parser.positional.add("command", 1).add("table", 1);
   if (!parser.parse(argc, argv)) return 0;
   if (command != "show" && command != "split") {

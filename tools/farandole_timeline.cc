@@ -71,7 +71,7 @@ bool parse(const std::string& what, int argc, char** argv, Arguments& arguments)
         "largest number of ranks in the trace; 0 means all. Above this limit, only the first, last and "
         "slowest ranks and a sample of the others are merged");
   }
-  add("run", po::value(&arguments.run), "Run directory or recorder file (positional argument).");
+  add("run", po::value(&arguments.run), "run directory or recorder file (positional argument)");
   parser.positional.add("run", 1);
   if (!parser.parse(argc, argv)) return false;
   if (arguments.run.empty()) throw UserError("no run given; name a run directory");

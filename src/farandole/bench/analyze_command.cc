@@ -202,7 +202,7 @@ int analyze_command(int argc, const char* const* argv) {
       "rounds", po::value(&rounds)->default_value(rounds), "repetitions of each measurement")(
       "format", po::value(&format)->default_value(format), "text or json")(
       "trace", po::value(&trace),
-      "A run's timeline.json.gz, or a trace of PyTorch's profiler (positional argument).");
+      "a run's timeline.json.gz, or a trace of PyTorch's profiler (positional argument)");
   parser.positional.add("trace", 1);
   if (!parser.parse(argc - 1, argv + 1)) return 0;
   if (trace.empty()) throw UserError("name a trace, for example runs/quickstart/timeline.json.gz");

@@ -318,8 +318,8 @@ int runs_command(int argc, const char* const* argv) {
       "  $ farandole runs best --store runs\n";
   parser.visible.add_options()("store", po::value(&store)->default_value(store),
                                "folder with a run directory for each fit")(
-      "command", po::value(&command), "list, show or best (first positional argument).")(
-      "run", po::value(&run), "Id of the run to show (second positional argument).");
+      "command", po::value(&command), "list, show or best (first positional argument)")(
+      "run", po::value(&run), "id of the run to show (second positional argument)");
   parser.positional.add("command", 1).add("run", 1);
   return run_main("farandole runs", [&] {
     if (!parser.parse(argc, argv)) return 0;
