@@ -60,7 +60,7 @@ if [[ -x examples/train ]]; then
   [[ $("$prefix/bin/farandole" analyze runs/train --format json | md5sum) == $(md5sum <train.json) ]] ||
     fail "farandole analyze says something else than the library"
 fi
-/usr/bin/python3 - record.json ${train:+train.json} <<'PYTHON' || fail "the reports"
+/usr/bin/python3 - record.json $([[ -e train.json ]] && echo train.json) <<'PYTHON' || fail "the reports"
 import json
 import sys
 for name in sys.argv[1:]:
