@@ -12,25 +12,15 @@ unshare --net --uts --ipc --mount --pid --fork true 2>/dev/null || skip "no name
 
 source "$FARANDOLE_SOURCE/tests/launch/expect.sh"
 [[ -z ${needs:-} || -x $bin/$needs ]] || skip "$needs is not built"
-# The sandbox has its own network, bridge and ports, because other sandboxes may run. All its processes inherit the lock
-# on its number, so that the kernel releases the number when the last of them ends for any reason.
-take_number() {
-  for ((id = 0; id < 200; id++)); do
-    exec {number_lock}>"/run/lock/farandole-slurm-$id" || return 1
-    flock --nonblock "$number_lock" && [[ ! -e /sys/class/net/frnd$id && ! $(compgen -G "/sys/class/net/frnd$id-*") ]] && return
-    exec {number_lock}>&-
-  done
-  return 1
-}
-take_number || skip "all 200 networks for Slurm sandboxes are taken, or /run/lock cannot be written"
-export SLURM_SANDBOX_DIR=$work/sandbox SLURM_SANDBOX_NET=10.79.$id SLURM_SANDBOX_BRIDGE=frnd$id SLURM_SANDBOX_PORT=$((20000 + id * 10))
+source "$FARANDOLE_SOURCE/tests/slurm/number.sh"
+take_number || skip "no number for the sandbox"
+export SLURM_SANDBOX_DIR=$work/sandbox
 # Open MPI names its files in TMPDIR after host, user and job, and every sandbox has a job 1 on a host node1.
 mkdir -m 1777 "$work/tmp"
 export TMPDIR=$work/tmp
-# The network of a host that was killed may outlive it.
 stop_sandbox() {
   "$sandbox" down
-  for link in $(compgen -G "/sys/class/net/frnd$id-*"); do ip link del "${link##*/}" 2>/dev/null; done
+  remove_links
   rm -rf "$work"
 }
 trap stop_sandbox EXIT
