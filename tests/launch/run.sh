@@ -71,31 +71,58 @@ says err 'already one of 2 ranks'
 
 # Signals: USR1 is passed on. After TERM the ranks may save, and their exit code counts. A second TERM does no harm, and a third
 # one ends the job.
-signalled() {  # SCRIPT SIGNAL...: when both ranks are ready
+await() {  # COMMAND...: until it succeeds, at most 120 s
+  for ((i = 0; i < 2400; i++)); do "$@" && return; sleep 0.05; done
+  fail "not in time: $*"
+}
+both_ready() { [[ -e $work/ready.0 && -e $work/ready.1 ]]; }
+both_told() { [[ -e $work/told.0 && -e $work/told.1 ]]; }
+has_warned() { grep -q 'one more signal kills them' "$work/err"; }
+has_ended() { ! kill -0 $launcher 2>/dev/null; }
+start_ranks() {  # SCRIPT: two ranks, which run it and then wait for a signal
+  rm -f "$work"/{ready,told}.* "$work/go"
   # A shell without job control ignores INT in background processes.
   env --default-signal=INT "${run[@]}" -n 2 bash -c "$1; touch $work/ready.\$OMPI_COMM_WORLD_RANK; while :; do sleep 0.05; done" >"$work/out" 2>"$work/err" &
-  local launcher=$! number
-  shift
-  until [[ -e $work/ready.0 && -e $work/ready.1 ]] || ! kill -0 $launcher; do sleep 0.05; done
-  for number; do kill "-$number" $launcher 2>/dev/null && sleep 0.3; done
+  launcher=$!
+  await both_ready
+}
+await_ranks() {
   wait $launcher
   code=$?
-  rm -f "$work"/ready.*
 }
+# mpirun would kill ranks that need longer than one second after TERM.
+saves='trap "touch '$work'/told.\$OMPI_COMM_WORLD_RANK; until [[ -e '$work'/go ]]; do sleep 0.05; done; sleep 1.5; echo saved; exit 75" TERM'
 last="signals"
-signalled 'trap "echo saved; exit 75" USR1' USR1
+start_ranks 'trap "echo saved; exit 75" USR1'
+kill -USR1 $launcher
+await_ranks
 [[ $code == 75 && $(grep -c saved "$work/out") == 2 ]] || fail "USR1: $code"
-signalled 'trap "sleep 1.5; echo saved; exit 75" TERM' TERM
+start_ranks "$saves"
+kill -TERM $launcher
+await both_told
+touch "$work/go"
+await_ranks
 [[ $code == 75 && $(grep -c saved "$work/out") == 2 ]] || fail "TERM: $code, $(<"$work/out")"
 grep -q 'farandole run' "$work/err" && fail "a stop that was asked for is no failure: $(<"$work/err")"
-signalled 'trap "sleep 1.5; echo saved; exit 75" TERM' TERM TERM
+start_ranks "$saves"
+kill -TERM $launcher
+await both_told
+kill -TERM $launcher
+await has_warned
+touch "$work/go"
+await_ranks
 [[ $code == 75 && $(grep -c saved "$work/out") == 2 ]] || fail "two TERMs: $code, $(<"$work/out")"
-grep -q 'one more signal kills them' "$work/err" || fail "it does not say how to end the job: $(<"$work/err")"
 # One of these signals is lost if the launcher has not run since the one before it.
-signalled 'trap "" TERM' TERM TERM TERM TERM TERM
+start_ranks 'trap "" TERM'
+ends_after_one_more() { kill -TERM $launcher 2>/dev/null; has_ended; }
+await ends_after_one_more
+await_ranks
 [[ $code == 143 || $code == 137 || $code == 1 ]] || fail "many TERMs: $code"
-signalled ':' INT
+start_ranks ':'
+kill -INT $launcher
+await_ranks
 [[ $code == 130 ]] || fail "INT: $code, $(<"$work/err")"
+rm -f "$work"/{ready,told}.* "$work/go"
 
 # A program with a run directory may be asked for a trace before it can answer.
 expect 0 "${run[@]}" --run-dir "$work/traced" bash -c 'kill -USR2 $$; echo alive'
@@ -121,10 +148,6 @@ stalled() {  # PROGRAM...: starts it in a run directory, with an output that nob
   "${run[@]}" -n 2 --run-dir "$work/stalled" --log-dir "$work/stalled/logs" "$@" >"$work/output" 2>"$work/err" {hold}>&- &
   launcher=$!
 }
-await() {  # COMMAND...: until it succeeds, at most 60 s
-  for ((i = 0; i < 1200; i++)); do "$@" && return; sleep 0.05; done
-  fail "not in time: $*"
-}
 is_recorded() { grep -q '"end_ns"' "$work/stalled/launch/job.json" 2>/dev/null; }
 last="a stalled reader"
 stalled seq 60000
@@ -137,13 +160,11 @@ wait $launcher || fail "the code of a job whose reader had stalled: $?"
 # Beyond a bound, only the logs get the lines. A signal is served, and a second one ends the waiting.
 rm -f "$work"/ready.*
 stalled bash -c "seq 400000; touch $work/ready.\$OMPI_COMM_WORLD_RANK; exec sleep 600"
-both_ready() { [[ -e $work/ready.0 && -e $work/ready.1 ]]; }
 await both_ready
 kill -TERM $launcher
 await is_recorded
 for r in 0 1; do grep -q '\] 400000$' "$work/stalled/logs/rank-000$r.log" || fail "the log of rank $r is incomplete"; done
 kill -TERM $launcher
-has_ended() { ! kill -0 $launcher 2>/dev/null; }
 await has_ended
 kill -KILL $launcher 2>/dev/null
 wait $launcher

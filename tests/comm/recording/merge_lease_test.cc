@@ -18,21 +18,23 @@ using namespace std::chrono_literals;
 class MergeLeaseTest : public testing::Test {
  protected:
   // The state of the lease after it has changed from `before`.
-  FileSight changed_from(const FileSight& before) const {
+  FileSight changed_from(const FileSight& before) const { return changed_from(before, file_); }
+  static FileSight changed_from(const FileSight& before, const std::filesystem::path& file) {
     for (;;) {
-      const auto now = sight_of(file_);
+      const auto now = sight_of(file);
       if (!now || *now != before) return now.value_or(FileSight{});
       std::this_thread::sleep_for(1ms);
     }
   }
   // A process that holds the lease until it is killed.
-  pid_t start_owner() const {
+  pid_t start_owner() const { return start_owner(file_); }
+  static pid_t start_owner(const std::filesystem::path& file) {
     const pid_t owner = ::fork();
     if (owner == 0) {
-      const MergeLease claim(file_, 5ms);
+      const MergeLease claim(file, 5ms);
       for (;;) ::pause();
     }
-    while (!sight_of(file_)) std::this_thread::sleep_for(1ms);
+    while (!sight_of(file)) std::this_thread::sleep_for(1ms);
     return owner;
   }
   static void end(pid_t owner) {
@@ -75,7 +77,12 @@ TEST_F(MergeLeaseTest, ChangesWhileItsOwnerRuns) {
   ASSERT_EQ(::waitpid(owner, &status, WUNTRACED), owner);
   ASSERT_TRUE(WIFSTOPPED(status));
   sight = *sight_of(file_);
-  std::this_thread::sleep_for(100ms);  // time for many beats
+  // The beats of a process that runs take the time in which this one would have changed its lease.
+  const auto others = folder_ / "other";
+  const auto other = start_owner(others);
+  auto others_sight = *sight_of(others);
+  for (int beat = 0; beat < 5; ++beat) others_sight = changed_from(others_sight, others);
+  end(other);
   EXPECT_EQ(sight_of(file_), sight) << "who is stopped does not merge";
   ::kill(owner, SIGCONT);
   EXPECT_EQ(changed_from(sight).inode, sight.inode);

@@ -123,7 +123,7 @@ TEST(Clocks, AreMeasuredWhileTheJobRuns) {
   EXPECT_TRUE(everyone->rank != 0 || seen.empty());
 }
 
-// The end must not wait for a rank 0 that no longer answers, although the asking ranks would wait 5 s.
+// The end must not wait for a rank 0 that no longer answers. If it did, it would last longer than a test may.
 TEST(Clocks, RoundsEndWithoutAnAnswer) {
   auto channel = world->new_channel();
   const auto everyone = world->new_communicator(Waiting::yielding);
@@ -135,12 +135,11 @@ TEST(Clocks, RoundsEndWithoutAnAnswer) {
         std::this_thread::yield();
     everyone->barrier("all have asked");
   } else {
-    auto asking = std::make_unique<ClockRounds>(std::move(channel), std::chrono::milliseconds(1),
-                                                [](const RoundTrip&) { FAIL(); });
+    auto asking = std::make_unique<ClockRounds>(
+        std::move(channel), std::chrono::milliseconds(1), [](const RoundTrip&) { FAIL(); },
+        std::chrono::hours(24));
     everyone->barrier("all have asked");
-    const auto start_ns = now_ns();
     asking.reset();
-    EXPECT_LT(now_ns() - start_ns, 5'000'000'000);
   }
   everyone->barrier("all have ended");
 }

@@ -18,7 +18,6 @@ using namespace std::chrono_literals;
 
 constexpr auto look_for_questions = 200ms;
 constexpr auto questions_follow_within = 20ms;  // the asking thread may have to wait for a core
-constexpr auto first_answer_takes = 5s;         // rank 0's thread sleeps
 constexpr auto answer_takes = 20ms;
 constexpr int trips_a_round = 40;
 
@@ -96,8 +95,8 @@ bool answer_all(MessageChannel& channel, std::uint32_t own_clock) {
 }  // namespace
 
 ClockRounds::ClockRounds(std::unique_ptr<MessageChannel> channel, std::chrono::nanoseconds pause,
-                         std::function<void(const RoundTrip&)> take)
-    : channel_(std::move(channel)), pause_(pause), take_(std::move(take)) {
+                         std::function<void(const RoundTrip&)> take, std::chrono::nanoseconds patience)
+    : channel_(std::move(channel)), pause_(pause), patience_(patience), take_(std::move(take)) {
   thread_ = start_quiet_thread([this] {
     ::pthread_setname_np(::pthread_self(), "clock rounds");
     try {
@@ -149,7 +148,7 @@ void ClockRounds::ask() {
 }
 
 std::optional<RoundTrip> ClockRounds::shortest_of_some() {
-  if (!round_trip(first_answer_takes, true)) return std::nullopt;  // wakes rank 0
+  if (!round_trip(patience_, true)) return std::nullopt;  // wakes rank 0
   std::optional<RoundTrip> shortest;
   const auto took = [](const RoundTrip& trip) { return trip.receive_ns - trip.send_ns; };
   for (int i = 0; i < trips_a_round; ++i) {

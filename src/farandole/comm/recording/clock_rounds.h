@@ -23,11 +23,13 @@ namespace farandole {
 // Measures while a job runs.
 class ClockRounds {
  public:
-  // A rank asks once per `pause`, for a fraction of a millisecond in which rank 0's thread spins. `take`
-  // receives the shortest round trip of each time, on this object's thread; it is not called on rank 0. No
-  // other object may use the channel.
+  // A rank asks once per `pause`, for a fraction of a millisecond in which rank 0's thread spins.
+  // `take` receives the shortest round trip of each time, on this object's thread; it is not called on
+  // rank 0. No other object may use the channel. A rank waits `patience` for its first answer, because
+  // rank 0's thread sleeps.
   ClockRounds(std::unique_ptr<MessageChannel> channel, std::chrono::nanoseconds pause,
-              std::function<void(const RoundTrip&)> take);
+              std::function<void(const RoundTrip&)> take,
+              std::chrono::nanoseconds patience = std::chrono::seconds(5));
   ~ClockRounds();
   ClockRounds(const ClockRounds&) = delete;
   ClockRounds& operator=(const ClockRounds&) = delete;
@@ -41,7 +43,7 @@ class ClockRounds {
   std::optional<RoundTrip> round_trip(std::chrono::nanoseconds patience, bool naps);
 
   std::unique_ptr<MessageChannel> channel_;
-  const std::chrono::nanoseconds pause_;
+  const std::chrono::nanoseconds pause_, patience_;
   const std::function<void(const RoundTrip&)> take_;
   std::set<int> asking_;     // ranks that have more questions
   std::uint64_t asked_ = 0;  // number of questions, so that a late answer is not assigned to a later question
