@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What README, CONTRIBUTING and docs/ name is there: links, headings, files and folders, functions. README fits one screen, and
-docs/api.md shows the example as it is."""
+"""What README, CONTRIBUTING and docs/ name is there: links, headings, files and folders, functions. README fits one screen,
+docs/api.md shows the example as it is, and docs/training.md lists the environment variables."""
 import re
 import sys
 
@@ -10,6 +10,8 @@ from docs import LAYERS, PAGES, SOURCE, read_page
 MADE = ("RUN", "OLD", "DIR", "PREFIX", "FOLDER", "runs", "build", "build-dev", "build-debug", "build-gpu", "bin", "lib",
         "include", "share", ".deps", "kineto", "mnist", "tinyshakespeare")
 README_BYTES, CELL_CHARACTERS = 6000, 200
+# Environment variables between Farandole's own processes.
+INTERNAL = {"FARANDOLE_LAUNCHED_BY", "FARANDOLE_RUN_DIR_WANTED", "FARANDOLE_TERMINAL_COLUMNS"}
 problems = []
 
 
@@ -83,8 +85,13 @@ if not check_reading_list(SOURCE / "CONTRIBUTING.md", prose[SOURCE / "CONTRIBUTI
 shown = (SOURCE / "docs/api.md").read_text(encoding="utf-8").split("```cpp\n", 1)[1].split("```", 1)[0]
 if shown != (SOURCE / "tests/train/example.cc").read_text(encoding="utf-8").split("\n", 1)[1]:
     problems.append("docs/api.md shows another program than tests/train/example.cc")
+listed = (SOURCE / "docs/training.md").read_text(encoding="utf-8").split("## Environment variables", 1)[1]
+variables = set(re.findall(r'"(FARANDOLE_[A-Z_]+)"', re.sub(r"//.*", "", sources))) - INTERNAL
+problems += [f"docs/training.md does not list the environment variable {name}" for name in sorted(variables)
+             if len(name) > len("FARANDOLE_") and f"`{name}`" not in listed]
 if (size := (SOURCE / "README.md").stat().st_size) > README_BYTES:
     problems.append(f"README.md has {size} bytes, more than {README_BYTES}")
+assert len(variables) > 10, f"only {len(variables)} environment variables were found"
 assert len(PAGES) > 10 and links > 50, f"only {len(PAGES)} pages with {links} links were found"
 for problem in problems:
     print(f"FAILED: {problem}", file=sys.stderr)
