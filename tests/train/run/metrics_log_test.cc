@@ -1,8 +1,14 @@
 #include "farandole/train/run/metrics_log.h"
 
+#include <algorithm>
+#include <csignal>
 #include <fstream>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 #include <sstream>
+#include <sys/resource.h>
 
 #include <nlohmann/json.hpp>
 
@@ -52,6 +58,36 @@ TEST(MetricsLog, AResumedRunDropsWhatItWillDoAgain) {
   ASSERT_EQ(read.size(), 4u);
   EXPECT_EQ(read[3]["step"], 4);
   EXPECT_EQ(read[3]["loss"], 7);
+}
+
+// The limit on file sizes cuts a write off as a full disk does.
+TEST(MetricsLog, GoesOnWhenTheDiskHasRoomAgain) {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "metrics.jsonl";
+  MetricsLog log(file, 0);
+  const auto write = [&](int step) { log.write(MetricsLog::Training{step, 0, 1, 1, 1, 1}); };
+  write(1);
+  rlimit unlimited{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &unlimited), 0);
+  auto* const old_handler = ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit full{std::filesystem::file_size(file) + 20, unlimited.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  std::ostringstream warnings;
+  const auto old_logger = spdlog::default_logger();
+  spdlog::set_default_logger(
+      std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(warnings)));
+  for (int step = 2; step <= 4; ++step) write(step);
+  ::setrlimit(RLIMIT_FSIZE, &unlimited);
+  for (int step = 5; step <= 6; ++step) write(step);
+  spdlog::set_default_logger(old_logger);
+  ::signal(SIGXFSZ, old_handler);
+  const auto read = lines(file);
+  ASSERT_EQ(read.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(read[i]["step"], (std::vector{1, 5, 6})[i]);
+  EXPECT_EQ(std::ranges::count(warnings.str(), '\n'), 2) << warnings.str();
+  EXPECT_THAT(warnings.str(),
+              testing::AllOf(testing::HasSubstr(file.string() + ": File too large; from step 2 on"),
+                             testing::HasSubstr("is written again from step 5 on; 3 lines are lost")));
 }
 
 TEST(MetricsLog, AFolderThatIsNotThereIsNamed) {

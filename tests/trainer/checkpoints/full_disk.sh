@@ -63,3 +63,30 @@ kill -TERM $launcher
 wait $launcher
 [[ $? == 75 ]] || fail "the end of the run whose recorders had no room"
 [[ $(grep -c 'KiB of the timeline are lost: .*rank-000[01].ftl could not be written' err) == 2 ]] || fail "no warning about lost records"
+
+# The disk of the run directory is full for a while: metrics.jsonl lacks those steps, and goes on.
+mkdir gap
+mount -t tmpfs -o size=16m none gap || fail "mount"
+trap 'umount -q "$work"/*/checkpoints holes/recorder gap; rm -rf "$work"' EXIT
+timeout 240 "$bin/farandole" run -n 2 -- "$bin/farandole" train "${options[@]}" --recorder-mb 1 \
+  --checkpoint-every 1000000steps --epochs 1000000 --run-dir gap >out 2>err &
+launcher=$!
+lines() { grep -cs . gap/metrics.jsonl; }
+until [[ $(lines) -gt 0 ]]; do kill -0 $launcher || fail "the run ends early"; done
+dd if=/dev/zero of=gap/full bs=4k 2>/dev/null && fail "the disk is not full"
+until grep -q 'write gap/metrics.jsonl: No space left on device; from step [0-9]* on, lines of metrics are lost' err; do
+  kill -0 $launcher || fail "the run ends on a full disk"
+done
+rm gap/full
+begin=$(lines)
+until [[ $(lines) -gt $((begin + 100)) ]]; do kill -0 $launcher || fail "the run ends when there is room"; done
+kill -TERM $launcher
+wait $launcher
+[[ $? == 75 ]] || fail "the end of the run whose disk was full"
+grep -q 'gap/metrics.jsonl is written again from step [0-9]* on; [0-9]* lines are lost' err || fail "it does not say that metrics go on"
+/usr/bin/python3 - <<'PYTHON' || fail "the lines of metrics"
+import json
+lines = [json.loads(line) for line in open("gap/metrics.jsonl")]
+steps = [line["step"] for line in lines if "lr" in line]
+assert steps == sorted(set(steps)) and len(steps) < steps[-1] - steps[0] + 1, (len(steps), steps[-1])
+PYTHON

@@ -1,8 +1,14 @@
 #include "farandole/train/run/metrics_log.h"
 
 #include <algorithm>
+#include <fcntl.h>
+#include <fstream>
 #include <limits>
+#include <spdlog/spdlog.h>
 #include <string_view>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -26,6 +32,12 @@ bool is_up_to(std::int64_t last_step, std::string_view line) {
   const auto json = parse(line);
   const auto step = json.is_object() ? json.value("step", nlohmann::json()) : nlohmann::json();
   return step.is_number() && step.get<std::int64_t>() <= last_step;
+}
+
+// Returns -1 if it is not known.
+off_t size_of_file(int fd) {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 ? status.st_size : -1;
 }
 
 void drop_lines_after(std::int64_t last_step, const std::filesystem::path& file) {
@@ -57,10 +69,31 @@ MetricsEvents count_events(const std::filesystem::path& file) {
   return events;
 }
 
-MetricsLog::MetricsLog(const std::filesystem::path& file, std::int64_t last_step) {
+MetricsLog::MetricsLog(const std::filesystem::path& file, std::int64_t last_step) : path_(file) {
   if (open_regular_file(file).get() >= 0) drop_lines_after(last_step, file);
-  stream_.open(file, std::ios::app);
-  if (!stream_) throw system_error("open", file);
+  file_ = OwnedDescriptor(::open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
+  if (file_.get() < 0) throw system_error("open", file);
+}
+
+// A part of a line that could be written is removed again, so that the file has whole lines only.
+void MetricsLog::append(const nlohmann::ordered_json& line) {
+  const auto step = line.value("step", std::int64_t{0});
+  const auto before = size_of_file(file_.get());
+  try {
+    write_bytes(file_.get(), (torn_ ? "\n" : "") + line.dump() + '\n', path_);
+  } catch (const Error& error) {
+    if (lost_lines_++ == 0)
+      spdlog::warn(
+          "{}; from step {} on, lines of metrics are lost until the file can be written again, and "
+          "training continues; free space on this file system",
+          error.what(), step);
+    if (size_of_file(file_.get()) != before) torn_ = before < 0 || ::ftruncate(file_.get(), before) != 0;
+    return;
+  }
+  torn_ = false;
+  if (lost_lines_ > 0)
+    spdlog::warn("{} is written again from step {} on; {} lines are lost", path_.string(), step,
+                 std::exchange(lost_lines_, 0));
 }
 
 void MetricsLog::write(const Training& line) {
@@ -70,13 +103,13 @@ void MetricsLog::write(const Training& line) {
                                  {"lr", line.lr},
                                  {"samples_per_s", line.samples_per_s},
                                  {"step_ms", line.step_ms}};
-  stream_ << json.dump() << std::endl;
+  append(json);
 }
 
 void MetricsLog::write(const Values& line) {
   nlohmann::ordered_json json = {{"step", line.step}, {"epoch", line.epoch}};
   for (const auto& [key, value] : line.values) json[key] = value;
-  stream_ << json.dump() << std::endl;
+  append(json);
 }
 
 void MetricsLog::write(const Resources& line) {
@@ -95,19 +128,19 @@ void MetricsLog::write(const Resources& line) {
     json["gpu_percent"].push_back(or_null(rank.gpu_percent));
     json["gpu_memory_mib"].push_back(or_null(rank.gpu_memory_mib));
   }
-  stream_ << json.dump() << std::endl;
+  append(json);
 }
 
 void MetricsLog::write(const Evaluation& line) {
   nlohmann::ordered_json json = {{"step", line.step}, {"epoch", line.epoch}, {"eval_loss", line.loss}};
   if (line.accuracy) json["eval_accuracy"] = *line.accuracy;
-  stream_ << json.dump() << std::endl;
+  append(json);
 }
 
 void MetricsLog::write(const SkippedStep& line) {
   const nlohmann::ordered_json json = {
       {"step", line.step}, {"epoch", line.epoch}, {"event", skipped_step}, {"reason", line.reason}};
-  stream_ << json.dump() << std::endl;
+  append(json);
 }
 
 void MetricsLog::write(const Rollback& line) {
@@ -116,7 +149,7 @@ void MetricsLog::write(const Rollback& line) {
                                        {"event", rollback},
                                        {"to_step", line.to_step},
                                        {"reason", line.reason}};
-  stream_ << json.dump() << std::endl;
+  append(json);
 }
 
 }  // namespace farandole

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
+#include "farandole/base/files/owned_descriptor.h"
 #include "farandole/train/run/resource_usage.h"
 
 namespace farandole {
@@ -55,6 +57,8 @@ class MetricsLog {
     std::int64_t step, epoch;
     std::map<std::string, double> values;
   };
+  // A line that cannot be written is lost, as on a full disk; a warning says so once, until the file can
+  // be written again.
   void write(const Training& line);
   void write(const Values& line);
   void write(const Resources& line);
@@ -63,7 +67,12 @@ class MetricsLog {
   void write(const Rollback& line);
 
  private:
-  std::ofstream stream_;
+  void append(const nlohmann::ordered_json& line);
+
+  std::filesystem::path path_;
+  OwnedDescriptor file_;
+  std::int64_t lost_lines_ = 0;  // since the last one that was written
+  bool torn_ = false;            // The file ends with a part of a line.
 };
 
 }  // namespace farandole
