@@ -12,7 +12,6 @@
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/checkpoint/compare_checkpoints.h"
 #include "farandole/checkpoint/safetensors.h"
-#include "farandole/checkpoint/schema.h"
 
 namespace farandole {
 namespace {
@@ -53,7 +52,7 @@ int show(const std::filesystem::path& file) {
   fmt::print(
       "file            {}\nformat_version  {}\nstep            {}\nepoch           {}\nworld_size      {}\n"
       "score           {}\nbest score      {} (step {})\nversions        {}\nconfig          {}\n\n",
-      file.string(), schema::format_version, header.step, header.epoch, header.world_size,
+      file.string(), header.format_version, header.step, header.epoch, header.world_size,
       score_text(header.score), score_text(header.best_score), header.best_step, header.versions,
       header.config);
   std::size_t width = 0;

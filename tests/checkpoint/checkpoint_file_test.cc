@@ -301,6 +301,7 @@ TEST(CheckpointFile, ReadsFormatVersion1) {
     hdf5.close();
   }
   const auto found = read_checkpoint(folder / "a.h5");
+  EXPECT_EQ(found.format_version, 1);
   EXPECT_EQ(found.step, 17);
   EXPECT_TRUE(std::isnan(found.best_score));
   ASSERT_EQ(found.arrays.size(), 1u);

@@ -58,7 +58,7 @@ struct ArraySummary {
 // A checksum of everything in the file except the arrays' bytes. It detects lost
 // arrays and changed attributes.
 std::string manifest_checksum(const Snapshot& snapshot, std::vector<ArraySummary> arrays,
-                              const std::string& not_finite, std::int64_t version = schema::format_version) {
+                              const std::string& not_finite, std::int64_t version) {
   std::sort(arrays.begin(), arrays.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
   auto text =
       fmt::format("version {} step {} epoch {} world_size {} score {:016x} config {}:{}\n", version,
@@ -114,6 +114,7 @@ std::int64_t read_version(const Hdf5File& hdf5, const std::filesystem::path& fil
 
 Snapshot read_attributes(const Hdf5File& hdf5, const std::filesystem::path& file, std::int64_t version) {
   Snapshot snapshot;
+  snapshot.format_version = version;
   snapshot.step = required(hdf5.integer_attribute("/", "step"), file, "step");
   snapshot.epoch = required(hdf5.integer_attribute("/", "epoch"), file, "epoch");
   snapshot.world_size =
@@ -305,7 +306,8 @@ std::string write_file(const std::filesystem::path& file, const Snapshot& snapsh
   hdf5.set_attribute("/", "best_score", snapshot.best_score);
   hdf5.set_attribute("/", "best_step", snapshot.best_step);
   if (!not_finite.empty()) hdf5.set_attribute("/", "not_finite", not_finite);
-  hdf5.set_attribute("/", checksum_attribute, manifest_checksum(snapshot, std::move(summaries), not_finite));
+  hdf5.set_attribute("/", checksum_attribute,
+                     manifest_checksum(snapshot, std::move(summaries), not_finite, schema::format_version));
   hdf5.close();
   return not_finite;
 }

@@ -12,6 +12,7 @@
 
 #include "farandole/base/bytes.h"
 #include "farandole/base/dtype.h"
+#include "farandole/checkpoint/schema.h"
 
 namespace farandole {
 
@@ -53,6 +54,7 @@ Digest digest_of(const Array& array);
 
 // checkpoint/schema.h describes the fields and the arrays.
 struct Snapshot {
+  std::int64_t format_version = schema::format_version;  // of the file that it was read from
   std::int64_t step = 0;
   std::int64_t epoch = 0;
   int world_size = 1;
