@@ -1,6 +1,11 @@
 #include "farandole/trainer/train_options.h"
 
+#include <algorithm>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
 
@@ -31,6 +36,88 @@ TEST(TrainOptions, RefusesNumbersThatCannotBe) {
       EXPECT_NE(refusal(name, value).find(name), std::string::npos) << name << " " << value;
   EXPECT_EQ(refusal("batch", "1000000000"), "accepted");
   EXPECT_EQ(refusal("lr", "0"), "accepted");
+}
+
+nlohmann::json config_with(const std::string& option) {
+  TrainOptions options;
+  const char* argv[] = {"train", "--data=synthetic", "--model=gpt", option.c_str()};
+  train_option_parser(options, {}).parse(std::size(argv), argv);
+  auto json = nlohmann::json::parse(options.to_json());
+  auto model = json["model"];
+  model["model"] = std::exchange(model["name"], "");
+  json.update(model);
+  return json;
+}
+
+TEST(TrainOptions, CheckpointsHaveEachOptionThatDecidesWhatIsTrained) {
+  // Where and for how long a run trains, what it writes, and what it watches.
+  const std::vector<std::string> others = {"data-scratch",
+                                           "ranks-per-gpu",
+                                           "transport",
+                                           "run-dir",
+                                           "resume",
+                                           "resume-optimizer",
+                                           "mtbf",
+                                           "checkpoint-every",
+                                           "checkpoint-steps",
+                                           "checkpoint-epochs",
+                                           "checkpoint-keep",
+                                           "timeline",
+                                           "gpu-activity",
+                                           "recorder-mb",
+                                           "recorder-dir",
+                                           "stop-before",
+                                           "merge-limit",
+                                           "log-steps",
+                                           "stall-seconds",
+                                           "stall-abort",
+                                           "sample",
+                                           "checkpoint-keep-every"};
+  TrainOptions options;
+  const auto parser = train_option_parser(options, {});
+  const auto usual = config_with("--lr=0.01");
+  for (const auto& option : parser.visible.options()) {
+    const auto& name = option->long_name();
+    auto key = name;
+    std::ranges::replace(key, '-', '_');
+    if (std::ranges::count(others, name) > 0) {
+      EXPECT_FALSE(usual.contains(key)) << name;
+      continue;
+    }
+    ASSERT_TRUE(usual.contains(key)) << "checkpoints lack --" << name << "; does it decide what is trained?";
+    const auto& value = usual[key];
+    const std::string other = value.is_string() ? "other" : value.is_boolean() ? "off" : "7";
+    EXPECT_NE(config_with("--" + name + "=" + other)[key], value) << name;
+  }
+}
+
+TEST(TrainOptions, NamesTheOptionsThatDifferFromThoseOfACheckpoint) {
+  TrainOptions old, now;
+  const auto changes = [&] { return changed_options(old.to_json(), now.to_json()); };
+  EXPECT_THAT(changes(), testing::IsEmpty());
+  now.epochs = now.steps = 9;
+  now.data.path = "elsewhere";
+  now.check_replicas = 10;
+  EXPECT_THAT(changes(), testing::IsEmpty());
+  now.lr = 0.1;
+  now.model.dropout = 0.25;
+  now.schedule = "cosine";
+  now.scale_lr = false;
+  EXPECT_THAT(changes(), testing::UnorderedElementsAre(
+                             "--dropout 0.25 instead of 0", "--lr 0.1 instead of 0.01",
+                             "--schedule cosine instead of constant", "--scale-lr false instead of true"));
+  // An old checkpoint has fewer options, and a number may have another type.
+  EXPECT_THAT(
+      changed_options(R"({"schedule": "constant", "clip_norm": 0, "seed": 2, "odd": 1})", now.to_json()),
+      testing::UnorderedElementsAre("--schedule cosine instead of constant", "--seed 1 instead of 2"));
+  EXPECT_THAT(changed_options("", now.to_json()), testing::IsEmpty());
+  // With auto, a run has the size that it measured before.
+  now = old;
+  now.bucket_mb.reset();
+  EXPECT_THAT(changes(), testing::IsEmpty());
+  old.bucket_mb = 8;
+  now.bucket_mb = 25;
+  EXPECT_THAT(changes(), testing::ElementsAre("--bucket-mb 25 instead of 8"));
 }
 
 }  // namespace

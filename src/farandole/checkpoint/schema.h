@@ -25,7 +25,7 @@
 //   step             int64: completed optimizer steps
 //   epoch            int64: completed epochs
 //   world_size       int64: number of ranks
-//   config           string: JSON with the options that define the model and its training
+//   config           string: JSON with the options that decide what is trained and how
 //   versions         string: JSON with the version of each library
 //   score            float64: held-out loss; NaN if it was not evaluated
 //   best_score       float64: lowest held-out loss of the run so far, with

@@ -211,6 +211,7 @@ int train(Session& session, TrainOptions options, const std::string& option_line
   if (options.transport) session.use_transport(*options.transport);
   std::optional<RunDirectory> run;
   std::optional<Snapshot> start;
+  std::vector<std::string> changes;
   DataSplit data;
   std::shared_ptr<Model> model;
   session.together([&] {
@@ -235,6 +236,7 @@ int train(Session& session, TrainOptions options, const std::string& option_line
     session.internals().take_lease(options.run_dir);
     start = find_start(options, *run, *model);
     if (start) check_order(*start, {data.train->size(), data.hash, options.seed});
+    if (start) changes = changed_options(start->config, options.to_json());
     take_tuned_plan(options, session.size());
   });
   share_plan(session, options);
@@ -264,6 +266,8 @@ int train(Session& session, TrainOptions options, const std::string& option_line
     const auto facts = facts_of(session, options, trainer, *model, argc, argv);
     greet(session, options, data, trainer, facts);
     if (resumed) fmt::print("continuing from step {}\n", resumed->step);
+    if (!changes.empty())
+      fmt::print("these options differ from those of the checkpoint: {}\n", fmt::join(changes, ", "));
     if (const auto lost = run->started(facts, trainer.position().step)) record_loss(session, *lost);
   }
   auto result = ExitCode::done;

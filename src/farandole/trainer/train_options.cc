@@ -1,6 +1,7 @@
 #include "farandole/trainer/train_options.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -244,9 +245,17 @@ std::string TrainOptions::to_json() const {
                          {"schedule", schedule},
                          {"clip_norm", clip_norm},
                          {"precision", precision},
+                         {"device", device},
+                         {"bucket_mb", nullptr},
                          {"compression", compression},
-                         {"synchronize", synchronize}};
-  auto& shape = json["model"];
+                         {"synchronize", synchronize},
+                         {"on_nonfinite", on_nonfinite},
+                         {"check_replicas", check_replicas},
+                         {"held_out", data.held_out}};
+  if (bucket_mb) json["bucket_mb"] = *bucket_mb;
+  if (data.path == "synthetic") json["synthetic_samples"] = data.synthetic_samples;
+  if (model.name == "gpt") json["dropout"] = model.dropout;
+  auto& shape = json["model"];  // A checkpoint of another shape is refused.
   if (model.name != "mnist") {
     shape["layers"] = model.layers;
     shape["width"] = model.width;
@@ -256,6 +265,28 @@ std::string TrainOptions::to_json() const {
     shape["context"] = model.context;
   }
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::vector<std::string> changed_options(const std::string& saved, const std::string& now) {
+  // The data of an epoch has a check of its own (check_order), and a model of another shape is refused.
+  constexpr std::array may_differ{"model", "data", "epochs", "steps", "check_replicas"};
+  const auto there = nlohmann::json::parse(saved, nullptr, /*allow_exceptions=*/false);
+  const auto here = nlohmann::json::parse(now);
+  std::vector<std::string> changes;
+  if (!there.is_object()) return changes;
+  const auto text = [](const nlohmann::json& value) {
+    if (value.is_number_float()) return fmt::format("{}", value.get<double>());
+    return value.is_string() ? value.get<std::string>() : value.dump();
+  };
+  for (const auto& [key, value] : here.items()) {
+    const auto old = there.find(key);
+    if (old == there.end() || *old == value || std::ranges::count(may_differ, key) > 0) continue;
+    if (old->is_null() || value.is_null()) continue;  // It was measured, or will be.
+    auto option = key;
+    std::ranges::replace(option, '_', '-');
+    changes.push_back(fmt::format("--{} {} instead of {}", option, text(value), text(*old)));
+  }
+  return changes;
 }
 
 }  // namespace farandole

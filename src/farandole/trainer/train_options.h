@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "farandole/base/options.h"
 #include "farandole/train/learning_rate.h"
@@ -76,6 +77,11 @@ struct TrainOptions {
   CheckpointInterval checkpoint_interval() const;  // within epochs; else never
   std::int64_t saved_epochs() const;               // A checkpoint follows every so many epochs; 0: none.
 };
+
+// Describes each option of `now` that differs from `saved`, as in "--lr 0.1 instead of 0.01"; both are
+// results of to_json(). Options that only one of them has, of which one is null, or that may differ without
+// changing how a step is trained are left out.
+std::vector<std::string> changed_options(const std::string& saved, const std::string& now);
 
 // Binds every option to `options`, which must outlive the parser.
 OptionParser train_option_parser(TrainOptions& options, const std::filesystem::path& profiles);

@@ -17,6 +17,7 @@ for stop in $((per_epoch / 2)) $per_epoch $((per_epoch + 7)); do
   train 2 "${options[@]}" --run-dir parts --steps "$stop" || fail "the first part, $stop steps"
   train 2 "${options[@]}" --run-dir parts || fail "the second part after $stop steps"
   grep -q "continuing from step $stop" out || fail "it did not resume at $stop"
+  ! grep 'options differ' out || fail "the same options differ"
   ! grep -q 'loss -*nan' out || fail "a loss is shown before it is known"
   equal_arrays "whole/checkpoints/$last" "parts/checkpoints/$last" optimizer/ rng/ || fail "stopped at $stop: the checkpoints differ"
   grep -q '"restarts": 1' parts/run.json || fail "run.json does not count the restart"
@@ -44,6 +45,8 @@ train 2 "${small[@]}" --run-dir bad --steps 8 || fail "resuming a run that has d
 grep -q 'continuing from step 3' out && [[ $(grep -c "skipped: .*$diverged: .*NaN" err) == 1 ]] || fail "the checkpoint it used"
 
 # The run can continue on another number of ranks; --resume PATH starts a new run from any checkpoint.
-train 3 "${longer[@]}" --run-dir parts || fail "resuming on 3 ranks"
+train 3 "${longer[@]}" --run-dir parts --dropout 0.2 --clip-norm 2 --log-steps 3 || fail "resuming on 3 ranks"
+[[ $(grep 'options differ' out) == "these options differ from those of the checkpoint: --clip-norm 2 instead of 1, --dropout 0.2 instead of 0.1" ]] ||
+  fail "it does not name the options that differ"
 train 1 "${longer[@]}" --run-dir fresh --resume "whole/checkpoints/$last" || fail "--resume PATH"
 grep -q "continuing from step" out || fail "--resume PATH was not used"
