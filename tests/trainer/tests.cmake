@@ -1,9 +1,10 @@
 if(FARANDOLE_TORCH)
-  foreach(script IN ITEMS checkpoints/resume precision device checkpoints/exact_resume stops/restarts checkpoints/starts
-                          evaluation stops/preempted checkpoints/full_disk checkpoints/slow_disk stops/stalled
-                          stops/epoch_ends compression synchronize tuning merge_limit named_run asked_traces config refusals/bad_options refusals/bad_data
-                          refusals/bad_run_dir stops/lease checkpoints/checkpoint_tool nonfinite stops/killed_processes
-                          stops/terminal quickstart_profile mnist stops/kills)
+  foreach(script IN ITEMS checkpoints/resume precision device checkpoints/exact_resume stops/restarts
+                          checkpoints/starts evaluation stops/preempted checkpoints/full_disk checkpoints/slow_disk
+                          stops/stalled stops/epoch_ends compression synchronize tuning merge_limit named_run
+                          asked_traces config refusals/bad_options refusals/bad_data refusals/bad_run_dir stops/lease
+                          checkpoints/checkpoint_tool nonfinite check_replicas stops/killed_processes stops/terminal
+                          quickstart_profile mnist stops/kills)
     get_filename_component(name ${script} NAME)
     farandole_script_test(trainer.${name} trainer/${script}.sh 280)
     set_tests_properties(trainer.${name} PROPERTIES LABELS program PROCESSORS 2)
