@@ -129,6 +129,18 @@ says out 'a world of 1 rank, but SLURM_STEP_NUM_TASKS says 2: .*farandole run -n
 [[ $(wc -l <out) == 1 ]] || fail "more than one line: $(<out)"
 [[ ! -e mixed/checkpoints ]] || fail "a run without one of its ranks was started"
 
+# The end of the job is near. If its environment does not have it, Slurm is asked.
+training="farandole train --model mlp --data synthetic --epochs 1000000 --checkpoint-epochs 0 --run-dir $work/ending"
+script "farandole run -- env -u SLURM_JOB_END_TIME $training --stop-before 1h"
+batch 60 -N2 --ntasks-per-node=1 --time=30 job.sbatch
+is 75
+says out 'stop requested: saved at step'
+script "farandole run -- env -u SLURM_JOB_END_TIME $training --stop-before 5min --steps 9"
+batch 60 -N2 --ntasks-per-node=1 --time=30 job.sbatch
+is 0
+[[ -e ending/checkpoints/step-00000009.h5 ]] || fail "it stopped too early: $(ls ending/checkpoints)"
+! grep -e '--stop-before has no effect' out || fail "Slurm was not asked"
+
 data=${FARANDOLE_TEST_DATA:-$FARANDOLE_SOURCE/../shared/data}/mnist
 if [[ ! -d $data ]]; then
   echo "left out: training on real data, there is no $data; set FARANDOLE_TEST_DATA"
