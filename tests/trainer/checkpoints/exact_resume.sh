@@ -75,3 +75,33 @@ refused 64 'saved within an epoch.*--seed was 1, not 2' "${options[@]}" --run-di
 refused 64 'saved within an epoch.*the data has changed' "${options[@]}" --run-dir order --data other.h5
 part order 2 16 1 0
 train 2 "${options[@]}" --run-dir order --seed 2 --data other.h5 --epochs 2 || fail "other data after an epoch"
+
+# On fewer ranks, the state of the optimizer goes on: in the next step, the moments of inputs whose samples are over only decay. The
+# learning rate is that of the new number of ranks, at the same place of its schedule.
+schedule=("${options[@]}" --batch 16 --optimizer adamw --lr 0.001 --scale-lr on --warmup-steps 3 --schedule cosine --log-steps 1 --checkpoint-keep 9)
+train 2 "${schedule[@]}" --checkpoint-steps 7 --run-dir state || fail "the run on 2 ranks"
+for file in state/checkpoints/*.h5; do [[ $file == */step-00000007.h5 ]] || rm "$file"; done
+train 1 "${schedule[@]}" --checkpoint-steps 8 --run-dir state || fail "the same run on 1 rank"
+grep -q 'continuing from step 7' out || fail "it did not resume"
+/usr/bin/python3 - <<'PYTHON' || fail "the state after a change of the ranks"
+import json, math, h5py, numpy
+before, after = (h5py.File(f"state/checkpoints/step-{step:08}.h5") for step in (7, 8))
+assert (before.attrs["world_size"], after.attrs["world_size"]) == (2, 1)
+for field, decay in (("exp_avg", 0.9), ("exp_avg_sq", 0.999)):
+    old, new = (file["optimizer/state/fc1.weight/" + field][()] for file in (before, after))
+    over = (old != 0).any(axis=0)
+    assert over.sum() == 7 * 32 and (new != 0).any(axis=0).sum() == 7 * 32 + 16, (field, over.sum())
+    assert numpy.allclose(new[:, over], decay * old[:, over], rtol=1e-5, atol=0), field
+for name in before["optimizer/state"]:
+    assert before[f"optimizer/state/{name}/step"][()] == 7 and after[f"optimizer/state/{name}/step"][()] == 8, name
+def rate(step, ranks, total):
+    top = 0.001 * ranks
+    if step < 3: return 0.001 + (top - 0.001) * step / 3
+    return top / 2 * (1 + math.cos(math.pi * (step - 3) / (total - 3)))
+lines = [json.loads(line) for line in open("state/metrics.jsonl")]
+found = {line["step"]: line["lr"] for line in lines if "lr" in line}
+# 600 samples are 19 steps of 32 or 38 of 16, and 7 steps of 32 are 14 of 16.
+expected = {step: rate(step - 1, 2, 19) if step <= 7 else rate(step - 1 + 7, 1, 38) for step in range(1, 7 + 24 + 1)}
+assert found.keys() == expected.keys(), sorted(found)
+assert all(math.isclose(found[step], expected[step], rel_tol=1e-9, abs_tol=1e-15) for step in found), (found, expected)
+PYTHON
