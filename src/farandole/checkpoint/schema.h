@@ -13,7 +13,8 @@
 //                                        been read; int64, the batches that each rank has taken; float64, mean loss and steps
 //   /sampler/seed, /sampler/dataset_samples, /sampler/dataset_hash
 //                                        int64: what the order of the samples depends on
-//   /rng/rank-0000                       uint8: state of LibTorch's CPU generator, of each rank
+//   /rng/rank-0000                       uint8: state of LibTorch's CPU generator, of each rank; on a GPU, the 16 bytes of
+//                                        its generator follow
 //   /compression/KIND/rank-0000/PART     error feedback of compressed gradients, of each rank
 //   /loss_scale/factor                   float64: what the loss is multiplied by; only with loss scaling, like
 //   /loss_scale/good_steps               int64: steps without an overflow since the factor has changed
