@@ -19,11 +19,11 @@ namespace farandole {
 
 class BenchmarkTrainee {
  public:
-  // Models: "mlp" is 4 × 2048, batch 32, SGD with momentum; "gpt" is 6 layers, width 384, 128 bytes, batch
-  // 4, AdamW; "mnist" is batch 64, SGD with momentum; "small-mlp" is 4 × 1024; "small-gpt" is 4 layers,
-  // width 256, 64 bytes; "resnet50" and "vgg16" are batch 4 of 224 × 224 pixels, SGD with momentum. Each
-  // step uses the same batch. `session` must outlive this object. If `wait_for_data` is set, each step calls
-  // it in "data".
+  // Models: "mlp" is 4 × 2048, batch 32, SGD with momentum; "gpt" is 6 layers, width 384, 128 bytes, batch 4,
+  // AdamW; "mnist" is batch 64, SGD with momentum; "small-mlp" is 4 × 1024, batch 32; "small-gpt" is 4
+  // layers, width 256, 64 bytes, batch 4; "resnet50" and "vgg16" are batch 4 of 224 × 224 pixels, SGD with
+  // momentum. Each step uses the same batch. `session` must outlive this object. If `wait_for_data` is set,
+  // each step calls it in "data".
   // Throws: UserError if there is no model `model`.
   // Collective: every rank of the group must call this in the same order.
   BenchmarkTrainee(Session& session, const std::string& model, const DistributedOptimizerOptions& options,
@@ -42,7 +42,6 @@ class BenchmarkTrainee {
   // Reads a checkpoint as rank 0 of a training run does at its start.
   void restore(const std::filesystem::path& checkpoint);
 
-  std::int64_t batch_samples() const { return batch_.x.size(0); }
   std::size_t gradient_bytes() const { return optimizer_.gradient_bytes(); }
   std::size_t packed_bytes_a_step() const { return optimizer_.packed_bytes() / steps_; }
 
