@@ -23,7 +23,7 @@ struct CheckpointOptions {
   int keep_last = 3;             // at least 1; the checkpoint with the best score is also kept
   std::int64_t keep_every = 0;   // the first checkpoint of every so many steps is never removed; 0: none
   // Asked before a checkpoint is published and before others are removed. False: the folder is
-  // another job's now.
+  // another job's now. If it throws, nothing is published or removed.
   std::function<bool()> may_write = [] { return true; };
 };
 

@@ -9,6 +9,8 @@
 #include <spdlog/spdlog.h>
 #include <string>
 #include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -18,6 +20,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/base/files/temporary_folder.h"
 
 namespace farandole {
@@ -100,6 +103,39 @@ TEST_F(RunLeaseTest, IsGivenBack) {
     EXPECT_THAT(leases(), testing::ElementsAre("lease-0001.json"));
   }
   EXPECT_THAT(leases(), testing::IsEmpty());
+}
+
+// A job whose file system gives no answer goes on, but publishes nothing until there is one.
+TEST_F(RunLeaseTest, IsNotLostIfTheLookFails) {
+  const pid_t holder = ::fork();
+  if (holder == 0) {
+    const RunLease lease(
+        run_, [](const std::string&) { ::_exit(7); }, quick);
+    const auto file = only_lease();
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    const rlimit none{1, limit.rlim_max};  // poll() accepts no more descriptors than this.
+    ::setrlimit(RLIMIT_NOFILE, &none);
+    const auto touched = [&] {
+      struct stat status {};
+      ::stat(file.c_str(), &status);
+      return changed_ns(status);
+    };
+    for (int beats = 0; beats < 4; ++beats)
+      for (const auto before = touched(); touched() == before;) std::this_thread::yield();
+    std::string what;
+    try {
+      lease.held();
+    } catch (const Error& error) {
+      what = error.what();
+    }
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    ::_exit(what.find("Too many open files") == std::string::npos ? 8 : lease.held() ? 0 : 9);
+  }
+  int status = 0;
+  ::waitpid(holder, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "7: counted as lost; 8: held() gives an answer; 9: not held after it";
 }
 
 TEST_F(RunLeaseTest, ALivingHolderIsNamedAtOnce) {

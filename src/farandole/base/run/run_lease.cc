@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <set>
+#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -32,11 +33,11 @@ fs::path lease_file(const fs::path& run_dir, int number) {
 }
 
 // The numbers of the leases in the folder.
-std::set<int> leases_in(const fs::path& run_dir) {
+std::set<int> leases_in(const fs::path& run_dir, std::error_code& unreadable) {
   std::set<int> numbers;
-  std::error_code unreadable;
-  for (const auto& entry : fs::directory_iterator(run_dir, unreadable)) {
-    const auto name = entry.path().filename().string();
+  for (fs::directory_iterator entry(run_dir, unreadable), end; !unreadable && entry != end;
+       entry.increment(unreadable)) {
+    const auto name = entry->path().filename().string();
     if (!name.starts_with(prefix) || !name.ends_with(suffix)) continue;
     const auto digits =
         std::string_view(name).substr(prefix.size(), name.size() - prefix.size() - suffix.size());
@@ -45,6 +46,10 @@ std::set<int> leases_in(const fs::path& run_dir) {
       numbers.insert(*number);
   }
   return numbers;
+}
+std::set<int> leases_in(const fs::path& run_dir) {
+  std::error_code ignored;
+  return leases_in(run_dir, ignored);
 }
 
 std::string variable(const char* name) {
@@ -187,7 +192,11 @@ RunLease::RunLease(const fs::path& run_dir, std::function<void(const std::string
   while (!try_to_take(times)) {
   }
   heartbeat_.emplace(fd_.get(), times.beat, [this, lost = std::move(lost), told = false]() mutable {
-    if (told || held()) return;
+    try {
+      if (told || held()) return;
+    } catch (const Error&) {  // The next beat looks again. Until then, no checkpoint is published.
+      return;
+    }
     told = true;
     const auto newest = newest_lease(run_dir_);
     const auto holder = newest ? newest->holder : std::nullopt;
@@ -212,8 +221,11 @@ bool RunLease::try_to_take(const Times& times) {
     throw UserError("run directory " + run_dir_.string() + " is not writable; choose another --run-dir");
   if (fd_.get() < 0) throw system_error("create", file.string());
   auto me = Holder::myself();
-  me.inode = static_cast<std::int64_t>(sight_of(fd_.get())->inode);
   try {
+    const auto own = sight_of(fd_.get());
+    if (!own) throw system_error("look at", file.string());
+    own_ = *own;
+    me.inode = static_cast<std::int64_t>(own_.inode);
     write_bytes(fd_.get(), nlohmann::json(me).dump() + "\n", file.string());
   } catch (...) {
     ::unlink(file.c_str());
@@ -232,15 +244,32 @@ bool RunLease::try_to_take(const Times& times) {
 
 RunLease::~RunLease() {
   heartbeat_.reset();
-  if (held()) ::unlink(lease_file(run_dir_, number_).c_str());
+  try {
+    if (held()) ::unlink(lease_file(run_dir_, number_).c_str());
+  } catch (const Error&) {  // It may be another job's. The next job sees that this process has ended.
+  }
 }
 
+// Only an answer of the file system can say that the lease is lost. No free descriptor, a server that does
+// not answer, or a stale handle is none. The own file is known by its number, because on NFS its descriptor
+// is stale when another host has removed it.
 bool RunLease::held() const {
+  const auto file = lease_file(run_dir_, number_);
+  const OwnedDescriptor fd(::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (fd.get() < 0 && errno != ENOENT) throw system_error("look at the lease", file.string());
+  if (fd.get() < 0) {  // If the folder was removed, nobody else has it.
+    struct stat folder {};
+    if (::stat(run_dir_.c_str(), &folder) == 0) return false;
+    if (errno == ENOENT) return true;
+    throw system_error("look at", run_dir_.string());
+  }
+  const auto there = sight_of(fd.get());
+  if (!there) throw system_error("look at the lease", file.string());
+  if (!own_.is_same_file(*there)) return false;
   std::error_code unreadable;
-  if (!fs::exists(run_dir_, unreadable)) return true;  // the folder was removed, so nobody else has it
-  const auto own = sight_of(fd_.get()), there = sight_of(lease_file(run_dir_, number_));
-  if (!own || !there || !own->is_same_file(*there)) return false;
-  const auto newer = leases_in(run_dir_);
+  const auto newer = leases_in(run_dir_, unreadable);
+  if (unreadable)
+    throw Error(fmt::format("look for leases in {}: {}", run_dir_.string(), unreadable.message()));
   return newer.empty() || *newer.rbegin() == number_;
 }
 

@@ -57,6 +57,8 @@ class RunLease {
   const std::filesystem::path& run_dir() const { return run_dir_; }
   // Asks the file system whether another job has taken over. Ask before a file of the run directory is
   // replaced or removed.
+  // Throws: Error if the file system does not answer, for example because no descriptor is free. Then this
+  // is not known.
   bool held() const;
 
  private:
@@ -65,6 +67,7 @@ class RunLease {
   const std::filesystem::path run_dir_;
   int number_ = 0;
   OwnedDescriptor fd_;
+  FileSight own_;
   std::optional<Heartbeat> heartbeat_;
 };
 
