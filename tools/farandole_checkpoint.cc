@@ -8,6 +8,7 @@
 #include "farandole/base/log.h"
 #include "farandole/base/options.h"
 #include "farandole/base/process/run_main.h"
+#include "farandole/base/run/run_files.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/checkpoint/compare_checkpoints.h"

@@ -12,6 +12,7 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
+#include "farandole/base/run/run_files.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 
 namespace farandole {

@@ -1,22 +1,15 @@
 // The files of a folder of checkpoints, as seen by a program that resumes from it.
 // Thread safety: any thread may call this at any time.
-#include <algorithm>
 #include <fmt/format.h>
 
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
-#include "farandole/base/parse_number.h"
+#include "farandole/base/run/run_files.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"
 
 namespace farandole {
 namespace {
-
-std::optional<std::int64_t> step_of(std::string_view name) {
-  if (!name.starts_with("step-") || !name.ends_with(".h5")) return std::nullopt;
-  const auto step = parse_number<std::int64_t>(name.substr(5, name.size() - 8));
-  return step && *step >= 0 ? step : std::nullopt;
-}
 
 CheckpointInfo info_of(const std::filesystem::path& file, const Snapshot& header) {
   std::error_code vanished;
@@ -51,17 +44,6 @@ std::optional<std::pair<std::filesystem::path, Snapshot>> newest_checkpoint(
 
 std::string checkpoint_name(std::int64_t step) {
   return fmt::format("step-{:08}.h5", step);
-}
-
-std::vector<std::filesystem::path> checkpoint_files(const std::filesystem::path& folder) {
-  std::vector<std::pair<std::int64_t, std::filesystem::path>> found;
-  std::error_code absent;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, absent))
-    if (const auto step = step_of(entry.path().filename().string())) found.emplace_back(*step, entry.path());
-  std::sort(found.rbegin(), found.rend());
-  std::vector<std::filesystem::path> files;
-  for (auto& [step, file] : found) files.push_back(std::move(file));
-  return files;
 }
 
 CheckpointInfo read_checkpoint_info(const std::filesystem::path& file) {

@@ -67,9 +67,6 @@ class CheckpointStore {
 // step-00001200.h5
 std::string checkpoint_name(std::int64_t step);
 
-// The files of `folder` with names of checkpoints, highest step first. Empty if the folder does not exist.
-std::vector<std::filesystem::path> checkpoint_files(const std::filesystem::path& folder);
-
 // Throws: as read_checkpoint_header().
 CheckpointInfo read_checkpoint_info(const std::filesystem::path& file);
 

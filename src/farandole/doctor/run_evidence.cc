@@ -38,7 +38,7 @@ constexpr std::chrono::seconds patience(3);  // For an answer of Slurm.
 namespace fs = std::filesystem;
 constexpr int most_ranks = 1 << 17;  // Limits memory if a number is damaged.
 
-// "rank-0003.ftl", "rank-0003.json", "rank-0003.log"; "step-00001200.h5".
+// "rank-0003.ftl", "rank-0003.json", "rank-0003.log".
 std::optional<std::int64_t> number_of(const fs::path& file, std::string_view before,
                                       std::string_view extension) {
   const auto name = file.stem().string();
@@ -263,7 +263,7 @@ class Gatherer {
         run_.last_step = step->get<std::int64_t>();
     }
     for (const auto& file : files_in(run_.folder / "checkpoints"))
-      if (const auto step = number_of(file, "step-", ".h5"))
+      if (const auto step = step_of_checkpoint(file))
         run_.checkpoint_step = std::max(run_.checkpoint_step.value_or(0), *step);
   }
 

@@ -63,5 +63,19 @@ TEST_F(Lines, TellTheLastStep) {
   EXPECT_EQ(last_logged_step(file), 3) << "a line of many ranks";
 }
 
+TEST(Checkpoints, AreSortedByTheirSteps) {
+  const TemporaryFolder run;
+  EXPECT_TRUE(newest_checkpoint(run.path()).empty());
+  const auto folder = run / "checkpoints";
+  std::filesystem::create_directory(folder);
+  for (const char* name : {"step-99999999.h5", "step-100000000.h5", "step-00000007.h5", "step-x.h5",
+                           "step-.h5", "step--1.h5", "best.h5", ".step-999999999.h5.host.1.tmp"})
+    std::ofstream(folder / name) << "x";
+  EXPECT_EQ(newest_checkpoint(run.path()), folder / "step-100000000.h5");
+  EXPECT_EQ(step_of_checkpoint(newest_checkpoint(run.path())), 100'000'000);
+  EXPECT_EQ(checkpoint_files(folder).size(), 3u);
+  EXPECT_EQ(checkpoint_files(folder).back(), folder / "step-00000007.h5");
+}
+
 }  // namespace
 }  // namespace farandole

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string_view>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
+#include "farandole/base/parse_number.h"
 
 namespace farandole {
 namespace {
@@ -44,14 +47,31 @@ fs::path run_json_of(const fs::path& run) {
   return run / "run.json";
 }
 
-fs::path newest_checkpoint(const fs::path& run) {
-  fs::path newest;
+std::optional<std::int64_t> step_of_checkpoint(const fs::path& file) {
+  const auto name = file.filename().string();
+  constexpr std::string_view before = "step-", after = ".h5";
+  if (!name.starts_with(before) || !name.ends_with(after)) return std::nullopt;
+  const auto digits =
+      std::string_view(name).substr(before.size(), name.size() - before.size() - after.size());
+  const auto step = parse_number<std::int64_t>(digits);
+  return step && *step >= 0 ? step : std::nullopt;
+}
+
+// By the number, because from step 100,000,000 on names have more digits.
+std::vector<fs::path> checkpoint_files(const fs::path& folder) {
+  std::vector<std::pair<std::int64_t, fs::path>> found;
   std::error_code absent;
-  for (const auto& entry : fs::directory_iterator(run / "checkpoints", absent))
-    if (const auto name = entry.path().filename().string();
-        name.starts_with("step-") && name.ends_with(".h5"))
-      newest = std::max(newest, entry.path());
-  return newest;
+  for (fs::directory_iterator entry(folder, absent), end; !absent && entry != end; entry.increment(absent))
+    if (const auto step = step_of_checkpoint(entry->path())) found.emplace_back(*step, entry->path());
+  std::sort(found.rbegin(), found.rend());
+  std::vector<fs::path> files;
+  for (auto& [step, file] : found) files.push_back(std::move(file));
+  return files;
+}
+
+fs::path newest_checkpoint(const fs::path& run) {
+  const auto files = checkpoint_files(run / "checkpoints");
+  return files.empty() ? fs::path() : files.front();
 }
 
 }  // namespace farandole

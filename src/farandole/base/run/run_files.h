@@ -22,8 +22,12 @@ std::optional<std::int64_t> last_logged_step(const std::filesystem::path& file);
 // The file that says what ran (base/run/run_json.h).
 std::filesystem::path run_json_of(const std::filesystem::path& run);
 
-// The file of the newest checkpoint by its name, "step-00001200.h5"; empty if there is none. Each file with
-// such a name is complete.
+// The step in the name of a checkpoint's file, "step-00001200.h5"; std::nullopt for other names.
+std::optional<std::int64_t> step_of_checkpoint(const std::filesystem::path& file);
+// The files of `folder` with names of checkpoints, highest step first. Each of them is complete. Empty if the
+// folder does not exist.
+std::vector<std::filesystem::path> checkpoint_files(const std::filesystem::path& folder);
+// The first of these in the folder of a run's checkpoints; empty if there is none.
 std::filesystem::path newest_checkpoint(const std::filesystem::path& run);
 
 }  // namespace farandole

@@ -68,8 +68,7 @@ void read_progress(const fs::path& run, RunStatus& status) {
 void read_checkpoint(const fs::path& run, RunStatus& status) {
   const auto newest = newest_checkpoint(run);
   if (newest.empty()) return;
-  constexpr std::size_t before_number = std::string_view("step-").size();
-  status.checkpoint_step = parse_number<std::int64_t>(newest.stem().string().substr(before_number));
+  status.checkpoint_step = step_of_checkpoint(newest);
   if (const auto written_ns = changed_ns(newest); written_ns >= 0)
     status.checkpoint_age_s = std::max(0.0, seconds_now() - static_cast<double>(written_ns) * 1e-9);
 }
