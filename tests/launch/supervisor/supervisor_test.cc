@@ -279,6 +279,15 @@ TEST(Supervisor, LetsACommandFinishWhoseScriptDiedOfSigterm) {
   EXPECT_EQ(rank.out, "ready\nsaved\n");
 }
 
+// Otherwise it would hold the job until a third signal.
+TEST(Supervisor, EndsACommandThatIgnoresSigterm) {
+  Supervised rank(shell("sh -c 'trap \"\" TERM; : & echo $$; echo ready; exec sleep 9999' & wait"));
+  rank.await("ready\n");
+  rank.signal(SIGTERM);
+  EXPECT_EQ(rank.finish(), 143);
+  EXPECT_EQ(::kill(std::stoi(rank.out), 0), -1);
+}
+
 TEST(Supervisor, SaysWhatCannotBeStarted) {
   Supervised rank({"/nonexistent/program"});
   EXPECT_EQ(rank.finish(), 64);

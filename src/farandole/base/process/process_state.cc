@@ -1,8 +1,10 @@
 #include "farandole/base/process/process_state.h"
 
+#include <cstdlib>
 #include <fmt/format.h>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 #include <sys/stat.h>
 
 namespace farandole {
@@ -23,6 +25,25 @@ std::optional<ProcessState> read_process_state(std::int64_t pid) {
   fields >> found.started_ticks;
   for (int field = start_field + 1; field < exit_code_field; ++field) fields >> skipped;
   fields >> found.wait_status;
+  return found;
+}
+
+bool ignores_signal(std::int64_t pid, int number) {
+  std::ifstream status(fmt::format("/proc/{}/status", pid));
+  constexpr std::string_view key = "SigIgn:";
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(key))
+      return (std::strtoull(line.c_str() + key.size(), nullptr, 16) >> (number - 1) & 1) != 0;
+  return false;
+}
+
+std::vector<std::int64_t> descendants_of(std::int64_t pid) {
+  std::vector<std::int64_t> found;
+  for (std::size_t looked = 0; looked <= found.size(); ++looked) {
+    const auto parent = looked == 0 ? pid : found[looked - 1];
+    std::ifstream children(fmt::format("/proc/{0}/task/{0}/children", parent));
+    for (std::int64_t child; children >> child;) found.push_back(child);
+  }
   return found;
 }
 

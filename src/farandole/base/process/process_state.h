@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace farandole {
 
@@ -18,6 +19,13 @@ struct ProcessState {
 
 // std::nullopt if there is no such process or /proc hides it.
 std::optional<ProcessState> read_process_state(std::int64_t pid);
+
+// False if there is no such process.
+bool ignores_signal(std::int64_t pid, int number);
+
+// The children of a process and their children, and so on. Those that a thread other than the first one has
+// started are left out.
+std::vector<std::int64_t> descendants_of(std::int64_t pid);
 
 // Process ids are comparable only within one of these; 0 if it is unknown.
 std::uint64_t own_pid_namespace();

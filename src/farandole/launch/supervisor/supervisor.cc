@@ -23,6 +23,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/parse_number.h"
 #include "farandole/base/process/cores.h"
+#include "farandole/base/process/process_state.h"
 #include "farandole/launch/output/stream_relay.h"
 #include "farandole/launch/process/machine.h"
 #include "farandole/launch/process/session_folder.h"
@@ -198,14 +199,26 @@ void Supervisor::pass_on(int number) {
   }
 }
 
-// A script dies of SIGTERM before its commands end. These commands get the time that they need. A process
-// with a session of its own (setsid) is not one of them.
+// A script dies of SIGTERM before its commands end. These commands get the time that they need, for example
+// to save, as the program itself does. Commands that all ignore SIGTERM get only a limited time. A process
+// with a session of its own (setsid) is no command.
 void Supervisor::wait_for_orphans() {
-  const auto is_command = [](pid_t pid) { return ::getsid(pid) == ::getsid(0); };
+  constexpr std::chrono::seconds patience(5);
+  constexpr std::chrono::milliseconds pause(500);  // Descendants that are no children end without SIGCHLD.
+  const auto is_command = [](std::int64_t pid) { return ::getsid(static_cast<pid_t>(pid)) == ::getsid(0); };
+  const auto may_react = [&](std::int64_t pid) {
+    const auto process = read_process_state(pid);
+    return process && process->state != 'Z' && is_command(pid) && !ignores_signal(pid, SIGTERM);
+  };
+  auto deadline = Clock::now() + patience;
   while (record_.told && !abandoned_) {
     const auto children = living_children();
     if (std::none_of(children.begin(), children.end(), is_command)) return;
-    serve(std::nullopt);
+    const auto all = descendants_of(::getpid());
+    const auto now = Clock::now();
+    if (std::any_of(all.begin(), all.end(), may_react)) deadline = now + patience;
+    if (now >= deadline) return;
+    serve(std::min(deadline, now + pause));
   }
 }
 
