@@ -65,7 +65,7 @@ int run(int argc, const char* const* argv) {
       "RUN/logs")(
       "max-restarts", po::value(&request.max_restarts)->default_value(0),
       "start the job again up to this many times if a rank fails. It is not started again after a user's error, or if it "
-      "fails three times in the same way at the same step")(
+      "fails three times in a row with the same exit code at the same step (or at its start) without a new checkpoint")(
       "min-ranks", po::value<int>()->notifier([&](int fewest) { request.min_ranks = fewest; }),
       "in a Slurm job of several hosts (sbatch --no-kill): if hosts are lost, --max-restarts may start the job again on the "
       "remaining ones with fewer ranks, but not with fewer than this")(

@@ -1,9 +1,12 @@
 #include "farandole/launch/restart_policy.h"
 
+#include <fmt/format.h>
 #include <fstream>
 #include <gmock/gmock.h>
 
 #include "farandole/base/files/temporary_folder.h"
+#include "farandole/base/run/run_folder.h"
+#include "farandole/timeline/run_timeline.h"
 
 namespace farandole {
 namespace {
@@ -40,32 +43,76 @@ TEST(RestartPolicy, EndsWhatFailsThreeTimesAtTheSameStep) {
     return policy.decide({code, false, folder.path()});
   };
   RestartPolicy policy(99);
-  EXPECT_TRUE(fails(policy, 1, 5).restart);
-  EXPECT_TRUE(fails(policy, 1, 5).restart);
+  EXPECT_TRUE(fails(policy, 1, 4).restart);
+  EXPECT_TRUE(fails(policy, 1, 4).restart);
   EXPECT_TRUE(fails(policy, 1, 6).restart);
   EXPECT_TRUE(fails(policy, 137, 6).restart);
   EXPECT_TRUE(fails(policy, 1, 6).restart);
-  EXPECT_TRUE(fails(policy, 1, 6).restart);
+  EXPECT_TRUE(fails(policy, 1, 7).restart) << "rank 0 may be one step ahead of the rank that fails";
   const auto last = fails(policy, 1, 6);
   EXPECT_FALSE(last.restart);
   EXPECT_THAT(last.message, HasSubstr("3 times in a row with exit code 1 at step 6"));
 }
 
+TEST(RestartPolicy, EndsWhatFailsThreeTimesAtItsStart) {
+  const TemporaryFolder folder;
+  for (const auto& run : {folder.path(), folder / "absent", fs::path()}) {
+    RestartPolicy policy(99);
+    EXPECT_TRUE(policy.decide({1, false, run}).restart);
+    EXPECT_TRUE(policy.decide({1, false, run}).restart);
+    const auto last = policy.decide({1, false, run});
+    EXPECT_FALSE(last.restart);
+    EXPECT_TRUE(last.diagnose);
+    EXPECT_THAT(last.message, HasSubstr("3 times in a row with exit code 1 at step 0"));
+  }
+}
+
+TEST(RestartPolicy, GoesOnWithLongJobsWhoseProgressIsUnknown) {
+  const TemporaryFolder folder;
+  RestartPolicy policy(99);
+  JobEnd end{137, false, folder.path()};
+  end.lasted = 2 * RestartPolicy::short_job;
+  for (int i = 0; i < 9; ++i) EXPECT_TRUE(policy.decide(end).restart);
+}
+
+// With --log-steps 1000, kills at steps 1400, 1700 and 1900 leave the same metrics and checkpoints.
+TEST(RestartPolicy, SeesTheProgressBetweenLoggedSteps) {
+  const TemporaryFolder folder;
+  write(folder / "metrics.jsonl", "{\"step\":1000}\n");
+  write(folder / "checkpoints/step-00001000.h5", "");
+  RestartPolicy policy(99);
+  const auto killed_at = [&](int step) {
+    fs::remove(recorder_file(folder.path(), 0));  // each start has its own
+    Timeline(run_timeline(folder.path())).set_step(step);
+    return policy.decide({137, false, folder.path()});
+  };
+  for (const int step : {1400, 1700, 1900, 1400, 1400}) EXPECT_TRUE(killed_at(step).restart);
+  const auto last = killed_at(1401);
+  EXPECT_FALSE(last.restart);
+  EXPECT_THAT(last.message, HasSubstr("exit code 137 at step 1401, checkpoint step-00001000.h5"));
+}
+
+TEST(RestartPolicy, TakesANewCheckpointForProgress) {
+  const TemporaryFolder folder;
+  RestartPolicy policy(99);
+  for (const int step : {4, 5, 100'000'000}) {
+    write(folder / "metrics.jsonl", "{\"step\":4}\n");
+    write(folder / "checkpoints" / fmt::format("step-{:08}.h5", step), "");
+    EXPECT_TRUE(policy.decide({137, false, folder.path()}).restart);
+  }
+}
+
 TEST(RestartPolicy, ReadsProgressOfDamagedRuns) {
   const TemporaryFolder folder;
-  EXPECT_EQ(progress_of(folder.path()), "");
-  EXPECT_EQ(progress_of(folder / "absent"), "");
-  write(folder / "metrics.jsonl", "{\"step\":3}\n{\"step\":4}\n{\"step\":5");
-  EXPECT_EQ(progress_of(folder.path()), "step 4");
-  write(folder / "checkpoints/step-00000004.h5", "");
   write(folder / "checkpoints/step-00000010.h5", "");
   write(folder / "checkpoints/.step-00000099.h5.host.1.tmp", "");
-  EXPECT_EQ(progress_of(folder.path()), "step 4, checkpoint step-00000010.h5");
-  write(folder / "metrics.jsonl", std::string(1 << 20, '\n') + "{\"step\":7}\n");
-  EXPECT_EQ(progress_of(folder.path()), "step 7, checkpoint step-00000010.h5");
   for (const auto* text : {"", "\n", "[]\n", "{\"step\":\"x\"}\n", "{\"step\":1.5}\n", "\xff\xfe\n"}) {
     write(folder / "metrics.jsonl", text);
-    EXPECT_EQ(progress_of(folder.path()), "checkpoint step-00000010.h5") << text;
+    RestartPolicy policy(99);
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(policy.decide({137, false, folder.path()}).restart);
+    EXPECT_THAT(policy.decide({137, false, folder.path()}).message,
+                HasSubstr("at step 10, checkpoint step-00000010.h5"))
+        << text;
   }
 }
 

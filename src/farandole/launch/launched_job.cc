@@ -337,7 +337,9 @@ class Launcher {
     keep_records(std::move(records), verdict);
     if (is_abandoned()) discard_folder(folder_of_caller_);
     drain();
-    return {verdict.exit_code, signal_ != 0, run_.folder, job_.job_state, complete};
+    JobEnd end{verdict.exit_code, signal_ != 0, run_.folder, job_.job_state, complete};
+    end.lasted = std::chrono::nanoseconds(now_ns() - started_ns_);
+    return end;
   }
 
   LaunchPlan plan_;
@@ -368,7 +370,8 @@ class Launcher {
   static constexpr int forced = 3;
   bool told_of_broken_ = false;
   bool begun_ = false;  // job.json has been written.
-  std::int64_t looked_ns_ = now_ns();
+  const std::int64_t started_ns_ = now_ns();
+  std::int64_t looked_ns_ = started_ns_;
   std::optional<ChildProcess> scancel_;
   std::optional<ChildProcess> starter_;  // Last member: it must end before the objects to which it reports.
 };

@@ -2,8 +2,11 @@
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 
 namespace farandole {
@@ -16,14 +19,12 @@ struct JobEnd {
   std::map<std::string, std::string> job_state = {};  // JobRecord::job_state
   bool complete = true;                               // Every rank has left a record of its end.
   bool unanswered = false;                            // LostHosts::unanswered
+  std::chrono::nanoseconds lasted{};                  // From its start to its end.
 };
-
-// How far a run has come: its newest checkpoint and the last step in metrics.jsonl, as text; empty if it has
-// neither. Reads only the end of the file.
-std::string progress_of(const std::filesystem::path& run);
 
 class RestartPolicy {
  public:
+  static constexpr std::chrono::minutes short_job{5};
   explicit RestartPolicy(int max_restarts) : max_restarts_(max_restarts) {}
 
   struct Decision {
@@ -33,14 +34,26 @@ class RestartPolicy {
   };
   // A job is not started again if it is done, was told to end, was refused because of a user's error or
   // of corrupt input, has saved for a requeue, or fails for the third time in a row with the same exit
-  // code and progress.
+  // code, the same newest checkpoint, and at the same step. Steps that follow each other count as the same,
+  // because rank 0, which records the step, may be one step ahead of the rank that fails. A job that shows
+  // no progress fails at step 0, unless it lasts longer than `short_job`: it may be a program whose progress
+  // is not known.
   Decision decide(const JobEnd& end);
   int restarts() const { return restarts_; }  // so far
 
  private:
+  struct Failure {
+    int exit_code = 0;
+    std::int64_t step = 0;
+    std::filesystem::path checkpoint;  // Without its folder; empty if there is none.
+    bool is_like(const Failure& other) const;
+    std::string describe() const;
+  };
+  static std::optional<Failure> failure_of(const JobEnd& end);
+
   const int max_restarts_;
   int restarts_ = 0;
-  std::string last_failure_;
+  std::optional<Failure> last_failure_;
   int same_failures_ = 0;
 };
 

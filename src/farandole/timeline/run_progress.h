@@ -1,0 +1,23 @@
+// How far a run has come, also if it was killed.
+// Thread safety: any thread may call this at any time.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+namespace farandole {
+
+// Units: nanoseconds of CLOCK_REALTIME; 0 if unknown.
+struct RunProgress {
+  std::optional<std::int64_t> step;  // steps that are done; no value if nothing tells it
+  std::int64_t begin_ns = 0;         // The start that is recorded began.
+  std::int64_t end_ns = 0;           // The last sign of work.
+};
+
+// Reads the end of rank 0's flight recorder, which every step reaches, and the end of metrics.jsonl, which
+// only logged steps reach. Damaged files count as absent. Call this before keep_earlier_start()
+// (base/run/earlier_starts.h), which moves the recorder.
+RunProgress read_run_progress(const std::filesystem::path& run);
+
+}  // namespace farandole
