@@ -144,8 +144,10 @@ void greet(Session& session, const TrainOptions& options, const DataSplit& data,
 void record_loss(Session& session, const LostWork& lost) {
   const auto now = now_ns();
   const auto in_trace = [shift = now - real_time_ns()](std::int64_t ns) { return ns + shift; };
-  const auto name = session.timeline().intern(fmt::format("lost work: {} steps", lost.steps));
-  session.timeline().span(Category::other, name, in_trace(lost.begin_ns), in_trace(lost.end_ns));
+  if (lost.steps > 0 && lost.begin_ns > 0) {
+    const auto name = session.timeline().intern(fmt::format("lost work: {} steps", lost.steps));
+    session.timeline().span(Category::other, name, in_trace(lost.begin_ns), in_trace(lost.end_ns));
+  }
   session.timeline().span(Category::other, "restart", in_trace(lost.end_ns), now);
 }
 

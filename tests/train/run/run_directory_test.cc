@@ -5,8 +5,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/files/temporary_folder.h"
+#include "farandole/timeline/run_timeline.h"
 
 namespace farandole {
 namespace {
@@ -58,6 +60,34 @@ TEST(RunDirectory, CountsRestartsAndOutlivesADamagedFile) {
   std::ofstream(run.run_json()) << "{\"restarts\": ";
   run.started(facts(), 0);
   EXPECT_EQ(read(run)["restarts"], 0);
+}
+
+// With the default options, a start can be killed before its second line of metrics.
+TEST(RunDirectory, KnowsTheWorkThatAKilledStartHasLost) {
+  const TemporaryFolder folder;
+  EXPECT_FALSE(RunDirectory(folder.path()).started(facts(), 0));
+  const auto before = real_time_ns();
+  Timeline(run_timeline(folder.path())).set_step(17);
+  RunDirectory second(folder.path());
+  const auto lost = second.started(facts(), 10);
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->steps, 7);
+  EXPECT_GE(lost->begin_ns, before);
+  EXPECT_GE(lost->end_ns, lost->begin_ns);
+  EXPECT_EQ(read(second)["lost_steps"], 7);
+}
+
+TEST(RunDirectory, TellsOfAnEarlierStartThatHasLostNothing) {
+  const TemporaryFolder folder;
+  RunDirectory first(folder.path());
+  first.started(facts(), 0);
+  first.ended(75);
+  const auto again = RunDirectory(folder.path()).started(facts(), 0);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->steps, 0);
+  EXPECT_GT(again->end_ns, 0);
+  first.ended(0);
+  EXPECT_FALSE(RunDirectory(folder.path()).started(facts(), 0)) << "it was done";
 }
 
 // As on a full disk.

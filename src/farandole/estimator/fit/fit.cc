@@ -207,6 +207,7 @@ ExitCode fit_on_rank(Session& session, const EstimatorOptions& options, const st
   std::unique_ptr<Objective> objective;
   FitRecord record;
   std::string folder;
+  std::optional<RunDirectory> directory;
   session.together([&] {
     table = open_table(files);
     objective = std::make_unique<Objective>(options.model, *table, options);
@@ -215,6 +216,7 @@ ExitCode fit_on_rank(Session& session, const EstimatorOptions& options, const st
   session.together([&] {
     if (session.rank() != 0) return;
     record = open_fit(options, files);
+    directory.emplace(record.folder);
     session.internals().take_lease(record.folder);
     folder = record.folder.string();
     run = record.id;
@@ -233,11 +235,8 @@ ExitCode fit_on_rank(Session& session, const EstimatorOptions& options, const st
     if (resumed) fmt::print("continuing from step {} of {}\n", trainer.steps_done(), trainer.total_steps());
     std::fflush(stdout);
   }
-  std::optional<RunDirectory> directory;
-  if (session.rank() == 0) {
-    directory.emplace(record.folder);
+  if (directory)
     directory->started(facts_of(session, options, record, objective->model()), trainer.steps_done());
-  }
   ExitCode result = ExitCode::failure;
   try {
     result = fit.run();

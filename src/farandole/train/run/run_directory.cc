@@ -33,21 +33,23 @@ RunDirectory::RunDirectory(std::filesystem::path folder) : folder_(std::move(fol
                     "; choose another --run-dir");
   if (::access(folder_.c_str(), W_OK | X_OK) != 0)
     throw UserError("run directory " + folder_.string() + " is not writable; choose another --run-dir");
+  earlier_ = read_run_progress(folder_);
 }
 
 std::optional<LostWork> RunDirectory::started(RunFacts facts, std::int64_t step) {
   const auto earlier = read_run_facts(run_json());
   facts.restarts = earlier.restarts ? *earlier.restarts + 1 : 0;
-  LostWork lost{std::max<std::int64_t>(0, last_logged_step(metrics()).value_or(0) - step),
-                changed_ns(checkpoints() / checkpoint_name(step)), changed_ns(metrics())};
+  // A kill may leave no other sign than run.json. The checkpoint may be published after the last step.
+  const auto checkpoint_ns = step > 0 ? changed_ns(checkpoints() / checkpoint_name(step)) : 0;
+  LostWork lost{std::max<std::int64_t>(0, earlier_.step.value_or(0) - step),
+                std::max(earlier_.begin_ns, checkpoint_ns),
+                std::max({earlier_.end_ns, checkpoint_ns, changed_ns(run_json())})};
   facts.lost_steps = earlier.lost_steps.value_or(0) + lost.steps;
   facts.started = utc_now();
   write_run_facts(run_json(), facts);
   facts_ = std::move(facts);
-  const bool known = lost.steps > 0 && lost.begin_ns > 0 && lost.end_ns > 0;
-  // The checkpoint can be published after the last step was logged.
-  lost.end_ns = std::max(lost.begin_ns + 1, lost.end_ns);
-  return known ? std::optional(lost) : std::nullopt;
+  const bool done = earlier.exit_code == static_cast<int>(ExitCode::done);
+  return earlier.found && !done ? std::optional(lost) : std::nullopt;
 }
 
 void RunDirectory::ended(int exit_code) {

@@ -8,20 +8,22 @@
 
 #include "farandole/base/run/run_files.h"
 #include "farandole/base/run/run_json.h"
+#include "farandole/timeline/run_progress.h"
 
 namespace farandole {
 
-// Steps that have to be done again, because they came after the last checkpoint.
-// Units: nanoseconds of CLOCK_REALTIME, as the file system measures it.
+// What a start leaves that was not done: the steps after its last checkpoint have to be done again.
+// Units: nanoseconds of CLOCK_REALTIME.
 struct LostWork {
   std::int64_t steps = 0;
-  std::int64_t begin_ns = 0;  // The checkpoint was written.
-  std::int64_t end_ns = 0;    // The last step was logged.
+  std::int64_t begin_ns = 0;  // The start began, or its checkpoint was written.
+  std::int64_t end_ns = 0;    // Its last sign of work.
 };
 
 class RunDirectory {
  public:
-  // Creates the folder if it does not exist.
+  // Creates the folder if it does not exist. Reads how far an earlier start has come, so this is called
+  // before a new start records.
   // Throws: UserError if the folder is not writable.
   explicit RunDirectory(std::filesystem::path folder);
 
@@ -30,8 +32,8 @@ class RunDirectory {
   std::filesystem::path run_json() const { return run_json_of(folder_); }
 
   // Writes run.json with the start time. "restarts" counts the earlier starts in this folder, and
-  // "lost_steps" the logged steps that they had done after the step from which the next start continued.
-  // Returns the steps that the start before this one had done after `step`.
+  // "lost_steps" the steps that they had done after the step from which the next start continued. Returns
+  // what the start before this one had done after `step`; std::nullopt if there was none, or if it was done.
   std::optional<LostWork> started(RunFacts facts, std::int64_t step);
   // Adds "ended" and "exit_code", and the numbers of skipped steps and rollbacks in metrics.jsonl. If the
   // file cannot be written, this call only warns, because the run has already ended. Without an earlier
@@ -40,6 +42,7 @@ class RunDirectory {
 
  private:
   std::filesystem::path folder_;
+  RunProgress earlier_;
   std::optional<RunFacts> facts_;
 };
 
