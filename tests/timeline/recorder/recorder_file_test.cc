@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <iterator>
@@ -10,6 +11,7 @@
 #include <random>
 #include <string>
 #include <sys/resource.h>
+#include <vector>
 
 #include "lane.h"
 #include "mutation.h"
@@ -246,13 +248,13 @@ TEST(RecorderFile, SurvivesWrongFieldsWithRightChecks) {
   constexpr int events = 20;
   const auto path = recorded_in(folder, events);
   const std::string sound = contents_of(path);
-  const std::size_t chunk = recorder::Geometry(recorder::smallest_file).chunks_offset;
+  constexpr recorder::Geometry layout(recorder::smallest_file);
   const auto place = [&](std::string& contents, std::size_t index) {
-    return contents.data() + chunk + index * sizeof(Record);
+    return contents.data() + layout.chunks_offset + index * sizeof(Record);
   };
   for (int round = 0; round < rounds(500, 100'000); ++round) {
     std::string contents = sound;
-    const std::size_t index = random() % (events + 1);
+    const std::size_t index = random() % layout.chunk_records;  // Of the first chunk; others lie elsewhere.
     Record record;
     std::memcpy(&record, place(contents, index), sizeof record);
     for (auto changes = 1 + random() % 3; changes > 0; --changes)
@@ -264,6 +266,43 @@ TEST(RecorderFile, SurvivesWrongFieldsWithRightChecks) {
     reads(path);
     RunRecorders run = open_run(recorder_files(path), {});
     merge_timelines(std::move(run.ranks), folder / "trace.json");
+  }
+}
+
+// The record is left out, and its file and offset are named. The other 20 are there.
+TEST(RecorderFile, NamesTheRecordWithAWrongFieldAndARightCheck) {
+  const TemporaryFolder folder;
+  constexpr int events = 20;
+  constexpr std::size_t index = 3;  // In the first chunk.
+  const auto path = recorded_in(folder, events);
+  const std::string sound = contents_of(path);
+  const std::size_t offset =
+      recorder::Geometry(recorder::smallest_file).chunks_offset + index * sizeof(Record);
+  const std::vector<std::function<void(Record&)>> mistakes = {
+      [](Record& record) { record.kind = RecordKind::none; },
+      [](Record& record) { record.kind = static_cast<RecordKind>(77); },
+      [](Record& record) { record.category = static_cast<Category>(category_names.size()); },
+      [](Record& record) { record.track = recorder::thread_slots; },
+      [](Record& record) { record.name = 1'000'000; },
+      [](Record& record) { record.operation = 1'000'000; },
+      [](Record& record) { record.start_ns = INT64_MIN; },
+      [](Record& record) { record.end_ns = INT64_MAX; }};
+  for (std::size_t i = 0; i < mistakes.size(); ++i) {
+    std::string contents = sound;
+    Record record;
+    std::memcpy(&record, contents.data() + offset, sizeof record);
+    mistakes[i](record);
+    record.check = record_check(record, index);
+    std::memcpy(contents.data() + offset, &record, sizeof record);
+    write(path, contents);
+    RunRecorders run = open_run(recorder_files(path), {});
+    ASSERT_EQ(run.files.size(), 1u);
+    EXPECT_EQ(run.files[0].damaged, 1u) << "mistake " << i;
+    ASSERT_EQ(run.files[0].problems.size(), 1u) << "mistake " << i;
+    EXPECT_THAT(run.files[0].problems[0], testing::AllOf(testing::HasSubstr(path.string()),
+                                                         testing::HasSubstr(std::to_string(offset))));
+    EXPECT_EQ(run.files[0].records, std::uint64_t{events}) << "mistake " << i;
+    EXPECT_NO_THROW(merge_timelines(std::move(run.ranks), folder / "trace.json")) << "mistake " << i;
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <unistd.h>
@@ -18,6 +17,11 @@ namespace {
 
 // 36 years since the host's start, so that sums and differences of such times do not overflow.
 constexpr std::int64_t farthest_ns = std::int64_t{1} << 60;
+
+// The smallest number has no absolute value.
+bool is_near(std::int64_t ns) {
+  return -farthest_ns < ns && ns < farthest_ns;
+}
 
 template <std::size_t n>
 std::string text_of(const std::array<char, n>& field) {
@@ -184,7 +188,7 @@ bool RecorderFile::sound(const Record& record, std::uint64_t index) const {
          static_cast<std::size_t>(record.category) < category_names.size() &&
          record.track < header_.fixed.thread_slots &&
          (names_lost_ || (record.name < names_.size() && record.operation_name() < names_.size())) &&
-         std::abs(record.start_ns) < farthest_ns && std::abs(record.end_ns) < farthest_ns;
+         is_near(record.start_ns) && is_near(record.end_ns);
 }
 
 // True if the record is in place `index` because the ring has wrapped around. The record's check value tells
