@@ -135,6 +135,21 @@ TEST(Metrics, split_the_gpus_time) {
   EXPECT_EQ(metrics.ranks[0].overlap, 10 * ms);
 }
 
+TEST(Metrics, count_reductions_of_ranks_that_share_a_gpu_as_communication) {
+  TraceBuilder trace(1);
+  for (int step = 0; step < 2; ++step) {
+    const std::int64_t t = step * 100 * ms;
+    trace.step(0, step, t, t + 100 * ms);
+    trace.span(0, 2, "gpu_kernel", t + 10 * ms, t + 50 * ms, {}, "gemm");
+    trace.span(0, 3, "gpu_kernel", t + 40 * ms, t + 70 * ms, {}, "farandole_reduce_peers(bucket 3)");
+  }
+  const auto metrics = measure_trace(trace, {{"device", "cuda"}});
+  ASSERT_TRUE(metrics.ranks[0].gpu);
+  EXPECT_EQ(metrics.ranks[0].gpu->compute, 40 * ms);
+  EXPECT_EQ(metrics.ranks[0].gpu->communication_only, 20 * ms);
+  EXPECT_EQ(metrics.ranks[0].overlap, 10 * ms);
+}
+
 TEST(Metrics, put_gpu_work_down_to_the_phase_that_launched_it) {
   TraceBuilder trace(1);
   for (int step = 0; step < 2; ++step) {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -19,6 +20,9 @@ std::set<CUpti_ActivityKind> enabled;
 std::vector<std::uint8_t> records;
 std::deque<std::string> names;  // which records point to
 std::uint32_t correlation = 0;
+bool unfinished = false;
+// Calls of the runtime and the driver that are not recorded.
+std::set<std::pair<CUpti_ActivityKind, CUpti_CallbackId>> left_out;
 
 bool fails(const char* name) {
   const char* const fault = std::getenv("CUPTI_DOUBLE_FAIL");
@@ -27,6 +31,12 @@ bool fails(const char* name) {
 
 std::size_t size_of(CUpti_ActivityKind kind) {
   return kind == CUPTI_ACTIVITY_KIND_RUNTIME ? sizeof(CUpti_ActivityAPI) : sizeof(CUpti_ActivityKernel10);
+}
+
+CUptiResult enable_call(CUpti_ActivityKind kind, CUpti_CallbackId call, bool enable) {
+  const std::lock_guard lock(mutex);
+  enable ? void(left_out.erase({kind, call})) : void(left_out.insert({kind, call}));
+  return CUPTI_SUCCESS;
 }
 
 template <class Record>
@@ -57,6 +67,7 @@ CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
     return CUPTI_ERROR_INSUFFICIENT_PRIVILEGES;
   const std::lock_guard lock(mutex);
   enabled.insert(kind);
+  std::erase_if(left_out, [&](const auto& call) { return call.first == kind; });
   return CUPTI_SUCCESS;
 }
 
@@ -66,11 +77,22 @@ CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
   return CUPTI_SUCCESS;
 }
 
-CUptiResult cuptiActivityFlushAll(std::uint32_t) {
+CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId call, std::uint8_t enable) {
+  return enable_call(CUPTI_ACTIVITY_KIND_RUNTIME, call, enable != 0);
+}
+
+CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId call, std::uint8_t enable) {
+  return enable_call(CUPTI_ACTIVITY_KIND_DRIVER, call, enable != 0);
+}
+
+// A buffer with a record of work that has not ended is only returned if that is forced.
+CUptiResult cuptiActivityFlushAll(std::uint32_t flag) {
   if (fails("cuptiActivityFlushAll")) return CUPTI_ERROR_UNKNOWN;
   std::vector<std::uint8_t> all;
   {
     const std::lock_guard lock(mutex);
+    if (unfinished && flag != CUPTI_ACTIVITY_FLAG_FLUSH_FORCED) return CUPTI_SUCCESS;
+    unfinished = false;
     all.swap(records);
   }
   if (all.empty()) return CUPTI_SUCCESS;
@@ -120,6 +142,25 @@ void cupti_double_kernel(const char* name) {
   kernel.streamId = 7;
   kernel.name = names.emplace_back(name).c_str();
   append(kernel);
+}
+
+// A kernel is launched that does not end.
+void cupti_double_endless_kernel(const char* name) {
+  cupti_double_kernel(name);
+  const std::lock_guard lock(mutex);
+  auto* const kernel = reinterpret_cast<CUpti_ActivityKernel10*>(&records.back() + 1) - 1;
+  kernel->end = 0;
+  unfinished = true;
+}
+
+// Whether calls of the runtime and the driver that ask for an event are recorded.
+bool cupti_double_records_queries() {
+  const std::lock_guard lock(mutex);
+  const auto records_call = [](CUpti_ActivityKind kind, CUpti_CallbackId call) {
+    return enabled.contains(kind) && !left_out.contains({kind, call});
+  };
+  return records_call(CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_RUNTIME_TRACE_CBID_cudaEventQuery_v3020) ||
+         records_call(CUPTI_ACTIVITY_KIND_DRIVER, CUPTI_DRIVER_TRACE_CBID_cuEventQuery);
 }
 
 int cupti_double_enabled() {

@@ -109,16 +109,20 @@ ForeignMeaning meaning_of(const TraceSpan& span) {
   return {.category = phase_of_annotation(span.name)};
 }
 
-// Returns whether the name is that of an NCCL, RCCL or MSCCL kernel.
+// Returns whether the name is that of a kernel of NCCL, RCCL or MSCCL, or of our own for ranks that
+// share a GPU.
 bool is_collective_kernel(std::string_view name) {
-  return name.starts_with("nccl") || contains(name, "ncclKernel") || contains(name, "ncclDevKernel") ||
-         contains(name, "rcclKernel") || contains(name, "mscclKernel");
+  return name.starts_with("nccl") || name.starts_with("farandole_reduce_peers") ||
+         contains(name, "ncclKernel") || contains(name, "ncclDevKernel") || contains(name, "rcclKernel") ||
+         contains(name, "mscclKernel");
 }
 
 // Returns "allreduce", "allgather", … from the name of a kernel; "" if the name does not contain it.
 std::string_view operation_of_kernel(std::string_view name) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 7> operations = {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 8> operations = {
       {{"AllReduce", "allreduce"},
+       {"farandole_reduce_peers",
+        "allreduce"},  // of buckets; nothing else that it can do is used in training
        {"AllGather", "allgather"},
        {"ReduceScatter", "reducescatter"},
        {"Broadcast", "broadcast"},

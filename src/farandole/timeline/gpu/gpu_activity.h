@@ -12,9 +12,10 @@ namespace farandole {
 
 // The timeline gets one track per stream ("GPU 0 stream 7"), one for waits for GPUs, and one for NVTX ranges
 // if NVTX_INJECTION64_PATH names libcupti.so. Events carry the step and phase in which they were launched,
-// whichever thread launched them. NCCL's kernels are recognized by their names, and get the name of the
-// collective that launched them: "ncclDevKernel_AllReduce_Sum_f32_RING_LL(bucket 3)". The driver fills
-// buffers, and a thread of CUPTI reads them. A process can have one GpuActivity at a time.
+// whichever thread launched them. Kernels of NCCL, and those that reduce the buckets of ranks that share a
+// GPU, are recognized by their names, and get the name of the collective that launched them:
+// "ncclDevKernel_AllReduce_Sum_f32_RING_LL(bucket 3)". The driver fills buffers, and a thread of CUPTI reads
+// them. A process can have one GpuActivity at a time.
 // Thread safety: call from the training thread only.
 class GpuActivity {
  public:
@@ -22,11 +23,13 @@ class GpuActivity {
   // `timeline` and `collectives` must outlive the result.
   static std::unique_ptr<GpuActivity> start(Timeline& timeline, const StepWindow& window,
                                             const CollectiveLaunches& collectives, std::string& why_not);
-  virtual ~GpuActivity() = default;  // records the events that are still in buffers
+  // Records the events that are still in buffers. Work that the GPUs have not finished yet is left out.
+  virtual ~GpuActivity() = default;
 
   // A step begins; -1 means that it ends. Call this after Timeline::set_step.
   virtual void mark_step(std::int64_t step) = 0;
-  // Returns after all work that the GPUs have finished is in the timeline.
+  // Records what is in buffers. A buffer that also has work which the GPUs have not finished yet is
+  // left for later.
   virtual void flush() = 0;
 };
 

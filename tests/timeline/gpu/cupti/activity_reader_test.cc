@@ -145,6 +145,30 @@ TEST(ActivityReader, KernelsOfNcclCarryTheBucketThatLaunchedThem) {
           "GPU 0 stream 7|gpu_kernel|gemm|1 forward|2060|2070"));
 }
 
+TEST(ActivityReader, ReductionsOfRanksThatShareAGpuCarryTheBucketThatLaunchedThem) {
+  Recording recording;
+  recording.collectives.add("bucket 0", 1'100, 1'200);
+  recording.read(call(1, 1'150));
+  recording.read(kernel(1, 2'000, "farandole_reduce_peers", 9));
+  EXPECT_THAT(recording.events(),
+              ElementsAre("GPU 0 stream 9|gpu_kernel|farandole_reduce_peers(bucket 0)|1 forward|2000|2010"));
+}
+
+// A host that waits for an event asks for it so often that the calls would take the place of all launches.
+TEST(ActivityReader, ForgetsQuestionsForEvents) {
+  Recording recording;
+  recording.read(call(1, 1'150));
+  for (std::uint32_t i = 0; i < (1 << 18) + 1; ++i) {
+    auto query = call(2 + i, 1'200);
+    query.kind = i % 2 == 0 ? CUPTI_ACTIVITY_KIND_RUNTIME : CUPTI_ACTIVITY_KIND_DRIVER;
+    query.cbid = i % 2 == 0 ? static_cast<CUpti_CallbackId>(CUPTI_RUNTIME_TRACE_CBID_cudaEventQuery_v3020)
+                            : static_cast<CUpti_CallbackId>(CUPTI_DRIVER_TRACE_CBID_cuEventQuery);
+    recording.read(query);
+  }
+  recording.read(kernel(1, 2'500, "gemm"));
+  EXPECT_THAT(recording.events(), ElementsAre("GPU 0 stream 7|gpu_kernel|gemm|1 forward|2500|2510"));
+}
+
 TEST(ActivityReader, RangesOfNvtx) {
   Recording recording;
   const auto marker = [](std::uint32_t id, std::uint64_t at, CUpti_ActivityFlag flags, const char* name) {

@@ -22,6 +22,8 @@ class GpuActivityOfDouble : public testing::Test {
     ::setenv("FARANDOLE_CUPTI_LIBRARY", FARANDOLE_CUPTI_DOUBLE, 1);
     void* const library = ::dlopen(FARANDOLE_CUPTI_DOUBLE, RTLD_NOW);
     kernel = reinterpret_cast<void (*)(const char*)>(::dlsym(library, "cupti_double_kernel"));
+    endless_kernel = reinterpret_cast<void (*)(const char*)>(::dlsym(library, "cupti_double_endless_kernel"));
+    records_queries = reinterpret_cast<bool (*)()>(::dlsym(library, "cupti_double_records_queries"));
     enabled = reinterpret_cast<int (*)()>(::dlsym(library, "cupti_double_enabled"));
     TimelineOptions options;
     options.file = folder / "rank-0000.ftl";
@@ -54,6 +56,8 @@ class GpuActivityOfDouble : public testing::Test {
   CollectiveLaunches collectives;
   std::string why_not;
   void (*kernel)(const char*) = nullptr;
+  void (*endless_kernel)(const char*) = nullptr;
+  bool (*records_queries)() = nullptr;
   int (*enabled)() = nullptr;
 };
 
@@ -88,6 +92,30 @@ TEST_F(GpuActivityOfDouble, FlushRecordsWhatHasEnded) {
   bool found = false;
   for (const auto& name : file.names()) found = found || name == "ncclDevKernel_AllReduce(bucket 3)";
   EXPECT_TRUE(found);
+}
+
+// As after the loss of a rank, for which a kernel waits.
+TEST_F(GpuActivityOfDouble, WorkThatDoesNotEndTakesNothingElseAlong) {
+  {
+    const auto activity = start();
+    ASSERT_NE(activity, nullptr) << why_not;
+    timeline->set_step(5);
+    activity->mark_step(5);
+    kernel("complete");
+    endless_kernel("endless");
+  }
+  EXPECT_THAT(kernels(), ElementsAre("complete 5 none"));
+}
+
+// The host asks for events very often while it waits.
+TEST_F(GpuActivityOfDouble, DoesNotRecordQuestionsForEvents) {
+  const auto activity = start({1, 2});
+  ASSERT_NE(activity, nullptr) << why_not;
+  for (std::int64_t step = 0; step < 4; ++step) {
+    activity->mark_step(step);
+    EXPECT_EQ(enabled() > 0, step == 1 || step == 2);
+    EXPECT_FALSE(records_queries()) << step;
+  }
 }
 
 TEST_F(GpuActivityOfDouble, SaysWhyItCannotRecord) {

@@ -62,14 +62,16 @@ NameId ActivityReader::name(std::string_view text) {
   if (!fresh) return found->second;
   const auto plain = readable(found->first.c_str());
   found->second = timeline_.intern(plain);
-  if (plain.starts_with("nccl") && plain.find('(') == std::string::npos)
-    kernels_of_nccl_[found->second.value] = plain;
+  // The latter one reduces the buckets of ranks that share a GPU.
+  if ((plain.starts_with("nccl") || plain == "farandole_reduce_peers") &&
+      plain.find('(') == std::string::npos)
+    kernels_of_collectives_[found->second.value] = plain;
   return found->second;
 }
 
 NameId ActivityReader::name_of_work(const Work& work, std::int64_t launch_ns) {
-  const auto kernel = kernels_of_nccl_.find(work.name.value);
-  if (kernel == kernels_of_nccl_.end()) return work.name;
+  const auto kernel = kernels_of_collectives_.find(work.name.value);
+  if (kernel == kernels_of_collectives_.end()) return work.name;
   const auto collective = collectives_.at(launch_ns);
   return collective ? name(kernel->second + "(" + *collective + ")") : work.name;
 }
@@ -91,7 +93,7 @@ void ActivityReader::record(const Work& work, std::int64_t launch_ns) {
 
 template <class Record>
 void ActivityReader::work(const Record& record_of_gpu, Category category, std::string_view label) {
-  if (record_of_gpu.start == 0 && record_of_gpu.end == 0) return;  // the device could not measure the time
+  if (record_of_gpu.end == 0) return;  // the device could not measure the time, or it has not ended
   const Work work{category, name(label), stream(record_of_gpu.deviceId, record_of_gpu.streamId),
                   static_cast<std::int64_t>(record_of_gpu.start),
                   static_cast<std::int64_t>(record_of_gpu.end)};
@@ -135,6 +137,7 @@ void ActivityReader::read(const CUpti_Activity& activity) {
     case CUPTI_ACTIVITY_KIND_RUNTIME:
     case CUPTI_ACTIVITY_KIND_DRIVER: {
       const auto& call = reinterpret_cast<const CUpti_ActivityAPI&>(activity);
+      if (call.cbid == (call.kind == CUPTI_ACTIVITY_KIND_RUNTIME ? runtime_query : driver_query)) return;
       return launched(call.correlationId, static_cast<std::int64_t>(call.start));
     }
     case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: {

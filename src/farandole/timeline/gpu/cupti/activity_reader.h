@@ -21,6 +21,11 @@
 
 namespace farandole {
 
+// The host asks often whether an event is reached. These calls launch nothing, so they are not recorded. They
+// would fill the buffers and take the place of launches.
+constexpr CUpti_CallbackId runtime_query = CUPTI_RUNTIME_TRACE_CBID_cudaEventQuery_v3020,
+                           driver_query = CUPTI_DRIVER_TRACE_CBID_cuEventQuery;
+
 class ActivityReader {
  public:
   ActivityReader(Timeline& timeline, const LaunchHistory& history, const CollectiveLaunches& collectives)
@@ -58,7 +63,7 @@ class ActivityReader {
   std::unordered_multimap<std::uint32_t, Work> waiting_;  // waiting for their launch
   std::map<std::uint32_t, std::pair<NameId, std::int64_t>> ranges_;  // NVTX ranges that have begun, by id
   std::unordered_map<std::string, NameId> names_;
-  std::unordered_map<std::uint32_t, std::string> kernels_of_nccl_;  // by name in the timeline
+  std::unordered_map<std::uint32_t, std::string> kernels_of_collectives_;  // by name in the timeline
   std::unordered_map<std::string, TrackId> tracks_;
 };
 

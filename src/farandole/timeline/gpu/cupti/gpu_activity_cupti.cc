@@ -19,6 +19,8 @@ struct CuptiLibrary {
   decltype(&cuptiActivityRegisterTimestampCallback) register_timestamp = nullptr;
   decltype(&cuptiActivityEnable) enable = nullptr;
   decltype(&cuptiActivityDisable) disable = nullptr;
+  decltype(&cuptiActivityEnableRuntimeApi) enable_runtime_call = nullptr;
+  decltype(&cuptiActivityEnableDriverApi) enable_driver_call = nullptr;
   decltype(&cuptiActivityFlushAll) flush_all = nullptr;
   decltype(&cuptiActivityGetNextRecord) next_record = nullptr;
   decltype(&cuptiActivityGetNumDroppedRecords) dropped = nullptr;
@@ -38,6 +40,8 @@ std::string CuptiLibrary::load() {
   library.find(register_timestamp, "cuptiActivityRegisterTimestampCallback");
   library.find(enable, "cuptiActivityEnable");
   library.find(disable, "cuptiActivityDisable");
+  library.find(enable_runtime_call, "cuptiActivityEnableRuntimeApi");
+  library.find(enable_driver_call, "cuptiActivityEnableDriverApi");
   library.find(flush_all, "cuptiActivityFlushAll");
   library.find(next_record, "cuptiActivityGetNextRecord");
   library.find(dropped, "cuptiActivityGetNumDroppedRecords");
@@ -71,7 +75,9 @@ class CuptiActivity final : public GpuActivity {
     if (active() != this) return;
     timeline_.tell_phases(nullptr);
     switch_to(false);
-    flush();
+    // A buffer with a record of work that has not ended would be kept back with all that it has. The device
+    // is not waited for, because it may wait for a rank that is lost.
+    flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     active() = nullptr;
   }
 
@@ -98,14 +104,16 @@ class CuptiActivity final : public GpuActivity {
     if (step >= 0) switch_to(step >= window_.first && step <= window_.last);
   }
 
-  void flush() override {
-    if (const auto result = cupti_.flush_all(0); result != CUPTI_SUCCESS)
+  void flush() override { flush(0); }
+
+ private:
+  void flush(std::uint32_t flag) {
+    if (const auto result = cupti_.flush_all(flag); result != CUPTI_SUCCESS)
       spdlog::warn("GPU activity is incomplete: CUPTI says {}", cupti_.describe(result));
     const std::lock_guard lock(mutex_);
     reader_.finish();
   }
 
- private:
   // CUPTI's callbacks carry no user pointer, and CUPTI serves only one client per process.
   static std::atomic<CuptiActivity*>& active() {
     static std::atomic<CuptiActivity*> instance{nullptr};
@@ -142,6 +150,11 @@ class CuptiActivity final : public GpuActivity {
       return result;
     }
     on_ = on;
+    // If this fails, the reader leaves these calls out.
+    if (on) {
+      cupti_.enable_runtime_call(runtime_query, 0);
+      cupti_.enable_driver_call(driver_query, 0);
+    }
     return CUPTI_SUCCESS;
   }
 
