@@ -29,5 +29,19 @@ TEST(DeviceFlights, ALossIsTheCauseOfALaterFailureOfTheDevice) {
   EXPECT_EQ(ends[0].message, "rank 3 was lost");
 }
 
+TEST(DeviceFlights, AThreadThatCannotUseTheDeviceIsALoss) {
+  if (real_gpus() > 0) GTEST_SKIP() << "only the double fails";
+  const auto ends = run_gpu_ranks(1, [](GpuRank& rank) {
+    std::mutex mutex;
+    const auto peers = meet_peers(rank.bootstrap, *rank.runtime, 0, {});
+    ::setenv("GPU_DOUBLE_FAIL", "cudaSetDevice:1", 1);
+    DeviceFlights flights(rank.runtime, 0, mutex, peers, 0, {},
+                          {[](const std::string&) { return std::nullopt; }, [] {}});
+    for (;;) flights.check();
+  });
+  EXPECT_EQ(ends[0].exit_code, 1);
+  EXPECT_EQ(ends[0].message, "cudaSetDevice: an injected error");
+}
+
 }  // namespace
 }  // namespace farandole

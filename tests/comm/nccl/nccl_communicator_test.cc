@@ -11,6 +11,7 @@
 #include "lane.h"
 
 #include "farandole/base/clock.h"
+#include "farandole/comm/gpu/cuda_functions.h"
 #include "farandole/comm/mpi/mpi_types.h"
 
 namespace farandole {
@@ -266,7 +267,9 @@ TEST(NcclCommunicator, EveryCallThatFailsIsNamed) {
                                  "ncclCommInitRankConfig",
                                  "ncclMemAlloc",
                                  "ncclCommRegister",
+                                 "ncclCommGetAsyncError",
                                  "ncclGroupStart",
+                                 "ncclGroupEnd",
                                  "ncclAllReduce",
                                  "ncclAllGather",
                                  "ncclBroadcast",
@@ -286,8 +289,28 @@ TEST(NcclCommunicator, EveryCallThatFailsIsNamed) {
                                     },
                                     {{"GPU_DOUBLE_FAIL", name + ":1"}});
     EXPECT_EQ(ends[0].exit_code, 1) << name;
-    EXPECT_THAT(ends[0].message, HasSubstr(name == "ncclRecv" ? "ncclSend" : name)) << name;
+    const auto named = name == "ncclRecv"                ? "ncclSend"
+                       : name == "ncclCommGetAsyncError" ? "ncclCommInitRankConfig"  // which has not ended
+                                                         : name;
+    EXPECT_THAT(ends[0].message, HasSubstr(named)) << name;
     EXPECT_THAT(ends[0].message, HasSubstr("an injected")) << name;
+  }
+}
+
+// Only parts of different sizes are reduced one by one.
+TEST(NcclCommunicator, AReductionOfAPartThatFailsIsNamed) {
+  const auto ends =
+      run_gpu_ranks(2,
+                    [](GpuRank& rank) {
+                      GpuPipeline gpu(rank);
+                      const auto in = gpu.comm.allocate(12), out = gpu.comm.allocate(8);
+                      gpu.comm.reduce_scatter("parts", in.get(), out.get(), std::array<std::size_t, 2>{1, 2},
+                                              DType::float32, ReduceOp::sum, gpu.work.handle());
+                    },
+                    {{"GPU_DOUBLE_FAIL", "ncclReduce:1"}});
+  for (const auto& end : ends) {
+    EXPECT_EQ(end.exit_code, 1);
+    EXPECT_EQ(end.message, "ncclReduce of 'parts': an injected NCCL error");
   }
 }
 
@@ -346,27 +369,66 @@ TEST(NcclCommunicator, MultipliesBeforeItSums) {
   }));
 }
 
-// The watchdog reads the registry. Rank 1 comes only when rank 0 has been seen waiting.
+// The watchdog reads the registry. Rank 1 comes only when rank 0 has been seen waiting: at first in
+// the call, because NCCL connects ranks when they first need it, and later behind the call, where only
+// the device waits.
 TEST(NcclCommunicator, TheRegistryShowsTheCollectiveInFlight) {
-  expect_all_succeed(run_gpu_ranks(2, [](GpuRank& rank) {
+  const auto ranks = real_gpus() == 1 ? 1 : 2;
+  if (ranks == 1) GTEST_SKIP() << "there is one GPU only";
+  expect_all_succeed(run_gpu_ranks(ranks, [](GpuRank& rank) {
     CollectiveRegistry registry;
     GpuPipeline gpu(rank, {.number = 9, .registry = &registry});
     const auto status = [&] { return registry.read().at(0); };
-    while (rank.rank == 1 && rank.shared == 0) std::this_thread::yield();
     const auto memory = gpu.comm.allocate(8);
-    gpu.comm.allreduce("bucket 5", memory.get(), 2, DType::float32, ReduceOp::sum, gpu.work.handle());
-    gpu.done.record(gpu.work.handle());
-    while (rank.rank == 0 && !status().in_flight) std::this_thread::yield();
-    if (rank.rank == 0) {
-      EXPECT_EQ(status().communicator, 9);
-      EXPECT_EQ(status().operation, "allreduce");
-      EXPECT_EQ(status().name, "bucket 5");
-      EXPECT_EQ(status().bytes, 8u);
-      rank.shared = 1;
+    for (const int turn : {1, 2, 3}) {
+      const bool other = turn == 3;  // another kind, which must be connected, too
+      const auto name = "bucket " + std::to_string(turn);
+      std::thread watchdog([&] {
+        if (rank.rank == 1) return;
+        while (!status().in_flight || status().name != name) std::this_thread::yield();
+        EXPECT_EQ(status().communicator, 9);
+        EXPECT_EQ(status().operation, other ? "all_gather" : "allreduce");
+        EXPECT_EQ(status().bytes, 8u);
+        rank.shared = turn;
+      });
+      while (rank.rank == 1 && rank.shared < turn) std::this_thread::yield();
+      if (other)
+        gpu.comm.all_gather(name, memory.get() + 4 * rank.rank, memory.get(),
+                            std::array<std::size_t, 2>{4, 4}, gpu.work.handle());
+      else
+        gpu.comm.allreduce(name, memory.get(), 2, DType::float32, ReduceOp::sum, gpu.work.handle());
+      gpu.done.record(gpu.work.handle());
+      gpu.comm.await(gpu.done);
+      watchdog.join();
     }
+    while (status().in_flight || status().entered < 4) std::this_thread::yield();
+    EXPECT_EQ(status().entered, 4u);  // The start of NCCL is the first one.
+  }));
+}
+
+// The device may be behind: it has not ended the collective before the one in which this rank waits.
+TEST(NcclCommunicator, TheRegistryShowsACallBehindCollectivesThatHaveEnded) {
+  if (real_gpus() > 0) GTEST_SKIP() << "only the double has streams that stand still";
+  expect_all_succeed(run_gpu_ranks(2, [](GpuRank& rank) {
+    CollectiveRegistry registry;
+    GpuPipeline gpu(rank, {.registry = &registry});
+    const auto memory = gpu.comm.allocate(8);
+    auto& pause = of_double<void(bool)>("gpu_double_pause");
+    if (rank.rank == 0) pause(true);
+    gpu.comm.allreduce("first", memory.get(), 2, DType::float32, ReduceOp::sum, gpu.work.handle());
+    std::thread watchdog([&] {
+      if (rank.rank == 1) return;
+      while (registry.read().at(0).name != "first") std::this_thread::yield();
+      pause(false);
+      while (registry.read().at(0).name != "second") std::this_thread::yield();
+      EXPECT_TRUE(registry.read().at(0).in_flight);
+      rank.shared = 1;
+    });
+    while (rank.rank == 1 && rank.shared == 0) std::this_thread::yield();
+    gpu.comm.broadcast("second", memory.get(), 8, 0, gpu.work.handle());
+    gpu.done.record(gpu.work.handle());
     gpu.comm.await(gpu.done);
-    while (status().in_flight || status().entered < 2) std::this_thread::yield();
-    EXPECT_EQ(status().entered, 2u);  // The start of NCCL is the first one.
+    watchdog.join();
   }));
 }
 
@@ -396,6 +458,38 @@ TEST(NcclCommunicator, MemoryMayOutliveIt) {
       memory = comm.allocate(100);
     }
     memory.reset();
+  }));
+}
+
+// NCCL ends a communicator when no rank has work left, so it waits for a rank that stays in something else.
+TEST(NcclCommunicator, ItsEndDoesNotWaitForOthersForever) {
+  expect_all_succeed(run_gpu_ranks(2, [](GpuRank& rank) {
+    auto gpu = std::make_optional<GpuPipeline>(rank);
+    gpu->allreduce_once("first");
+    while (rank.rank == 1 && rank.shared == 0) std::this_thread::yield();
+    gpu.reset();
+    rank.shared = 1;
+  }));
+}
+
+TEST(NcclCommunicator, AnEndThatFailsIsNoError) {
+  expect_all_succeed(run_gpu_ranks(1, [](GpuRank& rank) { GpuPipeline(rank).allreduce_once("first"); },
+                                   {{"GPU_DOUBLE_FAIL", "ncclCommFinalize:1"}}));
+}
+
+// The next one who asks for the error of a kernel, such as LibTorch, would get it.
+TEST(GpuRuntime, AnEventThatIsNotReachedIsNoError) {
+  if (real_gpus() > 0) GTEST_SKIP() << "only the double has streams that stand still";
+  expect_all_succeed(run_gpu_ranks(1, [](GpuRank& rank) {
+    auto& pause = of_double<void(bool)>("gpu_double_pause");
+    const GpuStream stream(rank.runtime);
+    GpuEvent event(rank.runtime);
+    pause(true);
+    event.record(stream.handle());
+    EXPECT_FALSE(event.reached());
+    pause(false);
+    EXPECT_EQ(rank.runtime->functions().get_last_error(), cudaSuccess);
+    while (!event.reached()) std::this_thread::yield();
   }));
 }
 

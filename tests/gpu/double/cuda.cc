@@ -314,6 +314,11 @@ cudaError_t cudaSetDevice(int which) {
   return cudaSuccess;
 }
 
+cudaError_t cudaGetDevice(int* which) {
+  *which = device;
+  return cudaSuccess;
+}
+
 cudaError_t cudaDeviceSynchronize() {
   FAIL_IF_ASKED("cudaDeviceSynchronize", cudaErrorLaunchFailure);
   const std::lock_guard lock(all_mutex);
@@ -513,7 +518,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   FAIL_IF_ASKED("cudaEventQuery", cudaErrorLaunchFailure);
   if (event->mark == nullptr) return cudaSuccess;
-  if (!event->mark->is_reached()) return cudaErrorNotReady;
+  if (!event->mark->is_reached()) return last = cudaErrorNotReady;
   event->mark->wait(gpu_double::shared_of_host());
   gpu_double::join(gpu_double::of_host(), event->mark->clock);
   return cudaSuccess;

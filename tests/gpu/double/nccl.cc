@@ -1,6 +1,7 @@
 // A test double of NCCL between processes of one host. The ranks exchange messages through a file in memory
 // that rank 0 creates and that ends with its processes. Collectives run on the threads of the streams. As
-// with NCCL, a rank whose peer is lost waits until its communicator is aborted.
+// with NCCL, a rank whose peer is lost waits until its communicator is aborted. The first collective of a
+// kind connects the ranks: it is in progress until all ranks have called it.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <functional>
 #include <nccl.h>
 #include <numeric>
+#include <set>
 #include <string>
 #include <sys/mman.h>
 #include <thread>
@@ -35,8 +37,12 @@ struct Mailbox {
   std::byte data[piece];
 };
 
+// What connects ranks in its own way.
+enum class Kind { all_reduce, reduce, reduce_scatter, broadcast, all_gather, messages };
+
 struct Shared {
-  std::atomic<int> attached{0};
+  std::atomic<int> attached{0}, finalizing{0};
+  std::atomic<int> connecting[6] = {};  // by kind: ranks that have called such a collective
   std::atomic<std::uint64_t> ranks{0};  // of ncclCommInitRank, which must agree
   Mailbox mailboxes[most_ranks][most_ranks];
 };
@@ -60,6 +66,8 @@ struct ncclComm {
   std::vector<double> factors;  // of ncclRedOpCreatePreMulSum; 0: destroyed
   std::atomic<int> running{0};  // collectives that were queued and have not ended
   std::atomic<int> state{ncclSuccess};
+  std::set<Kind> kinds;  // of collectives that were called
+  bool finalized = false;
   int pretended = 0;             // number of times that a call still is in progress
   std::uint64_t operations = 0;  // queued so far
   int collectives = 0;
@@ -71,6 +79,7 @@ thread_local int groups = 0;
 
 struct Queued {
   ncclComm* comm;
+  Kind kind;
   CUstream_st* stream;
   std::vector<gpu_double::Access> accesses;
   std::function<void(std::uint64_t)> work;  // null: the messages
@@ -206,8 +215,17 @@ bool breaks(ncclComm* comm) {
   return text != nullptr && std::atoi(text) == ++comm->collectives;
 }
 
+bool waits_for_others(const ncclComm* comm) {
+  if (comm->shared->attached < comm->size || (comm->finalized && comm->shared->finalizing < comm->size))
+    return true;
+  return std::any_of(comm->kinds.begin(), comm->kinds.end(), [&](Kind kind) {
+    return comm->shared->connecting[static_cast<int>(kind)] < comm->size;
+  });
+}
+
 void launch(const Queued& item) {
   auto* const comm = item.comm;
+  if (comm->kinds.insert(item.kind).second) ++comm->shared->connecting[static_cast<int>(item.kind)];
   const auto operation = ++comm->operations;
   const bool broken = breaks(comm);
   ++comm->running;
@@ -228,9 +246,9 @@ void launch(const Queued& item) {
   comm->pretended = 3;
 }
 
-ncclResult_t add(ncclComm* comm, CUstream_st* stream, std::vector<gpu_double::Access> accesses,
+ncclResult_t add(ncclComm* comm, Kind kind, CUstream_st* stream, std::vector<gpu_double::Access> accesses,
                  std::function<void(std::uint64_t)> work) {
-  queued.push_back({comm, stream, std::move(accesses), std::move(work), {}, {}});
+  queued.push_back({comm, kind, stream, std::move(accesses), std::move(work), {}, {}});
   if (groups > 0) return ncclSuccess;
   launch(queued.back());
   queued.clear();
@@ -240,7 +258,7 @@ ncclResult_t add(ncclComm* comm, CUstream_st* stream, std::vector<gpu_double::Ac
 Queued& messages_of(ncclComm* comm, CUstream_st* stream) {
   for (auto& item : queued)
     if (!item.work) return item;
-  queued.push_back({comm, stream, {}, nullptr, {}, {}});
+  queued.push_back({comm, Kind::messages, stream, {}, nullptr, {}, {}});
   return queued.back();
 }
 
@@ -296,14 +314,15 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   FAIL_IF_ASKED("ncclCommGetAsyncError");
   *state = static_cast<ncclResult_t>(comm->state.load());
-  if (*state == ncclSuccess && (comm->shared->attached < comm->size || comm->pretended > 0))
-    *state = ncclInProgress;
+  if (*state == ncclSuccess && (waits_for_others(comm) || comm->pretended > 0)) *state = ncclInProgress;
   if (comm->pretended > 0) --comm->pretended;
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   FAIL_IF_ASKED("ncclCommFinalize");
+  comm->finalized = true;
+  ++comm->shared->finalizing;
   comm->pretended = 3;
   return ncclInProgress;
 }
@@ -384,18 +403,19 @@ ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDat
         [=, factor = comm->factors[index]](const auto&) { multiply(in, out, count, type, factor); });
     in = out;
   }
-  return add(comm, stream, {{in, bytes, false}, {out, bytes, true}}, [=](std::uint64_t operation) {
-    reduce_for(
-        comm, operation, [=](int) { return bytes_at(in); }, everyone(comm), bytes_at(out), count,
-        dtype_of(type), op_of(op));
-  });
+  return add(comm, Kind::all_reduce, stream, {{in, bytes, false}, {out, bytes, true}},
+             [=](std::uint64_t operation) {
+               reduce_for(
+                   comm, operation, [=](int) { return bytes_at(in); }, everyone(comm), bytes_at(out), count,
+                   dtype_of(type), op_of(op));
+             });
 }
 
 ncclResult_t ncclReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                         int root, ncclComm_t comm, cudaStream_t stream) {
   FAIL_IF_ASKED("ncclReduce");
   const auto bytes = count * size_of(dtype_of(type));
-  return add(comm, stream, {{in, bytes, false}, {out, comm->rank == root ? bytes : 0, true}},
+  return add(comm, Kind::reduce, stream, {{in, bytes, false}, {out, comm->rank == root ? bytes : 0, true}},
              [=](std::uint64_t operation) {
                reduce_for(
                    comm, operation, [=](int) { return bytes_at(in); }, {root}, bytes_at(out), count,
@@ -408,18 +428,19 @@ ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t count, ncc
   FAIL_IF_ASKED("ncclReduceScatter");
   const auto bytes = count * size_of(dtype_of(type));
   const auto all = bytes * static_cast<std::size_t>(comm->size);
-  return add(comm, stream, {{in, all, false}, {out, bytes, true}}, [=](std::uint64_t operation) {
-    reduce_for(
-        comm, operation, [=](int r) { return bytes_at(in, static_cast<std::size_t>(r) * bytes); },
-        everyone(comm), bytes_at(out), count, dtype_of(type), op_of(op));
-  });
+  return add(comm, Kind::reduce_scatter, stream, {{in, all, false}, {out, bytes, true}},
+             [=](std::uint64_t operation) {
+               reduce_for(
+                   comm, operation, [=](int r) { return bytes_at(in, static_cast<std::size_t>(r) * bytes); },
+                   everyone(comm), bytes_at(out), count, dtype_of(type), op_of(op));
+             });
 }
 
 ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t count, ncclDataType_t type, int root,
                            ncclComm_t comm, cudaStream_t stream) {
   FAIL_IF_ASKED("ncclBroadcast");
   const auto bytes = count * size_of(dtype_of(type));
-  return add(comm, stream, {{in, comm->rank == root ? bytes : 0, false}, {out, bytes, true}},
+  return add(comm, Kind::broadcast, stream, {{in, comm->rank == root ? bytes : 0, false}, {out, bytes, true}},
              [=](std::uint64_t operation) {
                std::vector<Message> to, from;
                if (comm->rank != root) {
@@ -438,17 +459,18 @@ ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count, ncclDat
   FAIL_IF_ASKED("ncclAllGather");
   const auto bytes = count * size_of(dtype_of(type));
   const auto all = bytes * static_cast<std::size_t>(comm->size);
-  return add(comm, stream, {{in, bytes, false}, {out, all, true}}, [=](std::uint64_t operation) {
-    std::vector<Message> to, from;
-    for (int r = 0; r < comm->size; ++r) {
-      auto* const part = bytes_at(out, static_cast<std::size_t>(r) * bytes);
-      if (r == comm->rank && part != in) std::memcpy(part, in, bytes);
-      if (r == comm->rank) continue;
-      to.push_back({r, bytes_at(in), bytes});
-      from.push_back({r, part, bytes});
-    }
-    exchange(comm, operation, to, from);
-  });
+  return add(comm, Kind::all_gather, stream, {{in, bytes, false}, {out, all, true}},
+             [=](std::uint64_t operation) {
+               std::vector<Message> to, from;
+               for (int r = 0; r < comm->size; ++r) {
+                 auto* const part = bytes_at(out, static_cast<std::size_t>(r) * bytes);
+                 if (r == comm->rank && part != in) std::memcpy(part, in, bytes);
+                 if (r == comm->rank) continue;
+                 to.push_back({r, bytes_at(in), bytes});
+                 from.push_back({r, part, bytes});
+               }
+               exchange(comm, operation, to, from);
+             });
 }
 
 ncclResult_t ncclSend(const void* data, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,

@@ -12,6 +12,11 @@ namespace {
 
 // How often a lost rank is looked for while collectives are in flight.
 constexpr auto look_interval = std::chrono::milliseconds(10);
+// How often the host asks for an event that it waits for. Each question takes a lock of the driver, and
+// profilers record it.
+constexpr auto await_interval = std::chrono::microseconds(20);
+// A call of the library that lasts longer waits for other ranks.
+constexpr auto short_call = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -88,13 +93,38 @@ void DeviceFlights::queue(const char* operation, std::string_view name, std::siz
     end = std::move(spare_.back());
     spare_.pop_back();
   }
-  const auto begin_ns = now_ns();
-  work();
-  const auto end_ns = now_ns();
-  if (launches_ != nullptr) launches_->add(name, begin_ns, end_ns);
-  end->record(stream);
-  flights_.push_back({sequence_++, operation, std::string(name), bytes, end_ns, std::move(end)});
-  if (flights_.size() == 1) work_.notify_one();
+  Flight flight{sequence_, operation, std::string(name), bytes, now_ns(), std::move(end)};
+  queueing_ = &flight;
+  if (flights_.empty()) show();
+  work_.notify_one();
+  try {
+    work();
+    if (launches_ != nullptr) launches_->add(name, flight.since_ns, now_ns());
+    flight.end->record(stream);
+  } catch (...) {
+    queueing_ = nullptr;
+    if (entry_ != nullptr) entry_->leave();
+    throw;
+  }
+  queueing_ = nullptr;
+  ++sequence_;
+  flights_.push_back(std::move(flight));
+}
+
+void DeviceFlights::await_call(std::string_view waiting_in, const std::function<bool()>& in_progress) {
+  const auto begin = std::chrono::steady_clock::now();
+  while (in_progress()) {
+    if (const auto lost = lost_peer())
+      fail({fmt::format("{}, while this rank waited in {}", *lost, waiting_in), ExitCode::peer_lost});
+    throw_loss();
+    mutex_.unlock();
+    if (std::chrono::steady_clock::now() - begin < short_call)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(await_interval);
+    mutex_.lock();
+    throw_loss();
+  }
 }
 
 void DeviceFlights::check() {
@@ -108,7 +138,7 @@ void DeviceFlights::await(const GpuEvent& event) {
   try {
     while (!event.reached()) {
       check();
-      std::this_thread::yield();
+      std::this_thread::sleep_for(await_interval);
     }
   } catch (const Error&) {
     check();
@@ -118,10 +148,14 @@ void DeviceFlights::await(const GpuEvent& event) {
 }
 
 void DeviceFlights::watch() {
-  runtime_->use(device_);
   std::unique_lock lock(mutex_);
+  try {
+    runtime_->use(device_);
+  } catch (const Error& error) {
+    fail({error.what(), ExitCode::failure});
+  }
   for (;;) {
-    work_.wait(lock, [this] { return stopping_ || loss_ || !flights_.empty(); });
+    work_.wait(lock, [this] { return stopping_ || loss_ || oldest() != nullptr; });
     if (stopping_) return;
     lock.unlock();
     const bool go_on = stop_.sleep(look_interval);
@@ -131,7 +165,12 @@ void DeviceFlights::watch() {
   }
 }
 
-void DeviceFlights::look() {
+const DeviceFlights::Flight* DeviceFlights::oldest() const {
+  return flights_.empty() ? queueing_ : &flights_.front();
+}
+
+// The registry shows the oldest collective that is not complete. A failure of the device is a loss.
+void DeviceFlights::show() {
   std::optional<Flight> last;
   try {
     while (!flights_.empty() && flights_.front().end->reached()) {
@@ -142,16 +181,19 @@ void DeviceFlights::look() {
   } catch (const Error& error) {
     fail({error.what(), ExitCode::failure});
   }
-  const Flight* const shown = !flights_.empty() ? &flights_.front() : last ? &*last : nullptr;
-  if (entry_ != nullptr && shown != nullptr) {
-    if (shown_ != shown->sequence)
-      entry_->enter(shown->sequence, shown->operation, shown->name, shown->bytes, shown->since_ns);
-    shown_ = shown->sequence;
-    if (flights_.empty()) entry_->leave();
-  }
-  if (flights_.empty() || loss_) return;
-  const auto waiting_in = fmt::format("{} '{}' (call {})", flights_.front().operation, flights_.front().name,
-                                      flights_.front().sequence);
+  const Flight* const shown = oldest() != nullptr ? oldest() : last ? &*last : nullptr;
+  if (entry_ == nullptr || shown == nullptr) return;
+  if (shown_ != shown->sequence)
+    entry_->enter(shown->sequence, shown->operation, shown->name, shown->bytes, shown->since_ns);
+  shown_ = shown->sequence;
+  if (oldest() == nullptr) entry_->leave();
+}
+
+void DeviceFlights::look() {
+  show();
+  const auto* const flight = oldest();
+  if (flight == nullptr || loss_) return;
+  const auto waiting_in = fmt::format("{} '{}' (call {})", flight->operation, flight->name, flight->sequence);
   // Asked before a lost rank is looked for, whose loss is the better reason, because it is the cause.
   auto error = library_.error(waiting_in);
   if (const auto lost = lost_peer())

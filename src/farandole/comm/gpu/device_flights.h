@@ -6,6 +6,7 @@
 // Thread safety: any thread may call this at any time. "With the lock" means: while the caller holds mutex().
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -24,6 +25,10 @@
 #include "farandole/comm/gpu/device_peers.h"
 
 namespace farandole {
+
+// How long a communicator whose collectives are complete waits for the other ranks at its end. One of them
+// may have ended with an error, and then never comes there.
+constexpr auto wait_for_others = std::chrono::seconds(1);
 
 struct DeviceLoss {
   std::string message;
@@ -47,13 +52,18 @@ class DeviceFlights {
   DeviceFlights(const DeviceFlights&) = delete;
   DeviceFlights& operator=(const DeviceFlights&) = delete;
 
-  // Calls work(), which queues a collective on the stream. `operation` is a literal.
+  // Calls work(), which queues a collective on the stream. `operation` is a literal. The registry shows the
+  // collective from now on, because work() itself may have to wait for other ranks.
   // Throws: as check(), and what `work` throws.
   void queue(const char* operation, std::string_view name, std::size_t bytes, CUstream_st* stream,
              const std::function<void()>& work);
   // The start of the library counts as the first collective. With the lock.
   void begin_start(const char* library);
   void end_start();
+  // Returns when in_progress() returns false: the library may wait for other ranks in the call `waiting_in`.
+  // With the lock, which is free in between, so that the thread can look after the collective meanwhile.
+  // Throws: Error with ExitCode::peer_lost if a rank is lost; as check().
+  void await_call(std::string_view waiting_in, const std::function<bool()>& in_progress);
 
   void check();
   void await(const GpuEvent& event);
@@ -76,12 +86,13 @@ class DeviceFlights {
 
   void watch();
   void look();
+  void show();
+  const Flight* oldest() const;
 
   const std::shared_ptr<const GpuRuntime> runtime_;
   const int device_;
   const PeerWatch peers_;
-  const std::shared_ptr<CollectiveEntry>
-      entry_;  // null without a registry; only the watching thread writes into it
+  const std::shared_ptr<CollectiveEntry> entry_;  // null without a registry; written into with the lock
   CollectiveLaunches* const launches_;
   const Library library_;
 
@@ -89,7 +100,8 @@ class DeviceFlights {
   std::condition_variable work_;
   bool stopping_ = false;
   std::uint32_t sequence_ = 0;
-  std::deque<Flight> flights_;  // not known to be complete, oldest first
+  std::deque<Flight> flights_;        // not known to be complete, oldest first
+  const Flight* queueing_ = nullptr;  // the one whose work() is running
   std::vector<std::unique_ptr<GpuEvent>> spare_;
   std::optional<DeviceLoss> loss_;
   std::optional<std::uint32_t> shown_;  // sequence in the registry

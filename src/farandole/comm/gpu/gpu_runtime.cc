@@ -132,7 +132,10 @@ void GpuEvent::record(CUstream_st* stream) {
 bool GpuEvent::reached() const {
   const auto& cuda = runtime_->functions();
   const auto code = cuda.event_query(event_);
-  if (code == cudaErrorNotReady) return false;
+  if (code == cudaErrorNotReady) {
+    cuda.get_last_error();  // or else the next one who asks for an error of a kernel gets this answer
+    return false;
+  }
   cuda.check(code, "cudaEventQuery");
   return true;
 }

@@ -14,9 +14,6 @@
 namespace farandole {
 namespace {
 
-// Another rank may end with an error, and then never comes to the end of this communicator.
-constexpr auto wait_for_others = std::chrono::seconds(1);
-
 std::shared_ptr<const GpuRuntime> using_device(std::shared_ptr<const GpuRuntime> runtime, int device) {
   runtime->use(device);
   return runtime;

@@ -1,6 +1,7 @@
 #include "farandole/comm/nccl/nccl_communicator.h"
 
 #include <algorithm>
+#include <chrono>
 #include <fmt/format.h>
 #include <mutex>
 #include <thread>
@@ -102,11 +103,13 @@ NcclCommunicator::~NcclCommunicator() {
   const auto comm = std::exchange(handle_->comm, nullptr);
   if (comm == nullptr) return;
   const auto& nccl = *handle_->nccl;
-  // Ends with the work of this rank; it does not wait for other ranks, whose collectives are complete too.
+  // NCCL waits here until all ranks have no work left.
+  const auto begin = std::chrono::steady_clock::now();
   auto state = complete ? nccl.comm_finalize(comm) : ncclInternalError;
   while (state == ncclInProgress) {
     if (const auto code = nccl.comm_get_async_error(comm, &state); code != ncclSuccess) state = code;
-    if (state == ncclInProgress && flights_->lost_peer()) state = ncclRemoteError;
+    const bool in_time = std::chrono::steady_clock::now() - begin < wait_for_others;
+    if (state == ncclInProgress && (!in_time || flights_->lost_peer())) state = ncclRemoteError;
     std::this_thread::yield();
   }
   if (state == ncclSuccess)
@@ -136,19 +139,17 @@ std::string nccl_version() {
 }
 
 // A call with a non-blocking communicator may go on after it has returned; the next call must wait for it.
+// NCCL connects ranks when they first need it, so the call may go on until all of them have called.
 void NcclCommunicator::settle(int result, std::string_view call, std::string_view name) {
   const auto& nccl = *handle_->nccl;
   const auto what = name.empty() ? std::string(call) : fmt::format("{} of '{}'", call, name);
   auto state = static_cast<ncclResult_t>(result);
-  while (state == ncclInProgress) {
-    if (const auto code = nccl.comm_get_async_error(handle_->comm, &state); code != ncclSuccess) state = code;
-    if (state != ncclInProgress) break;
-    if (const auto lost = flights_->lost_peer()) {
-      flights_->fail({fmt::format("{}, while this rank waited in {}", *lost, what), ExitCode::peer_lost});
-      flights_->throw_loss();
-    }
-    std::this_thread::yield();
-  }
+  if (state == ncclInProgress)
+    flights_->await_call(what, [&] {
+      if (const auto code = nccl.comm_get_async_error(handle_->comm, &state); code != ncclSuccess)
+        state = code;
+      return state == ncclInProgress;
+    });
   if (state == ncclSuccess) return;
   std::string detail = nccl.get_last_error(handle_->comm);
   detail = detail.substr(0, detail.find('\n'));
@@ -156,6 +157,13 @@ void NcclCommunicator::settle(int result, std::string_view call, std::string_vie
       {fmt::format("{}: {}{}", what, nccl.get_error_string(state), detail.empty() ? "" : " (" + detail + ")"),
        state == ncclRemoteError ? ExitCode::peer_lost : ExitCode::failure});
   flights_->throw_loss();
+}
+
+// `result` is that of the calls in the group, of which `call` is one.
+void NcclCommunicator::end_group(int result, std::string_view call, std::string_view name) {
+  const auto end = handle_->nccl->group_end();
+  const bool all_queued = result == ncclSuccess || result == ncclInProgress;
+  settle(all_queued ? end : result, all_queued ? "ncclGroupEnd" : call, name);
 }
 
 template <class Call>
@@ -206,8 +214,7 @@ void NcclCommunicator::all_gather(std::string_view name, const void* in, void* o
       if (result == ncclSuccess) result = code;
       part += bytes;
     }
-    const auto end = nccl.group_end();
-    settle(result == ncclSuccess || result == ncclInProgress ? end : result, "ncclBroadcast", name);
+    end_group(result, "ncclBroadcast", name);
   });
 }
 
@@ -237,8 +244,7 @@ void NcclCommunicator::reduce_scatter(std::string_view name, const void* in, voi
       if (result == ncclSuccess) result = code;
       part += count * size_of(dtype);
     }
-    const auto end = nccl.group_end();
-    settle(result == ncclSuccess || result == ncclInProgress ? end : result, "ncclReduce", name);
+    end_group(result, "ncclReduce", name);
   });
 }
 
@@ -259,8 +265,7 @@ void NcclCommunicator::all_to_all(std::string_view name, const void* in,
       from += sent;
       to += received;
     }
-    const auto end = nccl.group_end();
-    settle(result == ncclSuccess || result == ncclInProgress ? end : result, "ncclSend", name);
+    end_group(result, "ncclSend", name);
   });
 }
 

@@ -22,6 +22,7 @@ struct NcclFunctions;
 // Throws: UserError if there is none.
 std::string nccl_version();
 
+// The first collective of a kind connects the ranks, so the call returns when all of them have come to it.
 // Min and max may lose a NaN. Memory need not come from allocate(), which only saves a copy.
 class NcclCommunicator final : public DeviceCommunicator {
  public:
@@ -32,6 +33,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   // Collective: every rank of `bootstrap` must call this in the same order.
   NcclCommunicator(Communicator& bootstrap, std::shared_ptr<const GpuRuntime> runtime, int device,
                    DeviceCommunicatorOptions options = {});
+  // If all collectives are complete, waits up to a second until those of the other ranks are, too.
   ~NcclCommunicator() override;
 
   void allreduce(std::string_view name, void* data, std::size_t count, DType dtype, ReduceOp op,
@@ -60,6 +62,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   template <class Call>
   void queue(const char* operation, std::string_view name, std::size_t bytes, CUstream_st* stream, Call call);
   void settle(int result, std::string_view call, std::string_view name);
+  void end_group(int result, std::string_view call, std::string_view name);
   std::optional<DeviceLoss> asynchronous_error(const std::string& waiting_in) const;
 
   const std::shared_ptr<const GpuRuntime> runtime_;
