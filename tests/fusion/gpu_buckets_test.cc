@@ -32,7 +32,7 @@ struct DeviceRank {
         device(make_gpu_buckets(
             rank.bootstrap,
             {runtime, gpus == Gpus::shared ? 0 : rank.rank, [this] { return current; }, gpus == Gpus::shared},
-            {}, FindNonfinite::yes)),
+            {.registry = &calls}, FindNonfinite::yes)),
         reducer(rank.bootstrap, plan(tensors), ReduceOp::average, timeline, nullptr,
                 std::move(stop_requested), device.get()) {
     use_stream(0);
@@ -133,6 +133,7 @@ struct DeviceRank {
     return host;
   }
 
+  CollectiveRegistry calls;
   std::shared_ptr<const GpuRuntime> runtime;
   std::unique_ptr<GpuStream> backward[2];
   CUstream_st* current = nullptr;
@@ -233,6 +234,27 @@ TEST_P(GpuBuckets, AStepIsQueuedWhileTheDeviceStandsStill) {
     pause(false);
     own.wait();
     for (std::size_t tensor = 0; tensor < 9; ++tensor) EXPECT_TRUE(own.has_all(seen, tensor, 7)) << tensor;
+  }));
+}
+
+// Rank 1 begins only when the bucket in which rank 0 waits has been explained. NCCL connects ranks in the
+// first reduction, so rank 0 waits while it marks a gradient.
+TEST_P(GpuBuckets, AreExplainedWhileARankWaits) {
+  if (real_gpus() == 1) GTEST_SKIP() << "there is one GPU only";
+  expect_all_succeed(run_gpu_ranks(2, [&](GpuRank& rank) {
+    DeviceRank own(rank, GetParam(), 9);
+    std::thread watchdog([&] {
+      if (rank.rank == 1) return;
+      while (own.calls.read().at(0).name != "bucket 0") std::this_thread::yield();
+      while (!own.reducer.explain("bucket 0")) std::this_thread::yield();
+      rank.shared = 1;
+    });
+    while (rank.rank == 1 && rank.shared == 0) std::this_thread::yield();
+    own.begin_step();
+    own.produce_all(1);
+    own.finish();
+    own.wait();
+    watchdog.join();
   }));
 }
 

@@ -16,7 +16,8 @@
 namespace farandole {
 
 // A bucket in memory of the device. Reductions use two sets of flags in turn. The host prepares one while the
-// device still uses the other. "Current stream" is that of the calling thread. Only await() waits.
+// device still uses the other. "Current stream" is that of the calling thread. Only await() waits; start()
+// may wait until all ranks have come to the first reduction.
 class DeviceBucket {
  public:
   struct Gradient {  // that lies elsewhere on the device

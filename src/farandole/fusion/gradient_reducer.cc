@@ -170,7 +170,10 @@ void GradientReducer::mark_ready(std::size_t tensor, const std::byte* from) {
                 " was ready twice in one step; set backward_passes_per_step to the number of backward calls "
                 "before step()");
   const auto gradient = finite ? Gradient::finite : Gradient::nonfinite;
-  marked_[tensor] = gradient;
+  {
+    const std::lock_guard progress(progress_);
+    marked_[tensor] = gradient;
+  }
   if (device_ != nullptr) {
     auto& bucket = buckets_[place_[tensor].first];
     if (from != nullptr) bucket.elsewhere.push_back({from, data(tensor), spec.bytes()});
@@ -190,9 +193,11 @@ void GradientReducer::note(std::size_t tensor) {
 }
 
 void GradientReducer::push_full_buckets() {
-  for (; pushed_ < buckets_.size() && buckets_[pushed_].missing == 0; ++pushed_) {
+  while (pushed_ < buckets_.size() && buckets_[pushed_].missing == 0) {
     timeline_.instant(buckets_[pushed_].ready, now_ns(), plan_.buckets[pushed_].bytes());
     queue_->push();
+    const std::lock_guard progress(progress_);
+    ++pushed_;
   }
 }
 
@@ -212,7 +217,7 @@ void GradientReducer::finish(const std::function<void(std::size_t)>& reduced) {
   std::unique_lock lock(mutex_);
   for (auto& bucket : buckets_) bucket.missing = 0;
   push_full_buckets();
-  lock.unlock();  // explain() must not be blocked while this waits
+  lock.unlock();
   first_nonfinite_.reset();
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     queue_->await(b + 1);
@@ -230,6 +235,7 @@ void GradientReducer::finish(const std::function<void(std::size_t)>& reduced) {
   lock.lock();
   first_step_ = false;
   queue_->restart();
+  const std::lock_guard progress(progress_);
   pushed_ = 0;
   for (std::size_t b = 0; b < buckets_.size(); ++b) buckets_[b].missing = plan_.buckets[b].slots.size();
   here_ = marked_;
@@ -275,8 +281,8 @@ void GradientReducer::reduce(std::size_t b) {
 }
 
 std::optional<CollectiveRegistry::Meaning> GradientReducer::explain(std::string_view collective) const {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock) return std::nullopt;
+  const std::unique_lock progress(progress_, std::try_to_lock);
+  if (!progress) return std::nullopt;
   std::size_t index = collective.empty() ? pushed_ : 0;
   if (!collective.empty())
     while (index < buckets_.size() && buckets_[index].name != collective) ++index;

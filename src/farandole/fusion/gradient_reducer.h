@@ -14,7 +14,8 @@
 // stream wait and returns while the device still computes. The host waits for the device in two cases only.
 // If this rank lacks a gradient, it must read the flags to know whether another rank has it. finish() also
 // waits for the reductions of the previous step. They say whether its gradients were finite and whether a
-// rank must stop. The device stays busy with the current step.
+// rank must stop. The device stays busy with the current step. In the first step, the host also waits until
+// all ranks have come to the first reduction, because NCCL connects them there.
 //
 // The timeline records the moment at which a bucket and all earlier ones are full, as "bucket 3 ready". The
 // time from then to the start of its collective is the delay of the reduction itself. In some steps
@@ -142,8 +143,8 @@ class GradientReducer {
   BucketDevice* const device_;
   std::vector<State> buckets_;
   std::vector<std::pair<std::size_t, std::size_t>> place_;  // tensor → (bucket, slot)
-  std::vector<Gradient> marked_, here_;                     // by tensor: in this step; in the last one
-  std::vector<char> present_;                               // by tensor
+  std::vector<Gradient> marked_, here_;  // by tensor: in this step; in the last one. See progress_
+  std::vector<char> present_;            // by tensor
   std::optional<std::size_t> first_nonfinite_;
   bool stopping_ = false;
   double factor_ = 1;
@@ -151,7 +152,10 @@ class GradientReducer {
   std::optional<int> unsettled_;  // turn of a finished step of which only the device knows the result
 
   mutable std::mutex mutex_;  // backward may run hooks on several threads
-  std::size_t pushed_ = 0;    // buckets of this step that were given to the queue
+  std::size_t pushed_ = 0;    // buckets of this step that were given to the queue. See progress_
+  // Held for writes of marked_ and pushed_, and by explain(), which cannot have mutex_: a device may connect
+  // the ranks in the first reduction, and the thread that starts it then waits with mutex_ for other ranks.
+  mutable std::mutex progress_;
   std::vector<std::size_t> first_order_;
   bool first_step_ = true;
   std::size_t started_bytes_ = 0;
