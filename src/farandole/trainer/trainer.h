@@ -76,7 +76,7 @@ class Trainer {
   void step(Share& share);
   Weighted fetch(const Share& share);
   std::optional<double> evaluate();  // std::nullopt if the job stops before its end.
-  bool save_is_due();  // The same on all ranks.
+  bool save_is_due();                // The same on all ranks.
   void save(double score);
   void confirm();
   // What --on-nonfinite says. `loss` is this rank's in the present step.
