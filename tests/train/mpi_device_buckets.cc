@@ -120,6 +120,26 @@ TEST(DeviceBuckets, TrainTheSameParametersIfRanksShareAGpu) {
   expect_equal(there, here);
 }
 
+// What the watchdog asks for when a collective of the device lasts too long.
+TEST(DeviceBuckets, StallReportsNameTheTensors) {
+  if (session->size() == 1) GTEST_SKIP() << "a rank that is alone has no watchdog";
+  SidedNet net;
+  torch::optim::SGD sgd(net.parameters(), 0.1);
+  const WithDevice device;
+  DistributedOptimizer optimizer(*session, sgd, net.named_parameters(), small_buckets());
+  net.loss(1).backward();
+  optimizer.step();
+  const auto& registry = session->internals().calls;
+  std::vector<CollectiveStatus> buckets;
+  while (buckets.empty()) {
+    buckets = registry.read();
+    std::erase_if(buckets, [](const auto& call) { return !call.name.starts_with("bucket "); });
+  }
+  const auto meaning = registry.meaning(buckets.back().communicator, buckets.back().name);
+  ASSERT_TRUE(meaning);
+  EXPECT_THAT(meaning->contents, testing::Contains(testing::HasSubstr(".weight")));
+}
+
 // The gradients of several passes are added where they lie, and packed once. A step may have fewer passes.
 TEST(DeviceBuckets, AddTheGradientsOfSeveralPasses) {
   SidedNet there, here;

@@ -30,8 +30,10 @@ std::unique_ptr<Compressor> make_compressor(const Compression& compression,
   return std::make_unique<PlainCompressor>();
 }
 
+// Sets `number` to that of the device's communicator, which takes the place of `ranks`.
 std::unique_ptr<BucketDevice> make_device(Session& session, Communicator& ranks,
-                                          const DistributedOptimizerOptions& options, bool sparse) {
+                                          const DistributedOptimizerOptions& options, bool sparse,
+                                          std::optional<std::uint16_t>& number) {
   auto& internals = session.internals();
   if (!internals.gpu) return nullptr;
   if (sparse || options.compression.kind != Compression::Kind::none ||
@@ -39,8 +41,9 @@ std::unique_ptr<BucketDevice> make_device(Session& session, Communicator& ranks,
     throw UserError(
         "sparse gradients, compression and averaged parameters work on CPUs only; use the device cpu");
   const bool matters = options.loss_scaling || options.on_nonfinite != OnNonFinite::update;
-  return make_gpu_buckets(ranks, *internals.gpu, internals.device_options(options.group),
-                          matters ? FindNonfinite::yes : FindNonfinite::no);
+  const auto of_device = internals.device_options(options.group);
+  if (number) number = of_device.number;
+  return make_gpu_buckets(ranks, *internals.gpu, of_device, matters ? FindNonfinite::yes : FindNonfinite::no);
 }
 
 }  // namespace
@@ -57,7 +60,7 @@ GradientSynchronizer::GradientSynchronizer(Session& session, std::unique_ptr<Tra
                                      : std::make_unique<SoloCommunicator>()),
       compressor_(make_compressor(options.compression, dense.specs())),
       sparse_(*communicator_, sparse.names, sparse.tensors),
-      device_(make_device(session, *communicator_, options, !sparse.names.empty())) {}
+      device_(make_device(session, *communicator_, options, !sparse.names.empty(), number_)) {}
 
 void GradientSynchronizer::use(BucketPlan plan) {
   if (reducer_ != nullptr) {

@@ -82,7 +82,8 @@ class GradientSynchronizer {
   const DistributedOptimizerOptions& options_;
   const std::vector<torch::Tensor> parameters_;  // Parameters with dense gradients.
   const std::vector<std::string> sparse_names_;
-  const std::optional<std::uint16_t> number_;  // Number of the communicator; no value: this rank is alone.
+  // Number of the communicator that reduces dense gradients; no value: this rank is alone.
+  std::optional<std::uint16_t> number_;
   const std::unique_ptr<Communicator> communicator_;
   const std::unique_ptr<Compressor> compressor_;
   SparseGradients sparse_;
