@@ -1,9 +1,11 @@
 // The optimizer with buckets in memory of a device, and snapshots: the test doubles of CUDA and NCCL, whose
 // memory CPU tensors can use. The results must be those of buckets in memory of the host, bit by bit.
 #include <cstdlib>
+#include <cstring>
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <limits>
+#include <thread>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/utils/convert_parameters.h>
 #include <torch/optim.h>
@@ -304,6 +306,25 @@ TEST(DeviceBuckets, ASnapshotHasTheStateOfItsStep) {
     expected = direct.finish();
     EXPECT_EQ(snapshot.arrays.empty(), session->rank() != 0);
   }
+}
+
+TEST(DeviceBuckets, CopiesAreAwaitedOnTheirDevice) {
+  const WithDevice device;
+  auto gpu = *session->internals().gpu;
+  gpu.device = 3;
+  DeviceCopies copies(gpu, session->device());
+  const auto ones = torch::ones({5});
+  std::vector<std::byte> there(20);
+  copies.add(ones, there);
+  void* const library = ::dlopen(FARANDOLE_GPU_DOUBLE, RTLD_NOW);
+  auto* const get_device = reinterpret_cast<int (*)(int*)>(::dlsym(library, "cudaGetDevice"));
+  int used = -1;
+  std::thread([&, complete = copies.start()] {
+    complete();
+    get_device(&used);
+  }).join();
+  EXPECT_EQ(used, 3);
+  EXPECT_EQ(std::memcmp(there.data(), ones.const_data_ptr(), there.size()), 0);
 }
 
 TEST(DeviceBuckets, RefuseWhatOnlyCpusHave) {

@@ -21,7 +21,9 @@ std::function<void()> DeviceCopies::start() {
     pieces.push_back({tensors_[i].const_data_ptr(), targets_[i].size()});
   auto copies = staging_.start(pieces, gpu_.current_stream());
   kept_ = std::exchange(tensors_, {});
-  return [copies = std::move(copies), targets = std::exchange(targets_, {})] {
+  return [copies = std::move(copies), targets = std::exchange(targets_, {}), runtime = gpu_.runtime,
+          device = gpu_.device] {
+    runtime->use(device);  // or else CUDA takes memory of the first GPU for a thread that asks for an event
     copies->wait();
     for (std::size_t i = 0; i < targets.size(); ++i)
       copy_bytes(targets[i].data(), copies->piece(i).data(), targets[i].size());

@@ -22,7 +22,8 @@ class DeviceCopies {
   // copies have started.
   void add(const torch::Tensor& tensor, std::span<std::byte> to);
   // Queues the copies of what was added, behind the work of the current stream. The returned function waits
-  // for the device and fills the memory of the host. It can be called on any thread.
+  // for the device and fills the memory of the host. It can be called on any thread,
+  // whose device is then that of the copies.
   std::function<void()> start();
   // To be called before the copied tensors change: work that is queued on the current stream from now on
   // waits until the device has read them. The host does not wait.
