@@ -17,6 +17,7 @@
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/internals.h"
+#include "farandole/train/linear.h"
 #include "farandole/train/precision.h"
 #include "farandole/train/run/training_state.h"
 #include "farandole/trainer/models/model.h"
@@ -120,6 +121,16 @@ class OwnLoop {
   void await_checkpoint() { store_.wait(); }
 
   std::size_t packed_bytes() const { return optimizer_.packed_bytes() / steps_; }
+  // Of these, those of Linear layers. LibTorch computes the gradients of embeddings and LayerNorm in memory
+  // of its own.
+  std::int64_t packed_of_linear() const {
+    auto bytes = static_cast<std::int64_t>(packed_bytes());
+    for (const auto& module : subject_.model->modules())
+      if (module->as<LinearImpl>() == nullptr)
+        for (const auto& own : module->parameters(/*recurse=*/false))
+          bytes -= own.numel() * own.element_size();
+    return bytes;
+  }
   std::int64_t parameters() const {
     std::int64_t count = 0;
     for (const auto& parameter : subject_.model->parameters()) count += parameter.numel();
@@ -173,6 +184,7 @@ int measure(Session& session, const Size& size) {
     own.await_checkpoint();
   }
   const auto packed = own.packed_bytes();
+  const auto packed_of_linear = own.packed_of_linear();
   for (int round = 0; round < size.rounds; ++round) {
     own.next_step = 1000 * (round + 1);
     steps(own);  // the start and the end of the recording are not a part of a step
@@ -184,10 +196,13 @@ int measure(Session& session, const Size& size) {
   const auto ratio = [](const std::vector<double>& a, const std::vector<double>& b) {
     return median(a) / median(b);
   };
-  nlohmann::json json = {
-      {"parameters", own.parameters()}, {"bare_ms", median(of_bare)},
-      {"own_ms", median(of_own)},       {"own_to_bare", ratio(of_own, of_bare)},
-      {"packed_bytes", packed},         {"snapshot_to_none", ratio(with_snapshot, without)}};
+  nlohmann::json json = {{"parameters", own.parameters()},
+                         {"bare_ms", median(of_bare)},
+                         {"own_ms", median(of_own)},
+                         {"own_to_bare", ratio(of_own, of_bare)},
+                         {"packed_bytes", packed},
+                         {"packed_of_linear", packed_of_linear},
+                         {"snapshot_to_none", ratio(with_snapshot, without)}};
   if (session.no_gpu_activity().empty())
     json["recorded_to_not"] = ratio(recorded, not_recorded);
   else

@@ -1,4 +1,5 @@
-"""Counts the waits of the host for a GPU in the steps of a run, from its timeline. The last line is JSON.
+"""Counts the waits of the host for a GPU in the steps of a run, from its timeline. The last line is JSON: "waits" are
+those for the step that the host has just queued, "last_step_waits" and "last_step_ms" those for the step before it.
 
 Usage: host_waits.py RUN FIRST-STEP"""
 import gzip
@@ -25,4 +26,7 @@ def lets_the_host_wait(event):
 waits = [e for e in events if e.get("ph") == "X" and lets_the_host_wait(e) and e.get("args", {}).get("step", -1) >= first]
 for name in sorted({e["name"] for e in waits}):
     print(f"{name}: {sum(e['name'] == name for e in waits)}")
-print(json.dumps({"waits": len(waits)}))
+last = [e["dur"] / 1000 for e in events if e.get("ph") == "X" and e["name"] == "wait for the last step"
+        and e.get("args", {}).get("step", -1) >= first]
+print(f"wait for the last step: {len(last)}, {sum(last):.3f} ms in all")
+print(json.dumps({"waits": len(waits), "last_step_waits": len(last), "last_step_ms": round(sum(last), 3)}))
