@@ -73,6 +73,32 @@ TEST(CheckpointStore, KeepsTheLastAndTheBest) {
   EXPECT_THAT(steps_in(folder.path()), ElementsAre(7, 6));
 }
 
+TEST(CheckpointStore, PublishesNothingWhileItIsNotKnownWhoseTheFolderIs) {
+  const TemporaryFolder folder;
+  Timeline timeline;
+  bool answers = true;
+  CheckpointStore store(
+      {.folder = folder.path(),
+       .keep_last = 1,
+       .may_write = [&] { return answers ? true : throw Error("look: Too many open files"); }},
+      timeline);
+  store.save(scored(1, 1));
+  store.wait();
+  answers = false;
+  store.save(scored(2, 0.5));
+  try {
+    store.wait();
+    ADD_FAILURE() << "it was published";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("Too many open files"));
+  }
+  EXPECT_THAT(steps_in(folder.path()), ElementsAre(1));
+  answers = true;
+  store.save(scored(3, 0.2));
+  store.wait();
+  EXPECT_THAT(steps_in(folder.path()), ElementsAre(3));
+}
+
 TEST(CheckpointStore, KeepsTheFirstOfEverySoManySteps) {
   const TemporaryFolder folder;
   Timeline timeline;
