@@ -66,6 +66,7 @@ again() {
 }
 note='[[ $OMPI_COMM_WORLD_RANK != 0 ]] || echo start >>started'
 again 3 2 'has been started again 1 time \(--max-restarts\)' --max-restarts 1 -- bash -c "$note; exit 3"
+again 3 3 'failed 3 times in a row with exit code 3 at step 0' --max-restarts 9 -- bash -c "$note; exit 3"
 again 64 1 '' --max-restarts 9 -- bash -c "$note; exit 64"
 again 75 1 '' --max-restarts 9 -- bash -c "$note; exit 75"
 again 3 1 '' -- bash -c "$note; exit 3"
