@@ -11,11 +11,11 @@ options=(--model mlp --data synthetic --width 64 --timeline off --checkpoint-ste
 train 2 "${options[@]}" --run-dir free --steps 2 || fail "a run with room"
 bytes=$(stat -c %s free/checkpoints/step-00000002.h5)
 
-# full NUMBER RUN: a disk with room for so many checkpoints and a half
+# full NUMBER RUN OPTION...: a disk with room for so many checkpoints and a half
 full() {
   mkdir -p "$2/checkpoints"
   mount -t tmpfs -o size="$((bytes * $1 + bytes / 2))" none "$2/checkpoints" || fail "mount"
-  train 2 --steps 12 "${options[@]}" --run-dir "$2"
+  train 2 "${options[@]}" --run-dir "$2" --steps 12 "${@:3}"
 }
 full 3 small || fail "exit code $? on a disk with room for 3 checkpoints"
 [[ -e small/checkpoints/step-00000012.h5 ]] || fail "the last checkpoint: $(ls small/checkpoints)"
@@ -38,10 +38,10 @@ with h5py.File("one.h5", "w") as file:
     x[17] = 3e38
     file["x"], file["y"], file["x_test"], file["y_test"] = x, numpy.arange(64) % 10, x[:1], [0]
 PYTHON
-options+=(--data one.h5 --batch 4 --epochs 2 --steps 16 --on-nonfinite rollback --checkpoint-steps 1)
-train 2 "${options[@]}" --run-dir once --steps 1 || fail "one step"
+rollback=(--data one.h5 --batch 4 --epochs 2 --steps 16 --on-nonfinite rollback --checkpoint-steps 1)
+train 2 "${options[@]}" "${rollback[@]}" --run-dir once --steps 1 || fail "one step"
 bytes=$(stat -c %s once/checkpoints/step-00000001.h5)
-full 1 back
+full 1 back "${rollback[@]}"
 [[ $? == 1 ]] || fail "exit code $? of the run that returns to a checkpoint"
 grep -qE '^step (9|1[0-6]): .* the parameters are those of step [0-9]+ again' out || fail "it does not return to its checkpoint"
 grep -q '"step":16,' back/metrics.jsonl || fail "it does not go on after the rollback"
