@@ -1,6 +1,7 @@
 // The verdict on a run that has ended.
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "farandole/base/phrases.h"
 #include "farandole/doctor/diagnosis_parts.h"
@@ -185,7 +186,7 @@ class Sentence {
     const auto after =
         first != 0 && last > first ? fmt::format(" {} later", describe_seconds(last - first)) : "";
     if (all_told) return fmt::format("{} stopped by the launcher{}", was(ranks.size()), after);
-    return fmt::format("ended{} {}", after, describe_list(different, 3));
+    return fmt::format("ended{} {}", after, fmt::join(different, " and "));
   }
 
   const RunEvidence& run_;
