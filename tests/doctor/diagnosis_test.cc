@@ -69,6 +69,19 @@ void in_slurm(RunEvidence& run, std::map<std::string, std::string> state, std::i
   run.slurm_state = std::move(state);
 }
 
+TEST(Diagnosis, SaysInWhichWaysTheOthersEnded) {
+  auto run = run_of(3);
+  end(run.ranks[1], 137, SIGKILL);
+  end(run.ranks[0], 70);
+  end(run.ranks[2], 143, SIGTERM);
+  record(run.ranks[1], 5, Category::backward, noon - second);
+  for (const int waiting : {0, 2}) record(run.ranks[waiting], 5, std::nullopt, noon - second);
+  for (const int waiting : {0, 2}) run.ranks[waiting].end->time_ns += second;
+  EXPECT_THAT(diagnose(run).verdict,
+              HasSubstr("ranks 0, 2 waited in allreduce #5 'bucket 0' for it and ended "
+                        "1.0 s later with exit code 70 and by signal 15."));
+}
+
 TEST(Diagnosis, BlamesTheKernelOnlyWithEvidence) {
   auto run = run_of(2);
   end(run.ranks[1], 0, SIGKILL).out_of_memory = "its control group counts 1 more out-of-memory kill";

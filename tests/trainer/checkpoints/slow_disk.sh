@@ -11,14 +11,14 @@ mkfs.ext4 -q disk && mount -o loop disk run/checkpoints || { echo "skipped: no d
 trap 'fsfreeze -u run/checkpoints 2>/dev/null; umount -q run/checkpoints; rm -rf "$work"' EXIT
 
 command=("$bin/farandole" run -n 2 -- "$bin/farandole" train --model mlp --data synthetic --width 16 --epochs 1000000 --log-steps 1
-         --checkpoint-epochs 0 --timeline off --stall-seconds 0.3 --stall-abort 0.6 --run-dir run)
+         --checkpoint-epochs 0 --timeline off --stall-seconds 2 --stall-abort 5 --run-dir run)
 "${command[@]}" >out 2>err &
 launcher=$!
 until [[ -s run/metrics.jsonl ]]; do kill -0 $launcher || fail "the run ended early"; done
 fsfreeze -f run/checkpoints || fail "the disk does not freeze"
 kill -TERM $launcher
-# Three times the limit, in which a job that takes the disk for a stall ends.
-timeout 2 tail -f --pid=$launcher /dev/null
+# More than twice the limit, in which a job that takes the disk for a stall ends.
+timeout 12 tail -f --pid=$launcher /dev/null
 [[ $? == 124 ]] || fail "the job ended before its checkpoint was written"
 fsfreeze -u run/checkpoints
 wait $launcher
