@@ -35,9 +35,13 @@ for line in open(f"/proc/{sys.argv[1]}/maps"):
         at = piece.find(weights)
         if at >= 0: found.append(start + at)
 assert found, "no parameters"
-# An update of the rank may write the old value again, so the new one is written until the rank has ended.
+# An update of the rank may write the old value again. Nothing else is overwritten: when the rank ends, it gives the memory back.
+old, new = weights[:4], struct.pack("<f", 3.5)
 try:
-    while all(os.pwrite(memory, struct.pack("<f", 3.5), address) == 4 for address in found): pass
+    while True:
+        for address in found:
+            if os.pread(memory, 4, address) == old: os.pwrite(memory, new, address)
+        os.kill(int(sys.argv[1]), 0)
 except OSError: pass
 PYTHON
 wait $launcher
