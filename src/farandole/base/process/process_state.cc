@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <fmt/format.h>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string_view>
 #include <sys/stat.h>
@@ -37,13 +38,15 @@ bool ignores_signal(std::int64_t pid, int number) {
   return false;
 }
 
+std::vector<std::int64_t> children_of(std::int64_t pid) {
+  std::ifstream list(fmt::format("/proc/{0}/task/{0}/children", pid));
+  return {std::istream_iterator<std::int64_t>(list), {}};
+}
+
 std::vector<std::int64_t> descendants_of(std::int64_t pid) {
-  std::vector<std::int64_t> found;
-  for (std::size_t looked = 0; looked <= found.size(); ++looked) {
-    const auto parent = looked == 0 ? pid : found[looked - 1];
-    std::ifstream children(fmt::format("/proc/{0}/task/{0}/children", parent));
-    for (std::int64_t child; children >> child;) found.push_back(child);
-  }
+  auto found = children_of(pid);
+  for (std::size_t looked = 0; looked < found.size(); ++looked)
+    for (const auto child : children_of(found[looked])) found.push_back(child);
   return found;
 }
 

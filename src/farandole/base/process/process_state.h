@@ -23,8 +23,9 @@ std::optional<ProcessState> read_process_state(std::int64_t pid);
 // False if there is no such process.
 bool ignores_signal(std::int64_t pid, int number);
 
-// The children of a process and their children, and so on. Those that a thread other than the first one has
-// started are left out.
+// The children of a process. Those that a thread other than the first one has started are left out.
+std::vector<std::int64_t> children_of(std::int64_t pid);
+// These, their children, and so on.
 std::vector<std::int64_t> descendants_of(std::int64_t pid);
 
 // Process ids are comparable only within one of these; 0 if it is unknown.

@@ -7,7 +7,6 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <poll.h>
@@ -80,11 +79,10 @@ OwnedDescriptor watch_parent() {
 }
 
 // Processes that the program has left running become children of this process (PR_SET_CHILD_SUBREAPER).
-std::vector<pid_t> living_children() {
+std::vector<std::int64_t> living_children() {
   while (::waitpid(-1, nullptr, WNOHANG) > 0) {
   }
-  std::ifstream list(fmt::format("/proc/self/task/{}/children", ::getpid()));
-  return {std::istream_iterator<pid_t>(list), {}};
+  return children_of(::getpid());
 }
 
 // Number of the job of Open MPI 4.
@@ -227,7 +225,7 @@ void Supervisor::wait_for_orphans() {
 void Supervisor::kill_orphans() {
   const auto deadline = Clock::now() + std::chrono::seconds(5);
   for (auto children = living_children(); !children.empty(); children = living_children()) {
-    for (const pid_t pid : children) ::kill(pid, SIGKILL);
+    for (const auto pid : children) ::kill(static_cast<pid_t>(pid), SIGKILL);
     if (Clock::now() >= deadline)
       return err_->queue().push(fmt::format("farandole run: rank {} ({}): process {} cannot be ended\n",
                                             record_.rank, record_.host, children.front()));
