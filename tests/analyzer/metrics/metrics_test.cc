@@ -115,15 +115,21 @@ TEST(Metrics, count_evaluation_and_checkpoints_between_steps) {
   EXPECT_FALSE(metrics.overlap.value);
 }
 
-TEST(Metrics, split_the_gpus_time) {
-  TraceBuilder trace(1);
+// Two steps of 100 ms, each with 40 ms of compute and a reduction of 30 ms, of which they share 10.
+void add_steps_of_a_gpu(TraceBuilder& trace, const std::string& reduction) {
   for (int step = 0; step < 2; ++step) {
     const std::int64_t t = step * 100 * ms;
     trace.step(0, step, t, t + 100 * ms);
     trace.span(0, 2, "gpu_kernel", t + 10 * ms, t + 50 * ms, {}, "gemm");
-    trace.span(0, 3, "gpu_kernel", t + 40 * ms, t + 70 * ms, {}, "ncclDevKernel_AllReduce_Sum_f32");
-    trace.span(0, 2, "gpu_memcpy", t + 60 * ms, t + 80 * ms, {}, "HtoD");
+    trace.span(0, 3, "gpu_kernel", t + 40 * ms, t + 70 * ms, {}, reduction);
   }
+}
+
+TEST(Metrics, split_the_gpus_time) {
+  TraceBuilder trace(1);
+  add_steps_of_a_gpu(trace, "ncclDevKernel_AllReduce_Sum_f32");
+  for (const auto t : {std::int64_t{0}, 100 * ms})
+    trace.span(0, 2, "gpu_memcpy", t + 60 * ms, t + 80 * ms, {}, "HtoD");
   const auto metrics = measure_trace(trace, {{"device", "cuda"}});
   expect_identities(metrics);
   ASSERT_TRUE(metrics.ranks[0].gpu);
@@ -137,12 +143,7 @@ TEST(Metrics, split_the_gpus_time) {
 
 TEST(Metrics, count_reductions_of_ranks_that_share_a_gpu_as_communication) {
   TraceBuilder trace(1);
-  for (int step = 0; step < 2; ++step) {
-    const std::int64_t t = step * 100 * ms;
-    trace.step(0, step, t, t + 100 * ms);
-    trace.span(0, 2, "gpu_kernel", t + 10 * ms, t + 50 * ms, {}, "gemm");
-    trace.span(0, 3, "gpu_kernel", t + 40 * ms, t + 70 * ms, {}, "farandole_reduce_peers(bucket 3)");
-  }
+  add_steps_of_a_gpu(trace, "farandole_reduce_peers(bucket 3)");
   const auto metrics = measure_trace(trace, {{"device", "cuda"}});
   ASSERT_TRUE(metrics.ranks[0].gpu);
   EXPECT_EQ(metrics.ranks[0].gpu->compute, 40 * ms);

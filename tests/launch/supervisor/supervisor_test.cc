@@ -241,12 +241,17 @@ TEST(Supervisor, EndsOrphansOfOrphans) {
   EXPECT_EQ(seen, 2);
 }
 
-TEST(Supervisor, DoesNotWaitForADaemonAfterSigterm) {
-  Supervised rank(shell("setsid sh -c 'echo $$; echo ready; exec sleep 1000' & wait"));
+// `script` prints the id of a process that it leaves running, and "ready".
+void expect_that_sigterm_ends_what_is_left(const std::string& script) {
+  Supervised rank(shell(script));
   rank.await("ready\n");
   rank.signal(SIGTERM);
   EXPECT_EQ(rank.finish(), 143);
   EXPECT_EQ(::kill(std::stoi(rank.out), 0), -1);
+}
+
+TEST(Supervisor, DoesNotWaitForADaemonAfterSigterm) {
+  expect_that_sigterm_ends_what_is_left("setsid sh -c 'echo $$; echo ready; exec sleep 1000' & wait");
 }
 
 TEST(Supervisor, LogsEverythingAlthoughTheReaderStalls) {
@@ -281,11 +286,8 @@ TEST(Supervisor, LetsACommandFinishWhoseScriptDiedOfSigterm) {
 
 // Otherwise it would hold the job until a third signal.
 TEST(Supervisor, EndsACommandThatIgnoresSigterm) {
-  Supervised rank(shell("sh -c 'trap \"\" TERM; : & echo $$; echo ready; exec sleep 9999' & wait"));
-  rank.await("ready\n");
-  rank.signal(SIGTERM);
-  EXPECT_EQ(rank.finish(), 143);
-  EXPECT_EQ(::kill(std::stoi(rank.out), 0), -1);
+  expect_that_sigterm_ends_what_is_left(
+      "sh -c 'trap \"\" TERM; : & echo $$; echo ready; exec sleep 9999' & wait");
 }
 
 TEST(Supervisor, SaysWhatCannotBeStarted) {
