@@ -4,6 +4,30 @@
 hosts=3 cpus=8 needs=farandole-train
 source "$(dirname "${BASH_SOURCE[0]}")/sandbox.sh"
 over_tcp
+# same_data A B: all datasets of these checkpoints are equal, bit for bit.
+same_data() {
+  /usr/bin/python3 - "$1" "$2" <<'PYTHON'
+import h5py, numpy, sys
+a, b = (h5py.File(name) for name in sys.argv[1:])
+names = []
+a.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+assert len(names) > 10, names
+for name in names:
+    assert numpy.array_equal(a[name][()], b[name][()]), name
+PYTHON
+}
+
+# On three nodes, the order of additions must not depend on buckets either, which each start plans anew.
+on_three() {
+  salloc -Q -N3 --ntasks-per-node=1 "$bin/farandole" run -n 3 -- "$bin/farandole" train --model mlp --data synthetic --width 300 --steps 60 \
+    --epochs 3 --checkpoint-epochs 0 --checkpoint-steps 20 "$@" >three.out 2>&1 || fail "three nodes: $(tail -n 3 three.out)"
+}
+on_three --run-dir three
+cp -r three three-cut && rm three-cut/checkpoints/step-0000006*
+on_three --run-dir three-cut --resume auto
+says_in three.out '^continuing from step [24]'
+same_data three/checkpoints/step-00000060.h5 three-cut/checkpoints/step-00000060.h5 || fail "the parameters on three nodes"
+
 scontrol update NodeName=node3 State=DRAIN Reason=spare || fail "node3 cannot be kept free"
 scripts=$FARANDOLE_SOURCE/slurm
 # Training with these options takes some seconds.
@@ -30,15 +54,7 @@ says_in() { grep -qE -- "$2" "$1" || fail "$1 lacks '$2': $(grep -vE '^(epoch|st
 is_whole() {  # RUN: it has finished, with the parameters of an uninterrupted run, and has its reports
   local last=checkpoints/step-00001500.h5
   grep -q '"exit_code": 0' "$1/run.json" || fail "$1 has not finished: $(tail -n 5 "$1/run.json")"
-  /usr/bin/python3 - "reference/$last" "$1/$last" <<'PYTHON' || fail "the parameters of $1"
-import h5py, numpy, sys
-a, b = (h5py.File(name) for name in sys.argv[1:])
-names = []
-a.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
-assert len(names) > 10, names
-for name in names:
-    assert numpy.array_equal(a[name][()], b[name][()]), name
-PYTHON
+  same_data "reference/$last" "$1/$last" || fail "the parameters of $1"
   grep -q 'Where the time goes' "$1/report.txt" || fail "report.txt of $1: $(head -n 5 "$1/report.txt")"
   [[ -s $1/report.html && -s $1/logs/rank-0001.log ]] || fail "files of $1: $(ls "$1" "$1/logs")"
 }

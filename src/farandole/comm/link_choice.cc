@@ -51,9 +51,7 @@ double time_slice_us(LeaderGroup& group, MpiCommunicator& mpi, Patience patience
     if (bytes <= small_bytes)
       group.start_small(0, false, slice.data, values.size(), slice.dtype, slice.op);
     else
-      group.start(
-          0, slice,
-          allreduce_stream(mpi.rank, mpi.size, values.size(), LeaderGroup::piece_elements(slice.dtype)));
+      group.start(0, slice, allreduce_stream(mpi.rank, mpi.size, values.size(), group.cut(slice.dtype)));
     drive(group, &LeaderGroup::busy, LinkWait(patience));
   });
 }
@@ -92,9 +90,7 @@ Times time_links(LeaderGroup& group, MpiCommunicator& mpi, Patience patience) {
 }  // namespace
 
 std::vector<std::unique_ptr<Link>> make_links(LinkKind kind, MPI_Comm leaders, MpiCommunicator& group) {
-  const auto wanted = needed_links(group.rank, group.size);
-  return kind == LinkKind::tcp ? connect_sockets(group, wanted, ranks_in_world(leaders))
-                               : make_mpi_links(leaders, wanted);
+  return kind == LinkKind::tcp ? connect_sockets(group, ranks_in_world(leaders)) : make_mpi_links(leaders);
 }
 
 LinkChoice choose_links(const std::vector<LinkKind>& kinds, MPI_Comm leaders, MpiCommunicator& group,
@@ -120,7 +116,7 @@ LinkChoice choose_links(const std::vector<LinkKind>& kinds, MPI_Comm leaders, Mp
   }
   if (!best) throw Error(problem);
   best->reason = fmt::format("{} between nodes, {} KiB at once ({})", text_of(best->kind),
-                             LeaderGroup::piece_bytes / 1024 * best->window, reason);
+                             LeaderGroup::piece_bytes(group.size) / 1024 * best->window, reason);
   return *best;
 }
 

@@ -4,6 +4,7 @@
 #include "farandole/comm/net/stream.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <functional>
 #include <gtest/gtest.h>
@@ -118,19 +119,17 @@ class CountingSlice final : public Slice {
 
 class Nodes {
  public:
-  Nodes(int size, std::size_t window, Random& random) : random_(random) {
+  Nodes(int size, Random& random) : random_(random) {
     const auto ranks = static_cast<std::size_t>(size);
     for (std::size_t pair = 0; pair < ranks * ranks; ++pair)
       pipes_.push_back({.bytes = {}, .capacity = 1 + random() % 9000});
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       std::vector<std::unique_ptr<Link>> links(ranks);
-      const auto needed = needed_links(static_cast<int>(rank), size);
       for (std::size_t peer = 0; peer < ranks; ++peer)
-        if (needed[peer])
+        if (peer != rank)
           links[peer] =
               std::make_unique<MemoryLink>(pipes_[rank * ranks + peer], pipes_[peer * ranks + rank], random);
       groups_.push_back(std::make_unique<LeaderGroup>(static_cast<int>(rank), size, std::move(links)));
-      groups_.back()->set_window(window);
     }
   }
 
@@ -143,9 +142,23 @@ class Nodes {
   }
 
   // Returns false if no rank can go on before all have ended.
-  bool run(std::vector<CountingSlice>& slices, const std::function<Stream(int rank)>& stream) {
+  template <class AnySlice>
+  bool run(std::vector<AnySlice>& slices, const std::function<Stream(int rank)>& stream) {
     for (std::size_t rank = 0; rank < groups_.size(); ++rank)
       groups_[rank]->start(7, slices[rank], stream(static_cast<int>(rank)));
+    return advance_all();
+  }
+
+  // Adds the values of all ranks by recursive doubling.
+  bool run_small(std::vector<std::vector<float>>& values) {
+    for (std::size_t rank = 0; rank < groups_.size(); ++rank)
+      groups_[rank]->start_small(7, false, reinterpret_cast<std::byte*>(values[rank].data()),
+                                 values[rank].size(), DType::float32, ReduceOp::sum);
+    return advance_all();
+  }
+
+ private:
+  bool advance_all() {
     std::vector<std::size_t> order(groups_.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     const auto busy = [](const auto& group) { return group->busy(); };
@@ -163,7 +176,6 @@ class Nodes {
            std::ranges::none_of(groups_, [](const auto& group) { return group->mismatch(); });
   }
 
- private:
   Random& random_;
   std::deque<Pipe> pipes_;
   std::vector<std::unique_ptr<LeaderGroup>> groups_;
@@ -174,13 +186,13 @@ struct Trial {
   explicit Trial(Random& random)
       : size(2 + static_cast<int>(random() % 5)),
         count(random() % 3000),
-        most(1 + random() % (random() % 2 == 0 ? 50 : 2000)),
-        nodes(size, 1 + random() % 4, random),
+        cut{1 + random() % (random() % 2 == 0 ? 50 : 2000), 1 + random() % 4},
+        nodes(size, random),
         before(nodes.values(count)),
         slices(before.begin(), before.end()) {
     // The ranks' parts: one or two ranges of each, some of them empty.
     std::vector<std::size_t> cuts(2 * static_cast<std::size_t>(size) - 1);
-    for (auto& cut : cuts) cut = count == 0 ? 0 : random() % (count + 1);
+    for (auto& place : cuts) place = count == 0 ? 0 : random() % (count + 1);
     std::ranges::sort(cuts);
     cuts.insert(cuts.begin(), 0);
     cuts.push_back(count);
@@ -198,7 +210,8 @@ struct Trial {
   }
 
   int size;
-  std::size_t count, most;
+  std::size_t count;
+  Cut cut;
   Nodes nodes;
   const std::vector<std::vector<std::int64_t>> before;
   std::vector<CountingSlice> slices;
@@ -209,8 +222,9 @@ void repeat(const std::function<void(Trial&)>& check) {
   Random random(seed(5));
   for (int round = 0; round < rounds(150, 1500) && !::testing::Test::HasFailure(); ++round) {
     Trial trial(random);
-    SCOPED_TRACE(::testing::Message() << "round " << round << ": " << trial.size << " ranks, " << trial.count
-                                      << " elements in pieces of " << trial.most);
+    SCOPED_TRACE(::testing::Message()
+                 << "round " << round << ": " << trial.size << " ranks, " << trial.count
+                 << " elements in pieces of " << trial.cut.elements << ", window " << trial.cut.window);
     check(trial);
   }
 }
@@ -218,7 +232,7 @@ void repeat(const std::function<void(Trial&)>& check) {
 TEST(Streams, AllreduceSumsOnAllRanks) {
   repeat([](Trial& trial) {
     ASSERT_TRUE(trial.nodes.run(
-        trial.slices, [&](int rank) { return allreduce_stream(rank, trial.size, trial.count, trial.most); }));
+        trial.slices, [&](int rank) { return allreduce_stream(rank, trial.size, trial.count, trial.cut); }));
     for (const auto& slice : trial.slices)
       for (std::size_t i = 0; i < trial.count; ++i) {
         ASSERT_EQ(slice.values[i], trial.sum_of(i)) << i;
@@ -233,10 +247,62 @@ TEST(Streams, AllreduceSumsOnAllRanks) {
   });
 }
 
+// Floats of very different sizes, so that another order of additions gives other bits.
+std::vector<std::vector<float>> uneven_values(std::size_t ranks, std::size_t count, Random& random) {
+  std::vector<std::vector<float>> all(ranks, std::vector<float>(count));
+  for (auto& rank : all)
+    for (auto& value : rank)
+      value =
+          std::ldexp(static_cast<float>(random() % 1'000'003) - 500'000.0F, static_cast<int>(random() % 24));
+  return all;
+}
+
+// A job that continues may cut its gradients into other messages.
+TEST(Streams, AllreduceAddsInTheSameOrderForAnySizeAndPlace) {
+  Random random(seed(8));
+  for (int round = 0; round < rounds(60, 600) && !HasFailure(); ++round) {
+    const int size = 2 + static_cast<int>(random() % 6);
+    const auto ranks = static_cast<std::size_t>(size);
+    const std::size_t count = 1 + random() % 2000;
+    SCOPED_TRACE(::testing::Message()
+                 << "round " << round << ": " << size << " ranks, " << count << " elements");
+    const auto before = uneven_values(ranks, count, random);
+    Nodes nodes(size, random);
+    auto whole = before, small = before, halves = before;
+    const auto reduce_part = [&](std::vector<std::vector<float>>& values, std::size_t first, std::size_t end,
+                                 Wire wire) {
+      std::vector<Slice> slices(ranks);
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        slices[rank].data = reinterpret_cast<std::byte*>(values[rank].data() + first);
+        slices[rank].wire = wire;
+      }
+      const Cut cut{1 + random() % 700, 1 + random() % 4};
+      ASSERT_TRUE(
+          nodes.run(slices, [&](int rank) { return allreduce_stream(rank, size, end - first, cut); }));
+    };
+    const std::size_t middle = random() % count;
+    reduce_part(whole, 0, count, Wire::exact);
+    reduce_part(halves, 0, middle, Wire::exact);
+    reduce_part(halves, middle, count, Wire::exact);
+    ASSERT_TRUE(nodes.run_small(small));
+    auto narrow = before, narrow_halves = before;
+    reduce_part(narrow, 0, count, Wire::bfloat16);
+    reduce_part(narrow_halves, 0, middle, Wire::bfloat16);
+    reduce_part(narrow_halves, middle, count, Wire::bfloat16);
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      ASSERT_EQ(whole[rank], whole[0]) << rank;
+      ASSERT_EQ(whole[rank], halves[rank]) << rank;
+      ASSERT_EQ(whole[rank], small[rank]) << rank;
+      ASSERT_EQ(narrow[rank], narrow[0]) << rank;
+      ASSERT_EQ(narrow[rank], narrow_halves[rank]) << rank;
+    }
+  }
+}
+
 TEST(Streams, ReduceScatterSumsThePartOfEachRank) {
   repeat([](Trial& trial) {
     ASSERT_TRUE(trial.nodes.run(
-        trial.slices, [&](int rank) { return reduce_scatter_stream(rank, trial.parts, trial.most); }));
+        trial.slices, [&](int rank) { return reduce_scatter_stream(rank, trial.parts, trial.cut); }));
     for (std::size_t rank = 0; rank < trial.parts.size(); ++rank) {
       std::vector<int> own(trial.count);
       for (const auto& part : trial.parts[rank])
@@ -255,7 +321,7 @@ TEST(Streams, ReduceScatterSumsThePartOfEachRank) {
 TEST(Streams, AllGatherGivesEachRankAllParts) {
   repeat([](Trial& trial) {
     ASSERT_TRUE(trial.nodes.run(trial.slices,
-                                [&](int rank) { return all_gather_stream(rank, trial.parts, trial.most); }));
+                                [&](int rank) { return all_gather_stream(rank, trial.parts, trial.cut); }));
     for (std::size_t rank = 0; rank < trial.slices.size(); ++rank)
       for (std::size_t from = 0; from < trial.parts.size(); ++from)
         for (const auto& part : trial.parts[from])
@@ -271,7 +337,7 @@ TEST(Streams, BroadcastGivesEachRankTheDataOfTheRoot) {
   repeat([&](Trial& trial) {
     const auto root = static_cast<int>(random() % static_cast<std::size_t>(trial.size));
     ASSERT_TRUE(trial.nodes.run(trial.slices, [&](int rank) {
-      return broadcast_stream(rank, trial.size, root, {{0, trial.count}}, trial.most);
+      return broadcast_stream(rank, trial.size, root, {0, trial.count}, trial.cut);
     }));
     for (const auto& slice : trial.slices)
       ASSERT_EQ(slice.values, trial.before[static_cast<std::size_t>(root)]);

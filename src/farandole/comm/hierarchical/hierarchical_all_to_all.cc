@@ -15,7 +15,6 @@ namespace farandole {
 namespace {
 
 constexpr int most_ranks = 32;  // more ranks have too many sizes
-constexpr int most_nodes = 4;   // more nodes have no link to each other one
 // Of data in the first exchange, by rank. All ranks' sizes and data together take about as long as
 // the sizes alone.
 std::size_t inline_bytes(std::size_t ranks) {
@@ -36,7 +35,7 @@ struct HierarchicalCommunicator::SizeTable {
 void HierarchicalCommunicator::all_to_all(std::string_view name, const void* in,
                                           std::span<const std::size_t> send_bytes, void* out,
                                           std::span<const std::size_t> receive_bytes) {
-  if (size > most_ranks || plan_.node_count() > most_nodes) {
+  if (size > most_ranks) {
     agree(all_to_all_call(name));
     return parts_.all->all_to_all(name, in, send_bytes, out, receive_bytes);
   }
@@ -73,10 +72,11 @@ void HierarchicalCommunicator::exchange_with_peer(std::string_view name, const v
   slice.source = from;
   slice.data = to;
   attempt([&] {
-    exchange(slice, [&](std::size_t k) {
-      return exchange_stream(1 - own_node_, {share_of(k, offset(send_bytes, peer), send_bytes[peer])},
-                             1 - own_node_, {share_of(k, offset(receive_bytes, peer), receive_bytes[peer])},
-                             LeaderGroup::piece_bytes);
+    exchange(slice, [&](std::size_t k, const Cut& cut) {
+      std::vector<Ranges> sent(2), received(2);
+      sent[peer] = {share_of(k, offset(send_bytes, peer), send_bytes[peer])};
+      received[peer] = {share_of(k, offset(receive_bytes, peer), receive_bytes[peer])};
+      return all_to_all_stream(own_node_, sent, received, cut);
     });
   });
   copy_bytes(to + offset(receive_bytes, own), from + offset(send_bytes, own), send_bytes[own]);
@@ -126,7 +126,6 @@ void HierarchicalCommunicator::exchange_cells(const SizeTable& table, const std:
   const std::size_t ranks = table.ranks, own = static_cast<std::size_t>(rank);
   std::vector<std::size_t> sent_at(ranks * ranks), received_at(ranks * ranks);  // offsets of cells
   const auto& here = plan_.members[static_cast<std::size_t>(own_node_)];
-  const auto nodes = static_cast<int>(plan_.members.size());
   const bool alone = parts_.node == nullptr;
   std::size_t end = 0;
   for (const int i : here)
@@ -165,16 +164,16 @@ void HierarchicalCommunicator::exchange_cells(const SizeTable& table, const std:
       }
     return ranges;
   };
-  for (int distance = 1; distance < nodes; ++distance) {
-    const int to = (own_node_ + distance) % nodes, from = (own_node_ + nodes - distance) % nodes;
-    for (const std::size_t k : served_)
-      parts_.leader_groups[k]->start_agreed(
-          slice,
-          exchange_stream(to, cells(sent_at, here, plan_.members[static_cast<std::size_t>(to)], k), from,
-                          cells(received_at, plan_.members[static_cast<std::size_t>(from)], here, k),
-                          LeaderGroup::piece_bytes));
-    wait_for_groups();
+  for (const std::size_t k : served_) {
+    std::vector<Ranges> sent, received;
+    for (const auto& there : plan_.members) {
+      sent.push_back(cells(sent_at, here, there, k));
+      received.push_back(cells(received_at, there, here, k));
+    }
+    auto& group = *parts_.leader_groups[k];
+    group.start_agreed(slice, all_to_all_stream(own_node_, sent, received, group.cut(slice.dtype)));
   }
+  wait_for_groups();
   if (alone) return;
   meet();
   for (std::size_t i = 0; i < ranks; ++i) {

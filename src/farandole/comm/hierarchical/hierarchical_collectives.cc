@@ -71,8 +71,12 @@ std::vector<Ranges> HierarchicalCommunicator::shares_by_node(
 }
 
 // Passes data through all leader groups that this rank serves.
-void HierarchicalCommunicator::exchange(Slice& slice, const std::function<Stream(std::size_t k)>& stream_of) {
-  for (const std::size_t k : served_) parts_.leader_groups[k]->start(hash_of(call_), slice, stream_of(k));
+void HierarchicalCommunicator::exchange(
+    Slice& slice, const std::function<Stream(std::size_t k, const Cut& cut)>& stream_of) {
+  for (const std::size_t k : served_) {
+    auto& group = *parts_.leader_groups[k];
+    group.start(hash_of(call_), slice, stream_of(k, group.cut(slice.dtype)));
+  }
   wait_for_groups();
 }
 
@@ -112,8 +116,8 @@ void HierarchicalCommunicator::all_gather(std::string_view name, const void* in,
     Slice slice;
     slice.data = board;
     slice.dtype = DType::uint8;
-    exchange(slice, [&](std::size_t k) {
-      return all_gather_stream(own_node_, shares_by_node(k, bytes_by_rank), LeaderGroup::piece_bytes);
+    exchange(slice, [&](std::size_t k, const Cut& cut) {
+      return all_gather_stream(own_node_, shares_by_node(k, bytes_by_rank), cut);
     });
     if (parts_.node == nullptr) return;
     meet();
@@ -140,9 +144,8 @@ void HierarchicalCommunicator::broadcast(std::string_view name, void* data, std:
     Slice slice;
     slice.data = board;
     slice.dtype = DType::uint8;
-    exchange(slice, [&](std::size_t k) {
-      return broadcast_stream(own_node_, plan_.node_count(), root_node, {share_of(k, 0, bytes)},
-                              LeaderGroup::piece_bytes);
+    exchange(slice, [&](std::size_t k, const Cut& cut) {
+      return broadcast_stream(own_node_, plan_.node_count(), root_node, share_of(k, 0, bytes), cut);
     });
     if (parts_.node == nullptr) return;
     if (own_node_ != root_node) meet();
@@ -167,9 +170,8 @@ void HierarchicalCommunicator::reduce_scatter(std::string_view name, const void*
     meet(copy, total * element);
     const auto slice = alone ? std::make_unique<CopiedSlice>(copy, in, NodeReduction(dtype, op, 1, size))
                              : node_slice(copy, 0, dtype, op);
-    exchange(*slice, [&](std::size_t k) {
-      return reduce_scatter_stream(own_node_, shares_by_node(k, count_by_rank),
-                                   LeaderGroup::piece_elements(dtype));
+    exchange(*slice, [&](std::size_t k, const Cut& cut) {
+      return reduce_scatter_stream(own_node_, shares_by_node(k, count_by_rank), cut);
     });
     meet();
   });

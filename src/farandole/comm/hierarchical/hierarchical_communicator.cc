@@ -154,7 +154,7 @@ void HierarchicalCommunicator::enter_exchange() {
       part.slices.back()->wire = options_.wire;
     parts_.leader_groups[k]->start(hash_of(call_), *part.slices.back(),
                                    allreduce_stream(own_node_, plan_.node_count(), slice.count,
-                                                    LeaderGroup::piece_elements(call_.dtype)));
+                                                    parts_.leader_groups[k]->cut(call_.dtype)));
   }
 }
 

@@ -83,7 +83,7 @@ class HierarchicalCommunicator : public Communicator, public NonblockingAllreduc
   std::unique_ptr<Slice> node_slice(std::byte* data, std::size_t first, DType dtype, ReduceOp op);
   ElementRange share_of(std::size_t k, std::size_t first, std::size_t count) const;
   std::vector<Ranges> shares_by_node(std::size_t k, std::span<const std::size_t> count_by_rank) const;
-  void exchange(Slice& slice, const std::function<Stream(std::size_t k)>& stream_of);
+  void exchange(Slice& slice, const std::function<Stream(std::size_t k, const Cut& cut)>& stream_of);
   void meet();
   void meet(std::byte* data, std::size_t bytes);
   struct SizeTable;

@@ -53,13 +53,13 @@ void MpiLink::abandon() {
   failure_ = MPI_SUCCESS;
 }
 
-std::vector<std::unique_ptr<Link>> make_mpi_links(MPI_Comm group, const std::vector<bool>& wanted) {
+std::vector<std::unique_ptr<Link>> make_mpi_links(MPI_Comm group) {
   auto comm = std::make_shared<MpiHandle>();
   check_mpi(MPI_Comm_dup(group, &comm->comm), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(comm->comm, MPI_ERRORS_RETURN);
-  std::vector<std::unique_ptr<Link>> links(wanted.size());
-  for (std::size_t r = 0; r < wanted.size(); ++r)
-    if (wanted[r]) links[r] = std::make_unique<MpiLink>(comm, static_cast<int>(r));
+  std::vector<std::unique_ptr<Link>> links(static_cast<std::size_t>(size_of(group)));
+  for (int r = 0; r < size_of(group); ++r)
+    if (r != rank_in(group)) links[static_cast<std::size_t>(r)] = std::make_unique<MpiLink>(comm, r);
   return links;
 }
 

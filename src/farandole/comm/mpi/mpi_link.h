@@ -32,8 +32,9 @@ class MpiLink : public Link {
   int failure_ = MPI_SUCCESS;
 };
 
-// Creates a link to every rank r for which wanted[r], over a duplicate of `group`. The other links are null.
+// Creates a link to every other rank of `group`, over a duplicate of it. Returns the links by rank, null
+// for this rank.
 // Collective: every rank of the group must call this in the same order.
-std::vector<std::unique_ptr<Link>> make_mpi_links(MPI_Comm group, const std::vector<bool>& wanted);
+std::vector<std::unique_ptr<Link>> make_mpi_links(MPI_Comm group);
 
 }  // namespace farandole

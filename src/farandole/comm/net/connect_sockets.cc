@@ -21,6 +21,7 @@
 #include <boost/algorithm/string/split.hpp>
 
 #include "farandole/base/error.h"
+#include "farandole/base/files/open_files.h"
 #include "farandole/base/process/cores.h"
 #include "farandole/comm/net/socket_link.h"
 
@@ -136,7 +137,7 @@ class Listener {
     auto* const address = reinterpret_cast<sockaddr*>(&any);
     socklen_t bytes = sizeof any;
     if (socket_.get() < 0 || ::bind(socket_.get(), address, bytes) != 0 ||
-        ::listen(socket_.get(), 128) != 0 || ::getsockname(socket_.get(), address, &bytes) != 0)
+        ::listen(socket_.get(), 1024) != 0 || ::getsockname(socket_.get(), address, &bytes) != 0)
       return;
     port_ = any.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(any).sin6_port
                                       : reinterpret_cast<sockaddr_in&>(any).sin_port;
@@ -224,8 +225,10 @@ std::vector<Address> reachable(const Invitation& own, const Invitation& theirs) 
 // Higher ranks connect to lower ranks.
 class Connector {
  public:
-  Connector(Communicator& group, const std::vector<bool>& wanted)
-      : rank_(group.rank), wanted_(wanted), invitations_(wanted.size()), sockets_(wanted.size()) {
+  explicit Connector(Communicator& group)
+      : own_(static_cast<std::size_t>(group.rank)),
+        invitations_(static_cast<std::size_t>(group.size)),
+        sockets_(invitations_.size()) {
     Invitation own;
     std::random_device random;
     own.token = (std::uint64_t{random()} << 32) | random();
@@ -235,21 +238,17 @@ class Connector {
     std::copy(addresses.begin(), addresses.end(), own.address.begin());
     host_name().copy(own.host, sizeof own.host - 1);
     group.all_gather("addresses of the ranks", &own, invitations_.data(),
-                     std::vector<std::size_t>(wanted.size(), sizeof own));
+                     std::vector<std::size_t>(invitations_.size(), sizeof own));
   }
 
   // Throws: Error if a connection cannot be made.
   std::vector<OwnedDescriptor> connect() {
-    // Both sides see this at once, so neither waits for the other until the limit.
-    for (std::size_t peer = 0; peer < wanted_.size(); ++peer) {
-      if (!wanted_[peer]) continue;
-      check(invitations_[static_cast<std::size_t>(rank_)]);
-      check(invitations_[peer]);
-    }
-    for (std::size_t peer = 0; peer < wanted_.size(); ++peer)
-      if (wanted_[peer] && static_cast<int>(peer) < rank_) sockets_[peer] = connect_to(peer);
-    for (std::size_t peer = static_cast<std::size_t>(rank_) + 1; peer < wanted_.size(); ++peer)
-      while (wanted_[peer] && sockets_[peer].get() < 0) accept_next();
+    allow_open_files(sockets_.size(), "use fewer nodes, or --transport mpi");
+    // All ranks see this at once, so none waits for another one until the limit.
+    for (const auto& invitation : invitations_) check(invitation);
+    for (std::size_t peer = 0; peer < own_; ++peer) sockets_[peer] = connect_to(peer);
+    for (std::size_t peer = own_ + 1; peer < sockets_.size(); ++peer)
+      while (sockets_[peer].get() < 0) accept_next();
     return std::move(sockets_);
   }
 
@@ -261,13 +260,14 @@ class Connector {
 
   OwnedDescriptor connect_to(std::size_t peer) {
     const auto& theirs = invitations_[peer];
-    const auto addresses = reachable(invitations_[static_cast<std::size_t>(rank_)], theirs);
+    const auto addresses = reachable(invitations_[own_], theirs);
     for (const auto& address : addresses) {
       // An address behind a firewall must not take the time of the others.
       const auto until =
           std::min(until_, Clock::now() + connect_limit / static_cast<int>(addresses.size() + 1));
       auto socket = try_connect(address, theirs.port, until);
-      if (socket.get() >= 0 && send_all(socket.get(), {theirs.token, rank_})) return socket;
+      if (socket.get() >= 0 && send_all(socket.get(), {theirs.token, static_cast<std::int32_t>(own_)}))
+        return socket;
     }
     throw Error(fmt::format("no TCP connection to {} can be made (tried {} addresses)", theirs.host,
                             addresses.size()));
@@ -282,13 +282,11 @@ class Connector {
         std::min(until_, Clock::now() + connect_limit / 5);  // for a stranger that says nothing
     if (socket.get() < 0 || !receive_all(socket.get(), greeting, until)) return;
     const auto from = static_cast<std::size_t>(greeting.from);
-    if (greeting.token != invitations_[static_cast<std::size_t>(rank_)].token || from >= wanted_.size())
-      return;
+    if (greeting.token != invitations_[own_].token || from >= sockets_.size()) return;
     sockets_[from] = std::move(socket);
   }
 
-  const int rank_;
-  const std::vector<bool>& wanted_;
+  const std::size_t own_;  // rank
   const Clock::time_point until_ = Clock::now() + connect_limit;
   Listener listener_;
   std::vector<Invitation> invitations_;
@@ -308,12 +306,11 @@ void agree_on_success(Communicator& group, const std::string& problem) {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Link>> connect_sockets(Communicator& group, const std::vector<bool>& wanted,
-                                                   std::span<const int> world_ranks) {
+std::vector<std::unique_ptr<Link>> connect_sockets(Communicator& group, std::span<const int> world_ranks) {
   std::string problem;
   std::vector<OwnedDescriptor> sockets;
-  std::vector<std::unique_ptr<Link>> links(wanted.size());
-  Connector connector(group, wanted);
+  std::vector<std::unique_ptr<Link>> links(static_cast<std::size_t>(group.size));
+  Connector connector(group);
   try {
     sockets = connector.connect();
   } catch (const Error& error) {
@@ -321,7 +318,7 @@ std::vector<std::unique_ptr<Link>> connect_sockets(Communicator& group, const st
   }
   agree_on_success(group, problem);
   for (std::size_t r = 0; r < links.size(); ++r)
-    if (wanted[r])
+    if (sockets[r].get() >= 0)
       links[r] = std::make_unique<SocketLink>(std::move(sockets[r]), fmt::format("rank {}", world_ranks[r]));
   return links;
 }

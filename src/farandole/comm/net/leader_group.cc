@@ -5,24 +5,9 @@
 #include <bit>
 #include <utility>
 
-#include "farandole/comm/kernels/float16.h"
 #include "farandole/comm/kernels/kernels.h"
 
 namespace farandole {
-std::vector<bool> needed_links(int rank, int size) {
-  std::vector<bool> needed(static_cast<std::size_t>(size));
-  const auto need = [&](int peer) {
-    if (peer >= 0 && peer < size && peer != rank) needed[static_cast<std::size_t>(peer)] = true;
-  };
-  const auto paired = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
-  need((rank + 1) % size);
-  need((rank + size - 1) % size);
-  need(rank >= paired ? rank - paired : rank + paired);
-  if (rank < paired)
-    for (int bit = 1; bit < paired; bit *= 2) need(rank ^ bit);
-  return needed;
-}
-
 // Recursive doubling. Ranks beyond the largest power of two give their values to a partner first and get
 // the result from it at the end.
 LeaderGroup::LeaderGroup(int rank, int size, std::vector<std::unique_ptr<Link>> links)
@@ -116,8 +101,8 @@ void LeaderGroup::start(std::uint64_t call_hash, Slice& slice, Stream stream) {
   stream_ = std::move(stream);
   if (size_ > 2) return start_small(call_hash, false, nullptr, 0, slice.dtype, slice.op);
   call_hash_ = call_hash;
-  enter_stream();
   greet();
+  enter_stream();
 }
 
 void LeaderGroup::start_agreed(Slice& slice, Stream stream) {
@@ -129,25 +114,18 @@ void LeaderGroup::start_agreed(Slice& slice, Stream stream) {
 void LeaderGroup::enter_stream() {
   phase_ = Phase::stream;
   mismatch_ = false;
-  posted_sends_ = posted_receives_ = used_ = 0;
-  out_ = links_[static_cast<std::size_t>(stream_.to)].get();
-  in_ = links_[static_cast<std::size_t>(stream_.from)].get();
-  active_.assign(1, out_);
-  if (in_ != out_) active_.push_back(in_);
-  const std::size_t pieces_bytes = landings() * piece_bytes;
-  if (stream_.operands > 0 || narrows()) scratch_.resize(std::max(scratch_.size(), pieces_bytes));
-  if (narrows()) packed_.resize(std::max(packed_.size(), pieces_bytes));
-  sent_at_start_ = out_->sent();
-  received_at_start_ = in_->received();
+  exchange_.start(rank_, *slice_, std::move(stream_), links_, header_pending_ ? 1 : 0);
+  active_.clear();
+  exchange_.add_active(active_);
 }
 
 void LeaderGroup::greet() {
   header_pending_ = true;
   own_header_ = {call_hash_, 0, 1};
-  ++sent_at_start_;
-  ++received_at_start_;
-  out_->send(reinterpret_cast<const std::byte*>(&own_header_), sizeof own_header_);
-  in_->receive(reinterpret_cast<std::byte*>(&their_header_), sizeof their_header_);
+  Link& link = *links_[static_cast<std::size_t>(1 - rank_)];
+  received_at_start_ = link.received();
+  link.send(reinterpret_cast<const std::byte*>(&own_header_), sizeof own_header_);
+  link.receive(reinterpret_cast<std::byte*>(&their_header_), sizeof their_header_);
 }
 
 bool LeaderGroup::advance() {
@@ -158,128 +136,30 @@ bool LeaderGroup::advance() {
 
 bool LeaderGroup::advance_stream() {
   bool moved = false;
-  if (!header_pending_ || (out_->abandons_at_once() && in_->abandons_at_once())) {
-    moved = post_receives();
-    moved = post_sends() || moved;
-  }
-  moved = out_->progress() || moved;
-  if (in_ != out_) moved = in_->progress() || moved;
+  if (!header_pending_ || active_.front()->abandons_at_once()) moved = exchange_.post();
+  for (auto* const link : active_) moved = link->progress() || moved;
   if (header_pending_) {
-    if (in_->received() + 1 == received_at_start_) return moved;
+    if (active_.front()->received() == received_at_start_) return moved;
     header_pending_ = false;
-    if (their_header_.call_hash != call_hash_ || their_header_.mismatch != 0 || their_header_.has_data == 0) {
-      give_up();
-      return true;
-    }
+    mismatch_ =
+        their_header_.call_hash != call_hash_ || their_header_.mismatch != 0 || their_header_.has_data == 0;
+    if (mismatch_) active_.front()->abandon();
   }
-  moved = use_received() || moved;
-  if (used_ == stream_.receives.size() && out_->sent() == sent_at_start_ + stream_.sends.size()) {
-    phase_ = Phase::idle;
+  if (!mismatch_) moved = exchange_.use() || moved;
+  active_.clear();
+  if (mismatch_ || exchange_.complete()) {
+    exchange_.stop();
     slice_ = nullptr;
-    active_.clear();
+    phase_ = Phase::idle;
+    return true;
   }
+  exchange_.add_active(active_);
   return moved;
 }
 
-void LeaderGroup::give_up() {
-  mismatch_ = true;
-  for (auto* const link : active_) link->abandon();
-  active_.clear();
-  slice_ = nullptr;
-  phase_ = Phase::idle;
-}
-
-std::size_t LeaderGroup::bytes_of(const ElementRange& piece) const {
-  return piece.count * (narrows() ? sizeof(BFloat16) : size_of(slice_->dtype));
-}
-
-// Results are received into their places, and other pieces into memory that stays in the caches.
-std::byte* LeaderGroup::landing(std::size_t receive) {
-  if (receive >= stream_.operands && !narrows())
-    return slice_->data + stream_.receives[receive].first * size_of(slice_->dtype);
-  return scratch_.data() + receive % landings() * piece_bytes;
-}
-
-bool LeaderGroup::may_overwrite(std::size_t receive) const {
-  return out_->sent() >= sent_at_start_ + stream_.sent_before[receive];
-}
-
-bool LeaderGroup::post_receives() {
-  const std::size_t before = posted_receives_;
-  const std::size_t end = std::min(stream_.receives.size(), used_ + landings());
-  for (; posted_receives_ < end; ++posted_receives_) {
-    if (posted_receives_ >= stream_.operands && !may_overwrite(posted_receives_)) break;
-    in_->receive(landing(posted_receives_), bytes_of(stream_.receives[posted_receives_]));
-  }
-  return posted_receives_ > before;
-}
-
-bool LeaderGroup::post_sends() {
-  const std::size_t before = posted_sends_;
-  while (posted_sends_ < stream_.sends.size()) {
-    const bool own = posted_sends_ < stream_.own;
-    if (!own && used_ <= posted_sends_ - stream_.own) break;
-    if (posted_sends_ >= used_ + window_ && used_ < stream_.receives.size()) break;
-    if (narrows() && out_->sent() + landings() < sent_at_start_ + posted_sends_ + 1) break;
-    const auto& piece = stream_.sends[posted_sends_];
-    if (own) slice_->gather(piece.first, piece.count);
-    out_->send(packed(posted_sends_++), bytes_of(piece));
-  }
-  return posted_sends_ > before;
-}
-
-// The piece as it is sent. If two ranks exchange values, both add the rounded values, so that the
-// results are equal.
-const std::byte* LeaderGroup::packed(std::size_t send) {
-  const auto& piece = stream_.sends[send];
-  const std::size_t at = piece.first * size_of(slice_->dtype);
-  if (!narrows()) return (slice_->source != nullptr ? slice_->source : slice_->data) + at;
-  auto* const values = reinterpret_cast<float*>(slice_->data + at);
-  auto* const narrowed = packed_.data() + send % landings() * piece_bytes;
-  narrow(values, narrowed, piece.count, DType::bfloat16);
-  if (stream_.mutual) widen(narrowed, values, piece.count, DType::bfloat16);
-  return narrowed;
-}
-
-bool LeaderGroup::use_received() {
-  const std::size_t before = used_;
-  const std::size_t arrived = in_->received() - received_at_start_;
-  while (used_ < arrived && may_overwrite(used_)) use(used_++);
-  return used_ > before;
-}
-
-void LeaderGroup::use(std::size_t receive) {
-  const auto& piece = stream_.receives[receive];
-  auto* const values = reinterpret_cast<float*>(slice_->data + piece.first * size_of(slice_->dtype));
-  auto* const received = landing(receive);
-  if (receive >= stream_.operands) {
-    if (narrows()) widen(received, values, piece.count, DType::bfloat16);
-    return slice_->finish(piece.first, piece.count);
-  }
-  if (!stream_.mutual) slice_->gather(piece.first, piece.count);
-  combine(piece, received);
-  if (receive < stream_.last_operands) return;
-  slice_->scale(piece.first, piece.count);
-  if (narrows() && !stream_.mutual) {  // as the ranks that receive this result
-    narrow(values, received, piece.count, DType::bfloat16);
-    widen(received, values, piece.count, DType::bfloat16);
-  }
-  slice_->finish(piece.first, piece.count);
-}
-
-void LeaderGroup::combine(const ElementRange& piece, const std::byte* received) {
-  constexpr std::size_t most = 1024;  // elements that stay in the first cache
-  float widened[most];
-  const std::size_t element = size_of(slice_->dtype), step = narrows() ? most : piece.count;
-  for (std::size_t done = 0; done < piece.count; done += step) {
-    const std::size_t count = std::min(step, piece.count - done);
-    std::byte* own = slice_->data + (piece.first + done) * element;
-    if (narrows()) widen(received + done * sizeof(BFloat16), widened, count, DType::bfloat16);
-    std::array<const std::byte*, 2> inputs = {
-        own, narrows() ? reinterpret_cast<const std::byte*>(widened) : received};
-    if (stream_.mutual && rank_ == 1) std::swap(inputs[0], inputs[1]);  // for the same bits on both ranks
-    reduce(inputs, {&own, 1}, count, slice_->dtype, slice_->op);
-  }
+std::size_t LeaderGroup::piece_bytes(int size) {
+  constexpr std::size_t least = std::size_t{16} << 10;
+  return std::max(least, std::bit_floor(2 * StreamExchange::most_bytes / static_cast<std::size_t>(size)));
 }
 
 void drive(LeaderGroup& group, bool (LeaderGroup::*pending)() const, LinkWait wait) {

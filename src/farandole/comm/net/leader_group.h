@@ -14,53 +14,24 @@
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/net/link.h"
 #include "farandole/comm/net/link_wait.h"
-#include "farandole/comm/net/stream.h"
+#include "farandole/comm/net/slice.h"
+#include "farandole/comm/net/stream_exchange.h"
 
 namespace farandole {
 
-// How values travel between nodes.
-enum class Wire {
-  exact,
-  bfloat16,  // rounded to bfloat16. All ranks get the same bits.
-};
-
-// The data that a rank sends and receives through its leader group. The functions are called with
-// ranges of elements.
-class Slice {
- public:
-  virtual ~Slice() = default;
-  // Reduces the values of this node's ranks into `data`. Called once for each element before it is sent or
-  // combined. By default, this node has only one rank.
-  virtual void gather(std::size_t /*first*/, std::size_t /*count*/) {}
-  // Scales values that are reduced. Called on one node for each element, or on both if there are two.
-  virtual void scale(std::size_t /*first*/, std::size_t /*count*/) {}
-  // The elements have their final values. Called once for each element that was received or combined;
-  // distributes them in the node.
-  virtual void finish(std::size_t /*first*/, std::size_t /*count*/) {}
-
-  std::byte* data = nullptr;          // of this rank; input and result
-  const std::byte* source = nullptr;  // what is sent, if it is not in `data`
-  DType dtype = DType::float32;
-  ReduceOp op = ReduceOp::sum;  // between nodes; not average
-  Wire wire = Wire::exact;      // bfloat16 only for sums of float32
-};
-
-// Peers with which a rank of a leader group of `size` ranks exchanges messages, by rank.
-std::vector<bool> needed_links(int rank, int size);
-
 class LeaderGroup {
  public:
-  static constexpr std::size_t piece_bytes = std::size_t{128} << 10;
-  // The largest piece of a stream.
-  static std::size_t piece_elements(DType dtype) { return piece_bytes / size_of(dtype); }
-
-  // `links` are those of needed_links().
+  // `links` by rank; null for this rank.
   LeaderGroup(int rank, int size, std::vector<std::unique_ptr<Link>> links);
 
   // Sets how many pieces of a stream are sent before the next one is received. If few bytes are in flight,
   // they stay in the caches: 64 MiB between two hosts of one machine moved with 2.9 GB/s each way for a
   // window of 1, and with 1.2 GB/s without a limit. Long distances need more.
   void set_window(std::size_t pieces) { window_ = pieces; }
+  // How the streams of this group are cut.
+  Cut cut(DType dtype) const { return {piece_bytes(size_) / size_of(dtype), window_}; }
+  // Of the largest piece in a group of `size` ranks. The more ranks there are, the more pieces are in flight.
+  static std::size_t piece_bytes(int size);
   // Starts an exchange: a small reduction in place, or only a comparison of the calls if count is 0.
   // `mismatch` tells the other ranks that the calls differ within this node.
   void start_small(std::uint64_t call_hash, bool mismatch, std::byte* data, std::size_t count, DType dtype,
@@ -102,18 +73,6 @@ class LeaderGroup {
   void enter_stream();
   void greet();
   bool advance_stream();
-  bool post_sends();
-  bool post_receives();
-  bool use_received();
-  void use(std::size_t receive);
-  void give_up();
-  bool narrows() const { return slice_->wire == Wire::bfloat16; }
-  std::size_t bytes_of(const ElementRange& piece) const;
-  const std::byte* packed(std::size_t send);
-  void combine(const ElementRange& piece, const std::byte* received);
-  std::byte* landing(std::size_t receive);
-  bool may_overwrite(std::size_t receive) const;
-  std::size_t landings() const { return window_ + 1; }  // pieces that can be received before they are used
 
   int rank_, size_;
   std::vector<std::unique_ptr<Link>> links_;
@@ -124,7 +83,6 @@ class LeaderGroup {
   std::uint64_t call_hash_ = 0;
   Header own_header_, their_header_;
   std::vector<std::byte> scratch_;
-  std::vector<std::byte> packed_;  // pieces that are sent as bfloat16
   std::size_t window_ = 1;
 
   // Recursive doubling.
@@ -133,15 +91,13 @@ class LeaderGroup {
   std::size_t count_ = 0;
   DType dtype_ = DType::float32;
   ReduceOp op_ = ReduceOp::sum;
+  std::uint64_t sent_at_start_ = 0, received_at_start_ = 0;  // of the link to the peer
 
   // A stream of pieces.
   Slice* slice_ = nullptr;
-  Stream stream_;
-  Link* out_ = nullptr;
-  Link* in_ = nullptr;
+  Stream stream_;  // until it is started
+  StreamExchange exchange_;
   bool header_pending_ = false;  // the stream begins with a header, which has not arrived
-  std::size_t posted_sends_ = 0, posted_receives_ = 0, used_ = 0;
-  std::uint64_t sent_at_start_ = 0, received_at_start_ = 0;
 };
 
 // Works and waits while the group is `pending`, which is busy() or exchanging().

@@ -45,13 +45,12 @@ class SocketLink : public Link {
   std::int64_t lost_ns_ = 0;
 };
 
-// Connects this rank with every rank r of `group` for which wanted[r]. Both ranks of a pair must want the
-// connection. Returns the links by rank, null where none is wanted. Connections use the interfaces that the
+// Connects this rank with every other rank of `group`. Returns the links by rank, null for this rank.
+// Connections use the interfaces that the
 // environment variable FARANDOLE_INTERFACE names (separated by commas); by default they use any interface
 // with an address in a network of the peer, the fastest one first.
 // Throws: Error on all ranks, with the first reason, if a connection cannot be made within seconds.
 // Collective: every rank of the group must call this in the same order.
-std::vector<std::unique_ptr<Link>> connect_sockets(Communicator& group, const std::vector<bool>& wanted,
-                                                   std::span<const int> world_ranks);
+std::vector<std::unique_ptr<Link>> connect_sockets(Communicator& group, std::span<const int> world_ranks);
 
 }  // namespace farandole

@@ -5,37 +5,50 @@
 namespace farandole {
 namespace {
 
-void cut(std::vector<ElementRange>& pieces, const Ranges& parts, std::size_t most) {
-  for (const auto& part : parts)
-    for (std::size_t done = 0; done < part.count; done += most)
-      pieces.push_back({part.first + done, std::min(most, part.count - done)});
+using Pieces = std::vector<ElementRange>;
+using Kind = Lane::Kind;
+using Messages = std::vector<Lane::Message>;
+
+Pieces cut_up(const Ranges& ranges, const Cut& cut) {
+  Pieces pieces;
+  for (const auto& range : ranges)
+    for (std::size_t done = 0; done < range.count; done += cut.elements)
+      pieces.push_back({range.first + done, std::min(cut.elements, range.count - done)});
+  return pieces;
 }
 
-// Chunks of data on their way around a ring of ranks. Each rank first sends one of its chunks, and then the
-// chunks that it receives.
-struct Ring {
-  // The rank first sends the chunk of rank `first`. There is one receive for each of `steps`.
-  Ring(int rank, std::span<const Ranges> chunks, std::size_t first, std::size_t steps, std::size_t most) {
-    const std::size_t ranks = chunks.size(), own = static_cast<std::size_t>(rank);
-    stream.to = static_cast<int>((own + 1) % ranks);
-    stream.from = static_cast<int>((own + ranks - 1) % ranks);
-    cut(stream.sends, chunks[first], most);
-    stream.own = stream.sends.size();
-    begin_of_send.push_back(0);
-    for (std::size_t step = 0; step < steps; ++step) {
-      const auto& chunk = chunks[(first + 2 * ranks - 1 - step) % ranks];
-      begin_of_receive.push_back(stream.receives.size());
-      begin_of_send.push_back(stream.sends.size());
-      cut(stream.receives, chunk, most);
-      if (step + 1 < steps) cut(stream.sends, chunk, most);
-    }
-    stream.sent_before.resize(stream.receives.size());
-    begin_of_receive.push_back(stream.receives.size());
-  }
+Messages messages(const Pieces& pieces, Kind kind) {
+  Messages all;
+  for (const auto& piece : pieces) all.push_back({piece, kind});
+  return all;
+}
 
+// What a rank sends to another one in an allreduce: its values of the other's part, and the results of its
+// own part. A result follows as soon as it can be there if the ranks are equally fast.
+Messages operands_and_results(const Pieces& others_part, const Pieces& own_part, std::size_t window) {
+  Messages all;
+  for (std::size_t next = 0; next < std::max(others_part.size(), own_part.size() + window); ++next) {
+    if (next >= window && next - window < own_part.size())
+      all.push_back({own_part[next - window], Kind::result});
+    if (next < others_part.size()) all.push_back({others_part[next], Kind::operand});
+  }
+  return all;
+}
+
+// Lanes to all other ranks. Each rank begins with the rank after it, so that they do not all send to the same
+// one at first.
+template <class MakeLane>
+Stream stream_of(int rank, std::size_t ranks, const Cut& cut, MakeLane make_lane) {
   Stream stream;
-  std::vector<std::size_t> begin_of_send, begin_of_receive;  // by step
-};
+  stream.window = cut.window;
+  for (std::size_t distance = 1; distance < ranks; ++distance) {
+    const std::size_t peer = (static_cast<std::size_t>(rank) + distance) % ranks;
+    Lane lane = make_lane(peer);
+    lane.peer = static_cast<int>(peer);
+    stream.lanes.push_back(std::move(lane));
+  }
+  return stream;
+}
 
 }  // namespace
 
@@ -47,60 +60,64 @@ ElementRange part_of(std::size_t count, std::size_t part, std::size_t parts) {
   return {first_of(part), first_of(part + 1) - first_of(part)};
 }
 
-// Two ranks exchange all of their values at once. More ranks use the ring allreduce (Patarasu and Yuan,
-// 2009): the data is split into one chunk per rank, and chunks are sent from each rank to the next. In the
-// first size - 1 steps, a rank adds its own values to the chunk that it receives. Then the chunks are
-// complete and travel around the ring once more.
-Stream allreduce_stream(int rank, int size, std::size_t count, std::size_t most) {
-  if (size == 2) {
-    auto stream = exchange_stream(1 - rank, {{0, count}}, 1 - rank, {{0, count}}, most);
-    stream.own = stream.operands = stream.receives.size();
-    stream.mutual = true;
-    for (std::size_t i = 0; i < stream.receives.size(); ++i) stream.sent_before[i] = i + 1;
-    return stream;
-  }
+// Two ranks exchange all of their values at once.
+Stream allreduce_stream(int rank, int size, std::size_t count, const Cut& cut) {
+  const auto ranks = static_cast<std::size_t>(size), own = static_cast<std::size_t>(rank);
+  const bool mutual = size == 2;
+  std::vector<Pieces> parts;
+  for (std::size_t part = 0; part < ranks; ++part)
+    parts.push_back(cut_up({mutual ? ElementRange{0, count} : part_of(count, part, ranks)}, cut));
+  auto stream = stream_of(rank, ranks, cut, [&](std::size_t peer) -> Lane {
+    const Pieces results = mutual ? Pieces() : parts[own], theirs = mutual ? Pieces() : parts[peer];
+    return {.sends = operands_and_results(parts[peer], results, cut.window),
+            .receives = operands_and_results(parts[own], theirs, cut.window)};
+  });
+  stream.reduces = true;
+  stream.part = parts[own];
+  stream.mutual = mutual;
+  return stream;
+}
+
+Stream reduce_scatter_stream(int rank, std::span<const Ranges> parts, const Cut& cut) {
+  const Pieces own = cut_up(parts[static_cast<std::size_t>(rank)], cut);
+  auto stream = stream_of(rank, parts.size(), cut, [&](std::size_t peer) -> Lane {
+    return {.sends = messages(cut_up(parts[peer], cut), Kind::operand),
+            .receives = messages(own, Kind::operand)};
+  });
+  stream.reduces = true;
+  stream.part = own;
+  return stream;
+}
+
+Stream all_gather_stream(int rank, std::span<const Ranges> parts, const Cut& cut) {
+  const Pieces given = cut_up(parts[static_cast<std::size_t>(rank)], cut);
+  return stream_of(rank, parts.size(), cut, [&](std::size_t peer) -> Lane {
+    return {.sends = messages(given, Kind::own), .receives = messages(cut_up(parts[peer], cut), Kind::own)};
+  });
+}
+
+// The root gives each other rank one part, which this rank sends to the others.
+Stream broadcast_stream(int rank, int size, int root, const ElementRange& data, const Cut& cut) {
   const auto ranks = static_cast<std::size_t>(size);
-  std::vector<Ranges> chunks;
-  for (std::size_t chunk = 0; chunk < ranks; ++chunk) chunks.push_back({part_of(count, chunk, ranks)});
-  Ring ring(rank, chunks, static_cast<std::size_t>(rank), 2 * (ranks - 1), most);
-  auto& stream = ring.stream;
-  stream.last_operands = ring.begin_of_receive[ranks - 2];
-  stream.operands = ring.begin_of_receive[ranks - 1];
-  // A result overwrites the values that were sent `ranks` - 1 steps before.
-  for (std::size_t step = ranks - 1; step < 2 * (ranks - 1); ++step)
-    for (std::size_t i = ring.begin_of_receive[step]; i < ring.begin_of_receive[step + 1]; ++i)
-      stream.sent_before[i] = ring.begin_of_send[step + 1 - ranks] + i - ring.begin_of_receive[step] + 1;
-  return std::move(stream);
+  const auto part_of_rank = [&](std::size_t of) {
+    const auto part = part_of(data.count, of - (of > static_cast<std::size_t>(root) ? 1 : 0), ranks - 1);
+    return cut_up({{data.first + part.first, part.count}}, cut);
+  };
+  const Pieces own_part = rank == root ? Pieces() : part_of_rank(static_cast<std::size_t>(rank));
+  return stream_of(rank, ranks, cut, [&](std::size_t peer) -> Lane {
+    if (rank == root) return {.sends = messages(part_of_rank(peer), Kind::own)};
+    if (static_cast<int>(peer) == root) return {.receives = messages(own_part, Kind::own)};
+    return {.sends = messages(own_part, Kind::result),
+            .receives = messages(part_of_rank(peer), Kind::result)};
+  });
 }
 
-Stream reduce_scatter_stream(int rank, std::span<const Ranges> parts, std::size_t most) {
-  const std::size_t ranks = parts.size(), own = static_cast<std::size_t>(rank);
-  Ring ring(rank, parts, (own + ranks - 1) % ranks, ranks - 1, most);
-  ring.stream.last_operands = ring.begin_of_receive[ranks - 2];
-  ring.stream.operands = ring.stream.receives.size();
-  return std::move(ring.stream);
-}
-
-Stream all_gather_stream(int rank, std::span<const Ranges> parts, std::size_t most) {
-  return std::move(Ring(rank, parts, static_cast<std::size_t>(rank), parts.size() - 1, most).stream);
-}
-
-// A chain of ranks, which begins at the root.
-Stream broadcast_stream(int rank, int size, int root, const Ranges& data, std::size_t most) {
-  const bool sends = (rank + 1) % size != root, receives = rank != root;
-  auto stream = exchange_stream((rank + 1) % size, sends ? data : Ranges(), (rank + size - 1) % size,
-                                receives ? data : Ranges(), most);
-  if (receives) stream.own = 0;
-  return stream;
-}
-
-Stream exchange_stream(int to, const Ranges& sent, int from, const Ranges& received, std::size_t most) {
-  Stream stream{.to = to, .from = from, .sends = {}, .receives = {}, .sent_before = {}};
-  cut(stream.sends, sent, most);
-  cut(stream.receives, received, most);
-  stream.sent_before.resize(stream.receives.size());
-  stream.own = stream.sends.size();
-  return stream;
+Stream all_to_all_stream(int rank, std::span<const Ranges> sent, std::span<const Ranges> received,
+                         const Cut& cut) {
+  return stream_of(rank, sent.size(), cut, [&](std::size_t peer) -> Lane {
+    return {.sends = messages(cut_up(sent[peer], cut), Kind::own),
+            .receives = messages(cut_up(received[peer], cut), Kind::own)};
+  });
 }
 
 }  // namespace farandole

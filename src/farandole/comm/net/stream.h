@@ -1,5 +1,9 @@
-// The schedules of collectives between nodes: which pieces of its data a rank of a leader group sends and
-// receives, and in which order. Plain values.
+// The schedules of collectives between nodes: which pieces of its data a rank of a leader group sends to and
+// receives from each other rank, and in which order. Plain values.
+//
+// Every rank exchanges data with every other rank directly. A reduction is split into one part for each rank.
+// This rank receives the values of all others for its part, combines them, and sends the result to all. Each
+// rank sends and receives as many bytes as in a ring, but in two steps for any number of ranks.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
@@ -16,32 +20,49 @@ struct ElementRange {
 // Part `part` of `parts` nearly equal ones. Parts begin at multiples of 64 elements, and so at cache lines.
 ElementRange part_of(std::size_t count, std::size_t part, std::size_t parts);
 
+// How data is cut into pieces.
+struct Cut {
+  std::size_t elements = 0;  // of the largest piece
+  // Number of pieces that a rank sends to each other rank before it needs one from there.
+  std::size_t window = 1;
+};
+
+// What a rank exchanges with one other rank, in this order.
+struct Lane {
+  enum class Kind {
+    operand,  // values of the sender, which the receiver combines with its own
+    own,      // values of the sender that are final from the beginning
+    result,  // a piece of the sender's part, when it is complete; in a broadcast, when it has come from the root
+  };
+  struct Message {
+    ElementRange piece;
+    Kind kind;
+  };
+  int peer = 0;
+  std::vector<Message> sends = {}, receives = {};
+};
+
 struct Stream {
-  int to = 0, from = 0;             // ranks in the leader group
-  std::vector<ElementRange> sends;  // pieces, in this order
-  std::vector<ElementRange> receives;
-  // By receive: number of sends that must be complete before the memory of its piece may be changed.
-  std::vector<std::size_t> sent_before;
-  // Sends that consist of this rank's own values. The later ones are pieces that this rank has received, in
-  // the order in which it receives them.
-  std::size_t own = 0;
-  // Receives that are combined with the values of this rank. The later ones are results.
-  std::size_t operands = 0;
-  std::size_t last_operands = 0;  // the first receive whose combination is a result
-  bool mutual = false;            // two ranks send each other the same pieces
+  std::vector<Lane> lanes;
+  bool reduces = false;
+  // The pieces of this rank's part of a reduction. Each is complete when the values of all other ranks have
+  // been combined with those of this rank.
+  std::vector<ElementRange> part;
+  std::size_t window = 1;  // that of the cut
+  bool mutual = false;     // two ranks send each other the same pieces, and both combine them
 };
 
 // The data of one rank. All ranks pass the same parts for a rank, but may keep them at other places.
 using Ranges = std::vector<ElementRange>;
 
-// Pieces have at most `most` elements.
-Stream allreduce_stream(int rank, int size, std::size_t count, std::size_t most);
+Stream allreduce_stream(int rank, int size, std::size_t count, const Cut& cut);
 // Rank r receives the reduced parts[r].
-Stream reduce_scatter_stream(int rank, std::span<const Ranges> parts, std::size_t most);
+Stream reduce_scatter_stream(int rank, std::span<const Ranges> parts, const Cut& cut);
 // Rank r contributes parts[r].
-Stream all_gather_stream(int rank, std::span<const Ranges> parts, std::size_t most);
-Stream broadcast_stream(int rank, int size, int root, const Ranges& data, std::size_t most);
-// Sends parts to one rank and receives others from the same or another rank.
-Stream exchange_stream(int to, const Ranges& sent, int from, const Ranges& received, std::size_t most);
+Stream all_gather_stream(int rank, std::span<const Ranges> parts, const Cut& cut);
+Stream broadcast_stream(int rank, int size, int root, const ElementRange& data, const Cut& cut);
+// Rank `rank` sends sent[r] to rank r and receives received[r] from it.
+Stream all_to_all_stream(int rank, std::span<const Ranges> sent, std::span<const Ranges> received,
+                         const Cut& cut);
 
 }  // namespace farandole

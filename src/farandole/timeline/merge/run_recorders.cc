@@ -5,9 +5,9 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <sys/resource.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/files/open_files.h"
 #include "farandole/base/files/staging_file.h"
 #include "farandole/timeline/merge/rank_choice.h"
 #include "farandole/timeline/merge/record_source.h"
@@ -57,22 +57,6 @@ void survey_file(const fs::path& path, OpenedFile& opened) try {
   opened.report.problems.push_back(error.what());
 }
 
-// Raises the process's soft limit (RLIMIT_NOFILE) so that `count` more files can be opened.
-// Throws: UserError if the hard limit does not allow it.
-void allow_open_files(std::size_t count) {
-  constexpr rlim_t others = 64;  // files that the program and its libraries hold open
-  const rlim_t needed = count + others;
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) throw system_error("ask for the limit of", "open files");
-  if (limit.rlim_cur >= needed) return;
-  if (limit.rlim_max < needed)
-    throw UserError(std::to_string(count) +
-                    " files must be open at the same time, but this machine allows only " +
-                    std::to_string(limit.rlim_max) + " (ulimit -Hn); merge fewer at a time");
-  limit.rlim_cur = needed;
-  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) throw system_error("raise the limit of", "open files");
-}
-
 // Returns the number of files left out.
 std::size_t leave_out_earlier(std::vector<OpenedFile>& files) {
   std::vector<RunStart> starts;
@@ -120,7 +104,7 @@ bool RunRecorders::sound() const {
 }
 
 RunRecorders open_run(const std::vector<fs::path>& files, const RunMergeOptions& options) {
-  allow_open_files(files.size());
+  allow_open_files(files.size(), "merge fewer at a time");
   std::vector<OpenedFile> opened;
   for (const fs::path& file : files) survey_file(file, opened.emplace_back());
   RunRecorders result;
