@@ -1,7 +1,7 @@
 // Times training steps of a GPT with 121 million parameters (17 layers, because its vocabulary are bytes) in
 // bfloat16 on batches of 16 × 1024: with everything that `farandole train` does, against a bare loop of
-// LibTorch with the same fused kernel for AdamW; with snapshots; and with the recording of GPU activity. The
-// kinds alternate. Prints one line of JSON.
+// LibTorch with the same fused kernel for AdamW and one batch that is on the GPU; with snapshots; and with
+// the recording of GPU activity. The kinds alternate. Prints one line of JSON.
 #include <ATen/ops/_fused_adamw.h>
 #include <fmt/format.h>
 #include <optional>
@@ -20,6 +20,7 @@
 #include "farandole/train/linear.h"
 #include "farandole/train/precision.h"
 #include "farandole/train/run/training_state.h"
+#include "farandole/trainer/data/batch_sequence.h"
 #include "farandole/trainer/models/model.h"
 
 namespace farandole {
@@ -34,30 +35,28 @@ struct Size {
 constexpr std::int64_t first_recorded = 1'000'000;
 constexpr double rate = 1e-4, decay = 0.1;
 
-// What both loops train, and on what.
+// What both loops train.
 struct Subject {
-  Subject(Session& session, const Size& size)
-      : device(session.device()),
-        x(torch::randint(256, {size.batch, size.model.context}, torch::kInt64).to(device)),
-        y(torch::randint(256, {size.batch, size.model.context}, torch::kInt64).to(device)) {
+  Subject(Session& session, const Size& size) : device(session.device()) {
     torch::manual_seed(1);
     model = make_model(size.model, {{size.model.context}, 256, true});
     model->to(device);
   }
-  torch::Tensor loss() {
+  torch::Tensor loss(const Batch& batch) {
     const Autocast autocast(Precision::bfloat16, device);
-    return model->loss(model->forward(x), y);
+    return model->loss(model->forward(batch.x), batch.y);
   }
 
   const torch::Device device;
-  const torch::Tensor x, y;
   std::shared_ptr<Model> model;
 };
 
 class BareLoop {
  public:
   BareLoop(Session& session, const Size& size)
-      : subject_(session, size), parameters_(subject_.model->parameters()) {
+      : subject_(session, size),
+        batch_{some_bytes(session, size), some_bytes(session, size)},
+        parameters_(subject_.model->parameters()) {
     for (const auto& parameter : parameters_) {
       first_.push_back(torch::zeros_like(parameter));
       second_.push_back(torch::zeros_like(parameter));
@@ -67,7 +66,7 @@ class BareLoop {
 
   void step() {
     for (auto& parameter : parameters_) parameter.mutable_grad() = torch::Tensor();
-    subject_.loss().backward();
+    subject_.loss(batch_).backward();
     const torch::NoGradGuard no_grad;
     std::vector<torch::Tensor> gradients;
     for (const auto& parameter : parameters_) gradients.push_back(parameter.grad());
@@ -77,7 +76,12 @@ class BareLoop {
   }
 
  private:
+  static torch::Tensor some_bytes(Session& session, const Size& size) {
+    return torch::randint(256, {size.batch, size.model.context}, torch::kInt64).to(session.device());
+  }
+
   Subject subject_;
+  const Batch batch_;
   std::vector<torch::Tensor> parameters_, first_, second_, steps_;
 };
 
@@ -88,6 +92,13 @@ class OwnLoop {
         subject_(session, size),
         inner_(subject_.model->parameters(), torch::optim::AdamWOptions(rate).weight_decay(decay)),
         optimizer_(session, inner_, subject_.model->named_parameters()),
+        data_(open_data({.path = "synthetic",
+                         .context = size.model.context,
+                         .synthetic_samples = 10 * size.batch * size.steps * size.rounds,  // for all steps
+                         .as_text = true})),
+        input_(session.device()),
+        batches_(*data_.train, DistributedSampler(data_.train->size(), session), size.batch, input_,
+                 session.timeline()),
         store_({folder / "checkpoints", 1}, session.timeline()) {
     if (const auto& gpu = session.internals().gpu) copies_.emplace(*gpu, session.device());
   }
@@ -97,15 +108,17 @@ class OwnLoop {
     session_.set_step(next_step++);
     const Span whole(timeline, Category::step, "step");
     optimizer_.zero_grad();
+    const auto batch = batches_.next().batch;
     torch::Tensor loss;
     {
       const Span span(timeline, Category::forward, "forward");
-      loss = subject_.loss();
+      loss = subject_.loss(batch);
     }
     {
       const Span span(timeline, Category::backward, "backward");
       loss.backward();
     }
+    if (input_.copies()) batches_.prefetch();
     if (copies_) copies_->hold();
     optimizer_.step();
     ++steps_;
@@ -144,6 +157,9 @@ class OwnLoop {
   Subject subject_;
   torch::optim::AdamW inner_;
   DistributedOptimizer optimizer_;
+  const DataSplit data_;
+  DeviceInput input_;
+  BatchSequence batches_;
   std::optional<DeviceCopies> copies_;
   CheckpointStore store_;
   std::size_t steps_ = 0;

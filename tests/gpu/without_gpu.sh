@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/gpu/run says in one line why it cannot run here.
+# tests/gpu/run says in one line why it cannot run here, and what it counts in a timeline is counted right.
 set -uo pipefail
 ! nvidia-smi -L >/dev/null 2>&1 || { echo "skipped: this machine has a GPU"; exit 77; }
 
@@ -18,3 +18,17 @@ trap 'rm -rf "$folder"' EXIT
 printf '#!/bin/sh\necho "GPU 0: none"\n' >"$folder/nvidia-smi"
 chmod +x "$folder/nvidia-smi"
 PATH=$folder:$PATH refused 77 "no archive" --packed "$folder/archive"
+
+# Of three batches in the steps 10 and 11, one is copied beside its step, one ends too late, and one is on a stream that computes.
+mkdir "$folder/run"
+python3 - "$folder/run/timeline.json.gz" <<'PYTHON'
+import gzip, json, sys
+def event(category, stream, begin, duration, step):
+    return {"ph": "X", "cat": category, "name": "", "pid": 1, "tid": stream, "ts": begin, "dur": duration,
+            "args": {"step": step, "phase": "backward" if category == "gpu_kernel" else "data"}}
+json.dump([event("gpu_kernel", 1, 1000, 900, 10), event("gpu_kernel", 1, 2000, 900, 11), event("gpu_memcpy", 2, 900, 1100, 9),
+           event("gpu_memcpy", 2, 1100, 300, 10), event("gpu_memcpy", 2, 1800, 101, 10), event("gpu_memcpy", 1, 2100, 10, 11)],
+          gzip.open(sys.argv[1], "wt"))
+PYTHON
+figures=$(python3 "$FARANDOLE_SOURCE/tests/gpu/host_waits.py" "$folder/run" 10 | tail -n 1)
+[[ $figures == *'"late_batches": 2}' ]] || { echo "FAILED: $figures"; exit 1; }

@@ -33,6 +33,9 @@ class DistributedSampler {
   // Throws: UserError if `seen` is negative or more than the samples of the data set.
   void set_position(std::int64_t epoch, std::int64_t seen);
   std::int64_t epoch() const { return epoch_; }
+  std::int64_t seen() const { return seen_; }
+  int rank() const { return rank_; }
+  int world_size() const { return world_size_; }
 
   // Returns this rank's samples of the rest of the epoch in order; equally many on every rank.
   std::vector<std::int64_t> indices() const;

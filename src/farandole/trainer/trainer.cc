@@ -51,6 +51,7 @@ Trainer::Trainer(Session& session, const TrainOptions& options, const DataSplit&
       optimizer_(session, *inner_, model_->named_parameters(), optimizer_options(options, stop_requested)),
       stop_requested_(std::move(stop_requested)),
       sampler_(data.train->size(), session, {.shuffle = true, .drop_last = false, .seed = options.seed}),
+      input_(session.device()),
       loss_sum_(torch::zeros({}, torch::dtype(torch::kFloat64).device(session.device()))),
       meter_(session) {
   round_products(precision_);
@@ -136,20 +137,20 @@ ExitCode Trainer::run() {
 void Trainer::train_epoch() {
   model_->train();
   sampler_.set_position(position_.epoch, position_.samples);
-  Share share{position_.samples, sampler_.indices(), ceil_div(sampler_.size(), options_.batch)};
-  while (share.done < share.batches && !finished() && !stopping_) {
-    step(share);
-    if (!finished() && share.done < share.batches && save_is_due()) save(score_unknown);
+  BatchSequence batches(*data_.train, sampler_, options_.batch, input_, session_.timeline());
+  while (batches.left() > 0 && !finished() && !stopping_) {
+    step(batches);
+    if (!finished() && batches.left() > 0 && save_is_due()) save(score_unknown);
   }
   session_.set_step(-1);
-  if (share.done < share.batches || (stopping_ && !finished())) return;
+  if (batches.left() > 0 || (stopping_ && !finished())) return;
   ++position_.epoch;
   position_.samples = 0;
 }
 
 // One optimizer step: load the batches, run forward and backward (buckets are reduced as soon as they
-// are full), wait, update.
-void Trainer::step(Share& share) {
+// are full), wait, update. A GPU gets the next batch while it computes.
+void Trainer::step(BatchSequence& batches) {
   Timeline& timeline = session_.timeline();
   session_.set_step(position_.step);
   ++position_.step;
@@ -157,15 +158,14 @@ void Trainer::step(Share& share) {
   std::optional<NonFiniteGradient> nonfinite;
   {
     const Span whole(timeline, Category::step, "step");
-    const auto passes = std::min<std::int64_t>(options_.accumulate, share.batches - share.done);
+    const auto passes = std::min<std::int64_t>(options_.accumulate, batches.left());
     for (auto& group : inner_->param_groups()) group.options().set_lr(rate_of(position_.step - 1));
     {
       const Span span(timeline, Category::optimizer, "zero gradients");
       optimizer_.zero_grad();
     }
     for (std::int64_t pass = 0; pass < passes; ++pass) {
-      const auto [batch, weight] = fetch(share);
-      ++share.done;
+      const auto [batch, weight] = batches.next();
       const double part = weight / static_cast<double>(passes);
       torch::Tensor loss;
       {
@@ -178,6 +178,8 @@ void Trainer::step(Share& share) {
         optimizer_.scale(part != 1 ? loss * part : loss).backward();
       }
       loss_of_step += loss.detach() * part;
+      // On a CPU, nothing would be gained, and the analyzer looks in the same step for what made a rank late.
+      if (input_.copies() && (pass + 1 < passes || !finished())) batches.prefetch();
     }
     if (copies_) copies_->hold();
     try {
@@ -188,8 +190,7 @@ void Trainer::step(Share& share) {
     }
     stopping_ = optimizer_.stopping();
   }
-  position_.samples =
-      std::min(share.seen + share.done * options_.batch * session_.size(), data_.train->size());
+  position_.samples = batches.seen();
   ++steps_;
   if (nonfinite) {
     handle_nonfinite(*nonfinite, loss_of_step);
@@ -206,34 +207,6 @@ void Trainer::step(Share& share) {
     check_replicas(session_, *model_);
   }
   report();
-}
-
-// In the last batch of an epoch, the sampler lets some ranks repeat a sample. It is left out; where it is the
-// rank's only one, its weight is 0.
-Trainer::Weighted Trainer::fetch(const Share& share) {
-  const Span span(session_.timeline(), Category::data, "data");
-  const auto first = static_cast<std::size_t>(share.done * options_.batch);
-  auto own = std::span(share.indices).subspan(first);
-  own = own.first(std::min(own.size(), static_cast<std::size_t>(options_.batch)));
-  const int repeating = sampler_.repeating_ranks();
-  if (repeating == 0 || share.done + 1 < share.batches) return {on_device(data_.train->get(own))};
-  const bool repeats = session_.rank() >= session_.size() - repeating;
-  const auto with_repeats = static_cast<double>(own.size());
-  const double different = with_repeats - (repeats ? 1 : 0);
-  if (repeats && own.size() > 1) own = own.first(own.size() - 1);
-  return {on_device(data_.train->get(own)),
-          different / (with_repeats - static_cast<double>(repeating) / session_.size())};
-}
-
-// A GPU copies pinned memory while the host goes on. LibTorch keeps that memory until it has been copied.
-Batch Trainer::on_device(const Batch& batch) const {
-  const auto device = session_.device();
-  if (device.is_cpu()) return batch;
-  const auto copied = [&](const torch::Tensor& tensor) {
-    const auto ordered = tensor.dim() == 4 ? tensor.contiguous(torch::MemoryFormat::ChannelsLast) : tensor;
-    return ordered.pin_memory().to(device, /*non_blocking=*/true);
-  };
-  return {copied(batch.x), copied(batch.y)};
 }
 
 // At the first step and every log_steps steps, all ranks get the mean loss, and it is written to
@@ -296,7 +269,8 @@ std::optional<double> Trainer::evaluate() {
     if (first >= own.size()) break;
     const Autocast autocast(precision_, session_.device());
     const auto part =
-        on_device(data_.held_out->get(std::span(own).subspan(first, std::min(batch, own.size() - first))));
+        input_.start(data_.held_out->get(std::span(own).subspan(first, std::min(batch, own.size() - first))));
+    input_.hold(part);
     const auto more = model_->score(model_->forward(part.x), part.y);
     score.loss_sum += more.loss_sum;
     score.correct += more.correct;

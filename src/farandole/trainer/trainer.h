@@ -20,7 +20,9 @@
 #include "farandole/train/run/training_state.h"
 #include "farandole/train/session.h"
 #include "farandole/trainer/checkpoint_schedule.h"
+#include "farandole/trainer/data/batch_sequence.h"
 #include "farandole/trainer/data/dataset.h"
+#include "farandole/trainer/data/device_input.h"
 #include "farandole/trainer/models/model.h"
 #include "farandole/trainer/progress.h"
 #include "farandole/trainer/train_options.h"
@@ -58,23 +60,9 @@ class Trainer {
   std::int64_t global_batch() const { return options_.batch * options_.accumulate * session_.size(); }
 
  private:
-  // This rank's part of an epoch, or of its rest.
-  struct Share {
-    std::int64_t seen = 0;  // Samples that all ranks had seen before.
-    std::vector<std::int64_t> indices;
-    std::int64_t batches = 0;  // Of `indices`; the last one may be smaller.
-    std::int64_t done = 0;     // Batches.
-  };
-  struct Weighted {
-    Batch batch;
-    double weight = 1;  // Of the batch's mean loss, so that the ranks' average counts all samples equally.
-  };
-
-  Batch on_device(const Batch& batch) const;
   void start_at(const Position& position);
   void train_epoch();
-  void step(Share& share);
-  Weighted fetch(const Share& share);
+  void step(BatchSequence& batches);
   std::optional<double> evaluate();  // std::nullopt if the job stops before its end.
   bool save_is_due();                // The same on all ranks.
   void save(double score);
@@ -103,6 +91,7 @@ class Trainer {
   std::function<bool()> stop_requested_;
   bool stopping_ = false;  // Equal on all ranks.
   DistributedSampler sampler_;
+  DeviceInput input_;
   LearningRate rate_;
 
   Position position_;

@@ -21,8 +21,10 @@ struct Batch {
 class Dataset {
  public:
   virtual ~Dataset() = default;
-  virtual std::int64_t size() const = 0;                               // samples
-  virtual Batch get(std::span<const std::int64_t> indices) const = 0;  // indices < size()
+  virtual std::int64_t size() const = 0;  // samples
+  // The same indices, which are < size(), always give the same batch: it may be fetched before its
+  // turn, or twice.
+  virtual Batch get(std::span<const std::int64_t> indices) const = 0;
 };
 
 // What a model must know about its data.
