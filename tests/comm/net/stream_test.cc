@@ -119,10 +119,10 @@ class CountingSlice final : public Slice {
 
 class Nodes {
  public:
-  Nodes(int size, Random& random) : random_(random) {
+  Nodes(int size, Random& random, std::size_t least_capacity = 1) : random_(random) {
     const auto ranks = static_cast<std::size_t>(size);
     for (std::size_t pair = 0; pair < ranks * ranks; ++pair)
-      pipes_.push_back({.bytes = {}, .capacity = 1 + random() % 9000});
+      pipes_.push_back({.bytes = {}, .capacity = least_capacity + random() % 9000});
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       std::vector<std::unique_ptr<Link>> links(ranks);
       for (std::size_t peer = 0; peer < ranks; ++peer)
@@ -141,12 +141,11 @@ class Nodes {
     return all;
   }
 
-  // Returns false if no rank can go on before all have ended.
   template <class AnySlice>
   bool run(std::vector<AnySlice>& slices, const std::function<Stream(int rank)>& stream) {
     for (std::size_t rank = 0; rank < groups_.size(); ++rank)
       groups_[rank]->start(7, slices[rank], stream(static_cast<int>(rank)));
-    return advance_all();
+    return advance_all() && agree();
   }
 
   // Adds the values of all ranks by recursive doubling.
@@ -154,10 +153,12 @@ class Nodes {
     for (std::size_t rank = 0; rank < groups_.size(); ++rank)
       groups_[rank]->start_small(7, false, reinterpret_cast<std::byte*>(values[rank].data()),
                                  values[rank].size(), DType::float32, ReduceOp::sum);
-    return advance_all();
+    return advance_all() && agree();
   }
 
- private:
+  LeaderGroup& operator[](std::size_t rank) { return *groups_[rank]; }
+
+  // Returns false if no rank can go on before all have ended.
   bool advance_all() {
     std::vector<std::size_t> order(groups_.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -172,6 +173,11 @@ class Nodes {
       }
       if (!moved) return false;
     }
+    return true;
+  }
+
+ private:
+  bool agree() const {
     return std::ranges::all_of(pipes_, [](const Pipe& pipe) { return pipe.bytes.empty(); }) &&
            std::ranges::none_of(groups_, [](const auto& group) { return group->mismatch(); });
   }
@@ -296,6 +302,36 @@ TEST(Streams, AllreduceAddsInTheSameOrderForAnySizeAndPlace) {
       ASSERT_EQ(narrow[rank], narrow[0]) << rank;
       ASSERT_EQ(narrow[rank], narrow_halves[rank]) << rank;
     }
+  }
+}
+
+// Small and large calls in any mixture, and ranks that only say that the calls differ.
+TEST(Streams, EveryRankLearnsThatTheCallsDiffer) {
+  Random random(seed(9));
+  for (int round = 0; round < rounds(400, 4000) && !HasFailure(); ++round) {
+    const std::size_t ranks = 2 + random() % 8, count = 1 + random() % 500;
+    const Cut cut{1 + random() % 100, 1 + random() % 3};
+    Nodes nodes(static_cast<int>(ranks), random, 64);  // a socket has room for a header
+    const auto values = nodes.values(1000);
+    std::vector<CountingSlice> slices(values.begin(), values.end());
+    std::vector<int> kinds(ranks);
+    do {
+      const auto other = 1 + random() % 4;
+      for (auto& kind : kinds) kind = static_cast<int>(random() % 2 == 0 ? 0 : random() % (other + 1));
+    } while (std::ranges::all_of(kinds, [&](int kind) { return kind == kinds[0] && kind != 4; }));
+    SCOPED_TRACE(::testing::Message() << "round " << round << ": " << testing::PrintToString(kinds));
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      const auto kind = static_cast<std::size_t>(kinds[rank]);
+      auto& slice = slices[rank];
+      if (kind < 2)  // large
+        nodes[rank].start(
+            kind, slice,
+            allreduce_stream(static_cast<int>(rank), static_cast<int>(ranks), count + 100 * kind, cut));
+      else
+        nodes[rank].start_small(kind, kind == 4, slice.data, kind == 4 ? 0 : count, slice.dtype, slice.op);
+    }
+    ASSERT_TRUE(nodes.advance_all());
+    for (std::size_t rank = 0; rank < ranks; ++rank) ASSERT_TRUE(nodes[rank].mismatch()) << "rank " << rank;
   }
 }
 

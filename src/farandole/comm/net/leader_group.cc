@@ -11,11 +11,11 @@ namespace farandole {
 // Recursive doubling. Ranks beyond the largest power of two give their values to a partner first and get
 // the result from it at the end.
 LeaderGroup::LeaderGroup(int rank, int size, std::vector<std::unique_ptr<Link>> links)
-    : rank_(rank), size_(size), links_(std::move(links)) {
+    : rank_(rank), size_(size), links_(std::move(links)), peers_(links_.size()) {
   using enum Round::Receives;
   const auto paired = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
   if (rank >= paired) {
-    rounds_ = {{rank - paired, true, nothing}, {rank - paired, false, result}};
+    rounds_ = {{rank - paired, true, result}};
     return;
   }
   const bool has_extra = rank + paired < size;
@@ -24,9 +24,18 @@ LeaderGroup::LeaderGroup(int rank, int size, std::vector<std::unique_ptr<Link>> 
   if (has_extra) rounds_.push_back({rank + paired, true, nothing});
 }
 
+void LeaderGroup::begin(std::uint64_t call_hash) {
+  call_hash_ = call_hash;
+  mismatch_ = false;
+  for (int r = 0; r < size_; ++r)
+    if (r != rank_)
+      peers_[static_cast<std::size_t>(r)] =
+          Peer{.sent_before = link_to(r).sent(), .received_before = link_to(r).received()};
+}
+
 void LeaderGroup::start_small(std::uint64_t call_hash, bool mismatch, std::byte* data, std::size_t count,
                               DType dtype, ReduceOp op) {
-  call_hash_ = call_hash;
+  begin(call_hash);
   mismatch_ = mismatch;
   data_ = data;
   count_ = count;
@@ -39,34 +48,37 @@ void LeaderGroup::start_small(std::uint64_t call_hash, bool mismatch, std::byte*
 
 void LeaderGroup::enter_round() {
   const Round& round = rounds_[round_];
-  Link& link = *links_[static_cast<std::size_t>(round.peer)];
+  Link& link = link_to(round.peer);
+  Peer& peer = peers_[static_cast<std::size_t>(round.peer)];
   active_.assign(1, &link);
-  sent_at_start_ = link.sent();
-  received_at_start_ = link.received();
+  peer.received_before = link.received();
   const std::size_t bytes = count_ * size_of(dtype_);
   if (round.sends) {
+    peer.sent_before = link.sent();
     own_header_ = {call_hash_, mismatch_ ? 1u : 0u, mismatch_ || bytes == 0 ? 0u : 1u};
+    peer.told = true;
     link.send(reinterpret_cast<const std::byte*>(&own_header_), sizeof own_header_);
     if (own_header_.has_data != 0) link.send(data_, bytes);
   }
   if (round.receives != Round::Receives::nothing) {
     if (scratch_.size() < bytes) scratch_.resize(bytes);
-    link.receive(reinterpret_cast<std::byte*>(&their_header_), sizeof their_header_);
+    link.receive(reinterpret_cast<std::byte*>(&peer.header), sizeof peer.header);
     if (bytes > 0) link.receive(scratch_.data(), bytes);
   }
 }
 
 bool LeaderGroup::advance_round() {
   const Round& round = rounds_[round_];
-  Link& link = *links_[static_cast<std::size_t>(round.peer)];
+  Link& link = link_to(round.peer);
+  const Peer& peer = peers_[static_cast<std::size_t>(round.peer)];
   const bool moved = link.progress();
   const bool data = count_ > 0;
-  const auto received = link.received() - received_at_start_;
+  const auto sent = link.sent() - peer.sent_before, received = link.received() - peer.received_before;
+  if (round.sends && sent == 0) return moved;
   if (round.receives != Round::Receives::nothing) {
     if (received == 0) return moved;
-    if (their_header_.call_hash != call_hash_ || their_header_.mismatch != 0 ||
-        (their_header_.has_data != 0) != data) {
-      // The peer's data may have any size. The communicator is not used after this call.
+    if (mismatch_ || differs(peer.header, data)) {
+      // The peer's data may have any size, or may never come. The communicator is not used after this call.
       mismatch_ = true;
       link.abandon();
       leave_round();
@@ -74,7 +86,7 @@ bool LeaderGroup::advance_round() {
     }
     if (received < (data ? 2u : 1u)) return moved;
   }
-  if (round.sends && link.sent() - sent_at_start_ < (own_header_.has_data != 0 ? 2u : 1u)) return moved;
+  if (round.sends && sent < (own_header_.has_data != 0 ? 2u : 1u)) return moved;
   if (data && !mismatch_ && round.receives == Round::Receives::operand) {
     // All ranks combine in the order of the ranks, so that they get the same bits.
     std::array<const std::byte*, 2> inputs = {data_, scratch_.data()};
@@ -91,70 +103,117 @@ void LeaderGroup::leave_round() {
   if (++round_ < rounds_.size()) return enter_round();
   active_.clear();
   phase_ = Phase::idle;
-  if (mismatch_) slice_ = nullptr;
-  if (slice_ != nullptr) enter_stream();
+  if (!mismatch_) return;
+  own_header_ = {call_hash_, 1, 0};
+  tell_all();
 }
 
-// Two ranks compare their calls at the beginning of the stream. More ranks compare them before.
+bool LeaderGroup::differs(const Header& header, bool has_data) const {
+  return header.call_hash != call_hash_ || header.mismatch != 0 || (header.has_data != 0) != has_data;
+}
+
 void LeaderGroup::start(std::uint64_t call_hash, Slice& slice, Stream stream) {
-  slice_ = &slice;
-  stream_ = std::move(stream);
-  if (size_ > 2) return start_small(call_hash, false, nullptr, 0, slice.dtype, slice.op);
-  call_hash_ = call_hash;
+  begin(call_hash);
   greet();
+  exchange_.start(rank_, slice, std::move(stream), links_, 1);
   enter_stream();
 }
 
 void LeaderGroup::start_agreed(Slice& slice, Stream stream) {
-  slice_ = &slice;
-  stream_ = std::move(stream);
+  exchange_.start(rank_, slice, std::move(stream), links_, 0);
   enter_stream();
 }
 
 void LeaderGroup::enter_stream() {
   phase_ = Phase::stream;
   mismatch_ = false;
-  exchange_.start(rank_, *slice_, std::move(stream_), links_, header_pending_ ? 1 : 0);
-  active_.clear();
-  exchange_.add_active(active_);
+  find_active();
 }
 
+void LeaderGroup::find_active() {
+  active_.clear();
+  if (headers_missing_ == 0) return exchange_.add_active(active_);
+  for (int r = 0; r < size_; ++r)
+    if (r != rank_) active_.push_back(&link_to(r));
+}
+
+// Every rank receives the header of every other rank in front of its data.
 void LeaderGroup::greet() {
-  header_pending_ = true;
+  headers_missing_ = size_ - 1;
   own_header_ = {call_hash_, 0, 1};
-  Link& link = *links_[static_cast<std::size_t>(1 - rank_)];
-  received_at_start_ = link.received();
-  link.send(reinterpret_cast<const std::byte*>(&own_header_), sizeof own_header_);
-  link.receive(reinterpret_cast<std::byte*>(&their_header_), sizeof their_header_);
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    Peer& peer = peers_[static_cast<std::size_t>(r)];
+    peer.told = true;
+    link_to(r).send(reinterpret_cast<const std::byte*>(&own_header_), sizeof own_header_);
+    link_to(r).receive(reinterpret_cast<std::byte*>(&peer.header), sizeof peer.header);
+  }
 }
 
 bool LeaderGroup::advance() {
   if (phase_ == Phase::exchange) return advance_round();
   if (phase_ == Phase::stream) return advance_stream();
+  if (phase_ == Phase::telling) return advance_telling();
   return false;
 }
 
 bool LeaderGroup::advance_stream() {
   bool moved = false;
-  if (!header_pending_ || active_.front()->abandons_at_once()) moved = exchange_.post();
+  if (headers_missing_ == 0 || active_.front()->abandons_at_once()) moved = exchange_.post();
   for (auto* const link : active_) moved = link->progress() || moved;
-  if (header_pending_) {
-    if (active_.front()->received() == received_at_start_) return moved;
-    header_pending_ = false;
-    mismatch_ =
-        their_header_.call_hash != call_hash_ || their_header_.mismatch != 0 || their_header_.has_data == 0;
-    if (mismatch_) active_.front()->abandon();
-  }
-  if (!mismatch_) moved = exchange_.use() || moved;
-  active_.clear();
-  if (mismatch_ || exchange_.complete()) {
-    exchange_.stop();
-    slice_ = nullptr;
-    phase_ = Phase::idle;
+  if (headers_missing_ > 0 && !check_headers()) {
+    tell_all();
     return true;
   }
-  exchange_.add_active(active_);
-  return moved;
+  moved = exchange_.use() || moved;
+  find_active();
+  if (!active_.empty()) return moved;
+  exchange_.stop();
+  phase_ = Phase::idle;
+  return true;
+}
+
+// Checks the headers that have arrived. Returns false if a rank makes another call.
+bool LeaderGroup::check_headers() {
+  for (int r = 0; r < size_; ++r) {
+    Peer& peer = peers_[static_cast<std::size_t>(r)];
+    if (r == rank_ || peer.heard || link_to(r).received() == peer.received_before) continue;
+    if (differs(peer.header, true)) return false;
+    peer.heard = true;
+    --headers_missing_;
+  }
+  return true;
+}
+
+// The calls differ. Ranks that have no header of this rank yet may wait for it. Everything else is dropped.
+void LeaderGroup::tell_all() {
+  exchange_.stop();
+  mismatch_ = true;
+  headers_missing_ = 0;
+  phase_ = Phase::telling;
+  for (int r = 0; r < size_; ++r) {
+    Peer& peer = peers_[static_cast<std::size_t>(r)];
+    if (r == rank_ || peer.told) continue;
+    peer.sent_before = link_to(r).sent();
+    link_to(r).send(reinterpret_cast<const std::byte*>(&own_header_), sizeof own_header_);
+  }
+  advance_telling();
+}
+
+bool LeaderGroup::advance_telling() {
+  bool moved = false;
+  active_.clear();
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    Link& link = link_to(r);
+    moved = link.progress() || moved;
+    if (link.sent() > peers_[static_cast<std::size_t>(r)].sent_before)
+      link.abandon();
+    else
+      active_.push_back(&link);
+  }
+  if (active_.empty()) phase_ = Phase::idle;
+  return moved || active_.empty();
 }
 
 std::size_t LeaderGroup::piece_bytes(int size) {

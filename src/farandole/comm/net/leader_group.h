@@ -2,8 +2,8 @@
 // Thread safety: none; use from one thread at a time.
 //
 // Each message begins with a header that carries the hash of the call, and is checked before the data behind
-// it is used. A rank that receives another hash, or learns that some rank did, passes this on. Every rank of
-// the group knows it when the operation ends.
+// it is used. A rank that receives another hash, or learns that some rank did, tells all others. Every rank
+// of the group knows it when the operation ends.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,9 @@ class LeaderGroup {
   bool advance();
   bool busy() const { return phase_ != Phase::idle; }
   // True while the ranks of the group still compare their calls.
-  bool exchanging() const { return phase_ == Phase::exchange; }
+  bool exchanging() const {
+    return phase_ == Phase::exchange || phase_ == Phase::telling || headers_missing_ > 0;
+  }
   // The hash of the call for which the last operation was started.
   std::uint64_t last_call() const { return call_hash_; }
   // True if the calls of the last operation differ. Its data is undefined then.
@@ -54,7 +56,12 @@ class LeaderGroup {
   std::span<Link* const> active() const { return active_; }
 
  private:
-  enum class Phase { idle, exchange, stream };
+  enum class Phase {
+    idle,
+    exchange,  // recursive doubling
+    stream,
+    telling,  // the calls differ, and headers are on their way to ranks that must know it
+  };
   struct Header {
     std::uint64_t call_hash = 0;
     std::uint32_t mismatch = 0;
@@ -66,13 +73,27 @@ class LeaderGroup {
     bool sends;
     enum class Receives { nothing, operand, result } receives;
   };
+  // Another rank of the group, in the current operation.
+  struct Peer {
+    std::uint64_t sent_before = 0, received_before = 0;  // of the link
+    Header header = {};                                  // from this rank
+    bool told = false;                                   // the own header is queued or sent
+    bool heard = false;                                  // its header has arrived
+  };
 
   void enter_round();
   bool advance_round();
   void leave_round();
+  void begin(std::uint64_t call_hash);
   void enter_stream();
+  void find_active();
   void greet();
   bool advance_stream();
+  bool check_headers();
+  void tell_all();
+  bool advance_telling();
+  Link& link_to(int rank) { return *links_[static_cast<std::size_t>(rank)]; }
+  bool differs(const Header& header, bool has_data) const;
 
   int rank_, size_;
   std::vector<std::unique_ptr<Link>> links_;
@@ -81,8 +102,8 @@ class LeaderGroup {
   Phase phase_ = Phase::idle;
   bool mismatch_ = false;
   std::uint64_t call_hash_ = 0;
-  Header own_header_, their_header_;
-  std::vector<std::byte> scratch_;
+  Header own_header_;
+  std::vector<Peer> peers_;  // by rank
   std::size_t window_ = 1;
 
   // Recursive doubling.
@@ -91,13 +112,11 @@ class LeaderGroup {
   std::size_t count_ = 0;
   DType dtype_ = DType::float32;
   ReduceOp op_ = ReduceOp::sum;
-  std::uint64_t sent_at_start_ = 0, received_at_start_ = 0;  // of the link to the peer
+  std::vector<std::byte> scratch_;
 
   // A stream of pieces.
-  Slice* slice_ = nullptr;
-  Stream stream_;  // until it is started
   StreamExchange exchange_;
-  bool header_pending_ = false;  // the stream begins with a header, which has not arrived
+  int headers_missing_ = 0;  // that have not arrived
 };
 
 // Works and waits while the group is `pending`, which is busy() or exchanging().
