@@ -4,6 +4,7 @@ farandole_script_test(slurm.requeue slurm/requeue.sh 600)
 farandole_script_test(slurm.preempt slurm/preempt.sh 300)
 farandole_script_test(slurm.sweeps slurm/sweeps.sh 300)
 farandole_script_test(slurm.cycles slurm/cycles.sh 900)
+farandole_script_test(slurm.starts slurm/starts.sh 900)
 farandole_script_test(slurm.nodes slurm/nodes.sh 600)
 farandole_script_test(slurm.doctor slurm/doctor.sh 900)
 farandole_script_test(slurm.timeline slurm/timeline.sh 300)
@@ -12,9 +13,9 @@ farandole_script_test(slurm.lost_host slurm/lost_host.sh 600)
 farandole_script_test(slurm.mixed_world slurm/mixed_world.sh 60)
 # One sandbox at a time. slurm.doctor mostly waits for Slurm, which looks at time limits twice a minute.
 # Other tests run meanwhile.
-set_tests_properties(slurm.run slurm.requeue slurm.preempt slurm.sweeps slurm.cycles slurm.nodes slurm.doctor slurm.timeline slurm.launch slurm.lost_host slurm.mixed_world
+set_tests_properties(slurm.run slurm.requeue slurm.preempt slurm.sweeps slurm.cycles slurm.starts slurm.nodes slurm.doctor slurm.timeline slurm.launch slurm.lost_host slurm.mixed_world
                      PROPERTIES RESOURCE_LOCK slurm)
 set_tests_properties(slurm.nodes PROPERTIES PROCESSORS 2)
 set_tests_properties(slurm.run slurm.timeline PROPERTIES RUN_SERIAL TRUE)
 set_tests_properties(slurm.doctor slurm.timeline PROPERTIES LABELS random)
-set_tests_properties(slurm.cycles PROPERTIES LABELS soak)
+set_tests_properties(slurm.cycles slurm.starts PROPERTIES LABELS soak)
