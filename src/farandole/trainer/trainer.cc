@@ -139,7 +139,7 @@ void Trainer::train_epoch() {
   Share share{position_.samples, sampler_.indices(), ceil_div(sampler_.size(), options_.batch)};
   while (share.done < share.batches && !finished() && !stopping_) {
     step(share);
-    if (!finished() && share.done < share.batches && save_is_due()) save(score_unknown);
+    if (!finished() && share.done < share.batches) save_if_due();
   }
   session_.set_step(-1);
   if (share.done < share.batches || (stopping_ && !finished())) return;
