@@ -337,9 +337,12 @@ class Launcher {
     keep_records(std::move(records), verdict);
     if (is_abandoned()) discard_folder(folder_of_caller_);
     drain();
-    JobEnd end{verdict.exit_code, signal_ != 0, run_.folder, job_.job_state, complete};
-    end.lasted = std::chrono::nanoseconds(now_ns() - started_ns_);
-    return end;
+    return {.exit_code = verdict.exit_code,
+            .told = signal_ != 0,
+            .run = run_.folder,
+            .job_state = job_.job_state,
+            .complete = complete,
+            .lasted = std::chrono::nanoseconds(now_ns() - started_ns_)};
   }
 
   LaunchPlan plan_;
