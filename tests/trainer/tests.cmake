@@ -1,6 +1,7 @@
 if(FARANDOLE_TORCH)
   foreach(script IN ITEMS checkpoints/resume precision device checkpoints/exact_resume stops/restarts
                           checkpoints/starts evaluation stops/preempted checkpoints/full_disk checkpoints/slow_disk
+                          checkpoints/save_memory
                           stops/stalled stops/epoch_ends compression synchronize tuning merge_limit named_run
                           asked_traces config refusals/bad_options refusals/bad_data refusals/bad_run_dir stops/lease
                           checkpoints/checkpoint_tool nonfinite check_replicas stops/killed_processes stops/terminal
