@@ -14,6 +14,7 @@ assert all(result[name] > 0 for name in times), bench
 PYTHON
 "${bench[@]}" --blocks 0 >out 2>err || fail "without training"
 [[ $(grep -c . out) == 7 ]] && grep -q 'restore with verification' out || fail "the table"
+"$bin/farandole" bench checkpoint --help >out 2>err && grep -q tests/compare/checkpoint out || fail "where other programs are compared"
 for bad in "--model x" "--repetitions 0" "--blocks -1" "--format xml" "--folder nowhere/there"; do
   read -ra option <<<"$bad"
   "${bench[@]}" "${option[@]}" >out 2>err && fail "$bad"

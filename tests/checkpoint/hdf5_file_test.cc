@@ -3,6 +3,7 @@
 #include <atomic>
 #include <gmock/gmock.h>
 #include <numeric>
+#include <sys/stat.h>
 #include <thread>
 
 #include "checkpoint/checkpoint_fixtures.h"
@@ -148,6 +149,33 @@ TEST(Hdf5File, LargeArraysOfAnyLengthBesideSmallOnes) {
     found.dataset(array.path).read_rows(0, array.shape[0], array.dtype, raw);
     EXPECT_EQ(raw, array.bytes) << array.path;
   }
+}
+
+// Memory of files that exist only in memory, of this process.
+std::uint64_t bytes_of_files_in_memory() {
+  std::uint64_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code closed;
+    struct stat status {};
+    if (std::filesystem::read_symlink(entry.path(), closed).string().starts_with("/memfd:") &&
+        ::stat(entry.path().c_str(), &status) == 0)
+      bytes += static_cast<std::uint64_t>(status.st_blocks) * 512;
+  }
+  return bytes;
+}
+
+// A large model has many arrays that are small each.
+TEST(Hdf5File, WritesArraysOfAnySizeThroughLittleMemory) {
+  const TemporaryFolder folder;
+  auto hdf5 = Hdf5File::create(folder / "a.h5");
+  const Bytes small(60'000), large((32 << 20) + 7);
+  for (int i = 0; i < 1500; ++i)
+    hdf5.write_array("/small/" + std::to_string(i), DType::uint8, {{60'000}}, small);
+  hdf5.write_array("/large", DType::uint8, {{static_cast<std::int64_t>(large.size())}}, large);
+  EXPECT_GT(bytes_of_files_in_memory(), 0u) << "where HDF5's own bytes are";
+  EXPECT_LT(bytes_of_files_in_memory(), 16u << 20) << "of 124 MB";
+  hdf5.close();
+  EXPECT_EQ(bytes_of_files_in_memory(), 0u);
 }
 
 TEST(Hdf5File, BooleansReadAsNumbersAndBfloat16OnlyAsSuch) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -27,7 +28,14 @@ struct Way {
     if (node_of == nullptr) return world->new_communicator(waiting);
     std::vector<int> nodes;
     for (int r = 0; r < world->layout().size; ++r) nodes.push_back(node_of(r));
-    return make_communicator(MPI_COMM_WORLD, nodes, types, waiting, options);
+    if (options.transport != Transport::hierarchical)
+      return make_communicator(MPI_COMM_WORLD, nodes, types, waiting, options);
+    // Only the first communicator measures links, because it takes time.
+    static std::optional<LinkChoice> measured;
+    auto with_choice = options;
+    with_choice.known_links = measured;
+    with_choice.chose_links = [](const LinkChoice& choice) { measured = choice; };
+    return make_communicator(MPI_COMM_WORLD, nodes, types, waiting, with_choice);
   }
 };
 

@@ -4,7 +4,7 @@
 source "$(dirname "$0")/common.sh"
 need_h5py
 options=(--model gpt --data "$text" --layers 1 --width 32 --heads 2 --context 32 --batch 64 --optimizer adamw
-         --lr 0.003 --log-steps 5 --timeline off --epochs 2)
+         --lr 0.003 --log-steps 5 --timeline off --epochs 1)
 
 held_out() {  # RUN: the last held-out loss
   grep -o '"eval_loss":[0-9.]*' "$1/metrics.jsonl" | tail -n 1 | cut -d: -f2

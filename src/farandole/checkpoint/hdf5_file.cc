@@ -104,18 +104,14 @@ Hdf5Handle Hdf5File::Impl::open_object(const std::string& path) const {
 }
 
 void Hdf5File::Impl::write(std::uint64_t offset, std::span<const std::byte> bytes, const SeePiece& see) {
-  std::size_t direct = 0;
-  if (bytes.size() >= large_bytes && offset % alignment_bytes == 0) {
-    direct = bytes.size() / alignment_bytes * alignment_bytes;
-    on_disk.emplace_back(offset, offset + direct);
-  }
+  if (bytes.empty()) return;
+  on_disk.emplace_back(offset, offset + bytes.size());
   for (std::size_t done = 0; done < bytes.size();) {
-    const bool to_disk = done < direct;
-    const auto piece = bytes.subspan(done, std::min(piece_bytes, (to_disk ? direct : bytes.size()) - done));
+    const auto piece = bytes.subspan(done, std::min(piece_bytes, bytes.size() - done));
     if (see) see(piece);
-    (to_disk ? raw : *image).write(offset + done, piece);
+    raw.write(offset + done, piece);
     done += piece.size();
-    if (to_disk && (done % writeback_bytes == 0 || done == direct)) {
+    if (bytes.size() >= large_bytes && (done % writeback_bytes == 0 || done == bytes.size())) {
       const auto begin = (done - 1) / writeback_bytes * writeback_bytes;
       raw.start_writeback(offset + begin, done - begin);
     }

@@ -15,9 +15,9 @@ namespace farandole {
 
 constexpr std::size_t piece_bytes = Digester::piece_bytes;  // For SeePiece.
 
-// A new file is written in two parts. HDF5 writes its metadata and small arrays to an image in memory. Large
-// arrays are written directly to the disk. close() copies the image into the gaps. So large arrays need no
-// lock, and HDF5 never meets a full disk. This matters because HDF5 1.10 cannot close a file on a full disk
+// A new file is written in two parts. HDF5 writes its metadata to an image in memory. Arrays are written
+// directly to the disk. close() copies the image into the gaps. So arrays need no lock and no memory, and
+// HDF5 never meets a full disk. This matters because HDF5 1.10 cannot close a file on a full disk
 // and crashes when the process ends.
 struct Hdf5File::Impl {
   Hdf5Check check;

@@ -1,6 +1,7 @@
 // Advice after a diagnosis.
 #include <fmt/format.h>
 
+#include "farandole/base/run/earlier_starts.h"
 #include "farandole/doctor/diagnosis_parts.h"
 #include "farandole/launch/supervisor/supervisor.h"
 
@@ -55,7 +56,13 @@ void about_failure(const RunEvidence& run, const Diagnosis& diagnosis, std::vect
   next.push_back(look_at_log(run, *diagnosis.rank));
 }
 
+// Checkpoints are those of all starts.
 std::string go_on(const RunEvidence& run) {
+  if (is_earlier_start(run.folder)) {
+    const auto all = (run.folder / "").lexically_normal().parent_path().parent_path().parent_path();
+    return fmt::format("this is an earlier start of a run; for the last one: farandole doctor {}",
+                       all.empty() ? "." : all.string());
+  }
   return run.checkpoint_step
              ? fmt::format("the same command continues from step {} (--resume auto)", *run.checkpoint_step)
              : "there is no checkpoint to continue from; --checkpoint-every auto saves one from time to time";
@@ -86,6 +93,8 @@ void about_stall(const RunEvidence& run, int waited_for, std::vector<std::string
 std::vector<std::string> advise(const RunEvidence& run, const Diagnosis& diagnosis) {
   std::vector<std::string> next;
   const auto id = job_id(run);
+  for (const auto& helper : run.stopped_helpers)
+    next.push_back(fmt::format("continue {}: kill -CONT {}", helper.who, helper.pid));
   switch (diagnosis.cause) {
     case Cause::done:
       next.push_back("farandole analyze " + run.folder.string());
@@ -96,7 +105,7 @@ std::vector<std::string> advise(const RunEvidence& run, const Diagnosis& diagnos
       about_memory(!id.empty(), next);
       break;
     case Cause::killed:
-      about_kill(host_of(diagnosis), id, next);
+      about_kill(diagnosis.rank || !run.job ? host_of(diagnosis) : run.job->host, id, next);
       break;
     case Cause::crashed:
     case Cause::uncaught_exception:

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "farandole/base/phrases.h"
+#include "farandole/base/run/earlier_starts.h"
 #include "farandole/doctor/diagnosis_parts.h"
 
 namespace farandole {
@@ -46,9 +47,7 @@ class Sentence {
       case Cause::out_of_memory:
         return of_rank(fmt::format("was killed by signal 9 (out of memory: {})", why));
       case Cause::killed:
-        return of_rank(
-            "was killed by signal 9 (Killed; the sender is unknown: there is no sign of the out-of-memory "
-            "killer or of Slurm)");
+        return killing();
       case Cause::crashed:
         return of_rank("crashed with " + describe_signal(root_cause_.end->signal));
       case Cause::uncaught_exception:
@@ -73,12 +72,27 @@ class Sentence {
         root_cause_.why.empty() ? "the reason is unknown, because there is no log" : root_cause_.why);
   }
 
+  std::string killing() const {
+    if (!root_cause_.rank) return with_checkpoint("the run ended because " + root_cause_.why);
+    if (!root_cause_.end)
+      return of_rank("was killed together with its supervisor, so that there is no record of its end,");
+    return of_rank(
+        "was killed by signal 9 (Killed; the sender is unknown: there is no sign of the out-of-memory killer "
+        "or of Slurm)");
+  }
+
   std::string stopped(std::string text) const {
     if (!root_cause_.why.empty()) text += fmt::format(" ({})", root_cause_.why);
+    return with_checkpoint(std::move(text));
+  }
+
+  std::string with_checkpoint(std::string text) const {
     if (time_ns_ != 0) text += " at " + clock_time_of(time_ns_);
-    return text + (run_.checkpoint_step
-                       ? fmt::format("; its newest checkpoint is from step {}", *run_.checkpoint_step)
-                       : "; it has no checkpoint");
+    if (run_.checkpoint_step)
+      text += fmt::format("; its newest checkpoint is from step {}", *run_.checkpoint_step);
+    else if (!is_earlier_start(run_.folder))
+      text += "; it has no checkpoint";
+    return text;
   }
 
   // Describes the hang before the stop, if there was one.

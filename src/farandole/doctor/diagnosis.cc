@@ -65,7 +65,7 @@ class Diagnosing {
       found_.verdict += fmt::format("; {}. A wait of {} counts as a hang",
                                     describe_wait(run_, *call_, run_.now_ns, Tense::present),
                                     describe_seconds(stall_limit_ns(run_.ranks)));
-    found_.verdict += ".";
+    found_.verdict += stopped_helpers() + ".";
   }
 
   bool someone_is_missing() const { return call_ && !call_->missing.empty(); }
@@ -104,7 +104,14 @@ class Diagnosing {
     } else {
       judge_by_report(stall_report());
     }
-    found_.verdict += ".";
+    found_.verdict += stopped_helpers() + ".";
+  }
+
+  std::string stopped_helpers() const {
+    std::string text;
+    for (const auto& [who, pid] : run_.stopped_helpers)
+      text += fmt::format("; {} (process {}) is stopped (state T)", who, pid);
+    return text;
   }
 
   static std::string stopped_process(const RankEvidence& rank) {

@@ -168,6 +168,17 @@ bool launcher_was_killed(const RunEvidence& run) {
   return run.job ? run.job->end_ns == 0 : run.start_unrecorded;
 }
 
+// Returns the rank without a record that other ranks report as lost, or else the first one that
+// must be it because another rank ended with the exit code of a lost peer.
+std::optional<int> lost_without_record(const RunEvidence& run, const std::vector<int>& unheard,
+                                       bool lost_a_peer) {
+  for (const auto& one : run.ranks)
+    for (const auto& loss : one.log.losses)
+      for (const int rank : unheard)
+        if (loss.starts_with(fmt::format("rank {} ", rank))) return rank;
+  return lost_a_peer && !unheard.empty() ? std::optional(unheard.front()) : std::nullopt;
+}
+
 // Returns whether the ends of all ranks of one host are unknown and those of another host are known.
 bool host_is_gone(const RunEvidence& run, const std::vector<int>& unheard, int rank) {
   const auto& host = evidence_of(run, rank).host;
@@ -221,6 +232,16 @@ RootCause find_root_cause(const RunEvidence& run, const std::optional<StalledCal
   // A rank ended because it lost one that left no record.
   if (lost_a_peer && launcher_was_killed(run) && !unheard.empty())
     return {Cause::unknown, unheard.front(), {}, std::string(killed_launcher)};
+  const auto by_slurm = ended_by_slurm(run);
+  if (run.job && run.job->starter_signal != 0 && !asked_by_launcher && !by_slurm)
+    return {Cause::killed,
+            {},
+            {},
+            fmt::format("{} was killed by {}", run.job->starter, describe_signal(run.job->starter_signal))};
+  // If the launcher goes on, only a supervisor that was killed leaves no record. Its rank ends with it.
+  if (const auto lost = lost_without_record(run, unheard, lost_a_peer);
+      lost && run.job && run.job->end_ns != 0 && !asked_by_launcher && !by_slurm)
+    return {Cause::killed, lost, {}, ""};
   if (first && first->told) {
     const auto* signal = asked_by_launcher ? &run.job->signals.front() : nullptr;
     auto root_cause = asked_to_stop(run, signal != nullptr ? signal->number : first->asked_signal,
@@ -233,7 +254,7 @@ RootCause find_root_cause(const RunEvidence& run, const std::optional<StalledCal
     return root_cause;
   }
   if (first) return classify(run, *first);
-  if (const auto by_slurm = ended_by_slurm(run)) return *by_slurm;
+  if (by_slurm) return *by_slurm;
   if (!ends.empty() && unheard.empty()) return {Cause::done, {}, {}, ""};
   if (!ends.empty() && run.job && run.job->end_ns != 0)
     return {Cause::unknown, unheard.front(), {}, run.job->message};

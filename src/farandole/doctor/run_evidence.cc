@@ -316,6 +316,7 @@ class Gatherer {
       one.alive = one.state != '\0';
       one.pid = one.recorder->pid;
     }
+    look_for_stopped_helpers();
     if (!run_.lease_alive) return;
     auto& leader = rank(0);
     leader.alive = true;
@@ -323,6 +324,29 @@ class Gatherer {
     if (leader.host.empty()) leader.host = lease_->host;
     const auto process = lease_->alive ? read_process_state(lease_->pid) : std::nullopt;
     if (process) leader.state = process->state;
+  }
+
+  // mpirun on this machine is the launcher's child, and supervisors are children of mpirun.
+  void look_for_stopped_helpers() {
+    if (!run_.launcher_alive) return;
+    std::map<std::int64_t, std::string> stopped;  // By process id: ranks have mpirun in common.
+    const auto look = [&](std::int64_t pid, const std::string& who) {
+      if (const auto process = read_process_state(pid); process && process->state == 'T')
+        stopped.emplace(pid, who);
+    };
+    look(run_.job->pid, "the launcher");
+    for (const auto& one : run_.ranks) {
+      if (!one.alive) continue;
+      std::vector<std::int64_t> line = {one.pid};  // From the rank up to the launcher.
+      while (line.back() > 1 && line.back() != run_.job->pid) {
+        const auto process = read_process_state(line.back());
+        line.push_back(process ? process->parent : 0);
+      }
+      if (line.back() != run_.job->pid || line.size() < 4) continue;
+      look(line.end()[-2], run_.job->starter);
+      look(line.end()[-3], fmt::format("the supervisor of rank {}", one.rank));
+    }
+    for (const auto& [pid, who] : stopped) run_.stopped_helpers.push_back({who, pid});
   }
 
   RunEvidence run_;

@@ -83,15 +83,23 @@ struct RankEvidence {
   bool is_stopped() const { return state == 'T' || state == 't'; }  // by a signal, or by a debugger
 };
 
+// A process of the launcher that is stopped (state T) on this machine. Training goes on without it, but
+// output and signals do not pass, and nobody notices the end of a rank.
+struct StoppedHelper {
+  std::string who;  // "the launcher", "mpirun", "the supervisor of rank 1"
+  std::int64_t pid = 0;
+};
+
 struct RunEvidence {
   std::filesystem::path folder;
   std::optional<JobRecord> job;
   // The ranks left records of the last start, and the launcher left none: it was killed before
   // its first record.
   bool start_unrecorded = false;
-  bool launcher_alive = false;                  // On this machine.
-  bool lease_alive = false;                     // Rank 0 lives, according to the lease of the run directory.
-  RunFacts facts;                               // run.json
+  bool launcher_alive = false;  // On this machine.
+  bool lease_alive = false;     // Rank 0 lives, according to the lease of the run directory.
+  RunFacts facts;               // run.json
+  std::vector<StoppedHelper> stopped_helpers;
   std::vector<RankEvidence> ranks;              // Ordered by rank; as many as the run had, or as are known.
   std::optional<std::int64_t> last_step;        // From metrics.jsonl.
   std::optional<std::int64_t> checkpoint_step;  // The newest checkpoint; it is not verified.

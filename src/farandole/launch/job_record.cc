@@ -35,6 +35,7 @@ Json to_json(const JobRecord& job) {
   json["exit_code"] = job.exit_code;
   json["message"] = job.message;
   json["starter_said"] = job.starter_said;
+  json["starter_signal"] = job.starter_signal;
   json["signals"] = Json::array();
   for (const auto& signal : job.signals) json["signals"].push_back({signal.number, signal.time_ns});
   json["job_state"] = job.job_state;
@@ -60,6 +61,7 @@ JobRecord parse_job_record(const Json& json) {
   job.exit_code = json.at("exit_code");
   job.message = json.at("message");
   job.starter_said = json.at("starter_said");
+  job.starter_signal = json.value("starter_signal", 0);
   for (const auto& signal : json.at("signals")) job.signals.push_back({signal.at(0), signal.at(1)});
   job.job_state = json.at("job_state").get<std::map<std::string, std::string>>();
   if (json.contains("free_bytes")) job.free_bytes = json.at("free_bytes").get<std::int64_t>();

@@ -35,7 +35,8 @@ struct JobRecord {
   int exit_code = 0;             // Valid only after the end.
   std::string message;           // The message that the launcher printed.
   std::string starter_said;      // What srun or mpirun printed about the end.
-  std::vector<Signal> signals;   // The first signals that the launcher received.
+  int starter_signal = 0;  // Signal that killed srun or mpirun, unless the launcher sent it; 0: it exited.
+  std::vector<Signal> signals;                   // The first signals that the launcher received.
   std::map<std::string, std::string> job_state;  // What Slurm reported after a failure: JobState, Reason.
   std::optional<std::int64_t> free_bytes;        // Free space of the run directory's file system at the end.
 };

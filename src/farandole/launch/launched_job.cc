@@ -186,8 +186,10 @@ class Launcher {
 
   // After a failure, mpirun sleeps twice for a second, also if no rank is left that it could wait for. Here
   // all ranks have written their records, and the folder of this launcher has all files of mpirun.
-  void end_starter() const {
-    if (failed_ && ended_ == plan_.ranks) starter_->signal(SIGKILL);
+  void end_starter() {
+    if (!failed_ || ended_ < plan_.ranks) return;
+    starter_->signal(SIGKILL);
+    ended_starter_ = true;
   }
 
   bool take_starter_err() {
@@ -279,6 +281,7 @@ class Launcher {
     job_.exit_code = verdict.exit_code;
     job_.message = verdict.message;
     job_.starter_said = chatter_.left_out();
+    if (!ended_starter_) job_.starter_signal = starter_->end().signal;
     // Slurm forgets it some minutes after the end of the job, and not every reader can ask Slurm.
     if (verdict.exit_code != 0) ask_for_state(job_);
     job_.free_bytes = launch_folder_.free_bytes();
@@ -337,9 +340,12 @@ class Launcher {
     keep_records(std::move(records), verdict);
     if (is_abandoned()) discard_folder(folder_of_caller_);
     drain();
-    JobEnd end{verdict.exit_code, signal_ != 0, run_.folder, job_.job_state, complete};
-    end.lasted = std::chrono::nanoseconds(now_ns() - started_ns_);
-    return end;
+    return {.exit_code = verdict.exit_code,
+            .told = signal_ != 0,
+            .run = run_.folder,
+            .job_state = job_.job_state,
+            .complete = complete,
+            .lasted = std::chrono::nanoseconds(now_ns() - started_ns_)};
   }
 
   LaunchPlan plan_;
@@ -363,8 +369,9 @@ class Launcher {
   std::vector<pid_t> supervisors_;
   int ended_ = 0;        // The supervisors that are about to exit.
   bool failed_ = false;  // One of their ranks has failed by itself.
-  int signal_ = 0;       // The first signal that ends the job.
-  int endings_ = 0;      // The number of such signals.
+  bool ended_starter_ = false;
+  int signal_ = 0;   // The first signal that ends the job.
+  int endings_ = 0;  // The number of such signals.
   // So many of them kill the ranks. A second one must not disturb a checkpoint that the first one
   // has asked for.
   static constexpr int forced = 3;

@@ -54,7 +54,11 @@ Verdict judge(const std::vector<RankRecord>& records, int ranks, const ChildEnd&
     if (signal != 0 && first->told) return verdict;
     if (speaks_for_itself(*first) && unanimous(records, *first)) return verdict;
     verdict.message =
-        fmt::format("rank {} (host {}) failed first: {}", first->rank, first->host, describe(*first));
+        is_victim(*first) && !all_reported
+            ? fmt::format(
+                  "no record exists of the end of rank {}; rank {} (host {}) ended because of a lost rank",
+                  missing_ranks(records, ranks), first->rank, first->host)
+            : fmt::format("rank {} (host {}) failed first: {}", first->rank, first->host, describe(*first));
     if (!log_folder.empty()) verdict.message += "; its log is " + log_of(log_folder, first->rank).string();
     return verdict;
   }
@@ -62,13 +66,15 @@ Verdict judge(const std::vector<RankRecord>& records, int ranks, const ChildEnd&
   // No rank failed by itself: a host was lost, srun or mpirun could not start the ranks, or the job
   // was cancelled from outside.
   Verdict verdict{starter_code != 0 ? starter_code : static_cast<int>(ExitCode::failure), "", true};
-  if (first && all_reported) {
-    verdict.message =
-        fmt::format("all ranks were stopped from outside; {} ended with code {}", starter_name, starter_code);
-  } else {
-    verdict.message = fmt::format("{} ended with code {}, and no record exists of the end of rank {}",
-                                  starter_name, starter_code, missing_ranks(records, ranks));
-  }
+  const auto starter_end = starter.signal != 0
+                               ? fmt::format("{} was killed by signal {} ({})", starter_name, starter.signal,
+                                             ::strsignal(starter.signal))
+                               : fmt::format("{} ended with code {}", starter_name, starter_code);
+  if (first && all_reported)
+    verdict.message = fmt::format("all ranks were stopped from outside; {}", starter_end);
+  else
+    verdict.message = fmt::format("{}, and no record exists of the end of rank {}", starter_end,
+                                  missing_ranks(records, ranks));
   return verdict;
 }
 

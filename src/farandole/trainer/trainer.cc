@@ -140,7 +140,7 @@ void Trainer::train_epoch() {
   BatchSequence batches(*data_.train, sampler_, options_.batch, input_, session_.timeline());
   while (batches.left() > 0 && !finished() && !stopping_) {
     step(batches);
-    if (!finished() && batches.left() > 0 && save_is_due()) save(score_unknown);
+    if (!finished() && batches.left() > 0) save_if_due();
   }
   session_.set_step(-1);
   if (batches.left() > 0 || (stopping_ && !finished())) return;

@@ -64,8 +64,9 @@ class Trainer {
   void train_epoch();
   void step(BatchSequence& batches);
   std::optional<double> evaluate();  // std::nullopt if the job stops before its end.
-  bool save_is_due();                // The same on all ranks.
-  void save(double score);
+  void save_if_due();
+  void save(double score);           // Waits until the last checkpoint has been written.
+  void take_snapshot(double score);  // The last checkpoint has been written.
   void confirm();
   // What --on-nonfinite says. `loss` is this rank's in the present step.
   void handle_nonfinite(const NonFiniteGradient& gradient, const torch::Tensor& loss);

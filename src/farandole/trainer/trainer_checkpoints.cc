@@ -26,8 +26,8 @@ void Trainer::resume(const Position& position, Snapshot* snapshot) {
 // Only rank 0 knows the time and whether the last checkpoint has been written. If ranks average
 // parameters, they also do so at a save, which is therefore never postponed: the result must not depend on
 // the speed of the disk.
-bool Trainer::save_is_due() {
-  if (position_.step < ask_at_) return false;
+void Trainer::save_if_due() {
+  if (position_.step < ask_at_) return;
   std::array<std::int64_t, 2> answer{};
   if (leads()) {
     const bool ready = store_->idle() || averages_parameters();
@@ -36,11 +36,16 @@ bool Trainer::save_is_due() {
   }
   session_.internals().communicator().broadcast("save", answer.data(), sizeof answer, 0);
   ask_at_ = answer[1];
-  return answer[0] != 0;
+  if (answer[0] == 0) return;
+  averages_parameters() ? save(score_unknown) : take_snapshot(score_unknown);
 }
 
 void Trainer::save(double score) {
   await_writer(session_, store_.get());
+  take_snapshot(score);
+}
+
+void Trainer::take_snapshot(double score) {
   const Span span(session_.timeline(), Category::checkpoint, "snapshot");
   const auto begin_ns = now_ns();
   confirm();

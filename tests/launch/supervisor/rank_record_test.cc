@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <fstream>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -117,6 +118,11 @@ TEST(Verdict, SaysWhichRanksSaidNothing) {
   EXPECT_EQ(lost.message, "mpirun ended with code 1, and no record exists of the end of rank 1");
   EXPECT_TRUE(lost.show_left_out);
   EXPECT_EQ(judge_two({ended(0, 0, 1)}, {0, 0}).exit_code, 1) << "a missing rank is no success";
+  EXPECT_EQ(judge_two({}, {0, SIGKILL}).message,
+            "mpirun was killed by signal 9 (Killed), and no record exists of the end of rank 0, 1");
+  const auto victim = judge_two({ended(0, 70, 1)}, {137, 0});
+  EXPECT_EQ(victim.exit_code, 70);
+  EXPECT_THAT(victim.message, testing::StartsWith("no record exists of the end of rank 1; rank 0 "));
 }
 
 const std::string dashes(74, '-');

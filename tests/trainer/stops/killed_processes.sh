@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Each process of a job is killed (SIGKILL) or stopped (SIGSTOP) in turn: launcher, mpirun, supervisor and rank; a supervisor is also
-# killed together with the launcher. Nothing is lost, no process and no shared memory is left behind, the doctor tells the truth, and
+# killed together with the launcher. Nothing is lost, no process and no shared memory is left behind, the doctor names the cause, and
 # the result is bit-wise equal to that of an undisturbed run. With a number N, there are N turns of each instead of 1.
 source "$(dirname "$0")/../common.sh"
 need_h5py
@@ -37,9 +37,9 @@ steps() { grep -c . killed/metrics.jsonl; }
 started_after() { (($(starts) > $1)); }
 goes_on_after() { (($(steps) > $1)); }
 is_gone() { ! kill -0 "$1" 2>/dev/null; }
-says() {
+says() {  # PATTERN [RUN]
   local report  # Its lines are wrapped, and the exit code tells scripts what it has found.
-  report=$("$bin/farandole" doctor killed 2>&1 | tr '\n' ' ') || true
+  report=$("$bin/farandole" doctor "${2:-killed}" 2>&1 | tr '\n' ' ') || true
   grep -qiE "$1" <<<"$report"
 }
 
@@ -59,11 +59,13 @@ for ((turn = 0; turn < turns; turn++)); do
   for victim in rank supervisor mpirun launcher both; do
     until_true 20 "the processes of the job" processes
     which=$((RANDOM % 2))
+    # What the doctor calls it, and the cause that it names after the kill.
+    who="the supervisor of rank $which" cause="the launcher was killed"
     case $victim in
-      rank) pid=${ranks[which]} ;;
-      supervisor) pid=${supervisors[which]} ;;
-      mpirun) pid=$mpirun ;;
-      launcher) pid=$launcher ;;
+      rank) pid=${ranks[which]} cause="rank $which on [^ ]* was killed by signal 9" ;;
+      supervisor) pid=${supervisors[which]} cause="rank $which on [^ ]* was killed together with its supervisor" ;;
+      mpirun) pid=$mpirun who=mpirun cause="the run ended because mpirun was killed by signal 9" ;;
+      launcher) pid=$launcher who="the launcher" ;;
       both) pid=${supervisors[which]} ;;  # The launcher is killed with it, so nobody is left who knows the rank's files.
     esac
     # A start is given the time for a step, because a job that makes no progress three times is not started again.
@@ -73,7 +75,8 @@ for ((turn = 0; turn < turns; turn++)); do
       until_true 20 "the doctor does not see that rank $which is stopped" says "the run hangs:.*process $pid is stopped"
     else
       until_true 60 "training waits for a stopped $victim" goes_on_after "$(($(steps) + 3))"
-      says "run is still running" || fail "the doctor on a stopped $victim: $("$bin/farandole" doctor killed)"
+      says "run is still running.*; $who \(process $pid\) is stopped \(state T\)" ||
+        fail "the doctor on a stopped $victim: $("$bin/farandole" doctor killed)"
     fi
     kill -CONT "$pid"
     until_true 60 "no step after the $victim was stopped" goes_on_after "$(($(steps) + 1))"
@@ -85,10 +88,12 @@ for ((turn = 0; turn < turns; turn++)); do
       for process in "$mpirun" "${supervisors[@]}" "${ranks[@]}"; do
         until_true 30 "process $process is left behind" is_gone "$process"
       done
-      says "the launcher was killed" || fail "the doctor on a killed launcher: $("$bin/farandole" doctor killed)"
+      says "$cause" || fail "the doctor on a killed launcher: $("$bin/farandole" doctor killed)"
       start
     fi
     until_true 90 "no start after the $victim was killed" started_after "$before"
+    earlier=$(printf '%s\n' killed/starts/* | tail -n 1)
+    says "$cause" "$earlier" || fail "the doctor on a start whose $victim was killed: $("$bin/farandole" doctor "$earlier")"
     for process in "${ranks[@]}"; do until_true 20 "rank $process is left behind" is_gone "$process"; done
     [[ -z $job ]] || until_true 10 "shared memory of Open MPI is left behind" no_segments "$(printf %x "$job")"
   done

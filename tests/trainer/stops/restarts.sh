@@ -51,6 +51,11 @@ spans = {event["name"]: event for event in trace["traceEvents"] if event["ph"] =
 lost = json.load(open("traced/run.json"))["lost_steps"]
 assert lost > 0 and f"lost work: {lost} steps" in spans, (lost, [name for name in spans if "lost" in name])
 assert spans["restart"]["dur"] > 0 and "restore checkpoint" in spans
+# A save within an epoch begins when the checkpoint before has been written. The ranks wait only at ends of epochs and at the end.
+own = [(event["cat"], event["name"]) for event in trace["traceEvents"] if event["ph"] == "X" and event["pid"] == spans["restart"]["pid"]]
+waits, saves = own.count(("checkpoint", "wait for the last checkpoint")), own.count(("checkpoint", "snapshot"))
+epochs = own.count(("evaluation", "evaluation"))
+assert saves > epochs and waits <= epochs + 1, (waits, saves, epochs)
 PYTHON
 
 # again CODE STARTS PATTERN OPTION… -- PROGRAM…: ends with the code after so many starts, and says why

@@ -17,12 +17,12 @@ std::optional<ProcessState> read_process_state(std::int64_t pid) {
   std::getline(file, text, '\0');
   const auto name_end = text.rfind(')');  // the program's name may contain any character
   if (name_end == std::string::npos) return std::nullopt;
-  constexpr int state_field = 3, start_field = 22, exit_code_field = 52;  // field numbers of proc(5)
+  constexpr int parent_field = 4, start_field = 22, exit_code_field = 52;  // field numbers of proc(5)
   std::istringstream fields(text.substr(name_end + 1));
   ProcessState found;
-  fields >> found.state;
+  fields >> found.state >> found.parent;
   std::string skipped;
-  for (int field = state_field + 1; field < start_field; ++field) fields >> skipped;
+  for (int field = parent_field + 1; field < start_field; ++field) fields >> skipped;
   fields >> found.started_ticks;
   for (int field = start_field + 1; field < exit_code_field; ++field) fields >> skipped;
   fields >> found.wait_status;

@@ -13,6 +13,7 @@ namespace farandole {
 struct ProcessState {
   // R running, S sleeping, D in the kernel, T stopped, t traced, Z ended but not waited for.
   char state = '?';
+  std::int64_t parent = 0;         // process id
   std::int64_t started_ticks = 0;  // since the host has booted; a later process with the same id has another
   int wait_status = 0;             // for Z: the status that waitpid() would return
 };

@@ -1,6 +1,8 @@
 #include "farandole/base/run/earlier_starts.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <exception>
 #include <fmt/format.h>
 #include <system_error>
 
@@ -31,17 +33,18 @@ void move_if_there(const fs::path& from, const fs::path& to) {
                             from.string(), to.string(), error.message()));
 }
 
-// The launcher writes the end of a job last.
-bool has_ended(const fs::path& job) try {
+// Returns whether the launcher of a start that wrote its run.json at `written_ns` has written this record.
+// The launcher of the present start may have written its own already.
+bool is_of_earlier(const fs::path& job, std::int64_t written_ns) try {
   const auto text = read_whole_file(job).value_or("");
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() && json.contains("end_ns");
-} catch (const Error&) {  // No record of a job.
+  return json.is_object() && (json.contains("end_ns") || json.value("start_ns", INT64_MAX) < written_ns);
+} catch (const std::exception&) {  // No record of a job.
   return false;
 }
 
 // Copies of these records help the doctor, but the start is kept without them too.
-void copy_launch(const fs::path& from, const fs::path& to) {
+void copy_launch(const fs::path& from, const fs::path& to, std::int64_t written_ns) {
   std::error_code ignored;
   fs::create_directory(to, ignored);
   for (fs::directory_iterator entry(from, ignored), end; !ignored && entry != end; entry.increment(ignored))
@@ -50,7 +53,8 @@ void copy_launch(const fs::path& from, const fs::path& to) {
       fs::copy_file(entry->path(), to / entry->path().filename(), left);
     }
   fs::rename(from / earlier_job, to / "job.json", ignored);
-  if (ignored && has_ended(from / "job.json")) fs::copy_file(from / "job.json", to / "job.json", ignored);
+  if (ignored && is_of_earlier(from / "job.json", written_ns))
+    fs::copy_file(from / "job.json", to / "job.json", ignored);
 }
 
 // A run that is killed every few minutes would fill its disk with recorders. What remains tells how
@@ -76,6 +80,11 @@ std::vector<fs::path> earlier_starts(const fs::path& run_dir) {
   return starts;
 }
 
+bool is_earlier_start(const fs::path& folder) {
+  const auto start = (folder / "").lexically_normal().parent_path();
+  return start.parent_path().filename() == "starts" && number_of_start(start) > 0;
+}
+
 void keep_earlier_start(const fs::path& run_dir) {
   std::error_code missing;
   const auto recorders = run_dir / "recorder", trace = run_dir / "timeline.json.gz";
@@ -89,7 +98,7 @@ void keep_earlier_start(const fs::path& run_dir) {
   if (error)
     throw Error(fmt::format("the folder {} cannot be created: {}", folder.string(), error.message()));
   fs::copy_file(run_json_of(run_dir), run_json_of(folder), error);
-  copy_launch(run_dir / "launch", folder / "launch");
+  copy_launch(run_dir / "launch", folder / "launch", changed_ns(run_json_of(run_dir)));
   for (const char* report : {"report.txt", "report.html"}) move_if_there(run_dir / report, folder / report);
   move_if_there(trace, folder / trace.filename());
   move_if_there(recorders, folder / recorders.filename());

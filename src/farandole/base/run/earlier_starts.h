@@ -11,6 +11,9 @@ namespace farandole {
 // In the order of the starts.
 std::vector<std::filesystem::path> earlier_starts(const std::filesystem::path& run_dir);
 
+// Whether the folder is one of these, as far as its path tells.
+bool is_earlier_start(const std::filesystem::path& folder);
+
 // Rank 0 calls this before a new start records, after one process of each node has copied the recorder
 // files that are on that node's disk (stage_out_all() in staging_file.h). If an earlier start has recorded
 // in `run_dir`, this moves its recorders, its trace and its reports to the next folder of RUN/starts, and

@@ -218,7 +218,8 @@ int checkpoint_command(int argc, const char* const* argv) {
   parser.usage =
       "Usage: farandole run -n 2 -- farandole bench checkpoint [OPTION]...\n\n"
       "Measures on rank 0 what a checkpoint costs, compared with memcpy, dd and cat on the same bytes. The\n"
-      "measurements alternate. Prints medians and quartiles in milliseconds.\n";
+      "measurements alternate. Prints medians and quartiles in milliseconds. tests/compare/checkpoint in the\n"
+      "sources compares with torch.save and torch.distributed.checkpoint, for which it needs PyTorch for Python.\n";
   parser.visible.add_options()("model", po::value(&options.model)->default_value(options.model),
                                "mlp, gpt, mnist, small-mlp or small-gpt")(
       "folder", po::value(&options.folder)->default_value(options.folder),
