@@ -30,7 +30,8 @@ class LeaderGroup {
   void set_window(std::size_t pieces) { window_ = pieces; }
   // How the streams of this group are cut.
   Cut cut(DType dtype) const { return {piece_bytes(size_) / size_of(dtype), window_}; }
-  // Of the largest piece in a group of `size` ranks. The more ranks there are, the more pieces are in flight.
+  // Of the largest piece in a group of `size` ranks. All ranks together have about as much in flight for any
+  // size: if networks drop packets, TCP sometimes waits for 200 ms.
   static std::size_t piece_bytes(int size);
   // Starts an exchange: a small reduction in place, or only a comparison of the calls if count is 0.
   // `mismatch` tells the other ranks that the calls differ within this node.
