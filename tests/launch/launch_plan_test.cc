@@ -105,8 +105,8 @@ TEST(LaunchPlan, InASlurmJobSrunTakesItsTasks) {
                              Contains("--cpus-per-task=2"), Not(Contains("--overcommit")),
                              Not(Contains("--overlap"))));
   EXPECT_EQ(tasks.environment.at("OMP_NUM_THREADS"), "2");
-  EXPECT_EQ(tasks.environment.at("SLURM_PMIX_FENCE"), "tree");
-  EXPECT_EQ(plan({}, batch + Variables{{"SLURM_PMIX_FENCE", "ring"}}).environment.count("SLURM_PMIX_FENCE"),
+  EXPECT_EQ(tasks.environment.at("SLURM_PMIX_FENCE"), "ring");
+  EXPECT_EQ(plan({}, batch + Variables{{"SLURM_PMIX_FENCE", "tree"}}).environment.count("SLURM_PMIX_FENCE"),
             0u);
   EXPECT_EQ(plan({}, batch + Variables{{"SLURM_NTASKS_PER_NODE", "3"}}).plan.ranks, 6);
   EXPECT_EQ(plan({}, batch).plan.ranks, 2) << "one a node, as srun does";

@@ -34,7 +34,7 @@ cd "$work" || exit 1
 # Open MPI 4.1 sometimes crashes in MPI_Init if ranks of several hosts start under load: with srun unless SLURM_PMIX_FENCE is
 # set, as `farandole run` does. Over TCP it also sometimes fails ("connect() … failed") if two ranks connect to each other at
 # the same time. With an odd number of ranks, or two, MPI_Init can be told to open each connection from one side only.
-over_tcp() { export SLURM_PMIX_FENCE=tree OMPI_MCA_btl=self,tcp OMPI_MCA_mpi_preconnect_mpi=1; }
+over_tcp() { export SLURM_PMIX_FENCE=ring OMPI_MCA_btl=self,tcp OMPI_MCA_mpi_preconnect_mpi=1; }
 
 # For the job $job, whose output is in out.$job.
 state() { scontrol show job "$job" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p'; }

@@ -164,10 +164,10 @@ class Planner {
     plan_.command = {"srun", "--ntasks=" + std::to_string(plan_.ranks), "--export=ALL",
                      "--kill-on-bad-exit=1", "--quit-on-interrupt"};
     if (text("SLURM_MPI_TYPE").empty()) plan_.command.push_back("--mpi=pmix");
-    // By default, Slurm's PMIx plugin meets in a ring if data is exchanged and in a tree otherwise. Then Open
-    // MPI sometimes crashes in MPI_Init: 7 of 100 starts on four busy hosts (Slurm 22.05), and none with one
-    // kind alone (open-mpi/ompi issue 12495). A tree needs fewer steps than a ring on many nodes.
-    set_unless_given("SLURM_PMIX_FENCE", "tree");
+    // By default, ranks meet in a tree during MPI_Init if they exchange no data then, and Slurm 22.05
+    // sometimes lets ranks go on before the last one has come. Then Open MPI crashes: in 7 of 100 starts on
+    // four busy hosts, and in none with the ring (open-mpi/ompi issue 12495).
+    set_unless_given("SLURM_PMIX_FENCE", "ring");
     if (plan_.ranks < nodes) plan_.command.push_back("--nodes=" + std::to_string(plan_.ranks));
     if (per_task) plan_.command.push_back("--cpus-per-task=" + std::to_string(*per_task));
     if (in_slurm_step(environment_))
