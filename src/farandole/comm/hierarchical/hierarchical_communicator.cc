@@ -36,8 +36,7 @@ void HierarchicalCommunicator::report_mismatch() {
   if (parts_.node != nullptr) parts_.node->refuse();
   pending_.reset();
   if (auto* const group = parts_.leader_groups[0].get(); group != nullptr) {
-    const auto hash = hash_of(call_);
-    if (group->last_call() != hash) group->start_small(hash, true, nullptr, 0, DType::uint8, ReduceOp::sum);
+    group->refuse(hash_of(call_));
     drive(*group, &LeaderGroup::exchanging, LinkWait(options_.patience));
   }
   parts_.all->report_mismatch(call_);

@@ -185,6 +185,11 @@ bool LeaderGroup::check_headers() {
   return true;
 }
 
+void LeaderGroup::refuse(std::uint64_t call_hash) {
+  if (call_hash_ != call_hash) return start_small(call_hash, true, nullptr, 0, DType::uint8, ReduceOp::sum);
+  if (phase_ == Phase::stream) tell_all();
+}
+
 // The calls differ. Ranks that have no header of this rank yet may wait for it. Everything else is dropped.
 void LeaderGroup::tell_all() {
   exchange_.stop();

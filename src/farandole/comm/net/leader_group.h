@@ -46,11 +46,10 @@ class LeaderGroup {
   bool advance();
   bool busy() const { return phase_ != Phase::idle; }
   // True while the ranks of the group still compare their calls.
-  bool exchanging() const {
-    return phase_ == Phase::exchange || phase_ == Phase::telling || headers_missing_ > 0;
-  }
-  // The hash of the call for which the last operation was started.
-  std::uint64_t last_call() const { return call_hash_; }
+  bool exchanging() const { return phase_ == Phase::exchange || phase_ == Phase::telling; }
+  // This rank has learned elsewhere that the calls differ. Tells the other ranks if they may not know it. The
+  // slice of the current operation is not used any more.
+  void refuse(std::uint64_t call_hash);
   // True if the calls of the last operation differ. Its data is undefined then.
   bool mismatch() const { return mismatch_; }
   // The links that the operation in progress uses.
