@@ -31,7 +31,7 @@ class Layout:
         self.folder, self.name = folder, folder.name
 
     def read(self, what):
-        for file in sorted(self.folder.glob(f"{what}-[0-9]*")):
+        for file in sorted(self.folder.glob(f"{what}-*[0-9]")):
             content = file.read_text()
             yield json.loads(content[content.index("{"):])
 
@@ -82,7 +82,7 @@ class Layout:
 
 
 def print_layout(layout):
-    rounds = max((int(file.name.rsplit("-", 1)[1]) + 1 for file in layout.folder.iterdir()), default=0)
+    rounds = max((int(file.name.rsplit("-", 1)[1]) + 1 for file in layout.folder.iterdir() if file.suffix != ".part"), default=0)
     print(f"\n{layout.name} (hosts x ranks{', Gbit/s' if '@' in layout.name else ''}), medians of {rounds} rounds")
     for one in layout.read("allreduce"):
         print(one.get("between_nodes", ""))

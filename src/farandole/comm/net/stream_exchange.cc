@@ -53,7 +53,6 @@ void StreamExchange::start(int rank, Slice& slice, Stream stream,
     routes_.push_back(
         {.link = link, .sent_before = link->sent() + ahead, .received_before = link->received() + ahead});
   }
-  unfinished_ = routes_.size();
   done_ = 0;
   const std::size_t waiting = routes_.size() * slots();
   if (stream_.reduces) landings_.resize(std::max(landings_.size(), waiting * most_bytes));
@@ -68,7 +67,6 @@ void StreamExchange::stop() {
   slice_ = nullptr;
   stream_ = {};
   routes_.clear();
-  unfinished_ = 0;
 }
 
 bool StreamExchange::post() {
@@ -135,11 +133,8 @@ bool StreamExchange::use() {
   }
   for (std::size_t lane = 0; lane < routes_.size(); ++lane) {
     auto& route = routes_[lane];
-    if (route.finished || route.used < stream_.lanes[lane].receives.size() ||
-        route.link->sent() < route.sent_before + stream_.lanes[lane].sends.size())
-      continue;
-    route.finished = true;
-    --unfinished_;
+    const auto& [peer, sends, receives] = stream_.lanes[lane];
+    route.finished = route.used == receives.size() && route.link->sent() >= route.sent_before + sends.size();
   }
   return used;
 }

@@ -27,8 +27,7 @@ class StreamExchange {
   bool post();
   // Uses what the links have moved.
   bool use();
-  bool complete() const { return unfinished_ == 0; }
-  // Adds the links over which something must still be sent or received.
+  // Adds the links over which something must still be sent or received. The stream is complete if there are none.
   void add_active(std::vector<Link*>& links) const;
   // Forgets the stream.
   void stop();
@@ -71,7 +70,6 @@ class StreamExchange {
   Slice* slice_ = nullptr;
   Stream stream_;
   std::vector<Route> routes_;         // by lane
-  std::size_t unfinished_ = 0;        // lanes
   std::size_t done_ = 0;              // pieces of this rank's part that are complete
   std::vector<std::byte> landings_;   // of messages that are not received into their places
   std::vector<std::byte> packed_;     // pieces that are sent as bfloat16
