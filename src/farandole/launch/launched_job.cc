@@ -83,7 +83,7 @@ class Launcher {
   }
 
   JobEnd run() {
-    while (!starter_->has_ended()) serve(out_.full() || err_.full(), -1);
+    while (!starter_->has_ended()) serve(out_.full() || err_.full(), begun_ ? -1 : look_ms);
     while (take_datagram() || take_starter_err()) {
     }
     take_unread_output();
@@ -111,10 +111,11 @@ class Launcher {
     return options;
   }
 
-  // The run directory changes when the ranks begin to run. Looks at most once a second.
+  // The run directory changes when the ranks begin to run. Looks about once a second, also if the ranks
+  // say nothing.
+  static constexpr int look_ms = 1000;
   void note_begin() {
-    constexpr std::int64_t pause_ns = 1'000'000'000;
-    if (begun_ || now_ns() - looked_ns_ < pause_ns) return;
+    if (begun_ || now_ns() - looked_ns_ < std::int64_t{look_ms} * 1'000'000) return;
     looked_ns_ = now_ns();
     begun_ = launch_folder_.begin(job_);
   }
