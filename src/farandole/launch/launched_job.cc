@@ -111,8 +111,8 @@ class Launcher {
     return options;
   }
 
-  // The run directory changes when the ranks begin to run. Looks about once a second, also if the ranks
-  // say nothing.
+  // The run directory changes when the ranks begin to run. Looks about once a second, also if the
+  // ranks say nothing.
   static constexpr int look_ms = 1000;
   void note_begin() {
     if (begun_ || now_ns() - looked_ns_ < std::int64_t{look_ms} * 1'000'000) return;
