@@ -222,9 +222,8 @@ bool LeaderGroup::advance_telling() {
 }
 
 std::size_t LeaderGroup::piece_bytes(int size) {
-  constexpr std::size_t least = std::size_t{16} << 10;
-  return std::max(
-      least, std::bit_floor(StreamExchange::most_bytes / static_cast<std::size_t>(std::max(size - 1, 1))));
+  constexpr std::size_t least = std::size_t{16} << 10, most = std::size_t{128} << 10;
+  return std::max(least, std::bit_floor(most / static_cast<std::size_t>(std::max(size - 1, 1))));
 }
 
 void drive(LeaderGroup& group, bool (LeaderGroup::*pending)() const, LinkWait wait) {

@@ -40,7 +40,7 @@ Messages operands_and_results(const Pieces& others_part, const Pieces& own_part,
 template <class MakeLane>
 Stream stream_of(int rank, std::size_t ranks, const Cut& cut, MakeLane make_lane) {
   Stream stream;
-  stream.window = cut.window;
+  stream.cut = cut;
   for (std::size_t distance = 1; distance < ranks; ++distance) {
     const std::size_t peer = (static_cast<std::size_t>(rank) + distance) % ranks;
     Lane lane = make_lane(peer);

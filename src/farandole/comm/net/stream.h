@@ -48,8 +48,8 @@ struct Stream {
   // The pieces of this rank's part of a reduction. Each is complete when the values of all other ranks have
   // been combined with those of this rank.
   std::vector<ElementRange> part;
-  std::size_t window = 1;  // that of the cut
-  bool mutual = false;     // two ranks send each other the same pieces, and both combine them
+  Cut cut;
+  bool mutual = false;  // two ranks send each other the same pieces, and both combine them
 };
 
 // The data of one rank. All ranks pass the same parts for a rank, but may keep them at other places.

@@ -16,14 +16,11 @@ using Kind = Lane::Kind;
 constexpr std::size_t block_elements =
     2048;  // elements that are combined at once; those of some ranks fit the first cache
 
-// As a rank that receives these values.
+// As a rank that receives these values. At most block_elements.
 void round_to_bfloat16(float* values, std::size_t count) {
   std::array<std::byte, block_elements * sizeof(BFloat16)> narrowed;
-  for (std::size_t done = 0; done < count; done += block_elements) {
-    const std::size_t part = std::min(block_elements, count - done);
-    narrow(values + done, narrowed.data(), part, DType::bfloat16);
-    widen(narrowed.data(), values + done, part, DType::bfloat16);
-  }
+  narrow(values, narrowed.data(), count, DType::bfloat16);
+  widen(narrowed.data(), values, count, DType::bfloat16);
 }
 
 }  // namespace
@@ -55,9 +52,9 @@ void StreamExchange::start(int rank, Slice& slice, Stream stream,
   }
   done_ = 0;
   const std::size_t waiting = routes_.size() * slots();
-  if (stream_.reduces) landings_.resize(std::max(landings_.size(), waiting * most_bytes));
+  if (stream_.reduces) landings_.resize(std::max(landings_.size(), waiting * slot_bytes()));
   if (narrows()) {
-    packed_.resize(std::max(packed_.size(), (waiting + slots()) * most_bytes));
+    packed_.resize(std::max(packed_.size(), (waiting + slots()) * slot_bytes()));
     widened_.resize((routes_.size() + 1) * block_elements);
   }
   operands_.resize(links.size());
@@ -99,7 +96,7 @@ bool StreamExchange::may_send(std::size_t lane, const Lane::Message& message) co
   if (narrows() && route.operands_posted >= route.operands_complete + slots()) return false;
   const std::size_t received = stream_.reduces ? done_ : route.used;
   const std::size_t all = stream_.reduces ? stream_.part.size() : stream_.lanes[lane].receives.size();
-  return received == all || route.operands_posted < received + stream_.window;
+  return received == all || route.operands_posted < received + stream_.cut.window;
 }
 
 // A result replaces the values that were sent to be combined.
@@ -219,18 +216,18 @@ const std::byte* StreamExchange::packed(std::size_t lane, const Lane::Message& m
   if (!narrows()) return (slice_->source != nullptr ? slice_->source : slice_->data) + at;
   if (message.kind == Kind::result) return packed_result(route.results_posted);
   auto* const values = reinterpret_cast<float*>(slice_->data + at);
-  auto* const narrowed = packed_.data() + (lane * slots() + route.operands_posted % slots()) * most_bytes;
+  auto* const narrowed = packed_.data() + (lane * slots() + route.operands_posted % slots()) * slot_bytes();
   narrow(values, narrowed, message.piece.count, DType::bfloat16);
   if (stream_.mutual) widen(narrowed, values, message.piece.count, DType::bfloat16);
   return narrowed;
 }
 
 std::byte* StreamExchange::packed_result(std::size_t result) {
-  return packed_.data() + (routes_.size() * slots() + result % slots()) * most_bytes;
+  return packed_.data() + (routes_.size() * slots() + result % slots()) * slot_bytes();
 }
 
 std::byte* StreamExchange::landing(std::size_t lane, std::size_t receive) {
-  return landings_.data() + (lane * slots() + receive % slots()) * most_bytes;
+  return landings_.data() + (lane * slots() + receive % slots()) * slot_bytes();
 }
 
 void StreamExchange::add_active(std::vector<Link*>& links) const {

@@ -16,9 +16,6 @@ namespace farandole {
 
 class StreamExchange {
  public:
-  // Pieces of a stream have at most this size.
-  static constexpr std::size_t most_bytes = std::size_t{128} << 10;
-
   // `links` by rank. They and `slice` must live until the stream is complete. On each link, `ahead` messages
   // in each direction are queued and not complete yet.
   void start(int rank, Slice& slice, Stream stream, std::span<const std::unique_ptr<Link>> links,
@@ -27,7 +24,8 @@ class StreamExchange {
   bool post();
   // Uses what the links have moved.
   bool use();
-  // Adds the links over which something must still be sent or received. The stream is complete if there are none.
+  // Adds the links over which something must still be sent or received. The stream is complete if
+  // there are none.
   void add_active(std::vector<Link*>& links) const;
   // Forgets the stream.
   void stop();
@@ -64,7 +62,8 @@ class StreamExchange {
   std::byte* landing(std::size_t lane, std::size_t receive);
   std::byte* packed_result(std::size_t result);
   // Messages of a lane that wait in memory at the same time.
-  std::size_t slots() const { return stream_.window + 1; }
+  std::size_t slots() const { return stream_.cut.window + 1; }
+  std::size_t slot_bytes() const { return stream_.cut.elements * size_of(slice_->dtype); }
 
   int rank_ = 0;
   Slice* slice_ = nullptr;
