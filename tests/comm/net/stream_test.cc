@@ -337,8 +337,9 @@ TEST(Streams, EveryRankLearnsThatTheCallsDiffer) {
 
 TEST(Streams, ReduceScatterSumsThePartOfEachRank) {
   repeat([](Trial& trial) {
-    ASSERT_TRUE(trial.nodes.run(
-        trial.slices, [&](int rank) { return reduce_scatter_stream(rank, trial.parts, trial.cut); }));
+    ASSERT_TRUE(trial.nodes.run(trial.slices, [&](int rank) {
+      return reduce_scatter_stream(rank, trial.parts, trial.parts[static_cast<std::size_t>(rank)], trial.cut);
+    }));
     for (std::size_t rank = 0; rank < trial.parts.size(); ++rank) {
       std::vector<int> own(trial.count);
       for (const auto& part : trial.parts[rank])

@@ -21,20 +21,22 @@ std::vector<std::size_t> offsets_of(std::span<const std::size_t> sizes) {
   return offsets;
 }
 
-// The values of a rank that is alone on its node, copied piece by piece.
-class CopiedSlice : public NodeSlice {
+// A rank that is alone on its node sends its values from where they are. It copies only those of its own
+// part, piece by piece, to where the result will be.
+class LoneScatter : public NodeSlice {
  public:
-  CopiedSlice(std::byte* to, const void* from, const NodeReduction& reduction)
-      : NodeSlice({to}, 0, reduction), from_(static_cast<const std::byte*>(from)) {}
+  LoneScatter(const std::byte* from, std::size_t own, void* result, const NodeReduction& reduction)
+      : NodeSlice({static_cast<std::byte*>(result)}, 0, reduction), own_(from + own * size_of(dtype)) {
+    source = from;
+  }
 
   void gather(std::size_t first, std::size_t count) override {
-    const std::size_t element = size_of(dtype);
-    copy_bytes(data + first * element, from_ + first * element, count * element);
-    NodeSlice::gather(first, count);
+    const std::size_t begin = first * size_of(dtype);
+    if (data != own_) copy_bytes(data + begin, own_ + begin, count * size_of(dtype));
   }
 
  private:
-  const std::byte* from_;
+  const std::byte* own_;
 };
 
 }  // namespace
@@ -154,28 +156,37 @@ void HierarchicalCommunicator::broadcast(std::string_view name, void* data, std:
   });
 }
 
-// Every rank copies its data, because the leader groups reduce in place. A rank that is alone on its node
-// copies each piece when it is needed.
+// The leader groups reduce in place, so the ranks of a node copy their data first.
 void HierarchicalCommunicator::reduce_scatter(std::string_view name, const void* in, void* out,
                                               std::span<const std::size_t> count_by_rank, DType dtype,
                                               ReduceOp op) {
   begin_reduction(reduce_scatter_call(name, count_by_rank, dtype, op));
-  const std::size_t element = size_of(dtype), total = sum(count_by_rank),
-                    own = static_cast<std::size_t>(rank);
+  const std::size_t element = size_of(dtype), total = sum(count_by_rank);
+  const std::size_t own = static_cast<std::size_t>(rank), own_first = sum(count_by_rank.first(own));
+  const NodeReduction reduction(dtype, op, local_size(), size);
+  const bool small = is_small(total * element);
+  if (!small && parts_.node == nullptr && reduction.before == 1) {
+    LoneScatter slice(static_cast<const std::byte*>(in), own_first, out, reduction);
+    return attempt([&] {
+      exchange(slice, [&](std::size_t k, const Cut& cut) {
+        return reduce_scatter_stream(own_node_, shares_by_node(k, count_by_rank),
+                                     {share_of(k, 0, count_by_rank[own])}, cut);
+      });
+    });
+  }
   auto* const copy = shared_.get(*this, total * element);
-  const bool small = is_small(total * element), alone = parts_.node == nullptr;
-  if (small || !alone) copy_bytes(copy, in, total * element);
+  copy_bytes(copy, in, total * element);
   attempt([&] {
     if (small) return reduce_by_leader(copy, total, dtype, op);
     meet(copy, total * element);
-    const auto slice = alone ? std::make_unique<CopiedSlice>(copy, in, NodeReduction(dtype, op, 1, size))
-                             : node_slice(copy, 0, dtype, op);
+    const auto slice = node_slice(copy, 0, dtype, op);
     exchange(*slice, [&](std::size_t k, const Cut& cut) {
-      return reduce_scatter_stream(own_node_, shares_by_node(k, count_by_rank), cut);
+      const auto shares = shares_by_node(k, count_by_rank);
+      return reduce_scatter_stream(own_node_, shares, shares[static_cast<std::size_t>(own_node_)], cut);
     });
     meet();
   });
-  copy_bytes(out, copy + sum(count_by_rank.first(own)) * element, count_by_rank[own] * element);
+  copy_bytes(out, copy + own_first * element, count_by_rank[own] * element);
 }
 
 }  // namespace farandole

@@ -124,9 +124,9 @@ std::vector<Address> own_addresses() {
   return found;
 }
 
-// Before the socket is connected, because a connection that BBR began stays timed. BBR sends at a rate that it
-// guesses, by a timer, which is made for long paths. Between two hosts of one switch, a message of 32 MiB took
-// three times as long with it. Each Linux has Reno, and lets each user choose it.
+// Before the socket is connected, because a connection that BBR began stays timed. BBR sends at a rate that
+// it guesses, by a timer, which is made for long paths. Between two hosts of one switch, a message of 32 MiB
+// took three times as long with it. Each Linux has Reno, and lets each user choose it.
 void replace_bbr(const OwnedDescriptor& socket) {
   std::array<char, 16> name{};
   socklen_t bytes = name.size() - 1;

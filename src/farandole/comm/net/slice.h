@@ -20,8 +20,8 @@ enum class Wire {
 class Slice {
  public:
   virtual ~Slice() = default;
-  // Reduces the values of this node's ranks into `data`. Called once for each element before it is sent or
-  // combined. By default, this node has only one rank.
+  // Reduces the values of this node's ranks into `data`. Called once for each element before it is sent from
+  // there or combined. By default, this node has only one rank.
   virtual void gather(std::size_t /*first*/, std::size_t /*count*/) {}
   // Scales values that are reduced. Called on one node for each element, or on both if there are two.
   virtual void scale(std::size_t /*first*/, std::size_t /*count*/) {}

@@ -78,14 +78,14 @@ Stream allreduce_stream(int rank, int size, std::size_t count, const Cut& cut) {
   return stream;
 }
 
-Stream reduce_scatter_stream(int rank, std::span<const Ranges> parts, const Cut& cut) {
-  const Pieces own = cut_up(parts[static_cast<std::size_t>(rank)], cut);
+Stream reduce_scatter_stream(int rank, std::span<const Ranges> parts, const Ranges& own, const Cut& cut) {
+  const Pieces own_part = cut_up(own, cut);
   auto stream = stream_of(rank, parts.size(), cut, [&](std::size_t peer) -> Lane {
     return {.sends = messages(cut_up(parts[peer], cut), Kind::operand),
-            .receives = messages(own, Kind::operand)};
+            .receives = messages(own_part, Kind::operand)};
   });
   stream.reduces = true;
-  stream.part = own;
+  stream.part = own_part;
   return stream;
 }
 

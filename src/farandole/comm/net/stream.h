@@ -56,8 +56,9 @@ struct Stream {
 using Ranges = std::vector<ElementRange>;
 
 Stream allreduce_stream(int rank, int size, std::size_t count, const Cut& cut);
-// Rank r receives the reduced parts[r].
-Stream reduce_scatter_stream(int rank, std::span<const Ranges> parts, const Cut& cut);
+// Rank r receives the reduced parts[r]. This rank combines its own part at `own`, which differs from
+// parts[rank] if it sends its values from other memory.
+Stream reduce_scatter_stream(int rank, std::span<const Ranges> parts, const Ranges& own, const Cut& cut);
 // Rank r contributes parts[r].
 Stream all_gather_stream(int rank, std::span<const Ranges> parts, const Cut& cut);
 Stream broadcast_stream(int rank, int size, int root, const ElementRange& data, const Cut& cut);

@@ -82,7 +82,8 @@ bool StreamExchange::post_sends(std::size_t lane) {
   for (; route.sends_posted < sends.size() && may_send(lane, sends[route.sends_posted]);
        ++route.sends_posted) {
     const auto& message = sends[route.sends_posted];
-    if (message.kind == Kind::operand) slice_->gather(message.piece.first, message.piece.count);
+    if (message.kind == Kind::operand && slice_->source == nullptr)
+      slice_->gather(message.piece.first, message.piece.count);
     route.link->send(packed(lane, message), bytes_of(message.piece));
     ++(message.kind == Kind::result ? route.results_posted : route.operands_posted);
   }
