@@ -3,6 +3,7 @@
 #include <cmath>
 #include <csignal>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -200,6 +201,19 @@ TEST(CheckpointStore, CompletesASnapshotBeforeItReadsIt) {
   store.wait();
   EXPECT_TRUE(destroyed.expired());
   expect_same(scored(3, 1), read_checkpoint(folder / checkpoint_name(3)));
+}
+
+TEST(CheckpointStore, WritesWithLessPriorityThanThreadsThatTrain) {
+  const TemporaryFolder folder;
+  Timeline timeline;
+  CheckpointStore store({folder.path(), 1}, timeline);
+  const auto niceness = [] { return ::getpriority(PRIO_PROCESS, 0); };  // of the calling thread
+  const int own = niceness();
+  int of_writer = 0;
+  store.save(scored(1, 1), [&] { of_writer = niceness(); });
+  store.wait();
+  EXPECT_EQ(of_writer, std::max(own, 10));
+  EXPECT_EQ(niceness(), own);
 }
 
 // Nothing is wrong with the disk then, so no other checkpoint is removed.

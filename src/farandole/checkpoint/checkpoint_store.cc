@@ -20,6 +20,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
 #include "farandole/base/process/cores.h"
+#include "farandole/base/process/quiet_thread.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 
 namespace farandole {
@@ -110,6 +111,7 @@ struct CheckpointStore::Impl {
 
 void CheckpointStore::Impl::run(std::stop_token stop) {
   timeline.name_thread("checkpoint");
+  give_way();
   std::unique_lock lock(mutex);
   while (changed.wait(lock, stop, [this] { return pending.has_value(); })) {
     lock.unlock();

@@ -5,6 +5,8 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <utility>
 
@@ -25,6 +27,12 @@ std::thread start_quiet_thread(std::function<void()> body) {
   };
   const SignalsBlocked blocked;
   return std::thread(std::move(body));
+}
+
+void give_way() {
+  constexpr int niceness = 10;
+  const auto thread = static_cast<id_t>(::syscall(SYS_gettid));
+  if (::getpriority(PRIO_PROCESS, thread) < niceness) ::setpriority(PRIO_PROCESS, thread, niceness);
 }
 
 StopEvent::StopEvent() : event_(::eventfd(0, EFD_CLOEXEC)) {

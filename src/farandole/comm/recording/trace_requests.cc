@@ -8,9 +8,7 @@
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 #include <string>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -74,11 +72,7 @@ TraceRequests::~TraceRequests() {
 
 void TraceRequests::run() {
   ::pthread_setname_np(::pthread_self(), "trace requests");
-  // Training has priority, also over the compressing threads that this thread starts. The lowest priority
-  // gets 1.5 % of a core that ranks keep busy while they wait for each other, so a trace of a run that hangs
-  // would take a minute.
-  constexpr int low = 10;
-  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), low);
+  give_way();  // so do the compressing threads that this thread starts
   try {
     answer_requests();
   } catch (const std::exception& error) {
