@@ -419,6 +419,7 @@ CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr at, cuuint32_t value,
   stream->push([=] {
     auto* const counter = reinterpret_cast<std::uint32_t*>(at);
     gpu_double::note_written(counter, value, stream->shared_clock);
+    gpu_double::note_shared(stream->number, stream->shared_clock, {counter, sizeof value, true});
     std::atomic_ref(*counter).store(value);
   });
   return CUDA_SUCCESS;
