@@ -19,6 +19,13 @@ printf '#!/bin/sh\necho "GPU 0: none"\n' >"$folder/nvidia-smi"
 chmod +x "$folder/nvidia-smi"
 PATH=$folder:$PATH refused 77 "no archive" --packed "$folder/archive"
 
+# A figure that was not run is named, and is no failure.
+row() { LEFT_OUT=$1 python3 "$FARANDOLE_SOURCE/tests/gpu/results.py" row speed fraction '>= 0.85' /dev/null "$folder/rows"; }
+row "" >/dev/null && { echo "FAILED: a figure that is missing"; exit 1; }
+row "there is no LibTorch" >/dev/null || { echo "FAILED: a figure that is left out"; exit 1; }
+results=$(sed -n 's/.*"result": "\([^"]*\)".*/\1/p' "$folder/rows" | paste -sd,)
+[[ $results == "not measured,not run: there is no LibTorch" ]] || { echo "FAILED: $results"; exit 1; }
+
 # Of three batches in the steps 10 and 11, one is copied beside its step, one ends too late, and one is on a stream that computes.
 mkdir "$folder/run"
 python3 - "$folder/run/timeline.json.gz" <<'PYTHON'

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
@@ -79,6 +80,54 @@ TEST(Linear, UsedTwiceAddsUp) {
     EXPECT_TRUE(torch::allclose(linear->weight, copy->weight));
     EXPECT_TRUE(torch::allclose(linear->bias, copy->bias));
   }
+  EXPECT_EQ(optimizer.packed_bytes(), 0u);
+}
+
+// Autograd adds what another function computes in other memory, at any place in the order of uses.
+TEST(Linear, AddsUpWithOtherUsesOfItsParameters) {
+  for (int uses = 0; uses < 32; ++uses) {
+    auto linear = same_linear(4, 4), copy = same_linear(4, 4);
+    torch::optim::SGD sgd(linear->parameters(), 0.1);
+    DistributedOptimizer optimizer(*session, sgd, linear->named_parameters());
+    for (const auto& net : {linear, copy}) {
+      auto y = random({3, 4}, uses);
+      for (int use = 0; use < 5; ++use)
+        y = torch::tanh((uses >> use & 1) != 0 ? torch::linear(y, net->weight, net->bias)
+                                               : net.ptr()->forward(y));
+      y.square().sum().backward();
+    }
+    optimizer.synchronize();
+    EXPECT_TRUE(torch::allclose(linear->weight.grad(), copy->weight.grad())) << uses;
+    EXPECT_TRUE(torch::allclose(linear->bias.grad(), copy->bias.grad())) << uses;
+    EXPECT_EQ(optimizer.packed_bytes() == 0, uses == 0) << uses;
+  }
+}
+
+// A hook may keep the gradient that the first use has computed. It must not change afterwards.
+TEST(Linear, DoesNotAddToWhatAHookHasSeen) {
+  struct Keep final : torch::autograd::FunctionPostHook {
+    explicit Keep(std::vector<Tensor>& seen) : kept(seen) {}
+    torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                              const torch::autograd::variable_list&) override {
+      kept.push_back(outputs[1]);
+      return outputs;
+    }
+    std::vector<Tensor>& kept;
+  };
+  auto linear = same_linear(4, 4), copy = same_linear(4, 4);
+  torch::optim::SGD sgd(linear->parameters(), 0.1);
+  DistributedOptimizer optimizer(*session, sgd, linear->named_parameters());
+  const auto inner = linear(random({3, 4}, 1)), outer = linear(torch::tanh(inner));
+  std::vector<Tensor> kept;
+  outer.grad_fn()->add_post_hook(std::make_unique<Keep>(kept));
+  torch::linear(outer, linear->weight, linear->bias).square().sum().backward();
+  torch::linear(copy(torch::tanh(copy(random({3, 4}, 1)))), copy->weight, copy->bias)
+      .square()
+      .sum()
+      .backward();
+  optimizer.synchronize();
+  EXPECT_EQ(kept.size(), 1u);
+  EXPECT_TRUE(torch::allclose(linear->weight.grad(), copy->weight.grad()));
 }
 
 TEST(Linear, AddsUpOverBackwardPasses) {

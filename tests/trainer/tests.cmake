@@ -1,5 +1,5 @@
 if(FARANDOLE_TORCH)
-  foreach(script IN ITEMS checkpoints/resume precision device checkpoints/exact_resume stops/restarts
+  foreach(script IN ITEMS checkpoints/resume precision device device_of_double checkpoints/exact_resume stops/restarts
                           checkpoints/starts evaluation stops/preempted checkpoints/full_disk checkpoints/slow_disk
                           checkpoints/save_memory
                           stops/stalled stops/epoch_ends compression synchronize tuning merge_limit named_run

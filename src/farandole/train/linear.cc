@@ -14,9 +14,31 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-Tensor place_for(const Tensor& parameter) {
+GradientSlot::Place place_for(const Tensor& parameter) {
   auto* const slot = GradientSlot::of(parameter);
-  return slot != nullptr ? slot->take(parameter) : Tensor();
+  return slot != nullptr ? slot->take(parameter) : GradientSlot::Place();
+}
+
+// The product of a and b as the gradient of a parameter of this type.
+Tensor product_in(GradientSlot::Place place, const Tensor& a, const Tensor& b, c10::ScalarType type) {
+  auto& memory = place.memory;
+  if (!memory.defined()) return a.mm(b).to(type);
+  const bool same_type = type == a.scalar_type();
+  if (!place.add) return same_type ? at::mm_out(memory, a, b) : memory.copy_(a.mm(b));
+  if (same_type)
+    memory.addmm_(a, b);
+  else
+    memory.add_(a.mm(b));
+  return {};
+}
+
+Tensor sum_in(GradientSlot::Place place, const Tensor& rows, c10::ScalarType type) {
+  auto& memory = place.memory;
+  if (memory.defined() && !place.add) return at::sum_out(memory, rows, {0}, false, type);
+  const auto sum = rows.sum(0, false, type);
+  if (!memory.defined()) return sum;
+  memory.add_(sum);
+  return {};
 }
 
 // Computes the products of autograd in the same order. With mixed precision, the input is rounded and the
@@ -35,21 +57,11 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const auto rows = outputs[0].reshape({-1, weight.size(0)});
     variable_list gradients(3);
     if (context->needs_input_grad(0)) gradients[0] = rows.mm(weight.to(rows.scalar_type())).view(x.sizes());
-    if (context->needs_input_grad(1)) {
-      const auto inputs = x.reshape({-1, weight.size(1)});
-      auto place = place_for(weight);
-      if (!place.defined())
-        gradients[1] = rows.t().mm(inputs).to(weight.scalar_type());
-      else if (place.scalar_type() == rows.scalar_type())
-        gradients[1] = at::mm_out(place, rows.t(), inputs);
-      else
-        gradients[1] = place.copy_(rows.t().mm(inputs));
-    }
-    if (bias.defined() && context->needs_input_grad(2)) {
-      auto place = place_for(bias);
-      const auto type = bias.scalar_type();
-      gradients[2] = place.defined() ? at::sum_out(place, rows, {0}, false, type) : rows.sum(0, false, type);
-    }
+    if (context->needs_input_grad(1))
+      gradients[1] =
+          product_in(place_for(weight), rows.t(), x.reshape({-1, weight.size(1)}), weight.scalar_type());
+    if (bias.defined() && context->needs_input_grad(2))
+      gradients[2] = sum_in(place_for(bias), rows, bias.scalar_type());
     return gradients;
   }
 };

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <exception>
 #include <fmt/format.h>
-#include <set>
 #include <torch/utils.h>
 #include <torch/version.h>
 #include <unistd.h>
@@ -19,13 +18,10 @@
 #include "farandole/base/run/earlier_starts.h"
 #include "farandole/base/run/run_folder.h"
 #include "farandole/base/version.h"
-#include "farandole/comm/gpu/gpu_choice.h"
 #include "farandole/comm/group_agreement.h"
-#include "farandole/comm/watch/rank_status.h"
 #include "farandole/timeline/counters/gpu_counters.h"
 #include "farandole/timeline/recorder/recorder_format.h"
 #include "farandole/timeline/recorder/recorder_place.h"
-#include "farandole/train/gpu_device.h"
 #include "farandole/train/internals.h"
 
 namespace farandole {
@@ -176,53 +172,6 @@ std::optional<std::string> Session::between_nodes() const {
 }
 torch::Device Session::device() const {
   return internals_->device;
-}
-
-void Session::use_device(std::string_view wish, int ranks_per_gpu) {
-  if (wish == "cpu") return;
-  std::string why_not;
-  auto runtime = load_gpus(why_not);
-  struct Gpus {
-    std::int32_t count = 0;
-    char first[48] = {};
-    char topology[192] = {};
-  };
-  Gpus own;
-  if (runtime != nullptr) {
-    own.count = runtime->device_count();
-    store_text(own.first, runtime->describe(0).uuid);
-  }
-  auto& mine = *internals_;
-  std::vector<Gpus> all(static_cast<std::size_t>(size()));
-  const std::vector<std::size_t> bytes(all.size(), sizeof own);
-  mine.communicator().all_gather("GPUs", &own, all.data(), bytes);
-  if (std::any_of(all.begin(), all.end(), [](const Gpus& gpus) { return gpus.count == 0; })) {
-    together([&] {
-      if (wish == "cuda" && runtime == nullptr)
-        throw UserError(fmt::format("--device cuda cannot be used: {}; use --device cpu", why_not));
-    });
-    return;
-  }
-  const auto& layout = mine.job.layout();
-  const auto node_of = [&](std::size_t r) { return layout.nodes[r]; };
-  std::vector<VisibleGpus> here;
-  for (std::size_t r = 0; r < all.size(); ++r)
-    if (node_of(r) == node_of(static_cast<std::size_t>(rank()))) here.push_back({all[r].count, all[r].first});
-  Gpus chosen;
-  together([&] {
-    mine.gpu = use_gpu(runtime, choose_gpu(here, local_rank(), node(), ranks_per_gpu));
-    store_text(chosen.first, runtime->describe(mine.gpu->device).uuid);
-    store_text(chosen.topology, runtime->topology(mine.gpu->device));
-  });
-  mine.communicator().all_gather("chosen GPUs", &chosen, all.data(), bytes);
-  mine.gpus.clear();
-  mine.gpu_topology.clear();
-  for (const auto& gpu : all) {
-    mine.gpus.emplace_back(gpu.first);
-    mine.gpu_topology.emplace_back(gpu.topology);
-  }
-  mine.gpu->shared = std::set(mine.gpus.begin(), mine.gpus.end()).size() < mine.gpus.size();
-  mine.device = torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(mine.gpu->device));
 }
 
 TensorCollectives& Session::collectives() {

@@ -141,14 +141,16 @@ TEST(Metrics, split_the_gpus_time) {
   EXPECT_EQ(metrics.ranks[0].overlap, 10 * ms);
 }
 
-TEST(Metrics, count_reductions_of_ranks_that_share_a_gpu_as_communication) {
-  TraceBuilder trace(1);
-  add_steps_of_a_gpu(trace, "farandole_reduce_peers(bucket 3)");
-  const auto metrics = measure_trace(trace, {{"device", "cuda"}});
-  ASSERT_TRUE(metrics.ranks[0].gpu);
-  EXPECT_EQ(metrics.ranks[0].gpu->compute, 40 * ms);
-  EXPECT_EQ(metrics.ranks[0].gpu->communication_only, 20 * ms);
-  EXPECT_EQ(metrics.ranks[0].overlap, 10 * ms);
+TEST(Metrics, count_kernels_of_ranks_that_share_a_gpu_as_communication) {
+  for (const auto* kernel : {"farandole_reduce_peers(bucket 3)", "farandole_copy_from_peers(rows)"}) {
+    TraceBuilder trace(1);
+    add_steps_of_a_gpu(trace, kernel);
+    const auto metrics = measure_trace(trace, {{"device", "cuda"}});
+    ASSERT_TRUE(metrics.ranks[0].gpu);
+    EXPECT_EQ(metrics.ranks[0].gpu->compute, 40 * ms) << kernel;
+    EXPECT_EQ(metrics.ranks[0].gpu->communication_only, 20 * ms);
+    EXPECT_EQ(metrics.ranks[0].overlap, 10 * ms);
+  }
 }
 
 TEST(Metrics, put_gpu_work_down_to_the_phase_that_launched_it) {

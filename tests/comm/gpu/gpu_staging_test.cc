@@ -101,7 +101,7 @@ int four_steps(GpuRank& rank) {
 }
 
 // The copies wait for the writes before them, and the writes after them for the copies.
-TEST(GpuStaging, NoWaitForAnEventCanBeLeftOut) {
+TEST(GpuStagingMutations, NoWaitForAnEventCanBeLeftOut) {
   if (real_gpus() > 0) GTEST_SKIP() << "only the double leaves out waits";
   const auto waits = run_gpu_ranks(1, [](GpuRank& rank) { throw Error(std::to_string(four_steps(rank))); });
   const int count = std::atoi(waits[0].message.c_str());

@@ -90,6 +90,49 @@ std::vector<std::byte> reduced_on_cpu(DType dtype, ReduceOp op, std::size_t coun
   return result;
 }
 
+// Each rank sends any number of bytes to each rank, also none. Nothing beside `out` is written.
+void try_all_to_all(SharingRank& gpu, std::mt19937& random, std::size_t offset) {
+  const auto ranks = static_cast<std::size_t>(gpu.comm.size), own = static_cast<std::size_t>(gpu.comm.rank);
+  const std::size_t most = random() % 3 == 0 ? 2 : 90'000 / ranks;
+  const bool all_empty = random() % 8 == 0, even = random() % 4 == 0;
+  const std::size_t each = random() % most;
+  std::vector<std::vector<std::size_t>> sent(ranks, std::vector<std::size_t>(ranks, each));  // [from][to]
+  for (auto& row : sent)
+    for (auto& bytes : row)
+      if (all_empty || !even) bytes = all_empty || random() % 4 == 0 ? 0 : random() % most;
+  const auto data_of = [&, first = random()](std::size_t rank) {
+    std::mt19937 own_random(static_cast<unsigned>(first + rank));
+    std::vector<std::byte> data(sum(sent[rank]));
+    for (auto& byte : data) byte = static_cast<std::byte>(own_random());
+    return data;
+  };
+  constexpr std::size_t gap = 100;
+  constexpr std::byte untouched{0x5a};
+  std::vector<std::byte> expected(gap, untouched);
+  std::vector<std::size_t> received;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const auto data = data_of(r);
+    const auto begin =
+        data.begin() + std::accumulate(sent[r].begin(), sent[r].begin() + gpu.comm.rank, std::ptrdiff_t{0});
+    received.push_back(sent[r][own]);
+    expected.insert(expected.end(), begin, begin + static_cast<std::ptrdiff_t>(received.back()));
+  }
+  expected.resize(expected.size() + gap, untouched);
+  const auto data = data_of(own);
+  const auto from = gpu.runtime->allocate_pinned(data.size()),
+             before = gpu.runtime->allocate_pinned(expected.size()),
+             to = gpu.runtime->allocate_pinned(expected.size());
+  std::copy(data.begin(), data.end(), from.get());
+  std::fill_n(before.get(), expected.size(), untouched);
+  auto *const in = gpu.first.get() + offset, *const out = gpu.second.get() + random() % 20;
+  gpu.runtime->copy(out, before.get(), expected.size(), gpu.work.handle());
+  gpu.run(from.get(), in, data.size(), to.get(), out, expected.size(),
+          [&] { gpu.comm.all_to_all("test", in, sent[own], out + gap, received, gpu.work.handle()); });
+  gpu.comm.await(gpu.done);
+  EXPECT_TRUE(std::equal(expected.begin(), expected.end(), to.get()))
+      << "all_to_all of " << data.size() << " bytes to " << expected.size() - 2 * gap;
+}
+
 // One random collective; `random` is in the same state on every rank.
 void try_random(SharingRank& gpu, std::mt19937& random) {
   constexpr ReduceOp every_op[] = {ReduceOp::sum, ReduceOp::average, ReduceOp::min, ReduceOp::max,
@@ -125,7 +168,7 @@ void try_random(SharingRank& gpu, std::mt19937& random) {
     EXPECT_TRUE(std::equal(right.begin(), right.end(), to.get())) << what();
   };
   auto* const stream = gpu.work.handle();
-  switch (random() % 4) {
+  switch (random() % 5) {
     case 0:
       gpu.run(from.get(), a, all, to.get(), a, all,
               [&] { gpu.comm.allreduce("test", a, total, dtype, op, 1, stream); });
@@ -148,6 +191,8 @@ void try_random(SharingRank& gpu, std::mt19937& random) {
       }
       return expect(result);
     }
+    case 3:
+      return try_all_to_all(gpu, random, offset);
     default:
       gpu.run(from.get(), a, all, to.get(), a, all,
               [&] { gpu.comm.broadcast("test", a, all, root, stream); });
@@ -179,6 +224,8 @@ int queue_all_kinds(GpuRank& rank) {
   const auto from = gpu.runtime->allocate_pinned(bytes), to = gpu.runtime->allocate_pinned(4 * bytes);
   const std::vector<std::size_t> counts(static_cast<std::size_t>(rank.size), count / 3),
       parts(counts.size(), bytes / 3);
+  auto sent = parts;
+  sent[1] = bytes / 6;
   auto* const stream = gpu.work.handle();
   auto *const a = gpu.first.get(), *const b = gpu.second.get();
   gpu.runtime->copy(a, from.get(), bytes, stream);
@@ -190,20 +237,27 @@ int queue_all_kinds(GpuRank& rank) {
   gpu.runtime->copy(to.get(), a, bytes, stream);
   gpu.comm.all_gather("four", b, a, parts, stream);
   gpu.runtime->copy(to.get() + bytes, a, bytes, stream);
-  gpu.comm.broadcast("five", a, bytes, 0, stream);
+  gpu.comm.all_to_all("five", a, parts, b, parts, stream);
+  gpu.runtime->copy(a, from.get(), bytes, stream);
+  gpu.comm.all_to_all("six", a, sent, b,
+                      std::vector<std::size_t>(parts.size(), sent[static_cast<std::size_t>(rank.rank)]),
+                      stream);
+  gpu.runtime->copy(to.get() + 3 * bytes, b, bytes, stream);
+  gpu.runtime->copy(a, from.get(), bytes, stream);
+  gpu.comm.broadcast("seven", a, bytes, 0, stream);
   gpu.runtime->copy(to.get() + 2 * bytes, a, bytes, stream);
   gpu.done.record(stream);
   gpu.comm.await(gpu.done);
   return of_double<int()>("gpu_double_waits")();
 }
 
-TEST(IpcCommunicator, NoWaitOfAStreamCanBeLeftOut) {
+TEST(IpcMutations, NoWaitOfAStreamCanBeLeftOut) {
   if (real_gpus() > 0) GTEST_SKIP() << "only the double leaves out waits";
   const auto waits =
       run_gpu_ranks(2, [](GpuRank& rank) { throw Error(std::to_string(queue_all_kinds(rank))); });
   const int count = std::atoi(waits[0].message.c_str());
   // Two for each collective, and one for a broadcast: before it for the root, after it for the others.
-  ASSERT_EQ(count, 8) << waits[0].message;
+  ASSERT_EQ(count, 12) << waits[0].message;
   for (int lost = 1; lost <= 2 * count; ++lost)
     expect_all_succeed(
         run_gpu_ranks(2,
@@ -227,8 +281,11 @@ TEST(IpcCommunicator, TheHostQueuesWhileTheDeviceStandsStill) {
     auto& pause = of_double<void(bool)>("gpu_double_pause");
     pause(true);
     ::alarm(20);
-    for (int i = 0; i < 5; ++i)
+    const std::array<std::size_t, 2> parts{100, 100};
+    for (int i = 0; i < 5; ++i) {
       gpu.comm.allreduce("test", gpu.first.get(), 1000, DType::float32, ReduceOp::sum, 1, gpu.work.handle());
+      gpu.comm.all_to_all("test", gpu.first.get(), parts, gpu.second.get(), parts, gpu.work.handle());
+    }
     gpu.done.record(gpu.work.handle());
     pause(false);
     gpu.comm.await(gpu.done);
@@ -240,11 +297,11 @@ TEST(IpcCommunicator, ALostRankEndsTheWaitOfTheOthers) {
 }
 
 // Calls of the collectives below, and how many of them come before the last one for which others wait.
-const std::map<std::string, int> calls_of_collectives = {{"cuStreamWriteValue32", 8},
-                                                         {"cuStreamWaitValue32", 7},
-                                                         {"cudaLaunchKernel", 2},
-                                                         {"cudaMemcpyAsync", 5},
-                                                         {"cudaEventRecord", 4}};
+const std::map<std::string, int> calls_of_collectives = {{"cuStreamWriteValue32", 20},
+                                                         {"cuStreamWaitValue32", 11},
+                                                         {"cudaLaunchKernel", 4},
+                                                         {"cudaMemcpyAsync", 11},
+                                                         {"cudaEventRecord", 6}};
 
 // The rank whose call fails names it, and the others do not wait for it.
 TEST(IpcCommunicator, ACallThatFailsEndsAllRanks) {
@@ -304,6 +361,8 @@ TEST(IpcCommunicator, RefusesWhatItCannotDo) {
     EXPECT_THROW(gpu.comm.allreduce("test", gpu.first.get(), 100, DType::int32, ReduceOp::average, 1, stream),
                  UserError);
     EXPECT_THROW(gpu.comm.broadcast("test", gpu.first.get() + (1 << 21), 1, 0, stream), UserError);
+    const std::array<std::size_t, 2> parts{200, 200};
+    EXPECT_THROW(gpu.comm.all_to_all("test", other.get(), parts, gpu.first.get(), parts, stream), UserError);
     EXPECT_THROW(gpu.comm.allocate(rank.rank == 0 ? 1 : 3 << 20), UserError);
   }));
   const auto ends =

@@ -169,7 +169,7 @@ TEST_P(NcclRanks, RandomCollectivesGiveTheRightResults) {
 INSTANTIATE_TEST_SUITE_P(Sizes, NcclRanks, testing::Values(1, 2, 3, 5));
 
 // The double does what a device does to a program that forgets events, so the test above means something.
-TEST(NcclCommunicator, ResultsAreWrongWithoutTheEvents) {
+TEST(NcclMutations, ResultsAreWrongWithoutTheEvents) {
   const auto ends = run_gpu_ranks(
       2,
       [](GpuRank& rank) {

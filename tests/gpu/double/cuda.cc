@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <random>
 #include <set>
 #include <sstream>
@@ -157,9 +158,21 @@ std::mutex all_mutex;
 std::set<CUstream_st*> all_streams;
 CUstream_st* default_stream = nullptr;  // other streams do not wait for it
 
+// The numbers of the machine's devices that this process sees.
+std::vector<int> visible() {
+  const char *const count = std::getenv("GPU_DOUBLE_DEVICES"), *const chosen =
+                                                                   std::getenv("CUDA_VISIBLE_DEVICES");
+  std::vector<int> all(static_cast<std::size_t>(count != nullptr ? std::atoi(count) : 8));
+  std::iota(all.begin(), all.end(), 0);
+  if (chosen == nullptr) return all;
+  std::vector<int> seen;
+  std::istringstream numbers(chosen);
+  for (std::string number; std::getline(numbers, number, ',');) seen.push_back(std::atoi(number.c_str()));
+  return seen;
+}
+
 int devices() {
-  const char* const text = std::getenv("GPU_DOUBLE_DEVICES");
-  return text != nullptr ? std::atoi(text) : 8;
+  return static_cast<int>(visible().size());
 }
 
 }  // namespace
@@ -292,11 +305,12 @@ cudaError_t cudaGetDeviceCount(int* count) {
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int which) {
   FAIL_IF_ASKED("cudaGetDeviceProperties", cudaErrorUnknown);
+  const int number = visible().at(static_cast<std::size_t>(which));
   *properties = cudaDeviceProp{};
   std::strcpy(properties->name, "Test double");
-  std::memset(properties->uuid.bytes, which, sizeof properties->uuid.bytes);
+  std::memset(properties->uuid.bytes, number, sizeof properties->uuid.bytes);
   properties->totalGlobalMem = std::size_t{1} << 30;
-  properties->pciBusID = 0x1b + which;
+  properties->pciBusID = 0x1b + number;
   return cudaSuccess;
 }
 
@@ -419,6 +433,7 @@ CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr at, cuuint32_t value,
   stream->push([=] {
     auto* const counter = reinterpret_cast<std::uint32_t*>(at);
     gpu_double::note_written(counter, value, stream->shared_clock);
+    gpu_double::note_shared(stream->number, stream->shared_clock, {counter, sizeof value, true});
     std::atomic_ref(*counter).store(value);
   });
   return CUDA_SUCCESS;
@@ -469,8 +484,10 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+// All streams that we create are for communication and copies, so they come before those that compute.
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
   FAIL_IF_ASKED("cudaStreamCreateWithPriority", cudaErrorMemoryAllocation);
+  if (flags != cudaStreamNonBlocking || priority != -5) return last = cudaErrorInvalidValue;
   const std::lock_guard lock(all_mutex);
   *stream = *all_streams.insert(new CUstream_st(CUstream_st::Runs::itself)).first;
   return cudaSuccess;

@@ -139,7 +139,7 @@ TEST(DeviceInput, BatchesAreReadInOrderAndTheirMemoryIsUsedAgain) {
   });
 }
 
-TEST(DeviceInput, TheWaitForACopyCannotBeLeftOut) {
+TEST(DeviceInputMutations, TheWaitForACopyCannotBeLeftOut) {
   expect_to_pass([] {
     auto& gpu = TorchDouble::install();
     ::setenv("GPU_DOUBLE_LOSE_WAIT", "0", 1);

@@ -113,16 +113,17 @@ ForeignMeaning meaning_of(const TraceSpan& span) {
 // share a GPU.
 bool is_collective_kernel(std::string_view name) {
   return name.starts_with("nccl") || name.starts_with("farandole_reduce_peers") ||
-         contains(name, "ncclKernel") || contains(name, "ncclDevKernel") || contains(name, "rcclKernel") ||
-         contains(name, "mscclKernel");
+         name.starts_with("farandole_copy_from_peers") || contains(name, "ncclKernel") ||
+         contains(name, "ncclDevKernel") || contains(name, "rcclKernel") || contains(name, "mscclKernel");
 }
 
 // Returns "allreduce", "allgather", … from the name of a kernel; "" if the name does not contain it.
 std::string_view operation_of_kernel(std::string_view name) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 8> operations = {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 9> operations = {
       {{"AllReduce", "allreduce"},
        {"farandole_reduce_peers",
         "allreduce"},  // of buckets; nothing else that it can do is used in training
+       {"farandole_copy_from_peers", "alltoall"},
        {"AllGather", "allgather"},
        {"ReduceScatter", "reducescatter"},
        {"Broadcast", "broadcast"},

@@ -12,6 +12,8 @@
 
 namespace farandole {
 
+constexpr std::uint32_t most_peers = 16;  // that share GPUs
+
 // Words that may be read from memory of any type.
 template <class Integer>
 using DeviceWord [[gnu::may_alias]] = Integer;

@@ -19,6 +19,16 @@ std::uint64_t blocks_for(std::uint64_t bytes) {
   return std::min(most_blocks, (vectors + threads_of_block - 1) / threads_of_block);
 }
 
+// Returns how many parts there are.
+std::uint64_t number_parts(std::span<CopyPiece> pieces) {
+  std::uint64_t parts = 0;
+  for (auto& piece : pieces) {
+    piece.first_part = parts;
+    parts += copy_parts(piece.bytes);
+  }
+  return parts;
+}
+
 std::uint64_t exponent_of(DType dtype) {
   switch (dtype) {
     case DType::float16:
@@ -47,6 +57,7 @@ GpuKernels::GpuKernels(std::shared_ptr<const GpuRuntime> runtime) : runtime_(std
     kernel = found;
   };
   find(copy_, "farandole_copy");
+  find(copy_from_peers_, "farandole_copy_from_peers");
   find(scan_, "farandole_scan_nonfinite");
   find(reduce_, "farandole_reduce_peers");
 }
@@ -62,16 +73,17 @@ void GpuKernels::launch(const void* kernel, std::uint64_t blocks, const void* ar
 
 void GpuKernels::copy(std::span<const CopyPiece> pieces, CopyPiece* host, CopyPiece* device,
                       CUstream_st* stream) const {
-  std::uint64_t parts = 0;
-  std::transform(pieces.begin(), pieces.end(), host, [&](CopyPiece piece) {
-    piece.first_part = parts;
-    parts += copy_parts(piece.bytes);
-    return piece;
-  });
+  std::copy(pieces.begin(), pieces.end(), host);
+  const auto parts = number_parts({host, pieces.size()});
   if (parts == 0) return;
   runtime_->copy(device, host, pieces.size_bytes(), stream);
   BatchedCopy copy{device, pieces.size()};
   launch(copy_, parts, &copy, stream);
+}
+
+void GpuKernels::copy(PeerCopy pieces, CUstream_st* stream) const {
+  const auto parts = number_parts({pieces.pieces, pieces.count});
+  if (parts > 0) launch(copy_from_peers_, parts, &pieces, stream);
 }
 
 void GpuKernels::find_nonfinite(const void* data, std::size_t count, DType dtype, std::uint64_t* first,

@@ -23,6 +23,8 @@ class GpuKernels {
   // Writes the table of the copies into `host`, copies it to `device`, and copies the pieces. Each of both
   // tables has room for `pieces`. `host` is pinned. Do not change it until the stream has executed this copy.
   void copy(std::span<const CopyPiece> pieces, CopyPiece* host, CopyPiece* device, CUstream_st* stream) const;
+  // Sets the pieces' first parts and copies them.
+  void copy(PeerCopy pieces, CUstream_st* stream) const;
   // Lowers *first to the number of the first element that is not finite, and sets *found to 1 if there is
   // one. Both are in memory of the device. `data` is aligned to 16 bytes.
   void find_nonfinite(const void* data, std::size_t count, DType dtype, std::uint64_t* first, float* found,
@@ -34,7 +36,7 @@ class GpuKernels {
   void launch(const void* kernel, std::uint64_t blocks, const void* argument, CUstream_st* stream) const;
 
   const std::shared_ptr<const GpuRuntime> runtime_;
-  const void *copy_ = nullptr, *scan_ = nullptr, *reduce_ = nullptr;
+  const void *copy_ = nullptr, *copy_from_peers_ = nullptr, *scan_ = nullptr, *reduce_ = nullptr;
 };
 
 }  // namespace farandole

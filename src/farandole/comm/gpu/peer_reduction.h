@@ -14,8 +14,6 @@
 
 namespace farandole {
 
-constexpr std::uint32_t most_peers = 16;
-
 // outputs[o][i] = op over k of inputs[k][i] * factor. An output may be one of the inputs.
 struct PeerReduction {
   const std::byte* inputs[most_peers];

@@ -154,6 +154,31 @@ void IpcCommunicator::reduce_scatter(std::string_view name, const void* in, void
   });
 }
 
+// A rank knows where its data for another one begin, but the other one reads them. Therefore the streams
+// tell each other.
+void IpcCommunicator::all_to_all(std::string_view name, const void* in,
+                                 std::span<const std::size_t> send_bytes, void* out,
+                                 std::span<const std::size_t> receive_bytes, CUstream_st* stream) {
+  const auto total = sum(send_bytes);
+  std::vector<std::uint64_t> offsets;
+  PeerCopy job{};
+  const auto places = blocks_->find(name, in, total, &job.room);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const auto r = (own() + i) % places.size();
+    job.pieces[i] = {places[r], static_cast<std::byte*>(out) + sum_before(receive_bytes, r), receive_bytes[r],
+                     0};
+    job.offsets[i] = meeting_->told(static_cast<int>(r));
+    offsets.push_back(sum_before(send_bytes, i));
+  }
+  job.count = places.size();
+  queue("all_to_all", name, total, stream, [&] {
+    meeting_->tell(offsets, stream);
+    meeting_->meet(stream);
+    kernels_.copy(job, stream);
+    meeting_->meet(stream);
+  });
+}
+
 Buffer IpcCommunicator::allocate(std::size_t bytes) {
   flights_->check();
   return blocks_->allocate(bytes);

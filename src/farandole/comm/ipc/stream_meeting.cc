@@ -10,6 +10,7 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t line_bytes = 64;
+constexpr std::size_t message_at = 8;  // in the line of a counter
 constexpr std::size_t row_bytes = 4096;
 constexpr std::size_t rows_bytes = std::size_t{2} << 20;
 constexpr int most_rows = row_bytes / line_bytes - 1;  // the first line has the token of the arena
@@ -107,6 +108,21 @@ void StreamMeeting::follow(int rank, CUstream_st* stream) {
   ++meetings_;
   if (rank != rank_) return wait_for(rank, stream);
   for (int r = 0; r < size_; ++r) announce_to(r, stream);
+}
+
+void StreamMeeting::tell(std::span<const std::uint64_t> values, CUstream_st* stream) {
+  for (int r = 0; r < size_; ++r) {
+    const auto value = values[static_cast<std::size_t>(r)], at = on_device(r, rank_) + message_at;
+    check(driver_->write(stream, at, static_cast<std::uint32_t>(value), CU_STREAM_WRITE_VALUE_DEFAULT),
+          "cuStreamWriteValue32");
+    check(driver_->write(stream, at + 4, static_cast<std::uint32_t>(value >> 32),
+                         CU_STREAM_WRITE_VALUE_DEFAULT),
+          "cuStreamWriteValue32");
+  }
+}
+
+const std::uint64_t* StreamMeeting::told(int by_rank) const {
+  return reinterpret_cast<const std::uint64_t*>(on_device(rank_, by_rank) + message_at);
 }
 
 void StreamMeeting::abort() {

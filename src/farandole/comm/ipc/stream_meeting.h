@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "farandole/comm/communicator.h"
@@ -36,6 +37,10 @@ class StreamMeeting {
   // The same, but only `rank` waits for the others, or only the others wait for `rank`.
   void gather_at(int rank, CUstream_st* stream);
   void follow(int rank, CUstream_st* stream);
+  // Queues a message to each rank, this one included: values[r] is for rank r. It can be read at told() by
+  // what runs after the next meeting and before the one after that.
+  void tell(std::span<const std::uint64_t> values, CUstream_st* stream);
+  const std::uint64_t* told(int by_rank) const;  // as devices address it
   // All meetings that were queued end now. Only the stream of a lost rank could still keep them from it, if
   // it comes to a meeting afterwards; therefore call this again and again.
   void abort();

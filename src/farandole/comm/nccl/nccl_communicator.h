@@ -50,7 +50,7 @@ class NcclCommunicator final : public DeviceCommunicator {
                       std::span<const std::size_t> count_by_rank, DType dtype, ReduceOp op,
                       CUstream_st* stream) override;
   void all_to_all(std::string_view name, const void* in, std::span<const std::size_t> send_bytes, void* out,
-                  std::span<const std::size_t> receive_bytes, CUstream_st* stream);
+                  std::span<const std::size_t> receive_bytes, CUstream_st* stream) override;
   Buffer allocate(std::size_t bytes) override;
   void check() override { flights_->check(); }
   void await(const GpuEvent& event) override { flights_->await(event); }

@@ -62,8 +62,9 @@ NameId ActivityReader::name(std::string_view text) {
   if (!fresh) return found->second;
   const auto plain = readable(found->first.c_str());
   found->second = timeline_.intern(plain);
-  // The latter one reduces the buckets of ranks that share a GPU.
-  if ((plain.starts_with("nccl") || plain == "farandole_reduce_peers") &&
+  // The latter two are those of ranks that share a GPU.
+  if ((plain.starts_with("nccl") || plain == "farandole_reduce_peers" ||
+       plain == "farandole_copy_from_peers") &&
       plain.find('(') == std::string::npos)
     kernels_of_collectives_[found->second.value] = plain;
   return found->second;

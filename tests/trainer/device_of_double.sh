@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Training with --device cuda from the choice of GPUs to the checkpoint, with stand-ins for CUDA, NCCL and LibTorch's CUDA
+# library, whose kernels compute on the CPU. The results are those of the CPU.
+source "$(dirname "$0")/common.sh"
+double=$bin/../tests/libgpu_double.so torch_double=$bin/../tests/torch_double
+[[ -e $double && -e $torch_double/libtorch_cuda.so ]] || { echo "skipped: built without the headers of CUDA and NCCL"; exit 77; }
+export FARANDOLE_CUDA_LIBRARY=$double FARANDOLE_NCCL_LIBRARY=$double
+export LD_LIBRARY_PATH=$torch_double${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export GPU_DOUBLE_DEVICES=2
+options=(--model mlp --data synthetic --synthetic-samples 64 --timeline off --checkpoint-steps 3 --bucket-mb 0.1 --seed 5)
+
+uuid() { printf 'GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x' $(printf "$1 %.0s" {1..16}); }
+
+# has_gpus RUN NUMBER…: run.json has the UUIDs of these GPUs of the machine, by rank.
+has_gpus() {
+  local run=$1 expected
+  shift
+  expected=$(for number in "$@"; do uuid "$number"; echo; done | paste -sd' ')
+  /usr/bin/python3 - "$run/run.json" "$expected" <<'PY' || fail "run.json of $run lacks the GPUs $*: $(grep -A4 gpu "$run/run.json")"
+import json, sys
+run = json.load(open(sys.argv[1]))
+sys.exit(run["device"] != "cuda" or run["gpus"] != sys.argv[2].split() or len(run["gpu_topology"]) != len(run["gpus"]))
+PY
+}
+
+same_as_cpu() {  # RUN
+  local last
+  last=$(cd "$1/checkpoints" && ls *.h5 | tail -1)
+  /usr/bin/python3 - "cpu/checkpoints/$last" "$1/checkpoints/$last" <<'PY' >out 2>err || fail "$1 has other parameters than the CPU"
+import h5py, numpy, sys
+a, b = (h5py.File(name)["model"] for name in sys.argv[1:])
+assert len(a) > 0 and a.keys() == b.keys(), (a.keys(), b.keys())
+for name in a:
+    assert numpy.asarray(a[name]).tobytes() == numpy.asarray(b[name]).tobytes(), name
+PY
+}
+
+need_h5py
+train 2 "${options[@]}" --run-dir cpu --device cpu || fail "cpu"
+
+# All tasks see all GPUs.
+train 2 "${options[@]}" --run-dir all --device cuda || fail "all GPUs visible"
+has_gpus all 0 1
+same_as_cpu all
+grep -q '"nccl": "' all/run.json || fail "run.json lacks the version of NCCL"
+
+# Each task sees a GPU of its own.
+timeout 240 "$bin/farandole" run -n 2 -- bash -c 'CUDA_VISIBLE_DEVICES=$((5 + OMPI_COMM_WORLD_LOCAL_RANK)) exec "$@"' _ \
+  "$bin/farandole" train "${options[@]}" --run-dir own --device cuda >out 2>err || fail "a GPU for each task"
+has_gpus own 5 6
+same_as_cpu own
+
+# Ranks share a GPU, through CUDA IPC.
+train 3 "${options[@]}" --run-dir shared --device cuda --ranks-per-gpu 2 || fail "ranks that share GPUs"
+has_gpus shared 0 0 1
+! grep -q '"nccl": "' shared/run.json || fail "ranks that share GPUs do not use NCCL"
+
+# Too few GPUs.
+ranks=3 refused 64 "has 2 GPUs for 3 ranks; .*--ranks-per-gpu 2" "${options[@]}" --run-dir x --device cuda
+train 3 "${options[@]}" --run-dir auto --device auto || fail "auto with too few GPUs"
+grep -q '"device": "cpu"' auto/run.json || fail "auto with too few GPUs does not use the CPU"
+train 2 "${options[@]}" --run-dir enough --device auto || fail "auto"
+has_gpus enough 0 1
