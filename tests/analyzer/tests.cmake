@@ -1,4 +1,4 @@
-farandole_script_test(analyzer.analyze-command analyzer/analyze_command_test 60)
+farandole_script_test(analyzer.analyze-command analyzer/analyze_command_test 3)
 # Runs of any size (not part of ctest).
 if(NOT FARANDOLE_SANITIZE)
   add_executable(make_large_run ${CMAKE_CURRENT_LIST_DIR}/../tools/make_large_run.cc)

@@ -1,8 +1,7 @@
 farandole_test_program(stall_program comm/watch/stall_program.cc LAYERS comm)
 set_target_properties(stall_program PROPERTIES ENABLE_EXPORTS ON)
-foreach(script IN ITEMS stalls lost_ranks)
-  farandole_script_test(comm.${script} comm/watch/${script}.sh 280)
-endforeach()
+farandole_script_test(comm.stalls comm/watch/stalls.sh 60)
+farandole_script_test(comm.lost_ranks comm/watch/lost_ranks.sh 15)
 # Loaded in the place of the CUDA runtime and of NCCL. It finds our kernels in the program that loads it.
 if(FARANDOLE_NCCL)
   add_library(gpu_double SHARED gpu/double/cuda.cc gpu/double/kernels.cc gpu/double/nccl.cc gpu/double/order.cc

@@ -1,7 +1,7 @@
 # Jobs that fail, and the doctor's reports about them.
 farandole_test_program(doomed_program doctor/doomed_program.cc LAYERS comm launch)
 foreach(script IN ITEMS runs copies installation node_recorders)
-  farandole_script_test(doctor.${script} doctor/${script}.sh 280)
+  farandole_script_test(doctor.${script} doctor/${script}.sh 20)
 endforeach()
 set_tests_properties(doctor.copies PROPERTIES LABELS random)
 # Jobs as users run them. Their verdicts depend on times; therefore they do not run beside other

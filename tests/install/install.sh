@@ -41,7 +41,7 @@ fi
 cmake -G Ninja -S "$share/examples" -B examples -DCMAKE_PREFIX_PATH="$prefix" >out 2>err ||
   fail "the examples cannot be configured"
 targets=(record analyze)
-[[ ! -e $lib/libfarandole_runtime.so ]] || targets+=(train launch)  # the other examples are built by tests of their own
+[[ ! -e $lib/libfarandole_runtime.so ]] || targets+=(train)  # the build has the other examples
 cmake --build examples --target "${targets[@]}" >out 2>&1 || fail "the examples cannot be built"
 examples/record runs/record >out 2>err || fail "examples/record"
 [[ -s runs/record/timeline.json.gz ]] || fail "examples/record leaves no trace"
@@ -54,8 +54,6 @@ if [[ -x examples/train ]]; then
   for ranks in one three; do
     grep -qE '^loss 0\.[0-4]' $ranks || fail "examples/train on $ranks prints another loss: $(<$ranks)"
   done
-  # It finds the launcher of the installed tree, although no folder of it is in PATH.
-  timeout 300 env PATH="$(dirname "$(command -v mpirun)"):/usr/bin:/bin" examples/launch 2 >out 2>err && grep -qE '^accuracy on 2 ranks: [89]' out || fail "examples/launch"
   examples/analyze runs/train >train.json 2>err || fail "the analysis of examples/train"
   [[ $("$prefix/bin/farandole" analyze runs/train --format json | md5sum) == $(md5sum <train.json) ]] ||
     fail "farandole analyze says something else than the library"
@@ -72,13 +70,16 @@ export PKG_CONFIG_PATH=$lib/pkgconfig
 read -ra flags < <(pkg-config --cflags --libs farandole-analyzer farandole-timeline)
 "${CXX:-c++}" -std=c++20 "$share/examples/analyze.cc" "${flags[@]}" -o analyze >out 2>err || fail "c++ with pkg-config"
 ./analyze runs/record 2>err | cmp - record.json || fail "the program built with pkg-config"
-if [[ -x examples/train ]]; then  # a unit with LibTorch takes 20 s to compile; so the object is only linked again
+if [[ -x examples/train ]]; then  # a unit with LibTorch takes 20 s to compile; so objects are only linked again
   read -ra flags < <(pkg-config --cflags farandole-runtime)
   "${CXX:-c++}" -std=c++20 -E "$share/examples/train.cc" "${flags[@]}" -o train.ii 2>err || fail "headers with pkg-config"
   read -ra flags < <(pkg-config --libs farandole-runtime)
   "${CXX:-c++}" "$(find examples -name train.cc.o)" "${flags[@]}" -o train >out 2>err || fail "link with pkg-config"
   timeout 300 "$prefix/bin/farandole" run -n 2 -- ./train >out 2>err || fail "train, built with pkg-config"
   grep -q '^loss 0\.' out || fail "train, built with pkg-config, prints another loss"
+  # launch finds the launcher of the installed tree, although no folder of it is in PATH. A test of its own has compiled it.
+  "${CXX:-c++}" "$(find "$build/tests/CMakeFiles/example_launch.dir" -name '*.o')" "${flags[@]}" -o launch >out 2>err || fail "link of launch"
+  timeout 300 env PATH="$(dirname "$(command -v mpirun)"):/usr/bin:/bin" ./launch 2 >out 2>err && grep -qE '^accuracy on 2 ranks: [89]' out || fail "launch"
 fi
 ! examples/analyze nowhere >out 2>err || fail "a run that is not there is no failure"
 

@@ -23,8 +23,6 @@ threads=$(sed 's/ of.*//' "$work/out")
 [[ $(<"$work/out") == "$threads of $threads" ]] || fail "threads of a bound rank: $(<"$work/out")"
 # The launcher's part is tested above in any case.
 [[ $python ]] || { echo "skipped: no Python here has PyTorch with Gloo; name one in FARANDOLE_TORCH_PYTHON"; ((failures)) && exit 1 || exit 77; }
-for n in 3; do
-  expect 0 timeout 300 "$bin/farandole" run -n $n -- "$python" "$(dirname "${BASH_SOURCE[0]}")/ddp.py"
-  for ((r = 0; r < n; r++)); do says out "^rank $r of $n, $r of $n on $(hostname)\$"; done
-done
+expect 0 timeout 300 "$bin/farandole" run -n 2 -- "$python" "$(dirname "${BASH_SOURCE[0]}")/ddp.py"
+for r in 0 1; do says out "^rank $r of 2, $r of 2 on $(hostname)\$"; done
 exit $((failures > 0))

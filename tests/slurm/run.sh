@@ -3,15 +3,15 @@
 hosts=2
 source "$(dirname "${BASH_SOURCE[0]}")/sandbox.sh"
 
-# batch SECONDS SBATCH-ARGUMENTS...: submits a job and waits for its end; the output is in $work/out, the
-# exit code in $code.
+# batch SECONDS SBATCH-ARGUMENTS...: submits a job and waits for its end, up to four times as long because the machine may be busy;
+# the output is in $work/out, the exit code in $code.
 batch() {
   local seconds=$1 job state=
   shift
   last="sbatch $*"
   : >out
   job=$(sbatch --parsable --output="$work/out" "$@") || { fail "sbatch $*"; code=-1; return; }
-  for ((i = 0; i < seconds * 5; i++)); do
+  for ((i = 0; i < seconds * 20; i++)); do
     state=$(scontrol show job "$job" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p')
     [[ $state != PENDING && $state != RUNNING && $state != COMPLETING ]] && break
     sleep 0.2

@@ -1,21 +1,16 @@
-farandole_script_test(slurm.numbers slurm/numbers.sh 60)
-farandole_script_test(slurm.run slurm/run.sh 300)
-farandole_script_test(slurm.requeue slurm/requeue.sh 600)
-farandole_script_test(slurm.preempt slurm/preempt.sh 300)
-farandole_script_test(slurm.sweeps slurm/sweeps.sh 300)
-farandole_script_test(slurm.cycles slurm/cycles.sh 900)
-farandole_script_test(slurm.starts slurm/starts.sh 900)
-farandole_script_test(slurm.nodes slurm/nodes.sh 600)
-farandole_script_test(slurm.doctor slurm/doctor.sh 900)
-farandole_script_test(slurm.timeline slurm/timeline.sh 300)
-farandole_script_test(slurm.launch slurm/launch.sh 300)
-farandole_script_test(slurm.lost_host slurm/lost_host.sh 600)
-farandole_script_test(slurm.mixed_world slurm/mixed_world.sh 60)
-# One sandbox at a time. slurm.doctor mostly waits for Slurm, which looks at time limits twice a minute.
-# Other tests run meanwhile.
-set_tests_properties(slurm.run slurm.requeue slurm.preempt slurm.sweeps slurm.cycles slurm.starts slurm.nodes slurm.doctor slurm.timeline slurm.launch slurm.lost_host slurm.mixed_world
-                     PROPERTIES RESOURCE_LOCK slurm)
-set_tests_properties(slurm.nodes PROPERTIES PROCESSORS 2)
-set_tests_properties(slurm.run slurm.timeline PROPERTIES RUN_SERIAL TRUE)
+# farandole_sandbox_tests(NAME COST...): each starts a sandbox, and one after the other runs. Two such rows at once: most of the time,
+# a sandbox waits for Slurm, which looks at time limits twice a minute.
+function(farandole_sandbox_tests row)
+  set(tests ${ARGN})
+  while(tests)
+    list(POP_FRONT tests name cost)
+    farandole_script_test(slurm.${name} slurm/${name}.sh ${cost})
+    set_tests_properties(slurm.${name} PROPERTIES RESOURCE_LOCK slurm-${row})
+  endwhile()
+endfunction()
+farandole_script_test(slurm.numbers slurm/numbers.sh 5)
+farandole_sandbox_tests(1 cycles 900 requeue 500 lost_host 400 run 300 launch 200 timeline 60)
+farandole_sandbox_tests(2 starts 900 doctor 450 mixed_world 400 preempt 350 sweeps 300 nodes 250)
+set_tests_properties(slurm.timeline PROPERTIES RUN_SERIAL TRUE)  # its verdict depends on times
 set_tests_properties(slurm.doctor slurm.timeline PROPERTIES LABELS random)
 set_tests_properties(slurm.cycles slurm.starts PROPERTIES LABELS soak)

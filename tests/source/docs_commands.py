@@ -2,8 +2,8 @@
 """The commands in the `sh` blocks of README, CONTRIBUTING and docs/ work.
 
 A block marked `sh` is run, page by page, in a folder of its own that has small runs and data of the names that the pages
-use (RUN, OLD, DIR, ...). Trainings end after a few steps. A line whose comment says "exit code N" may end with N. Of
-blocks marked `sh checked` (too slow, or a program of the reader's) and `sh cluster`, the programs and options are checked.
+use (RUN, OLD, DIR, build, ...). Trainings end after a few steps. A line whose comment says "exit code N" may end with N. Of
+blocks marked `sh long` (minutes, or a program of the reader's), `sh cluster` and `sh gpu`, the programs and options are checked.
 A command in any other block is an error. Commands and options that the text and the examples of --help name exist, and
 docs/training.md has all options of `farandole train` with their defaults.
 usage: docs_commands.py [PAGE...]
@@ -170,13 +170,14 @@ def prepare(folder):
     call("farandole", "table", "split", "pixels=DIR/train-images-idx3-ubyte.gz,digit=DIR/train-labels-idx1-ubyte.gz",
          "--fractions", "0.8,0.2", "--output", "train.h5", "--output", "test.h5")
     (folder / "program").symlink_to(BIN / "example_recipe")
+    (folder / "build").symlink_to(BIN.parent)
     (folder / "train.py").write_text("import os\nprint(os.environ['RANK'], os.environ['WORLD_SIZE'])\n")
 
 
 def run_page(page, blocks, prepared, scratch):
     folder = scratch / page.stem
-    shutil.copytree(prepared, folder)
-    environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    shutil.copytree(prepared, folder, symlinks=True)
+    environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1", "DESTDIR": str(folder / "installed")}
     done = subprocess.run(["bash", "-c", script_of(page, blocks)], cwd=folder, env=environment, capture_output=True,
                           text=True, timeout=3 * SECONDS)
     if done.returncode:
@@ -192,8 +193,8 @@ blocks_of = {page: [block for block in read_page(page)[1]
 run = checked = 0
 for page, blocks in blocks_of.items():
     for block in blocks:
-        if block.language not in ("sh", "sh checked", "sh cluster"):
-            problems.append(f"{page}:{block.first_line - 1}: mark the block sh, sh checked or sh cluster")
+        if block.language not in ("sh", "sh long", "sh cluster", "sh gpu"):
+            problems.append(f"{page}:{block.first_line - 1}: mark the block sh, sh long, sh cluster or sh gpu")
         for number, command in commands_of(block):
             if block.language != "sh" or command.startswith("farandole"):
                 check_options(f"{page}:{number}", command)

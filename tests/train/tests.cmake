@@ -2,8 +2,8 @@ if(FARANDOLE_TORCH)
   farandole_test_program(training_program train/training_program.cc train/joining.cc train/paced_training.cc train/straggling.cc
                          LAYERS bench)
   foreach(script IN ITEMS joining stragglers)
-    farandole_script_test(train.${script} train/${script}.sh 280)
-    set_tests_properties(train.${script} PROPERTIES LABELS program PROCESSORS 2)
+    farandole_script_test(train.${script} train/${script}.sh 20)
+    set_tests_properties(train.${script} PROPERTIES LABELS program)
   endforeach()
   # Real ranks that are delayed. Whether other ranks are also late depends on the machine.
   set_tests_properties(train.stragglers PROPERTIES LABELS "program;soak")

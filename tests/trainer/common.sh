@@ -8,6 +8,9 @@ cd "$work" || exit 1
 text=/usr/share/common-licenses  # a folder with some 100 KB of text
 [[ -e $text/GPL-3 ]] || text=$source_folder/../../docs
 
+# short_text BYTES: makes the folder short with so much of that text.
+short_text() { mkdir short && cat "$text"/* 2>/dev/null | head -c "$1" >short/text; }
+
 fail() {
   echo "FAILED: $*" >&2
   [[ ! -s out ]] || sed 's/^/  stdout: /' out >&2

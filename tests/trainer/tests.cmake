@@ -1,15 +1,16 @@
 if(FARANDOLE_TORCH)
-  foreach(script IN ITEMS checkpoints/resume precision device device_of_double checkpoints/exact_resume stops/restarts
-                          checkpoints/starts evaluation stops/preempted checkpoints/full_disk checkpoints/slow_disk
-                          checkpoints/save_memory
-                          stops/stalled stops/epoch_ends compression synchronize tuning merge_limit named_run
-                          asked_traces config refusals/bad_options refusals/bad_data refusals/bad_run_dir stops/lease
-                          checkpoints/checkpoint_tool nonfinite check_replicas stops/killed_processes stops/terminal stops/survivors
-                          quickstart_profile mnist stops/kills)
+  set(costs
+    checkpoints/resume 110 precision 90 stops/restarts 70 checkpoints/exact_resume 60 quickstart_profile 40 refusals/bad_options 35
+    stops/preempted 35 mnist 35 asked_traces 30 stops/killed_processes 30 stops/epoch_ends 25 checkpoints/starts 25 refusals/bad_run_dir 25
+    nonfinite 20 checkpoints/full_disk 20 evaluation 20 compression 20 refusals/bad_data 20 synchronize 15 checkpoints/slow_disk 15
+    checkpoints/save_memory 15 tuning 15 device 15 device_of_double 30 config 10 checkpoints/checkpoint_tool 10 stops/stalled 10 stops/survivors 10
+    stops/terminal 5 stops/lease 5 check_replicas 5 merge_limit 5 named_run 2 stops/kills 280)
+  while(costs)
+    list(POP_FRONT costs script cost)
     get_filename_component(name ${script} NAME)
-    farandole_script_test(trainer.${name} trainer/${script}.sh 280)
-    set_tests_properties(trainer.${name} PROPERTIES LABELS program PROCESSORS 2)
-  endforeach()
+    farandole_script_test(trainer.${name} trainer/${script}.sh ${cost})
+    set_tests_properties(trainer.${name} PROPERTIES LABELS program)
+  endwhile()
   farandole_script_test(trainer.many_killed_processes trainer/stops/killed_processes.sh 600 5)
   farandole_script_test(trainer.goodput trainer/stops/goodput.sh 280)
   farandole_script_test(trainer.quick_end_of_survivors trainer/stops/survivors.sh 280 5 2)

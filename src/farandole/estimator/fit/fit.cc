@@ -131,7 +131,7 @@ class Fit {
     std::int64_t ends = leads() && history_.add(result, usage) ? 1 : 0;
     session_.internals().communicator().broadcast("end", &ends, sizeof ends, 0);
     ended_early_ = ends != 0;
-    save(FitHistory::score_of(result));
+    save(score_of(result));
     if (leads()) history_.publish();
   }
 

@@ -24,8 +24,6 @@ class FitHistory {
   void add(std::int64_t step, std::int64_t epoch, double loss, const StepResult& result);
   // Returns whether the training is to end.
   bool add(const EpochResult& result, const std::vector<ResourceUsage>& usage);
-  // The loss by which epochs are compared.
-  static double score_of(const EpochResult& result) { return result.validation_loss.value_or(result.loss); }
   // Sets what a checkpoint says of the epochs so far. `score` is NaN within an epoch.
   void describe(Snapshot& snapshot, double score) const;
   void publish();  // fit.json

@@ -1,8 +1,11 @@
 #include "farandole/estimator/fit/store.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <limits>
+#include <map>
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
@@ -25,12 +28,27 @@ json to_json(const EpochResult& epoch) {
   return result;
 }
 
+// JSON has no NaN and no infinities. The library writes null for them.
+double number_from(const json& from) {
+  return from.is_null() ? std::numeric_limits<double>::quiet_NaN() : from.get<double>();
+}
+
+std::map<std::string, double> numbers_from(const json& from) {
+  std::map<std::string, double> numbers;
+  for (const auto& [name, number] : from.items()) numbers[name] = number_from(number);
+  return numbers;
+}
+
 EpochResult epoch_from(const json& from) {
-  EpochResult epoch{from.at("epoch"),   from.at("step"),
-                    from.at("loss"),    from.at("lr"),
-                    from.at("seconds"), {},
-                    from.at("metrics"), from.value("training_metrics", std::map<std::string, double>())};
-  if (from.contains("validation_loss")) epoch.validation_loss = from["validation_loss"].get<double>();
+  EpochResult epoch{from.at("epoch"),
+                    from.at("step"),
+                    from.at("loss"),
+                    from.at("lr"),
+                    from.at("seconds"),
+                    {},
+                    numbers_from(from.at("metrics")),
+                    numbers_from(from.value("training_metrics", json::object()))};
+  if (from.contains("validation_loss")) epoch.validation_loss = number_from(from["validation_loss"]);
   return epoch;
 }
 
@@ -76,12 +94,13 @@ bool is_in_use(const fs::path& folder) {
 }  // namespace
 
 std::optional<double> FitRecord::best_loss() const {
-  std::optional<double> best;
-  for (const auto& epoch : history) {
-    const double loss = epoch.validation_loss.value_or(epoch.loss);
-    if (!best || loss < *best) best = loss;
-  }
-  return best;
+  if (history.empty()) return std::nullopt;
+  return score_of(*std::ranges::min_element(history, {}, score_of));
+}
+
+double score_of(const EpochResult& epoch) {
+  const double loss = epoch.validation_loss.value_or(epoch.loss);
+  return std::isnan(loss) ? std::numeric_limits<double>::infinity() : loss;
 }
 
 json options_to_json(const EstimatorOptions& o) {

@@ -24,9 +24,13 @@ struct FitRecord {
   bool finished = false;
   std::int64_t changed_ns = 0;
 
-  // The lowest loss of an epoch: on the validation rows if there are any.
+  // The lowest score_of() an epoch.
   std::optional<double> best_loss() const;
 };
+
+// The loss by which epochs are compared: on the validation rows if there are any. A loss that is not a
+// number is infinite.
+double score_of(const EpochResult& epoch);
 
 nlohmann::json options_to_json(const EstimatorOptions& options);
 // Sets what the ranks that apply a model need: columns, shapes, losses.

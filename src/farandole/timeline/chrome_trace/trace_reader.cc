@@ -167,10 +167,12 @@ class Reader {
     ++summary_.events;
   }
 
-  // Reads as many events of known forms as follow each other. Without read_own_event(), `farandole analyze`
-  // takes 1.5 times as long on a run of quickstart (2 ranks) and 3.0 times as long on a synthetic run (1,024
-  // ranks, 50 steps). Without read_kineto_event(), it takes 1.7 times as long on 60 MB of PyTorch's profiler.
-  // These are ratios of CPU time of the whole command, medians of 9 interleaved runs on two cores.
+  // Reads as many events of known forms as follow each other. Without read_own_event(), `farandole
+  // analyze` takes 2.8 times as long on the trace of a synthetic run (1,024 ranks, 50 steps, 240 MB), and
+  // 1.2 times as long, 17 instead of 14 ms, on that of quickstart (2 ranks). Without read_kineto_event(),
+  // it takes 1.6 times as long on 34 MB of PyTorch's profiler. These are ratios of CPU time of the whole
+  // command, medians of 5 to 9 interleaved runs on two cores, with a blank before each event that only the
+  // JSON parser accepts.
   std::uint64_t read_known_forms() {
     const auto before = summary_.events;
     read_known_form([this](auto... text) { return take_own_event(text...); });
