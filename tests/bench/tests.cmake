@@ -2,5 +2,5 @@ if(FARANDOLE_TORCH)  # without it there is no farandole bench
   farandole_script_test(bench.analyze bench/analyze.sh 15)
   farandole_script_test(bench.timeline bench/timeline.sh 30)
   farandole_script_test(bench.checkpoint bench/checkpoint.sh 20)
-  set_tests_properties(bench.analyze bench.timeline bench.checkpoint PROPERTIES LABELS program)
+  set_tests_properties(bench.analyze bench.timeline bench.checkpoint PROPERTIES LABELS program PROCESSORS 2)
 endif()

@@ -6,5 +6,5 @@ farandole_script_test(source.comments source/comments.py 5)
 farandole_script_test(source.docs_links source/docs_links.py 10)
 if(FARANDOLE_TORCH)  # the pages' commands train
   farandole_script_test(source.docs_commands source/docs_commands.py 100)
-  set_tests_properties(source.docs_commands PROPERTIES LABELS program)
+  set_tests_properties(source.docs_commands PROPERTIES LABELS program PROCESSORS 2)
 endif()

@@ -11,6 +11,8 @@ if(FARANDOLE_TORCH)
     farandole_script_test(trainer.${name} trainer/${script}.sh ${cost})
     set_tests_properties(trainer.${name} PROPERTIES LABELS program)
   endwhile()
+  set_tests_properties(trainer.resume trainer.precision trainer.restarts trainer.exact_resume trainer.quickstart_profile trainer.mnist
+                       PROPERTIES PROCESSORS 2)
   farandole_script_test(trainer.many_killed_processes trainer/stops/killed_processes.sh 600 5)
   farandole_script_test(trainer.goodput trainer/stops/goodput.sh 280)
   farandole_script_test(trainer.quick_end_of_survivors trainer/stops/survivors.sh 280 5 2)
