@@ -13,8 +13,9 @@ namespace farandole {
 // Starts a thread that blocks all signals, because the program's signals are for the program's own threads.
 std::thread start_quiet_thread(std::function<void()> body);
 
-// The calling thread, and threads that it starts, give way to the threads that train. The lowest priority gets
-// 1.5 % of a core that ranks keep busy while they wait for each other, which is too little. This one gets 10 %.
+// The calling thread, and threads that it starts, give way to the threads that train. The lowest priority
+// gets 1.5 % of a core that ranks keep busy while they wait for each other, which is too little. This one
+// gets 10 %.
 void give_way();
 
 // Tells a thread that sleeps in poll() to end.

@@ -31,7 +31,10 @@ namespace farandole {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds connect_limit{5};  // for all connections of a rank
+// For all connections of a rank. Each address gets a part of it, in which the kernel asks again at
+// least once: while a busy node makes and removes network namespaces, first packets of connections were
+// lost for seconds.
+constexpr std::chrono::seconds connect_limit{30};
 constexpr std::size_t most_addresses = 8;
 
 // An address of this host and the network in which it lies. Sent to the peers unchanged.
@@ -296,7 +299,7 @@ class Connector {
     auto socket = listener_.accept();
     Greeting greeting;
     const auto until =
-        std::min(until_, Clock::now() + connect_limit / 5);  // for a stranger that says nothing
+        std::min(until_, Clock::now() + connect_limit / 30);  // for a stranger that says nothing
     if (socket.get() < 0 || !receive_all(socket.get(), greeting, until)) return;
     const auto from = static_cast<std::size_t>(greeting.from);
     if (greeting.token != invitations_[own_].token || from >= sockets_.size()) return;
