@@ -99,6 +99,7 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, con
   hierarchy.patience = patience(waiting, options);
   const bool known = everywhere(group, options.known_links.has_value());
   LinkChoice choice;
+  std::string problem;
   for (int k = 0; k < plan.leader_groups; ++k) {
     MpiHandle leaders;
     split(group, plan.server(own_node, k) == own_local, own_node, leaders);
@@ -109,9 +110,17 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, con
       mpi = std::make_unique<MpiCommunicator>(leaders.comm, types, Waiting::spin, SignatureCheck::off);
     if (k == 0) choice = agree_on_links(group, leaders.comm, mpi.get(), hierarchy.patience, options, known);
     if (!serves) continue;
-    links = std::make_unique<LeaderGroup>(mpi->rank, mpi->size, make_links(choice.kind, leaders.comm, *mpi));
-    links->set_window(choice.window);
+    try {
+      links =
+          std::make_unique<LeaderGroup>(mpi->rank, mpi->size, make_links(choice.kind, leaders.comm, *mpi));
+      links->set_window(choice.window);
+    } catch (const Error& error) {
+      problem = error.what();
+    }
   }
+  // Ranks that are not in the same leader group would wait for those that throw.
+  if (!everywhere(group, problem.empty()))
+    throw Error(problem.empty() ? "ranks of another leader group cannot be connected" : problem);
   if (!known)
     choice.reason +=
         plan.leader_groups == 1
