@@ -1,5 +1,5 @@
-# farandole_sandbox_tests(NAME COST...): each starts a sandbox, and one after the other runs. Two such rows at once: most of the time,
-# a sandbox waits for Slurm, which looks at time limits twice a minute.
+# farandole_sandbox_tests(ROW NAME COST...): tests that each start a sandbox. Those of a row run one after the other. There are two
+# rows, because a sandbox mostly waits for Slurm, which looks at time limits twice a minute.
 function(farandole_sandbox_tests row)
   set(tests ${ARGN})
   while(tests)

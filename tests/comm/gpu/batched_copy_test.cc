@@ -46,13 +46,16 @@ void copy_random_pieces(std::mt19937& random) {
   EXPECT_EQ(to, expected);
 }
 
-TEST(BatchedCopy, CopiesPiecesOfAnyLengthAndAlignment) {
-  const auto first = seed(5);
+void repeat(int rounds, unsigned first, void (*copy)(std::mt19937&)) {
   std::mt19937 random(first);
-  for (int i = 0; i < 60 && !testing::Test::HasFailure(); ++i) {
+  for (int i = 0; i < rounds && !testing::Test::HasFailure(); ++i) {
     SCOPED_TRACE(testing::Message() << "seed " << first << " round " << i);
-    copy_random_pieces(random);
+    copy(random);
   }
+}
+
+TEST(BatchedCopy, CopiesPiecesOfAnyLengthAndAlignment) {
+  repeat(60, seed(5), copy_random_pieces);
 }
 
 // Only the offsets say where the pieces begin. One of another rank that was lost may be anything; then
@@ -84,12 +87,7 @@ void copy_random_peer_pieces(std::mt19937& random) {
 }
 
 TEST(BatchedCopy, CopiesPiecesThatBeginWhereOthersSay) {
-  const auto first = seed(6);
-  std::mt19937 random(first);
-  for (int i = 0; i < 10 && !testing::Test::HasFailure(); ++i) {
-    SCOPED_TRACE(testing::Message() << "seed " << first << " round " << i);
-    copy_random_peer_pieces(random);
-  }
+  repeat(10, seed(6), copy_random_peer_pieces);
 }
 
 // The threads of a block write disjoint bytes, so their order does not matter.

@@ -156,7 +156,8 @@ void HierarchicalCommunicator::broadcast(std::string_view name, void* data, std:
   });
 }
 
-// The leader groups reduce in place, so the ranks of a node copy their data first.
+// The leader groups reduce in place, so the ranks of a node copy their data first. So does a lone rank if its
+// values are weighted before they are sent.
 void HierarchicalCommunicator::reduce_scatter(std::string_view name, const void* in, void* out,
                                               std::span<const std::size_t> count_by_rank, DType dtype,
                                               ReduceOp op) {

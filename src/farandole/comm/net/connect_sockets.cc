@@ -35,6 +35,7 @@ using Clock = std::chrono::steady_clock;
 // least once: while a busy node makes and removes network namespaces, first packets of connections were
 // lost for seconds.
 constexpr std::chrono::seconds connect_limit{30};
+constexpr std::chrono::seconds greeting_limit{1};  // A stranger that connects may say nothing.
 constexpr std::size_t most_addresses = 8;
 
 // An address of this host and the network in which it lies. Sent to the peers unchanged.
@@ -298,8 +299,7 @@ class Connector {
       throw Error("a rank of another node did not connect to this node by TCP");
     auto socket = listener_.accept();
     Greeting greeting;
-    const auto until =
-        std::min(until_, Clock::now() + connect_limit / 30);  // for a stranger that says nothing
+    const auto until = std::min(until_, Clock::now() + greeting_limit);
     if (socket.get() < 0 || !receive_all(socket.get(), greeting, until)) return;
     const auto from = static_cast<std::size_t>(greeting.from);
     if (greeting.token != invitations_[own_].token || from >= sockets_.size()) return;
