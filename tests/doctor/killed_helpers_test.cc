@@ -38,6 +38,16 @@ TEST(Diagnosis, NamesARankThatWasKilledWithItsSupervisor) {
   EXPECT_EQ(diagnose(run).cause, Cause::cancelled) << "Slurm kills the supervisors, too";
 }
 
+// The supervisor of rank 1 was killed, and mpirun killed that of rank 0 before it had recorded the end of its rank.
+TEST(Diagnosis, KnowsFromRunJsonThatRankZeroLostAPeer) {
+  auto run = run_of(2);
+  for (auto& rank : run.ranks) rank.host = "node1";
+  run.facts.exit_code = 70;
+  EXPECT_EQ(diagnose(run).cause, Cause::killed);
+  EXPECT_EQ(diagnose(run).rank, 1);
+  EXPECT_THAT(diagnose(run).verdict, HasSubstr("rank 1 on node1 was killed together with its supervisor"));
+}
+
 TEST(Diagnosis, SaysThatMpirunWasKilled) {
   auto run = run_of(2);
   run.job->host = "node1";

@@ -194,7 +194,9 @@ bool host_is_gone(const RunEvidence& run, const std::vector<int>& unheard, int r
 
 }  // namespace
 
+// Rank 0 writes into run.json that it lost a peer. mpirun may kill its supervisor before it has recorded that.
 std::vector<RankRecord> known_ends(const RunEvidence& run) {
+  constexpr int peer_lost = static_cast<int>(ExitCode::peer_lost);
   std::vector<RankRecord> ends;
   for (const auto& rank : run.ranks) {
     if (rank.end) {
@@ -207,6 +209,8 @@ std::vector<RankRecord> known_ends(const RunEvidence& run) {
       end.signal = rank.log.signal.value_or(0);
       end.told = end.signal == SIGTERM;
       ends.push_back(std::move(end));
+    } else if (rank.rank == 0 && run.facts.exit_code == peer_lost) {
+      ends.push_back({.host = rank.host, .exit_code = peer_lost});
     }
   }
   return ends;
