@@ -38,7 +38,8 @@ TEST(Diagnosis, NamesARankThatWasKilledWithItsSupervisor) {
   EXPECT_EQ(diagnose(run).cause, Cause::cancelled) << "Slurm kills the supervisors, too";
 }
 
-// The supervisor of rank 1 was killed, and mpirun killed that of rank 0 before it had recorded the end of its rank.
+// The supervisor of rank 1 was killed, and mpirun killed that of rank 0 before it had recorded the end
+// of its rank.
 TEST(Diagnosis, KnowsFromRunJsonThatRankZeroLostAPeer) {
   auto run = run_of(2);
   for (auto& rank : run.ranks) rank.host = "node1";

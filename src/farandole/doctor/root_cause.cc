@@ -194,7 +194,8 @@ bool host_is_gone(const RunEvidence& run, const std::vector<int>& unheard, int r
 
 }  // namespace
 
-// Rank 0 writes into run.json that it lost a peer. mpirun may kill its supervisor before it has recorded that.
+// Rank 0 writes into run.json that it lost a peer. mpirun may kill its supervisor before it
+// has recorded that.
 std::vector<RankRecord> known_ends(const RunEvidence& run) {
   constexpr int peer_lost = static_cast<int>(ExitCode::peer_lost);
   std::vector<RankRecord> ends;

@@ -53,6 +53,33 @@ TEST(Convert, RoundsAsTheScalarConversionsInEveryInstructionSet) {
   }
 }
 
+TEST(Convert, AddsTwoValuesThatAreRoundedToBfloat16) {
+  std::mt19937 random(seed(2));
+  for (const auto* set : kernel_sets()) {
+    SCOPED_TRACE(set->instructions);
+    for (const std::size_t count : {0, 1, 7, 16, 31, 32, 33, 1000}) {
+      std::vector<float> own(count + 1, 42);
+      std::vector<BFloat16> other(count);
+      for (std::size_t i = 0; i < count; ++i)
+        own[i] = std::bit_cast<float>(static_cast<std::uint32_t>(random()));
+      for (auto& value : other) value.bits = static_cast<std::uint16_t>(random());
+      auto sums = own;
+      set->add_bfloat16(reinterpret_cast<const std::byte*>(other.data()),
+                        reinterpret_cast<std::byte*>(sums.data()), count);
+      EXPECT_EQ(sums[count], 42);
+      for (std::size_t i = 0; i < count; ++i) {
+        BFloat16 rounded{};
+        from_float(own[i], rounded);
+        const float expected = to_float(rounded) + to_float(other[i]);
+        if (std::isnan(expected))
+          ASSERT_TRUE(std::isnan(sums[i]));
+        else
+          ASSERT_EQ(std::bit_cast<std::uint32_t>(sums[i]), std::bit_cast<std::uint32_t>(expected)) << own[i];
+      }
+    }
+  }
+}
+
 TEST(Convert, EverySixteenBitPatternSurvives) {
   std::vector<std::uint16_t> all(0x10000), back(0x10000);
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);

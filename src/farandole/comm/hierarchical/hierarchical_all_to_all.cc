@@ -171,7 +171,7 @@ void HierarchicalCommunicator::exchange_cells(const SizeTable& table, const std:
       received.push_back(cells(received_at, there, here, k));
     }
     auto& group = *parts_.leader_groups[k];
-    group.start_agreed(slice, all_to_all_stream(own_node_, sent, received, group.cut(slice.dtype)));
+    group.start_agreed(slice, all_to_all_stream(own_node_, sent, received, group.cut(slice.wire_dtype())));
   }
   wait_for_groups();
   if (alone) return;

@@ -77,7 +77,7 @@ void HierarchicalCommunicator::exchange(
     Slice& slice, const std::function<Stream(std::size_t k, const Cut& cut)>& stream_of) {
   for (const std::size_t k : served_) {
     auto& group = *parts_.leader_groups[k];
-    group.start(hash_of(call_), slice, stream_of(k, group.cut(slice.dtype)));
+    group.start(hash_of(call_), slice, stream_of(k, group.cut(slice.wire_dtype())));
   }
   wait_for_groups();
 }

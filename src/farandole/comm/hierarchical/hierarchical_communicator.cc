@@ -151,9 +151,10 @@ void HierarchicalCommunicator::enter_exchange() {
     part.slices.push_back(node_slice(part.data, slice.first, call_.dtype, call_.op));
     if (call_.dtype == DType::float32 && part.slices.back()->op == ReduceOp::sum)
       part.slices.back()->wire = options_.wire;
-    parts_.leader_groups[k]->start(hash_of(call_), *part.slices.back(),
-                                   allreduce_stream(own_node_, plan_.node_count(), slice.count,
-                                                    parts_.leader_groups[k]->cut(call_.dtype)));
+    parts_.leader_groups[k]->start(
+        hash_of(call_), *part.slices.back(),
+        allreduce_stream(own_node_, plan_.node_count(), slice.count,
+                         parts_.leader_groups[k]->cut(part.slices.back()->wire_dtype())));
   }
 }
 

@@ -16,6 +16,9 @@ using ReduceKernel = void (*)(const std::byte* const* inputs, std::size_t inputs
 // out[i] = in[i] * factor, rounded once; see comm/kernels/kernels.h.
 using ConvertKernel = void (*)(const std::byte* in, std::byte* out, std::size_t count, float factor);
 
+// values[i] = bfloat16(values[i]) + narrowed[i]; see comm/kernels/kernels.h.
+using AddNarrowedKernel = void (*)(const std::byte* narrowed, std::byte* values, std::size_t count);
+
 struct KernelSet {
   static constexpr std::size_t dtypes = 8;  // indexed by DType
   static constexpr std::size_t ops = 5;     // indexed by ReduceOp
@@ -26,6 +29,7 @@ struct KernelSet {
   ConvertKernel to_bfloat16 = nullptr;
   ConvertKernel from_float16 = nullptr;
   ConvertKernel from_bfloat16 = nullptr;
+  AddNarrowedKernel add_bfloat16 = nullptr;
 };
 
 // The sets that this processor can run, best first. The last one is portable.

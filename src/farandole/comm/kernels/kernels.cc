@@ -31,4 +31,8 @@ void widen(const std::byte* in, float* out, std::size_t count, DType dtype, floa
   convert(in, reinterpret_cast<std::byte*>(out), count, factor);
 }
 
+void add_bfloat16(const std::byte* narrowed, float* values, std::size_t count) {
+  kernel_sets().front()->add_bfloat16(narrowed, reinterpret_cast<std::byte*>(values), count);
+}
+
 }  // namespace farandole

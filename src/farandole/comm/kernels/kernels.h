@@ -27,5 +27,8 @@ void copy_bytes(void* to, const void* from, std::size_t bytes);
 void narrow(const float* in, std::byte* out, std::size_t count, DType dtype, float factor = 1);
 // out[i] = in[i] * factor; `dtype` is the type of `in`.
 void widen(const std::byte* in, float* out, std::size_t count, DType dtype, float factor = 1);
+// values[i] = bfloat16(values[i]) + narrowed[i]: the sum of two values that are both rounded to bfloat16, in
+// float32. The buffers must not overlap.
+void add_bfloat16(const std::byte* narrowed, float* values, std::size_t count);
 
 }  // namespace farandole

@@ -71,6 +71,33 @@ struct Conversion {
   }
 };
 
+// Rounds values of this rank as those that came as bfloat16, and adds both in one pass.
+template <class Isa>
+struct AddBFloat16 {
+  using Lanes = Vector<Isa, float>;
+  static constexpr std::size_t elements = 2 * Isa::bytes / sizeof(float);
+
+  [[gnu::always_inline]] static void step(const std::byte* narrowed, std::byte* values) {
+    Lanes own[2], other[2];
+    FloatPair<Isa>::load(values, own);
+    BFloat16InOrder<Isa>::load(narrowed, other);
+    for (int p = 0; p < 2; ++p) own[p] = (Lanes)(BFloat16Unit<Isa>::rounded(own[p]) & 0xffff0000u) + other[p];
+    FloatPair<Isa>::store(own, values);
+  }
+
+  static void run(const std::byte* narrowed, std::byte* values, std::size_t count) {
+    std::size_t i = 0;
+    for (; i + elements <= count; i += elements) step(narrowed + i * 2, values + i * 4);
+    if (i == count) return;
+    alignas(Isa::bytes) std::byte from[elements * 2] = {};
+    alignas(Isa::bytes) std::byte to[elements * 4] = {};
+    __builtin_memcpy(from, narrowed + i * 2, (count - i) * 2);
+    __builtin_memcpy(to, values + i * 4, (count - i) * 4);
+    step(from, to);
+    __builtin_memcpy(values + i * 4, to, (count - i) * 4);
+  }
+};
+
 template <class Isa, class Unit, class Arithmetic>
 constexpr void set_reductions(ReduceKernel (&kernels)[KernelSet::ops]) {
   kernels[static_cast<int>(ReduceOp::sum)] = reduce_any<Isa, Unit, SumOf, Unchanged>;
@@ -112,6 +139,7 @@ constexpr KernelSet make_kernel_set(const char* instructions) {
   set.to_bfloat16 = Conversion<Isa, FloatPair<Isa>, BFloat16InOrder<Isa>>::run;
   set.from_float16 = Conversion<Isa, Float16Unit<Isa>, FloatPair<Isa>>::run;
   set.from_bfloat16 = Conversion<Isa, BFloat16InOrder<Isa>, FloatPair<Isa>>::run;
+  set.add_bfloat16 = AddBFloat16<Isa>::run;
   return set;
 }
 

@@ -28,7 +28,7 @@ class LeaderGroup {
   // they stay in the caches: 64 MiB between two hosts of one machine moved with 2.9 GB/s each way for a
   // window of 1, and with 1.2 GB/s without a limit. Long distances need more.
   void set_window(std::size_t pieces) { window_ = pieces; }
-  // How the streams of this group are cut.
+  // How streams are cut if their messages have values of this type.
   Cut cut(DType dtype) const { return {piece_bytes(size_) / size_of(dtype), window_}; }
   // Of the largest piece in a group of `size` ranks. All ranks together have about as much in flight for any
   // size: if networks drop packets, TCP sometimes waits for 200 ms.

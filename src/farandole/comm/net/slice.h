@@ -28,6 +28,8 @@ class Slice {
   // The elements have their final values. Called once for each element that was received or combined;
   // distributes them in the node.
   virtual void finish(std::size_t /*first*/, std::size_t /*count*/) {}
+  // The type of the values in messages.
+  DType wire_dtype() const { return wire == Wire::bfloat16 ? DType::bfloat16 : dtype; }
 
   std::byte* data = nullptr;          // of this rank; input and result
   const std::byte* source = nullptr;  // what is sent, if it is not in `data`

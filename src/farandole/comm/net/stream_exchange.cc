@@ -159,14 +159,16 @@ bool StreamExchange::use_results(std::size_t lane) {
   return route.used > before;
 }
 
-// If both ranks combine the same piece, its memory may change only after this rank has sent it.
+// If both ranks combine the same piece, its memory may change only after this rank has sent it, or has
+// narrowed it for sending.
 bool StreamExchange::next_operands_are_here() const {
   if (!stream_.reduces || done_ == stream_.part.size()) return false;
   for (std::size_t lane = 0; lane < routes_.size(); ++lane) {
     const auto& route = routes_[lane];
     if (route.used == route.arrived() || stream_.lanes[lane].receives[route.used].kind != Kind::operand)
       return false;
-    if (stream_.mutual && route.operands_complete <= done_) return false;
+    if (stream_.mutual && (narrows() ? route.operands_posted : route.operands_complete) <= done_)
+      return false;
     if (sends_narrow_results() && route.results_complete + slots() <= done_) return false;
   }
   return true;
@@ -192,34 +194,34 @@ void StreamExchange::combine_next() {
 // that came from other ranks, so that it does not matter who combines them.
 void StreamExchange::combine(const ElementRange& piece, std::size_t first, std::size_t count) {
   auto* const own_values = place_of(piece) + first * size_of(slice_->dtype);
+  if (narrows() && stream_.mutual)
+    return add_bfloat16(landing(0, routes_[0].used) + first * sizeof(BFloat16),
+                        reinterpret_cast<float*>(own_values), count);
   operands_[static_cast<std::size_t>(rank_)] = own_values;
-  if (sends_narrow_results()) round_to_bfloat16(reinterpret_cast<float*>(own_values), count);
+  if (narrows()) round_to_bfloat16(reinterpret_cast<float*>(own_values), count);
   for (std::size_t lane = 0; lane < routes_.size(); ++lane) {
-    auto* const received = landing(lane, routes_[lane].used);
     auto& values = operands_[static_cast<std::size_t>(stream_.lanes[lane].peer)];
-    values = received + first * size_of(slice_->dtype);
+    values = landing(lane, routes_[lane].used) + first * size_of(slice_->wire_dtype());
     if (!narrows()) continue;
     auto* const widened = widened_.data() + lane * block_elements;
-    widen(received + first * sizeof(BFloat16), widened, count, DType::bfloat16);
+    widen(values, widened, count, DType::bfloat16);
     values = reinterpret_cast<std::byte*>(widened);
   }
   reduce_in_tree(operands_, own_values, count, slice_->dtype, slice_->op);
 }
 
 std::size_t StreamExchange::bytes_of(const ElementRange& piece) const {
-  return piece.count * (narrows() ? sizeof(BFloat16) : size_of(slice_->dtype));
+  return piece.count * size_of(slice_->wire_dtype());
 }
 
-// What is sent. If two ranks exchange values, both add the rounded values, so that the results are equal.
+// What is sent.
 const std::byte* StreamExchange::packed(std::size_t lane, const Lane::Message& message) {
   const auto& route = routes_[lane];
   const std::size_t at = message.piece.first * size_of(slice_->dtype);
   if (!narrows()) return (slice_->source != nullptr ? slice_->source : slice_->data) + at;
   if (message.kind == Kind::result) return packed_result(route.results_posted);
-  auto* const values = reinterpret_cast<float*>(slice_->data + at);
   auto* const narrowed = packed_.data() + (lane * slots() + route.operands_posted % slots()) * slot_bytes();
-  narrow(values, narrowed, message.piece.count, DType::bfloat16);
-  if (stream_.mutual) widen(narrowed, values, message.piece.count, DType::bfloat16);
+  narrow(reinterpret_cast<const float*>(slice_->data + at), narrowed, message.piece.count, DType::bfloat16);
   return narrowed;
 }
 

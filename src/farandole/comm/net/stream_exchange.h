@@ -63,7 +63,7 @@ class StreamExchange {
   std::byte* packed_result(std::size_t result);
   // Messages of a lane that wait in memory at the same time.
   std::size_t slots() const { return stream_.cut.window + 1; }
-  std::size_t slot_bytes() const { return stream_.cut.elements * size_of(slice_->dtype); }
+  std::size_t slot_bytes() const { return stream_.cut.elements * size_of(slice_->wire_dtype()); }
 
   int rank_ = 0;
   Slice* slice_ = nullptr;
