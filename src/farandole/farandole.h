@@ -6,6 +6,7 @@
 #include "farandole/estimator/launch.h"
 #include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/distributed_sampler.h"
+#include "farandole/train/embedding.h"
 #include "farandole/train/group.h"
 #include "farandole/train/join.h"
 #include "farandole/train/learning_rate.h"

@@ -5,6 +5,7 @@
 #include <ATen/ops/_fused_adamw.h>
 #include <fmt/format.h>
 #include <optional>
+#include <torch/nn/modules/normalization.h>
 #include <torch/optim/adamw.h>
 #include <torch/utils.h>
 
@@ -17,7 +18,6 @@
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/internals.h"
-#include "farandole/train/linear.h"
 #include "farandole/train/precision.h"
 #include "farandole/train/run/training_state.h"
 #include "farandole/trainer/data/batch_sequence.h"
@@ -134,12 +134,11 @@ class OwnLoop {
   void await_checkpoint() { store_.wait(); }
 
   std::size_t packed_bytes() const { return optimizer_.packed_bytes() / steps_; }
-  // Of these, those of Linear layers. LibTorch computes the gradients of embeddings and LayerNorm in memory
-  // of its own.
-  std::int64_t packed_of_linear() const {
+  // Of these, those of matrices. LibTorch computes the gradients of LayerNorm in memory of its own.
+  std::int64_t packed_of_matrices() const {
     auto bytes = static_cast<std::int64_t>(packed_bytes());
     for (const auto& module : subject_.model->modules())
-      if (module->as<LinearImpl>() == nullptr)
+      if (module->as<torch::nn::LayerNormImpl>() != nullptr)
         for (const auto& own : module->parameters(/*recurse=*/false))
           bytes -= own.numel() * own.element_size();
     return bytes;
@@ -200,7 +199,7 @@ int measure(Session& session, const Size& size) {
     own.await_checkpoint();
   }
   const auto packed = own.packed_bytes();
-  const auto packed_of_linear = own.packed_of_linear();
+  const auto packed_of_matrices = own.packed_of_matrices();
   for (int round = 0; round < size.rounds; ++round) {
     own.next_step = 1000 * (round + 1);
     steps(own);  // the start and the end of the recording are not a part of a step
@@ -217,7 +216,7 @@ int measure(Session& session, const Size& size) {
                          {"own_ms", median(of_own)},
                          {"own_to_bare", ratio(of_own, of_bare)},
                          {"packed_bytes", packed},
-                         {"packed_of_linear", packed_of_linear},
+                         {"packed_of_matrices", packed_of_matrices},
                          {"snapshot_to_none", ratio(with_snapshot, without)}};
   if (session.no_gpu_activity().empty())
     json["recorded_to_not"] = ratio(recorded, not_recorded);

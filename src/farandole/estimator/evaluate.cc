@@ -48,9 +48,9 @@ std::string evaluation_to_json(const Evaluation& evaluation) {
 
 Evaluation evaluation_from_json(const std::string& text) {
   const auto json = nlohmann::json::parse(text);
-  Evaluation evaluation{json.at("rows"), json.at("loss"), {}, {}};
+  Evaluation evaluation{json.at("rows"), number_from(json.at("loss")), {}, {}};
   for (const auto& [name, value] : json.items())
-    if (name != "rows" && name != "loss" && value.is_number()) evaluation.metrics[name] = value;
+    if (name != "rows" && name != "loss" && !value.is_object()) evaluation.metrics[name] = number_from(value);
   if (json.contains("confusion")) evaluation.confusion = json["confusion"];
   return evaluation;
 }

@@ -5,7 +5,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/utils.h>
 
-#include "farandole/train/optimizer/gradient_slot.h"
+#include "farandole/train/layers/slot_layer.h"
 
 namespace farandole {
 namespace {
@@ -13,11 +13,6 @@ namespace {
 using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-GradientSlot::Place place_for(const Tensor& parameter) {
-  auto* const slot = GradientSlot::of(parameter);
-  return slot != nullptr ? slot->take(parameter) : GradientSlot::Place();
-}
 
 // The product of a and b as the gradient of a parameter of this type.
 Tensor product_in(GradientSlot::Place place, const Tensor& a, const Tensor& b, c10::ScalarType type) {
@@ -66,17 +61,11 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   }
 };
 
-bool has_tangent(const Tensor& tensor) {  // For forward-mode differentiation.
-  return tensor.defined() && tensor._fw_grad(/*level=*/0).defined();
-}
-
 }  // namespace
 
 Tensor LinearImpl::forward(const Tensor& x) {
   const auto own_bias = bias.defined() ? std::make_optional(bias) : std::nullopt;
-  const bool in_place = torch::GradMode::is_enabled() && GradientSlot::of(weight) != nullptr &&
-                        !has_tangent(x) && !has_tangent(weight) && !has_tangent(bias);
-  if (!in_place) return torch::linear(x, weight, own_bias);
+  if (!computes_in_bucket(weight, {x, bias})) return torch::linear(x, weight, own_bias);
   const auto device = x.device().type();
   // Autocast does not round float64.
   if (!at::autocast::is_autocast_enabled(device) || x.scalar_type() == torch::kFloat64)
@@ -85,10 +74,7 @@ Tensor LinearImpl::forward(const Tensor& x) {
 }
 
 std::shared_ptr<torch::nn::Module> LinearImpl::clone(const std::optional<torch::Device>& device) const {
-  const auto copied = torch::nn::LinearImpl::clone(device);
-  auto result = std::make_shared<LinearImpl>(options);
-  static_cast<torch::nn::LinearImpl&>(*result) = dynamic_cast<const torch::nn::LinearImpl&>(*copied);
-  return result;
+  return clone_as<LinearImpl, torch::nn::LinearImpl>(*this, device);
 }
 
 }  // namespace farandole

@@ -22,7 +22,8 @@ using torch::Tensor;
 struct ManyKinds : torch::nn::Module {
   ManyKinds() {
     torch::manual_seed(4);
-    rows = register_module("rows", torch::nn::Embedding(11, 8));
+    rows = register_module("rows", Embedding(11, 8));
+    rows_of_libtorch = register_module("rows_of_libtorch", torch::nn::Embedding(11, 8));
     once = register_module("once", Linear(8, 8));
     twice = register_module("twice", Linear(8, 8));
     seldom = register_module("seldom", Linear(torch::nn::LinearOptions(8, 8).bias(false)));
@@ -32,6 +33,8 @@ struct ManyKinds : torch::nn::Module {
     tied = register_module("tied", Linear(torch::nn::LinearOptions(8, 11).bias(false)));
     tied_inner = register_module("tied_inner", Linear(torch::nn::LinearOptions(8, 11).bias(false)));
     tied_inner->weight = tied->weight;
+    tied_rows = register_module("tied_rows", Embedding(torch::nn::EmbeddingOptions(11, 8)));
+    tied_rows->weight = tied->weight;
   }
   Tensor loss(std::mt19937& random) {
     torch::manual_seed(static_cast<int>(random() % 1000));
@@ -42,7 +45,9 @@ struct ManyKinds : torch::nn::Module {
       return true;
     };
     auto y = torch::randn({5, 8});
-    if (is_used({rows->weight})) y = y + rows(torch::randint(11, {5}));
+    if (is_used({})) y = y + rows(torch::randint(11, {5}));
+    if (is_used({rows_of_libtorch->weight})) y = y + rows_of_libtorch(torch::randint(11, {5}));
+    if (is_used({})) y = y + tied_rows(torch::randint(11, {5}));
     if (is_used({})) y = once(y);
     if (is_used({})) y = twice(torch::tanh(twice(y)));
     if (is_used({})) y = seldom(y);
@@ -52,7 +57,8 @@ struct ManyKinds : torch::nn::Module {
     if (is_used({})) y = y + tied_inner(y).slice(1, 0, 8);
     return tied(y).square().mean();
   }
-  torch::nn::Embedding rows{nullptr};
+  Embedding rows{nullptr}, tied_rows{nullptr};
+  torch::nn::Embedding rows_of_libtorch{nullptr};
   Linear once{nullptr}, twice{nullptr}, seldom{nullptr}, tied{nullptr}, tied_inner{nullptr};
   torch::nn::LayerNorm layer{nullptr};
   torch::nn::BatchNorm1d batch{nullptr};
@@ -71,7 +77,7 @@ TEST(PackedGradients, OnlyGradientsThatLibTorchMakesInItsOwnMemoryArePacked) {
     torch::OrderedDict<std::string, Tensor> parameters;
     std::vector<Tensor> tensors;
     for (const auto& item : net.named_parameters())
-      if (!item.key().starts_with("tied_inner")) {
+      if (!item.key().starts_with("tied_")) {
         parameters.insert(item.key(), item.value());
         tensors.push_back(item.value());
       }

@@ -4,6 +4,8 @@
 #include <torch/nn/init.h>
 #include <torch/nn/modules.h>
 
+#include "farandole/train/linear.h"
+
 namespace farandole {
 namespace {
 
@@ -76,7 +78,7 @@ class ResNet50 final : public VisionModel {
       }
       layers.push_back(register_module("layer" + std::to_string(stage + 1), layer));
     }
-    fc = register_module("fc", torch::nn::Linear(in, classes));
+    fc = register_module("fc", Linear(in, classes));
     initialize_convolutions();
   }
   torch::Tensor forward(torch::Tensor x) override {
@@ -89,7 +91,7 @@ class ResNet50 final : public VisionModel {
   Conv2d conv1 = nullptr;
   BatchNorm2d bn1 = nullptr;
   std::vector<Sequential> layers;
-  torch::nn::Linear fc = nullptr;
+  Linear fc = nullptr;
 };
 
 // Simonyan and Zisserman 2015, https://arxiv.org/abs/1409.1556, configuration D.
@@ -107,10 +109,10 @@ class Vgg16 final : public VisionModel {
       }
       features->push_back(torch::nn::MaxPool2d(2));
     }
-    classifier = register_module(
-        "classifier", Sequential(torch::nn::Linear(512 * 7 * 7, 4096), torch::nn::ReLU(),
-                                 torch::nn::Dropout(), torch::nn::Linear(4096, 4096), torch::nn::ReLU(),
-                                 torch::nn::Dropout(), torch::nn::Linear(4096, classes)));
+    classifier =
+        register_module("classifier", Sequential(Linear(512 * 7 * 7, 4096), torch::nn::ReLU(),
+                                                 torch::nn::Dropout(), Linear(4096, 4096), torch::nn::ReLU(),
+                                                 torch::nn::Dropout(), Linear(4096, classes)));
     initialize_convolutions();
   }
   torch::Tensor forward(torch::Tensor x) override {

@@ -28,11 +28,6 @@ json to_json(const EpochResult& epoch) {
   return result;
 }
 
-// JSON has no NaN and no infinities. The library writes null for them.
-double number_from(const json& from) {
-  return from.is_null() ? std::numeric_limits<double>::quiet_NaN() : from.get<double>();
-}
-
 std::map<std::string, double> numbers_from(const json& from) {
   std::map<std::string, double> numbers;
   for (const auto& [name, number] : from.items()) numbers[name] = number_from(number);
@@ -92,6 +87,10 @@ bool is_in_use(const fs::path& folder) {
 }
 
 }  // namespace
+
+double number_from(const json& from) {
+  return from.is_null() ? std::numeric_limits<double>::quiet_NaN() : from.get<double>();
+}
 
 std::optional<double> FitRecord::best_loss() const {
   if (history.empty()) return std::nullopt;

@@ -32,6 +32,9 @@ struct FitRecord {
 // number is infinite.
 double score_of(const EpochResult& epoch);
 
+// JSON has no NaN and no infinities. The library writes null for them, which is NaN here.
+double number_from(const nlohmann::json& json);
+
 nlohmann::json options_to_json(const EstimatorOptions& options);
 // Sets what the ranks that apply a model need: columns, shapes, losses.
 EstimatorOptions options_from_json(const nlohmann::json& json);

@@ -2,10 +2,11 @@
 // Thread safety: call from the training thread only. Backward may run its hooks on other threads.
 //
 // Before backward a parameter has no gradient. Therefore autograd stores the memory in which it has computed
-// the gradient, instead of adding the gradient to zeros. Linear (linear.h) computes the gradient directly in
-// the bucket. For other modules, a hook immediately copies the gradient there, while it is in the cache. From
-// then on grad() is the view of the bucket, and further backward passes add to it. On a device, the gradients
-// of a bucket stay where they are until they are copied together, and grad() is the view from finish() on.
+// the gradient, instead of adding the gradient to zeros. Linear and Embedding (slot_layer.h) compute the
+// gradient directly in the bucket. For other modules, a hook immediately copies the gradient there, while it
+// is in the cache. From then on grad() is the view of the bucket, and further backward passes add to it. On a
+// device, the gradients of a bucket stay where they are until they are copied together, and grad() is the
+// view from finish() on.
 #pragma once
 
 #include <atomic>
@@ -17,7 +18,7 @@
 #include <vector>
 
 #include "farandole/fusion/gradient_reducer.h"
-#include "farandole/train/optimizer/gradient_slot.h"
+#include "farandole/train/layers/gradient_slot.h"
 
 namespace farandole {
 

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <torch/nn/modules/container/modulelist.h>
-#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 #include <torch/utils.h>
@@ -76,8 +75,8 @@ struct GptBlock final : nn::Module {
 Gpt::Gpt(const ModelOptions& options)
     : context_(options.context),
       dropout_(options.dropout),
-      wte_(register_module("wte", nn::Embedding(bytes, options.width))),
-      wpe_(register_module("wpe", nn::Embedding(options.context, options.width))),
+      wte_(register_module("wte", Embedding(bytes, options.width))),
+      wpe_(register_module("wpe", Embedding(options.context, options.width))),
       ln_f_(nullptr),
       lm_head_(nullptr) {
   nn::ModuleList h = register_module("h", nn::ModuleList());
@@ -105,7 +104,7 @@ Gpt::Gpt(const ModelOptions& options)
 torch::Tensor Gpt::forward(torch::Tensor x) {
   TORCH_CHECK(x.dim() == 2 && x.size(1) <= context_, "gpt takes [n, t] bytes with t <= ", context_, ", not ",
               x.sizes());
-  x = wte_(x) + wpe_->weight.slice(0, 0, x.size(1));
+  x = wte_(x) + wpe_(torch::arange(x.size(1), x.options()));
   x = torch::dropout(x, dropout_, is_training());
   for (auto& block : blocks_) x = block->forward(x);
   return lm_head_(ln_f_(x));

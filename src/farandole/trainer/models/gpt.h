@@ -3,11 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/normalization.h>
 #include <torch/types.h>
 #include <vector>
 
+#include "farandole/train/embedding.h"
 #include "farandole/train/linear.h"
 #include "farandole/trainer/models/model.h"
 
@@ -29,7 +29,7 @@ class Gpt final : public Model {
  private:
   std::int64_t context_;
   double dropout_;
-  torch::nn::Embedding wte_, wpe_;
+  Embedding wte_, wpe_;
   std::vector<std::shared_ptr<GptBlock>> blocks_;  // "h.0", "h.1", …
   torch::nn::LayerNorm ln_f_;
   Linear lm_head_;

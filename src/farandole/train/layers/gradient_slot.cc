@@ -1,4 +1,4 @@
-#include "farandole/train/optimizer/gradient_slot.h"
+#include "farandole/train/layers/gradient_slot.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/function.h>

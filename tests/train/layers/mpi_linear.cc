@@ -7,7 +7,7 @@
 #include <torch/optim.h>
 #include <torch/utils.h>
 
-#include "train/mpi_session.h"
+#include "train/layers/fixtures.h"
 
 #include "farandole/train/linear.h"
 
@@ -21,17 +21,6 @@ Linear same_linear(std::int64_t in, std::int64_t out, bool bias = true) {
   Linear linear(torch::nn::LinearOptions(in, out).bias(bias));
   linear->to(torch::kFloat64);
   return linear;
-}
-
-Tensor random(std::vector<std::int64_t> shape, int seed) {
-  torch::manual_seed(seed);
-  return torch::randn(shape, torch::kFloat64);
-}
-
-void step_of(DistributedOptimizer& optimizer, const Tensor& loss) {
-  optimizer.zero_grad();
-  loss.backward();
-  optimizer.step();
 }
 
 TEST(Linear, ComputesGradientsWhereTheyAreReduced) {
