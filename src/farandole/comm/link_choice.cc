@@ -51,7 +51,8 @@ double time_slice_us(LeaderGroup& group, MpiCommunicator& mpi, Patience patience
     if (bytes <= small_bytes)
       group.start_small(0, false, slice.data, values.size(), slice.dtype, slice.op);
     else
-      group.start(0, slice, allreduce_stream(mpi.rank, mpi.size, values.size(), group.cut(slice.wire_dtype())));
+      group.start(0, slice,
+                  allreduce_stream(mpi.rank, mpi.size, values.size(), group.cut(slice.wire_dtype())));
     drive(group, &LeaderGroup::busy, LinkWait(patience));
   });
 }
