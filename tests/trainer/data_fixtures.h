@@ -14,6 +14,8 @@
 #include <vector>
 #include <zlib.h>
 
+#include "error_message.h"
+
 #include "farandole/base/error.h"
 
 namespace farandole {
@@ -53,22 +55,6 @@ inline void write_gzip(const std::filesystem::path& file, std::string_view bytes
   gzFile gz = gzopen(file.c_str(), "wb");
   gzwrite(gz, bytes.data(), static_cast<unsigned>(bytes.size()));
   gzclose(gz);
-}
-
-// Returns the text of the error that `action` throws; fails if it does not throw E.
-template <class E, class F>
-std::string message_of(F action) {
-  try {
-    action();
-  } catch (const E& error) {
-    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
-    return error.what();
-  } catch (const std::exception& error) {
-    ADD_FAILURE() << "another exception: " << error.what();
-    return "";
-  }
-  ADD_FAILURE() << "no exception";
-  return "";
 }
 
 // nullopt: FARANDOLE_TEST_DATA is not set, or does not have `name`.

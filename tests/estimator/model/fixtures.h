@@ -1,30 +1,17 @@
-// What the tests of the estimator's models share: a table, and messages.
+// What the tests of the estimator's models share.
 #pragma once
 
-#include <gtest/gtest.h>
 #include <span>
 #include <string>
 #include <torch/script.h>
 #include <vector>
 
+#include "error_message.h"
+
 #include "farandole/base/error.h"
 #include "farandole/tables/memory_table.h"
 
 namespace farandole {
-
-// Returns the message of the `Thrown` that the call throws. It must be one line.
-template <class Thrown, class Call>
-std::string message_of(const Call& call) {
-  try {
-    call();
-  } catch (const Thrown& error) {
-    const std::string message = error.what();
-    EXPECT_EQ(message.find('\n'), message.npos) << message;
-    return message;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
-}
 
 template <class Number>
 std::vector<std::byte> bytes_of_numbers(const std::vector<Number>& numbers) {

@@ -46,9 +46,26 @@ struct BFloat16InOrder {
   }
 };
 
+// Calls Step::step for as many elements as two vectors of float32 have. The rest passes through copies.
+template <class Isa, class Step, class... More>
+void for_all_elements(const std::byte* in, std::byte* out, std::size_t count, More... more) {
+  constexpr std::size_t elements = 2 * Isa::bytes / sizeof(float);
+  constexpr std::size_t in_bytes = Step::In::element_bytes, out_bytes = Step::Out::element_bytes;
+  std::size_t i = 0;
+  for (; i + elements <= count; i += elements) Step::step(in + i * in_bytes, out + i * out_bytes, more...);
+  if (i == count) return;
+  alignas(Isa::bytes) std::byte from[elements * in_bytes] = {};
+  alignas(Isa::bytes) std::byte to[elements * out_bytes] = {};
+  __builtin_memcpy(from, in + i * in_bytes, (count - i) * in_bytes);
+  __builtin_memcpy(to, out + i * out_bytes, (count - i) * out_bytes);
+  Step::step(from, to, more...);
+  __builtin_memcpy(out + i * out_bytes, to, (count - i) * out_bytes);
+}
+
 template <class Isa, class From, class To>
 struct Conversion {
-  static constexpr std::size_t elements = 2 * Isa::bytes / sizeof(float);
+  using In = From;
+  using Out = To;
 
   [[gnu::always_inline]] static void step(const std::byte* from, std::byte* to, float factor) {
     Vector<Isa, float> lanes[2];
@@ -57,44 +74,21 @@ struct Conversion {
     lanes[1] *= factor;
     To::store(lanes, to);
   }
-
-  static void run(const std::byte* in, std::byte* out, std::size_t count, float factor) {
-    std::size_t i = 0;
-    for (; i + elements <= count; i += elements)
-      step(in + i * From::element_bytes, out + i * To::element_bytes, factor);
-    if (i == count) return;
-    alignas(Isa::bytes) std::byte from[elements * From::element_bytes] = {};
-    alignas(Isa::bytes) std::byte to[elements * To::element_bytes];
-    __builtin_memcpy(from, in + i * From::element_bytes, (count - i) * From::element_bytes);
-    step(from, to, factor);
-    __builtin_memcpy(out + i * To::element_bytes, to, (count - i) * To::element_bytes);
-  }
 };
 
 // Rounds values of this rank as those that came as bfloat16, and adds both in one pass.
 template <class Isa>
 struct AddBFloat16 {
+  using In = BFloat16InOrder<Isa>;
+  using Out = FloatPair<Isa>;
   using Lanes = Vector<Isa, float>;
-  static constexpr std::size_t elements = 2 * Isa::bytes / sizeof(float);
 
   [[gnu::always_inline]] static void step(const std::byte* narrowed, std::byte* values) {
     Lanes own[2], other[2];
-    FloatPair<Isa>::load(values, own);
-    BFloat16InOrder<Isa>::load(narrowed, other);
+    Out::load(values, own);
+    In::load(narrowed, other);
     for (int p = 0; p < 2; ++p) own[p] = (Lanes)(BFloat16Unit<Isa>::rounded(own[p]) & 0xffff0000u) + other[p];
-    FloatPair<Isa>::store(own, values);
-  }
-
-  static void run(const std::byte* narrowed, std::byte* values, std::size_t count) {
-    std::size_t i = 0;
-    for (; i + elements <= count; i += elements) step(narrowed + i * 2, values + i * 4);
-    if (i == count) return;
-    alignas(Isa::bytes) std::byte from[elements * 2] = {};
-    alignas(Isa::bytes) std::byte to[elements * 4] = {};
-    __builtin_memcpy(from, narrowed + i * 2, (count - i) * 2);
-    __builtin_memcpy(to, values + i * 4, (count - i) * 4);
-    step(from, to);
-    __builtin_memcpy(values + i * 4, to, (count - i) * 4);
+    Out::store(own, values);
   }
 };
 
@@ -135,11 +129,11 @@ constexpr KernelSet make_kernel_set(const char* instructions) {
   boolean[static_cast<int>(ReduceOp::min)] = reduce_any<Isa, Plain<Isa, uint8_t>, AndOf, Unchanged>;
   boolean[static_cast<int>(ReduceOp::max)] = reduce_any<Isa, Plain<Isa, uint8_t>, OrOf, Unchanged>;
   boolean[static_cast<int>(ReduceOp::product)] = boolean[static_cast<int>(ReduceOp::min)];
-  set.to_float16 = Conversion<Isa, FloatPair<Isa>, Float16Unit<Isa>>::run;
-  set.to_bfloat16 = Conversion<Isa, FloatPair<Isa>, BFloat16InOrder<Isa>>::run;
-  set.from_float16 = Conversion<Isa, Float16Unit<Isa>, FloatPair<Isa>>::run;
-  set.from_bfloat16 = Conversion<Isa, BFloat16InOrder<Isa>, FloatPair<Isa>>::run;
-  set.add_bfloat16 = AddBFloat16<Isa>::run;
+  set.to_float16 = for_all_elements<Isa, Conversion<Isa, FloatPair<Isa>, Float16Unit<Isa>>>;
+  set.to_bfloat16 = for_all_elements<Isa, Conversion<Isa, FloatPair<Isa>, BFloat16InOrder<Isa>>>;
+  set.from_float16 = for_all_elements<Isa, Conversion<Isa, Float16Unit<Isa>, FloatPair<Isa>>>;
+  set.from_bfloat16 = for_all_elements<Isa, Conversion<Isa, BFloat16InOrder<Isa>, FloatPair<Isa>>>;
+  set.add_bfloat16 = for_all_elements<Isa, AddBFloat16<Isa>>;
   return set;
 }
 

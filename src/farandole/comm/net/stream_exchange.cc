@@ -214,7 +214,7 @@ std::size_t StreamExchange::bytes_of(const ElementRange& piece) const {
   return piece.count * size_of(slice_->wire_dtype());
 }
 
-// What is sent.
+// Returns what is sent: the values themselves, or a copy that is narrowed to bfloat16.
 const std::byte* StreamExchange::packed(std::size_t lane, const Lane::Message& message) {
   const auto& route = routes_[lane];
   const std::size_t at = message.piece.first * size_of(slice_->dtype);
