@@ -18,9 +18,11 @@
 #include <vector>
 
 #include "comm/fork_world.h"
+#include "hang.h"
 
 #include "farandole/base/files/owned_descriptor.h"
 #include "farandole/comm/gpu/gpu_runtime.h"
+#include "farandole/comm/watch/peer_watch.h"
 
 namespace farandole {
 
@@ -33,7 +35,7 @@ struct GpuRank {
 
 struct GpuEnd {
   int exit_code = -1;   // -1: killed
-  std::string message;  // of the exception
+  std::string message;  // of the exception, or which signal killed the rank
 };
 
 inline int real_gpus() {
@@ -74,7 +76,7 @@ inline std::vector<GpuEnd> run_gpu_ranks(int size, const std::function<void(GpuR
   if (order.get() < 0 || ::ftruncate(order.get(), 16 << 20) != 0) throw std::bad_alloc();
   std::fflush(stdout);
   const auto run = [&](int rank) {
-    ::alarm(120);  // a rank that hangs is killed
+    end_if_it_hangs(120);
     if (real_gpus() == 0) {
       ::setenv("FARANDOLE_CUDA_LIBRARY", FARANDOLE_GPU_DOUBLE, 1);
       ::setenv("FARANDOLE_NCCL_LIBRARY", FARANDOLE_GPU_DOUBLE, 1);
@@ -111,7 +113,10 @@ inline std::vector<GpuEnd> run_gpu_ranks(int size, const std::function<void(GpuR
   for (int rank = 0; rank < size; ++rank) {
     int status = 0;
     ::waitpid(pids[static_cast<std::size_t>(rank)], &status, 0);
-    ends.push_back({WIFEXITED(status) ? WEXITSTATUS(status) : -1, page->message[rank]});
+    if (WIFEXITED(status))
+      ends.push_back({WEXITSTATUS(status), page->message[rank]});
+    else
+      ends.push_back({-1, describe_end(status)});
   }
   ::munmap(memory, sizeof(Page));
   return ends;

@@ -9,6 +9,7 @@
 
 #include "comm/fork_world.h"
 #include "gpu/speed.h"
+#include "hang.h"
 
 #include "farandole/base/error.h"
 #include "farandole/base/process/run_main.h"
@@ -58,7 +59,7 @@ int run(int argc, char** argv) {
   for (int rank = 0; rank < ranks; ++rank) {
     pids[static_cast<std::size_t>(rank)] = ::fork();
     if (pids[static_cast<std::size_t>(rank)] != 0) continue;
-    ::alarm(120);
+    end_if_it_hangs(120);
     ::_exit(run_main("shared_speed", [&] { return run_rank(world, rank, small), 0; }));
   }
   bool failed = false;

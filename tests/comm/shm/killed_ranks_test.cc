@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "comm/fork_world.h"
+#include "hang.h"
 #include "lane.h"
 
 #include "farandole/comm/shm/shared_memory_communicator.h"
@@ -34,7 +35,7 @@ std::set<std::string> shared_memory_files() {
 // Reduces until it is killed or learns that another rank was killed. The exit code says which. After `moment`
 // calls, rank 0 writes a byte to `reached`.
 int reduce_forever(ForkWorld& world, int rank, unsigned seed, unsigned moment, int reached) {
-  ::alarm(120);  // ends a rank that hangs, which the test detects
+  end_if_it_hangs(120);
   try {
     ForkWorld::Exchange exchange(world, rank);
     SharedMemoryCommunicator comm(exchange, {.arena_bytes = std::size_t{64} << 20});

@@ -5,6 +5,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "hang.h"
 #include "lane.h"
 
 #include "farandole/base/files/temporary_folder.h"
@@ -41,7 +42,7 @@ TEST(ForkedProcess, RecordsNothingAndEnds) {
     timeline->span(Category::other, "parent", i, i + 1);
     const pid_t child = ::fork();
     if (child == 0) {
-      ::alarm(20);
+      end_if_it_hangs(20);
       timeline->span(Category::other, "child", 0, 1);
       timeline->intern("a name of the child");
       std::thread([&] { timeline->span(Category::other, "thread of the child", 0, 1); }).join();

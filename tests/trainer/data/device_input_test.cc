@@ -9,10 +9,10 @@
 #include <gtest/gtest.h>
 #include <string>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 #include "gpu/torch_double.h"
+#include "hang.h"
 
 #include "farandole/trainer/data/batch_sequence.h"
 #include "farandole/trainer/data/labelled_samples.h"
@@ -36,7 +36,7 @@ int races() {
 void expect_to_pass(void (*body)()) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto run = [body] {
-    ::alarm(60);
+    end_if_it_hangs(60);
     body();
     std::exit(testing::Test::HasFailure() ? 1 : 0);
   };
