@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""A room has at most 25 files, a file in src/ at most 400 lines. Larger ones are split by meaning; an exception has a reason."""
+"""A room has at most 25 files, a file in src/ at most 400 lines. Larger ones are split by meaning; an exception has a reason.
+CONTRIBUTING.md names each layer with its rooms, and says what is in each room."""
 import collections
 import os
 import pathlib
+import re
 import sys
 
 SOURCE = pathlib.Path(os.environ.get("FARANDOLE_SOURCE", pathlib.Path(__file__).resolve().parents[2]))
@@ -26,6 +28,15 @@ for room, count in sorted(rooms.items()):
     if count > MOST_FILES and room not in LARGE_ROOMS:
         problems.append(f"{room}/ has {count} files, more than {MOST_FILES}; make rooms in it")
 problems += [f"{room}/ is no exception any more" for room in LARGE_ROOMS if rooms[room] <= MOST_FILES]
+contributing = (SOURCE / "CONTRIBUTING.md").read_text(encoding="utf-8")
+layers = dict(re.findall(r"^\| `(\w+)/` \|(.*?)\| \w", contributing, re.M))
+described = set(re.findall(r"`([\w/]+)/`", "".join(re.findall(r"^\| `\w+/\w.*? \|", contributing, re.M))))
+for folder in sorted(path for path in (SOURCE / "src" / "farandole").rglob("*") if path.is_dir()):
+    layer, _, room = str(folder.relative_to(SOURCE / "src" / "farandole")).partition("/")
+    if f"`{room}/`" not in layers.get(layer, "") if room else layer not in layers:
+        problems.append(f"CONTRIBUTING.md lacks {layer}/{room} in its table of layers")
+    if room and f"{layer}/{room}" not in described:
+        problems.append(f"CONTRIBUTING.md does not say what is in {layer}/{room}/")
 assert files > 500, f"only {files} files were found"
 for problem in problems:
     print(f"FAILED: {problem}", file=sys.stderr)
