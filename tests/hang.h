@@ -17,9 +17,10 @@ inline void end_if_it_hangs(unsigned seconds) {
     std::snprintf(own, sizeof own, "%d", ::getpid());
     const auto gdb = ::_Fork();  // unlike fork(), it may be called wherever the thread was interrupted
     if (gdb == 0) {
-      ::alarm(60);
       ::dup2(STDERR_FILENO, STDOUT_FILENO);
-      ::execlp("gdb", "gdb", "-nx", "-batch", "-p", own, "-ex", "thread apply all backtrace 20", nullptr);
+      // An alarm would not end gdb, which inherits that SIGALRM is blocked in this handler.
+      ::execlp("timeout", "timeout", "60", "gdb", "-nx", "-batch", "-p", own, "-ex",
+               "thread apply all backtrace 20", nullptr);
       ::_exit(127);
     }
     ::waitpid(gdb, nullptr, 0);
