@@ -29,14 +29,14 @@ for room, count in sorted(rooms.items()):
         problems.append(f"{room}/ has {count} files, more than {MOST_FILES}; make rooms in it")
 problems += [f"{room}/ is no exception any more" for room in LARGE_ROOMS if rooms[room] <= MOST_FILES]
 contributing = (SOURCE / "CONTRIBUTING.md").read_text(encoding="utf-8")
-layers = dict(re.findall(r"^\| `(\w+)/` \|(.*?)\| \w", contributing, re.M))
-described = set(re.findall(r"`([\w/]+)/`", "".join(re.findall(r"^\| `\w+/\w.*? \|", contributing, re.M))))
-for folder in sorted(path for path in (SOURCE / "src" / "farandole").rglob("*") if path.is_dir()):
-    layer, _, room = str(folder.relative_to(SOURCE / "src" / "farandole")).partition("/")
-    if f"`{room}/`" not in layers.get(layer, "") if room else layer not in layers:
-        problems.append(f"CONTRIBUTING.md lacks {layer}/{room} in its table of layers")
-    if room and f"{layer}/{room}" not in described:
-        problems.append(f"CONTRIBUTING.md does not say what is in {layer}/{room}/")
+listed, described = set(), set(re.findall(r"`(\w+/[\w/]+)/`", "".join(re.findall(r"^\| `\w+/\w.*? \|", contributing, re.M))))
+for layer, its_rooms in re.findall(r"^\| `(\w+)/` \|(.*?)\| \w", contributing, re.M):
+    listed |= {layer} | {f"{layer}/{room}" for room in re.findall(r"`([\w/]+)/`", its_rooms)}
+layers = SOURCE / "src" / "farandole"
+folders = {str(path.relative_to(layers)) for path in layers.rglob("*") if path.is_dir()}
+problems += [f"CONTRIBUTING.md does not list {folder}/ among layers and rooms" for folder in sorted(folders - listed)]
+problems += [f"CONTRIBUTING.md does not say what is in {folder}/" for folder in sorted(folders - described) if "/" in folder]
+problems += [f"CONTRIBUTING.md names {folder}/, which is not there" for folder in sorted((listed | described) - folders)]
 assert files > 500, f"only {files} files were found"
 for problem in problems:
     print(f"FAILED: {problem}", file=sys.stderr)
