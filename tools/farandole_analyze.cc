@@ -11,8 +11,8 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
 #include "farandole/base/options.h"
-#include "farandole/base/phrases.h"
 #include "farandole/base/process/run_main.h"
+#include "farandole/base/text/phrases.h"
 
 namespace {
 

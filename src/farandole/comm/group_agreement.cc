@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "farandole/base/error.h"
-#include "farandole/base/phrases.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/comm/agreement.h"
 
 namespace farandole {

@@ -10,7 +10,7 @@
 #include <vector>
 #include <xxhash.h>
 
-#include "farandole/base/phrases.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/comm/agreement.h"
 
 namespace farandole {

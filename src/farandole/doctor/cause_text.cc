@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "farandole/base/phrases.h"
 #include "farandole/base/run/earlier_starts.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/doctor/diagnosis_parts.h"
 
 namespace farandole {

@@ -6,8 +6,8 @@
 #include <sstream>
 #include <string_view>
 
-#include "farandole/base/parse_number.h"
-#include "farandole/base/phrases.h"
+#include "farandole/base/text/parse_number.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/doctor/diagnosis_parts.h"
 
 namespace farandole {

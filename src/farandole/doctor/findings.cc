@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 #include <map>
 
-#include "farandole/base/phrases.h"
 #include "farandole/base/run/earlier_starts.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/doctor/diagnosis_parts.h"
 
 namespace farandole {

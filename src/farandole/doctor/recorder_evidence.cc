@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/parse_number.h"
+#include "farandole/base/text/parse_number.h"
 #include "farandole/doctor/run_evidence.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 #include "farandole/timeline/recorder/recorder_format.h"

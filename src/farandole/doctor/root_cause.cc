@@ -4,8 +4,8 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
-#include "farandole/base/parse_number.h"
-#include "farandole/base/phrases.h"
+#include "farandole/base/text/parse_number.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/doctor/diagnosis_parts.h"
 
 namespace farandole {

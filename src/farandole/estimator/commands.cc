@@ -8,10 +8,10 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
-#include "farandole/base/parse_number.h"
 #include "farandole/base/process/run_main.h"
 #include "farandole/base/run/run_files.h"
 #include "farandole/base/run/run_json.h"
+#include "farandole/base/text/parse_number.h"
 #include "farandole/estimator/estimator.h"
 #include "farandole/estimator/evaluate.h"
 #include "farandole/estimator/fit/fit.h"

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/parse_number.h"
+#include "farandole/base/text/parse_number.h"
 
 namespace farandole {
 

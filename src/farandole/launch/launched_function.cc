@@ -4,7 +4,7 @@
 #include <string_view>
 #include <unistd.h>
 
-#include "farandole/base/parse_number.h"
+#include "farandole/base/text/parse_number.h"
 
 namespace farandole {
 namespace {

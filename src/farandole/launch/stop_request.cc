@@ -6,7 +6,7 @@
 #include <poll.h>
 
 #include "farandole/base/clock.h"
-#include "farandole/base/parse_number.h"
+#include "farandole/base/text/parse_number.h"
 #include "farandole/launch/process/child_process.h"
 #include "farandole/launch/slurm/job_state.h"
 

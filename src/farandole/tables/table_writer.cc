@@ -5,7 +5,7 @@
 #include <sys/statvfs.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/phrases.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/checkpoint/hdf5_handle.h"
 #include "farandole/checkpoint/hdf5_types.h"
 

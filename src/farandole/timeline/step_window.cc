@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "farandole/base/error.h"
-#include "farandole/base/parse_number.h"
+#include "farandole/base/text/parse_number.h"
 
 namespace farandole {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "farandole/base/parse_number.h"
-#include "farandole/base/phrases.h"
+#include "farandole/base/text/parse_number.h"
+#include "farandole/base/text/phrases.h"
 
 namespace farandole {
 

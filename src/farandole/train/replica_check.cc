@@ -7,7 +7,7 @@
 #include <xxhash.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/phrases.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/comm/agreement.h"
 #include "farandole/train/internals.h"
 

@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "farandole/base/duration.h"
 #include "farandole/base/error.h"
-#include "farandole/base/parse_number.h"
+#include "farandole/base/text/duration.h"
+#include "farandole/base/text/parse_number.h"
 
 namespace farandole {
 namespace {

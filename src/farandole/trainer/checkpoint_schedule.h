@@ -13,7 +13,7 @@ struct CheckpointInterval {
   Kind kind = Kind::never;
   double amount = 0;  // steps, epochs or seconds
 
-  // "500steps", "2epochs", "10min" (base/duration.h) or "auto".
+  // "500steps", "2epochs", "10min" (base/text/duration.h) or "auto".
   // Throws: UserError if the text is none of these.
   static CheckpointInterval parse(std::string_view text);
 };

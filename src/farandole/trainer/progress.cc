@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "farandole/base/clock.h"
-#include "farandole/base/phrases.h"
+#include "farandole/base/text/phrases.h"
 
 namespace farandole {
 namespace {

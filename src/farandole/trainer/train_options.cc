@@ -8,9 +8,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "farandole/base/duration.h"
 #include "farandole/base/error.h"
-#include "farandole/base/parse_number.h"
+#include "farandole/base/text/duration.h"
+#include "farandole/base/text/parse_number.h"
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/fusion/compression.h"
 #include "farandole/fusion/gradient_reducer.h"

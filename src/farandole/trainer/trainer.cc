@@ -9,7 +9,7 @@
 #include <torch/utils.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/phrases.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/train/internals.h"
 #include "farandole/train/make_optimizer.h"
 #include "farandole/train/replica_check.h"

@@ -4,7 +4,7 @@
 #include <optional>
 #include <spdlog/spdlog.h>
 
-#include "farandole/base/phrases.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/train/compression/compression_state.h"
 #include "farandole/trainer/trainer.h"
 

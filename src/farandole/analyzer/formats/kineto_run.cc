@@ -8,7 +8,7 @@
 #include "farandole/analyzer/model/run_model.h"
 #include "farandole/analyzer/model/trace_collector.h"
 #include "farandole/base/error.h"
-#include "farandole/base/parse_number.h"
+#include "farandole/base/text/parse_number.h"
 
 namespace farandole {
 namespace {

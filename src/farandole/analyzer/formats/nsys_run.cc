@@ -13,7 +13,7 @@
 #include "farandole/analyzer/model/trace_collector.h"
 #include "farandole/base/error.h"
 #include "farandole/base/files/temporary_folder.h"
-#include "farandole/base/parse_number.h"
+#include "farandole/base/text/parse_number.h"
 #include "farandole/timeline/gzip/inflated_file.h"
 
 namespace farandole {

@@ -7,8 +7,8 @@
 #include "farandole/analyzer/formats/readers.h"
 #include "farandole/analyzer/model/trace_collector.h"
 #include "farandole/base/error.h"
-#include "farandole/base/phrases.h"
 #include "farandole/base/run/run_files.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/timeline/chrome_trace/trace_scanner.h"
 #include "farandole/timeline/merge/run_recorders.h"
 

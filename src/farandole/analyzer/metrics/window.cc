@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "farandole/analyzer/statistics/statistics.h"
-#include "farandole/base/phrases.h"
+#include "farandole/base/text/phrases.h"
 
 namespace farandole {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "farandole/analyzer/metrics/mpi_calls.h"
-#include "farandole/base/parse_number.h"
+#include "farandole/base/text/parse_number.h"
 
 namespace farandole {
 

@@ -4,8 +4,8 @@
 
 #include "farandole/analyzer/report/table.h"
 #include "farandole/base/error.h"
-#include "farandole/base/parse_number.h"
-#include "farandole/base/phrases.h"
+#include "farandole/base/text/parse_number.h"
+#include "farandole/base/text/phrases.h"
 
 namespace farandole {
 namespace {

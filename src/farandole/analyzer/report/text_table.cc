@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "farandole/base/phrases.h"
+#include "farandole/base/text/phrases.h"
 
 namespace farandole {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "farandole/analyzer/metrics/metrics.h"
 #include "farandole/base/bucket_plan.h"
-#include "farandole/base/parse_number.h"
 #include "farandole/base/quantile.h"
+#include "farandole/base/text/parse_number.h"
 
 namespace farandole {
 namespace {

@@ -4,7 +4,7 @@
 #include <initializer_list>
 #include <string_view>
 
-#include "farandole/base/parse_number.h"
+#include "farandole/base/text/parse_number.h"
 
 namespace farandole {
 namespace {

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/phrases.h"
+#include "farandole/base/text/phrases.h"
 
 namespace farandole {
 

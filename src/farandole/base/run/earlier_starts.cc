@@ -10,8 +10,8 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
-#include "farandole/base/parse_number.h"
 #include "farandole/base/run/run_files.h"
+#include "farandole/base/text/parse_number.h"
 
 namespace farandole {
 namespace {

@@ -17,9 +17,9 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/log.h"
-#include "farandole/base/parse_number.h"
 #include "farandole/base/process/cores.h"
 #include "farandole/base/process/process_state.h"
+#include "farandole/base/text/parse_number.h"
 
 namespace farandole {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "farandole/base/phrases.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/comm/watch/collective_registry.h"
 #include "farandole/comm/watch/rank_status.h"
 #include "farandole/comm/watch/thread_probe.h"

@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "farandole/base/error.h"
-#include "farandole/base/parse_number.h"
-#include "farandole/base/phrases.h"
 #include "farandole/base/process/cores.h"
 #include "farandole/base/process/launch_environment.h"
+#include "farandole/base/text/parse_number.h"
+#include "farandole/base/text/phrases.h"
 
 namespace farandole {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
-#include "farandole/base/parse_number.h"
 #include "farandole/base/process/quiet_thread.h"
+#include "farandole/base/text/parse_number.h"
 #include "farandole/comm/mpi/mpi_job.h"
 #include "farandole/comm/watch/stall_text.h"
 

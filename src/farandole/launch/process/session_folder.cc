@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/parse_number.h"
 #include "farandole/base/process/cores.h"
+#include "farandole/base/text/parse_number.h"
 #include "farandole/launch/slurm/job_state.h"
 
 namespace farandole {

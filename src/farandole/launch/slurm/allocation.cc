@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "farandole/base/clock.h"
-#include "farandole/base/phrases.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/launch/job_record.h"
 #include "farandole/launch/launch_plan.h"
 #include "farandole/launch/process/command_output.h"

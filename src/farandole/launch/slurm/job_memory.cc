@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <unistd.h>
 
-#include "farandole/base/parse_number.h"
+#include "farandole/base/text/parse_number.h"
 #include "farandole/launch/supervisor/memory_watch.h"
 
 namespace farandole {

@@ -4,7 +4,7 @@
 #include <sstream>
 #include <utility>
 
-#include "farandole/base/parse_number.h"
+#include "farandole/base/text/parse_number.h"
 #include "farandole/launch/process/command_output.h"
 
 namespace farandole {

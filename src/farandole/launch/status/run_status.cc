@@ -10,10 +10,10 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
-#include "farandole/base/parse_number.h"
 #include "farandole/base/run/run_files.h"
 #include "farandole/base/run/run_json.h"
 #include "farandole/base/run/run_lease.h"
+#include "farandole/base/text/parse_number.h"
 #include "farandole/launch/job_record.h"
 #include "farandole/launch/slurm/job_state.h"
 

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "farandole/base/phrases.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/launch/status/run_status.h"
 
 namespace farandole {

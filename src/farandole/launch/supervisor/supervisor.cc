@@ -20,9 +20,9 @@
 #include <utility>
 
 #include "farandole/base/error.h"
-#include "farandole/base/parse_number.h"
 #include "farandole/base/process/cores.h"
 #include "farandole/base/process/process_state.h"
+#include "farandole/base/text/parse_number.h"
 #include "farandole/launch/output/stream_relay.h"
 #include "farandole/launch/process/machine.h"
 #include "farandole/launch/process/session_folder.h"

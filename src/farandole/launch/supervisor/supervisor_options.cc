@@ -2,7 +2,7 @@
 #include <functional>
 #include <map>
 
-#include "farandole/base/parse_number.h"
+#include "farandole/base/text/parse_number.h"
 #include "farandole/launch/supervisor/supervisor.h"
 
 namespace farandole {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "farandole/base/parse_number.h"
+#include "farandole/base/text/parse_number.h"
 #include "farandole/launch/launch_plan.h"
 
 namespace farandole {

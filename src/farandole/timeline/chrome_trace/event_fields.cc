@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "farandole/base/parse_number.h"
+#include "farandole/base/text/parse_number.h"
 
 namespace farandole {
 namespace {

@@ -3,8 +3,8 @@
 #include <string_view>
 #include <vector>
 
-#include "farandole/base/parse_number.h"
 #include "farandole/base/process/shared_library.h"
+#include "farandole/base/text/parse_number.h"
 
 namespace farandole {
 namespace {

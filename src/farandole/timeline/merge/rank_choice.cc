@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "farandole/base/error.h"
-#include "farandole/base/parse_number.h"
+#include "farandole/base/text/parse_number.h"
 
 namespace farandole {
 namespace {

@@ -6,7 +6,7 @@
 #include <zlib.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/phrases.h"
+#include "farandole/base/text/phrases.h"
 
 namespace farandole::html {
 namespace {

@@ -1,4 +1,4 @@
-#include "farandole/base/duration.h"
+#include "farandole/base/text/duration.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "farandole/base/parse_number.h"
+#include "farandole/base/text/parse_number.h"
 
 #include <cstdint>
 #include <gtest/gtest.h>

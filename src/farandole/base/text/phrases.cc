@@ -1,4 +1,4 @@
-#include "farandole/base/phrases.h"
+#include "farandole/base/text/phrases.h"
 
 #include <algorithm>
 #include <array>

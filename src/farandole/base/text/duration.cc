@@ -1,9 +1,9 @@
-#include "farandole/base/duration.h"
+#include "farandole/base/text/duration.h"
 
 #include <array>
 #include <utility>
 
-#include "farandole/base/parse_number.h"
+#include "farandole/base/text/parse_number.h"
 
 namespace farandole {
 
