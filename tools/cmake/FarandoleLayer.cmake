@@ -5,6 +5,12 @@ target_compile_features(farandole_flags INTERFACE cxx_std_20)
 # Without -fno-semantic-interposition, nothing is inlined that another library might replace; nobody replaces ours.
 target_compile_options(farandole_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
                        -fno-semantic-interposition $<$<BOOL:${FARANDOLE_WERROR}>:-Werror>)
+# The other linker of the binutils, which later versions lack, links a program with LibTorch in 0.7 s instead of 2 s. In
+# libraries it does not hide all symbols that a version script hides.
+find_program(GOLD ld.gold)
+if(CMAKE_UNITY_BUILD AND GOLD AND NOT FARANDOLE_SANITIZE)
+  target_link_options(farandole_flags INTERFACE $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-fuse-ld=gold>)
+endif()
 if(FARANDOLE_SANITIZE)
   # Traps instead of calls that print what is wrong make this build a third quicker. AddressSanitizer shows
   # where a trap is (handle_sigill).
@@ -37,12 +43,13 @@ function(farandole_precompile target)
   target_compile_options(${target} PRIVATE -fPIC)
 endfunction()
 
-# farandole_layer(NAME USES LAYER... LIBRARIES LIB... EXCLUDE FILE... [ONE_UNIT])
-# A folder of src/farandole is a static library farandole_NAME of all its .cc files; USES names the layers below it.
+# farandole_layer(NAME USES LAYER... LIBRARIES LIB... HEADERS_FIRST FOLDER EXCLUDE FILE... [ONE_UNIT])
+# A folder of src/farandole is a static library farandole_NAME of all its .cc files; USES names the layers below it. Headers in
+# HEADERS_FIRST are found before those of other libraries.
 # In unity builds (CMAKE_UNITY_BUILD) each room is one translation unit, with ONE_UNIT the whole layer is, unless there are
 # sanitizers, with which a unit of a whole layer compiles too long.
 function(farandole_layer name)
-  cmake_parse_arguments(ARG "ONE_UNIT" "" "USES;LIBRARIES;EXCLUDE" ${ARGN})
+  cmake_parse_arguments(ARG "ONE_UNIT" "HEADERS_FIRST" "USES;LIBRARIES;EXCLUDE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
   foreach(file IN LISTS ARG_EXCLUDE)
     list(REMOVE_ITEM sources ${CMAKE_CURRENT_SOURCE_DIR}/${name}/${file})
@@ -56,14 +63,11 @@ function(farandole_layer name)
     string(MAKE_C_IDENTIFIER ${room} room)
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${room})
   endforeach()
-  if(NOT ARG_ONE_UNIT)  # Inner rooms first: bench/training, with LibTorch, compiles longest.
-    set(inner ${sources})
-    list(FILTER inner INCLUDE REGEX "/${name}/.+/")
-    list(REMOVE_ITEM sources ${inner})
-    list(PREPEND sources ${inner})
-  endif()
   add_library(farandole_${name} STATIC ${sources})
   set_target_properties(farandole_${name} PROPERTIES UNITY_BUILD_MODE GROUP)
+  if(ARG_HEADERS_FIRST)
+    target_include_directories(farandole_${name} SYSTEM BEFORE PRIVATE ${ARG_HEADERS_FIRST})
+  endif()
   target_include_directories(farandole_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   list(TRANSFORM ARG_USES PREPEND farandole_)
   target_link_libraries(farandole_${name} PUBLIC ${ARG_USES} ${ARG_LIBRARIES} PRIVATE farandole_flags)

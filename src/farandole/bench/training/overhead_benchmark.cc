@@ -43,7 +43,8 @@ class ProfiledByTorch {
 struct Block {
   double ms = 0, processor_ms = 0;
 };
-using Round = std::array<Block, 3>;  // Indexed by Watched; the entry of the profiler is empty in most rounds.
+using Blocks =
+    std::array<Block, 3>;  // Indexed by Watched; the entry of the profiler is empty in most rounds.
 
 double thread_ms() {
   timespec time{};
@@ -58,9 +59,9 @@ std::uint64_t recorded_events(const Timeline& timeline) {
   return events;
 }
 
-Added added_by(Watched watched, const std::vector<Round>& rounds) {
+Added added_by(Watched watched, const std::vector<Blocks>& rounds) {
   Added added;
-  for (const Round& round : rounds) {
+  for (const Blocks& round : rounds) {
     const Block &with = round[static_cast<std::size_t>(watched)], &without = round[0];
     if (with.ms == 0) continue;
     added.time.push_back(std::log(with.ms / without.ms));
@@ -83,8 +84,8 @@ class Rounds {
     return ms;
   }
 
-  std::vector<Round> run(int count, int steps_a_block) {
-    std::vector<Round> rounds(static_cast<std::size_t>(count));
+  std::vector<Blocks> run(int count, int steps_a_block) {
+    std::vector<Blocks> rounds(static_cast<std::size_t>(count));
     for (std::size_t i = 0; i < rounds.size(); ++i) {
       std::vector order = {Watched::by_nobody, Watched::by_timeline};
       if (i % profiler_every == 0) order.push_back(Watched::by_profiler);
@@ -92,7 +93,7 @@ class Rounds {
       for (const auto watched : order)
         rounds[i][static_cast<std::size_t>(watched)] = block(watched, steps_a_block);
     }
-    for (Round& round : rounds)
+    for (Blocks& round : rounds)
       for (Block& one : round)
         session_.internals().communicator().allreduce("processor time", &one.processor_ms, 1, DType::float64,
                                                       ReduceOp::sum);
@@ -133,7 +134,7 @@ TrainingOverhead benchmark_overhead(Session& session, const std::string& model, 
   const auto measured = rounds.run(count, steps_a_block);
   const auto events = recorded_events(session.timeline()) - events_before;
   std::vector<double> alone_ms;
-  for (const Round& round : measured) alone_ms.push_back(round[0].ms / steps_a_block);
+  for (const Blocks& round : measured) alone_ms.push_back(round[0].ms / steps_a_block);
   return {model,
           session.size(),
           quantile(alone_ms, 0.5),
