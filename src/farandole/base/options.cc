@@ -17,6 +17,13 @@
 #include "farandole/base/error.h"
 #include "farandole/base/version.h"
 
+template class boost::program_options::typed_value<bool>;
+template class boost::program_options::typed_value<int>;
+template class boost::program_options::typed_value<long>;
+template class boost::program_options::typed_value<unsigned long>;
+template class boost::program_options::typed_value<double>;
+template class boost::program_options::typed_value<std::string>;
+
 namespace farandole {
 namespace {
 

@@ -11,6 +11,15 @@
 
 #include <boost/program_options.hpp>
 
+// Values of options, compiled once, in options.cc: otherwise each unit with options compiles them again, for
+// half a second.
+extern template class boost::program_options::typed_value<bool>;
+extern template class boost::program_options::typed_value<int>;
+extern template class boost::program_options::typed_value<long>;
+extern template class boost::program_options::typed_value<unsigned long>;
+extern template class boost::program_options::typed_value<double>;
+extern template class boost::program_options::typed_value<std::string>;
+
 namespace farandole {
 
 // The candidate with the smallest edit distance to `name`, or "" if no candidate is near enough.

@@ -14,5 +14,12 @@ TEST(Phrases, PrintableTextIsUtf8WithoutControlCharacters) {
   EXPECT_EQ(printable("\xE2\x82"), "?");  // cut off
 }
 
+TEST(Phrases, TextsAreSplitAtCommas) {
+  using Parts = std::vector<std::string>;
+  EXPECT_EQ(split_at_commas(""), Parts({""}));
+  EXPECT_EQ(split_at_commas("gpt"), Parts({"gpt"}));
+  EXPECT_EQ(split_at_commas("a,bc,,d,"), Parts({"a", "bc", "", "d", ""}));
+}
+
 }  // namespace
 }  // namespace farandole

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <iterator>
 #include <map>
 #include <string>
 #include <string_view>
@@ -26,14 +25,11 @@ class KinetoFile {
  public:
   KinetoFile(const std::filesystem::path& path, int rank, int world_size)
       : path_(path), temporary_(temporary_beside(path)), file_(temporary_), rank_(rank) {
-    fmt::format_to(
-        out(),
-        R"({{"schemaVersion": 1, "distributedInfo": {{"backend": "nccl", "rank": {}, "world_size": {}}}, )"
+    put(R"({{"schemaVersion": 1, "distributedInfo": {{"backend": "nccl", "rank": {}, "world_size": {}}}, )"
         R"("deviceProperties": [], "traceEvents": [)",
         rank, world_size);
-    fmt::format_to(
-        out(), R"({{"ph":"M","name":"process_name","pid":{},"tid":0,"ts":0,"args":{{"name":"rank {}"}}}})",
-        rank, rank);
+    put(R"({{"ph":"M","name":"process_name","pid":{},"tid":0,"ts":0,"args":{{"name":"rank {}"}}}})", rank,
+        rank);
   }
   ~KinetoFile() {
     if (!finished_) discard_file(temporary_, path_);
@@ -42,7 +38,7 @@ class KinetoFile {
   void annotation(std::string_view category, std::string_view name, int thread, std::int64_t start_ns,
                   std::int64_t end_ns) {
     begin(category, name, thread, start_ns, end_ns);
-    fmt::format_to(out(), R"("args":{{"External id":{}}}}})", ++id_);
+    put(R"("args":{{"External id":{}}}}})", ++id_);
     flush();
   }
 
@@ -52,16 +48,15 @@ class KinetoFile {
               std::int64_t end_ns) {
     ++id_;
     begin("cuda_runtime", "cudaLaunchKernel", launching_thread, start_ns, start_ns);
-    fmt::format_to(out(), R"("args":{{"correlation":{},"External id":{}}}}})", id_, id_);
+    put(R"("args":{{"correlation":{},"External id":{}}}}})", id_, id_);
     begin(category, name, stream, start_ns, end_ns);
-    fmt::format_to(out(),
-                   R"("args":{{"device":0,"context":1,"stream":{},"correlation":{},"External id":{}}}}})",
-                   stream, id_, id_);
+    put(R"("args":{{"device":0,"context":1,"stream":{},"correlation":{},"External id":{}}}}})", stream, id_,
+        id_);
     flush();
   }
 
   void finish() {
-    fmt::format_to(out(), "\n]}}\n");
+    put("\n]}}\n");
     file_.write(buffer_);
     file_.finish();
     publish_file(temporary_, path_);
@@ -69,15 +64,20 @@ class KinetoFile {
   }
 
  private:
-  std::back_insert_iterator<fmt::memory_buffer> out() { return std::back_inserter(buffer_); }
+  // fmt::format_to() would compile the formatting of all types here.
+  template <class... Values>
+  void put(fmt::format_string<const Values&...> text, const Values&... values) {
+    const auto formatted = fmt::format(text, values...);
+    buffer_.append(formatted.data(), formatted.data() + formatted.size());
+  }
 
   void begin(std::string_view category, std::string_view name, int thread, std::int64_t start_ns,
              std::int64_t end_ns) {
     const std::int64_t duration = std::max<std::int64_t>(end_ns - start_ns, 0);
-    fmt::format_to(out(), ",\n{{\"ph\":\"X\",\"cat\":\"{}\",\"name\":", category);
+    put(",\n{{\"ph\":\"X\",\"cat\":\"{}\",\"name\":", category);
     append_json_text(buffer_, name);
-    fmt::format_to(out(), R"(,"pid":{},"tid":{},"ts":{}.{:03},"dur":{}.{:03},)", rank_, thread,
-                   start_ns / 1000, start_ns % 1000, duration / 1000, duration % 1000);
+    put(R"(,"pid":{},"tid":{},"ts":{}.{:03},"dur":{}.{:03},)", rank_, thread, start_ns / 1000,
+        start_ns % 1000, duration / 1000, duration % 1000);
   }
   void flush() {
     if (buffer_.size() >= GzipWriter::piece_bytes) file_.write(buffer_);

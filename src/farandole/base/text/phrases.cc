@@ -4,7 +4,6 @@
 #include <array>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <vector>
 
 namespace farandole {
 namespace {
@@ -61,6 +60,16 @@ std::string describe_list(std::span<const std::string> texts, std::size_t most) 
   const auto shown = texts.first(std::min(most, texts.size()));
   return texts.size() <= most ? fmt::format("{}", fmt::join(shown, ", "))
                               : fmt::format("{} and {} more", fmt::join(shown, ", "), texts.size() - most);
+}
+
+std::vector<std::string> split_at_commas(std::string_view text) {
+  std::vector<std::string> parts;
+  for (;;) {
+    const auto comma = text.find(',');
+    parts.emplace_back(text.substr(0, comma));
+    if (comma == std::string_view::npos) return parts;
+    text.remove_prefix(comma + 1);
+  }
 }
 
 std::size_t character_bytes(std::string_view text) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace farandole {
 
@@ -16,6 +17,8 @@ std::string describe_clock(double seconds);                  // "0:04", "1:02:03
 std::string describe_bytes(std::int64_t bytes);              // "12 B", "1.5 GiB"
 // Lists up to `most` texts, followed by the number of the remaining ones.
 std::string describe_list(std::span<const std::string> texts, std::size_t most);
+// The parts of "a,b,c"; one empty part if `text` is empty.
+std::vector<std::string> split_at_commas(std::string_view text);
 // Returns the number of bytes of the first UTF-8 character; 0 if it is invalid.
 std::size_t character_bytes(std::string_view text);
 // Control characters and invalid UTF-8, which could control a terminal, become "?".

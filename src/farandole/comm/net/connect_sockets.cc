@@ -19,12 +19,10 @@
 #include <sys/socket.h>
 #include <tuple>
 
-#include <boost/algorithm/string/classification.hpp>
-#include <boost/algorithm/string/split.hpp>
-
 #include "farandole/base/error.h"
 #include "farandole/base/files/open_files.h"
 #include "farandole/base/process/cores.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/comm/net/socket_link.h"
 
 namespace farandole {
@@ -92,10 +90,8 @@ long speed_of(const std::string& interface) {
 
 // The interfaces that FARANDOLE_INTERFACE names; empty if it is not set.
 std::vector<std::string> requested_interfaces() {
-  std::vector<std::string> names;
-  if (const char* const text = std::getenv("FARANDOLE_INTERFACE"); text != nullptr && *text != '\0')
-    boost::split(names, text, boost::is_any_of(","));
-  return names;
+  const char* const text = std::getenv("FARANDOLE_INTERFACE");
+  return text != nullptr && *text != '\0' ? split_at_commas(text) : std::vector<std::string>();
 }
 
 std::vector<Address> own_addresses() {

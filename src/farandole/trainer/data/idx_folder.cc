@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
-#include <regex>
 #include <string>
 
 #include "farandole/base/error.h"
@@ -18,16 +17,18 @@ struct Found {
   std::map<std::string, fs::path> test;
 };
 
+// The files train*images-idx3-ubyte, t10k*images-idx3-ubyte and test*images-idx3-ubyte, and the
+// same with .gz.
 Found find_images(const fs::path& folder) {
-  static const std::regex pattern(R"((train|t10k|test).*images-idx3-ubyte(\.gz)?)");
   Found found;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const auto name = entry.path().filename().string();
-    std::smatch match;
-    if (!std::regex_match(name, match, pattern) || !entry.is_regular_file()) continue;
-    auto& files = match[1] == "train" ? found.train : found.test;
-    const bool packed = match[2].matched;
+    const bool packed = name.ends_with(".gz");
     const auto plain = packed ? name.substr(0, name.size() - 3) : name;
+    const bool train = plain.starts_with("train");
+    const bool test = plain.starts_with("t10k") || plain.starts_with("test");
+    if (!(train || test) || !plain.ends_with("images-idx3-ubyte") || !entry.is_regular_file()) continue;
+    auto& files = train ? found.train : found.test;
     if (packed) {
       files.try_emplace(plain, entry.path());
     } else {
