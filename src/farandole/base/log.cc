@@ -1,7 +1,9 @@
 #include "farandole/base/log.h"
 
 #include <cstdlib>
+#include <memory>
 #include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
 #include <string>
 
 namespace farandole {
@@ -14,6 +16,12 @@ void set_up_log(int rank, int world_size) {
   const char* level = std::getenv("FARANDOLE_LOG");
   logger->set_level(level != nullptr ? spdlog::level::from_str(level) : spdlog::level::info);
   spdlog::set_default_logger(std::move(logger));
+}
+
+void write_log(LogLevel level, std::string_view text) {
+  constexpr spdlog::level::level_enum levels[] = {spdlog::level::debug, spdlog::level::info,
+                                                  spdlog::level::warn, spdlog::level::err};
+  spdlog::log(levels[static_cast<std::size_t>(level)], spdlog::string_view_t(text.data(), text.size()));
 }
 
 }  // namespace farandole

@@ -5,12 +5,10 @@
 #include <span>
 #include <string>
 
-#include <boost/algorithm/string/classification.hpp>
-#include <boost/algorithm/string/split.hpp>
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
+#include "farandole/base/text/json.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/bench/allreduce_benchmark.h"
 #include "farandole/bench/commands.h"
 #include "farandole/bench/machine_facts.h"
@@ -57,33 +55,32 @@ std::string allreduce_line(const AllreduceResult& r) {
 // "registered" true and false.
 std::string allreduce_json(std::span<const AllreduceResult> results, const std::string& mpi_version,
                            const std::optional<std::string>& between_nodes) {
-  nlohmann::json json = {
-      {"bench", "allreduce"}, {"machine", machine_facts()}, {"results", nlohmann::json::array()}};
+  Json json = {{"bench", "allreduce"}, {"machine", machine_facts()}, {"results", Json::array()}};
   json["machine"]["mpi"] = mpi_version;
   if (between_nodes) json["between_nodes"] = *between_nodes;
   for (const auto& r : results) {
     for (const bool registered : {true, false}) {
       const auto& ours = registered ? r.registered : r.unregistered;
-      nlohmann::json line = {{"collective", name_of(r.collective)},
-                             {"ranks", r.ranks},
-                             {"bytes", r.bytes},
-                             {"dtype", name_of(r.dtype)},
-                             {"op", name_of(r.op)},
-                             {"buffers", name_of(r.buffers)},
-                             {"registered", registered},
-                             {"ours_us", ours.median()},
-                             {"ours_quartiles_us", {ours.quantile(0.25), ours.quantile(0.75)}},
-                             {"mpi_us", r.mpi().median()},
-                             {"mpi_quartiles_us", {r.mpi().quantile(0.25), r.mpi().quantile(0.75)}},
-                             {"mpi_spin_us", r.mpi_spin.median()},
-                             {"algbw_gbps", r.algbw_gbps(ours)},
-                             {"busbw_gbps", r.busbw_gbps(ours)}};
+      Json line = {{"collective", name_of(r.collective)},
+                   {"ranks", r.ranks},
+                   {"bytes", r.bytes},
+                   {"dtype", name_of(r.dtype)},
+                   {"op", name_of(r.op)},
+                   {"buffers", name_of(r.buffers)},
+                   {"registered", registered},
+                   {"ours_us", ours.median()},
+                   {"ours_quartiles_us", {ours.quantile(0.25), ours.quantile(0.75)}},
+                   {"mpi_us", r.mpi().median()},
+                   {"mpi_quartiles_us", {r.mpi().quantile(0.25), r.mpi().quantile(0.75)}},
+                   {"mpi_spin_us", r.mpi_spin.median()},
+                   {"algbw_gbps", r.algbw_gbps(ours)},
+                   {"busbw_gbps", r.busbw_gbps(ours)}};
       if (!r.limit.empty()) line["limit_us"] = r.limit.median();
       if (!r.mpi_yield.empty()) line["mpi_yield_us"] = r.mpi_yield.median();
       json["results"].push_back(std::move(line));
     }
   }
-  return json.dump(1);
+  return json_text(json, 1);
 }
 
 // Parses "64", "64K", "64M", "1G".
@@ -106,8 +103,8 @@ std::size_t parse_bytes(const std::string& text, const char* option) {
 // Parses names from `known`, separated by commas.
 template <class T>
 std::vector<T> parse_list(const std::string& text, const char* option, const std::vector<T>& known) {
-  std::vector<std::string> names, choices;
-  boost::split(names, text, boost::is_any_of(","));
+  const auto names = split_at_commas(text);
+  std::vector<std::string> choices;
   for (const T value : known) choices.emplace_back(name_of(value));
   std::vector<T> result;
   for (const auto& name : names) {

@@ -11,8 +11,6 @@
 #include <vector>
 #include <zlib.h>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/analyzer/report/report.h"
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
@@ -20,6 +18,7 @@
 #include "farandole/base/options.h"
 #include "farandole/base/process/program_folder.h"
 #include "farandole/base/quantile.h"
+#include "farandole/base/text/json.h"
 #include "farandole/bench/commands.h"
 #include "farandole/bench/machine_facts.h"
 #include "farandole/timeline/gzip/gzip_writer.h"
@@ -174,7 +173,7 @@ std::string text_of(const AnalyzeCost& cost) {
   return text;
 }
 
-nlohmann::json json_of(const AnalyzeCost& cost) {
+Json json_of(const AnalyzeCost& cost) {
   return {{"bench", "analyze"},
           {"machine", machine_facts()},
           {"results",
@@ -213,7 +212,7 @@ int analyze_command(int argc, const char* const* argv) {
   if (format == "text")
     fmt::print("{}", text_of(cost));
   else
-    fmt::print("{}\n", json_of(cost).dump(1));
+    fmt::print("{}\n", json_text(json_of(cost), 1));
   return 0;
 }
 

@@ -8,8 +8,8 @@
 
 namespace farandole {
 
-nlohmann::json machine_facts() {
-  nlohmann::json facts = {{"cores", std::thread::hardware_concurrency()}};
+Json machine_facts() {
+  Json facts = {{"cores", std::thread::hardware_concurrency()}};
   if (utsname name{}; ::uname(&name) == 0) {
     facts["host"] = name.nodename;
     facts["kernel"] = std::string(name.sysname) + " " + name.release;

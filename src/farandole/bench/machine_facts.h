@@ -2,11 +2,11 @@
 // Thread safety: any thread may call this at any time.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include "farandole/base/text/json.h"
 
 namespace farandole {
 
 // {"host":…,"cpu":…,"cores":…,"memory_gib":…,"kernel":…}. Unknown values are left out.
-nlohmann::json machine_facts();
+Json machine_facts();
 
 }  // namespace farandole

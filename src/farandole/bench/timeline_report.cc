@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "farandole/base/text/json.h"
 #include "farandole/bench/machine_facts.h"
 
 namespace farandole {
@@ -80,20 +81,19 @@ void add(Table& table, const TrainingOverhead& training, double span_ns) {
              "10.00 %");
 }
 
-nlohmann::json to_json(const ShareEstimate& estimate) {
-  return {
-      {"value", estimate.value},
-      {"ci95", estimate.ci95 ? nlohmann::json({estimate.ci95->low, estimate.ci95->high}) : nlohmann::json()}};
+Json to_json(const ShareEstimate& estimate) {
+  return {{"value", estimate.value},
+          {"ci95", estimate.ci95 ? Json({estimate.ci95->low, estimate.ci95->high}) : Json()}};
 }
 
-nlohmann::json to_json(const Added& added) {
+Json to_json(const Added& added) {
   return {{"of_time", to_json(added_share(added.time))},
           {"of_processor_time", to_json(added_share(added.processor_time))},
           {"of_time_by_round", added.time},
           {"of_processor_time_by_round", added.processor_time}};
 }
 
-nlohmann::json to_json(const TrainingOverhead& training) {
+Json to_json(const TrainingOverhead& training) {
   return {{"model", training.model},
           {"ranks", training.ranks},
           {"step_ms", training.step_ms},
@@ -118,31 +118,31 @@ std::string to_text(const TimelineReport& report) {
   return report.training.empty() ? table.text() : table.text() + "The 95 % intervals are in brackets.\n";
 }
 
-nlohmann::json to_json(const TimelineReport& report) {
+Json to_json(const TimelineReport& report) {
   const auto& [span, merge, merge_ranks, counters_us, killed, mpi_call, training] = report;
-  nlohmann::json result = {{"span_ns", span.span_ns},
-                           {"span_p999_ns", span.span_p999_ns},
-                           {"all_spans_p999_ns", span.all_spans_p999_ns},
-                           {"clock_pair_ns", span.clock_pair_ns},
-                           {"clock_pair_p999_ns", span.clock_pair_p999_ns},
-                           {"disabled_ns", span.disabled_ns},
-                           {"watched_ns", span.watched_ns},
-                           {"merge_ranks", merge_ranks},
-                           {"merge_events", merge.events},
-                           {"merge_events_per_s", merge.events_per_s},
-                           {"merge_wall_events_per_s", merge.wall_events_per_s},
-                           {"merge_bytes", merge.trace_bytes},
-                           {"counters_us", counters_us},
-                           {"kills", killed.kills},
-                           {"kills_sound_traces", killed.sound_traces},
-                           {"kills_most_lost_us", killed.most_lost_us}};
-  result["merge_peak_mib"] = merge.peak_mib ? nlohmann::json(*merge.peak_mib) : nlohmann::json();
+  Json result = {{"span_ns", span.span_ns},
+                 {"span_p999_ns", span.span_p999_ns},
+                 {"all_spans_p999_ns", span.all_spans_p999_ns},
+                 {"clock_pair_ns", span.clock_pair_ns},
+                 {"clock_pair_p999_ns", span.clock_pair_p999_ns},
+                 {"disabled_ns", span.disabled_ns},
+                 {"watched_ns", span.watched_ns},
+                 {"merge_ranks", merge_ranks},
+                 {"merge_events", merge.events},
+                 {"merge_events_per_s", merge.events_per_s},
+                 {"merge_wall_events_per_s", merge.wall_events_per_s},
+                 {"merge_bytes", merge.trace_bytes},
+                 {"counters_us", counters_us},
+                 {"kills", killed.kills},
+                 {"kills_sound_traces", killed.sound_traces},
+                 {"kills_most_lost_us", killed.most_lost_us}};
+  result["merge_peak_mib"] = merge.peak_mib ? Json(*merge.peak_mib) : Json();
   if (mpi_call) {
     result["mpi_call_ns"] = mpi_call->plain_ns;
     result["mpi_call_passed_ns"] = mpi_call->passed_ns;
     result["mpi_call_recorded_ns"] = mpi_call->recorded_ns;
   }
-  result["training"] = nlohmann::json::array();
+  result["training"] = Json::array();
   for (const auto& one : training) result["training"].push_back(to_json(one));
   return {{"bench", "timeline"}, {"machine", machine_facts()}, {"results", {result}}};
 }

@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "farandole/base/text/json.h"
 #include "farandole/bench/overhead.h"
 #include "farandole/bench/timeline_benchmark.h"
 
@@ -26,6 +25,6 @@ struct TimelineReport {
 // A table of measured values and targets.
 std::string to_text(const TimelineReport& report);
 // Includes the object `machine` of machine_facts().
-nlohmann::json to_json(const TimelineReport& report);
+Json to_json(const TimelineReport& report);
 
 }  // namespace farandole

@@ -29,10 +29,10 @@ std::optional<std::pair<std::filesystem::path, Snapshot>> newest_checkpoint(
     try {
       auto snapshot = read(file);
       if (snapshot.not_finite.empty()) return std::pair(file, std::move(snapshot));
-      spdlog::warn("a checkpoint is skipped: {}: {} has a NaN or an infinity", file.string(),
-                   snapshot.not_finite);
+      log_warning("a checkpoint is skipped: {}: {} has a NaN or an infinity", file.string(),
+                  snapshot.not_finite);
     } catch (const Error& error) {
-      spdlog::warn("a checkpoint is skipped: {}", error.what());
+      log_warning("a checkpoint is skipped: {}", error.what());
     }
   }
   if (files.empty()) return std::nullopt;
@@ -56,7 +56,7 @@ std::vector<CheckpointInfo> list_checkpoints(const std::filesystem::path& folder
     try {
       found.push_back(read_checkpoint_info(file));
     } catch (const Error& error) {
-      spdlog::debug("left out: {}", error.what());
+      log_debug("left out: {}", error.what());
     }
   }
   return found;

@@ -42,7 +42,7 @@ void remove_leftovers(const std::filesystem::path& folder) {
     if (!name.starts_with(".step-") || !name.ends_with(".tmp") || is_of_live_writer(name)) continue;
     std::error_code vanished;
     std::filesystem::remove(entry.path(), vanished);
-    spdlog::info("removed {}, which an interrupted run had left", entry.path().string());
+    log_info("removed {}, which an interrupted run had left", entry.path().string());
   }
 }
 
@@ -139,7 +139,7 @@ std::string CheckpointStore::Impl::finish(Pending& work) {
       std::exchange(work.complete, {})();
     } catch (const std::exception& error) {
       auto failed = fmt::format("the checkpoint of step {} is lost: {}", work.snapshot.step, error.what());
-      spdlog::warn("{}", failed);
+      log_warning("{}", failed);
       return failed;
     }
   }
@@ -173,9 +173,9 @@ std::string CheckpointStore::Impl::try_to_write(Snapshot& snapshot) {
     failed = attempt();
   }
   if (!snapshot.not_finite.empty())
-    spdlog::warn("the checkpoint of step {} is not finite: {} has a NaN or an infinity", snapshot.step,
-                 snapshot.not_finite);
-  if (!failed.empty()) spdlog::warn("{}; training continues until the next checkpoint", failed);
+    log_warning("the checkpoint of step {} is not finite: {} has a NaN or an infinity", snapshot.step,
+                snapshot.not_finite);
+  if (!failed.empty()) log_warning("{}; training continues until the next checkpoint", failed);
   return failed;
 }
 
@@ -186,7 +186,7 @@ void CheckpointStore::Impl::prune(int keep_last, std::filesystem::path published
       if (const auto newest = newest_valid_checkpoint(options.folder)) published = newest->file;
     remove_old(options.folder, keep_last, options.keep_every, published);
   } catch (const std::exception& error) {
-    spdlog::warn("old checkpoints are not removed: {}", error.what());
+    log_warning("old checkpoints are not removed: {}", error.what());
   }
 }
 

@@ -5,10 +5,9 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
+#include "farandole/base/text/json.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/raw_data.h"
 #include "farandole/checkpoint/schema.h"
@@ -40,8 +39,8 @@ const char* safetensors_name(DType dtype) {
 
 // The length of the text as 64 bits, and the text, filled up so that the data begins at a multiple
 // of 8 bytes.
-std::string header_bytes(const nlohmann::ordered_json& header) {
-  auto text = header.dump();
+std::string header_bytes(const Json& header) {
+  auto text = json_text(header);
   text.append((8 - text.size() % 8) % 8, ' ');
   std::string bytes;
   for (int shift = 0; shift < 64; shift += 8) bytes.push_back(static_cast<char>(text.size() >> shift & 0xff));
@@ -52,7 +51,7 @@ std::string header_bytes(const nlohmann::ordered_json& header) {
 
 std::size_t export_safetensors(const std::filesystem::path& checkpoint, const std::filesystem::path& output) {
   const CheckpointReader reader(checkpoint);
-  nlohmann::ordered_json header;
+  Json header;
   header["__metadata__"] = {{"step", std::to_string(reader.header().step)},
                             {"epoch", std::to_string(reader.header().epoch)}};
   std::vector<std::size_t> exported;

@@ -4,9 +4,8 @@
 #include <fmt/format.h>
 #include <sstream>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/analyzer/report/text_table.h"
+#include "farandole/base/text/json.h"
 #include "farandole/doctor/diagnosis.h"
 #include "farandole/doctor/diagnosis_parts.h"
 
@@ -42,8 +41,6 @@ void append_list(std::string& text, const char* title, const std::vector<std::st
       text += std::string(indent, ' ') + wrapped(shortened(line, 1000), indent + 2) + "\n";
   }
 }
-
-using Json = nlohmann::ordered_json;
 
 Json text_or_null(const std::string& text) {
   return text.empty() ? Json() : Json(text);
@@ -137,7 +134,7 @@ std::string diagnosis_json(const RunEvidence& run, const Diagnosis& diagnosis) {
   else if (run.facts.exit_code)
     json["exit_code"] = *run.facts.exit_code;
   for (const auto& rank : run.ranks) json["ranks"].push_back(rank_json(rank, diagnosis));
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 }  // namespace farandole

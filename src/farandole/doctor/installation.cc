@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/analyzer/report/text_table.h"
+#include "farandole/base/text/json.h"
 
 namespace farandole {
 
@@ -47,14 +46,13 @@ std::string checks_text(const std::vector<Check>& checks) {
 }
 
 std::string checks_json(const std::vector<Check>& checks) {
-  nlohmann::ordered_json json = {{"farandole_doctor", 1}, {"checks", nlohmann::ordered_json::array()}};
+  Json json = {{"farandole_doctor", 1}, {"checks", Json::array()}};
   for (const auto& check : checks)
-    json["checks"].push_back(
-        {{"subject", check.subject},
-         {"health", name_of(check.health)},
-         {"finding", check.finding},
-         {"remedy", check.remedy.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(check.remedy)}});
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+    json["checks"].push_back({{"subject", check.subject},
+                              {"health", name_of(check.health)},
+                              {"finding", check.finding},
+                              {"remedy", check.remedy.empty() ? Json() : Json(check.remedy)}});
+  return json_text(json, 2) + "\n";
 }
 
 }  // namespace farandole

@@ -14,8 +14,6 @@
 #include <unistd.h>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
@@ -23,6 +21,7 @@
 #include "farandole/base/process/process_state.h"
 #include "farandole/base/run/run_files.h"
 #include "farandole/base/run/run_lease.h"
+#include "farandole/base/text/json.h"
 #include "farandole/base/text/parse_number.h"
 #include "farandole/launch/job_record.h"
 #include "farandole/launch/process/machine.h"
@@ -257,7 +256,7 @@ class Gatherer {
   void read_progress() {
     std::istringstream metrics(contents_of(run_.folder / "metrics.jsonl"));
     for (std::string line; std::getline(metrics, line);) {
-      const auto json = nlohmann::json::parse(line, nullptr, false);
+      const auto json = try_parse_json(line);
       if (!json.is_object()) continue;
       if (const auto step = json.find("step"); step != json.end() && step->is_number_integer())
         run_.last_step = step->get<std::int64_t>();

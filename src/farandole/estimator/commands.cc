@@ -127,7 +127,7 @@ int list_runs(const std::vector<FitRecord>& fits) {
 
 int show_run(const FitRecord& fit) {
   fmt::print("run        {}\nfolder     {}\nstate      {}\ntable      {}\nbest loss  {}\noptions    {}\n\n",
-             fit.id, fit.folder.string(), state_of(fit), fit.table, loss_text(fit), fit.options.dump());
+             fit.id, fit.folder.string(), state_of(fit), fit.table, loss_text(fit), json_text(fit.options));
   for (const auto& epoch : fit.history) {
     fmt::print("epoch {}  step {}  loss {:.6g}", epoch.epoch, epoch.step, epoch.loss);
     if (epoch.validation_loss) fmt::print("  validation loss {:.6g}", *epoch.validation_loss);

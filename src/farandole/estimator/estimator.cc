@@ -5,9 +5,8 @@
 #include <fmt/ranges.h>
 #include <initializer_list>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/error.h"
+#include "farandole/base/text/json.h"
 #include "farandole/estimator/evaluate.h"
 #include "farandole/estimator/fit/fit.h"
 #include "farandole/estimator/fit/store.h"
@@ -107,9 +106,9 @@ TrainedModel Estimator::fit(const std::string& table) {
     std::string id;
     fit_on_rank(
         session, options_, table, [] { return false; }, id);
-    return nlohmann::json(id).dump();
+    return json_text(id);
   });
-  return TrainedModel(options_.store, nlohmann::json::parse(run).get<std::string>());
+  return TrainedModel(options_.store, parse_json(run).get<std::string>());
 }
 
 }  // namespace farandole

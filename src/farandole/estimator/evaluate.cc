@@ -3,8 +3,7 @@
 #include <memory>
 #include <torch/utils.h>
 
-#include <nlohmann/json.hpp>
-
+#include "farandole/base/text/json.h"
 #include "farandole/estimator/fit/store.h"
 #include "farandole/estimator/model/scores.h"
 
@@ -40,14 +39,14 @@ Evaluation evaluate_on_rank(Session& session, const std::filesystem::path& run, 
 }
 
 std::string evaluation_to_json(const Evaluation& evaluation) {
-  nlohmann::ordered_json json = {{"rows", evaluation.rows}, {"loss", evaluation.loss}};
+  Json json = {{"rows", evaluation.rows}, {"loss", evaluation.loss}};
   for (const auto& [name, value] : evaluation.metrics) json[name] = value;
   if (!evaluation.confusion.empty()) json["confusion"] = evaluation.confusion;
-  return json.dump();
+  return json_text(json);
 }
 
 Evaluation evaluation_from_json(const std::string& text) {
-  const auto json = nlohmann::json::parse(text);
+  const auto json = parse_json(text);
   Evaluation evaluation{json.at("rows"), number_from(json.at("loss")), {}, {}};
   for (const auto& [name, value] : json.items())
     if (name != "rows" && name != "loss" && !value.is_object()) evaluation.metrics[name] = number_from(value);

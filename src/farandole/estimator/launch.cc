@@ -13,13 +13,12 @@
 #include <sys/signalfd.h>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/process/program_folder.h"
+#include "farandole/base/text/json.h"
 #include "farandole/launch/launched_function.h"
 #include "farandole/launch/process/child_process.h"
 #include "farandole/launch/process/machine.h"
@@ -152,19 +151,19 @@ int run_job(const LaunchOptions& options, const std::vector<std::string>& argume
 }
 
 std::string checked_json(const std::string& text, const char* what) {
-  if (!nlohmann::json::accept(text))
+  if (try_parse_json(text).is_discarded())
     throw UserError(fmt::format("farandole::launch: {} must be JSON, not '{}'", what, text.substr(0, 80)));
   return text;
 }
 
 // How the calls of this process have ended: {"result": TEXT}, or {"error": MESSAGE, "code": CODE}. There is
 // one list per process, because every rank must number its calls as the calling program does.
-std::vector<nlohmann::json>& ended_calls() {
-  static std::vector<nlohmann::json> calls;
+std::vector<Json>& ended_calls() {
+  static std::vector<Json> calls;
   return calls;
 }
 
-std::string keep_end(nlohmann::json end) {
+std::string keep_end(Json end) {
   const auto& kept = ended_calls().emplace_back(std::move(end));
   if (kept.contains("result")) return kept["result"];
   throw Error(kept.at("error"), static_cast<ExitCode>(kept.at("code").get<int>()));
@@ -250,16 +249,15 @@ int launch(int argc, const char* const* argv, const LaunchOptions& options,
 
 std::string launch(const LaunchOptions& options, const Function& function, const std::string& arguments) {
   if (const auto folder = folder_of_launch(own_environment); !folder.empty()) {
-    const auto call = nlohmann::json::parse(read_whole_file(folder / call_file).value_or(""));
+    const auto call = parse_json(read_whole_file(folder / call_file).value_or(""));
     const auto& earlier = call.at("earlier");
     if (const auto number = ended_calls().size(); number < earlier.size()) return keep_end(earlier[number]);
     run_on_rank(folder, function, call.at("arguments").get<std::string>());
   }
   if (is_rank()) return run_directly(function, checked_json(arguments, "the arguments"));
-  const nlohmann::json call = {{"arguments", checked_json(arguments, "the arguments")},
-                               {"earlier", ended_calls()}};
+  const Json call = {{"arguments", checked_json(arguments, "the arguments")}, {"earlier", ended_calls()}};
   const SessionFolder folder(parent_of_folder());
-  write_file_atomically(folder.path() / call_file, call.dump());
+  write_file_atomically(folder.path() / call_file, json_text(call));
   const int code = run_job(options, own_arguments(), folder.path());
   const auto result = read_whole_file(folder.path() / result_file);
   if (code == 0 && result) return keep_end({{"result", *result}});

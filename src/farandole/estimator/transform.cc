@@ -66,7 +66,7 @@ class Transformation {
     const bool copies = is_hdf5_table(files);
     if (!copies)
       for (const auto& name : table_->other_columns())
-        spdlog::warn("column {} of {} does not hold numbers and is left out", name, table_->source());
+        log_warning("column {} of {} does not hold numbers and is left out", name, table_->source());
     return create_table_file(file, columns_, table_->rows(), copies ? files : "",
                              copies ? table_->other_columns() : std::vector<std::string>());
   }

@@ -6,13 +6,12 @@
 #include <system_error>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/process/cores.h"
+#include "farandole/base/text/json.h"
 #include "farandole/base/version.h"
 #include "farandole/launch/slurm/job_state.h"
 
@@ -20,7 +19,6 @@ namespace farandole {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 constexpr std::chrono::seconds slurm_patience(3);  // A busy Slurm controller must not delay a requeue.
 
@@ -108,15 +106,15 @@ void ask_for_state(JobRecord& job) {
 }
 
 bool write_job(const fs::path& file, const JobRecord& job) {
-  return replace_file(file, to_json(job).dump(2, ' ', true, Json::error_handler_t::replace) + "\n");
+  return replace_file(file, ascii_json_text(to_json(job), 2) + "\n");
 }
 
 std::optional<JobRecord> read_job(const fs::path& file) {
   const auto text = read_whole_file(file);
   if (!text) return std::nullopt;
   try {
-    return parse_job_record(Json::parse(*text));
-  } catch (const nlohmann::json::exception&) {
+    return parse_job_record(parse_json(*text));
+  } catch (const Json::exception&) {
     throw CorruptInput(file.string() + " is damaged: it is not a job record of farandole run");
   }
 }

@@ -132,7 +132,7 @@ Session::~Session() {
     publish_timeline();
   } catch (const std::exception& error) {
     // If rank 0 could not write, the other ranks still wait until it has read their records.
-    spdlog::error("the timeline could not be written: {}", error.what());
+    log_error("the timeline could not be written: {}", error.what());
     internals_->is_ending(ExitCode::failure);
     MpiJob::abort(static_cast<int>(ExitCode::failure));
   }

@@ -4,18 +4,18 @@
 #include <csignal>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string_view>
 #include <torch/utils.h>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
 #include "farandole/base/process/program_folder.h"
+#include "farandole/base/text/json.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"
@@ -36,17 +36,18 @@ namespace farandole {
 namespace {
 
 std::string describe_model(const std::string& config) {
-  const auto json = nlohmann::json::parse(config, nullptr, /*allow_exceptions=*/false);
+  const auto json = try_parse_json(config);
   if (!json.is_object() || !json.contains("model")) return "?";
   std::vector<std::string> parts;
-  for (const auto& [key, value] : json["model"].items())
-    parts.push_back(value.is_string() ? value.get<std::string>() : key + " " + value.dump());
+  // By name, because earlier versions sorted members.
+  for (const auto& [key, value] : json["model"].get<std::map<std::string, Json>>())
+    parts.push_back(value.is_string() ? value.get<std::string>() : key + " " + json_text(value));
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 // The part of a configuration that the state of the optimizer depends on.
 std::string describe_optimizer(const std::string& config) {
-  const auto json = nlohmann::json::parse(config, nullptr, /*allow_exceptions=*/false);
+  const auto json = try_parse_json(config);
   if (!json.is_object() || !json.contains("optimizer")) return "?";
   return json["optimizer"].get<std::string>() + (json.value("momentum", 0.0) > 0 ? " with momentum" : "");
 }
@@ -254,10 +255,10 @@ int train(Session& session, TrainOptions options, const std::string& option_line
   session.start_recording({options.run_dir, StepWindow::parse(options.timeline, "--timeline"), gpu_steps,
                            options.recorder_mb << 20, options.recorder_dir, options.merge_limit});
   if (options.gpu_activity && !gpu_steps.off() && session.rank() == 0 && !session.no_gpu_activity().empty())
-    spdlog::warn("--gpu-activity: no GPU activity is recorded: {}", session.no_gpu_activity());
+    log_warning("--gpu-activity: no GPU activity is recorded: {}", session.no_gpu_activity());
 
   if (options.stop_before && session.rank() == 0 && !stop.before_job_ends(*options.stop_before, &std::getenv))
-    spdlog::warn("--stop-before has no effect, because it is not known when this job ends");
+    log_warning("--stop-before has no effect, because it is not known when this job ends");
   Trainer trainer(session, options, data, model, [&] { return stop.due(); });
   if (resumed) {
     const Span span(session.timeline(), Category::checkpoint, "restore checkpoint");

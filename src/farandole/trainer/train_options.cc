@@ -6,10 +6,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/error.h"
 #include "farandole/base/text/duration.h"
+#include "farandole/base/text/json.h"
 #include "farandole/base/text/parse_number.h"
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/fusion/compression.h"
@@ -229,29 +228,29 @@ std::int64_t TrainOptions::saved_epochs() const {
 }
 
 std::string TrainOptions::to_json() const {
-  nlohmann::json json = {{"model", {{"name", model.name}}},
-                         {"data", data.path},
-                         {"epochs", epochs},
-                         {"steps", steps},
-                         {"batch", batch},
-                         {"accumulate", accumulate},
-                         {"seed", seed},
-                         {"optimizer", optimizer},
-                         {"lr", lr},
-                         {"momentum", momentum},
-                         {"weight_decay", weight_decay},
-                         {"scale_lr", scale_lr},
-                         {"warmup_steps", warmup_steps},
-                         {"schedule", schedule},
-                         {"clip_norm", clip_norm},
-                         {"precision", precision},
-                         {"device", device},
-                         {"bucket_mb", nullptr},
-                         {"compression", compression},
-                         {"synchronize", synchronize},
-                         {"on_nonfinite", on_nonfinite},
-                         {"check_replicas", check_replicas},
-                         {"held_out", data.held_out}};
+  Json json = {{"model", {{"name", model.name}}},
+               {"data", data.path},
+               {"epochs", epochs},
+               {"steps", steps},
+               {"batch", batch},
+               {"accumulate", accumulate},
+               {"seed", seed},
+               {"optimizer", optimizer},
+               {"lr", lr},
+               {"momentum", momentum},
+               {"weight_decay", weight_decay},
+               {"scale_lr", scale_lr},
+               {"warmup_steps", warmup_steps},
+               {"schedule", schedule},
+               {"clip_norm", clip_norm},
+               {"precision", precision},
+               {"device", device},
+               {"bucket_mb", nullptr},
+               {"compression", compression},
+               {"synchronize", synchronize},
+               {"on_nonfinite", on_nonfinite},
+               {"check_replicas", check_replicas},
+               {"held_out", data.held_out}};
   if (bucket_mb) json["bucket_mb"] = *bucket_mb;
   if (data.path == "synthetic") json["synthetic_samples"] = data.synthetic_samples;
   if (model.name == "gpt") json["dropout"] = model.dropout;
@@ -264,19 +263,19 @@ std::string TrainOptions::to_json() const {
     shape["heads"] = model.heads;
     shape["context"] = model.context;
   }
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return json_text(json);
 }
 
 std::vector<std::string> changed_options(const std::string& saved, const std::string& now) {
   // The data of an epoch has a check of its own (check_order), and a model of another shape is refused.
   constexpr std::array may_differ{"model", "data", "epochs", "steps", "check_replicas"};
-  const auto there = nlohmann::json::parse(saved, nullptr, /*allow_exceptions=*/false);
-  const auto here = nlohmann::json::parse(now);
+  const auto there = try_parse_json(saved);
+  const auto here = parse_json(now);
   std::vector<std::string> changes;
   if (!there.is_object()) return changes;
-  const auto text = [](const nlohmann::json& value) {
+  const auto text = [](const Json& value) {
     if (value.is_number_float()) return fmt::format("{}", value.get<double>());
-    return value.is_string() ? value.get<std::string>() : value.dump();
+    return value.is_string() ? value.get<std::string>() : json_text(value);
   };
   for (const auto& [key, value] : here.items()) {
     const auto old = there.find(key);

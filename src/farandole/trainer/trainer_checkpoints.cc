@@ -2,8 +2,7 @@
 #include <array>
 #include <cmath>
 
-#include <nlohmann/json.hpp>
-
+#include "farandole/base/text/json.h"
 #include "farandole/train/compression/compression_state.h"
 #include "farandole/train/internals.h"
 #include "farandole/train/run/library_versions.h"
@@ -60,7 +59,7 @@ void Trainer::take_snapshot(double score) {
   add_order(builder, {data_.train->size(), data_.hash, options_.seed});
   auto snapshot = builder.finish();
   snapshot.config = options_.to_json();
-  snapshot.versions = nlohmann::json(library_versions()).dump();
+  snapshot.versions = json_text(library_versions());
   snapshot.score = score;
   snapshot.best_score = best_score_;
   snapshot.best_step = best_step_;

@@ -2,8 +2,8 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <optional>
-#include <spdlog/spdlog.h>
 
+#include "farandole/base/log.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/train/compression/compression_state.h"
 #include "farandole/trainer/trainer.h"
@@ -40,7 +40,7 @@ void Trainer::handle_nonfinite(const NonFiniteGradient& gradient, const torch::T
 
 void Trainer::tell_skipped(const std::string& reason) {
   session_.timeline().instant(session_.timeline().intern("skipped step"));
-  if (!leads() && averages_parameters()) spdlog::warn("step {} is skipped: {}", position_.step, reason);
+  if (!leads() && averages_parameters()) log_warning("step {} is skipped: {}", position_.step, reason);
   if (!leads()) return;
   progress_->say(fmt::format("step {} is skipped: {}", position_.step, reason));
   metrics_->write(MetricsLog::SkippedStep{position_.step, position_.epoch, reason});

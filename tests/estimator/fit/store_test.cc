@@ -5,6 +5,10 @@
 #include <gtest/gtest.h>
 #include <limits>
 
+#include <nlohmann/json.hpp>
+
+#include "farandole/base/files/atomic_file.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/base/files/temporary_folder.h"
 #include "farandole/estimator/fit/fit_history.h"
 
@@ -62,6 +66,17 @@ TEST_F(FitStore, ContinuesWhatIsUnfinishedAndTheSame) {
   write_fit(first);
   EXPECT_NE(open_fit(options_, "table.h5").id, first.id);
   EXPECT_THAT(ids(), testing::ElementsAre(first.id));  // folders without fit.json are no fits
+}
+
+// Earlier versions wrote the members of objects sorted by name.
+TEST_F(FitStore, TheOrderOfMembersDoesNotMatter) {
+  options_.losses = {"mse", "mae"};
+  options_.input_shapes = {{1, 28, 28}, {1}};
+  auto fit = open_fit(options_, "table.h5");
+  write_fit(fit);
+  const auto file = fit.folder / "fit.json";
+  write_file_atomically(file, nlohmann::json::parse(read_whole_file(file).value()).dump());
+  EXPECT_EQ(open_fit(options_, "table.h5").id, fit.id);
 }
 
 TEST_F(FitStore, AnEpochWithoutANumberIsNotTheBest) {

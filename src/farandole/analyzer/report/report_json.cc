@@ -324,7 +324,7 @@ std::string report_json(const Report& report) {
   if (!report.no_comparison.empty()) json["comparison"] = unknown(report.no_comparison);
   if (!report.validations.empty()) json["validation"] = validation_json(report.validations);
   if (!report.failures.empty()) json["failures"] = report.failures;
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 }  // namespace farandole

@@ -2,13 +2,10 @@
 // Thread safety: any thread may call this at any time.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/analyzer/report/report.h"
+#include "farandole/base/text/json.h"
 
 namespace farandole {
-
-using Json = nlohmann::ordered_json;
 
 inline Json unknown(const std::string& why) {
   return {{"unknown", why}};

@@ -47,7 +47,7 @@ std::string plain_text(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number_float()) return fmt::format("{}", value.get<double>());
   if (value.is_boolean()) return value.get<bool>() ? "1" : "0";
-  if (value.is_number()) return value.dump();
+  if (value.is_number()) return json_text(value);
   std::string text;
   if (value.is_array())
     for (const auto& part : value) text += (text.empty() ? "" : "; ") + plain_text(part);
@@ -195,7 +195,7 @@ Table collective_table(const RunReport& run) {
            {"algbw", "/algbw_gbps", as(bandwidth)},
            {"busbw", "/busbw_gbps", as(bandwidth)},
            {"of proven", "/of_proven_bandwidth", as(percent_text), 0, true},
-           {"last", "/last_rank", [](const Json& rank) { return "rank " + rank.dump(); }, 0, with_steps},
+           {"last", "/last_rank", [](const Json& rank) { return "rank " + json_text(rank); }, 0, with_steps},
            {"of its calls", "/last_share", as(percent_text), 0, true}},
           2,
           collective_rows(run)};

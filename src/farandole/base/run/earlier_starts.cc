@@ -6,11 +6,10 @@
 #include <fmt/format.h>
 #include <system_error>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/run/run_files.h"
+#include "farandole/base/text/json.h"
 #include "farandole/base/text/parse_number.h"
 
 namespace farandole {
@@ -37,7 +36,7 @@ void move_if_there(const fs::path& from, const fs::path& to) {
 // The launcher of the present start may have written its own already.
 bool is_of_earlier(const fs::path& job, std::int64_t written_ns) try {
   const auto text = read_whole_file(job).value_or("");
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto json = try_parse_json(text);
   return json.is_object() && (json.contains("end_ns") || json.value("start_ns", INT64_MAX) < written_ns);
 } catch (const std::exception&) {  // No record of a job.
   return false;

@@ -5,10 +5,9 @@
 #include <string_view>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
+#include "farandole/base/text/json.h"
 #include "farandole/base/text/parse_number.h"
 
 namespace farandole {
@@ -16,10 +15,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<nlohmann::json> objects_in_last(std::uint64_t bytes, const fs::path& file) {
-  std::vector<nlohmann::json> objects;
+std::vector<Json> objects_in_last(std::uint64_t bytes, const fs::path& file) {
+  std::vector<Json> objects;
   read_lines(file, bytes, [&](std::string_view line) {
-    auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    auto object = try_parse_json(line);
     if (object.is_object()) objects.push_back(std::move(object));
   });
   return objects;
@@ -27,7 +26,7 @@ std::vector<nlohmann::json> objects_in_last(std::uint64_t bytes, const fs::path&
 
 }  // namespace
 
-std::vector<nlohmann::json> last_metrics(const fs::path& file) try {
+std::vector<Json> last_metrics(const fs::path& file) try {
   constexpr std::uint64_t usual = 16 << 10, longest_line = 1 << 20;
   auto objects = objects_in_last(usual, file);
   return objects.empty() ? objects_in_last(longest_line, file) : objects;

@@ -14,7 +14,7 @@ namespace farandole {
 
 // The objects on the last lines of metrics.jsonl, oldest first; none if it cannot be read. Reads the last 16
 // KiB, or up to 1 MiB if a line is longer than that. A line that a kill has cut off is left out.
-std::vector<nlohmann::json> last_metrics(const std::filesystem::path& file);
+std::vector<nlohmann::ordered_json> last_metrics(const std::filesystem::path& file);
 
 // The last step in metrics.jsonl; std::nullopt if it has none or cannot be read.
 std::optional<std::int64_t> last_logged_step(const std::filesystem::path& file);

@@ -2,20 +2,17 @@
 
 #include <cmath>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
 #include "farandole/base/files/file_bytes.h"
+#include "farandole/base/text/json.h"
 
 namespace farandole {
 namespace {
 
-using nlohmann::json;
-
 class FactsReader {
  public:
-  FactsReader(const json& object, const std::string& where, std::vector<std::string>& warnings)
+  FactsReader(const Json& object, const std::string& where, std::vector<std::string>& warnings)
       : object_(object), where_(where), warnings_(warnings) {}
 
   void text(const char* key, std::optional<std::string>& target) {
@@ -62,7 +59,7 @@ class FactsReader {
   }
 
  private:
-  const json* find(const char* key) const {
+  const Json* find(const char* key) const {
     const auto found = object_.find(key);
     return found == object_.end() || found->is_null() ? nullptr : &*found;
   }
@@ -70,7 +67,7 @@ class FactsReader {
     warnings_.push_back(where_ + ": \"" + key + "\" is not " + what + " and is ignored");
   }
 
-  const json& object_;
+  const Json& object_;
   const std::string& where_;
   std::vector<std::string>& warnings_;
 };
@@ -87,7 +84,7 @@ RunFacts read_run_facts(const std::filesystem::path& run_json) {
     facts.warnings.push_back(std::string(error.what()) + "; throughput and names are unknown");
   }
   if (!text) return facts;
-  const auto object = json::parse(*text, nullptr, false);
+  const auto object = try_parse_json(*text);
   if (!object.is_object()) {
     facts.warnings.push_back(where + " is damaged (not a JSON object); throughput and names are unknown");
     return facts;
@@ -125,7 +122,7 @@ RunFacts read_run_facts(const std::filesystem::path& run_json) {
 }
 
 void write_run_facts(const std::filesystem::path& run_json, const RunFacts& facts) {
-  nlohmann::ordered_json object;
+  Json object;
   const auto set = [&object](const char* key, const auto& value) {
     if (value) object[key] = *value;
   };
@@ -140,8 +137,8 @@ void write_run_facts(const std::filesystem::path& run_json, const RunFacts& fact
   else
     set("global_batch", facts.global_batch);
   set("parameters", facts.parameters);
-  if (!facts.config.empty()) object["config"] = json::parse(facts.config);
-  object["bucket_mb"] = facts.bucket_mb ? json(*facts.bucket_mb) : json("auto");
+  if (!facts.config.empty()) object["config"] = parse_json(facts.config);
+  object["bucket_mb"] = facts.bucket_mb ? Json(*facts.bucket_mb) : Json("auto");
   set("threads", facts.threads);
   set("cores", facts.cores);
   set("memory_mib", facts.memory_mib);
@@ -155,7 +152,7 @@ void write_run_facts(const std::filesystem::path& run_json, const RunFacts& fact
   set("started", facts.started);
   set("ended", facts.ended);
   set("exit_code", facts.exit_code);
-  write_file_atomically(run_json, object.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+  write_file_atomically(run_json, json_text(object, 2) + "\n");
 }
 
 }  // namespace farandole

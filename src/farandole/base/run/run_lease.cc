@@ -11,14 +11,13 @@
 #include <unistd.h>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/log.h"
 #include "farandole/base/process/cores.h"
 #include "farandole/base/process/process_state.h"
+#include "farandole/base/text/json.h"
 #include "farandole/base/text/parse_number.h"
 
 namespace farandole {
@@ -61,8 +60,30 @@ std::string variable(const char* name) {
 struct Holder {
   std::string host, boot, job;
   std::int64_t process = 0, started_ticks = 0, pid_namespace = 0, restart = 0, inode = 0;
-  NLOHMANN_DEFINE_TYPE_INTRUSIVE_WITH_DEFAULT(Holder, host, boot, job, process, started_ticks, pid_namespace,
-                                              restart, inode)
+
+  Json to_json() const {
+    return {{"host", host},
+            {"boot", boot},
+            {"job", job},
+            {"process", process},
+            {"started_ticks", started_ticks},
+            {"pid_namespace", pid_namespace},
+            {"restart", restart},
+            {"inode", inode}};
+  }
+  static Holder from_json(const Json& json) {
+    Holder holder;
+    const auto take = [&json](const char* key, auto& target) { target = json.value(key, target); };
+    take("host", holder.host);
+    take("boot", holder.boot);
+    take("job", holder.job);
+    take("process", holder.process);
+    take("started_ticks", holder.started_ticks);
+    take("pid_namespace", holder.pid_namespace);
+    take("restart", holder.restart);
+    take("inode", holder.inode);
+    return holder;
+  }
 
   static Holder myself() {
     Holder me;
@@ -79,7 +100,7 @@ struct Holder {
   static std::optional<Holder> of(const fs::path& file) {
     try {
       const auto text = read_whole_file(file);
-      if (text && !text->empty()) return nlohmann::json::parse(*text).get<Holder>();
+      if (text && !text->empty()) return from_json(parse_json(*text));
     } catch (const std::exception&) {
     }
     return std::nullopt;
@@ -137,9 +158,9 @@ void outlive(const fs::path& run_dir, const fs::path& file, std::chrono::millise
     if (life == Life::dead) return;
     if (life == Life::alive || (first && *first != *sight)) refuse(run_dir, holder);
     if (!first)
-      spdlog::info("{} was in use by {}; looking for {} s whether that job is alive", run_dir.string(),
-                   holder ? holder->describe() : "another job",
-                   std::chrono::ceil<std::chrono::seconds>(patience).count());
+      log_info("{} was in use by {}; looking for {} s whether that job is alive", run_dir.string(),
+               holder ? holder->describe() : "another job",
+               std::chrono::ceil<std::chrono::seconds>(patience).count());
     first = sight;
     std::this_thread::sleep_for(patience / looks);
   }
@@ -226,7 +247,7 @@ bool RunLease::try_to_take(const Times& times) {
     if (!own) throw system_error("look at", file.string());
     own_ = *own;
     me.inode = static_cast<std::int64_t>(own_.inode);
-    write_bytes(fd_.get(), nlohmann::json(me).dump() + "\n", file.string());
+    write_bytes(fd_.get(), json_text(me.to_json()) + "\n", file.string());
   } catch (...) {
     ::unlink(file.c_str());
     throw;

@@ -2,13 +2,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
 #include "farandole/base/files/temporary_folder.h"
 #include "farandole/base/options.h"
+#include "farandole/base/text/json.h"
 #include "farandole/bench/commands.h"
 #include "farandole/bench/machine_facts.h"
 #include "farandole/bench/training/benchmark_trainee.h"
@@ -244,7 +243,7 @@ int checkpoint_command(int argc, const char* const* argv) {
     CheckpointBenchmark benchmark(session, options);
     benchmark.run();
     if (session.rank() != 0) return 0;
-    nlohmann::json result = {
+    Json result = {
         {"model", options.model}, {"ranks", session.size()}, {"state_bytes", benchmark.state_bytes()}};
     const auto add = [&](const std::string& key, const Sample& sample) {
       if (!key.empty()) result[key] = sample.median() * (key.ends_with("_ms") ? 1e-3 : 1e-6);
@@ -264,9 +263,8 @@ int checkpoint_command(int argc, const char* const* argv) {
       add(pair.beside_key, pair.other);
     }
     if (format == "json") {
-      const nlohmann::json json = {
-          {"bench", "checkpoint"}, {"machine", machine_facts()}, {"results", {result}}};
-      fmt::print("{}\n", json.dump(1));
+      const Json json = {{"bench", "checkpoint"}, {"machine", machine_facts()}, {"results", {result}}};
+      fmt::print("{}\n", json_text(json, 1));
     }
     return 0;
   });

@@ -1,12 +1,10 @@
 #include <fmt/format.h>
 #include <torch/utils.h>
 
-#include <boost/algorithm/string/classification.hpp>
-#include <boost/algorithm/string/split.hpp>
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
+#include "farandole/base/text/json.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/bench/commands.h"
 #include "farandole/bench/machine_facts.h"
 #include "farandole/bench/training/benchmark_trainee.h"
@@ -77,7 +75,7 @@ std::vector<double> milliseconds(const Sample& sample) {
   return result;
 }
 
-nlohmann::json to_json(const StepResult& r) {
+Json to_json(const StepResult& r) {
   return {{"model", r.model},
           {"ranks", r.ranks},
           {"step_ms", r.step.median() * 1e-3},
@@ -118,7 +116,7 @@ int step_command(int argc, const char* const* argv) {
     std::vector<std::string> names;
     session.together([&] {
       parser.parse(argc - 1, argv + 1);
-      boost::split(names, models, boost::is_any_of(","));
+      names = split_at_commas(models);
       for (const auto& name : names) BenchmarkTrainee::check(name);
       if (bucket_mb < 1) throw UserError("--bucket-mb must be at least 1");
       options.optimizer.buckets.bytes = static_cast<std::size_t>(bucket_mb) << 20;
@@ -130,8 +128,7 @@ int step_command(int argc, const char* const* argv) {
     });
     if (!transport.empty()) session.use_transport(transport);
     const bool speaks = session.rank() == 0;
-    nlohmann::json json = {
-        {"bench", "step"}, {"machine", machine_facts()}, {"results", nlohmann::json::array()}};
+    Json json = {{"bench", "step"}, {"machine", machine_facts()}, {"results", Json::array()}};
     if (speaks && format == "text") print_header();
     for (const auto& name : names) {
       const auto result = benchmark_step(session, name, options);
@@ -141,7 +138,7 @@ int step_command(int argc, const char* const* argv) {
     const auto between_nodes = session.between_nodes();
     if (between_nodes) json["between_nodes"] = *between_nodes;
     if (speaks && format == "text" && between_nodes) fmt::print("{}\n", *between_nodes);
-    if (speaks && format == "json") fmt::print("{}\n", json.dump(1));
+    if (speaks && format == "json") fmt::print("{}\n", json_text(json, 1));
     return 0;
   });
 }

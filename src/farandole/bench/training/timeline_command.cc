@@ -5,12 +5,10 @@
 #include <string>
 #include <vector>
 
-#include <boost/algorithm/string/classification.hpp>
-#include <boost/algorithm/string/split.hpp>
-
 #include "farandole/base/error.h"
 #include "farandole/base/files/temporary_folder.h"
 #include "farandole/base/options.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/bench/commands.h"
 #include "farandole/bench/timeline_benchmark.h"
 #include "farandole/bench/timeline_report.h"
@@ -65,7 +63,7 @@ bool TimelineCommandOptions::parse(int argc, const char* const* argv) {
   if (recorder.kills < 1) throw UserError("--kills must be at least 1");
   if (!(seconds > 0 && seconds <= 86'400)) throw UserError("--seconds must be above 0 and at most 86400");
   check_format(format);
-  boost::split(models, model_names, boost::is_any_of(","));
+  models = split_at_commas(model_names);
   json = format == "json";
   return true;
 }
@@ -121,7 +119,7 @@ int timeline_command(int argc, const char* const* argv) {
     if (session.size() > 1) measure_training(session, options, report);
     if (session.rank() != 0) return 0;
     if (options.json)
-      fmt::print("{}\n", to_json(report).dump(1));
+      fmt::print("{}\n", json_text(to_json(report), 1));
     else
       fmt::print("{}{}", to_text(report),
                  session.size() > 1

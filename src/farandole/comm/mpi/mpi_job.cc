@@ -5,11 +5,11 @@
 #include <cstdlib>
 #include <fmt/format.h>
 #include <map>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/log.h"
 #include "farandole/base/process/cores.h"
 #include "farandole/base/process/launch_environment.h"
 #include "farandole/base/process/process_state.h"
@@ -172,8 +172,8 @@ TransportOptions MpiJob::options(Wire wire) const {
   options.machine_ranks = layout_.machine_ranks;
   options.fell_back = [this](const std::string& reason) {
     if (said_fallback_.exchange(true)) return;
-    spdlog::warn("{}; the ranks on {} communicate through MPI instead, which can be slower", reason,
-                 layout_.node);
+    log_warning("{}; the ranks on {} communicate through MPI instead, which can be slower", reason,
+                layout_.node);
   };
   return options;
 }

@@ -3,12 +3,12 @@
 #include <chrono>
 #include <cstddef>
 #include <span>
-#include <spdlog/spdlog.h>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "farandole/base/error.h"
+#include "farandole/base/log.h"
 #include "farandole/comm/mpi/message_channel.h"
 #include "farandole/comm/recording/clock_rounds.h"
 #include "farandole/timeline/merge/rank_choice.h"
@@ -24,7 +24,7 @@ const std::vector<std::byte> not_needed{std::byte{1}};
 std::span<const Record> next_of(RecordSource& source) try {
   return source.next();
 } catch (const Error& error) {
-  spdlog::warn("the timeline lacks the remaining records of this rank: {}", error.what());
+  log_warning("the timeline lacks the remaining records of this rank: {}", error.what());
   return {};
 }
 
@@ -52,7 +52,7 @@ bool is_long(const RoundTrip& trip, const RoundTrip& first) {
 std::unique_ptr<CounterSampler> counters_of(Timeline& timeline, const std::string& gpu) try {
   return std::make_unique<CounterSampler>(timeline, CounterOptions{.gpu = gpu});
 } catch (const std::system_error& error) {
-  spdlog::warn("no counters are recorded: {}", error.what());
+  log_warning("no counters are recorded: {}", error.what());
   return nullptr;
 }
 
@@ -72,8 +72,8 @@ class OfferedRecords {
       if (state_ == Rank::waits) channel_.send(rank_, not_needed);
       while (state_ == Rank::sends) next_block();
     } catch (const std::exception& error) {
-      spdlog::warn("rank {} could not be informed that the merge of the timeline has ended: {}", rank_,
-                   error.what());
+      log_warning("rank {} could not be informed that the merge of the timeline has ended: {}", rank_,
+                  error.what());
     }
   }
   OfferedRecords(const OfferedRecords&) = delete;
@@ -149,7 +149,7 @@ std::unique_ptr<RecordSource> Recording::own_records() const {
   try {
     if (timeline_.enabled()) return open_source(timeline_.file());
   } catch (const Error& error) {
-    spdlog::warn("the timeline lacks the records of this rank: {}", error.what());
+    log_warning("the timeline lacks the records of this rank: {}", error.what());
   }
   RankInfo nothing;
   nothing.rank = options.rank;
@@ -181,7 +181,7 @@ std::vector<std::unique_ptr<RecordSource>> Recording::all_ranks(
 
 std::vector<RankTimeline> Recording::choose(std::vector<RankTimeline> ranks) const {
   const auto choice = choose_ranks(ranks, options_.merge_limit);
-  if (const auto text = left_out_text(ranks, choice); !text.empty()) spdlog::warn(text);
+  if (const auto text = left_out_text(ranks, choice); !text.empty()) log_warning("{}", text);
   std::vector<RankTimeline> chosen;
   for (const auto i : choice.chosen) chosen.push_back(std::move(ranks[i]));
   return chosen;
@@ -197,7 +197,7 @@ void Recording::merge() {
   } catch (const std::exception& error) {
     const auto* own = dynamic_cast<const Error*>(&error);
     if (own != nullptr && own->exit_code() == ExitCode::peer_lost) throw;
-    spdlog::warn(
+    log_warning(
         "{} could not be written: {}; the recorders are kept, so merge them with farandole timeline merge {}",
         trace.string(), error.what(), options_.run_dir.string());
   }
@@ -205,17 +205,17 @@ void Recording::merge() {
 
 void Recording::tell(const MergeResult& result) {
   if (result.overwritten > 0)
-    spdlog::warn(
+    log_warning(
         "the timeline lacks its oldest {} events because the recorders were full; raise --recorder-mb or "
         "record fewer steps",
         result.overwritten);
   if (result.left_early > 0)
-    spdlog::warn(
+    log_warning(
         "{} times, a rank left a collective before another rank had entered it; this exceeds the clock "
         "error, so compare times of different ranks with care",
         result.left_early);
   if (result.dropped + result.damaged > 0)
-    spdlog::warn(
+    log_warning(
         "the timeline lacks {} events because the recorders were full (raise --recorder-mb), and {} damaged "
         "events",
         result.dropped, result.damaged);

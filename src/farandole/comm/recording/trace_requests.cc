@@ -6,7 +6,6 @@
 #include <optional>
 #include <poll.h>
 #include <pthread.h>
-#include <spdlog/spdlog.h>
 #include <string>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/files/staging_file.h"
+#include "farandole/base/log.h"
 #include "farandole/base/process/quiet_thread.h"
 #include "farandole/base/run/run_folder.h"
 #include "farandole/comm/recording/merge_lease.h"
@@ -76,7 +76,7 @@ void TraceRequests::run() {
   try {
     answer_requests();
   } catch (const std::exception& error) {
-    spdlog::warn("this rank no longer answers SIGUSR2: {}", error.what());
+    log_warning("this rank no longer answers SIGUSR2: {}", error.what());
   }
 }
 
@@ -171,7 +171,7 @@ std::int64_t TraceRequests::show_records() const {
       ::futimens(file.get(), nullptr);
     }
   } catch (const Error& error) {
-    spdlog::warn("the records written so far could not be copied: {}", error.what());
+    log_warning("the records written so far could not be copied: {}", error.what());
   }
   return changed_ns(destination);
 }
@@ -204,7 +204,7 @@ void TraceRequests::merge() {
     if (!merging.won()) return;
     write_trace();
   } catch (const std::exception& error) {
-    spdlog::error("the timeline requested by SIGUSR2 could not be merged: {}", error.what());
+    log_error("the timeline requested by SIGUSR2 could not be merged: {}", error.what());
   }
 }
 
@@ -217,14 +217,14 @@ void TraceRequests::write_trace() const {
     if (which.ranks.contains(rank)) files.push_back(readable_at(recorder_file(options_.run_dir, rank)));
   RunRecorders run = open_run(files, which);
   for (const RecorderReport& file : run.files)
-    if (!file.sound() && !file.problems.empty()) spdlog::warn("{}", file.problems.front());
+    if (!file.sound() && !file.problems.empty()) log_warning("{}", file.problems.front());
   const auto ranks = run.ranks.size();
   const auto output = trace();
   MergeOptions merging;
   merging.threads = 1;
   const auto result = merge_timelines(std::move(run.ranks), output, merging);
-  spdlog::info("trace requested by SIGUSR2: {} contains the {} events so far of {} of {} ranks",
-               output.string(), result.events, ranks, layout_.size);
+  log_info("trace requested by SIGUSR2: {} contains the {} events so far of {} of {} ranks", output.string(),
+           result.events, ranks, layout_.size);
 }
 
 }  // namespace farandole

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <fmt/format.h>
 
+#include "farandole/base/text/json.h"
 #include "farandole/train/run/library_versions.h"
 
 namespace farandole {
@@ -44,8 +45,8 @@ void FitHistory::print(const EpochResult& result) const {
 }
 
 void FitHistory::describe(Snapshot& snapshot, double score) const {
-  snapshot.config = record_.options.dump();
-  snapshot.versions = nlohmann::json(library_versions()).dump();
+  snapshot.config = json_text(record_.options);
+  snapshot.versions = json_text(library_versions());
   snapshot.score = score;
   for (const auto& epoch : record_.history) {
     if (score_of(epoch) >= snapshot.best_score) continue;

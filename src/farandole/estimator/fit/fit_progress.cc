@@ -5,8 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "farandole/base/text/json.h"
 #include "farandole/checkpoint/schema.h"
 #include "farandole/train/run/training_state.h"
 
@@ -54,19 +53,18 @@ void FitProgress::add_to(SnapshotBuilder& snapshot) const {
 }
 
 std::string FitProgress::to_json() const {
-  nlohmann::json ranges = nlohmann::json::array();
+  Json ranges = Json::array();
   for (const auto& [first, end] : done) ranges.push_back({first, end});
-  return nlohmann::json({{"step", step},
-                         {"epoch", epoch},
-                         {"passes", passes},
-                         {"done", ranges},
-                         {"loss", loss},
-                         {"steps", steps}})
-      .dump();
+  return json_text({{"step", step},
+                    {"epoch", epoch},
+                    {"passes", passes},
+                    {"done", ranges},
+                    {"loss", loss},
+                    {"steps", steps}});
 }
 
 FitProgress FitProgress::from_json(const std::string& text) {
-  const auto json = nlohmann::json::parse(text);
+  const auto json = parse_json(text);
   FitProgress progress{json.at("step"), json.at("epoch"), json.at("passes"), {},
                        json.at("loss"), json.at("steps")};
   for (const auto& range : json.at("done")) progress.done.push_back({range.at(0), range.at(1)});

@@ -11,30 +11,30 @@
 #include "farandole/base/files/atomic_file.h"
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/run/run_lease.h"
+#include "farandole/base/text/json.h"
 
 namespace farandole {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 constexpr const char* fit_file = "fit.json";
 
-json to_json(const EpochResult& epoch) {
-  json result = {{"epoch", epoch.epoch}, {"step", epoch.step},       {"loss", epoch.loss},
+Json to_json(const EpochResult& epoch) {
+  Json result = {{"epoch", epoch.epoch}, {"step", epoch.step},       {"loss", epoch.loss},
                  {"lr", epoch.lr},       {"seconds", epoch.seconds}, {"metrics", epoch.metrics}};
   if (!epoch.training_metrics.empty()) result["training_metrics"] = epoch.training_metrics;
   if (epoch.validation_loss) result["validation_loss"] = *epoch.validation_loss;
   return result;
 }
 
-std::map<std::string, double> numbers_from(const json& from) {
+std::map<std::string, double> numbers_from(const Json& from) {
   std::map<std::string, double> numbers;
   for (const auto& [name, number] : from.items()) numbers[name] = number_from(number);
   return numbers;
 }
 
-EpochResult epoch_from(const json& from) {
+EpochResult epoch_from(const Json& from) {
   EpochResult epoch{from.at("epoch"),
                     from.at("step"),
                     from.at("loss"),
@@ -42,7 +42,7 @@ EpochResult epoch_from(const json& from) {
                     from.at("seconds"),
                     {},
                     numbers_from(from.at("metrics")),
-                    numbers_from(from.value("training_metrics", json::object()))};
+                    numbers_from(from.value("training_metrics", Json::object()))};
   if (from.contains("validation_loss")) epoch.validation_loss = number_from(from["validation_loss"]);
   return epoch;
 }
@@ -51,7 +51,7 @@ std::optional<FitRecord> read_fit(const fs::path& folder) {
   const auto text = read_whole_file(folder / fit_file);
   if (!text) return std::nullopt;
   try {
-    const auto from = json::parse(*text);
+    const auto from = parse_json(*text);
     FitRecord record{folder.filename(),
                      folder,
                      from.at("table"),
@@ -61,7 +61,7 @@ std::optional<FitRecord> read_fit(const fs::path& folder) {
                      changed_ns(folder / fit_file)};
     for (const auto& epoch : from.at("history")) record.history.push_back(epoch_from(epoch));
     return record;
-  } catch (const json::exception& error) {
+  } catch (const Json::exception& error) {
     throw CorruptInput(fmt::format("{} is damaged: {}", (folder / fit_file).string(), error.what()));
   }
 }
@@ -77,6 +77,12 @@ fs::path new_folder(const fs::path& store) {
   }
 }
 
+// Ignores the order of members, which earlier versions sorted by name.
+bool equal_members(const Json& one, const Json& other) {
+  using Members = std::map<std::string, Json>;
+  return one.get<Members>() == other.get<Members>();
+}
+
 bool is_in_use(const fs::path& folder) {
   try {
     refuse_if_in_use(folder);
@@ -88,7 +94,7 @@ bool is_in_use(const fs::path& folder) {
 
 }  // namespace
 
-double number_from(const json& from) {
+double number_from(const Json& from) {
   return from.is_null() ? std::numeric_limits<double>::quiet_NaN() : from.get<double>();
 }
 
@@ -102,7 +108,7 @@ double score_of(const EpochResult& epoch) {
   return std::isnan(loss) ? std::numeric_limits<double>::infinity() : loss;
 }
 
-json options_to_json(const EstimatorOptions& o) {
+Json options_to_json(const EstimatorOptions& o) {
   return {{"model", o.model},
           {"losses", o.losses},
           {"loss_weights", o.loss_weights},
@@ -135,7 +141,7 @@ json options_to_json(const EstimatorOptions& o) {
           {"keep_best", o.keep_best}};
 }
 
-EstimatorOptions options_from_json(const json& from) {
+EstimatorOptions options_from_json(const Json& from) {
   EstimatorOptions options;
   options.losses = from.at("losses");
   options.loss_weights = from.at("loss_weights").get<std::vector<double>>();
@@ -147,13 +153,13 @@ EstimatorOptions options_from_json(const json& from) {
 }
 
 void write_fit(const FitRecord& record) {
-  json history = json::array();
+  Json history = Json::array();
   for (const auto& epoch : record.history) history.push_back(to_json(epoch));
-  const json fit = {{"table", record.table},
+  const Json fit = {{"table", record.table},
                     {"options", record.options},
                     {"finished", record.finished},
                     {"history", history}};
-  write_file_atomically(record.folder / fit_file, fit.dump(2) + "\n");
+  write_file_atomically(record.folder / fit_file, json_text(fit, 2) + "\n");
 }
 
 std::vector<FitRecord> list_fits(const fs::path& store) {
@@ -191,7 +197,7 @@ FitRecord open_fit(const EstimatorOptions& options, const std::string& table) {
     found = read_fit(folder);
   } else {
     for (auto& fit : list_fits(options.store))
-      if (!fit.finished && fit.options == wanted && fit.table == table && !is_in_use(fit.folder))
+      if (!fit.finished && equal_members(fit.options, wanted) && fit.table == table && !is_in_use(fit.folder))
         found = std::move(fit);
     folder = found ? found->folder : new_folder(options.store);
   }

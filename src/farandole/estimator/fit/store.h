@@ -9,8 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "farandole/base/text/json.h"
 #include "farandole/estimator/estimator.h"
 
 namespace farandole {
@@ -19,7 +18,7 @@ struct FitRecord {
   std::string id;
   std::filesystem::path folder;
   std::string table;
-  nlohmann::json options;  // Those that decide what is trained and how.
+  Json options;  // Those that decide what is trained and how.
   std::vector<EpochResult> history;
   bool finished = false;
   std::int64_t changed_ns = 0;
@@ -33,11 +32,11 @@ struct FitRecord {
 double score_of(const EpochResult& epoch);
 
 // JSON has no NaN and no infinities. The library writes null for them, which is NaN here.
-double number_from(const nlohmann::json& json);
+double number_from(const Json& json);
 
-nlohmann::json options_to_json(const EstimatorOptions& options);
+Json options_to_json(const EstimatorOptions& options);
 // Sets what the ranks that apply a model need: columns, shapes, losses.
-EstimatorOptions options_from_json(const nlohmann::json& json);
+EstimatorOptions options_from_json(const Json& json);
 
 void write_fit(const FitRecord& record);
 // Ordered by id. Folders without fit.json are left out.

@@ -5,14 +5,13 @@
 #include <ctime>
 #include <set>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/run/run_files.h"
 #include "farandole/base/run/run_json.h"
 #include "farandole/base/run/run_lease.h"
+#include "farandole/base/text/json.h"
 #include "farandole/base/text/parse_number.h"
 #include "farandole/launch/job_record.h"
 #include "farandole/launch/slurm/job_state.h"
@@ -41,7 +40,7 @@ std::optional<JobRecord> job_of(const fs::path& run) try {
 }
 
 template <class T>
-void take(const nlohmann::json& line, const char* key, std::optional<T>& target) {
+void take(const Json& line, const char* key, std::optional<T>& target) {
   if (const auto found = line.find(key); found != line.end() && found->is_number()) target = found->get<T>();
 }
 

@@ -2,8 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <nlohmann/json.hpp>
-
+#include "farandole/base/text/json.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/launch/status/run_status.h"
 
@@ -98,8 +97,8 @@ std::string table(const std::vector<RunStatus>& runs) {
   return text;
 }
 
-nlohmann::ordered_json to_json(const RunStatus& run) {
-  nlohmann::ordered_json json = {{"run", run.folder}, {"state", name_of(run.state)}};
+Json to_json(const RunStatus& run) {
+  Json json = {{"run", run.folder}, {"state", name_of(run.state)}};
   const auto set = [&](const char* name, const auto& value) {
     if (value) json[name] = *value;
   };
@@ -133,11 +132,9 @@ std::string status_text(const std::vector<RunStatus>& runs) {
 }
 
 std::string status_json(const std::vector<RunStatus>& runs) {
-  auto list = nlohmann::ordered_json::array();
+  auto list = Json::array();
   for (const auto& run : runs) list.push_back(to_json(run));
-  return nlohmann::ordered_json{{"farandole_status", 1}, {"runs", list}}.dump(
-             2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
-         "\n";
+  return json_text({{"farandole_status", 1}, {"runs", list}}, 2) + "\n";
 }
 
 }  // namespace farandole

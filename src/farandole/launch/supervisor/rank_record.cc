@@ -5,11 +5,10 @@
 #include <fmt/format.h>
 #include <tuple>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
 #include "farandole/base/files/file_bytes.h"
+#include "farandole/base/text/json.h"
 
 namespace farandole {
 namespace {
@@ -18,28 +17,28 @@ namespace fs = std::filesystem;
 constexpr std::string_view record_mark = "farandole-run-record ";
 
 std::string to_json(const RankRecord& record, bool with_last_words) {
-  nlohmann::ordered_json json = {{"rank", record.rank},
-                                 {"host", record.host},
-                                 {"exit_code", record.exit_code},
-                                 {"signal", record.signal},
-                                 {"told", record.told},
-                                 {"time_ns", record.time_ns},
-                                 {"start_ns", record.start_ns},
-                                 {"pid", record.pid},
-                                 {"peak_memory_bytes", record.peak_memory_bytes},
-                                 {"memory_limit_bytes", record.memory_limit_bytes},
-                                 {"asked_signal", record.asked_signal},
-                                 {"asked_ns", record.asked_ns},
-                                 {"out_of_memory", record.out_of_memory},
-                                 {"kernel", record.kernel},
-                                 {"launch", record.launch},
-                                 {"run_dir", record.run_dir}};
+  Json json = {{"rank", record.rank},
+               {"host", record.host},
+               {"exit_code", record.exit_code},
+               {"signal", record.signal},
+               {"told", record.told},
+               {"time_ns", record.time_ns},
+               {"start_ns", record.start_ns},
+               {"pid", record.pid},
+               {"peak_memory_bytes", record.peak_memory_bytes},
+               {"memory_limit_bytes", record.memory_limit_bytes},
+               {"asked_signal", record.asked_signal},
+               {"asked_ns", record.asked_ns},
+               {"out_of_memory", record.out_of_memory},
+               {"kernel", record.kernel},
+               {"launch", record.launch},
+               {"run_dir", record.run_dir}};
   if (with_last_words) json["last_words"] = record.last_words;
-  return json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  return ascii_json_text(json);
 }
 
 std::optional<RankRecord> parse_rank_record(std::string_view text) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto json = try_parse_json(text);
   try {
     RankRecord record{json.at("rank"),   json.at("host"), json.at("exit_code"),
                       json.at("signal"), json.at("told"), json.at("time_ns")};
@@ -55,7 +54,7 @@ std::optional<RankRecord> parse_rank_record(std::string_view text) {
     record.run_dir = json.value("run_dir", record.run_dir);
     record.last_words = json.value("last_words", record.last_words);
     return record;
-  } catch (const nlohmann::json::exception&) {
+  } catch (const Json::exception&) {
     return std::nullopt;
   }
 }

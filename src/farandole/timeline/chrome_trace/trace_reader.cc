@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/error.h"
+#include "farandole/base/text/json.h"
 #include "farandole/timeline/chrome_trace/event_fields.h"
 #include "farandole/timeline/chrome_trace/trace_scanner.h"
 
@@ -20,16 +19,16 @@ namespace {
 TraceHeader trace_header(const std::string& other_data, const std::string& distributed_info,
                          const std::string& where, std::vector<std::string>& warnings) {
   TraceHeader header;
-  const auto take = [](const nlohmann::json& object, const char* key, std::optional<std::int64_t>& target) {
+  const auto take = [](const Json& object, const char* key, std::optional<std::int64_t>& target) {
     const auto found = object.find(key);
     if (found != object.end() && found->is_number_integer()) target = found->get<std::int64_t>();
   };
-  if (const auto json = nlohmann::json::parse(distributed_info, nullptr, false); json.is_object()) {
+  if (const auto json = try_parse_json(distributed_info); json.is_object()) {
     take(json, "rank", header.kineto_rank);
     take(json, "world_size", header.kineto_world_size);
   }
   if (other_data.empty()) return header;
-  const auto json = nlohmann::json::parse(other_data, nullptr, false);
+  const auto json = try_parse_json(other_data);
   if (!json.is_object()) {
     warnings.push_back(where + ": otherData is damaged and is ignored");
     return header;

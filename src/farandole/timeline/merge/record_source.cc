@@ -6,16 +6,10 @@
 #include <iterator>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/error.h"
+#include "farandole/base/text/json.h"
 
 namespace farandole {
-
-// Without the samples and meetings, which are sent as they are in memory.
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RecorderThread, name, recorded, overwritten)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankInfo, rank, world_size, host, clock, first_ns, dropped, damaged,
-                                   start_monotonic_ns, start_realtime_ns, names, threads)
 
 namespace {
 
@@ -294,24 +288,50 @@ std::unique_ptr<RecordSource> received_source(RankInfo info,
 // The format is the length of a description in CBOR, the description, and the samples as they are in memory.
 // This works because all ranks run the same build.
 std::vector<std::byte> pack(const RankInfo& info) {
-  const std::vector<std::uint8_t> json =
-      nlohmann::json::to_cbor({info, info.clock_samples.size(), info.meetings.size()});
+  Json json = {{"rank", info.rank},
+               {"world_size", info.world_size},
+               {"host", info.host},
+               {"clock", info.clock},
+               {"first_ns", info.first_ns},
+               {"dropped", info.dropped},
+               {"damaged", info.damaged},
+               {"start_monotonic_ns", info.start_monotonic_ns},
+               {"start_realtime_ns", info.start_realtime_ns},
+               {"names", info.names},
+               {"threads", Json::array()},
+               {"clock_samples", info.clock_samples.size()},
+               {"meetings", info.meetings.size()}};
+  for (const auto& thread : info.threads)
+    json["threads"].push_back({thread.name, thread.recorded, thread.overwritten});
+  const auto description = cbor_of(json);
   std::vector<std::byte> result;
-  append_bytes(result, std::vector<std::uint64_t>{json.size()});
-  append_bytes(result, json);
+  append_bytes(result, std::vector<std::uint64_t>{description.size()});
+  append_bytes(result, description);
   append_bytes(result, info.clock_samples);
   append_bytes(result, info.meetings);
   return result;
 }
 
 RankInfo unpack(std::span<const std::byte> bytes) try {
-  const std::uint64_t json_bytes = take_bytes<std::uint64_t>(bytes, 1)[0];
-  const auto json = nlohmann::json::from_cbor(take_bytes<std::uint8_t>(bytes, json_bytes));
-  RankInfo info = json.at(0);
-  info.clock_samples = take_bytes<RoundTrip>(bytes, json.at(1).get<std::size_t>());
-  info.meetings = take_bytes<Meeting>(bytes, json.at(2).get<std::size_t>());
+  const std::uint64_t description_bytes = take_bytes<std::uint64_t>(bytes, 1)[0];
+  const auto json = parse_cbor(take_bytes<std::uint8_t>(bytes, description_bytes));
+  RankInfo info{.rank = json.at("rank"),
+                .world_size = json.at("world_size"),
+                .host = json.at("host"),
+                .clock = json.at("clock"),
+                .first_ns = json.at("first_ns"),
+                .dropped = json.at("dropped"),
+                .damaged = json.at("damaged"),
+                .start_monotonic_ns = json.at("start_monotonic_ns"),
+                .start_realtime_ns = json.at("start_realtime_ns"),
+                .clock_samples = take_bytes<RoundTrip>(bytes, json.at("clock_samples").get<std::size_t>()),
+                .meetings = take_bytes<Meeting>(bytes, json.at("meetings").get<std::size_t>()),
+                .names = json.at("names").get<std::vector<std::string>>(),
+                .threads = {}};
+  for (const auto& thread : json.at("threads"))
+    info.threads.push_back({thread.at(0), thread.at(1), thread.at(2)});
   return info;
-} catch (const nlohmann::json::exception& error) {
+} catch (const Json::exception& error) {
   throw CorruptInput(std::string("a rank's description of its records is damaged: ") + error.what());
 }
 

@@ -112,11 +112,11 @@ std::unique_ptr<RecorderMap> RecorderMap::create(const TimelineOptions& options)
     return map_new(options);
   } catch (const NoRoom& full) {
     if (!may_skip_staging) {
-      spdlog::warn("no timeline is recorded: {}; free some space or lower the recorder's size limit",
-                   full.what());
+      log_warning("no timeline is recorded: {}; free some space or lower the recorder's size limit",
+                  full.what());
       return nullptr;
     }
-    spdlog::warn("the recorder's file is written directly in the run directory: {}", full.what());
+    log_warning("the recorder's file is written directly in the run directory: {}", full.what());
   }
   auto without_staging_options = options;
   without_staging_options.node_folder.clear();
@@ -139,7 +139,7 @@ RecorderMap::~RecorderMap() {
   std::atomic_ref(header().end_monotonic_ns).store(now_ns(), std::memory_order_release);
   ::munmap(base_, geometry.file_bytes);
   if (const auto lost = guard_.lost_bytes(); lost > 0 && !left_to_parent_)
-    spdlog::warn(
+    log_warning(
         "{} KiB of the timeline are lost: {} could not be written, because its file system is full or another process has "
         "shortened the file",
         lost >> 10, path.string());
@@ -147,8 +147,8 @@ RecorderMap::~RecorderMap() {
   try {
     stage_out(destination_);
   } catch (const std::exception& error) {
-    spdlog::warn("the recorder's file could not be copied and stays on this node, at {}: {}", path.string(),
-                 error.what());
+    log_warning("the recorder's file could not be copied and stays on this node, at {}: {}", path.string(),
+                error.what());
   }
 }
 

@@ -94,9 +94,9 @@ void warn_of_losses(const Snapshot& snapshot, const Compression& compression, in
     other |= array.path.starts_with(schema::compression) &&
              !array.path.starts_with(schema::compression + describe(compression) + "/");
   if (other)
-    spdlog::warn("the checkpoint's gradients were compressed in another way; their residuals are dropped");
+    log_warning("the checkpoint's gradients were compressed in another way; their residuals are dropped");
   else if (snapshot.world_size != ranks && compression.of_ranks())
-    spdlog::warn(
+    log_warning(
         "the checkpoint has {} ranks; only the compression residuals of the first {} ranks "
         "are used",
         snapshot.world_size, std::min(snapshot.world_size, ranks));

@@ -4,17 +4,16 @@
 #include <fcntl.h>
 #include <fstream>
 #include <limits>
-#include <spdlog/spdlog.h>
 #include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
 #include "farandole/base/files/file_bytes.h"
+#include "farandole/base/log.h"
+#include "farandole/base/text/json.h"
 
 namespace farandole {
 namespace {
@@ -23,14 +22,14 @@ constexpr const char *skipped_step = "skipped step", *rollback = "rollback";
 
 constexpr auto whole_file = std::numeric_limits<std::uint64_t>::max();
 
-nlohmann::json parse(std::string_view line) {
-  return nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+Json parse(std::string_view line) {
+  return try_parse_json(line);
 }
 
 // Returns false for a line without a number of its step.
 bool is_up_to(std::int64_t last_step, std::string_view line) {
   const auto json = parse(line);
-  const auto step = json.is_object() ? json.value("step", nlohmann::json()) : nlohmann::json();
+  const auto step = json.is_object() ? json.value("step", Json()) : Json();
   return step.is_number() && step.get<std::int64_t>() <= last_step;
 }
 
@@ -62,7 +61,7 @@ MetricsEvents count_events(const std::filesystem::path& file) {
   read_lines(file, whole_file, [&](std::string_view line) {
     if (line.find("\"event\"") == std::string_view::npos) return;
     const auto json = parse(line);
-    const auto event = json.is_object() ? json.value("event", nlohmann::json()) : nlohmann::json();
+    const auto event = json.is_object() ? json.value("event", Json()) : Json();
     if (event == skipped_step) ++events.skipped_steps;
     if (event == rollback) ++events.rollbacks;
   });
@@ -76,14 +75,14 @@ MetricsLog::MetricsLog(const std::filesystem::path& file, std::int64_t last_step
 }
 
 // A part of a line that could be written is removed again, so that the file has whole lines only.
-void MetricsLog::append(const nlohmann::ordered_json& line) {
+void MetricsLog::append(const Json& line) {
   const auto step = line.value("step", std::int64_t{0});
   const auto before = size_of_file(file_.get());
   try {
-    write_bytes(file_.get(), (torn_ ? "\n" : "") + line.dump() + '\n', path_);
+    write_bytes(file_.get(), (torn_ ? "\n" : "") + json_text(line) + '\n', path_);
   } catch (const Error& error) {
     if (lost_lines_++ == 0)
-      spdlog::warn(
+      log_warning(
           "{}; from step {} on, lines of metrics are lost until the file can be written again, and "
           "training continues; free space on this file system",
           error.what(), step);
@@ -92,33 +91,31 @@ void MetricsLog::append(const nlohmann::ordered_json& line) {
   }
   torn_ = false;
   if (lost_lines_ > 0)
-    spdlog::warn("{} is written again from step {} on; {} lines are lost", path_.string(), step,
-                 std::exchange(lost_lines_, 0));
+    log_warning("{} is written again from step {} on; {} lines are lost", path_.string(), step,
+                std::exchange(lost_lines_, 0));
 }
 
 void MetricsLog::write(const Training& line) {
-  nlohmann::ordered_json json = {{"step", line.step},
-                                 {"epoch", line.epoch},
-                                 {"loss", line.loss},
-                                 {"lr", line.lr},
-                                 {"samples_per_s", line.samples_per_s},
-                                 {"step_ms", line.step_ms}};
+  Json json = {{"step", line.step},
+               {"epoch", line.epoch},
+               {"loss", line.loss},
+               {"lr", line.lr},
+               {"samples_per_s", line.samples_per_s},
+               {"step_ms", line.step_ms}};
   append(json);
 }
 
 void MetricsLog::write(const Values& line) {
-  nlohmann::ordered_json json = {{"step", line.step}, {"epoch", line.epoch}};
+  Json json = {{"step", line.step}, {"epoch", line.epoch}};
   for (const auto& [key, value] : line.values) json[key] = value;
   append(json);
 }
 
 void MetricsLog::write(const Resources& line) {
-  nlohmann::ordered_json json = {{"step", line.step}, {"epoch", line.epoch}};
+  Json json = {{"step", line.step}, {"epoch", line.epoch}};
   const bool gpus =
       std::ranges::any_of(line.ranks, [](const auto& rank) { return rank.gpu_percent.has_value(); });
-  const auto or_null = [](std::optional<double> value) {
-    return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
-  };
+  const auto or_null = [](std::optional<double> value) { return value ? Json(*value) : Json(); };
   for (const auto& rank : line.ranks) {
     json["cpu_percent"].push_back(rank.cpu_percent);
     json["memory_mib"].push_back(rank.memory_mib);
@@ -132,23 +129,23 @@ void MetricsLog::write(const Resources& line) {
 }
 
 void MetricsLog::write(const Evaluation& line) {
-  nlohmann::ordered_json json = {{"step", line.step}, {"epoch", line.epoch}, {"eval_loss", line.loss}};
+  Json json = {{"step", line.step}, {"epoch", line.epoch}, {"eval_loss", line.loss}};
   if (line.accuracy) json["eval_accuracy"] = *line.accuracy;
   append(json);
 }
 
 void MetricsLog::write(const SkippedStep& line) {
-  const nlohmann::ordered_json json = {
+  const Json json = {
       {"step", line.step}, {"epoch", line.epoch}, {"event", skipped_step}, {"reason", line.reason}};
   append(json);
 }
 
 void MetricsLog::write(const Rollback& line) {
-  const nlohmann::ordered_json json = {{"step", line.step},
-                                       {"epoch", line.epoch},
-                                       {"event", rollback},
-                                       {"to_step", line.to_step},
-                                       {"reason", line.reason}};
+  const Json json = {{"step", line.step},
+                     {"epoch", line.epoch},
+                     {"event", rollback},
+                     {"to_step", line.to_step},
+                     {"reason", line.reason}};
   append(json);
 }
 

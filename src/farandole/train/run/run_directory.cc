@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <ctime>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
+#include "farandole/base/log.h"
 #include "farandole/base/run/run_files.h"
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/train/run/metrics_log.h"
@@ -65,8 +65,7 @@ void RunDirectory::ended(int exit_code) {
   try {
     write_run_facts(run_json(), *facts_);
   } catch (const Error& error) {
-    spdlog::warn("cannot write to run.json that the run ended with exit code {}: {}", exit_code,
-                 error.what());
+    log_warning("cannot write to run.json that the run ended with exit code {}: {}", exit_code, error.what());
   }
 }
 

@@ -7,9 +7,8 @@
 #include <optional>
 #include <torch/utils.h>
 
-#include <nlohmann/json.hpp>
-
 #include "farandole/base/error.h"
+#include "farandole/base/text/json.h"
 #include "farandole/checkpoint/schema.h"
 #include "farandole/train/internals.h"
 #include "farandole/train/optimizer/optimizer_state.h"
@@ -97,7 +96,7 @@ void set_random_state(const torch::Tensor& state, torch::Device device) {
 // Earlier versions counted the batches of each rank.
 std::optional<std::int64_t> samples_in_batches(const Snapshot& snapshot) {
   const auto batches = integer(snapshot, schema::sampler_batches);
-  const auto config = nlohmann::json::parse(snapshot.config, nullptr, /*allow_exceptions=*/false);
+  const auto config = try_parse_json(snapshot.config);
   if (!batches || !config.is_object() || !config.contains("batch")) return std::nullopt;
   return *batches * config.value("batch", std::int64_t{1}) * snapshot.world_size;
 }

@@ -109,7 +109,7 @@ class CuptiActivity final : public GpuActivity {
  private:
   void flush(std::uint32_t flag) {
     if (const auto result = cupti_.flush_all(flag); result != CUPTI_SUCCESS)
-      spdlog::warn("GPU activity is incomplete: CUPTI says {}", cupti_.describe(result));
+      log_warning("GPU activity is incomplete: CUPTI says {}", cupti_.describe(result));
     const std::lock_guard lock(mutex_);
     reader_.finish();
   }
@@ -138,7 +138,7 @@ class CuptiActivity final : public GpuActivity {
     while (cupti_.next_record(buffer, valid, &record) == CUPTI_SUCCESS) reader_.read(*record);
     std::size_t lost = 0;
     if (cupti_.dropped(context, stream, &lost) == CUPTI_SUCCESS && lost > 0)
-      spdlog::warn("{} GPU events were lost because the driver's buffers were full", lost);
+      log_warning("{} GPU events were lost because the driver's buffers were full", lost);
   }
 
   CUptiResult switch_to(bool on) {

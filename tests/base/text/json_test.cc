@@ -1,0 +1,38 @@
+#include "farandole/base/text/json.h"
+
+#include <gtest/gtest.h>
+
+namespace farandole {
+namespace {
+
+TEST(Json, MembersKeepTheirOrderAndAreWrittenInOneLineOrIndented) {
+  const auto json = parse_json(R"( {"b": [1, 2.5], "a": null} )");
+  EXPECT_EQ(json_text(json), R"({"b":[1,2.5],"a":null})");
+  EXPECT_EQ(json_text(json, 1), "{\n \"b\": [\n  1,\n  2.5\n ],\n \"a\": null\n}");
+}
+
+TEST(Json, TextThatIsNotJsonIsRefusedOrDiscarded) {
+  for (const auto* text : {"", "{", "nan", "[1,]", "{} {}"}) {
+    EXPECT_THROW(parse_json(text), Json::exception) << text;
+    EXPECT_TRUE(try_parse_json(text).is_discarded()) << text;
+  }
+  EXPECT_EQ(try_parse_json("[]"), Json::array());
+}
+
+TEST(Json, TextsAreUtf8OrAscii) {
+  EXPECT_EQ(json_text("é\n"), R"("é\n")");
+  EXPECT_EQ(ascii_json_text("é"), R"("\u00e9")");
+  EXPECT_EQ(json_text("a\xFF"), "\"a\uFFFD\"");
+  EXPECT_EQ(ascii_json_text("a\xFF"), R"("a\ufffd")");
+}
+
+TEST(Json, CborKeepsAllBytes) {
+  const Json json = {{"name", "node \xff"}, {"numbers", {1, -2, 0.5}}};
+  auto bytes = cbor_of(json);
+  EXPECT_EQ(parse_cbor(bytes), json);
+  bytes.pop_back();
+  EXPECT_THROW(parse_cbor(bytes), Json::exception);
+}
+
+}  // namespace
+}  // namespace farandole
