@@ -61,27 +61,25 @@ struct Holder {
   std::string host, boot, job;
   std::int64_t process = 0, started_ticks = 0, pid_namespace = 0, restart = 0, inode = 0;
 
+  template <class ThisHolder, class Visit>
+  static void each_member(ThisHolder& holder, Visit visit) {
+    visit("host", holder.host);
+    visit("boot", holder.boot);
+    visit("job", holder.job);
+    visit("process", holder.process);
+    visit("started_ticks", holder.started_ticks);
+    visit("pid_namespace", holder.pid_namespace);
+    visit("restart", holder.restart);
+    visit("inode", holder.inode);
+  }
   Json to_json() const {
-    return {{"host", host},
-            {"boot", boot},
-            {"job", job},
-            {"process", process},
-            {"started_ticks", started_ticks},
-            {"pid_namespace", pid_namespace},
-            {"restart", restart},
-            {"inode", inode}};
+    Json json;
+    each_member(*this, [&json](const char* key, const auto& value) { json[key] = value; });
+    return json;
   }
   static Holder from_json(const Json& json) {
     Holder holder;
-    const auto take = [&json](const char* key, auto& target) { target = json.value(key, target); };
-    take("host", holder.host);
-    take("boot", holder.boot);
-    take("job", holder.job);
-    take("process", holder.process);
-    take("started_ticks", holder.started_ticks);
-    take("pid_namespace", holder.pid_namespace);
-    take("restart", holder.restart);
-    take("inode", holder.inode);
+    each_member(holder, [&json](const char* key, auto& value) { value = json.value(key, value); });
     return holder;
   }
 
