@@ -40,7 +40,7 @@ const char* safetensors_name(DType dtype) {
 // The length of the text as 64 bits, and the text, filled up so that the data begins at a multiple
 // of 8 bytes.
 std::string header_bytes(const Json& header) {
-  auto text = json_text(header);
+  auto text = exact_json_text(header);
   text.append((8 - text.size() % 8) % 8, ' ');
   std::string bytes;
   for (int shift = 0; shift < 64; shift += 8) bytes.push_back(static_cast<char>(text.size() >> shift & 0xff));

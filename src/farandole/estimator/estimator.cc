@@ -106,7 +106,7 @@ TrainedModel Estimator::fit(const std::string& table) {
     std::string id;
     fit_on_rank(
         session, options_, table, [] { return false; }, id);
-    return json_text(id);
+    return exact_json_text(id);
   });
   return TrainedModel(options_.store, parse_json(run).get<std::string>());
 }

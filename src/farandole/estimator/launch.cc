@@ -257,7 +257,7 @@ std::string launch(const LaunchOptions& options, const Function& function, const
   if (is_rank()) return run_directly(function, checked_json(arguments, "the arguments"));
   const Json call = {{"arguments", checked_json(arguments, "the arguments")}, {"earlier", ended_calls()}};
   const SessionFolder folder(parent_of_folder());
-  write_file_atomically(folder.path() / call_file, json_text(call));
+  write_file_atomically(folder.path() / call_file, exact_json_text(call));
   const int code = run_job(options, own_arguments(), folder.path());
   const auto result = read_whole_file(folder.path() / result_file);
   if (code == 0 && result) return keep_end({{"result", *result}});

@@ -24,6 +24,8 @@ TEST(Json, TextsAreUtf8OrAscii) {
   EXPECT_EQ(ascii_json_text("é"), R"("\u00e9")");
   EXPECT_EQ(json_text("a\xFF"), "\"a\uFFFD\"");
   EXPECT_EQ(ascii_json_text("a\xFF"), R"("a\ufffd")");
+  EXPECT_EQ(exact_json_text("é"), R"("é")");
+  EXPECT_THROW(exact_json_text("a\xFF"), Json::exception);
 }
 
 TEST(Json, CborKeepsAllBytes) {

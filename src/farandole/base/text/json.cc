@@ -14,6 +14,10 @@ std::string json_text(const Json& json, int indentation) {
   return json.dump(indentation, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
+std::string exact_json_text(const Json& json, int indentation) {
+  return json.dump(indentation);
+}
+
 std::string ascii_json_text(const Json& json, int indentation) {
   return json.dump(indentation, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
 }

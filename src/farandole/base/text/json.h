@@ -21,7 +21,10 @@ Json try_parse_json(std::string_view text);
 
 // In one line, or with this number of spaces at each level. Bytes that are not UTF-8 become U+FFFD.
 std::string json_text(const Json& json, int indentation = -1);
-// The same with escapes instead of characters outside of ASCII.
+// The same for texts that are read back and must be the same then.
+// Throws: Json::exception if a text is not UTF-8.
+std::string exact_json_text(const Json& json, int indentation = -1);
+// As json_text(), with escapes instead of characters outside of ASCII.
 std::string ascii_json_text(const Json& json, int indentation = -1);
 
 // The same document in binary form (RFC 8949), in which texts may hold any bytes.

@@ -188,7 +188,7 @@ RunFacts facts_of(Session& session, const EstimatorOptions& options, const FitRe
   facts.device = "cpu";
   facts.program = "farandole fit";
   facts.global_batch = options.batch * options.accumulate * session.size();
-  facts.config = json_text(record.options);
+  facts.config = exact_json_text(record.options);
   facts.threads = torch::get_num_threads();
   facts.cores = session.node_cores();
   if (const auto memory = job_memory_bytes()) facts.memory_mib = *memory >> 20;

@@ -45,7 +45,7 @@ void FitHistory::print(const EpochResult& result) const {
 }
 
 void FitHistory::describe(Snapshot& snapshot, double score) const {
-  snapshot.config = json_text(record_.options);
+  snapshot.config = exact_json_text(record_.options);
   snapshot.versions = json_text(library_versions());
   snapshot.score = score;
   for (const auto& epoch : record_.history) {

@@ -159,7 +159,7 @@ void write_fit(const FitRecord& record) {
                     {"options", record.options},
                     {"finished", record.finished},
                     {"history", history}};
-  write_file_atomically(record.folder / fit_file, json_text(fit, 2) + "\n");
+  write_file_atomically(record.folder / fit_file, exact_json_text(fit, 2) + "\n");
 }
 
 std::vector<FitRecord> list_fits(const fs::path& store) {
