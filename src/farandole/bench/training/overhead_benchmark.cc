@@ -43,8 +43,8 @@ class ProfiledByTorch {
 struct Block {
   double ms = 0, processor_ms = 0;
 };
-using Blocks =
-    std::array<Block, 3>;  // Indexed by Watched; the entry of the profiler is empty in most rounds.
+// Of one round, indexed by Watched. The block with the profiler is empty in most rounds.
+using Blocks = std::array<Block, 3>;
 
 double thread_ms() {
   timespec time{};
