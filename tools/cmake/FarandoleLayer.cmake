@@ -8,7 +8,7 @@ target_compile_options(farandole_flags INTERFACE -Wall -Wextra -Wpedantic -Wshad
 # The other linker of the binutils, which later versions lack, links a program with LibTorch in 0.7 s instead of 2 s. In
 # libraries it does not hide all symbols that a version script hides.
 find_program(GOLD ld.gold)
-if(CMAKE_UNITY_BUILD AND GOLD AND NOT FARANDOLE_SANITIZE)
+if(CMAKE_UNITY_BUILD AND GOLD)
   target_link_options(farandole_flags INTERFACE $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-fuse-ld=gold>)
 endif()
 if(FARANDOLE_SANITIZE)
@@ -16,6 +16,14 @@ if(FARANDOLE_SANITIZE)
   # where a trap is (handle_sigill).
   target_compile_options(farandole_flags INTERFACE -fsanitize=${FARANDOLE_SANITIZE} -fno-omit-frame-pointer
                          -fsanitize-undefined-trap-on-error)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    # Functions of a library that is loaded have no types that Clang could compare. And where our libraries are preloaded to other
+    # programs, they need the sanitizer's.
+    target_compile_options(farandole_flags INTERFACE -fno-sanitize=function)
+    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-runtime-dir OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE)
+    target_link_options(farandole_flags INTERFACE -shared-libsan -Wl,-rpath,${folder})
+  endif()
+  target_compile_definitions(farandole_flags INTERFACE FARANDOLE_SANITIZED)
   target_link_options(farandole_flags INTERFACE -fsanitize=${FARANDOLE_SANITIZE})
 endif()
 
@@ -46,8 +54,7 @@ endfunction()
 # farandole_layer(NAME USES LAYER... LIBRARIES LIB... HEADERS_FIRST FOLDER EXCLUDE FILE... [ONE_UNIT])
 # A folder of src/farandole is a static library farandole_NAME of all its .cc files; USES names the layers below it. Headers in
 # HEADERS_FIRST are found before those of other libraries.
-# In unity builds (CMAKE_UNITY_BUILD) each room is one translation unit, with ONE_UNIT the whole layer is, unless there are
-# sanitizers, with which a unit of a whole layer compiles too long.
+# In unity builds (CMAKE_UNITY_BUILD) each room is one translation unit, with ONE_UNIT the whole layer is.
 function(farandole_layer name)
   cmake_parse_arguments(ARG "ONE_UNIT" "HEADERS_FIRST" "USES;LIBRARIES;EXCLUDE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
@@ -57,7 +64,7 @@ function(farandole_layer name)
   foreach(source IN LISTS sources)
     get_filename_component(room ${source} DIRECTORY)
     file(RELATIVE_PATH room ${CMAKE_CURRENT_SOURCE_DIR} ${room})
-    if(ARG_ONE_UNIT AND NOT FARANDOLE_SANITIZE)
+    if(ARG_ONE_UNIT)
       set(room ${name})
     endif()
     string(MAKE_C_IDENTIFIER ${room} room)

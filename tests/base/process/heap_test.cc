@@ -22,7 +22,7 @@ void use(std::size_t bytes) {
 }
 
 TEST(Heap, KeepsWhatWasFreed) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef FARANDOLE_SANITIZED
   GTEST_SKIP() << "the sanitizer has a heap of its own";
 #endif
   if (!keep_freed_memory()) GTEST_SKIP() << "malloc is tuned by the environment, or not glibc's";

@@ -70,7 +70,8 @@ struct SharingRank {
 void fill_inexact(std::byte* data, DType dtype, std::size_t count, unsigned seed, int rank) {
   std::mt19937 random(seed + 77u * static_cast<unsigned>(rank));
   for (std::size_t i = 0; i < count; ++i)
-    store(data, dtype, i, static_cast<double>(random() % 2000) / 7 - (dtype == DType::uint8 ? 0 : 100));
+    store(data, dtype, i,
+          dtype == DType::uint8 ? random() % 256 : static_cast<double>(random() % 2000) / 7 - 100);
 }
 
 // What the communicators of CPUs give: the reduction of all ranks' data in the order of ranks.

@@ -333,10 +333,9 @@ INSTANTIATE_TEST_SUITE_P(Sets, ReduceKernels, testing::Range(std::size_t{0}, ker
 
 TEST(Reduce, RefusesWhatTheTypeDoesNotHave) {
   std::vector<std::byte> data(8);
-  std::byte* const pointer[] = {data.data()};
-  const auto call = [&](DType dtype, ReduceOp op) {
-    reduce(pointer, pointer, 8 / size_of(dtype), dtype, op);
-  };
+  std::byte* const to[] = {data.data()};
+  const std::byte* const from[] = {data.data()};
+  const auto call = [&](DType dtype, ReduceOp op) { reduce(from, to, 8 / size_of(dtype), dtype, op); };
   EXPECT_THROW(call(DType::boolean, ReduceOp::sum), UserError);
   EXPECT_THROW(call(DType::int32, ReduceOp::average), UserError);
   EXPECT_THROW(call(DType::uint8, ReduceOp::average), UserError);

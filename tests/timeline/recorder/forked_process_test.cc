@@ -19,8 +19,8 @@ namespace {
 // child uses and ends the timeline like its parent. It must come to its end, and nothing of it may be in
 // the parent's file.
 TEST(ForkedProcess, RecordsNothingAndEnds) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "AddressSanitizer's own locks do not survive a fork beside threads that begin and end";
+#ifdef FARANDOLE_SANITIZED
+  GTEST_SKIP() << "the sanitizer's own locks do not survive a fork beside threads that begin and end";
 #endif
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "node");

@@ -107,13 +107,13 @@ struct ProductOf {
 struct MinOf {
   template <class Lanes>
   [[gnu::always_inline]] static Lanes apply(Lanes a, Lanes b) {
-    return (a <= b) | (a != a) ? a : b;
+    return ((a <= b) | (a != a)) ? a : b;
   }
 };
 struct MaxOf {
   template <class Lanes>
   [[gnu::always_inline]] static Lanes apply(Lanes a, Lanes b) {
-    return (a >= b) | (a != a) ? a : b;
+    return ((a >= b) | (a != a)) ? a : b;
   }
 };
 

@@ -29,7 +29,7 @@ struct Answer {
   std::int64_t time_ns;
 };
 
-constexpr std::byte done{1};
+constexpr std::byte no_more_rounds{1};
 // Longer than a round trip between idle hosts of a cluster. Above this, a later one is probably shorter.
 constexpr std::int64_t long_ns = 100'000;
 
@@ -64,7 +64,7 @@ std::vector<RoundTrip> measure(MessageChannel& channel, int patience) {
     since_shorter = took_ns < shortest_ns - shortest_ns / 20 ? 0 : since_shorter + 1;
     shortest_ns = std::min(shortest_ns, took_ns);
   }
-  channel.send(0, std::span(&done, 1));
+  channel.send(0, std::span(&no_more_rounds, 1));
   return samples;
 }
 

@@ -60,7 +60,7 @@ void StallWatch::tick(std::int64_t now_ns) {
 }
 
 void StallWatch::open(const CallKey& call, bool waits_itself, std::int64_t now_ns) {
-  stall_.emplace();
+  stall_ = Stall{};
   stall_->call = call;
   stall_->text = fmt::format("collective #{}", call.sequence);
   stall_->opened_ns = stall_->since_ns = now_ns;
@@ -121,14 +121,14 @@ void StallWatch::send_node(std::span<const int> to, std::int64_t now_ns) {
 }
 
 void StallWatch::take(const Alert& alert, std::int64_t now_ns) {
-  using Kind = Alert::Kind;
-  if (alert.kind != Kind::status && alert.kind != Kind::inquire && alert.kind != Kind::collecting) return;
+  using enum Alert::Kind;
+  if (alert.kind != status && alert.kind != inquire && alert.kind != collecting) return;
   const bool was_there = now_ns - self_.runs_since_ns() > question_lasts;
   if (!stall_ && alert.stalled != over_ && was_there) open(alert.stalled, false, now_ns);
   if (!stall_) return;
   stall_->here.insert(alert.from);
-  if (alert.kind == Kind::status) stall_->heard[alert.status.rank] = alert.status;
-  if (alert.kind == Kind::inquire && stall_->sent) send_node(std::span(&alert.from, 1), now_ns);
+  if (alert.kind == status) stall_->heard[alert.status.rank] = alert.status;
+  if (alert.kind == inquire && stall_->sent) send_node(std::span(&alert.from, 1), now_ns);
 }
 
 Life StallWatch::life_of(std::size_t slot, const RankStatus& status, std::int64_t now_ns) const {

@@ -22,7 +22,7 @@ bool begins_gzip(const std::uint8_t* bytes, std::size_t count) {
 
 struct InflatedFile::State {
   struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
+    void operator()(std::FILE* open_file) const { std::fclose(open_file); }
   };
   std::unique_ptr<std::FILE, Close> file;
   std::vector<std::uint8_t> input = std::vector<std::uint8_t>(input_bytes);

@@ -14,7 +14,7 @@ namespace {
 constexpr double plot_left = 80, plot_right = 940;
 constexpr std::size_t most_columns = 430;
 
-const Axis across{0, 1, plot_left, plot_right};  // Only its positions are used.
+const Axis plot_width{0, 1, plot_left, plot_right};  // Only its positions are used.
 
 void step_axis(Svg& svg, const RunMetrics& metrics, double y) {
   const auto steps = static_cast<double>(metrics.window.steps.size());
@@ -91,7 +91,7 @@ std::string step_distribution_chart(const RunMetrics& metrics) {
   Svg svg(chart_width, 250, "Distribution of step times");
   const Axis x{low, high, plot_left, plot_right};
   const Axis y{0, *std::max_element(counts.begin(), counts.end()), 200, 30};
-  svg.rows(y, ticks(0, y.high, 4), across, [](double tick) { return fmt::format("{:.0f}", tick); });
+  svg.rows(y, ticks(0, y.high, 4), plot_width, [](double tick) { return fmt::format("{:.0f}", tick); });
   const double bin_width = (plot_right - plot_left) / static_cast<double>(bins);
   for (std::size_t i = 0; i < bins; ++i) {
     const double from = low + (high - low) * static_cast<double>(i) / static_cast<double>(bins);
@@ -134,13 +134,13 @@ std::string steps_chart(const RunMetrics& metrics) {
           known ? "Step time and overlap over the run" : "Step time over the run");
   const auto& times = metrics.window.step_ms;
   const Axis time_axis{0, std::max(1e-6, quantile(times, 0.99) * 1.15), 160, 20};
-  svg.rows(time_axis, ticks(0, time_axis.high, 4), across, ms_tick);
+  svg.rows(time_axis, ticks(0, time_axis.high, 4), plot_width, ms_tick);
   svg.text(plot_left, 12, Anchor::start, "step time", "strong");
   curve(svg, Values(times.begin(), times.end()), time_axis);
   double bottom = 160;
   if (known) {
     const Axis overlap_axis{0, 1, 320, 210};
-    svg.rows(overlap_axis, ticks(0, 1, 4), across, percent_tick);
+    svg.rows(overlap_axis, ticks(0, 1, 4), plot_width, percent_tick);
     svg.text(plot_left, 200, Anchor::start, "overlap: share of communication during compute", "strong");
     curve(svg, overlap, overlap_axis);
     bottom = 320;

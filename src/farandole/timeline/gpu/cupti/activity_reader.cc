@@ -60,13 +60,12 @@ std::string readable(const char* mangled) {
 NameId ActivityReader::name(std::string_view text) {
   const auto [found, fresh] = names_.try_emplace(std::string(text));
   if (!fresh) return found->second;
-  const auto plain = readable(found->first.c_str());
-  found->second = timeline_.intern(plain);
+  const auto name = readable(found->first.c_str());
+  found->second = timeline_.intern(name);
   // The latter two are those of ranks that share a GPU.
-  if ((plain.starts_with("nccl") || plain == "farandole_reduce_peers" ||
-       plain == "farandole_copy_from_peers") &&
-      plain.find('(') == std::string::npos)
-    kernels_of_collectives_[found->second.value] = plain;
+  if ((name.starts_with("nccl") || name == "farandole_reduce_peers" || name == "farandole_copy_from_peers") &&
+      name.find('(') == std::string::npos)
+    kernels_of_collectives_[found->second.value] = name;
   return found->second;
 }
 
