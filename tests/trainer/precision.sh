@@ -3,7 +3,7 @@
 # the checkpoint has the factor of the loss, and a sample that overflows halves it.
 source "$(dirname "$0")/common.sh"
 need_h5py
-short_text 120000
+short_text 60000
 options=(--model gpt --data short --layers 1 --width 32 --heads 2 --context 32 --batch 16 --optimizer adamw
          --lr 0.003 --log-steps 5 --timeline off --epochs 1)
 
