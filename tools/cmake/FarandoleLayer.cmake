@@ -17,11 +17,13 @@ if(FARANDOLE_SANITIZE)
   target_compile_options(farandole_flags INTERFACE -fsanitize=${FARANDOLE_SANITIZE} -fno-omit-frame-pointer
                          -fsanitize-undefined-trap-on-error)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    # Functions of a library that is loaded have no types that Clang could compare. And where our libraries are preloaded to other
-    # programs, they need the sanitizer's.
+    # Functions of a library that is loaded have no types that Clang could compare.
     target_compile_options(farandole_flags INTERFACE -fno-sanitize=function)
-    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-runtime-dir OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE)
-    target_link_options(farandole_flags INTERFACE -shared-libsan -Wl,-rpath,${folder})
+    if(FARANDOLE_SANITIZE MATCHES address)
+      # Our library for MPI calls is preloaded to programs without the sanitizer, and so must bring it.
+      execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-runtime-dir OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE)
+      target_link_options(farandole_flags INTERFACE -shared-libsan -Wl,-rpath,${folder})
+    endif()
   endif()
   target_compile_definitions(farandole_flags INTERFACE FARANDOLE_SANITIZED)
   target_link_options(farandole_flags INTERFACE -fsanitize=${FARANDOLE_SANITIZE})
