@@ -2,4 +2,3 @@ farandole_script_test(launch.front launch/front.sh 2)
 farandole_script_test(launch.run launch/run.sh 30)
 farandole_script_test(launch.sessions launch/sessions.sh 5)
 farandole_script_test(launch.ddp launch/ddp.sh 60)
-set_tests_properties(launch.ddp PROPERTIES LABELS program)  # its ranks are PyTorch, which is not sanitized
