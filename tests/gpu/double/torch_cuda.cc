@@ -2,9 +2,13 @@
 // double of CUDA. Tensors on them are in memory of the host, and LibTorch's kernels for CPUs compute with
 // them on the calling thread. Each device has one stream, whose work this thread runs as well.
 // Thread safety: any thread may call this at any time.
-#include <ATen/ATen.h>
-#include <ATen/NativeFunctions.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/view_native.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <cstdlib>
 #include <dlfcn.h>
