@@ -3,6 +3,8 @@
 #include <cmath>
 #include <torch/script.h>
 
+#include "train/torch_program.h"
+
 namespace {
 
 torch::jit::Module linear(std::int64_t inputs, std::int64_t outputs) {
@@ -73,7 +75,7 @@ def forward(self, x):
 
 }  // namespace
 
-int main() {
+int export_models(int, char**) {
   torch::manual_seed(1);
   export_mnist();
   export_classifier(784, 64, 10, "net.pt");
@@ -111,4 +113,5 @@ def forward(self, x):
   script("def forward(self, output, label):\n  return torch.flatten(output) - label\n").save("bias.pt");
   script("def forward(self, output, label):\n  return torch.mean(torch.abs(torch.flatten(output) - label))\n")
       .save("loss.pt");
+  return 0;
 }

@@ -1,4 +1,4 @@
-// A program that calls farandole::launch in the way that its first argument names.
+// Calls farandole::launch in the way that its first argument names.
 #include <csignal>
 #include <cstdlib>
 #include <farandole/farandole.h>
@@ -6,6 +6,8 @@
 #include <iostream>
 #include <sstream>
 #include <thread>
+
+#include "train/torch_program.h"
 
 namespace {
 
@@ -72,7 +74,7 @@ int run(const std::string& way) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int launching(int argc, char** argv) {
   const std::string way = argv[1];
   if (way == "main") return farandole::launch(argc, argv, {.np = std::atoi(argv[2])}, greet);
   if (way == "stay" || way == "obey") return farandole::launch(argc, argv, {.np = 2}, stay);

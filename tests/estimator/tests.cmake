@@ -1,9 +1,6 @@
 if(FARANDOLE_TORCH)
-  farandole_test_program(launching estimator/launching.cc LAYERS estimator)
-  foreach(example IN ITEMS launch recipe estimator)
-    farandole_test_program(example_${example} install/examples/${example}.cc LAYERS estimator)
-  endforeach()
-  farandole_test_program(export_models estimator/export_models.cc LAYERS train)
+  farandole_test_program(examples estimator/examples.cc LAYERS estimator
+                         NAMES example_launch example_recipe example_estimator)
   set(costs fit 240 mnist 100 bad_input 110 launch 80 exported 45 memory 25 examples 15)
   while(costs)
     list(POP_FRONT costs name cost)

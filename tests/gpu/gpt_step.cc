@@ -10,6 +10,7 @@
 #include <torch/utils.h>
 
 #include "gpu/speed.h"
+#include "train/torch_program.h"
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
@@ -231,7 +232,7 @@ int measure(Session& session, const Size& size) {
 }  // namespace farandole
 
 // --small: a small model on the CPU, to try the program.
-int main(int argc, char** argv) {
+int gpt_step(int argc, char** argv) {
   using namespace farandole;
   const bool small = argc > 1 && std::string_view(argv[1]) == "--small";
   return run_session(

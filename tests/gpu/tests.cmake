@@ -18,7 +18,4 @@ if(FARANDOLE_NCCL)
     set_target_properties(${program} PROPERTIES ENABLE_EXPORTS ON)  # the double of NCCL uses our reductions
   endforeach()
 endif()
-if(FARANDOLE_TORCH)
-  farandole_test_program(gpt_step gpu/gpt_step.cc LAYERS trainer)
-endif()
 farandole_script_test(gpu.without_gpu gpu/without_gpu.sh 5)

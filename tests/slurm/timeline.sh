@@ -66,7 +66,7 @@ tr -s ' \n' ' ' <"$work/out" | grep -qE '^Rank 1 on node2 was killed by signal 9
 
 # slow_host FAULT STEPS [WRAPPER]: all ranks of node2 are late in each backward.
 slow_host() {
-  submit ${3:-} training_program straggling "$1" "$2" node2
+  submit ${3:-} straggling "$1" "$2" node2
   until_true 100 is_over
   [[ $(state) == COMPLETED ]] || fail "straggling $*: $(state), $(tail -n 5 "out.$job")"
   brought

@@ -6,7 +6,7 @@
 #include <torch/optim.h>
 #include <torch/utils.h>
 
-#include "train/training_program.h"
+#include "train/torch_program.h"
 
 int joining(int argc, char** argv) {
   const std::string how = argc > 1 ? argv[1] : "";

@@ -2,7 +2,7 @@
 # Ranks with different numbers of batches end together. If a rank fails after others have joined, the job ends as usual.
 source "$(dirname "$0")/../trainer/common.sh"
 run() {
-  timeout 300 "$bin/farandole" run -n 3 -- "$bin/training_program" joining "$@" >out 2>err
+  timeout 300 "$bin/farandole" run -n 3 -- "$bin/joining" "$@" >out 2>err
 }
 run || fail "uneven batches"
 grep -q "rank 2 was last" out || fail "another rank was last"

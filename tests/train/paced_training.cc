@@ -12,7 +12,7 @@
 #include <torch/utils.h>
 #include <vector>
 
-#include "train/training_program.h"
+#include "train/torch_program.h"
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"

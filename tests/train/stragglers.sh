@@ -7,7 +7,7 @@ repeats=${1:-1}
 # trained RANKS FAULT STEPS [NODE]: trains in the new folder run; the reports are report.json and out.
 trained() {
   rm -rf run
-  FARANDOLE_RUN_DIR=$work/run timeout 300 "$bin/farandole" run -n "$1" -- ${wrapper:-} "$bin/training_program" straggling "${@:2}" >out 2>err || fail "$*: exit code $?"
+  FARANDOLE_RUN_DIR=$work/run timeout 300 "$bin/farandole" run -n "$1" -- ${wrapper:-} "$bin/straggling" "${@:2}" >out 2>err || fail "$*: exit code $?"
   "$bin/farandole" analyze run --format json -o report.json >out 2>err || fail "analyze, after $*"
   "$bin/farandole" doctor run >out 2>err || fail "doctor, after $*"
   grep -q '^The run ended normally' out || fail "the doctor, after $*"

@@ -11,7 +11,7 @@
 #include <thread>
 #include <torch/utils.h>
 
-#include "train/training_program.h"
+#include "train/torch_program.h"
 
 namespace farandole {
 namespace {

@@ -1,7 +1,9 @@
-// The trainings of training_program, each in the file of its name. They take main's arguments, without the
-// program's name, and return its exit code.
+// The mains of torch_program, which has several names. They take main's arguments and return its exit code.
 #pragma once
 
+int export_models(int argc, char** argv);
+int gpt_step(int argc, char** argv);
 int joining(int argc, char** argv);
+int launching(int argc, char** argv);
 int paced_training(int argc, char** argv);
 int straggling(int argc, char** argv);

@@ -43,4 +43,5 @@ int main(int argc, char** argv) {
       std::cout << "epoch " << epoch + 1 << " loss " << loss.item<float>() << "\n";
     }
   }
+  return 0;
 }

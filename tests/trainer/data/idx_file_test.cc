@@ -34,14 +34,17 @@ class IdxFile : public testing::Test {
 
 TEST_F(IdxFile, ReadsImagesAndLabelsPackedOrNotByContent) {
   for (const bool packed : {false, true}) {
-    (packed ? write_gzip : write_bytes)(file_, idx_images(3, 4, 5));
+    const auto write = [&](std::string_view bytes) {
+      packed ? write_gzip(file_, bytes) : write_bytes(file_, bytes);
+    };
+    write(idx_images(3, 4, 5));
     const auto images = read_idx_images(file_);
     EXPECT_EQ(images.count, 3);
     EXPECT_EQ(images.rows, 4);
     EXPECT_EQ(images.columns, 5);
     ASSERT_EQ(images.pixels.size(), 60U);
     for (std::size_t i = 0; i < 60; ++i) EXPECT_EQ(images.pixels[i], i);
-    (packed ? write_gzip : write_bytes)(file_, idx_labels(13));
+    write(idx_labels(13));
     const auto labels = read_idx_labels(file_);
     ASSERT_EQ(labels.size(), 13U);
     EXPECT_EQ(labels[12], 2);
