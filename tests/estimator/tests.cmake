@@ -1,6 +1,7 @@
 if(FARANDOLE_TORCH)
-  farandole_test_program(examples estimator/examples.cc LAYERS estimator
-                         NAMES example_launch example_recipe example_estimator)
+  foreach(example IN ITEMS launch recipe estimator)  # each alone, as users compile them
+    farandole_test_program(example_${example} install/examples/${example}.cc LAYERS estimator)
+  endforeach()
   set(costs fit 240 mnist 100 bad_input 110 launch 80 exported 45 memory 25 examples 15)
   while(costs)
     list(POP_FRONT costs name cost)

@@ -41,7 +41,7 @@ fi
 cmake -G Ninja -S "$share/examples" -B examples -DCMAKE_PREFIX_PATH="$prefix" >out 2>err ||
   fail "the examples cannot be configured"
 targets=(record analyze)
-[[ ! -e $lib/libfarandole_runtime.so ]] || targets+=(train)  # tests of their own have compiled the others
+[[ ! -e $lib/libfarandole_runtime.so ]] || targets+=(train)  # the build has the other examples
 cmake --build examples --target "${targets[@]}" >out 2>&1 || fail "the examples cannot be built"
 examples/record runs/record >out 2>err || fail "examples/record"
 [[ -s runs/record/timeline.json.gz ]] || fail "examples/record leaves no trace"
@@ -78,8 +78,8 @@ if [[ -x examples/train ]]; then  # a unit with LibTorch takes 20 s to compile; 
   timeout 300 "$prefix/bin/farandole" run -n 2 -- ./train >out 2>err || fail "train, built with pkg-config"
   grep -q '^loss 0\.' out || fail "train, built with pkg-config, prints another loss"
   # launch finds the launcher of the installed tree, although no folder of it is in PATH. A test of its own has compiled it.
-  "${CXX:-c++}" "$(find "$build/tests/CMakeFiles/examples.dir" -name '*.o')" "${flags[@]}" -o example_launch >out 2>err || fail "link of launch"
-  timeout 300 env PATH="$(dirname "$(command -v mpirun)"):/usr/bin:/bin" ./example_launch 2 >out 2>err && grep -qE '^accuracy on 2 ranks: [89]' out || fail "launch"
+  "${CXX:-c++}" "$(find "$build/tests/CMakeFiles/example_launch.dir" -name '*.o')" "${flags[@]}" -o launch >out 2>err || fail "link of launch"
+  timeout 300 env PATH="$(dirname "$(command -v mpirun)"):/usr/bin:/bin" ./launch 2 >out 2>err && grep -qE '^accuracy on 2 ranks: [89]' out || fail "launch"
 fi
 ! examples/analyze nowhere >out 2>err || fail "a run that is not there is no failure"
 

@@ -30,7 +30,6 @@ int main(int argc, char** argv) {
     const auto result = model.evaluate(argv[3], {.num_proc = 3});
     std::cout << "accuracy " << 100 * result.metrics.at("accuracy") << " % of " << result.rows << " digits\n";
     std::filesystem::remove("predictions.h5");
-    return 0;
   } catch (const farandole::Error& error) {
     std::cerr << "estimator: " << error.what() << "\n";
     return static_cast<int>(error.exit_code());

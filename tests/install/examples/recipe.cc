@@ -43,5 +43,4 @@ int main(int argc, char** argv) {
       std::cout << "epoch " << epoch + 1 << " loss " << loss.item<float>() << "\n";
     }
   }
-  return 0;
 }
