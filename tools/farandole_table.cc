@@ -81,6 +81,8 @@ int run(int argc, const char* const* argv) {
     throw UserError(fmt::format("there are {} fractions and {} outputs; give --output for each fraction",
                                 parts.size(), outputs.size()));
   const auto selections = random_split(table->rows(), parts, seed);
+  for (const auto& name : table->other_columns())
+    farandole::log_warning("column {} of {} does not hold numbers and is left out", name, table->source());
   for (std::size_t i = 0; i < parts.size(); ++i)
     fmt::print("{}: {} rows\n", outputs[i], write_rows(*table, selections[i], outputs[i]));
   return 0;

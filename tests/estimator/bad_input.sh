@@ -62,6 +62,9 @@ refused 64 'there is no loss nil; the losses are nll,' --loss nil
 refused 65 'damaged.pt cannot be loaded' --loss damaged.pt
 refused 64 'optimizer cannot be .sdg.*sgd, adam' --optimizer sdg
 refused 64 'momentum is an option of sgd and rmsprop' --optimizer adam --momentum 0.9
+refused 64 'weight-decay is no option of lbfgs' --optimizer lbfgs --weight-decay 0.1
+refused 64 'warmup-steps is no option of --schedule one_cycle' --schedule one_cycle --warmup-steps 3
+refused 64 'the metric mae needs a label of numbers, not of classes' --metrics mae
 refused 64 'validation must be a fraction' --validation 1
 refused 64 'did you mean --epochs' --epoch 3
 refused 64 "write for example 1,28,28" --input-shapes 3,x

@@ -99,6 +99,11 @@ def forward(self, x):
   return torch.log_softmax(self.digit.forward(x), 1), self.total.forward(x)
 )");
   two.save("two.pt");
+  // Two values for each row.
+  torch::jit::Module wide("Net");
+  wide.register_module("fc", linear(12, 2));
+  wide.define("def forward(self, x):\n  return self.fc.forward(torch.flatten(x, 1) / 255)\n");
+  wide.save("wide.pt");
   // A function of the mean of each row, whatever its length.
   torch::jit::Module mean("Net");
   mean.register_module("fc", linear(1, 1));

@@ -18,6 +18,7 @@ def write(name, rows):
         file["weight"] = random.uniform(0.5, 1.5, rows).astype("f4")
         file["held"] = (numpy.arange(rows) % 10 == 0)
         file["total"] = pixels.sum((1, 2)) / 1000
+        file["pair"] = numpy.random.default_rng(7).normal((0, 1000), size=(rows, 2)).astype("f4")
 write("train.h5", 1501)
 write("test.h5", 301)
 with h5py.File("ids.h5", "w") as file:
@@ -95,6 +96,49 @@ for name, value in {"digit__accuracy": (truth == guess).mean(), "digit__precisio
 assert sum(map(sum, score["confusion"]["digit"])) == 301
 PYTHON
 
+# R2 of several values in a row is the mean of theirs, as in scikit-learn.
+fit 1 --table train.h5 --features pixels --label pair --model wide.pt --loss mse --lr 0.001 --epochs 1 --run pair || fail "two values in a row"
+timeout 300 farandole evaluate -n 2 --store runs --run pair --table test.h5 --format json >score.json 2>err || fail "evaluate of two values"
+/usr/bin/python3 - <<'PYTHON' || fail "the scores of two values in a row"
+import h5py, json, numpy
+state, test, score = h5py.File("runs/pair/state.h5"), h5py.File("test.h5"), json.load(open("score.json"))
+label = test["pair"][()].astype("f8")
+error = test["pixels"][()].reshape(301, 12) / 255 @ state["fc.weight"][()].T + state["fc.bias"][()] - label
+r2 = (1 - (error ** 2).sum(0) / ((label - label.mean(0)) ** 2).sum(0)).mean()
+assert abs(score["r2"] / r2 - 1) < 1e-3, (score["r2"], r2)
+assert abs(score["mae"] / abs(error).mean() - 1) < 1e-4
+PYTHON
+
+# A table with a column of text that is joined with another one: the text is left out.
+/usr/bin/python3 -c 'import h5py; h5py.File("extra.h5", "w")["extra"] = range(301)'
+timeout 300 farandole transform --store runs --run pair --table test.h5,extra.h5 --output joined.h5 >out 2>err || fail "transform of joined tables"
+grep -q 'column name of .* does not hold numbers and is left out' err || fail "no word of the column that is left out"
+
+# All ranks use the model that rank 0 has chosen.
+/usr/bin/python3 - "$(timeout 300 farandole run -n 2 -- bash -c 'runs=(on-1 on-3)
+  exec farandole evaluate --store runs --run ${runs[OMPI_COMM_WORLD_RANK]} --table test.h5 --format json' 2>err)" \
+  "$(timeout 300 farandole evaluate -n 2 --store runs --run on-1 --table test.h5 --format json 2>err)" <<'PYTHON' || fail "two models are mixed: $(<err)"
+import json, sys
+mixed, right = map(json.loads, sys.argv[1:])
+assert mixed == right, (mixed, right)
+PYTHON
+
+# Rows that are skipped count nowhere: not in the loss, not in the gradient.
+printf '%s\n' x,y,z 1,2,3 2,1,-1 >good.csv
+printf '%s\n' x,y,z 1,2,3 ,5,5 2,1,-1 5,,5 >gaps.csv
+nan=(--features x,y --label z --model line.pt --loss mse --lr 0.01 --epochs 1 --nan skip --shuffle false)
+fit 1 --table good.csv "${nan[@]}" --batch-size 2 --run good && fit 1 --table gaps.csv "${nan[@]}" --batch-size 4 --run gaps || fail "--nan skip"
+fit 2 --table gaps.csv "${nan[@]}" --batch-size 2 --scale-lr false --run gaps-2 || fail "--nan skip on 2 ranks"
+/usr/bin/python3 - <<'PYTHON' || fail "skipped rows change the training"
+import h5py, json, numpy
+good = h5py.File("runs/good/state.h5")
+for run in "gaps", "gaps-2":
+    state = h5py.File(f"runs/{run}/state.h5")
+    assert all(numpy.allclose(good[name][()], state[name][()], rtol=1e-5) for name in good), run
+    losses = [json.load(open(f"runs/{name}/fit.json"))["history"][0]["loss"] for name in ("good", run)]
+    assert abs(losses[0] / losses[1] - 1) < 1e-5, losses
+PYTHON
+
 # What each rank uses, at the end and in metrics.jsonl.
 fit 2 "${classify[@]}" --run used --epochs 1 || fail "fit"
 [[ $(grep -cE '^ +[01]  [^ ]+ +[0-9]+ +[1-9][0-9]* +[0-9.]+ +[0-9.]+$' out) == 2 ]] || fail "there is no table of what ranks use"
@@ -111,6 +155,14 @@ fit 2 "${classify[@]}" --run column --epochs 2 --validation-column held --sample
 grep -q '151 of them for validation' out || fail "validation column: other rows"
 fit 1 "${classify[@]}" --run patience --epochs 50 --validation 0.1 --patience 1 --lr 1e-9 --scale-lr false --train-steps 1 --validation-steps 2 || fail "patience"
 (($(grep -c '^epoch' out) < 50)) || fail "early stopping does not stop"
+mv runs/patience/state.h5 patience.h5
+fit 1 "${classify[@]}" --run patience --epochs 50 --validation 0.1 --patience 1 --lr 1e-9 --scale-lr false --train-steps 1 --validation-steps 2 || fail "patience again"
+! grep -q '^epoch' out || fail "a fit that has stopped early trains on"
+/usr/bin/python3 - <<'PYTHON' || fail "a fit that has stopped early changes its model"
+import h5py, numpy
+a, b = h5py.File("patience.h5"), h5py.File("runs/patience/state.h5")
+assert all(numpy.array_equal(a[name][()], b[name][()]) for name in a) and set(a) == set(b)
+PYTHON
 n=0
 for optimizer in adam adamw rmsprop adagrad lbfgs; do
   schedule=(one_cycle step polynomial constant constant)
@@ -134,7 +186,7 @@ grep -q 'continuing from step' out || fail "more epochs begin anew"
 
 source "$FARANDOLE_SOURCE/tests/estimator/alive.sh"
 # A fit that was killed or stopped within an epoch resumes, and ends as one that was not.
-whole=("${classify[@]}" --epochs 40 --checkpoint-steps 10)
+whole=("${classify[@]}" --epochs 40 --checkpoint-steps 10 --metrics accuracy)
 farandole fit -n 2 --store whole "${whole[@]}" --seed 3 >out 2>err || fail "the whole fit"
 for signal in KILL TERM; do
   farandole fit -n 2 --store $signal "${whole[@]}" --seed 3 >out 2>err &
@@ -150,10 +202,12 @@ for signal in KILL TERM; do
   farandole fit -n 2 --store $signal "${whole[@]}" --seed 3 >out 2>err || fail "the fit cannot be resumed after $signal"
   grep -q 'continuing from step' out && [[ $(ls $signal) == fit-0001 ]] || fail "the fit was not continued after $signal: $(ls $signal)"
   /usr/bin/python3 - $signal <<'PYTHON' || fail "the resumed fit ends otherwise"
-import sys, h5py, numpy
+import json, sys, h5py, numpy
 a, b = h5py.File("whole/fit-0001/state.h5"), h5py.File(f"{sys.argv[1]}/fit-0001/state.h5")
 for name in a:
     assert numpy.array_equal(a[name][()], b[name][()]), name
+a, b = (json.load(open(f"{store}/fit-0001/fit.json"))["history"] for store in ("whole", sys.argv[1]))
+assert [epoch["training_metrics"] for epoch in a] == [epoch["training_metrics"] for epoch in b]
 PYTHON
 done
 # With other ranks and another batch size, too, each row of the epoch is trained on once. A step on n rows changes the parameters of

@@ -19,6 +19,7 @@ for line in "data.h5: $((1001)) rows" 'digit +int64 +\[\]' 'group/weight +float3
   grep -qE "^$line$" out || fail "show lacks '$line'"
 done
 "$bin/farandole" table split data.h5 --fractions 0.7,0.2,0.1 --seed 3 -o a.h5 -o b.h5 -o c.h5 >out 2>err || fail "split"
+grep -q 'column name of data.h5 does not hold numbers and is left out' err || fail "split does not say that it leaves out the text"
 /usr/bin/python3 - <<'PYTHON' || fail "the parts are not the table"
 import h5py, numpy
 whole = h5py.File("data.h5")
@@ -38,6 +39,12 @@ refused() {  # CODE PATTERN ARGUMENT...
   grep -qE -- "$pattern" err || fail "no '$pattern': table $*"
 }
 refused 64 'did you mean show' shwo data.h5
+# Numbers above 2^63 - 1 must not become other numbers.
+/usr/bin/python3 -c 'import h5py, numpy
+for name, large in ("large.h5", 2**63 + 5), ("fits.h5", 2**63 - 1): h5py.File(name, "w")["id"] = numpy.array([1, large], "u8")'
+refused 65 'data set /id .*has a value that int64 cannot hold' split large.h5 --fractions 1 -o d.h5
+"$bin/farandole" table split fits.h5 --fractions 1 -o d.h5 >out 2>err && /usr/bin/python3 -c 'import h5py; assert list(h5py.File("d.h5")["id"]) == [1, 2**63 - 1]' ||
+  fail "large numbers that fit: $(<err)"
 refused 64 'show and split'
 refused 64 'needs a table' show
 refused 64 'no table nothing.h5' show nothing.h5

@@ -23,7 +23,7 @@ int main(int, char** argv) {
   const auto processor_s = [] { return static_cast<double>(ProcessCounters::read().cpu_ns) / 1e9; };
   const double begin = processor_s();
   for (int rank = 0; rank < ranks; ++rank) {
-    TableReader reader(*table, RowSelection(table->rows()),
+    TableReader reader(*table, RowSelection(),
                        {.columns = {column},
                         .batch = std::max<std::int64_t>(1, (4 << 20) / static_cast<std::int64_t>(row_bytes)),
                         .shuffle = std::strcmp(argv[4], "shuffled") == 0,

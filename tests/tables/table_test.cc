@@ -74,6 +74,13 @@ TEST_F(Tables, CsvHasTypesQuotesAndAHeader) {
   EXPECT_TRUE(std::isnan(gap[1]));
 }
 
+TEST_F(Tables, CsvMayBeginWithAByteOrderMark) {
+  for (const std::string name : {"id", "\"id\""}) {
+    const auto table = open_table(write("bom.csv", "\xEF\xBB\xBF" + name + ",x\n1,2\n"));
+    EXPECT_THAT(read<std::int64_t>(*table, "id"), ElementsAre(1));
+  }
+}
+
 TEST_F(Tables, BadCsvNamesLineAndColumn) {
   EXPECT_THAT(refusal<CorruptInput>(write("r.csv", "a,b,c\n1,2,3\n\"x\ny\",2\n")),
               AllOf(HasSubstr("r.csv: line 4 has 2 columns"), HasSubstr("missing is c")));

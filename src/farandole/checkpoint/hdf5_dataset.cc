@@ -36,6 +36,15 @@ Layout layout_of(hid_t dataset, std::size_t dimensions, const Hdf5Check& check) 
   return layout;
 }
 
+// Ends a conversion to whole numbers at a value out of their range, which HDF5 would replace by
+// the nearest one.
+H5T_conv_ret_t note_what_does_not_fit(H5T_conv_except_t what, hid_t, hid_t to, void*, void*, void* fits) {
+  const bool outside = what == H5T_CONV_EXCEPT_RANGE_HI || what == H5T_CONV_EXCEPT_RANGE_LOW;
+  if (!outside || H5Tget_class(to) != H5T_INTEGER) return H5T_CONV_UNHANDLED;
+  *static_cast<bool*>(fits) = false;
+  return H5T_CONV_ABORT;
+}
+
 }  // namespace
 
 Hdf5Dataset Hdf5File::dataset(const std::string& path) const {
@@ -177,8 +186,14 @@ void Hdf5Dataset::read_rows(std::int64_t first, std::int64_t count, DType dtype,
   const auto memory = check(H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr),
                             H5Sclose, "H5Screate_simple");
   const auto type = same ? stored_type(dtype, check) : numeric_type(dtype, check);
-  check(H5Dread(impl_->dataset.get(), type.get(), memory.get(), space.get(), H5P_DEFAULT, out.data()),
-        "read data set " + impl_->path);
+  const auto transfer = check(H5Pcreate(H5P_DATASET_XFER), H5Pclose, "H5Pcreate");
+  bool fits = true;
+  check(H5Pset_type_conv_cb(transfer.get(), note_what_does_not_fit, &fits), "H5Pset_type_conv_cb");
+  const auto done =
+      H5Dread(impl_->dataset.get(), type.get(), memory.get(), space.get(), transfer.get(), out.data());
+  if (!fits)
+    throw CorruptInput(impl_->where() + " has a value that " + std::string(name_of(dtype)) + " cannot hold");
+  check(done, "read data set " + impl_->path);
 }
 
 }  // namespace farandole

@@ -46,10 +46,10 @@ class Hdf5Dataset {
   std::optional<std::string> string_attribute(const std::string& name) const;
 
   // Reads rows [first, first + count) into `out`, which must have exactly count * row_bytes(dtype) bytes.
-  // HDF5 converts integers and floats to `dtype`: values that do not fit are clipped, and fractions are cut
-  // off. boolean can only be read from boolean, and bfloat16 data only as bfloat16.
+  // HDF5 converts integers and floats to `dtype`, and cuts off fractions. boolean can only be read from
+  // boolean, and bfloat16 data only as bfloat16.
   // Throws: UserError if the rows or the conversion do not exist.
-  // Throws: CorruptInput if the data is damaged.
+  // Throws: CorruptInput if the data is damaged, or if whole numbers of this type cannot hold a value.
   void read_rows(std::int64_t first, std::int64_t count, DType dtype, std::span<std::byte> out) const;
 
   // Reads all data as stored; dtype() must have a value and `out` the exact size.

@@ -11,6 +11,7 @@
 //   /sampler/ranges, /sampler/passes, /sampler/loss
 //                                        of a fit on a table, within an epoch: [n, 2] int64, the rows of its order that have
 //                                        been read; int64, the batches that each rank has taken; float64, mean loss and steps
+//   /sampler/scores                      the same: float64, sums of the metrics on the training rows, only with --metrics
 //   /sampler/seed, /sampler/dataset_samples, /sampler/dataset_hash
 //                                        int64: what the order of the samples depends on
 //   /rng/rank-0000                       uint8: state of LibTorch's CPU generator, of each rank; on a GPU, the 16 bytes of
@@ -52,6 +53,7 @@ inline const std::string sampler_batches =
 inline const std::string sampler_ranges = "/sampler/ranges";
 inline const std::string sampler_passes = "/sampler/passes";
 inline const std::string sampler_loss = "/sampler/loss";
+inline const std::string sampler_scores = "/sampler/scores";
 inline const std::string sampler_seed = "/sampler/seed";
 inline const std::string dataset_samples = "/sampler/dataset_samples";
 inline const std::string dataset_hash = "/sampler/dataset_hash";

@@ -181,25 +181,25 @@ int fit_command(int argc, const char* const* argv) {
       "momentum", po::value(&o.momentum)->default_value(0, "0"), "momentum of sgd and rmsprop")(
       "weight-decay", po::value(&o.weight_decay)->default_value(0, "0"), "L2 penalty of the parameters")(
       "schedule", po::value(&o.schedule)->default_value(o.schedule),
-      "constant, step, cosine, polynomial or one_cycle")("warmup-steps",
-                                                         po::value(&o.warmup_steps)->default_value(0),
-                                                         "steps from the rate of one rank to that of all")(
+      "constant, step, cosine, polynomial or one_cycle")(
+      "warmup-steps", po::value(&o.warmup_steps)->default_value(0),
+      "number of steps in which the learning rate rises from --lr to the scaled rate")(
       "lr-step-epochs", po::value(&o.lr_step_epochs)->default_value(1),
       "epochs between two changes of the step schedule")(
       "lr-gamma", po::value(&o.lr_gamma)->default_value(o.lr_gamma, "0.1"), "factor of the step schedule")(
       "epochs", po::value(&o.epochs)->default_value(o.epochs), "passes over the table")(
       "batch-size", po::value(&o.batch)->default_value(o.batch), "rows per rank and backward pass")(
       "validation-batch-size", po::value(&o.validation_batch)->default_value(0),
-      "the same in validation; 0: as --batch-size")(
+      "rows per rank and batch in validation; 0: as --batch-size")(
       "accumulate", po::value(&o.accumulate)->default_value(o.accumulate), "backward passes per step")(
       "train-steps", po::value(&o.train_steps)->default_value(0),
       "largest number of steps of an epoch; 0: all rows")(
       "validation-steps", po::value(&o.validation_steps)->default_value(0),
       "largest number of batches per rank of a validation; 0: all rows")(
       "validation", po::value(&o.validation)->default_value(0, "0"),
-      "fraction of the rows that is only validated on")(
+      "fraction of the rows that is used for validation only")(
       "validation-column", po::value(&o.validation_column),
-      "column that is not 0 for the rows that are only validated on")(
+      "column that is not 0 for the rows that are used for validation only")(
       "shuffle", po::value(&o.shuffle)->default_value(o.shuffle, "true"),
       "read the rows in another order in each epoch")(
       "nan", po::value(&o.nan)->default_value(o.nan),
@@ -209,11 +209,11 @@ int fit_command(int argc, const char* const* argv) {
       "what is measured in each epoch on the training rows and the validation rows: accuracy, top_5, log_loss, "
       "precision, recall, f1, mae, rmse, r2, or NAME=FILE with a TorchScript function of output and label")(
       "patience", po::value(&o.patience)->default_value(0),
-      "end after so many epochs without a lower loss; 0: never")(
+      "end after this many epochs without a lower loss; 0: never")(
       "best", po::bool_switch(&o.keep_best),
       "keep the model of the epoch with the lowest loss, not of the last one")(
       "checkpoint-steps", po::value(&o.checkpoint_steps)->default_value(0),
-      "save every so many steps, too; 0: after epochs only")(
+      "also save a checkpoint every this many steps; 0: only after each epoch")(
       "verbose", po::value(&o.verbose)->default_value(o.verbose), "0: print nothing");
   std::optional<StopRequest> stop;
   return run_command(
@@ -286,7 +286,8 @@ int evaluate_command(int argc, const char* const* argv) {
       "  $ farandole evaluate --store runs --table test.h5 --format json\n";
   common.add_to(parser);
   parser.visible.add_options()("format", po::value(&format)->default_value(format), "text or json")(
-      "metrics", po::value(&metrics), "also NAME=FILE, a TorchScript function of output and label")(
+      "metrics", po::value(&metrics),
+      "more metrics: NAME=FILE with a TorchScript function of output and label")(
       "batch-size", po::value(&o.batch)->default_value(o.batch),
       "rows per rank and forward pass; 0: as many as 16 MiB hold, and 256 at most");
   std::optional<TrainedModel> model;

@@ -48,6 +48,11 @@ void EstimatorOptions::check() const {
   require_option(momentum >= 0 && weight_decay >= 0, "--momentum and --weight-decay cannot be negative");
   require_option(momentum == 0 || optimizer == "sgd" || optimizer == "rmsprop",
                  "--momentum is an option of sgd and rmsprop");
+  require_option(weight_decay == 0 || optimizer != "lbfgs",
+                 "--weight-decay is no option of lbfgs; choose another optimizer");
+  require_option(
+      warmup_steps == 0 || schedule != "one_cycle",
+      "--warmup-steps is no option of --schedule one_cycle, which begins with a warm-up of its own; leave it out");
   require_option(epochs >= 1 && batch >= 1 && accumulate >= 1,
                  "--epochs, --batch-size and --accumulate must be at least 1");
   require_option(validation >= 0 && validation < 1,

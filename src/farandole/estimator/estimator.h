@@ -23,7 +23,7 @@ struct EpochResult {
   double seconds = 0;
   std::optional<double> validation_loss;
   std::map<std::string, double> metrics;  // On the validation rows.
-  // On the training rows, as the model was when it was trained on them; only EstimatorOptions::metrics.
+  // On the training rows, measured during the training. Only those that EstimatorOptions::metrics names.
   std::map<std::string, double> training_metrics;
 };
 
@@ -65,8 +65,8 @@ struct EstimatorOptions {
   std::uint64_t seed = 1;
 
   // accuracy, top_5, log_loss, precision, recall, f1, mae, rmse, r2, or NAME=FILE with a TorchScript function
-  // of output and label: measured in each epoch on the training rows and on the validation rows. Empty: on
-  // the validation rows only, those without precision, recall and f1.
+  // of output and label. They are measured in each epoch on the training rows and on the validation rows.
+  // Empty: only the validation rows are measured, without precision, recall and f1.
   std::vector<std::string> metrics{};
 
   std::int64_t patience = 0;          // Stops after so many epochs without a better loss; 0: never.

@@ -9,8 +9,9 @@
 
 namespace farandole {
 
-Evaluation evaluate_on_rank(Session& session, const std::filesystem::path& run, const std::string& files,
+Evaluation evaluate_on_rank(Session& session, const std::filesystem::path& own_run, const std::string& files,
                             const TransformOptions& options) {
+  const auto run = run_of_rank_0(session, own_run);
   EstimatorOptions trained;
   std::shared_ptr<const DataTable> table;
   std::unique_ptr<Objective> objective;
@@ -26,7 +27,7 @@ Evaluation evaluate_on_rank(Session& session, const std::filesystem::path& run, 
   session.together([&] {
     const torch::NoGradGuard no_grad;
     const auto& tensors = objective->tensors();
-    TableReader reader(*table, RowSelection(table->rows()),
+    TableReader reader(*table, RowSelection(),
                        {.columns = tensors.columns(),
                         .batch = rows_per_pass(options.batch, tensors.row_bytes()),
                         .shuffle = false,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <memory>
 #include <torch/utils.h>
 
@@ -51,8 +52,8 @@ class Transformation {
     for (std::size_t label = 0; label < examples.size(); ++label)
       add_outputs(label, examples[label], options.argmax);
     if (options.argmax && std::find(predicted_.begin(), predicted_.end(), true) == predicted_.end())
-      throw UserError(
-          fmt::format("{} returns one number for each row, of which there is no --argmax", model_.file()));
+      throw UserError(fmt::format(
+          "{} returns one number for each row, so it predicts no class; leave out --argmax", model_.file()));
     std::size_t row_bytes = tensors_.row_bytes();
     for (const auto& column : columns_) row_bytes += column.row_bytes();
     batch_ = rows_per_pass(options.batch, row_bytes);
@@ -63,7 +64,7 @@ class Transformation {
 
   // Returns where in the file each column begins.
   std::vector<std::uint64_t> create(const std::string& files, const fs::path& file) const {
-    const bool copies = is_hdf5_table(files);
+    const bool copies = fs::exists(files) && is_hdf5_table(files);
     if (!copies)
       for (const auto& name : table_->other_columns())
         log_warning("column {} of {} does not hold numbers and is left out", name, table_->source());
@@ -79,7 +80,7 @@ class Transformation {
     const auto features = columns.size();
     for (std::size_t i = 0; i < table_->columns().size(); ++i)
       if (std::find(columns.begin(), columns.end(), i) == columns.end()) columns.push_back(i);
-    TableReader reader(*table_, RowSelection(table_->rows()),
+    TableReader reader(*table_, RowSelection(),
                        {.columns = columns,
                         .batch = batch_,
                         .shuffle = false,
@@ -88,9 +89,10 @@ class Transformation {
     reader.start(0);
     while (auto batch = reader.next()) {
       const auto first = batch->rows.front();
+      const auto rows = batch->rows.size();
       for (std::size_t i = 0; i < columns.size(); ++i) writer.write(columns[i], first, *batch->columns[i]);
       batch->columns.resize(features);
-      write_outputs(writer, first, outputs_of(*std::move(batch)));
+      write_outputs(writer, first, rows, outputs_of(*std::move(batch)));
     }
     writer.sync();
   }
@@ -108,7 +110,7 @@ class Transformation {
 
   std::vector<torch::Tensor> first_outputs() {
     const torch::NoGradGuard no_grad;
-    TableReader reader(*table_, RowSelection(table_->rows()),
+    TableReader reader(*table_, RowSelection(),
                        {.columns = tensors_.columns(), .batch = 1, .shuffle = false});
     reader.start(0);
     auto batch = reader.next();
@@ -139,11 +141,15 @@ class Transformation {
     columns_.push_back(std::move(column));
   }
 
-  void write_outputs(const TableWriter& writer, std::int64_t first,
+  void write_outputs(const TableWriter& writer, std::int64_t first, std::size_t rows,
                      const std::vector<torch::Tensor>& outputs) const {
     auto column = table_->columns().size();
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       const auto result = outputs[i].to(torch::kFloat32).contiguous();
+      if (bytes_of(result) != rows * columns_[column].row_bytes())
+        throw UserError(fmt::format(
+            "{} returns outputs of shape [{}] for {} rows, and of shape [1, {}] for one", model_.file(),
+            fmt::join(result.sizes(), ", "), rows, fmt::join(columns_[column].shape, ", ")));
       writer.write(column++, first, bytes_in(result));
       if (predicted_[i]) writer.write(column++, first, bytes_in(result.argmax(1).contiguous()));
     }
@@ -160,8 +166,9 @@ class Transformation {
 
 }  // namespace
 
-std::int64_t transform_on_rank(Session& session, const fs::path& run, const std::string& files,
+std::int64_t transform_on_rank(Session& session, const fs::path& own_run, const std::string& files,
                                const fs::path& output, const TransformOptions& options) {
+  const auto run = run_of_rank_0(session, own_run);
   std::unique_ptr<Transformation> transformation;
   std::vector<std::uint64_t> offsets;
   fs::path temporary;

@@ -67,8 +67,11 @@ class CsvReader {
     for (std::uint64_t offset = 0;;) {
       const auto got = read_bytes(fd_.get(), offset, buffer, file_);
       if (got == 0) break;
+      std::string_view text(reinterpret_cast<const char*>(buffer.data()), got);
+      constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+      if (offset == 0 && text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
       offset += got;
-      parse({reinterpret_cast<const char*>(buffer.data()), got});
+      parse(text);
     }
     if (csv_fini(&parser_, on_field, on_row, this) != 0)
       fail("a quoted field does not end", "close the quotes");

@@ -56,12 +56,6 @@ std::int64_t RowSelection::count(std::int64_t first, std::int64_t end) const {
   return chosen;
 }
 
-RowSelection RowSelection::operator&(const RowSelection& other) const {
-  if (all()) return other;
-  if (other.all()) return *this;
-  return {table_rows_, [a = chosen_, b = other.chosen_](std::int64_t row) { return a(row) && b(row); }};
-}
-
 std::vector<RowSelection> random_split(std::int64_t rows, std::span<const double> fractions,
                                        std::uint64_t seed) {
   const double sum = std::accumulate(fractions.begin(), fractions.end(), 0.0);
@@ -80,7 +74,7 @@ std::vector<RowSelection> random_split(std::int64_t rows, std::span<const double
     if (begin >= end)
       throw UserError(fmt::format("{} rows cannot be split into {} parts, because part {} would be empty",
                                   rows, fractions.size(), i + 1));
-    parts.emplace_back(rows, [place, begin, end](std::int64_t row) {
+    parts.emplace_back([place, begin, end](std::int64_t row) {
       const auto at = place(row);
       return begin <= at && at < end;
     });

@@ -14,18 +14,14 @@ namespace farandole {
 
 class RowSelection {
  public:
-  explicit RowSelection(std::int64_t table_rows) : table_rows_(table_rows) {}  // All rows.
-  RowSelection(std::int64_t table_rows, std::function<bool(std::int64_t)> chosen)
-      : table_rows_(table_rows), chosen_(std::move(chosen)) {}
+  RowSelection() = default;  // All rows.
+  explicit RowSelection(std::function<bool(std::int64_t)> chosen) : chosen_(std::move(chosen)) {}
 
   bool contains(std::int64_t row) const { return !chosen_ || chosen_(row); }
   bool all() const { return !chosen_; }
-  std::int64_t table_rows() const { return table_rows_; }
   std::int64_t count(std::int64_t first, std::int64_t end) const;  // Rows of [first, end) that are chosen.
-  RowSelection operator&(const RowSelection& other) const;         // Rows that both contain.
 
  private:
-  std::int64_t table_rows_;
   std::function<bool(std::int64_t)> chosen_;
 };
 

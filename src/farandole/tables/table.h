@@ -65,7 +65,7 @@ class DataTable {
 void copy_pieces(std::span<const RowPiece> pieces, std::size_t row_bytes, Bytes& scratch,
                  const std::function<void(std::int64_t rows, std::span<std::byte>)>& read);
 
-// Opens an HDF5 file (each data set of the root group is a column), a CSV file with a header, a NumPy file
+// Opens an HDF5 file (each data set is a column), a CSV file with a header, a NumPy file
 // (.npy), an IDX file (also .gz), or several of them joined by commas. The column of an .npy or IDX file has
 // the name of the file without its extension; NAME=FILE gives it another one. CSV and IDX files are read into
 // memory, others row by row.

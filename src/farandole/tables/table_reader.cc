@@ -122,9 +122,9 @@ void TableReader::start(std::int64_t epoch, RowRanges done) {
   std::int64_t at = 0;
   for (const auto& [first, end] : done) {
     if (first < at || end < first || end > total_)
-      throw CorruptInput(
-          fmt::format("the position within the epoch does not belong to {}, of which an epoch has {} rows",
-                      table_.source(), total_));
+      throw CorruptInput(fmt::format(
+          "the checkpoint's position does not fit {}, whose epochs have {} rows; use the table of the checkpoint",
+          table_.source(), total_));
     if (at < first) left_ranges_.push_back({at, first});
     at = end;
   }

@@ -166,7 +166,8 @@ class CheckpointBenchmark {
     for (auto* pair : {&write, &checksum, &read, &into_memory}) results_.push_back(std::move(*pair));
   }
 
-  // The write of a checkpoint ends within its block, so that blocks without a checkpoint are not disturbed.
+  // The next block waits for the write of a checkpoint. With few steps, a block therefore ends
+  // before this write.
   void measure_training() {
     Pair training{fmt::format("{} steps with a checkpoint", options_.block_steps),
                   "without",

@@ -94,6 +94,7 @@ bool EpochTrainer::resume(std::optional<Snapshot> snapshot) {
   loss_sum_.fill_(progress.loss * static_cast<double>(progress.steps));
   loss_steps_ = progress.steps;
   done_ = progress.done;
+  if (snapshot) resumed_scores_ = scores_in(*snapshot);
   // The learning rate continues where it was in the epoch, also with another number of ranks or batch size.
   session_.together([&] { begin_epoch(); });
   const auto scheduled = (epoch_ + 1) * epoch_steps_ - steps_in(passes_ - passes_done_);
@@ -108,9 +109,11 @@ void EpochTrainer::save(SnapshotBuilder& snapshot) {
   capture(session_, objective_.model().module(), *inner_, position, snapshot);
   if (position.samples == 0) return;
   const FitProgress progress{step_, epoch_, passes_done_, done, mean_loss(), loss_steps_};
+  const auto scores = scores_ ? scores_->sums(session_) : torch::Tensor();
   if (session_.rank() != 0) return;
   add_order(snapshot, order());
   progress.add_to(snapshot);
+  if (scores_) add_scores(snapshot, scores);
 }
 
 void EpochTrainer::begin_epoch() {
@@ -120,6 +123,7 @@ void EpochTrainer::begin_epoch() {
   passes_ = passes_at_most(passes_done_ + reader_.batches());
   if (!options_.metrics.empty() || !options_.metric_functions.empty())
     scores_.emplace(score_options(objective_, options_));
+  if (scores_ && resumed_scores_.defined()) scores_->restore(resumed_scores_);
 }
 
 EpochResult EpochTrainer::end_epoch() {
@@ -130,6 +134,7 @@ EpochResult EpochTrainer::end_epoch() {
   result.lr = rate_of(step_ - 1);
   passes_done_ = 0;
   done_.clear();
+  resumed_scores_ = torch::Tensor();
   loss_sum_.zero_();
   loss_steps_ = 0;
   if (!std::isfinite(result.loss))
@@ -156,20 +161,38 @@ void EpochTrainer::guard(const std::function<void()>& work) {
   }
 }
 
-// The batch of a pass. A rank that has no rows left has none, and contributes zeros to the gradients.
-std::optional<EpochTrainer::Loaded> EpochTrainer::load(std::int64_t pass) {
-  const Span span(session_.timeline(), Category::data, "data");
+EpochTrainer::Batches EpochTrainer::load(std::int64_t passes) {
   const auto together = options_.batch * session_.size();
-  const auto all = std::min(reader_.left_rows() - (pass - passes_before_) * together, together);
-  std::optional<Loaded> loaded;
-  guard([&] {
-    auto batch = reader_.next();
-    if (!batch) return;
-    auto rows = objective_.tensors().take(*std::move(batch));
-    if (rows.size() > 0)
-      loaded = {std::move(rows), static_cast<double>(session_.size()) / static_cast<double>(all)};
-  });
-  return loaded;
+  const auto left = reader_.left_rows() - (passes_done_ - passes_before_) * together;
+  Batches batches;
+  batches.rows_read = std::min(left, passes * together);
+  std::vector<std::int64_t> pass_of;                          // Of each batch of this rank.
+  auto rows_of_pass = torch::zeros({passes}, torch::kInt64);  // Of all ranks.
+  auto* const counts = rows_of_pass.data_ptr<std::int64_t>();
+  {
+    const Span span(session_.timeline(), Category::data, "data");
+    for (std::int64_t pass = 0; pass < passes; ++pass)
+      guard([&] {
+        auto batch = reader_.next();
+        if (!batch) return;
+        auto rows = objective_.tensors().take(*std::move(batch));
+        if (rows.size() == 0) return;
+        counts[pass] = rows.size();
+        batches.own.push_back({std::move(rows), 0});
+        pass_of.push_back(pass);
+      });
+  }
+  if (options_.nan == "skip")  // Only the rank that reads a row knows whether it is left out.
+    session_.allreduce_(rows_of_pass, ReduceOp::sum);
+  else
+    for (std::int64_t pass = 0; pass < passes; ++pass)
+      counts[pass] = std::min(left - pass * together, together);
+  const auto used = passes - std::count(counts, counts + passes, 0);
+  batches.empty = used == 0;
+  for (std::size_t i = 0; i < batches.own.size(); ++i)
+    batches.own[i].weight =
+        static_cast<double>(session_.size()) / static_cast<double>(counts[pass_of[i]] * used);
+  return batches;
 }
 
 StepResult EpochTrainer::step() {
@@ -179,20 +202,18 @@ StepResult EpochTrainer::step() {
   const auto begin_ns = now_ns();
   const auto passes = std::min<std::int64_t>(options_.accumulate, passes_ - passes_done_);
   for (auto& group : inner_->param_groups()) group.options().set_lr(rate_of(step_));
-  std::vector<Loaded> batches;
-  for (std::int64_t pass = 0; pass < passes; ++pass)
-    if (auto loaded = load(passes_done_ + pass)) batches.push_back(*std::move(loaded));
+  const auto batches = load(passes);
   torch::Tensor first;
   const auto evaluate = [&] {
     optimizer_.zero_grad();
     auto sum = torch::zeros({}, torch::kFloat64);
-    for (const auto& batch : batches) {
+    for (const auto& batch : batches.own) {
       torch::Tensor loss;
       guard([&] {
         const Span span(timeline, Category::forward, "forward");
         const auto losses = objective_.of(batch.rows);
         if (scores_ && !first.defined()) scores_->add(losses, batch.rows);
-        loss = losses.sum * (batch.weight / static_cast<double>(passes));
+        loss = losses.sum * batch.weight;
       });
       if (!loss.defined()) continue;
       const Span span(timeline, Category::backward, "backward");
@@ -223,8 +244,8 @@ StepResult EpochTrainer::step() {
   ++step_;
   passes_done_ += passes;
   loss_sum_ += first;
-  ++loss_steps_;
-  return {first, rate_of(step_ - 1), options_.batch * passes * session_.size(), seconds_since(begin_ns)};
+  if (!batches.empty) ++loss_steps_;
+  return {first, rate_of(step_ - 1), batches.rows_read, seconds_since(begin_ns)};
 }
 
 }  // namespace farandole

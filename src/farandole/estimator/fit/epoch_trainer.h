@@ -24,7 +24,7 @@ namespace farandole {
 struct StepResult {
   torch::Tensor loss;  // Loss of this rank. The mean over the ranks is the mean over the rows.
   double lr = 0;
-  std::int64_t rows = 0;  // Rows of all ranks.
+  std::int64_t rows = 0;  // That all ranks have read.
   double seconds = 0;
 };
 
@@ -62,6 +62,13 @@ class EpochTrainer {
     // mean over all rows.
     double weight = 1;
   };
+  // The batches of this rank for one step. A rank that has no rows left has none, and contributes zeros
+  // to the gradients.
+  struct Batches {
+    std::vector<Loaded> own;
+    std::int64_t rows_read = 0;  // By all ranks.
+    bool empty = false;          // On all ranks, because every row has a NaN and is skipped.
+  };
   double rate_of(std::int64_t step) const { return rate_.at(step + schedule_offset_); }
   std::int64_t steps_in(std::int64_t passes) const {
     return (passes + options_.accumulate - 1) / options_.accumulate;
@@ -69,7 +76,7 @@ class EpochTrainer {
   std::int64_t passes_at_most(std::int64_t passes) const;
   SampleOrder order() const { return {reader_.selected_rows(), reader_.order_hash(), options_.seed}; }
   void guard(const std::function<void()>& work);
-  std::optional<Loaded> load(std::int64_t pass);
+  Batches load(std::int64_t passes);
   double mean_loss();
 
   Session& session_;
@@ -90,6 +97,7 @@ class EpochTrainer {
   torch::Tensor loss_sum_ = torch::zeros({}, torch::kFloat64);  // Over the steps of this epoch.
   std::int64_t loss_steps_ = 0;
   std::optional<Scores> scores_;      // On the training rows.
+  torch::Tensor resumed_scores_;      // On rank 0, of the part of the epoch before the checkpoint.
   bool stopping_ = false;             // Equal on all ranks.
   std::atomic<bool> failed_ = false;  // This rank has failed; the reason follows.
   std::exception_ptr error_;

@@ -46,6 +46,7 @@ class Fit {
           session_.timeline());
       history_.begin(trainer_.steps_done(), trainer_.epochs_done());
     }
+    ended_early_ = on_rank_0(leads() && history_.out_of_patience());
     while (!finished() && !trainer_.stopping()) run_epoch();
     if (trainer_.stopping() && saved_step_ != trainer_.steps_done()) save(std::nan(""));
     await_writer(session_, store_.get());
@@ -128,11 +129,16 @@ class Fit {
 
   void end_epoch(const EpochResult& result) {
     const auto usage = meter_.gather();
-    std::int64_t ends = leads() && history_.add(result, usage) ? 1 : 0;
-    session_.internals().communicator().broadcast("end", &ends, sizeof ends, 0);
-    ended_early_ = ends != 0;
-    save(score_of(result));
+    ended_early_ = on_rank_0(leads() && history_.add(result, usage));
+    // Before the checkpoint, because a later start leaves out the epochs after its checkpoint, but
+    // cannot add one.
     if (leads()) history_.publish();
+    save(score_of(result));
+  }
+
+  bool on_rank_0(bool value) {
+    session_.internals().communicator().broadcast("end", &value, sizeof value, 0);
+    return value;
   }
 
   void save(double score) {

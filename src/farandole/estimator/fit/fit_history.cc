@@ -29,9 +29,12 @@ bool FitHistory::add(const EpochResult& result, const std::vector<ResourceUsage>
   if (!values.values.empty()) metrics_->write(values);
   metrics_->write(MetricsLog::Resources{result.step, result.epoch, usage});
   if (options_.verbose > 0) print(result);
+  return (options_.on_epoch && !options_.on_epoch(result)) || out_of_patience();
+}
+
+bool FitHistory::out_of_patience() const {
   const auto best = std::ranges::min_element(record_.history, {}, score_of);
-  const bool patient = options_.patience == 0 || record_.history.end() - best <= options_.patience;
-  return (options_.on_epoch && !options_.on_epoch(result)) || !patient;
+  return options_.patience > 0 && record_.history.end() - best > options_.patience;
 }
 
 void FitHistory::print(const EpochResult& result) const {

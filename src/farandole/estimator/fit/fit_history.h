@@ -22,6 +22,7 @@ class FitHistory {
   void begin(std::int64_t step, std::int64_t epoch);
   // `loss` is the mean over the ranks.
   void add(std::int64_t step, std::int64_t epoch, double loss, const StepResult& result);
+  bool out_of_patience() const;  // As EstimatorOptions::patience has it.
   // Returns whether the training is to end.
   bool add(const EpochResult& result, const std::vector<ResourceUsage>& usage);
   // Sets what a checkpoint says of the epochs so far. `score` is NaN within an epoch.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <torch/utils.h>
 #include <vector>
 
 #include "farandole/base/text/json.h"
@@ -69,6 +70,16 @@ FitProgress FitProgress::from_json(const std::string& text) {
                        json.at("loss"), json.at("steps")};
   for (const auto& range : json.at("done")) progress.done.push_back({range.at(0), range.at(1)});
   return progress;
+}
+
+void add_scores(SnapshotBuilder& snapshot, const torch::Tensor& sums) {
+  const auto to = snapshot.add(schema::sampler_scores, DType::float64, sums.sizes().vec());
+  std::memcpy(to.data(), sums.data_ptr(), to.size());
+}
+
+torch::Tensor scores_in(const Snapshot& snapshot) {
+  const auto values = values_of<double>(snapshot.find(schema::sampler_scores));
+  return values.empty() ? torch::Tensor() : torch::tensor(values, torch::kFloat64);
 }
 
 }  // namespace farandole

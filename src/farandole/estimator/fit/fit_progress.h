@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <torch/types.h>
 
 #include "farandole/checkpoint/snapshot.h"
 #include "farandole/tables/table_reader.h"
@@ -26,5 +27,10 @@ struct FitProgress {
   std::string to_json() const;
   static FitProgress from_json(const std::string& text);
 };
+
+// The sums of the metrics on the training rows (Scores::sums).
+void add_scores(SnapshotBuilder& snapshot, const torch::Tensor& sums);
+// Returns an undefined tensor if the checkpoint has none.
+torch::Tensor scores_in(const Snapshot& snapshot);
 
 }  // namespace farandole

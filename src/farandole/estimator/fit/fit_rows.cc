@@ -14,8 +14,7 @@ namespace {
 // Whether a column is not 0, for each row.
 std::shared_ptr<std::vector<bool>> read_marks(const DataTable& table, std::size_t column) {
   auto marked = std::make_shared<std::vector<bool>>();
-  TableReader reader(table, RowSelection(table.rows()),
-                     {.columns = {column}, .batch = 65536, .shuffle = false});
+  TableReader reader(table, RowSelection(), {.columns = {column}, .batch = 65536, .shuffle = false});
   reader.start(0);
   while (const auto batch = reader.next()) {
     const auto size = table.columns()[column].row_bytes();
@@ -38,10 +37,9 @@ FitRows split_rows(const DataTable& table, const EstimatorOptions& options) {
     const auto is_marked = [marked = read_marks(table, column)](std::int64_t row) {
       return (*marked)[static_cast<std::size_t>(row)];
     };
-    return {RowSelection(table.rows(), [is_marked](std::int64_t row) { return !is_marked(row); }),
-            RowSelection(table.rows(), is_marked)};
+    return {RowSelection([is_marked](std::int64_t row) { return !is_marked(row); }), RowSelection(is_marked)};
   }
-  if (options.validation == 0) return {RowSelection(table.rows()), std::nullopt};
+  if (options.validation == 0) return {RowSelection(), std::nullopt};
   auto parts =
       random_split(table.rows(), std::vector{1 - options.validation, options.validation}, options.seed);
   return {std::move(parts[0]), std::move(parts[1])};

@@ -206,4 +206,10 @@ FitRecord open_fit(const EstimatorOptions& options, const std::string& table) {
   return record;
 }
 
+std::filesystem::path run_of_rank_0(Session& session, const std::filesystem::path& run) {
+  auto folder = run.string();
+  session.broadcast(folder);
+  return folder;
+}
+
 }  // namespace farandole

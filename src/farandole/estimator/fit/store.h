@@ -44,6 +44,10 @@ std::vector<FitRecord> list_fits(const std::filesystem::path& store);
 // Throws: UserError that names the runs that exist, if there is no such run.
 FitRecord find_fit(const std::filesystem::path& store, const std::string& id);
 
+// Returns rank 0's choice of a run. The ranks may have seen different ones, because other jobs add runs.
+// Collective: every rank of the job must call this in the same order.
+std::filesystem::path run_of_rank_0(Session& session, const std::filesystem::path& run);
+
 // Returns the run that a fit continues or creates: the one with options.run, or else the unfinished one with
 // the same options that no job is working on, or else a new one whose folder this call has made.
 FitRecord open_fit(const EstimatorOptions& options, const std::string& table);

@@ -30,20 +30,29 @@ class Scores {
   void add(const Objective::Losses& losses, const Rows& rows);
   // Adds what the model does on the next `batches` batches of the reader; 0: on all of them.
   void add(Objective& objective, TableReader& reader, std::int64_t batches = 0);
-  // Collective: every rank of the job must call this in the same order.
+  // Collective: every rank of the job must call these in the same order.
   Evaluation reduce(Session& session);
+  torch::Tensor sums(Session& session) const;  // Of all ranks, for restore(): float64, one dimension.
+
+  // Adds sums of an object with the same options. Others are left out.
+  void restore(const torch::Tensor& sums);
 
  private:
   // Sums over the rows of one label.
   struct Sums {
-    torch::Tensor values = torch::zeros({6}, torch::kFloat64);
-    torch::Tensor custom;     // [functions]
-    torch::Tensor counts;     // [3, classes]: rows of each class, rows predicted as it, and those in common.
+    torch::Tensor values = torch::zeros({4}, torch::kFloat64);
+    torch::Tensor custom;  // [functions]
+    // Of classes: rows of each class, rows predicted as it, and those in common. Of values: for each number
+    // of a row, the label, its square, and the square of the error.
+    torch::Tensor columns;    // [3, classes or numbers in a row]
     torch::Tensor confusion;  // [classes, classes]
   };
   bool wants(const std::string& name) const;
   void add_classes(Sums& sums, const torch::Tensor& output, const torch::Tensor& label) const;
-  void report_classes(Session& session, Sums& sums, const std::string& label, Evaluation& result) const;
+  void add_values(Sums& sums, const torch::Tensor& output, const torch::Tensor& label) const;
+  void add_over_ranks(Session& session);
+  void report_classes(const Sums& sums, const std::string& label, Evaluation& result) const;
+  void report_values(const Sums& sums, const std::string& label, Evaluation& result) const;
   void report(Evaluation& result, const std::string& label, const std::string& metric, double value) const;
 
   ScoreOptions options_;
