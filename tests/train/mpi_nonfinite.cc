@@ -120,6 +120,23 @@ TEST(NonFinite, AllRanksNameTheParameterAndTheRanks) {
   EXPECT_NO_THROW(step(4));
 }
 
+TEST(NonFinite, RanksOfAGroupAreNamedAsRanksOfTheJob) {
+  const auto group = session->new_group({last_rank()});
+  if (group == nullptr) return;
+  const auto net = same_reader();
+  bool bad = true;
+  spoil(net->second->bias, bad);
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  auto options = options_for(OnNonFinite::skip);
+  options.group = group.get();
+  DistributedOptimizer optimizer(*session, sgd, net->named_parameters(), options);
+  optimizer.zero_grad();
+  net->loss(session->rank(), 0).backward();
+  optimizer.step();
+  ASSERT_TRUE(optimizer.skipped());
+  EXPECT_THAT(optimizer.skipped()->ranks(), testing::ElementsAre(last_rank()));
+}
+
 // NaNs spread to the gradients of all layers before the one that made them.
 TEST(NonFinite, NamesTheLayerInWhichItBegan) {
   const auto net = same_reader();

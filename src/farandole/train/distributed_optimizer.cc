@@ -314,6 +314,7 @@ torch::Tensor DistributedOptimizer::step(torch::optim::Optimizer::LossClosure cl
 }
 
 void DistributedOptimizer::confirm() {
+  if (!impl_->gradients->on_device() || impl_->must_know()) return;  // step() has decided.
   impl_->gradients->settle();
   if (impl_->options.on_nonfinite == OnNonFinite::stop) impl_->accept_gradients();
 }

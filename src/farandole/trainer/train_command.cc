@@ -77,7 +77,7 @@ std::optional<Snapshot> find_start(const TrainOptions& options, const RunDirecto
                                    file.string(), snapshot.not_finite));
   if (!own.empty() && own.front().step > snapshot.step && resume != "auto")
     throw UserError(fmt::format(
-        "{} has a later checkpoint ({}) than {}, which would be overwritten; choose another --run-dir",
+        "{} has a checkpoint ({}) that is later than {} and would be overwritten; choose another --run-dir",
         options.run_dir.string(), own.front().file.filename().string(), file.string()));
   const auto there = describe_model(snapshot.config);
   const auto here = describe_model(options.to_json());

@@ -9,6 +9,7 @@
 #include <torch/utils.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/log.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/train/internals.h"
 #include "farandole/train/make_optimizer.h"
@@ -79,14 +80,18 @@ std::int64_t remaining_steps(const TrainOptions& options, const Position& positi
   return options.steps > 0 ? std::clamp<std::int64_t>(options.steps - position.step, 0, all) : all;
 }
 
-// The learning rate continues where it was in the epoch, also with another number of ranks or batch size.
+// The learning rate continues where it was in the schedule, also with another number of ranks or batch size.
+// The schedule counts the steps of this size up to the end of the last epoch, or if --steps ends the run,
+// those of any size.
 void Trainer::start_at(const Position& position) {
   position_ = position;
   const auto samples = data_.train->size();
   const auto remaining = remaining_steps(options_, position, samples, session_.size());
-  const auto scheduled =
-      position.epoch * ceil_div(samples, global_batch()) + ceil_div(position.samples, global_batch());
   total_steps_ = position.step + remaining;
+  const bool ended_by_steps = options_.steps > 0 && total_steps_ == options_.steps;
+  const auto scheduled = ended_by_steps ? position.step
+                                        : position.epoch * ceil_div(samples, global_batch()) +
+                                              ceil_div(position.samples, global_batch());
   schedule_offset_ = scheduled - position.step;
   rate_.total_steps = scheduled + remaining;
 }
@@ -119,7 +124,10 @@ ExitCode Trainer::run() {
       position_.samples = data_.train->size();
       break;
     }
-    if (due(options_.saved_epochs(), position_.epoch) || finished() || stopping_) save(*score);
+    if (due(options_.saved_epochs(), position_.epoch) || finished() || stopping_)
+      save(*score);
+    else
+      save_if_due(*score);
   }
   if (saved_step_ < position_.step) save(score_unknown);
   if (leads()) progress_->finish();
@@ -140,7 +148,7 @@ void Trainer::train_epoch() {
   BatchSequence batches(*data_.train, sampler_, options_.batch, input_, session_.timeline());
   while (batches.left() > 0 && !finished() && !stopping_) {
     step(batches);
-    if (!finished() && batches.left() > 0) save_if_due();
+    if (!finished() && batches.left() > 0) save_if_due(score_unknown);
   }
   session_.set_step(-1);
   if (batches.left() > 0 || (stopping_ && !finished())) return;
@@ -238,15 +246,21 @@ void Trainer::report() {
     reported_ns_ = now_ns();
   }
   if (leads() && !options_.bucket_mb && !tuning_kept_ && optimizer_.tuned()) {
-    progress_->say(keep_tuned_plan(options_.run_dir, session_.size(), *optimizer_.tuned()));
     tuning_kept_ = true;
+    try {
+      progress_->say(keep_tuned_plan(options_.run_dir, session_.size(), *optimizer_.tuned()));
+    } catch (const Error& error) {  // On a full disk, training goes on.
+      log_warning("the measured bucket size is not kept: {}", error.what());
+    }
   }
   const bool known = std::isfinite(last_loss_);  // Not until the first line of metrics.
   if (leads() && known) progress_->update({position_.step, position_.epoch, last_loss_, samples_per_s_});
 }
 
-// Evaluates every held-out sample once for any number of ranks; the sums are reduced over the ranks. A long
-// evaluation must not use up the time until the job is killed, so that the ranks agree now and then.
+// Evaluates every held-out sample once for any number of ranks; the sums are reduced over the ranks. A
+// long evaluation must not use up the time until the job is killed, so the ranks agree now and then
+// whether to stop. The last evaluation is not repeated by another start, so it goes on, but what was
+// trained is saved first.
 std::optional<double> Trainer::evaluate() {
   constexpr std::size_t batches_between_votes = 16;
   const Span span(session_.timeline(), Category::evaluation, "evaluation");
@@ -260,11 +274,12 @@ std::optional<double> Trainer::evaluate() {
   const auto most = static_cast<std::size_t>(ceil_div(data_.held_out->size(), session_.size()));
   for (std::size_t first = 0; first < most; first += batch) {
     const auto done = first / batch;
-    if (!finished() && done > 0 && done % batches_between_votes == 0) {
+    if (!stopping_ && done > 0 && done % batches_between_votes == 0) {
       auto requests = torch::full({1}, stop_requested_() ? 1.0 : 0.0);
       session_.allreduce_(requests, ReduceOp::sum);
       stopping_ = requests.item<double>() > 0;
-      if (stopping_) return std::nullopt;
+      if (stopping_ && !finished()) return std::nullopt;
+      if (stopping_) save(score_unknown);
     }
     if (first >= own.size()) break;
     const Autocast autocast(precision_, session_.device());
@@ -284,7 +299,7 @@ std::optional<double> Trainer::evaluate() {
   const double loss = (sums[0] / sums[2]).item<double>();
   const double accuracy = (sums[1] / sums[2]).item<double>();
   stopping_ = stopping_ || sums[3].item<double>() > 0;
-  if (!(loss >= best_score_)) {
+  if (loss < best_score_ || (std::isnan(best_score_) && !std::isnan(loss))) {
     best_score_ = loss;
     best_step_ = position_.step;
   }

@@ -64,7 +64,7 @@ class Trainer {
   void train_epoch();
   void step(BatchSequence& batches);
   std::optional<double> evaluate();  // std::nullopt if the job stops before its end.
-  void save_if_due();
+  void save_if_due(double score);
   void save(double score);           // Waits until the last checkpoint has been written.
   void take_snapshot(double score);  // The last checkpoint has been written.
   void confirm();

@@ -25,7 +25,7 @@ void Trainer::resume(const Position& position, Snapshot* snapshot) {
 // Only rank 0 knows the time and whether the last checkpoint has been written. If ranks average
 // parameters, they also do so at a save, which is therefore never postponed: the result must not depend on
 // the speed of the disk.
-void Trainer::save_if_due() {
+void Trainer::save_if_due(double score) {
   if (position_.step < ask_at_) return;
   std::array<std::int64_t, 2> answer{};
   if (leads()) {
@@ -36,7 +36,7 @@ void Trainer::save_if_due() {
   session_.internals().communicator().broadcast("save", answer.data(), sizeof answer, 0);
   ask_at_ = answer[1];
   if (answer[0] == 0) return;
-  averages_parameters() ? save(score_unknown) : take_snapshot(score_unknown);
+  averages_parameters() ? save(score) : take_snapshot(score);
 }
 
 void Trainer::save(double score) {

@@ -105,3 +105,15 @@ expected = {step: rate(step - 1, 2, 19) if step <= 7 else rate(step - 1 + 7, 1, 
 assert found.keys() == expected.keys(), sorted(found)
 assert all(math.isclose(found[step], expected[step], rel_tol=1e-9, abs_tol=1e-15) for step in found), (found, expected)
 PYTHON
+# If --steps ends the run, the schedule counts steps of any size.
+train 2 "${schedule[@]}" --epochs 9 --steps 12 --checkpoint-steps 7 --run-dir steps || fail "the run on 2 ranks with --steps"
+rm steps/checkpoints/step-00000012.h5
+train 1 "${schedule[@]}" --epochs 9 --steps 12 --run-dir steps || fail "the same run on 1 rank"
+/usr/bin/python3 - <<'PYTHON' || fail "the learning rate with --steps"
+import json, math
+found = {line["step"]: line["lr"] for line in map(json.loads, open("steps/metrics.jsonl")) if "lr" in line}
+for step in range(1, 13):
+    top = 0.001 * (2 if step <= 7 else 1)
+    expected = 0.001 + (top - 0.001) * (step - 1) / 3 if step <= 3 else top / 2 * (1 + math.cos(math.pi * (step - 4) / 9))
+    assert math.isclose(found[step], expected, rel_tol=1e-9), (step, found[step], expected)
+PYTHON

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # A stop at the end of an epoch, or during its evaluation: the next start evaluates it, so every epoch has its scores.
+# Checkpoints that are due at the end of an epoch are saved.
 source "$(dirname "$0")/../common.sh"
 need_h5py
 /usr/bin/python3 - <<'PYTHON' || fail "the data"
@@ -50,3 +51,23 @@ for when in evaluates trained evaluates trained; do
   stop $when
   is_whole "after a stop during an evaluation"
 done
+
+# In the last evaluation, nothing is left to start again for: the training is saved at once, and the evaluation goes on.
+last=("${options[@]}" --epochs 1 --timeline all)
+for attempt in 1 2 3 4 5; do  # The signal may come after the evaluation.
+  rm -rf last
+  "$bin/farandole" run -n 2 -- "$bin/farandole" train "${last[@]}" --run-dir last >out 2>err &
+  launcher=$!
+  until grep -qs '"loss"' last/metrics.jsonl; do kill -0 $launcher 2>/dev/null || break; done
+  kill -TERM $launcher 2>/dev/null
+  wait $launcher || fail "the end of a run that was told to stop in its last evaluation"
+  saved=$(zcat last/timeline.json.gz | grep -o '"name":"snapshot"' | grep -c .)  # Of both ranks.
+  [[ $saved != 4 ]] || break
+done
+[[ $saved == 4 ]] || fail "a stop in the last evaluation saves nothing before its end: $saved snapshots"
+[[ $(grep -c eval_loss last/metrics.jsonl) == 1 ]] || fail "the last evaluation"
+
+# Checkpoints that are due at the end of an epoch, each of one step. Later ones wait until the first one is written.
+"$bin/farandole" run -n 2 -- "$bin/farandole" train --model mlp --width 16 --batch 8 --data short.h5 --epochs 10 --checkpoint-every 2steps \
+  --checkpoint-keep 99 --run-dir due >out 2>err || fail "epochs of one step"
+[[ -e due/checkpoints/step-00000002.h5 && -e due/checkpoints/step-00000010.h5 ]] || fail "checkpoints: $(ls due/checkpoints)"

@@ -85,6 +85,12 @@ void GradientSynchronizer::finish(const std::function<void(std::size_t)>& reduce
   reduce_sparse();
 }
 
+// A rank that averages parameters is alone in its communicator.
+int GradientSynchronizer::rank_of_job(std::size_t rank) const {
+  if (!number_) return session_.rank();
+  return options_.group ? options_.group->ranks()[rank] : static_cast<int>(rank);
+}
+
 // Tensors with sparse gradients are numbered behind the others. The gradient that backward produced first is
 // the nearest one to the cause, because NaNs spread to all gradients behind it.
 NonFiniteGradient GradientSynchronizer::find_nonfinite() {
@@ -103,7 +109,7 @@ NonFiniteGradient GradientSynchronizer::find_nonfinite() {
   for (std::size_t r = 0; r < by_rank.size(); ++r) {
     if (by_rank[r] == none) continue;
     if (ranks.empty()) first = by_rank[r];
-    ranks.push_back(number_ ? static_cast<int>(r) : session_.rank());
+    ranks.push_back(rank_of_job(r));
   }
   if (ranks.empty()) first = number(reducer_->first_nonfinite(), sparse_.first_nonfinite());
   const auto index = static_cast<std::size_t>(first);

@@ -76,6 +76,7 @@ class GradientSynchronizer {
   Compressor& compressor() { return *compressor_; }
 
  private:
+  int rank_of_job(std::size_t rank) const;  // Of a rank of the communicator.
   void reduce_sparse() { sparse_.reduce(options_.average ? communicator_->size : 1); }
 
   Session& session_;
