@@ -131,6 +131,24 @@ TEST(TensorCollectives, AllToAllTransposesBlocks) {
   EXPECT_EQ(session->all_to_all(torch::ones({session->size() * 2, 2})).size(0), session->size() * 2);
 }
 
+TEST(AllToAll, RefusesRowsOfDifferentSizesAndNegativeSplits) {
+  const int size = session->size();
+  if (size == 1) return;
+  std::vector<std::int64_t> splits(static_cast<std::size_t>(size), 1);
+  splits[0] += 2;
+  splits.back() -= 2;
+  EXPECT_THROW(session->all_to_all(torch::ones({size, 2}), splits), UserError);
+  EXPECT_THROW(session->all_to_all(torch::ones({size, session->rank() == 0 ? 3 : 4})), UserError);
+  EXPECT_EQ(session->all_to_all(torch::ones({size, 2})).size(0), size);
+}
+
+TEST(Broadcast, RefusesARankThatDoesNotExist) {
+  auto tensor = torch::ones({3});
+  for (const int root : {-1, session->size()}) EXPECT_THROW(session->broadcast_(tensor, root), UserError);
+  EXPECT_TRUE(torch::equal(tensor, torch::ones({3})));
+  session->broadcast_(tensor, session->size() - 1);
+}
+
 TEST(Together, TheLowestFailingRankSpeaksForAll) {
   const int failing = session->size() - 1;
   try {

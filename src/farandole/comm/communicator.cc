@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <string>
 
+#include "farandole/base/error.h"
 #include "farandole/comm/mpi/mpi_types.h"
 
 namespace farandole {
@@ -32,6 +34,12 @@ void Communicator::barrier(std::string_view name) {
   allreduce(name, &token, 1, DType::uint8, ReduceOp::max);
 }
 
+void check_root(int root, int size) {
+  if (root < 0 || root >= size)
+    throw UserError("broadcast from rank " + std::to_string(root) + ", but there are only the ranks 0 to " +
+                    std::to_string(size - 1) + "; in a group, give the rank within the group");
+}
+
 void SoloCommunicator::allreduce(std::string_view, void*, std::size_t, DType dtype, ReduceOp op) {
   check_reduction(op, dtype);
 }
@@ -41,7 +49,9 @@ void SoloCommunicator::all_gather(std::string_view, const void* in, void* out,
   copy(in, out, bytes_by_rank[0]);
 }
 
-void SoloCommunicator::broadcast(std::string_view, void*, std::size_t, int) {}
+void SoloCommunicator::broadcast(std::string_view, void*, std::size_t, int root) {
+  check_root(root, size);
+}
 
 void SoloCommunicator::reduce_scatter(std::string_view, const void* in, void* out,
                                       std::span<const std::size_t> count_by_rank, DType dtype, ReduceOp op) {

@@ -28,6 +28,9 @@ inline std::size_t sum(std::span<const std::size_t> by_rank) {
   return std::accumulate(by_rank.begin(), by_rank.end(), std::size_t{0});
 }
 
+// Throws: UserError if `root` is not one of `size` ranks.
+void check_root(int root, int size);
+
 // An allreduce for a thread that does other work at the same time (caller-driven progress). Only one
 // operation can be in progress.
 // Thread safety: none; use from one thread at a time. This is the thread that uses the communicator.

@@ -52,7 +52,8 @@ std::unique_ptr<SharedMemoryCommunicator> share_memory(MPI_Comm node, const MpiT
   }
 }
 
-// The choice of the job, or a new one if there is none yet.
+// The choice of the job, or a new one if there is none yet. The communicator that carries gradients spins, so
+// the links are measured like this, also if this communicator sleeps.
 // Collective: every rank of `group` must call this. `leaders` are those of leader group 0; null
 // on other ranks.
 LinkChoice agree_on_links(MPI_Comm group, MPI_Comm leaders, MpiCommunicator* mpi, Patience patience,
@@ -108,7 +109,9 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(MPI_Comm group, con
     const bool serves = leaders.comm != MPI_COMM_NULL;
     if (serves)
       mpi = std::make_unique<MpiCommunicator>(leaders.comm, types, Waiting::spin, SignatureCheck::off);
-    if (k == 0) choice = agree_on_links(group, leaders.comm, mpi.get(), hierarchy.patience, options, known);
+    if (k == 0)
+      choice =
+          agree_on_links(group, leaders.comm, mpi.get(), {.yield = hierarchy.patience.yield}, options, known);
     if (!serves) continue;
     try {
       links =

@@ -54,7 +54,8 @@ class GradientReducer {
   GradientReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline,
                   Compressor* compressor = nullptr, std::function<bool()> stop_requested = {},
                   BucketDevice* device = nullptr);
-  // Waits for a collective that is running. If its peers never enter it, it ends with the job.
+  // If a thread runs the collectives, waits for one that is running. If its peers never enter it, it ends
+  // with the job. Otherwise an allreduce that is under way is abandoned.
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;

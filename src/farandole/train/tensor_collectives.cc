@@ -1,6 +1,7 @@
 #include "farandole/train/tensor_collectives.h"
 
 #include <algorithm>
+#include <array>
 #include <fmt/format.h>
 #include <numeric>
 #include <sstream>
@@ -152,14 +153,30 @@ torch::Tensor TensorCollectives::all_to_all(const torch::Tensor& tensor, std::ve
   const auto ranks = static_cast<std::size_t>(size());
   if (splits.empty()) splits = even_rows(data.size(0), size());
   const auto total = std::accumulate(splits.begin(), splits.end(), std::int64_t{0});
-  if (splits.size() != ranks || total != data.size(0))
+  const bool negative = std::any_of(splits.begin(), splits.end(), [](std::int64_t rows) { return rows < 0; });
+  if (splits.size() != ranks || total != data.size(0) || negative)
     throw UserError(
         fmt::format("all_to_all: {} splits with {} rows in total for {} ranks and {} rows; give one "
                     "split per rank; their sum must be the number of rows",
                     splits.size(), total, ranks, data.size(0)));
-  std::vector<std::int64_t> arriving(ranks);
-  const std::vector<std::size_t> one(ranks, sizeof(std::int64_t));
-  internals_->communicator->all_to_all("splits of all_to_all", splits.data(), one, arriving.data(), one);
+  // Not every transport compares the sizes of the rows, so each rank tells all others. A rank that has
+  // joined sends zeros.
+  using Header = std::array<std::int64_t, 3>;  // rows, elements in a row, type
+  std::vector<Header> own(ranks), others(ranks);
+  const auto type = static_cast<std::int64_t>(dtype_of(data));
+  for (std::size_t r = 0; r < ranks; ++r) own[r] = {splits[r], elements_in_row(data), type};
+  const std::vector<std::size_t> one(ranks, sizeof(Header));
+  internals_->communicator->all_to_all("splits of all_to_all", own.data(), one, others.data(), one);
+  std::vector<std::int64_t> arriving;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const auto& [rows, elements, other_type] = others[r];
+    if (others[r] != Header{} && (elements != elements_in_row(data) || other_type != type))
+      throw UserError(fmt::format(
+          "all_to_all: rank {} has rows of {} {} and rank {} of {} {}; only the first dimension may differ",
+          r, elements, name_of(static_cast<DType>(other_type)), rank(), elements_in_row(data),
+          name_of(dtype_of(data))));
+    arriving.push_back(rows);
+  }
   auto result = empty_rows(data, std::accumulate(arriving.begin(), arriving.end(), std::int64_t{0}));
   const auto row_bytes = elements_in_row(data) * static_cast<std::int64_t>(data.element_size());
   internals_->communicator->all_to_all("all_to_all", data.data_ptr(), times(splits, row_bytes),

@@ -2,6 +2,7 @@
 // may be left behind.
 #include <csignal>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -32,6 +33,21 @@ std::set<std::string> shared_memory_files() {
   return names;
 }
 
+// As a profiler that takes samples by wall time.
+void interrupt_every_5_ms() {
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  action.sa_flags = SA_RESTART;
+  ::sigaction(SIGUSR1, &action, nullptr);
+  struct sigevent event {};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = SIGUSR1;
+  timer_t timer{};
+  ::timer_create(CLOCK_MONOTONIC, &event, &timer);
+  const itimerspec often{{0, 5'000'000}, {0, 5'000'000}};
+  ::timer_settime(timer, 0, &often, nullptr);
+}
+
 // Reduces until it is killed or learns that another rank was killed. The exit code says which. After `moment`
 // calls, rank 0 writes a byte to `reached`.
 int reduce_forever(ForkWorld& world, int rank, unsigned seed, unsigned moment, int reached) {
@@ -40,6 +56,7 @@ int reduce_forever(ForkWorld& world, int rank, unsigned seed, unsigned moment, i
     ForkWorld::Exchange exchange(world, rank);
     SharedMemoryCommunicator comm(exchange, {.arena_bytes = std::size_t{64} << 20});
     std::mt19937 random(seed);  // equal on all ranks
+    if (seed % 2 == 1) interrupt_every_5_ms();
     auto buffer = comm.allocate(1 << 20);
     std::vector<std::byte> elsewhere(1 << 20);
     for (unsigned call = 0;; ++call) {

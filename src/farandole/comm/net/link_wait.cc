@@ -27,11 +27,11 @@ void LinkWait::sleep(std::span<Link* const> links) {
   std::vector<pollfd> waits;
   for (const auto* const link : links)
     if (link->descriptor() >= 0) waits.push_back({link->descriptor(), link->events(), 0});
-  if (waits.size() == links.size()) {
-    if (::poll(waits.data(), waits.size(), glance_ms) == 0) look_around_();
-    return;
-  }
-  std::this_thread::sleep_for(nap);
+  if (glance_ns_ == 0) glance_ns_ = now_ns() + glance_ms * 1'000'000;
+  if (waits.size() == links.size())
+    ::poll(waits.data(), waits.size(), glance_ms);
+  else
+    std::this_thread::sleep_for(nap);
   const std::int64_t now = now_ns();
   if (now < glance_ns_) return;
   glance_ns_ = now + glance_ms * 1'000'000;

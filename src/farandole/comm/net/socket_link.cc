@@ -65,7 +65,8 @@ SocketLink::SocketLink(OwnedDescriptor socket, std::string peer)
     : socket_(std::move(socket)), peer_(std::move(peer)) {
   const int on = 1;
   ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  // A host without power sends nothing. The kernel then ends the connection after a minute.
+  // A host without power sends nothing. The kernel then ends an idle connection after a minute, and one on
+  // which data is under way after its retries (tcp_retries2), about 15 minutes.
   const int idle_s = 30, interval_s = 10, probes = 3;
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);

@@ -1,7 +1,6 @@
 #include "farandole/comm/shm/node_barrier.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <climits>
 #include <ctime>
 #include <linux/futex.h>
@@ -30,10 +29,10 @@ void futex_wake_all(std::atomic<std::uint32_t>& word) {
   ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// Returns false if the time ran out while the word still had `value`.
-bool futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value) {
+// Returns once the word has another value than `value`, time has run out, or a signal arrives.
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value) {
   const timespec limit{0, glance_ns};
-  return ::syscall(SYS_futex, &word, FUTEX_WAIT, value, &limit, nullptr, 0) == 0 || errno != ETIMEDOUT;
+  ::syscall(SYS_futex, &word, FUTEX_WAIT, value, &limit, nullptr, 0);
 }
 
 }  // namespace
@@ -99,11 +98,14 @@ void NodeBarrier::sleep_until_here(std::size_t rank) {
     ~Sleeper() { line.sleepers.fetch_sub(1); }
     ArrivalLine& line;
   } sleeper(line);
-  for (;;) {
+  for (auto glance_at_ns = now_ns() + glance_ns;;) {
     const bool left = line.left.load(std::memory_order_seq_cst) != 0;  // if true, its arrivals are final
     const auto seen = line.arrivals.load(std::memory_order_seq_cst);
     if (static_cast<std::int32_t>(seen - arrivals_) >= 0) return;
-    if (left || !futex_wait(line.arrivals, seen)) while_waiting_(static_cast<int>(rank), left);
+    if (!left) futex_wait(line.arrivals, seen);
+    if (!left && now_ns() < glance_at_ns) continue;
+    while_waiting_(static_cast<int>(rank), left);
+    glance_at_ns = now_ns() + glance_ns;
   }
 }
 

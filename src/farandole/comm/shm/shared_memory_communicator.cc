@@ -114,7 +114,12 @@ void SharedMemoryCommunicator::compare_calls() const {
 
 void SharedMemoryCommunicator::arrive(CallDescriptor call, const void* data, std::size_t bytes) {
   enter(call, nullptr, 0);
-  if (bytes > 0) barrier_->note(rank, calls_).offset = *memory_.offset_of(data, bytes);
+  if (bytes > 0) {
+    const auto offset = memory_.offset_of(data, bytes);
+    if (!offset)
+      throw Error("no shared memory is left for a collective of several nodes; give the ranks more memory");
+    barrier_->note(rank, calls_).offset = *offset;
+  }
   barrier_->arrive();
 }
 

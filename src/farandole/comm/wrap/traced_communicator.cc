@@ -78,6 +78,7 @@ void TracedCommunicator::all_gather(std::string_view name, const void* in, void*
 }
 
 void TracedCommunicator::broadcast(std::string_view name, void* data, std::size_t bytes, int root) {
+  check_root(root, size);
   record(broadcast_, name, bytes, [&] { inner_->broadcast(name, data, bytes, root); });
 }
 
