@@ -18,6 +18,7 @@
 #include "farandole/base/process/program_folder.h"
 #include "farandole/base/process/run_main.h"
 #include "farandole/base/run/run_lease.h"
+#include "farandole/base/text/parse_number.h"
 #include "farandole/launch/launch_folder.h"
 #include "farandole/launch/process/command_output.h"
 #include "farandole/launch/slurm/batch_script.h"
@@ -52,6 +53,22 @@ fs::path run_dir_of(const std::vector<std::string>& training) {
 }
 
 // Returns no value after --help.
+// One task for each GPU of a node: adds up the numbers of sbatch's [TYPE:]NUMBER,….
+int gpus_in(const std::string& text) {
+  int sum = 0;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const auto end = std::min(text.find(',', begin), text.size());
+    const auto part = text.substr(begin, end - begin);
+    const auto number = farandole::parse_number<int>(part.substr(part.rfind(':') + 1));
+    if (!number || *number < 1)
+      throw farandole::UserError("--gpus-per-node " + text +
+                                 " has no number of GPUs for one task each; give --ntasks-per-node as well");
+    sum += *number;
+    begin = end + 1;
+  }
+  return sum;
+}
+
 std::optional<Request> parse(int argc, char** argv) {
   namespace po = boost::program_options;
   const int own = static_cast<int>(std::find(argv, argv + argc, std::string_view("--")) - argv);
@@ -70,7 +87,8 @@ std::optional<Request> parse(int argc, char** argv) {
     if (given.count(name) != 0) request.batch.options.emplace_back(name, given[name].as<std::string>());
   request.gpu = given.count("gpus-per-node") != 0;
   if (request.gpu && given.count("ntasks-per-node") == 0)
-    request.batch.options.emplace_back("ntasks-per-node", given["gpus-per-node"].as<std::string>());
+    request.batch.options.emplace_back("ntasks-per-node",
+                                       std::to_string(gpus_in(given["gpus-per-node"].as<std::string>())));
   if (own + 1 >= argc || std::string_view(argv[own + 1]) != "train")
     throw farandole::UserError(
         "no training to submit; write farandole submit --nodes 2 -- train --profile mnist ...");

@@ -31,6 +31,13 @@ printf '#!/bin/sh\nexit 1\n' | tee slurm/srun >slurm/sinfo
 chmod +x slurm/*
 expect 0 env PATH="$work/slurm:$PATH" "$doctor"
 says out '^warn +Slurm +srun exists, but no controller answers sinfo$'
+# Without PMIx, mpirun starts the ranks.
+printf '#!/bin/sh\n[ "$1" != --mpi=list ] && echo slurm 22.05.8 || echo none\n' | tee slurm/srun >slurm/sinfo
+expect 0 env PATH="$work/slurm:$PATH" "$doctor"
+says out '^warn +Slurm +srun 22.05.8 does not support PMIx'
+# One core is enough to see whether ranks start.
+expect 0 env -u OMPI_MCA_rmaps_base_oversubscribe taskset -c "$(taskset -cp $$ | grep -oE '[0-9]+$')" "$doctor"
+says out '^ok +MPI .* starts two ranks$'
 # Few descriptors.
 (ulimit -S -n 300 && expect 0 "$doctor" && says out '^warn +limits +open files 300' && exit $failures) || fail "ulimit -n"
 expect 64 "$doctor" --format xml

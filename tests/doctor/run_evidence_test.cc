@@ -2,6 +2,8 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +11,7 @@
 #include <unistd.h>
 
 #include "farandole/base/files/temporary_folder.h"
+#include "farandole/launch/job_record.h"
 #include "farandole/launch/supervisor/rank_record.h"
 #include "farandole/timeline/timeline.h"
 
@@ -51,6 +54,32 @@ TEST_F(RunEvidenceTest, DoesWithoutTheRecordersOfAnEarlierStart) {
   EXPECT_THAT(run.troubles, ElementsAre("1 flight recorder is of an earlier start: left out"));
   ASSERT_EQ(run.ranks.size(), 2U);
   for (const auto& rank : run.ranks) EXPECT_TRUE(rank.recorder && rank.recorder->world_size == 2);
+}
+
+// The job went on after these ranks, for example with a restart of them, and was ended two hours later.
+TEST_F(RunEvidenceTest, DoesNotTakeALaterEndOfTheJobForThatOfTheRanks) {
+  constexpr std::int64_t end_s = 1'800'000'000;
+  JobRecord job;
+  job.ranks = 2;
+  job.end_ns = end_s * 1'000'000'000;
+  job.host = "elsewhere";
+  job.slurm = {{"JOB_ID", "7"}, {"JOB_NAME", "digits"}};
+  job.job_state = {{"JobState", "RUNNING"}};
+  fs::create_directory(folder_ / "launch");
+  write_job(folder_ / "launch/job.json", job);
+  fs::create_directory(folder_ / "programs");
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", ((folder_ / "programs").string() + ":" + path).c_str(), 1);
+  for (const auto& [later_s, state] : {std::pair(10, "TIMEOUT"), std::pair(7200, "RUNNING")}) {
+    const std::time_t end = end_s + later_s;
+    char text[32];
+    std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", std::localtime(&end));
+    std::ofstream(folder_ / "programs/scontrol")
+        << "#!/bin/sh\necho JobId=7 JobName=digits\necho JobState=TIMEOUT EndTime=" << text << "\n";
+    fs::permissions(folder_ / "programs/scontrol", fs::perms::owner_all);
+    EXPECT_EQ(read().slurm_state.at("JobState"), state);
+  }
+  ::setenv("PATH", path.c_str(), 1);
 }
 
 // The next start hangs, or was killed together with its launcher.

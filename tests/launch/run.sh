@@ -77,7 +77,7 @@ await() {  # COMMAND...: until it succeeds, at most 120 s
 }
 both_ready() { [[ -e $work/ready.0 && -e $work/ready.1 ]]; }
 both_told() { [[ -e $work/told.0 && -e $work/told.1 ]]; }
-has_warned() { grep -q 'one more signal kills them' "$work/err"; }
+has_warned() { grep -q 'a third one kills them' "$work/err"; }
 has_ended() { ! kill -0 $launcher 2>/dev/null; }
 start_ranks() {  # SCRIPT: two ranks, which run it and then wait for a signal
   rm -f "$work"/{ready,told}.* "$work/go"
@@ -123,6 +123,23 @@ kill -INT $launcher
 await_ranks
 [[ $code == 130 ]] || fail "INT: $code, $(<"$work/err")"
 rm -f "$work"/{ready,told}.* "$work/go"
+
+# SIGUSR1 after the ranks have failed: there is no time for another start, and nothing is left to save.
+rm -f "$work/go"
+"${run[@]}" --max-restarts 3 bash -c "[[ ! -e $work/first ]] || exit 0; touch $work/first; until [[ -e $work/go ]]; do sleep 0.05; done; exit 3" \
+  >"$work/out" 2>"$work/err" &
+launcher=$!
+await test -e "$work/first"
+starter=$(pgrep -P $launcher)
+kill -STOP $launcher
+touch "$work/go"
+is_zombie() { grep -q '^State:.*Z' "/proc/$starter/status"; }
+await is_zombie
+kill -USR1 $launcher
+kill -CONT $launcher
+await_ranks
+[[ $code == 75 ]] || fail "SIGUSR1 between two starts: $code, $(<"$work/err")"
+says err 'not started again, because SIGUSR1 asks them to save'
 
 # A program with a run directory may be asked for a trace before it can answer.
 expect 0 "${run[@]}" --run-dir "$work/traced" bash -c 'kill -USR2 $$; echo alive'

@@ -36,6 +36,10 @@ without=$(PATH=$work/no-pmix:$PATH sbatch --parsable -o without.out -N2 --ntasks
 expect 0 farandole submit --nodes 2 --time 10 --print -- "train" "${training[@]}" --run-dir submitted
 says out '^#SBATCH --nodes=2$'
 [[ ! -e submitted ]] || fail "--print made a folder"
+expect 0 farandole submit --gpus-per-node a100:3,1 --print -- "train" "${training[@]}" --run-dir submitted
+says out '^#SBATCH --ntasks-per-node=4$'
+expect 64 farandole submit --gpus-per-node all --print -- "train" "${training[@]}" --run-dir submitted
+says err 'has no number of GPUs for one task each; give --ntasks-per-node as well$'
 expect 64 farandole submit --nodes 99 -- "train" "${training[@]}" --run-dir submitted
 says err '^farandole submit: Slurm would refuse this job: .*node'
 expect 64 farandole submit -- "train" "${training[@]}"
@@ -82,4 +86,19 @@ ended "$without" COMPLETED without.out
 grep -q '"starter": "mpirun"' without/launch/job.json || fail "without PMIx, the starter was: $(grep starter without/launch/job.json)"
 [[ -z $(ls scratch) ]] || fail "data was left on the nodes: $(ls scratch)"
 grep -qE "2 ranks on node1, node2" without.out && grep -q "on $work/data" without.out || fail "data copied to the nodes: $(head -n 3 without.out)"
+
+# A task of an array that is requeued leaves the others alone. The number of one of them is also that of the array.
+array=$(SWEEP=$work/requeued sbatch --parsable -o requeued-%a.out --array=1-2 "$scripts/array-sweep.sbatch" "${training[@]}" \
+  --steps 100000000 --epochs 100000000)
+both_train() { [[ -s requeued/task-1/metrics.jsonl && -s requeued/task-2/metrics.jsonl ]]; }
+job=${array}_1
+until_true 90 both_train
+task=$(squeue -h -j "$array" -o '%A %K' | sed -n "s/^$array //p")
+[[ $task == [12] ]] || fail "no task has the number of the array: $(squeue -h -j "$array" -o '%A %K')"
+field() { scontrol show job "${array}_$1" | sed -n "s/.*$2=\([^ ]*\).*/\1/p"; }
+scancel --batch --signal=USR1 "${array}_$task"
+until_true 90 eval '[[ $(field $task Restarts) == 1 ]]'
+[[ $(field $((3 - task)) Restarts) == 0 && $(field $((3 - task)) JobState) == RUNNING ]] ||
+  fail "a requeue of task $task changed the other: $(scontrol show job "${array}_$((3 - task))")"
+scancel "$array"
 exit $((failures > 0))

@@ -78,11 +78,12 @@ bool hung_before_end(const RunEvidence& run, const Diagnosis& diagnosis) {
 void about_stall(const RunEvidence& run, int waited_for, std::vector<std::string>& next) {
   const auto& rank = run.ranks.at(static_cast<std::size_t>(waited_for));
   if (rank.alive) {
-    next.push_back(fmt::format("print its stacks: gdb -p {} -batch -ex 'thread apply all bt'", rank.pid));
+    next.push_back(fmt::format("print the stacks of rank {}: gdb -p {} -batch -ex 'thread apply all bt'",
+                               rank.rank, rank.pid));
     if (rank.state == 'T') next.push_back(fmt::format("continue it: kill -CONT {}", rank.pid));
   }
   if (rank.recorder && rank.recorder->doing && rank.recorder->doing->category == Category::data)
-    next.emplace_back("it was loading data: check the file system of --data");
+    next.push_back(fmt::format("rank {} was loading data: check the file system of --data", rank.rank));
   next.emplace_back(
       "--stall-seconds 30 makes every rank report what it does, with its stack; --stall-abort 300 ends "
       "the job after 300 s");

@@ -135,10 +135,11 @@ Check check_mpi() {
             fmt::format("{} is version {}, farandole-train has {}", mpirun->string(), *version, built_with),
             "put the mpirun of the MPI with which Farandole was built first in PATH"};
   const auto ranks = output_of(
-      {program_folder() / "farandole", "run", "-n", "2", "--", "sh", "-c", "echo rank"}, seconds(60));
+      {program_folder() / "farandole", "run", "-n", "2", "--oversubscribe", "--", "sh", "-c", "echo rank"},
+      seconds(60));
   if (!ranks)
     return {"MPI", Health::fail, name + " cannot start two ranks",
-            "to see the error, run: farandole run -n 2 -- true"};
+            "to see the error, run: farandole run -n 2 --oversubscribe -- true"};
   return {"MPI", Health::ok, name + " starts two ranks", ""};
 }
 
@@ -205,9 +206,13 @@ Check check_slurm() {
     return {"Slurm", in_slurm_job(environment) ? Health::fail : Health::warn,
             name + " exists, but no controller answers sinfo",
             "on a cluster, ask its administrators; elsewhere farandole run uses mpirun"};
-  if (kinds.find("pmix") == std::string::npos)
-    return {"Slurm", Health::fail, name + " does not support PMIx (see srun --mpi=list)",
-            "set SLURM_MPI_TYPE to a type that this site's Open MPI supports, or build Slurm with PMIx"};
+  if (kinds.find("pmix") == std::string::npos) {
+    const bool other = in_path("mpirun") || environment("SLURM_MPI_TYPE") != nullptr;
+    return {
+        "Slurm", other ? Health::warn : Health::fail, name + " does not support PMIx (see srun --mpi=list)",
+        "farandole run starts ranks with mpirun instead. If there is none, set SLURM_MPI_TYPE to a type that this "
+        "site's Open MPI supports, or build Slurm with PMIx"};
+  }
   return {"Slurm", Health::ok,
           fmt::format("{} with PMIx{}", name,
                       in_slurm_job(environment) ? fmt::format(", in job {}", std::getenv("SLURM_JOB_ID"))

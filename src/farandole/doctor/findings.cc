@@ -41,11 +41,12 @@ class Finder {
                                                     job.exit_code)));
       if (!job.message.empty()) add("its message: " + job.message);
       for (const auto& signal : job.signals)
-        add(fmt::format("it received {} at {}", describe_signal(signal.number), time_of(signal.time_ns)));
+        add(fmt::format("farandole run received {} at {}", describe_signal(signal.number),
+                        time_of(signal.time_ns)));
       if (const auto id = job.slurm.find("JOB_ID"); id != job.slurm.end()) slurm(id->second);
     }
     if (run_.facts.restarts.value_or(0) > 0)
-      add(fmt::format("it was restart {} in this folder; this report is about the last start",
+      add(fmt::format("this is restart {} in this folder; the report covers only the last start",
                       *run_.facts.restarts));
     const auto starts = earlier_starts(run_.folder);
     constexpr std::size_t most_starts = 3;

@@ -301,8 +301,16 @@ class Gatherer {
     const auto found = run_.slurm_state.find("JobState");
     const std::string state = found == run_.slurm_state.end() ? "" : found->second;
     if (run_.job && (state.empty() || state == "COMPLETING" || state == "RUNNING"))
-      if (auto now = ask_for_recorded_job(run_.job->slurm, patience); !now.empty())
+      if (auto now = ask_for_recorded_job(run_.job->slurm, patience); !now.empty() && ended_with(now))
         run_.slurm_state = std::move(now);
+  }
+
+  // A job that went on long after this start of the ranks did not end it.
+  bool ended_with(const JobState& job) const {
+    const auto end = job.find("EndUnix");
+    const auto end_s = end == job.end() ? std::nullopt : parse_number<std::int64_t>(end->second);
+    constexpr std::int64_t most_s = 600;  // The job still writes its report, and ends its other processes.
+    return !end_s || run_.job->end_ns == 0 || *end_s <= run_.job->end_ns / 1'000'000'000 + most_s;
   }
 
   void look_for_processes() {

@@ -76,6 +76,7 @@ std::map<std::string, std::string> slurm_facts(const Environment& environment) {
         "JOB_END_TIME", "RESTART_COUNT", "CLUSTER_NAME", "MEM_PER_NODE", "MEM_PER_CPU"})
     if (const char* value = environment((std::string("SLURM_") + name).c_str()); value != nullptr)
       facts[name] = value;
+  if (facts.contains("JOB_ID")) facts["JOB_ID"] = own_slurm_job(environment);
   return facts;
 }
 

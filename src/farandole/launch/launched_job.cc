@@ -58,6 +58,8 @@ class Launcher {
             {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})) {
     ::signal(SIGPIPE, SIG_IGN);
     const bool local = plan_.starter == Starter::mpirun;
+    if (local && folder_.path().parent_path() != fs::temp_directory_path())
+      socket_folder_.emplace(fs::temp_directory_path());
     if (local) socket_ = listen_as_launcher(socket_path());
     auto err = make_pipe();
     starter_err_ = std::move(err.read_end);
@@ -93,7 +95,7 @@ class Launcher {
   }
 
  private:
-  fs::path socket_path() const { return folder_.path() / "launcher"; }
+  fs::path socket_path() const { return (socket_folder_ ? *socket_folder_ : folder_).path() / "launcher"; }
 
   SupervisorOptions supervisor_options(const LaunchRequest& request, bool local) const {
     SupervisorOptions options;
@@ -235,13 +237,14 @@ class Launcher {
     if (constexpr std::size_t most = 16; tells && job_.signals.size() < most)
       job_.signals.push_back({number, real_time_ns()});
     if (ends && ++endings_ == 1) signal_ = number;
+    told_to_save_ |= number == SIGUSR1 && starter_->has_ended();
     if (starter_->has_ended()) return;
     // Nobody waits for the ranks of a program that started this launcher for itself and is gone.
     const bool by_force = ends && (endings_ >= forced || is_abandoned());
     // mpirun passes this signal to the ranks of other hosts, but kills them after SIGTERM.
     const bool elsewhere = plan_.starter == Starter::mpirun && several_nodes();
     if (ends && endings_ == forced - 1)
-      err_.push("farandole run: the ranks have been asked to end twice; one more signal kills them\n");
+      err_.push("farandole run: two signals have asked the ranks to end; a third one kills them\n");
     if (!ends || by_force || !signal_ranks(number))
       starter_->signal(!ends ? number : elsewhere && !by_force ? SIGUSR1 : SIGTERM);
   }
@@ -346,7 +349,8 @@ class Launcher {
             .run = run_.folder,
             .job_state = job_.job_state,
             .complete = complete,
-            .lasted = std::chrono::nanoseconds(now_ns() - started_ns_)};
+            .lasted = std::chrono::nanoseconds(now_ns() - started_ns_),
+            .told_to_save = told_to_save_};
   }
 
   LaunchPlan plan_;
@@ -358,6 +362,7 @@ class Launcher {
   LaunchFolder launch_folder_;
   JobRecord job_;
   SessionFolder folder_;
+  std::optional<SessionFolder> socket_folder_;  // If folder_ may have a path that is too long for a socket.
   OwnedDescriptor signals_;
   OwnedDescriptor socket_;
   OwnedDescriptor starter_err_;
@@ -371,6 +376,7 @@ class Launcher {
   int ended_ = 0;        // The supervisors that are about to exit.
   bool failed_ = false;  // One of their ranks has failed by itself.
   bool ended_starter_ = false;
+  bool told_to_save_ = false;
   int signal_ = 0;   // The first signal that ends the job.
   int endings_ = 0;  // The number of such signals.
   // So many of them kill the ranks. A second one must not disturb a checkpoint that the first one

@@ -95,6 +95,12 @@ bool await_end_of_ranks(const fs::path& run) {
   }
 }
 
+// Between two starts, the signals that the launcher passes on stay blocked.
+bool is_pending(int signal) {
+  sigset_t pending;
+  return ::sigpending(&pending) == 0 && ::sigismember(&pending, signal) == 1;
+}
+
 void show_diagnosis(const fs::path& run) {
   constexpr std::chrono::seconds patience(60);
   const auto doctor = program_folder() / "farandole-doctor";
@@ -163,7 +169,16 @@ int launch(const LaunchRequest& first_request) {
     for (const auto& line : {lost.message, decision.message})
       if (!line.empty()) fmt::print(stderr, "farandole run: {}\n", line);
     if (decision.diagnose && !end.run.empty()) show_diagnosis(end.run);
-    if (!decision.restart || (!end.run.empty() && !await_end_of_ranks(end.run))) {
+    auto again = decision.restart && (end.run.empty() || await_end_of_ranks(end.run));
+    if (again && (end.told_to_save || is_pending(SIGUSR1))) {
+      fmt::print(
+          stderr,
+          "farandole run: the ranks are not started again, because SIGUSR1 asks them to save and to end; "
+          "the same command continues from the newest checkpoint\n");
+      end.exit_code = static_cast<int>(ExitCode::preempted);
+      again = false;
+    }
+    if (!again) {
       conclude(request, end);
       return end.exit_code;
     }

@@ -20,6 +20,7 @@ struct JobEnd {
   bool complete = true;                               // Every rank has left a record of its end.
   bool unanswered = false;                            // LostHosts::unanswered
   std::chrono::nanoseconds lasted{};                  // From its start to its end.
+  bool told_to_save = false;                          // SIGUSR1 came after the ranks had ended.
 };
 
 class RestartPolicy {

@@ -16,8 +16,8 @@ namespace {
 std::optional<std::int64_t> job_end_s(const Environment& environment) {
   if (const char* end = environment("SLURM_JOB_END_TIME"); end != nullptr && *end != '\0')
     return parse_number<std::int64_t>(end);
-  const char* job = environment("SLURM_JOB_ID");
-  if (job == nullptr || *job == '\0') return std::nullopt;
+  const auto job = own_slurm_job(environment);
+  if (job.empty()) return std::nullopt;
   constexpr std::chrono::seconds patience(10);
   const auto state = ask_for_job_state(job, patience);
   const auto end = state.find("EndUnix");

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "farandole/launch/job_record.h"
+#include "farandole/launch/slurm/job_state.h"
 
 namespace farandole {
 namespace {
@@ -17,6 +18,18 @@ RequeueDecision decide(int exit_code, const Facts& job_state, const Facts& varia
     const auto found = all.find(name);
     return found == all.end() ? nullptr : found->second.c_str();
   });
+}
+
+TEST(OwnSlurmJob, OfATaskOfAnArrayIsNotTheArray) {
+  const auto job = [](const Facts& variables) {
+    return own_slurm_job([&](const char* name) {
+      const auto found = variables.find(name);
+      return found == variables.end() ? nullptr : found->second.c_str();
+    });
+  };
+  EXPECT_EQ(job({}), "");
+  EXPECT_EQ(job({{"SLURM_JOB_ID", "7"}}), "7");
+  EXPECT_EQ(job({{"SLURM_JOB_ID", "7"}, {"SLURM_ARRAY_JOB_ID", "7"}, {"SLURM_ARRAY_TASK_ID", "3"}}), "7_3");
 }
 
 TEST(Requeue, FollowsASavedCheckpoint) {

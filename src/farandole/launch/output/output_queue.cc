@@ -55,7 +55,10 @@ std::size_t DescriptorChannel::write(std::string_view bytes) {
   pollfd ready{descriptor_, POLLOUT, 0};
   if (::poll(&ready, 1, 0) == 0) return 0;
   const auto lines = whole_lines(bytes, PIPE_BUF);
-  return result_of(::write(descriptor_, lines.data(), lines.size()));
+  const auto written = ::write(descriptor_, lines.data(), lines.size());
+  // A file that cannot grow now must not end a job. Its lines are lost until there is space again.
+  if (written < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) return lines.size();
+  return result_of(written);
 }
 
 std::size_t SocketChannel::write(std::string_view bytes) {

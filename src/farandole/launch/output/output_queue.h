@@ -27,7 +27,7 @@ class OutputChannel {
 };
 
 // A file, terminal or pipe that other processes may share. Each write contains whole lines if
-// they fit into PIPE_BUF.
+// they fit into PIPE_BUF. Lines for a file on a full disk are dropped.
 class DescriptorChannel : public OutputChannel {
  public:
   explicit DescriptorChannel(int descriptor) : descriptor_(descriptor) {}

@@ -33,7 +33,10 @@ void StreamRelay::take(std::string_view piece) {
   } else {
     show(piece);
   }
-  if (log_ != nullptr) *log_ << logged_.format(piece);
+  if (log_ != nullptr) {
+    log_->clear();  // The disk may have space again.
+    *log_ << logged_.format(piece);
+  }
   if (!piece.ends_with('\r')) keep(piece);
 }
 
@@ -84,7 +87,9 @@ void StreamRelay::finish() {
   splitter_.finish();
   if (visible_) show(visible_->finish());
   tell_of_left_out();
-  if (log_ != nullptr) *log_ << logged_.finish() << std::flush;
+  if (log_ == nullptr) return;
+  log_->clear();
+  *log_ << logged_.finish() << std::flush;
 }
 
 }  // namespace farandole

@@ -88,8 +88,9 @@ OwnedDescriptor make_lock(const fs::path& folder) {
 
 SessionFolder::SessionFolder(const fs::path& parent, const Environment& environment)
     : folder_((remove_leftovers(parent), parent)), lock_(make_lock(folder_.path())) {
-  const char *const job = environment("SLURM_JOB_ID"), *const restarts = environment("SLURM_RESTART_COUNT");
-  if (job != nullptr)
+  const auto job = own_slurm_job(environment);
+  const char* const restarts = environment("SLURM_RESTART_COUNT");
+  if (!job.empty())
     std::ofstream(folder_ / slurm_job) << job << " " << (restarts == nullptr ? "0" : restarts) << "\n";
 }
 

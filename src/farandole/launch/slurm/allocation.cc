@@ -86,7 +86,7 @@ bool all_hosts_answer(std::size_t hosts) {
 // the result is std::nullopt.
 std::optional<std::vector<std::string>> settled_hosts(const std::string& job, std::size_t before,
                                                       bool complete) {
-  const auto signals = signal_descriptor({SIGTERM, SIGINT, SIGHUP, SIGQUIT});
+  const auto signals = signal_descriptor({SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1});
   constexpr std::int64_t longest_ns = 900'000'000'000;
   constexpr int pause_ms = 5'000;
   bool said = false;

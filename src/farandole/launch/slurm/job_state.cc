@@ -28,6 +28,15 @@ std::string cluster_name(std::chrono::milliseconds patience) {
 
 }  // namespace
 
+std::string own_slurm_job(const Environment& environment) {
+  const auto text = [&](const char* variable) {
+    const char* value = environment(variable);
+    return std::string(value == nullptr ? "" : value);
+  };
+  const auto array = text("SLURM_ARRAY_JOB_ID"), task = text("SLURM_ARRAY_TASK_ID");
+  return array.empty() || task.empty() ? text("SLURM_JOB_ID") : array + "_" + task;
+}
+
 JobState job_state_of(const std::string& scontrol_output) {
   JobState state;
   std::istringstream words(scontrol_output);

@@ -6,7 +6,13 @@
 #include <map>
 #include <string>
 
+#include "farandole/base/process/launch_environment.h"
+
 namespace farandole {
+
+// Returns the job of this process as scontrol names it, "" outside of a job. For a task of a job array this
+// is "<array>_<task>", because the number of one of the tasks is also that of the whole array.
+std::string own_slurm_job(const Environment& environment);
 
 // The fields of `scontrol show job` that explain where a job is and why it ended. "EndUnix" is EndTime in
 // seconds, interpreted in the time zone of this machine.

@@ -51,7 +51,7 @@ RequeueDecision decide_requeue(const JobEnd& end, int most, const Environment& e
   if (!runs && restarts_of(end.job_state) > restarts)
     return {.by_slurm = true,
             .message = fmt::format("Slurm has requeued job {}, which continues from its checkpoint",
-                                   text_of(environment, "SLURM_JOB_ID"))};
+                                   own_slurm_job(environment))};
   const bool preempted = !field("PreemptTime").empty() && field("PreemptTime") != "None";
   if (!runs && !preempted && field("Reason") != "TimeLimit")
     return {
@@ -68,7 +68,7 @@ RequeueDecision decide_requeue(const JobEnd& end, int most, const Environment& e
   return {.requeue = true,
           .at_once = !runs,
           .message = fmt::format("job {} is requeued and continues from its checkpoint (restart {} of {})",
-                                 text_of(environment, "SLURM_JOB_ID"), restarts + 1, most)};
+                                 own_slurm_job(environment), restarts + 1, most)};
 }
 
 void note_requeue(const JobEnd& end) {
@@ -76,7 +76,7 @@ void note_requeue(const JobEnd& end) {
 }
 
 void requeue(const JobEnd& end, const Environment& environment) {
-  const auto job = text_of(environment, "SLURM_JOB_ID");
+  const auto job = own_slurm_job(environment);
   note_requeue(end);
   const auto begin_ns = now_ns();
   constexpr std::int64_t patience_ns = 60'000'000'000;

@@ -123,7 +123,8 @@ Supervisor::Supervisor(const SupervisorOptions& options)
     const auto path = log_of(options.log_folder, options.rank);
     log_.open(path, std::ios::app);
     if (!log_)
-      throw UserError("rank " + std::to_string(options.rank) + " cannot write its log " + path.string());
+      throw UserError("rank " + std::to_string(options.rank) + " cannot write its log " + path.string() +
+                      "; check the permissions and free space of its folder");
     log_ << fmt::format("--- {:%Y-%m-%d %H:%M:%S}: rank {} of {} on {}: {}\n",
                         fmt::localtime(std::time(nullptr)), options.rank, options.world_size, record_.host,
                         fmt::join(options.program, " "))
