@@ -56,7 +56,7 @@ bool parse(int argc, char** argv, Options& options) {
       "validation")(
       "against", po::value(&options.against)->multitoken(),
       "compare the first RUN with these runs. The report says what changed and whether the change is larger "
-      "than chance. Repeated runs on both sides (RUN RUN --against OLD OLD) are used to estimate run-to-run "
+      "than chance. Repeated runs on both sides (RUN RUN2 --against OLD OLD2) are used to estimate run-to-run "
       "variance")(
       "fail-on", po::value(&options.analysis.fail_on),
       "end with exit code 1 if one of these conditions holds or cannot be checked, for example "

@@ -107,7 +107,9 @@ void merge(RunRecorders run, const fs::path& output) {
   if (!run.left_out.empty()) fmt::print("{}\n", run.left_out);
   const MergeResult result = merge_timelines(std::move(run.ranks), output);
   if (result.left_early > 0)
-    fmt::print("{} collectives violate causality by more than the clock error\n", result.left_early);
+    fmt::print(
+        "{} times, a rank left a collective before another one entered it, by more than the clock error\n",
+        result.left_early);
   fmt::print("{}: {}\n", output.string(), count(result.events, "event"));
 }
 

@@ -48,7 +48,7 @@ struct Collective {
   std::uint32_t sequence = 0;  // counts the collectives of one communicator, equal on all ranks
   std::uint16_t communicator =
       0;                    // which communicator, equal on all ranks; (communicator, sequence) links ranks
-  std::uint64_t bytes = 0;  // payload of this rank
+  std::uint64_t bytes = 0;  // payload of this rank; of an all-gather, that of all ranks
 };
 
 // What is known of an MPI call of the program beside its name and time. Unknown fields are 0.

@@ -31,8 +31,8 @@ struct TimelineOptions {
   int rank = 0;
   int world_size = 1;
   std::string host;
-  // The folder on the node's own disk where the file is until the timeline ends and it is copied to `file`;
-  // empty means that it is at `file`.
+  // Folder on the node's own disk. The file is there while the timeline records and is then copied to
+  // `file`. Empty: the file is at `file` from the start.
   std::filesystem::path node_folder = {};
   // Chosen by "auto": if it is full, the recorder is written at `file` instead.
   bool node_folder_chosen = false;

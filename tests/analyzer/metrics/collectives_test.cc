@@ -73,6 +73,40 @@ TEST(AllGather, carries_what_all_ranks_give_also_those_that_are_missing) {
   }
 }
 
+TEST(AllGather, of_farandole_is_recorded_with_the_bytes_of_all_ranks) {
+  const TemporaryFolder folder;
+  testing::TraceBuilder trace(4);
+  for (int rank = 0; rank < 4; ++rank)
+    for (int i = 0; i < 12; ++i)
+      trace.collective(rank, 1, i, i * 10'000'000, i * 10'000'000 + 1'000'000, 4'000'000, "rows", 0,
+                       "all_gather");
+  trace.write_run(folder / "run", {{"ranks", 4}});
+  const auto row = analyze_run(folder / "run").metrics.collectives.at(0);
+  EXPECT_DOUBLE_EQ(row.bytes.value.value(), 4e6);
+  EXPECT_DOUBLE_EQ(row.busbw_gbps.value.value(), 3);
+}
+
+// Two pairs of ranks have collectives of one name. Rank 1 is always 2 ms late, rank 3 is 1 ms late and has
+// more of them.
+TEST(LastRank, is_that_of_its_own_communicator) {
+  const TemporaryFolder folder;
+  testing::TraceBuilder trace(4);
+  constexpr auto ms = testing::TraceBuilder::ms;
+  for (int rank = 0; rank < 4; ++rank)
+    for (int i = 0; i < (rank < 2 ? 10 : 40); ++i)
+      trace.collective(rank, 1, i,
+                       i * 10 * ms + (rank == 1   ? 2
+                                      : rank == 3 ? 1
+                                                  : 0) *
+                                         ms,
+                       (i * 10 + 4) * ms, 1'000'000, "bucket 0", 1 + rank / 2);
+  trace.write_run(folder / "run", {{"ranks", 4}});
+  const auto row = analyze_run(folder / "run").metrics.collectives.at(0);
+  EXPECT_EQ(row.last_rank, 1);
+  EXPECT_DOUBLE_EQ(row.last_share.value.value(), 1);
+  EXPECT_DOUBLE_EQ(row.late_us.value.value(), 2000);
+}
+
 TEST(AllGather, of_a_group_of_unknown_size_claims_nothing_of_it) {
   const TemporaryFolder folder;
   for (const int rank : {0, 1, 2}) {

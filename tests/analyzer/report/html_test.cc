@@ -65,6 +65,9 @@ TEST(ReportHtml, links_the_trace_that_there_is) {
   std::filesystem::remove(folder / "run" / "timeline.json.gz");
   EXPECT_THAT(html(folder / "run"), HasSubstr("href=\"run/timeline.json\""));
   EXPECT_THAT(html(folder / "run" / "timeline.json"), HasSubstr("href=\"run/timeline.json\""));
+  std::filesystem::rename(folder / "run", folder / "lr#1 50%");
+  EXPECT_THAT(html(folder / "lr#1 50%"),
+              HasSubstr("href=\"lr%231%2050%25/timeline.json\">lr#1 50%/timeline.json<"));
 }
 
 TEST(ReportHtml, needs_nothing_from_elsewhere) {

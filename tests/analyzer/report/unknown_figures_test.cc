@@ -100,6 +100,44 @@ TEST_F(UnknownFigures, are_those_of_a_program_of_which_only_mpi_is_recorded) {
   EXPECT_THAT(report_text(report, false), ContainsRegex("all +– +– +– +– +42.6 +–"));
 }
 
+// Farandole records the updates of the parameters by itself. They are not all compute of a
+// program without phases.
+TEST_F(UnknownFigures, are_those_of_a_program_that_records_no_phases) {
+  constexpr auto one_ms = testing::TraceBuilder::ms;
+  testing::TraceBuilder trace(2);
+  for (int rank = 0; rank < 2; ++rank)
+    for (int i = 0; i < 10; ++i) {
+      trace.collective(rank, 0, i, (i * 10 + 6) * one_ms, (i * 10 + 8) * one_ms);
+      trace.span(rank, 0, "optimizer", (i * 10 + 8) * one_ms, (i * 10 + 9) * one_ms, {}, "update");
+    }
+  trace.write_run(folder_ / "session", {{"ranks", 2}, {"device", "cpu"}});
+  const auto report = report_of({analyze_run(folder_ / "session")});
+  EXPECT_THAT(report.runs[0].metrics.parallel_efficiency.unknown, HasSubstr("records no phases"));
+  EXPECT_THAT(report.runs[0].metrics.overlap.unknown, HasSubstr("records no phases"));
+}
+
+// One trace of two ranks cannot tell when the other rank arrives.
+TEST_F(UnknownFigures, are_waiting_and_transfer_of_one_rank_of_two) {
+  testing::KinetoFile file(0, 2);
+  for (int step = 0; step < 12; ++step) {
+    const double t = 1e6 + step * 1e5;
+    file.cpu("user_annotation", "ProfilerStep#" + std::to_string(step), t, t + 1e5);
+    file.gpu("kernel", "void gemm<float>(int)", 7, t, t + 3e4);
+    file.gpu("kernel", "ncclDevKernel_AllReduce(x)", 20, t + 4e4, t + 6e4,
+             {{"Collective name", "allreduce"},
+              {"In msg nelems", 1'000'000},
+              {"dtype", "Float"},
+              {"Group size", 2},
+              {"Process Group Name", "all"}});
+  }
+  testing::write_text(folder_ / "rank0.json", file.text());
+  const auto report = report_of({analyze_run(folder_ / "rank0.json")});
+  EXPECT_THAT(report_csv(report, "steps"), ContainsRegex("[0-9.]+,,(0|1|false|true)\r\n"));
+  const auto row = json::parse(report_json(report))["runs"][0]["communication"]["collectives"][0];
+  for (const auto* name : {"transfer_us", "transfer_p10_us", "transfer_p90_us"})
+    EXPECT_TRUE(row[name].is_object()) << name << " is " << row[name];
+}
+
 // Steps and data loading are recorded; only these are known.
 TEST_F(UnknownFigures, leave_those_that_are_known) {
   testing::KinetoFile file(0, 1, "gloo");

@@ -268,7 +268,7 @@ std::string cause_of(const Comparison& comparison, const Difference& step, const
 }
 
 constexpr const char* no_repeats =
-    " The run-to-run variance is unknown; repeated runs are needed: RUN RUN --against OLD OLD.";
+    " The run-to-run variance is unknown; repeated runs are needed: RUN RUN2 --against OLD OLD2.";
 
 std::string main_verdict(const Comparison& comparison, const Runs& now, const Runs& before) {
   const auto* step = find_difference(comparison, "step_ms");

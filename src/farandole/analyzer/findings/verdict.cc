@@ -26,9 +26,9 @@ constexpr std::array<LossTexts, share_count> loss_texts = {{
     {"communication that does not overlap with compute", "Communication is exposed",
      "start buckets earlier (smaller --bucket-mb) or send less (--compression, larger --batch, "
      "--accumulate)"},
-    {"loading data", "Data loading holds up training",
+    {"loading data", "Data loading delays training",
      "prepare samples on another thread, or keep them in memory"},
-    {"writing checkpoints", "Checkpoints hold up training", "checkpoint less often (--checkpoint-every)"},
+    {"writing checkpoints", "Checkpoints delay training", "checkpoint less often (--checkpoint-every)"},
     {"evaluation", "Evaluation takes time", "evaluate less often, or on fewer samples (--held-out)"},
     {"work outside the phases", "Work outside the phases",
      "add spans for what the training thread does there"},
@@ -303,8 +303,6 @@ std::vector<Finding> findings_of(const RunMetrics& metrics, const std::vector<St
   for (std::size_t i = static_cast<std::size_t>(Share::transfer); i < known; ++i) {
     const double share = metrics.share(static_cast<Share>(i));
     if (share < 0.01) continue;
-    const bool may_be_compute = static_cast<Share>(i) == Share::other || static_cast<Share>(i) == Share::idle;
-    if (may_be_compute && !metrics.no_compute.empty()) continue;
     const auto texts = texts_of(static_cast<Share>(i), metrics);
     Finding finding{texts.title, fmt::format("{:.1f} % of the ranks' time is {}", 100 * share, texts.text),
                     100 * share, texts.change};

@@ -286,7 +286,6 @@ RunModel read_any(const std::filesystem::path& path) {
 
 RunModel read_run(const std::filesystem::path& path) {
   auto model = read_any(path);
-  model.path = path;
   model.facts = read_run_facts(facts_file_of(path));
   prefer_recorders(path, model);
   model.warnings.insert(model.warnings.begin(), model.facts.warnings.begin(), model.facts.warnings.end());

@@ -41,15 +41,20 @@ struct Group {
   std::uint32_t stated_ranks = 0;  // 0: the trace does not record it.
 };
 
-bool gathers(std::string_view operation) {
-  return plain_operation(operation) == "allgather";
+// Whether the ranks record their own contributions to an all-gather. Farandole records those of all ranks.
+bool records_parts(const RunModel& run, std::uint32_t operation) {
+  return run.source != TraceSource::farandole && plain_operation(run.names[operation]) == "allgather";
 }
 
 // The difference of two ranks' clocks may be off by the sum of their residuals.
 std::int64_t clock_error_ns(const RunModel& run) {
-  double largest = 0;
-  for (const auto& rank : run.ranks) largest = std::max(largest, rank.clock_residual_us.value_or(0));
-  return static_cast<std::int64_t>(2e3 * largest);
+  double largest = 0, second = 0;
+  for (const auto& rank : run.ranks) {
+    const double residual = rank.clock_residual_us.value_or(0);
+    second = std::max(second, std::min(largest, residual));
+    largest = std::max(largest, residual);
+  }
+  return static_cast<std::int64_t>(1e3 * (largest + second));
 }
 
 // Builds groups rank by rank.
@@ -139,7 +144,7 @@ class Matcher {
         continue;
       }
       group.match.ranks = ranks_of(group);
-      if (gathers(run_.names[group.match.operation])) group.match.bytes = gathered_bytes(group);
+      if (records_parts(run_, group.match.operation)) group.match.bytes = gathered_bytes(group);
       order.push_back(i);
     }
     std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
@@ -203,23 +208,27 @@ struct Samples {
   double wait_us = 0;
   std::size_t ranks = 0;  // 0: unknown.
   std::size_t parts = 0;  // Ranks in the trace.
-  // By index into RunModel::ranks: the sum of the rank's arrivals after the first rank's, and how often the
-  // rank is the last.
-  std::map<std::uint32_t, std::pair<double, std::uint64_t>> late_us;
+  // Of a rank, whose collectives may be those of one of several communicators.
+  struct Arrivals {
+    double late_us = 0;  // After the first rank's, over all.
+    double last = 0;     // How often the rank is the last.
+    double count = 0;
+    double mean_us() const { return late_us / count; }
+  };
+  std::map<std::uint32_t, Arrivals> arrivals;  // By index into RunModel::ranks.
 };
 
 void add_latest_rank(const RunModel& run, const Samples& samples, CollectiveRow& row) {
   row.late_us = row.last_share = samples.parts < 2 ? row.wait_us : Figure::because(arrive_together);
-  if (samples.parts < 2 || samples.late_us.empty()) return;
+  if (samples.parts < 2 || samples.arrivals.empty()) return;
   const auto latest =
-      std::max_element(samples.late_us.begin(), samples.late_us.end(),
-                       [](const auto& a, const auto& b) { return a.second.first < b.second.first; });
-  const auto count = static_cast<double>(row.count);
-  const auto& [late_us, times] = latest->second;
-  if (late_us / count <= us(clock_error_ns(run)) || late_us <= 0) return;
-  row.last_rank = run.ranks[latest->first].rank;
-  row.late_us = Figure::known(late_us / count);
-  row.last_share = Figure::known(static_cast<double>(times) / count);
+      std::max_element(samples.arrivals.begin(), samples.arrivals.end(),
+                       [](const auto& a, const auto& b) { return a.second.mean_us() < b.second.mean_us(); });
+  const auto& [rank, arrivals] = *latest;
+  if (arrivals.mean_us() <= us(clock_error_ns(run)) || arrivals.late_us <= 0) return;
+  row.last_rank = run.ranks[rank].rank;
+  row.late_us = Figure::known(arrivals.mean_us());
+  row.last_share = Figure::known(arrivals.last / arrivals.count);
 }
 
 CollectiveRow row_of(const std::string& name, const std::string& operation, const Samples& samples) {
@@ -270,7 +279,7 @@ std::vector<CollectiveRow> collective_table(const RunModel& run, const Collectiv
   for (const auto& match : matches.matches) {
     auto& samples = groups[{match.name, match.operation}];
     samples.bytes.add(static_cast<double>(match.bytes));
-    samples.bytes_known &= match.ranks > 0 || !gathers(run.names[match.operation]);
+    samples.bytes_known &= match.ranks > 0 || !records_parts(run, match.operation);
     samples.ranks = std::max<std::size_t>(samples.ranks, match.ranks);
     samples.parts = std::max<std::size_t>(samples.parts, match.part_count);
     samples_of.push_back(&samples);
@@ -280,9 +289,10 @@ std::vector<CollectiveRow> collective_table(const RunModel& run, const Collectiv
       const auto& match = matches.matches[part.match];
       const auto wait = wait_of(match, part);
       auto& samples = *samples_of[part.match];
-      auto& late = samples.late_us[rank];
-      late.first += us(part.start - match.first_arrival);
-      late.second += match.last_rank == rank && match.last_arrival > match.first_arrival ? 1 : 0;
+      auto& arrivals = samples.arrivals[rank];
+      arrivals.late_us += us(part.start - match.first_arrival);
+      arrivals.last += match.last_rank == rank && match.last_arrival > match.first_arrival ? 1 : 0;
+      ++arrivals.count;
       samples.duration_us.add(us(part.end - part.start));
       samples.wait_us += us(wait.end - wait.start);
       samples.transfer_us.add(us(part.end - wait.end));

@@ -103,16 +103,23 @@ Figure throughput_of(const RunModel& run, const RunMetrics& metrics) {
   return Figure::ratio(samples, metrics.window_ns() * 1e-9, empty_window);
 }
 
-// A training run of Farandole without compute spans has no compute. Other programs and other profilers may
-// not have recorded it.
+// Farandole records the updates of the parameters in every program. The program may not record
+// forward and backward.
 std::string why_no_compute(const RunModel& run, const RunMetrics& metrics) {
-  const bool some = std::any_of(metrics.ranks.begin(), metrics.ranks.end(),
-                                [](const RankMetrics& rank) { return rank.compute > 0; });
+  const auto any_rank = [&](auto has) {
+    return std::any_of(metrics.ranks.begin(), metrics.ranks.end(), has);
+  };
+  const auto time_of = [](const RankMetrics& rank, Phase phase) {
+    return rank.phases[static_cast<std::size_t>(phase)];
+  };
   if (run.source == TraceSource::farandole)
-    return some || metrics.mpi_calls.empty() || metrics.window.no_steps.empty()
+    return any_rank([&](const RankMetrics& rank) {
+      return rank.gpu || time_of(rank, Phase::forward) > 0 || time_of(rank, Phase::backward) > 0;
+    })
                ? ""
                : "the program records no phases (forward, backward, optimizer), so useful compute is "
                  "unknown";
+  const bool some = any_rank([](const RankMetrics& rank) { return rank.compute > 0; });
   if (run.source == TraceSource::horovod) return "a Horovod timeline does not record what the ranks compute";
   return some ? "" : "the trace has neither GPU kernels nor spans of forward, backward and optimizer";
 }

@@ -54,7 +54,6 @@ struct RankModel {
 enum class TraceSource { farandole, kineto, horovod, nsys, chrome };
 
 struct RunModel {
-  std::filesystem::path path;
   TraceSource source = TraceSource::farandole;
   RunFacts facts;
   TraceHeader header;

@@ -95,19 +95,18 @@ void add_steps(const Report& report, Csv& csv) {
     const auto outliers = window.outliers();
     for (std::size_t i = 0; i < window.steps.size(); ++i) {
       const auto& totals = run.metrics.steps[i];
-      const auto of_compute = [&](double ns) {
-        return json_of(run.metrics.no_compute.empty() ? Figure::known(ns * 1e-9)
-                                                      : Figure::because(run.metrics.no_compute));
+      const auto known = [](double ns, const std::string& why_not) {
+        return json_of(why_not.empty() ? Figure::known(ns * 1e-9) : Figure::because(why_not));
       };
       csv.row({{"step", window.step_numbers[i]},
                {"start_s", static_cast<double>(window.steps[i].start) * 1e-9},
                {"end_s", static_cast<double>(window.steps[i].end) * 1e-9},
                {"longest_ms", window.step_ms[i]},
                {"period_ms", window.periods_ms[i]},
-               {"compute_s", of_compute(totals.compute)},
+               {"compute_s", known(totals.compute, run.metrics.no_compute)},
                {"communication_s", totals.communication * 1e-9},
-               {"overlap_s", of_compute(totals.overlap)},
-               {"waiting_s", totals.waiting * 1e-9},
+               {"overlap_s", known(totals.overlap, run.metrics.no_compute)},
+               {"waiting_s", known(totals.waiting, run.metrics.no_waiting)},
                {"outlier", std::binary_search(outliers.begin(), outliers.end(), i)}});
     }
   });

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <fmt/format.h>
 #include <optional>
+#include <string_view>
 
 #include "farandole/analyzer/report/html/charts.h"
 #include "farandole/analyzer/report/html/svg.h"
@@ -26,6 +28,17 @@ std::string card(const std::string& name, const Figure& figure, const std::optio
   if (!figure.value) return card(name, "unknown", figure.unknown, false);
   return card(name, percent_text(*figure.value),
               range ? fmt::format("95 %: {:.1f} to {:.1f}", 100 * range->low, 100 * range->high) : "");
+}
+
+// A path in a link, where for example # and % have a meaning of their own.
+std::string url_path(std::string_view path) {
+  std::string result;
+  for (const char byte : path) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(byte)) != 0 ||
+                       std::string_view("/-._~").find(byte) != std::string_view::npos;
+    result += plain ? std::string(1, byte) : fmt::format("%{:02X}", static_cast<unsigned char>(byte));
+  }
+  return result;
 }
 
 // Escapes the text. Options such as "--batch" are written as code, so that lines are not broken in them.
@@ -231,9 +244,10 @@ class RunPage {
                                         : std::filesystem::absolute(output_, ignored).parent_path();
     const auto link = std::filesystem::relative(*file, folder, ignored);
     return fmt::format(
-        "<p class=\"sub\">The trace: <a href=\"{0}\">{0}</a>; open it in <a "
+        "<p class=\"sub\">The trace: <a href=\"{}\">{}</a>; open it in <a "
         "href=\"https://ui.perfetto.dev\">Perfetto</a> or "
         "chrome://tracing and go to these times.</p>",
+        url_path((link.empty() ? *file : link).generic_string()),
         escaped((link.empty() ? *file : link).generic_string()));
   }
 

@@ -344,9 +344,11 @@ class RunText {
     for (const auto& of_rank : path.ranks) {
       if (parts.size() == max_path_ranks) break;
       const auto most = std::max_element(of_rank.phases.begin(), of_rank.phases.end());
+      const auto phase = of_rank.idle >= *most
+                             ? "idle"
+                             : phase_names[static_cast<std::size_t>(most - of_rank.phases.begin())];
       parts.push_back(fmt::format("rank {} {} (most of it {})", metrics_.ranks[of_rank.rank_index].rank,
-                                  part(static_cast<double>(of_rank.total())),
-                                  phase_names[static_cast<std::size_t>(most - of_rank.phases.begin())]));
+                                  part(static_cast<double>(of_rank.total())), phase));
     }
     if (path.ranks.size() > parts.size())
       parts.push_back(fmt::format("{} more rank{}", path.ranks.size() - parts.size(),

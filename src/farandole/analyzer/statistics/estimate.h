@@ -20,7 +20,7 @@ struct Estimate {
 
 // Returns sum(above) / sum(below) over consecutive steps. Consecutive steps are similar; therefore the
 // variance is that of about 1.5·√n batches of them. Returns nullopt for fewer than 6 steps, or if `below` is
-// 0 in a batch.
+// 0 in all of them.
 std::optional<Estimate> estimate_ratio(const std::vector<double>& above, const std::vector<double>& below);
 
 // Returns the 95 % interval of `figure` within [0, most]. `figure` is this ratio, or the ratio in a window

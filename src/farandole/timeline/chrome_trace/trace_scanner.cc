@@ -62,7 +62,7 @@ bool TraceWindow::refill() {
   return got > 0;
 }
 
-TraceScanner::TraceScanner(const std::filesystem::path& file) : file_(file), window_(file) {
+TraceScanner::TraceScanner(const std::filesystem::path& file) : window_(file) {
   if (!skip_space()) {
     const auto why = window_.damage().empty() ? "is empty" : "holds nothing readable: " + window_.damage();
     throw CorruptInput("trace " + file.string() + " " + why);

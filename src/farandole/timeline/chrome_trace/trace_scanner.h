@@ -97,7 +97,6 @@ class TraceScanner {
   std::size_t block_length() const;
   void uncover();
 
-  std::filesystem::path file_;
   TraceWindow window_;
   std::string other_data_;
   std::string distributed_info_;

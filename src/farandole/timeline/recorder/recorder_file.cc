@@ -61,8 +61,6 @@ std::size_t RecorderFile::read(std::uint64_t offset, void* into, std::size_t byt
 
 void RecorderFile::read_fixed_header() {
   const std::size_t bytes = read(0, &header_, sizeof header_);
-  const off_t end = ::lseek(fd_.get(), 0, SEEK_END);
-  file_bytes_ = end > 0 ? static_cast<std::uint64_t>(end) : bytes;
   const recorder::FixedHeader& fixed = header_.fixed;
   if (bytes == 0) damaged_at(0, "the file is empty: the rank ended before it could record");
   if (bytes < sizeof fixed.magic || fixed.magic != recorder::magic)

@@ -96,7 +96,6 @@ class RecorderFile {
 
   std::string path_;
   OwnedDescriptor fd_;
-  std::uint64_t file_bytes_ = 0;
   recorder::Header header_{};
   std::string host_;
   std::vector<std::string> names_;
