@@ -53,12 +53,13 @@ function(farandole_precompile target)
   target_compile_options(${target} PRIVATE -fPIC)
 endfunction()
 
-# farandole_layer(NAME USES LAYER... LIBRARIES LIB... HEADERS_FIRST FOLDER EXCLUDE FILE... [ONE_UNIT])
+# farandole_layer(NAME USES LAYER... LIBRARIES LIB... HEADERS_FIRST FOLDER EXCLUDE FILE... WRITERS ROOM... [ONE_UNIT])
 # A folder of src/farandole is a static library farandole_NAME of all its .cc files; USES names the layers below it. Headers in
 # HEADERS_FIRST are found before those of other libraries.
-# In unity builds (CMAKE_UNITY_BUILD) each room is one translation unit, with ONE_UNIT the whole layer is.
+# In unity builds (CMAKE_UNITY_BUILD) each room is one translation unit, with ONE_UNIT the whole layer is. The rooms in WRITERS
+# are a unit of their own, compiled with -O1: they write text, so they are short on loops and long to compile.
 function(farandole_layer name)
-  cmake_parse_arguments(ARG "ONE_UNIT" "HEADERS_FIRST" "USES;LIBRARIES;EXCLUDE" ${ARGN})
+  cmake_parse_arguments(ARG "ONE_UNIT" "HEADERS_FIRST" "USES;LIBRARIES;EXCLUDE;WRITERS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
   foreach(file IN LISTS ARG_EXCLUDE)
     list(REMOVE_ITEM sources ${CMAKE_CURRENT_SOURCE_DIR}/${name}/${file})
@@ -66,7 +67,10 @@ function(farandole_layer name)
   foreach(source IN LISTS sources)
     get_filename_component(room ${source} DIRECTORY)
     file(RELATIVE_PATH room ${CMAKE_CURRENT_SOURCE_DIR} ${room})
-    if(ARG_ONE_UNIT)
+    string(REGEX REPLACE "^${name}/" "" inner ${room})
+    if(inner IN_LIST ARG_WRITERS)
+      set(room ${name}_writers)
+    elseif(ARG_ONE_UNIT)
       set(room ${name})
     endif()
     string(MAKE_C_IDENTIFIER ${room} room)
@@ -74,6 +78,10 @@ function(farandole_layer name)
   endforeach()
   add_library(farandole_${name} STATIC ${sources})
   set_target_properties(farandole_${name} PROPERTIES UNITY_BUILD_MODE GROUP)
+  if(ARG_WRITERS)
+    set_source_files_properties(${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/farandole_${name}.dir/Unity/unity_${name}_writers_cxx.cxx
+                                PROPERTIES COMPILE_OPTIONS $<$<CONFIG:RelWithDebInfo>:-O1>)
+  endif()
   if(ARG_HEADERS_FIRST)
     target_include_directories(farandole_${name} SYSTEM BEFORE PRIVATE ${ARG_HEADERS_FIRST})
   endif()
@@ -83,13 +91,15 @@ function(farandole_layer name)
   farandole_precompile(farandole_${name})
 endfunction()
 
-# farandole_program(NAME LAYER...) builds tools/NAME.cc into bin/NAME; the target `programs` is all of them.
+# farandole_program(NAME LAYER...) builds tools/NAME.cc into bin/NAME; the target `programs` is all of them. They only read
+# options and call a layer, so they are compiled with -O1.
 add_custom_target(programs)
 function(farandole_program name)
   string(REPLACE "-" "_" file ${name})
   add_executable(${name} ${file}.cc)
   list(TRANSFORM ARGN PREPEND farandole_)
   target_link_libraries(${name} PRIVATE ${ARGN} farandole_flags)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
   set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON)  # stacks name functions
   farandole_precompile(${name})
   add_dependencies(programs ${name})
