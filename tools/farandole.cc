@@ -37,7 +37,7 @@ constexpr std::pair<std::string_view, std::string_view> descriptions[] = {
     {"fit", "train a TorchScript model on a table"},
     {"transform", "apply a trained model to a table"},
     {"evaluate", "measure a trained model on a table"},
-    {"runs", "list and compare the runs of a store"},
+    {"runs", "list the runs of a store, show one, or name the best one"},
     {"table", "show the columns of a table, or split it at random"},
     {"bench", "measure collectives, steps, checkpoints, the recorder and the analyzer"},
 };

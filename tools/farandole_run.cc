@@ -82,7 +82,7 @@ int run(int argc, const char* const* argv) {
       "oversubscribe", po::bool_switch(&request.oversubscribe),
       "allow more ranks than cores, which then share cores")(
       "trace-mpi", po::bool_switch(&request.trace_mpi),
-      "also record the MPI calls of the program in the timeline of the run directory; works for any program");
+      "also record the MPI calls that the program makes from C or C++, if it is linked dynamically with Open MPI");
   const int own = own_arguments(argc, argv);
   if (!parser.parse(own, argv)) return 0;
   if (request.max_restarts < 0) throw farandole::UserError("--max-restarts cannot be negative");

@@ -55,10 +55,10 @@ class DistributedOptimizer {
   // Collective: every rank of the group must call this in the same order.
   void synchronize();
 
-  // On a GPU, step() returns while the GPU still computes. With OnNonFinite::stop, it then throws for
-  // the step before, and the GPU has left out the updates of both steps from the bucket with the
-  // gradient on. Call confirm() after the last step and before a checkpoint: it waits for the last step.
-  // On CPUs it does nothing.
+  // On a GPU, step() returns while the GPU still computes. With OnNonFinite::stop, a gradient that is not
+  // finite makes the next step() throw. The GPU has then skipped the updates of both steps, from the bucket
+  // of this gradient on. Call confirm() after the last step and before a checkpoint: it waits for the last
+  // step. On CPUs, confirm() does nothing.
   // Throws: as step().
   // Collective: every rank of the group must call this in the same order.
   void confirm();

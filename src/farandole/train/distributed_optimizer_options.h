@@ -32,9 +32,9 @@ struct Synchronization {
 // Throws: UserError if the text is none of these.
 Synchronization parse_synchronization(std::string_view text);
 
-// What step() does if a gradient is a NaN or an infinity on any rank: it throws NonFiniteGradient,
-// leaves all parameters and the state of the optimizer unchanged (see DistributedOptimizer::skipped()),
-// or updates anyway.
+// What step() does if a gradient is a NaN or an infinity on any rank. stop: throws NonFiniteGradient. skip:
+// leaves all parameters and the state of the optimizer unchanged (see DistributedOptimizer::skipped()).
+// update: updates anyway.
 enum class OnNonFinite { stop, skip, update };
 
 // Multiplies the loss, for forward passes in float16; see DistributedOptimizer::scale().
@@ -76,8 +76,8 @@ class NonFiniteGradient : public Error {
  public:
   NonFiniteGradient(std::string parameter, std::vector<int> ranks);
   const std::string& parameter() const { return parameter_; }
-  // The ranks on which a gradient was not finite before it was reduced. Empty if only the compression has
-  // made it so, and on GPUs, which do not look at gradients before.
+  // The ranks on which a gradient was not finite before its reduction. Empty if only the compression made it
+  // so, and on GPUs, where gradients are checked only after their reduction.
   const std::vector<int>& ranks() const { return ranks_; }
 
  private:

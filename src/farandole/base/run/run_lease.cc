@@ -156,7 +156,7 @@ void outlive(const fs::path& run_dir, const fs::path& file, std::chrono::millise
     if (life == Life::dead) return;
     if (life == Life::alive || (first && *first != *sight)) refuse(run_dir, holder);
     if (!first)
-      log_info("{} was in use by {}; looking for {} s whether that job is alive", run_dir.string(),
+      log_info("{} was in use by {}; waiting up to {} s to see whether that job is alive", run_dir.string(),
                holder ? holder->describe() : "another job",
                std::chrono::ceil<std::chrono::seconds>(patience).count());
     first = sight;
