@@ -46,22 +46,14 @@ bool records_parts(const RunModel& run, std::uint32_t operation) {
   return run.source != TraceSource::farandole && plain_operation(run.names[operation]) == "allgather";
 }
 
-// The difference of two ranks' clocks may be off by the sum of their residuals.
-std::int64_t clock_error_ns(const RunModel& run) {
-  double largest = 0, second = 0;
-  for (const auto& rank : run.ranks) {
-    const double residual = rank.clock_residual_us.value_or(0);
-    second = std::max(second, std::min(largest, residual));
-    largest = std::max(largest, residual);
-  }
-  return static_cast<std::int64_t>(1e3 * (largest + second));
-}
-
 // Builds groups rank by rank.
 class Matcher {
  public:
   Matcher(const RunModel& run, Interval window, bool of_mpi)
-      : run_(run), window_(window), of_mpi_(of_mpi), clock_error_(clock_error_ns(run)) {}
+      : run_(run),
+        window_(window),
+        of_mpi_(of_mpi),
+        clock_error_(static_cast<std::int64_t>(1e6 * clock_error_ms(run))) {}
 
   CollectiveMatches run() {
     for (std::uint32_t i = 0; i < run_.ranks.size(); ++i) add_rank(i);
@@ -225,7 +217,7 @@ void add_latest_rank(const RunModel& run, const Samples& samples, CollectiveRow&
       std::max_element(samples.arrivals.begin(), samples.arrivals.end(),
                        [](const auto& a, const auto& b) { return a.second.mean_us() < b.second.mean_us(); });
   const auto& [rank, arrivals] = *latest;
-  if (arrivals.mean_us() <= us(clock_error_ns(run)) || arrivals.late_us <= 0) return;
+  if (arrivals.mean_us() <= 1e3 * clock_error_ms(run) || arrivals.late_us <= 0) return;
   row.last_rank = run.ranks[rank].rank;
   row.late_us = Figure::known(arrivals.mean_us());
   row.last_share = Figure::known(arrivals.last / arrivals.count);
@@ -268,6 +260,16 @@ double proven_gbps(const CollectiveRow& row, const Samples& samples) {
 }
 
 }  // namespace
+
+double clock_error_ms(const RunModel& run) {
+  double largest = 0, second = 0;
+  for (const auto& rank : run.ranks) {
+    const double residual = rank.clock_residual_us.value_or(0);
+    second = std::max(second, std::min(largest, residual));
+    largest = std::max(largest, residual);
+  }
+  return 1e-3 * (largest + second);
+}
 
 CollectiveMatches match_collectives(const RunModel& run, Interval window, bool of_mpi) {
   return Matcher(run, window, of_mpi).run();

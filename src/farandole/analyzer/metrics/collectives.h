@@ -43,6 +43,9 @@ struct CollectiveMatches {
       0;  // Collectives in the window that lack a rank of their communicator or a number.
 };
 
+// Returns by how much the difference of two ranks' clocks may be off: the sum of the two largest residuals.
+double clock_error_ms(const RunModel& run);
+
 // Matches the collectives whose last arrival is in `window`. Ranks with unknown clocks have no
 // parts. Sequence numbers that begin again after a restart are distinguished. With `of_mpi`, the
 // program's own blocking MPI collectives on all ranks are matched, too. The trace has no numbers for

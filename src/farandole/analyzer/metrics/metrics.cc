@@ -9,17 +9,6 @@
 namespace farandole {
 namespace {
 
-// The clocks of two ranks may differ by both residuals.
-double clock_floor_ms(const RunModel& run) {
-  std::vector<double> residuals;
-  for (const auto& rank : run.ranks)
-    if (rank.clock_residual_us) residuals.push_back(*rank.clock_residual_us);
-  std::sort(residuals.rbegin(), residuals.rend());
-  double floor = 0;
-  for (std::size_t i = 0; i < std::min<std::size_t>(2, residuals.size()); ++i) floor += residuals[i] * 1e-3;
-  return floor;
-}
-
 // Stores for each kept step the latest arrival of each rank. Collectives of a single rank do not count.
 void add_lateness(const CollectiveMatches& matches, const std::vector<std::optional<std::size_t>>& step_of,
                   const std::vector<CollectivePart>& parts, std::size_t steps, RankMetrics& rank) {
@@ -243,7 +232,7 @@ RunMetrics measure(const RunModel& run) {
   metrics.mpi_calls = mpi_call_table(run, metrics.window.time);
   metrics.nodes = count_nodes(run);
   metrics.world_size = run.world_size();
-  metrics.clock_floor_ms = clock_floor_ms(run);
+  metrics.clock_floor_ms = clock_error_ms(run);
   measure_ranks(run, metrics);
   if (std::none_of(metrics.ranks.begin(), metrics.ranks.end(), [](const auto& rank) { return rank.gpu; }))
     metrics.no_gpu = why_no_gpu(run);
