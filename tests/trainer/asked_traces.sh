@@ -66,7 +66,7 @@ grep -q 'trace requested by SIGUSR2: run/timeline.json.gz contains the .* of 2 o
 train 2 "${options[@]}" --steps 300 --run-dir never || fail "never asked"
 "$bin/farandole" run -n 2 -- "$bin/farandole" train "${options[@]}" --steps 300 --run-dir asked >out 2>err &
 launcher=$!
-until [[ -s asked/metrics.jsonl ]]; do kill -0 $launcher || fail "the run ended early"; done
+await "the run ended early" test -s asked/metrics.jsonl
 while kill -USR2 $launcher 2>/dev/null; do sleep 0.05; done
 wait $launcher || fail "always asked: $?"
 /usr/bin/python3 - <<'PYTHON' || fail "asking changed the parameters"

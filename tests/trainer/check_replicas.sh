@@ -20,7 +20,7 @@ PYTHON
 timeout 240 "$bin/farandole" run -n 2 -- bash -c 'echo $$ >pid.$OMPI_COMM_WORLD_RANK; exec "$@"' bash \
   "$bin/farandole" train "${options[@]}" --timeline off --steps 1000000 --epochs 1000000 --checkpoint-epochs 0 --run-dir bad >out 2>err &
 launcher=$!
-until [[ -s bad/metrics.jsonl ]]; do kill -0 $launcher || fail "the run ends early"; done
+await "the run ends early" test -s bad/metrics.jsonl
 /usr/bin/python3 - "$(<pid.1)" <<'PYTHON' || fail "the memory of rank 1 cannot be changed"
 import os, struct, sys, h5py
 with h5py.File("good/checkpoints/step-00000007.h5") as file: weights = file["model/fc1.weight"][()].tobytes()

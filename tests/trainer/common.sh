@@ -26,6 +26,15 @@ train() {
   timeout 240 "$bin/farandole" run -n "$ranks" -- "$bin/farandole" train "$@" >out 2>err
 }
 
+# await WHAT COMMAND…: until the command is true; the test fails with WHAT if $launcher has ended before
+await() {
+  until "${@:2}"; do
+    kill -0 "$launcher" 2>/dev/null || fail "$1"
+    read -rt 0.02 <> <(:) || true
+  done
+}
+more_lines() { [[ $(grep -cs "${3:-.}" "$1") -gt $2 ]]; }  # FILE N [PATTERN]: more than N
+
 # refused CODE PATTERN OPTION…: a user's error ends with one line on stderr and the exit code, on $ranks ranks.
 ranks=2
 refused() {

@@ -54,12 +54,10 @@ trap 'umount -q "$work"/*/checkpoints holes/recorder; rm -rf "$work"' EXIT
 timeout 240 "$bin/farandole" run -n 2 -- "$bin/farandole" train --model mlp --data synthetic --width 16 --log-steps 1 --recorder-mb 1 \
   --checkpoint-every 1000000steps --epochs 1000000 --run-dir holes >out 2>err &
 launcher=$!
-lines() { grep -cs . holes/metrics.jsonl; }
-until [[ $(lines) -gt 0 ]]; do kill -0 $launcher || fail "the run with recorders ends early"; done
+await "the run with recorders ends early" test -s holes/metrics.jsonl
 for rank in 0 1; do fallocate --punch-hole --offset 262144 --length 524288 "holes/recorder/rank-000$rank.ftl" || fail "fallocate"; done
 dd if=/dev/zero of=holes/recorder/full bs=4k 2>/dev/null && fail "the disk is not full"
-begin=$(lines)
-until [[ $(lines) -gt $((begin + 3000)) ]]; do kill -0 $launcher || fail "a rank ends when its recorder has no room"; done
+await "a rank ends when its recorder has no room" more_lines holes/metrics.jsonl $(($(grep -c . holes/metrics.jsonl) + 3000))
 kill -TERM $launcher
 wait $launcher
 [[ $? == 75 ]] || fail "the end of the run whose recorders had no room"
@@ -72,15 +70,11 @@ trap 'umount -q "$work"/*/checkpoints holes/recorder gap; rm -rf "$work"' EXIT
 timeout 240 "$bin/farandole" run -n 2 -- "$bin/farandole" train "${options[@]}" --recorder-mb 1 \
   --checkpoint-every 1000000steps --epochs 1000000 --run-dir gap >out 2>err &
 launcher=$!
-lines() { grep -cs . gap/metrics.jsonl; }
-until [[ $(lines) -gt 0 ]]; do kill -0 $launcher || fail "the run ends early"; done
+await "the run ends early" test -s gap/metrics.jsonl
 dd if=/dev/zero of=gap/full bs=4k 2>/dev/null && fail "the disk is not full"
-until grep -q 'write gap/metrics.jsonl: No space left on device; from step [0-9]* on, lines of metrics are lost' err; do
-  kill -0 $launcher || fail "the run ends on a full disk"
-done
+await "the run ends on a full disk" grep -q 'write gap/metrics.jsonl: No space left on device; from step [0-9]* on, lines of metrics are lost' err
 rm gap/full
-begin=$(lines)
-until [[ $(lines) -gt $((begin + 100)) ]]; do kill -0 $launcher || fail "the run ends when there is room"; done
+await "the run ends when there is room" more_lines gap/metrics.jsonl $(($(grep -c . gap/metrics.jsonl) + 100))
 kill -TERM $launcher
 wait $launcher
 [[ $? == 75 ]] || fail "the end of the run whose disk was full"

@@ -14,7 +14,7 @@ command=("$bin/farandole" run -n 2 -- "$bin/farandole" train --model mlp --data 
          --checkpoint-epochs 0 --timeline off --stall-seconds 2 --stall-abort 5 --run-dir run)
 "${command[@]}" >out 2>err &
 launcher=$!
-until [[ -s run/metrics.jsonl ]]; do kill -0 $launcher || fail "the run ended early"; done
+await "the run ended early" test -s run/metrics.jsonl
 fsfreeze -f run/checkpoints || fail "the disk does not freeze"
 kill -TERM $launcher
 # More than twice the limit, in which a job that takes the disk for a stall ends.

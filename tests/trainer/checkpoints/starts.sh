@@ -18,7 +18,7 @@ done
 # A rank is killed.
 timeout 300 "$bin/farandole" run -n 2 --run-dir run -- "$bin/farandole" train "${options[@]}" --run-dir "$work/run" --epochs 1000000 >out 2>err &
 launcher=$!
-until grep -qs '"step":40,' run/metrics.jsonl; do kill -0 $launcher || fail "the run ended early"; done
+await "the run ended early" grep -qs '"step":40,' run/metrics.jsonl
 kill -KILL "$(pgrep -n -f "^[^ ]*farandole-train .*$work/run")"
 wait $launcher && fail "the run should fail"
 cmp before/timeline.json.gz run/starts/0001/timeline.json.gz || fail "the first start's trace is not kept"

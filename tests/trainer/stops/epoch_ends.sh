@@ -15,13 +15,15 @@ PYTHON
 options=(--model mlp --width 16 --batch 8 --log-steps 1 --epochs 1000000 --checkpoint-epochs 1000000 --checkpoint-steps 0 --timeline off)
 
 lines() { grep -cs "$1" run/metrics.jsonl; }
-# stop WHEN: starts the run, and stops it once WHEN, which gets the number of earlier evaluations, is true.
+# stop WHEN: starts the run, and stops it once it trains and WHEN, which gets the number of earlier evaluations, is true.
 stop() {
   local before
   before=$(lines eval_loss)
+  rm -f out  # Otherwise, the last start's could be taken for this one's.
   "$bin/farandole" run -n 2 -- "$bin/farandole" train "${options[@]}" --run-dir run >out 2>err &
   local launcher=$!
-  until grep -q "samples per step" out && $1 "$before"; do kill -0 $launcher 2>/dev/null || fail "the run ended early"; done
+  await "the run ended early" grep -qs "samples per step" out
+  await "the run ended early" "$1" "$before"
   kill -TERM $launcher
   wait $launcher
   [[ $? == 75 ]] || fail "the end of a run that was told to stop"

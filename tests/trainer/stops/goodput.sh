@@ -10,7 +10,7 @@ RANDOM=$((${FARANDOLE_TEST_SEED:-1} % 32768))
   --held-out 0.001 --checkpoint-every auto --mtbf "${pause}s" --run-dir run >out 2>err &
 launcher=$!
 trap 'kill -9 $launcher 2>/dev/null; rm -rf "$work"' EXIT  # The ranks end after their launcher.
-until [[ -s run/metrics.jsonl ]]; do kill -0 $launcher 2>/dev/null || fail "it does not start"; done
+await "it does not start" test -s run/metrics.jsonl
 begin=$SECONDS
 for ((kills = 0; SECONDS + pause < begin + 60 * minutes; kills++)); do
   sleep "$pause"

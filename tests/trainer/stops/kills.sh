@@ -12,14 +12,13 @@ options=(--model gpt --data "$text" --layers 1 --width 32 --heads 2 --context 32
   "$bin/farandole" train "${options[@]}" --run-dir killed --checkpoint-every 2steps >out 2>err &
 launcher=$!
 trap 'kill -9 $launcher 2>/dev/null; rm -rf "$work"' EXIT  # The ranks end after their launcher.
-lives() { grep -cE 'steps in [0-9]+ epochs' out; }
 for ((i = 0; i < kills; i++)); do
-  until (($(lives) > i)); do kill -0 $launcher 2>/dev/null || fail "the job ended after $i kills"; sleep 0.05; done
+  await "the job ended after $i kills" more_lines out $i 'steps in [0-9]* epochs'
   # A start is given the time for a step, because a job that makes no progress three times is not started again.
   sleep $((RANDOM % 2)).$(printf %03d $((300 + RANDOM % 700)))
   kill -9 "$(<"pid.$((RANDOM % 2))")"
 done
-until (($(lives) > kills)); do kill -0 $launcher 2>/dev/null || fail "the job ended after the last kill"; sleep 0.05; done
+await "the job ended after the last kill" more_lines out "$kills" 'steps in [0-9]* epochs'
 kill -TERM $launcher
 wait $launcher
 [[ $? == 75 ]] || fail "exit code $? after the kills"

@@ -14,7 +14,7 @@ preempt() {
   shift
   env --default-signal=INT "$@" --run-dir "$run" >out 2>err &
   local launcher=$!
-  until [[ -s $run/metrics.jsonl ]]; do kill -0 $launcher || fail "the run ended early: $*"; done
+  await "the run ended early: $*" test -s "$run/metrics.jsonl"
   prepare
   to=$launcher
   [[ $target == launcher ]] || to=$(<"pid.$target")

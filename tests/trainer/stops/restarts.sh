@@ -41,7 +41,7 @@ PYTHON
 "$bin/farandole" run -n 2 --max-restarts 1 -- "$bin/farandole" train "${options[@]}" --resume auto --checkpoint-every 100steps \
   --run-dir traced >out 2>err &
 launcher=$!
-until [[ -s traced/metrics.jsonl && $(grep -c . traced/metrics.jsonl) -gt 120 ]]; do kill -0 $launcher || fail "it ended before step 120"; done
+await "it ended before step 120" more_lines traced/metrics.jsonl 120
 kill -9 "$(pgrep -P "$(pgrep -P "$(pgrep -P $launcher)" | head -n 1)")"
 wait $launcher || fail "a start after lost work: $?"
 /usr/bin/python3 - <<'PYTHON' || fail "the trace does not show the lost work"
@@ -83,7 +83,7 @@ timeout 300 "$bin/farandole" run -n 2 --max-restarts 9 -- "$bin/farandole" train
 grep -qE 'failed 3 times in a row with exit code 1 at step [0-9]+' err && grep -q 'the loss is' err || fail "no diagnosis"
 "$bin/farandole" run -n 2 --max-restarts 9 -- "$bin/farandole" train "${small[@]}" --epochs 1000000 --run-dir told >out 2>err &
 launcher=$!
-until [[ -s told/metrics.jsonl ]]; do kill -0 $launcher || fail "it ended early"; done
+await "it ended early" test -s told/metrics.jsonl
 kill -TERM $launcher
 wait $launcher
 [[ $? == 75 ]] && ! grep -q 'restart' err || fail "it was started again after SIGTERM"

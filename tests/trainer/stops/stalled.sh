@@ -8,8 +8,8 @@ train 2 "${options[@]}" --stall-seconds soon && fail "--stall-seconds soon is ac
 
 "$bin/farandole" run -n 2 -- "$bin/farandole" train "${options[@]}" --stall-seconds 3 >out 2>err &
 launcher=$!
-wait_for() { until grep -qE -- "$1" err; do kill -0 $launcher || fail "no '$1'"; sleep 0.05; done; }
-until [[ -s run/metrics.jsonl ]]; do kill -0 $launcher || fail "the run ended early"; sleep 0.05; done
+wait_for() { await "no '$1'" grep -qE -- "$1" err; }
+await "the run ended early" test -s run/metrics.jsonl
 stopped=
 for pid in $(pgrep -x farandole-train); do
   [[ $(readlink "/proc/$pid/cwd") == "$PWD" ]] && grep -qzx OMPI_COMM_WORLD_RANK=1 "/proc/$pid/environ" && stopped=$pid

@@ -24,10 +24,9 @@ start() {
   rm -f pid.*
   "$bin/farandole" run -n 3 --oversubscribe --max-restarts 1 --run-dir run -- bash -c 'echo $$ >pid.$OMPI_COMM_WORLD_RANK; exec "$@"' bash "$@" >out 2>err &
   launcher=$!
-  until [[ -s pid.0 && -s pid.1 && -s pid.2 ]]; do kill -0 $launcher || fail "it does not start: $*"; done
+  for rank in 0 1 2; do await "it does not start: $*" test -s pid.$rank; done
   pids=("$(<pid.0)" "$(<pid.1)" "$(<pid.2)")
 }
-lines() { cat run/metrics.jsonl 2>/dev/null | wc -l; }
 others_wait() { "$bin/farandole" doctor run 2>/dev/null | tr '\n' ' ' | grep -qE "ranks 0, 2 have waited .* for rank 1 "; }
 all_read() { for pid in "${pids[@]}"; do [[ -p fifo.$pid && $(readlink "/proc/$pid/fd/0") == */fifo.$pid ]] || return 1; done; }
 
@@ -43,19 +42,18 @@ end_of_survivors() {  # KIND: kills rank 1, and measures how long the others liv
 for ((turn = 0; turn < turns; turn++)); do
   rm -rf run
   start "$bin/farandole" train "${options[@]}" --run-dir run
-  until (($(lines) > 3)); do kill -0 $launcher || fail "the training ended early"; done
+  await "the training ended early" more_lines run/metrics.jsonl 3
   kill -STOP "${pids[1]}"
-  until others_wait; do kill -0 $launcher || fail "the training ended early"; done
+  await "the training ended early" others_wait
   end_of_survivors training
-  before=$(lines)
-  until (($(lines) > before + 1)); do kill -0 $launcher || fail "the training does not start again"; done
+  await "the training does not start again" more_lines run/metrics.jsonl $(($(grep -c . run/metrics.jsonl) + 1))
   kill -TERM $launcher
   wait $launcher
   [[ $? == 75 ]] || fail "the end of the training"
   for kind in waiting deaf; do
     rm -rf run killed
     start ./waiting $kind
-    until all_read; do kill -0 $launcher || fail "the program ended early"; done
+    await "the program ended early" all_read
     touch killed
     end_of_survivors $kind
     wait $launcher || fail "the program does not start again: $?"
