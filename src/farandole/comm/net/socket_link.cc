@@ -18,6 +18,7 @@ namespace farandole {
 namespace {
 
 constexpr std::int64_t grace_ns = 5'000'000'000;
+constexpr std::int64_t between_checks_ns = 1'000'000'000;
 constexpr std::size_t most_parts = 8;  // messages that one system call moves
 
 // Marks `moved` bytes as done. Returns the number of messages that are now complete.
@@ -61,12 +62,12 @@ bool would_wait() {
 
 }  // namespace
 
-SocketLink::SocketLink(OwnedDescriptor socket, std::string peer)
-    : socket_(std::move(socket)), peer_(std::move(peer)) {
+SocketLink::SocketLink(OwnedDescriptor socket, std::string peer, int most_resends)
+    : socket_(std::move(socket)), peer_(std::move(peer)), most_resends_(most_resends) {
   const int on = 1;
   ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  // A host without power sends nothing. The kernel then ends an idle connection after a minute, and one on
-  // which data is under way after its retries (tcp_retries2), about 15 minutes.
+  // A host without power sends nothing. The kernel then ends an idle connection after a minute. One on which
+  // data is under way would last 15 minutes (tcp_retries2), so check_answers() ends it.
   const int idle_s = 30, interval_s = 10, probes = 3;
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
@@ -88,7 +89,24 @@ bool SocketLink::progress() {
     throw Error(fmt::format("the connection to {} was lost: {}", peer_, lost_), ExitCode::peer_lost);
   }
   const bool pushed = push();
-  return pull() || pushed;
+  if (pull() || pushed) return true;
+  check_answers();
+  return false;
+}
+
+// For a stopped process, its host answers. TCP_USER_TIMEOUT would end its connection as well. A host without
+// memory for the data answers each time as well, so an answer is missing if the last one is older than the
+// pause between two times.
+void SocketLink::check_answers() {
+  const auto now = now_ns();
+  if (now < next_check_ns_) return;
+  next_check_ns_ = now + between_checks_ns;
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return;
+  const bool unanswered = info.tcpi_last_ack_recv > info.tcpi_rto / 1000 * 5 / 4;  // ms and us
+  if (info.tcpi_probes >= most_resends_ || (info.tcpi_retransmits >= most_resends_ && unanswered))
+    lose("its host does not answer; it is off, or the network between has failed");
 }
 
 bool SocketLink::lose(const char* reason) {

@@ -18,7 +18,9 @@ namespace farandole {
 class SocketLink : public Link {
  public:
   // `socket` is connected. `peer` names the other end in messages, as in "rank 3 on node2".
-  SocketLink(OwnedDescriptor socket, std::string peer);
+  // The connection is lost once the kernel has sent the same data `most_resends` times again and got no
+  // answer. The pauses begin with about 0.2 s and double, so 8 take a minute.
+  SocketLink(OwnedDescriptor socket, std::string peer, int most_resends = 8);
 
   void send(const std::byte* data, std::size_t bytes) override;
   void receive(std::byte* data, std::size_t bytes) override;
@@ -36,6 +38,7 @@ class SocketLink : public Link {
   };
   bool push();
   bool pull();
+  void check_answers();
   bool lose(const char* reason);
 
   OwnedDescriptor socket_;
@@ -43,6 +46,8 @@ class SocketLink : public Link {
   std::deque<Message> sends_, receives_;
   std::string lost_;  // why the connection is lost
   std::int64_t lost_ns_ = 0;
+  const int most_resends_;
+  std::int64_t next_check_ns_ = 0;
 };
 
 // Connects this rank with every other rank of `group`. Returns the links by rank, null for this rank.
