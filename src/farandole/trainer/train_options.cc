@@ -133,7 +133,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("checkpoint-steps", value(o.checkpoint_steps), "save a checkpoint after every this many steps; 0 means never")
       ("checkpoint-epochs", value(o.checkpoint_epochs), "save a checkpoint after every this many epochs; 0 means never")
       ("mtbf", po::value<std::string>()->default_value("24h")->notifier([&o](const std::string& text) { o.mtbf = required_duration("--mtbf", text); }), "mean time between failures of a job of this size, for --checkpoint-every auto")
-      ("checkpoint-keep", value(o.checkpoint_keep), "number of newest checkpoints to keep; the best one is also kept")
+      ("checkpoint-keep", value(o.checkpoint_keep), "number of newest checkpoints to keep; of those saved at ends of epochs, the best one is also kept")
       ("checkpoint-keep-every", value(o.checkpoint_keep_every), "also keep the first checkpoint of every this many steps for good; 0 means none")
       ("stop-before", po::value<std::string>()->notifier([&o](const std::string& text) { o.stop_before = required_duration("--stop-before", text); }), "save a checkpoint and exit with code 75 this long before the wall time of the job ends, for example 2min")
       ("timeline", value(o.timeline), "steps for which events are recorded: off, steps=A-B or all")
