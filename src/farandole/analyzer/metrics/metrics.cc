@@ -79,7 +79,8 @@ void warn_of_clocks(const RunModel& run, RunMetrics& metrics) {
                     metrics.matches.unmatched));
   if (!metrics.no_alignment.empty())
     metrics.warnings.push_back(metrics.no_alignment +
-                               "; its lateness is unknown, and its waiting counts as transfer");
+                               "; its lateness is unknown, and its waiting counts as transfer, so "
+                               "bandwidths are lower bounds");
   if (run.ranks.size() > 1 && !run.clocks_stated)
     metrics.warnings.push_back("the trace does not record its clock error, so lateness may be wrong");
 }
