@@ -287,5 +287,30 @@ TEST(TraceMerge, RanksOfOneClockShareItsSamples) {
   EXPECT_EQ(ranks[4].clock.to_reference(2010), -498'050);
 }
 
+// Rank 0 holds the sample of all ranks.
+TEST(TraceMerge, EachOfManyRanksGivesASmallerSampleOfItsCollectives) {
+  const TemporaryFolder folder;
+  const auto sampled = [&](int ranks) {
+    TimelineOptions options;
+    options.file = folder / (std::to_string(ranks) + ".ftl");
+    options.recorder_bytes = 4 << 20;
+    options.world_size = ranks;
+    {
+      Timeline timeline(options);
+      const NameId name = timeline.intern("allreduce");
+      for (std::uint32_t i = 0; i < 20'000; ++i)
+        timeline.collective(name, name, {i, 0, 4}, 10 * i, 10 * i + 5);
+    }
+    std::vector<std::uint64_t> keys;
+    const auto source = open_source(options.file);
+    for (const auto& meeting : source->info().meetings) keys.push_back(meeting.key);
+    return keys;
+  };
+  EXPECT_EQ(sampled(2).size(), 10'000u);
+  const auto keys = sampled(16'384);
+  EXPECT_EQ(keys.size(), 625u);
+  for (std::size_t i = 0; i < keys.size(); ++i) ASSERT_EQ(keys[i], 32 * i);
+}
+
 }  // namespace
 }  // namespace farandole

@@ -79,7 +79,8 @@ class OfferedRecords {
   OfferedRecords(const OfferedRecords&) = delete;
   OfferedRecords& operator=(const OfferedRecords&) = delete;
 
-  RankInfo info() const { return unpack(facts_); }  // throws CorruptInput
+  // Call this once. Throws: CorruptInput.
+  RankInfo take_info() { return unpack(std::exchange(facts_, {})); }
   // Empty at the end.
   std::vector<std::byte> next_block() {
     if (state_ == Rank::is_done) return {};
@@ -96,7 +97,7 @@ class OfferedRecords {
   MessageChannel& channel_;
   const int rank_;
   Rank state_ = Rank::waits;
-  const std::vector<std::byte> facts_;
+  std::vector<std::byte> facts_;
 };
 
 Recording::Recording(std::unique_ptr<MessageChannel> channel, Timeline& timeline, TraceOptions options)
@@ -172,7 +173,7 @@ std::vector<std::unique_ptr<RecordSource>> Recording::all_ranks(
   std::vector<std::unique_ptr<RecordSource>> ranks;
   ranks.push_back(own_records());
   for (auto& offer : offers) {
-    auto info = offer->info();
+    auto info = offer->take_info();
     ranks.push_back(
         received_source(std::move(info), [offer = std::move(offer)] { return offer->next_block(); }));
   }

@@ -3,6 +3,7 @@
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -13,6 +14,12 @@
 #include "farandole/timeline/recorder/recorder_format.h"
 
 namespace farandole {
+
+// How many of them a rank keeps. Rank 0 needs those of all ranks at once, which is 270 MB up to 4,096 ranks.
+constexpr std::size_t most_meetings(int ranks) {
+  constexpr std::size_t of_all = std::size_t{1} << 22, least = 1 << 10, most = 1 << 14;
+  return std::clamp(of_all / static_cast<std::size_t>(ranks), least, most);
+}
 
 struct Meeting {
   std::uint64_t key = 0;      // communicator and sequence: equal on all ranks
@@ -25,7 +32,7 @@ struct Meeting {
 class Meetings {
  public:
   // `names` are the names in the recorder's file; Record::operation is an index into them.
-  explicit Meetings(std::span<const std::string> names, std::size_t most = std::size_t{1} << 14);
+  Meetings(std::span<const std::string> names, std::size_t most);
   void add(const Record& collective);
   std::vector<Meeting> take() && { return std::move(meetings_); }
 

@@ -149,7 +149,7 @@ class FileSource : public RecordSource {
     info_.start_monotonic_ns = file_->start_monotonic_ns();
     info_.start_realtime_ns = file_->start_realtime_ns();
     info_.clock_samples = file_->clock_samples();
-    Meetings meetings(info_.names);
+    Meetings meetings(info_.names, most_meetings(std::max(info_.world_size, 1)));
     for (std::size_t slot = 0; slot < info_.threads.size(); ++slot) {
       const RingFacts facts = survey(*file_, slot, meetings);
       info_.damaged += facts.damaged;

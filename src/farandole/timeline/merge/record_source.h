@@ -4,7 +4,7 @@
 // Rank 0 merges a run as follows. Every rank opens its own file with open_source() and sends pack(info()). On
 // request, it then sends one block after the other: the bytes of next(), and an empty block at the end. Rank
 // 0 makes a received_source() for each rank and gives all of them to merge_timelines(). That function reads
-// one rank after the other, so only one block of one rank is in memory.
+// one rank after the other, so only one block of one rank is in memory, beside the info of all ranks.
 #pragma once
 
 #include <cstddef>
