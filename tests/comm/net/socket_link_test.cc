@@ -58,7 +58,7 @@ void wait_on(SocketLink& link, const std::function<bool()>& look) {
 TEST(SocketLink, LosesAHostThatDoesNotAnswer) {
   Connection connection;
   go_silent(connection.far.get());
-  SocketLink link(std::move(connection.near), "rank 3", 3);
+  SocketLink link(std::move(connection.near), "rank 3 on node2", 3);
   const std::vector<std::byte> message(100);
   std::array<std::byte, 4> answer{};
   link.send(message.data(), message.size());
@@ -68,7 +68,7 @@ TEST(SocketLink, LosesAHostThatDoesNotAnswer) {
   } catch (const Error& error) {
     EXPECT_STREQ(
         error.what(),
-        "the connection to rank 3 was lost: its host does not answer; it is off, or the network between has failed");
+        "the connection to rank 3 on node2 was lost: its host does not answer; it is off, or the network between has failed");
   }
 }
 

@@ -258,6 +258,8 @@ class Connector {
                      std::vector<std::size_t>(invitations_.size(), sizeof own));
   }
 
+  std::string host_of(std::size_t rank) const { return invitations_[rank].host; }
+
   // Throws: Error if a connection cannot be made.
   std::vector<OwnedDescriptor> connect() {
     allow_open_files(sockets_.size(), "use fewer nodes, or --transport mpi");
@@ -335,7 +337,8 @@ std::vector<std::unique_ptr<Link>> connect_sockets(Communicator& group, std::spa
   agree_on_success(group, problem);
   for (std::size_t r = 0; r < links.size(); ++r)
     if (sockets[r].get() >= 0)
-      links[r] = std::make_unique<SocketLink>(std::move(sockets[r]), fmt::format("rank {}", world_ranks[r]));
+      links[r] = std::make_unique<SocketLink>(
+          std::move(sockets[r]), fmt::format("rank {} on {}", world_ranks[r], connector.host_of(r)));
   return links;
 }
 
