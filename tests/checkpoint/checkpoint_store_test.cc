@@ -251,7 +251,7 @@ TEST(CheckpointStore, RemovesTemporaryFilesOfDeadWritersOnly) {
   write_contents(folder / living, "x");
   write_contents(folder / (".step-00000002.h5." + std::string(host) + "." + std::to_string(child) + ".tmp"),
                  "x");
-  write_contents(temporary_beside(folder / "step-00000001.h5"), "x");
+  const AtomicFile unfinished(folder / "step-00000001.h5");
   write_contents(folder / ".step-00000001.h5.elsewhere.example.1.tmp", "x");
   write_contents(folder / ".step-.tmp", "x");
   write_contents(folder / ".other.tmp", "x");

@@ -322,16 +322,11 @@ std::string find_nonfinite(const Snapshot& snapshot) {
 
 std::string write_checkpoint(const std::filesystem::path& file, const Snapshot& snapshot,
                              const std::function<void()>& written) {
-  const auto temporary = temporary_beside(file);
-  try {
-    auto not_finite = write_file(temporary, snapshot);
-    written();
-    publish_file(temporary, file);
-    return not_finite;
-  } catch (...) {
-    discard_file(temporary, file);
-    throw;
-  }
+  AtomicFile checkpoint(file);
+  auto not_finite = write_file(checkpoint.temporary(), snapshot);
+  written();
+  checkpoint.publish();
+  return not_finite;
 }
 
 CheckpointReader::CheckpointReader(const std::filesystem::path& file)

@@ -26,7 +26,7 @@
 namespace farandole {
 namespace {
 
-// The name of a temporary file made by temporary_beside(): ".step-….h5.HOST.PID.tmp".
+// The name of a temporary file of AtomicFile: ".step-….h5.HOST.PID.tmp".
 bool is_of_live_writer(std::string_view name) {
   name.remove_suffix(std::string_view(".tmp").size());
   const auto dot = name.rfind('.');

@@ -66,22 +66,17 @@ std::size_t export_safetensors(const std::filesystem::path& checkpoint, const st
     exported.push_back(i);
   }
   if (exported.empty()) throw UserError(checkpoint.string() + " has no model to export");
-  const auto temporary = temporary_beside(output);
-  try {
-    const RawData file(temporary.string(), O_WRONLY | O_TRUNC);
-    const auto head = header_bytes(header);
-    file.write(0, std::as_bytes(std::span(head)));
-    std::uint64_t offset = head.size();
-    for (const auto index : exported) {
-      const auto array = reader.read(index);
-      file.write(offset, array.bytes);
-      offset += array.bytes.size();
-    }
-    publish_file(temporary, output);
-  } catch (...) {
-    discard_file(temporary, output);
-    throw;
+  AtomicFile written(output);
+  const RawData file(written.temporary().string(), O_WRONLY | O_TRUNC);
+  const auto head = header_bytes(header);
+  file.write(0, std::as_bytes(std::span(head)));
+  std::uint64_t offset = head.size();
+  for (const auto index : exported) {
+    const auto array = reader.read(index);
+    file.write(offset, array.bytes);
+    offset += array.bytes.size();
   }
+  written.publish();
   return exported.size();
 }
 

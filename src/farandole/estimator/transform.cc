@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <memory>
+#include <optional>
 #include <torch/utils.h>
 
 #include "farandole/base/error.h"
@@ -171,32 +172,26 @@ std::int64_t transform_on_rank(Session& session, const fs::path& own_run, const 
   const auto run = run_of_rank_0(session, own_run);
   std::unique_ptr<Transformation> transformation;
   std::vector<std::uint64_t> offsets;
-  fs::path temporary;
+  std::optional<AtomicFile> file;  // of rank 0
   std::string place;
   session.together([&] {
     transformation = std::make_unique<Transformation>(run, files, options);
     if (session.rank() == 0) refuse_own_file(files, output);
   });
-  try {
-    session.together([&] {
-      if (session.rank() != 0) return;
-      temporary = temporary_beside(output);
-      place = temporary.string();
-      offsets = transformation->create(files, temporary);
-    });
-    session.broadcast(place);
-    offsets.resize(transformation->columns().size());
-    session.internals().communicator().broadcast("offsets", offsets.data(),
-                                                 offsets.size() * sizeof offsets[0], 0);
-    session.together(
-        [&] { transformation->write(session, TableWriter(place, transformation->columns(), offsets)); });
-    session.together([&] {
-      if (session.rank() == 0) publish_file(temporary, output);
-    });
-  } catch (...) {
-    if (session.rank() == 0) discard_file(temporary, output);
-    throw;
-  }
+  session.together([&] {
+    if (session.rank() != 0) return;
+    place = file.emplace(output).temporary().string();
+    offsets = transformation->create(files, place);
+  });
+  session.broadcast(place);
+  offsets.resize(transformation->columns().size());
+  session.internals().communicator().broadcast("offsets", offsets.data(), offsets.size() * sizeof offsets[0],
+                                               0);
+  session.together(
+      [&] { transformation->write(session, TableWriter(place, transformation->columns(), offsets)); });
+  session.together([&] {
+    if (file) file->publish();
+  });
   return transformation->rows();
 }
 

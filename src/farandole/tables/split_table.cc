@@ -15,22 +15,17 @@ std::int64_t write_rows(const DataTable& table, const RowSelection& selection,
   options.columns.resize(table.columns().size());
   std::iota(options.columns.begin(), options.columns.end(), std::size_t{0});
   TableReader reader(table, selection, options);
-  const auto temporary = temporary_beside(file);
-  try {
-    const auto offsets = create_table_file(temporary, table.columns(), reader.rows());
-    const TableWriter writer(temporary, table.columns(), offsets);
-    std::int64_t row = 0;
-    reader.start(0);
-    while (const auto batch = reader.next()) {
-      for (std::size_t i = 0; i < batch->columns.size(); ++i) writer.write(i, row, *batch->columns[i]);
-      row += static_cast<std::int64_t>(batch->rows.size());
-    }
-    publish_file(temporary, file);
-    return row;
-  } catch (...) {
-    discard_file(temporary, file);
-    throw;
+  AtomicFile written(file);
+  const auto offsets = create_table_file(written.temporary(), table.columns(), reader.rows());
+  const TableWriter writer(written.temporary(), table.columns(), offsets);
+  std::int64_t row = 0;
+  reader.start(0);
+  while (const auto batch = reader.next()) {
+    for (std::size_t i = 0; i < batch->columns.size(); ++i) writer.write(i, row, *batch->columns[i]);
+    row += static_cast<std::int64_t>(batch->rows.size());
   }
+  written.publish();
+  return row;
 }
 
 }  // namespace farandole

@@ -15,13 +15,13 @@ namespace {
 
 using testing::HasSubstr;
 
-class AtomicFile : public testing::Test {
+class AtomicFileTest : public testing::Test {
  protected:
-  AtomicFile() {
+  AtomicFileTest() {
     std::string name = (std::filesystem::temp_directory_path() / "farandole-XXXXXX").string();
     folder_ = ::mkdtemp(name.data());
   }
-  ~AtomicFile() override { std::filesystem::remove_all(folder_); }
+  ~AtomicFileTest() override { std::filesystem::remove_all(folder_); }
 
   static std::string contents_of(const std::filesystem::path& file) {
     std::ifstream stream(file, std::ios::binary);
@@ -32,19 +32,19 @@ class AtomicFile : public testing::Test {
   std::filesystem::path folder_;
 };
 
-TEST_F(AtomicFile, TemporaryIsHiddenBesideAndOfThisProcess) {
-  const auto temporary = temporary_beside(folder_ / "run.json");
+TEST_F(AtomicFileTest, TemporaryIsHiddenBesideAndOfThisProcess) {
+  const auto temporary = AtomicFile(folder_ / "run.json").temporary();
+  EXPECT_EQ(files(), 0);  // it was not published
   EXPECT_EQ(temporary.parent_path(), folder_);
   EXPECT_TRUE(temporary.filename().string().starts_with(".run.json."));
   EXPECT_TRUE(temporary.filename().string().ends_with("." + std::to_string(::getpid()) + ".tmp"));
 }
 
-TEST_F(AtomicFile, APreparedLinkIsNotFollowed) {
+TEST_F(AtomicFileTest, APreparedLinkIsNotFollowed) {
   const auto file = folder_ / "a", victim = folder_ / "victim";
   write_file_atomically(victim, "precious");
-  const auto temporary = temporary_beside(file);
+  const auto temporary = AtomicFile(file).temporary();
   for (const bool durable : {true, false}) {
-    discard_file(temporary, file);
     std::filesystem::create_symlink(victim, temporary);
     durable ? write_file_atomically(file, "new") : static_cast<void>(replace_file(file, "newer"));
     EXPECT_EQ(contents_of(victim), "precious");
@@ -55,7 +55,7 @@ TEST_F(AtomicFile, APreparedLinkIsNotFollowed) {
   EXPECT_FALSE(replace_file(folder_ / "no/such/file", "x"));
 }
 
-TEST_F(AtomicFile, WritesAndReplaces) {
+TEST_F(AtomicFileTest, WritesAndReplaces) {
   const auto file = folder_ / "a";
   std::string contents;
   for (const std::size_t size : {0, 1, 4096, 3'000'000, 5}) {
@@ -67,7 +67,7 @@ TEST_F(AtomicFile, WritesAndReplaces) {
   }
 }
 
-TEST_F(AtomicFile, FailureLeavesTheOldAndNothingElse) {
+TEST_F(AtomicFileTest, FailureLeavesTheOldAndNothingElse) {
   const auto file = folder_ / "a";
   write_file_atomically(file, "old");
   rlimit before{};
@@ -97,21 +97,22 @@ TEST_F(AtomicFile, FailureLeavesTheOldAndNothingElse) {
 }
 
 // If root renamed a file onto /dev/null, the file would replace the device.
-TEST_F(AtomicFile, WritesIntoWhatIsNoFile) {
+TEST_F(AtomicFileTest, WritesIntoWhatIsNoFile) {
   const auto device = folder_ / "device", full = folder_ / "full";
   std::filesystem::create_symlink("/dev/null", device);
   std::filesystem::create_symlink("/dev/full", full);
-  EXPECT_EQ(temporary_beside(device), device);
+  AtomicFile of_device(device);
+  EXPECT_EQ(of_device.temporary(), device);
   write_file_atomically(device, "nothing");
   EXPECT_THROW(write_file_atomically(full, "too much"), Error);
-  publish_file(device, device);
-  discard_file(full, full);
+  of_device.publish();
+  EXPECT_EQ(AtomicFile(full).temporary(), full);
   EXPECT_TRUE(std::filesystem::is_symlink(device));
   EXPECT_TRUE(std::filesystem::is_symlink(full));
   EXPECT_EQ(files(), 2);
 }
 
-TEST_F(AtomicFile, ReadersSeeOldOrNew) {
+TEST_F(AtomicFileTest, ReadersSeeOldOrNew) {
   const auto file = folder_ / "a";
   const std::string one(100'000, '1');
   const std::string two(50'000, '2');

@@ -5,7 +5,6 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <unistd.h>
 
 #include "farandole/analyzer/metrics/phases.h"
 #include "farandole/base/error.h"
@@ -24,15 +23,12 @@ constexpr int launching_thread = 99;
 class KinetoFile {
  public:
   KinetoFile(const std::filesystem::path& path, int rank, int world_size)
-      : path_(path), temporary_(temporary_beside(path)), file_(temporary_), rank_(rank) {
+      : published_(path), file_(published_.temporary()), rank_(rank) {
     put(R"({{"schemaVersion": 1, "distributedInfo": {{"backend": "nccl", "rank": {}, "world_size": {}}}, )"
         R"("deviceProperties": [], "traceEvents": [)",
         rank, world_size);
     put(R"({{"ph":"M","name":"process_name","pid":{},"tid":0,"ts":0,"args":{{"name":"rank {}"}}}})", rank,
         rank);
-  }
-  ~KinetoFile() {
-    if (!finished_) discard_file(temporary_, path_);
   }
 
   void annotation(std::string_view category, std::string_view name, int thread, std::int64_t start_ns,
@@ -59,8 +55,7 @@ class KinetoFile {
     put("\n]}}\n");
     file_.write(buffer_);
     file_.finish();
-    publish_file(temporary_, path_);
-    finished_ = true;
+    published_.publish();
   }
 
  private:
@@ -83,13 +78,11 @@ class KinetoFile {
     if (buffer_.size() >= GzipWriter::piece_bytes) file_.write(buffer_);
   }
 
-  const std::filesystem::path path_;
-  const std::filesystem::path temporary_;
+  AtomicFile published_;
   GzipWriter file_;
   const int rank_;
   fmt::memory_buffer buffer_;
   std::uint64_t id_ = 0;
-  bool finished_ = false;
 };
 
 std::string nccl_name(std::string_view operation, std::string_view name) {

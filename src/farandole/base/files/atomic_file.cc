@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string>
 #include <unistd.h>
+#include <utility>
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
@@ -23,8 +24,6 @@ void sync(const std::filesystem::path& path, int flags) {
   if (::fsync(opened(path, flags).get()) != 0) throw system_error("fsync", path);
 }
 
-}  // namespace
-
 std::filesystem::path temporary_beside(const std::filesystem::path& path) {
   std::error_code ignored;
   // If `path` is /dev/null, a rename would replace the device with a file for every process.
@@ -36,40 +35,38 @@ std::filesystem::path temporary_beside(const std::filesystem::path& path) {
   return temporary;
 }
 
+}  // namespace
+
+AtomicFile::AtomicFile(std::filesystem::path path)
+    : path_(std::move(path)), temporary_(temporary_beside(path_)), published_(temporary_ == path_) {}
+
+AtomicFile::~AtomicFile() {
+  if (!published_) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::publish() {
+  if (published_) return;
+  publish_file(temporary_, path_);
+  published_ = true;
+}
+
 void publish_file(const std::filesystem::path& temporary, const std::filesystem::path& path) {
-  if (temporary == path) return;
   sync(temporary, O_RDONLY);
   if (::rename(temporary.c_str(), path.c_str()) != 0) throw system_error("rename to", path);
   const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
   sync(folder, O_RDONLY | O_DIRECTORY);
 }
 
-void discard_file(const std::filesystem::path& temporary, const std::filesystem::path& path) {
-  if (temporary != path) ::unlink(temporary.c_str());
-}
-
-namespace {
-
-template <class Publish>
-void write_and(const std::filesystem::path& path, std::string_view contents, const Publish& publish) {
-  const auto temporary = temporary_beside(path);
-  try {
-    write_bytes(opened(temporary, O_WRONLY).get(), contents, temporary);
-    publish(temporary, path);
-  } catch (...) {
-    discard_file(temporary, path);
-    throw;
-  }
-}
-
-}  // namespace
-
 void write_file_atomically(const std::filesystem::path& path, std::string_view contents) {
-  write_and(path, contents, &publish_file);
+  AtomicFile file(path);
+  write_bytes(opened(file.temporary(), O_WRONLY).get(), contents, file.temporary());
+  file.publish();
 }
 
 bool replace_file(const std::filesystem::path& path, std::string_view contents) noexcept try {
-  write_and(path, contents, [](const auto& from, const auto& to) { std::filesystem::rename(from, to); });
+  const AtomicFile file(path);
+  write_bytes(opened(file.temporary(), O_WRONLY).get(), contents, file.temporary());
+  if (file.temporary() != path) std::filesystem::rename(file.temporary(), path);
   return true;
 } catch (const std::exception&) {
   return false;

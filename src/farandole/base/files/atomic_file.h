@@ -1,5 +1,5 @@
 // Publishes a file atomically: readers see the old file or the complete new file, also after a crash.
-// Thread safety: any thread may call this at any time.
+// Thread safety: any thread may call this at any time; an AtomicFile needs external synchronization.
 #pragma once
 
 #include <filesystem>
@@ -7,20 +7,32 @@
 
 namespace farandole {
 
-// Creates the file to write to before publish_file(path) and returns its path: a hidden file in the folder of
-// `path`, named after this host and process. What has this name, also a link, is removed first. If `path` is
-// a device or a pipe, returns `path` itself.
-// Throws: Error if the file cannot be created.
-std::filesystem::path temporary_beside(const std::filesystem::path& path);
-
 // Syncs `temporary`, renames it to `path` and syncs the folder.
 // Throws: Error if one of these fails. `path` is then unchanged.
 void publish_file(const std::filesystem::path& temporary, const std::filesystem::path& path);
 
-// Removes the temporary file. Call this instead of publish_file() after writing has failed.
-void discard_file(const std::filesystem::path& temporary, const std::filesystem::path& path);
+// A file that appears under its path when it is complete. Until then it is a hidden file in the same folder,
+// named after this host and process.
+class AtomicFile {
+ public:
+  // Creates the file to write to. What has its name, also a link, is removed first.
+  // Throws: Error if the file cannot be created.
+  explicit AtomicFile(std::filesystem::path path);
+  ~AtomicFile();  // removes the file if it was not published
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
 
-// Does the three steps for small contents.
+  // The file to write to. If the path is a device or a pipe, it is the path itself.
+  const std::filesystem::path& temporary() const { return temporary_; }
+  void publish();  // throws as publish_file()
+
+ private:
+  const std::filesystem::path path_;
+  const std::filesystem::path temporary_;
+  bool published_ = false;
+};
+
+// Does this for small contents.
 // Throws: Error if writing fails. `path` is then unchanged and no temporary file is left.
 void write_file_atomically(const std::filesystem::path& path, std::string_view contents);
 

@@ -101,7 +101,7 @@ bool copy_locked(const fs::path& destination, const Afterwards& afterwards) {
     copy_sparse(file, path, temporary);
     publish_file(temporary, destination);
   } catch (...) {
-    discard_file(temporary, destination);
+    ::unlink(temporary.c_str());
     throw;
   }
   afterwards();

@@ -76,14 +76,14 @@ void read_into_memory(const fs::path& file) {
 
 // The same arrays, written and published as a checkpoint is, without checksums.
 void write_unchecked(const fs::path& file, const Snapshot& snapshot) {
-  const auto temporary = temporary_beside(file);
-  auto hdf5 = Hdf5File::create(temporary);
+  AtomicFile written(file);
+  auto hdf5 = Hdf5File::create(written.temporary());
   for (const auto& array : snapshot.arrays) {
     hdf5.write_array(array.path, array.dtype, array.shape, array.bytes);
     hdf5.set_attribute(array.path, "xxh3", "0123456789abcdef");
   }
   hdf5.close();
-  publish_file(temporary, file);
+  written.publish();
 }
 
 std::size_t bytes_of(const Snapshot& snapshot) {

@@ -30,14 +30,9 @@ class ModuleView : public torch::nn::Module {
 
 // Writes to a temporary file and publishes it.
 void publish(const fs::path& file, const std::function<void(const std::string&)>& write) {
-  const auto temporary = temporary_beside(file);
-  try {
-    write(temporary.string());
-    publish_file(temporary, file);
-  } catch (...) {
-    discard_file(temporary, file);
-    throw;
-  }
+  AtomicFile written(file);
+  write(written.temporary().string());
+  written.publish();
 }
 
 }  // namespace

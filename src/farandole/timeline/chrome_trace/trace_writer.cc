@@ -6,10 +6,8 @@
 #include <cstring>
 #include <fmt/compile.h>
 #include <iterator>
-#include <unistd.h>
 #include <utility>
 
-#include "farandole/base/files/atomic_file.h"
 #include "farandole/timeline/chrome_trace/json_text.h"
 
 namespace farandole {
@@ -61,7 +59,7 @@ std::string json_of(std::string_view text) {
 }  // namespace
 
 TraceWriter::TraceWriter(const std::filesystem::path& path, const Header& header, unsigned threads)
-    : path_(path), temporary_(temporary_beside(path)), file_(temporary_, threads) {
+    : published_(path), file_(published_.temporary(), threads) {
   buffer_.reserve(GzipWriter::piece_bytes + (std::size_t{16} << 10));
   const auto to = std::back_inserter(buffer_);
   fmt::format_to(to, R"({{"displayTimeUnit":"ms","otherData":{{"farandole_trace":1,"ranks":{},)",
@@ -76,10 +74,6 @@ TraceWriter::TraceWriter(const std::filesystem::path& path, const Header& header
       fmt::format_to(to, "{}.{:03}", ns / 1000, ns % 1000);
   }
   fmt::format_to(to, R"(]}},"traceEvents":[)");
-}
-
-TraceWriter::~TraceWriter() {
-  if (!finished_) discard_file(temporary_, path_);
 }
 
 char* TraceWriter::begin_event(std::size_t text_bytes) {
@@ -252,8 +246,7 @@ void TraceWriter::finish() {
   buffer_.append(end.data(), end.data() + end.size());
   file_.write(buffer_);
   file_.finish();
-  publish_file(temporary_, path_);
-  finished_ = true;
+  published_.publish();
 }
 
 }  // namespace farandole

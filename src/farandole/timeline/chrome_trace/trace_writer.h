@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "farandole/base/files/atomic_file.h"
 #include "farandole/timeline/event.h"
 #include "farandole/timeline/gzip/gzip_writer.h"
 
@@ -48,7 +49,6 @@ class TraceWriter {
   // threads; 0 means GzipWriter's default.
   // Throws: Error if writing fails. This also holds for all functions below.
   TraceWriter(const std::filesystem::path& path, const Header& header, unsigned threads = 0);
-  ~TraceWriter();  // removes the temporary file if finish() was not called
   TraceWriter(const TraceWriter&) = delete;
   TraceWriter& operator=(const TraceWriter&) = delete;
 
@@ -85,15 +85,13 @@ class TraceWriter {
     std::string json;
   };
 
-  std::filesystem::path path_;
-  std::filesystem::path temporary_;
+  AtomicFile published_;
   GzipWriter file_;
   fmt::memory_buffer buffer_;
   std::array<Quoted, 256> quoted_;
   Place last_place_{-1, -1};
   std::string place_text_;
   std::uint64_t events_ = 0;
-  bool finished_ = false;
 };
 
 }  // namespace farandole

@@ -40,18 +40,13 @@ off_t size_of_file(int fd) {
 }
 
 void drop_lines_after(std::int64_t last_step, const std::filesystem::path& file) {
-  const auto temporary = temporary_beside(file);
-  try {
-    std::ofstream kept(temporary);
-    read_lines(file, whole_file, [&](std::string_view line) {
-      if (is_up_to(last_step, line)) kept << line << '\n';
-    });
-    if (!kept.flush()) throw system_error("write", temporary);
-    publish_file(temporary, file);
-  } catch (...) {
-    discard_file(temporary, file);
-    throw;
-  }
+  AtomicFile shorter(file);
+  std::ofstream kept(shorter.temporary());
+  read_lines(file, whole_file, [&](std::string_view line) {
+    if (is_up_to(last_step, line)) kept << line << '\n';
+  });
+  if (!kept.flush()) throw system_error("write", shorter.temporary());
+  shorter.publish();
 }
 
 }  // namespace
