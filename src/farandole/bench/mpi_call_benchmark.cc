@@ -35,8 +35,8 @@ std::optional<MpiCallCost> measure_mpi_calls(const std::filesystem::path& folder
   const std::unique_ptr<void, Unload> library(::dlopen(mpi_trace_library().c_str(), RTLD_NOW | RTLD_LOCAL));
   if (library == nullptr) return std::nullopt;
   const auto send = reinterpret_cast<Send>(::dlsym(library.get(), "MPI_Send"));
-  const auto send_calls_to = reinterpret_cast<decltype(&farandole_trace_mpi_calls_1)>(
-      ::dlsym(library.get(), "farandole_trace_mpi_calls_1"));
+  const auto send_calls_to = reinterpret_cast<decltype(&farandole_trace_mpi_calls_2)>(
+      ::dlsym(library.get(), "farandole_trace_mpi_calls_2"));
   if (send == nullptr || send_calls_to == nullptr) return std::nullopt;
   int ended = 0, began = 0;
   PMPI_Finalized(&ended);

@@ -13,6 +13,6 @@ RecordedCall::RecordedCall(Category category, const char* name) noexcept
 
 }  // namespace farandole::pmpi
 
-extern "C" void farandole_trace_mpi_calls_1(const farandole::MpiTraceSink* sink) {
+extern "C" void farandole_trace_mpi_calls_2(const farandole::MpiTraceSink* sink) {
   farandole::pmpi::sink.store(sink, std::memory_order_release);
 }

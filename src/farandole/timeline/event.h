@@ -60,7 +60,8 @@ struct MpiCall {
     has_tag = 8,
     has_ranks = 16,
     has_requests = 32,
-    has_polls = 64,
+    // 64 meant polls in records of older writers, which are then shown as single calls.
+    has_polls = 128,
   };
   std::uint16_t details = 0;  // which of the following fields are valid
   std::int32_t peer = 0;      // or the root; ranks of the call's communicator

@@ -1,4 +1,6 @@
+#include <array>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +15,7 @@
 #include "farandole/timeline/chrome_trace/trace_reader.h"
 #include "farandole/timeline/merge/run_recorders.h"
 #include "farandole/timeline/merge/trace_merge.h"
+#include "farandole/timeline/mpi_trace.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 #include "farandole/timeline/timeline.h"
 
@@ -98,6 +101,42 @@ TEST(KilledProcess, LeavesWhatItWrote) {
         ASSERT_EQ(records[i].start_ns, static_cast<std::int64_t>(file.threads()[slot].overwritten + i));
     }
     expect_sound_trace(folder, options.file, spans);
+  }
+}
+
+// A child process polls, so that its last record grows in place, until it is killed in the middle of this.
+TEST(KilledProcess, LeavesASoundRecordThatWasGrowing) {
+  const TemporaryFolder folder;
+  std::mt19937 random(seed(20261126));
+  for (int round = 0; round < rounds(60, 2000); ++round) {
+    TimelineOptions options;
+    options.file = folder / "recorder/rank-0000.ftl";
+    options.recorder_bytes = recorder::smallest_file;
+    int progress[2];
+    ASSERT_EQ(::pipe(progress), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      Timeline timeline(options);
+      const MpiTraceSink sink = sink_into(timeline);
+      MpiCall call;
+      call.details = MpiCall::has_polls;
+      call.bytes = 1;
+      alignas(8) std::array<std::byte, MpiTraceSink::span_bytes> span;
+      for (std::int64_t i = 0;; ++i) {
+        if (sink.begin(&timeline, Category::communication, "MPI_Test", span.data()))
+          sink.end(span.data(), call);
+        if (i % 64 == 0 && ::write(progress[1], &i, sizeof i) != sizeof i) ::_exit(1);
+      }
+    }
+    ::close(progress[1]);
+    const auto kill_after = static_cast<std::int64_t>(64 + random() % 5'000);
+    std::int64_t written = -1;
+    while (written < kill_after && ::read(progress[0], &written, sizeof written) == sizeof written) {
+    }
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    ::close(progress[0]);
+    ASSERT_NO_THROW(RecorderFile(options.file).verify()) << "round " << round;
   }
 }
 

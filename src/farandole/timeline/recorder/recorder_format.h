@@ -59,16 +59,20 @@ struct Record {
 };
 static_assert(sizeof(Record) == 64 && std::is_trivially_copyable_v<Record>);
 
-// Differs if any bit of the record or its place in the thread's sequence differs. It is computed from the
-// fields, which the writer holds in registers; reading them back as words would wait for the narrow stores.
+// Differs if any bit of the record or its place in the thread's sequence differs. The end and the payload of
+// polls are not covered, because they grow after the record was written and a kill may come at any moment
+// (RecorderRings::extends_last()). It is computed from the fields, which the writer holds in registers;
+// reading them back as words would wait for the narrow stores.
 inline constexpr std::uint64_t place_factor = 0x9E3779B97F4A7C15u;
 inline std::uint64_t record_contents(const Record& r) {
   const auto word = [](std::uint64_t low, std::uint64_t high) { return low | high << 32; };
   const std::uint64_t place = std::uint64_t{r.communicator} | std::uint64_t{r.track} << 16;
   const std::uint64_t kind = static_cast<std::uint64_t>(r.kind) |
                              static_cast<std::uint64_t>(r.category) << 8 | std::uint64_t{r.details} << 16;
-  return static_cast<std::uint64_t>(r.start_ns) ^ std::rotl(static_cast<std::uint64_t>(r.end_ns), 9) ^
-         std::rotl(static_cast<std::uint64_t>(r.step), 18) ^ std::rotl(r.payload, 27) ^
+  const bool grows = (r.details & MpiCall::has_polls) != 0;
+  return static_cast<std::uint64_t>(r.start_ns) ^
+         std::rotl(grows ? 0 : static_cast<std::uint64_t>(r.end_ns), 9) ^
+         std::rotl(static_cast<std::uint64_t>(r.step), 18) ^ std::rotl(grows ? 0 : r.payload, 27) ^
          std::rotl(word(r.name, r.operation), 36) ^ std::rotl(word(r.sequence, place), 45) ^
          std::rotl(word(kind, r.peer), 54);
 }
