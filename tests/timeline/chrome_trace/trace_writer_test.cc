@@ -2,11 +2,15 @@
 
 #include <fstream>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <random>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <zlib.h>
 
 #include "lane.h"
+#include "timeline/gzip/unzipped.h"
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
@@ -80,6 +84,27 @@ TEST(GzipWriter, PiecesBecomeOneMember) {
       ::inflateEnd(&inflating);
     }
   }
+}
+
+// A stack that does not fit into memory fails as a limit of processes does.
+TEST(GzipWriter, CompressesOnTheCallerIfNoThreadCanStart) {
+  const TemporaryFolder folder;
+  pthread_attr_t usual, huge;
+  ASSERT_EQ(::pthread_getattr_default_np(&usual), 0);
+  ASSERT_EQ(::pthread_getattr_default_np(&huge), 0);
+  ASSERT_EQ(::pthread_attr_setstacksize(&huge, std::size_t{1} << 47), 0);
+  ASSERT_EQ(::pthread_setattr_default_np(&huge), 0);
+  EXPECT_THROW(std::thread([] {}).join(), std::system_error);
+  std::string contents(1'000'000, 'x');
+  {
+    GzipWriter file(folder / "x.gz", 3);
+    ::pthread_setattr_default_np(&usual);
+    for (std::size_t at = 0; at < contents.size(); at += 100'000) file.write(contents.substr(at, 100'000));
+    file.finish();
+  }
+  EXPECT_TRUE(unzipped(folder / "x.gz") == contents);
+  ::pthread_attr_destroy(&usual);
+  ::pthread_attr_destroy(&huge);
 }
 
 TEST(GzipWriter, SaysThatTheDiskIsFull) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fcntl.h>
+#include <system_error>
 #include <utility>
 #include <zlib.h>
 
@@ -27,7 +28,11 @@ GzipWriter::GzipWriter(const std::filesystem::path& path, unsigned threads)
   if (fd_.get() < 0) throw system_error("create", path_);
   write_bytes(fd_.get(), gzip_header, path_);
   if (threads == 0) threads = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
-  while (threads_.size() < threads) threads_.push_back(start_quiet_thread([this] { work(); }));
+  // If the limit of processes is reached, fewer threads compress, or this one does.
+  try {
+    while (threads_.size() < threads) threads_.push_back(start_quiet_thread([this] { work(); }));
+  } catch (const std::system_error&) {
+  }
 }
 
 GzipWriter::~GzipWriter() {
@@ -39,6 +44,16 @@ GzipWriter::~GzipWriter() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+void GzipWriter::compress(Piece& piece, Deflater& deflater) {
+  try {
+    const std::string_view raw(piece.raw.data(), piece.raw.size());
+    deflater.compress(raw, piece.deflated);
+    piece.crc = Deflater::crc32(raw);
+  } catch (...) {
+    piece.failure = std::current_exception();
+  }
+}
+
 void GzipWriter::work() {
   Deflater deflater;
   std::unique_lock lock(mutex_);
@@ -48,13 +63,7 @@ void GzipWriter::work() {
     Piece& piece = *to_do_.front();
     to_do_.pop_front();
     lock.unlock();
-    try {
-      const std::string_view raw(piece.raw.data(), piece.raw.size());
-      deflater.compress(raw, piece.deflated);
-      piece.crc = Deflater::crc32(raw);
-    } catch (...) {
-      piece.failure = std::current_exception();
-    }
+    compress(piece, deflater);
     lock.lock();
     piece.done = true;
     piece_done_.notify_one();
@@ -68,12 +77,16 @@ void GzipWriter::write(fmt::memory_buffer& piece) {
   std::swap(next->raw, piece);
   piece.clear();
   next->done = false;
-  {
+  if (threads_.empty()) {
+    if (own_deflater_ == nullptr) own_deflater_ = std::make_unique<Deflater>();
+    compress(*next, *own_deflater_);
+    next->done = true;
+  } else {
     const std::lock_guard lock(mutex_);
     to_do_.push_back(next.get());
+    to_do_given_.notify_one();
   }
   under_way_.push_back(std::move(next));
-  to_do_given_.notify_one();
 }
 
 void GzipWriter::write(std::string_view piece) {

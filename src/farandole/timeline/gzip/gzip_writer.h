@@ -20,6 +20,8 @@
 
 namespace farandole {
 
+class Deflater;
+
 // The file is one gzip member (RFC 1952), so every reader accepts it. The pieces are deflate blocks that
 // end on byte boundaries.
 class GzipWriter {
@@ -49,6 +51,7 @@ class GzipWriter {
     bool done = false;
     std::exception_ptr failure;
   };
+  static void compress(Piece& piece, Deflater& deflater);
   void work();
   void write_oldest();
 
@@ -56,6 +59,7 @@ class GzipWriter {
   const OwnedDescriptor fd_;
   std::deque<std::unique_ptr<Piece>> under_way_;  // in the order of the file
   std::unique_ptr<Piece> idle_;                   // its buffers are reused
+  std::unique_ptr<Deflater> own_deflater_;        // used if no thread could be started
   std::uint32_t crc_ = 0;
   std::uint64_t raw_bytes_ = 0;
 
