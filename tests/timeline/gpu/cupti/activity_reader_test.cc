@@ -102,6 +102,21 @@ TEST(ActivityReader, KernelsCarryTheStepAndPhaseOfTheirLaunch) {
                   "GPU 0 stream 7|gpu_kernel|kernel|4 forward|4100|4110"));
 }
 
+// After 2^32 calls, correlation ids begin at 0 again: the smallest one is then the newest.
+TEST(ActivityReader, CorrelationIdsMayWrapAround) {
+  Recording recording;
+  constexpr std::uint32_t calls = 1 << 18;
+  for (std::uint32_t i = 0; i < calls; ++i) recording.read(call(UINT32_MAX - calls + 1 + i, 500));
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    recording.read(call(i, 1850));
+    recording.read(kernel(i, 2100 + 20 * i, "gemm"));
+  }
+  EXPECT_THAT(recording.events(),
+              UnorderedElementsAre("GPU 0 stream 7|gpu_kernel|gemm|1 backward|2100|2110",
+                                   "GPU 0 stream 7|gpu_kernel|gemm|1 backward|2120|2130",
+                                   "GPU 0 stream 7|gpu_kernel|gemm|1 backward|2140|2150"));
+}
+
 TEST(ActivityReader, KnowsCopiesSetsAndSynchronisation) {
   Recording recording;
   auto copy = zeroed<CUpti_ActivityMemcpy6>(CUPTI_ACTIVITY_KIND_MEMCPY);

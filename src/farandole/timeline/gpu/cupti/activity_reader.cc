@@ -108,8 +108,10 @@ void ActivityReader::launched(std::uint32_t correlation, std::int64_t at_ns) {
   const auto [first, last] = waiting_.equal_range(correlation);
   for (auto it = first; it != last; ++it) record(it->second, at_ns);
   waiting_.erase(first, last);
-  launches_[correlation] = at_ns;
-  if (launches_.size() > most_waiting) launches_.erase(launches_.begin());
+  if (launches_.insert_or_assign(correlation, at_ns).second) order_of_launches_.push_back(correlation);
+  if (launches_.size() <= most_waiting) return;
+  launches_.erase(order_of_launches_.front());
+  order_of_launches_.pop_front();
 }
 
 void ActivityReader::finish() {

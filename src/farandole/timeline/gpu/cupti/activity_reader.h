@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <cupti.h>
+#include <deque>
 #include <map>
 #include <string>
 #include <string_view>
@@ -59,7 +60,9 @@ class ActivityReader {
   Timeline& timeline_;
   const LaunchHistory& history_;
   const CollectiveLaunches& collectives_;
-  std::map<std::uint32_t, std::int64_t> launches_;        // by correlation id, until their work arrives
+  // By correlation id; the oldest ones are forgotten. The ids wrap around, so their order says nothing.
+  std::unordered_map<std::uint32_t, std::int64_t> launches_;
+  std::deque<std::uint32_t> order_of_launches_;
   std::unordered_multimap<std::uint32_t, Work> waiting_;  // waiting for their launch
   std::map<std::uint32_t, std::pair<NameId, std::int64_t>> ranges_;  // NVTX ranges that have begun, by id
   std::unordered_map<std::string, NameId> names_;
