@@ -48,7 +48,8 @@ class Sampler {
     const double seconds = static_cast<double>(now - last_ns_) * 1e-9;
     for (const auto& rate : rates_) {
       const auto value = rate.field(counters), before = rate.field(last_);
-      if (seconds > 0 && value && before)
+      // A sum over the interfaces of the network shrinks if one of them disappears.
+      if (seconds > 0 && value && before && *value >= *before)
         timeline_.counter(rate.name, static_cast<double>(*value - *before) / rate.unit / seconds, now);
     }
     last_ns_ = now;
