@@ -140,7 +140,9 @@ int run(int argc, char** argv) {
     else
       for (const std::string& problem : file.problems)
         fmt::print(stderr, "farandole timeline: {}\n", problem);
-  const bool sound = recorders.sound();
+  const bool lacks_ranks = fs::is_directory(arguments.run) && !recorders.missing.empty();
+  if (lacks_ranks) fmt::print(stderr, "farandole timeline: {}\n", recorders.missing);
+  const bool sound = recorders.sound() && !lacks_ranks;
   if (what == "export")
     fmt::print("{}: {}\n", output.string(), count(export_kineto(std::move(recorders.ranks), output), "file"));
   else

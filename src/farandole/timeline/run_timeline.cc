@@ -27,6 +27,7 @@ MergedRun merge_run(const std::filesystem::path& run_dir, const std::filesystem:
   merged.trace = output.empty() ? run_dir / "timeline.json.gz" : output;
   for (auto& file : run.files)
     merged.problems.insert(merged.problems.end(), file.problems.begin(), file.problems.end());
+  if (!run.missing.empty()) merged.problems.push_back(run.missing);
   const auto result = merge_timelines(std::move(run.ranks), merged.trace);
   merged.events = result.events;
   merged.overwritten = result.overwritten;

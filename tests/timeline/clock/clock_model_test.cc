@@ -149,6 +149,48 @@ TEST(ClockModel, StaysStraightWhereItMay) {
 }
 
 // One round trip is implausible, as from a damaged file. It would need a jump that no oscillator makes.
+// A run is killed long after the last burst.
+TEST(ClockModel, ErrorStaysBelowTheResidualAfterTheLastBurst) {
+  std::mt19937 random(seed(8));
+  constexpr std::int64_t second = 1'000'000'000;
+  for (int round = 0; round < 300; ++round) {
+    const double drift = std::uniform_real_distribution(-9e-5, 9e-5)(random);
+    const auto ahead_ns = [&](std::int64_t true_ns) {
+      return 5 * second + std::llround(drift * static_cast<double>(true_ns));
+    };
+    std::vector<RoundTrip> trips;
+    for (int burst = 0; burst < 1 + round % 3; ++burst) {
+      const std::int64_t sent = burst * 60 * second;
+      const auto there = sent + static_cast<std::int64_t>(random() % 30'000);
+      const auto back = there + static_cast<std::int64_t>(random() % 30'000);
+      trips.push_back({sent + ahead_ns(sent), there, back + ahead_ns(back)});
+    }
+    const std::int64_t end = (round % 3) * 60 * second + static_cast<std::int64_t>(random() % 3600) * second;
+    const ClockModel model = ClockModel::fit(trips).until(end + ahead_ns(end));
+    EXPECT_LE(std::abs(model.to_reference(end + ahead_ns(end)) - end), model.residual_ns() + 1) << round;
+    EXPECT_EQ(ClockModel().until(end).residual_ns(), 0);
+  }
+}
+
+// A shift changes the time by as much as it says, also if the model is bent.
+TEST(ClockModel, IsShiftedBetweenTwoMomentsAndConstantlyElsewhere) {
+  constexpr std::int64_t second = 1'000'000'000;
+  std::vector<RoundTrip> trips;
+  for (const std::int64_t at : {0, 60, 120, 180})
+    trips.push_back({at * second, at * second + at * at * 10, at * second + 100});
+  const ClockModel bent = ClockModel::fit(trips);
+  const ClockModel shifted = bent.shifted(30 * second, -2000, 130 * second, 8000, 77);
+  EXPECT_EQ(shifted.residual_ns(), 77);
+  const auto by = [&](double at) {
+    const auto at_ns = static_cast<std::int64_t>(at * 1e9);
+    return static_cast<double>(shifted.to_reference(at_ns) - bent.to_reference(at_ns));
+  };
+  for (const double at : {-3600.0, 0.0, 29.0, 30.0}) EXPECT_NEAR(by(at), -2000, 1) << at;
+  for (const double at : {40.0, 60.0, 61.0, 120.0, 129.0})
+    EXPECT_NEAR(by(at), (at - 30) * 100 - 2000, 1) << at;
+  for (const double at : {130.0, 131.0, 180.0, 3600.0}) EXPECT_NEAR(by(at), 8000, 1) << at;
+}
+
 TEST(ClockModel, ANonsensicalBurstIsNotFollowed) {
   std::vector<RoundTrip> samples;
   for (std::int64_t i = 0; i < 10; ++i)

@@ -86,6 +86,30 @@ TEST(ClockRefinement, NobodyLeavesBeforeTheLastHasCome) {
   EXPECT_GT(were_broken, 0) << "the test needs violations to correct";
 }
 
+// Two collectives within 0.1 ms at the start of a run say nothing about the drift of the next hour.
+TEST(ClockRefinement, CloseCollectivesDoNotBendTheClock) {
+  for (const std::int64_t apart_ns : {0, 20'000, 100'000, 10'000'000}) {
+    constexpr std::int64_t at_ns = 1'000'000'000'000, wrong_ns = 15'000;
+    const RoundTrip trip{at_ns - 40'000, at_ns - 20'000 + wrong_ns, at_ns};
+    const std::vector<Meeting> of_rank_0 = {{1, at_ns, at_ns + 8'000},
+                                            {2, at_ns + apart_ns, at_ns + apart_ns + 13'000}};
+    std::vector<Meeting> of_rank_1 = of_rank_0;
+    for (Meeting& meeting : of_rank_1) meeting.start_ns += 500, meeting.end_ns += 500;
+    std::vector<RankClock> clocks = {{ClockModel(), true, of_rank_0},
+                                     {ClockModel::fit(std::span(&trip, 1)), true, of_rank_1}};
+    EXPECT_EQ(refine_clocks(clocks), 0u);
+    const ClockModel& refined = clocks[1].model;
+    std::int64_t before = INT64_MIN;
+    for (const std::int64_t later_ns :
+         {-3'600'000'000'000L, 0L, 10'000L, 20'000L, 100'000L, 1'000'000L, 3'600'000'000'000L}) {
+      const std::int64_t shown = refined.to_reference(at_ns + later_ns);
+      EXPECT_LE(std::abs(shown - (at_ns + later_ns)), refined.residual_ns()) << apart_ns << " " << later_ns;
+      EXPECT_GT(shown, before);
+      before = shown;
+    }
+  }
+}
+
 TEST(ClockRefinement, FindsAnUnknownClockFromCollectives) {
   World world(7, 3, 5'000, 200);
   world.ranks[2].drift = 0;

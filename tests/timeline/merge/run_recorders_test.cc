@@ -136,6 +136,74 @@ TEST(RunRecorders, ReadsWhatIsSoundAndNamesTheRest) {
   EXPECT_TRUE(trace_in(folder).is_object());
 }
 
+// The damaged header of one file names the rank of another, sound file.
+TEST(RunRecorders, ADamagedHeaderDoesNotDisplaceAnotherRank) {
+  const TemporaryFolder folder;
+  const SyntheticRun run;
+  record(run, folder);
+  const auto claim_rank_2 = [&](const std::filesystem::path& path) {
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(offsetof(recorder::FixedHeader, rank));
+    file.put(2);
+  };
+  claim_rank_2(run.file(folder.path(), 1));
+  const RunRecorders named = open_run(recorder_files(folder.path()), {});
+  ASSERT_EQ(named.ranks.size(), 3u);
+  EXPECT_EQ(named.files[1].rank, 1) << "the rank in the name of the file";
+  EXPECT_EQ(named.missing, "");
+
+  std::filesystem::rename(run.file(folder.path(), 1), folder / "a.ftl");
+  const RunRecorders unnamed = open_run(recorder_files(folder.path()), {});
+  EXPECT_EQ(unnamed.ranks.size(), 2u);
+  EXPECT_THAT(unnamed.files[0].problems, testing::Contains(testing::HasSubstr("another file")));
+  EXPECT_TRUE(unnamed.files[2].sound());
+  EXPECT_THAT(unnamed.missing, testing::HasSubstr("of rank 1 (the run has 3 ranks)"));
+}
+
+TEST(RunRecorders, NamesRanksWithoutAFile) {
+  const TemporaryFolder folder;
+  SyntheticRun run;
+  run.ranks = 6;
+  record(run, folder);
+  std::filesystem::resize_file(run.file(folder.path(), 1), 0);
+  for (const int rank : {2, 3, 5}) std::filesystem::remove(run.file(folder.path(), rank));
+  RunMergeOptions options;
+  EXPECT_THAT(open_run(recorder_files(folder.path()), options).missing,
+              testing::HasSubstr("of ranks 2, 3, 5 "));
+  options.ranks = RankSet::parse("0,3,4");
+  EXPECT_THAT(open_run(recorder_files(folder.path()), options).missing, testing::HasSubstr("of rank 3 "));
+  options.ranks = RankSet::parse("0-1");
+  EXPECT_EQ(open_run(recorder_files(folder.path()), options).missing, "");
+}
+
+// On each host, one rank measures the clock for all.
+TEST(RunRecorders, ARankThatIsNotShownLendsItsClockSamples) {
+  const TemporaryFolder folder;
+  const SyntheticRun run;
+  constexpr std::int64_t ahead_ns = 72'000'000;
+  for (int rank = 0; rank < 4; ++rank) {
+    TimelineOptions options;
+    options.file = run.file(folder.path(), rank);
+    options.recorder_bytes = recorder::smallest_file;
+    options.rank = rank;
+    options.world_size = 4;
+    options.host = rank < 2 ? "node1" : "node2";
+    Timeline timeline(options);
+    timeline.span(Category::other, "work", SyntheticRun::start_ns, SyntheticRun::start_ns + 1000);
+    if (rank == 2) timeline.set_clock(std::vector<RoundTrip>{{1000, 1500 + ahead_ns, 2000}});
+  }
+  RunMergeOptions options;
+  options.ranks = RankSet::parse("3");
+  const RunRecorders slice = open_run(recorder_files(folder.path()), options);
+  ASSERT_EQ(slice.ranks.size(), 1u);
+  EXPECT_TRUE(slice.ranks[0].clock_known);
+  EXPECT_EQ(slice.ranks[0].clock.to_reference(5000), 5000 + ahead_ns);
+  options.ranks = RankSet::parse("1");
+  const RunRecorders of_rank_0 = open_run(recorder_files(folder.path()), options);
+  EXPECT_TRUE(of_rank_0.ranks.at(0).clock_known);
+  EXPECT_EQ(of_rank_0.ranks[0].clock.to_reference(5000), 5000);
+}
+
 // A run of many ranks is resumed on fewer ranks. The first start has left recorders of all its ranks.
 TEST(RunRecorders, OfAnEarlierStartAreLeftOut) {
   for (const auto& [before, now] : {std::pair{5, 2}, {4, 1}, {3, 3}, {2, 4}}) {

@@ -1,11 +1,13 @@
 #include "farandole/timeline/merge/trace_merge.h"
 
 #include <algorithm>
+#include <csignal>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <map>
 #include <set>
 #include <string>
+#include <sys/resource.h>
 
 #include "timeline/gzip/unzipped.h"
 #include "timeline/synthetic_run.h"
@@ -13,6 +15,8 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/temporary_folder.h"
+#include "farandole/timeline/chrome_trace/trace_writer.h"
+#include "farandole/timeline/merge/meetings.h"
 
 namespace farandole {
 namespace {
@@ -242,6 +246,35 @@ TEST(TraceMerge, FailureLeavesNoFile) {
   timelines.push_back({received_source(info, [] { return std::vector<std::byte>(7); }), {}, true});
   EXPECT_THROW(merge_timelines(std::move(timelines), folder / "out/timeline.json.gz"), CorruptInput);
   EXPECT_TRUE(std::filesystem::is_empty(folder / "out"));
+}
+
+// Every number of a group's first collective is 0, and a program can make many groups.
+TEST(TraceMerge, ManyGroupsWithTheSameNumbersAreBounded) {
+  const std::vector<std::string> names = {"allreduce"};
+  Meetings meetings(names, 1000);
+  Record record{};
+  for (std::uint32_t sequence = 0; sequence < 2; ++sequence)
+    for (std::uint16_t group = 0; group < 3000; ++group) {
+      record.sequence = sequence;
+      record.communicator = group;
+      meetings.add(record);
+    }
+  const auto kept = std::move(meetings).take();
+  EXPECT_EQ(kept.size(), 1000u);
+  EXPECT_EQ(kept.back().key, std::uint64_t{999} << 32);
+}
+
+TEST(TraceMerge, ADiskThatIsFullFromTheStartLeavesNoFile) {
+  const TemporaryFolder folder;
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &none), 0);
+  EXPECT_THROW(TraceWriter(folder / "t.json.gz", {1, {}}), Error);
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, handler);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST(TraceMerge, EmptyRankGivesAnEmptyTimeline) {

@@ -61,6 +61,7 @@ class RankRecords {
 
 void name_problems(const RunRecorders& recorders, RunModel& run) {
   if (!recorders.earlier.empty()) run.warnings.push_back(recorders.earlier);
+  if (!recorders.missing.empty()) run.warnings.push_back(recorders.missing);
   std::uint64_t overwritten = 0;
   std::size_t open = 0;
   for (const auto& file : recorders.files) {

@@ -4,10 +4,12 @@
 #include <exception>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <string_view>
 #include <system_error>
 
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/text/parse_number.h"
 
 namespace farandole {
 
@@ -19,6 +21,15 @@ std::filesystem::path run_dir_of_environment() {
 
 std::filesystem::path recorder_file(const std::filesystem::path& run_dir, int rank) {
   return run_dir / "recorder" / fmt::format("rank-{:04}.ftl", rank);
+}
+
+std::optional<int> rank_of_recorder(const std::filesystem::path& file) {
+  constexpr std::string_view before = "rank-", after = ".ftl";
+  const std::string name = file.filename().string();
+  if (!name.starts_with(before) || !name.ends_with(after)) return std::nullopt;
+  const auto digits =
+      std::string_view(name).substr(before.size(), name.size() - before.size() - after.size());
+  return digits.size() < 4 ? std::nullopt : parse_number<int>(digits);
 }
 
 void tell_run_dir(const std::filesystem::path& run_dir) noexcept {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 
 namespace farandole {
 
@@ -13,6 +14,8 @@ std::filesystem::path run_dir_of_environment();
 
 // RUN/recorder/rank-0003.ftl
 std::filesystem::path recorder_file(const std::filesystem::path& run_dir, int rank);
+// The rank in the name of such a file; std::nullopt if it has another name.
+std::optional<int> rank_of_recorder(const std::filesystem::path& file);
 
 // This variable holds the path of a memfd with the name `run_dir_memory`. The rank's supervisor reads the run
 // directory from it, because the rank's profile or a script may set a run directory that the launcher's

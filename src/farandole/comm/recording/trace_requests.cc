@@ -213,8 +213,11 @@ void TraceRequests::write_trace() const {
   which.ranks = sample_of(layout_.size, options_.merge_limit);
   which.merge_limit = 0;
   std::vector<fs::path> files;
-  for (int rank = 0; rank < layout_.size; ++rank)
-    if (which.ranks.contains(rank)) files.push_back(readable_at(recorder_file(options_.run_dir, rank)));
+  for (int rank = 0; rank < layout_.size; ++rank) {
+    auto file = readable_at(recorder_file(options_.run_dir, rank));
+    std::error_code ignored;
+    if (which.ranks.contains(rank) || fs::exists(file, ignored)) files.push_back(std::move(file));
+  }
   RunRecorders run = open_run(files, which);
   for (const RecorderReport& file : run.files)
     if (!file.sound() && !file.problems.empty()) log_warning("{}", file.problems.front());

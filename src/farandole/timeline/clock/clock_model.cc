@@ -13,6 +13,9 @@ namespace {
 constexpr std::int64_t burst_gap_ns = 1'000'000'000;
 // Far above the drift of any oscillator (10 to 100 ppm). A steeper line comes from a clock that was changed.
 constexpr double steepest_drift = 1e-3;
+constexpr double usual_drift = 1e-4;
+// NTP and heat change a drift that was measured.
+constexpr double drift_changes = 1e-6;
 
 std::int64_t half_of(const RoundTrip& trip) {
   return (trip.receive_ns - trip.send_ns) / 2;
@@ -87,6 +90,18 @@ ClockModel ClockModel::fit(std::span<const RoundTrip> samples) {
     model.residual_ns_ = std::max(model.residual_ns_, point.half_ns + miss);
   }
   if (!straight) model.bend(points);
+  model.last_burst_ns_ = points.back().at_ns;
+  const auto measured_ns = static_cast<double>(points.back().at_ns - points.front().at_ns);
+  const auto error_ns = static_cast<double>(points.front().half_ns + points.back().half_ns);
+  model.drift_error_ =
+      measured_ns > 0 ? std::min(usual_drift, error_ns / measured_ns + drift_changes) : usual_drift;
+  return model;
+}
+
+ClockModel ClockModel::until(std::int64_t local_ns) const {
+  ClockModel model = *this;
+  if (local_ns > last_burst_ns_)
+    model.residual_ns_ += std::llround(drift_error_ * static_cast<double>(local_ns - last_burst_ns_));
   return model;
 }
 
@@ -137,12 +152,20 @@ std::int64_t ClockModel::to_reference(std::int64_t local_ns) const {
 
 ClockModel ClockModel::shifted(std::int64_t first_ns, double first_shift_ns, std::int64_t last_ns,
                                double last_shift_ns, std::int64_t residual_ns) const {
-  const double slope =
-      last_ns > first_ns ? (last_shift_ns - first_shift_ns) / static_cast<double>(last_ns - first_ns) : 0;
+  const auto shift_ns = [&](std::int64_t at_ns) {
+    if (last_ns <= first_ns) return first_shift_ns;
+    const double part = static_cast<double>(std::clamp(at_ns, first_ns, last_ns) - first_ns) /
+                        static_cast<double>(last_ns - first_ns);
+    return first_shift_ns + part * (last_shift_ns - first_shift_ns);
+  };
   ClockModel model = *this;
-  model.offset_ns_ += std::llround(first_shift_ns - slope * static_cast<double>(first_ns - anchor_ns_));
-  model.drift_ += slope;
   model.residual_ns_ = residual_ns;
+  for (const std::int64_t at_ns : {first_ns, last_ns})
+    if (std::none_of(knots_.begin(), knots_.end(), [&](const Knot& knot) { return knot.at_ns == at_ns; }))
+      model.knots_.push_back({at_ns, deviation_ns(at_ns)});
+  std::sort(model.knots_.begin(), model.knots_.end(),
+            [](const Knot& a, const Knot& b) { return a.at_ns < b.at_ns; });
+  for (Knot& knot : model.knots_) knot.deviation_ns += shift_ns(knot.at_ns);
   return model;
 }
 

@@ -41,8 +41,12 @@ class ClockModel {
   // round trip plus half of the largest error that omitting one burst would cause.
   // Units: nanoseconds.
   std::int64_t residual_ns() const { return residual_ns_; }
-  // Returns a model whose times are later by first_shift_ns at first_ns and by last_shift_ns at last_ns, and
-  // proportionally elsewhere, with the given error bound. first_ns and last_ns are on this rank's clock.
+  // Returns the model with a bound of the error that also holds until local_ns. After the last burst, the
+  // error grows with the uncertainty of the drift, which is 100 ppm if there is only one burst.
+  ClockModel until(std::int64_t local_ns) const;
+  // Returns a model whose times are later by first_shift_ns until first_ns and by last_shift_ns from
+  // last_ns on, and proportionally in between, with the given error bound. first_ns and last_ns are on
+  // this rank's clock.
   ClockModel shifted(std::int64_t first_ns, double first_shift_ns, std::int64_t last_ns, double last_shift_ns,
                      std::int64_t residual_ns) const;
 
@@ -55,6 +59,8 @@ class ClockModel {
   std::int64_t offset_ns_ = 0;
   double drift_ = 0;  // 1e-6 = 1 ppm
   std::int64_t residual_ns_ = 0;
+  std::int64_t last_burst_ns_ = 0;
+  double drift_error_ = 0;
   struct Knot {
     std::int64_t at_ns;
     double deviation_ns;

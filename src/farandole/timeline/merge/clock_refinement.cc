@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -10,18 +11,20 @@ namespace farandole {
 namespace {
 
 struct Visit {
-  std::uint64_t key;
-  std::size_t rank;
   Meeting meeting;  // on the rank's own clock
+  std::uint32_t rank;
 };
 
 // All visits, sorted by meeting, so that the visits of all ranks to a meeting are contiguous.
 std::vector<Visit> visits_of(std::span<const RankClock> ranks) {
   std::vector<Visit> visits;
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank)
-    for (const Meeting& meeting : ranks[rank].meetings) visits.push_back({meeting.key, rank, meeting});
-  std::sort(visits.begin(), visits.end(),
-            [](const Visit& a, const Visit& b) { return std::tie(a.key, a.rank) < std::tie(b.key, b.rank); });
+  visits.reserve(std::accumulate(ranks.begin(), ranks.end(), std::size_t{0},
+                                 [](auto sum, const RankClock& rank) { return sum + rank.meetings.size(); }));
+  for (std::uint32_t rank = 0; rank < ranks.size(); ++rank)
+    for (const Meeting& meeting : ranks[rank].meetings) visits.push_back({meeting, rank});
+  std::sort(visits.begin(), visits.end(), [](const Visit& a, const Visit& b) {
+    return std::tie(a.meeting.key, a.rank) < std::tie(b.meeting.key, b.rank);
+  });
   return visits;
 }
 
@@ -32,7 +35,7 @@ template <typename Use>
 void each_meeting(const std::vector<Visit>& visits, Use use) {
   for (auto group = visits.begin(); group != visits.end();) {
     auto end = group;
-    while (end != visits.end() && end->key == group->key) ++end;
+    while (end != visits.end() && end->meeting.key == group->meeting.key) ++end;
     use(Visits(group, end));
     group = end;
   }
@@ -77,7 +80,9 @@ void find_unknown(std::span<RankClock> ranks, const std::vector<Visit>& visits) 
   }
 }
 
-// The shift of a rank at its first and last meeting, interpolated linearly between them.
+// The shift of a rank at its first and last meeting, interpolated linearly between them and constant
+// elsewhere. It changes no faster than an oscillator drifts, so that two meetings with a short time between
+// them do not make it steep.
 struct Line {
   std::int64_t first_ns = 0;
   std::int64_t last_ns = 0;
@@ -86,9 +91,9 @@ struct Line {
   double limit_ns = 0;
 
   double part(std::int64_t at_ns) const {  // weight of the last meeting's shift
-    return last_ns > first_ns
-               ? static_cast<double>(at_ns - first_ns) / static_cast<double>(last_ns - first_ns)
-               : 0;
+    return last_ns > first_ns ? static_cast<double>(std::clamp(at_ns, first_ns, last_ns) - first_ns) /
+                                    static_cast<double>(last_ns - first_ns)
+                              : 0;
   }
   double at(double end_part) const { return first_shift_ns * (1 - end_part) + last_shift_ns * end_part; }
   double weight(double end_part) const {
@@ -98,14 +103,20 @@ struct Line {
     if (limit_ns <= 0) return;
     first_shift_ns = std::clamp(first_shift_ns + by_ns * (1 - end_part), -limit_ns, limit_ns);
     last_shift_ns = std::clamp(last_shift_ns + by_ns * end_part, -limit_ns, limit_ns);
+    constexpr double steepest = 1e-4;
+    const double change = last_shift_ns - first_shift_ns;
+    const double excess = std::abs(change) - steepest * static_cast<double>(last_ns - first_ns);
+    if (excess <= 0) return;
+    first_shift_ns += std::copysign(excess / 2, change);
+    last_shift_ns -= std::copysign(excess / 2, change);
   }
 };
 
 // A visit on the reference's clock before shifting. Times are relative to the meeting's earliest start.
 struct Stay {
-  std::size_t rank;
   double start_ns, end_ns;
   double start_part, end_part;  // weight of the last meeting's shift at these times
+  std::uint32_t rank;
 };
 
 // The meetings whose order is uncertain within the residuals. In each meeting, the
@@ -124,15 +135,16 @@ struct OpenMeetings {
 OpenMeetings open_meetings(std::span<const RankClock> ranks, const std::vector<Visit>& visits,
                            const std::vector<Line>& lines) {
   OpenMeetings open;
+  open.stays.reserve(visits.size());
   each_meeting(visits, [&](Visits meeting) {
     const std::size_t begin = open.stays.size();
     const std::int64_t origin = start_of(ranks, meeting.front());
     double first_end = std::numeric_limits<double>::infinity(), last_start = -first_end, slack = 0;
     for (const Visit& visit : meeting) {
       const Line& line = lines[visit.rank];
-      const Stay stay{visit.rank, static_cast<double>(start_of(ranks, visit) - origin),
+      const Stay stay{static_cast<double>(start_of(ranks, visit) - origin),
                       static_cast<double>(end_of(ranks, visit) - origin), line.part(visit.meeting.start_ns),
-                      line.part(visit.meeting.end_ns)};
+                      line.part(visit.meeting.end_ns), visit.rank};
       first_end = std::min(first_end, stay.end_ns - line.limit_ns);
       last_start = std::max(last_start, stay.start_ns + line.limit_ns);
       slack = std::max(slack, line.limit_ns);

@@ -22,6 +22,8 @@ Meetings::Meetings(std::span<const std::string> names, std::size_t most) : most_
 void Meetings::add(const Record& collective) {
   if (!synchronises_.at(collective.operation) || collective.sequence % stride_ != 0) return;
   if (meetings_.size() >= most_) {
+    // Many groups of ranks can have a collective with the same number, which no stride separates.
+    if (stride_ > UINT32_MAX) return;
     stride_ *= 2;
     std::erase_if(meetings_,
                   [this](const Meeting& meeting) { return (meeting.key & UINT32_MAX) % stride_ != 0; });

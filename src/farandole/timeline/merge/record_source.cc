@@ -31,6 +31,7 @@ std::uint64_t each_record(const RecorderFile& file, std::size_t slot, Visit visi
 // The result of one pass over the records of a thread's ring.
 struct RingFacts {
   std::int64_t first_ns = INT64_MAX;  // earliest start
+  std::int64_t last_ns = INT64_MIN;   // latest end
   std::uint64_t damaged = 0;
   std::array<std::uint64_t, recorder::thread_slots> by_track{};  // number of records per track
 };
@@ -39,6 +40,7 @@ RingFacts survey(const RecorderFile& file, std::size_t slot, Meetings& meetings)
   RingFacts facts;
   facts.damaged = each_record(file, slot, [&](std::uint64_t, const Record& record) {
     facts.first_ns = std::min(facts.first_ns, record.start_ns);
+    facts.last_ns = std::max(facts.last_ns, record.end_ns);
     ++facts.by_track.at(record.track);
     if (record.kind == RecordKind::collective) meetings.add(record);
   });
@@ -138,22 +140,13 @@ std::size_t SortedRecords::next(std::span<Record> into) {
 
 class FileSource : public RecordSource {
  public:
-  explicit FileSource(std::unique_ptr<RecorderFile> file) : file_(std::move(file)) {
-    info_.rank = file_->rank();
-    info_.world_size = file_->world_size();
-    info_.host = file_->host();
-    info_.clock = file_->clock();
-    info_.dropped = file_->dropped();
-    info_.names = file_->names();
-    info_.threads = file_->threads();
-    info_.start_monotonic_ns = file_->start_monotonic_ns();
-    info_.start_realtime_ns = file_->start_realtime_ns();
-    info_.clock_samples = file_->clock_samples();
+  explicit FileSource(std::unique_ptr<RecorderFile> file) : file_(std::move(file)), info_(header_of(*file_)) {
     Meetings meetings(info_.names, most_meetings(std::max(info_.world_size, 1)));
     for (std::size_t slot = 0; slot < info_.threads.size(); ++slot) {
       const RingFacts facts = survey(*file_, slot, meetings);
       info_.damaged += facts.damaged;
       info_.first_ns = std::min(info_.first_ns, facts.first_ns);
+      info_.last_ns = std::max(info_.last_ns, facts.last_ns);
       for (std::size_t track = 0; track < facts.by_track.size(); ++track)
         if (facts.by_track[track] > 0) parts_.push_back({slot, track, facts.by_track[track]});
     }
@@ -268,6 +261,21 @@ std::vector<T> take_bytes(std::span<const std::byte>& bytes, std::size_t count) 
 
 }  // namespace
 
+RankInfo header_of(const RecorderFile& file) {
+  RankInfo info;
+  info.rank = file.rank();
+  info.world_size = file.world_size();
+  info.host = file.host();
+  info.clock = file.clock();
+  info.dropped = file.dropped();
+  info.names = file.names();
+  info.threads = file.threads();
+  info.start_monotonic_ns = file.start_monotonic_ns();
+  info.start_realtime_ns = file.start_realtime_ns();
+  info.clock_samples = file.clock_samples();
+  return info;
+}
+
 std::unique_ptr<RecordSource> open_source(const std::filesystem::path& recorder_file) {
   return open_source(std::make_unique<RecorderFile>(recorder_file));
 }
@@ -293,6 +301,7 @@ std::vector<std::byte> pack(const RankInfo& info) {
                {"host", info.host},
                {"clock", info.clock},
                {"first_ns", info.first_ns},
+               {"last_ns", info.last_ns},
                {"dropped", info.dropped},
                {"damaged", info.damaged},
                {"start_monotonic_ns", info.start_monotonic_ns},
@@ -320,6 +329,7 @@ RankInfo unpack(std::span<const std::byte> bytes) try {
                 .host = json.at("host"),
                 .clock = json.at("clock"),
                 .first_ns = json.at("first_ns"),
+                .last_ns = json.at("last_ns"),
                 .dropped = json.at("dropped"),
                 .damaged = json.at("damaged"),
                 .start_monotonic_ns = json.at("start_monotonic_ns"),

@@ -31,6 +31,7 @@ struct RankInfo {
   std::uint32_t clock = 0;  // clock_id() of the rank; 0 if unknown
   // Earliest start of a record on the host's clock; INT64_MAX if there is no record.
   std::int64_t first_ns = INT64_MAX;
+  std::int64_t last_ns = INT64_MIN;     // latest end of a record; INT64_MIN if there is no record
   std::uint64_t dropped = 0;            // events for which there was no space
   std::uint64_t damaged = 0;            // records that were left out
   std::int64_t start_monotonic_ns = 0;  // the same moment by the host's monotonic clock and by its date
@@ -50,6 +51,10 @@ class RecordSource {
   // comes before the spans inside it.
   virtual std::span<const Record> next() = 0;
 };
+
+// What the file's header says. Of the records, it knows only how many there are: there are no meetings, no
+// first_ns and last_ns, and `damaged` is 0.
+RankInfo header_of(const RecorderFile& file);
 
 // Needs memory for a quarter of the records of one thread at a time.
 // Throws: as RecorderFile.

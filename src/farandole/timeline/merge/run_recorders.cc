@@ -4,11 +4,15 @@
 #include <fmt/format.h>
 #include <memory>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/open_files.h"
 #include "farandole/base/files/staging_file.h"
+#include "farandole/base/run/run_folder.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/timeline/merge/rank_choice.h"
 #include "farandole/timeline/merge/record_source.h"
 
@@ -21,11 +25,13 @@ constexpr const char* extension = ".ftl";
 
 struct OpenedFile {
   RecorderReport report;
-  std::optional<RunStart> start;         // std::nullopt if the start in the file cannot be trusted
-  std::unique_ptr<RecordSource> source;  // null if the file cannot be read
+  std::optional<RunStart> start;         // std::nullopt if the header in the file cannot be trusted
+  RankInfo header;                       // valid if the file can be read
+  std::unique_ptr<RecordSource> source;  // null if the file cannot be read or the rank is not selected
 };
 
-void survey_file(const fs::path& path, OpenedFile& opened) try {
+// Reads the records only of selected ranks.
+void survey_file(const fs::path& path, const RankSet& selected, OpenedFile& opened) try {
   RecorderReport& report = opened.report;
   report.file = path;
   auto file = std::make_unique<RecorderFile>(path);
@@ -34,16 +40,19 @@ void survey_file(const fs::path& path, OpenedFile& opened) try {
   report.dropped = file->dropped();
   report.problems = file->problems();
   if (report.problems.empty()) opened.start = {file->start_realtime_ns(), file->world_size()};
+  opened.header = header_of(*file);
+  for (const RecorderThread& thread : file->threads()) {
+    report.overwritten += thread.overwritten;
+    report.records += thread.recorded - thread.overwritten;
+  }
+  report.readable = true;
+  if (!selected.contains(report.rank)) return;
   RecordDamage damage;
   std::vector<Record> block(1024);
   for (std::size_t slot = 0; slot < file->threads().size() && damage.records == 0; ++slot) {
     const RecorderThread& thread = file->threads()[slot];
     for (std::uint64_t index = thread.overwritten; index < thread.recorded && damage.records == 0;)
       index += file->read_records(slot, index, block, &damage);
-  }
-  for (const RecorderThread& thread : file->threads()) {
-    report.overwritten += thread.overwritten;
-    report.records += thread.recorded - thread.overwritten;
   }
   opened.source = open_source(std::move(file));
   report.damaged = opened.source->info().damaged;
@@ -52,9 +61,23 @@ void survey_file(const fs::path& path, OpenedFile& opened) try {
     report.problems.push_back(
         fmt::format("{}, offset {}: {} record{} damaged or missing; this is the first one", path.string(),
                     damage.first_offset, report.damaged, report.damaged == 1 ? "" : "s"));
-  report.readable = true;
 } catch (const Error& error) {
+  opened.report.readable = false;
   opened.report.problems.push_back(error.what());
+}
+
+// Of two files of one rank, leaves one out. A damaged header may contain a wrong rank, so a file with a sound
+// header comes first.
+void leave_out_same_ranks(std::vector<OpenedFile>& files) {
+  std::set<int> claimed;
+  for (const bool sound : {true, false})
+    for (OpenedFile& file : files) {
+      if (!file.report.readable || file.start.has_value() != sound) continue;
+      if (claimed.insert(file.report.rank).second) continue;
+      file.report.problems.push_back(fmt::format("{}: left out because another file also belongs to rank {}",
+                                                 file.report.file.string(), file.report.rank));
+      file.source = nullptr;
+    }
 }
 
 // Returns the number of files left out.
@@ -67,9 +90,26 @@ std::size_t leave_out_earlier(std::vector<OpenedFile>& files) {
                        [&](const OpenedFile& file) { return file.start && is_earlier(*file.start, last); });
 }
 
-void choose_of(std::vector<std::unique_ptr<RecordSource>> sources, const RunMergeOptions& options,
-               RunRecorders& run) {
-  std::vector<RankTimeline> ranks = with_clocks(std::move(sources));
+// The files of ranks that cannot be read are not missing: the reports name them.
+std::string missing_ranks_text(const std::vector<OpenedFile>& files, const RankSet& selected) {
+  int world_size = 0;
+  std::set<int> there;
+  for (const OpenedFile& file : files) {
+    if (file.start) world_size = std::max(world_size, file.start->world_size);
+    if (file.report.readable) there.insert(file.report.rank);
+    if (const auto rank = rank_of_recorder(file.report.file)) there.insert(*rank);
+  }
+  std::vector<int> missing;
+  for (int rank = 0; rank < world_size; ++rank)
+    if (selected.contains(rank) && !there.contains(rank)) missing.push_back(rank);
+  return missing.empty() ? ""
+                         : fmt::format("there is no flight recorder of {} (the run has {} ranks)",
+                                       describe_ranks(missing), world_size);
+}
+
+void choose_of(std::vector<std::unique_ptr<RecordSource>> sources, std::span<const RankInfo> others,
+               const RunMergeOptions& options, RunRecorders& run) {
+  std::vector<RankTimeline> ranks = with_clocks(std::move(sources), others);
   const RankChoice choice = choose_ranks(ranks, options.merge_limit);
   run.left_out = left_out_text(ranks, choice);
   const bool all_steps = options.steps.first == 0 && options.steps.last == INT64_MAX;
@@ -104,25 +144,27 @@ bool RunRecorders::sound() const {
 }
 
 RunRecorders open_run(const std::vector<fs::path>& files, const RunMergeOptions& options) {
-  allow_open_files(files.size(), "merge fewer at a time");
   std::vector<OpenedFile> opened;
-  for (const fs::path& file : files) survey_file(file, opened.emplace_back());
+  std::size_t open = 0;
+  for (const fs::path& file : files) {
+    allow_open_files(options.ranks.all() ? files.size() : open + 1, "merge fewer at a time");
+    survey_file(file, options.ranks, opened.emplace_back());
+    open += opened.back().source != nullptr ? 1 : 0;
+  }
   RunRecorders result;
   result.earlier = earlier_starts_text(leave_out_earlier(opened));
+  leave_out_same_ranks(opened);
+  result.missing = missing_ranks_text(opened, options.ranks);
   std::vector<std::unique_ptr<RecordSource>> sources;
+  std::vector<RankInfo> others;
   bool any = false;
-  for (auto& [report, start, source] : opened) {
-    any |= source != nullptr;
-    const int rank = report.rank;
-    const auto same_rank = [rank](const auto& other) { return other->info().rank == rank; };
-    if (source != nullptr && std::any_of(sources.begin(), sources.end(), same_rank)) {
-      report.problems.push_back(fmt::format("{}: left out because another file also belongs to rank {}",
-                                            report.file.string(), rank));
-      source = nullptr;
-    }
-    result.files.push_back(std::move(report));
-    if (source != nullptr && options.ranks.contains(source->info().rank))
+  for (auto& [report, start, header, source] : opened) {
+    any |= report.readable;
+    if (source != nullptr)
       sources.push_back(std::move(source));
+    else if (report.readable && start)
+      others.push_back(std::move(header));
+    result.files.push_back(std::move(report));
   }
   if (!any)
     throw CorruptInput(
@@ -133,7 +175,7 @@ RunRecorders open_run(const std::vector<fs::path>& files, const RunMergeOptions&
   if (sources.empty())
     throw UserError("none of the run's files belongs to the selected ranks" +
                     (result.earlier.empty() ? "" : "; " + result.earlier));
-  choose_of(std::move(sources), options, result);
+  choose_of(std::move(sources), others, options, result);
   return result;
 }
 

@@ -45,12 +45,14 @@ struct RunRecorders {
   std::vector<RecorderReport> files;
   std::vector<RankTimeline> ranks;
   std::string left_out;  // one line about ranks above the limit, or ""
+  std::string missing;   // one line about selected ranks of the run without a file, or ""
   std::string earlier;   // one line about recorders of an earlier start, which are not in `files`, or ""
 
   bool sound() const;  // true if all files are
 };
 
-// Opens all readable files of `files`.
+// Opens all readable files of `files`. Of ranks that are not selected, only the header is read, because their
+// clock samples may be those of a selected rank's host.
 // Throws: CorruptInput if no file can be read.
 // Throws: UserError if no file belongs to a selected rank.
 RunRecorders open_run(const std::vector<std::filesystem::path>& files, const RunMergeOptions& options);

@@ -203,16 +203,28 @@ struct SharedClock {
   std::vector<RoundTrip> round_trips;
 };
 
-std::map<ClockKey, SharedClock> samples_by_clock(std::span<const std::unique_ptr<RecordSource>> sources) {
-  std::map<ClockKey, SharedClock> clocks;
-  for (const auto& source : sources) {
-    const RankInfo& info = source->info();
-    SharedClock& clock = clocks[clock_of(info)];
-    clock.is_reference |= info.rank == 0;
-    clock.round_trips.insert(clock.round_trips.end(), info.clock_samples.begin(), info.clock_samples.end());
+class SharedClocks {
+ public:
+  explicit SharedClocks(std::span<const RankInfo* const> ranks) {
+    for (const RankInfo* info : ranks) {
+      SharedClock& clock = clocks_[clock_of(*info)];
+      clock.is_reference |= info->rank == 0;
+      clock.round_trips.insert(clock.round_trips.end(), info->clock_samples.begin(),
+                               info->clock_samples.end());
+    }
   }
-  return clocks;
-}
+
+  // std::nullopt if nothing is known about the rank's clock.
+  std::optional<ClockModel> model_of(const RankInfo& info) const {
+    const SharedClock& clock = clocks_.at(clock_of(info));
+    if (clock.is_reference) return ClockModel();
+    if (clock.round_trips.empty()) return std::nullopt;
+    return ClockModel::fit(clock.round_trips).until(info.last_ns);
+  }
+
+ private:
+  std::map<ClockKey, SharedClock> clocks_;
+};
 
 void sort_by_rank(std::vector<RankTimeline>& ranks) {
   if (ranks.empty())
@@ -248,20 +260,21 @@ std::int64_t earliest_of(const std::vector<RankTimeline>& ranks) {
   return earliest == INT64_MAX ? 0 : earliest;
 }
 
-std::vector<RankTimeline> with_clocks(std::vector<std::unique_ptr<RecordSource>> sources) {
-  const auto samples = samples_by_clock(sources);
-  std::vector<RankTimeline> ranks;
+std::vector<RankTimeline> with_clocks(std::vector<std::unique_ptr<RecordSource>> sources,
+                                      std::span<const RankInfo> others) {
+  std::vector<const RankInfo*> infos;
+  for (const auto& source : sources) infos.push_back(&source->info());
+  for (const RankInfo& info : others) infos.push_back(&info);
+  const SharedClocks clocks(infos);
   // The date at which rank 0's clock shows 0, from a rank whose clock relative to rank 0's is known.
   std::optional<std::int64_t> date_of_zero;
+  for (const RankInfo* info : infos)
+    if (const auto clock = clocks.model_of(*info); clock && (!date_of_zero || info->rank == 0))
+      date_of_zero = info->start_realtime_ns - clock->to_reference(info->start_monotonic_ns);
+  std::vector<RankTimeline> ranks;
   for (auto& source : sources) {
-    const RankInfo& info = source->info();
-    const auto& own = samples.at(clock_of(info));
-    ClockModel clock;
-    const bool known = own.is_reference || !own.round_trips.empty();
-    if (!own.is_reference && known) clock = ClockModel::fit(own.round_trips);
-    if (known && (!date_of_zero || info.rank == 0))
-      date_of_zero = info.start_realtime_ns - clock.to_reference(info.start_monotonic_ns);
-    ranks.push_back({std::move(source), clock, known});
+    const auto clock = clocks.model_of(source->info());
+    ranks.push_back({std::move(source), clock.value_or(ClockModel()), clock.has_value()});
   }
   for (RankTimeline& rank : ranks) {
     if (rank.clock_known) continue;

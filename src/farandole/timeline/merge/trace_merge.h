@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "farandole/timeline/clock/clock_model.h"
@@ -22,8 +23,10 @@ struct RankTimeline {
 };
 
 // Determines the clock of each rank from its own samples and those of ranks that share its clock. If there
-// are none, uses the date of its host.
-std::vector<RankTimeline> with_clocks(std::vector<std::unique_ptr<RecordSource>> ranks);
+// are none, uses the date of its host. `others` are ranks that are not shown: only one rank of a host
+// measures its clock, and this may be one of them.
+std::vector<RankTimeline> with_clocks(std::vector<std::unique_ptr<RecordSource>> ranks,
+                                      std::span<const RankInfo> others = {});
 
 // Corrects the clocks by the ranks' collectives. Returns the number
 // of remaining violations (clock_refinement.h).

@@ -11,6 +11,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/files/staging_file.h"
+#include "farandole/base/run/run_folder.h"
 
 namespace farandole {
 namespace {
@@ -83,7 +84,10 @@ void RecorderFile::read_fixed_header() {
           fixed.chunks_offset + std::uint64_t{fixed.chunk_records} * fixed.chunk_count * sizeof(Record);
   if (!known_shape) damaged_at(0, "the numbers in the header contradict each other");
   const auto crc = ::crc32(0, reinterpret_cast<const Bytef*>(&fixed), offsetof(recorder::FixedHeader, crc));
-  if (crc != fixed.crc) note(0, "the header is damaged (checksum): rank, host and start may be wrong");
+  if (crc != fixed.crc) {
+    note(0, "the header is damaged (checksum): rank, host and start may be wrong");
+    header_.fixed.rank = rank_of_recorder(path_).value_or(fixed.rank);
+  }
   if (fixed.world_size <= fixed.rank || fixed.world_size > recorder::most_ranks)
     header_.fixed.world_size = fixed.rank + 1;
   host_ = text_of(fixed.host);
