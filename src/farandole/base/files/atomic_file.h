@@ -1,5 +1,5 @@
 // Publishes a file atomically: readers see the old file or the complete new file, also after a crash.
-// Thread safety: any thread may call this at any time; an AtomicFile needs external synchronization.
+// Thread safety: any thread may call this at any time. Only one thread at a time may use an AtomicFile.
 #pragma once
 
 #include <filesystem>

@@ -63,7 +63,7 @@ class ActivityReader {
   // By correlation id; the oldest ones are forgotten. The ids wrap around, so their order says nothing.
   std::unordered_map<std::uint32_t, std::int64_t> launches_;
   std::deque<std::uint32_t> order_of_launches_;
-  std::unordered_multimap<std::uint32_t, Work> waiting_;  // waiting for their launch
+  std::unordered_multimap<std::uint32_t, Work> waiting_;             // waiting for their launch
   std::map<std::uint32_t, std::pair<NameId, std::int64_t>> ranges_;  // NVTX ranges that have begun, by id
   std::unordered_map<std::string, NameId> names_;
   std::unordered_map<std::uint32_t, std::string> kernels_of_collectives_;  // by name in the timeline
