@@ -169,5 +169,23 @@ TEST_F(Tables, ASplitHasEachRowOnce) {
       << "temporary files stay";
 }
 
+// bfloat16 is stored as uint16, so that the attribute alone tells the type.
+TEST_F(Tables, ASplitKeepsTheTypes) {
+  const auto path = (folder_ / "half.h5").string();
+  auto file = Hdf5File::create(path);
+  const std::vector<std::uint16_t> bits = {0x3f80, 0xc000, 0x7f80};
+  const std::vector<std::int64_t> length = {3};
+  file.write_array("/b", DType::bfloat16, length, std::as_bytes(std::span(bits)));
+  file.write_array("/h", DType::float16, length, std::as_bytes(std::span(bits)));
+  file.close();
+  const auto whole = open_table(path);
+  const std::vector<double> all = {1.0};
+  write_rows(*whole, random_split(3, all, 1).front(), folder_ / "part.h5");
+  const auto written = open_table((folder_ / "part.h5").string());
+  EXPECT_EQ(written->columns()[written->index_of("b")].dtype, DType::bfloat16);
+  EXPECT_EQ(written->columns()[written->index_of("h")].dtype, DType::float16);
+  EXPECT_THAT(read<std::uint16_t>(*written, "b"), testing::UnorderedElementsAreArray(bits));
+}
+
 }  // namespace
 }  // namespace farandole

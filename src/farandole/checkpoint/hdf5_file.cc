@@ -51,14 +51,6 @@ Hdf5Handle space_of(std::span<const std::int64_t> shape, const Hdf5Check& check)
                "H5Screate_simple");
 }
 
-Hdf5Handle string_type(std::size_t size, const Hdf5Check& check) {
-  auto type = check(H5Tcopy(H5T_C_S1), H5Tclose, "H5Tcopy");
-  check(H5Tset_size(type.get(), std::max<std::size_t>(size, 1)), "H5Tset_size");
-  check(H5Tset_strpad(type.get(), H5T_STR_NULLPAD), "H5Tset_strpad");
-  check(H5Tset_cset(type.get(), H5T_CSET_UTF8), "H5Tset_cset");
-  return type;
-}
-
 void write_attribute(hid_t object, const std::string& name, hid_t type, const void* value,
                      const Hdf5Check& check) {
   if (check(H5Aexists(object, name.c_str()), "H5Aexists") > 0)
@@ -202,7 +194,7 @@ void Hdf5File::write_array(const std::string& path, DType dtype, std::span<const
     const auto dataset = check(H5Dcreate2(impl_->file.get(), path.c_str(), type.get(), space.get(),
                                           links.get(), creation.get(), H5P_DEFAULT),
                                H5Dclose, "create data set " + path);
-    write_string_attribute(dataset.get(), dtype_attribute, name_of(dtype), check);
+    write_dtype(dataset.get(), dtype, check);
     offset = H5Dget_offset(dataset.get());
     if (offset == HADDR_UNDEF && !bytes.empty())
       check.fail("create data set " + path, "HDF5 allocated no space in the file");

@@ -1,5 +1,6 @@
 #include "farandole/checkpoint/hdf5_types.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -88,6 +89,24 @@ Hdf5Handle stored_type(DType dtype, const Hdf5Check& check) {
 
 Hdf5Handle numeric_type(DType dtype, const Hdf5Check& check) {
   return dtype == DType::bfloat16 ? half_type(7, 127, check) : stored_type(dtype, check);
+}
+
+Hdf5Handle string_type(std::size_t size, const Hdf5Check& check) {
+  auto type = check(H5Tcopy(H5T_C_S1), H5Tclose, "H5Tcopy");
+  check(H5Tset_size(type.get(), std::max<std::size_t>(size, 1)), "H5Tset_size");
+  check(H5Tset_strpad(type.get(), H5T_STR_NULLPAD), "H5Tset_strpad");
+  check(H5Tset_cset(type.get(), H5T_CSET_UTF8), "H5Tset_cset");
+  return type;
+}
+
+void write_dtype(hid_t array, DType dtype, const Hdf5Check& check) {
+  const auto name = name_of(dtype);
+  const auto type = string_type(name.size(), check);
+  const auto space = check(H5Screate(H5S_SCALAR), H5Sclose, "H5Screate");
+  const auto attribute =
+      check(H5Acreate2(array, dtype_attribute, type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose,
+            "write attribute dtype");
+  check(H5Awrite(attribute.get(), type.get(), name.data()), "write attribute dtype");
 }
 
 TypeDescription describe_type(hid_t type) {

@@ -2,6 +2,7 @@
 // Thread safety: none; use from one thread at a time. The caller must hold the Hdf5Lock.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 
@@ -23,6 +24,12 @@ Hdf5Handle stored_type(DType dtype, const Hdf5Check& check);
 // The type in memory to which numbers are converted. It differs from the stored type only for bfloat16: it
 // is a 16-bit float.
 Hdf5Handle numeric_type(DType dtype, const Hdf5Check& check);
+
+// A text of up to `size` bytes in UTF-8.
+Hdf5Handle string_type(std::size_t size, const Hdf5Check& check);
+
+// Writes the attribute `dtype`, without which bfloat16 would be read as uint16.
+void write_dtype(hid_t array, DType dtype, const Hdf5Check& check);
 
 // The information that a stored type alone gives. bfloat16 looks like uint16.
 struct TypeDescription {

@@ -57,6 +57,7 @@ std::vector<std::uint64_t> create_table_file(const std::filesystem::path& file,
     const auto data = check(H5Dcreate2(target.get(), column.name.c_str(), type.get(), space.get(),
                                        links.get(), creation.get(), H5P_DEFAULT),
                             H5Dclose, "create column " + column.name);
+    write_dtype(data.get(), column.dtype, check);
     offsets.push_back(H5Dget_offset(data.get()));
   }
   if (!other_columns.empty()) {
