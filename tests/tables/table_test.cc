@@ -5,6 +5,9 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <random>
+
+#include "lane.h"
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/temporary_folder.h"
@@ -145,6 +148,49 @@ TEST_F(Tables, WhatIsNoTableIsRefused) {
   EXPECT_THAT(refusal(folder_.path().string()), HasSubstr("is a folder"));
   EXPECT_THAT(refusal(write("a.txt", "hello, world")), HasSubstr("is no table"));
   EXPECT_EQ(refusal<CorruptInput>(write("a.h5", "hello")).empty(), false);
+}
+
+// The numbers of such headers multiply to 0 in 64 bits.
+TEST_F(Tables, ShapesThatNoFileCanHaveAreRefused) {
+  const std::string extent("\x00\x01\x00\x00", 4);  // 65,536
+  const auto idx = write("huge.idx", std::string("\x00\x00\x08\x04", 4) + extent + extent + extent + extent);
+  EXPECT_THAT(refusal<CorruptInput>(idx), HasSubstr("huge.idx has an impossible shape"));
+  for (const std::string shape :
+       {"(4611686018427387904, 4)", "(0, 4294967296, 4294967296, 4)", "(3, 9223372036854775807)"}) {
+    std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': " + shape + ", }";
+    header.resize(117, ' ');
+    const auto npy = write("huge.npy", std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header + "\n");
+    EXPECT_THAT(refusal<CorruptInput>(npy), HasSubstr("huge.npy has an impossible shape")) << shape;
+  }
+}
+
+// Whatever the bytes of a header are, the table is read or refused.
+TEST_F(Tables, DamagedHeadersDoNoHarm) {
+  std::mt19937 random(seed(26));
+  std::string npy = "{'descr': '<f4', 'fortran_order': False, 'shape': (5, 3), }";
+  npy.resize(117, ' ');
+  npy = std::string("\x93NUMPY\x01\x00\x76\x00", 10) + npy + "\n" + std::string(60, 'x');
+  const std::string idx =
+      std::string("\x00\x00\x0d\x02\x00\x00\x00\x05\x00\x00\x00\x03", 12) + std::string(60, 'x');
+  int read_again = 0;
+  for (int round = 0; round < rounds(2000, 100'000); ++round) {
+    const bool numpy = round % 2 == 0;
+    std::string bytes = numpy ? npy : idx;
+    for (auto damage = 1 + random() % 3; damage > 0; --damage)
+      bytes[random() % (numpy ? 128 : 12)] =
+          static_cast<char>(random() % 2 == 0 ? '0' + random() % 10 : random());
+    const auto file = write(numpy ? "damaged.npy" : "damaged.idx", bytes);
+    try {
+      const auto table = open_table(file);
+      const auto row = table->columns()[0].row_bytes();
+      std::vector<std::byte> out(static_cast<std::size_t>(table->rows()) * row);
+      ASSERT_LE(out.size(), bytes.size());
+      if (row > 0) table->read(0, 0, table->rows(), out);
+      ++read_again;
+    } catch (const Error&) {
+    }
+  }
+  EXPECT_GT(read_again, 0);
 }
 
 TEST_F(Tables, ASplitHasEachRowOnce) {

@@ -99,10 +99,12 @@ class NpyTable final : public DataTable {
       throw UserError(source_ + " has no rows: its array must have at least one dimension");
     rows_ = shape->front();
     columns_ = {{column_name(file), *type, {shape->begin() + 1, shape->end()}}};
-    const auto wanted = offset + static_cast<std::uint64_t>(rows_) * columns_.front().row_bytes();
-    if (const auto there = fs::file_size(file); there < wanted)
-      throw CorruptInput(fmt::format(
-          "{}: truncated at offset {}: its header declares {} bytes; copy it again", source_, there, wanted));
+    const auto data = columns_.front().bytes_of(rows_);
+    if (!data) throw CorruptInput(source_ + " has an impossible shape; copy it again");
+    if (const auto there = fs::file_size(file); there < offset + *data)
+      throw CorruptInput(
+          fmt::format("{}: truncated at offset {}: its header declares {} bytes; copy it again", source_,
+                      there, offset + *data));
     rows_in_file_.emplace(fd_.get(), offset, columns_.front().row_bytes(), source_);
   }
 
@@ -197,10 +199,11 @@ std::unique_ptr<DataTable> read_idx_table(const fs::path& file) {
   if (!header)
     throw CorruptInput(file.string() + " is not an IDX file of bytes, int32 or floating-point numbers");
   const DataColumn column{column_name(file), header->dtype, {header->shape.begin() + 1, header->shape.end()}};
-  const auto wanted = static_cast<std::size_t>(header->shape.front()) * column.row_bytes();
-  if (bytes.size() != header->bytes + wanted)
+  const auto data = column.bytes_of(header->shape.front());
+  if (!data) throw CorruptInput(file.string() + " has an impossible shape; copy it again");
+  if (bytes.size() != header->bytes + *data)
     throw CorruptInput(fmt::format("{}: its header declares {} bytes, and it has {}; copy it again",
-                                   file.string(), header->bytes + wanted, bytes.size()));
+                                   file.string(), header->bytes + *data, bytes.size()));
   bytes.erase(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(header->bytes));
   if (const auto size = size_of(header->dtype); size > 1 && std::endian::native == std::endian::little)
     for (std::size_t i = 0; i < bytes.size(); i += size)

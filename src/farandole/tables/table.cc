@@ -82,6 +82,18 @@ std::size_t DataColumn::row_bytes() const {
   return elements * size_of(dtype);
 }
 
+std::optional<std::uint64_t> DataColumn::bytes_of(std::int64_t rows) const {
+  std::int64_t bytes = 0;
+  bool too_many = __builtin_mul_overflow(rows, static_cast<std::int64_t>(size_of(dtype)), &bytes);
+  // Without rows, the extents must make sense too.
+  std::int64_t row = static_cast<std::int64_t>(size_of(dtype));
+  for (const auto extent : shape) {
+    too_many = __builtin_mul_overflow(bytes, extent, &bytes) || too_many;
+    too_many = __builtin_mul_overflow(row, extent, &row) || too_many;
+  }
+  return too_many ? std::nullopt : std::optional(static_cast<std::uint64_t>(bytes));
+}
+
 void copy_pieces(std::span<const RowPiece> pieces, std::size_t row_bytes, Bytes& scratch,
                  const std::function<void(std::int64_t rows, std::span<std::byte>)>& read) {
   std::int64_t rows = 0;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,8 @@ struct DataColumn {
   std::vector<std::int64_t> shape;  // Shape of one row; empty: one number.
 
   std::size_t row_bytes() const;
+  // Size of so many rows; std::nullopt if a damaged shape gives more than any file can have.
+  std::optional<std::uint64_t> bytes_of(std::int64_t rows) const;
 };
 
 // A part of consecutive rows.
