@@ -77,5 +77,15 @@ TEST(Checkpoints, AreSortedByTheirSteps) {
   EXPECT_EQ(checkpoint_files(folder).back(), folder / "step-00000007.h5");
 }
 
+// A file system that fails for a moment must not look like a run without checkpoints.
+TEST(Checkpoints, AFolderThatCannotBeReadIsNotEmpty) {
+  const TemporaryFolder run;
+  EXPECT_TRUE(checkpoint_files(run / "checkpoints").empty());
+  EXPECT_TRUE(checkpoint_files(run / "none/checkpoints").empty());
+  std::filesystem::create_symlink("checkpoints", run / "checkpoints");  // leads to itself
+  EXPECT_THROW(checkpoint_files(run / "checkpoints"), Error);
+  EXPECT_TRUE(newest_checkpoint(run.path()).empty());
+}
+
 }  // namespace
 }  // namespace farandole

@@ -59,18 +59,23 @@ std::optional<std::int64_t> step_of_checkpoint(const fs::path& file) {
 // By the number, because from step 100,000,000 on names have more digits.
 std::vector<fs::path> checkpoint_files(const fs::path& folder) {
   std::vector<std::pair<std::int64_t, fs::path>> found;
-  std::error_code absent;
-  for (fs::directory_iterator entry(folder, absent), end; !absent && entry != end; entry.increment(absent))
+  std::error_code failure;
+  for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end; entry.increment(failure))
     if (const auto step = step_of_checkpoint(entry->path())) found.emplace_back(*step, entry->path());
+  // Any other failure says nothing about the checkpoints. Without them, a run would start anew.
+  if (failure && failure != std::errc::no_such_file_or_directory && failure != std::errc::not_a_directory)
+    throw Error("list the checkpoints in " + folder.string() + ": " + failure.message());
   std::sort(found.rbegin(), found.rend());
   std::vector<fs::path> files;
   for (auto& [step, file] : found) files.push_back(std::move(file));
   return files;
 }
 
-fs::path newest_checkpoint(const fs::path& run) {
+fs::path newest_checkpoint(const fs::path& run) try {
   const auto files = checkpoint_files(run / "checkpoints");
   return files.empty() ? fs::path() : files.front();
+} catch (const Error&) {
+  return {};
 }
 
 }  // namespace farandole

@@ -26,8 +26,10 @@ std::filesystem::path run_json_of(const std::filesystem::path& run);
 std::optional<std::int64_t> step_of_checkpoint(const std::filesystem::path& file);
 // The files of `folder` with names of checkpoints, highest step first. Each of them is complete. Empty if the
 // folder does not exist.
+// Throws: Error if the folder cannot be read.
 std::vector<std::filesystem::path> checkpoint_files(const std::filesystem::path& folder);
-// The first of these in the folder of a run's checkpoints; empty if there is none.
+// The first of these in the folder of a run's checkpoints; empty if there is none or the folder
+// cannot be read.
 std::filesystem::path newest_checkpoint(const std::filesystem::path& run);
 
 }  // namespace farandole
