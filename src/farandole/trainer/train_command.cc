@@ -2,6 +2,8 @@
 
 #include <array>
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
@@ -14,8 +16,10 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
+#include "farandole/base/process/launch_environment.h"
 #include "farandole/base/process/program_folder.h"
 #include "farandole/base/text/json.h"
+#include "farandole/base/text/parse_number.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"
@@ -52,13 +56,25 @@ std::string describe_optimizer(const std::string& config) {
   return json["optimizer"].get<std::string>() + (json.value("momentum", 0.0) > 0 ? " with momentum" : "");
 }
 
-// Selects the checkpoint for --resume. A job that `farandole run` has started again continues from its own
+// True if `farandole run` has started the ranks again, or Slurm the job.
+bool is_started_again() {
+  const auto count = [](const char* name) {
+    const char* const text = std::getenv(name);
+    return text != nullptr ? parse_number<int>(text).value_or(0) : 0;
+  };
+  return count(restarts_variable) > 0 || count("SLURM_RESTART_COUNT") > 0;
+}
+
+bool is_in(const std::filesystem::path& folder, const std::filesystem::path& file) {
+  std::error_code failure;
+  return std::filesystem::equivalent(file.parent_path().empty() ? "." : file.parent_path(), folder, failure);
+}
+
+// Selects the checkpoint for --resume. A job that was started again continues from its own
 // checkpoints. Its parameters are read into `model`. Called on rank 0.
 std::optional<Snapshot> find_start(const TrainOptions& options, const RunDirectory& run, Model& model) {
   const auto own = list_checkpoints(run.checkpoints());
-  const char* restarts = std::getenv(restarts_variable);
-  const bool again = restarts != nullptr && *restarts != '\0' && !own.empty();
-  const auto resume = again ? "auto" : options.resume;
+  const auto resume = is_started_again() && !own.empty() ? "auto" : options.resume;
   if (resume == "none") {
     if (!own.empty())
       throw UserError(fmt::format(
@@ -66,6 +82,12 @@ std::optional<Snapshot> find_start(const TrainOptions& options, const RunDirecto
           options.run_dir.string(), own.front().file.filename().string()));
     return std::nullopt;
   }
+  // A rollback or a restart would return to a checkpoint of the other run.
+  if (resume != "auto" && !own.empty() && !is_in(run.checkpoints(), resume))
+    throw UserError(fmt::format(
+        "{} already holds a run ({}), and {} is not one of its checkpoints; use --resume auto to continue the run, or "
+        "choose another --run-dir",
+        options.run_dir.string(), own.front().file.filename().string(), resume));
   const auto memory = memory_of(model);
   auto found = resume == "auto"
                    ? read_newest_checkpoint(run.checkpoints(), memory)

@@ -51,3 +51,15 @@ train 3 "${longer[@]}" --run-dir parts --dropout 0.2 --clip-norm 2 --log-steps 3
   fail "it does not name the options that differ"
 train 1 "${longer[@]}" --run-dir fresh --resume "whole/checkpoints/$last" || fail "--resume PATH"
 grep -q "continuing from step" out || fail "--resume PATH was not used"
+train 1 "${longer[@]}" --run-dir fresh --resume "whole/checkpoints/$last"
+[[ $? == 64 ]] && grep -q 'fresh already holds a run' err || fail "--resume PATH into another run"
+# A requeued job has the options of its first start.
+SLURM_RESTART_COUNT=1 train 1 "${longer[@]}" --run-dir fresh --resume "whole/checkpoints/$last" || fail "a requeued job with --resume PATH"
+SLURM_RESTART_COUNT=1 train 1 "${longer[@]}" --run-dir fresh --resume none || fail "a requeued job with --resume none"
+# A file system that fails for a moment must not make a run start anew.
+mv fresh/checkpoints fresh/kept
+ln -s checkpoints fresh/checkpoints
+before=$(md5sum <fresh/metrics.jsonl)
+train 1 "${longer[@]}" --run-dir fresh
+[[ $? == 1 && $(md5sum <fresh/metrics.jsonl) == "$before" ]] && grep -q 'list the checkpoints in fresh/checkpoints' err ||
+  fail "a folder that cannot be read"
