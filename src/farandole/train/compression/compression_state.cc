@@ -104,7 +104,8 @@ void warn_of_losses(const Snapshot& snapshot, const Compression& compression, in
 
 }  // namespace
 
-// Handles one part after the other, so that at most one part of all ranks is in memory besides the snapshot.
+// Handles one part after the other, so that on rank 0 at most one part of all ranks is in memory
+// besides the snapshot.
 void capture_compression(Session& session, const Compression& compression, const Compressor& compressor,
                          SnapshotBuilder& snapshot) {
   if (!compression.of_ranks()) return;  // on all ranks
@@ -115,12 +116,17 @@ void capture_compression(Session& session, const Compression& compression, const
   const auto entries = from_text(gather_text(communicator, text));
   for (const auto& name : names_of(entries)) {
     const auto bytes = bytes_by_rank(entries, name, session.size());
-    std::vector<std::byte> all(std::accumulate(bytes.begin(), bytes.end(), std::size_t{0}));
+    const bool leads = session.rank() == 0;
+    std::vector<std::byte> all(leads ? std::accumulate(bytes.begin(), bytes.end(), std::size_t{0}) : 0);
     const CompressorState* mine = nullptr;
     for (const auto& part : own)
       if (part.name == name) mine = &part;
-    communicator.all_gather(name, mine != nullptr ? mine->bytes.data() : nullptr, all.data(), bytes);
-    if (session.rank() != 0) continue;
+    const std::vector<std::size_t> nothing(bytes.size());
+    std::vector<std::size_t> send(bytes.size());
+    send[0] = bytes[static_cast<std::size_t>(session.rank())];
+    communicator.all_to_all(name, mine != nullptr ? mine->bytes.data() : nullptr, send, all.data(),
+                            leads ? bytes : nothing);
+    if (!leads) continue;
     const auto* at = all.data();
     for (const auto& entry : entries) {
       if (entry.part.name != name) continue;
