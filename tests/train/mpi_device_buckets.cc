@@ -220,6 +220,64 @@ TEST(DeviceBuckets, AGradientThatIsNotFiniteIsReportedOneStepLater) {
   EXPECT_TRUE(torch::equal(values(), after));
 }
 
+// After the first step, buckets are planned again. What the device knows of that step is not lost.
+TEST(DeviceBuckets, AGradientOfTheFirstStepThatIsNotFiniteIsReported) {
+  SidedNet net;
+  bool bad = false;
+  net.theirs->bias.register_hook(
+      [&](const Tensor& gradient) { return bad && session->rank() == 0 ? gradient / 0.0 : gradient; });
+  torch::optim::SGD sgd(net.parameters(), 0.1);
+  const WithDevice device;
+  DistributedOptimizer optimizer(*session, sgd, net.named_parameters(), small_buckets());
+  const auto step = [&](bool is_bad) {
+    bad = is_bad;
+    optimizer.zero_grad();
+    net.loss(1).backward();
+    optimizer.step();
+  };
+  const auto values = [&] { return torch::nn::utils::parameters_to_vector(net.parameters()).clone(); };
+  step(true);
+  const auto before = values();  // The buckets before that of this gradient are updated.
+  EXPECT_THROW(step(false), NonFiniteGradient);
+  EXPECT_TRUE(torch::equal(values(), before));
+  step(false);
+  step(false);
+  optimizer.confirm();
+  EXPECT_FALSE(torch::equal(values(), before));
+}
+
+// As on a CPU, gradients that are thrown away have no effect on the next step.
+TEST(DeviceBuckets, DiscardedGradientsThatAreNotFiniteDoNoHarm) {
+  for (const auto on_nonfinite : {OnNonFinite::stop, OnNonFinite::skip})
+    for (const bool synchronizes : {false, true}) {
+      SidedNet net;
+      bool bad = false;
+      net.theirs->bias.register_hook(
+          [&](const Tensor& gradient) { return bad && session->rank() == 0 ? gradient / 0.0 : gradient; });
+      torch::optim::SGD sgd(net.parameters(), 0.1);
+      const WithDevice device;
+      auto options = small_buckets();
+      options.on_nonfinite = on_nonfinite;
+      DistributedOptimizer optimizer(*session, sgd, net.named_parameters(), options);
+      const auto backward = [&](bool is_bad) {
+        bad = is_bad;
+        optimizer.zero_grad();
+        net.loss(1).backward();
+      };
+      const auto values = [&] { return torch::nn::utils::parameters_to_vector(net.parameters()).clone(); };
+      for (int step = 0; step < 3; ++step) {
+        const auto before = values();
+        backward(true);
+        if (synchronizes) optimizer.synchronize();
+        backward(false);
+        optimizer.step();
+        optimizer.confirm();
+        EXPECT_FALSE(optimizer.skipped());
+        EXPECT_FALSE(torch::equal(values(), before)) << step << synchronizes;
+      }
+    }
+}
+
 // Without a finite norm no bucket is updated, also none before the one that is not finite.
 TEST(DeviceBuckets, NothingIsClippedByANormThatIsNotFinite) {
   SidedNet net, before;

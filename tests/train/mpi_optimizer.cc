@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
@@ -187,9 +188,15 @@ TEST(DistributedOptimizer, ASkippedStepLeavesNothingBehind) {
   expect_close(*net, *alone);
 }
 
-TEST(DistributedOptimizer, WorksWithLbfgs) {
+// With a line search, the ranks must see the same loss: otherwise they evaluate the closure
+// at different places.
+class Lbfgs : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(LineSearch, Lbfgs, testing::Bool());
+
+TEST_P(Lbfgs, TakesTheStepsOfOneProcess) {
   const auto net = same_net(), alone = same_net();
-  const auto options = torch::optim::LBFGSOptions(0.5).max_iter(4);
+  auto options = torch::optim::LBFGSOptions(0.5).max_iter(4);
+  if (GetParam()) options.line_search_fn("strong_wolfe");
   torch::optim::LBFGS lbfgs({net->first->weight, net->second->weight}, options);
   torch::optim::LBFGS reference({alone->first->weight, alone->second->weight}, options);
   for (auto* module : {net.get(), alone.get()})
@@ -202,7 +209,7 @@ TEST(DistributedOptimizer, WorksWithLbfgs) {
       optimizer.zero_grad();
       auto loss = loss_of(net->forward(own(all_x(step))));
       loss.backward();
-      return session->allreduce(loss);
+      return loss;
     });
     reference.step([&] {
       reference.zero_grad();
@@ -212,6 +219,43 @@ TEST(DistributedOptimizer, WorksWithLbfgs) {
     });
   }
   expect_close(*net, *alone, 1e-6);
+}
+
+std::string refusal_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(DistributedOptimizer, RefusesParametersThatItDoesNotTrain) {
+  const auto net = same_net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  const auto part = net->first->named_parameters();
+  EXPECT_THAT(refusal_of([&] { DistributedOptimizer(*session, sgd, part); }),
+              testing::HasSubstr("not among the named parameters"));
+
+  net->first->weight.set_requires_grad(false);
+  DistributedOptimizer optimizer(*session, sgd, net->named_parameters());
+  const auto step = [&] {
+    optimizer.zero_grad();
+    loss_of(net->forward(own(all_x(1)))).backward();
+    optimizer.step();
+  };
+  step();
+  net->first->weight.set_requires_grad(true);
+  EXPECT_THAT(refusal_of(step), testing::HasSubstr("the parameter first.weight has a gradient"));
+  net->first->weight.set_requires_grad(false);
+  net->first->weight.mutable_grad() = Tensor();
+  optimizer.zero_grad();
+  step();
+
+  auto added = torch::ones({2, 3}, torch::kFloat64).set_requires_grad(true);
+  sgd.add_param_group(torch::optim::OptimizerParamGroup({added}));
+  (added * added).sum().backward();
+  EXPECT_THAT(refusal_of(step), testing::HasSubstr("a parameter of shape [2, 3] has a gradient"));
 }
 
 TEST(DistributedOptimizer, RefusesTwoBackwardsInOneStep) {

@@ -71,6 +71,25 @@ TEST(LossScaling, DoesNotChangeTheParameters) {
   }
 }
 
+// 8192 elements of 2000 have a norm of 181,019, which float16 does not have.
+TEST(LossScaling, TheNormOfHalfGradientsDoesNotOverflow) {
+  for (const bool scales : {false, true}) {
+    auto weight = torch::zeros({8192}, torch::kFloat16).set_requires_grad(true);
+    torch::optim::SGD sgd({weight}, 1);
+    DistributedOptimizer::NamedParameters named;
+    named.insert("weight", weight);
+    DistributedOptimizerOptions options;
+    options.clip_norm = 1;
+    if (scales) options.loss_scaling.emplace();
+    DistributedOptimizer optimizer(*session, sgd, named, options);
+    optimizer.zero_grad();
+    optimizer.scale((weight.to(torch::kFloat32) * (scales ? 0.1 : 2000)).sum()).backward();
+    optimizer.step();
+    EXPECT_NEAR(weight.to(torch::kFloat64).norm().item<double>(), 1, 0.01) << scales;
+    EXPECT_NEAR(optimizer.gradient_norm() / (scales ? 0.1 : 2000), std::sqrt(8192), 0.1) << scales;
+  }
+}
+
 // A gradient that overflows on one rank halves the factor on all of them, and the step changes nothing. Where
 // the factor cannot fall any more, the gradient itself is bad.
 TEST(LossScaling, AnOverflowOnOneRankLeavesTheStepOut) {

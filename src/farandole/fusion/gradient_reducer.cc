@@ -227,6 +227,10 @@ void GradientReducer::finish(const std::function<void(std::size_t)>& reduced) {
   }
   if (device_ != nullptr) {
     settle();  // the step before this one
+    if (const auto carried = std::exchange(carried_, std::nullopt)) {
+      if (!first_nonfinite_) first_nonfinite_ = carried;
+      device_->forget_nonfinite();
+    }
     unsettled_ = turn_;
     turn_ = 1 - turn_;
   } else if (!buckets_.empty()) {
@@ -255,6 +259,35 @@ bool GradientReducer::can_multiply() const {
 }
 
 void GradientReducer::settle() {
+  if (!unsettled_) return;
+  await_unsettled();
+  if (first_nonfinite_) device_->forget_nonfinite();
+}
+
+void GradientReducer::discard() {
+  if (device_ == nullptr) return;
+  // Without unsettled_, what is known is about the gradients that are discarded.
+  const auto earlier = unsettled_ ? first_nonfinite_ : std::nullopt;
+  first_nonfinite_.reset();
+  settle();
+  first_nonfinite_.reset();
+  carried_ = earlier;
+}
+
+// The device goes on leaving out updates until the next reducer has reported the reason.
+GradientReducer::Unreported GradientReducer::retire() {
+  if (device_ == nullptr) return {};
+  first_nonfinite_.reset();
+  await_unsettled();
+  return {first_nonfinite_ ? first_nonfinite_ : carried_, stopping_};
+}
+
+void GradientReducer::report_later(const Unreported& unreported) {
+  carried_ = unreported.nonfinite;
+  stopping_ = unreported.stopping;
+}
+
+void GradientReducer::await_unsettled() {
   if (!unsettled_ || buckets_.empty()) return;
   const auto next = std::exchange(turn_, *unsettled_);
   const Span span(timeline_, Category::wait, "wait for the last step");
@@ -264,7 +297,6 @@ void GradientReducer::settle() {
     for (const auto& slot : plan_.buckets[b].slots)
       if (slot.offset <= *element) first_nonfinite_ = slot.tensor;
   }
-  if (first_nonfinite_) device_->forget_nonfinite();
   stopping_ = asks_for_stop();
   turn_ = next;
   unsettled_.reset();

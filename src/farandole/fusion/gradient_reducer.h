@@ -83,6 +83,19 @@ class GradientReducer {
   // rank must stop.
   // Thread safety: call from the training thread only.
   void settle();
+  // Call this after finish() if nobody uses the gradients: what the device finds out about them is forgotten.
+  // Thread safety: call from the training thread only.
+  void discard();
+  // What the device has found out about finished steps, and nobody has asked yet.
+  struct Unreported {
+    std::optional<std::size_t> nonfinite;  // as first_nonfinite()
+    bool stopping = false;
+  };
+  // Waits for it. Do not use this reducer afterwards.
+  // Thread safety: call from the training thread only.
+  Unreported retire();
+  // Makes this reducer, with the same tensors, report it in its first step.
+  void report_later(const Unreported& unreported);
   // True if any rank had this gradient. Valid from the reduction of its bucket to the next mark_ready().
   bool present(std::size_t tensor) const { return present_[tensor] != 0; }
   // Returns the first tensor, in the order of the plan, whose gradient was not finite on some rank, or is not
@@ -131,6 +144,7 @@ class GradientReducer {
   void look_for_nonfinite(std::size_t bucket);
   void learn_presence(std::size_t bucket);
   bool asks_for_stop() const;
+  void await_unsettled();
   void note(std::size_t tensor);
 
   Communicator& communicator_;
@@ -147,6 +161,7 @@ class GradientReducer {
   std::vector<Gradient> marked_, here_;  // by tensor: in this step; in the last one. See progress_
   std::vector<char> present_;            // by tensor
   std::optional<std::size_t> first_nonfinite_;
+  std::optional<std::size_t> carried_;  // of an earlier step on the device, to be reported in the next one
   bool stopping_ = false;
   double factor_ = 1;
   int turn_ = 0;                  // of this step on the device

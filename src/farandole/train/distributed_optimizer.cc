@@ -39,6 +39,7 @@ struct DistributedOptimizer::Impl {
       throw UserError("bucket sizes cannot be tuned with compression, because compressors select by bucket");
     if (options.loss_scaling) scale_loss(*options.loss_scaling);
     const auto sparse = parameters.take_sparse(options.sparse_parameters, inner);
+    untrained.emplace(inner, named, parameters, sparse);
     auto& internals = session.internals();
     const auto new_ranks = [&](Waiting waiting) {
       const bool narrow = options.compression.kind == Compression::Kind::between_nodes;
@@ -158,6 +159,7 @@ struct DistributedOptimizer::Impl {
   // If neither a norm nor the decision of all ranks is needed, a bucket is updated while later buckets are
   // still being reduced.
   void step() {
+    untrained->refuse_gradients();
     skipped.reset();
     overflowed = false;
     if (joins_gradients()) {
@@ -196,17 +198,30 @@ struct DistributedOptimizer::Impl {
     auto loss = inner.step([&] {
       synchronized = false;
       auto value = closure();
+      untrained->refuse_gradients();
       synchronize();
       gradients->settle();
       if (!accept_gradients()) throw *skipped;  // The optimizer has begun to change parameters.
-      return value;
+      return loss_of_all(value);
     });
     synchronized = false;
     return loss;
   }
 
+  // A line search decides by the loss, so the ranks must see the same one. Whoever has averaged it already
+  // gets the same value.
+  torch::Tensor loss_of_all(const torch::Tensor& own) {
+    if (averaging || !own.defined()) return own;
+    auto loss = own.detach().to(torch::kCPU, torch::kFloat64).contiguous().clone();
+    gradients->ranks().allreduce("loss of the closure", loss.data_ptr(),
+                                 static_cast<std::size_t>(loss.numel()), DType::float64,
+                                 options.average ? ReduceOp::average : ReduceOp::sum);
+    return loss.to(own.device(), own.scalar_type());
+  }
+
   void zero_grad() {
     const bool thrown_away = gradients->clear();
+    if (synchronized && !thrown_away) gradients->discard();
     if (joins_gradients() && (thrown_away || synchronized)) {
       if (thrown_away) joining->count(true, true);
       joining->agree_to_step(true, false);
@@ -265,7 +280,8 @@ struct DistributedOptimizer::Impl {
   Session& session;
   torch::optim::Optimizer& inner;
   const DistributedOptimizerOptions options;
-  TrainedParameters parameters;                 // Parameters with dense gradients.
+  TrainedParameters parameters;  // Parameters with dense gradients.
+  std::optional<UntrainedParameters> untrained;
   std::optional<ParameterAveraging> averaging;  // Set if the ranks synchronize parameters.
   std::optional<StopVote> stop_vote;            // Set if they also ask for a stop.
   std::optional<GradientSynchronizer> gradients;

@@ -46,7 +46,7 @@ class DistributedOptimizer {
   // without step(); in this case all ranks must discard their gradients.
   void zero_grad();
   // Waits for the reduction, clips, and updates. With a closure (LBFGS), it reduces after each
-  // evaluation of the closure.
+  // evaluation of the closure, which returns this rank's loss; the inner optimizer sees that of all ranks.
   // Throws: NonFiniteGradient on all ranks; see DistributedOptimizerOptions::on_nonfinite.
   // Collective: every rank of the group must call this in the same order.
   torch::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr);

@@ -128,7 +128,7 @@ TEST(SparseGradients, SendRowsAndNotTheTable) {
   }
   EXPECT_EQ(optimizer.gradient_bytes(), 0u);
   EXPECT_NEAR(optimizer.gradient_norm(), std::sqrt(16 * (2 * 2 + 1)), 1e-5);
-  EXPECT_EQ(optimizer.sent_bytes(), 2 * (8u + (2 * (8 + 16 * 4) + 63) / 64 * 64));
+  EXPECT_EQ(optimizer.sent_bytes(), 2 * (16u + (2 * (8 + 16 * 4) + 63) / 64 * 64));
   const auto moved = (before - words->weight).sum(1);
   EXPECT_NEAR(moved[5].item<double>(), 2 * 16 * 0.2, 1e-4);
   EXPECT_NEAR(moved[9].item<double>(), 2 * 16 * 0.1, 1e-4);
@@ -136,6 +136,22 @@ TEST(SparseGradients, SendRowsAndNotTheTable) {
 }
 
 // As in models in which the embedding is also the weight of the output layer.
+// Otherwise the last bucket of dense gradients carries the request.
+TEST(SparseGradients, AlonePassOnTheRequestToStop) {
+  for (const bool asks : {false, true}) {
+    auto words = torch::nn::Embedding(torch::nn::EmbeddingOptions(table, width).sparse(true));
+    torch::optim::SGD sgd(words->parameters(), 0.1);
+    DistributedOptimizerOptions options;
+    options.sparse_parameters = {"weight"};
+    options.stop_requested = [&] { return asks && session->rank() == session->size() - 1; };
+    DistributedOptimizer optimizer(*session, sgd, words->named_parameters(), options);
+    optimizer.zero_grad();
+    words(torch::arange(5, torch::kInt64)).sum().backward();
+    optimizer.step();
+    EXPECT_EQ(optimizer.stopping(), asks);
+  }
+}
+
 TEST(SparseGradients, ThatComeDense) {
   const auto own = same_words(true), alone = same_words(false);
   torch::optim::SGD sgd(own->parameters(), 0.1), reference(alone->parameters(), 0.1);

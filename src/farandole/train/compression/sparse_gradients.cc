@@ -1,5 +1,6 @@
 #include "farandole/train/compression/sparse_gradients.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <torch/utils.h>
@@ -35,8 +36,11 @@ std::size_t part_bytes(std::int64_t rows, std::size_t row_bytes) {
 }  // namespace
 
 SparseGradients::SparseGradients(Communicator& communicator, std::vector<std::string> names,
-                                 std::vector<Tensor> parameters)
-    : communicator_(communicator), names_(std::move(names)), parameters_(std::move(parameters)) {}
+                                 std::vector<Tensor> parameters, std::function<bool()> stop_requested)
+    : communicator_(communicator),
+      names_(std::move(names)),
+      parameters_(std::move(parameters)),
+      stop_requested_(std::move(stop_requested)) {}
 
 SparseGradients::~SparseGradients() = default;
 
@@ -47,19 +51,25 @@ void SparseGradients::reduce(double divisor) {
   first_nonfinite_here_.reset();
   const auto count = parameters_.size(), ranks = static_cast<std::size_t>(communicator_.size);
   std::vector<Tensor> own(count);
-  std::vector<std::int64_t> rows(count, none), all_rows(count * ranks);
+  std::vector<std::int64_t> rows(count + 1, none), all_rows((count + 1) * ranks);
+  rows.back() = stop_requested_ && stop_requested_() ? 1 : 0;
   for (std::size_t i = 0; i < count; ++i) {
     if (!parameters_[i].grad().defined()) continue;
     own[i] = as_rows(parameters_[i].grad());
     rows[i] = own[i]._nnz();
     if (!first_nonfinite_here_ && !has_finite_rows(own[i])) first_nonfinite_here_ = i;
   }
-  const std::vector<std::size_t> bytes(ranks, count * sizeof rows[0]);
+  const std::vector<std::size_t> bytes(ranks, rows.size() * sizeof rows[0]);
   communicator_.all_gather("rows of sparse gradients", rows.data(), all_rows.data(), bytes);
   sent_bytes_ += bytes[0];
+  const auto of_ranks = [&](std::size_t i) {
+    std::vector<std::int64_t> values;
+    for (std::size_t r = 0; r < ranks; ++r) values.push_back(all_rows[r * (count + 1) + i]);
+    return values;
+  };
+  stopping_ = std::ranges::max(of_ranks(count)) > 0;
   for (std::size_t i = 0; i < count; ++i) {
-    std::vector<std::int64_t> by_rank;
-    for (std::size_t r = 0; r < ranks; ++r) by_rank.push_back(all_rows[r * count + i]);
+    const auto by_rank = of_ranks(i);
     gather(i, own[i], by_rank, divisor);
   }
 }

@@ -19,8 +19,9 @@ class SparseGradients {
  public:
   // `communicator` must outlive this object and must not be in use during reduce(). If a gradient is dense,
   // its non-zero rows are used.
+  // If `stop_requested` is given, reduce() also asks whether it returns true on any rank.
   SparseGradients(Communicator& communicator, std::vector<std::string> names,
-                  std::vector<torch::Tensor> parameters);
+                  std::vector<torch::Tensor> parameters, std::function<bool()> stop_requested = {});
   // Does not change the parameters.
   ~SparseGradients();
 
@@ -32,7 +33,8 @@ class SparseGradients {
   std::optional<std::size_t> first_nonfinite() const { return first_nonfinite_; }
   // The same for the gradients of this rank before they were reduced.
   std::optional<std::size_t> first_nonfinite_here() const { return first_nonfinite_here_; }
-  void clear();  // Makes all gradients undefined.
+  bool stopping() const { return stopping_; }  // It did; the same on all ranks.
+  void clear();                                // Makes all gradients undefined.
   void scale(double factor);
   double norm() const;  // Norm of all gradients together.
   std::size_t sent_bytes() const { return sent_bytes_; }
@@ -44,6 +46,8 @@ class SparseGradients {
   Communicator& communicator_;
   const std::vector<std::string> names_;
   std::vector<torch::Tensor> parameters_;
+  const std::function<bool()> stop_requested_;
+  bool stopping_ = false;
   ScratchBuffer gathered_;
   std::optional<std::size_t> first_nonfinite_, first_nonfinite_here_;
   std::size_t sent_bytes_ = 0;

@@ -13,10 +13,16 @@ using torch::Tensor;
 
 void multiply(Tensor& gradients, const GradientFactor& factor) {
   const torch::NoGradGuard no_grad;
-  if (const auto* const there = std::get_if<Tensor>(&factor))
-    gradients.mul_(*there);
-  else if (std::get<double>(factor) != 1)
-    gradients.mul_(std::get<double>(factor));
+  const auto* const there = std::get_if<Tensor>(&factor);
+  if (there == nullptr && std::get<double>(factor) == 1) return;
+  const auto multiplied = [&](Tensor values) {
+    return there != nullptr ? values.mul_(*there) : values.mul_(std::get<double>(factor));
+  };
+  // LibTorch rounds the factor to the type of the gradients. float16 would round 1e-8 to 0.
+  if (gradients.element_size() == 2)
+    gradients.copy_(multiplied(gradients.to(torch::kFloat32)));
+  else
+    multiplied(gradients);
 }
 
 // Neighbouring slots that one call updates: elements [first, end) of the flat tensors.

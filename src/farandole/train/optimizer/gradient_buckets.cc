@@ -130,7 +130,10 @@ bool GradientBuckets::clear() {
   // The reduction of gradients that are discarded may have begun. Then all ranks finish the step
   // that they have begun.
   const bool thrown_away = pending();
-  if (thrown_away) reducer_.finish();
+  if (thrown_away) {
+    reducer_.finish();
+    reducer_.discard();
+  }
   std::fill(packed_later_.begin(), packed_later_.end(), Tensor());
   std::fill(passes_.begin(), passes_.end(), 0);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -152,6 +155,10 @@ Tensor GradientBuckets::norm() const {
   const torch::NoGradGuard no_grad;
   constexpr std::int64_t row = 4096;
   if (parameters_.empty()) return torch::zeros({}, torch::kFloat64);
+  // In half precision, the norm of a row could overflow although its elements are finite.
+  const auto type_of = [](const Tensor& tensor) {
+    return tensor.element_size() == 2 ? torch::kFloat32 : tensor.scalar_type();
+  };
   std::vector<Tensor> norms(2 * parameters_.size());
   for (std::size_t b = 0; b < flat_.size(); ++b) {
     for (const auto& slot : reducer_.plan().buckets[b].slots) {
@@ -159,9 +166,9 @@ Tensor GradientBuckets::norm() const {
           flat_[b].narrow(0, static_cast<std::int64_t>(slot.offset), static_cast<std::int64_t>(slot.count));
       const std::int64_t rest = all.numel() % row;
       const auto rows = all.narrow(0, 0, all.numel() - rest).view({-1, row});
-      norms[2 * slot.tensor] = rows.norm(2, 1).to(torch::kFloat64);
+      norms[2 * slot.tensor] = rows.norm(2, {1}, false, type_of(rows)).to(torch::kFloat64);
       norms[2 * slot.tensor + 1] =
-          all.narrow(0, all.numel() - rest, rest).norm().to(torch::kFloat64).view({1});
+          all.narrow(0, all.numel() - rest, rest).norm(2, type_of(rows)).to(torch::kFloat64).view({1});
     }
   }
   return torch::cat(norms).norm();

@@ -59,11 +59,15 @@ GradientSynchronizer::GradientSynchronizer(Session& session, std::unique_ptr<Tra
       communicator_(ranks != nullptr ? std::unique_ptr<Communicator>(std::move(ranks))
                                      : std::make_unique<SoloCommunicator>()),
       compressor_(make_compressor(options.compression, dense.specs())),
-      sparse_(*communicator_, sparse.names, sparse.tensors),
+      // Dense gradients carry the request with their last bucket.
+      sparse_(*communicator_, sparse.names, sparse.tensors,
+              dense.tensors.empty() ? options.stop_requested : std::function<bool()>()),
       device_(make_device(session, *communicator_, options, !sparse.names.empty(), number_)) {}
 
 void GradientSynchronizer::use(BucketPlan plan) {
+  GradientReducer::Unreported unreported;
   if (reducer_ != nullptr) {
+    unreported = reducer_->retire();
     packed_before_ += buckets_->packed_bytes();
     sent_before_ += reducer_->sent_bytes();
   }
@@ -74,6 +78,7 @@ void GradientSynchronizer::use(BucketPlan plan) {
   reducer_ = std::make_unique<GradientReducer>(
       *communicator_, std::move(plan), options_.average ? ReduceOp::average : ReduceOp::sum,
       session_.timeline(), compresses ? compressor_.get() : nullptr, options_.stop_requested, device_.get());
+  reducer_->report_later(unreported);
   if (number_)
     explanation_ = session_.internals().calls.explain(
         *number_, [this](std::string_view collective) { return reducer_->explain(collective); });

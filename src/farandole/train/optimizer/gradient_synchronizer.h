@@ -37,7 +37,7 @@ class GradientSynchronizer {
   const std::vector<torch::Tensor>& flat() const { return buckets_->flat(); }
   std::span<const std::size_t> first_order() const { return reducer_->first_order(); }
 
-  bool stopping() const { return reducer_->stopping(); }
+  bool stopping() const { return reducer_->stopping() || sparse_.stopping(); }
   bool pending() const { return buckets_->pending(); }  // Backward ran since the last finish().
   // Waits until all gradients are reduced, on a device without the host. Calls `reduced` for each bucket, in
   // order, as soon as it is reduced.
@@ -47,6 +47,8 @@ class GradientSynchronizer {
   // device, this is about the step before this one unless settle() was called; found_nonfinite() is
   // about this one.
   bool finite() const { return !reducer_->first_nonfinite() && !sparse_.first_nonfinite(); }
+  // Call this after finish() if nobody uses the gradients.
+  void discard() { reducer_->discard(); }
   // On a device, waits until finite() and stopping() are about this step.
   void settle() { reducer_->settle(); }
   // Whether the reductions multiply gradients, and by which factor from now on.

@@ -1,6 +1,8 @@
 #include "farandole/train/optimizer/trained_parameters.h"
 
 #include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <set>
 #include <torch/optim.h>
 #include <utility>
@@ -47,6 +49,48 @@ std::vector<TensorSpec> TrainedParameters::specs() const {
   for (std::size_t i = 0; i < names.size(); ++i)
     specs.push_back({names[i], tensors[i].sizes().vec(), dtype_of(tensors[i])});
   return specs;
+}
+
+UntrainedParameters::UntrainedParameters(torch::optim::Optimizer& optimizer, const NamedParameters& named,
+                                         const TrainedParameters& dense, const TrainedParameters& sparse)
+    : optimizer_(optimizer), named_(named) {
+  for (const auto* parameters : {&dense, &sparse})
+    for (const auto& tensor : parameters->tensors) trained_.insert(tensor.unsafeGetTensorImpl());
+  find();
+  for (const auto& parameter : untrained_)
+    if (parameter.requires_grad())
+      throw UserError(fmt::format(
+          "DistributedOptimizer: the optimizer has {}, which is not among the named parameters, so it would become "
+          "different on each rank; pass the named parameters of the whole model, or give it an optimizer of its own",
+          name_of(parameter)));
+}
+
+void UntrainedParameters::find() {
+  untrained_.clear();
+  in_groups_ = 0;
+  for (const auto& group : optimizer_.param_groups()) {
+    in_groups_ += group.params().size();
+    for (const auto& parameter : group.params())
+      if (!trained_.contains(parameter.unsafeGetTensorImpl())) untrained_.push_back(parameter);
+  }
+}
+
+void UntrainedParameters::refuse_gradients() {
+  std::size_t in_groups = 0;
+  for (const auto& group : optimizer_.param_groups()) in_groups += group.params().size();
+  if (in_groups != in_groups_) find();
+  for (const auto& parameter : untrained_)
+    if (parameter.grad().defined())
+      throw UserError(fmt::format(
+          "{} has a gradient, which DistributedOptimizer does not reduce, because the parameter was frozen or not in "
+          "the optimizer before; make a new DistributedOptimizer after such a change",
+          name_of(parameter)));
+}
+
+std::string UntrainedParameters::name_of(const torch::Tensor& parameter) const {
+  for (const auto& item : named_)
+    if (item.value().is_same(parameter)) return "the parameter " + item.key();
+  return fmt::format("a parameter of shape [{}]", fmt::join(parameter.sizes(), ", "));
 }
 
 }  // namespace farandole
