@@ -27,6 +27,27 @@ random = numpy.random.default_rng(1)
 with h5py.File("train.h5", "w") as file:
     file["digit"] = random.integers(0, 3, 600)
     file["x"] = (random.normal(size=(600, 12)) + numpy.eye(3).repeat(4, 1)[file["digit"][()]] * 2).astype("f4")
+    file["held"] = numpy.arange(600) % 4 == 0
+    with h5py.File("held.h5", "w") as held:
+        for name in "digit", "x":
+            held[name] = file[name][::4]
+PYTHON
+
+# The ranks have the same running statistics when they validate and save: the recorded loss is that of the published model, and a
+# run that is continued gives the same results.
+of_batches=(-n 2 --store runs --table train.h5 --features x --label digit --model script.pt --loss nll --lr 0.05 --validation-column held)
+timeout 300 farandole fit "${of_batches[@]}" --run whole --epochs 3 >out 2>err || fail "fit with batch normalization"
+for epochs in 2 3; do
+  timeout 300 farandole fit "${of_batches[@]}" --run parts --epochs $epochs >out 2>err || fail "fit of $epochs epochs"
+done
+grep -q '^continuing' out || fail "the second fit does not continue the first one"
+timeout 300 farandole evaluate --store runs --run whole --table held.h5 --format json >score.json 2>err || fail "evaluate"
+/usr/bin/python3 - <<'PYTHON' || fail "the validation loss is not that of the model"
+import json
+whole, parts = (json.load(open(f"runs/{run}/fit.json"))["history"] for run in ("whole", "parts"))
+score = json.load(open("score.json"))
+assert abs(whole[-1]["validation_loss"] - score["loss"]) < 1e-5, (whole[-1], score)
+assert [e["validation_loss"] for e in whole] == [e["validation_loss"] for e in parts], (whole, parts)
 PYTHON
 for model in script trace; do
   timeout 300 farandole fit -n 2 --store runs --run $model --table train.h5 --features x --label digit --model $model.pt --loss nll --lr 0.05 \

@@ -123,6 +123,27 @@ mixed, right = map(json.loads, sys.argv[1:])
 assert mixed == right, (mixed, right)
 PYTHON
 
+# A stop during a validation, which may be long, saves what was trained. The next start only validates.
+/usr/bin/python3 - <<'PYTHON' || fail "a table for a long validation"
+import h5py, numpy
+with h5py.File("wide.h5", "w") as file:
+    for name in "x", "y", "z":
+        file[name] = numpy.zeros(40000, "f4")
+PYTHON
+long=(fit -n 2 --store runs --table wide.h5 --features x,y --label z --model line.pt --loss mse --epochs 1 --validation 0.99 --validation-batch-size 1
+  --run stopped)
+rm -f out
+timeout 200 farandole "${long[@]}" >out 2>err &
+launcher=$!
+is_trained() { grep -qs '"step":1,' runs/stopped/metrics.jsonl; }
+await "the fit ended before it validated" is_trained
+kill -TERM "$launcher"
+wait "$launcher"
+[[ $? == 75 ]] && ! grep -q '^epoch 1' out || fail "a stop during the validation"
+steps=$(sed -n 's/^stop requested: saved at step \([0-9]*\) .*/\1/p' out)
+timeout 200 farandole "${long[@]}" >out 2>err || fail "the validation after a stop"
+grep -q "^continuing from step $steps " out && grep -q "^epoch 1  step $steps .*validation loss" out || fail "the next start does not only validate"
+
 # Rows that are skipped count nowhere: not in the loss, not in the gradient.
 printf '%s\n' x,y,z 1,2,3 2,1,-1 >good.csv
 printf '%s\n' x,y,z 1,2,3 ,5,5 2,1,-1 5,,5 >gaps.csv

@@ -1,5 +1,6 @@
 #include "farandole/estimator/fit/fit.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 #include <memory>
@@ -7,6 +8,8 @@
 #include <torch/utils.h>
 
 #include "farandole/base/clock.h"
+#include "farandole/base/error.h"
+#include "farandole/base/log.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/estimator/fit/epoch_trainer.h"
@@ -47,8 +50,8 @@ class Fit {
       history_.begin(trainer_.steps_done(), trainer_.epochs_done());
     }
     ended_early_ = on_rank_0(leads() && history_.out_of_patience());
-    while (!finished() && !trainer_.stopping()) run_epoch();
-    if (trainer_.stopping() && saved_step_ != trainer_.steps_done()) save(std::nan(""));
+    while (!finished() && !stopping()) run_epoch();
+    if (stopping() && saved_step_ != trainer_.steps_done()) save(std::nan(""));
     await_writer(session_, store_.get());
     session_.together([&] {
       if (leads()) store_->wait();
@@ -69,6 +72,7 @@ class Fit {
       : session_(session),
         options_(options),
         objective_(objective),
+        stop_(stop),
         history_(options, std::move(record)),
         trainer_(session, options, table, rows.training, objective, stop),
         meter_(session) {
@@ -82,6 +86,7 @@ class Fit {
                            .world_size = session.size()});
   }
 
+  bool stopping() const { return trainer_.stopping() || stopped_in_validation_; }
   bool leads() const { return session_.rank() == 0; }
   bool finished() const { return ended_early_ || trainer_.epochs_done() >= options_.epochs; }
   std::filesystem::path checkpoints() const { return history_.record().folder / "checkpoints"; }
@@ -97,11 +102,18 @@ class Fit {
     }
     session_.set_step(-1);
     if (!trainer_.epoch_ended()) return;
+    // The validation may last longer than a job that is asked to stop. Then the epoch is saved as one that
+    // has no rows left, and the next start validates it.
+    std::optional<Evaluation> evaluation;
+    if (validation_ && !stopping()) {
+      share_buffers();
+      evaluation = validate();
+    }
+    if (validation_ && !evaluation) return;
     auto result = trainer_.end_epoch();
-    if (validation_) {
-      const auto evaluation = validate();
-      result.validation_loss = evaluation.loss;
-      result.metrics = evaluation.metrics;
+    if (evaluation) {
+      result.validation_loss = evaluation->loss;
+      result.metrics = evaluation->metrics;
     }
     result.seconds = seconds_since(begin_ns);
     end_epoch(result);
@@ -115,15 +127,29 @@ class Fit {
     if (leads()) history_.add(step, trainer_.epochs_done(), loss, result);
   }
 
-  Evaluation validate() {
+  // Batch normalization has running statistics of its own on each rank. Those of rank 0 are validated, saved
+  // and used from then on, so that a resumed run gives the same results.
+  void share_buffers() {
+    for (auto& buffer : objective_.model().module().buffers()) session_.broadcast_(buffer);
+  }
+
+  // No value if the job is asked to stop.
+  std::optional<Evaluation> validate() {
+    constexpr std::int64_t batches_between_votes = 64;
     const Span span(session_.timeline(), Category::evaluation, "validation");
     const torch::NoGradGuard no_grad;
     objective_.model().train(false);
     Scores scores(score_options(objective_, options_));
-    session_.together([&] {
-      validation_->start(0);
-      scores.add(objective_, *validation_, options_.validation_steps);
-    });
+    session_.together([&] { validation_->start(0); });
+    auto left = validation_->batches();
+    if (options_.validation_steps > 0) left = std::min(left, options_.validation_steps);
+    for (; left > 0; left -= batches_between_votes) {
+      session_.together([&] { scores.add(objective_, *validation_, std::min(left, batches_between_votes)); });
+      if (left <= batches_between_votes) break;
+      const auto asks = session_.allreduce(torch::full({}, stop_() ? 1.0 : 0.0), ReduceOp::sum);
+      stopped_in_validation_ = asks.item<double>() > 0;
+      if (stopped_in_validation_) return std::nullopt;
+    }
     return scores.reduce(session_);
   }
 
@@ -132,7 +158,13 @@ class Fit {
     ended_early_ = on_rank_0(leads() && history_.add(result, usage));
     // Before the checkpoint, because a later start leaves out the epochs after its checkpoint, but
     // cannot add one.
-    if (leads()) history_.publish();
+    if (leads()) {
+      try {
+        history_.publish();
+      } catch (const Error& error) {  // On a full disk, training goes on.
+        log_warning("the history of epoch {} is not kept yet: {}", result.epoch, error.what());
+      }
+    }
     save(score_of(result));
   }
 
@@ -143,6 +175,7 @@ class Fit {
 
   void save(double score) {
     await_writer(session_, store_.get());
+    share_buffers();
     const Span span(session_.timeline(), Category::checkpoint, "snapshot");
     auto builder = leads() ? store_->builder() : SnapshotBuilder();
     trainer_.save(builder);
@@ -177,12 +210,13 @@ class Fit {
   Session& session_;
   const EstimatorOptions& options_;
   Objective& objective_;
+  const std::function<bool()>& stop_;
   FitHistory history_;  // Used on rank 0, except for its folder.
   EpochTrainer trainer_;
   std::optional<TableReader> validation_;
   std::unique_ptr<CheckpointStore> store_;  // On rank 0.
   std::int64_t saved_step_ = -1;
-  bool ended_early_ = false;  // Equal on all ranks.
+  bool ended_early_ = false, stopped_in_validation_ = false;  // Equal on all ranks.
   ResourceMeter meter_;
 };
 
