@@ -33,9 +33,10 @@ int own_arguments(int argc, const char* const* argv) {
   int next = 1;
   for (; next < argc && argv[next][0] == '-' && std::string_view(argv[next]) != "--"; ++next) {
     const std::string_view word = argv[next];
-    if (word == "-n" || word == "--ranks" || word == "--log-dir" || word == "--run-dir" ||
-        word == "--max-restarts" || word == "--min-ranks" || word == "--requeue" || word == "--starter")
-      ++next;  // its value
+    const bool has_value = word == "-n" || word == "--ranks" || word == "--log-dir" || word == "--run-dir" ||
+                           word == "--max-restarts" || word == "--min-ranks" || word == "--requeue" ||
+                           word == "--starter";
+    if (has_value && next + 1 < argc && std::string_view(argv[next + 1]) != "--") ++next;
   }
   return std::min(next, argc);
 }

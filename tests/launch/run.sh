@@ -34,6 +34,11 @@ says out '^\[1 [0-9:.]{12}\] hello$'
 says err '^\[0 [0-9:.]{12}\] end$'
 for r in 0 1; do grep -q '\] end$' "$work/logs/rank-000$r.log" || fail "log of rank $r"; done
 
+expect 0 "${run[@]}" --report true
+says err '^farandole run: there is no report, because the program has no run directory; add --run-dir$'
+(cd "$work" && expect 64 "${run[@]}" -n 1 --run-dir -- true)
+[[ ! -e $work/-- ]] || fail "a folder named --"
+
 # The rank that failed first.
 expect 3 "${run[@]}" -n 3 sh -c "$rank 1 ] && exit 3; exec sleep 600"
 [[ $(wc -l <"$work/err") == 1 ]] || fail "one line on failure: $(<"$work/err")"
@@ -156,6 +161,14 @@ wait $! || fail "nohup: $?"
 # If the reader of the output ends, the job ends.
 "${run[@]}" -n 2 yes "$MARK" 2>"$work/err" | head -n 1 >"$work/out"
 says out "$MARK"
+# The ranks have time to save, their ends are recorded, and they are not started again.
+unread='echo start >>"$TMPDIR/starts"; trap "sleep 2; touch \"$TMPDIR/saved.$OMPI_COMM_WORLD_RANK\"; exit 75" TERM
+while :; do echo line; sleep 0.1; done'
+"${run[@]}" -n 2 --max-restarts 3 --run-dir "$work/unread" sh -c "$unread" 2>"$work/err" | head -n 3 >"$work/out"
+[[ ${PIPESTATUS[0]} == 75 && -e $TMPDIR/saved.0 && -e $TMPDIR/saved.1 ]] || fail "a reader that has ended: $(<"$work/err")"
+[[ $(wc -l <"$TMPDIR/starts") == 2 && $(ls "$work"/unread/launch/rank-*.json | wc -l) == 2 ]] || fail "starts and records: $(<"$work/err")"
+says err '^farandole run: the reader of the output has ended, so the ranks are asked to end$'
+rm "$TMPDIR/starts" "$TMPDIR"/saved.?
 
 # The reader of the output stalls: logs and records are complete before it continues, and no line is lost.
 mkfifo "$work/output"

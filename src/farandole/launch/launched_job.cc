@@ -147,8 +147,17 @@ class Launcher {
     if (waiting[4].revents != 0) err_.write_some();
     if (waiting[5].revents != 0) take_typed();
     if (waiting[6].revents != 0) pass_typed();
-    if ((out_.broken() || err_.broken()) && !std::exchange(told_of_broken_, true)) starter_->signal(SIGTERM);
+    if (out_.broken() || err_.broken()) end_without_reader();
     return ready > 0;
+  }
+
+  // A program of its own would get SIGPIPE. The ranks get SIGTERM, so that they can save.
+  void end_without_reader() {
+    if (endings_ > 0 || reader_is_gone_ || starter_->has_ended()) return;
+    reader_is_gone_ = true;
+    job_.signals.push_back({SIGPIPE, real_time_ns()});
+    err_.push("farandole run: the reader of the output has ended, so the ranks are asked to end\n");
+    if (!signal_ranks(SIGTERM)) starter_->signal(SIGTERM);
   }
 
   void write_some() {
@@ -308,30 +317,16 @@ class Launcher {
   // Copies recorder files of ranks on this node if their supervisors were killed with them.
   void bring_recorders() {
     if (run_.folder.empty()) return;
-    const auto folder = run_.folder / "recorder";
-    std::error_code failure;
-    for (const auto& destination : staged_files_in(folder, ".ftl", failure)) {
-      try {
-        stage_out(destination);
-      } catch (const std::exception& error) {
-        err_.push(fmt::format("farandole run: a recorder file could not be copied from this node: {}\n",
-                              error.what()));
-      }
-    }
-    const bool none =
-        failure == std::errc::no_such_file_or_directory || failure == std::errc::not_a_directory;
-    if (failure && !none)
-      err_.push(fmt::format(
-          "farandole run: recorder files may remain on this node, because {} cannot be read: {}\n",
-          folder.string(), failure.message()));
+    for (const auto& problem : try_to_stage_out_all(run_.folder / "recorder", ".ftl"))
+      err_.push(fmt::format("farandole run: recorder files may remain on this node: {}\n", problem));
   }
 
   JobEnd conclude() {
     auto records = read_records(folder_.path());
     records.insert(records.end(), chatter_.records().begin(), chatter_.records().end());
     learn_run(records);
-    const auto verdict =
-        judge(records, plan_.ranks, starter_->end(), plan_.command.front(), signal_, log_folder_);
+    const auto verdict = judge(records, plan_.ranks, starter_->end(), plan_.command.front(),
+                               signal_ == 0 && reader_is_gone_ ? SIGPIPE : signal_, log_folder_);
     if (verdict.show_left_out) err_.push(chatter_.left_out());
     if (!verdict.message.empty()) err_.push("farandole run: " + verdict.message + "\n");
     if (verdict.exit_code == 0 && trace_mpi_ && !launch_folder_.has_recorded())
@@ -345,7 +340,7 @@ class Launcher {
     if (is_abandoned()) discard_folder(folder_of_caller_);
     drain();
     return {.exit_code = verdict.exit_code,
-            .told = signal_ != 0,
+            .told = signal_ != 0 || reader_is_gone_,
             .run = run_.folder,
             .job_state = job_.job_state,
             .complete = complete,
@@ -382,7 +377,7 @@ class Launcher {
   // So many of them kill the ranks. A second one must not disturb a checkpoint that the first one
   // has asked for.
   static constexpr int forced = 3;
-  bool told_of_broken_ = false;
+  bool reader_is_gone_ = false;
   bool begun_ = false;  // job.json has been written.
   const std::int64_t started_ns_ = now_ns();
   std::int64_t looked_ns_ = started_ns_;

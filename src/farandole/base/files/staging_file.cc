@@ -169,4 +169,19 @@ void stage_out_all(const fs::path& folder, const std::string& extension) {
   for (const auto& destination : staged_files_in(folder, extension, none)) stage_out(destination);
 }
 
+std::vector<std::string> try_to_stage_out_all(const fs::path& folder, const std::string& extension) {
+  std::vector<std::string> problems;
+  std::error_code failure;
+  for (const auto& destination : staged_files_in(folder, extension, failure)) {
+    try {
+      stage_out(destination);
+    } catch (const std::exception& error) {
+      problems.push_back(error.what());
+    }
+  }
+  const bool none = failure == std::errc::no_such_file_or_directory || failure == std::errc::not_a_directory;
+  if (failure && !none) problems.push_back(folder.string() + " cannot be read: " + failure.message());
+  return problems;
+}
+
 }  // namespace farandole

@@ -33,6 +33,9 @@ bool copy_out(const std::filesystem::path& destination);
 bool stage_out(const std::filesystem::path& destination);
 // Calls stage_out() for each file of `folder` that ends in `extension` and is on this node.
 void stage_out_all(const std::filesystem::path& folder, const std::string& extension);
+// Does the same as far as possible. Returns why files may remain on this node, a line for each.
+std::vector<std::string> try_to_stage_out_all(const std::filesystem::path& folder,
+                                              const std::string& extension);
 
 // The path to read from: the local file if it is on this node, otherwise the destination.
 std::filesystem::path readable_at(const std::filesystem::path& destination);
