@@ -38,6 +38,21 @@ TEST(Diagnosis, NamesARankThatWasKilledWithItsSupervisor) {
   EXPECT_EQ(diagnose(run).cause, Cause::cancelled) << "Slurm kills the supervisors, too";
 }
 
+// The third Ctrl-C kills ranks and supervisors. The launcher has recorded all of them.
+TEST(Diagnosis, KnowsFromTheLauncherWhyNobodyRecordedAnEnd) {
+  auto run = run_of(2);
+  run.job->exit_code = 1;
+  run.job->message = "mpirun ended with code 1, and no record exists of the end of rank 0, 1";
+  auto found = diagnose(run);
+  EXPECT_EQ(found.cause, Cause::unknown);
+  EXPECT_THAT(found.verdict, testing::HasSubstr("no record exists of the end of rank 0, 1"));
+  EXPECT_THAT(found.verdict, testing::Not(testing::HasSubstr("launcher was killed")));
+  run.job->signals = {{SIGTERM, noon}, {SIGTERM, noon + second}, {SIGTERM, noon + second}};
+  found = diagnose(run);
+  EXPECT_EQ(found.cause, Cause::interrupted);
+  EXPECT_THAT(found.verdict, testing::Not(testing::HasSubstr("launcher was killed")));
+}
+
 // The supervisor of rank 1 was killed, and mpirun killed that of rank 0 before it had recorded the end
 // of its rank.
 TEST(Diagnosis, KnowsFromRunJsonThatRankZeroLostAPeer) {

@@ -146,7 +146,7 @@ class Sentence {
           "no launcher has left a record of it (it was killed itself, or was not farandole run), and there "
           "are no logs";
     else
-      text += killed_launcher;
+      text += root_cause_.why.empty() ? std::string(killed_launcher) : root_cause_.why;
     if (call_ && !call_->missing.empty())
       text +=
           fmt::format("; according to the flight recorders, {} waited in {} for {}, last seen{}",

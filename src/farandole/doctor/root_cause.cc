@@ -263,13 +263,18 @@ RootCause find_root_cause(const RunEvidence& run, const std::optional<StalledCal
   if (!ends.empty() && unheard.empty()) return {Cause::done, {}, {}, ""};
   if (!ends.empty() && run.job && run.job->end_ns != 0)
     return {Cause::unknown, unheard.front(), {}, run.job->message};
+  // The supervisors were killed, and the launcher knows by which signal it was asked to end the job.
+  if (ends.empty() && asked_by_launcher && run.job->end_ns != 0) {
+    const auto& signal = run.job->signals.front();
+    return asked_to_stop(run, signal.number, signal.time_ns);
+  }
   if (run.facts.exit_code) {
     RootCause root_cause{cause_of_code(static_cast<int>(*run.facts.exit_code)), {}, {}, ""};
     root_cause.why = fmt::format("run.json reports exit code {}", *run.facts.exit_code);
     if (launcher_was_killed(run)) root_cause.why += fmt::format("; {}", killed_launcher);
     return root_cause;
   }
-  return {Cause::unknown, {}, {}, ""};
+  return {Cause::unknown, {}, {}, run.job && run.job->end_ns != 0 ? run.job->message : ""};
 }
 
 }  // namespace farandole
