@@ -98,11 +98,20 @@ short=("${training[@]}")
 training+=(--steps 1000000 --epochs 1000000) # These two end only because they are told to.
 submit never never.sbatch
 submit cancelled "$scripts/train.sbatch"
+submit dropped "$scripts/train.sbatch"
 training=("${short[@]}")
-for run in never cancelled; do until_true 60 trains $run; done
+for run in never cancelled dropped; do until_true 60 trains $run; done
 agree never running RUNNING
 scancel --batch --signal=USR1 "${jobs[never]}"
 scancel "${jobs[cancelled]}"
+# A requeued job is cancelled before it starts again.
+scancel --batch --signal=USR1 "${jobs[dropped]}"
+job=${jobs[dropped]}
+until_true 60 eval '[[ $(state) == PENDING ]]'
+scancel "$job"
+until_true 60 eval '[[ $(state) == CANCELLED ]]'
+agree dropped stopped CANCELLED waiting
+timeout 15 "$bin/farandole" status dropped --watch >watched || fail "farandole status --watch of a cancelled job"
 ends cancelled CANCELLED 0 75
 agree cancelled stopped CANCELLED
 says_in cancelled.out 'saved at step'

@@ -81,6 +81,12 @@ JobState ask_for_recorded_job(const std::map<std::string, std::string>& slurm,
   return std::move(answer.state);
 }
 
+bool is_forgotten_job(const std::map<std::string, std::string>& slurm, std::chrono::milliseconds patience) {
+  const auto id = value_of(slurm, "JOB_ID"), cluster = value_of(slurm, "CLUSTER_NAME");
+  return !id.empty() && (cluster.empty() || cluster_name(patience) == cluster) &&
+         ask_for_job(id, patience).gone;
+}
+
 int restarts_of(const JobState& state) {
   return parse_number<int>(value_of(state, "Restarts")).value_or(0);
 }

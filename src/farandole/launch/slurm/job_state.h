@@ -37,6 +37,9 @@ JobState ask_for_job_state(const std::string& job, std::chrono::milliseconds pat
 JobState ask_for_recorded_job(const std::map<std::string, std::string>& slurm,
                               std::chrono::milliseconds patience);
 
+// True if the same cluster answers that it has no job of this number any more.
+bool is_forgotten_job(const std::map<std::string, std::string>& slurm, std::chrono::milliseconds patience);
+
 // How many times Slurm has started the job again. A job that was requeued has its next number at once.
 int restarts_of(const JobState& state);
 

@@ -72,14 +72,6 @@ void read_checkpoint(const fs::path& run, RunStatus& status) {
     status.checkpoint_age_s = std::max(0.0, seconds_now() - static_cast<double>(written_ns) * 1e-9);
 }
 
-// Slurm forgets jobs some minutes after their end.
-std::string ask_slurm(const JobRecord& job) {
-  constexpr std::chrono::seconds patience(5);
-  const auto state = ask_for_recorded_job(job.slurm, patience);
-  const auto found = state.find("JobState");
-  return found == state.end() ? "" : found->second;
-}
-
 void judge(const RunFacts& facts, const std::optional<JobRecord>& job, bool alive, RunStatus& status) {
   const auto started = unix_seconds(facts.started).value_or(0);
   const auto ended = unix_seconds(facts.ended);
@@ -111,17 +103,39 @@ void judge(const RunFacts& facts, const std::optional<JobRecord>& job, bool aliv
   }
 }
 
-// Slurm knows what the run directory cannot: a job that Slurm itself has requeued, or that has
-// just started again.
-void correct(RunStatus& status) {
+constexpr std::chrono::seconds slurm_answers_within(5);
+
+// Returns why a job that waited to start again will not; "" if it may.
+std::string why_not_again(const RunStatus& status, const JobRecord& job) {
+  for (const auto* end : {"CANCELLED", "FAILED", "TIMEOUT", "COMPLETED", "NODE_FAIL", "DEADLINE", "BOOT_FAIL",
+                          "OUT_OF_MEMORY", "PREEMPTED"})
+    if (status.job_state.starts_with(end)) return "Slurm has ended its job";
+  // Slurm forgets jobs some minutes after their end.
+  if (status.job_state.empty() && is_forgotten_job(job.slurm, slurm_answers_within))
+    return "Slurm does not know its job any more";
+  return "";
+}
+
+// Slurm knows what the run directory cannot: a job that Slurm itself has requeued, that has just started
+// again, or that will not start again.
+void correct(RunStatus& status, const JobRecord& job, const JobState& now) {
   // The lease of a job that was killed on another host looks alive for some seconds.
   if (status.job_state == "PENDING" && status.state != State::finished) {
     status.state = State::waiting;
     status.detail.clear();
   }
-  if (status.job_state == "RUNNING" && (status.state == State::waiting || status.state == State::lost)) {
+  const auto count = job.slurm.find("RESTART_COUNT");
+  const auto restarts = count != job.slurm.end() ? parse_number<int>(count->second).value_or(0) : 0;
+  const bool again = restarts_of(now) > restarts;
+  if (status.job_state == "RUNNING" &&
+      (status.state == State::waiting || (status.state == State::lost && again))) {
     status.state = State::starting;
     status.detail.clear();
+  }
+  if (status.state != State::waiting) return;
+  if (const auto why = why_not_again(status, job); !why.empty()) {
+    status.state = State::stopped;
+    status.detail = why + "; the same command continues from its checkpoint";
   }
 }
 
@@ -153,8 +167,9 @@ RunStatus read_run_status(const fs::path& run) {
   judge(facts, job, lease_is_alive(run), status);
   if (job && job->slurm.contains("JOB_ID")) {
     status.job = job->slurm.at("JOB_ID");
-    status.job_state = ask_slurm(*job);
-    correct(status);
+    const auto now = ask_for_recorded_job(job->slurm, slurm_answers_within);
+    if (const auto found = now.find("JobState"); found != now.end()) status.job_state = found->second;
+    correct(status, *job, now);
     const auto end = job->slurm.find("JOB_END_TIME");
     if (end != job->slurm.end() && status.state == State::running)
       if (const auto seconds = parse_number<double>(end->second))
