@@ -48,11 +48,23 @@ fs::path run_dir_of(const std::vector<std::string>& training) {
   const auto run = farandole::find_launched_run(program, "", "", [](const char*) { return nullptr; });
   if (run.folder.empty())
     throw farandole::UserError(
-        "--run-dir of the training is missing; name the folder for the files of the run");
+        "--run-dir of the training is missing; name the folder for the files of the run on the command line, "
+        "because submit does not look for it in profiles, --set and the environment");
   return run.folder;
 }
 
-// Returns no value after --help.
+// A name of a file for sbatch, which replaces %j and the like.
+std::string as_sbatch_file(const fs::path& file) {
+  std::string text;
+  for (const char c : file.string()) {
+    if (c == '\\')
+      throw farandole::UserError(
+          file.string() + " contains a backslash, which sbatch does not accept; choose another folder");
+    text += c == '%' ? "%%" : std::string(1, c);
+  }
+  return text;
+}
+
 // One task for each GPU of a node: adds up the numbers of sbatch's [TYPE:]NUMBER,….
 int gpus_in(const std::string& text) {
   int sum = 0;
@@ -69,6 +81,7 @@ int gpus_in(const std::string& text) {
   return sum;
 }
 
+// Returns no value after --help.
 std::optional<Request> parse(int argc, char** argv) {
   namespace po = boost::program_options;
   const int own = static_cast<int>(std::find(argv, argv + argc, std::string_view("--")) - argv);
@@ -98,7 +111,7 @@ std::optional<Request> parse(int argc, char** argv) {
   request.batch.training.insert(request.batch.training.end(), argv + own + 2, argv + argc);
   request.batch.programs = farandole::program_folder();
   request.run_dir = run_dir_of(request.batch.training);
-  request.batch.options.emplace_back("output", (request.run_dir / "job.out").string());
+  request.batch.options.emplace_back("output", as_sbatch_file(request.run_dir / "job.out"));
   request.batch.options.emplace_back("chdir", fs::current_path().string());
   return request;
 }

@@ -22,6 +22,12 @@ gpu=$(sbatch --parsable -o gpu.out -N2 --ntasks-per-node=2 --gpus-per-node=2 --c
 sed -i /--gpus-per-node/d gpu.sbatch
 own_gpu=$(sbatch --parsable -o own-gpu.out -N2 --ntasks-per-node=2 --gpus-per-task=1 --cpus-per-task=1 gpu.sbatch)
 
+# A checkout whose path has a space, with arguments that have some, too.
+mkdir -p "my site/slurm"
+cp "$scripts/train.sbatch" "my site/slurm/"
+ln -s "${bin%/bin}" "my site/build"
+spaced=$(env -u FARANDOLE_BIN PATH="${PATH#"$bin":}" sbatch --parsable -o spaced.out "my site/slurm/train.sbatch" "${training[@]}" --run-dir "$work/my run")
+
 # Without PMIx, mpirun starts the ranks. This srun only claims that it has none.
 mkdir no-pmix
 printf '#!/bin/bash\n[[ $* != --mpi=list ]] || { echo none; exit; }\nexec %s "$@"\n' "$(command -v srun)" >no-pmix/srun
@@ -42,6 +48,10 @@ expect 64 farandole submit --gpus-per-node all --print -- "train" "${training[@]
 says err 'has no number of GPUs for one task each; give --ntasks-per-node as well$'
 expect 64 farandole submit --nodes 99 -- "train" "${training[@]}" --run-dir submitted
 says err '^farandole submit: Slurm would refuse this job: .*node'
+expect 0 farandole submit --print -- "train" "${training[@]}" --run-dir 'per%j cent'
+says out "^#SBATCH --output='?$work/per%%j cent/job.out'?\$"
+expect 64 farandole submit --print -- "train" "${training[@]}" --run-dir 'back\slash'
+says err 'contains a backslash'
 expect 64 farandole submit -- "train" "${training[@]}"
 says err '^farandole submit: --run-dir of the training is missing'
 expect 64 farandole submit --nodes 2
@@ -50,6 +60,8 @@ expect 0 env -u FARANDOLE_BIN PATH="${PATH#"$bin":}" "$bin/farandole" submit --n
 says out "^run directory  $work/submitted$"
 submitted=$(sed -n 's/^job  *\([0-9]*\)$/\1/p' out)
 
+ended "$spaced" COMPLETED spaced.out
+[[ -s "my run/report.txt" ]] || fail "the job of a checkout with a space: $(<spaced.out)"
 ended "$scaling" COMPLETED scaling.out
 for ranks in 1 2 4; do grep -q "\"ranks\": $ranks," "scaling/ranks-000$ranks/run.json" || fail "$ranks ranks: $(ls scaling)"; done
 grep -qE '^ +4 +' scaling/scaling.txt && [[ -s scaling/scaling.html ]] || fail "the report of the sweep: $(<scaling/scaling.txt)"

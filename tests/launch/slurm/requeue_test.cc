@@ -44,6 +44,19 @@ TEST(Requeue, FollowsASavedCheckpoint) {
   }
 }
 
+TEST(Requeue, NamesATimeLimitThatIsTooShort) {
+  const Facts running = {{"JobState", "RUNNING"}};
+  const auto message = [&](const char* begin, const char* end) {
+    return decide(75, running, {{"SLURM_JOB_START_TIME", begin}, {"SLURM_JOB_END_TIME", end}}).message;
+  };
+  EXPECT_THAT(message("1800000000", "1800000120"), HasSubstr("its time limit of 120 s"));
+  for (const auto& [begin, end] : {std::pair("1800000000", "1800003600"),
+                                   {"1800000000", ""},
+                                   {"", "1800000120"},
+                                   {"1800000120", "1800000000"}})
+    EXPECT_THAT(message(begin, end), testing::EndsWith("(restart 1 of 2)")) << begin << " " << end;
+}
+
 TEST(Requeue, FollowsSilentHosts) {
   JobEnd end;
   end.exit_code = 137;

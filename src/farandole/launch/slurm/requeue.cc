@@ -27,6 +27,18 @@ int restarts_before(const Environment& environment) {
   return parse_number<int>(text_of(environment, "SLURM_RESTART_COUNT")).value_or(0);
 }
 
+// The scripts of slurm/ let Slurm warn 120 s before the limit. Below that, it warns at once, and each start
+// trains for some seconds only.
+std::string limit_text(const Environment& environment) {
+  constexpr std::int64_t short_seconds = 180;
+  const auto begin = parse_number<std::int64_t>(text_of(environment, "SLURM_JOB_START_TIME")),
+             end = parse_number<std::int64_t>(text_of(environment, "SLURM_JOB_END_TIME"));
+  if (!begin || !end || *end <= *begin || *end - *begin > short_seconds) return "";
+  return fmt::format(
+      "; its time limit of {} s leaves hardly any time before Slurm's warning (--signal), so ask for more (--time)",
+      *end - *begin);
+}
+
 // 0: it does not start again.
 void note(const std::filesystem::path& run, std::int64_t requeued_ns) try {
   if (run.empty()) return;
@@ -67,8 +79,8 @@ RequeueDecision decide_requeue(const JobEnd& end, int most, const Environment& e
             restarts, restarts == 1 ? "" : "s", most)};
   return {.requeue = true,
           .at_once = !runs,
-          .message = fmt::format("job {} is requeued and continues from its checkpoint (restart {} of {})",
-                                 own_slurm_job(environment), restarts + 1, most)};
+          .message = fmt::format("job {} is requeued and continues from its checkpoint (restart {} of {}){}",
+                                 own_slurm_job(environment), restarts + 1, most, limit_text(environment))};
 }
 
 void note_requeue(const JobEnd& end) {
