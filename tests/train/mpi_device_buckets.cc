@@ -361,6 +361,23 @@ TEST(DeviceBuckets, CopiesAreAwaitedOnTheirDevice) {
   EXPECT_EQ(std::memcmp(there.data(), ones.const_data_ptr(), there.size()), 0);
 }
 
+// A checkpoint must not end a job only because a machine has too little pinned memory.
+TEST(DeviceBuckets, ACheckpointIsCopiedWithoutPinnedMemory) {
+  const WithDevice device;
+  DeviceCopies copies(*session->internals().gpu, session->device());
+  for (const bool fails : {true, false}) {
+    const auto values = torch::rand({1000});
+    std::vector<std::byte> there(4000);
+    copies.add(values, there);
+    if (fails) ::setenv("GPU_DOUBLE_FAIL", "cudaHostAlloc:1", 1);
+    const auto complete = copies.start();
+    ::unsetenv("GPU_DOUBLE_FAIL");
+    EXPECT_EQ(complete == nullptr, fails);
+    if (complete) complete();
+    EXPECT_EQ(std::memcmp(there.data(), values.const_data_ptr(), there.size()), 0);
+  }
+}
+
 TEST(DeviceBuckets, RefuseWhatOnlyCpusHave) {
   SidedNet net;
   torch::optim::SGD sgd(net.parameters(), 0.1);

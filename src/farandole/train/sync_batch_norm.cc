@@ -31,6 +31,7 @@ Tensor by_feature(const Tensor& values, const Tensor& input) {
   return values.view(shape);
 }
 
+// `sums` are on the CPU, also if the layer computes on a GPU.
 void sum_over_ranks(TensorCollectives& ranks, const char* name, Tensor& sums) {
   communicator_of(ranks).allreduce(name, sums.data_ptr(), static_cast<std::size_t>(sums.numel()),
                                    DType::float64, ReduceOp::sum);
@@ -63,7 +64,7 @@ Statistics gather_statistics(TensorCollectives& ranks, const Tensor& input) {
         count));
   const auto mean = sums.narrow(0, 0, features) / count;
   const auto var = (sums.narrow(0, features, features) / count - mean * mean).clamp_min(0);
-  return {count, mean, var};
+  return {count, mean.to(input.device()), var.to(input.device())};
 }
 
 struct Normalize : torch::autograd::Function<Normalize> {
@@ -99,9 +100,9 @@ struct Normalize : torch::autograd::Function<Normalize> {
       own[0].copy_(std::get<2>(sums));
       own[1].copy_(std::get<1>(sums));
     }
-    auto all = own.to(torch::kFloat64, /*non_blocking=*/false, /*copy=*/true);
+    auto all = own.to(torch::kCPU, torch::kFloat64, /*non_blocking=*/false, /*copy=*/true);
     sum_over_ranks(ranks, "batch norm gradients", all);
-    all = (all / count).to(type);
+    all = (all / count).to(mean.device(), type);
     const auto scale = weight.defined() ? weight * inverse : inverse;
     auto result = (x - by_feature(mean, x)).mul_(by_feature(-scale * inverse * all[1], x));
     result.addcmul_(gradient, by_feature(scale, x)).sub_(by_feature(scale * all[0], x));

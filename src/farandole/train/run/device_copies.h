@@ -23,7 +23,8 @@ class DeviceCopies {
   void add(const torch::Tensor& tensor, std::span<std::byte> to);
   // Queues the copies of what was added, behind the work of the current stream. The returned function waits
   // for the device and fills the memory of the host. It can be called on any thread,
-  // whose device is then that of the copies.
+  // whose device is then that of the copies. If the machine has too little pinned memory for them, start()
+  // itself waits and fills the memory, and returns an empty function.
   std::function<void()> start();
   // To be called before the copied tensors change: work that is queued on the current stream from now on
   // waits until the device has read them. The host does not wait.
