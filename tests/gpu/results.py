@@ -4,7 +4,7 @@ Usage: results.py check NAME EXIT-CODE START END DETAIL    a line of JSON
        results.py row FIGURE KEY LIMIT OUTPUT ROWS         adds a line of JSON to ROWS and prints what it says; LIMIT is such as
                                                            '>= 0.85'; exit code 1 if it is missed
        results.py value KEY OUTPUT                         a figure of the last line of a program's output
-       results.py same_loss METRICS METRICS                exit code 1 unless the last losses differ by rounding alone
+       results.py same_loss METRICS METRICS                exit code 1 unless the losses of the last evaluations differ by rounding alone
        results.py write GPUS DEVICE CHECKS ROWS            the whole result"""
 import json
 import operator
@@ -41,7 +41,7 @@ def row(figure, key, limit, output, rows):
 
 
 def same_loss(*files):
-    a, b = ([line["loss"] for line in map(json.loads, open(name)) if "loss" in line][-1] for name in files)
+    a, b = ([line["eval_loss"] for line in map(json.loads, open(name)) if "eval_loss" in line][-1] for name in files)
     print(f"{a:.4f} and {b:.4f}")
     sys.exit(abs(a - b) > 0.05)
 
