@@ -78,6 +78,7 @@ class CuptiActivity final : public GpuActivity {
     // A buffer with a record of work that has not ended would be kept back with all that it has. The device
     // is not waited for, because it may wait for a rank that is lost.
     flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    const std::lock_guard lock(mutex_);
     active() = nullptr;
   }
 
@@ -128,12 +129,14 @@ class CuptiActivity final : public GpuActivity {
 
   static void CUPTIAPI buffer_full(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t,
                                    std::size_t valid) {
-    if (auto* const self = active().load()) self->read(context, stream, buffer, valid);
+    {
+      const std::lock_guard lock(mutex_);
+      if (auto* const self = active().load()) self->read(context, stream, buffer, valid);
+    }
     std::free(buffer);
   }
 
   void read(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t valid) {
-    const std::lock_guard lock(mutex_);
     CUpti_Activity* record = nullptr;
     while (cupti_.next_record(buffer, valid, &record) == CUPTI_SUCCESS) reader_.read(*record);
     std::size_t lost = 0;
@@ -162,7 +165,8 @@ class CuptiActivity final : public GpuActivity {
   Timeline& timeline_;
   const StepWindow window_;
   LaunchHistory history_;
-  std::mutex mutex_;
+  // Protects reader_. It is static because a thread of CUPTI may read a buffer while this object ends.
+  static inline std::mutex mutex_;
   ActivityReader reader_;
   bool on_ = false;
 };
