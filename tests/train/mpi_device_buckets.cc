@@ -190,90 +190,76 @@ TEST(DeviceBuckets, AGradientThatIsNotFiniteLeavesTheStepOut) {
   EXPECT_FALSE(torch::equal(net.theirs->bias, before.theirs->bias));
 }
 
-// The device leaves out the update by itself. The host learns it in the next step, or when it asks.
-TEST(DeviceBuckets, AGradientThatIsNotFiniteIsReportedOneStepLater) {
-  SidedNet net;
-  bool bad = false;
-  net.theirs->bias.register_hook(
-      [&](const Tensor& gradient) { return bad && session->rank() == 0 ? gradient / 0.0 : gradient; });
-  torch::optim::SGD sgd(net.parameters(), 0.1);
-  const WithDevice device;
-  DistributedOptimizer optimizer(*session, sgd, net.named_parameters(), {});
-  const auto step = [&](bool is_bad) {
+// A training in which rank 0 has an infinite gradient if `is_bad`.
+struct SpoiltTraining {
+  explicit SpoiltTraining(const DistributedOptimizerOptions& options)
+      : optimizer(*session, sgd, net.named_parameters(), options) {}
+
+  void backward(bool is_bad) {
     bad = is_bad;
     optimizer.zero_grad();
     net.loss(1).backward();
+  }
+  void step(bool is_bad) {
+    backward(is_bad);
     optimizer.step();
-  };
-  const auto values = [&] { return torch::nn::utils::parameters_to_vector(net.parameters()).clone(); };
-  step(false);
-  const auto before = values();
-  step(true);
-  EXPECT_THROW(optimizer.confirm(), NonFiniteGradient);
-  EXPECT_TRUE(torch::equal(values(), before));
-  step(false);
-  optimizer.confirm();
-  const auto after = values();
+  }
+  Tensor values() const { return torch::nn::utils::parameters_to_vector(net.parameters()).clone(); }
+
+  SidedNet net;
+  bool bad = false;
+  unsigned hook = net.theirs->bias.register_hook(
+      [this](const Tensor& gradient) { return bad && session->rank() == 0 ? gradient / 0.0 : gradient; });
+  torch::optim::SGD sgd{net.parameters(), 0.1};
+  const WithDevice device;
+  DistributedOptimizer optimizer;
+};
+
+// The device leaves out the update by itself. The host learns it in the next step, or when it asks.
+TEST(DeviceBuckets, AGradientThatIsNotFiniteIsReportedOneStepLater) {
+  SpoiltTraining training({});
+  training.step(false);
+  const auto before = training.values();
+  training.step(true);
+  EXPECT_THROW(training.optimizer.confirm(), NonFiniteGradient);
+  EXPECT_TRUE(torch::equal(training.values(), before));
+  training.step(false);
+  training.optimizer.confirm();
+  const auto after = training.values();
   EXPECT_FALSE(torch::equal(after, before));
-  step(true);
-  EXPECT_THROW(step(false), NonFiniteGradient);
-  EXPECT_TRUE(torch::equal(values(), after));
+  training.step(true);
+  EXPECT_THROW(training.step(false), NonFiniteGradient);
+  EXPECT_TRUE(torch::equal(training.values(), after));
 }
 
 // After the first step, buckets are planned again. What the device knows of that step is not lost.
 TEST(DeviceBuckets, AGradientOfTheFirstStepThatIsNotFiniteIsReported) {
-  SidedNet net;
-  bool bad = false;
-  net.theirs->bias.register_hook(
-      [&](const Tensor& gradient) { return bad && session->rank() == 0 ? gradient / 0.0 : gradient; });
-  torch::optim::SGD sgd(net.parameters(), 0.1);
-  const WithDevice device;
-  DistributedOptimizer optimizer(*session, sgd, net.named_parameters(), small_buckets());
-  const auto step = [&](bool is_bad) {
-    bad = is_bad;
-    optimizer.zero_grad();
-    net.loss(1).backward();
-    optimizer.step();
-  };
-  const auto values = [&] { return torch::nn::utils::parameters_to_vector(net.parameters()).clone(); };
-  step(true);
-  const auto before = values();  // The buckets before that of this gradient are updated.
-  EXPECT_THROW(step(false), NonFiniteGradient);
-  EXPECT_TRUE(torch::equal(values(), before));
-  step(false);
-  step(false);
-  optimizer.confirm();
-  EXPECT_FALSE(torch::equal(values(), before));
+  SpoiltTraining training(small_buckets());
+  training.step(true);
+  const auto before = training.values();  // The buckets before that of this gradient are updated.
+  EXPECT_THROW(training.step(false), NonFiniteGradient);
+  EXPECT_TRUE(torch::equal(training.values(), before));
+  training.step(false);
+  training.step(false);
+  training.optimizer.confirm();
+  EXPECT_FALSE(torch::equal(training.values(), before));
 }
 
 // As on a CPU, gradients that are thrown away have no effect on the next step.
 TEST(DeviceBuckets, DiscardedGradientsThatAreNotFiniteDoNoHarm) {
   for (const auto on_nonfinite : {OnNonFinite::stop, OnNonFinite::skip})
     for (const bool synchronizes : {false, true}) {
-      SidedNet net;
-      bool bad = false;
-      net.theirs->bias.register_hook(
-          [&](const Tensor& gradient) { return bad && session->rank() == 0 ? gradient / 0.0 : gradient; });
-      torch::optim::SGD sgd(net.parameters(), 0.1);
-      const WithDevice device;
       auto options = small_buckets();
       options.on_nonfinite = on_nonfinite;
-      DistributedOptimizer optimizer(*session, sgd, net.named_parameters(), options);
-      const auto backward = [&](bool is_bad) {
-        bad = is_bad;
-        optimizer.zero_grad();
-        net.loss(1).backward();
-      };
-      const auto values = [&] { return torch::nn::utils::parameters_to_vector(net.parameters()).clone(); };
+      SpoiltTraining training(options);
       for (int step = 0; step < 3; ++step) {
-        const auto before = values();
-        backward(true);
-        if (synchronizes) optimizer.synchronize();
-        backward(false);
-        optimizer.step();
-        optimizer.confirm();
-        EXPECT_FALSE(optimizer.skipped());
-        EXPECT_FALSE(torch::equal(values(), before)) << step << synchronizes;
+        const auto before = training.values();
+        training.backward(true);
+        if (synchronizes) training.optimizer.synchronize();
+        training.step(false);
+        training.optimizer.confirm();
+        EXPECT_FALSE(training.optimizer.skipped());
+        EXPECT_FALSE(torch::equal(training.values(), before)) << step << synchronizes;
       }
     }
 }

@@ -264,7 +264,7 @@ RootCause find_root_cause(const RunEvidence& run, const std::optional<StalledCal
   if (!ends.empty() && run.job && run.job->end_ns != 0)
     return {Cause::unknown, unheard.front(), {}, run.job->message};
   // The supervisors were killed, and the launcher knows by which signal it was asked to end the job.
-  if (ends.empty() && asked_by_launcher && run.job->end_ns != 0) {
+  if (asked_by_launcher && run.job->end_ns != 0) {
     const auto& signal = run.job->signals.front();
     return asked_to_stop(run, signal.number, signal.time_ns);
   }

@@ -153,8 +153,8 @@ class Launcher {
 
   // A program of its own would get SIGPIPE. The ranks get SIGTERM, so that they can save.
   void end_without_reader() {
-    if (endings_ > 0 || reader_is_gone_ || starter_->has_ended()) return;
-    reader_is_gone_ = true;
+    if (signal_ != 0 || starter_->has_ended()) return;
+    signal_ = SIGPIPE;
     job_.signals.push_back({SIGPIPE, real_time_ns()});
     err_.push("farandole run: the reader of the output has ended, so the ranks are asked to end\n");
     if (!signal_ranks(SIGTERM)) starter_->signal(SIGTERM);
@@ -325,8 +325,8 @@ class Launcher {
     auto records = read_records(folder_.path());
     records.insert(records.end(), chatter_.records().begin(), chatter_.records().end());
     learn_run(records);
-    const auto verdict = judge(records, plan_.ranks, starter_->end(), plan_.command.front(),
-                               signal_ == 0 && reader_is_gone_ ? SIGPIPE : signal_, log_folder_);
+    const auto verdict =
+        judge(records, plan_.ranks, starter_->end(), plan_.command.front(), signal_, log_folder_);
     if (verdict.show_left_out) err_.push(chatter_.left_out());
     if (!verdict.message.empty()) err_.push("farandole run: " + verdict.message + "\n");
     if (verdict.exit_code == 0 && trace_mpi_ && !launch_folder_.has_recorded())
@@ -340,7 +340,7 @@ class Launcher {
     if (is_abandoned()) discard_folder(folder_of_caller_);
     drain();
     return {.exit_code = verdict.exit_code,
-            .told = signal_ != 0 || reader_is_gone_,
+            .told = signal_ != 0,
             .run = run_.folder,
             .job_state = job_.job_state,
             .complete = complete,
@@ -372,12 +372,11 @@ class Launcher {
   bool failed_ = false;  // One of their ranks has failed by itself.
   bool ended_starter_ = false;
   bool told_to_save_ = false;
-  int signal_ = 0;   // The first signal that ends the job.
+  int signal_ = 0;   // The first signal that ends the job; SIGPIPE: the reader of the output has ended.
   int endings_ = 0;  // The number of such signals.
   // So many of them kill the ranks. A second one must not disturb a checkpoint that the first one
   // has asked for.
   static constexpr int forced = 3;
-  bool reader_is_gone_ = false;
   bool begun_ = false;  // job.json has been written.
   const std::int64_t started_ns_ = now_ns();
   std::int64_t looked_ns_ = started_ns_;

@@ -126,13 +126,13 @@ void conclude(const LaunchRequest& request, const JobEnd& end) {
   if (!decision.message.empty()) fmt::print(stderr, "farandole run: {}\n", decision.message);
   if (decision.by_slurm) note_requeue(end);
   if (decision.requeue && decision.at_once) requeue(end, &std::getenv);
-  if (request.report && end.run.empty())
-    fmt::print(
-        stderr,
-        "farandole run: there is no report, because the program has no run directory; add --run-dir\n");
   constexpr std::chrono::seconds before_requeue(60), without_hurry(600);
   if (request.report && !end.run.empty())
     write_run_report(end.run, end.exit_code, decision.requeue ? before_requeue : without_hurry);
+  else if (request.report)
+    fmt::print(
+        stderr,
+        "farandole run: there is no report, because the program has no run directory; add --run-dir\n");
   if (decision.requeue && !decision.at_once) requeue(end, &std::getenv);
 }
 

@@ -83,15 +83,12 @@ std::size_t DataColumn::row_bytes() const {
 }
 
 std::optional<std::uint64_t> DataColumn::bytes_of(std::int64_t rows) const {
-  std::int64_t bytes = 0;
-  bool too_many = __builtin_mul_overflow(rows, static_cast<std::int64_t>(size_of(dtype)), &bytes);
+  auto bytes = static_cast<std::int64_t>(size_of(dtype));
   // Without rows, the extents must make sense too.
-  std::int64_t row = static_cast<std::int64_t>(size_of(dtype));
-  for (const auto extent : shape) {
-    too_many = __builtin_mul_overflow(bytes, extent, &bytes) || too_many;
-    too_many = __builtin_mul_overflow(row, extent, &row) || too_many;
-  }
-  return too_many ? std::nullopt : std::optional(static_cast<std::uint64_t>(bytes));
+  bool too_many = __builtin_mul_overflow(bytes, std::max<std::int64_t>(rows, 1), &bytes);
+  for (const auto extent : shape) too_many = __builtin_mul_overflow(bytes, extent, &bytes) || too_many;
+  if (too_many) return std::nullopt;
+  return rows == 0 ? 0 : static_cast<std::uint64_t>(bytes);
 }
 
 void copy_pieces(std::span<const RowPiece> pieces, std::size_t row_bytes, Bytes& scratch,

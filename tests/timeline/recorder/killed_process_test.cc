@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdlib>
+#include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <random>
@@ -50,6 +51,31 @@ void expect_sound_trace(const TemporaryFolder& folder, const std::filesystem::pa
   EXPECT_EQ(shown.negative, 0u);
 }
 
+using Report = std::function<void(std::int64_t)>;
+
+// Runs `work` in a child process, which is killed when it has reported a number from `kill_after` on. Returns
+// the last number that it reported.
+std::int64_t last_before_kill(std::int64_t kill_after, const std::function<void(const Report&)>& work) {
+  int progress[2];
+  EXPECT_EQ(::pipe(progress), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    work([&](std::int64_t number) {
+      if (::write(progress[1], &number, sizeof number) != sizeof number) ::_exit(1);
+    });
+    ::_exit(1);
+  }
+  ::close(progress[1]);
+  std::int64_t written = -1;
+  while (written < kill_after && ::read(progress[0], &written, sizeof written) == sizeof written) {
+  }
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  for (std::int64_t value; ::read(progress[0], &value, sizeof value) == sizeof value;) written = value;
+  ::close(progress[0]);
+  return written;
+}
+
 // A child process records numbered events on three threads until it is killed. All events that it reported as
 // recorded must be in the file and in the trace.
 TEST(KilledProcess, LeavesWhatItWrote) {
@@ -61,32 +87,21 @@ TEST(KilledProcess, LeavesWhatItWrote) {
     options.recorder_bytes = round % 2 == 0 ? 256 << 10 : 16 << 20;
     options.rank = 3;
     options.world_size = 4;
-    int progress[2];
-    ASSERT_EQ(::pipe(progress), 0);
-    const pid_t child = ::fork();
-    if (child == 0) {
-      Timeline timeline(options);
-      const auto work = [&](int thread) {
-        timeline.name_thread("worker " + std::to_string(thread));
-        for (std::int64_t i = 0;; ++i) {
-          timeline.set_step(i);
-          timeline.span(Category::other, "work", i, i + thread);
-          if (thread == 0 && i % 512 == 0 && ::write(progress[1], &i, sizeof i) != sizeof i) ::_exit(1);
-        }
-      };
-      std::thread one([&] { work(1); });
-      std::thread two([&] { work(2); });
-      work(0);
-    }
-    ::close(progress[1]);
-    const auto kill_after = static_cast<std::int64_t>(random() % 40'000);
-    std::int64_t written = -1;
-    while (written < kill_after && ::read(progress[0], &written, sizeof written) == sizeof written) {
-    }
-    ::kill(child, SIGKILL);
-    ::waitpid(child, nullptr, 0);
-    for (std::int64_t value; ::read(progress[0], &value, sizeof value) == sizeof value;) written = value;
-    ::close(progress[0]);
+    const std::int64_t written =
+        last_before_kill(static_cast<std::int64_t>(random() % 40'000), [&](const Report& report) {
+          Timeline timeline(options);
+          const auto work = [&](int thread) {
+            timeline.name_thread("worker " + std::to_string(thread));
+            for (std::int64_t i = 0;; ++i) {
+              timeline.set_step(i);
+              timeline.span(Category::other, "work", i, i + thread);
+              if (thread == 0 && i % 512 == 0) report(i);
+            }
+          };
+          std::thread one([&] { work(1); });
+          std::thread two([&] { work(2); });
+          work(0);
+        });
 
     const RecorderFile file(options.file);
     EXPECT_FALSE(file.closed());
@@ -112,10 +127,7 @@ TEST(KilledProcess, LeavesASoundRecordThatWasGrowing) {
     TimelineOptions options;
     options.file = folder / "recorder/rank-0000.ftl";
     options.recorder_bytes = recorder::smallest_file;
-    int progress[2];
-    ASSERT_EQ(::pipe(progress), 0);
-    const pid_t child = ::fork();
-    if (child == 0) {
+    last_before_kill(static_cast<std::int64_t>(64 + random() % 5'000), [&](const Report& report) {
       Timeline timeline(options);
       const MpiTraceSink sink = sink_into(timeline);
       MpiCall call;
@@ -125,17 +137,9 @@ TEST(KilledProcess, LeavesASoundRecordThatWasGrowing) {
       for (std::int64_t i = 0;; ++i) {
         if (sink.begin(&timeline, Category::communication, "MPI_Test", span.data()))
           sink.end(span.data(), call);
-        if (i % 64 == 0 && ::write(progress[1], &i, sizeof i) != sizeof i) ::_exit(1);
+        if (i % 64 == 0) report(i);
       }
-    }
-    ::close(progress[1]);
-    const auto kill_after = static_cast<std::int64_t>(64 + random() % 5'000);
-    std::int64_t written = -1;
-    while (written < kill_after && ::read(progress[0], &written, sizeof written) == sizeof written) {
-    }
-    ::kill(child, SIGKILL);
-    ::waitpid(child, nullptr, 0);
-    ::close(progress[0]);
+    });
     ASSERT_NO_THROW(RecorderFile(options.file).verify()) << "round " << round;
   }
 }

@@ -135,7 +135,6 @@ TEST(SparseGradients, SendRowsAndNotTheTable) {
   EXPECT_EQ(moved.count_nonzero().item<int>(), 2);
 }
 
-// As in models in which the embedding is also the weight of the output layer.
 // Otherwise the last bucket of dense gradients carries the request.
 TEST(SparseGradients, AlonePassOnTheRequestToStop) {
   for (const bool asks : {false, true}) {
@@ -152,6 +151,7 @@ TEST(SparseGradients, AlonePassOnTheRequestToStop) {
   }
 }
 
+// As in models in which the embedding is also the weight of the output layer.
 TEST(SparseGradients, ThatComeDense) {
   const auto own = same_words(true), alone = same_words(false);
   torch::optim::SGD sgd(own->parameters(), 0.1), reference(alone->parameters(), 0.1);

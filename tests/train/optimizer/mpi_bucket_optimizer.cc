@@ -171,8 +171,7 @@ TEST(BucketOptimizer, ClipsWithinTheKernelAsBetweenTheHalves) {
   }
 }
 
-// Groups with different options, a parameter that is not reduced, one that no optimizer has,
-// and several element types.
+// Groups with different options, parameters that no optimizer has, and several element types.
 TEST(BucketOptimizer, GroupsAndParametersOutsideOfThem) {
   using namespace torch::optim;
   const auto build = [] {

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "farandole/base/files/owned_descriptor.h"
 
@@ -21,6 +22,10 @@ namespace farandole {
 // Opens a file for reading. The descriptor is negative, and errno is set, if the file cannot be opened.
 // Throws: CorruptInput if it is not a regular file. A FIFO without a writer would block the caller.
 OwnedDescriptor open_regular_file(const std::filesystem::path& path);
+// True if the failure says that a file or one of its folders does not exist.
+inline bool is_absent(const std::error_code& failure) {
+  return failure == std::errc::no_such_file_or_directory || failure == std::errc::not_a_directory;
+}
 // Returns the whole contents, or nullopt if the file does not exist.
 // Throws: CorruptInput if it is not a regular file; Error if it cannot be read.
 std::optional<std::string> read_whole_file(const std::filesystem::path& path);

@@ -179,8 +179,8 @@ std::vector<std::string> try_to_stage_out_all(const fs::path& folder, const std:
       problems.push_back(error.what());
     }
   }
-  const bool none = failure == std::errc::no_such_file_or_directory || failure == std::errc::not_a_directory;
-  if (failure && !none) problems.push_back(folder.string() + " cannot be read: " + failure.message());
+  if (failure && !is_absent(failure))
+    problems.push_back(folder.string() + " cannot be read: " + failure.message());
   return problems;
 }
 

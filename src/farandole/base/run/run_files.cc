@@ -63,7 +63,7 @@ std::vector<fs::path> checkpoint_files(const fs::path& folder) {
   for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end; entry.increment(failure))
     if (const auto step = step_of_checkpoint(entry->path())) found.emplace_back(*step, entry->path());
   // Any other failure says nothing about the checkpoints. Without them, a run would start anew.
-  if (failure && failure != std::errc::no_such_file_or_directory && failure != std::errc::not_a_directory)
+  if (failure && !is_absent(failure))
     throw Error("list the checkpoints in " + folder.string() + ": " + failure.message());
   std::sort(found.rbegin(), found.rend());
   std::vector<fs::path> files;

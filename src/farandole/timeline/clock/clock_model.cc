@@ -13,7 +13,6 @@ namespace {
 constexpr std::int64_t burst_gap_ns = 1'000'000'000;
 // Far above the drift of any oscillator (10 to 100 ppm). A steeper line comes from a clock that was changed.
 constexpr double steepest_drift = 1e-3;
-constexpr double usual_drift = 1e-4;
 // NTP and heat change a drift that was measured.
 constexpr double drift_changes = 1e-6;
 

@@ -15,6 +15,9 @@ struct RoundTrip {
   std::int64_t receive_ns = 0;
 };
 
+// What an oscillator drifts at most, unless the clock was changed.
+inline constexpr double usual_drift = 1e-4;
+
 // The shortest round trip of each burst, in order of time. Round trips less than 1 s apart form a burst
 // (Cristian's algorithm). Round trips that end before they begin are left out.
 std::vector<RoundTrip> best_of_bursts(std::span<const RoundTrip> samples);

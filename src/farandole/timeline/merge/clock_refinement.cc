@@ -103,9 +103,8 @@ struct Line {
     if (limit_ns <= 0) return;
     first_shift_ns = std::clamp(first_shift_ns + by_ns * (1 - end_part), -limit_ns, limit_ns);
     last_shift_ns = std::clamp(last_shift_ns + by_ns * end_part, -limit_ns, limit_ns);
-    constexpr double steepest = 1e-4;
     const double change = last_shift_ns - first_shift_ns;
-    const double excess = std::abs(change) - steepest * static_cast<double>(last_ns - first_ns);
+    const double excess = std::abs(change) - usual_drift * static_cast<double>(last_ns - first_ns);
     if (excess <= 0) return;
     first_shift_ns += std::copysign(excess / 2, change);
     last_shift_ns -= std::copysign(excess / 2, change);

@@ -26,7 +26,7 @@ constexpr const char* extension = ".ftl";
 struct OpenedFile {
   RecorderReport report;
   std::optional<RunStart> start;         // std::nullopt if the header in the file cannot be trusted
-  RankInfo header;                       // valid if the file can be read
+  std::optional<RankInfo> header;        // of a rank that is not selected
   std::unique_ptr<RecordSource> source;  // null if the file cannot be read or the rank is not selected
 };
 
@@ -40,13 +40,15 @@ void survey_file(const fs::path& path, const RankSet& selected, OpenedFile& open
   report.dropped = file->dropped();
   report.problems = file->problems();
   if (report.problems.empty()) opened.start = {file->start_realtime_ns(), file->world_size()};
-  opened.header = header_of(*file);
   for (const RecorderThread& thread : file->threads()) {
     report.overwritten += thread.overwritten;
     report.records += thread.recorded - thread.overwritten;
   }
   report.readable = true;
-  if (!selected.contains(report.rank)) return;
+  if (!selected.contains(report.rank)) {
+    opened.header = header_of(*file);
+    return;
+  }
   RecordDamage damage;
   std::vector<Record> block(1024);
   for (std::size_t slot = 0; slot < file->threads().size() && damage.records == 0; ++slot) {
@@ -162,8 +164,8 @@ RunRecorders open_run(const std::vector<fs::path>& files, const RunMergeOptions&
     any |= report.readable;
     if (source != nullptr)
       sources.push_back(std::move(source));
-    else if (report.readable && start)
-      others.push_back(std::move(header));
+    else if (header && start)
+      others.push_back(*std::move(header));
     result.files.push_back(std::move(report));
   }
   if (!any)

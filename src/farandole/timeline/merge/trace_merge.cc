@@ -198,32 +198,27 @@ ClockKey clock_of(const RankInfo& info) {
   return {info.host, info.clock, info.clock != 0 ? -1 : info.rank};
 }
 
-struct SharedClock {
-  bool is_reference = false;
-  std::vector<RoundTrip> round_trips;
-};
-
 class SharedClocks {
  public:
   explicit SharedClocks(std::span<const RankInfo* const> ranks) {
+    std::map<ClockKey, std::vector<RoundTrip>> round_trips;
     for (const RankInfo* info : ranks) {
-      SharedClock& clock = clocks_[clock_of(*info)];
-      clock.is_reference |= info->rank == 0;
-      clock.round_trips.insert(clock.round_trips.end(), info->clock_samples.begin(),
-                               info->clock_samples.end());
+      auto& own = round_trips[clock_of(*info)];
+      own.insert(own.end(), info->clock_samples.begin(), info->clock_samples.end());
+      if (info->rank == 0) models_.emplace(clock_of(*info), ClockModel());  // the reference
     }
+    for (const auto& [clock, trips] : round_trips)
+      if (!trips.empty() && !models_.contains(clock)) models_.emplace(clock, ClockModel::fit(trips));
   }
 
   // std::nullopt if nothing is known about the rank's clock.
   std::optional<ClockModel> model_of(const RankInfo& info) const {
-    const SharedClock& clock = clocks_.at(clock_of(info));
-    if (clock.is_reference) return ClockModel();
-    if (clock.round_trips.empty()) return std::nullopt;
-    return ClockModel::fit(clock.round_trips).until(info.last_ns);
+    const auto found = models_.find(clock_of(info));
+    return found != models_.end() ? std::optional(found->second.until(info.last_ns)) : std::nullopt;
   }
 
  private:
-  std::map<ClockKey, SharedClock> clocks_;
+  std::map<ClockKey, ClockModel> models_;
 };
 
 void sort_by_rank(std::vector<RankTimeline>& ranks) {
