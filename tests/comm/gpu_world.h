@@ -21,8 +21,8 @@
 #include "hang.h"
 
 #include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/process/peer_watch.h"
 #include "farandole/comm/gpu/gpu_runtime.h"
-#include "farandole/comm/watch/peer_watch.h"
 
 namespace farandole {
 

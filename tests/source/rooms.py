@@ -27,7 +27,6 @@ MUTUAL_INCLUDES = {
     ("comm/gpu", "comm/nccl"),
     ("comm/kernels", "comm/mpi"),
     ("comm/mpi", "comm/watch"),
-    ("comm/shm", "comm/watch"),
     ("estimator", "estimator/fit"),
     ("estimator", "estimator/model"),
     ("launch", "launch/slurm"),

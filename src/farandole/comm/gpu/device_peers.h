@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
+#include "farandole/base/process/peer_watch.h"
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/gpu/gpu_runtime.h"
-#include "farandole/comm/watch/peer_watch.h"
 
 namespace farandole {
 

@@ -20,11 +20,11 @@
 #include <string>
 #include <vector>
 
+#include "farandole/base/process/peer_watch.h"
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/shm/node_barrier.h"
 #include "farandole/comm/shm/shared_arena.h"
 #include "farandole/comm/signature_check.h"
-#include "farandole/comm/watch/peer_watch.h"
 
 namespace farandole {
 

@@ -10,8 +10,8 @@
 #include <optional>
 #include <sys/types.h>
 
+#include "farandole/base/process/peer_watch.h"
 #include "farandole/comm/shm/shared_arena.h"
-#include "farandole/comm/watch/peer_watch.h"
 #include "farandole/comm/watch/rank_status.h"
 
 namespace farandole {

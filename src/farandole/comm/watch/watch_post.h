@@ -7,9 +7,9 @@
 #include <mpi.h>
 #include <vector>
 
+#include "farandole/base/process/peer_watch.h"
 #include "farandole/comm/rank_layout.h"
 #include "farandole/comm/watch/alert_channel.h"
-#include "farandole/comm/watch/peer_watch.h"
 #include "farandole/comm/watch/status_board.h"
 
 namespace farandole {

@@ -1,4 +1,4 @@
-#include "farandole/comm/watch/peer_watch.h"
+#include "farandole/base/process/peer_watch.h"
 
 #include <algorithm>
 #include <csignal>
