@@ -33,7 +33,7 @@ struct DeviceRank {
             rank.bootstrap,
             {runtime, gpus == Gpus::shared ? 0 : rank.rank, [this] { return current; }, gpus == Gpus::shared},
             {.registry = &calls}, FindNonfinite::yes)),
-        reducer(rank.bootstrap, plan(tensors), ReduceOp::average, timeline, nullptr,
+        reducer(rank.bootstrap, plan(tensors), ReduceOp::average, timeline, std::nullopt,
                 std::move(stop_requested), device.get()) {
     use_stream(0);
     for (std::size_t i = 0; i < tensors; ++i) {

@@ -2,12 +2,64 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <gtest/gtest.h>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
 
-#include "fusion/compressor_fixtures.h"
+#include "fusion/thread_world.h"
+
+#include "farandole/base/bucket_plan.h"
 
 namespace farandole {
 namespace {
+
+std::vector<TensorSpec> random_tensors(unsigned seed, DType dtype) {
+  std::mt19937 random(seed);
+  std::vector<TensorSpec> tensors;
+  const std::size_t count = 1 + random() % 6;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto dimensions = random() % 4;
+    std::vector<std::int64_t> shape;
+    for (unsigned d = 0; d < dimensions; ++d) shape.push_back(static_cast<std::int64_t>(1 + random() % 20));
+    tensors.push_back({"t" + std::to_string(i), shape, dtype});
+  }
+  return tensors;
+}
+
+// The bucket of one rank, with random gradients that are equal for equal seeds.
+template <class T>
+struct FilledBucket {
+  FilledBucket(const Bucket& bucket, unsigned seed, int rank) : values(bucket.count()) {
+    std::mt19937 random(seed * 1000u + static_cast<unsigned>(rank));
+    std::normal_distribution<double> normal(0, 1);
+    for (std::size_t s = 0; s < bucket.slots.size(); ++s) {
+      for (std::size_t i = 0; i < bucket.slots[s].count; ++i)
+        values[bucket.slots[s].offset + i] = static_cast<T>(normal(random));
+      values[bucket.payload + s] = 1;
+    }
+  }
+  std::byte* memory() { return reinterpret_cast<std::byte*>(values.data()); }
+
+  std::vector<T> values;
+};
+
+// Stores values that the ranks report, by rank.
+template <class T>
+class ByRank {
+ public:
+  explicit ByRank(int ranks) : values(static_cast<std::size_t>(ranks)) {}
+  void set(int rank, T value) {
+    const std::lock_guard lock(mutex_);
+    values[static_cast<std::size_t>(rank)] = std::move(value);
+  }
+  std::vector<T> values;
+
+ private:
+  std::mutex mutex_;
+};
 
 // The relative error of one rounding.
 double step_of(DType half) {
@@ -35,8 +87,8 @@ void expect_near_the_exact_reduction(unsigned seed, DType dtype, DType half, Red
   ThreadWorld::run(ranks, [&](Communicator& communicator) {
     FilledBucket<T> data(bucket, seed, communicator.rank);
     HalfCompressor compressor(half);
-    compressor.allreduce(communicator, "bucket", plan, 0, data.memory(), op);
-    EXPECT_EQ(compressor.sent_bytes(), bucket.count() * 2);
+    compressor.allreduce(communicator, "bucket", bucket, data.memory(), op);
+    EXPECT_EQ(compressor.bytes_for(bucket), bucket.count() * 2);
     results.set(communicator.rank, data.values);
   });
   const double scale = op == ReduceOp::average ? 1.0 / ranks : 1.0;
@@ -60,11 +112,12 @@ TEST(HalfCompressor, StaysWithinItsRounding) {
 // Each of four ranks has 60000. Neither their sum nor a partial sum fits into float16.
 TEST(HalfCompressor, SumsBeyondFloat16sRangeSurvive) {
   const auto plan = plan_buckets({{"t", {100}, DType::float32}}, {});
+  const auto& bucket = plan.buckets[0];
   ThreadWorld::run(4, [&](Communicator& communicator) {
     for (const auto op : {ReduceOp::sum, ReduceOp::average}) {
-      std::vector<float> values(plan.buckets[0].count(), 60000.0f);
+      std::vector<float> values(bucket.count(), 60000.0f);
       HalfCompressor compressor(DType::float16);
-      compressor.allreduce(communicator, "bucket", plan, 0, reinterpret_cast<std::byte*>(values.data()), op);
+      compressor.allreduce(communicator, "bucket", bucket, reinterpret_cast<std::byte*>(values.data()), op);
       EXPECT_NEAR(values[0], op == ReduceOp::sum ? 240000.0f : 60000.0f, 120);
     }
   });
@@ -80,14 +133,14 @@ TEST(HalfCompressor, KeepsFlagsAndPassesSixteenBitBucketsThrough) {
       // Slot 0 is missing on all ranks, slot 1 is present on one rank.
       std::vector<float> values(bucket.count());
       if (communicator.rank == 2) values[bucket.payload + 1] = 1;
-      compressor.allreduce(communicator, "bucket", plan, 0, reinterpret_cast<std::byte*>(values.data()),
+      compressor.allreduce(communicator, "bucket", bucket, reinterpret_cast<std::byte*>(values.data()),
                            ReduceOp::average);
       EXPECT_EQ(values[bucket.payload], 0);
       EXPECT_GT(values[bucket.payload + 1], 0);
 
       std::vector<std::uint16_t> ones(small.buckets[0].count(), 0x3f80);
-      compressor.allreduce(communicator, "bucket", small, 0, reinterpret_cast<std::byte*>(ones.data()),
-                           ReduceOp::sum);
+      compressor.allreduce(communicator, "bucket", small.buckets[0],
+                           reinterpret_cast<std::byte*>(ones.data()), ReduceOp::sum);
       EXPECT_EQ(ones[0], 0x4040);  // 3
     }
   });

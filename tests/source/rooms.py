@@ -38,7 +38,6 @@ MUTUAL_INCLUDES = {
     ("timeline", "timeline/merge"),
     ("timeline", "timeline/recorder"),
     ("train", "train/optimizer"),
-    ("train/compression", "train/optimizer"),
 }
 
 rooms, problems, files = collections.Counter(), [], 0

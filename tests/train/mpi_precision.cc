@@ -7,8 +7,6 @@
 
 #include "train/mpi_session.h"
 
-#include "farandole/fusion/compression.h"
-
 namespace farandole {
 namespace {
 
@@ -135,9 +133,6 @@ TEST(LossScaling, RefusesWhatItCannotScale) {
   options.loss_scaling = LossScaling{1000};
   EXPECT_THROW(DistributedOptimizer(*session, sgd, net.named_parameters(), options), UserError);
   options.loss_scaling = LossScaling{};
-  options.compression = parse_compression("topk:0.1");
-  EXPECT_THROW(DistributedOptimizer(*session, sgd, net.named_parameters(), options), UserError);
-  options.compression = {};
   options.synchronization = parse_synchronization("parameters:2");
   EXPECT_THROW(DistributedOptimizer(*session, sgd, net.named_parameters(), options), UserError);
 }

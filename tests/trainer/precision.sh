@@ -60,5 +60,5 @@ PYTHON
 
 options=(--model mlp --data synthetic --run-dir x)
 refused 64 "--precision cannot be 'fp16'; it is one of float32, tf32, bfloat16, float16" "${options[@]}" --precision fp16
-refused 64 "--precision float16 cannot be used with --compression topk:0.1; use bfloat16" "${options[@]}" --precision float16 \
-  --compression topk:0.1
+refused 64 "--precision float16 cannot be used with --synchronize parameters:2; use bfloat16" "${options[@]}" --precision float16 \
+  --synchronize parameters:2

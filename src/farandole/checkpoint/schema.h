@@ -16,7 +16,7 @@
 //                                        int64: what the order of the samples depends on
 //   /rng/rank-0000                       uint8: state of LibTorch's CPU generator, of each rank; on a GPU, the 16 bytes of
 //                                        its generator follow
-//   /compression/KIND/rank-0000/PART     error feedback of compressed gradients, of each rank
+//   /compression/…                       error feedback of earlier versions; nothing writes or uses it
 //   /loss_scale/factor                   float64: what the loss is multiplied by; only with loss scaling, like
 //   /loss_scale/good_steps               int64: steps without an overflow since the factor has changed
 // The learning-rate schedule has no state of its own: it is computed from the step, the epoch and the

@@ -8,10 +8,8 @@
 namespace farandole {
 
 struct Compression {
-  enum class Kind { none, float16, bfloat16, between_nodes, powersgd, top_k };
+  enum class Kind { none, float16, bfloat16, between_nodes };
   Kind kind = Kind::none;
-  int rank = 4;            // rank of PowerSGD's factors
-  double fraction = 0.01;  // share of the elements that top-k sends
 
   // True if each rank compresses its gradients. Otherwise, they are at most rounded on their
   // way between nodes.
@@ -20,8 +18,7 @@ struct Compression {
   friend bool operator==(const Compression&, const Compression&) = default;
 };
 
-// "none", "float16", "bfloat16", "bfloat16:between-nodes", "powersgd" or "powersgd:RANK",
-// "topk" or "topk:FRACTION".
+// "none", "float16", "bfloat16" or "bfloat16:between-nodes".
 // Throws: UserError for any other text.
 Compression parse_compression(std::string_view text);
 // The text from which parse_compression() makes the same value.

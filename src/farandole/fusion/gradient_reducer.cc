@@ -45,15 +45,15 @@ bool any_bit(const std::byte* at, DType dtype) {
 }  // namespace
 
 GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline,
-                                 Compressor* compressor, std::function<bool()> stop_requested,
+                                 std::optional<DType> compressed, std::function<bool()> stop_requested,
                                  BucketDevice* device)
     : communicator_(communicator),
       plan_(std::move(plan)),
       op_(op),
       timeline_(timeline),
-      compressor_(compressor != nullptr ? *compressor : plain_),
       stop_requested_(std::move(stop_requested)),
       device_(device) {
+  if (compressed) compressor_.emplace(*compressed);
   place_.resize(plan_.tensors.size());
   for (const auto& tensor : plan_.tensors)
     gradient_names_.push_back(timeline_.intern("gradient " + tensor.name));
@@ -78,7 +78,7 @@ GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, Re
     queue_ = reduce_on_device([this](std::size_t b) { start_on_device(b); },
                               [this](std::size_t b) { buckets_[b].there->hold(); });
   else if (auto* const nonblocking = communicator_.nonblocking_allreduce();
-           nonblocking != nullptr && compressor == nullptr)
+           nonblocking != nullptr && !compressor_)
     queue_ = reduce_from_caller([this](std::size_t b) { start(b); }, *nonblocking, timeline);
   else
     queue_ = reduce_on_thread([this](std::size_t b) { reduce(b); }, timeline);
@@ -139,7 +139,7 @@ float* GradientReducer::found_nonfinite(std::size_t bucket) const {
   return device_ != nullptr ? buckets_[bucket].there->found_nonfinite() : nullptr;
 }
 
-// Only compressors make infinities of numbers that are far from the largest ones.
+// Only compression makes infinities of numbers that are far from the largest ones.
 void GradientReducer::look_for_nonfinite(std::size_t b) {
   if (first_nonfinite_ || device_ != nullptr) return;
   const auto& bucket = plan_.buckets[b];
@@ -147,8 +147,7 @@ void GradientReducer::look_for_nonfinite(std::size_t b) {
   for (std::size_t s = 0; s < bucket.slots.size() && !first_nonfinite_; ++s) {
     const auto tensor = bucket.slots[s].tensor;
     if (!has_only_finite({flag(b, s), size}, bucket.dtype) ||
-        (&compressor_ != &plain_ &&
-         !has_only_finite({data(tensor), plan_.tensors[tensor].bytes()}, bucket.dtype)))
+        (compressor_ && !has_only_finite({data(tensor), plan_.tensors[tensor].bytes()}, bucket.dtype)))
       first_nonfinite_ = tensor;
   }
 }
@@ -308,8 +307,15 @@ std::span<const std::size_t> GradientReducer::first_order() const {
 }
 
 void GradientReducer::reduce(std::size_t b) {
+  const auto& bucket = plan_.buckets[b];
+  const auto& name = buckets_[b].name;
+  std::byte* const memory = buckets_[b].memory.get();
   ask_for_stop(b);
-  compressor_.allreduce(communicator_, buckets_[b].name, plan_, b, buckets_[b].memory.get(), op_);
+  sent_bytes_ += compressor_ ? compressor_->bytes_for(bucket) : bucket.bytes();
+  if (compressor_)
+    compressor_->allreduce(communicator_, name, bucket, memory, op_);
+  else
+    communicator_.allreduce(name, memory, bucket.count(), bucket.dtype, op_);
 }
 
 std::optional<CollectiveRegistry::Meaning> GradientReducer::explain(std::string_view collective) const {
@@ -332,7 +338,7 @@ void GradientReducer::start_on_device(std::size_t b) {
   const auto& bucket = plan_.buckets[b];
   auto& state = buckets_[b];
   ask_for_stop(b);
-  started_bytes_ += bucket.bytes();
+  sent_bytes_ += bucket.bytes();
   state.there->start(turn_, state.name, state.elsewhere, factor_);
   state.elsewhere.clear();
 }
@@ -340,7 +346,7 @@ void GradientReducer::start_on_device(std::size_t b) {
 void GradientReducer::start(std::size_t b) {
   const auto& bucket = plan_.buckets[b];
   ask_for_stop(b);
-  started_bytes_ += bucket.bytes();
+  sent_bytes_ += bucket.bytes();
   communicator_.nonblocking_allreduce()->start(buckets_[b].name, buckets_[b].memory.get(), bucket.count(),
                                                bucket.dtype, op_);
 }

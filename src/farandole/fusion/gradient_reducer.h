@@ -26,6 +26,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,7 @@
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/watch/collective_registry.h"
 #include "farandole/fusion/bucket_device.h"
-#include "farandole/fusion/compressor.h"
+#include "farandole/fusion/half_compressor.h"
 #include "farandole/fusion/reduction_queue.h"
 #include "farandole/timeline/timeline.h"
 
@@ -47,12 +48,12 @@ constexpr bool notes_gradients(std::int64_t step) {
 
 class GradientReducer {
  public:
-  // `op` is sum or average. Without a compressor, gradients are reduced unchanged. `stop_requested` is called
-  // when the last bucket of a step starts. From now on only the reducer uses `communicator`, `compressor` and
-  // `stop_requested`, on the thread described in reduction_queue.h. With a device, there can be no
-  // compressor, and `communicator` is not used. All references must outlive this object.
+  // `op` is sum or average. With `compressed`, which is float16 or bfloat16, gradients are sent in this type.
+  // `stop_requested` is called when the last bucket of a step starts. From now on only the reducer uses
+  // `communicator` and `stop_requested`, on the thread described in reduction_queue.h. With a device,
+  // gradients cannot be compressed, and `communicator` is not used. All references must outlive this object.
   GradientReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline,
-                  Compressor* compressor = nullptr, std::function<bool()> stop_requested = {},
+                  std::optional<DType> compressed = std::nullopt, std::function<bool()> stop_requested = {},
                   BucketDevice* device = nullptr);
   // If a thread runs the collectives, waits for one that is running. If its peers never enter it, it ends
   // with the job. Otherwise an allreduce that is under way is abandoned.
@@ -66,7 +67,7 @@ class GradientReducer {
   std::size_t bucket_bytes() const;     // memory of all buckets
   // Bytes that this rank has passed to collectives since the start. Do not call it
   // between mark_ready() and finish().
-  std::size_t sent_bytes() const { return compressor_.sent_bytes() + started_bytes_; }
+  std::size_t sent_bytes() const { return sent_bytes_; }
 
   // Reports that this rank's gradient of the tensor is complete. Call it once per tensor and step. With a
   // device, the gradient may be elsewhere in its memory, at `from` in the bucket's layout. It is copied into
@@ -99,8 +100,8 @@ class GradientReducer {
   // True if any rank had this gradient. Valid from the reduction of its bucket to the next mark_ready().
   bool present(std::size_t tensor) const { return present_[tensor] != 0; }
   // Returns the first tensor, in the order of the plan, whose gradient was not finite on some rank, or is not
-  // finite after a compressor has reduced it. The result is the same on all ranks. During finish(), only
-  // buckets up to the current one are known. Sums that overflow without a compressor are found as gradients
+  // finite after its compressed reduction. The result is the same on all ranks. During finish(), only
+  // buckets up to the current one are known. Sums that overflow without compression are found as gradients
   // of the next step. On a device, overflows are found, and the result is that of the previous step unless
   // settle() was called.
   std::optional<std::size_t> first_nonfinite() const { return first_nonfinite_; }
@@ -152,8 +153,7 @@ class GradientReducer {
   const ReduceOp op_;
   Timeline& timeline_;
   std::vector<NameId> gradient_names_;  // by tensor, in the timeline
-  PlainCompressor plain_;
-  Compressor& compressor_;
+  std::optional<HalfCompressor> compressor_;
   const std::function<bool()> stop_requested_;
   BucketDevice* const device_;
   std::vector<State> buckets_;
@@ -174,7 +174,7 @@ class GradientReducer {
   mutable std::mutex progress_;
   std::vector<std::size_t> first_order_;
   bool first_step_ = true;
-  std::size_t started_bytes_ = 0;
+  std::size_t sent_bytes_ = 0;
   std::unique_ptr<ReductionQueue> queue_;  // uses all members above, so it is destroyed first
 };
 

@@ -37,22 +37,26 @@ void widen_any(const std::byte* from, DType dtype, std::byte* to, DType to_dtype
   });
 }
 
+bool is_wide(DType dtype) {
+  return dtype == DType::float32 || dtype == DType::float64;
+}
+
 }  // namespace
 
 HalfCompressor::HalfCompressor(DType dtype) : dtype_(dtype) {}
 
-void HalfCompressor::allreduce(Communicator& communicator, std::string_view name, const BucketPlan& plan,
-                               std::size_t bucket, std::byte* memory, ReduceOp op) {
-  const auto& what = plan.buckets[bucket];
-  if (what.dtype != DType::float32 && what.dtype != DType::float64)
-    return PlainCompressor::allreduce(communicator, name, plan, bucket, memory, op);
-  const std::size_t count = what.count();
-  const std::size_t bytes = count * size_of(dtype_);
-  std::byte* const halves = halves_.get(communicator, bytes);
-  narrow_any(memory, what.dtype, halves, count, dtype_, 1.0 / communicator.size);
+std::size_t HalfCompressor::bytes_for(const Bucket& bucket) const {
+  return is_wide(bucket.dtype) ? bucket.count() * size_of(dtype_) : bucket.bytes();
+}
+
+void HalfCompressor::allreduce(Communicator& communicator, std::string_view name, const Bucket& bucket,
+                               std::byte* memory, ReduceOp op) {
+  const std::size_t count = bucket.count();
+  if (!is_wide(bucket.dtype)) return communicator.allreduce(name, memory, count, bucket.dtype, op);
+  std::byte* const halves = halves_.get(communicator, bytes_for(bucket));
+  narrow_any(memory, bucket.dtype, halves, count, dtype_, 1.0 / communicator.size);
   communicator.allreduce(name, halves, count, dtype_, ReduceOp::sum);
-  sent_bytes_ += bytes;
-  widen_any(halves, dtype_, memory, what.dtype, count,
+  widen_any(halves, dtype_, memory, bucket.dtype, count,
             op == ReduceOp::sum ? static_cast<float>(communicator.size) : 1.0f);
 }
 

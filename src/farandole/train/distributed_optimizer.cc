@@ -36,7 +36,8 @@ struct DistributedOptimizer::Impl {
       : session(the_session), inner(the_optimizer), options(the_options), parameters(named) {
     const bool compresses = options.compression.kind != Compression::Kind::none;
     if (options.tune && options.compression.of_ranks())
-      throw UserError("bucket sizes cannot be tuned with compression, because compressors select by bucket");
+      throw UserError(
+          "bucket sizes cannot be tuned with compression, because its rounding depends on the bucket");
     if (options.loss_scaling) scale_loss(*options.loss_scaling);
     const auto sparse = parameters.take_sparse(options.sparse_parameters, inner);
     untrained.emplace(inner, named, parameters, sparse);
@@ -69,10 +70,6 @@ struct DistributedOptimizer::Impl {
     if (options.synchronization.of_parameters())
       throw UserError(
           "loss scaling needs the gradients of all ranks; it cannot be used with averaged parameters");
-    const auto kind = options.compression.kind;
-    if (kind == Compression::Kind::powersgd || kind == Compression::Kind::top_k)
-      throw UserError(
-          "loss scaling cannot be used with powersgd or topk, because they keep gradients for later steps");
     int exponent = 0;
     if (std::frexp(scaling.initial, &exponent) != 0.5 || scaling.initial < LossScaler::smallest ||
         scaling.initial > LossScaler::largest)
@@ -375,9 +372,6 @@ std::size_t DistributedOptimizer::packed_bytes() const {
 }
 std::size_t DistributedOptimizer::sent_bytes() const {
   return impl_->averaging ? impl_->averaging->sent_bytes() : impl_->gradients->sent_bytes();
-}
-Compressor& DistributedOptimizer::compressor() {
-  return impl_->gradients->compressor();
 }
 torch::optim::Optimizer& DistributedOptimizer::inner() {
   return impl_->inner;

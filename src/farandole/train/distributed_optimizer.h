@@ -16,7 +16,6 @@
 
 namespace farandole {
 
-class Compressor;
 class LossScaler;
 
 // Returns the weights of all Embedding and EmbeddingBag modules with sparse(true), by their names
@@ -103,9 +102,8 @@ class DistributedOptimizer {
   std::size_t sent_bytes() const;
   torch::optim::Optimizer& inner();
 
-  // Farandole's own: the types are not installed.
+  // Farandole's own: the type is not installed.
   LossScaler* loss_scaler();  // Null without loss_scaling.
-  Compressor& compressor();   // Do not use it between backward and step().
 
  private:
   friend class Join;

@@ -65,7 +65,7 @@ struct DistributedOptimizerOptions {
   // If ranks synchronize parameters, each rank decides alone. With skip, no bucket is updated before all
   // of them are reduced.
   OnNonFinite on_nonfinite = OnNonFinite::stop;
-  // Not with averaged parameters, error feedback (powersgd, topk) or a closure.
+  // Not with averaged parameters or a closure.
   std::optional<LossScaling> loss_scaling{};
   // Called in each step, possibly on another thread; see DistributedOptimizer::stopping().
   std::function<bool()> stop_requested{};

@@ -119,7 +119,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("ranks-per-gpu", value(o.ranks_per_gpu), "number of ranks that may share a GPU, which needs all ranks on one node")
       ("precision", value(o.precision), "numbers with which layers compute: float32, tf32 (float32 whose products GPUs round to 10 binary digits), bfloat16 or float16. Parameters, gradients and checkpoints stay float32. With float16, the loss is multiplied so that small gradients do not become 0")
       ("bucket-mb", bucket_size(o.bucket_mb), "size of a gradient bucket in MiB. auto measures several sizes in the first steps and writes the fastest to the profile RUN/tuned-N-ranks.ini")
-      ("compression", value(o.compression), "compression of gradients between ranks: none, float16, bfloat16, bfloat16:between-nodes (full precision within the nodes), powersgd:RANK or topk:FRACTION")
+      ("compression", value(o.compression), "compression of gradients between ranks: none, float16, bfloat16 or bfloat16:between-nodes (full precision within the nodes)")
       ("transport", po::value<std::string>()->notifier([&o](const std::string& text) { o.transport = text; }), "how ranks exchange data: auto (measure at the start which of the others is faster), hierarchical (shared memory within the nodes, links between them) or mpi (MPI's collectives). The default is FARANDOLE_TRANSPORT, or else auto")
       ("synchronize", value(o.synchronize), "gradients: ranks average their gradients in each step. parameters:K or parameters:epoch: each rank trains alone, and ranks average their parameters every K steps or after each epoch")
       ("check-replicas", value(o.check_replicas), "compare a hash of the parameters on all ranks every this many steps, and end the job if they differ; 0 means never")
@@ -199,12 +199,9 @@ void TrainOptions::check() const {
       parse_compression(compression).kind != Compression::Kind::none)
     throw UserError("--compression applies to gradients; it cannot be used with --synchronize " +
                     synchronize);
-  const auto kind = parse_compression(compression).kind;
-  const bool keeps_gradients = kind == Compression::Kind::powersgd || kind == Compression::Kind::top_k;
-  if (precision == "float16" && (keeps_gradients || parse_synchronization(synchronize).of_parameters()))
-    throw UserError(
-        fmt::format("--precision float16 cannot be used with {}; use bfloat16",
-                    keeps_gradients ? "--compression " + compression : "--synchronize " + synchronize));
+  if (precision == "float16" && parse_synchronization(synchronize).of_parameters())
+    throw UserError("--precision float16 cannot be used with --synchronize " + synchronize +
+                    "; use bfloat16");
   if (!bucket_mb && (compresses || parse_synchronization(synchronize).of_parameters()))
     throw UserError(
         fmt::format("--bucket-mb auto cannot be used with {}; give a size",

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "farandole/base/text/json.h"
-#include "farandole/train/compression/compression_state.h"
 #include "farandole/train/internals.h"
 #include "farandole/train/run/library_versions.h"
 #include "farandole/trainer/trainer.h"
@@ -12,7 +11,6 @@ namespace farandole {
 
 void Trainer::resume(const Position& position, Snapshot* snapshot) {
   restore(session_, *model_, *inner_, snapshot);
-  restore_compression(session_, parse_compression(options_.compression), optimizer_.compressor(), snapshot);
   if (auto* const scaler = optimizer_.loss_scaler()) restore_loss_scale(session_, *scaler, snapshot);
   start_at(position);
   saved_step_ = position_.step;
@@ -52,7 +50,6 @@ void Trainer::take_snapshot(double score) {
   optimizer_.average_state();
   auto builder = leads() ? store_->builder() : SnapshotBuilder();
   capture(session_, *model_, *inner_, position_, builder, copies_ ? &*copies_ : nullptr);
-  capture_compression(session_, parse_compression(options_.compression), optimizer_.compressor(), builder);
   saved_step_ = position_.step;
   if (!leads()) return;
   if (const auto* const scaler = optimizer_.loss_scaler()) add_loss_scale(builder, *scaler);

@@ -5,7 +5,6 @@
 
 #include "farandole/base/log.h"
 #include "farandole/base/text/phrases.h"
-#include "farandole/train/compression/compression_state.h"
 #include "farandole/trainer/trainer.h"
 
 namespace farandole {
@@ -87,8 +86,6 @@ void Trainer::roll_back(const std::string& reason) {
     metrics_->write(MetricsLog::Rollback{position_.step, position_.epoch, snapshot->step, reason});
   });
   restore(session_, *model_, *inner_, snapshot ? &*snapshot : nullptr);
-  restore_compression(session_, parse_compression(options_.compression), optimizer_.compressor(),
-                      snapshot ? &*snapshot : nullptr);
 }
 
 }  // namespace farandole

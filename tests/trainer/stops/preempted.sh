@@ -38,7 +38,7 @@ PYTHON
 grep -q 'nothing left to do' out || fail "it did not resume"
 
 # The ranks stop at once, however seldom they log, and also if they do not communicate in each step.
-for options in "--synchronize gradients" "--synchronize parameters:epoch" "--compression topk:0.5"; do
+for options in "--synchronize gradients" "--synchronize parameters:epoch" "--compression bfloat16"; do
   read -ra choice <<<"$options"
   preempt seldom "${command[@]}" --log-steps 1000000000 --steps 20000 "${choice[@]}"
   rm -r seldom

@@ -29,13 +29,7 @@ std::optional<int> integer(std::string_view text) {
 
 // The names of fusion/compression.h.
 bool is_compression(std::string_view text) {
-  const auto colon = text.find(':');
-  const auto kind = text.substr(0, colon);
-  if (colon == text.npos || text == "bfloat16:between-nodes")
-    return kind == "none" || kind == "float16" || kind == "bfloat16" || kind == "powersgd" || kind == "topk";
-  const auto number = text.substr(colon + 1);
-  if (kind == "powersgd") return integer(number).value_or(0) > 0;
-  return kind == "topk" && positive(number, "").value_or(2) <= 1;
+  return text == "none" || text == "float16" || text == "bfloat16" || text == "bfloat16:between-nodes";
 }
 
 Delay parse_delay(std::string_view condition, std::string_view value) {
@@ -66,9 +60,7 @@ void add_condition(std::string_view condition, Scenario& scenario) {
     if (scenario.ranks.value_or(0) < 1) refuse(condition, "needs a number of ranks, for example ranks=8");
   } else if (name == "compression") {
     if (!is_compression(value))
-      refuse(
-          condition,
-          "is not known; use none, float16, bfloat16, bfloat16:between-nodes, powersgd:RANK or topk:FRACTION");
+      refuse(condition, "is not known; use none, float16, bfloat16 or bfloat16:between-nodes");
     scenario.compression = value;
   } else if (name == "delay") {
     scenario.delays.push_back(parse_delay(condition, value));
@@ -100,7 +92,7 @@ HeldOutRun parse_held_out(const std::string& text) {
   std::error_code ignored;
   const auto colon = text.rfind(':');
   if (colon == std::string::npos || std::filesystem::exists(text, ignored)) return {text, {}};
-  // The colon may belong to compression=topk:0.01.
+  // The colon may belong to compression=bfloat16:between-nodes.
   auto begin = colon;
   while (begin != std::string::npos && begin > 0 && !std::filesystem::exists(text.substr(0, begin), ignored))
     begin = text.rfind(':', begin - 1);

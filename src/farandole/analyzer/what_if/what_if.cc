@@ -45,10 +45,6 @@ std::string why_not(const Replay& replay, const Scenario& scenario) {
   const auto& wanted = scenario.compression;
   if (wanted == "bfloat16:between-nodes" && !at_nodes)
     return "the run does not record how long its transfers between nodes took";
-  if (wanted.starts_with("powersgd") && wanted != replay.compression)
-    return "the compute cost of PowerSGD is not in a run without it";
-  if (wanted.starts_with("topk") && wanted != replay.compression)
-    return "the cost of selecting the largest elements is not in a run without it";
   if (!wanted.empty() && wanted != replay.compression && !replay.compression.empty() &&
       replay.compression != "none" && !is_half(replay.compression))
     return "the cost without " + replay.compression + " is not in this run";

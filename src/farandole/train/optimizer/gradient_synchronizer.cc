@@ -4,30 +4,21 @@
 #include <torch/utils.h>
 
 #include "farandole/comm/communicator.h"
-#include "farandole/fusion/half_compressor.h"
-#include "farandole/fusion/top_k_compressor.h"
-#include "farandole/train/compression/powersgd_compressor.h"
 #include "farandole/train/internals.h"
 
 namespace farandole {
 namespace {
 
-std::unique_ptr<Compressor> make_compressor(const Compression& compression,
-                                            const std::vector<TensorSpec>& tensors) {
+// The type in which each rank sends its gradients; no value: in their own.
+std::optional<DType> sent_as(const Compression& compression) {
   switch (compression.kind) {
-    case Compression::Kind::none:
-    case Compression::Kind::between_nodes:
-      break;
     case Compression::Kind::float16:
-      return std::make_unique<HalfCompressor>(DType::float16);
+      return DType::float16;
     case Compression::Kind::bfloat16:
-      return std::make_unique<HalfCompressor>(DType::bfloat16);
-    case Compression::Kind::powersgd:
-      return std::make_unique<PowerSgdCompressor>(tensors, compression.rank);
-    case Compression::Kind::top_k:
-      return std::make_unique<TopKCompressor>(tensors, compression.fraction);
+      return DType::bfloat16;
+    default:
+      return std::nullopt;
   }
-  return std::make_unique<PlainCompressor>();
 }
 
 // Sets `number` to that of the device's communicator, which takes the place of `ranks`.
@@ -58,7 +49,6 @@ GradientSynchronizer::GradientSynchronizer(Session& session, std::unique_ptr<Tra
       number_(ranks != nullptr ? std::optional(ranks->number()) : std::nullopt),
       communicator_(ranks != nullptr ? std::unique_ptr<Communicator>(std::move(ranks))
                                      : std::make_unique<SoloCommunicator>()),
-      compressor_(make_compressor(options.compression, dense.specs())),
       // Dense gradients carry the request with their last bucket.
       sparse_(*communicator_, sparse.names, sparse.tensors,
               dense.tensors.empty() ? options.stop_requested : std::function<bool()>()),
@@ -74,10 +64,9 @@ void GradientSynchronizer::use(BucketPlan plan) {
   buckets_.reset();
   explanation_.reset();
   reducer_.reset();
-  const bool compresses = options_.compression.of_ranks();
   reducer_ = std::make_unique<GradientReducer>(
       *communicator_, std::move(plan), options_.average ? ReduceOp::average : ReduceOp::sum,
-      session_.timeline(), compresses ? compressor_.get() : nullptr, options_.stop_requested, device_.get());
+      session_.timeline(), sent_as(options_.compression), options_.stop_requested, device_.get());
   reducer_->report_later(unreported);
   if (number_)
     explanation_ = session_.internals().calls.explain(

@@ -10,12 +10,11 @@
 #include <vector>
 
 #include "farandole/comm/wrap/traced_communicator.h"
-#include "farandole/fusion/compressor.h"
 #include "farandole/fusion/gradient_reducer.h"
-#include "farandole/train/compression/sparse_gradients.h"
 #include "farandole/train/distributed_optimizer_options.h"
 #include "farandole/train/optimizer/bucket_optimizer.h"
 #include "farandole/train/optimizer/gradient_buckets.h"
+#include "farandole/train/optimizer/sparse_gradients.h"
 #include "farandole/train/optimizer/trained_parameters.h"
 #include "farandole/train/session.h"
 
@@ -75,7 +74,6 @@ class GradientSynchronizer {
   // Bytes since the start that were copied into buckets, and that were given to collectives.
   std::size_t packed_bytes() const { return packed_before_ + buckets_->packed_bytes(); }
   std::size_t sent_bytes() const { return sent_before_ + reducer_->sent_bytes() + sparse_.sent_bytes(); }
-  Compressor& compressor() { return *compressor_; }
 
  private:
   int rank_of_job(std::size_t rank) const;  // Of a rank of the communicator.
@@ -88,7 +86,6 @@ class GradientSynchronizer {
   // Number of the communicator that reduces dense gradients; no value: this rank is alone.
   std::optional<std::uint16_t> number_;
   const std::unique_ptr<Communicator> communicator_;
-  const std::unique_ptr<Compressor> compressor_;
   SparseGradients sparse_;
   const std::unique_ptr<BucketDevice> device_;  // Null: buckets are in memory of the host.
   std::unique_ptr<GradientReducer> reducer_;

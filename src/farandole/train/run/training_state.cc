@@ -8,6 +8,7 @@
 #include <torch/utils.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/log.h"
 #include "farandole/base/text/json.h"
 #include "farandole/checkpoint/schema.h"
 #include "farandole/train/internals.h"
@@ -99,6 +100,15 @@ std::optional<std::int64_t> samples_in_batches(const Snapshot& snapshot) {
   const auto config = try_parse_json(snapshot.config);
   if (!batches || !config.is_object() || !config.contains("batch")) return std::nullopt;
   return *batches * config.value("batch", std::int64_t{1}) * snapshot.world_size;
+}
+
+// Earlier versions compressed gradients in ways that kept what they had not sent.
+void warn_of_error_feedback(const Snapshot& snapshot) {
+  for (const auto& array : snapshot.arrays)
+    if (array.path.starts_with(schema::compression))
+      return log_warning(
+          "the checkpoint has the error feedback of powersgd or topk, which no longer exist; the training "
+          "continues without it");
 }
 
 }  // namespace
@@ -231,6 +241,7 @@ void restore(Session& session, torch::nn::Module& model, torch::optim::Optimizer
   session.together([&] {
     if (snapshot == nullptr) return;
     load_state(*snapshot, model, optimizer);
+    warn_of_error_feedback(*snapshot);
     std::vector<torch::Tensor> states;
     for (int r = 0; r < session.size(); ++r)
       if (const Array* array = snapshot->find(schema::rng(r))) states.push_back(view_of(*array));
