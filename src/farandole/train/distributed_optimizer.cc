@@ -30,18 +30,45 @@ std::vector<std::string> sparse_parameters(const torch::nn::Module& module) {
   return names;
 }
 
+namespace {
+
+// Refuses options that exclude each other. docs/api.md has the same table, with what is refused later:
+// closures with loss scaling, and some calls inside a Join.
+// Throws: UserError for the first pair that is used together; the same on all ranks.
+void refuse_combinations(const DistributedOptimizerOptions& options, bool on_gpu) {
+  const bool averages_parameters = options.synchronization.of_parameters();
+  const bool compresses = options.compression.kind != Compression::Kind::none;
+  const bool sparse = !options.sparse_parameters.empty();
+  const struct {
+    bool together;
+    const char* why;
+  } exclusions[] = {
+      {options.tune && options.compression.of_ranks(),
+       "bucket sizes cannot be tuned with compression, because its rounding depends on the bucket"},
+      {averages_parameters && options.loss_scaling,
+       "loss scaling needs the gradients of all ranks; it cannot be used with averaged parameters"},
+      {averages_parameters && compresses,
+       "compression applies to gradients; it cannot be used with averaged parameters"},
+      {averages_parameters && sparse,
+       "sparse_parameters apply to reduced gradients; they cannot be used with averaged parameters"},
+      {on_gpu && (sparse || compresses || averages_parameters),
+       "sparse gradients, compression and averaged parameters work on CPUs only; use the device cpu"},
+  };
+  for (const auto& exclusion : exclusions)
+    if (exclusion.together) throw UserError(exclusion.why);
+}
+
+}  // namespace
+
 struct DistributedOptimizer::Impl {
   Impl(Session& the_session, torch::optim::Optimizer& the_optimizer, const NamedParameters& named,
        const DistributedOptimizerOptions& the_options)
       : session(the_session), inner(the_optimizer), options(the_options), parameters(named) {
-    const bool compresses = options.compression.kind != Compression::Kind::none;
-    if (options.tune && options.compression.of_ranks())
-      throw UserError(
-          "bucket sizes cannot be tuned with compression, because its rounding depends on the bucket");
+    auto& internals = session.internals();
+    refuse_combinations(options, internals.gpu.has_value());
     if (options.loss_scaling) scale_loss(*options.loss_scaling);
     const auto sparse = parameters.take_sparse(options.sparse_parameters, inner);
     untrained.emplace(inner, named, parameters, sparse);
-    auto& internals = session.internals();
     const auto new_ranks = [&](Waiting waiting) {
       const bool narrow = options.compression.kind == Compression::Kind::between_nodes;
       const auto wire = narrow ? Wire::bfloat16 : Wire::exact;
@@ -52,11 +79,6 @@ struct DistributedOptimizer::Impl {
     check_plan_agreement(*ranks, plan_buckets(parameters.specs(), options.buckets));
     check_plan_agreement(*ranks, {sparse.specs(), {}});
     if (options.synchronization.of_parameters()) {
-      if (compresses)
-        throw UserError("compression applies to gradients; it cannot be used with averaged parameters");
-      if (!sparse.names.empty())
-        throw UserError(
-            "sparse_parameters apply to reduced gradients; they cannot be used with averaged parameters");
       averaging.emplace(std::move(ranks), options.synchronization.every);
       if (options.stop_requested) stop_vote.emplace(new_ranks(Waiting::yielding), session.timeline());
     }
@@ -67,9 +89,6 @@ struct DistributedOptimizer::Impl {
   }
 
   void scale_loss(const LossScaling& scaling) {
-    if (options.synchronization.of_parameters())
-      throw UserError(
-          "loss scaling needs the gradients of all ranks; it cannot be used with averaged parameters");
     int exponent = 0;
     if (std::frexp(scaling.initial, &exponent) != 0.5 || scaling.initial < LossScaler::smallest ||
         scaling.initial > LossScaler::largest)

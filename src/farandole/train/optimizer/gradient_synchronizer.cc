@@ -23,14 +23,10 @@ std::optional<DType> sent_as(const Compression& compression) {
 
 // Sets `number` to that of the device's communicator, which takes the place of `ranks`.
 std::unique_ptr<BucketDevice> make_device(Session& session, Communicator& ranks,
-                                          const DistributedOptimizerOptions& options, bool sparse,
+                                          const DistributedOptimizerOptions& options,
                                           std::optional<std::uint16_t>& number) {
   auto& internals = session.internals();
   if (!internals.gpu) return nullptr;
-  if (sparse || options.compression.kind != Compression::Kind::none ||
-      options.synchronization.of_parameters())
-    throw UserError(
-        "sparse gradients, compression and averaged parameters work on CPUs only; use the device cpu");
   const bool matters = options.loss_scaling || options.on_nonfinite != OnNonFinite::update;
   const auto of_device = internals.device_options(options.group);
   if (number) number = of_device.number;
@@ -52,7 +48,7 @@ GradientSynchronizer::GradientSynchronizer(Session& session, std::unique_ptr<Tra
       // Dense gradients carry the request with their last bucket.
       sparse_(*communicator_, sparse.names, sparse.tensors,
               dense.tensors.empty() ? options.stop_requested : std::function<bool()>()),
-      device_(make_device(session, *communicator_, options, !sparse.names.empty(), number_)) {}
+      device_(make_device(session, *communicator_, options, number_)) {}
 
 void GradientSynchronizer::use(BucketPlan plan) {
   GradientReducer::Unreported unreported;
