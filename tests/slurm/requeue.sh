@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The scripts of slurm/ in real jobs: a run that was interrupted in any way is requeued and ends with the same parameters, bit for
 # bit, as one that was not; a run that was cancelled, refused or requeued too often is not requeued.
-hosts=3 cpus=8 needs=farandole-train
+hosts=4 cpus=16 needs=farandole-train
 source "$(dirname "${BASH_SOURCE[0]}")/sandbox.sh"
 over_tcp
 # same_data A B: all datasets of these checkpoints are equal, bit for bit.
@@ -17,26 +17,15 @@ for name in names:
 PYTHON
 }
 
-# On three nodes, the order of additions must not depend on buckets either, which each start plans anew.
-on_three() {
-  salloc -Q -N3 --ntasks-per-node=1 "$bin/farandole" run -n 3 -- "$bin/farandole" train --model mlp --data synthetic --width 300 --steps 60 \
-    --epochs 3 --checkpoint-epochs 0 --checkpoint-steps 20 "$@" >three.out 2>&1 || fail "three nodes: $(tail -n 3 three.out)"
-}
-on_three --run-dir three
-cp -r three three-cut && rm three-cut/checkpoints/step-0000006*
-on_three --run-dir three-cut --resume auto
-says_in three.out '^continuing from step [24]'
-same_data three/checkpoints/step-00000060.h5 three-cut/checkpoints/step-00000060.h5 || fail "the parameters on three nodes"
-
-scontrol update NodeName=node3 State=DRAIN Reason=spare || fail "node3 cannot be kept free"
 scripts=$FARANDOLE_SOURCE/slurm
 # Training with these options takes some seconds.
 training=(--model mlp --data synthetic --width 128 --steps 1500 --epochs 100 --checkpoint-epochs 0 --checkpoint-steps 400 --log-steps 5)
 
 declare -A jobs
+hosts_of_others=(--exclude=node3,node4)  # Those are for on_three and lose_host.
 # submit RUN SCRIPT SBATCH-OPTION...: the job trains in the run directory RUN, one rank on each host.
 submit() {
-  job=$(sbatch --parsable --output="$1.out" -N2 --ntasks-per-node=1 "${@:3}" "$2" "${training[@]}" --run-dir "$work/$1") || fail "sbatch $*"
+  job=$(sbatch --parsable --output="$1.out" -N2 --ntasks-per-node=1 "${hosts_of_others[@]}" "${@:3}" "$2" "${training[@]}" --run-dir "$work/$1") || fail "sbatch $*"
   jobs[$1]=$job
   cp /dev/null "out.$job" && rm "out.$job" && ln -s "$1.out" "out.$job"
 }
@@ -72,6 +61,38 @@ agree() {
   [[ $3 == PENDING || $3 == RUNNING ]] && sacct=$3  # It only knows jobs that have ended.
   [[ "$got $squeue $sacct $alone" =~ ^"$2 $3 $3 $3 "${4:-$2}$ ]] || fail "$1 is $got, squeue $squeue, sacct $sacct, without Slurm $alone; expected $2 $3"
 }
+
+# On three nodes, the order of additions must not depend on buckets either, which each start plans anew.
+on_three() {
+  salloc -Q --nodelist=node1,node2,node4 --ntasks-per-node=1 "$bin/farandole" run -n 3 -- "$bin/farandole" train --model mlp --data synthetic \
+    --width 300 --steps 60 --epochs 3 --checkpoint-epochs 0 --checkpoint-steps 20 "$@" >three.out 2>&1 || fail "three nodes: $(tail -n 3 three.out)"
+}
+continue_on_three() {
+  on_three --run-dir three
+  cp -r three three-cut && rm three-cut/checkpoints/step-0000006*
+  on_three --run-dir three-cut --resume auto
+  says_in three.out '^continuing from step [24]'
+  same_data three/checkpoints/step-00000060.h5 three-cut/checkpoints/step-00000060.h5 || fail "the parameters on three nodes"
+}
+
+# A host loses power. The job continues on another one, because Slurm 22.05 sometimes starts no step of a job on a host that has
+# just come back.
+lose_host() {
+  hosts_of_others=(--exclude=node1)  # It gets node2 and node3.
+  submit lost "$scripts/train.sbatch"
+  until_true 60 trains lost
+  "$sandbox" kill node3
+  until_true 60 eval '[[ $(field Restarts) == 1 && $(state) == PENDING ]]'
+  agree lost waiting PENDING '(running|starting|lost|failed)'  # For some seconds it looks alive.
+  ends lost COMPLETED 1 0
+}
+
+# These two mostly wait for Slurm, as the jobs below do.
+both=()
+for part in continue_on_three lose_host; do
+  ($part; exit $((failures > 0))) &
+  both+=($!)
+done
 
 # Without a warning from Slurm, with a limit, and with mpirun.
 sed '/--signal/d' "$scripts/train.sbatch" >silent.sbatch
@@ -156,14 +177,6 @@ says_in limit.out 'DUE TO TIME LIMIT'
 says_in limit.out 'saved at step'
 for run in reference warned mpirun requeued unanswered limit one; do is_whole $run; agree $run finished COMPLETED; done
 
-# A host loses power. The job continues on another one, because Slurm 22.05 sometimes starts no step of a job on a host that has
-# just come back.
-submit lost "$scripts/train.sbatch"
-until_true 60 trains lost
-"$sandbox" kill node2
-until_true 60 eval '[[ $(field Restarts) == 1 && $(state) == PENDING ]]'
-agree lost waiting PENDING '(running|lost|failed)'  # For some seconds it looks alive.
-scontrol update NodeName=node3 State=RESUME
-ends lost COMPLETED 1 0
+for part in "${both[@]}"; do wait "$part" || fail "see above"; done
 is_whole lost
 exit $((failures > 0))
