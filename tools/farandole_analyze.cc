@@ -1,4 +1,4 @@
-// farandole analyze RUN...: reports where the time of one or more runs went, as text, JSON, HTML or CSV.
+// farandole analyze RUN...: reports where the time of one or more runs went, as text, JSON or HTML.
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -26,17 +26,27 @@ struct Options {
   std::vector<std::string> runs;
   std::string format = "text";
   std::string output;
-  std::string table = "ranks";
   std::vector<std::string> against;
   farandole::AnalysisOptions analysis;
 };
 
+// Earlier versions wrote tables as CSV.
+void refuse_csv(const std::vector<std::string>& words) {
+  for (std::size_t i = 0; i < words.size(); ++i)
+    if (words[i] == "--table" || words[i].starts_with("--table=") || words[i] == "--format=csv" ||
+        (words[i] == "csv" && i > 0 && words[i - 1] == "--format"))
+      throw farandole::UserError(
+          "CSV is no longer written; use --format json and make tables of it with pandas or jq, as "
+          "docs/analyzing.md shows");
+}
+
 // Returns false after --help.
 bool parse(int argc, char** argv, Options& options) {
+  refuse_csv({argv + 1, argv + argc});
   namespace po = boost::program_options;
   farandole::OptionParser parser;
   parser.usage =
-      "Usage: farandole analyze RUN... [--format text|json|html|csv] [-o FILE] [--against RUN...]\n\n"
+      "Usage: farandole analyze RUN... [--format text|json|html] [-o FILE] [--against RUN...]\n\n"
       "Reports where the time of a run went. RUN is a run directory, a Chrome trace, a Horovod\n"
       "timeline, a trace of PyTorch's profiler, an SQLite export of Nsight Systems, or a folder of the last\n"
       "two with one file per rank. The format is detected automatically.\n"
@@ -46,14 +56,9 @@ bool parse(int argc, char** argv, Options& options) {
       "  $ farandole analyze RUN --format html -o report.html\n"
       "  $ farandole analyze RUN RUN2 --against OLD OLD2\n"
       "  $ farandole analyze RUN --what-if bandwidth=2x,bucket-mb=4\n";
-  parser.visible.add_options()(
-      "format", po::value(&options.format),
-      "text, json, html or csv. html is one file that needs no network; csv is the table named by --table")(
+  parser.visible.add_options()("format", po::value(&options.format),
+                               "text, json or html. html is one file that needs no network")(
       "output,o", po::value(&options.output), "write the report to this file instead of stdout")(
-      "table", po::value(&options.table),
-      "table for --format csv: runs, ranks (default), phases, steps, lateness, collectives, losses, "
-      "wait-causes, critical-path, stragglers, findings, nodes, gpu, mpi-calls, scaling, scaling-fits, comparison, what-if or "
-      "validation")(
       "against", po::value(&options.against)->multitoken(),
       "compare the first RUN with these runs. The report says what changed and whether the change is larger "
       "than chance. Repeated runs on both sides (RUN RUN2 --against OLD OLD2) are used to estimate run-to-run "
@@ -71,7 +76,7 @@ bool parse(int argc, char** argv, Options& options) {
       "conditions are read from run.json or follow a colon: OTHER:delay=1@20");
   parser.positional.add("run", -1);
   if (!parser.parse(argc, argv)) return false;
-  farandole::check_format(options.format, {"text", "json", "html", "csv"});
+  farandole::check_format(options.format, {"text", "json", "html"});
   if (options.runs.empty())
     throw farandole::UserError(options.against.empty() ? "no run given; name a run directory or a trace"
                                                        : "no run given; name runs before --against");
@@ -81,7 +86,6 @@ bool parse(int argc, char** argv, Options& options) {
 std::string written(const farandole::Analysis& analysis, const Options& options) {
   if (options.format == "json") return analysis.json();
   if (options.format == "html") return analysis.html(options.output);
-  if (options.format == "csv") return analysis.csv(options.table);
   const bool colour =
       options.output.empty() && isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
   return analysis.text(colour);

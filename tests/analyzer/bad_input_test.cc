@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "analyzer/json_report.h"
 #include "analyzer/trace_builder.h"
 
 #include "farandole/analyzer/report/report.h"
@@ -81,7 +82,7 @@ TEST(BadInput, in_names_does_not_get_into_reports) {
     trace.collective(0, 1, step, step * ms, (step + 1) * ms, 1000, name);
   }
   const auto report = report_of({analyze_text(folder, trace.text())});
-  EXPECT_EQ(json::parse(report_json(report))["runs"][0]["communication"]["collectives"][0]["name"], name);
+  EXPECT_EQ(testing::json_report(report)["runs"][0]["communication"]["collectives"][0]["name"], name);
   EXPECT_EQ(report_text(report, false).find('\a'), std::string::npos);
   EXPECT_EQ(report_html(report, "").find("<b>&\""), std::string::npos);
 }

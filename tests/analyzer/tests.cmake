@@ -1,4 +1,13 @@
 farandole_script_test(analyzer.analyze-command analyzer/analyze_command_test 3)
+# The cases leave their JSON reports there, and a test compares them with the schema.
+set(reports ${CMAKE_CURRENT_BINARY_DIR}/reports)
+file(MAKE_DIRECTORY ${reports})
+foreach(shard RANGE 3)
+  set_property(TEST analyzer.cases-${shard} APPEND PROPERTY ENVIRONMENT FARANDOLE_REPORTS=${reports}/${shard}.jsonl)
+  set_tests_properties(analyzer.cases-${shard} PROPERTIES FIXTURES_SETUP analyzer_reports)
+endforeach()
+farandole_script_test(analyzer.report-schema analyzer/report_schema.py 5 ${reports})
+set_tests_properties(analyzer.report-schema PROPERTIES FIXTURES_REQUIRED analyzer_reports LABELS logic)
 # Runs of any size (not part of ctest).
 if(NOT FARANDOLE_SANITIZE)
   add_executable(make_large_run ${CMAKE_CURRENT_LIST_DIR}/../tools/make_large_run.cc)

@@ -91,9 +91,6 @@ std::string Analysis::json() const {
 std::string Analysis::html(const std::filesystem::path& output) const {
   return report_html(internals_->report, output);
 }
-std::string Analysis::csv(std::string_view table) const {
-  return report_csv(internals_->report, table);
-}
 
 std::vector<NamedFigure> Analysis::figures() const {
   std::vector<NamedFigure> figures;

@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace farandole {
@@ -43,17 +42,13 @@ class Analysis {
 
   // For a terminal of 100 columns; `colour`: with ANSI attributes.
   std::string text(bool colour = false) const;
-  // "farandole_report": 1; what cannot be known is {"unknown": "why"}.
+  // "farandole_report": 1; share/farandole/report.schema.json describes all keys. What cannot be known
+  // is {"unknown": "why"}.
   // Units: fractions are 0 to 1, GB are 10^9 bytes, times are as the key's name says.
   std::string json() const;
   // One file that opens offline. `output` is where the file will lie, so that it can link to the traces;
   // empty: the current folder.
   std::string html(const std::filesystem::path& output = {}) const;
-  // One table: runs, ranks, phases, steps, lateness, collectives, losses, wait-causes, critical-path,
-  // stragglers, findings, nodes, gpu, mpi-calls, scaling, scaling-fits, comparison, what-if or validation.
-  // Units: seconds or milliseconds as the column's name says, fractions 0 to 1; unknown figures are empty.
-  // Throws: UserError for another table, and for one of a kind that the options did not ask for.
-  std::string csv(std::string_view table) const;
 
   // Of the first run and its repeats (the other runs of its size), their means.
   // Units: throughput in samples/s, names that end in "ms" in milliseconds, fractions 0 to 1.

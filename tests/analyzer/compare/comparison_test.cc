@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <random>
 
+#include "analyzer/json_report.h"
 #include "analyzer/trace_builder.h"
 #include "lane.h"
 #include "tools/large_run.h"
@@ -245,26 +246,20 @@ TEST(Conditions, say_what_is_wrong_with_them) {
               ElementsAre(HasSubstr("unknown: no communication")));
 }
 
-TEST(ReportCsv, quotes_what_must_be_quoted) {
-  auto run = report_on(LargeRun());
-  run.path = "a,\"b\"";
-  const auto report = report_of({run});
-  const auto csv = report_csv(report, "ranks");
-  EXPECT_THAT(csv, HasSubstr("\r\n\"a,\"\"b\"\"\",0,node0,"));
-  for (const auto* table :
-       {"runs", "ranks", "phases", "steps", "lateness", "collectives", "losses", "wait-causes",
-        "critical-path", "stragglers", "findings", "scaling", "scaling-fits", "nodes", "gpu", "mpi-calls"}) {
-    const auto text = report_csv(report, table);
-    EXPECT_TRUE(text.ends_with("\r\n"));
-    EXPECT_EQ(text.find("nan"), std::string::npos) << table;
-  }
-  EXPECT_THROW(report_csv(report, "nothing"), UserError);
-  for (const auto* table : {"comparison", "what-if", "validation"})
-    EXPECT_THROW(report_csv(report, table), UserError) << table;
-  auto more = report;
-  more.comparison = compare({&run.metrics}, {&run.metrics});
-  EXPECT_THAT(report_csv(more, "comparison"), HasSubstr("\r\nstep_ms,1,"));
-  EXPECT_THAT(report_csv(report, "nodes"), HasSubstr(",node0,4,"));
+TEST(ReportJson, has_the_comparison) {
+  const auto run = report_on(LargeRun());
+  auto report = report_of({run});
+  report.against = {"before"};
+  report.comparison = compare({&run.metrics}, {&run.metrics});
+  const auto comparison = testing::json_report(report)["comparison"];
+  EXPECT_EQ(comparison["against"][0], "before");
+  EXPECT_EQ(comparison["verdict"], report.comparison->verdict);
+  const auto& differences = comparison["differences"];
+  const auto step = std::find_if(differences.begin(), differences.end(),
+                                 [](const auto& difference) { return difference["name"] == "step_ms"; });
+  ASSERT_NE(step, differences.end());
+  EXPECT_EQ((*step)["relative"], true);
+  EXPECT_EQ((*step)["change"], 0);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "analyzer/formats/horovod_file.h"
 #include "analyzer/formats/kineto_file.h"
 #include "analyzer/formats/nsys_file.h"
+#include "analyzer/json_report.h"
 #include "analyzer/trace_builder.h"
 #include "lane.h"
 #include "mutation.h"
@@ -82,18 +83,18 @@ TEST(Kineto, is_read_as_holistic_trace_analysis_reads_it) {
   EXPECT_DOUBLE_EQ(quantile(metrics.ranks[1].step_lateness_ms, 0.5), 5);
   EXPECT_FALSE(metrics.serialisation.value);
   const auto report = report_of({run});
-  EXPECT_EQ(json::parse(report_json(report))["runs"][0]["gpu"]["compute"], 600.0 / 1180);
+  EXPECT_EQ(testing::json_report(report)["runs"][0]["gpu"]["compute"], 600.0 / 1180);
   EXPECT_THAT(report_text(report, false), HasSubstr("utilization"));
   EXPECT_THAT(report_html(report, ""), HasSubstr("What the GPUs do"));
   // All figures use the same denominator.
   EXPECT_THAT(report_html(report, ""), HasSubstr(">71.2 %<"));
-  EXPECT_EQ(json::parse(report_json(report))["runs"][0]["gpu"]["utilization"], 840.0 / 1180);
+  EXPECT_EQ(testing::json_report(report)["runs"][0]["gpu"]["utilization"], 840.0 / 1180);
   std::map<std::string, Figure> figures;
   for (const auto& [name, figure] : figures_of({&metrics})) figures[name] = figure;
   EXPECT_DOUBLE_EQ(*figures["parallel"].value, *metrics.parallel_efficiency.value);
   EXPECT_DOUBLE_EQ(*figures["throughput"].value, *metrics.throughput.value);
   EXPECT_DOUBLE_EQ(*figures["wait_fraction"].value, *metrics.fraction(&RankMetrics::waiting).value);
-  const auto run_json = json::parse(report_json(report))["runs"][0];
+  const auto run_json = testing::json_report(report)["runs"][0];
   const auto expect_around = [&](const char* key, const json& value) {
     const auto& range = run_json["ci95"][key];
     ASSERT_TRUE(range.is_array()) << key;
@@ -187,7 +188,7 @@ TEST(Kineto, of_two_captures_claims_nothing_of_clocks) {
   EXPECT_TRUE(run.wait_causes.empty());
   EXPECT_EQ(run.metrics.window.length(), 1'190'000'000);  // laid beside each other: both begin together
   EXPECT_FALSE(run.metrics.fraction(&RankMetrics::waiting).value);
-  const auto report = json::parse(report_json(report_of({run})))["runs"][0];
+  const auto report = testing::json_of_run(run);
   EXPECT_TRUE(report["communication"]["wait_fraction"].contains("unknown"));
   EXPECT_TRUE(report["communication"]["transfer_fraction"].contains("unknown"));
   EXPECT_TRUE(report["communication"]["collectives"][0]["wait_us"].contains("unknown"));
@@ -258,7 +259,7 @@ TEST(Horovod, says_when_each_rank_was_ready) {
   EXPECT_THAT(metrics.overlap.unknown, HasSubstr("does not record what the ranks compute"));
   EXPECT_FALSE(metrics.parallel_efficiency.value);
   EXPECT_FALSE(metrics.no_gpu.empty());
-  const auto report = json::parse(report_json(report_of({run})));
+  const auto report = testing::json_report(report_of({run}));
   EXPECT_TRUE(report["runs"][0]["communication"]["overlap"].contains("unknown"));
   EXPECT_THAT(run.verdict, HasSubstr("3 ranks"));
 }
@@ -305,7 +306,7 @@ TEST(ForeignTraces, survive_mutations) {
     }
     try {
       const auto report = report_of({analyze_run(file, scenarios)});
-      EXPECT_FALSE(json::parse(report_json(report)).empty());
+      EXPECT_FALSE(testing::json_report(report).empty());
       report_text(report, false);
       report_html(report, "");
     } catch (const CorruptInput& error) {

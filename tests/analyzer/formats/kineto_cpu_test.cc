@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "analyzer/formats/kineto_file.h"
+#include "analyzer/json_report.h"
 #include "analyzer/trace_builder.h"
 
 #include "farandole/analyzer/formats/readers.h"
@@ -74,7 +75,7 @@ TEST(KinetoWithoutGpu, finds_phases_and_gloos_collectives) {
   EXPECT_DOUBLE_EQ(metrics.collectives[0].wait_us.value.value(), 2'000);
   EXPECT_DOUBLE_EQ(quantile(metrics.ranks[1].step_lateness_ms, 0.5), 4);
   EXPECT_THAT(metrics.no_gpu, HasSubstr("no GPU kernels"));
-  const auto report = json::parse(report_json(report_of({run})));
+  const auto report = testing::json_report(report_of({run}));
   EXPECT_THAT(report["runs"][0]["gpu"]["unknown"].get<std::string>(), HasSubstr("no GPU kernels"));
 }
 
@@ -100,7 +101,7 @@ TEST(KinetoWithoutGpu, of_one_rank_of_several_claims_nothing_of_waiting) {
   const auto run = analyze_run(folder / "rank_1.json");
   EXPECT_THAT(run.metrics.no_waiting, HasSubstr("only one of several ranks"));
   EXPECT_FALSE(run.metrics.fraction(&RankMetrics::waiting).value);
-  const auto communication = json::parse(report_json(report_of({run})))["runs"][0]["communication"];
+  const auto communication = testing::json_of_run(run)["communication"];
   EXPECT_TRUE(communication["wait_fraction"].contains("unknown"));
   EXPECT_TRUE(communication["transfer_fraction"].contains("unknown"));
   EXPECT_TRUE(communication["collectives"][0]["wait_us"].contains("unknown"));

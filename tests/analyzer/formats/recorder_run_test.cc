@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "analyzer/json_report.h"
 #include "timeline/synthetic_run.h"
 #include <nlohmann/json.hpp>
 
@@ -85,7 +86,7 @@ TEST(RecorderRun, goes_before_a_trace_of_few_of_its_ranks) {
   ASSERT_THAT(sample.metrics.collectives, SizeIs(synthetic.buckets));
   for (const auto& row : sample.metrics.collectives)
     EXPECT_DOUBLE_EQ(*row.busbw_gbps.value / *row.algbw_gbps.value, 4.0 / 3);
-  const auto report = nlohmann::json::parse(report_json(report_of({sample})));
+  const auto report = testing::json_report(report_of({sample}));
   EXPECT_EQ(report["runs"][0]["ranks"], 3);
   EXPECT_EQ(report["runs"][0]["measured_ranks"], 2);
 }

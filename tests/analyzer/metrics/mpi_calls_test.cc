@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "analyzer/json_report.h"
 #include "analyzer/trace_builder.h"
 
 #include "farandole/analyzer/report/report.h"
@@ -38,22 +39,6 @@ class MpiCollectives : public ::testing::Test {
   TraceBuilder trace_{3};
 };
 
-// Traces may come from anybody.
-TEST_F(MpiCollectives, AreNoFormulasForASpreadsheet) {
-  const char* const names[] = {"=1+1", "@now", "-2+3", "+a", "bucket\x1b[2J", "-5"};
-  const char* const cells[] = {"'=1+1", "'@now", "'-2+3", "'+a", "bucket?[2J", "-5"};
-  for (int rank = 0; rank < 3; ++rank)
-    for (int i = 0; i < 6; ++i) {
-      const std::int64_t start = (10 * i + rank) * TraceBuilder::ms;
-      trace_.span(
-          rank, 0, "communication", start, start + 5 * TraceBuilder::ms,
-          {{"bytes", 8}, {"ranks", 3}, {"operation", "allreduce"}, {"communicator", 0}, {"sequence", i}},
-          names[i]);
-    }
-  const auto csv = report_csv(report_of({analyzed()}), "collectives");
-  for (const auto* cell : cells) EXPECT_THAT(csv, HasSubstr(std::string(",") + cell + ",allreduce,"));
-}
-
 TEST_F(MpiCollectives, TellWaitingFromTransferAndWhoIsLast) {
   for (int rank = 0; rank < 3; ++rank) {
     ten_allreduces(rank);
@@ -61,7 +46,7 @@ TEST_F(MpiCollectives, TellWaitingFromTransferAndWhoIsLast) {
          2);  // on some of the ranks, unknown which
   }
   const auto report = report_of({analyzed()});
-  const auto run = json::parse(report_json(report))["runs"][0];
+  const auto run = testing::json_report(report)["runs"][0];
   ASSERT_EQ(run["communication"]["collectives"].size(), 1U);
   const auto row = run["communication"]["collectives"][0];
   EXPECT_EQ(row["name"], "MPI_Allreduce");
@@ -78,8 +63,6 @@ TEST_F(MpiCollectives, TellWaitingFromTransferAndWhoIsLast) {
               HasSubstr("Rank 2 is the last to arrive in 90.0 % of 10 calls of MPI_Allreduce, on average 2.7 "
                         "ms after the first rank."));
   EXPECT_THAT(report_text(report, false), ContainsRegex("busbw +last\n.*MPI_Allreduce.*rank 2\n"));
-  EXPECT_THAT(report_csv(report, "collectives"), HasSubstr(",last_rank,last_share,late_us\r\n"));
-  EXPECT_THAT(report_csv(report, "collectives"), ContainsRegex(",2,0.9,2700[.0-9]*\r\n"));
   EXPECT_THAT(report_html(report, ""), HasSubstr("<td>rank 2</td><td>90.0 %</td>"));
 }
 

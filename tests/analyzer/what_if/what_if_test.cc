@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <random>
 
+#include "analyzer/json_report.h"
 #include "analyzer/trace_builder.h"
 #include "lane.h"
 
@@ -403,7 +404,7 @@ TEST_F(WhatIf, BackTestsAgainstOtherRuns) {
   ASSERT_TRUE(validation.p95_error);
   EXPECT_LE(*validation.median_error, *validation.p95_error);
 
-  const auto json = nlohmann::json::parse(report_json(report));
+  const auto json = testing::json_report(report);
   const auto& what_if = json["runs"][0]["what_if"];
   EXPECT_EQ(what_if["reduction"], "thread");
   EXPECT_NEAR(what_if["scenarios"][0]["step_ms"].get<double>(), validation.runs[1].predicted_ms, 1e-9);
@@ -413,9 +414,7 @@ TEST_F(WhatIf, BackTestsAgainstOtherRuns) {
   EXPECT_THAT(text, HasSubstr("bucket-mb=3 → step "));
   EXPECT_THAT(text, HasSubstr("compression=bfloat16:between-nodes → unknown: "));
   EXPECT_THAT(text, HasSubstr("errors: median 0."));
-  EXPECT_FALSE(
-      nlohmann::json::parse(report_json(report_of({analyze_run(folder_ / "base")})))["runs"][0].contains(
-          "what_if"));
+  EXPECT_FALSE(testing::json_of_run(analyze_run(folder_ / "base")).contains("what_if"));
 }
 
 }  // namespace

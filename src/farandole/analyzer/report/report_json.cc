@@ -1,5 +1,6 @@
 #include "farandole/analyzer/report/report_json.h"
 
+#include <algorithm>
 #include <map>
 
 namespace farandole {
@@ -156,6 +157,43 @@ Json nodes_json(const RunReport& run) {
   return run.metrics.nodes == 0 ? unknown("neither trace nor run.json names the hosts") : node_rows(run);
 }
 
+// Seconds are sums over all ranks.
+Json steps_json(const RunMetrics& metrics) {
+  const auto& window = metrics.window;
+  const auto outliers = window.outliers();
+  const auto known = [](double ns, const std::string& why_not) {
+    return why_not.empty() ? Json(ns * 1e-9) : unknown(why_not);
+  };
+  auto steps = Json::array();
+  for (std::size_t i = 0; i < window.steps.size(); ++i) {
+    const auto& totals = metrics.steps[i];
+    steps.push_back({{"step", window.step_numbers[i]},
+                     {"start_s", seconds(window.steps[i].start)},
+                     {"end_s", seconds(window.steps[i].end)},
+                     {"longest_ms", window.step_ms[i]},
+                     {"period_ms", window.periods_ms[i]},
+                     {"compute_s", known(totals.compute, metrics.no_compute)},
+                     {"communication_s", totals.communication * 1e-9},
+                     {"overlap_s", known(totals.overlap, metrics.no_compute)},
+                     {"wait_s", known(totals.waiting, metrics.no_waiting)},
+                     {"outlier", std::binary_search(outliers.begin(), outliers.end(), i)}});
+  }
+  return steps;
+}
+
+// The rows of rank_rows(), with the lateness of each step.
+Json ranks_json(const RunReport& run) {
+  auto rows = rank_rows(run);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto& rank = run.metrics.ranks[i];
+    auto& late = rows[i]["lateness_by_step"] = Json::array();
+    for (std::size_t step = 0; step < rank.step_lateness_ms.size(); ++step)
+      late.push_back({{"step", run.metrics.window.step_numbers[rank.lateness_steps[step]]},
+                      {"ms", rank.step_lateness_ms[step]}});
+  }
+  return rows;
+}
+
 Json outliers_json(const Window& window) {
   auto steps = Json::array();
   for (const auto index : window.outliers())
@@ -307,7 +345,8 @@ Json run_json(const RunReport& run) {
                {"wait_causes", wait_cause_rows(run)},
                {"critical_path", critical_path_json(run)},
                {"by_node", nodes_json(run)},
-               {"by_rank", rank_rows(run)},
+               {"by_rank", ranks_json(run)},
+               {"by_step", steps_json(metrics)},
                {"stragglers", straggler_rows(run)},
                {"verdict", run.verdict},
                {"findings", finding_rows(run)},

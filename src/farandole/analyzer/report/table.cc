@@ -36,23 +36,17 @@ Json rows_of(const std::vector<const RankMetrics*>& ranks, const RunMetrics& met
   return rows;
 }
 
+std::string plain_text(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  return value.is_number_float() ? fmt::format("{}", value.get<double>()) : json_text(value);
+}
+
 const Column rank_column{"rank", "/rank"};
 Column host_column(const char* label = "host", std::size_t width = host_width) {
   return {label, "/host", {}, width, false, "?"};
 }
 
 }  // namespace
-
-std::string plain_text(const Json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_number_float()) return fmt::format("{}", value.get<double>());
-  if (value.is_boolean()) return value.get<bool>() ? "1" : "0";
-  if (value.is_number()) return json_text(value);
-  std::string text;
-  if (value.is_array())
-    for (const auto& part : value) text += (text.empty() ? "" : "; ") + plain_text(part);
-  return text;
-}
 
 CellFormat as(std::string (*text)(double), double factor) {
   return [=](const Json& value) { return text(factor * value.get<double>()); };

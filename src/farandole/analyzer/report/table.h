@@ -17,7 +17,7 @@ using CellFormat = std::function<std::string(const Json&)>;
 struct Column {
   std::string label;
   std::string path;           // JSON pointer to the value within a row; "" is the whole row.
-  CellFormat format = {};     // {}: plain_text()
+  CellFormat format = {};     // {}: numbers and texts as they are
   std::size_t width = 0;      // A terminal shows this many columns of a longer text; 0: all of them.
   bool wide = false;          // A terminal has no room for this column.
   std::string unknown = "–";  // For a value that the row does not have.
@@ -29,8 +29,6 @@ struct Table {
   Json rows;
 };
 
-// Returns numbers and texts as they are, and lists of texts with "; " between them; "" for an unknown value.
-std::string plain_text(const Json& value);
 // Formats a number after it is multiplied by `factor`.
 CellFormat as(std::string (*text)(double), double factor = 1);
 std::string ms_range_text(const Json& range);  // "1.25 to 1.50 ms"
