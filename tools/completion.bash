@@ -11,7 +11,7 @@ _farandole() {
     command+=("${COMP_WORDS[i]}")
   done
   if [[ $word == -* ]]; then
-    words=$("${command[@]}" --help 2>/dev/null | grep -oE -- '--[a-z][a-z-]+' | sort -u)
+    words=$({ "${command[@]}" --help all || "${command[@]}" --help; } 2>/dev/null | grep -oE -- '--[a-z][a-z-]+' | sort -u)
   elif ((${#command[@]} == COMP_CWORD)); then
     words=$(_farandole_names "${command[@]}")
   fi

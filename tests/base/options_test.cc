@@ -15,7 +15,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 struct Values {
-  int batch = 0;
+  int batch = 0, seed = 0;
   std::string model;
   std::string word;
   std::vector<std::string> names, pairs;
@@ -42,6 +42,8 @@ class Options : public testing::Test {
         "fast", po::bool_switch(&values.fast), "")("word", po::value(&values.word), "bare word")(
         "name", po::value(&values.names), "a list")("pairs", po::value(&values.pairs)->multitoken(),
                                                     "a list");
+    parser.more.add_options()("seed", po::value(&values.seed), "rarely needed");
+    parser.replaced = {{"samples", "batch"}};
     parser.positional.add("word", 1);
     arguments.insert(arguments.begin(), "program");
     parser.foreign = foreign_;
@@ -164,7 +166,28 @@ TEST_F(Options, HelpIsNoParse) {
   testing::internal::CaptureStdout();
   parse({"--help"});
   EXPECT_FALSE(parsed_);
-  EXPECT_THAT(testing::internal::GetCapturedStdout(), AllOf(HasSubstr("--batch"), HasSubstr("--profile")));
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              AllOf(HasSubstr("--batch"), HasSubstr("--profile"), HasSubstr("--help all"),
+                    testing::Not(HasSubstr("--seed"))));
+}
+
+TEST_F(Options, HelpAllShowsTheOptionsThatFewNeed) {
+  testing::internal::CaptureStdout();
+  parse({"--help", "all"});
+  EXPECT_FALSE(parsed_);
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), AllOf(HasSubstr("--batch"), HasSubstr("--seed")));
+  profile("seed.ini", "seed = 5\n");
+  EXPECT_EQ(parse({"--profile", "seed"}).seed, 5);
+  EXPECT_EQ(parse({"--seed", "7"}).seed, 7);
+}
+
+TEST_F(Options, OfEarlierVersionsAreRefusedWithWhatToWriteInstead) {
+  EXPECT_EQ(refusal_of({"--samples", "1"}), "--samples does not exist any more; use --batch");
+  EXPECT_EQ(refusal_of({"--set", "samples=1"}),
+            "--set samples=1: samples does not exist any more; use batch");
+  profile("old.ini", "batch = 1\nsamples = 1\n");
+  EXPECT_THAT(refusal_of({"--profile", "old"}),
+              HasSubstr("old.ini:2: samples does not exist any more; use batch"));
 }
 
 TEST_F(Options, RefusalsNameTheOptionAndTheNearest) {

@@ -8,7 +8,7 @@ RANDOM=${FARANDOLE_TEST_SEED:-$(date +%s)} seed=$RANDOM
 steps=15000
 submit() {  # RUN
   job=$(sbatch --parsable --output="$1.out" -N2 --ntasks-per-node=1 "$FARANDOLE_SOURCE/slurm/train.sbatch" --model mlp --data synthetic \
-    --width 128 --steps $steps --epochs 1000 --checkpoint-epochs 0 --log-steps 100 --run-dir "$work/$1") || fail "sbatch"
+    --width 128 --steps $steps --epochs 1000 --checkpoint-every never --log-steps 100 --run-dir "$work/$1") || fail "sbatch"
   ln -s "$1.out" "out.$job"
 }
 is() { [[ $(state) =~ $1 ]]; }

@@ -15,7 +15,7 @@ PartitionName=urgent Nodes=ALL PriorityTier=9 PreemptMode=OFF
 CONF
 scontrol reconfigure || fail "preemption cannot be configured"
 
-training=(--model mlp --data synthetic --width 32 --steps 8000 --epochs 1000 --checkpoint-epochs 0 --log-steps 5)
+training=(--model mlp --data synthetic --width 32 --steps 8000 --epochs 1000 --checkpoint-every never --log-steps 5)
 farandole run -n 1 -- farandole train "${training[@]}" --run-dir reference >reference.out 2>&1 || fail "the reference: $(tail -n 5 reference.out)"
 declare -A jobs
 for run in graceful abrupt again; do

@@ -19,7 +19,7 @@ PYTHON
 
 scripts=$FARANDOLE_SOURCE/slurm
 # Training with these options takes some seconds.
-training=(--model mlp --data synthetic --width 128 --steps 1500 --epochs 100 --checkpoint-epochs 0 --checkpoint-steps 400 --log-steps 5)
+training=(--model mlp --data synthetic --width 128 --steps 1500 --epochs 100 --checkpoint-every 400steps --log-steps 5)
 
 declare -A jobs
 hosts_of_others=(--exclude=node3,node4)  # Those are for on_three and lose_host.
@@ -65,7 +65,7 @@ agree() {
 # On three nodes, the order of additions must not depend on buckets either, which each start plans anew.
 on_three() {
   salloc -Q --nodelist=node1,node2,node4 --ntasks-per-node=1 "$bin/farandole" run -n 3 -- "$bin/farandole" train --model mlp --data synthetic \
-    --width 300 --steps 60 --epochs 3 --checkpoint-epochs 0 --checkpoint-steps 20 "$@" >three.out 2>&1 || fail "three nodes: $(tail -n 3 three.out)"
+    --width 300 --steps 60 --epochs 3 --checkpoint-every 20steps "$@" >three.out 2>&1 || fail "three nodes: $(tail -n 3 three.out)"
 }
 continue_on_three() {
   on_three --run-dir three

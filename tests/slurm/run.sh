@@ -130,7 +130,7 @@ says out 'a world of 1 rank, but SLURM_STEP_NUM_TASKS says 2: .*farandole run -n
 [[ ! -e mixed/checkpoints ]] || fail "a run without one of its ranks was started"
 
 # The end of the job is near. If its environment does not have it, Slurm is asked.
-training="farandole train --model mlp --data synthetic --epochs 1000000 --checkpoint-epochs 0 --run-dir $work/ending"
+training="farandole train --model mlp --data synthetic --epochs 1000000 --checkpoint-every never --run-dir $work/ending"
 script "farandole run -- env -u SLURM_JOB_END_TIME $training --stop-before 1h"
 batch 60 -N2 --ntasks-per-node=1 --time=30 job.sbatch
 is 75

@@ -4,7 +4,7 @@ hosts=2 cpus=4 gpus=2 needs=farandole-train
 source "$(dirname "${BASH_SOURCE[0]}")/sandbox.sh"
 over_tcp
 scripts=$FARANDOLE_SOURCE/slurm
-training=(--model mlp --data synthetic --width 16 --steps 60 --epochs 100 --checkpoint-epochs 0)
+training=(--model mlp --data synthetic --width 16 --steps 60 --epochs 100 --checkpoint-every never)
 
 is_over() { [[ ! $(state) =~ PENDING|RUNNING|COMPLETING|REQUEUED ]]; }
 ended() {  # JOB STATE OUTPUT
@@ -36,7 +36,7 @@ mkdir -p data scratch
 head -c 200000 /usr/share/common-licenses/GPL-3 >data/text
 sed "s|^scratch=.*|scratch=$work/scratch|" "$scripts/train.sbatch" >scratch.sbatch
 without=$(PATH=$work/no-pmix:$PATH sbatch --parsable -o without.out -N2 --ntasks-per-node=1 scratch.sbatch --model gpt --data "$work/data" \
-  --layers 1 --width 16 --heads 2 --context 16 --steps 5 --checkpoint-epochs 0 --run-dir "$work/without")
+  --layers 1 --width 16 --heads 2 --context 16 --steps 5 --checkpoint-every never --run-dir "$work/without")
 
 # farandole submit
 expect 0 farandole submit --nodes 2 --time 10 --print -- "train" "${training[@]}" --run-dir submitted

@@ -43,7 +43,7 @@ brought() {
   [[ $(on_hosts) == 0 ]] || fail "left on the hosts: $(on_hosts) files"
 }
 
-submit farandole train --model mlp --data synthetic --width 16 --epochs 1000000 --checkpoint-epochs 0 --resume none --log-steps 5 \
+submit farandole train --model mlp --data synthetic --width 16 --epochs 1000000 --checkpoint-every never --resume none --log-steps 5 \
   --stall-seconds 0 --run-dir "$work/run"
 until_true 60 grep -q '"step":10,' run/metrics.jsonl
 [[ $(on_hosts) == 2 && -z $(ls node) ]] || fail "on the hosts are $(on_hosts) recorders, here $(ls node)"

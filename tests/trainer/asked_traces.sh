@@ -3,7 +3,7 @@
 # rank 0 is stopped.
 source "$(dirname "$0")/common.sh"
 need_h5py
-options=(--model mlp --data synthetic --width 16 --log-steps 5 --checkpoint-epochs 0 --resume none)
+options=(--model mlp --data synthetic --width 16 --log-steps 5 --checkpoint-every never --resume none)
 "$bin/farandole" run -n 2 -- "$bin/farandole" train "${options[@]}" --epochs 1000000 --run-dir run --stall-seconds 0 >out 2>err &
 launcher=$!
 goes_on() { kill -0 $launcher || fail "the run ended early"; sleep 0.05; }

@@ -18,7 +18,7 @@ PYTHON
 
 # With a learning rate of 0, the parameters in memory are always those of the checkpoint.
 timeout 240 "$bin/farandole" run -n 2 -- bash -c 'echo $$ >pid.$OMPI_COMM_WORLD_RANK; exec "$@"' bash \
-  "$bin/farandole" train "${options[@]}" --timeline off --steps 1000000 --epochs 1000000 --checkpoint-epochs 0 --run-dir bad >out 2>err &
+  "$bin/farandole" train "${options[@]}" --timeline off --steps 1000000 --epochs 1000000 --checkpoint-every never --run-dir bad >out 2>err &
 launcher=$!
 await "the run ends early" test -s bad/metrics.jsonl
 /usr/bin/python3 - "$(<pid.1)" <<'PYTHON' || fail "the memory of rank 1 cannot be changed"

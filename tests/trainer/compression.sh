@@ -4,7 +4,7 @@
 source "$(dirname "$0")/common.sh"
 need_h5py
 options=(--model mlp --data synthetic --synthetic-samples 320 --layers 2 --width 32 --batch 16 --lr 0.05 --epochs 1
-         --checkpoint-epochs 0 --log-steps 5)
+         --checkpoint-every never --log-steps 5)
 for kind in float16 bfloat16; do
   rm -rf whole parts
   train 2 "${options[@]}" --compression $kind --run-dir whole || fail "the uninterrupted run with $kind"

@@ -7,7 +7,7 @@ double=$bin/../tests/libgpu_double.so torch_double=$bin/../tests/torch_double
 export FARANDOLE_CUDA_LIBRARY=$double FARANDOLE_NCCL_LIBRARY=$double
 export LD_LIBRARY_PATH=$torch_double${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export GPU_DOUBLE_DEVICES=2
-options=(--model mlp --data synthetic --synthetic-samples 64 --timeline off --checkpoint-steps 3 --bucket-mb 0.1 --seed 5)
+options=(--model mlp --data synthetic --synthetic-samples 64 --timeline off --checkpoint-every 3steps --bucket-mb 0.1 --seed 5)
 
 uuid() { printf 'GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x' $(printf "$1 %.0s" {1..16}); }
 

@@ -3,7 +3,7 @@
 # are copied to the run directory.
 source "$(dirname "$0")/common.sh"
 mkdir node
-train 4 --model mlp --data synthetic --width 16 --steps 5 --checkpoint-epochs 0 --run-dir run --merge-limit 2 --recorder-dir "$PWD/node" || fail "the run: $?"
+train 4 --model mlp --data synthetic --width 16 --steps 5 --checkpoint-every never --run-dir run --merge-limit 2 --recorder-dir "$PWD/node" || fail "the run: $?"
 grep -q 'the timeline shows 2 of 4 ranks: the first, the last.*; each rank' err || fail "it does not say what is left out"
 [[ $(ls run/recorder | xargs) == "rank-0000.ftl rank-0001.ftl rank-0002.ftl rank-0003.ftl" ]] || fail "recorders: $(ls run/recorder)"
 [[ -z $(ls node) ]] || fail "left on the node: $(ls node)"

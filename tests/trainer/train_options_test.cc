@@ -30,8 +30,8 @@ TEST(TrainOptions, RefusesNumbersThatCannotBe) {
   for (const auto* name : {"lr", "momentum", "weight-decay", "clip-norm", "bucket-mb", "held-out"})
     for (const auto* value : {"inf", "-inf", "nan", "-1", "1e400"})
       EXPECT_NE(refusal(name, value).find(name), std::string::npos) << name << " " << value;
-  for (const auto* name : {"epochs", "steps", "batch", "accumulate", "warmup-steps", "checkpoint-steps",
-                           "checkpoint-epochs", "checkpoint-keep", "log-steps", "sample", "recorder-mb"})
+  for (const auto* name : {"epochs", "steps", "batch", "accumulate", "warmup-steps", "checkpoint-keep",
+                           "log-steps", "sample", "recorder-mb"})
     for (const auto* value : {"9223372036854775807", "1000000001", "9223372036854775808", "-1", "nan"})
       EXPECT_NE(refusal(name, value).find(name), std::string::npos) << name << " " << value;
   EXPECT_EQ(refusal("batch", "1000000000"), "accepted");
@@ -51,33 +51,15 @@ nlohmann::json config_with(const std::string& option) {
 
 TEST(TrainOptions, CheckpointsHaveEachOptionThatDecidesWhatIsTrained) {
   // Where and for how long a run trains, what it writes, and what it watches.
-  const std::vector<std::string> others = {"data-scratch",
-                                           "ranks-per-gpu",
-                                           "transport",
-                                           "run-dir",
-                                           "resume",
-                                           "resume-optimizer",
-                                           "mtbf",
-                                           "checkpoint-every",
-                                           "checkpoint-steps",
-                                           "checkpoint-epochs",
-                                           "checkpoint-keep",
-                                           "timeline",
-                                           "gpu-activity",
-                                           "recorder-mb",
-                                           "recorder-dir",
-                                           "stop-before",
-                                           "merge-limit",
-                                           "log-steps",
-                                           "stall-seconds",
-                                           "stall-abort",
-                                           "sample",
-                                           "checkpoint-keep-every"};
+  const std::vector<std::string> others = {
+      "data-scratch",     "ranks-per-gpu", "transport",        "run-dir",         "resume",
+      "resume-optimizer", "mtbf",          "checkpoint-every", "checkpoint-keep", "timeline",
+      "gpu-activity",     "recorder-mb",   "recorder-dir",     "stop-before",     "merge-limit",
+      "log-steps",        "stall-seconds", "stall-abort",      "sample",          "checkpoint-keep-every"};
   TrainOptions options;
   const auto parser = train_option_parser(options, {});
   const auto usual = config_with("--lr=0.01");
-  for (const auto& option : parser.visible.options()) {
-    const auto& name = option->long_name();
+  for (const auto& name : parser.names()) {
     auto key = name;
     std::ranges::replace(key, '-', '_');
     if (std::ranges::count(others, name) > 0) {
@@ -118,6 +100,25 @@ TEST(TrainOptions, NamesTheOptionsThatDifferFromThoseOfACheckpoint) {
   old.bucket_mb = 8;
   now.bucket_mb = 25;
   EXPECT_THAT(changes(), testing::ElementsAre("--bucket-mb 25 instead of 8"));
+}
+
+// More do not fit on two screens, and nobody reads them.
+TEST(TrainOptions, HelpFitsOnTwoScreens) {
+  TrainOptions options;
+  const char* argv[] = {"train", "--help"};
+  testing::internal::CaptureStdout();
+  train_option_parser(options, "profiles").parse(std::size(argv), argv);
+  const auto help = testing::internal::GetCapturedStdout();
+  std::size_t shown = 0;
+  for (std::size_t at = 0; (at = help.find("\n  -", at)) != std::string::npos; ++at) ++shown;
+  EXPECT_GT(shown, 30);
+  EXPECT_LE(shown, 40);
+  EXPECT_LE(std::ranges::count(help, '\n'), 100);
+}
+
+TEST(TrainOptions, ThoseOfEarlierVersionsSayWhatToWriteInstead) {
+  EXPECT_EQ(refusal("checkpoint-steps", "20"),
+            "--checkpoint-steps does not exist any more; use --checkpoint-every, for example 500steps");
 }
 
 }  // namespace

@@ -49,6 +49,18 @@ std::vector<std::string> names_of(const po::options_description& options) {
   return names;
 }
 
+po::options_description all_options(const OptionParser& parser) {
+  po::options_description both;
+  both.add(parser.visible).add(parser.more);
+  return both;
+}
+
+// The names that an option can have in one place.
+struct KnownNames {
+  std::vector<std::string> names;
+  const std::map<std::string, std::string>& replaced;
+};
+
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& known,
                          std::string_view dashes) {
   const auto nearest = nearest_name(name, known);
@@ -61,14 +73,20 @@ std::string without_dashes(std::string_view token) {
   return std::string(token.substr(0, token.find('=')));
 }
 
+// `dashes`: what stands before a name in this place.
+[[noreturn]] void refuse_unknown(const std::string& where, std::string_view dashes, const std::string& name,
+                                 const KnownNames& known) {
+  if (const auto instead = known.replaced.find(name); instead != known.replaced.end())
+    throw UserError(
+        fmt::format("{0}{1}{2} does not exist any more; use {1}{3}", where, dashes, name, instead->second));
+  throw UserError(
+      fmt::format("{}unknown option {}{}{}", where, dashes, name, did_you_mean(name, known.names, dashes)));
+}
+
 // Translates Boost's exceptions into UserError. `where` is "" for the command line.
-[[noreturn]] void rethrow(const po::error& error, const std::string& where,
-                          const std::vector<std::string>& known) {
-  const std::string dashes = where.empty() ? "--" : "";
-  if (const auto* unknown = dynamic_cast<const po::unknown_option*>(&error)) {
-    const auto name = without_dashes(unknown->get_option_name());
-    throw UserError(where + "unknown option " + dashes + name + did_you_mean(name, known, dashes));
-  }
+[[noreturn]] void rethrow(const po::error& error, const std::string& where, const KnownNames& known) {
+  if (const auto* unknown = dynamic_cast<const po::unknown_option*>(&error))
+    refuse_unknown(where, where.empty() ? "--" : "", without_dashes(unknown->get_option_name()), known);
   throw UserError(where + error.what());
 }
 
@@ -112,14 +130,14 @@ std::filesystem::path profile_file(const std::string& name, const std::filesyste
                   folder.string() + " are " + list + "; a path of a file is also possible)");
 }
 
-void read_profile(const std::filesystem::path& file, const po::options_description& options,
-                  const std::optional<std::vector<std::string>>& foreign, po::variables_map& found,
+void read_profile(const std::filesystem::path& file, const OptionParser& parser, po::variables_map& found,
                   Origins& origins) {
   std::ifstream stream(file);
   if (!stream)
     throw UserError("profile " + file.string() + " cannot be read; check its path and permissions");
   std::string line;
-  const auto known = names_of(options);
+  const auto options = all_options(parser);
+  const KnownNames known{names_of(options), parser.replaced};
   std::set<std::string> seen;
   // The file is parsed line by line, so that a message can name the line.
   for (int number = 1; std::getline(stream, line); ++number) {
@@ -130,11 +148,10 @@ void read_profile(const std::filesystem::path& file, const po::options_descripti
       for (const auto& option : parsed.options) {
         if (!seen.insert(option.string_key).second)
           throw UserError(where + option.string_key + " is given twice; remove one of the lines");
+        const auto& foreign = parser.foreign;
         const bool is_foreign =
             !foreign || std::find(foreign->begin(), foreign->end(), option.string_key) != foreign->end();
-        if (option.unregistered && !is_foreign)
-          throw UserError(where + "unknown option " + option.string_key +
-                          did_you_mean(option.string_key, known, ""));
+        if (option.unregistered && !is_foreign) refuse_unknown(where, "", option.string_key, known);
       }
       std::erase_if(parsed.options, [](const auto& option) { return option.unregistered; });
       store(parsed, file.string() + ":" + std::to_string(number), found, origins);
@@ -162,13 +179,14 @@ void keep_last(std::vector<po::option>& given, const po::options_description& op
 }
 
 // A value of --set counts like one on the command line, which has priority.
-void read_settings(const std::vector<std::string>& settings, const po::options_description& options,
-                   int style, po::variables_map& found, Origins& origins) {
+void read_settings(const std::vector<std::string>& settings, const OptionParser& parser, int style,
+                   po::variables_map& found, Origins& origins) {
+  const auto options = all_options(parser);
   const auto guarded = [&](const std::string& setting, const auto& read) {
     try {
       read();
     } catch (const po::error& error) {
-      rethrow(error, "--set " + setting + ": ", names_of(options));
+      rethrow(error, "--set " + setting + ": ", {names_of(options), parser.replaced});
     }
   };
   po::parsed_options all(&options);
@@ -198,17 +216,17 @@ void print_program_version() {
 void read_profiles(const std::vector<std::string>& names, const OptionParser& parser,
                    po::variables_map& found, Origins& origins) {
   for (auto name = names.rbegin(); name != names.rend(); ++name)
-    read_profile(profile_file(*name, parser.profiles), parser.visible, parser.foreign, found, origins);
+    read_profile(profile_file(*name, parser.profiles), parser, found, origins);
   const auto site = site_file();
   if (std::filesystem::is_regular_file(site))
-    read_profile(site, parser.visible, parser.foreign, found, origins);
+    read_profile(site, parser, found, origins);
   else if (!variable("FARANDOLE_PROFILE_PATH").empty() && !std::filesystem::is_directory(site.parent_path()))
     throw UserError("FARANDOLE_PROFILE_PATH is " + variable("FARANDOLE_PROFILE_PATH") +
                     ", which does not exist; name a profile, or a folder of profiles");
 }
 
-void read_environment(const po::options_description& options, int style, po::variables_map& found,
-                      Origins& origins) {
+void read_environment(const OptionParser& parser, int style, po::variables_map& found, Origins& origins) {
+  const auto options = all_options(parser);
   for (const auto& option : options.options()) {
     auto name = "FARANDOLE_" + boost::to_upper_copy(option->long_name());
     boost::replace_all(name, "-", "_");
@@ -218,7 +236,7 @@ void read_environment(const po::options_description& options, int style, po::var
       const std::vector<std::string> arguments = {"--" + option->long_name() + "=" + value};
       store(po::command_line_parser(arguments).options(options).style(style).run(), name, found, origins);
     } catch (const po::error& error) {
-      rethrow(error, name + ": ", names_of(options));
+      rethrow(error, name + ": ", {names_of(options), parser.replaced});
     }
   }
 }
@@ -267,6 +285,10 @@ bool print_version(int argc, const char* const* argv) {
   return true;
 }
 
+std::vector<std::string> OptionParser::names() const {
+  return names_of(all_options(*this));
+}
+
 bool OptionParser::parse(int argc, const char* const* argv, po::variables_map* found) {
   const bool with_profiles = !profiles.empty();
   po::options_description common("General");
@@ -277,29 +299,41 @@ bool OptionParser::parse(int argc, const char* const* argv, po::variables_map* f
                          "profile file, or name of an installed profile; repeatable, the last one wins")(
         "set", po::value(&settings)->composing(),
         "name=value: same as --name value, for scripts; repeatable");
-  po::options_description all;
-  all.add(visible).add(common);
+  po::options_description known_options;
+  known_options.add(visible).add(more).add(common);
+  std::vector<std::string> arguments(argv + 1, argv + std::max(argc, 1));
+  const auto help = std::find(arguments.begin(), arguments.end(), "--help");
+  const bool everything =
+      !more.options().empty() && std::distance(help, arguments.end()) > 1 && help[1] == "all";
+  if (everything) arguments.erase(help + 1);
 
   po::variables_map local;
   auto& variables = found != nullptr ? *found : local;
-  const auto known = names_of(all);
+  const KnownNames known{names_of(known_options), replaced};
   namespace style = po::command_line_style;
   const int exact = style::default_style & ~style::allow_guessing;
   try {
-    auto parsed = po::command_line_parser(argc, argv).options(all).positional(positional).style(exact).run();
-    keep_last(parsed.options, all);
+    auto parsed =
+        po::command_line_parser(arguments).options(known_options).positional(positional).style(exact).run();
+    keep_last(parsed.options, known_options);
     store(parsed, "", variables, origins);
   } catch (const po::error& error) {
     rethrow(error, "", known);
   }
   if (variables.count("help") != 0) {
+    po::options_description shown;
+    shown.add(visible);
+    if (everything) shown.add(more);
+    shown.add(common);
     std::ostringstream options;
-    options << all;
+    options << shown;
     auto text = options.str();  // Boost writes "-n [ --ranks ] arg".
     boost::replace_all(text, " [ --", ", --");
     boost::replace_all(text, " ] arg", " arg   ");
     boost::replace_all(text, " ]", "   ");
     std::cout << usage << text;
+    if (!everything && !more.options().empty())
+      std::cout << "\n--help all also shows the options that few need.\n";
     return false;
   }
   if (variables.count("version") != 0) {
@@ -308,8 +342,8 @@ bool OptionParser::parse(int argc, const char* const* argv, po::variables_map* f
   }
   if (with_profiles) {
     if (variables.count("set") != 0)
-      read_settings(variables["set"].as<std::vector<std::string>>(), visible, exact, variables, origins);
-    read_environment(visible, exact, variables, origins);
+      read_settings(variables["set"].as<std::vector<std::string>>(), *this, exact, variables, origins);
+    read_environment(*this, exact, variables, origins);
     std::vector<std::string> names;
     if (variables.count("profile") != 0)
       names = variables["profile"].as<std::vector<std::string>>();

@@ -48,15 +48,21 @@ bool print_version(int argc, const char* const* argv);
 struct OptionParser {
   std::string usage;  // first lines of --help
   boost::program_options::options_description visible{"Options"};
+  boost::program_options::options_description more{"More options"};  // that only --help all shows
   boost::program_options::positional_options_description positional;
   // Folder of the profiles that are installed with Farandole. Empty: only the command line counts.
   std::filesystem::path profiles;
   // Names that profiles may hold for other programs. Without a value, profiles may hold any other name.
   std::optional<std::vector<std::string>> foreign = std::vector<std::string>();
+  // Options of earlier versions, and what to write instead.
+  std::map<std::string, std::string> replaced;
 
   // After parse(): where each option has its value from, for example "--batch", "FARANDOLE_BATCH" or
   // "/usr/share/farandole/profiles/mnist.ini:3". Options that have their default are left out.
   std::map<std::string, std::string> origins;
+
+  // Of all options in `visible` and `more`, in this order.
+  std::vector<std::string> names() const;
 
   // Fills the variables bound with po::value(&variable).
   // Returns false after it has printed the text of --help or --version to stdout.

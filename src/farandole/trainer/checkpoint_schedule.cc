@@ -29,13 +29,15 @@ std::optional<double> count_of(std::string_view text, std::string_view unit) {
 
 CheckpointInterval CheckpointInterval::parse(std::string_view text) {
   if (text == "auto") return {Kind::automatic, 0};
+  if (text == "never") return {Kind::never, 0};
   if (const auto steps = count_of(text, "steps")) return {Kind::steps, *steps};
   if (const auto epochs = count_of(text, "epochs")) return {Kind::epochs, *epochs};
   const bool has_unit = !text.empty() && (text.back() < '0' || text.back() > '9');
   if (const auto seconds = parse_duration(text); seconds && has_unit && *seconds > 0)
     return {Kind::time, *seconds};
   throw UserError(fmt::format(
-      "--checkpoint-every cannot be '{}'; give for example 500steps, 2epochs, 10min, 1h or auto", text));
+      "--checkpoint-every cannot be '{}'; give for example 500steps, 2epochs, 10min, 1h, auto or never",
+      text));
 }
 
 double young_interval(double cost_seconds, double seconds_between_failures) {

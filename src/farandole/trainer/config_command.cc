@@ -26,13 +26,12 @@ int show(int argc, const char* const* argv) {
   if (!parser.parse(argc, argv, &given)) return 0;
   if (!options.data.path.empty() && !options.run_dir.empty()) options.check();
   std::size_t widest = 6, longest = 5;
-  for (const auto& option : parser.visible.options()) {
-    widest = std::max(widest, option->long_name().size() + 2);
-    longest = std::max(longest, option_text(given[option->long_name()]).size());
+  for (const auto& name : parser.names()) {
+    widest = std::max(widest, name.size() + 2);
+    longest = std::max(longest, option_text(given[name]).size());
   }
   fmt::print("{:<{}}  {:<{}}  from\n", "option", widest, "value", longest);
-  for (const auto& option : parser.visible.options()) {
-    const auto& name = option->long_name();
+  for (const auto& name : parser.names()) {
     const auto origin = parser.origins.find(name);
     fmt::print("{:<{}}  {:<{}}  {}\n", "--" + name, widest, option_text(given[name]), longest,
                origin != parser.origins.end() ? origin->second

@@ -197,8 +197,7 @@ std::optional<Position> share_position(Session& session, const std::optional<Sna
 // One line per option that all ranks must have in common. The folders of data and recorders may be local.
 std::string lines_of(const OptionParser& parser, const boost::program_options::variables_map& given) {
   std::string lines;
-  for (const auto& option : parser.visible.options()) {
-    const auto& name = option->long_name();
+  for (const auto& name : parser.names()) {
     if (name == "data" || name == "data-scratch" || name == "recorder-dir") continue;
     lines += fmt::format("--{} {}\n", name, option_text(given[name]));
   }

@@ -89,64 +89,70 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       "  $ farandole run -n 4 -- farandole train --profile mnist --data DIR --run-dir RUN\n";
   parser.profiles = profiles;
   for (const auto& [name, meaning] : sbatch_options) parser.foreign->emplace_back(name);
-  po::options_description what("Model and data"), how("Training"), keep("Output and checkpoints");
+  parser.replaced = {{"checkpoint-steps", "checkpoint-every, for example 500steps"},
+                     {"checkpoint-epochs", "checkpoint-every, for example 2epochs or never"}};
+  const auto text = [](auto& variable) {
+    return po::value<std::string>()->notifier([&variable](const std::string& given) { variable = given; });
+  };
+  po::options_description what("Model and data"), how("Training"), where("Ranks and devices");
+  po::options_description keep("Output and checkpoints");
   // clang-format off
   what.add_options()
       ("model", value(o.model.name), "mnist, mlp or gpt")
-      ("data", po::value(&o.data.path), "folder of IDX files, HDF5 file with /x and /y, text file, folder of text files, or the word synthetic")
-      ("data-scratch", po::value(&o.data_scratch), "copy the data to a folder of each node before its ranks read it: a folder on the nodes, or auto (only from a parallel or network file system, to the first of SLURM_TMPDIR, TMPDIR, /tmp and /dev/shm that has room). The copy is removed as soon as it has been read")
-      ("layers", value(o.model.layers), "number of blocks (gpt) or linear layers (mlp)")
+      ("data", po::value(&o.data.path), "folder of IDX files, HDF5 file with /x and /y, text file, folder of text files, or synthetic")
+      ("layers", value(o.model.layers), "blocks (gpt) or linear layers (mlp)")
       ("width", value(o.model.width), "embedding size (gpt) or hidden units (mlp)")
-      ("heads", value(o.model.heads), "number of attention heads (gpt)")
+      ("heads", value(o.model.heads), "attention heads (gpt)")
       ("context", value(o.model.context), "bytes per sample (gpt)")
       ("dropout", value(o.model.dropout), "dropout probability (gpt)")
-      ("held-out", value(o.data.held_out), "fraction of the data used for evaluation if the data has no test set")
-      ("synthetic-samples", value(o.data.synthetic_samples), "number of samples of the synthetic data set");
+      ("held-out", value(o.data.held_out), "fraction of the data used for evaluation if the data has no test set");
   how.add_options()
       ("epochs", value(o.epochs), "passes over the data")
-      ("steps", value(o.steps), "stop after this number of optimizer steps; 0 means that --epochs decides")
+      ("steps", value(o.steps), "stop after this number of optimizer steps; 0: --epochs decides")
       ("batch", value(o.batch), "samples per rank and backward pass")
       ("accumulate", value(o.accumulate), "backward passes per step")
       ("optimizer", value(o.optimizer), "sgd, adam, adamw or rmsprop")
       ("lr", value(o.lr), "learning rate of one rank")
       ("scale-lr", value(o.scale_lr), "multiply the learning rate by the number of ranks")
-      ("warmup-steps", value(o.warmup_steps), "number of steps in which the learning rate rises from --lr to the scaled rate")
-      ("schedule", value(o.schedule), "learning rate after the warm-up: constant, or cosine (decays to 0 at the last step)")
+      ("warmup-steps", value(o.warmup_steps), "steps in which the learning rate rises from --lr to the scaled rate")
+      ("schedule", value(o.schedule), "after the warm-up: constant, or cosine (to 0 at the last step)")
       ("momentum", value(o.momentum), "momentum (sgd, rmsprop)")
       ("weight-decay", value(o.weight_decay), "weight decay")
-      ("clip-norm", value(o.clip_norm), "largest global norm of the gradients; 0 means no limit")
-      ("device", value(o.device), "where to compute: cpu, cuda (one GPU for each rank) or auto (GPUs if every rank can have one)")
-      ("ranks-per-gpu", value(o.ranks_per_gpu), "number of ranks that may share a GPU, which needs all ranks on one node")
-      ("precision", value(o.precision), "numbers with which layers compute: float32, tf32 (float32 whose products GPUs round to 10 binary digits), bfloat16 or float16. Parameters, gradients and checkpoints stay float32. With float16, the loss is multiplied so that small gradients do not become 0")
-      ("bucket-mb", bucket_size(o.bucket_mb), "size of a gradient bucket in MiB. auto measures several sizes in the first steps and writes the fastest to the profile RUN/tuned-N-ranks.ini")
-      ("compression", value(o.compression), "compression of gradients between ranks: none, float16, bfloat16 or bfloat16:between-nodes (full precision within the nodes)")
-      ("transport", po::value<std::string>()->notifier([&o](const std::string& text) { o.transport = text; }), "how ranks exchange data: auto (measure at the start which of the others is faster), hierarchical (shared memory within the nodes, links between them) or mpi (MPI's collectives). The default is FARANDOLE_TRANSPORT, or else auto")
-      ("synchronize", value(o.synchronize), "gradients: ranks average their gradients in each step. parameters:K or parameters:epoch: each rank trains alone, and ranks average their parameters every K steps or after each epoch")
-      ("check-replicas", value(o.check_replicas), "compare a hash of the parameters on all ranks every this many steps, and end the job if they differ; 0 means never")
-      ("on-nonfinite", value(o.on_nonfinite), "what happens if the loss or a gradient is a NaN or an infinity on any rank: stop (end the job), skip (leave the step out), or rollback (return to the parameters of the newest checkpoint and continue with the next samples)")
-      ("seed", value(o.seed), "random seed for parameters, shuffling and dropout");
+      ("clip-norm", value(o.clip_norm), "largest global norm of the gradients; 0: no limit")
+      ("precision", value(o.precision), "numbers with which layers compute: float32, tf32, bfloat16 or float16")
+      ("on-nonfinite", value(o.on_nonfinite), "after a NaN or an infinity: stop, skip (leave the step out) or rollback (to the newest checkpoint)")
+      ("seed", value(o.seed), "seed of parameters, shuffling and dropout");
+  where.add_options()
+      ("device", value(o.device), "cpu, cuda (one GPU for each rank) or auto")
+      ("bucket-mb", bucket_size(o.bucket_mb), "size of a gradient bucket in MiB; auto: measured in the first steps")
+      ("compression", value(o.compression), "of gradients: none, float16, bfloat16 or bfloat16:between-nodes")
+      ("synchronize", value(o.synchronize), "gradients: averaged in each step. parameters:K or parameters:epoch: parameters are averaged every K steps or after each epoch")
+      ("stall-seconds", seconds(o.stall_seconds, "--stall-seconds"), "report a collective that lasts longer; 0: never. Default: 60")
+      ("stall-abort", seconds(o.stall_abort, "--stall-abort"), "end the job with exit code 70 if a collective lasts longer; 0: never. Default: 0");
   keep.add_options()
-      ("run-dir", po::value<std::string>()->notifier([&o](const std::string& path) { o.run_dir = path; }), "folder for all files of the run")
-      ("resume", value(o.resume), "auto (continue from the newest checkpoint of the run), none, or the path of a checkpoint")
+      ("run-dir", text(o.run_dir), "folder for all files of the run")
+      ("resume", value(o.resume), "auto (from the newest checkpoint of the run), none, or the path of a checkpoint")
+      ("checkpoint-every", po::value<std::string>()->default_value("1epochs")->notifier([&o](const std::string& every) { o.checkpoint_every = CheckpointInterval::parse(every); }), "for example 500steps, 2epochs, 10min; auto: from the cost of a checkpoint and --mtbf; never")
+      ("checkpoint-keep", value(o.checkpoint_keep), "newest checkpoints to keep, beside the best one")
+      ("stop-before", po::value<std::string>()->notifier([&o](const std::string& time) { o.stop_before = required_duration("--stop-before", time); }), "save and exit with code 75 this long before the job's wall time ends, for example 2min")
+      ("timeline", value(o.timeline), "steps that are recorded: off, steps=A-B or all");
+  parser.more.add_options()
+      ("data-scratch", po::value(&o.data_scratch), "copy the data to a folder of each node before its ranks read it: a folder on the nodes, or auto (only from a parallel or network file system, to the first of SLURM_TMPDIR, TMPDIR, /tmp and /dev/shm that has room). The copy is removed as soon as it has been read")
+      ("synthetic-samples", value(o.data.synthetic_samples), "number of samples of the synthetic data set")
+      ("ranks-per-gpu", value(o.ranks_per_gpu), "number of ranks that may share a GPU, which needs all ranks on one node")
+      ("transport", text(o.transport), "how ranks exchange data: auto (measure at the start which of the others is faster), hierarchical (shared memory within the nodes, links between them) or mpi (MPI's collectives). The default is FARANDOLE_TRANSPORT, or else auto")
+      ("check-replicas", value(o.check_replicas), "compare a hash of the parameters on all ranks every this many steps, and end the job if they differ; 0: never")
       ("resume-optimizer", value(o.resume_optimizer), "same (refuse a checkpoint of another optimizer) or fresh (drop the optimizer state of such a checkpoint)")
-      ("checkpoint-every", po::value<std::string>()->notifier([&o](const std::string& text) { o.checkpoint_every = CheckpointInterval::parse(text); }), "when to save a checkpoint: 500steps, 2epochs, 10min, or auto (from what a checkpoint costs and from --mtbf). Replaces the next two options")
-      ("checkpoint-steps", value(o.checkpoint_steps), "save a checkpoint after every this many steps; 0 means never")
-      ("checkpoint-epochs", value(o.checkpoint_epochs), "save a checkpoint after every this many epochs; 0 means never")
-      ("mtbf", po::value<std::string>()->default_value("24h")->notifier([&o](const std::string& text) { o.mtbf = required_duration("--mtbf", text); }), "mean time between failures of a job of this size, for --checkpoint-every auto")
-      ("checkpoint-keep", value(o.checkpoint_keep), "number of newest checkpoints to keep; of those saved at ends of epochs, the best one is also kept")
-      ("checkpoint-keep-every", value(o.checkpoint_keep_every), "also keep the first checkpoint of every this many steps for good; 0 means none")
-      ("stop-before", po::value<std::string>()->notifier([&o](const std::string& text) { o.stop_before = required_duration("--stop-before", text); }), "save a checkpoint and exit with code 75 this long before the wall time of the job ends, for example 2min")
-      ("timeline", value(o.timeline), "steps for which events are recorded: off, steps=A-B or all")
-      ("gpu-activity", po::value<std::string>()->notifier([&o](const std::string& text) { o.gpu_activity = text; }), "record GPU kernels and memory copies: off, steps=A-B or all. The default is all if there is a GPU. NVTX ranges are recorded if NVTX_INJECTION64_PATH is set to libcupti.so at the start")
+      ("mtbf", po::value<std::string>()->default_value("24h")->notifier([&o](const std::string& time) { o.mtbf = required_duration("--mtbf", time); }), "mean time between failures of a job of this size, for --checkpoint-every auto")
+      ("checkpoint-keep-every", value(o.checkpoint_keep_every), "also keep the first checkpoint of every this many steps for good; 0: none")
+      ("gpu-activity", text(o.gpu_activity), "record GPU kernels and memory copies: off, steps=A-B or all. The default is all if there is a GPU. NVTX ranges are recorded if NVTX_INJECTION64_PATH is set to libcupti.so at the start")
       ("recorder-mb", value(o.recorder_mb), "size of each rank's flight recorder in MiB. When it is full, the oldest events are overwritten; with --timeline steps=A-B the newest are dropped")
-      ("recorder-dir", po::value<std::string>()->notifier([&o](const std::string& text) { o.recorder_dir = text; }), "folder of the recorder files while the run lasts: run (the run directory), a folder on the nodes, or auto (a folder on the nodes if the run directory is on a parallel or network file system). The default is FARANDOLE_RECORDER_DIR, or else auto")
-      ("merge-limit", value(o.merge_limit), "largest number of ranks in timeline.json.gz; 0 means all. Above this limit, only the first, last and slowest ranks and a sample of the others are merged")
+      ("recorder-dir", text(o.recorder_dir), "folder of the recorder files while the run lasts: run (the run directory), a folder on the nodes, or auto (a folder on the nodes if the run directory is on a parallel or network file system). The default is FARANDOLE_RECORDER_DIR, or else auto")
+      ("merge-limit", value(o.merge_limit), "largest number of ranks in timeline.json.gz; 0: all. Above this limit, only the first, last and slowest ranks and a sample of the others are merged")
       ("log-steps", value(o.log_steps), "number of steps between two lines of metrics.jsonl")
-      ("stall-seconds", seconds(o.stall_seconds, "--stall-seconds"), "report a collective that lasts longer than this many seconds; 0 means never. The default is FARANDOLE_STALL_SECONDS, or else 60")
-      ("stall-abort", seconds(o.stall_abort, "--stall-abort"), "end the job with exit code 70 if a collective lasts longer than this many seconds; 0 means never. The default is FARANDOLE_STALL_ABORT, or else 0")
       ("sample", value(o.sample), "bytes of text to generate at the end (gpt)");
   // clang-format on
-  parser.visible.add(what).add(how).add(keep);
+  parser.visible.add(what).add(how).add(where).add(keep);
   return parser;
 }
 
@@ -169,8 +175,6 @@ void TrainOptions::check() const {
   in_range(1, batch, "batch");
   in_range(1, accumulate, "accumulate", 10'000);
   in_range(0, warmup_steps, "warmup-steps");
-  in_range(0, checkpoint_steps, "checkpoint-steps");
-  in_range(0, checkpoint_epochs, "checkpoint-epochs");
   in_range(1, checkpoint_keep, "checkpoint-keep");
   in_range(0, checkpoint_keep_every, "checkpoint-keep-every");
   in_range(1, log_steps, "log-steps");
@@ -208,20 +212,6 @@ void TrainOptions::check() const {
                     compresses ? "--compression " + compression : "--synchronize " + synchronize));
   StepWindow::parse(timeline, "--timeline");
   if (gpu_activity) StepWindow::parse(*gpu_activity, "--gpu-activity");
-}
-
-CheckpointInterval TrainOptions::checkpoint_interval() const {
-  using Kind = CheckpointInterval::Kind;
-  if (checkpoint_every)
-    return checkpoint_every->kind == Kind::epochs ? CheckpointInterval{} : *checkpoint_every;
-  if (checkpoint_steps == 0) return {};
-  return {Kind::steps, static_cast<double>(checkpoint_steps)};
-}
-
-std::int64_t TrainOptions::saved_epochs() const {
-  if (!checkpoint_every) return checkpoint_epochs;
-  if (checkpoint_every->kind != CheckpointInterval::Kind::epochs) return 0;
-  return static_cast<std::int64_t>(checkpoint_every->amount);
 }
 
 std::string TrainOptions::to_json() const {

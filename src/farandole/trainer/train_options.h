@@ -47,9 +47,7 @@ struct TrainOptions {
   std::int64_t check_replicas = 0;        // Steps between two checks; 0: never.
   std::string on_nonfinite = "stop";      // stop | skip | rollback
 
-  std::optional<CheckpointInterval> checkpoint_every;  // Replaces the next two.
-  std::int64_t checkpoint_steps = 0;                   // every so many steps; 0: not by steps
-  std::int64_t checkpoint_epochs = 1;
+  CheckpointInterval checkpoint_every{CheckpointInterval::Kind::epochs, 1};
   double mtbf = 24 * 3600;  // Mean time between failures in seconds, for an automatic interval.
   int checkpoint_keep = 3;
   std::int64_t checkpoint_keep_every = 0;  // Steps; 0: only the newest ones and the best one.
@@ -73,9 +71,6 @@ struct TrainOptions {
   std::string to_json() const;
   // Throws: UserError if an option has a wrong value; the message names the option.
   void check() const;
-
-  CheckpointInterval checkpoint_interval() const;  // within epochs; else never
-  std::int64_t saved_epochs() const;               // A checkpoint follows every so many epochs; 0: none.
 };
 
 // Describes each option of `now` that differs from `saved`, as in "--lr 0.1 instead of 0.01"; both are

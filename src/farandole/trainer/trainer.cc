@@ -63,8 +63,7 @@ Trainer::Trainer(Session& session, const TrainOptions& options, const DataSplit&
   rate_.schedule =
       options.schedule == "cosine" ? LearningRate::Schedule::cosine : LearningRate::Schedule::constant;
   start_at({});
-  if (options.checkpoint_interval().kind == CheckpointInterval::Kind::never)
-    ask_at_ = std::numeric_limits<std::int64_t>::max();
+  if (!options.checkpoint_every.within_epochs()) ask_at_ = std::numeric_limits<std::int64_t>::max();
   session_.broadcast(*model_);
   // Parameters must be equal on all ranks, and dropout must differ.
   torch::manual_seed(options.seed + 1 + static_cast<std::uint64_t>(session.rank()));
@@ -104,8 +103,8 @@ ExitCode Trainer::run() {
                           options_.checkpoint_keep_every,
                           [this] { return session_.internals().lease->held(); }},
         session_.timeline());
-    schedule_ = std::make_unique<CheckpointSchedule>(options_.checkpoint_interval(), options_.mtbf,
-                                                     position_.step, seconds_since(0));
+    schedule_ = std::make_unique<CheckpointSchedule>(options_.checkpoint_every, options_.mtbf, position_.step,
+                                                     seconds_since(0));
     if (const auto& gpu = session_.internals().gpu) copies_.emplace(*gpu, session_.device());
     metrics_ = std::make_unique<MetricsLog>(options_.run_dir / "metrics.jsonl", position_.step);
     progress_ = std::make_unique<Progress>(position_.step, total_steps());
@@ -124,7 +123,7 @@ ExitCode Trainer::run() {
       position_.samples = data_.train->size();
       break;
     }
-    if (due(options_.saved_epochs(), position_.epoch) || finished() || stopping_)
+    if (due(options_.checkpoint_every.epochs(), position_.epoch) || finished() || stopping_)
       save(*score);
     else
       save_if_due(*score);

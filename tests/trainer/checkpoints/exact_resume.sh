@@ -79,9 +79,9 @@ train 2 "${options[@]}" --run-dir order --seed 2 --data other.h5 --epochs 2 || f
 # On fewer ranks, the state of the optimizer goes on: in the next step, the moments of inputs whose samples are over only decay. The
 # learning rate is that of the new number of ranks, at the same place of its schedule.
 schedule=("${options[@]}" --batch 16 --optimizer adamw --lr 0.001 --scale-lr on --warmup-steps 3 --schedule cosine --log-steps 1 --checkpoint-keep 9)
-train 2 "${schedule[@]}" --checkpoint-steps 7 --run-dir state || fail "the run on 2 ranks"
+train 2 "${schedule[@]}" --checkpoint-every 7steps --run-dir state || fail "the run on 2 ranks"
 for file in state/checkpoints/*.h5; do [[ $file == */step-00000007.h5 ]] || rm "$file"; done
-train 1 "${schedule[@]}" --checkpoint-steps 8 --run-dir state || fail "the same run on 1 rank"
+train 1 "${schedule[@]}" --checkpoint-every 8steps --run-dir state || fail "the same run on 1 rank"
 grep -q 'continuing from step 7' out || fail "it did not resume"
 /usr/bin/python3 - <<'PYTHON' || fail "the state after a change of the ranks"
 import json, math, h5py, numpy
@@ -106,7 +106,7 @@ assert found.keys() == expected.keys(), sorted(found)
 assert all(math.isclose(found[step], expected[step], rel_tol=1e-9, abs_tol=1e-15) for step in found), (found, expected)
 PYTHON
 # If --steps ends the run, the schedule counts steps of any size.
-train 2 "${schedule[@]}" --epochs 9 --steps 12 --checkpoint-steps 7 --run-dir steps || fail "the run on 2 ranks with --steps"
+train 2 "${schedule[@]}" --epochs 9 --steps 12 --checkpoint-every 7steps --run-dir steps || fail "the run on 2 ranks with --steps"
 rm steps/checkpoints/step-00000012.h5
 train 1 "${schedule[@]}" --epochs 9 --steps 12 --run-dir steps || fail "the same run on 1 rank"
 /usr/bin/python3 - <<'PYTHON' || fail "the learning rate with --steps"

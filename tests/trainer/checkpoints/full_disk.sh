@@ -7,7 +7,7 @@ fi
 source "$(dirname "$0")/../common.sh"
 need_h5py
 trap 'umount -q "$work"/*/checkpoints; rm -rf "$work"' EXIT
-options=(--model mlp --data synthetic --width 64 --timeline off --checkpoint-steps 2 --checkpoint-keep 9 --log-steps 1)
+options=(--model mlp --data synthetic --width 64 --timeline off --checkpoint-every 2steps --checkpoint-keep 9 --log-steps 1)
 train 2 "${options[@]}" --run-dir free --steps 2 || fail "a run with room"
 bytes=$(stat -c %s free/checkpoints/step-00000002.h5)
 
@@ -39,7 +39,7 @@ with h5py.File("one.h5", "w") as file:
     x[17] = 3e38
     file["x"], file["y"], file["x_test"], file["y_test"] = x, numpy.arange(64) % 10, x[:1], [0]
 PYTHON
-rollback=(--data one.h5 --batch 4 --epochs 2 --steps 16 --on-nonfinite rollback --checkpoint-steps 1)
+rollback=(--data one.h5 --batch 4 --epochs 2 --steps 16 --on-nonfinite rollback --checkpoint-every 1steps)
 train 2 "${options[@]}" "${rollback[@]}" --run-dir once --steps 1 || fail "one step"
 bytes=$(stat -c %s once/checkpoints/step-00000001.h5)
 full 1 back "${rollback[@]}"

@@ -31,7 +31,7 @@ train 2 "${options[@]}" --run-dir parts || fail "resuming a finished run"
 grep -q "nothing left to do" out || fail "a finished run should say so"
 
 # A run that diverges between two lines of metrics.jsonl saves checkpoints with NaN: the next start uses the last finite one.
-small=(--model mlp --data synthetic --width 16 --timeline off --checkpoint-steps 1 --checkpoint-keep 2 --log-steps 1000)
+small=(--model mlp --data synthetic --width 16 --timeline off --checkpoint-every 1steps --checkpoint-keep 2 --log-steps 1000)
 train 2 "${small[@]}" --run-dir bad --steps 3 || fail "a short run"
 train 2 "${small[@]}" --run-dir bad --steps 8 --lr 1e39
 [[ $? == 1 ]] && grep -q 'checkpoint of step 4 is not finite: /model/' err || fail "a run that diverges"

@@ -11,7 +11,7 @@ mkfs.ext4 -q disk && mount -o loop disk run/checkpoints || { echo "skipped: no d
 trap 'fsfreeze -u run/checkpoints 2>/dev/null; umount -q run/checkpoints; rm -rf "$work"' EXIT
 
 command=("$bin/farandole" run -n 2 -- "$bin/farandole" train --model mlp --data synthetic --width 16 --epochs 1000000 --log-steps 1
-         --checkpoint-epochs 0 --timeline off --stall-seconds 2 --stall-abort 5 --run-dir run)
+         --checkpoint-every never --timeline off --stall-seconds 2 --stall-abort 5 --run-dir run)
 "${command[@]}" >out 2>err &
 launcher=$!
 await "the run ended early" test -s run/metrics.jsonl

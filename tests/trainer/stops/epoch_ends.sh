@@ -12,7 +12,7 @@ for name, held_out in ("short", 8), ("long", 200000):
         file["x_test"], file["y_test"] = numpy.zeros((held_out, 16), dtype="float32"), numpy.zeros(held_out, dtype="int64")
 PYTHON
 # Each epoch has one step, so the job always stops at the end of one.
-options=(--model mlp --width 16 --batch 8 --log-steps 1 --epochs 1000000 --checkpoint-epochs 1000000 --checkpoint-steps 0 --timeline off)
+options=(--model mlp --width 16 --batch 8 --log-steps 1 --epochs 1000000 --checkpoint-every never --timeline off)
 
 lines() { grep -cs "$1" run/metrics.jsonl; }
 # stop WHEN: starts the run, and stops it once it trains and WHEN, which gets the number of earlier evaluations, is true.

@@ -3,7 +3,7 @@
 # takes over at once.
 source "$(dirname "$0")/../common.sh"
 
-long=("$bin/farandole" train --model mlp --data synthetic --width 8 --epochs 100000 --checkpoint-steps 20 --run-dir r)
+long=("$bin/farandole" train --model mlp --data synthetic --width 8 --epochs 100000 --checkpoint-every 20steps --run-dir r)
 "$bin/farandole" run -n 2 -- "${long[@]}" >first.out 2>first.err &
 first=$!
 trap 'kill -TERM $first 2>/dev/null; wait; rm -rf "$work"' EXIT

@@ -4,7 +4,7 @@
 source "$(dirname "$0")/../common.sh"
 need_h5py
 command=("$bin/farandole" run -n 2 -- "$bin/farandole" train --model mlp --data synthetic --width 16 --epochs 1000000 --log-steps 5
-         --checkpoint-epochs 0 --timeline off)
+         --checkpoint-every never --timeline off)
 
 # preempt RUN COMMAND…: starts the run, calls prepare once it trains, and sends each of $signals to $target: the launcher, or the
 # rank of this number

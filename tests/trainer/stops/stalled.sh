@@ -2,7 +2,7 @@
 # A stopped rank of a training run is named, with the parameters that wait for it. The run continues
 # when the rank continues.
 source "$(dirname "$0")/../common.sh"
-options=(--model mlp --data synthetic --width 16 --epochs 1000000 --log-steps 5 --checkpoint-epochs 0 --timeline off --run-dir run)
+options=(--model mlp --data synthetic --width 16 --epochs 1000000 --log-steps 5 --checkpoint-every never --timeline off --run-dir run)
 train 2 "${options[@]}" --stall-seconds soon && fail "--stall-seconds soon is accepted"
 [[ $? == 64 && $(grep -c "stall-seconds is 'soon'" err) == 1 ]] || fail "--stall-seconds soon"
 
