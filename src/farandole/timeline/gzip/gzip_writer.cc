@@ -9,7 +9,6 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/process/quiet_thread.h"
-#include "farandole/timeline/gzip/deflater.h"
 
 namespace farandole {
 namespace {
@@ -22,6 +21,35 @@ void append_little_endian(std::string& bytes, std::uint32_t value) {
 }
 
 }  // namespace
+
+class GzipWriter::Deflater {
+ public:
+  Deflater() {
+    if (::deflateInit2(&stream_, 1, Z_DEFLATED, -15, 9, Z_DEFAULT_STRATEGY) != Z_OK)
+      throw Error("zlib cannot start to compress: out of memory");
+  }
+  ~Deflater() { ::deflateEnd(&stream_); }
+  Deflater(const Deflater&) = delete;
+  Deflater& operator=(const Deflater&) = delete;
+
+  // `into` receives deflate blocks (RFC 1951). None of them is marked as the last one, they end on a byte
+  // boundary, and they do not refer to other pieces. So pieces may follow each other in any order.
+  void compress(std::string_view piece, std::string& into) {
+    ::deflateReset(&stream_);
+    into.resize(::deflateBound(&stream_, piece.size()) + 16);
+    stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(piece.data()));
+    stream_.avail_in = static_cast<uInt>(piece.size());
+    stream_.next_out = reinterpret_cast<Bytef*>(into.data());
+    stream_.avail_out = static_cast<uInt>(into.size());
+    const int code = ::deflate(&stream_, Z_SYNC_FLUSH);
+    if (code != Z_OK || stream_.avail_in != 0 || stream_.avail_out == 0)
+      throw Error("zlib could not compress a piece (code " + std::to_string(code) + ")");
+    into.resize(into.size() - stream_.avail_out);
+  }
+
+ private:
+  z_stream stream_{};
+};
 
 GzipWriter::GzipWriter(const std::filesystem::path& path, unsigned threads)
     : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
@@ -48,7 +76,8 @@ void GzipWriter::compress(Piece& piece, Deflater& deflater) {
   try {
     const std::string_view raw(piece.raw.data(), piece.raw.size());
     deflater.compress(raw, piece.deflated);
-    piece.crc = Deflater::crc32(raw);
+    piece.crc =
+        static_cast<std::uint32_t>(::crc32_z(0, reinterpret_cast<const Bytef*>(raw.data()), raw.size()));
   } catch (...) {
     piece.failure = std::current_exception();
   }

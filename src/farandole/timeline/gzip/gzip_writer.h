@@ -20,8 +20,6 @@
 
 namespace farandole {
 
-class Deflater;
-
 // The file is one gzip member (RFC 1952), so every reader accepts it. The pieces are deflate blocks that
 // end on byte boundaries.
 class GzipWriter {
@@ -51,6 +49,7 @@ class GzipWriter {
     bool done = false;
     std::exception_ptr failure;
   };
+  class Deflater;  // Compresses one piece at a time.
   static void compress(Piece& piece, Deflater& deflater);
   void work();
   void write_oldest();

@@ -1,5 +1,4 @@
-// Reads a file's bytes and uncompresses gzip, which is detected automatically. Uses ISA-L
-// (inflated_file_isal.cc) if the build has it, otherwise zlib.
+// Reads a file's bytes and uncompresses gzip, which is detected automatically.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 

@@ -35,7 +35,6 @@ class Farandole(CMakePackage, CudaPackage):
     depends_on("simdjson@2:")
     depends_on("zlib-api")
     depends_on("sqlite@3.30:")
-    depends_on("isa-l@2.29:")
     # libcsv, for tables in CSV files, has no package of Spack: it is used where the site has it.
     depends_on("fmt@8:10")  # 11 moves fmt::join to another header
     depends_on("spdlog@1.10:")
