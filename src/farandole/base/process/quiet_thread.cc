@@ -19,7 +19,6 @@ std::thread start_quiet_thread(std::function<void()> body) {
     SignalsBlocked() {
       sigset_t all;
       ::sigfillset(&all);
-      ::sigdelset(&all, SIGBUS);  // Raised by this thread's own writes; the recorder handles it (PageGuard).
       ::pthread_sigmask(SIG_SETMASK, &all, &before);
     }
     ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before, nullptr); }

@@ -112,8 +112,10 @@ std::unique_ptr<RecorderMap> RecorderMap::create(const TimelineOptions& options)
     return map_new(options);
   } catch (const NoRoom& full) {
     if (!may_skip_staging) {
-      log_warning("no timeline is recorded: {}; free some space or lower the recorder's size limit",
-                  full.what());
+      log_warning(
+          "no timeline is recorded: {}; free some space there, record to another folder "
+          "(--recorder-dir or FARANDOLE_RECORDER_DIR), or lower the recorder's size limit (--recorder-mb)",
+          full.what());
       return nullptr;
     }
     log_warning("the recorder's file is written directly in the run directory: {}", full.what());
@@ -138,11 +140,6 @@ std::unique_ptr<RecorderMap> RecorderMap::map_new(const TimelineOptions& options
 RecorderMap::~RecorderMap() {
   std::atomic_ref(header().end_monotonic_ns).store(now_ns(), std::memory_order_release);
   ::munmap(base_, geometry.file_bytes);
-  if (const auto lost = guard_.lost_bytes(); lost > 0 && !left_to_parent_)
-    log_warning(
-        "{} KiB of the timeline are lost: {} could not be written, because its file system is full or another process has "
-        "shortened the file",
-        lost >> 10, path.string());
   if (path == destination_ || left_to_parent_) return;
   try {
     stage_out(destination_);

@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "farandole/timeline/recorder/page_guard.h"
 #include "farandole/timeline/recorder/recorder_format.h"
 #include "farandole/timeline/timeline.h"
 
@@ -17,13 +16,14 @@ namespace farandole {
 class RecorderMap {
  public:
   // Creates options.file and its folder if needed, or the staging file in options.node_folder. All blocks are
-  // allocated, so that writing to the map does not fail later; if it does, PageGuard helps. If disk or quota
-  // is full, logs a warning. It then uses options.file if the node_folder was chosen automatically, and
-  // otherwise returns nullptr. Leaves no file after a failure.
+  // allocated, so that writing to the map does not fail later. Only a copy-on-write file system (btrfs, ZFS)
+  // may need more space for it; if it is full then, SIGBUS ends the process. If disk or quota is full, logs a
+  // warning. It then uses options.file if the node_folder was chosen automatically, and otherwise returns
+  // nullptr. Leaves no file after a failure.
   // Throws: UserError if the size limit is below recorder::smallest_file.
   // Throws: Error if the file cannot be created.
   static std::unique_ptr<RecorderMap> create(const TimelineOptions& options);
-  // Moves the file to options.file. Logs a warning if it does not fit there, or if a part of it was lost.
+  // Moves the file to options.file. Logs a warning if it does not fit there.
   ~RecorderMap();
   RecorderMap(const RecorderMap&) = delete;
   RecorderMap& operator=(const RecorderMap&) = delete;
@@ -49,14 +49,9 @@ class RecorderMap {
   static std::unique_ptr<RecorderMap> map_new(const TimelineOptions& options);
   RecorderMap(const recorder::Geometry& shape, std::filesystem::path file, std::filesystem::path destination,
               std::byte* base)
-      : geometry(shape),
-        path(std::move(file)),
-        destination_(std::move(destination)),
-        base_(base),
-        guard_(base, geometry.file_bytes) {}
+      : geometry(shape), path(std::move(file)), destination_(std::move(destination)), base_(base) {}
   const std::filesystem::path destination_;
   std::byte* const base_;
-  const PageGuard guard_;
   bool left_to_parent_ = false;
 };
 
