@@ -75,15 +75,20 @@ std::string manifest_checksum(const Snapshot& snapshot, std::vector<ArraySummary
   return as_text(XXH3_64bits(text.data(), text.size()));
 }
 
-// Generous bound of the bytes that HDF5 needs per array, including its share of groups and attributes.
-constexpr std::uint64_t overhead_bytes = 8192;
+// A generous bound of the bytes that HDF5 needs beside the arrays, for groups, types and attributes.
+std::size_t metadata_bound(const Snapshot& snapshot) {
+  constexpr std::size_t per_array = 2048;
+  std::size_t bytes = 4 * per_array + 2 * (snapshot.config.size() + snapshot.versions.size());
+  for (const auto& array : snapshot.arrays) bytes += per_array + 2 * array.path.size();
+  return bytes;
+}
 
-// The limit also applies to HDF5's image in memory, where no write may fail.
 void check_file_size_limit(const std::filesystem::path& file, const Snapshot& snapshot) {
   const auto limit = file_size_limit();
   if (!limit) return;
-  std::uint64_t bytes = 2 * overhead_bytes + 2 * (snapshot.config.size() + snapshot.versions.size());
-  for (const auto& array : snapshot.arrays) bytes += array.bytes.size() + overhead_bytes;
+  constexpr std::uint64_t most_padding = 4096;
+  std::uint64_t bytes = metadata_bound(snapshot);
+  for (const auto& array : snapshot.arrays) bytes += array.bytes.size() + most_padding;
   if (bytes > *limit)
     throw Error(fmt::format(
         "write {}: up to {} bytes are needed, but files may have only {}; raise the limit (ulimit -f)",
@@ -284,7 +289,7 @@ class ParallelRead {
 // Returns the path of the first array that is not finite, or "".
 std::string write_file(const std::filesystem::path& file, const Snapshot& snapshot) {
   check_file_size_limit(file, snapshot);
-  auto hdf5 = Hdf5File::create(file);
+  auto hdf5 = Hdf5File::create(file, metadata_bound(snapshot));
   std::vector<ArraySummary> summaries;
   std::string not_finite;
   for (const auto& array : snapshot.arrays) {

@@ -30,6 +30,30 @@ Hdf5Handle access_properties(const Hdf5Check& check) {
   return access;
 }
 
+// Lets HDF5 keep a new file in `image` instead of on a disk. Its first `metadata_bytes` are for metadata. The
+// image ends with the last metadata, so arrays behind it take no memory.
+void keep_in(std::vector<std::byte>& image, std::size_t metadata_bytes, hid_t access,
+             const Hdf5Check& check) {
+  const auto resize = [](void*, std::size_t bytes, H5FD_file_image_op_t, void* own) -> void* {
+    auto& all = *static_cast<std::vector<std::byte>*>(own);
+    try {
+      all.resize(bytes);
+    } catch (const std::exception&) {  // HDF5 reports that there is no memory.
+      return nullptr;
+    }
+    return all.data();
+  };
+  H5FD_file_image_callbacks_t memory{};
+  memory.image_realloc = resize;
+  memory.image_free = [](void*, H5FD_file_image_op_t, void*) -> herr_t { return 0; };
+  memory.udata_copy = [](void* own) { return own; };
+  memory.udata_free = [](void*) -> herr_t { return 0; };
+  memory.udata = &image;
+  check(H5Pset_fapl_core(access, /*increment=*/1, /*backing_store=*/false), "H5Pset_fapl_core");
+  check(H5Pset_file_image_callbacks(access, &memory), "H5Pset_file_image_callbacks");
+  check(H5Pset_meta_block_size(access, metadata_bytes), "H5Pset_meta_block_size");
+}
+
 void check_path(const std::string& path, const Hdf5Check& check) {
   std::string_view rest = path;
   bool good = rest.size() > 1 && rest.find('\0') == rest.npos;
@@ -110,41 +134,27 @@ void Hdf5File::Impl::write(std::uint64_t offset, std::span<const std::byte> byte
   }
 }
 
-void Hdf5File::Impl::copy_image() const {
-  const auto end = image->file_bytes();
-  auto gaps = on_disk;
-  std::sort(gaps.begin(), gaps.end());
-  gaps.emplace_back(end, end);
-  std::vector<std::byte> buffer(std::size_t{1} << 20);
-  std::uint64_t offset = 0;
-  for (const auto& [begin_on_disk, end_on_disk] : gaps) {
-    while (offset < begin_on_disk) {
-      const auto piece =
-          std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), begin_on_disk - offset));
-      if (!image->read(offset, piece)) check.fail("close", "the image in memory is too short");
-      raw.write(offset, piece);
-      offset += piece.size();
-    }
-    offset = end_on_disk;
+void Hdf5File::Impl::copy_image(std::uint64_t file_bytes) {
+  const std::span<const std::byte> all = *image;
+  std::ranges::sort(on_disk);
+  on_disk.emplace_back(all.size(), all.size());
+  std::uint64_t begin = 0;
+  for (const auto& [array_begin, array_end] : on_disk) {
+    const auto end = std::min<std::uint64_t>(array_begin, all.size());
+    if (begin < end) raw.write(begin, all.subspan(begin, end - begin));
+    begin = array_end;
   }
-  raw.resize(end);
+  raw.resize(std::max<std::uint64_t>(file_bytes, all.size()));
 }
 
-Hdf5File Hdf5File::create(const std::filesystem::path& path) {
+Hdf5File Hdf5File::create(const std::filesystem::path& path, std::size_t metadata_bytes) {
   const Hdf5Lock lock;
   const Hdf5Check check(path.string(), ExitCode::failure);
   RawData raw(path.string(), O_RDWR | O_CREAT | O_TRUNC);
+  auto image = std::make_unique<std::vector<std::byte>>();
   const auto access = access_properties(check);
+  keep_in(*image, metadata_bytes, access.get(), check);
   auto file = check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), H5Fclose, "create");
-  // HDF5 opens files only by name, and the image has no name. Therefore the image replaces the
-  // file behind HDF5's descriptor.
-  auto image = RawData::in_memory(path.string());
-  std::vector<std::byte> begun(raw.file_bytes());
-  if (!raw.read(0, begun)) check.fail("create", "the new file shrank");
-  image.write(0, begun);
-  void* descriptor = nullptr;
-  check(H5Fget_vfd_handle(file.get(), H5P_DEFAULT, &descriptor), "H5Fget_vfd_handle");
-  image.put_behind(*static_cast<int*>(descriptor));
   return Hdf5File(
       std::shared_ptr<Impl>(new Impl{check, std::move(raw), std::move(image), std::move(file), {}}));
 }
@@ -160,7 +170,7 @@ Hdf5File Hdf5File::open(const std::filesystem::path& path) {
   const auto access = access_properties(check);
   auto file =
       check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose, "it is not a readable HDF5 file");
-  return Hdf5File(std::shared_ptr<Impl>(new Impl{check, std::move(raw), std::nullopt, std::move(file), {}}));
+  return Hdf5File(std::shared_ptr<Impl>(new Impl{check, std::move(raw), nullptr, std::move(file), {}}));
 }
 
 Hdf5File::Hdf5File(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -219,8 +229,10 @@ void Hdf5File::set_attribute(const std::string& object, const std::string& name,
 
 void Hdf5File::close() {
   const Hdf5Lock lock;
+  hsize_t file_bytes = 0;
+  if (impl_->image) impl_->check(H5Fget_filesize(impl_->file.get(), &file_bytes), "H5Fget_filesize");
   impl_->check(impl_->file.close(), "close");
-  if (impl_->image) impl_->copy_image();
+  if (impl_->image) impl_->copy_image(file_bytes);
   impl_->image.reset();
 }
 

@@ -67,9 +67,10 @@ class Hdf5File {
   struct Impl;
 
   // Creates a file that HDF5 1.8 and later can read, and replaces a file with this name. HDF5 stores
-  // checksums of its metadata.
+  // checksums of its metadata. The first `metadata_bytes` of the file are for metadata; 2 KiB per array are
+  // plenty. If it needs more, it costs as much memory as the file has bytes.
   // Throws: Error if this fails.
-  static Hdf5File create(const std::filesystem::path& path);
+  static Hdf5File create(const std::filesystem::path& path, std::size_t metadata_bytes = 64 << 10);
   // Opens a file for reading.
   // Throws: UserError if it does not exist or cannot be read.
   // Throws: CorruptInput if it is not an HDF5 file.

@@ -2,9 +2,13 @@
 // Thread safety: none; use from one thread at a time. The caller must hold the Hdf5Lock.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "farandole/checkpoint/hdf5_file.h"
 #include "farandole/checkpoint/hdf5_handle.h"
@@ -15,20 +19,21 @@ namespace farandole {
 
 constexpr std::size_t piece_bytes = Digester::piece_bytes;  // For SeePiece.
 
-// A new file is written in two parts. HDF5 writes its metadata to an image in memory. Arrays are written
-// directly to the disk. close() copies the image into the gaps. So arrays need no lock and no memory, and
-// HDF5 never meets a full disk. This matters because HDF5 1.10 cannot close a file on a full disk
-// and crashes when the process ends.
+// A new file is written in two parts. HDF5's core driver writes the metadata to an image in memory. Arrays are
+// written directly to the disk. close() copies the image into the gaps. So arrays need no lock and no memory,
+// and HDF5 never meets a full disk. This matters because HDF5 1.10 cannot close a file on a full disk and
+// crashes when the process ends.
 struct Hdf5File::Impl {
   Hdf5Check check;
   RawData raw;
-  std::optional<RawData> image;  // of a file that is being written
-  Hdf5Handle file;               // the image, or the file that is read
-  // Ranges [begin, end) that `raw` contains, in this order.
+  // The begin of a file that is being written, up to its last metadata. The arrays in it are holes.
+  std::unique_ptr<std::vector<std::byte>> image;
+  Hdf5Handle file;  // the image, or the file that is read
+  // Ranges [begin, end) of the arrays that `raw` contains.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> on_disk;
 
   void write(std::uint64_t offset, std::span<const std::byte> bytes, const SeePiece& see);
-  void copy_image() const;
+  void copy_image(std::uint64_t file_bytes);
 
   Hdf5Handle open_object(const std::string& path) const;
   // The value of a fixed-length string attribute; std::nullopt if it does not exist or has another type.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,12 +19,6 @@ constexpr std::size_t bytes_per_call = std::size_t{1} << 30;
 RawData::RawData(const std::string& path, int flags)
     : path_(path), fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
   if (fd_ < 0) throw system_error("open", path_);
-}
-
-RawData RawData::in_memory(const std::string& name_for_messages) {
-  const int fd = ::memfd_create("farandole", MFD_CLOEXEC);
-  if (fd < 0) throw system_error("memfd_create for", name_for_messages);
-  return {fd, name_for_messages};
 }
 
 RawData::RawData(RawData&& other) noexcept
@@ -45,10 +38,6 @@ void RawData::start_writeback(std::uint64_t offset, std::uint64_t bytes) const {
 
 void RawData::sync() const {
   if (::fsync(fd_) != 0) throw system_error("fsync", path_);
-}
-
-void RawData::put_behind(int descriptor) const {
-  if (::dup3(fd_, descriptor, O_CLOEXEC) < 0) throw system_error("dup3 for", path_);
 }
 
 void RawData::write(std::uint64_t offset, std::span<const std::byte> bytes) const {

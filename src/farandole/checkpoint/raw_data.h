@@ -14,8 +14,6 @@ namespace farandole {
 class RawData {
  public:
   RawData(const std::string& path, int flags);  // flags as for open(2); throws Error
-  // Creates a file that exists only in memory. Its holes need no memory.
-  static RawData in_memory(const std::string& name_for_messages);
   ~RawData();
   RawData(RawData&& other) noexcept;
 
@@ -28,12 +26,9 @@ class RawData {
   // Lets the disk begin to write these bytes, and does not wait for it. Without this call it is
   // idle until sync().
   void start_writeback(std::uint64_t offset, std::uint64_t bytes) const;
-  void sync() const;                      // throws Error
-  void put_behind(int descriptor) const;  // `descriptor` then refers to this file; throws Error
+  void sync() const;  // throws Error
 
  private:
-  RawData(int fd, std::string path) : path_(std::move(path)), fd_(fd) {}
-
   std::string path_;
   int fd_;
 };
