@@ -2,23 +2,14 @@
 
 #include <algorithm>
 #include <bit>
-#include <condition_variable>
-#include <deque>
-#include <exception>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <mutex>
 #include <span>
-#include <system_error>
-#include <thread>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
 #include "farandole/base/files/file_bytes.h"
-#include "farandole/base/process/cores.h"
-#include "farandole/base/process/quiet_thread.h"
 #include "farandole/checkpoint/hdf5_file.h"
 #include "farandole/checkpoint/schema.h"
 
@@ -134,15 +125,11 @@ Snapshot read_attributes(const Hdf5File& hdf5, const std::filesystem::path& file
   return snapshot;
 }
 
-using SeeStored = std::function<void(const StoredArray&)>;
-
-// Calls `see` for each array as soon as it is known, in no particular order. The manifest is
-// verified only afterwards.
-OpenCheckpoint open_checkpoint(const std::filesystem::path& file, const SeeStored& see = {}) {
+OpenCheckpoint open_checkpoint(const std::filesystem::path& file) {
   const auto hdf5 = Hdf5File::open(file);
   const auto version = read_version(hdf5, file);
   OpenCheckpoint checkpoint{read_attributes(hdf5, file, version), {}};
-  hdf5.visit_datasets([&](Hdf5Dataset dataset) {
+  for (auto& dataset : hdf5.datasets()) {
     const auto& path = dataset.path();
     if (!dataset.dtype())
       throw CorruptInput(fmt::format("{}: data set {} has type {}, which checkpoints do not contain",
@@ -150,10 +137,7 @@ OpenCheckpoint open_checkpoint(const std::filesystem::path& file, const SeeStore
     auto checksum = required(dataset.string_attribute(checksum_attribute), file, checksum_attribute);
     Array array{path, *dataset.dtype(), dataset.shape(), {}};
     checkpoint.stored.push_back({std::move(array), std::move(dataset), std::move(checksum)});
-    if (see) see(checkpoint.stored.back());
-  });
-  std::ranges::sort(
-      checkpoint.stored, {}, [](const StoredArray& stored) -> const auto& { return stored.array.path; });
+  }
   std::vector<ArraySummary> summaries;
   for (const auto& [array, dataset, checksum] : checkpoint.stored) {
     checkpoint.header.arrays.push_back(array);
@@ -186,105 +170,6 @@ bool read_array(const StoredArray& stored, std::span<std::byte> bytes) {
 std::size_t bytes_of(const Array& array) {
   return array.count() * size_of(array.dtype);
 }
-
-// Reads arrays on several threads while HDF5 still finds the next ones, because other cores are idle while
-// a run restarts.
-class ParallelRead {
- public:
-  ParallelRead(std::size_t file_bytes, const ArrayMemory& memory)
-      : memory_(memory), block_(std::make_shared<MemoryBlock>(file_bytes)) {
-    constexpr std::size_t most_threads = 8, thread_bytes = std::size_t{8} << 20;
-    const auto threads =
-        std::min({static_cast<std::size_t>(allowed_cores()), most_threads, file_bytes / thread_bytes + 1});
-    try {
-      while (helpers_.size() + 1 < threads) helpers_.push_back(start_quiet_thread([this] { work(); }));
-    } catch (const std::system_error&) {  // The limit of threads is reached.
-    }
-  }
-
-  // Arrays that were not begun are left out.
-  ~ParallelRead() {
-    {
-      const std::lock_guard lock(mutex_);
-      next_ = reads_.size();
-    }
-    end();
-  }
-
-  // `stored` is copied; its data set is shared.
-  void add(const StoredArray& stored) {
-    Read read{stored, memory_ ? memory_(stored.array) : std::span<std::byte>(), false, {}};
-    {
-      const std::lock_guard lock(mutex_);
-      reads_.push_back(std::move(read));
-    }
-    added_.notify_one();
-  }
-
-  // Waits for all arrays, and moves them to the snapshot.
-  // Throws: CorruptInput if one is damaged.
-  void finish(Snapshot& header) {
-    end();
-    std::ranges::sort(
-        reads_, {}, [](const Read& read) -> const auto& { return read.stored.array.path; });
-    for (std::size_t i = 0; i < reads_.size(); ++i) {
-      auto& read = reads_[i];
-      if (read.error) std::rethrow_exception(read.error);
-      if (!read.finite && header.not_finite.empty()) header.not_finite = read.stored.array.path;
-      header.arrays[i].bytes = std::move(read.stored.array.bytes);
-    }
-  }
-
- private:
-  struct Read {
-    StoredArray stored;
-    std::span<std::byte> memory;  // If it is not the array's own.
-    bool finite = false;
-    std::exception_ptr error;
-  };
-
-  void end() {
-    {
-      const std::lock_guard lock(mutex_);
-      complete_ = true;
-    }
-    added_.notify_all();
-    work();
-    for (auto& helper : helpers_) helper.join();
-    helpers_.clear();
-  }
-
-  Read* take() {
-    std::unique_lock lock(mutex_);
-    added_.wait(lock, [this] { return next_ < reads_.size() || complete_; });
-    return next_ < reads_.size() ? &reads_[next_++] : nullptr;
-  }
-
-  void work() {
-    while (auto* const read = take()) {
-      try {
-        auto& array = read->stored.array;
-        auto memory = read->memory;
-        if (memory.empty()) {
-          array.bytes = Bytes(bytes_of(array), LargeAllocator<std::byte>(block_));
-          memory = array.bytes;
-        }
-        read->finite = read_array(read->stored, memory);
-      } catch (...) {
-        read->error = std::current_exception();
-      }
-    }
-  }
-
-  const ArrayMemory& memory_;
-  std::shared_ptr<MemoryBlock> block_;
-  std::mutex mutex_;
-  std::condition_variable added_;
-  std::deque<Read> reads_;  // A deque, because helpers read while others are added.
-  std::size_t next_ = 0;    // The first that nobody has taken.
-  bool complete_ = false;
-  std::vector<std::thread> helpers_;
-};
 
 // Returns the path of the first array that is not finite, or "".
 std::string write_file(const std::filesystem::path& file, const Snapshot& snapshot) {
@@ -356,18 +241,18 @@ Snapshot read_checkpoint_header(const std::filesystem::path& file) {
 }
 
 Snapshot read_checkpoint(const std::filesystem::path& file, const ArrayMemory& memory) {
-  std::error_code unknown;
-  const auto file_bytes = std::filesystem::file_size(file, unknown);
-  ParallelRead parallel(unknown ? 0 : file_bytes, memory);
-  // An array that HDF5 must find or convert has a size that only the manifest proves.
-  const auto lies_plainly = [](const StoredArray& stored) { return stored.dataset.offset().has_value(); };
-  auto checkpoint = open_checkpoint(file, [&](const StoredArray& stored) {
-    if (lies_plainly(stored)) parallel.add(stored);
-  });
-  for (const auto& stored : checkpoint.stored)
-    if (!lies_plainly(stored)) parallel.add(stored);
-  parallel.finish(checkpoint.header);
-  return std::move(checkpoint.header);
+  auto checkpoint = open_checkpoint(file);
+  auto& header = checkpoint.header;
+  for (std::size_t i = 0; i < checkpoint.stored.size(); ++i) {
+    auto& array = header.arrays[i];
+    std::span<std::byte> bytes = memory ? memory(array) : std::span<std::byte>();
+    if (bytes.empty()) {
+      array.bytes.resize(bytes_of(array));
+      bytes = array.bytes;
+    }
+    if (!read_array(checkpoint.stored[i], bytes) && header.not_finite.empty()) header.not_finite = array.path;
+  }
+  return std::move(header);
 }
 
 Snapshot verify_checkpoint(const std::filesystem::path& file) {

@@ -245,17 +245,13 @@ std::vector<std::string> Hdf5File::list() const {
   return found;
 }
 
-void Hdf5File::visit_datasets(const std::function<void(Hdf5Dataset)>& see) const {
+std::vector<Hdf5Dataset> Hdf5File::datasets() const {
   const Hdf5Lock lock;
+  std::vector<Hdf5Dataset> found;
   visit_group(impl_->open_object("/").get(), "", impl_->check, 0,
               [&](const std::string& path, Hdf5Handle dataset) {
-                see(Hdf5Dataset(describe_dataset(impl_, std::move(dataset), path)));
+                found.push_back(Hdf5Dataset(describe_dataset(impl_, std::move(dataset), path)));
               });
-}
-
-std::vector<Hdf5Dataset> Hdf5File::datasets() const {
-  std::vector<Hdf5Dataset> found;
-  visit_datasets([&](Hdf5Dataset dataset) { found.push_back(std::move(dataset)); });
   std::ranges::sort(found, {}, &Hdf5Dataset::path);
   return found;
 }

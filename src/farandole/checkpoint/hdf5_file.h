@@ -93,9 +93,6 @@ class Hdf5File {
   // --- Reading. Throws: CorruptInput if the file is damaged. ---
   std::vector<std::string> list() const;      // absolute paths of all data sets, sorted
   std::vector<Hdf5Dataset> datasets() const;  // all data sets, sorted by their paths
-  // Calls `see` for each data set as soon as it is open, in no particular order. HDF5's lock
-  // is held meanwhile.
-  void visit_datasets(const std::function<void(Hdf5Dataset)>& see) const;
   bool contains(const std::string& path) const;        // true for data sets and groups
   Hdf5Dataset dataset(const std::string& path) const;  // throws UserError if it does not exist
   // std::nullopt if the attribute does not exist or has another type.
