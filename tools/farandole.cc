@@ -14,8 +14,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
-#include "farandole/base/process/program_folder.h"
-#include "farandole/base/process/run_main.h"
+#include "farandole/base/process/program.h"
 
 namespace {
 

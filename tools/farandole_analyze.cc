@@ -11,7 +11,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
 #include "farandole/base/options.h"
-#include "farandole/base/process/run_main.h"
+#include "farandole/base/process/program.h"
 #include "farandole/base/text/phrases.h"
 
 namespace {

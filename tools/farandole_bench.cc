@@ -5,7 +5,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
-#include "farandole/base/process/run_main.h"
+#include "farandole/base/process/program.h"
 #include "farandole/bench/commands.h"
 
 int main(int argc, char** argv) {

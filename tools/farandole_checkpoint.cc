@@ -7,7 +7,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
 #include "farandole/base/options.h"
-#include "farandole/base/process/run_main.h"
+#include "farandole/base/process/program.h"
 #include "farandole/base/run/run_files.h"
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"

@@ -6,7 +6,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
-#include "farandole/base/process/run_main.h"
+#include "farandole/base/process/program.h"
 #include "farandole/doctor/diagnosis.h"
 #include "farandole/doctor/installation.h"
 

@@ -10,7 +10,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
-#include "farandole/base/process/run_main.h"
+#include "farandole/base/process/program.h"
 #include "farandole/launch/status/run_status.h"
 
 namespace {

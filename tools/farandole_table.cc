@@ -8,7 +8,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
 #include "farandole/base/options.h"
-#include "farandole/base/process/run_main.h"
+#include "farandole/base/process/program.h"
 #include "farandole/tables/split_table.h"
 
 namespace farandole {

@@ -8,7 +8,7 @@
 #include "farandole/analyzer/formats/kineto_export.h"
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
-#include "farandole/base/process/run_main.h"
+#include "farandole/base/process/program.h"
 #include "farandole/timeline/merge/run_recorders.h"
 
 namespace {

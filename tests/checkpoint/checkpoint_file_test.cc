@@ -19,8 +19,8 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/checkpoint/hdf5_file.h"
-#include "farandole/checkpoint/raw_data.h"
 #include "farandole/checkpoint/schema.h"
 
 namespace farandole {

@@ -20,8 +20,8 @@
 #include "comm/fork_world.h"
 #include "hang.h"
 
-#include "farandole/base/files/owned_descriptor.h"
-#include "farandole/base/process/peer_watch.h"
+#include "farandole/base/files/file_bytes.h"
+#include "farandole/base/process/process_state.h"
 #include "farandole/comm/gpu/gpu_runtime.h"
 
 namespace farandole {

@@ -15,7 +15,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/staging_file.h"
-#include "farandole/base/run/run_folder.h"
+#include "farandole/base/run/run_files.h"
 #include "farandole/comm/mpi/mpi_job.h"
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/comm/wrap/traced_communicator.h"

@@ -9,7 +9,7 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
-#include "farandole/base/process/run_main.h"
+#include "farandole/base/process/program.h"
 #include "farandole/comm/gpu/gpu_kernels.h"
 
 namespace farandole {

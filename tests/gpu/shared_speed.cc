@@ -12,7 +12,7 @@
 #include "hang.h"
 
 #include "farandole/base/error.h"
-#include "farandole/base/process/run_main.h"
+#include "farandole/base/process/program.h"
 #include "farandole/comm/ipc/ipc_communicator.h"
 
 namespace farandole {

@@ -6,7 +6,7 @@
 #include "gpu/speed.h"
 
 #include "farandole/base/error.h"
-#include "farandole/base/process/run_main.h"
+#include "farandole/base/process/program.h"
 #include "farandole/comm/gpu/gpu_staging.h"
 
 namespace farandole {

@@ -4,7 +4,7 @@
 #include <mpi.h>
 #include <vector>
 
-#include "farandole/base/run/run_folder.h"
+#include "farandole/base/run/run_files.h"
 #include "farandole/comm/mpi/mpi_job.h"
 #include "farandole/comm/recording/recording.h"
 #include "farandole/comm/wrap/traced_communicator.h"

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 #include <vector>
 
+#include "farandole/base/bytes.h"
 #include "farandole/base/files/file_bytes.h"
-#include "farandole/base/process/heap.h"
 #include "farandole/tables/table_reader.h"
 #include "farandole/timeline/counters/counters.h"
 

@@ -8,7 +8,7 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/files/temporary_folder.h"
-#include "farandole/base/run/run_folder.h"
+#include "farandole/base/run/run_files.h"
 #include "farandole/timeline/run_timeline.h"
 
 namespace farandole {

@@ -1,4 +1,4 @@
-// Memory for many bytes that are soon overwritten.
+// Memory for many bytes that are soon overwritten, and how the process treats memory that it has freed.
 // Thread safety: none; use from one thread at a time. Vectors on several threads may share a MemoryBlock.
 #pragma once
 
@@ -111,5 +111,11 @@ struct LargeAllocator {
 };
 
 using Bytes = std::vector<std::byte, LargeAllocator<std::byte>>;
+
+// Keeps freed blocks, also large ones, in the process for later allocations. A training step allocates and
+// frees the same large tensors again and again, and each block that comes fresh from the system costs one
+// page fault per 4 KiB. Returns false and does nothing if the user has tuned malloc with environment
+// variables, or if the C library is not glibc.
+bool keep_freed_memory();
 
 }  // namespace farandole

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <span>
 #include <string_view>
 
 namespace farandole {
@@ -36,5 +37,8 @@ constexpr std::string_view name_of(DType dtype) {
   const auto index = static_cast<std::size_t>(dtype);
   return index < std::size(names) ? names[index] : "unknown";
 }
+
+// True if no number is a NaN or an infinity. Integers always are finite. `bytes` may have any alignment.
+bool has_only_finite(std::span<const std::byte> bytes, DType dtype);
 
 }  // namespace farandole

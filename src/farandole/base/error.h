@@ -2,6 +2,8 @@
 // Thread safety: any thread may call this at any time.
 #pragma once
 
+#include <cerrno>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -39,6 +41,8 @@ class CorruptInput : public Error {
 };
 
 // Describes the last failed system call with the text of errno, as in system_error("open", path).
-Error system_error(const std::string& call, const std::string& path);
+inline Error system_error(const std::string& call, const std::string& path) {
+  return Error(call + " " + path + ": " + std::strerror(errno));
+}
 
 }  // namespace farandole

@@ -16,7 +16,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/temporary_folder.h"
 #include "farandole/base/options.h"
-#include "farandole/base/process/program_folder.h"
+#include "farandole/base/process/program.h"
 #include "farandole/base/quantile.h"
 #include "farandole/base/text/json.h"
 #include "farandole/bench/commands.h"

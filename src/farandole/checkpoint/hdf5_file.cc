@@ -17,15 +17,14 @@
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/checkpoint/hdf5_handle.h"
 #include "farandole/checkpoint/hdf5_types.h"
-#include "farandole/checkpoint/raw_data.h"
 #include "farandole/checkpoint/snapshot.h"
 
 namespace farandole {
 
-// A new file is written in two parts. HDF5's core driver writes the metadata to an image in memory. Arrays are
-// written directly to the disk. close() copies the image into the gaps. So arrays need no lock and no memory,
-// and HDF5 never meets a full disk. This matters because HDF5 1.10 cannot close a file on a full disk and
-// crashes when the process ends.
+// A new file is written in two parts. HDF5's core driver writes the metadata to an image in memory. Arrays
+// are written directly to the disk. close() copies the image into the gaps. So arrays need no lock and no
+// memory, and HDF5 never meets a full disk. This matters because HDF5 1.10 cannot close a file on a full disk
+// and crashes when the process ends.
 struct Hdf5File::Impl {
   Hdf5Check check;
   RawData raw;

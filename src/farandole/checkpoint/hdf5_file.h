@@ -91,8 +91,8 @@ class Hdf5File {
   void close();  // writes everything without fsync; without close() there is no valid HDF5 file
 
   // --- Reading. Throws: CorruptInput if the file is damaged. ---
-  std::vector<std::string> list() const;      // absolute paths of all data sets, sorted
-  std::vector<Hdf5Dataset> datasets() const;  // all data sets, sorted by their paths
+  std::vector<std::string> list() const;               // absolute paths of all data sets, sorted
+  std::vector<Hdf5Dataset> datasets() const;           // all data sets, sorted by their paths
   bool contains(const std::string& path) const;        // true for data sets and groups
   Hdf5Dataset dataset(const std::string& path) const;  // throws UserError if it does not exist
   // std::nullopt if the attribute does not exist or has another type.

@@ -7,9 +7,9 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/base/text/json.h"
 #include "farandole/checkpoint/checkpoint_file.h"
-#include "farandole/checkpoint/raw_data.h"
 #include "farandole/checkpoint/schema.h"
 
 namespace farandole {

@@ -11,7 +11,7 @@
 #include <xxhash.h>
 #endif
 
-#include "farandole/base/finite.h"
+#include "farandole/base/dtype.h"
 
 namespace farandole {
 

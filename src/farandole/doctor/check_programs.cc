@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "farandole/base/process/launch_environment.h"
-#include "farandole/base/process/program_folder.h"
+#include "farandole/base/process/program.h"
 #include "farandole/base/process/shared_library.h"
 #include "farandole/doctor/installation.h"
 #include "farandole/launch/process/command_output.h"

@@ -8,7 +8,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
-#include "farandole/base/process/run_main.h"
+#include "farandole/base/process/program.h"
 #include "farandole/base/run/run_files.h"
 #include "farandole/base/run/run_json.h"
 #include "farandole/base/text/parse_number.h"

@@ -17,7 +17,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
 #include "farandole/base/files/file_bytes.h"
-#include "farandole/base/process/program_folder.h"
+#include "farandole/base/process/program.h"
 #include "farandole/base/text/json.h"
 #include "farandole/launch/launched_function.h"
 #include "farandole/launch/process/child_process.h"

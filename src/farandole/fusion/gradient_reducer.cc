@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "farandole/base/dtype.h"
 #include "farandole/base/error.h"
-#include "farandole/base/finite.h"
 #include "farandole/comm/kernels/float16.h"
 
 namespace farandole {

@@ -9,7 +9,7 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
-#include "farandole/base/process/program_folder.h"
+#include "farandole/base/process/program.h"
 #include "farandole/base/run/run_lease.h"
 #include "farandole/launch/job_record.h"
 #include "farandole/launch/launch_folder.h"

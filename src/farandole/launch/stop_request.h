@@ -3,7 +3,7 @@
 // Thread safety: none; use from one thread at a time. Afterwards, any thread may call due() at any time.
 #pragma once
 
-#include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/base/process/launch_environment.h"
 
 namespace farandole {

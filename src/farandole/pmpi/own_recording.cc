@@ -14,7 +14,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/staging_file.h"
 #include "farandole/base/run/earlier_starts.h"
-#include "farandole/base/run/run_folder.h"
+#include "farandole/base/run/run_files.h"
 #include "farandole/base/version.h"
 #include "farandole/comm/mpi/mpi_job.h"
 #include "farandole/comm/recording/recording.h"

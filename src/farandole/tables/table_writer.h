@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "farandole/checkpoint/raw_data.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/tables/table.h"
 
 namespace farandole {

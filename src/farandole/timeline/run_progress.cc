@@ -6,7 +6,6 @@
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/files/staging_file.h"
 #include "farandole/base/run/run_files.h"
-#include "farandole/base/run/run_folder.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {

@@ -10,13 +10,13 @@
 #include <torch/version.h>
 #include <unistd.h>
 
+#include "farandole/base/bytes.h"
 #include "farandole/base/error.h"
 #include "farandole/base/files/staging_file.h"
 #include "farandole/base/log.h"
 #include "farandole/base/process/cores.h"
-#include "farandole/base/process/heap.h"
 #include "farandole/base/run/earlier_starts.h"
-#include "farandole/base/run/run_folder.h"
+#include "farandole/base/run/run_files.h"
 #include "farandole/base/version.h"
 #include "farandole/comm/group_agreement.h"
 #include "farandole/timeline/counters/gpu_counters.h"

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "farandole/base/error.h"
-#include "farandole/base/text/duration.h"
 #include "farandole/base/text/parse_number.h"
 
 namespace farandole {

@@ -17,7 +17,7 @@ struct CheckpointInterval {
   // Epochs from one checkpoint to the next; 0: ends of epochs do not decide.
   std::int64_t epochs() const { return kind == Kind::epochs ? static_cast<std::int64_t>(amount) : 0; }
 
-  // "500steps", "2epochs", "10min" (base/text/duration.h), "auto" or "never".
+  // "500steps", "2epochs", "10min" (base/text/parse_number.h), "auto" or "never".
   // Throws: UserError if the text is none of these.
   static CheckpointInterval parse(std::string_view text);
 };

@@ -5,8 +5,7 @@
 #include <fmt/format.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/process/program_folder.h"
-#include "farandole/base/process/run_main.h"
+#include "farandole/base/process/program.h"
 #include "farandole/trainer/train_options.h"
 
 namespace farandole {

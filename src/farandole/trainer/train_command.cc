@@ -17,7 +17,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
 #include "farandole/base/process/launch_environment.h"
-#include "farandole/base/process/program_folder.h"
+#include "farandole/base/process/program.h"
 #include "farandole/base/text/json.h"
 #include "farandole/base/text/parse_number.h"
 #include "farandole/base/text/phrases.h"

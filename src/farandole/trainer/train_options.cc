@@ -7,7 +7,6 @@
 #include <fmt/ranges.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/text/duration.h"
 #include "farandole/base/text/json.h"
 #include "farandole/base/text/parse_number.h"
 #include "farandole/comm/watch/watchdog.h"

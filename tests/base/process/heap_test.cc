@@ -1,9 +1,9 @@
-#include "farandole/base/process/heap.h"
-
 #include <cstdlib>
 #include <gtest/gtest.h>
 #include <memory>
 #include <sys/resource.h>
+
+#include "farandole/base/bytes.h"
 
 namespace farandole {
 namespace {

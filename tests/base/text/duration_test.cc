@@ -1,6 +1,6 @@
-#include "farandole/base/text/duration.h"
-
 #include <gtest/gtest.h>
+
+#include "farandole/base/text/parse_number.h"
 
 namespace farandole {
 namespace {

@@ -1,10 +1,9 @@
-#include "farandole/base/process/peer_watch.h"
-
 #include <gmock/gmock.h>
 #include <poll.h>
 
 #include "comm/child.h"
 
+#include "farandole/base/process/process_state.h"
 #include "farandole/launch/process/child_process.h"
 
 namespace farandole {

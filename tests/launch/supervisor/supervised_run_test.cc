@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "farandole/base/files/temporary_folder.h"
-#include "farandole/base/run/run_folder.h"
+#include "farandole/base/run/run_files.h"
 
 namespace farandole {
 namespace {

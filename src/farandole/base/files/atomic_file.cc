@@ -8,7 +8,6 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
-#include "farandole/base/files/owned_descriptor.h"
 #include "farandole/base/process/cores.h"
 
 namespace farandole {

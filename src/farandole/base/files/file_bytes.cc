@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -88,6 +89,43 @@ std::size_t read_bytes(int fd, std::uint64_t offset, std::span<std::byte> into, 
   return done;
 }
 
+RawData::RawData(const std::string& path, int flags)
+    : path_(path), fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
+  if (fd_.get() < 0) throw system_error("open", path_);
+}
+
+void RawData::write(std::uint64_t offset, std::span<const std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t done = ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) throw system_error("write", path_);
+    offset += static_cast<std::uint64_t>(done);
+    bytes = bytes.subspan(static_cast<std::size_t>(done));
+  }
+}
+
+bool RawData::read(std::uint64_t offset, std::span<std::byte> bytes) const {
+  return read_bytes(fd_.get(), offset, bytes, path_) == bytes.size();
+}
+
+std::uint64_t RawData::file_bytes() const {
+  struct stat status {};
+  if (::fstat(fd_.get(), &status) != 0) throw system_error("stat", path_);
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+void RawData::resize(std::uint64_t bytes) const {
+  if (::ftruncate(fd_.get(), static_cast<off_t>(bytes)) != 0) throw system_error("truncate", path_);
+}
+
+void RawData::start_writeback(std::uint64_t offset, std::uint64_t bytes) const {
+  ::sync_file_range(fd_.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes), SYNC_FILE_RANGE_WRITE);
+}
+
+void RawData::sync() const {
+  if (::fsync(fd_.get()) != 0) throw system_error("fsync", path_);
+}
+
 std::int64_t changed_ns(const std::filesystem::path& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0 ? changed_ns(status) : -1;
@@ -95,6 +133,20 @@ std::int64_t changed_ns(const std::filesystem::path& path) {
 
 std::int64_t changed_ns(const struct stat& status) {
   return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
+void allow_open_files(std::size_t count, std::string_view advice) {
+  constexpr rlim_t others = 64;  // that the program and its libraries hold open
+  const rlim_t needed = count + others;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) throw system_error("ask for the limit of", "open files");
+  if (limit.rlim_cur >= needed) return;
+  if (limit.rlim_max < needed)
+    throw UserError(fmt::format(
+        "{} files must be open at the same time, but this machine allows only {} (ulimit -Hn); {}", count,
+        limit.rlim_max, advice));
+  limit.rlim_cur = needed;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) throw system_error("raise the limit of", "open files");
 }
 
 }  // namespace farandole

@@ -1,6 +1,6 @@
-// Reads and writes all requested bytes, although a system call may process only a part of them. Tells when a
-// file was last modified.
-// Thread safety: any thread may call this at any time.
+// File descriptors and the bytes behind them. Reads and writes all requested bytes, although a system call
+// may process only a part of them. Tells when a file was last modified.
+// Thread safety: any thread may call this at any time. Only one thread at a time may use an OwnedDescriptor.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,34 @@
 #include <string>
 #include <string_view>
 #include <system_error>
-
-#include "farandole/base/files/owned_descriptor.h"
+#include <unistd.h>
+#include <utility>
 
 struct stat;
 
 namespace farandole {
+
+// A file descriptor that is closed at the end of its scope.
+class OwnedDescriptor {
+ public:
+  explicit OwnedDescriptor(int fd = -1) : fd_(fd) {}
+  OwnedDescriptor(OwnedDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  OwnedDescriptor& operator=(OwnedDescriptor&& other) noexcept {
+    const int fd = std::exchange(other.fd_, -1);
+    reset();
+    fd_ = fd;
+    return *this;
+  }
+  ~OwnedDescriptor() { reset(); }
+  int get() const { return fd_; }  // negative if there is no descriptor
+  int release() { return std::exchange(fd_, -1); }
+  void reset() {
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  }
+
+ private:
+  int fd_;
+};
 
 // Opens a file for reading. The descriptor is negative, and errno is set, if the file cannot be opened.
 // Throws: CorruptInput if it is not a regular file. A FIFO without a writer would block the caller.
@@ -48,9 +70,34 @@ void write_bytes(int fd, std::string_view bytes, const std::string& path);
 // Throws: Error that names `path` if a read fails.
 std::size_t read_bytes(int fd, std::uint64_t offset, std::span<std::byte> into, const std::string& path);
 
+// A file for reading and writing at offsets.
+class RawData {
+ public:
+  RawData(const std::string& path, int flags);  // flags as for open(2); throws Error
+  void write(std::uint64_t offset, std::span<const std::byte> bytes) const;  // throws Error
+  // Returns false if the file ends before.
+  // Throws: Error if the read fails.
+  bool read(std::uint64_t offset, std::span<std::byte> bytes) const;
+  std::uint64_t file_bytes() const;
+  void resize(std::uint64_t bytes) const;  // throws Error
+  // Lets the disk begin to write these bytes, and does not wait for it. Without this call it is
+  // idle until sync().
+  void start_writeback(std::uint64_t offset, std::uint64_t bytes) const;
+  void sync() const;  // throws Error
+
+ private:
+  std::string path_;
+  OwnedDescriptor fd_;
+};
+
 // The modification time by the clock of the file system, or -1 if the file does not exist.
 // Units: nanoseconds since 1970.
 std::int64_t changed_ns(const std::filesystem::path& path);
 std::int64_t changed_ns(const struct stat& status);
+
+// Raises the process's soft limit (RLIMIT_NOFILE) so that `count` more files or sockets can be opened.
+// Throws: UserError if the hard limit does not allow it. `advice` ends its message, as in "merge fewer
+// at a time".
+void allow_open_files(std::size_t count, std::string_view advice);
 
 }  // namespace farandole

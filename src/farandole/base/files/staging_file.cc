@@ -13,7 +13,6 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
 #include "farandole/base/files/file_bytes.h"
-#include "farandole/base/files/owned_descriptor.h"
 
 namespace farandole {
 namespace {

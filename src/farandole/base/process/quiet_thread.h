@@ -6,7 +6,7 @@
 #include <functional>
 #include <thread>
 
-#include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/files/file_bytes.h"
 
 namespace farandole {
 

@@ -1,6 +1,6 @@
-// Names of the files of a run directory, and what they say about its progress, for readers that
-// must be quick.
-// Thread safety: any thread may call this at any time.
+// Names of the files of a run directory, and what they say about its progress, for readers that must be
+// quick. Also the run directory in the environment, and how a rank reports its run directory to its launcher.
+// Thread safety: any thread may call this at any time. Meanwhile no thread may change the environment.
 #pragma once
 
 #include <cstdint>
@@ -31,5 +31,23 @@ std::vector<std::filesystem::path> checkpoint_files(const std::filesystem::path&
 // The first of these in the folder of a run's checkpoints; empty if there is none or the folder
 // cannot be read.
 std::filesystem::path newest_checkpoint(const std::filesystem::path& run);
+
+// FARANDOLE_RUN_DIR as an absolute path, because programs change their working directory. Empty if
+// it is not set.
+std::filesystem::path run_dir_of_environment();
+
+// RUN/recorder/rank-0003.ftl
+std::filesystem::path recorder_file(const std::filesystem::path& run_dir, int rank);
+// The rank in the name of such a file; std::nullopt if it has another name.
+std::optional<int> rank_of_recorder(const std::filesystem::path& file);
+
+// This variable holds the path of a memfd with the name `run_dir_memory`. The rank's supervisor reads the run
+// directory from it, because the rank's profile or a script may set a run directory that the launcher's
+// command line does not contain.
+inline constexpr const char* run_dir_wanted = "FARANDOLE_RUN_DIR_WANTED";
+inline constexpr const char* run_dir_memory = "farandole-run-dir";
+// A rank calls this as soon as it knows the run directory, and with "" before the folder is removed. It does
+// nothing if no supervisor wants to know, or if the supervisor has ended.
+void tell_run_dir(const std::filesystem::path& run_dir) noexcept;
 
 }  // namespace farandole

@@ -1,7 +1,7 @@
 // One job at a time writes into a run directory, also where several hosts share it (NFS, Lustre). The job
 // holds a file RUN/lease-0001.json that says who it is, and touches it every few seconds. A job that was
 // killed leaves its file; the next job recognizes this, and takes over with the next number.
-// Thread safety: none; use from one thread at a time. Any thread may call held() at any time.
+// Thread safety: none; use from one thread at a time. Any thread may call held() and sight_of() at any time.
 #pragma once
 
 #include <chrono>
@@ -10,11 +10,41 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <sys/types.h>
+#include <thread>
 
-#include "farandole/base/files/owned_descriptor.h"
-#include "farandole/base/process/heartbeat.h"
+#include "farandole/base/files/file_bytes.h"
+#include "farandole/base/process/quiet_thread.h"
 
 namespace farandole {
+
+// The state of a file that a heartbeat touches. It changes with each beat.
+struct FileSight {
+  dev_t device = 0;
+  ino_t inode = 0;
+  std::int64_t changed_ns = 0;
+  bool operator==(const FileSight&) const = default;
+  bool is_same_file(const FileSight& other) const { return device == other.device && inode == other.inode; }
+};
+std::optional<FileSight> sight_of(int fd);
+std::optional<FileSight> sight_of(const std::filesystem::path& file);  // std::nullopt if there is no file
+
+// Shows through a file, also to processes on other hosts, that this process is alive: a helper thread
+// touches the file.
+class Heartbeat {
+ public:
+  // Calls `after_beat` on the helper thread. `fd` must stay open as long as this object exists.
+  // Throws: std::system_error if no thread can be started.
+  Heartbeat(
+      int fd, std::chrono::milliseconds beat, std::function<void()> after_beat = [] {});
+  ~Heartbeat();
+  Heartbeat(const Heartbeat&) = delete;
+  Heartbeat& operator=(const Heartbeat&) = delete;
+
+ private:
+  StopEvent stop_;
+  std::thread thread_;
+};
 
 // Throws: UserError if a job on this host holds the lease of `run_dir`. Waits for nothing, so a job on
 // another host is not seen.

@@ -1,4 +1,4 @@
-// Parses a text that consists of one number.
+// Numbers and durations in texts.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
@@ -17,5 +17,9 @@ std::optional<T> parse_number(std::string_view text) {
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
 }
+
+// Units: seconds. "90" or "90s", "1.5min", "2h". std::nullopt if `text` is not a duration, is negative, or is
+// longer than 10^9 s.
+std::optional<double> parse_duration(std::string_view text);
 
 }  // namespace farandole

@@ -5,6 +5,7 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/base/files/temporary_folder.h"
 #include "farandole/base/options.h"
 #include "farandole/base/text/json.h"
@@ -14,7 +15,6 @@
 #include "farandole/checkpoint/checkpoint_file.h"
 #include "farandole/checkpoint/checkpoint_store.h"
 #include "farandole/checkpoint/hdf5_file.h"
-#include "farandole/checkpoint/raw_data.h"
 
 namespace farandole {
 namespace {

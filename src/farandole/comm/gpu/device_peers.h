@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "farandole/base/process/peer_watch.h"
+#include "farandole/base/process/process_state.h"
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/gpu/gpu_runtime.h"
 

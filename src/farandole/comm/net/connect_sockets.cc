@@ -20,7 +20,7 @@
 #include <tuple>
 
 #include "farandole/base/error.h"
-#include "farandole/base/files/open_files.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/base/process/cores.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/comm/net/socket_link.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/net/link.h"
 

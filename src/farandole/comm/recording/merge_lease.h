@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <optional>
 
-#include "farandole/base/files/owned_descriptor.h"
-#include "farandole/base/process/heartbeat.h"
+#include "farandole/base/files/file_bytes.h"
+#include "farandole/base/run/run_lease.h"
 
 namespace farandole {
 

@@ -17,7 +17,7 @@
 #include "farandole/base/files/staging_file.h"
 #include "farandole/base/log.h"
 #include "farandole/base/process/quiet_thread.h"
-#include "farandole/base/run/run_folder.h"
+#include "farandole/base/run/run_files.h"
 #include "farandole/comm/recording/merge_lease.h"
 #include "farandole/timeline/merge/run_recorders.h"
 

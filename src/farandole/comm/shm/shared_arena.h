@@ -12,7 +12,7 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/comm/communicator.h"
 
 namespace farandole {

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "farandole/base/process/peer_watch.h"
+#include "farandole/base/process/process_state.h"
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/shm/node_barrier.h"
 #include "farandole/comm/shm/shared_arena.h"

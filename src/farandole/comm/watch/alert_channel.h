@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "farandole/base/process/peer_watch.h"
+#include "farandole/base/process/process_state.h"
 #include "farandole/comm/watch/rank_status.h"
 
 namespace farandole {

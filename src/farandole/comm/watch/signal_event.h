@@ -3,7 +3,7 @@
 // Thread safety: only the main thread may create and destroy this. One thread may use it.
 #pragma once
 
-#include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/files/file_bytes.h"
 
 namespace farandole {
 

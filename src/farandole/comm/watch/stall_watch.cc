@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "farandole/base/clock.h"
-#include "farandole/base/process/peer_watch.h"
+#include "farandole/base/process/process_state.h"
 #include "farandole/comm/watch/stall_text.h"
 
 namespace farandole {

@@ -10,7 +10,7 @@
 #include <optional>
 #include <sys/types.h>
 
-#include "farandole/base/process/peer_watch.h"
+#include "farandole/base/process/process_state.h"
 #include "farandole/comm/shm/shared_arena.h"
 #include "farandole/comm/watch/rank_status.h"
 

@@ -7,7 +7,7 @@
 #include <mpi.h>
 #include <vector>
 
-#include "farandole/base/process/peer_watch.h"
+#include "farandole/base/process/process_state.h"
 #include "farandole/comm/rank_layout.h"
 #include "farandole/comm/watch/alert_channel.h"
 #include "farandole/comm/watch/status_board.h"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/files/file_bytes.h"
 
 namespace farandole {
 

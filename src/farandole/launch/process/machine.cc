@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/base/process/cores.h"
 #include "farandole/launch/process/control_group.h"
 

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <string>
 
-#include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/base/files/temporary_folder.h"
 #include "farandole/base/process/launch_environment.h"
 #include "farandole/launch/process/child_process.h"

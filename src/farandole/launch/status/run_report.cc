@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "farandole/base/files/atomic_file.h"
-#include "farandole/base/process/program_folder.h"
+#include "farandole/base/process/program.h"
 #include "farandole/launch/process/command_output.h"
 
 namespace farandole {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "farandole/base/error.h"
-#include "farandole/base/process/program_folder.h"
+#include "farandole/base/process/program.h"
 
 namespace farandole {
 

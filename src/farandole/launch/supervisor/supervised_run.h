@@ -1,5 +1,5 @@
 // The run directory of a supervised rank. If the launcher does not know it, the supervisor asks the program
-// of the rank for it: the run-directory handshake (base/run/run_folder.h).
+// of the rank for it: the run-directory handshake (base/run/run_files.h).
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/launch/launch_folder.h"
 
 namespace farandole {

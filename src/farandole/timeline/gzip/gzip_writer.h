@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/files/file_bytes.h"
 
 namespace farandole {
 

@@ -9,9 +9,9 @@
 #include <string>
 
 #include "farandole/base/error.h"
-#include "farandole/base/files/open_files.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/base/files/staging_file.h"
-#include "farandole/base/run/run_folder.h"
+#include "farandole/base/run/run_files.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/timeline/merge/rank_choice.h"
 #include "farandole/timeline/merge/record_source.h"

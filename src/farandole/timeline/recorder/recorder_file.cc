@@ -11,7 +11,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/files/staging_file.h"
-#include "farandole/base/run/run_folder.h"
+#include "farandole/base/run/run_files.h"
 
 namespace farandole {
 namespace {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/timeline/clock/clock_model.h"
 #include "farandole/timeline/recorder/recorder_format.h"
 

@@ -12,7 +12,6 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
-#include "farandole/base/files/owned_descriptor.h"
 #include "farandole/base/files/staging_file.h"
 #include "farandole/base/log.h"
 

@@ -11,7 +11,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "farandole/base/files/owned_descriptor.h"
+#include "farandole/base/files/file_bytes.h"
 #include "farandole/train/run/resource_usage.h"
 
 namespace farandole {

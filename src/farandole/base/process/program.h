@@ -1,12 +1,17 @@
-// The folders of this program and of the files that are installed with it.
+// This program: the main() of each command, its folder, and the files that are installed with it.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 
 namespace farandole {
+
+// Returns what `body` returns. If `body` throws, prints "NAME: MESSAGE" to stderr, without control
+// characters, and returns the exit code of an Error, or 1.
+int run_main(std::string_view name, const std::function<int()>& body);
 
 std::filesystem::path program_folder();  // folder of the running executable
 

@@ -1,4 +1,4 @@
-#include "farandole/base/finite.h"
+#include "farandole/base/dtype.h"
 
 #include <cstdint>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "farandole/base/process/heap.h"
+#include "farandole/base/bytes.h"
 
 #include <cstdlib>
 #include <limits>

@@ -1,9 +1,27 @@
-#include "farandole/base/process/program_folder.h"
+#include "farandole/base/process/program.h"
 
+#include <cstdio>
 #include <fmt/format.h>
 #include <fstream>
 
+#include "farandole/base/error.h"
+#include "farandole/base/text/phrases.h"
+
 namespace farandole {
+
+int run_main(std::string_view name, const std::function<int()>& body) {
+  const auto fail = [&](const std::exception& error, ExitCode code) {
+    fmt::print(stderr, "{}: {}\n", name, printable(error.what()));
+    return static_cast<int>(code);
+  };
+  try {
+    return body();
+  } catch (const Error& error) {
+    return fail(error, error.exit_code());
+  } catch (const std::exception& error) {
+    return fail(error, ExitCode::failure);
+  }
+}
 
 std::filesystem::path program_folder() {
   std::error_code error;

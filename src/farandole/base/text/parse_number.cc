@@ -1,9 +1,7 @@
-#include "farandole/base/text/duration.h"
+#include "farandole/base/text/parse_number.h"
 
 #include <array>
 #include <utility>
-
-#include "farandole/base/text/parse_number.h"
 
 namespace farandole {
 
