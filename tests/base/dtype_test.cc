@@ -4,6 +4,7 @@
 #include <cstring>
 #include <gtest/gtest.h>
 #include <random>
+#include <set>
 #include <vector>
 
 namespace farandole {
@@ -44,6 +45,19 @@ TEST(Finite, IntegersAlwaysAre) {
   const std::vector<std::byte> bytes(64, std::byte{0xff});
   EXPECT_TRUE(has_only_finite(bytes, DType::int32));
   EXPECT_TRUE(has_only_finite({}, DType::float32));
+}
+
+TEST(DType, NamesAreDifferentAndSizesKnown) {
+  std::set<std::string_view> names;
+  for (int i = 0; i <= static_cast<int>(DType::boolean); ++i) {
+    const auto dtype = static_cast<DType>(i);
+    EXPECT_NE(name_of(dtype), "unknown");
+    EXPECT_GT(size_of(dtype), 0u);
+    names.insert(name_of(dtype));
+  }
+  EXPECT_EQ(names.size(), 8u);
+  EXPECT_EQ(name_of(DType::boolean), "bool");
+  EXPECT_EQ(size_of(DType::bfloat16), 2u);
 }
 
 }  // namespace

@@ -3,10 +3,11 @@
 #include <atomic>
 #include <gmock/gmock.h>
 #include <numeric>
-#include <sys/stat.h>
 #include <thread>
+#include <unistd.h>
 
 #include "checkpoint/checkpoint_fixtures.h"
+#include "error_message.h"
 #include "lane.h"
 
 #include "farandole/base/error.h"
@@ -50,8 +51,12 @@ std::vector<Value> rows_of(const Hdf5Dataset& dataset, std::int64_t first, std::
   return values;
 }
 
-TEST(Hdf5Dataset, ConvertsEveryIntegerAndFloatType) {
+struct Hdf5Test : testing::Test {
   const TemporaryFolder folder;
+  const std::filesystem::path file = folder / "d.h5";
+};
+
+TEST_F(Hdf5Test, DatasetConvertsEveryIntegerAndFloatType) {
   std::vector<int> values(12);
   std::iota(values.begin(), values.end(), 0);
   const hid_t types[] = {H5T_STD_I8LE,   H5T_STD_U8LE,   H5T_STD_I16BE, H5T_STD_U16LE,
@@ -78,9 +83,7 @@ TEST(Hdf5Dataset, ConvertsEveryIntegerAndFloatType) {
   }
 }
 
-TEST(Hdf5Dataset, NamesTypes) {
-  const TemporaryFolder folder;
-  const auto file = folder / "d.h5";
+TEST_F(Hdf5Test, DatasetNamesTypes) {
   const std::vector<int> values = {1, 2};
   write_users_dataset(file, "short", H5T_STD_I16LE, H5T_NATIVE_INT, {2}, values, false);
   write_users_dataset(file, "big", H5T_IEEE_F32BE, H5T_NATIVE_INT, {2}, values, false);
@@ -96,20 +99,12 @@ TEST(Hdf5Dataset, NamesTypes) {
   EXPECT_THAT(hdf5.list(), ElementsAre("/big", "/short"));
 }
 
-TEST(Hdf5Dataset, RefusesWhatIsNotThere) {
-  const TemporaryFolder folder;
-  const auto file = folder / "d.h5";
+TEST_F(Hdf5Test, DatasetRefusesWhatIsNotThere) {
   write_users_dataset(file, "x", H5T_STD_I32LE, H5T_NATIVE_INT, {2}, std::vector<int>{1, 2}, false);
   const auto hdf5 = Hdf5File::open(file);
   EXPECT_TRUE(hdf5.contains("/x"));
-  for (const auto* path : {"/y", "/no/group", "/x/y", "x y"}) {
-    try {
-      hdf5.dataset(path);
-      FAIL() << path;
-    } catch (const Error& error) {
-      EXPECT_THAT(error.what(), HasSubstr("d.h5"));
-    }
-  }
+  for (const auto* path : {"/y", "/no/group", "/x/y", "x y"})
+    EXPECT_THAT(message_of<Error>([&] { hdf5.dataset(path); }), HasSubstr("d.h5")) << path;
   const auto dataset = hdf5.dataset("/x");
   const std::pair<std::int64_t, std::int64_t> wrong[] = {{0, 3},         {2, 1},         {-1, 1},
                                                          {1, INT64_MAX}, {INT64_MAX, 1}, {INT64_MIN, 1}};
@@ -119,17 +114,15 @@ TEST(Hdf5Dataset, RefusesWhatIsNotThere) {
   EXPECT_THROW(dataset.read_rows(0, 2, DType::int32, few), Error);
 }
 
-TEST(Hdf5Dataset, OutlivesItsFileObject) {
-  const TemporaryFolder folder;
-  write_users_dataset(folder / "d.h5", "x", H5T_STD_I32LE, H5T_NATIVE_INT, {2}, std::vector<int>{1, 2}, true);
-  auto hdf5 = std::make_unique<Hdf5File>(Hdf5File::open(folder / "d.h5"));
+TEST_F(Hdf5Test, DatasetOutlivesItsFileObject) {
+  write_users_dataset(file, "x", H5T_STD_I32LE, H5T_NATIVE_INT, {2}, std::vector<int>{1, 2}, true);
+  auto hdf5 = std::make_unique<Hdf5File>(Hdf5File::open(file));
   const auto dataset = hdf5->dataset("/x");
   hdf5.reset();
   EXPECT_THAT(rows_of<int>(dataset, 0, 2, DType::int32), ElementsAre(1, 2));
 }
 
-TEST(Hdf5File, LargeArraysOfAnyLengthBesideSmallOnes) {
-  const TemporaryFolder folder;
+TEST_F(Hdf5Test, FileLargeArraysOfAnyLengthBesideSmallOnes) {
   std::mt19937_64 random(seed(41));
   std::vector<Array> arrays;
   for (const std::int64_t bytes :
@@ -137,57 +130,50 @@ TEST(Hdf5File, LargeArraysOfAnyLengthBesideSmallOnes) {
     arrays.push_back(random_array("/large/" + std::to_string(bytes), DType::uint8, {bytes}, random));
     arrays.push_back(random_array("/small/" + std::to_string(bytes), DType::int64, {5}, random));
   }
-  auto hdf5 = Hdf5File::create(folder / "a.h5");
-  for (const auto& array : arrays) hdf5.write_array(array.path, array.dtype, array.shape, array.bytes);
-  hdf5.close();
-  const auto found = Hdf5File::open(folder / "a.h5");
-  EXPECT_EQ(found.list().size(), arrays.size());
-  for (const auto& array : arrays) {
-    Bytes raw(array.bytes.size());
-    found.dataset(array.path).read(raw);
-    EXPECT_EQ(raw, array.bytes) << array.path;
-    found.dataset(array.path).read_rows(0, array.shape[0], array.dtype, raw);
-    EXPECT_EQ(raw, array.bytes) << array.path;
+  for (const std::size_t metadata_bytes :
+       {1 << 20, 64 << 10, 512}) {  // Too little: it continues behind arrays.
+    auto hdf5 = Hdf5File::create(file, metadata_bytes);
+    for (const auto& array : arrays) hdf5.write_array(array.path, array.dtype, array.shape, array.bytes);
+    hdf5.close();
+    const auto found = Hdf5File::open(file);
+    EXPECT_EQ(found.list().size(), arrays.size());
+    for (const auto& array : arrays) {
+      Bytes raw(array.bytes.size());
+      found.dataset(array.path).read(raw);
+      EXPECT_EQ(raw, array.bytes) << array.path;
+      found.dataset(array.path).read_rows(0, array.shape[0], array.dtype, raw);
+      EXPECT_EQ(raw, array.bytes) << array.path;
+    }
   }
 }
 
-// Memory of files that exist only in memory, of this process.
-std::uint64_t bytes_of_files_in_memory() {
-  std::uint64_t bytes = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code closed;
-    struct stat status {};
-    if (std::filesystem::read_symlink(entry.path(), closed).string().starts_with("/memfd:") &&
-        ::stat(entry.path().c_str(), &status) == 0)
-      bytes += static_cast<std::uint64_t>(status.st_blocks) * 512;
-  }
-  return bytes;
+std::int64_t resident_bytes() {
+  std::int64_t all = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
 }
 
 // A large model has many arrays that are small each.
-TEST(Hdf5File, WritesArraysOfAnySizeThroughLittleMemory) {
-  const TemporaryFolder folder;
-  auto hdf5 = Hdf5File::create(folder / "a.h5");
-  const Bytes small(60'000), large((32 << 20) + 7);
+TEST_F(Hdf5Test, FileWritesArraysOfAnySizeThroughLittleMemory) {
+  const Bytes small(60'000, std::byte{1}), large((32 << 20) + 7, std::byte{1});
+  const auto before = resident_bytes();
+  auto hdf5 = Hdf5File::create(file, 1501 * 2048);
   for (int i = 0; i < 1500; ++i)
     hdf5.write_array("/small/" + std::to_string(i), DType::uint8, {{60'000}}, small);
   hdf5.write_array("/large", DType::uint8, {{static_cast<std::int64_t>(large.size())}}, large);
-  EXPECT_GT(bytes_of_files_in_memory(), 0u) << "where HDF5's own bytes are";
-  EXPECT_LT(bytes_of_files_in_memory(), 16u << 20) << "of 124 MB";
+  EXPECT_LT(resident_bytes() - before, 32 << 20) << "of 124 MB";
   hdf5.close();
-  EXPECT_EQ(bytes_of_files_in_memory(), 0u);
 }
 
-TEST(Hdf5File, BooleansReadAsNumbersAndBfloat16OnlyAsSuch) {
-  const TemporaryFolder folder;
-  auto hdf5 = Hdf5File::create(folder / "a.h5");
+TEST_F(Hdf5Test, FileBooleansReadAsNumbersAndBfloat16OnlyAsSuch) {
+  auto hdf5 = Hdf5File::create(file);
   const std::int64_t three = 3;
   const std::uint8_t flags[] = {1, 0, 1};
   const std::uint16_t halves[] = {0x3f80, 0x4000, 0x7fc0};
   hdf5.write_array("/flags", DType::boolean, {&three, 1}, std::as_bytes(std::span(flags)));
   hdf5.write_array("/halves", DType::bfloat16, {&three, 1}, std::as_bytes(std::span(halves)));
   hdf5.close();
-  const auto found = Hdf5File::open(folder / "a.h5");
+  const auto found = Hdf5File::open(file);
   EXPECT_THAT(rows_of<std::int64_t>(found.dataset("/flags"), 0, 3, DType::int64), ElementsAre(1, 0, 1));
   EXPECT_THAT(rows_of<std::uint8_t>(found.dataset("/flags"), 0, 3, DType::boolean), ElementsAre(1, 0, 1));
   EXPECT_EQ(found.dataset("/halves").type_name(), "bfloat16");
@@ -196,16 +182,15 @@ TEST(Hdf5File, BooleansReadAsNumbersAndBfloat16OnlyAsSuch) {
   EXPECT_THROW(rows_of<float>(found.dataset("/halves"), 0, 3, DType::float32), UserError);
 }
 
-TEST(Hdf5File, AttributesOfEachKind) {
-  const TemporaryFolder folder;
-  auto hdf5 = Hdf5File::create(folder / "a.h5");
+TEST_F(Hdf5Test, FileAttributesOfEachKind) {
+  auto hdf5 = Hdf5File::create(file);
   hdf5.set_attribute("/", "integer", std::int64_t{INT64_MIN});
   hdf5.set_attribute("/", "text", "first");
   hdf5.set_attribute("/", "text", "second, longer");  // replaces
   hdf5.set_attribute("/", "double", 0.1);
   EXPECT_THROW(hdf5.set_attribute("/absent", "x", 1.0), Error);
   hdf5.close();
-  const auto found = Hdf5File::open(folder / "a.h5");
+  const auto found = Hdf5File::open(file);
   EXPECT_EQ(found.integer_attribute("/", "integer"), INT64_MIN);
   EXPECT_EQ(found.string_attribute("/", "text"), "second, longer");
   EXPECT_EQ(found.double_attribute("/", "double"), 0.1);
@@ -213,23 +198,17 @@ TEST(Hdf5File, AttributesOfEachKind) {
   EXPECT_EQ(found.string_attribute("/", "absent"), std::nullopt);
 }
 
-TEST(Hdf5File, SaysWhatTheSystemRefuses) {
-  const TemporaryFolder folder;
+TEST_F(Hdf5Test, FileSaysWhatTheSystemRefuses) {
   EXPECT_THROW(Hdf5File::open(folder / "absent"), UserError);
-  try {
-    Hdf5File::create(folder / "no" / "a.h5");
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("No such file or directory"));
-  }
+  EXPECT_THAT(message_of<Error>([&] { Hdf5File::create(folder / "no" / "a.h5"); }),
+              HasSubstr("No such file or directory"));
 }
 
-TEST(Hdf5File, ThreadsReadWhileOthersWrite) {
-  const TemporaryFolder folder;
+TEST_F(Hdf5Test, FileThreadsReadWhileOthersWrite) {
   std::vector<int> values(30000);
   std::iota(values.begin(), values.end(), 0);
-  write_users_dataset(folder / "d.h5", "x", H5T_STD_I32LE, H5T_NATIVE_INT, {10000, 3}, values, true);
-  const auto dataset = Hdf5File::open(folder / "d.h5").dataset("/x");
+  write_users_dataset(file, "x", H5T_STD_I32LE, H5T_NATIVE_INT, {10000, 3}, values, true);
+  const auto dataset = Hdf5File::open(file).dataset("/x");
   std::atomic<int> wrong = 0;
   std::vector<std::jthread> threads;
   for (int t = 0; t < 2; ++t)

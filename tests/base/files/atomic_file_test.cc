@@ -3,12 +3,14 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <thread>
 #include <unistd.h>
 
+#include "error_message.h"
+
 #include "farandole/base/error.h"
+#include "farandole/base/files/temporary_folder.h"
 
 namespace farandole {
 namespace {
@@ -17,19 +19,14 @@ using testing::HasSubstr;
 
 class AtomicFileTest : public testing::Test {
  protected:
-  AtomicFileTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "farandole-XXXXXX").string();
-    folder_ = ::mkdtemp(name.data());
-  }
-  ~AtomicFileTest() override { std::filesystem::remove_all(folder_); }
-
   static std::string contents_of(const std::filesystem::path& file) {
     std::ifstream stream(file, std::ios::binary);
     return {std::istreambuf_iterator<char>(stream), {}};
   }
   long files() const { return std::distance(std::filesystem::directory_iterator(folder_), {}); }
 
-  std::filesystem::path folder_;
+  const TemporaryFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.path();
 };
 
 TEST_F(AtomicFileTest, TemporaryIsHiddenBesideAndOfThisProcess) {
@@ -57,9 +54,8 @@ TEST_F(AtomicFileTest, APreparedLinkIsNotFollowed) {
 
 TEST_F(AtomicFileTest, WritesAndReplaces) {
   const auto file = folder_ / "a";
-  std::string contents;
   for (const std::size_t size : {0, 1, 4096, 3'000'000, 5}) {
-    contents.assign(size, '\0');
+    std::string contents(size, '\0');
     for (std::size_t i = 0; i < size; ++i) contents[i] = static_cast<char>(i * 31);
     write_file_atomically(file, contents);
     EXPECT_EQ(contents_of(file), contents);
@@ -75,12 +71,7 @@ TEST_F(AtomicFileTest, FailureLeavesTheOldAndNothingElse) {
   const rlimit small{2, before.rlim_max};
   const auto handler = ::signal(SIGXFSZ, SIG_IGN);
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  std::string message;
-  try {
-    write_file_atomically(file, "new");
-  } catch (const Error& error) {
-    message = error.what();
-  }
+  const auto message = message_of<Error>([&] { write_file_atomically(file, "new"); });
   ::setrlimit(RLIMIT_FSIZE, &before);
   ::signal(SIGXFSZ, handler);
   EXPECT_THAT(message, HasSubstr("File too large"));

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "error_message.h"
 #include "lane.h"
 
 #include "farandole/base/error.h"
@@ -45,6 +46,22 @@ class NodeFile : public testing::Test {
     return found;
   }
   bool has_link() const { return fs::is_symlink(node_link(destination_)); }
+  // Forks a process that ends with what `work` returns, or with 9 if it throws.
+  template <class Work>
+  static pid_t start(const Work& work) {
+    const pid_t child = ::fork();
+    if (child != 0) return child;
+    try {
+      ::_exit(work());
+    } catch (...) {
+      ::_exit(9);
+    }
+  }
+  static int status_of(pid_t child) {
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    return status;
+  }
 
   const TemporaryFolder folder_;
   const fs::path node_ = folder_ / "node";
@@ -124,26 +141,28 @@ TEST_F(NodeFile, SaysWhyAFolderCannotBeRead) {
   EXPECT_THAT(staged_files_in(folder_ / "file", ".ftl", failure), testing::IsEmpty());
   EXPECT_EQ(failure, std::errc::not_a_directory);
   fs::permissions(folder_.path(), fs::perms::none);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(2);
-    staged_files_in(folder_.path(), ".ftl", failure);
-    ::_exit(failure == std::errc::permission_denied ? 0 : 1);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status_of(start([&] {
+              if (::geteuid() == 0 && ::setuid(65534) != 0) return 2;
+              staged_files_in(folder_.path(), ".ftl", failure);
+              return failure == std::errc::permission_denied ? 0 : 1;
+            })),
+            0);
   fs::permissions(folder_.path(), fs::perms::owner_all);
-  EXPECT_EQ(status, 0);
   EXPECT_THAT(staged_files_in(folder_.path(), ".ftl", failure), testing::IsEmpty());
   EXPECT_FALSE(failure);
 }
 
 TEST_F(NodeFile, TakesNoOtherFileForItsOwn) {
-  write(node_ / "thesis.tex", "precious");
-  fs::create_symlink(node_ / "thesis.tex", node_link(destination_));
+  const auto other = node_ / "thesis.tex", part = fs::path(destination_).replace_extension(".part");
+  write(other, "precious");
+  fs::create_symlink(other, node_link(destination_));
   EXPECT_FALSE(stage_out(destination_));
+  fs::create_symlink(other, part);
   leave("x");
-  EXPECT_EQ(read(node_ / "thesis.tex"), "precious");
+  fs::create_symlink(other, part);  // The unfinished copy replaces it.
+  EXPECT_TRUE(stage_out(destination_));
+  EXPECT_EQ(read(other), "precious");
+  EXPECT_EQ(read(destination_), "x");
   EXPECT_THROW(stage_in(folder_ / "missing/rank-0000.ftl", node_), Error);
 }
 
@@ -170,34 +189,17 @@ TEST_F(NodeFile, ALinkThatWasNotMadeHereRemovesNothing) {
   EXPECT_EQ(read(destination_), "original");
 }
 
-TEST_F(NodeFile, TheUnfinishedCopyReplacesALink) {
-  write(node_ / "thesis.tex", "precious");
-  fs::create_symlink(node_ / "thesis.tex", fs::path(destination_).replace_extension(".part"));
-  leave("x");
-  fs::create_symlink(node_ / "thesis.tex", fs::path(destination_).replace_extension(".part"));
-  EXPECT_TRUE(stage_out(destination_));
-  EXPECT_EQ(read(node_ / "thesis.tex"), "precious");
-  EXPECT_EQ(read(destination_), "x");
-}
-
 // A file stays on the node if its destination has no space left.
 TEST_F(NodeFile, StaysIfTheDestinationIsFull) {
   const auto file = leave(std::string(1 << 20, 'x'));
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::signal(SIGXFSZ, SIG_IGN);
-    const rlimit small{1000, 1000};
-    ::setrlimit(RLIMIT_FSIZE, &small);
-    try {
-      stage_out(destination_);
-    } catch (const Error& error) {
-      ::_exit(std::string(error.what()).find("write") != std::string::npos ? 0 : 2);
-    }
-    ::_exit(1);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
+  EXPECT_EQ(status_of(start([&] {
+              ::signal(SIGXFSZ, SIG_IGN);
+              const rlimit small{1000, 1000};
+              ::setrlimit(RLIMIT_FSIZE, &small);
+              const auto message = message_of<Error>([&] { stage_out(destination_); });
+              return message.find("write") != std::string::npos ? 0 : 1;
+            })),
+            0);
   EXPECT_TRUE(fs::exists(file) && has_link());
   EXPECT_EQ(files_in(folder_.path()), 2);  // no temporary file
 }
@@ -209,14 +211,10 @@ TEST_F(NodeFile, ArrivesThoughProcessesAreKilled) {
   for (int round = 0; round < rounds(12, 300); ++round) {
     leave(contents);
     for (int bringer = 0; bringer < 3; ++bringer) {
-      const pid_t child = ::fork();
-      if (child == 0) {
-        stage_out(destination_);
-        ::_exit(0);
-      }
+      const pid_t child = start([&] { return stage_out(destination_) ? 0 : 1; });
       ::usleep(random() % 3000);
       ::kill(child, SIGKILL);
-      ::waitpid(child, nullptr, 0);
+      status_of(child);
     }
     stage_out(destination_);
     ASSERT_TRUE(read(destination_) == contents);
@@ -229,23 +227,14 @@ TEST_F(NodeFile, SeveralBringersKeepTheLastState) {
   for (int round = 0; round < 50; ++round) {
     const auto file = leave("first");
     std::vector<pid_t> copiers(3);
-    for (auto& child : copiers) {
-      child = ::fork();
-      if (child > 0) continue;
-      try {
+    for (auto& child : copiers)
+      child = start([&] {
         while (copy_out(destination_)) continue;
-      } catch (...) {
-        ::_exit(1);
-      }
-      ::_exit(0);
-    }
+        return 0;
+      });
     write(file, "last");
     EXPECT_TRUE(stage_out(destination_));
-    for (const pid_t child : copiers) {
-      int status = 0;
-      ::waitpid(child, &status, 0);
-      EXPECT_EQ(status, 0);
-    }
+    for (const pid_t child : copiers) EXPECT_EQ(status_of(child), 0);
     ASSERT_EQ(read(destination_), "last");
     ASSERT_EQ(files_in(folder_.path()), 2);
   }

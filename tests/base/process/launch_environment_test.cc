@@ -29,35 +29,26 @@ std::string rank_in(const Variables& variables) {
   return rank ? std::to_string(rank->value) + " " + rank->variable : "";
 }
 
-TEST(LaunchEnvironment, NothingIsExpectedOfAPlainProcess) {
-  EXPECT_EQ(expected({}), "");
-  EXPECT_EQ(rank_in({}), "");
-}
-
-TEST(LaunchEnvironment, MpirunCountsBeforeSlurm) {
-  const Variables both = {{"OMPI_COMM_WORLD_SIZE", "3"},
-                          {"SLURM_JOB_ID", "7"},
-                          {"SLURM_STEP_ID", "0"},
-                          {"SLURM_STEP_NUM_TASKS", "2"},
-                          {"SLURM_NTASKS", "8"}};
-  EXPECT_EQ(expected(both), "3 OMPI_COMM_WORLD_SIZE");
-  EXPECT_EQ(expected({{"PMI_SIZE", "5"}}), "5 PMI_SIZE");
-  EXPECT_EQ(expected({{"MV2_COMM_WORLD_SIZE", "6"}, {"PMI_SIZE", "5"}}), "5 PMI_SIZE");
-}
-
-TEST(LaunchEnvironment, AStepCountsBeforeItsAllocation) {
-  Variables slurm = {
+TEST(LaunchEnvironment, TheNearestLauncherCounts) {
+  const Variables step = {
       {"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_NTASKS", "8"}};
-  EXPECT_EQ(expected(slurm), "2 SLURM_STEP_NUM_TASKS");
-  slurm["SLURM_STEP_NUM_TASKS"] = "1";
-  EXPECT_EQ(expected(slurm), "1 SLURM_STEP_NUM_TASKS") << "a step of one task is meant to be alone";
-  slurm.erase("SLURM_STEP_ID");
-  EXPECT_EQ(expected(slurm), "8 SLURM_NTASKS") << "outside of a step its variables are left from elsewhere";
-  slurm.erase("SLURM_NTASKS");
-  slurm["SLURM_NPROCS"] = "9";
-  EXPECT_EQ(expected(slurm), "9 SLURM_NPROCS");
-  slurm.erase("SLURM_JOB_ID");
-  EXPECT_EQ(expected(slurm), "") << "SLURM_NPROCS alone is a user's habit, no job";
+  Variables mpirun = step, alone = step;
+  mpirun["OMPI_COMM_WORLD_SIZE"] = "3";
+  alone["SLURM_STEP_NUM_TASKS"] = "1";  // a step of one task is meant to be alone
+  // Outside of a step, its variables are left from elsewhere.
+  const Variables batch = {{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_NTASKS", "8"}};
+  const std::pair<Variables, const char*> cases[] = {
+      {{}, ""},
+      {mpirun, "3 OMPI_COMM_WORLD_SIZE"},
+      {{{"PMI_SIZE", "5"}}, "5 PMI_SIZE"},
+      {{{"MV2_COMM_WORLD_SIZE", "6"}, {"PMI_SIZE", "5"}}, "5 PMI_SIZE"},
+      {step, "2 SLURM_STEP_NUM_TASKS"},
+      {alone, "1 SLURM_STEP_NUM_TASKS"},
+      {batch, "8 SLURM_NTASKS"},
+      {{{"SLURM_JOB_ID", "7"}, {"SLURM_NPROCS", "9"}}, "9 SLURM_NPROCS"},
+      {{{"SLURM_NPROCS", "9"}}, ""},  // a user's habit, no job
+  };
+  for (const auto& [variables, size] : cases) EXPECT_EQ(expected(variables), size);
 }
 
 TEST(LaunchEnvironment, WhatIsNoPositiveNumberIsNotSet) {
@@ -66,6 +57,7 @@ TEST(LaunchEnvironment, WhatIsNoPositiveNumberIsNotSet) {
 }
 
 TEST(LaunchEnvironment, RanksCountFromZeroAndSlurmsOnlyInAStep) {
+  EXPECT_EQ(rank_in({}), "");
   EXPECT_EQ(rank_in({{"OMPI_COMM_WORLD_RANK", "0"}, {"PMIX_RANK", "4"}}), "0 OMPI_COMM_WORLD_RANK");
   EXPECT_EQ(rank_in({{"PMIX_RANK", "4"}}), "4 PMIX_RANK");
   EXPECT_EQ(rank_in({{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}}), "")

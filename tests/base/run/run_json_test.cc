@@ -14,9 +14,12 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(RunJson, is_read_as_it_was_written) {
+struct RunJson : testing::Test {
   const TemporaryFolder folder;
-  const auto file = folder / "run.json";
+  const std::filesystem::path file = folder / "run.json";
+};
+
+TEST_F(RunJson, is_read_as_it_was_written) {
   RunFacts written;
   written.ranks = 2;
   written.hosts = {"node1", "node2"};
@@ -52,9 +55,7 @@ TEST(RunJson, is_read_as_it_was_written) {
   EXPECT_THAT(text, HasSubstr("\"global_batch\": 64,"));  // scripts read an integer
 }
 
-TEST(RunJson, has_only_what_is_known) {
-  const TemporaryFolder folder;
-  const auto file = folder / "run.json";
+TEST_F(RunJson, has_only_what_is_known) {
   EXPECT_FALSE(read_run_facts(file).found);
   write_run_facts(file, {});
   const auto facts = read_run_facts(file);
@@ -64,9 +65,7 @@ TEST(RunJson, has_only_what_is_known) {
   EXPECT_TRUE(facts.hosts.empty() && facts.versions.empty() && facts.config.empty());
 }
 
-TEST(RunJson, leaves_out_unknown_fields_and_warns_of_wrong_ones) {
-  const TemporaryFolder folder;
-  const auto file = folder / "run.json";
+TEST_F(RunJson, leaves_out_unknown_fields_and_warns_of_wrong_ones) {
   std::ofstream(file) << R"({"ranks": "two", "weather": {"ranks": 3}, "cores": 4, "bucket_mb": "auto"})";
   const auto facts = read_run_facts(file);
   EXPECT_TRUE(facts.found);
@@ -78,19 +77,12 @@ TEST(RunJson, leaves_out_unknown_fields_and_warns_of_wrong_ones) {
   EXPECT_THAT(read_run_facts(file).warnings, ElementsAre(HasSubstr("is damaged")));
 }
 
-TEST(RunJson, is_written_although_a_text_is_no_utf_8) {
-  const TemporaryFolder folder;
+TEST_F(RunJson, stands_texts_that_are_no_utf_8_and_a_fifo_in_its_place) {
   RunFacts written;
   written.program = "train --data \xff\xfe";
-  write_run_facts(folder / "run.json", written);
-  const auto read = read_run_facts(folder / "run.json");
-  EXPECT_TRUE(read.found);
-  EXPECT_EQ(read.program, "train --data \uFFFD\uFFFD");
-}
-
-TEST(RunJson, a_fifo_in_its_place_is_not_waited_for) {
-  const TemporaryFolder folder;
-  const auto file = folder / "run.json";
+  write_run_facts(file, written);
+  EXPECT_EQ(read_run_facts(file).program, "train --data \uFFFD\uFFFD");
+  std::filesystem::remove(file);
   ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
   const auto read = read_run_facts(file);
   EXPECT_FALSE(read.found);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "error_message.h"
 #include "lane.h"
 #include <nlohmann/json.hpp>
 
@@ -83,20 +84,8 @@ class RunLeaseTest : public testing::Test {
   const fs::path run_ = run_folder_.path();
 };
 
-TEST_F(RunLeaseTest, ItsHolderCanBeFound) {
-  EXPECT_FALSE(find_lease_holder(run_));
-  const auto holder = start_holder();
-  const auto alive = find_lease_holder(run_);
-  ASSERT_TRUE(alive);
-  EXPECT_EQ(alive->pid, holder);
-  EXPECT_EQ(alive->alive, true);
-  kill_and_wait(holder);
-  const auto dead = find_lease_holder(run_);
-  ASSERT_TRUE(dead);
-  EXPECT_EQ(dead->alive, false);
-}
-
 TEST_F(RunLeaseTest, IsGivenBack) {
+  EXPECT_FALSE(find_lease_holder(run_));
   {
     const RunLease lease(run_, nobody, quick);
     EXPECT_TRUE(lease.held());
@@ -123,12 +112,7 @@ TEST_F(RunLeaseTest, IsNotLostIfTheLookFails) {
     };
     for (int beats = 0; beats < 4; ++beats)
       for (const auto before = touched(); touched() == before;) std::this_thread::yield();
-    std::string what;
-    try {
-      lease.held();
-    } catch (const Error& error) {
-      what = error.what();
-    }
+    const auto what = message_of<Error>([&] { lease.held(); });
     ::setrlimit(RLIMIT_NOFILE, &limit);
     ::_exit(what.find("Too many open files") == std::string::npos ? 8 : lease.held() ? 0 : 9);
   }
@@ -140,22 +124,20 @@ TEST_F(RunLeaseTest, IsNotLostIfTheLookFails) {
 
 TEST_F(RunLeaseTest, ALivingHolderIsNamedAtOnce) {
   const pid_t holder = start_holder();
+  EXPECT_EQ(find_lease_holder(run_).value().pid, holder);
+  EXPECT_EQ(find_lease_holder(run_)->alive, true);
   EXPECT_THAT(refusal(), testing::HasSubstr("is in use by process " + std::to_string(holder) + " on "));
   EXPECT_THROW(refuse_if_in_use(run_), UserError);
   // Also one that is stopped: it may go on.
   ::kill(holder, SIGSTOP);
   EXPECT_THAT(refusal(), testing::HasSubstr("process " + std::to_string(holder)));
-  kill_and_wait(holder);
-  EXPECT_EQ(refusal(), "");
-  EXPECT_THAT(leases(), testing::IsEmpty());
-}
-
-TEST_F(RunLeaseTest, AZombieDoesNotHoldIt) {
-  const pid_t holder = start_holder();
+  // A zombie does not hold it.
   ::kill(holder, SIGKILL);
   siginfo_t ended;
   ::waitid(P_PID, static_cast<id_t>(holder), &ended, WEXITED | WNOWAIT);
+  EXPECT_EQ(find_lease_holder(run_).value().alive, false);
   EXPECT_EQ(refusal(), "");
+  EXPECT_THAT(leases(), testing::IsEmpty());
   ::waitpid(holder, nullptr, 0);
 }
 
