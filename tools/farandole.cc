@@ -38,7 +38,7 @@ constexpr std::pair<std::string_view, std::string_view> descriptions[] = {
     {"evaluate", "measure a trained model on a table"},
     {"runs", "list the runs of a store, show one, or name the best one"},
     {"table", "show the columns of a table, or split it at random"},
-    {"bench", "measure collectives, steps, checkpoints, the recorder and the analyzer"},
+    {"bench", "measure collectives, steps, checkpoints and the recorder"},
 };
 
 std::vector<std::string> commands() {

@@ -16,7 +16,6 @@ int main(int argc, char** argv) {
     if (what == "allreduce") return allreduce_command(argc, argv);
     if (what == "step") return step_command(argc, argv);
     if (what == "timeline") return timeline_command(argc, argv);
-    if (what == "analyze") return analyze_command(argc, argv);
     if (what == "checkpoint") return checkpoint_command(argc, argv);
     if (what == "--help" || what == "-h") {
       fmt::print(
@@ -27,12 +26,11 @@ int main(int argc, char** argv) {
           "  allreduce   collectives by size, compared with MPI and with the memory bandwidth limit\n"
           "  step        training steps with and without communication\n"
           "  timeline    cost of recording a span, compared with two clock reads; speed of the merge\n"
-          "  analyze     time to analyze a trace, compared with simdjson and zlib\n"
           "  checkpoint  pause, writing and reading of a checkpoint, compared with memcpy, dd and cat\n");
       return 0;
     }
-    throw UserError(what.empty() ? "no benchmark given; use allreduce, step, timeline, analyze or checkpoint"
+    throw UserError(what.empty() ? "no benchmark given; use allreduce, step, timeline or checkpoint"
                                  : "unknown benchmark '" + what +
-                                       "'; use allreduce, step, timeline, analyze or checkpoint");
+                                       "'; use allreduce, step, timeline or checkpoint");
   });
 }

@@ -4,7 +4,7 @@
 source "$(dirname "$0")/../bench/common.sh"
 timeout 200 "$bin/farandole" run -n 2 -- "$bin/farandole" bench allreduce --from 4K --to 16M --format json >out 2>err || fail "bench allreduce"
 cp out allreduce.json
-timeout 300 "$bin/farandole" run -n 1 -- "$bin/farandole" bench timeline --repetitions 60 --events 40000 --kills 5 --format json >out 2>err || fail "bench timeline"
+timeout 300 "$bin/farandole" run -n 1 -- "$bin/farandole" bench timeline --repetitions 60 --events 40000 --format json >out 2>err || fail "bench timeline"
 /usr/bin/python3 - <<'PYTHON' || fail "a floor"
 import json
 for result in json.load(open("allreduce.json"))["results"]:

@@ -25,7 +25,7 @@ from docs import PAGES, SOURCE, help_of, options_in, read_page
 BIN = pathlib.Path(os.environ["FARANDOLE_BIN"])
 FEW_STEPS, SECONDS = 6, 60
 COMMANDS_WITH_WORDS = {"timeline": ("merge", "slice", "salvage", "export"),  # whose next word chooses the options
-                       "bench": ("allreduce", "step", "timeline", "analyze", "checkpoint"),
+                       "bench": ("allreduce", "step", "timeline", "checkpoint"),
                        "table": ("show", "split"), "runs": ("list", "show", "best")}
 COMMANDS = ("run", "train", "config", "submit", "status", "fit", "transform", "evaluate", "analyze", "doctor", "checkpoint")
 OTHERS = ("clang-format", "cmake", "ctest", "g++", "jq", "kill", "nsys", "python3", "sbatch", "scancel", "spack", "srun")  # not ours

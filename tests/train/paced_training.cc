@@ -16,7 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farandole/base/error.h"
-#include "farandole/bench/training/benchmark_trainee.h"
+#include "farandole/bench/benchmark_trainee.h"
 #include "farandole/train/session.h"
 
 namespace {

@@ -8,7 +8,9 @@ int main(int argc, char** argv) {
                                   {"gpt_step", gpt_step},
                                   {"joining", joining},
                                   {"launching", launching},
+                                  {"overhead_benchmark", overhead_benchmark},
                                   {"paced_training", paced_training},
-                                  {"straggling", straggling}},
+                                  {"straggling", straggling},
+                                  {"vision_benchmark", vision_benchmark}},
                                  argc, argv);
 }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "farandole/bench/sample.h"
+#include "farandole/bench/measurement.h"
 #include "farandole/comm/mpi/mpi_job.h"
 #include "farandole/comm/signature_check.h"
 

@@ -11,7 +11,7 @@
 #include "farandole/base/text/phrases.h"
 #include "farandole/bench/allreduce_benchmark.h"
 #include "farandole/bench/commands.h"
-#include "farandole/bench/machine_facts.h"
+#include "farandole/bench/measurement.h"
 
 namespace farandole {
 namespace {

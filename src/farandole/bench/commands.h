@@ -9,7 +9,6 @@ namespace farandole {
 int allreduce_command(int argc, const char* const* argv);
 int step_command(int argc, const char* const* argv);
 int timeline_command(int argc, const char* const* argv);
-int analyze_command(int argc, const char* const* argv);
 int checkpoint_command(int argc, const char* const* argv);
 
 }  // namespace farandole

@@ -1,17 +1,31 @@
-// Measures the overhead of the timeline and of PyTorch's profiler on training steps.
+// The overhead of the timeline and of PyTorch's profiler on training steps of a model of BenchmarkTrainee.
+// Blocks of steps with the timeline, with the profiler, and with neither alternate.
+//
+//   farandole run -n 2 -- build/bin/overhead_benchmark MODEL SECONDS FOLDER
+//
+// The recorder files are in a new folder in FOLDER, which all ranks must see.
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <ctime>
+#include <filesystem>
+#include <fmt/format.h>
 #include <optional>
 #include <random>
+#include <string>
 #include <torch/csrc/autograd/profiler_kineto.h>
 #include <torch/utils.h>
 #include <vector>
 
+#include "train/torch_program.h"
+
+#include "farandole/analyzer/statistics/statistics.h"
 #include "farandole/base/clock.h"
-#include "farandole/bench/overhead.h"
-#include "farandole/bench/training/benchmark_trainee.h"
+#include "farandole/base/error.h"
+#include "farandole/base/files/temporary_folder.h"
+#include "farandole/base/quantile.h"
+#include "farandole/bench/benchmark_trainee.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 #include "farandole/train/internals.h"
 
@@ -59,15 +73,19 @@ std::uint64_t recorded_events(const Timeline& timeline) {
   return events;
 }
 
-Added added_by(Watched watched, const std::vector<Blocks>& rounds) {
-  Added added;
-  for (const Blocks& round : rounds) {
-    const Block &with = round[static_cast<std::size_t>(watched)], &without = round[0];
-    if (with.ms == 0) continue;
-    added.time.push_back(std::log(with.ms / without.ms));
-    added.processor_time.push_back(std::log(with.processor_ms / without.processor_ms));
-  }
-  return added;
+// What `watched` added, and its 95 % interval: medians over the rounds, so that disturbed rounds
+// do not count.
+std::string added_by(Watched watched, const std::vector<Blocks>& rounds, double Block::*time) {
+  std::vector<double> logarithms;
+  for (const Blocks& round : rounds)
+    if (const Block& with = round[static_cast<std::size_t>(watched)]; with.ms > 0)
+      logarithms.push_back(std::log(with.*time / (round[0].*time)));
+  const auto percent = [](double logarithm) { return 100 * std::expm1(logarithm); };
+  const auto text = fmt::format("{:.2f} %", percent(quantile(logarithms, 0.5)));
+  const auto interval = median_interval(logarithms);
+  return interval
+             ? fmt::format("{} ({:.2f} to {:.2f})", text, percent(interval->low), percent(interval->high))
+             : text;
 }
 
 class Rounds {
@@ -121,9 +139,8 @@ class Rounds {
   std::mt19937 random_{1};  // Equal order on all ranks.
 };
 
-}  // namespace
-
-TrainingOverhead benchmark_overhead(Session& session, const std::string& model, double seconds) {
+// The session must record from step 1 on; steps without the timeline run as step 0.
+void measure(Session& session, const std::string& model, double seconds) {
   torch::manual_seed(1);
   Rounds rounds(session, model);
   const double step_ms = rounds.step_ms();
@@ -133,15 +150,37 @@ TrainingOverhead benchmark_overhead(Session& session, const std::string& model, 
   const auto events_before = recorded_events(session.timeline());
   const auto measured = rounds.run(count, steps_a_block);
   const auto events = recorded_events(session.timeline()) - events_before;
-  std::vector<double> alone_ms;
-  for (const Blocks& round : measured) alone_ms.push_back(round[0].ms / steps_a_block);
-  return {model,
-          session.size(),
-          quantile(alone_ms, 0.5),
-          steps_a_block,
-          static_cast<double>(events) / (double(count) * steps_a_block),
-          added_by(Watched::by_timeline, measured),
-          added_by(Watched::by_profiler, measured)};
+  if (session.rank() != 0) return;
+  fmt::print("{} on {} ranks, {:.2f} ms per step, {:.0f} events per step; medians (95 % intervals)\n", model,
+             session.size(), step_ms, static_cast<double>(events) / (double(count) * steps_a_block));
+  for (const auto& [name, watched] :
+       {std::pair("timeline", Watched::by_timeline), std::pair("PyTorch's profiler", Watched::by_profiler)}) {
+    fmt::print("{:<20} {:<16} {}\n", name, "wall time", added_by(watched, measured, &Block::ms));
+    fmt::print("{:<20} {:<16} {}\n", "", "processor time", added_by(watched, measured, &Block::processor_ms));
+  }
 }
 
+}  // namespace
 }  // namespace farandole
+
+int overhead_benchmark(int argc, char** argv) {
+  using namespace farandole;
+  ::setenv("KINETO_LOG_LEVEL", "99", 0);  // Otherwise Kineto reports an error on a machine without a GPU.
+  return run_session("overhead_benchmark", argc, argv, [&](Session& session) {
+    if (argc != 4 || std::atof(argv[2]) <= 0)
+      throw UserError("usage: overhead_benchmark MODEL SECONDS FOLDER");
+    std::optional<TemporaryFolder> folder;
+    std::string path;
+    session.together([&] {
+      if (session.rank() != 0) return;
+      folder.emplace(argv[3]);
+      path = folder->path();
+    });
+    session.broadcast(path);
+    session.start_recording({.run_dir = path, .window = {.first = 1}});
+    measure(session, argv[1], std::atof(argv[2]));
+    session.start_recording({.run_dir = {}, .window = {0, -1}});  // Closes the files.
+    session.barrier();
+    return 0;
+  });
+}

@@ -1,11 +1,10 @@
-#include "farandole/bench/training/benchmark_trainee.h"
+#include "farandole/bench/benchmark_trainee.h"
 
 #include <torch/optim.h>
 #include <utility>
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
-#include "farandole/bench/training/vision_models.h"
 #include "farandole/train/run/training_state.h"
 
 namespace farandole {
@@ -16,18 +15,6 @@ struct BenchmarkTrainee::Workload {
   Batch batch;
   std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<torch::Tensor>)> optimizer;
 };
-
-namespace {
-
-bool is_vision_model(const std::string& name) {
-  return name == "resnet50" || name == "vgg16";
-}
-
-std::shared_ptr<Model> make_benchmark_model(const ModelOptions& model, const DataShape& data) {
-  return is_vision_model(model.name) ? make_vision_model(model.name, data.classes) : make_model(model, data);
-}
-
-}  // namespace
 
 BenchmarkTrainee::Workload BenchmarkTrainee::workload(const std::string& name) {
   using namespace torch::optim;
@@ -64,13 +51,7 @@ BenchmarkTrainee::Workload BenchmarkTrainee::workload(const std::string& name) {
             {{1, 28, 28}, 10, false},
             {torch::randn({64, 1, 28, 28}), torch::randint(10, {64}, torch::kInt64)},
             sgd(0.5)};
-  if (is_vision_model(name))
-    return {{.name = name},
-            {{3, 224, 224}, 1000, false},
-            {torch::randn({4, 3, 224, 224}), torch::randint(1000, {4}, torch::kInt64)},
-            sgd(0.9)};
-  throw UserError("unknown model '" + name +
-                  "'; use mlp, gpt, mnist, small-mlp, small-gpt, resnet50 or vgg16");
+  throw UserError("unknown model '" + name + "'; use mlp, gpt, mnist, small-mlp or small-gpt");
 }
 
 BenchmarkTrainee::BenchmarkTrainee(Session& session, const std::string& model,
@@ -85,7 +66,7 @@ BenchmarkTrainee::BenchmarkTrainee(Session& session, const Workload& workload,
       timeline_(session.timeline()),
       wait_for_data_(std::move(wait_for_data)),
       batch_(workload.batch),
-      model_(make_benchmark_model(workload.model, workload.data)),
+      model_(make_model(workload.model, workload.data)),
       inner_(workload.optimizer(model_->parameters())),
       optimizer_(session, *inner_, model_->named_parameters(), options) {}
 

@@ -1,5 +1,6 @@
-#include "farandole/bench/machine_facts.h"
+#include "farandole/bench/measurement.h"
 
+#include <fmt/format.h>
 #include <fstream>
 #include <string>
 #include <sys/utsname.h>
@@ -7,6 +8,11 @@
 #include <unistd.h>
 
 namespace farandole {
+
+std::string milliseconds_with_spread(const Sample& sample) {
+  return fmt::format("{:.2f} ({:.2f}–{:.2f})", sample.median() * 1e-3, sample.quantile(0.25) * 1e-3,
+                     sample.quantile(0.75) * 1e-3);
+}
 
 Json machine_facts() {
   Json facts = {{"cores", std::thread::hardware_concurrency()}};

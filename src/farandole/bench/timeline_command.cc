@@ -1,17 +1,28 @@
-#include "farandole/bench/timeline_benchmark.h"
-
+// `farandole bench timeline`: measures the recorder, compared with the clock reads that it needs, and the
+// merge of a synthetic run.
+// Thread safety: none; use from one thread at a time.
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
+#include <optional>
 #include <random>
+#include <string>
 #include <sys/resource.h>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 #include "farandole/base/clock.h"
-#include "farandole/bench/sample.h"
+#include "farandole/base/error.h"
+#include "farandole/base/files/temporary_folder.h"
+#include "farandole/base/options.h"
+#include "farandole/base/process/launch_environment.h"
+#include "farandole/base/text/phrases.h"
+#include "farandole/bench/commands.h"
+#include "farandole/bench/measurement.h"
 #include "farandole/timeline/counters/counters.h"
 #include "farandole/timeline/merge/trace_merge.h"
 #include "farandole/timeline/recorder/recorder_file.h"
@@ -19,6 +30,41 @@
 
 namespace farandole {
 namespace {
+
+struct TimelineBenchmarkOptions {
+  std::filesystem::path folder;  // For the recorder files, which are deleted afterwards.
+  int repetitions = 200;         // Repetitions of each measurement of a span.
+  int merge_ranks = 4;
+  int merge_events = 400'000;  // Per rank.
+};
+
+// Each span is begun and ended. Medians over the repetitions; the measurements alternate.
+struct SpanCost {
+  double clock_pair_ns = 0;  // Two clock reads, the minimum cost of a span.
+  double span_ns = 0;        // The span is recorded.
+  double disabled_ns = 0;    // The span is neither recorded nor watched.
+  double watched_ns = 0;     // The span is not recorded, but kept for stall reports.
+  // 99.9 % of the spans took at most this time; each span is timed separately. Medians over
+  // turns of 20,000 spans.
+  double clock_pair_p999_ns = 0;
+  double span_p999_ns = 0;       // Measured from the first span of a new recorder.
+  double all_spans_p999_ns = 0;  // Over all turns together.
+};
+
+// Totals over all traces: spans, collectives, counters and flows of a run. All files are in the page cache.
+struct MergeCost {
+  std::uint64_t events = 0;
+  double events_per_s = 0;         // Per second of processor time, that is, on one core.
+  double wall_events_per_s = 0;    // Per second of wall time, on all cores of the machine.
+  double trace_bytes = 0;          // Compressed.
+  std::optional<double> peak_mib;  // Memory that the merge added to the process; unknown on old kernels.
+};
+
+struct TimelineReport {
+  SpanCost span;
+  MergeCost merge;
+  double counters_us = 0;  // Processor time of one sample; there is one sample per second.
+};
 
 constexpr int spans_a_repetition = 20'000;
 // A new recorder of 64 MiB is not full after this number of spans, so every page is touched
@@ -142,8 +188,6 @@ bool reset_peak() {
   return static_cast<bool>(file << 5 << std::flush);
 }
 
-}  // namespace
-
 SpanCost measure_spans(const TimelineBenchmarkOptions& options) {
   Timeline off;
   Sample pair, span, disabled, watched;
@@ -224,6 +268,7 @@ MergeCost measure_merge(const TimelineBenchmarkOptions& options) {
   return best;
 }
 
+// Returns the processor time of one sample of CounterSampler. Units: microseconds.
 double measure_counters(const TimelineBenchmarkOptions& options) {
   const auto where = recording_of(options, 0);
   double microseconds = 0;
@@ -243,6 +288,113 @@ double measure_counters(const TimelineBenchmarkOptions& options) {
       samples += file.names().at(record.name) == "memory MiB" ? 1 : 0;
   std::filesystem::remove(where.file);
   return microseconds / static_cast<double>(samples);
+}
+
+class Table {
+ public:
+  Table() { line("", "measured", "target"); }
+  void line(std::string_view what, const std::string& value, const std::string& goal = "") {
+    text_ += fmt::format("{:<44} {:>26} {:>18}\n", what, value, goal);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+std::string ns(double value) {
+  return fmt::format("{:.1f} ns", value);
+}
+
+void add(Table& table, const SpanCost& span) {
+  table.line("two clock reads", ns(span.clock_pair_ns));
+  table.line("  at most, for 99.9 % of them", ns(span.clock_pair_p999_ns));
+  table.line("span, begin and end", ns(span.span_ns),
+             fmt::format("1.5 × = {}", ns(1.5 * span.clock_pair_ns)));
+  table.line("  at most, for 99.9 % of the spans", ns(span.span_p999_ns),
+             fmt::format("+ 100 = {}", ns(span.clock_pair_ns + 100)));
+  table.line("    over all turns instead of their median", ns(span.all_spans_p999_ns));
+  table.line("span, not recorded", ns(span.disabled_ns), "1.0 ns");
+  table.line("  not recorded, but watched for stalls", ns(span.watched_ns));
+}
+
+void add(Table& table, const MergeCost& merge) {
+  table.line("merge, events per second and core", fmt::format("{:.2f} M", merge.events_per_s * 1e-6),
+             "2.00 M");
+  table.line(fmt::format("  on all cores, {} events", merge.events),
+             fmt::format("{:.2f} M", merge.wall_events_per_s * 1e-6));
+  table.line("  compressed bytes per event",
+             fmt::format("{:.1f}", merge.trace_bytes / static_cast<double>(merge.events)));
+  if (merge.peak_mib)
+    table.line("  memory", fmt::format("{:.0f} MiB", *merge.peak_mib), "64 MiB + 1 per rank");
+}
+
+// A table of measured values and targets.
+std::string to_text(const TimelineReport& report) {
+  Table table;
+  add(table, report.span);
+  add(table, report.merge);
+  table.line("counters, once a second", fmt::format("{:.0f} µs", report.counters_us));
+  return table.text();
+}
+
+Json to_json(const TimelineReport& report, int merge_ranks) {
+  const auto& [span, merge, counters_us] = report;
+  Json result = {{"span_ns", span.span_ns},
+                 {"span_p999_ns", span.span_p999_ns},
+                 {"all_spans_p999_ns", span.all_spans_p999_ns},
+                 {"clock_pair_ns", span.clock_pair_ns},
+                 {"clock_pair_p999_ns", span.clock_pair_p999_ns},
+                 {"disabled_ns", span.disabled_ns},
+                 {"watched_ns", span.watched_ns},
+                 {"merge_ranks", merge_ranks},
+                 {"merge_events", merge.events},
+                 {"merge_events_per_s", merge.events_per_s},
+                 {"merge_wall_events_per_s", merge.wall_events_per_s},
+                 {"merge_bytes", merge.trace_bytes},
+                 {"counters_us", counters_us}};
+  result["merge_peak_mib"] = merge.peak_mib ? Json(*merge.peak_mib) : Json();
+  return {{"bench", "timeline"}, {"machine", machine_facts()}, {"results", {result}}};
+}
+
+}  // namespace
+
+int timeline_command(int argc, const char* const* argv) {
+  namespace po = boost::program_options;
+  TimelineBenchmarkOptions options;
+  std::string folder = std::filesystem::temp_directory_path().string(), format = "text";
+  OptionParser parser;
+  parser.usage =
+      "Usage: farandole bench timeline [OPTION]...\n\n"
+      "Measures the cost of a span compared with two clock reads, and the speed of the merge. The measurements\n"
+      "alternate. Of several ranks, only rank 0 measures.\n";
+  parser.visible.add_options()(
+      "folder", po::value(&folder)->default_value(folder),
+      "folder for the recorder files; for realistic results, use the file system of your run directories")(
+      "repetitions", po::value(&options.repetitions)->default_value(options.repetitions),
+      "repetitions of 20000 spans")("ranks",
+                                    po::value(&options.merge_ranks)->default_value(options.merge_ranks),
+                                    "ranks of the merged run")(
+      "events", po::value(&options.merge_events)->default_value(options.merge_events),
+      "events of each rank of the merged run")("format", po::value(&format)->default_value(format),
+                                               "text or json");
+  if (!parser.parse(argc - 1, argv + 1)) return 0;
+  if (options.repetitions < 1) throw UserError("--repetitions must be at least 1");
+  if (options.merge_ranks < 1 || options.merge_ranks > 10'000)
+    throw UserError("--ranks must be between 1 and 10000");
+  if (options.merge_events < 100) throw UserError("--events must be at least 100");
+  check_format(format);
+  if (const auto rank = launched_rank(&std::getenv); rank && rank->value > 0) return 0;
+
+  const TemporaryFolder place(folder);
+  options.folder = place.path();
+  const MergeCost merge = measure_merge(options);  // First, before the process keeps memory that it reuses.
+  const TimelineReport report{measure_spans(options), merge, measure_counters(options)};
+  if (format == "json")
+    fmt::print("{}\n", json_text(to_json(report, options.merge_ranks), 1));
+  else
+    fmt::print("{}", to_text(report));
+  return 0;
 }
 
 }  // namespace farandole

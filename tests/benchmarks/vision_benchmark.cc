@@ -1,10 +1,28 @@
-#include "farandole/bench/training/vision_models.h"
-
+// Steps of ResNet-50 and VGG-16 on random images with their gradients reduced: the models of the scaling
+// figures in the Horovod paper (Sergeev and Del Balso 2018, https://arxiv.org/abs/1802.05799), with the
+// layers and the names of torchvision's models.
+//
+//   farandole run -n 2 -- build/bin/vision_benchmark resnet50|vgg16 STEPS
+#include <fmt/format.h>
+#include <memory>
+#include <string>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules.h>
+#include <torch/optim.h>
+#include <torch/utils.h>
+#include <utility>
+#include <vector>
 
+#include "train/torch_program.h"
+
+#include "farandole/base/clock.h"
+#include "farandole/base/error.h"
+#include "farandole/bench/measurement.h"
+#include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/linear.h"
+#include "farandole/train/session.h"
+#include "farandole/trainer/models/model.h"
 
 namespace farandole {
 namespace {
@@ -124,11 +142,40 @@ class Vgg16 final : public VisionModel {
   Sequential features = nullptr, classifier = nullptr;
 };
 
-}  // namespace
-
 std::shared_ptr<Model> make_vision_model(const std::string& name, std::int64_t classes) {
   if (name == "resnet50") return std::make_shared<ResNet50>(classes);
-  return std::make_shared<Vgg16>(classes);
+  if (name == "vgg16") return std::make_shared<Vgg16>(classes);
+  throw UserError("unknown model '" + name + "'; use resnet50 or vgg16");
 }
 
+int measure_steps(Session& session, const std::string& name, int steps) {
+  torch::manual_seed(1);
+  const auto model = make_vision_model(name, 1000);
+  torch::optim::SGD inner(model->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
+  DistributedOptimizer optimizer(session, inner, model->named_parameters(), {});
+  const auto images = torch::randn({4, 3, 224, 224}), labels = torch::randint(1000, {4}, torch::kInt64);
+  Sample sample;
+  for (int step = 0; step <= steps; ++step) {
+    const auto start = now_ns();
+    optimizer.zero_grad();
+    model->loss(model->forward(images), labels).backward();
+    optimizer.step();
+    if (step > 0)
+      sample.us.push_back(static_cast<double>(now_ns() - start) * 1e-3);  // the first one allocates
+  }
+  if (session.rank() == 0)
+    fmt::print("{} on {} ranks: {} ms per step (quartiles), {:.1f} MB of gradients\n", name, session.size(),
+               milliseconds_with_spread(sample), static_cast<double>(optimizer.gradient_bytes()) * 1e-6);
+  return 0;
+}
+
+}  // namespace
 }  // namespace farandole
+
+int vision_benchmark(int argc, char** argv) {
+  using namespace farandole;
+  return run_session("vision_benchmark", argc, argv, [&](Session& session) {
+    if (argc != 3 || std::atoi(argv[2]) < 1) throw UserError("usage: vision_benchmark resnet50|vgg16 STEPS");
+    return measure_steps(session, argv[1], std::atoi(argv[2]));
+  });
+}

@@ -5,9 +5,9 @@
 #include "farandole/base/options.h"
 #include "farandole/base/text/json.h"
 #include "farandole/base/text/phrases.h"
+#include "farandole/bench/benchmark_trainee.h"
 #include "farandole/bench/commands.h"
-#include "farandole/bench/machine_facts.h"
-#include "farandole/bench/training/benchmark_trainee.h"
+#include "farandole/bench/measurement.h"
 #include "farandole/comm/transport.h"
 #include "farandole/fusion/compression.h"
 
@@ -100,7 +100,7 @@ int step_command(int argc, const char* const* argv) {
       "Prints medians of rank 0 and the bytes per step that are copied into and out of buckets.\n"
       "OMP_NUM_THREADS sets the number of LibTorch's threads.\n";
   parser.visible.add_options()("model", po::value(&models)->default_value(models),
-                               "models, separated by commas: mlp, gpt, mnist, resnet50, vgg16")(
+                               "models, separated by commas: mlp, gpt, mnist, small-mlp, small-gpt")(
       "steps", po::value(&options.steps)->default_value(options.steps), "measured steps of each kind")(
       "warmup", po::value(&options.warmup)->default_value(options.warmup), "steps before the measurement")(
       "bucket-mb", po::value(&bucket_mb)->default_value(bucket_mb), "size of a gradient bucket in MiB")(

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "farandole/bench/sample.h"
+#include "farandole/bench/measurement.h"
 #include "farandole/checkpoint/snapshot.h"
 #include "farandole/train/distributed_optimizer.h"
 #include "farandole/train/session.h"
@@ -21,9 +21,8 @@ class BenchmarkTrainee {
  public:
   // Models: "mlp" is 4 × 2048, batch 32, SGD with momentum; "gpt" is 6 layers, width 384, 128 bytes, batch 4,
   // AdamW; "mnist" is batch 64, SGD with momentum; "small-mlp" is 4 × 1024, batch 32; "small-gpt" is 4
-  // layers, width 256, 64 bytes, batch 4; "resnet50" and "vgg16" are batch 4 of 224 × 224 pixels, SGD with
-  // momentum. Each step uses the same batch. `session` must outlive this object. If `wait_for_data` is set,
-  // each step calls it in "data".
+  // layers, width 256, 64 bytes, batch 4. Each step uses the same batch. `session` must outlive this object.
+  // If `wait_for_data` is set, each step calls it in "data".
   // Throws: UserError if there is no model `model`.
   // Collective: every rank of the group must call this in the same order.
   BenchmarkTrainee(Session& session, const std::string& model, const DistributedOptimizerOptions& options,

@@ -1,12 +1,12 @@
-// Repeated measurements of one quantity. Plain values.
+// What all benchmarks have in common: repeated measurements of one quantity, and facts about the machine.
 // Thread safety: const methods may run concurrently; others need external synchronization.
 #pragma once
 
-#include <fmt/format.h>
 #include <string>
 #include <vector>
 
 #include "farandole/base/quantile.h"
+#include "farandole/base/text/json.h"
 
 namespace farandole {
 
@@ -19,9 +19,9 @@ struct Sample {
 };
 
 // Median and quartiles in milliseconds: "1.52 (1.49–1.60)".
-inline std::string milliseconds_with_spread(const Sample& sample) {
-  return fmt::format("{:.2f} ({:.2f}–{:.2f})", sample.median() * 1e-3, sample.quantile(0.25) * 1e-3,
-                     sample.quantile(0.75) * 1e-3);
-}
+std::string milliseconds_with_spread(const Sample& sample);
+
+// {"host":…,"cpu":…,"cores":…,"memory_gib":…,"kernel":…}. Unknown values are left out.
+Json machine_facts();
 
 }  // namespace farandole
