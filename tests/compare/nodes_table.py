@@ -49,15 +49,6 @@ class Layout:
                 gloo.setdefault(int(size), []).append(us)
         return {size: (median(ours[size]), median(mpi[size]), median(gloo.get(size, []))) for size in sorted(ours)}
 
-    def others(self):
-        """By collective and size: the times of Farandole and of MPI in µs."""
-        times = {}
-        for one in self.read("others"):
-            for line in one["results"]:
-                if line["registered"]:
-                    times.setdefault((line["collective"], line["bytes"]), []).append((line["ours_us"], line["mpi_us"]))
-        return {key: tuple(map(statistics.median, zip(*values))) for key, values in times.items()}
-
     def step(self, kind, model):
         """A step, and what communication adds to one without, both in ms."""
         together, added = [], []
@@ -95,11 +86,6 @@ def print_layout(layout):
             gloo = gloo if buffers == "warm" else None
             print(f"{size:>20} {ours:>10.1f} {mpi:>10.1f} {mpi / ours:>9.2f} {text(gloo, '{:.1f}'):>10} "
                   f"{text(divided(gloo, ours)):>9}")
-    others = layout.others()
-    if others:
-        print(f"{'collective':>15} {'bytes':>10} {'ours us':>10} {'MPI us':>10} {'MPI/ours':>9}")
-    for (collective, size), (ours, mpi) in others.items():
-        print(f"{collective:>15} {size:>10} {ours:>10.1f} {mpi:>10.1f} {mpi / ours:>9.2f}")
     if layout.alone("mlp") is not None:
         print(f"{'step':>6} {'alone ms':>9} {'ours ms':>9} {'added ms':>9} {'bfloat16':>9} {'MPI adds':>9} {'DDP ms':>9} {'ours/DDP':>9}")
         for model in MODELS:
@@ -138,9 +124,6 @@ def rows(layouts):
         yield f"  from 1 MiB, {name}", 1.2, True, against(1, MIB, [name])
     yield "  from 16 MiB, 2x2", 1.5, True, against(1, 16 * MIB, ["2x2"])
     yield "allreduce against Gloo", 3, True, against(2, 0, plain)
-    yield "other collectives against MPI", 0.95, True, least(
-        (divided(mpi, ours), f"{name}, {collective} {size} B") for name, layout in plain.items()
-        for (collective, size), (ours, mpi) in layout.others().items())
     shaped = next((layout for name, layout in layouts.items() if name.startswith("2x1@")), None)
     if shaped:
         by_mpi = shaped.step("mpi", "mlp")[1]

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <functional>
 #include <numeric>
-#include <optional>
 #include <utility>
 #include <vector>
 #include <xxhash.h>
@@ -51,7 +50,8 @@ const std::vector<Field>& fields() {
       {"size",
        [](const auto& call) {
          if (call.operation == Operation::all_to_all) return std::string("-");
-         return fmt::format("{} {}", call.count, reduces(call) ? "elements" : "bytes");
+         return reduces(call) ? fmt::format("{} elements", call.elements)
+                              : fmt::format("{} bytes", call.bytes);
        }},
       {"dtype",
        [](const auto& call) {
@@ -67,31 +67,11 @@ const std::vector<Field>& fields() {
        }},
       {"shares",
        [](const auto& call) {
-         return call.shares == 0 ? std::string("-") : fmt::format("hash {:016x}", call.shares);
+         return call.shares_hash == 0 ? std::string("-") : fmt::format("hash {:016x}", call.shares_hash);
        }},
       {"on the wire", [](const auto& call) { return std::string(call.wire == 0 ? "exact" : "bfloat16"); }},
       {"call", [](const auto& call) { return fmt::format("number {}", call.sequence); }}};
   return all;
-}
-
-// The same all-to-all of two ranks with different sizes. std::nullopt if the calls differ in another way.
-std::optional<std::string> describe_sizes(const CallDescriptor& first, const CallDescriptor& second,
-                                          int rank_of_first, int rank_of_second) {
-  auto same_sizes = second;
-  same_sizes.count = first.count;
-  same_sizes.shares = first.shares;
-  same_sizes.root = first.root;
-  if (first.operation != Operation::all_to_all || !(same_sizes == first) || second == first)
-    return std::nullopt;
-  const auto text = [&](int from, std::uint64_t sent, int to, std::uint64_t expected) {
-    return fmt::format("all_to_all '{}' (call {}): rank {} sends {} bytes to rank {}, which expects {}",
-                       first.name, first.sequence, from, sent, to, expected);
-  };
-  if (first.count != second.count) return text(rank_of_first, first.count, rank_of_second, second.count);
-  if (first.shares != second.shares) return text(rank_of_second, second.shares, rank_of_first, first.shares);
-  return fmt::format(
-      "all_to_all '{}' (call {}): rank {} sends itself another number of bytes than it expects", first.name,
-      first.sequence, first.root >= 0 ? rank_of_first : rank_of_second);
 }
 
 }  // namespace
@@ -104,7 +84,7 @@ std::string_view name_of(Operation operation) {
 
 CallDescriptor allreduce_call(std::string_view name, std::size_t count, DType dtype, ReduceOp op) {
   auto call = call_of(Operation::allreduce, name);
-  call.count = count;
+  call.elements = count;
   call.dtype = dtype;
   call.op = op;
   return call;
@@ -112,14 +92,14 @@ CallDescriptor allreduce_call(std::string_view name, std::size_t count, DType dt
 
 CallDescriptor all_gather_call(std::string_view name, std::span<const std::size_t> bytes_by_rank) {
   auto call = call_of(Operation::all_gather, name);
-  call.count = total(bytes_by_rank);
-  call.shares = XXH3_64bits(bytes_by_rank.data(), bytes_by_rank.size_bytes());
+  call.bytes = total(bytes_by_rank);
+  call.shares_hash = XXH3_64bits(bytes_by_rank.data(), bytes_by_rank.size_bytes());
   return call;
 }
 
 CallDescriptor broadcast_call(std::string_view name, std::size_t bytes, int root) {
   auto call = call_of(Operation::broadcast, name);
-  call.count = bytes;
+  call.bytes = bytes;
   call.root = root;
   return call;
 }
@@ -127,8 +107,8 @@ CallDescriptor broadcast_call(std::string_view name, std::size_t bytes, int root
 CallDescriptor reduce_scatter_call(std::string_view name, std::span<const std::size_t> count_by_rank,
                                    DType dtype, ReduceOp op) {
   auto call = call_of(Operation::reduce_scatter, name);
-  call.count = total(count_by_rank);
-  call.shares = XXH3_64bits(count_by_rank.data(), count_by_rank.size_bytes());
+  call.elements = total(count_by_rank);
+  call.shares_hash = XXH3_64bits(count_by_rank.data(), count_by_rank.size_bytes());
   call.dtype = dtype;
   call.op = op;
   return call;
@@ -144,8 +124,6 @@ std::uint64_t hash_of(const CallDescriptor& call) {
 
 std::string describe_mismatch(std::span<const CallDescriptor> by_rank, std::span<const int> ranks) {
   const auto called = [&](std::size_t i) { return ranks.empty() ? static_cast<int>(i) : ranks[i]; };
-  if (by_rank.size() == 2)
-    if (const auto sizes = describe_sizes(by_rank[0], by_rank[1], called(0), called(1))) return *sizes;
   std::string table;
   for (const auto& [field, text_of] : fields()) {
     std::vector<std::pair<std::string, std::vector<int>>> values;  // in order of appearance

@@ -22,18 +22,16 @@ std::string_view name_of(Operation operation);
 // One call of a collective. Two ranks make the same call if their descriptors are equal byte by byte.
 // Descriptors are stored in shared memory and sent in messages unchanged.
 struct CallDescriptor {
-  std::uint64_t sequence = 0;  // number of earlier calls of the communicator
-  std::uint64_t count = 0;     // elements of a reduction; total bytes of other operations
-  std::uint64_t shares = 0;    // hash of the sizes by rank, if the operation has them
-  std::int32_t root = -1;      // of a broadcast
-  // In an all-to-all of two ranks on two nodes: `count` is what rank 0 sends to rank 1, `shares` what it
-  // receives, and `root` a rank that sends another size to itself than it expects.
+  std::uint64_t sequence = 0;     // number of earlier calls of the communicator
+  std::uint64_t elements = 0;     // of an allreduce or a reduce-scatter, of all ranks' parts together
+  std::uint64_t bytes = 0;        // of a broadcast or an all-gather, of all ranks' parts together
+  std::uint64_t shares_hash = 0;  // of the sizes of the ranks' parts, if the operation has parts
+  std::int32_t root = -1;         // of a broadcast
   Operation operation = Operation::allreduce;
-  DType dtype = DType::uint8;
-  ReduceOp op = ReduceOp::sum;
-  std::uint8_t wire =
-      0;  // how values travel between nodes, if it is not their own form (comm/net/leader_group.h)
-  char name[80] = {};  // ends with 0; of a longer name, both ends are kept
+  DType dtype = DType::uint8;   // of a reduction
+  ReduceOp op = ReduceOp::sum;  // of a reduction
+  std::uint8_t wire = 0;        // Wire (comm/net/stream.h): how values travel between nodes
+  char name[80] = {};           // ends with 0; of a longer name, both ends are kept
 
   bool operator==(const CallDescriptor&) const = default;
 };

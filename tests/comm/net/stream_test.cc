@@ -195,19 +195,7 @@ struct Trial {
         cut{1 + random() % (random() % 2 == 0 ? 50 : 2000), 1 + random() % 4},
         nodes(size, random),
         before(nodes.values(count)),
-        slices(before.begin(), before.end()) {
-    // The ranks' parts: one or two ranges of each, some of them empty.
-    std::vector<std::size_t> cuts(2 * static_cast<std::size_t>(size) - 1);
-    for (auto& place : cuts) place = count == 0 ? 0 : random() % (count + 1);
-    std::ranges::sort(cuts);
-    cuts.insert(cuts.begin(), 0);
-    cuts.push_back(count);
-    for (std::size_t rank = 0; rank < static_cast<std::size_t>(size); ++rank) {
-      const auto other = rank + static_cast<std::size_t>(size);
-      parts.push_back(
-          {{cuts[rank], cuts[rank + 1] - cuts[rank]}, {cuts[other], cuts[other + 1] - cuts[other]}});
-    }
-  }
+        slices(before.begin(), before.end()) {}
 
   std::int64_t sum_of(std::size_t element) const {
     std::int64_t sum = 0;
@@ -221,7 +209,6 @@ struct Trial {
   Nodes nodes;
   const std::vector<std::vector<std::int64_t>> before;
   std::vector<CountingSlice> slices;
-  std::vector<Ranges> parts;
 };
 
 void repeat(const std::function<void(Trial&)>& check) {
@@ -333,52 +320,6 @@ TEST(Streams, EveryRankLearnsThatTheCallsDiffer) {
     ASSERT_TRUE(nodes.advance_all());
     for (std::size_t rank = 0; rank < ranks; ++rank) ASSERT_TRUE(nodes[rank].mismatch()) << "rank " << rank;
   }
-}
-
-TEST(Streams, ReduceScatterSumsThePartOfEachRank) {
-  repeat([](Trial& trial) {
-    ASSERT_TRUE(trial.nodes.run(trial.slices, [&](int rank) {
-      return reduce_scatter_stream(rank, trial.parts, trial.parts[static_cast<std::size_t>(rank)], trial.cut);
-    }));
-    for (std::size_t rank = 0; rank < trial.parts.size(); ++rank) {
-      std::vector<int> own(trial.count);
-      for (const auto& part : trial.parts[rank])
-        for (std::size_t i = part.first; i < part.first + part.count; ++i) {
-          own[i] = 1;
-          ASSERT_EQ(trial.slices[rank].values[i], trial.sum_of(i)) << rank << ": " << i;
-        }
-      ASSERT_EQ(trial.slices[rank].scaled, own) << rank;
-      ASSERT_EQ(trial.slices[rank].finished, own) << rank;
-    }
-    for (const auto& slice : trial.slices)
-      for (std::size_t i = 0; i < trial.count; ++i) ASSERT_EQ(slice.gathered[i], 1) << i;
-  });
-}
-
-TEST(Streams, AllGatherGivesEachRankAllParts) {
-  repeat([](Trial& trial) {
-    ASSERT_TRUE(trial.nodes.run(trial.slices,
-                                [&](int rank) { return all_gather_stream(rank, trial.parts, trial.cut); }));
-    for (std::size_t rank = 0; rank < trial.slices.size(); ++rank)
-      for (std::size_t from = 0; from < trial.parts.size(); ++from)
-        for (const auto& part : trial.parts[from])
-          for (std::size_t i = part.first; i < part.first + part.count; ++i) {
-            ASSERT_EQ(trial.slices[rank].values[i], trial.before[from][i]) << rank << ": " << i;
-            ASSERT_EQ(trial.slices[rank].finished[i], from == rank ? 0 : 1) << rank << ": " << i;
-          }
-  });
-}
-
-TEST(Streams, BroadcastGivesEachRankTheDataOfTheRoot) {
-  Random random(seed(6));
-  repeat([&](Trial& trial) {
-    const auto root = static_cast<int>(random() % static_cast<std::size_t>(trial.size));
-    ASSERT_TRUE(trial.nodes.run(trial.slices, [&](int rank) {
-      return broadcast_stream(rank, trial.size, root, {0, trial.count}, trial.cut);
-    }));
-    for (const auto& slice : trial.slices)
-      ASSERT_EQ(slice.values, trial.before[static_cast<std::size_t>(root)]);
-  });
 }
 
 TEST(Streams, PartsCoverEachElementOnceAndBeginAtCacheLines) {

@@ -147,8 +147,8 @@ void HierarchicalCommunicator::enter_exchange() {
   part.stage = Pending::Stage::exchanging;
   part.slices.clear();
   for (const std::size_t k : served_) {
-    const auto slice = share_of(k, 0, part.count);
-    part.slices.push_back(node_slice(part.data, slice.first, call_.dtype, call_.op));
+    const auto slice = part_of(part.count, k, static_cast<std::size_t>(plan_.leader_groups));
+    part.slices.push_back(node_slice(part.data, slice.first));
     if (call_.dtype == DType::float32 && part.slices.back()->op == ReduceOp::sum)
       part.slices.back()->wire = options_.wire;
     parts_.leader_groups[k]->start(
@@ -160,19 +160,13 @@ void HierarchicalCommunicator::enter_exchange() {
 
 // The elements from `first` on in the memory of all ranks of this node. `data` is that of this rank, if it is
 // the only one of its node.
-std::unique_ptr<Slice> HierarchicalCommunicator::node_slice(std::byte* data, std::size_t first, DType dtype,
-                                                            ReduceOp op) {
+std::unique_ptr<Slice> HierarchicalCommunicator::node_slice(std::byte* data, std::size_t first) {
   std::vector<std::byte*> places;
   for (int r = 0; r < local_size(); ++r)
-    places.push_back((parts_.node != nullptr ? parts_.node->data_of(r) : data) + first * size_of(dtype));
+    places.push_back((parts_.node != nullptr ? parts_.node->data_of(r) : data) +
+                     first * size_of(call_.dtype));
   return std::make_unique<NodeSlice>(std::move(places), own_local_,
-                                     NodeReduction(dtype, op, local_size(), size));
-}
-
-// The part of a range that leader group k takes.
-ElementRange HierarchicalCommunicator::share_of(std::size_t k, std::size_t first, std::size_t count) const {
-  const auto part = part_of(count, k, static_cast<std::size_t>(plan_.leader_groups));
-  return {first + part.first, part.count};
+                                     NodeReduction(call_.dtype, call_.op, local_size(), size));
 }
 
 void HierarchicalCommunicator::leave_exchange() {
@@ -256,6 +250,33 @@ void HierarchicalCommunicator::wait_for_groups() {
     else
       wait.idle(active_links());
   }
+}
+
+// The ranks compare their calls as in an allreduce. Nothing else of these collectives is on the way of a
+// training step, so MPI does them.
+void HierarchicalCommunicator::all_gather(std::string_view name, const void* in, void* out,
+                                          std::span<const std::size_t> bytes_by_rank) {
+  agree(all_gather_call(name, bytes_by_rank));
+  parts_.all->all_gather(name, in, out, bytes_by_rank);
+}
+
+void HierarchicalCommunicator::broadcast(std::string_view name, void* data, std::size_t bytes, int root) {
+  agree(broadcast_call(name, bytes, root));
+  parts_.all->broadcast(name, data, bytes, root);
+}
+
+void HierarchicalCommunicator::reduce_scatter(std::string_view name, const void* in, void* out,
+                                              std::span<const std::size_t> count_by_rank, DType dtype,
+                                              ReduceOp op) {
+  agree(reduce_scatter_call(name, count_by_rank, dtype, op));
+  parts_.all->reduce_scatter(name, in, out, count_by_rank, dtype, op);
+}
+
+void HierarchicalCommunicator::all_to_all(std::string_view name, const void* in,
+                                          std::span<const std::size_t> send_bytes, void* out,
+                                          std::span<const std::size_t> receive_bytes) {
+  agree(all_to_all_call(name));
+  parts_.all->all_to_all(name, in, send_bytes, out, receive_bytes);
 }
 
 }  // namespace farandole

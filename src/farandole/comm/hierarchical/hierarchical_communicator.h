@@ -1,9 +1,8 @@
-// Collectives among ranks of several nodes. They are composed of communicators within the nodes and between
-// them, so that little data crosses the network.
+// Collectives among ranks of several nodes. An allreduce is composed of communicators within the nodes and
+// between them, so that little data crosses the network. The other collectives are those of MPI.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -20,8 +19,7 @@ namespace farandole {
 class HierarchicalCommunicator : public Communicator, public NonblockingAllreduce {
  public:
   struct Parts {
-    // All ranks. Compares calls that differ, and exchanges what the leader groups do not.
-    // Checks no signatures.
+    // All ranks. Compares calls that differ, and does what is no allreduce. Checks no signatures.
     std::unique_ptr<MpiCommunicator> all;
     std::unique_ptr<SharedMemoryCommunicator> node;  // this node's ranks, by local rank; null for one rank
     // By the number of the leader group; null if this rank does not serve it. Ranks in a leader
@@ -70,8 +68,6 @@ class HierarchicalCommunicator : public Communicator, public NonblockingAllreduc
   void begin_reduction(const CallDescriptor& call);
   void agree(const CallDescriptor& call);
   void reduce_by_leader(std::byte* data, std::size_t count, DType dtype, ReduceOp op);
-  bool is_small(std::size_t bytes) const { return size > 2 && bytes <= options_.latency_bytes; }
-  void gather_by_leader(std::byte* all, std::size_t bytes, std::size_t own, std::size_t own_bytes);
   std::byte* share(std::byte* data, std::size_t bytes);
   void enter_part();
   void enter_exchange();
@@ -80,17 +76,7 @@ class HierarchicalCommunicator : public Communicator, public NonblockingAllreduc
   bool advance_groups();
   std::span<Link* const> active_links();
   void wait_for_groups();
-  std::unique_ptr<Slice> node_slice(std::byte* data, std::size_t first, DType dtype, ReduceOp op);
-  ElementRange share_of(std::size_t k, std::size_t first, std::size_t count) const;
-  std::vector<Ranges> shares_by_node(std::size_t k, std::span<const std::size_t> count_by_rank) const;
-  void exchange(Slice& slice, const std::function<Stream(std::size_t k, const Cut& cut)>& stream_of);
-  void meet();
-  void meet(std::byte* data, std::size_t bytes);
-  struct SizeTable;
-  void exchange_with_peer(std::string_view name, const void* in, std::span<const std::size_t> send_bytes,
-                          void* out, std::span<const std::size_t> receive_bytes);
-  bool exchange_sizes(SizeTable& table, const std::byte* in, std::byte* out);
-  void exchange_cells(const SizeTable& table, const std::byte* in, std::byte* out);
+  std::unique_ptr<Slice> node_slice(std::byte* data, std::size_t first);
   int local_size() const { return plan_.local_size(own_node_); }
 
   Parts parts_;

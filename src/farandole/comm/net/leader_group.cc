@@ -115,18 +115,8 @@ bool LeaderGroup::differs(const Header& header, bool has_data) const {
 void LeaderGroup::start(std::uint64_t call_hash, Slice& slice, Stream stream) {
   begin(call_hash);
   greet();
-  exchange_.start(rank_, slice, std::move(stream), links_, 1);
-  enter_stream();
-}
-
-void LeaderGroup::start_agreed(Slice& slice, Stream stream) {
-  exchange_.start(rank_, slice, std::move(stream), links_, 0);
-  enter_stream();
-}
-
-void LeaderGroup::enter_stream() {
+  exchange_.start(rank_, slice, std::move(stream), links_);
   phase_ = Phase::stream;
-  mismatch_ = false;
   find_active();
 }
 

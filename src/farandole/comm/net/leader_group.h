@@ -1,4 +1,4 @@
-// Collectives between nodes. A leader group has one rank of each node; rank numbers in it are node numbers.
+// Allreduces between nodes. A leader group has one rank of each node; rank numbers in it are node numbers.
 // Thread safety: none; use from one thread at a time.
 //
 // Each message begins with a header that carries the hash of the call, and is checked before the data behind
@@ -37,10 +37,8 @@ class LeaderGroup {
   // `mismatch` tells the other ranks that the calls differ within this node.
   void start_small(std::uint64_t call_hash, bool mismatch, std::byte* data, std::size_t count, DType dtype,
                    ReduceOp op);
-  // Starts a collective of any size. `slice` must live until it is complete.
+  // Starts an allreduce of any size. `slice` must live until it is complete.
   void start(std::uint64_t call_hash, Slice& slice, Stream stream);
-  // The same for ranks that have already compared this call.
-  void start_agreed(Slice& slice, Stream stream);
   // Works without waiting. Returns true if something moved.
   // Throws: Error if a link fails.
   bool advance();
@@ -85,7 +83,6 @@ class LeaderGroup {
   bool advance_round();
   void leave_round();
   void begin(std::uint64_t call_hash);
-  void enter_stream();
   void find_active();
   void greet();
   bool advance_stream();

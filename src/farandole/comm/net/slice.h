@@ -31,8 +31,7 @@ class Slice {
   // The type of the values in messages.
   DType wire_dtype() const { return wire == Wire::bfloat16 ? DType::bfloat16 : dtype; }
 
-  std::byte* data = nullptr;          // of this rank; input and result
-  const std::byte* source = nullptr;  // what is sent, if it is not in `data`
+  std::byte* data = nullptr;  // of this rank; input and result
   DType dtype = DType::float32;
   ReduceOp op = ReduceOp::sum;  // between nodes; not average
   Wire wire = Wire::exact;      // bfloat16 only for sums of float32

@@ -1,14 +1,13 @@
-// The schedules of collectives between nodes: which pieces of its data a rank of a leader group sends to and
+// The schedule of an allreduce between nodes: which pieces of its data a rank of a leader group sends to and
 // receives from each other rank, and in which order. Plain values.
 //
-// Every rank exchanges data with every other rank directly. A reduction is split into one part for each rank.
+// Every rank exchanges data with every other rank directly. The data is split into one part for each rank.
 // This rank receives the values of all others for its part, combines them, and sends the result to all. Each
 // rank sends and receives as many bytes as in a ring, but in two steps for any number of ranks.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstddef>
-#include <span>
 #include <vector>
 
 namespace farandole {
@@ -31,8 +30,7 @@ struct Cut {
 struct Lane {
   enum class Kind {
     operand,  // values of the sender, which the receiver combines with its own
-    own,      // values of the sender that are final from the beginning
-    result,  // a piece of the sender's part, when it is complete; in a broadcast, when it has come from the root
+    result,   // a piece of the sender's part, when it is complete
   };
   struct Message {
     ElementRange piece;
@@ -44,26 +42,13 @@ struct Lane {
 
 struct Stream {
   std::vector<Lane> lanes;
-  bool reduces = false;
-  // The pieces of this rank's part of a reduction. Each is complete when the values of all other ranks have
-  // been combined with those of this rank.
+  // The pieces of this rank's part. Each is complete when the values of all other ranks have been combined
+  // with those of this rank.
   std::vector<ElementRange> part;
   Cut cut;
   bool mutual = false;  // two ranks send each other the same pieces, and both combine them
 };
 
-// The data of one rank. All ranks pass the same parts for a rank, but may keep them at other places.
-using Ranges = std::vector<ElementRange>;
-
 Stream allreduce_stream(int rank, int size, std::size_t count, const Cut& cut);
-// Rank r receives the reduced parts[r]. This rank combines its own part at `own`, which differs from
-// parts[rank] if it sends its values from other memory.
-Stream reduce_scatter_stream(int rank, std::span<const Ranges> parts, const Ranges& own, const Cut& cut);
-// Rank r contributes parts[r].
-Stream all_gather_stream(int rank, std::span<const Ranges> parts, const Cut& cut);
-Stream broadcast_stream(int rank, int size, int root, const ElementRange& data, const Cut& cut);
-// Rank `rank` sends sent[r] to rank r and receives received[r] from it.
-Stream all_to_all_stream(int rank, std::span<const Ranges> sent, std::span<const Ranges> received,
-                         const Cut& cut);
 
 }  // namespace farandole

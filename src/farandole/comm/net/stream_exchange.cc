@@ -40,7 +40,7 @@ void reduce_in_tree(std::span<std::byte*> inputs, std::byte* out, std::size_t co
 }
 
 void StreamExchange::start(int rank, Slice& slice, Stream stream,
-                           std::span<const std::unique_ptr<Link>> links, std::uint64_t ahead) {
+                           std::span<const std::unique_ptr<Link>> links) {
   rank_ = rank;
   slice_ = &slice;
   stream_ = std::move(stream);
@@ -48,11 +48,11 @@ void StreamExchange::start(int rank, Slice& slice, Stream stream,
   for (const auto& lane : stream_.lanes) {
     auto* const link = links[static_cast<std::size_t>(lane.peer)].get();
     routes_.push_back(
-        {.link = link, .sent_before = link->sent() + ahead, .received_before = link->received() + ahead});
+        {.link = link, .sent_before = link->sent() + 1, .received_before = link->received() + 1});
   }
   done_ = 0;
   const std::size_t waiting = routes_.size() * slots();
-  if (stream_.reduces) landings_.resize(std::max(landings_.size(), waiting * slot_bytes()));
+  landings_.resize(std::max(landings_.size(), waiting * slot_bytes()));
   if (narrows()) {
     packed_.resize(std::max(packed_.size(), (waiting + slots()) * slot_bytes()));
     widened_.resize((routes_.size() + 1) * block_elements);
@@ -82,8 +82,7 @@ bool StreamExchange::post_sends(std::size_t lane) {
   for (; route.sends_posted < sends.size() && may_send(lane, sends[route.sends_posted]);
        ++route.sends_posted) {
     const auto& message = sends[route.sends_posted];
-    if (message.kind == Kind::operand && slice_->source == nullptr)
-      slice_->gather(message.piece.first, message.piece.count);
+    if (message.kind == Kind::operand) slice_->gather(message.piece.first, message.piece.count);
     route.link->send(packed(lane, message), bytes_of(message.piece));
     ++(message.kind == Kind::result ? route.results_posted : route.operands_posted);
   }
@@ -95,9 +94,7 @@ bool StreamExchange::may_send(std::size_t lane, const Lane::Message& message) co
   const auto& route = routes_[lane];
   if (message.kind == Kind::result) return route.results_posted < done_;
   if (narrows() && route.operands_posted >= route.operands_complete + slots()) return false;
-  const std::size_t received = stream_.reduces ? done_ : route.used;
-  const std::size_t all = stream_.reduces ? stream_.part.size() : stream_.lanes[lane].receives.size();
-  return received == all || route.operands_posted < received + stream_.cut.window;
+  return done_ == stream_.part.size() || route.operands_posted < done_ + stream_.cut.window;
 }
 
 // A result replaces the values that were sent to be combined.
@@ -108,7 +105,7 @@ bool StreamExchange::post_receives(std::size_t lane) {
   const std::size_t end = std::min(receives.size(), route.used + slots());
   for (; route.receives_posted < end; ++route.receives_posted) {
     const auto& message = receives[route.receives_posted];
-    if (message.kind == Kind::result && stream_.reduces) {
+    if (message.kind == Kind::result) {
       if (route.results_posted_for >= route.operands_complete) break;
       ++route.results_posted_for;
     }
@@ -149,12 +146,11 @@ bool StreamExchange::use_results(std::size_t lane) {
   const auto& receives = stream_.lanes[lane].receives;
   const std::size_t before = route.used;
   for (; route.used < route.arrived() && receives[route.used].kind != Kind::operand; ++route.used) {
-    const auto& [piece, kind] = receives[route.used];
+    const auto& piece = receives[route.used].piece;
     if (narrows())
       widen(landing(lane, route.used), reinterpret_cast<float*>(place_of(piece)), piece.count,
             DType::bfloat16);
     slice_->finish(piece.first, piece.count);
-    if (kind == Kind::own) ++done_;
   }
   return route.used > before;
 }
@@ -162,7 +158,7 @@ bool StreamExchange::use_results(std::size_t lane) {
 // If both ranks combine the same piece, its memory may change only after this rank has sent it, or has
 // narrowed it for sending.
 bool StreamExchange::next_operands_are_here() const {
-  if (!stream_.reduces || done_ == stream_.part.size()) return false;
+  if (done_ == stream_.part.size()) return false;
   for (std::size_t lane = 0; lane < routes_.size(); ++lane) {
     const auto& route = routes_[lane];
     if (route.used == route.arrived() || stream_.lanes[lane].receives[route.used].kind != Kind::operand)
@@ -218,7 +214,7 @@ std::size_t StreamExchange::bytes_of(const ElementRange& piece) const {
 const std::byte* StreamExchange::packed(std::size_t lane, const Lane::Message& message) {
   const auto& route = routes_[lane];
   const std::size_t at = message.piece.first * size_of(slice_->dtype);
-  if (!narrows()) return (slice_->source != nullptr ? slice_->source : slice_->data) + at;
+  if (!narrows()) return slice_->data + at;
   if (message.kind == Kind::result) return packed_result(route.results_posted);
   auto* const narrowed = packed_.data() + (lane * slots() + route.operands_posted % slots()) * slot_bytes();
   narrow(reinterpret_cast<const float*>(slice_->data + at), narrowed, message.piece.count, DType::bfloat16);

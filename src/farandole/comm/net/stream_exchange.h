@@ -16,10 +16,9 @@ namespace farandole {
 
 class StreamExchange {
  public:
-  // `links` by rank. They and `slice` must live until the stream is complete. On each link, `ahead` messages
-  // in each direction are queued and not complete yet.
-  void start(int rank, Slice& slice, Stream stream, std::span<const std::unique_ptr<Link>> links,
-             std::uint64_t ahead);
+  // `links` by rank. They and `slice` must live until the stream is complete. On each link, a header in each
+  // direction is queued and not complete yet.
+  void start(int rank, Slice& slice, Stream stream, std::span<const std::unique_ptr<Link>> links);
   // Queues what can be sent and received now.
   bool post();
   // Uses what the links have moved.

@@ -222,12 +222,12 @@ void JoinCommunicator::take_part(const CallDescriptor& call) {
   const std::size_t element = size_of(call.dtype);
   switch (call.operation) {
     case Operation::allreduce:
-      unused_.resize(call.count * element);
-      fill_neutral(unused_.data(), call.count, call.dtype, call.op);
-      return inner_->allreduce(call.name, unused_.data(), call.count, call.dtype, call.op);
+      unused_.resize(call.elements * element);
+      fill_neutral(unused_.data(), call.elements, call.dtype, call.op);
+      return inner_->allreduce(call.name, unused_.data(), call.elements, call.dtype, call.op);
     case Operation::broadcast:
-      unused_.resize(call.count);
-      return inner_->broadcast(call.name, unused_.data(), call.count, call.root);
+      unused_.resize(call.bytes);
+      return inner_->broadcast(call.name, unused_.data(), call.bytes, call.root);
     case Operation::all_gather: {
       const auto shares = share(std::vector<std::size_t>(ranks));
       unused_.assign(shares[own], std::byte{0});
@@ -236,8 +236,8 @@ void JoinCommunicator::take_part(const CallDescriptor& call) {
     }
     case Operation::reduce_scatter: {
       const auto shares = share(std::vector<std::size_t>(ranks));
-      unused_.resize(call.count * element);
-      fill_neutral(unused_.data(), call.count, call.dtype, call.op);
+      unused_.resize(call.elements * element);
+      fill_neutral(unused_.data(), call.elements, call.dtype, call.op);
       result_.resize(shares[own] * element);
       return inner_->reduce_scatter(call.name, unused_.data(), result_.data(), shares, call.dtype, call.op);
     }
