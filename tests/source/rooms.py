@@ -16,9 +16,6 @@ LARGE_ROOMS = {
 MUTUAL_INCLUDES = {
     ("analyzer/metrics", "analyzer/model"),
     ("analyzer/report", "analyzer/report/html"),
-    ("base", "base/process"),
-    ("base", "base/process"),
-    ("base/files", "base/process"),
     ("comm", "comm/hierarchical"),
     ("comm", "comm/mpi"),
     ("comm", "comm/net"),

@@ -5,7 +5,7 @@
 #include <string>
 #include <unistd.h>
 
-#include "farandole/base/process/process_state.h"
+#include "farandole/base/host.h"
 
 namespace farandole {
 

@@ -18,8 +18,8 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
+#include "farandole/base/host.h"
 #include "farandole/base/log.h"
-#include "farandole/base/process/cores.h"
 #include "farandole/base/process/quiet_thread.h"
 #include "farandole/base/run/run_files.h"
 #include "farandole/checkpoint/checkpoint_file.h"

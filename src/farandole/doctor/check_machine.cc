@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "farandole/base/clock.h"
+#include "farandole/base/host.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/doctor/installation.h"
 #include "farandole/launch/process/child_process.h"

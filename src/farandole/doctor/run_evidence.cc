@@ -18,6 +18,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/files/staging_file.h"
+#include "farandole/base/host.h"
 #include "farandole/base/process/process_state.h"
 #include "farandole/base/run/run_files.h"
 #include "farandole/base/run/run_lease.h"

@@ -10,7 +10,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
 #include "farandole/base/files/file_bytes.h"
-#include "farandole/base/process/cores.h"
+#include "farandole/base/host.h"
 #include "farandole/base/text/json.h"
 #include "farandole/base/version.h"
 #include "farandole/launch/slurm/job_state.h"

@@ -18,7 +18,7 @@
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/files/staging_file.h"
 #include "farandole/base/files/temporary_folder.h"
-#include "farandole/base/process/cores.h"
+#include "farandole/base/host.h"
 #include "farandole/base/text/parse_number.h"
 #include "farandole/launch/job_record.h"
 #include "farandole/launch/output/chatter_filter.h"

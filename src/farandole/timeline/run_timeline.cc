@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "farandole/base/process/cores.h"
+#include "farandole/base/host.h"
 #include "farandole/base/run/run_files.h"
 #include "farandole/timeline/merge/run_recorders.h"
 #include "farandole/timeline/merge/trace_merge.h"

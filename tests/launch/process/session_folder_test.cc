@@ -12,6 +12,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "farandole/base/host.h"
 #include "farandole/launch/process/machine.h"
 
 namespace farandole {

@@ -8,7 +8,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
-#include "farandole/base/process/cores.h"
+#include "farandole/base/host.h"
 
 namespace farandole {
 namespace {

@@ -3,15 +3,8 @@
 #include <memory>
 #include <sched.h>
 #include <thread>
-#include <unistd.h>
 
 namespace farandole {
-
-std::string host_name() {
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
 
 int allowed_cores() {
   // Machines with more than CPU_SETSIZE (1024) CPUs need a larger set, without which the

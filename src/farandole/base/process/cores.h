@@ -1,14 +1,12 @@
-// This host: its name, and the cores that this rank may use.
+// The cores that this rank may use.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace farandole {
 
-std::string host_name();
 int allowed_cores();
 // One bit for each core that this rank may use, in 64-bit words.
 std::vector<std::uint64_t> core_mask();

@@ -91,12 +91,6 @@ std::uint64_t own_pid_namespace() {
   return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
 }
 
-std::string boot_id() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  return boot;
-}
-
 PeerWatch::PeerWatch(std::span<const Peer> peers) {
   const std::uint64_t here = own_pid_namespace();
   for (const Peer& peer : peers) {

@@ -36,9 +36,6 @@ std::vector<std::int64_t> descendants_of(std::int64_t pid);
 // Process ids are comparable only within one of these; 0 if it is unknown.
 std::uint64_t own_pid_namespace();
 
-// Another one after each start of this host; empty if it is unknown.
-std::string boot_id();
-
 struct LostPeer {
   int rank = 0;  // rank in the job
   pid_t pid = 0;

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <unistd.h>
 
+#include "farandole/base/host.h"
 #include "farandole/base/process/process_state.h"
 #include "farandole/comm/watch/rank_status.h"
 

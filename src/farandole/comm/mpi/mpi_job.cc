@@ -9,10 +9,10 @@
 #include <xxhash.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/host.h"
 #include "farandole/base/log.h"
 #include "farandole/base/process/cores.h"
 #include "farandole/base/process/launch_environment.h"
-#include "farandole/base/process/process_state.h"
 #include "farandole/comm/group_agreement.h"
 #include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/comm/transport.h"

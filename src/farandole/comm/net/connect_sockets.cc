@@ -21,7 +21,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
-#include "farandole/base/process/cores.h"
+#include "farandole/base/host.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/comm/net/socket_link.h"
 

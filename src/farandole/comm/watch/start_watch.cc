@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "farandole/base/error.h"
-#include "farandole/base/process/cores.h"
+#include "farandole/base/host.h"
 #include "farandole/base/process/launch_environment.h"
 #include "farandole/base/text/parse_number.h"
 #include "farandole/base/text/phrases.h"

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "farandole/base/error.h"
-#include "farandole/base/process/cores.h"
+#include "farandole/base/host.h"
 #include "farandole/base/text/parse_number.h"
 #include "farandole/launch/slurm/job_state.h"
 

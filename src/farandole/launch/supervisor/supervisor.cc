@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "farandole/base/error.h"
+#include "farandole/base/host.h"
 #include "farandole/base/process/cores.h"
 #include "farandole/base/process/process_state.h"
 #include "farandole/base/text/parse_number.h"
