@@ -9,7 +9,7 @@
 
 #include "comm/mpi_world.h"
 
-#include "farandole/comm/transport.h"
+#include "farandole/comm/job/transport.h"
 
 namespace farandole {
 

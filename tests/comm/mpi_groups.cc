@@ -9,7 +9,7 @@
 #include "lane.h"
 
 #include "farandole/base/error.h"
-#include "farandole/comm/transport.h"
+#include "farandole/comm/job/transport.h"
 
 namespace farandole {
 namespace {

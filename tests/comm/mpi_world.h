@@ -1,7 +1,7 @@
 // The job that all tests of a test program share, because MPI can be started only once.
 #pragma once
 
-#include "farandole/comm/mpi/mpi_job.h"
+#include "farandole/comm/job/mpi_job.h"
 
 namespace farandole {
 extern MpiJob* world;

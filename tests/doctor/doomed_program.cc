@@ -16,7 +16,8 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/staging_file.h"
 #include "farandole/base/run/run_files.h"
-#include "farandole/comm/mpi/mpi_job.h"
+#include "farandole/comm/job/mpi_job.h"
+#include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/comm/wrap/traced_communicator.h"
 #include "farandole/launch/process/child_process.h"
@@ -124,14 +125,14 @@ struct Program {
     CollectiveRegistry registry;
     TracedCommunicator control(job.new_communicator(Waiting::yielding), timeline, 0, &registry);
     TracedCommunicator gradients(job.new_communicator(Waiting::yielding), timeline, 1, &registry);
-    Watchdog watchdog(make_watch_post(MPI_COMM_WORLD), layout, registry, &MpiJob::abort);
+    Watchdog watchdog(make_watch_post(MPI_COMM_WORLD), layout, registry, &abort_job);
     watchdog.set_options(stalls);
     std::ofstream(folder / fmt::format("pid.{}", layout.rank)) << ::getpid() << '\n';
     try {
       return steps(timeline, control, gradients, signals);
     } catch (const Error& error) {  // a lost peer; what else is thrown is nobody's to catch
       std::fprintf(stderr, "doomed_program: %s\n", error.what());
-      MpiJob::abort(static_cast<int>(error.exit_code()));
+      abort_job(static_cast<int>(error.exit_code()));
     }
   }
 };

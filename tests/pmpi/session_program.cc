@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "farandole/base/run/run_files.h"
-#include "farandole/comm/mpi/mpi_job.h"
+#include "farandole/comm/job/mpi_job.h"
 #include "farandole/comm/recording/recording.h"
 #include "farandole/comm/wrap/traced_communicator.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "farandole/bench/measurement.h"
-#include "farandole/comm/mpi/mpi_job.h"
+#include "farandole/comm/job/mpi_job.h"
 #include "farandole/comm/signature_check.h"
 
 namespace farandole {

@@ -8,7 +8,7 @@
 #include "farandole/bench/benchmark_trainee.h"
 #include "farandole/bench/commands.h"
 #include "farandole/bench/measurement.h"
-#include "farandole/comm/transport.h"
+#include "farandole/comm/job/transport.h"
 #include "farandole/fusion/compression.h"
 
 namespace farandole {

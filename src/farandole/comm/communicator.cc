@@ -6,13 +6,17 @@
 #include <string>
 
 #include "farandole/base/error.h"
-#include "farandole/comm/mpi/mpi_types.h"
 
 namespace farandole {
 namespace {
 
 void copy(const void* in, void* out, std::size_t bytes) {
   if (in != out && bytes > 0) std::memcpy(out, in, bytes);
+}
+
+bool is_floating(DType dtype) {
+  return dtype == DType::float16 || dtype == DType::bfloat16 || dtype == DType::float32 ||
+         dtype == DType::float64;
 }
 
 }  // namespace
@@ -32,6 +36,19 @@ Buffer private_memory(std::size_t bytes) {
 void Communicator::barrier(std::string_view name) {
   std::uint8_t token = 0;
   allreduce(name, &token, 1, DType::uint8, ReduceOp::max);
+}
+
+bool can_reduce(ReduceOp op, DType dtype) {
+  return !(op == ReduceOp::average && !is_floating(dtype)) &&
+         !(op == ReduceOp::sum && dtype == DType::boolean);
+}
+
+void check_reduction(ReduceOp op, DType dtype) {
+  if (can_reduce(op, dtype)) return;
+  if (op == ReduceOp::average)
+    throw UserError("average of " + std::string(name_of(dtype)) +
+                    " would truncate; reduce with sum, or convert to float64 first");
+  throw UserError("sum of bool is not a bool; reduce with max (any) or min (all), or convert to int64 first");
 }
 
 void check_root(int root, int size) {

@@ -28,6 +28,10 @@ inline std::size_t sum(std::span<const std::size_t> by_rank) {
   return std::accumulate(by_rank.begin(), by_rank.end(), std::size_t{0});
 }
 
+// False for sums of bool and averages of integers.
+bool can_reduce(ReduceOp op, DType dtype);
+// Throws: UserError that says what to do if can_reduce() is false.
+void check_reduction(ReduceOp op, DType dtype);
 // Throws: UserError if `root` is not one of `size` ranks.
 void check_root(int root, int size);
 

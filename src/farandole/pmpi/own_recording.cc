@@ -16,7 +16,7 @@
 #include "farandole/base/run/earlier_starts.h"
 #include "farandole/base/run/run_files.h"
 #include "farandole/base/version.h"
-#include "farandole/comm/mpi/mpi_job.h"
+#include "farandole/comm/job/mpi_job.h"
 #include "farandole/comm/recording/recording.h"
 #include "farandole/pmpi/recorded_call.h"
 #include "farandole/timeline/counters/gpu_counters.h"

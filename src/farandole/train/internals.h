@@ -10,7 +10,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/run/run_lease.h"
-#include "farandole/comm/mpi/mpi_job.h"
+#include "farandole/comm/job/mpi_job.h"
 #include "farandole/comm/recording/recording.h"
 #include "farandole/comm/recording/trace_requests.h"
 #include "farandole/comm/watch/collective_registry.h"

@@ -19,6 +19,7 @@
 #include "farandole/base/run/run_files.h"
 #include "farandole/base/version.h"
 #include "farandole/comm/group_agreement.h"
+#include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/timeline/counters/gpu_counters.h"
 #include "farandole/timeline/recorder/recorder_format.h"
 #include "farandole/timeline/recorder/recorder_place.h"
@@ -126,7 +127,7 @@ Session::~Session() {
         "the exception inside the scope to see it\n",
         rank(), node());
     internals_->is_ending(ExitCode::failure);
-    MpiJob::abort(static_cast<int>(ExitCode::failure));
+    abort_job(static_cast<int>(ExitCode::failure));
   }
   try {
     publish_timeline();
@@ -134,7 +135,7 @@ Session::~Session() {
     // If rank 0 could not write, the other ranks still wait until it has read their records.
     log_error("the timeline could not be written: {}", error.what());
     internals_->is_ending(ExitCode::failure);
-    MpiJob::abort(static_cast<int>(ExitCode::failure));
+    abort_job(static_cast<int>(ExitCode::failure));
   }
 }
 
@@ -213,7 +214,7 @@ void Session::Internals::take_lease(const std::filesystem::path& run_dir) {
     fmt::print(stderr, "farandole: {}\n", message);
     std::fflush(stderr);
     is_ending(ExitCode::failure);
-    MpiJob::abort(static_cast<int>(ExitCode::failure));
+    abort_job(static_cast<int>(ExitCode::failure));
   });
 }
 
@@ -337,7 +338,7 @@ int run_session(const std::string& program, int, const char* const*, const std::
         fmt::print(stderr, "{}: {}{}\n", program, who(session.rank()),
                    text.substr(0, own != nullptr ? text.size() : text.find('\n')));
       std::fflush(stderr);
-      if (session.size() > 1) MpiJob::abort(static_cast<int>(code));
+      if (session.size() > 1) abort_job(static_cast<int>(code));
       return static_cast<int>(code);
     }
   } catch (const Error& error) {  // There is no session with which the ranks could agree.

@@ -14,7 +14,6 @@
 #include "lane.h"
 
 #include "farandole/comm/kernels/kernels.h"
-#include "farandole/comm/mpi/mpi_types.h"
 
 namespace farandole {
 namespace {

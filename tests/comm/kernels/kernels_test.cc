@@ -15,7 +15,6 @@
 #include "farandole/base/error.h"
 #include "farandole/comm/kernels/float16.h"
 #include "farandole/comm/kernels/kernel_set.h"
-#include "farandole/comm/mpi/mpi_types.h"
 
 namespace farandole {
 namespace {

@@ -12,7 +12,6 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/comm/gpu/cuda_functions.h"
-#include "farandole/comm/mpi/mpi_types.h"
 
 namespace farandole {
 namespace {

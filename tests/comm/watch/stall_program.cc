@@ -10,7 +10,8 @@
 #include <thread>
 
 #include "farandole/base/error.h"
-#include "farandole/comm/mpi/mpi_job.h"
+#include "farandole/comm/job/mpi_job.h"
+#include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/comm/watch/watchdog.h"
 #include "farandole/comm/wrap/traced_communicator.h"
 
@@ -63,7 +64,7 @@ void Program::run(MpiJob& job) const {
         if (name.empty()) return CollectiveRegistry::Meaning{{"fc1.weight", "fc1.bias"}, {"fc1.bias"}};
         return std::nullopt;
       });
-  Watchdog watchdog(make_watch_post(MPI_COMM_WORLD), job.layout(), registry, &MpiJob::abort);
+  Watchdog watchdog(make_watch_post(MPI_COMM_WORLD), job.layout(), registry, &abort_job);
   watchdog.set_options(WatchdogOptions::from_environment());
   write("pid." + std::to_string(control.rank), ::getpid());
   for (;;) {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "farandole/comm/gpu/device_code.h"
+#include "farandole/comm/kernels/device_code.h"
 
 namespace farandole {
 

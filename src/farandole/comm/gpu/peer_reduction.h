@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "farandole/base/dtype.h"
-#include "farandole/comm/gpu/device_code.h"
+#include "farandole/comm/kernels/device_code.h"
 #include "farandole/comm/kernels/float16.h"
 #include "farandole/comm/reduce_op.h"
 

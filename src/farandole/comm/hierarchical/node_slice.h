@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "farandole/comm/kernels/kernels.h"
-#include "farandole/comm/mpi/mpi_types.h"
 #include "farandole/comm/net/leader_group.h"
 
 namespace farandole {

@@ -1,9 +1,18 @@
 #include "farandole/comm/kernels/kernels.h"
 
+#include "farandole/base/error.h"
+#include "farandole/comm/kernels/float16.h"
 #include "farandole/comm/kernels/kernel_set.h"
-#include "farandole/comm/mpi/mpi_types.h"
 
 namespace farandole {
+namespace {
+
+template <class T>
+void scale_16_bit(T* values, std::size_t count, float factor) {
+  for (std::size_t i = 0; i < count; ++i) from_float(to_float(values[i]) * factor, values[i]);
+}
+
+}  // namespace
 
 void reduce(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs, std::size_t count,
             DType dtype, ReduceOp op) {
@@ -11,6 +20,27 @@ void reduce(std::span<const std::byte* const> inputs, std::span<std::byte* const
   const auto kernel =
       kernel_sets().front()->reduce[static_cast<std::size_t>(dtype)][static_cast<std::size_t>(op)];
   kernel(inputs.data(), inputs.size(), outputs.data(), outputs.size(), count);
+}
+
+void scale(void* data, std::size_t count, DType dtype, double factor) {
+  switch (dtype) {
+    case DType::float16:
+      return scale_16_bit(static_cast<Float16*>(data), count, static_cast<float>(factor));
+    case DType::bfloat16:
+      return scale_16_bit(static_cast<BFloat16*>(data), count, static_cast<float>(factor));
+    case DType::float32: {
+      auto* values = static_cast<float*>(data);
+      for (std::size_t i = 0; i < count; ++i) values[i] *= static_cast<float>(factor);
+      return;
+    }
+    case DType::float64: {
+      auto* values = static_cast<double*>(data);
+      for (std::size_t i = 0; i < count; ++i) values[i] *= factor;
+      return;
+    }
+    default:
+      throw UserError("only floating-point types can be scaled");
+  }
 }
 
 void copy_bytes(void* to, const void* from, std::size_t bytes) {

@@ -19,6 +19,9 @@ namespace farandole {
 void reduce(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs, std::size_t count,
             DType dtype, ReduceOp op);
 
+// Multiplies each element by `factor`; only for floating-point types.
+void scale(void* data, std::size_t count, DType dtype, double factor);
+
 // As memcpy. For more than 2 KiB, glibc's memcpy uses `rep movsb`, which took 3 times as long on Zen 4.
 void copy_bytes(void* to, const void* from, std::size_t bytes);
 

@@ -1,9 +1,11 @@
 #include "farandole/comm/mpi/mpi_check.h"
 
+#include <cstdlib>
 #include <numeric>
 #include <string>
 
 #include "farandole/base/error.h"
+#include "farandole/base/process/launch_environment.h"
 
 namespace farandole {
 
@@ -15,6 +17,14 @@ void check_mpi(int code, std::string_view call, std::string_view name) {
   std::string message(call);
   if (!name.empty()) message += " of '" + std::string(name) + "'";
   throw Error(message + ": " + std::string(text, static_cast<std::size_t>(length)), ExitCode::peer_lost);
+}
+
+// MPI_Abort has srun kill the supervisors too, and waits for two seconds in which mpirun does nothing else.
+// After a lost peer, the supervisors end the job themselves, and save first what the ranks recorded.
+void abort_job(int exit_code) {
+  const bool supervised = std::getenv(supervised_variable) != nullptr;
+  if (exit_code != static_cast<int>(ExitCode::peer_lost) || !supervised) MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::_Exit(exit_code);
 }
 
 int rank_in(MPI_Comm comm) {

@@ -1,4 +1,5 @@
-// The only place that converts MPI's return codes to exceptions, and what an MPI communicator is asked for.
+// The only place that converts MPI's return codes to exceptions, what an MPI communicator is asked for, and
+// the end of a job that has failed.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
@@ -10,6 +11,10 @@ namespace farandole {
 
 // Throws: Error with MPI's own text and `call` ("MPI_Allreduce of bucket 0") if `code` is not MPI_SUCCESS.
 void check_mpi(int code, std::string_view call, std::string_view name = {});
+
+// Ends all ranks of the job at once; after a lost peer, a supervised rank ends alone, and its
+// supervisor the job.
+[[noreturn]] void abort_job(int exit_code);
 
 int rank_in(MPI_Comm comm);
 int size_of(MPI_Comm comm);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "farandole/base/error.h"
+#include "farandole/comm/kernels/kernels.h"
 #include "farandole/comm/mpi/mpi_check.h"
 
 namespace farandole {

@@ -37,11 +37,6 @@ void reduce_floats(void* in, void* inout, int* count, MPI_Datatype*) {
       to[i] = Function{}(from[i], to[i]);
 }
 
-template <class T>
-void scale_16_bit(T* values, std::size_t count, float factor) {
-  for (std::size_t i = 0; i < count; ++i) from_float(to_float(values[i]) * factor, values[i]);
-}
-
 struct OwnOp {
   ReduceOp op;
   DType dtype;
@@ -61,11 +56,6 @@ constexpr OwnOp own_ops[] = {
     {ReduceOp::product, DType::float16, reduce_floats<Float16, Product>},
     {ReduceOp::product, DType::bfloat16, reduce_floats<BFloat16, Product>},
 };
-
-bool is_floating(DType dtype) {
-  return dtype == DType::float16 || dtype == DType::bfloat16 || dtype == DType::float32 ||
-         dtype == DType::float64;
-}
 
 }  // namespace
 
@@ -103,40 +93,6 @@ MPI_Op MpiTypes::op(ReduceOp op, DType dtype) const {
       return logical ? MPI_LAND : MPI_PROD;
   }
   return MPI_OP_NULL;
-}
-
-bool can_reduce(ReduceOp op, DType dtype) {
-  return !(op == ReduceOp::average && !is_floating(dtype)) &&
-         !(op == ReduceOp::sum && dtype == DType::boolean);
-}
-
-void check_reduction(ReduceOp op, DType dtype) {
-  if (can_reduce(op, dtype)) return;
-  if (op == ReduceOp::average)
-    throw UserError("average of " + std::string(name_of(dtype)) +
-                    " would truncate; reduce with sum, or convert to float64 first");
-  throw UserError("sum of bool is not a bool; reduce with max (any) or min (all), or convert to int64 first");
-}
-
-void scale(void* data, std::size_t count, DType dtype, double factor) {
-  switch (dtype) {
-    case DType::float16:
-      return scale_16_bit(static_cast<Float16*>(data), count, static_cast<float>(factor));
-    case DType::bfloat16:
-      return scale_16_bit(static_cast<BFloat16*>(data), count, static_cast<float>(factor));
-    case DType::float32: {
-      auto* values = static_cast<float*>(data);
-      for (std::size_t i = 0; i < count; ++i) values[i] *= static_cast<float>(factor);
-      return;
-    }
-    case DType::float64: {
-      auto* values = static_cast<double*>(data);
-      for (std::size_t i = 0; i < count; ++i) values[i] *= factor;
-      return;
-    }
-    default:
-      throw UserError("only floating-point types can be scaled");
-  }
 }
 
 }  // namespace farandole

@@ -28,12 +28,4 @@ class MpiTypes {
   std::vector<MPI_Op> ops_;
 };
 
-// False for sums of bool and averages of integers.
-bool can_reduce(ReduceOp op, DType dtype);
-// Throws: UserError that says what to do if can_reduce() is false.
-void check_reduction(ReduceOp op, DType dtype);
-
-// Multiplies each element by `factor`; only for floating-point types.
-void scale(void* data, std::size_t count, DType dtype, double factor);
-
 }  // namespace farandole

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "farandole/comm/gpu/cuda_functions.h"
-#include "farandole/comm/mpi/mpi_types.h"
 #include "farandole/comm/nccl/nccl_functions.h"
 
 namespace farandole {

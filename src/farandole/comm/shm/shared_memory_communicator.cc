@@ -11,7 +11,6 @@
 
 #include "farandole/base/error.h"
 #include "farandole/comm/kernels/kernels.h"
-#include "farandole/comm/mpi/mpi_types.h"
 
 namespace farandole {
 namespace {

@@ -12,7 +12,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/process/quiet_thread.h"
 #include "farandole/base/text/parse_number.h"
-#include "farandole/comm/mpi/mpi_job.h"
+#include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/comm/watch/stall_text.h"
 
 namespace farandole {
@@ -261,7 +261,7 @@ void Watchdog::say(const std::string& text) const {
 }
 
 std::unique_ptr<Watchdog> make_watchdog(const RankLayout& layout, const CollectiveRegistry& calls) {
-  return std::make_unique<Watchdog>(make_watch_post(MPI_COMM_WORLD), layout, calls, &MpiJob::abort);
+  return std::make_unique<Watchdog>(make_watch_post(MPI_COMM_WORLD), layout, calls, &abort_job);
 }
 
 }  // namespace farandole

@@ -11,7 +11,7 @@
 #include "farandole/base/error.h"
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/kernels/float16.h"
-#include "farandole/comm/mpi/mpi_types.h"
+#include "farandole/comm/kernels/kernels.h"
 
 namespace farandole {
 namespace {

@@ -5,7 +5,7 @@
 #include <torch/version.h>
 
 #include "farandole/base/version.h"
-#include "farandole/comm/mpi/mpi_job.h"
+#include "farandole/comm/job/mpi_job.h"
 
 namespace farandole {
 

@@ -12,7 +12,7 @@
 
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/hierarchical/hierarchical_communicator.h"
-#include "farandole/comm/link_choice.h"
+#include "farandole/comm/job/link_choice.h"
 #include "farandole/comm/mpi/mpi_communicator.h"
 #include "farandole/comm/mpi/mpi_types.h"
 

@@ -1,4 +1,4 @@
-#include "farandole/comm/mpi/mpi_job.h"
+#include "farandole/comm/job/mpi_job.h"
 
 #include <algorithm>
 #include <bit>
@@ -14,8 +14,8 @@
 #include "farandole/base/process/cores.h"
 #include "farandole/base/process/launch_environment.h"
 #include "farandole/comm/group_agreement.h"
+#include "farandole/comm/job/transport.h"
 #include "farandole/comm/mpi/mpi_check.h"
-#include "farandole/comm/transport.h"
 #include "farandole/comm/watch/start_watch.h"
 
 namespace farandole {
@@ -194,14 +194,6 @@ std::string MpiJob::library_version() {
   MPI_Get_library_version(text.data(), &length);
   text.resize(static_cast<std::size_t>(length));
   return text.substr(0, text.find(','));
-}
-
-// MPI_Abort has srun kill the supervisors too, and waits for two seconds in which mpirun does nothing else.
-// After a lost peer, the supervisors end the job themselves, and save first what the ranks recorded.
-void MpiJob::abort(int exit_code) {
-  const bool supervised = std::getenv(supervised_variable) != nullptr;
-  if (exit_code != static_cast<int>(ExitCode::peer_lost) || !supervised) MPI_Abort(MPI_COMM_WORLD, exit_code);
-  std::_Exit(exit_code);
 }
 
 }  // namespace farandole

@@ -1,4 +1,4 @@
-#include "farandole/comm/link_choice.h"
+#include "farandole/comm/job/link_choice.h"
 
 #include <algorithm>
 #include <array>

@@ -9,10 +9,10 @@
 #include <span>
 #include <string>
 
+#include "farandole/comm/job/transport.h"
 #include "farandole/comm/mpi/message_channel.h"
 #include "farandole/comm/mpi/mpi_communicator.h"
 #include "farandole/comm/rank_layout.h"
-#include "farandole/comm/transport.h"
 
 namespace farandole {
 
@@ -32,8 +32,8 @@ class MpiJob {
   // Collective: every rank of the job must call this with the same value.
   void use_transport(Transport transport);
   Transport transport() const { return transport_; }
-  // Creates a communicator of all ranks of the job; comm/transport.h chooses its kind. Threads with different
-  // communicators may communicate at the same time.
+  // Creates a communicator of all ranks of the job; comm/job/transport.h chooses its kind. Threads with
+  // different communicators may communicate at the same time.
   // Throws: UserError on all ranks if the values cannot travel as `wire` says.
   // Collective: every rank of the group must call this in the same order.
   std::unique_ptr<Communicator> new_communicator(Waiting waiting, Wire wire = Wire::exact) const;
@@ -49,9 +49,6 @@ class MpiJob {
   // there is no communicator of several nodes yet.
   std::optional<std::string> between_nodes() const;
   static std::string library_version();  // "Open MPI v4.1.4", of the loaded library
-  // Ends all ranks of the job at once; after a lost peer, a supervised rank ends alone, and its
-  // supervisor the job.
-  [[noreturn]] static void abort(int exit_code);
 
  private:
   struct Runtime {

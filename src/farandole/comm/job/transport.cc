@@ -1,4 +1,4 @@
-#include "farandole/comm/transport.h"
+#include "farandole/comm/job/transport.h"
 
 #include <cstdlib>
 #include <fmt/format.h>
