@@ -7,8 +7,8 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/quantile.h"
-#include "farandole/comm/job/link_choice.h"
 #include "farandole/comm/job/mpi_job.h"
+#include "farandole/comm/job/transport.h"
 #include "farandole/comm/signature_check.h"
 
 namespace farandole {

@@ -9,7 +9,7 @@
 #include "farandole/base/clock.h"
 #include "farandole/comm/kernels/kernels.h"
 #include "farandole/comm/mpi/mpi_check.h"
-#include "farandole/comm/mpi/mpi_types.h"
+#include "farandole/comm/mpi/mpi_communicator.h"
 
 namespace farandole {
 namespace {

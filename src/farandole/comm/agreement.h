@@ -2,6 +2,7 @@
 // Thread safety: any thread may call this at any time.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,5 +25,14 @@ struct Disagreement {
 // Collective: every rank of the group must call this in the same order.
 std::vector<Disagreement> find_disagreements(Communicator& communicator, std::string_view what,
                                              const std::string& text);
+
+// Throws: UserError if `ranks` is empty, names a rank twice, or names a rank that a job of `size`
+// ranks does not have.
+void check_group(std::span<const int> ranks, int size);
+
+// Call this before any rank creates the group.
+// Collective: every rank of the group must call this in the same order.
+// Throws: the same UserError on all ranks of `everyone` if their lists differ or are not valid.
+void check_group_agreement(Communicator& everyone, std::span<const int> ranks);
 
 }  // namespace farandole

@@ -6,7 +6,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/comm/gpu/gpu_kernels.h"
-#include "farandole/comm/gpu/nonfinite_scan.h"
+#include "farandole/comm/gpu/kernel_jobs.h"
 #include "farandole/comm/ipc/ipc_communicator.h"
 #include "farandole/comm/nccl/nccl_communicator.h"
 

@@ -12,7 +12,6 @@
 
 #include "farandole/base/bucket_plan.h"
 #include "farandole/comm/communicator.h"
-#include "farandole/comm/scratch_buffer.h"
 
 namespace farandole {
 

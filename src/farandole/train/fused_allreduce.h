@@ -8,7 +8,6 @@
 
 #include "farandole/base/dtype.h"
 #include "farandole/comm/communicator.h"
-#include "farandole/comm/scratch_buffer.h"
 
 namespace farandole {
 

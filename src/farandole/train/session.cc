@@ -18,7 +18,7 @@
 #include "farandole/base/run/earlier_starts.h"
 #include "farandole/base/run/run_files.h"
 #include "farandole/base/version.h"
-#include "farandole/comm/group_agreement.h"
+#include "farandole/comm/agreement.h"
 #include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/timeline/counters/gpu_counters.h"
 #include "farandole/timeline/recorder/recorder_format.h"

@@ -1,11 +1,11 @@
-#include "farandole/comm/gpu/batched_copy.h"
-
 #include <cstring>
 #include <gtest/gtest.h>
 #include <random>
 #include <vector>
 
 #include "lane.h"
+
+#include "farandole/comm/gpu/kernel_jobs.h"
 
 namespace farandole {
 namespace {

@@ -11,7 +11,7 @@
 #include "comm/typed_values.h"
 #include "lane.h"
 
-#include "farandole/comm/gpu/nonfinite_scan.h"
+#include "farandole/comm/gpu/kernel_jobs.h"
 
 namespace farandole {
 namespace {

@@ -1,6 +1,4 @@
 // What the threads of the reduction kernel do, against the reductions of the CPU.
-#include "farandole/comm/gpu/peer_reduction.h"
-
 #include <cmath>
 #include <gtest/gtest.h>
 #include <random>
@@ -9,6 +7,7 @@
 #include "comm/typed_values.h"
 #include "lane.h"
 
+#include "farandole/comm/gpu/kernel_jobs.h"
 #include "farandole/comm/kernels/kernels.h"
 
 namespace farandole {

@@ -1,9 +1,9 @@
-#include "farandole/comm/hierarchical/leader_plan.h"
-
 #include <gtest/gtest.h>
 #include <random>
 
 #include "lane.h"
+
+#include "farandole/comm/hierarchical/hierarchical_communicator.h"
 
 namespace farandole {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "farandole/base/error.h"
-#include "farandole/comm/net/link_wait.h"
+#include "farandole/comm/net/link.h"
 
 namespace farandole {
 namespace {

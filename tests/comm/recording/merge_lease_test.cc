@@ -1,5 +1,3 @@
-#include "farandole/comm/recording/merge_lease.h"
-
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -9,6 +7,7 @@
 #include <unistd.h>
 
 #include "farandole/base/files/temporary_folder.h"
+#include "farandole/comm/recording/trace_requests.h"
 
 namespace farandole {
 namespace {

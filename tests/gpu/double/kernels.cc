@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "farandole/comm/gpu/batched_copy.h"
-#include "farandole/comm/gpu/nonfinite_scan.h"
-#include "farandole/comm/gpu/peer_reduction.h"
+#include "farandole/comm/gpu/kernel_jobs.h"
 
 namespace gpu_double {
 namespace {

@@ -8,12 +8,34 @@
 #include <string_view>
 #include <vector>
 
+#include "farandole/base/process/process_state.h"
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/gpu/gpu_runtime.h"
 #include "farandole/comm/watch/collective_registry.h"
 #include "farandole/timeline/gpu/collective_launches.h"
 
 namespace farandole {
+
+// Where a rank of a communicator of GPUs is and which GPU it uses. Every rank tells this to every other one.
+// Sent as it is.
+struct DevicePeer {
+  std::int32_t world_rank = 0;
+  std::int32_t pid = 0;
+  std::uint64_t pid_namespace = 0;
+  char host[48] = {};    // another one on each host and after each of its starts
+  char device[48] = {};  // UUID of the GPU
+
+  bool same_host(const DevicePeer& other) const;
+  bool same_device(const DevicePeer& other) const;  // and host
+};
+
+// By rank. `world_ranks` are the ranks in the job, by rank; empty: 0, 1, …
+// Collective: every rank of `bootstrap` must call this in the same order.
+std::vector<DevicePeer> meet_peers(Communicator& bootstrap, const GpuRuntime& runtime, int device,
+                                   const std::vector<int>& world_ranks);
+
+// The other ranks of the host of `rank`.
+std::vector<PeerWatch::Peer> peers_to_watch(std::span<const DevicePeer> all, int rank);
 
 struct DeviceCommunicatorOptions {
   std::vector<int> world_ranks{};  // ranks in the job, for messages; default: 0, 1, …

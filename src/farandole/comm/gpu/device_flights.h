@@ -22,7 +22,6 @@
 #include "farandole/base/error.h"
 #include "farandole/base/process/quiet_thread.h"
 #include "farandole/comm/gpu/device_communicator.h"
-#include "farandole/comm/gpu/device_peers.h"
 
 namespace farandole {
 

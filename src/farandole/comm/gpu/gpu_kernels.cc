@@ -4,8 +4,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/comm/gpu/cuda_functions.h"
-#include "farandole/comm/gpu/kernel_code.h"
-#include "farandole/comm/gpu/nonfinite_scan.h"
+#include "farandole/comm/gpu/kernel_jobs.h"
 
 namespace farandole {
 namespace {

@@ -7,11 +7,13 @@
 #include <span>
 
 #include "farandole/base/dtype.h"
-#include "farandole/comm/gpu/batched_copy.h"
 #include "farandole/comm/gpu/gpu_runtime.h"
-#include "farandole/comm/gpu/peer_reduction.h"
+#include "farandole/comm/gpu/kernel_jobs.h"
 
 namespace farandole {
+
+// The kernels as nvcc has compiled them, for several kinds of GPUs.
+std::span<const std::byte> kernel_code();
 
 class GpuKernels {
  public:

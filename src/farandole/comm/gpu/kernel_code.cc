@@ -1,4 +1,4 @@
-#include "farandole/comm/gpu/kernel_code.h"
+#include "farandole/comm/gpu/gpu_kernels.h"
 
 // The assembler includes the file, so that nobody parses it as numbers.
 asm(R"(

@@ -1,7 +1,5 @@
 // The kernels, each a launch of code that is shared with the CPU. gpu_kernels.h launches them by these names.
-#include "farandole/comm/gpu/batched_copy.h"
-#include "farandole/comm/gpu/nonfinite_scan.h"
-#include "farandole/comm/gpu/peer_reduction.h"
+#include "farandole/comm/gpu/kernel_jobs.h"
 
 using namespace farandole;
 

@@ -13,7 +13,7 @@
 #include "farandole/base/log.h"
 #include "farandole/base/process/cores.h"
 #include "farandole/base/process/launch_environment.h"
-#include "farandole/comm/group_agreement.h"
+#include "farandole/comm/agreement.h"
 #include "farandole/comm/job/transport.h"
 #include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/comm/watch/start_watch.h"

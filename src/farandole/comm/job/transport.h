@@ -1,7 +1,9 @@
-// Chooses how the ranks of a group communicate. This is the only place that knows all kinds of communicators.
+// Chooses how the ranks of a group communicate, and by measurement how the nodes of a job exchange data. This
+// is the only place that knows all kinds of communicators.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <mpi.h>
@@ -9,14 +11,31 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/hierarchical/hierarchical_communicator.h"
-#include "farandole/comm/job/link_choice.h"
 #include "farandole/comm/mpi/mpi_communicator.h"
-#include "farandole/comm/mpi/mpi_types.h"
+#include "farandole/comm/net/leader_group.h"
+#include "farandole/comm/shm/node_barrier.h"
 
 namespace farandole {
+
+enum class LinkKind { tcp, mpi };
+
+// How the nodes of a job exchange data.
+struct LinkChoice {
+  LinkKind kind = LinkKind::tcp;
+  std::size_t window = 1;           // see LeaderGroup::set_window()
+  bool compared = false;            // with MPI's own collectives
+  bool collectives_of_mpi = false;  // MPI's own collectives are faster than those over links
+  std::string reason = {};          // for the user: "TCP between nodes, 128 KiB at once (…)"
+};
+
+// Links of a leader group of this kind.
+// Throws: Error on all ranks if TCP connections cannot be made.
+// Collective: every rank of `leaders` must call this.
+std::vector<std::unique_ptr<Link>> make_links(LinkKind kind, MPI_Comm leaders, MpiCommunicator& group);
 
 enum class Transport {
   automatic,     // measures whether `hierarchical` or `mpi` is faster

@@ -2,7 +2,7 @@
 #include <immintrin.h>
 
 #include "farandole/comm/kernels/kernel_set.h"
-#include "farandole/comm/kernels/make_kernel_set.h"
+#include "farandole/comm/kernels/vector_kernels.h"
 
 namespace farandole {
 namespace {

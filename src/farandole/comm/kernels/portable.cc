@@ -1,6 +1,6 @@
 // The kernels for every processor. They use vectors of 128 bits, as SSE2 and NEON do.
 #include "farandole/comm/kernels/kernel_set.h"
-#include "farandole/comm/kernels/make_kernel_set.h"
+#include "farandole/comm/kernels/vector_kernels.h"
 
 namespace farandole {
 namespace {

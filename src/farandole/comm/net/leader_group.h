@@ -13,9 +13,7 @@
 
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/net/link.h"
-#include "farandole/comm/net/link_wait.h"
-#include "farandole/comm/net/slice.h"
-#include "farandole/comm/net/stream_exchange.h"
+#include "farandole/comm/net/stream.h"
 
 namespace farandole {
 

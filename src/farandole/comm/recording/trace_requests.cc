@@ -18,7 +18,6 @@
 #include "farandole/base/log.h"
 #include "farandole/base/process/quiet_thread.h"
 #include "farandole/base/run/run_files.h"
-#include "farandole/comm/recording/merge_lease.h"
 #include "farandole/timeline/merge/run_recorders.h"
 
 namespace farandole {
@@ -50,6 +49,28 @@ RankSet sample_of(int ranks, std::size_t limit) {
 }
 
 }  // namespace
+
+MergeLease::MergeLease(std::filesystem::path file, std::chrono::milliseconds beat)
+    : file_(std::move(file)), fd_(::open(file_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666)) {
+  if (!won()) return;
+  try {
+    heartbeat_.emplace(fd_.get(), beat);
+  } catch (...) {
+    ::unlink(file_.c_str());
+    throw;
+  }
+}
+
+MergeLease::~MergeLease() {
+  if (!won()) return;
+  heartbeat_.reset();
+  const auto own = sight_of(fd_.get()), there = sight_of(file_);
+  if (own && there && own->is_same_file(*there)) ::unlink(file_.c_str());
+}
+
+void MergeLease::remove(const std::filesystem::path& file, const FileSight& stale) {
+  if (sight_of(file) == stale) ::unlink(file.c_str());
+}
 
 TraceRequests::TraceRequests(const RankLayout& layout, SignalEvent& asked, const Timeline& timeline,
                              TraceRequestOptions options)

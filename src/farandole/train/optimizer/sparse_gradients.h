@@ -11,7 +11,7 @@
 #include <torch/types.h>
 #include <vector>
 
-#include "farandole/comm/scratch_buffer.h"
+#include "farandole/comm/communicator.h"
 
 namespace farandole {
 

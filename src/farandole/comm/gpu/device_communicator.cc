@@ -1,4 +1,4 @@
-#include "farandole/comm/gpu/device_peers.h"
+#include "farandole/comm/gpu/device_communicator.h"
 
 #include <cstring>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "farandole/comm/net/link_wait.h"
+#include "farandole/comm/net/link.h"
 
 #include <chrono>
 #include <poll.h>
