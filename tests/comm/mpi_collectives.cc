@@ -140,16 +140,23 @@ TEST_P(Collectives, ManySmallAllreduces) {
   }
 }
 
-TEST_P(Collectives, AllreduceIsBitwiseEqualOnAllRanks) {
+TEST_P(Collectives, AllreduceIsBitwiseEqualOnAllRanksAndInAnyMemory) {
   std::mt19937 random(static_cast<unsigned>(comm_->rank) + 17);
   std::normal_distribution<float> normal(0, 1e3);
-  for (const std::size_t count : {1u, 3u, 100u, 5000u, 100'003u}) {
-    std::vector<float> data(count);
-    for (auto& value : data) value = normal(random);
-    comm_->allreduce("test", data.data(), data.size(), DType::float32, ReduceOp::average);
-    auto of_root = data;
-    comm_->broadcast("test", of_root.data(), of_root.size() * sizeof(float), 0);
-    EXPECT_EQ(std::memcmp(data.data(), of_root.data(), data.size() * sizeof(float)), 0);
+  for (const std::size_t count : {1u, 3u, 100u, 5000u, 300'003u}) {
+    const std::size_t bytes = count * sizeof(float);
+    const auto memory = comm_->allocate(bytes);
+    auto* const registered = reinterpret_cast<float*>(memory.get());
+    for (std::size_t i = 0; i < count; ++i) registered[i] = normal(random);
+    std::vector<float> elsewhere(registered, registered + count);
+    comm_->allreduce("test", registered, count, DType::float32, ReduceOp::average);
+    comm_->allreduce("test", elsewhere.data(), count, DType::float32, ReduceOp::average);
+    if (!mpi_alone()) {
+      EXPECT_EQ(std::memcmp(registered, elsewhere.data(), bytes), 0);
+    }
+    auto of_root = elsewhere;
+    comm_->broadcast("test", of_root.data(), bytes, 0);
+    EXPECT_EQ(std::memcmp(elsewhere.data(), of_root.data(), bytes), 0);
   }
 }
 
@@ -185,172 +192,78 @@ TEST_P(Collectives, ANaNOfAnyRankIsTheResult) {
   check(double(), DType::float64);
 }
 
-TEST_P(Collectives, AverageOfFloat16DoesNotOverflow) {
-  std::vector<Float16> data(5);
-  for (auto& value : data) from_float(60000.0f, value);
-  comm_->allreduce("test", data.data(), data.size(), DType::float16, ReduceOp::average);
-  for (const auto value : data) EXPECT_NEAR(to_float(value), 60000.0f, 100.0f);
+// The other collectives: parts of any sizes and of none, from one byte to many pieces, in memory of the
+// communicator or elsewhere, in place or not.
+TEST_P(Collectives, OtherCollectivesOfRandomSizes) {
+  std::mt19937 random(seed(21));  // equal on all ranks
+  const auto ranks = static_cast<std::size_t>(comm_->size), own = static_cast<std::size_t>(comm_->rank);
+  for (unsigned round = 0; round < 40; ++round) {
+    const std::size_t most = 1 + random() % (std::size_t{1} << random() % 18);
+    const auto size_of_part = [&] { return random() % 4 == 0 ? 0 : random() % most; };
+    const bool registered = random() % 2 == 0, in_place = random() % 2 == 0;
+    const auto memory = [&](std::size_t bytes) {
+      return registered ? comm_->allocate(bytes) : private_memory(bytes);
+    };
+    const DType types[] = {DType::float16, DType::float32, DType::float64};
+    const auto dtype = types[random() % 3];
+    const auto op = random() % 2 == 0 ? ReduceOp::sum : ReduceOp::average;
+    std::vector<std::size_t> counts, bytes;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      counts.push_back(size_of_part());
+      bytes.push_back(counts.back() * size_of(dtype));
+    }
+    const auto total = sum(counts), first = sum(std::span(counts).first(own));
+    const auto all_bytes = total * size_of(dtype), first_byte = first * size_of(dtype);
+    const auto whole = reference(op, dtype, round, comm_->size);
+
+    const auto all = memory(all_bytes), part = memory(bytes[own]);
+    auto* const result = in_place ? all.get() + first_byte : part.get();
+    fill(all.get(), dtype, total, round, comm_->rank);
+    const std::vector<std::byte> before(all.get(), all.get() + all_bytes);
+    comm_->reduce_scatter("test", all.get(), result, counts, dtype, op);
+    ASSERT_EQ(first_wrong(result, dtype, counts[own], reference(op, dtype, round, comm_->size, first)),
+              counts[own]);
+    const auto end = in_place ? first_byte + bytes[own] : first_byte;
+    ASSERT_TRUE(
+        std::equal(before.begin(), before.begin() + static_cast<std::ptrdiff_t>(first_byte), all.get()));
+    ASSERT_TRUE(std::equal(before.begin() + static_cast<std::ptrdiff_t>(end), before.end(), all.get() + end));
+
+    comm_->all_gather("test", result, all.get(), bytes);
+    ASSERT_EQ(first_wrong(all.get(), dtype, total, whole), total);
+
+    const int root = static_cast<int>(random() % ranks);
+    if (comm_->rank != root) std::fill_n(all.get(), all_bytes, std::byte{0});
+    comm_->broadcast("test", all.get(), all_bytes, root);
+    ASSERT_EQ(first_wrong(all.get(), dtype, total, whole), total);
+
+    std::vector<std::vector<std::size_t>> sends(ranks);
+    for (auto& of_rank : sends)
+      for (std::size_t to = 0; to < ranks; ++to) of_rank.push_back(size_of_part());
+    std::vector<std::size_t> receives;
+    std::vector<std::byte> expected;
+    const auto in = memory(sum(sends[own]));
+    auto* next = in.get();
+    for (std::size_t r = 0; r < ranks; ++r) {
+      next = std::fill_n(next, sends[own][r], static_cast<std::byte>(16 * own + r));
+      receives.push_back(sends[r][own]);
+      expected.insert(expected.end(), receives.back(), static_cast<std::byte>(16 * r + own));
+    }
+    const auto out = memory(expected.size());
+    comm_->all_to_all("test", in.get(), sends[own], out.get(), receives);
+    ASSERT_TRUE(std::equal(expected.begin(), expected.end(), out.get()));
+    if (random() % 4 == 0) comm_->barrier();
+  }
 }
 
 // 5 ranks with 60000 each exceed the largest float16 on every path.
-TEST_P(Collectives, ReduceScatterOfFloat16AveragesWithoutOverflow) {
+TEST_P(Collectives, AverageOfFloat16DoesNotOverflow) {
   const std::vector<std::size_t> counts(static_cast<std::size_t>(comm_->size), 3);
-  std::vector<Float16> in(3 * counts.size()), out(3);
-  for (auto& value : in) from_float(60000.0f, value);
-  comm_->reduce_scatter("test", in.data(), out.data(), counts, DType::float16, ReduceOp::average);
-  for (const auto value : out) EXPECT_NEAR(to_float(value), 60000.0f, 100.0f);
-}
-
-// `in` is this rank's part of `out`, or `out` is this rank's part of `in`. The other parts of
-// `in` must not change.
-TEST_P(Collectives, AliasesOfTheOwnPart) {
-  for (const auto dtype : {DType::float16, DType::float32, DType::float64})
-    for (const auto op : {ReduceOp::sum, ReduceOp::average})
-      for (const std::size_t unit : {0u, 1u, 3u, 5003u}) {
-        std::vector<std::size_t> counts, bytes;
-        for (int r = 0; r < comm_->size; ++r) {
-          counts.push_back(unit * static_cast<std::size_t>(r % 3 + 1));
-          bytes.push_back(counts.back() * size_of(dtype));
-        }
-        const auto own = static_cast<std::size_t>(comm_->rank);
-        const auto total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
-        const auto first = std::accumulate(counts.begin(), counts.begin() + comm_->rank, std::size_t{0});
-        auto data = comm_->allocate(total * size_of(dtype));
-        fill(data.get(), dtype, total, 11, comm_->rank);
-        const std::vector<std::byte> before(data.get(), data.get() + total * size_of(dtype));
-        const auto own_begin = first * size_of(dtype), own_end = own_begin + bytes[own];
-        comm_->reduce_scatter("test", data.get(), data.get() + own_begin, counts, dtype, op);
-        const auto unchanged = [&](std::size_t from, std::size_t to) {
-          return from == to || std::memcmp(data.get() + from, before.data() + from, to - from) == 0;
-        };
-        ASSERT_TRUE(unchanged(0, own_begin) && unchanged(own_end, before.size()));
-        ASSERT_EQ(first_wrong(data.get() + own_begin, dtype, counts[own],
-                              reference(op, dtype, 11, comm_->size, first)),
-                  counts[own]);
-        comm_->all_gather("test", data.get() + own_begin, data.get(), bytes);
-        ASSERT_EQ(first_wrong(data.get(), dtype, total, reference(op, dtype, 11, comm_->size)), total);
-      }
-}
-
-TEST_P(Collectives, AllGatherOfDifferentSizes) {
-  for (const std::size_t unit : {0u, 1u, 5u, 40001u}) {
-    std::vector<std::size_t> bytes;
-    for (int r = 0; r < comm_->size; ++r) bytes.push_back(unit * static_cast<std::size_t>(r));
-    std::vector<std::uint8_t> own(bytes[static_cast<std::size_t>(comm_->rank)],
-                                  static_cast<std::uint8_t>(comm_->rank + 1));
-    std::vector<std::uint8_t> all(std::accumulate(bytes.begin(), bytes.end(), std::size_t{0}));
-    comm_->all_gather("test", own.data(), all.data(), bytes);
-    std::vector<std::uint8_t> expected;
-    for (int r = 0; r < comm_->size; ++r)
-      expected.insert(expected.end(), bytes[static_cast<std::size_t>(r)], static_cast<std::uint8_t>(r + 1));
-    ASSERT_TRUE(all == expected);
-  }
-}
-
-TEST_P(Collectives, BroadcastFromEveryRoot) {
-  for (int root = 0; root < comm_->size; ++root) {
-    for (const std::size_t count : sizes) {
-      std::vector<std::uint8_t> data(count, static_cast<std::uint8_t>(comm_->rank));
-      comm_->broadcast("test", data.data(), data.size(), root);
-      EXPECT_TRUE(data == std::vector<std::uint8_t>(count, static_cast<std::uint8_t>(root)));
-    }
-  }
-}
-
-TEST_P(Collectives, ReduceScatterOfUnevenShares) {
-  for (const std::size_t unit : {0u, 1u, 3u, 5003u}) {
-    std::vector<std::size_t> counts;
-    for (int r = 0; r < comm_->size; ++r) counts.push_back(unit * static_cast<std::size_t>(r + 1));
-    const auto total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
-    std::vector<double> in(total), out(counts[static_cast<std::size_t>(comm_->rank)]);
-    fill(reinterpret_cast<std::byte*>(in.data()), DType::float64, total, 5, comm_->rank);
-    comm_->reduce_scatter("test", in.data(), out.data(), counts, DType::float64, ReduceOp::average);
-    const auto first = std::accumulate(counts.begin(), counts.begin() + comm_->rank, std::size_t{0});
-    const auto expected = reference(ReduceOp::average, DType::float64, 5, comm_->size, first);
-    for (std::size_t i = 0; i < out.size(); ++i) ASSERT_DOUBLE_EQ(out[i], expected[i % 3]);
-  }
-}
-
-TEST_P(Collectives, AllToAllOfUnevenShares) {
-  for (const std::size_t unit : {0u, 1u, 7u, 20011u}) {
-    const auto share = [&](int from, int to) { return unit * static_cast<std::size_t>(from + 2 * to); };
-    std::vector<std::size_t> sends, receives;
-    std::vector<std::uint8_t> in;
-    for (int r = 0; r < comm_->size; ++r) {
-      sends.push_back(share(comm_->rank, r));
-      receives.push_back(share(r, comm_->rank));
-      in.insert(in.end(), sends.back(), static_cast<std::uint8_t>(16 * comm_->rank + r));
-    }
-    std::vector<std::uint8_t> out(std::accumulate(receives.begin(), receives.end(), std::size_t{0}));
-    comm_->all_to_all("test", in.data(), sends, out.data(), receives);
-    std::vector<std::uint8_t> expected;
-    for (int r = 0; r < comm_->size; ++r)
-      expected.insert(expected.end(), receives[static_cast<std::size_t>(r)],
-                      static_cast<std::uint8_t>(16 * r + comm_->rank));
-    ASSERT_TRUE(out == expected);
-  }
-}
-
-TEST_P(Collectives, RandomSequencesInTheSameOrder) {
-  std::mt19937 random(seed(4));  // equal on all ranks
-  for (int round = 0; round < 200; ++round) {
-    const auto count = static_cast<std::size_t>(random() % 5000);
-    std::vector<std::int64_t> data(count, comm_->rank + 1);
-    if (random() % 2 == 0) {
-      comm_->allreduce("test", data.data(), count, DType::int64, ReduceOp::sum);
-      const std::int64_t expected = comm_->size * (comm_->size + 1) / 2;
-      ASSERT_TRUE(data == std::vector<std::int64_t>(count, expected));
-    } else {
-      const int root = static_cast<int>(random() % static_cast<unsigned>(comm_->size));
-      comm_->broadcast("test", data.data(), count * sizeof data[0], root);
-      ASSERT_TRUE(data == std::vector<std::int64_t>(count, root + 1));
-    }
-    if (random() % 10 == 0) comm_->barrier();
-  }
-}
-
-// Messages of many pieces, whose parts have sizes without order.
-TEST_P(Collectives, LargeMessagesOfRandomSizes) {
-  std::mt19937 random(seed(21));  // equal on all ranks
-  const auto ranks = static_cast<std::size_t>(comm_->size), own = static_cast<std::size_t>(comm_->rank);
-  for (unsigned round = 0; round < 6; ++round) {
-    std::vector<std::size_t> counts, bytes;
-    std::vector<std::vector<std::size_t>> sends(ranks);
-    for (auto& of_rank : sends) {
-      for (std::size_t to = 0; to < ranks; ++to)
-        of_rank.push_back(random() % 3 == 0 ? 0 : random() % 200'000 / ranks);
-      counts.push_back(random() % 4 == 0 ? 0 : random() % 150'000);
-      bytes.push_back(counts.back() * sizeof(float));
-    }
-    const auto total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
-    const auto first = std::accumulate(counts.begin(), counts.begin() + comm_->rank, std::size_t{0});
-    std::vector<float> in(total), out(counts[own]), all(total);
-    const auto as_bytes = [](std::vector<float>& values) {
-      return reinterpret_cast<std::byte*>(values.data());
-    };
-    fill(as_bytes(in), DType::float32, total, round, comm_->rank);
-    comm_->reduce_scatter("test", in.data(), out.data(), counts, DType::float32, ReduceOp::sum);
-    const auto expected = reference(ReduceOp::sum, DType::float32, round, comm_->size, first);
-    ASSERT_EQ(first_wrong(as_bytes(out), DType::float32, counts[own], expected), counts[own]);
-    comm_->all_gather("test", out.data(), all.data(), bytes);
-    const auto whole = reference(ReduceOp::sum, DType::float32, round, comm_->size);
-    ASSERT_EQ(first_wrong(as_bytes(all), DType::float32, total, whole), total);
-    const int root = static_cast<int>(random() % ranks);
-    if (comm_->rank != root) std::fill(all.begin(), all.end(), 0.0f);
-    comm_->broadcast("test", all.data(), total * sizeof(float), root);
-    ASSERT_EQ(first_wrong(as_bytes(all), DType::float32, total, whole), total);
-
-    std::vector<std::size_t> receives;
-    std::vector<std::uint8_t> sent, expected_bytes;
-    for (std::size_t r = 0; r < ranks; ++r) {
-      receives.push_back(sends[r][own]);
-      sent.insert(sent.end(), sends[own][r], static_cast<std::uint8_t>(16 * own + r));
-      expected_bytes.insert(expected_bytes.end(), sends[r][own], static_cast<std::uint8_t>(16 * r + own));
-    }
-    std::vector<std::uint8_t> received(expected_bytes.size());
-    comm_->all_to_all("test", sent.data(), sends[own], received.data(), receives);
-    ASSERT_TRUE(received == expected_bytes);
-  }
+  std::vector<Float16> data(3 * counts.size()), part(3);
+  for (auto& value : data) from_float(60000.0f, value);
+  comm_->reduce_scatter("test", data.data(), part.data(), counts, DType::float16, ReduceOp::average);
+  comm_->allreduce("test", data.data(), data.size(), DType::float16, ReduceOp::average);
+  data.insert(data.end(), part.begin(), part.end());
+  for (const auto value : data) EXPECT_NEAR(to_float(value), 60000.0f, 100.0f);
 }
 
 TEST_P(Collectives, AllToAllNamesRanksWhoseSizesDiffer) {

@@ -9,6 +9,11 @@
 namespace farandole {
 namespace {
 
+TEST(ProcessState, OfNobody) {
+  EXPECT_FALSE(read_process_state(-1));
+  EXPECT_FALSE(read_process_state(0x7ffffff));
+}
+
 TEST(ProcessState, TellsWhichSignalsAreIgnored) {
   EXPECT_FALSE(ignores_signal(::getpid(), SIGUSR1));
   ::signal(SIGUSR1, SIG_IGN);

@@ -66,22 +66,13 @@ constexpr ReduceOp ops[] = {ReduceOp::sum, ReduceOp::average, ReduceOp::min, Red
 constexpr DType dtypes[] = {DType::float16, DType::bfloat16, DType::float32, DType::float64,
                             DType::int32,   DType::int64,    DType::uint8};
 
-bool allowed(ReduceOp op, DType dtype) {
-  try {
-    check_reduction(op, dtype);
-    return true;
-  } catch (const UserError&) {
-    return false;
-  }
-}
-
 // One random collective; `random` is in the same state on every rank.
 void try_one(GpuPipeline& gpu, std::mt19937& random) {
   const int rank = gpu.comm.rank, size = gpu.comm.size;
   const auto own = static_cast<std::size_t>(rank);
   const auto dtype = dtypes[random() % std::size(dtypes)];
   auto op = ops[random() % std::size(ops)];
-  if (!allowed(op, dtype)) op = ReduceOp::sum;
+  if (!can_reduce(op, dtype)) op = ReduceOp::sum;
   const auto seed = static_cast<unsigned>(random() % 1000);
   const bool even = random() % 2 == 0;
   const std::size_t unit = random() % 4 == 0 ? random() % 3 : random() % 20'000;

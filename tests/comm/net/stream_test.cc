@@ -187,57 +187,32 @@ class Nodes {
   std::vector<std::unique_ptr<LeaderGroup>> groups_;
 };
 
-// One group with random sizes and shapes.
-struct Trial {
-  explicit Trial(Random& random)
-      : size(2 + static_cast<int>(random() % 5)),
-        count(random() % 3000),
-        cut{1 + random() % (random() % 2 == 0 ? 50 : 2000), 1 + random() % 4},
-        nodes(size, random),
-        before(nodes.values(count)),
-        slices(before.begin(), before.end()) {}
-
-  std::int64_t sum_of(std::size_t element) const {
-    std::int64_t sum = 0;
-    for (const auto& rank : before) sum += rank[element];
-    return sum;
-  }
-
-  int size;
-  std::size_t count;
-  Cut cut;
-  Nodes nodes;
-  const std::vector<std::vector<std::int64_t>> before;
-  std::vector<CountingSlice> slices;
-};
-
-void repeat(const std::function<void(Trial&)>& check) {
-  Random random(seed(5));
-  for (int round = 0; round < rounds(150, 1500) && !::testing::Test::HasFailure(); ++round) {
-    Trial trial(random);
-    SCOPED_TRACE(::testing::Message()
-                 << "round " << round << ": " << trial.size << " ranks, " << trial.count
-                 << " elements in pieces of " << trial.cut.elements << ", window " << trial.cut.window);
-    check(trial);
-  }
-}
-
 TEST(Streams, AllreduceSumsOnAllRanks) {
-  repeat([](Trial& trial) {
-    ASSERT_TRUE(trial.nodes.run(
-        trial.slices, [&](int rank) { return allreduce_stream(rank, trial.size, trial.count, trial.cut); }));
-    for (const auto& slice : trial.slices)
-      for (std::size_t i = 0; i < trial.count; ++i) {
-        ASSERT_EQ(slice.values[i], trial.sum_of(i)) << i;
+  Random random(seed(5));
+  for (int round = 0; round < rounds(150, 1500) && !HasFailure(); ++round) {
+    const int size = 2 + static_cast<int>(random() % 5);
+    const std::size_t count = random() % 3000;
+    const Cut cut{1 + random() % (random() % 2 == 0 ? 50 : 2000), 1 + random() % 4};
+    SCOPED_TRACE(::testing::Message()
+                 << "round " << round << ": " << size << " ranks, " << count << " elements in pieces of "
+                 << cut.elements << ", window " << cut.window);
+    Nodes nodes(size, random);
+    const auto before = nodes.values(count);
+    std::vector<CountingSlice> slices(before.begin(), before.end());
+    ASSERT_TRUE(nodes.run(slices, [&](int rank) { return allreduce_stream(rank, size, count, cut); }));
+    for (std::size_t i = 0; i < count; ++i) {
+      std::int64_t sum = 0;
+      int scaled = 0;
+      for (const auto& rank : before) sum += rank[i];
+      for (const auto& slice : slices) {
+        ASSERT_EQ(slice.values[i], sum) << i;
         ASSERT_EQ(slice.gathered[i], 1) << i;
         ASSERT_EQ(slice.finished[i], 1) << i;
+        scaled += slice.scaled[i];
       }
-    for (std::size_t i = 0; i < trial.count; ++i) {
-      int scaled = 0;
-      for (const auto& slice : trial.slices) scaled += slice.scaled[i];
-      ASSERT_EQ(scaled, trial.size == 2 ? 2 : 1) << i;
+      ASSERT_EQ(scaled, size == 2 ? 2 : 1) << i;
     }
-  });
+  }
 }
 
 // Floats of very different sizes, so that another order of additions gives other bits.

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <thread>
 
-#include "comm/child.h"
+#include "child.h"
 
 #include "farandole/base/error.h"
 
