@@ -20,7 +20,7 @@ const std::vector<DType> all_types = {DType::float16, DType::bfloat16, DType::fl
                                       DType::int32,   DType::int64,    DType::uint8,   DType::boolean};
 const std::vector<ReduceOp> all_ops = {ReduceOp::sum, ReduceOp::average, ReduceOp::min, ReduceOp::max,
                                        ReduceOp::product};
-const std::vector<std::size_t> sizes = {0, 1, 2, 3, 7, 64, 1023, 65537, 1000003};
+const std::vector<std::size_t> sizes = {0, 1, 2, 3, 7, 64, 1023, 20'011, 300'007};
 
 class Collectives : public testing::TestWithParam<Way> {
  protected:
@@ -55,7 +55,7 @@ TEST_P(Collectives, AllreduceMatchesTheReference) {
         // Many pieces: a sum, and an average, which is divided at its end; on one node also all types.
         const bool of_float32 = dtype == DType::float32 && (op == ReduceOp::sum || op == ReduceOp::average);
         const bool of_all_types = op == ReduceOp::max && GetParam().node_of == nullptr;
-        if (count > 70'000 && !of_float32 && !of_all_types) continue;
+        if (count > 100'000 && !of_float32 && !of_all_types) continue;
         auto buffer = comm_->allocate(count * size_of(dtype));
         fill(buffer.get(), dtype, count, seed, comm_->rank);
         try {
@@ -143,7 +143,7 @@ TEST_P(Collectives, ManySmallAllreduces) {
 TEST_P(Collectives, AllreduceIsBitwiseEqualOnAllRanksAndInAnyMemory) {
   std::mt19937 random(static_cast<unsigned>(comm_->rank) + 17);
   std::normal_distribution<float> normal(0, 1e3);
-  for (const std::size_t count : {1u, 3u, 100u, 5000u, 300'003u}) {
+  for (const std::size_t count : {1u, 3u, 100u, 5000u, 100'003u}) {
     const std::size_t bytes = count * sizeof(float);
     const auto memory = comm_->allocate(bytes);
     auto* const registered = reinterpret_cast<float*>(memory.get());
@@ -197,7 +197,9 @@ TEST_P(Collectives, ANaNOfAnyRankIsTheResult) {
 TEST_P(Collectives, OtherCollectivesOfRandomSizes) {
   std::mt19937 random(seed(21));  // equal on all ranks
   const auto ranks = static_cast<std::size_t>(comm_->size), own = static_cast<std::size_t>(comm_->rank);
-  for (unsigned round = 0; round < 40; ++round) {
+  // Between nodes all of them are MPI's, after the ranks have compared their calls.
+  const unsigned rounds_of_way = GetParam().node_of == nullptr || mpi_alone() ? 40 : 6;
+  for (unsigned round = 0; round < rounds_of_way; ++round) {
     const std::size_t most = 1 + random() % (std::size_t{1} << random() % 18);
     const auto size_of_part = [&] { return random() % 4 == 0 ? 0 : random() % most; };
     const bool registered = random() % 2 == 0, in_place = random() % 2 == 0;
@@ -289,11 +291,11 @@ std::vector<RandomReduction> random_reductions() {
   std::mt19937 random(seed(99));
   std::uniform_real_distribution<double> value(-2, 2);
   const DType types[] = {DType::float16, DType::bfloat16, DType::float32, DType::float64};
-  std::vector<RandomReduction> all(60);
+  std::vector<RandomReduction> all(40);
   for (auto& [dtype, op, count, offset, own, expected, magnitude] : all) {
     dtype = types[random() % 4];
     op = all_ops[random() % all_ops.size()];
-    count = random() % (std::size_t{1} << random() % 17);
+    count = random() % (std::size_t{1} << random() % 16);
     offset = random() % 40;
     own.resize(count * size_of(dtype));
     expected.resize(count);

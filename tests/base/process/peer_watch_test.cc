@@ -4,7 +4,6 @@
 #include "child.h"
 
 #include "farandole/base/process/process_state.h"
-#include "farandole/launch/process/child_process.h"
 
 namespace farandole {
 namespace {

@@ -41,20 +41,32 @@ class WireTest : public testing::TestWithParam<Way> {
   std::unique_ptr<Communicator> comm_;
 };
 
+// The values of this rank, their sums over all ranks, and the sums of their magnitudes.
+struct RandomValues {
+  std::vector<float> own;
+  std::vector<double> exact, magnitude;
+};
+
+RandomValues random_values(std::size_t count) {
+  std::mt19937 random(seed(5));  // equal on all ranks
+  RandomValues all{std::vector<float>(count), std::vector<double>(count), std::vector<double>(count)};
+  for (int r = 0; r < world->layout().size; ++r)
+    for (std::size_t i = 0; i < count; ++i) {
+      const float value = static_cast<float>(random() % 20'001) / 10'000 - 1;
+      if (r == world->layout().rank) all.own[i] = value;
+      all.exact[i] += value;
+      all.magnitude[i] += std::abs(value);
+    }
+  return all;
+}
+
 // Each node rounds what it sends, so the error is at most half a unit of bfloat16 for each node on the way.
 TEST_P(WireTest, SumsAreEqualOnAllRanksAndNearTheExactOnes) {
-  std::mt19937 random(seed(5));  // equal on all ranks
-  for (const std::size_t count : {20'000u, 70'003u})
+  static const auto short_ones = random_values(20'000), long_ones = random_values(70'003);
+  for (const auto* const numbers : {&short_ones, &long_ones})
     for (const auto op : {ReduceOp::sum, ReduceOp::average}) {
-      std::vector<float> values(count);
-      std::vector<double> exact(count), magnitude(count);
-      for (int r = 0; r < comm_->size; ++r)
-        for (std::size_t i = 0; i < count; ++i) {
-          const float value = static_cast<float>(random() % 20'001) / 10'000 - 1;
-          if (r == comm_->rank) values[i] = value;
-          exact[i] += value;
-          magnitude[i] += std::abs(value);
-        }
+      auto [values, exact, magnitude] = *numbers;
+      const std::size_t count = values.size();
       comm_->allreduce("test", values.data(), count, DType::float32, op);
       expect_same_bits(values);
       const double scaling = op == ReduceOp::average ? comm_->size : 1;
