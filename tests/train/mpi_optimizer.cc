@@ -11,7 +11,7 @@
 #include "train/mpi_session.h"
 
 #include "farandole/base/error.h"
-#include "farandole/fusion/autotuner.h"
+#include "farandole/fusion/bucket_planner.h"
 #include "farandole/train/optimizer/optimizer_state.h"
 
 namespace farandole {

@@ -1,23 +1,73 @@
-// Buckets in memory of a GPU, reduced on a stream of their own while other streams compute.
+// Buckets in memory of a GPU, reduced on a stream of their own while other streams write gradients
+// and compute.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
 
+#include "farandole/base/bucket_plan.h"
 #include "farandole/comm/gpu/device_communicator.h"
 #include "farandole/comm/gpu/gpu_runtime.h"
-#include "farandole/fusion/bucket_device.h"
+#include "farandole/comm/reduce_op.h"
 
 namespace farandole {
+
+// A bucket in memory of the device. Reductions use two sets of flags in turn. The host prepares one while the
+// device still uses the other. "Current stream" is that of the calling thread. Only await() waits; start()
+// may wait until all ranks have come to the first reduction.
+class DeviceBucket {
+ public:
+  struct Gradient {  // that lies elsewhere on the device
+    const std::byte* from;
+    std::byte* to;  // in the bucket
+    std::size_t bytes;
+  };
+
+  // Waits for its last reductions, and for all work of the device that may use the memory.
+  virtual ~DeviceBucket() = default;
+
+  virtual std::byte* data() = 0;
+  // The last bytes of the bucket, as the host gives them to the reduction of a turn and gets them back. They
+  // may be used when the last reduction of this turn has been awaited.
+  virtual std::byte* flags(int turn) = 0;
+  // Queues zeros on the current stream.
+  virtual void zero(std::byte* at, std::size_t bytes) = 0;
+  // The thread has queued writes of gradients on its current stream. start() lets the reduction
+  // wait for them.
+  virtual void written() = 0;
+  // Queues the copies of `gradients`, with at most one launch, and the reduction of the bucket, whose
+  // elements are multiplied by `factor` before.
+  virtual void start(int turn, std::string_view name, std::span<const Gradient> gradients, double factor) = 0;
+  // Lets work that is queued on the current stream from now on wait for the reduction that was started last.
+  virtual void hold() = 0;
+  // Waits for the last reduction of this turn. Returns its first non-finite element, or nothing if the device
+  // does not check. Flags are not checked.
+  virtual std::optional<std::size_t> await(int turn) = 0;
+  // Points to device memory for work that runs after hold(). It is 1 if this or an earlier reduction of any
+  // bucket had a non-finite element, otherwise 0. Null if the device does not check.
+  virtual float* found_nonfinite() = 0;
+};
+
+class BucketDevice {
+ public:
+  virtual ~BucketDevice() = default;
+  virtual std::unique_ptr<DeviceBucket> make(const Bucket& bucket, ReduceOp op) = 0;
+  // Resets found_nonfinite() to 0 for the reductions that start after this call.
+  virtual void forget_nonfinite() = 0;
+};
 
 // The GPU of a rank and what computes on it.
 struct GpuOfRank {
   std::shared_ptr<const GpuRuntime> runtime;
   int device = 0;
   std::function<CUstream_st*()> current_stream;  // of the calling thread
-  bool shared =
-      false;  // other ranks may use it, too; then buckets are reduced through CUDA IPC, or else by NCCL
+  // Other ranks may use it, too. Then buckets are reduced through CUDA IPC, otherwise by NCCL.
+  bool shared = false;
 };
 
 enum class FindNonfinite : bool { no, yes };

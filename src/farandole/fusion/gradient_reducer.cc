@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fmt/format.h>
 #include <limits>
 #include <string>
 #include <utility>
 
 #include "farandole/base/dtype.h"
 #include "farandole/base/error.h"
+#include "farandole/base/text/phrases.h"
+#include "farandole/comm/agreement.h"
 #include "farandole/comm/kernels/float16.h"
 
 namespace farandole {
@@ -40,6 +43,16 @@ bool any_bit(const std::byte* at, DType dtype) {
   for (std::size_t i = 0; i < size_of(dtype); ++i)
     if (at[i] != std::byte{0}) return true;
   return false;
+}
+
+// One line per tensor in the order of the plan, then the layout of the buckets.
+std::string describe(const BucketPlan& plan) {
+  std::string text;
+  for (const auto& tensor : plan.tensors) text += tensor.describe() + "\n";
+  for (const auto& bucket : plan.buckets)
+    text += fmt::format("bucket of {} tensors, {} elements {}\n", bucket.slots.size(), bucket.payload,
+                        name_of(bucket.dtype));
+  return text;
 }
 
 }  // namespace
@@ -349,6 +362,18 @@ void GradientReducer::start(std::size_t b) {
   sent_bytes_ += bucket.bytes();
   communicator_.nonblocking_allreduce()->start(buckets_[b].name, buckets_[b].memory.get(), bucket.count(),
                                                bucket.dtype, op_);
+}
+
+void check_plan_agreement(Communicator& communicator, const BucketPlan& plan) {
+  constexpr std::size_t most_rows = 10;
+  auto rows = find_disagreements(communicator, "bucket plan", describe(plan));
+  if (rows.empty()) return;
+  rows.resize(std::min(rows.size(), most_rows));
+  std::string table;
+  for (const auto& row : rows)
+    for (const auto& [text, ranks] : row.variants)
+      table += fmt::format("\n  #{:<4} {:<17} {}", row.line, describe_ranks(ranks), text);
+  throw UserError("the ranks do not train the same tensors; build the same model on every rank:" + table);
 }
 
 }  // namespace farandole

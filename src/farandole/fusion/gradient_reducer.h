@@ -9,7 +9,7 @@
 // gradient, whether it was finite on all ranks, and whether any rank must stop.
 // Thread safety: call from the training thread only. Functions say where other threads may call them.
 //
-// Buckets can be on a device (bucket_device.h). Then mark_ready() means that the gradient has been queued on
+// Buckets can be on a device (gpu_buckets.h). Then mark_ready() means that the gradient has been queued on
 // the calling thread's current stream, and flags do not say whether it is finite. finish() lets the current
 // stream wait and returns while the device still computes. The host waits for the device in two cases only.
 // If this rank lacks a gradient, it must read the flags to know whether another rank has it. finish() also
@@ -33,7 +33,7 @@
 #include "farandole/base/bucket_plan.h"
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/watch/collective_registry.h"
-#include "farandole/fusion/bucket_device.h"
+#include "farandole/fusion/gpu_buckets.h"
 #include "farandole/fusion/half_compressor.h"
 #include "farandole/fusion/reduction_queue.h"
 #include "farandole/timeline/timeline.h"
@@ -177,5 +177,12 @@ class GradientReducer {
   std::size_t sent_bytes_ = 0;
   std::unique_ptr<ReductionQueue> queue_;  // uses all members above, so it is destroyed first
 };
+
+// Checks at the start that all ranks reduce the same tensors: compares a hash of the plan on all ranks.
+// Throws: UserError on every rank if a hash differs, with a table of the tensors that differ (name, dtype
+// and shape by rank).
+// Thread safety: call from the training thread only.
+// Collective: every rank of the group must call this in the same order.
+void check_plan_agreement(Communicator& communicator, const BucketPlan& plan);
 
 }  // namespace farandole

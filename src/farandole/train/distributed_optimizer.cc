@@ -5,10 +5,10 @@
 #include <torch/nn/modules/embedding.h>
 
 #include "farandole/base/error.h"
-#include "farandole/fusion/plan_agreement.h"
+#include "farandole/fusion/bucket_planner.h"
+#include "farandole/fusion/gradient_reducer.h"
 #include "farandole/train/internals.h"
 #include "farandole/train/optimizer/bucket_optimizer.h"
-#include "farandole/train/optimizer/bucket_planner.h"
 #include "farandole/train/optimizer/gradient_synchronizer.h"
 #include "farandole/train/optimizer/joining.h"
 #include "farandole/train/optimizer/loss_scaler.h"
@@ -84,7 +84,11 @@ struct DistributedOptimizer::Impl {
     }
     gradients.emplace(session, std::move(ranks), parameters, sparse, options);
     joining.emplace(averaging ? averaging->ranks() : gradients->ranks(), inner);
-    planner.emplace(gradients->ranks(), parameters.specs(), options);
+    // The first order is kept in two cases. With compression, the bits of the result depend on the plan, and a
+    // resumed run would make a new one. With averaged parameters, each rank's gradients have a different order.
+    const bool keep_order = options.compression.of_ranks() || options.synchronization.of_parameters();
+    planner.emplace(gradients->ranks(), parameters.specs(),
+                    BucketPlanner::Options{options.buckets, keep_order, options.tune});
     use_planned_buckets();
   }
 
@@ -378,7 +382,9 @@ LossScaler* DistributedOptimizer::loss_scaler() {
   return impl_->scaler ? &*impl_->scaler : nullptr;
 }
 std::optional<TunedPlan> DistributedOptimizer::tuned() const {
-  return impl_->planner->tuned();
+  const auto* const tuner = impl_->planner->tuned();
+  if (tuner == nullptr) return std::nullopt;
+  return TunedPlan{tuner->current(), tuner->milliseconds(), tuner->default_milliseconds(), tuner->steps()};
 }
 double DistributedOptimizer::gradient_norm() const {
   return impl_->norm.defined() ? impl_->norm.item<double>() : std::numeric_limits<double>::quiet_NaN();

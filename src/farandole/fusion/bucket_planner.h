@@ -1,13 +1,17 @@
-// Finds by trial, in the first steps of a run, the bucket size with which steps are fastest. It only keeps
-// the measurements; its user runs the steps and makes the ranks agree.
+// Decides which buckets the next step uses. At first they follow the options. After the first step they
+// follow the order in which rank 0's gradients became ready, so that the first buckets are full early. If
+// tuning is enabled, the fastest size is used afterwards.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "farandole/base/bucket_plan.h"
+#include "farandole/comm/communicator.h"
 
 namespace farandole {
 
@@ -16,6 +20,8 @@ namespace farandole {
 // Units: bytes.
 std::vector<std::size_t> bucket_sizes_to_try(const std::vector<TensorSpec>& tensors, std::size_t preset);
 
+// Finds by trial, in the first steps of a run, the bucket size with which steps are fastest. It only keeps
+// the measurements; its user runs the steps and makes the ranks agree.
 // Sizes are tried alternately for a few steps each, in rounds. After each round, sizes that are clearly
 // slower than the best one are dropped, so a bad size costs only one turn.
 class Autotuner {
@@ -59,6 +65,44 @@ class Autotuner {
   int round_ = 0;
   int steps_in_turn_ = 0;
   int steps_ = 0;
+};
+
+class BucketPlanner {
+ public:
+  struct Options {
+    BucketOptions sizes{};
+    // Buckets are never planned in the order of the gradients.
+    bool keep_order = false;
+    // Tries other sizes of buckets in the first steps; not with keep_order.
+    bool tune = false;
+  };
+  // `ranks` must outlive this object.
+  BucketPlanner(Communicator& ranks, std::vector<TensorSpec> tensors, const Options& options);
+
+  BucketPlan plan() const { return plan_buckets(tensors_, sizes_, order_); }
+  // From now on, buckets are not planned in the order of the gradients.
+  void keep_order() { ordered_ = true; }
+  // Call this between steps. `first_order` comes from GradientReducer. Returns whether plan() has changed.
+  // Collective: every rank of the group must call this in the same order.
+  bool reconsider(std::span<const std::size_t> first_order);
+
+  // Call this at the end of each step.
+  // Collective: every rank of the group must call this in the same order.
+  void step_ended();
+  // The time until the end of the next step is not measured.
+  void skip_time() { step_ended_ns_ = 0; }
+  // Returns the tuner that has finished; null before and without tuning.
+  const Autotuner* tuned() const { return tuner_ && tuner_->finished() ? &*tuner_ : nullptr; }
+
+ private:
+  Communicator& ranks_;
+  const std::vector<TensorSpec> tensors_;
+  const bool tune_;
+  BucketOptions sizes_;
+  std::vector<std::size_t> order_;  // Expected order of the gradients; empty: unknown.
+  bool ordered_;
+  std::optional<Autotuner> tuner_;
+  std::int64_t step_ended_ns_ = 0;
 };
 
 }  // namespace farandole

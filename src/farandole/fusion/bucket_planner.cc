@@ -1,8 +1,10 @@
-#include "farandole/fusion/autotuner.h"
+#include "farandole/fusion/bucket_planner.h"
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
+#include "farandole/base/clock.h"
 #include "farandole/base/quantile.h"
 
 namespace farandole {
@@ -56,6 +58,37 @@ void Autotuner::decide(std::span<const double> medians) {
     trials_[i].out = trials_[i].out || agreed_[i] > hopeless * agreed_[best_];
   // The default is measured until the end, so that the gain of the others can be computed.
   if (finished() && agreed_[best_] > better * agreed_.front()) best_ = 0;
+}
+
+BucketPlanner::BucketPlanner(Communicator& ranks, std::vector<TensorSpec> tensors, const Options& options)
+    : ranks_(ranks),
+      tensors_(std::move(tensors)),
+      tune_(options.tune),
+      sizes_(options.sizes),
+      ordered_(options.keep_order) {}
+
+bool BucketPlanner::reconsider(std::span<const std::size_t> first_order) {
+  if (!ordered_ && !first_order.empty()) {
+    ordered_ = true;
+    std::vector<std::uint64_t> of_root(first_order.begin(), first_order.end());
+    ranks_.broadcast("order of gradients", of_root.data(), of_root.size() * sizeof of_root[0], 0);
+    order_.assign(of_root.begin(), of_root.end());
+    if (tune_ && ranks_.size > 1) tuner_.emplace(bucket_sizes_to_try(tensors_, sizes_.bytes));
+    return true;
+  }
+  if (!tuner_ || tuner_->current() == sizes_.bytes) return false;
+  sizes_.bytes = tuner_->current();
+  return true;
+}
+
+// The ranks communicate once per round.
+void BucketPlanner::step_ended() {
+  const auto before = std::exchange(step_ended_ns_, now_ns());
+  if (!tuner_ || tuner_->finished() || before == 0 || sizes_.bytes != tuner_->current()) return;
+  if (!tuner_->record(static_cast<double>(step_ended_ns_ - before) * 1e-6)) return;
+  auto medians = tuner_->medians();
+  ranks_.allreduce("medians of steps", medians.data(), medians.size(), DType::float64, ReduceOp::max);
+  tuner_->decide(medians);
 }
 
 }  // namespace farandole

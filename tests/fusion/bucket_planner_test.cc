@@ -1,4 +1,4 @@
-#include "farandole/fusion/autotuner.h"
+#include "farandole/fusion/bucket_planner.h"
 
 #include <functional>
 #include <gmock/gmock.h>
