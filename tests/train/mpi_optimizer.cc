@@ -12,7 +12,7 @@
 
 #include "farandole/base/error.h"
 #include "farandole/fusion/bucket_planner.h"
-#include "farandole/train/optimizer/optimizer_state.h"
+#include "farandole/train/torch_optimizers.h"
 
 namespace farandole {
 namespace {

@@ -16,7 +16,7 @@
 #include "farandole/tables/formats.h"
 #include "farandole/tables/table_writer.h"
 #include "farandole/train/internals.h"
-#include "farandole/train/optimizer/tensor_bytes.h"
+#include "farandole/train/tensor_bytes.h"
 
 namespace farandole {
 namespace {

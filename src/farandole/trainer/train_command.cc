@@ -29,7 +29,6 @@
 #include "farandole/launch/slurm/job_memory.h"
 #include "farandole/launch/stop_request.h"
 #include "farandole/train/internals.h"
-#include "farandole/train/run/library_versions.h"
 #include "farandole/train/run/run_directory.h"
 #include "farandole/trainer/data/staged_data.h"
 #include "farandole/trainer/train_options.h"

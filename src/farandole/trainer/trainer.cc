@@ -12,8 +12,8 @@
 #include "farandole/base/log.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/train/internals.h"
-#include "farandole/train/make_optimizer.h"
 #include "farandole/train/replica_check.h"
+#include "farandole/train/torch_optimizers.h"
 #include "farandole/trainer/models/generate.h"
 #include "farandole/trainer/tuned_plan.h"
 

@@ -4,7 +4,7 @@
 
 #include "farandole/base/text/json.h"
 #include "farandole/train/internals.h"
-#include "farandole/train/run/library_versions.h"
+#include "farandole/train/run/run_directory.h"
 #include "farandole/trainer/trainer.h"
 
 namespace farandole {

@@ -12,7 +12,7 @@
 #include "train/mpi_session.h"
 
 #include "farandole/train/distributed_optimizer.h"
-#include "farandole/train/optimizer/optimizer_state.h"
+#include "farandole/train/torch_optimizers.h"
 
 namespace farandole {
 namespace {

@@ -6,7 +6,7 @@
 #include "train/mpi_session.h"
 
 #include "farandole/base/error.h"
-#include "farandole/train/optimizer/optimizer_state.h"
+#include "farandole/train/torch_optimizers.h"
 
 namespace farandole {
 namespace {

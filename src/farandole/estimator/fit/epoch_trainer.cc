@@ -8,7 +8,7 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/estimator/fit/fit_rows.h"
-#include "farandole/train/make_optimizer.h"
+#include "farandole/train/torch_optimizers.h"
 
 namespace farandole {
 namespace {

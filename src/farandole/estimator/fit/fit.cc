@@ -17,7 +17,6 @@
 #include "farandole/estimator/fit/fit_rows.h"
 #include "farandole/launch/slurm/job_memory.h"
 #include "farandole/train/internals.h"
-#include "farandole/train/run/library_versions.h"
 #include "farandole/train/run/resource_usage.h"
 #include "farandole/train/run/run_directory.h"
 

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "farandole/base/text/json.h"
-#include "farandole/train/run/library_versions.h"
+#include "farandole/train/run/run_directory.h"
 
 namespace farandole {
 

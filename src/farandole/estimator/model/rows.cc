@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "farandole/base/error.h"
-#include "farandole/train/optimizer/tensor_bytes.h"
+#include "farandole/train/tensor_bytes.h"
 
 namespace farandole {
 namespace {

@@ -7,7 +7,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/atomic_file.h"
 #include "farandole/checkpoint/hdf5_file.h"
-#include "farandole/train/optimizer/tensor_bytes.h"
+#include "farandole/train/tensor_bytes.h"
 
 namespace farandole {
 namespace {

@@ -1,15 +1,161 @@
 #include "farandole/train/optimizer/bucket_optimizer.h"
 
+#include <array>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/optim.h>
 #include <torch/utils.h>
+#include <typeinfo>
 #include <unordered_map>
 #include <utility>
 
-#include "farandole/train/optimizer/bucket_views.h"
+#include "farandole/train/tensor_bytes.h"
 
 namespace farandole {
 
 using torch::Tensor;
+
+// Parts of equal length of a bucket's parameters, gradients and state.
+struct FlatRun {
+  torch::Tensor parameters;
+  torch::Tensor gradients;
+  std::array<torch::Tensor, 3> state;
+};
+
+// Scalars of float32, on the device of the run.
+struct FusedScalars {
+  std::optional<torch::Tensor> scale{};      // Gradients are divided by it and stored.
+  std::optional<torch::Tensor> leave_out{};  // Nothing is changed if it is 1.
+};
+
+// Updates flat parameters as LibTorch's SGD, Adam and AdamW do, with LibTorch's fused kernels.
+class FusedRule {
+ public:
+  using Options = torch::optim::OptimizerOptions;
+
+  virtual ~FusedRule() = default;
+  // Returns the number of state tensors per parameter that the options need: 0 to 3.
+  virtual std::size_t fields(const Options& options) const = 0;
+  // Returns whether zeros in parameter, gradient and state stay zeros. Then padding may also be updated.
+  virtual bool keeps_zeros(const Options& options) const = 0;
+  // Makes `places` (one per field, with the parameter's shape) the tensors of the parameter's state. They
+  // get the current values of the state, or zeros if there is none. Counts one update and returns the
+  // number of earlier updates.
+  virtual std::int64_t settle(const torch::Tensor& parameter, const Options& options,
+                              std::span<const torch::Tensor> places) = 0;
+  // Updates `run` once; all of it has been updated `earlier` times before.
+  virtual void update(const FlatRun& run, const Options& options, std::int64_t earlier,
+                      const FusedScalars& scalars) const = 0;
+};
+
+namespace {
+
+// Returns the state of the parameter; creates it if there is none.
+template <class State>
+State& state_of(torch::optim::Optimizer& optimizer, const Tensor& parameter) {
+  auto& state = optimizer.state()[parameter.unsafeGetTensorImpl()];
+  if (state == nullptr) state = std::make_unique<State>();
+  return static_cast<State&>(*state);
+}
+
+template <class Set>
+void settle_field(const Tensor& now, const Tensor& place, Set set) {
+  if (same_place(now, place)) return;
+  if (now.defined())
+    place.copy_(now);
+  else
+    place.zero_();
+  set(place);
+}
+
+class FusedSgd final : public FusedRule {
+ public:
+  explicit FusedSgd(torch::optim::SGD& optimizer) : optimizer_(optimizer) {}
+
+  std::size_t fields(const Options& options) const override { return of(options).momentum() != 0 ? 1 : 0; }
+  bool keeps_zeros(const Options&) const override { return true; }
+
+  std::int64_t settle(const Tensor& parameter, const Options&, std::span<const Tensor> places) override {
+    if (places.empty()) return 0;
+    auto& state = state_of<torch::optim::SGDParamState>(optimizer_, parameter);
+    const bool first = !state.momentum_buffer().defined();
+    settle_field(state.momentum_buffer(), places[0], [&](const Tensor& t) { state.momentum_buffer(t); });
+    return first ? 0 : 1;
+  }
+
+  void update(const FlatRun& run, const Options& options, std::int64_t earlier,
+              const FusedScalars& scalars) const override {
+    const auto& o = of(options);
+    std::vector<Tensor> momentum;
+    if (o.momentum() != 0) momentum.push_back(run.state[0]);
+    at::_fused_sgd_({run.parameters}, {run.gradients}, momentum, o.weight_decay(), o.momentum(), o.lr(),
+                    o.dampening(), o.nesterov(), /*maximize=*/false, /*is_first_step=*/earlier == 0,
+                    scalars.scale, scalars.leave_out);
+  }
+
+ private:
+  static const torch::optim::SGDOptions& of(const Options& options) {
+    return static_cast<const torch::optim::SGDOptions&>(options);
+  }
+  torch::optim::SGD& optimizer_;
+};
+
+// Adam and AdamW differ in the types of their options and state, and in weight decay.
+template <class Optimizer, class AdamOptions, class State, auto kernel>
+class FusedAdam final : public FusedRule {
+ public:
+  explicit FusedAdam(Optimizer& optimizer) : optimizer_(optimizer) {}
+
+  std::size_t fields(const Options& options) const override { return of(options).amsgrad() ? 3 : 2; }
+  bool keeps_zeros(const Options& options) const override { return of(options).eps() > 0; }
+
+  std::int64_t settle(const Tensor& parameter, const Options&, std::span<const Tensor> places) override {
+    auto& state = state_of<State>(optimizer_, parameter);
+    settle_field(state.exp_avg(), places[0], [&](const Tensor& t) { state.exp_avg(t); });
+    settle_field(state.exp_avg_sq(), places[1], [&](const Tensor& t) { state.exp_avg_sq(t); });
+    if (places.size() > 2)
+      settle_field(state.max_exp_avg_sq(), places[2], [&](const Tensor& t) { state.max_exp_avg_sq(t); });
+    const auto earlier = state.step();
+    state.step(earlier + 1);
+    return earlier;
+  }
+
+  void update(const FlatRun& run, const Options& options, std::int64_t earlier,
+              const FusedScalars& scalars) const override {
+    const auto& o = of(options);
+    const auto [beta1, beta2] = o.betas();
+    // The kernels of CUDA read a float32.
+    const auto type = run.parameters.is_cuda() ? torch::kFloat32 : torch::kFloat64;
+    const auto step = torch::full({}, static_cast<double>(earlier + 1), run.parameters.options().dtype(type));
+    std::vector<Tensor> largest;
+    if (o.amsgrad()) largest.push_back(run.state[2]);
+    kernel({run.parameters}, {run.gradients}, {run.state[0]}, {run.state[1]}, largest, {step}, o.lr(), beta1,
+           beta2, o.weight_decay(), o.eps(), o.amsgrad(), /*maximize=*/false, scalars.scale,
+           scalars.leave_out);
+  }
+
+ private:
+  static const AdamOptions& of(const Options& options) { return static_cast<const AdamOptions&>(options); }
+  Optimizer& optimizer_;
+};
+
+using AdamRule = FusedAdam<torch::optim::Adam, torch::optim::AdamOptions, torch::optim::AdamParamState,
+                           &at::_ops::_fused_adam_::call>;
+using AdamWRule = FusedAdam<torch::optim::AdamW, torch::optim::AdamWOptions, torch::optim::AdamWParamState,
+                            &at::_ops::_fused_adamw_::call>;
+
+// Returns nullptr if the optimizer is not exactly one of the three types. `optimizer` must outlive the rule.
+std::unique_ptr<FusedRule> make_fused_rule(torch::optim::Optimizer& optimizer) {
+  using namespace torch::optim;
+  const auto& type = typeid(optimizer);
+  if (type == typeid(SGD)) return std::make_unique<FusedSgd>(static_cast<SGD&>(optimizer));
+  if (type == typeid(torch::optim::Adam))
+    return std::make_unique<AdamRule>(static_cast<torch::optim::Adam&>(optimizer));
+  if (type == typeid(torch::optim::AdamW))
+    return std::make_unique<AdamWRule>(static_cast<torch::optim::AdamW&>(optimizer));
+  return nullptr;
+}
+
+}  // namespace
 
 void multiply(Tensor& gradients, const GradientFactor& factor) {
   const torch::NoGradGuard no_grad;
@@ -53,6 +199,8 @@ BucketOptimizer::BucketOptimizer(torch::optim::Optimizer& optimizer, const Bucke
   }
   find_groups();
 }
+
+BucketOptimizer::~BucketOptimizer() = default;
 
 // Modules replace the memory of a parameter when they are loaded or converted.
 void BucketOptimizer::settle_parameter(std::size_t tensor) {

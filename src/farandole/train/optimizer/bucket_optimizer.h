@@ -18,13 +18,14 @@
 #include <vector>
 
 #include "farandole/base/bucket_plan.h"
-#include "farandole/train/optimizer/fused_rule.h"
 
 namespace farandole {
 
 // What gradients are multiplied by: a number, or a scalar of float64 that only the device knows.
 using GradientFactor = std::variant<double, torch::Tensor>;
 void multiply(torch::Tensor& gradients, const GradientFactor& factor);
+
+class FusedRule;
 
 class BucketOptimizer {
  public:
@@ -33,6 +34,7 @@ class BucketOptimizer {
   // values and the flat memory.
   BucketOptimizer(torch::optim::Optimizer& optimizer, const BucketPlan& plan,
                   std::vector<torch::Tensor> parameters, std::vector<torch::Tensor> gradients);
+  ~BucketOptimizer();
 
   // Multiplies all gradients of the bucket by `factor`. Then updates the parameters of the bucket that a
   // fused kernel can update and whose grad() is defined; grad() must be the view of the bucket. With

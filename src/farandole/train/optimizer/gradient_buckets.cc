@@ -8,8 +8,7 @@
 #include <torch/utils.h>
 
 #include "farandole/base/error.h"
-#include "farandole/train/optimizer/bucket_views.h"
-#include "farandole/train/optimizer/tensor_bytes.h"
+#include "farandole/train/tensor_bytes.h"
 
 namespace farandole {
 

@@ -2,7 +2,7 @@
 // Thread safety: call from the training thread only. Backward may run its hooks on other threads.
 //
 // Before backward a parameter has no gradient. Therefore autograd stores the memory in which it has computed
-// the gradient, instead of adding the gradient to zeros. Linear and Embedding (slot_layer.h) compute the
+// the gradient, instead of adding the gradient to zeros. Linear and Embedding (bucket_layers.cc) compute the
 // gradient directly in the bucket. For other modules, a hook immediately copies the gradient there, while it
 // is in the cache. From then on grad() is the view of the bucket, and further backward passes add to it. On a
 // device, the gradients of a bucket stay where they are until they are copied together, and grad() is the

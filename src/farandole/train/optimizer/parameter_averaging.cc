@@ -5,8 +5,8 @@
 #include <string>
 #include <torch/utils.h>
 
-#include "farandole/train/optimizer/optimizer_state.h"
-#include "farandole/train/optimizer/tensor_bytes.h"
+#include "farandole/train/tensor_bytes.h"
+#include "farandole/train/torch_optimizers.h"
 
 namespace farandole {
 namespace {

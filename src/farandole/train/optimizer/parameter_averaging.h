@@ -32,7 +32,7 @@ class ParameterAveraging {
   // Collective: every rank of the group must call this in the same order.
   bool average_of_stepped(BucketOptimizer& buckets, Joining& joining, bool active);
   // Averages the optimizer's state. Numbers become the largest value of all ranks; tensors that a rank does
-  // not have count as zeros. The supported optimizers are those of optimizer_state.h.
+  // not have count as zeros. The supported optimizers are those of torch_optimizers.h.
   void average_state(torch::optim::Optimizer& optimizer);
 
   std::size_t sent_bytes() const { return sent_bytes_; }

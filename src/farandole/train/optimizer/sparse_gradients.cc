@@ -5,7 +5,7 @@
 #include <numeric>
 #include <torch/utils.h>
 
-#include "farandole/train/optimizer/tensor_bytes.h"
+#include "farandole/train/tensor_bytes.h"
 
 namespace farandole {
 namespace {

@@ -4,13 +4,28 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <set>
+#include <torch/nn/modules/embedding.h>
 #include <torch/optim.h>
 #include <utility>
 
 #include "farandole/base/error.h"
-#include "farandole/train/optimizer/tensor_bytes.h"
+#include "farandole/train/distributed_optimizer.h"
+#include "farandole/train/tensor_bytes.h"
 
 namespace farandole {
+
+std::vector<std::string> sparse_parameters(const torch::nn::Module& module) {
+  std::vector<std::string> names;
+  const auto add = [&](const std::string& path, bool sparse) {
+    if (sparse) names.push_back(path.empty() ? "weight" : path + ".weight");
+  };
+  if (const auto* own = module.as<torch::nn::EmbeddingImpl>(); own != nullptr) add("", own->options.sparse());
+  if (const auto* own = module.as<torch::nn::EmbeddingBagImpl>(); own != nullptr)
+    add("", own->options.sparse());
+  for (const auto& child : module.named_children())
+    for (const auto& name : sparse_parameters(*child.value())) names.push_back(child.key() + "." + name);
+  return names;
+}
 
 TrainedParameters::TrainedParameters(const torch::OrderedDict<std::string, torch::Tensor>& parameters) {
   std::set<const void*> seen;

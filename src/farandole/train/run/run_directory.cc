@@ -2,13 +2,18 @@
 
 #include <algorithm>
 #include <ctime>
+#include <fmt/format.h>
+#include <hdf5.h>
+#include <torch/version.h>
 #include <unistd.h>
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/log.h"
 #include "farandole/base/run/run_files.h"
+#include "farandole/base/version.h"
 #include "farandole/checkpoint/checkpoint_store.h"
+#include "farandole/comm/job/mpi_job.h"
 #include "farandole/train/run/metrics_log.h"
 
 namespace farandole {
@@ -24,6 +29,15 @@ std::string utc_now() {
 }
 
 }  // namespace
+
+std::map<std::string, std::string> library_versions() {
+  unsigned major = 0, minor = 0, release = 0;
+  H5get_libversion(&major, &minor, &release);
+  return {{"farandole", version()},
+          {"libtorch", TORCH_VERSION},
+          {"mpi", MpiJob::library_version()},
+          {"hdf5", fmt::format("{}.{}.{}", major, minor, release)}};
+}
 
 RunDirectory::RunDirectory(std::filesystem::path folder) : folder_(std::move(folder)) {
   std::error_code error;

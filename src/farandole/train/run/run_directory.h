@@ -1,16 +1,21 @@
-// The layout of a run directory, and its run.json. Used on rank 0.
+// The layout of a run directory, its run.json, and the versions that it names. Used on rank 0.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "farandole/base/run/run_files.h"
 #include "farandole/base/run/run_json.h"
 #include "farandole/timeline/run_progress.h"
 
 namespace farandole {
+
+// The versions that run.json and checkpoints name, by library; "farandole" is one of them.
+std::map<std::string, std::string> library_versions();
 
 // What a start leaves that was not done: the steps after its last checkpoint have to be done again.
 // Units: nanoseconds of CLOCK_REALTIME.

@@ -12,8 +12,8 @@
 #include "farandole/base/text/json.h"
 #include "farandole/checkpoint/schema.h"
 #include "farandole/train/internals.h"
-#include "farandole/train/optimizer/optimizer_state.h"
-#include "farandole/train/optimizer/tensor_bytes.h"
+#include "farandole/train/tensor_bytes.h"
+#include "farandole/train/torch_optimizers.h"
 
 namespace farandole {
 namespace {

@@ -1,10 +1,12 @@
 #include "farandole/train/distributed_optimizer.h"
 
 #include <cmath>
+#include <fmt/format.h>
 #include <limits>
-#include <torch/nn/modules/embedding.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/text/parse_number.h"
+#include "farandole/base/text/phrases.h"
 #include "farandole/fusion/bucket_planner.h"
 #include "farandole/fusion/gradient_reducer.h"
 #include "farandole/train/internals.h"
@@ -17,17 +19,28 @@
 
 namespace farandole {
 
-std::vector<std::string> sparse_parameters(const torch::nn::Module& module) {
-  std::vector<std::string> names;
-  const auto add = [&](const std::string& path, bool sparse) {
-    if (sparse) names.push_back(path.empty() ? "weight" : path + ".weight");
-  };
-  if (const auto* own = module.as<torch::nn::EmbeddingImpl>(); own != nullptr) add("", own->options.sparse());
-  if (const auto* own = module.as<torch::nn::EmbeddingBagImpl>(); own != nullptr)
-    add("", own->options.sparse());
-  for (const auto& child : module.named_children())
-    for (const auto& name : sparse_parameters(*child.value())) names.push_back(child.key() + "." + name);
-  return names;
+NonFiniteGradient::NonFiniteGradient(std::string parameter, std::vector<int> ranks)
+    : Error(ranks.empty()
+                ? fmt::format("the gradient of {} has a NaN or an infinity after its reduction", parameter)
+                : fmt::format("the gradient of {} has a NaN or an infinity on {}", parameter,
+                              describe_ranks(ranks))),
+      parameter_(std::move(parameter)),
+      ranks_(std::move(ranks)) {}
+
+Synchronization parse_synchronization(std::string_view text) {
+  using Kind = Synchronization::Kind;
+  constexpr std::string_view averaged = "parameters:";
+  if (text == "gradients") return {};
+  if (text.starts_with(averaged)) {
+    const auto when = text.substr(averaged.size());
+    if (when == "epoch") return {Kind::parameters, 0};
+    if (const auto every = parse_number<std::int64_t>(when); every && *every > 0)
+      return {Kind::parameters, *every};
+  }
+  throw UserError(
+      fmt::format("--synchronize cannot be '{}'; use gradients, parameters:K (an average every K steps, K "
+                  "at least 1) or parameters:epoch",
+                  text));
 }
 
 namespace {

@@ -1,7 +1,9 @@
-// The state of LibTorch's optimizers as named tensors, for broadcasts and checkpoints.
+// LibTorch's optimizers by their names on the command line, and their state as named tensors, for broadcasts
+// and checkpoints.
 // Thread safety: call from the training thread only.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
@@ -9,6 +11,17 @@
 #include <vector>
 
 namespace farandole {
+
+struct OptimizerChoice {
+  std::string name;  // sgd, adam, adamw, rmsprop, adagrad or lbfgs
+  double lr = 0.01;
+  double momentum = 0;      // For sgd and rmsprop.
+  double weight_decay = 0;  // lbfgs has none.
+};
+
+// Throws: UserError if there is no optimizer with this name.
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const OptimizerChoice& choice,
+                                                        const std::vector<torch::Tensor>& parameters);
 
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
