@@ -27,7 +27,7 @@
 #include "farandole/base/quantile.h"
 #include "farandole/bench/benchmark_trainee.h"
 #include "farandole/timeline/recorder/recorder_file.h"
-#include "farandole/train/internals.h"
+#include "farandole/train/session_internals.h"
 
 namespace farandole {
 namespace {

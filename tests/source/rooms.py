@@ -26,7 +26,6 @@ MUTUAL_INCLUDES = {
     ("timeline", "timeline/gpu"),
     ("timeline", "timeline/merge"),
     ("timeline", "timeline/recorder"),
-    ("train", "train/optimizer"),
 }
 
 rooms, problems, files = collections.Counter(), [], 0

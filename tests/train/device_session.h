@@ -11,7 +11,7 @@
 #include "train/mpi_session.h"
 
 #include "farandole/base/error.h"
-#include "farandole/train/internals.h"
+#include "farandole/train/session_internals.h"
 
 namespace farandole {
 

@@ -14,8 +14,8 @@
 #include "train/device_session.h"
 
 #include "farandole/base/error.h"
-#include "farandole/train/internals.h"
 #include "farandole/train/run/training_state.h"
+#include "farandole/train/session_internals.h"
 
 namespace farandole {
 namespace {
@@ -107,7 +107,7 @@ TEST(DeviceBuckets, StallReportsNameTheTensors) {
   DistributedOptimizer optimizer(*session, sgd, net.named_parameters(), small_buckets());
   net.loss(1).backward();
   optimizer.step();
-  const auto& registry = session->internals().calls;
+  const auto& registry = session->internals().calls();
   std::vector<CollectiveStatus> buckets;
   while (buckets.empty()) {
     buckets = registry.read();

@@ -24,7 +24,7 @@
 #include "farandole/launch/process/machine.h"
 #include "farandole/launch/process/session_folder.h"
 #include "farandole/launch/supervisor/rank_record.h"
-#include "farandole/train/internals.h"
+#include "farandole/train/session_internals.h"
 
 namespace farandole {
 namespace {

@@ -15,7 +15,7 @@
 #include "farandole/estimator/model/script_model.h"
 #include "farandole/tables/formats.h"
 #include "farandole/tables/table_writer.h"
-#include "farandole/train/internals.h"
+#include "farandole/train/session_internals.h"
 #include "farandole/train/tensor_bytes.h"
 
 namespace farandole {

@@ -1,5 +1,5 @@
-// Buckets in memory of a GPU, reduced on a stream of their own while other streams write gradients
-// and compute.
+// Buckets in memory of a GPU, reduced on a stream of their own while other streams write
+// gradients and compute.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 

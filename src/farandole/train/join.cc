@@ -5,7 +5,7 @@
 #include <functional>
 #include <thread>
 
-#include "farandole/train/internals.h"
+#include "farandole/train/collectives_internals.h"
 
 namespace farandole {
 namespace {

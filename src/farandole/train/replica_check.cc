@@ -9,7 +9,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/comm/agreement.h"
-#include "farandole/train/internals.h"
+#include "farandole/train/session_internals.h"
 
 namespace farandole {
 

@@ -22,16 +22,26 @@
 #include "farandole/base/process/cores.h"
 #include "farandole/base/run/earlier_starts.h"
 #include "farandole/base/run/run_files.h"
+#include "farandole/base/run/run_lease.h"
 #include "farandole/base/version.h"
 #include "farandole/comm/agreement.h"
 #include "farandole/comm/gpu/gpu_choice.h"
 #include "farandole/comm/gpu/gpu_runtime.h"
+#include "farandole/comm/job/mpi_job.h"
 #include "farandole/comm/mpi/mpi_check.h"
+#include "farandole/comm/recording/recording.h"
+#include "farandole/comm/recording/trace_requests.h"
+#include "farandole/comm/watch/collective_registry.h"
 #include "farandole/comm/watch/rank_status.h"
+#include "farandole/comm/watch/signal_event.h"
+#include "farandole/comm/watch/watchdog.h"
+#include "farandole/comm/wrap/traced_communicator.h"
 #include "farandole/timeline/counters/gpu_counters.h"
+#include "farandole/timeline/gpu/gpu_activity.h"
 #include "farandole/timeline/recorder/recorder_format.h"
 #include "farandole/timeline/recorder/recorder_place.h"
-#include "farandole/train/internals.h"
+#include "farandole/train/collectives_internals.h"
+#include "farandole/train/session_internals.h"
 
 namespace farandole {
 namespace {
@@ -72,77 +82,128 @@ GpuOfRank use_gpu(std::shared_ptr<const GpuRuntime> runtime, int device) {
 
 }  // namespace
 
-Session::Internals::Internals()
-    : timeline(std::make_unique<Timeline>()),
-      trace_asked(SIGUSR2, SignalEvent::Afterwards::ignored),
-      collectives(std::make_unique<TensorCollectives::Internals>()) {
-  const auto& layout = job.layout();
+// In the order in which they need each other; the watchdog ends first.
+struct Session::Internals::Parts {
+  Parts()
+      : timeline(std::make_unique<Timeline>()),
+        trace_asked(SIGUSR2, SignalEvent::Afterwards::ignored),
+        collectives(std::make_unique<TensorCollectives::Internals>()) {}
+
+  TensorCollectives::Internals& ranks() { return collectives.internals(); }
+  void refuse_while_joining();
+  std::unique_ptr<TracedCommunicator> traced(std::unique_ptr<Communicator> communicator,
+                                             std::uint16_t number);
+  // Gives the session's collectives a new communicator.
+  void reconnect();
+  void record_stall_limit();
+  // What an earlier start has recorded in `run_dir` is kept (base/run/earlier_starts.h).
+  // Collective: every rank of the job must call this in the same order.
+  void keep_earlier_start_of(Session& session, const std::filesystem::path& run_dir);
+
+  MpiJob job;
+  std::optional<RunLease> lease;
+  std::unique_ptr<Timeline> timeline;
+  CollectiveLaunches launches;
+  std::unique_ptr<GpuActivity> gpu_activity;
+  std::string no_gpu_activity = "nothing is recorded";
+  std::unique_ptr<Recording> recording;
+  std::filesystem::path recorded;  // The last run directory in which this session has recorded.
+  SignalEvent trace_asked;
+  std::unique_ptr<TraceRequests> trace_requests;
+  CollectiveRegistry calls;
+  TensorCollectives collectives;
+  std::uint16_t communicators = 0;
+  torch::Device device = torch::kCPU;
+  std::unique_ptr<Watchdog> watchdog;  // Null in a job with one rank.
+  double stall_seconds = 0;            // The watchdog reports a collective that lasts longer.
+};
+
+Session::Internals::Internals() : parts_(std::make_unique<Parts>()) {
+  auto& parts = *parts_;
+  const auto& layout = parts.job.layout();
   set_up_log(layout.rank, layout.size);
   share_cores(layout.local_size);
   keep_freed_memory();
   const auto stalls = WatchdogOptions::from_environment();
-  if (layout.size > 1) watchdog = make_watchdog(layout, calls);
+  if (layout.size > 1) parts.watchdog = make_watchdog(layout, parts.calls);
   watch_stalls(stalls);
-  ranks().use(new_communicator(Waiting::yielding));
+  parts.reconnect();
+}
+
+Session::Internals::~Internals() = default;
+
+Communicator& Session::Internals::communicator() {
+  return communicator_of(parts_->collectives);
+}
+
+CollectiveRegistry& Session::Internals::calls() {
+  return parts_->calls;
 }
 
 Waiting Session::Internals::waiting_for_gradients() const {
-  return outnumber_cores(job.layout().machine_ranks) ? Waiting::yielding : Waiting::spin;
+  return outnumber_cores(parts_->job.layout().machine_ranks) ? Waiting::yielding : Waiting::spin;
 }
 
-std::unique_ptr<TracedCommunicator> Session::Internals::traced(std::unique_ptr<Communicator> communicator,
-                                                               std::uint16_t number) {
+std::unique_ptr<TracedCommunicator> Session::Internals::Parts::traced(
+    std::unique_ptr<Communicator> communicator, std::uint16_t number) {
   return std::make_unique<TracedCommunicator>(std::move(communicator), *timeline, number,
                                               watchdog != nullptr ? &calls : nullptr);
 }
 
-void Session::Internals::refuse_while_joining() {
+void Session::Internals::Parts::reconnect() {
+  refuse_while_joining();
+  ranks().use(traced(job.new_communicator(Waiting::yielding), communicators++));
+}
+
+void Session::Internals::Parts::refuse_while_joining() {
   if (ranks().joining())
     throw UserError("optimizers, groups and communicators cannot be made inside a Join; make them before it");
 }
 
-std::unique_ptr<TracedCommunicator> Session::Internals::new_communicator(Waiting waiting, Wire wire) {
-  refuse_while_joining();
-  return traced(job.new_communicator(waiting, wire), communicators++);
-}
-
-std::unique_ptr<TracedCommunicator> Session::Internals::new_communicator(Waiting waiting, Group& group,
-                                                                         Wire wire) {
-  refuse_while_joining();
-  return traced(job.new_communicator(waiting, group.ranks(), wire), group.next_number());
+std::unique_ptr<TracedCommunicator> Session::Internals::new_communicator(Waiting waiting, Wire wire,
+                                                                         Group* group) {
+  auto& parts = *parts_;
+  parts.refuse_while_joining();
+  if (group == nullptr) return parts.traced(parts.job.new_communicator(waiting, wire), parts.communicators++);
+  return parts.traced(parts.job.new_communicator(waiting, group->ranks(), wire), group->next_number());
 }
 
 DeviceCommunicatorOptions Session::Internals::device_options(Group* group) {
   DeviceCommunicatorOptions options;
-  options.number = group == nullptr ? communicators++ : group->next_number();
-  if (watchdog != nullptr) options.registry = &calls;
-  options.launches = &launches;
+  options.number = group == nullptr ? parts_->communicators++ : group->next_number();
+  if (parts_->watchdog != nullptr) options.registry = &parts_->calls;
+  options.launches = &parts_->launches;
   if (group != nullptr) options.world_ranks = group->ranks();
   return options;
 }
 
 void Session::Internals::watch_stalls(const WatchdogOptions& options) {
-  stall_seconds = options.report_seconds();
-  record_stall_limit();
-  if (watchdog != nullptr) watchdog->set_options(options);
+  parts_->stall_seconds = options.report_seconds();
+  parts_->record_stall_limit();
+  if (parts_->watchdog != nullptr) parts_->watchdog->set_options(options);
 }
 
-void Session::Internals::record_stall_limit() {
+void Session::Internals::Parts::record_stall_limit() {
   if (watchdog != nullptr)
     timeline->set_metadata(recorder::stall_seconds_fact, fmt::format("{}", stall_seconds));
 }
 
 std::string Session::Internals::gpu_to_watch() const {
-  const auto& layout = job.layout();
+  const auto& layout = parts_->job.layout();
   return gpus.empty() ? gpu_of_rank(layout.local_rank, std::getenv("CUDA_VISIBLE_DEVICES"))
                       : gpus[static_cast<std::size_t>(layout.rank)];
 }
 
 bool Session::Internals::is_ending(ExitCode code) {
+  auto* const watchdog = parts_->watchdog.get();
   if (watchdog == nullptr) return true;
   const bool is_news = code != ExitCode::peer_lost || watchdog->claim_loss();
   watchdog->leave(code != ExitCode::peer_lost);
   return is_news;
+}
+
+bool Session::Internals::holds_lease() const {
+  return parts_->lease->held();
 }
 
 Group::Group(std::vector<int> ranks, std::uint16_t number, std::unique_ptr<Internals> internals)
@@ -177,39 +238,39 @@ Session::~Session() {
 }
 
 int Session::rank() const {
-  return internals_->job.layout().rank;
+  return internals_->parts_->job.layout().rank;
 }
 int Session::size() const {
-  return internals_->job.layout().size;
+  return internals_->parts_->job.layout().size;
 }
 int Session::local_rank() const {
-  return internals_->job.layout().local_rank;
+  return internals_->parts_->job.layout().local_rank;
 }
 int Session::local_size() const {
-  return internals_->job.layout().local_size;
+  return internals_->parts_->job.layout().local_size;
 }
 int Session::node_cores() const {
-  return internals_->job.layout().node_cores;
+  return internals_->parts_->job.layout().node_cores;
 }
 const std::string& Session::node() const {
-  return internals_->job.layout().node;
+  return internals_->parts_->job.layout().node;
 }
 const std::vector<std::string>& Session::hosts() const {
-  return internals_->job.layout().hosts;
+  return internals_->parts_->job.layout().hosts;
 }
 void Session::use_transport(std::string_view wish) {
   const auto transport = parse_transport(wish, "the transport");
-  auto& mine = *internals_;
-  if (transport == mine.job.transport()) return;
-  mine.job.use_transport(transport);
-  mine.ranks().use(mine.new_communicator(Waiting::yielding));
+  auto& parts = *internals_->parts_;
+  if (transport == parts.job.transport()) return;
+  parts.job.use_transport(transport);
+  parts.reconnect();
 }
 
 std::optional<std::string> Session::between_nodes() const {
-  return internals_->job.between_nodes();
+  return internals_->parts_->job.between_nodes();
 }
 torch::Device Session::device() const {
-  return internals_->device;
+  return internals_->parts_->device;
 }
 
 void Session::use_device(std::string_view wish, int ranks_per_gpu) {
@@ -237,7 +298,7 @@ void Session::use_device(std::string_view wish, int ranks_per_gpu) {
     });
     return;
   }
-  const auto& layout = mine.job.layout();
+  const auto& layout = mine.parts_->job.layout();
   const auto node_of = [&](std::size_t r) { return layout.nodes[r]; };
   std::vector<VisibleGpus> here;
   for (std::size_t r = 0; r < all.size(); ++r)
@@ -263,36 +324,35 @@ void Session::use_device(std::string_view wish, int ranks_per_gpu) {
     mine.gpu_topology.emplace_back(gpu.topology);
   }
   mine.gpu->shared = std::set(mine.gpus.begin(), mine.gpus.end()).size() < mine.gpus.size();
-  mine.device = torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(mine.gpu->device));
+  mine.parts_->device = torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(mine.gpu->device));
 }
 
 TensorCollectives& Session::collectives() {
-  return internals_->collectives;
+  return internals_->parts_->collectives;
 }
 Timeline& Session::timeline() {
-  return *internals_->timeline;
+  return *internals_->parts_->timeline;
 }
 const std::string& Session::no_gpu_activity() const {
-  return internals_->no_gpu_activity;
+  return internals_->parts_->no_gpu_activity;
 }
 
 std::unique_ptr<Group> Session::new_group(std::span<const int> ranks) {
-  auto& mine = *internals_;
-  mine.refuse_while_joining();
-  check_group_agreement(mine.communicator(), ranks);
-  const auto number = mine.communicators;
-  mine.communicators = static_cast<std::uint16_t>(mine.communicators + Group::numbers);
+  auto& parts = *internals_->parts_;
+  parts.refuse_while_joining();
+  check_group_agreement(internals_->communicator(), ranks);
+  const auto number = parts.communicators;
+  parts.communicators = static_cast<std::uint16_t>(parts.communicators + Group::numbers);
   if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end()) return nullptr;
-  auto communicator = mine.traced(mine.job.new_communicator(Waiting::yielding, ranks), number);
+  auto communicator = parts.traced(parts.job.new_communicator(Waiting::yielding, ranks), number);
   return std::unique_ptr<Group>(
       new Group({ranks.begin(), ranks.end()}, number,
                 std::make_unique<TensorCollectives::Internals>(std::move(communicator))));
 }
 
-// Every node first copies the earlier start's recorders that are on its own disk. Rank 0 then moves
-// all of them.
 void Session::Internals::take_lease(const std::filesystem::path& run_dir) {
-  if (job.layout().rank != 0 || run_dir.empty()) return;
+  auto& lease = parts_->lease;
+  if (parts_->job.layout().rank != 0 || run_dir.empty()) return;
   const auto folder = std::filesystem::absolute(run_dir);
   if (lease && lease->run_dir() == folder) return;
   lease.reset();
@@ -309,7 +369,10 @@ void Session::Internals::take_lease(const std::filesystem::path& run_dir) {
   });
 }
 
-void Session::Internals::keep_earlier_start_of(Session& session, const std::filesystem::path& run_dir) {
+// Every node first copies the earlier start's recorders that are on its own disk. Rank 0 then moves
+// all of them.
+void Session::Internals::Parts::keep_earlier_start_of(Session& session,
+                                                      const std::filesystem::path& run_dir) {
   if (run_dir.empty()) return;
   const auto folder = std::filesystem::absolute(run_dir);
   if (std::exchange(recorded, folder) == folder) return;
@@ -322,16 +385,16 @@ void Session::Internals::keep_earlier_start_of(Session& session, const std::file
 }
 
 void Session::start_recording(const RecordingOptions& options) {
-  auto& mine = *internals_;
-  mine.ranks().use(nullptr);
-  mine.gpu_activity.reset();
-  mine.trace_requests.reset();
-  mine.recording.reset();
-  mine.timeline = std::make_unique<Timeline>();
-  mine.communicators = 0;
-  mine.ranks().use(mine.new_communicator(Waiting::yielding));
-  together([&] { mine.take_lease(options.run_dir); });
-  mine.keep_earlier_start_of(*this, options.run_dir);
+  auto& parts = *internals_->parts_;
+  parts.ranks().use(nullptr);
+  parts.gpu_activity.reset();
+  parts.trace_requests.reset();
+  parts.recording.reset();
+  parts.timeline = std::make_unique<Timeline>();
+  parts.communicators = 0;
+  parts.reconnect();
+  together([&] { internals_->take_lease(options.run_dir); });
+  parts.keep_earlier_start_of(*this, options.run_dir);
   if (options.window.off()) return tell_run_dir(options.run_dir);
   const auto wish =
       options.recorder_dir ? RecorderWish{*options.recorder_dir, "--recorder-dir"} : wished_place();
@@ -345,37 +408,37 @@ void Session::start_recording(const RecordingOptions& options) {
                                                           options.window, options.recorder_bytes, rank(),
                                                           size(), node(), place.folder, place.chosen});
   });
-  mine.timeline = std::move(timeline);
-  mine.timeline->name_thread("training");
-  mine.timeline->set_metadata("farandole", version());
-  mine.timeline->set_metadata("libtorch", TORCH_VERSION);
-  mine.timeline->set_metadata("mpi", MpiJob::library_version());
-  mine.record_stall_limit();
-  mine.gpu_activity =
-      GpuActivity::start(*mine.timeline, options.gpu_activity, mine.launches, mine.no_gpu_activity);
-  mine.recording = std::make_unique<Recording>(
-      mine.job.new_channel(), *mine.timeline,
+  parts.timeline = std::move(timeline);
+  parts.timeline->name_thread("training");
+  parts.timeline->set_metadata("farandole", version());
+  parts.timeline->set_metadata("libtorch", TORCH_VERSION);
+  parts.timeline->set_metadata("mpi", MpiJob::library_version());
+  parts.record_stall_limit();
+  parts.gpu_activity =
+      GpuActivity::start(*parts.timeline, options.gpu_activity, parts.launches, parts.no_gpu_activity);
+  parts.recording = std::make_unique<Recording>(
+      parts.job.new_channel(), *parts.timeline,
       TraceOptions{
-          .run_dir = options.run_dir, .merge_limit = options.merge_limit, .gpu = mine.gpu_to_watch()});
-  mine.trace_requests =
-      std::make_unique<TraceRequests>(mine.job.layout(), mine.trace_asked, *mine.timeline,
+          .run_dir = options.run_dir, .merge_limit = options.merge_limit, .gpu = internals_->gpu_to_watch()});
+  parts.trace_requests =
+      std::make_unique<TraceRequests>(parts.job.layout(), parts.trace_asked, *parts.timeline,
                                       TraceRequestOptions{options.run_dir, options.merge_limit});
-  mine.communicators = 0;
-  mine.ranks().use(mine.new_communicator(Waiting::yielding));
+  parts.communicators = 0;
+  parts.reconnect();
 }
 
 void Session::set_step(std::int64_t step) {
-  auto& mine = *internals_;
-  mine.timeline->set_step(step);
-  if (mine.gpu_activity != nullptr) mine.gpu_activity->mark_step(step);
+  auto& parts = *internals_->parts_;
+  parts.timeline->set_step(step);
+  if (parts.gpu_activity != nullptr) parts.gpu_activity->mark_step(step);
 }
 
 void Session::publish_timeline() {
-  auto& mine = *internals_;
-  mine.gpu_activity.reset();
-  if (mine.recording == nullptr) return;
-  mine.trace_requests.reset();
-  const auto recording = std::exchange(mine.recording, nullptr);
+  auto& parts = *internals_->parts_;
+  parts.gpu_activity.reset();
+  if (parts.recording == nullptr) return;
+  parts.trace_requests.reset();
+  const auto recording = std::exchange(parts.recording, nullptr);
   recording->publish();
 }
 
@@ -392,13 +455,13 @@ void Session::together(const std::function<void()>& work) {
     code = static_cast<int>(ExitCode::failure);
   }
   int first = code != 0 ? rank() : size();
-  auto& mine = *internals_;
-  mine.communicator().allreduce("agreement", &first, 1, DType::int32, ReduceOp::min);
+  auto& parts = *internals_->parts_;
+  internals_->communicator().allreduce("agreement", &first, 1, DType::int32, ReduceOp::min);
   if (first == size()) return;
-  mine.communicator().broadcast("exit code", &code, sizeof code, first);
+  internals_->communicator().broadcast("exit code", &code, sizeof code, first);
   broadcast(message, first);
   // Ranks that have joined do not know about the error, so the job cannot end normally.
-  if (mine.ranks().joining() && mine.ranks().communicator->active() < size())
+  if (parts.ranks().joining() && parts.ranks().communicator->active() < size())
     throw Error(message, static_cast<ExitCode>(code));
   throw AgreedError(message, static_cast<ExitCode>(code), first);
 }

@@ -144,7 +144,7 @@ class Session {
   // Throws: Error with ExitCode::peer_lost if another rank was lost.
   void publish_timeline();
 
-  class Internals;  // train/internals.h, which is not installed
+  class Internals;  // train/session_internals.h, which is not installed
   Internals& internals() { return *internals_; }
 
  private:

@@ -9,7 +9,7 @@
 #include <torch/utils.h>
 
 #include "farandole/base/error.h"
-#include "farandole/train/internals.h"
+#include "farandole/train/collectives_internals.h"
 
 namespace farandole {
 namespace {

@@ -11,7 +11,7 @@
 #include <xxhash.h>
 
 #include "farandole/base/error.h"
-#include "farandole/train/internals.h"
+#include "farandole/train/collectives_internals.h"
 #include "farandole/train/tensor_bytes.h"
 #include "farandole/train/torch_optimizers.h"
 

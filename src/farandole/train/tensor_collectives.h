@@ -20,7 +20,7 @@ namespace farandole {
 // Collective: every rank of the group must call these functions in the same order.
 class TensorCollectives {
  public:
-  struct Internals;  // train/internals.h, which is not installed
+  struct Internals;  // train/collectives_internals.h, which is not installed
   explicit TensorCollectives(std::unique_ptr<Internals> internals);
   ~TensorCollectives();
   TensorCollectives(const TensorCollectives&) = delete;

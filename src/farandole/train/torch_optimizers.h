@@ -1,5 +1,5 @@
-// LibTorch's optimizers by their names on the command line, and their state as named tensors, for broadcasts
-// and checkpoints.
+// LibTorch's optimizers by their names on the command line, and their state as named tensors, for
+// broadcasts and checkpoints.
 // Thread safety: call from the training thread only.
 #pragma once
 

@@ -11,8 +11,8 @@
 #include "farandole/base/error.h"
 #include "farandole/base/log.h"
 #include "farandole/base/text/phrases.h"
-#include "farandole/train/internals.h"
 #include "farandole/train/replica_check.h"
+#include "farandole/train/session_internals.h"
 #include "farandole/train/torch_optimizers.h"
 #include "farandole/trainer/models/generate.h"
 #include "farandole/trainer/tuned_plan.h"
@@ -101,7 +101,7 @@ ExitCode Trainer::run() {
     store_ = std::make_unique<CheckpointStore>(
         CheckpointOptions{options_.run_dir / "checkpoints", options_.checkpoint_keep,
                           options_.checkpoint_keep_every,
-                          [this] { return session_.internals().lease->held(); }},
+                          [this] { return session_.internals().holds_lease(); }},
         session_.timeline());
     schedule_ = std::make_unique<CheckpointSchedule>(options_.checkpoint_every, options_.mtbf, position_.step,
                                                      seconds_since(0));

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "farandole/base/text/json.h"
-#include "farandole/train/internals.h"
 #include "farandole/train/run/run_directory.h"
+#include "farandole/train/session_internals.h"
 #include "farandole/trainer/trainer.h"
 
 namespace farandole {

@@ -14,8 +14,8 @@
 
 #include "farandole/base/files/temporary_folder.h"
 #include "farandole/checkpoint/checkpoint_store.h"
-#include "farandole/train/internals.h"
 #include "farandole/train/run/training_state.h"
+#include "farandole/train/session_internals.h"
 
 namespace {
 

@@ -16,9 +16,9 @@
 #include "farandole/estimator/fit/fit_history.h"
 #include "farandole/estimator/fit/fit_rows.h"
 #include "farandole/launch/slurm/job_memory.h"
-#include "farandole/train/internals.h"
 #include "farandole/train/run/resource_usage.h"
 #include "farandole/train/run/run_directory.h"
+#include "farandole/train/session_internals.h"
 
 namespace farandole {
 namespace {
@@ -44,7 +44,7 @@ class Fit {
   ExitCode run() {
     if (leads()) {
       store_ = std::make_unique<CheckpointStore>(
-          CheckpointOptions{checkpoints(), 2, 0, [this] { return session_.internals().lease->held(); }},
+          CheckpointOptions{checkpoints(), 2, 0, [this] { return session_.internals().holds_lease(); }},
           session_.timeline());
       history_.begin(trainer_.steps_done(), trainer_.epochs_done());
     }

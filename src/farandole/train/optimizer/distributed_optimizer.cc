@@ -7,15 +7,17 @@
 #include "farandole/base/error.h"
 #include "farandole/base/text/parse_number.h"
 #include "farandole/base/text/phrases.h"
+#include "farandole/comm/mpi/mpi_communicator.h"
+#include "farandole/comm/net/stream.h"
 #include "farandole/fusion/bucket_planner.h"
 #include "farandole/fusion/gradient_reducer.h"
-#include "farandole/train/internals.h"
 #include "farandole/train/optimizer/bucket_optimizer.h"
 #include "farandole/train/optimizer/gradient_synchronizer.h"
 #include "farandole/train/optimizer/joining.h"
 #include "farandole/train/optimizer/loss_scaler.h"
 #include "farandole/train/optimizer/parameter_averaging.h"
 #include "farandole/train/optimizer/trained_parameters.h"
+#include "farandole/train/session_internals.h"
 
 namespace farandole {
 
@@ -82,23 +84,22 @@ struct DistributedOptimizer::Impl {
     if (options.loss_scaling) scale_loss(*options.loss_scaling);
     const auto sparse = parameters.take_sparse(options.sparse_parameters, inner);
     untrained.emplace(inner, named, parameters, sparse);
-    const auto new_ranks = [&](Waiting waiting) {
-      const bool narrow = options.compression.kind == Compression::Kind::between_nodes;
-      const auto wire = narrow ? Wire::bfloat16 : Wire::exact;
-      return options.group == nullptr ? internals.new_communicator(waiting, wire)
-                                      : internals.new_communicator(waiting, *options.group, wire);
-    };
-    auto ranks = new_ranks(internals.waiting_for_gradients());
+    const bool narrow = options.compression.kind == Compression::Kind::between_nodes;
+    auto ranks = internals.new_communicator(internals.waiting_for_gradients(),
+                                            narrow ? Wire::bfloat16 : Wire::exact, options.group);
     check_plan_agreement(*ranks, plan_buckets(parameters.specs(), options.buckets));
     check_plan_agreement(*ranks, {sparse.specs(), {}});
     if (options.synchronization.of_parameters()) {
       averaging.emplace(std::move(ranks), options.synchronization.every);
-      if (options.stop_requested) stop_vote.emplace(new_ranks(Waiting::yielding), session.timeline());
+      if (options.stop_requested)
+        stop_vote.emplace(internals.new_communicator(Waiting::yielding, Wire::exact, options.group),
+                          session.timeline());
     }
     gradients.emplace(session, std::move(ranks), parameters, sparse, options);
     joining.emplace(averaging ? averaging->ranks() : gradients->ranks(), inner);
-    // The first order is kept in two cases. With compression, the bits of the result depend on the plan, and a
-    // resumed run would make a new one. With averaged parameters, each rank's gradients have a different order.
+    // The first order is kept in two cases. With compression, the bits of the result depend on the
+    // plan, and a resumed run would make a new one. With averaged parameters, each rank's gradients
+    // have a different order.
     const bool keep_order = options.compression.of_ranks() || options.synchronization.of_parameters();
     planner.emplace(gradients->ranks(), parameters.specs(),
                     BucketPlanner::Options{options.buckets, keep_order, options.tune});

@@ -4,7 +4,7 @@
 #include <torch/utils.h>
 
 #include "farandole/comm/communicator.h"
-#include "farandole/train/internals.h"
+#include "farandole/train/session_internals.h"
 
 namespace farandole {
 namespace {
@@ -65,7 +65,7 @@ void GradientSynchronizer::use(BucketPlan plan) {
       session_.timeline(), sent_as(options_.compression), options_.stop_requested, device_.get());
   reducer_->report_later(unreported);
   if (number_)
-    explanation_ = session_.internals().calls.explain(
+    explanation_ = session_.internals().calls().explain(
         *number_, [this](std::string_view collective) { return reducer_->explain(collective); });
   buckets_ = std::make_unique<GradientBuckets>(*reducer_, parameters_, options_.backward_passes_per_step);
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "farandole/fusion/reduction_queue.h"
-#include "farandole/train/internals.h"
+#include "farandole/train/collectives_internals.h"
 #include "farandole/train/optimizer/bucket_optimizer.h"
 #include "farandole/train/optimizer/joining.h"
 

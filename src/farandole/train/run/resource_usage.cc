@@ -12,7 +12,7 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/process/quiet_thread.h"
 #include "farandole/timeline/counters/gpu_counters.h"
-#include "farandole/train/internals.h"
+#include "farandole/train/session_internals.h"
 
 namespace farandole {
 namespace {

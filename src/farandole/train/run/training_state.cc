@@ -11,7 +11,7 @@
 #include "farandole/base/log.h"
 #include "farandole/base/text/json.h"
 #include "farandole/checkpoint/schema.h"
-#include "farandole/train/internals.h"
+#include "farandole/train/session_internals.h"
 #include "farandole/train/tensor_bytes.h"
 #include "farandole/train/torch_optimizers.h"
 
