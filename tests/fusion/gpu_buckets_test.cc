@@ -12,7 +12,7 @@
 #include "comm/gpu_world.h"
 #include "lane.h"
 
-#include "farandole/fusion/gradient_reducer.h"
+#include "farandole/fusion/device_reducer.h"
 
 namespace farandole {
 namespace {
@@ -33,8 +33,7 @@ struct DeviceRank {
             rank.bootstrap,
             {runtime, gpus == Gpus::shared ? 0 : rank.rank, [this] { return current; }, gpus == Gpus::shared},
             {.registry = &calls}, FindNonfinite::yes)),
-        reducer(rank.bootstrap, plan(tensors), ReduceOp::average, timeline, std::nullopt,
-                std::move(stop_requested), device.get()) {
+        reducer(*device, plan(tensors), ReduceOp::average, timeline, std::move(stop_requested)) {
     use_stream(0);
     for (std::size_t i = 0; i < tensors; ++i) {
       const auto bytes = spec(i).bytes();
@@ -72,7 +71,10 @@ struct DeviceRank {
     }
     auto* const to = where == Where::in_bucket ? reducer.data(tensor) : elsewhere[tensor].get();
     runtime->copy(to, at, spec(tensor).bytes(), current);
-    reducer.mark_ready(tensor, where == Where::in_bucket ? nullptr : to);
+    if (where == Where::in_bucket)
+      reducer.mark_ready(tensor);
+    else
+      reducer.mark_ready_elsewhere(tensor, to);
   }
   // In the order of the plan, on both streams in turn, packed or not.
   void produce_all(double value) {
@@ -114,9 +116,12 @@ struct DeviceRank {
     for (std::size_t i = 0; i < spec(tensor).count(); ++i) {
       float single = 0;
       double whole = 0;
-      if (spec(tensor).dtype == DType::float32)
-        std::memcpy(&single, at + 4 * i, sizeof single), whole = single;
-      if (spec(tensor).dtype == DType::float64) std::memcpy(&whole, at + 8 * i, sizeof whole);
+      if (spec(tensor).dtype == DType::float32) {
+        std::memcpy(&single, at + 4 * i, sizeof single);
+        whole = single;
+      } else {
+        std::memcpy(&whole, at + 8 * i, sizeof whole);
+      }
       if (!(std::abs(whole - value) <= 1e-5 * std::abs(value))) return false;
     }
     return true;
@@ -142,7 +147,7 @@ struct DeviceRank {
   std::vector<Buffer> computed[2], elsewhere;  // of the host, by turn; of the device
   Timeline timeline;
   std::unique_ptr<BucketDevice> device;
-  GradientReducer reducer;
+  DeviceReducer reducer;
 };
 
 using Where = DeviceRank::Where;
@@ -178,15 +183,18 @@ void train(GpuRank& rank, Gpus gpus, unsigned seed, std::size_t tensors, int ste
     seen.push_back(own.finish());
     EXPECT_EQ(own.reducer.stopping(), step > 0 && (step - 1) % 3 == 2) << step;
   }
-  own.reducer.settle();
+  own.reducer.await_results();
   EXPECT_EQ(own.reducer.stopping(), (step - 1) % 3 == 2);
   own.wait();
   for (step = 0; step < steps; ++step)
     for (std::size_t tensor = 0; tensor < tensors; ++tensor) {
       double sum = 0;
       bool present = false;
-      for (int r = 0; r < rank.size; ++r)
-        if (has(r, step, tensor)) sum += gradient(r, step, tensor), present = true;
+      for (int r = 0; r < rank.size; ++r) {
+        if (!has(r, step, tensor)) continue;
+        sum += gradient(r, step, tensor);
+        present = true;
+      }
       EXPECT_EQ(seen[static_cast<std::size_t>(step)].present[tensor], present);
       EXPECT_TRUE(own.has_all(seen[static_cast<std::size_t>(step)], tensor, sum / rank.size))
           << step << " " << tensor;
@@ -227,7 +235,7 @@ TEST_P(GpuBuckets, AStepIsQueuedWhileTheDeviceStandsStill) {
       own.produce_all(step);
       own.finish();
     }
-    own.reducer.settle();
+    own.reducer.await_results();
     own.wait();
     pause(true);
     ::alarm(20);
@@ -287,7 +295,7 @@ int two_steps(GpuRank& rank, Gpus gpus) {
     own.produce_all(step);
     seen.push_back(own.finish());
   }
-  own.reducer.settle();
+  own.reducer.await_results();
   own.wait();
   return of_double<int()>("gpu_double_waits")();
 }
@@ -384,7 +392,7 @@ void three_steps(GpuRank& rank, Gpus gpus) {
       own.produce_all(step);
     own.finish();
   }
-  own.reducer.settle();
+  own.reducer.await_results();
 }
 
 // The rank whose call fails names it. The others do not wait for it.

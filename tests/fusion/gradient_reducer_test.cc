@@ -1,5 +1,3 @@
-#include "farandole/fusion/gradient_reducer.h"
-
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
@@ -16,6 +14,7 @@
 #include "farandole/comm/communicator.h"
 #include "farandole/comm/shm/shared_memory_communicator.h"
 #include "farandole/comm/wrap/traced_communicator.h"
+#include "farandole/fusion/host_reducer.h"
 #include "farandole/timeline/recorder/recorder_file.h"
 
 namespace farandole {
@@ -74,8 +73,7 @@ TEST_P(Reductions, RandomOrdersAndAbsentGradients) {
     };
     run(ranks, [&](Communicator& communicator, std::optional<DType> compressed) {
       Timeline timeline;
-      GradientReducer reducer(communicator, small_plan(tensors, 200), ReduceOp::average, timeline,
-                              compressed);
+      HostReducer reducer(communicator, small_plan(tensors, 200), ReduceOp::average, timeline, compressed);
       std::mt19937 random(seed + static_cast<unsigned>(communicator.rank));
       for (int step = 0; step < 5; ++step) {
         std::vector<std::size_t> order(tensors);
@@ -122,8 +120,8 @@ TEST_P(Reductions, AllRanksKnowInTheSameStepThatOneMustStop) {
   run(3, [&](Communicator& communicator, std::optional<DType> compressed) {
     Timeline timeline;
     int step = 0;
-    GradientReducer reducer(communicator, small_plan(9, 200), ReduceOp::average, timeline, compressed,
-                            [&] { return communicator.rank == 1 && step == 2; });
+    HostReducer reducer(communicator, small_plan(9, 200), ReduceOp::average, timeline, compressed,
+                        [&] { return communicator.rank == 1 && step == 2; });
     for (; step < 5; ++step) {
       for (std::size_t i = 0; i < 9; ++i) reducer.mark_ready(i);
       reducer.finish();
@@ -149,8 +147,8 @@ TEST_P(Reductions, FindsGradientsThatAreNotFinite) {
       for (std::size_t i = 0; i < tensors; ++i)
         specs.push_back({"t" + std::to_string(i), {static_cast<std::int64_t>(i * 37 + 1)}, dtype});
       Timeline timeline;
-      GradientReducer reducer(communicator, plan_buckets(std::move(specs), {300, 300}), ReduceOp::average,
-                              timeline, compressed);
+      HostReducer reducer(communicator, plan_buckets(std::move(specs), {300, 300}), ReduceOp::average,
+                          timeline, compressed);
       std::mt19937 random(7u + static_cast<unsigned>(communicator.rank));
       for (int step = 0; step < 12; ++step) {
         std::optional<std::size_t> own, any;
@@ -194,7 +192,7 @@ TEST_P(Reductions, FindsGradientsThatAreNotFinite) {
 TEST(GradientReducer, FindsWhatOnlyCompressionMakesInfinite) {
   ThreadWorld::run(2, [](Communicator& communicator) {
     Timeline timeline;
-    GradientReducer reducer(communicator, small_plan(4, 60), ReduceOp::average, timeline, DType::float16);
+    HostReducer reducer(communicator, small_plan(4, 60), ReduceOp::average, timeline, DType::float16);
     for (const double value : {1.0, 1e6, 2.0}) {
       for (std::size_t i = 0; i < 4; ++i) {
         fill(reducer, i, i == 2 ? value : 1.0);
@@ -210,7 +208,7 @@ TEST(GradientReducer, FindsWhatOnlyCompressionMakesInfinite) {
 TEST(GradientReducer, SumDoesNotDivide) {
   ThreadWorld::run(3, [](Communicator& communicator) {
     Timeline timeline;
-    GradientReducer reducer(communicator, small_plan(2, 8), ReduceOp::sum, timeline);
+    HostReducer reducer(communicator, small_plan(2, 8), ReduceOp::sum, timeline);
     for (std::size_t i = 0; i < 2; ++i) {
       fill(reducer, i, 2.0);
       reducer.mark_ready(i);
@@ -229,7 +227,7 @@ TEST(GradientReducer, NotesWhenGradientsAreReadyInSomeSteps) {
     TimelineOptions options;
     options.file = folder / "rank-0000.ftl";
     Timeline timeline(options);
-    GradientReducer reducer(communicator, small_plan(2, 8), ReduceOp::sum, timeline);
+    HostReducer reducer(communicator, small_plan(2, 8), ReduceOp::sum, timeline);
     for (const std::int64_t step : {-1, 5, 33, 64}) {
       timeline.set_step(step);
       reducer.mark_ready(1);
@@ -258,7 +256,7 @@ TEST(GradientReducer, NotesWhenEachBucketIsReady) {
       options.file = folder / "rank-0000.ftl";
       Timeline timeline(options);
       TracedCommunicator traced(std::make_unique<SoloCommunicator>(), timeline, 0);
-      GradientReducer reducer(traced, small_plan(tensors, 8), ReduceOp::sum, timeline, compressed);
+      HostReducer reducer(traced, small_plan(tensors, 8), ReduceOp::sum, timeline, compressed);
       std::mt19937 random(seed(7));
       for (std::int64_t step = 0; step < 50; ++step) {
         timeline.set_step(step);
@@ -295,7 +293,7 @@ TEST(GradientReducer, NotesWhenEachBucketIsReady) {
 TEST(GradientReducer, MarkingTwiceIsNamed) {
   ThreadWorld::run(1, [](Communicator& communicator) {
     Timeline timeline;
-    GradientReducer reducer(communicator, small_plan(2, 1000), ReduceOp::sum, timeline);
+    HostReducer reducer(communicator, small_plan(2, 1000), ReduceOp::sum, timeline);
     reducer.mark_ready(1);
     try {
       reducer.mark_ready(1);
@@ -310,7 +308,7 @@ TEST(GradientReducer, AFailedReductionIsThrownByFinish) {
   ThreadWorld::run(1, [](Communicator&) {
     FailingCommunicator failing;
     Timeline timeline;
-    GradientReducer reducer(failing, small_plan(3, 1000), ReduceOp::sum, timeline);
+    HostReducer reducer(failing, small_plan(3, 1000), ReduceOp::sum, timeline);
     EXPECT_THROW(reducer.finish(), Error);
   });
 }
@@ -318,7 +316,7 @@ TEST(GradientReducer, AFailedReductionIsThrownByFinish) {
 TEST(GradientReducer, EndsWithoutFinish) {
   ThreadWorld::run(2, [](Communicator& communicator) {
     Timeline timeline;
-    GradientReducer reducer(communicator, small_plan(5, 16), ReduceOp::sum, timeline);
+    HostReducer reducer(communicator, small_plan(5, 16), ReduceOp::sum, timeline);
     reducer.mark_ready(0);  // in the last bucket, so nothing is sent yet
   });
 }
@@ -327,7 +325,7 @@ TEST(GradientReducer, RefusesIntegers) {
   ThreadWorld::run(1, [](Communicator& communicator) {
     Timeline timeline;
     EXPECT_THROW(
-        GradientReducer(communicator, plan_buckets({{"i", {3}, DType::int64}}, {}), ReduceOp::sum, timeline),
+        HostReducer(communicator, plan_buckets({{"i", {3}, DType::int64}}, {}), ReduceOp::sum, timeline),
         UserError);
   });
 }
@@ -335,7 +333,7 @@ TEST(GradientReducer, RefusesIntegers) {
 TEST(GradientReducer, ExplainsItsBuckets) {
   ThreadWorld::run(1, [](Communicator& communicator) {
     Timeline timeline;
-    GradientReducer reducer(communicator, small_plan(6, 1 << 20), ReduceOp::sum, timeline);
+    HostReducer reducer(communicator, small_plan(6, 1 << 20), ReduceOp::sum, timeline);
     ASSERT_EQ(reducer.plan().buckets.size(), 1u);
     reducer.mark_ready(5);
     const auto next = reducer.explain("");

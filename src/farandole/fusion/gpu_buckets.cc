@@ -30,7 +30,7 @@ std::unique_ptr<DeviceCommunicator> connect(Communicator& bootstrap, const GpuOf
 
 // What lies behind the flags, aligned to 8 bytes. One copy brings the flags and this to the device, and one
 // brings them back.
-struct Verdict {
+struct ScanResult {
   std::uint64_t first = all_finite;  // the first element that is not finite
   float found = 0;                   // 1 if there is one, also in an earlier reduction
   float padding = 0;
@@ -43,11 +43,11 @@ class GpuBucket final : public DeviceBucket {
         bucket_(bucket),
         op_(op),
         payload_bytes_(bucket.payload * size_of(bucket.dtype)),
-        verdict_at_((bucket.bytes() + 7) / 8 * 8),
-        memory_(parts_->ranks->allocate(verdict_at_ + sizeof(Verdict))),
+        result_at_((bucket.bytes() + 7) / 8 * 8),
+        memory_(parts_->ranks->allocate(result_at_ + sizeof(ScanResult))),
         table_(runtime().allocate(bucket.slots.size() * sizeof(CopyPiece))) {
     for (auto& turn : turns_)
-      turn = {runtime().allocate_pinned(verdict_at_ + sizeof(Verdict) - payload_bytes_),
+      turn = {runtime().allocate_pinned(result_at_ + sizeof(ScanResult) - payload_bytes_),
               runtime().allocate_pinned(bucket.slots.size() * sizeof(CopyPiece)),
               std::make_unique<GpuEvent>(parts_->gpu.runtime)};
   }
@@ -87,9 +87,9 @@ class GpuBucket final : public DeviceBucket {
     for (auto& writer : writers_)
       if (std::exchange(writer.wrote, false)) writer.end->hold(stream);
     pack(own, gradients);
-    *verdict_of(own) = Verdict();
+    *result_of(own) = ScanResult();
     auto* const flags_there = memory_.get() + payload_bytes_;
-    const auto flag_bytes = verdict_at_ + sizeof(Verdict) - payload_bytes_;
+    const auto flag_bytes = result_at_ + sizeof(ScanResult) - payload_bytes_;
     runtime().copy(flags_there, own.flags.get(), flag_bytes, stream);
     parts_->ranks->allreduce(name, memory_.get(), bucket_.count(), bucket_.dtype, op_, factor, stream);
     if (parts_->found != nullptr) find_nonfinite();
@@ -102,12 +102,12 @@ class GpuBucket final : public DeviceBucket {
 
   std::optional<std::size_t> await(int turn) override {
     parts_->ranks->await(*turns_[turn].reduced);
-    const auto first = verdict_of(turns_[turn])->first;
+    const auto first = result_of(turns_[turn])->first;
     if (first == all_finite) return std::nullopt;
     return first;
   }
 
-  float* found_nonfinite() override { return parts_->found != nullptr ? &verdict_there()->found : nullptr; }
+  float* found_nonfinite() override { return parts_->found != nullptr ? &result_there()->found : nullptr; }
 
  private:
   struct Writer {
@@ -122,19 +122,19 @@ class GpuBucket final : public DeviceBucket {
 
   const GpuRuntime& runtime() const { return *parts_->gpu.runtime; }
 
-  Verdict* verdict_of(const Turn& turn) const {
-    return reinterpret_cast<Verdict*>(turn.flags.get() + verdict_at_ - payload_bytes_);
+  ScanResult* result_of(const Turn& turn) const {
+    return reinterpret_cast<ScanResult*>(turn.flags.get() + result_at_ - payload_bytes_);
   }
-  Verdict* verdict_there() const { return reinterpret_cast<Verdict*>(memory_.get() + verdict_at_); }
+  ScanResult* result_there() const { return reinterpret_cast<ScanResult*>(memory_.get() + result_at_); }
 
   // The bucket has its own copy of what is known at this place, because its update may run while a later
   // bucket is searched. Otherwise ranks could differ in what they update.
   void find_nonfinite() {
     auto* const stream = parts_->stream.handle();
     auto* const found = reinterpret_cast<float*>(parts_->found.get());
-    parts_->kernels.find_nonfinite(memory_.get(), bucket_.payload, bucket_.dtype, &verdict_there()->first,
+    parts_->kernels.find_nonfinite(memory_.get(), bucket_.payload, bucket_.dtype, &result_there()->first,
                                    found, stream);
-    runtime().copy(&verdict_there()->found, found, sizeof *found, stream);
+    runtime().copy(&result_there()->found, found, sizeof *found, stream);
   }
 
   void pack(const Turn& turn, std::span<const Gradient> gradients) {
@@ -148,7 +148,7 @@ class GpuBucket final : public DeviceBucket {
   const std::shared_ptr<GpuParts> parts_;
   const Bucket bucket_;
   const ReduceOp op_;
-  const std::size_t payload_bytes_, verdict_at_;
+  const std::size_t payload_bytes_, result_at_;
   const Buffer memory_, table_;
   Turn turns_[2];
   int last_ = 0;

@@ -5,14 +5,12 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <limits>
-#include <string>
-#include <utility>
 
+#include "farandole/base/clock.h"
 #include "farandole/base/dtype.h"
 #include "farandole/base/error.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/comm/agreement.h"
-#include "farandole/comm/kernels/float16.h"
 
 namespace farandole {
 namespace {
@@ -57,53 +55,29 @@ std::string describe(const BucketPlan& plan) {
 
 }  // namespace
 
-GradientReducer::GradientReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline,
-                                 std::optional<DType> compressed, std::function<bool()> stop_requested,
-                                 BucketDevice* device)
-    : communicator_(communicator),
-      plan_(std::move(plan)),
-      op_(op),
-      timeline_(timeline),
-      stop_requested_(std::move(stop_requested)),
-      device_(device) {
-  if (compressed) compressor_.emplace(*compressed);
-  place_.resize(plan_.tensors.size());
+GradientReducer::GradientReducer(BucketPlan plan, Timeline& timeline, std::function<bool()> stop_requested)
+    : plan_(std::move(plan)), timeline_(timeline), stop_requested_(std::move(stop_requested)) {
+  const auto tensors = plan_.tensors.size();
+  place_.resize(tensors);
+  marked_.assign(tensors, Gradient::missing);
+  present_.assign(tensors, 0);
   for (const auto& tensor : plan_.tensors)
     gradient_names_.push_back(timeline_.intern("gradient " + tensor.name));
-  marked_.assign(plan_.tensors.size(), Gradient::missing);
-  present_.assign(plan_.tensors.size(), 0);
   for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
     const auto& bucket = plan_.buckets[b];
-    const auto name = "bucket " + std::to_string(b);
-    auto& state = buckets_.emplace_back(
-        State{name, timeline_.intern(name + " ready"), {}, nullptr, bucket.slots.size()});
-    if (device_ != nullptr)
-      state.there = device_->make(bucket, op_);
-    else
-      state.memory = communicator_.allocate(bucket.bytes());
-    for (std::size_t s = 0; s < bucket.slots.size(); ++s) {
-      place_[bucket.slots[s].tensor] = {b, s};
-      set_flag(bucket.slots[s].tensor,
-               Gradient::missing);  // also rejects element types that gradients cannot have
-    }
+    std::byte ignored[sizeof(double)];
+    store_flag(ignored, bucket.dtype, 0);  // Throws for other types.
+    names_.push_back("bucket " + std::to_string(b));
+    ready_names_.push_back(timeline_.intern(names_.back() + " ready"));
+    missing_.push_back(bucket.slots.size());
+    for (std::size_t s = 0; s < bucket.slots.size(); ++s) place_[bucket.slots[s].tensor] = {b, s};
   }
-  if (device_ != nullptr)
-    queue_ = reduce_on_device([this](std::size_t b) { start_on_device(b); },
-                              [this](std::size_t b) { buckets_[b].there->hold(); });
-  else if (auto* const nonblocking = communicator_.nonblocking_allreduce();
-           nonblocking != nullptr && !compressor_)
-    queue_ = reduce_from_caller([this](std::size_t b) { start(b); }, *nonblocking, timeline);
-  else
-    queue_ = reduce_on_thread([this](std::size_t b) { reduce(b); }, timeline);
 }
 
-GradientReducer::~GradientReducer() = default;
-
-std::byte* GradientReducer::data(std::size_t tensor) {
+std::byte* GradientReducer::data(std::size_t tensor) const {
   const auto [b, s] = place_[tensor];
   const auto& bucket = plan_.buckets[b];
-  auto* const start = device_ != nullptr ? buckets_[b].there->data() : buckets_[b].memory.get();
-  return start + bucket.slots[s].offset * size_of(bucket.dtype);
+  return payload(b) + bucket.slots[s].offset * size_of(bucket.dtype);
 }
 
 std::size_t GradientReducer::bucket_bytes() const {
@@ -112,57 +86,42 @@ std::size_t GradientReducer::bucket_bytes() const {
   return bytes;
 }
 
-std::byte* GradientReducer::flag(std::size_t b, std::size_t index) const {
-  const auto& bucket = plan_.buckets[b];
-  auto* const flags = device_ != nullptr ? buckets_[b].there->flags(turn_)
-                                         : buckets_[b].memory.get() + bucket.payload * size_of(bucket.dtype);
-  return flags + index * size_of(bucket.dtype);
-}
-
 void GradientReducer::set_flag(std::size_t tensor, Gradient gradient) {
   const auto [b, s] = place_[tensor];
+  const auto dtype = plan_.buckets[b].dtype;
   const float value = gradient == Gradient::missing  ? 0
                       : gradient == Gradient::finite ? 1
                                                      : std::numeric_limits<float>::quiet_NaN();
-  store_flag(flag(b, s), plan_.buckets[b].dtype, value);
+  store_flag(flags(b) + s * size_of(dtype), dtype, value);
 }
 
-// Some rank has a gradient if this one has.
+bool GradientReducer::is_set(std::size_t b, const std::byte* its_flags, std::size_t index) const {
+  const auto dtype = plan_.buckets[b].dtype;
+  return any_bit(its_flags + index * size_of(dtype), dtype);
+}
+
+bool GradientReducer::asks_for_stop(const std::byte* flags_of_last_bucket) const {
+  return is_set(plan_.buckets.size() - 1, flags_of_last_bucket, plan_.buckets.back().slots.size());
+}
+
+bool GradientReducer::has_all(std::size_t b) const {
+  const auto& slots = plan_.buckets[b].slots;
+  return std::all_of(slots.begin(), slots.end(),
+                     [&](const BucketSlot& slot) { return marked_[slot.tensor] != Gradient::missing; });
+}
+
 void GradientReducer::learn_presence(std::size_t b) {
-  const auto& bucket = plan_.buckets[b];
-  const bool has_all = device_ != nullptr &&
-                       std::all_of(bucket.slots.begin(), bucket.slots.end(), [&](const BucketSlot& slot) {
-                         return marked_[slot.tensor] != Gradient::missing;
-                       });
-  if (device_ != nullptr && !has_all) {
-    const Span span(timeline_, Category::wait, "wait for flags");
-    buckets_[b].there->await(turn_);
-  }
-  for (std::size_t s = 0; s < bucket.slots.size(); ++s)
-    present_[bucket.slots[s].tensor] = has_all || any_bit(flag(b, s), bucket.dtype);
+  const auto& slots = plan_.buckets[b].slots;
+  for (std::size_t s = 0; s < slots.size(); ++s)
+    present_[slots[s].tensor] = marked_[slots[s].tensor] != Gradient::missing || is_set(b, flags(b), s);
 }
 
-void GradientReducer::ask_for_stop(std::size_t b) {
+void GradientReducer::started(std::size_t b, std::size_t bytes_to_send) {
   const auto& bucket = plan_.buckets[b];
-  if (stop_requested_ && b + 1 == buckets_.size())
-    store_flag(flag(b, bucket.slots.size()), bucket.dtype, stop_requested_() ? 1 : 0);
-}
-
-float* GradientReducer::found_nonfinite(std::size_t bucket) const {
-  return device_ != nullptr ? buckets_[bucket].there->found_nonfinite() : nullptr;
-}
-
-// Only compression makes infinities of numbers that are far from the largest ones.
-void GradientReducer::look_for_nonfinite(std::size_t b) {
-  if (first_nonfinite_ || device_ != nullptr) return;
-  const auto& bucket = plan_.buckets[b];
-  const std::size_t size = size_of(bucket.dtype);
-  for (std::size_t s = 0; s < bucket.slots.size() && !first_nonfinite_; ++s) {
-    const auto tensor = bucket.slots[s].tensor;
-    if (!has_only_finite({flag(b, s), size}, bucket.dtype) ||
-        (compressor_ && !has_only_finite({data(tensor), plan_.tensors[tensor].bytes()}, bucket.dtype)))
-      first_nonfinite_ = tensor;
-  }
+  sent_bytes_ += bytes_to_send;
+  if (stop_requested_ && b + 1 == plan_.buckets.size())
+    store_flag(flags(b) + bucket.slots.size() * size_of(bucket.dtype), bucket.dtype,
+               stop_requested_() ? 1 : 0);
 }
 
 std::optional<std::size_t> GradientReducer::first_nonfinite_here() const {
@@ -172,42 +131,27 @@ std::optional<std::size_t> GradientReducer::first_nonfinite_here() const {
   return std::nullopt;
 }
 
-// The gradient was written just now, so that it is read from the cache.
-void GradientReducer::mark_ready(std::size_t tensor, const std::byte* from) {
+void GradientReducer::mark(std::size_t tensor, Gradient gradient) {
   const auto& spec = plan_.tensors[tensor];
-  const bool finite = device_ != nullptr || has_only_finite({data(tensor), spec.bytes()}, spec.dtype);
-  const std::lock_guard lock(mutex_);
   if (marked_[tensor] != Gradient::missing)
-    throw Error("the gradient of " + plan_.tensors[tensor].name +
+    throw Error("the gradient of " + spec.name +
                 " was ready twice in one step; set backward_passes_per_step to the number of backward calls "
                 "before step()");
-  const auto gradient = finite ? Gradient::finite : Gradient::nonfinite;
   {
     const std::lock_guard progress(progress_);
     marked_[tensor] = gradient;
   }
-  if (device_ != nullptr) {
-    auto& bucket = buckets_[place_[tensor].first];
-    if (from != nullptr) bucket.elsewhere.push_back({from, data(tensor), spec.bytes()});
-    bucket.there->written();
-  }
   if (notes_gradients(timeline_.step())) [[unlikely]]
-    note(tensor);
+    timeline_.instant(gradient_names_[tensor], now_ns(), spec.bytes());
   if (first_step_) first_order_.push_back(tensor);
   set_flag(tensor, gradient);
-  --buckets_[place_[tensor].first].missing;
-  push_full_buckets();
-  queue_->poll();
-}
-
-void GradientReducer::note(std::size_t tensor) {
-  timeline_.instant(gradient_names_[tensor], now_ns(), plan_.tensors[tensor].bytes());
+  --missing_[bucket_of(tensor)];
 }
 
 void GradientReducer::push_full_buckets() {
-  while (pushed_ < buckets_.size() && buckets_[pushed_].missing == 0) {
-    timeline_.instant(buckets_[pushed_].ready, now_ns(), plan_.buckets[pushed_].bytes());
-    queue_->push();
+  while (pushed_ < missing_.size() && missing_[pushed_] == 0) {
+    timeline_.instant(ready_names_[pushed_], now_ns(), plan_.buckets[pushed_].bytes());
+    push(pushed_);
     const std::lock_guard progress(progress_);
     ++pushed_;
   }
@@ -217,101 +161,26 @@ void GradientReducer::finish(const std::function<void(std::size_t)>& reduced) {
   for (std::size_t tensor = 0; tensor < marked_.size(); ++tensor) {
     if (marked_[tensor] != Gradient::missing) continue;
     if (first_step_) first_order_.push_back(tensor);
-    if (device_ != nullptr) {
-      auto& bucket = *buckets_[place_[tensor].first].there;
-      bucket.zero(data(tensor), plan_.tensors[tensor].bytes());
-      bucket.written();
-    } else {
-      std::memset(data(tensor), 0, plan_.tensors[tensor].bytes());
-    }
+    set_zero(tensor);
     set_flag(tensor, Gradient::missing);
   }
   std::unique_lock lock(mutex_);
-  for (auto& bucket : buckets_) bucket.missing = 0;
+  std::fill(missing_.begin(), missing_.end(), 0);
   push_full_buckets();
   lock.unlock();
   first_nonfinite_.reset();
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    queue_->await(b + 1);
-    learn_presence(b);
-    look_for_nonfinite(b);
+  for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
+    await(b);
     if (reduced) reduced(b);
   }
-  if (device_ != nullptr) {
-    settle();  // the step before this one
-    if (const auto carried = std::exchange(carried_, std::nullopt)) {
-      if (!first_nonfinite_) first_nonfinite_ = carried;
-      device_->forget_nonfinite();
-    }
-    unsettled_ = turn_;
-    turn_ = 1 - turn_;
-  } else if (!buckets_.empty()) {
-    stopping_ = asks_for_stop();
-  }
+  end_step();
   lock.lock();
   first_step_ = false;
-  queue_->restart();
   const std::lock_guard progress(progress_);
   pushed_ = 0;
-  for (std::size_t b = 0; b < buckets_.size(); ++b) buckets_[b].missing = plan_.buckets[b].slots.size();
+  for (std::size_t b = 0; b < missing_.size(); ++b) missing_[b] = plan_.buckets[b].slots.size();
   here_ = marked_;
   std::fill(marked_.begin(), marked_.end(), Gradient::missing);
-}
-
-bool GradientReducer::asks_for_stop() const {
-  const auto& bucket = plan_.buckets.back();
-  return any_bit(flag(buckets_.size() - 1, bucket.slots.size()), bucket.dtype);
-}
-
-bool GradientReducer::can_multiply() const {
-  return device_ != nullptr &&
-         std::all_of(plan_.buckets.begin(), plan_.buckets.end(), [](const Bucket& bucket) {
-           return bucket.dtype == DType::float32 || bucket.dtype == DType::float64;
-         });
-}
-
-void GradientReducer::settle() {
-  if (!unsettled_) return;
-  await_unsettled();
-  if (first_nonfinite_) device_->forget_nonfinite();
-}
-
-void GradientReducer::discard() {
-  if (device_ == nullptr) return;
-  // Without unsettled_, what is known is about the gradients that are discarded.
-  const auto earlier = unsettled_ ? first_nonfinite_ : std::nullopt;
-  first_nonfinite_.reset();
-  settle();
-  first_nonfinite_.reset();
-  carried_ = earlier;
-}
-
-// The device goes on leaving out updates until the next reducer has reported the reason.
-GradientReducer::Unreported GradientReducer::retire() {
-  if (device_ == nullptr) return {};
-  first_nonfinite_.reset();
-  await_unsettled();
-  return {first_nonfinite_ ? first_nonfinite_ : carried_, stopping_};
-}
-
-void GradientReducer::report_later(const Unreported& unreported) {
-  carried_ = unreported.nonfinite;
-  stopping_ = unreported.stopping;
-}
-
-void GradientReducer::await_unsettled() {
-  if (!unsettled_ || buckets_.empty()) return;
-  const auto next = std::exchange(turn_, *unsettled_);
-  const Span span(timeline_, Category::wait, "wait for the last step");
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    const auto element = buckets_[b].there->await(turn_);
-    if (!element || first_nonfinite_) continue;
-    for (const auto& slot : plan_.buckets[b].slots)
-      if (slot.offset <= *element) first_nonfinite_ = slot.tensor;
-  }
-  stopping_ = asks_for_stop();
-  turn_ = next;
-  unsettled_.reset();
 }
 
 std::span<const std::size_t> GradientReducer::first_order() const {
@@ -319,49 +188,20 @@ std::span<const std::size_t> GradientReducer::first_order() const {
   return first_order_;
 }
 
-void GradientReducer::reduce(std::size_t b) {
-  const auto& bucket = plan_.buckets[b];
-  const auto& name = buckets_[b].name;
-  std::byte* const memory = buckets_[b].memory.get();
-  ask_for_stop(b);
-  sent_bytes_ += compressor_ ? compressor_->bytes_for(bucket) : bucket.bytes();
-  if (compressor_)
-    compressor_->allreduce(communicator_, name, bucket, memory, op_);
-  else
-    communicator_.allreduce(name, memory, bucket.count(), bucket.dtype, op_);
-}
-
 std::optional<CollectiveRegistry::Meaning> GradientReducer::explain(std::string_view collective) const {
   const std::unique_lock progress(progress_, std::try_to_lock);
   if (!progress) return std::nullopt;
-  std::size_t index = collective.empty() ? pushed_ : 0;
-  if (!collective.empty())
-    while (index < buckets_.size() && buckets_[index].name != collective) ++index;
-  if (index >= buckets_.size()) return std::nullopt;
+  const auto index = collective.empty()
+                         ? pushed_
+                         : static_cast<std::size_t>(std::ranges::find(names_, collective) - names_.begin());
+  if (index >= names_.size()) return std::nullopt;
   CollectiveRegistry::Meaning meaning;
   for (const auto& slot : plan_.buckets[index].slots) {
-    const auto& name = plan_.tensors[slot.tensor].name;
-    meaning.contents.push_back(name);
-    if (marked_[slot.tensor] == Gradient::missing) meaning.awaited.push_back(name);
+    const auto& tensor = plan_.tensors[slot.tensor].name;
+    meaning.contents.push_back(tensor);
+    if (marked_[slot.tensor] == Gradient::missing) meaning.awaited.push_back(tensor);
   }
   return meaning;
-}
-
-void GradientReducer::start_on_device(std::size_t b) {
-  const auto& bucket = plan_.buckets[b];
-  auto& state = buckets_[b];
-  ask_for_stop(b);
-  sent_bytes_ += bucket.bytes();
-  state.there->start(turn_, state.name, state.elsewhere, factor_);
-  state.elsewhere.clear();
-}
-
-void GradientReducer::start(std::size_t b) {
-  const auto& bucket = plan_.buckets[b];
-  ask_for_stop(b);
-  sent_bytes_ += bucket.bytes();
-  communicator_.nonblocking_allreduce()->start(buckets_[b].name, buckets_[b].memory.get(), bucket.count(),
-                                               bucket.dtype, op_);
 }
 
 void check_plan_agreement(Communicator& communicator, const BucketPlan& plan) {

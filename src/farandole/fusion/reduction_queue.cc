@@ -56,24 +56,6 @@ class CallerDrivenQueue : public ReductionQueue {
   bool in_flight_ = false;
 };
 
-class DeviceQueue : public ReductionQueue {
- public:
-  DeviceQueue(std::function<void(std::size_t)> start, std::function<void(std::size_t)> hold)
-      : start_(std::move(start)), hold_(std::move(hold)) {}
-
-  void push() override { start_(started_++); }
-  void poll() override {}
-  void await(std::size_t buckets) override {
-    for (; held_ < buckets; ++held_) hold_(held_);
-  }
-  void restart() override { started_ = held_ = 0; }
-
- private:
-  const std::function<void(std::size_t)> start_, hold_;
-  std::size_t started_ = 0;
-  std::size_t held_ = 0;
-};
-
 class ThreadQueue : public ReductionQueue {
  public:
   ThreadQueue(std::function<void(std::size_t)> reduce, Timeline& timeline)
@@ -154,11 +136,6 @@ class ThreadQueue : public ReductionQueue {
 std::unique_ptr<ReductionQueue> reduce_from_caller(std::function<void(std::size_t)> start,
                                                    NonblockingAllreduce& allreduce, Timeline& timeline) {
   return std::make_unique<CallerDrivenQueue>(std::move(start), allreduce, timeline);
-}
-
-std::unique_ptr<ReductionQueue> reduce_on_device(std::function<void(std::size_t)> start,
-                                                 std::function<void(std::size_t)> hold) {
-  return std::make_unique<DeviceQueue>(std::move(start), std::move(hold));
 }
 
 std::unique_ptr<ReductionQueue> reduce_on_thread(std::function<void(std::size_t)> reduce,

@@ -1,4 +1,5 @@
-// The queue of a step's full buckets. They are added and reduced in the order of the plan.
+// The queue of a step's full buckets in memory of the host. They are added and reduced in the order
+// of the plan.
 //
 // The transport determines who reduces. If it has a non-blocking allreduce, the training thread drives the
 // reduction. If it has none (MPI alone), or if gradients are compressed, a communication thread reduces
@@ -51,11 +52,5 @@ std::unique_ptr<ReductionQueue> reduce_on_thread(std::function<void(std::size_t 
 // Thread safety: call from the training thread only.
 std::unique_ptr<ReductionQueue> reduce_from_caller(std::function<void(std::size_t bucket)> start,
                                                    NonblockingAllreduce& allreduce, Timeline& timeline);
-
-// `start(b)` queues the reduction of bucket b on a device. `hold(b)` lets later work of the device wait for
-// it, but not the host, so await() never waits.
-// Thread safety: none; use from one thread at a time.
-std::unique_ptr<ReductionQueue> reduce_on_device(std::function<void(std::size_t bucket)> start,
-                                                 std::function<void(std::size_t bucket)> hold);
 
 }  // namespace farandole

@@ -28,8 +28,8 @@
 namespace farandole {
 
 struct RecordingOptions {
-  std::filesystem::path
-      run_dir;  // Folder for recorder/rank-0003.ftl of each rank and timeline.json.gz from rank 0.
+  // Folder for recorder/rank-0003.ftl of each rank and timeline.json.gz from rank 0.
+  std::filesystem::path run_dir;
   StepWindow window{};
   StepWindow gpu_activity{};  // Steps whose kernels and copies are recorded, if there is a GPU.
   std::size_t recorder_bytes = std::size_t{64} << 20;

@@ -40,8 +40,8 @@ class FusedRule {
   // Makes `places` (one per field, with the parameter's shape) the tensors of the parameter's state. They
   // get the current values of the state, or zeros if there is none. Counts one update and returns the
   // number of earlier updates.
-  virtual std::int64_t settle(const torch::Tensor& parameter, const Options& options,
-                              std::span<const torch::Tensor> places) = 0;
+  virtual std::int64_t adopt_state(const torch::Tensor& parameter, const Options& options,
+                                   std::span<const torch::Tensor> places) = 0;
   // Updates `run` once; all of it has been updated `earlier` times before.
   virtual void update(const FlatRun& run, const Options& options, std::int64_t earlier,
                       const FusedScalars& scalars) const = 0;
@@ -58,7 +58,7 @@ State& state_of(torch::optim::Optimizer& optimizer, const Tensor& parameter) {
 }
 
 template <class Set>
-void settle_field(const Tensor& now, const Tensor& place, Set set) {
+void move_field(const Tensor& now, const Tensor& place, Set set) {
   if (same_place(now, place)) return;
   if (now.defined())
     place.copy_(now);
@@ -74,11 +74,11 @@ class FusedSgd final : public FusedRule {
   std::size_t fields(const Options& options) const override { return of(options).momentum() != 0 ? 1 : 0; }
   bool keeps_zeros(const Options&) const override { return true; }
 
-  std::int64_t settle(const Tensor& parameter, const Options&, std::span<const Tensor> places) override {
+  std::int64_t adopt_state(const Tensor& parameter, const Options&, std::span<const Tensor> places) override {
     if (places.empty()) return 0;
     auto& state = state_of<torch::optim::SGDParamState>(optimizer_, parameter);
     const bool first = !state.momentum_buffer().defined();
-    settle_field(state.momentum_buffer(), places[0], [&](const Tensor& t) { state.momentum_buffer(t); });
+    move_field(state.momentum_buffer(), places[0], [&](const Tensor& t) { state.momentum_buffer(t); });
     return first ? 0 : 1;
   }
 
@@ -108,12 +108,12 @@ class FusedAdam final : public FusedRule {
   std::size_t fields(const Options& options) const override { return of(options).amsgrad() ? 3 : 2; }
   bool keeps_zeros(const Options& options) const override { return of(options).eps() > 0; }
 
-  std::int64_t settle(const Tensor& parameter, const Options&, std::span<const Tensor> places) override {
+  std::int64_t adopt_state(const Tensor& parameter, const Options&, std::span<const Tensor> places) override {
     auto& state = state_of<State>(optimizer_, parameter);
-    settle_field(state.exp_avg(), places[0], [&](const Tensor& t) { state.exp_avg(t); });
-    settle_field(state.exp_avg_sq(), places[1], [&](const Tensor& t) { state.exp_avg_sq(t); });
+    move_field(state.exp_avg(), places[0], [&](const Tensor& t) { state.exp_avg(t); });
+    move_field(state.exp_avg_sq(), places[1], [&](const Tensor& t) { state.exp_avg_sq(t); });
     if (places.size() > 2)
-      settle_field(state.max_exp_avg_sq(), places[2], [&](const Tensor& t) { state.max_exp_avg_sq(t); });
+      move_field(state.max_exp_avg_sq(), places[2], [&](const Tensor& t) { state.max_exp_avg_sq(t); });
     const auto earlier = state.step();
     state.step(earlier + 1);
     return earlier;
@@ -194,7 +194,7 @@ BucketOptimizer::BucketOptimizer(torch::optim::Optimizer& optimizer, const Bucke
     flat_parameters_.push_back(flat_tensor(bucket, parameters_[bucket.slots.front().tensor].device()));
     for (const auto& slot : bucket.slots) {
       places_[slot.tensor] = slot_view(flat_parameters_.back(), slot, parameters_[slot.tensor]);
-      settle_parameter(slot.tensor);
+      move_into_place(slot.tensor);
     }
   }
   find_groups();
@@ -203,7 +203,7 @@ BucketOptimizer::BucketOptimizer(torch::optim::Optimizer& optimizer, const Bucke
 BucketOptimizer::~BucketOptimizer() = default;
 
 // Modules replace the memory of a parameter when they are loaded or converted.
-void BucketOptimizer::settle_parameter(std::size_t tensor) {
+void BucketOptimizer::move_into_place(std::size_t tensor) {
   auto& parameter = parameters_[tensor];
   if (same_place(parameter, places_[tensor])) return;
   const torch::NoGradGuard no_grad;
@@ -256,10 +256,10 @@ std::vector<BucketOptimizer::Run> BucketOptimizer::runs(std::size_t b) {
     const auto& parameter = parameters_[slot.tensor];
     const auto group = slots_[slot.tensor].group;
     if (!group || !parameter.grad().defined()) continue;
-    settle_parameter(slot.tensor);
+    move_into_place(slot.tensor);
     const auto& options = options_of(*group);
     const auto state = places(b, slot);
-    const auto earlier = rule_->settle(parameter, options, state);
+    const auto earlier = rule_->adopt_state(parameter, options, state);
     torch::autograd::impl::bump_version(parameter);
     const bool padding = rule_->keeps_zeros(options);
     const std::size_t next = s + 1 < bucket.slots.size() ? bucket.slots[s + 1].offset : bucket.payload;
@@ -324,7 +324,7 @@ void BucketOptimizer::update_others() {
 
 std::vector<Tensor>& BucketOptimizer::writable_parameters() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    settle_parameter(i);
+    move_into_place(i);
     torch::autograd::impl::bump_version(parameters_[i]);
   }
   return flat_parameters_;

@@ -58,7 +58,7 @@ class BucketOptimizer {
 
   void find_groups();
   const torch::optim::OptimizerOptions& options_of(std::size_t group) const;
-  void settle_parameter(std::size_t tensor);
+  void move_into_place(std::size_t tensor);
   std::vector<Run> runs(std::size_t bucket);
   std::span<const torch::Tensor> places(std::size_t bucket, const BucketSlot& slot);
   std::optional<torch::Tensor> scale_for(std::size_t bucket, const GradientFactor& factor);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
+#include <utility>
 
 #include "farandole/base/error.h"
 #include "farandole/base/text/parse_number.h"
@@ -135,7 +136,7 @@ struct DistributedOptimizer::Impl {
     const bool contributes = active || gradients->pending();
     if (!contributes) follow_loss_scale();
     gradients->finish();
-    if (joins_gradients()) gradients->settle();
+    if (joins_gradients()) gradients->await_results();
     synchronized = true;
     if (joins_gradients()) {
       const auto there = joining->count(active, contributes);
@@ -179,7 +180,7 @@ struct DistributedOptimizer::Impl {
 
   // Called when all gradients are reduced. Returns whether the parameters should be updated.
   bool accept_gradients() {
-    if (must_know()) gradients->settle();
+    if (must_know()) gradients->await_results();
     if (scaler && !gradients->finite() && scaler->overflowed()) {
       overflowed = true;
       return false;
@@ -190,8 +191,8 @@ struct DistributedOptimizer::Impl {
     return false;
   }
 
-  // If neither a norm nor the decision of all ranks is needed, a bucket is updated while later buckets are
-  // still being reduced.
+  // There are three ways from gradients to parameters; they differ in what must be known before the first
+  // update. Each returns whether the parameters were updated.
   void step() {
     untrained->refuse_gradients();
     skipped.reset();
@@ -200,25 +201,43 @@ struct DistributedOptimizer::Impl {
       synchronize();
       joining->agree_to_step(true, true);
     }
-    const bool reduced = synchronized;
-    synchronized = false;
-    if (reduced) {
-      if (!accept_gradients()) return;
-      gradients->collect();
-      update_all(1.0);
-    } else if (options.clip_norm || scaler || options.on_nonfinite == OnNonFinite::skip) {
-      gradients->finish();
-      if (!accept_gradients()) return;
-      const auto factor = final_factor();
-      update_all(factor);
-      if (const auto* const known = std::get_if<double>(&factor)) gradients->scale_sparse(*known);
-    } else {
-      const bool any = options.on_nonfinite == OnNonFinite::update || gradients->on_device();
-      gradients->finish([&](std::size_t b) {
-        if (any || gradients->finite()) update(b, 1.0, b);
-      });
-      accept_gradients();
-    }
+    const bool already_reduced = std::exchange(synchronized, false);
+    const bool needs_all = options.clip_norm || scaler || options.on_nonfinite == OnNonFinite::skip;
+    const bool updated = already_reduced ? update_synchronized()
+                         : needs_all     ? update_after_reduction()
+                                         : update_during_reduction();
+    if (updated) end_step();
+  }
+
+  // synchronize() has reduced and scaled the gradients, and the caller may have changed them since.
+  bool update_synchronized() {
+    if (!accept_gradients()) return false;
+    gradients->collect();
+    update_all(1.0);
+    return true;
+  }
+
+  // The norm, or the decision of all ranks about the step, needs all gradients.
+  bool update_after_reduction() {
+    gradients->finish();
+    if (!accept_gradients()) return false;
+    const auto factor = final_factor();
+    update_all(factor);
+    if (const auto* const known = std::get_if<double>(&factor)) gradients->scale_sparse(*known);
+    return true;
+  }
+
+  // A bucket is updated while later buckets are still being reduced. On a device, kernels leave out updates
+  // behind a gradient that is not finite.
+  bool update_during_reduction() {
+    const bool any = options.on_nonfinite == OnNonFinite::update || gradients->on_device();
+    gradients->finish([&](std::size_t b) {
+      if (any || gradients->finite()) update(b, 1.0, b);
+    });
+    return accept_gradients();
+  }
+
+  void end_step() {
     updates->update_others();
     if (scaler) scaler->stepped();
   }
@@ -234,7 +253,7 @@ struct DistributedOptimizer::Impl {
       auto value = closure();
       untrained->refuse_gradients();
       synchronize();
-      gradients->settle();
+      gradients->await_results();
       if (!accept_gradients()) throw *skipped;  // The optimizer has begun to change parameters.
       return loss_of_all(value);
     });
@@ -303,8 +322,7 @@ struct DistributedOptimizer::Impl {
     for (; reduce_gradients(false); ++steps) {
       if (joining->agree_to_step(false, false) && accept_gradients()) {
         update_all(1.0);
-        updates->update_others();
-        if (scaler) scaler->stepped();
+        end_step();
       }
       gradients->clear();
     }
@@ -365,7 +383,7 @@ torch::Tensor DistributedOptimizer::step(torch::optim::Optimizer::LossClosure cl
 
 void DistributedOptimizer::confirm() {
   if (!impl_->gradients->on_device() || impl_->must_know()) return;  // step() has decided.
-  impl_->gradients->settle();
+  impl_->gradients->await_results();
   if (impl_->options.on_nonfinite == OnNonFinite::stop) impl_->accept_gradients();
 }
 

@@ -14,8 +14,9 @@ namespace farandole {
 
 using torch::Tensor;
 
-GradientBuckets::GradientBuckets(GradientReducer& reducer, std::vector<Tensor> parameters, int passes)
-    : reducer_(reducer), parameters_(std::move(parameters)), passes_per_step_(passes) {
+GradientBuckets::GradientBuckets(GradientReducer& reducer, DeviceReducer* device,
+                                 std::vector<Tensor> parameters, int passes)
+    : reducer_(reducer), device_(device), parameters_(std::move(parameters)), passes_per_step_(passes) {
   if (passes < 1) throw UserError("backward_passes_per_step must be at least 1");
   views_.resize(parameters_.size());
   passes_.assign(parameters_.size(), 0);
@@ -64,7 +65,7 @@ bool GradientBuckets::listen_again(std::size_t i) {
 
 void GradientBuckets::arrived(std::size_t i) {
   if (!parameters_[i].grad().defined()) return;
-  if (!reducer_.on_device() || !like_its_view(parameters_[i].grad(), i)) pack(i);
+  if (device_ == nullptr || !like_its_view(parameters_[i].grad(), i)) pack(i);
   if (++passes_[i] == passes_per_step_) hand_over(i);
   if (passes_[i] > passes_per_step_)
     throw UserError(
@@ -91,10 +92,10 @@ bool GradientBuckets::like_its_view(const Tensor& gradient, std::size_t i) const
 
 void GradientBuckets::hand_over(std::size_t i) {
   const auto& gradient = parameters_[i].grad();
-  if (same_place(gradient, views_[i]) || !reducer_.on_device()) return reducer_.mark_ready(i);
+  if (same_place(gradient, views_[i]) || device_ == nullptr) return reducer_.mark_ready(i);
   packed_later_[i] = gradient;
   packed_bytes_ += bytes_of(views_[i]);
-  reducer_.mark_ready(i, static_cast<const std::byte*>(gradient.const_data_ptr()));
+  device_->mark_ready_elsewhere(i, static_cast<const std::byte*>(gradient.const_data_ptr()));
 }
 
 void GradientBuckets::attach(std::size_t bucket) {
@@ -103,7 +104,7 @@ void GradientBuckets::attach(std::size_t bucket) {
 }
 
 std::optional<Tensor> GradientBuckets::found_nonfinite(std::size_t bucket) const {
-  float* const found = reducer_.found_nonfinite(bucket);
+  float* const found = device_ != nullptr ? device_->found_nonfinite(bucket) : nullptr;
   if (found == nullptr) return std::nullopt;
   return torch::from_blob(found, {}, torch::dtype(torch::kFloat32).device(flat_[bucket].device()));
 }
@@ -131,7 +132,7 @@ bool GradientBuckets::clear() {
   const bool thrown_away = pending();
   if (thrown_away) {
     reducer_.finish();
-    reducer_.discard();
+    if (device_ != nullptr) device_->discard();
   }
   std::fill(packed_later_.begin(), packed_later_.end(), Tensor());
   std::fill(passes_.begin(), passes_.end(), 0);

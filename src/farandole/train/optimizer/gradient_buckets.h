@@ -17,6 +17,7 @@
 #include <torch/types.h>
 #include <vector>
 
+#include "farandole/fusion/device_reducer.h"
 #include "farandole/fusion/gradient_reducer.h"
 #include "farandole/train/layers/gradient_slot.h"
 
@@ -25,8 +26,10 @@ namespace farandole {
 class GradientBuckets {
  public:
   // `parameters` are in the order of the reducer's plan. `passes`: number of backward passes whose gradients
-  // are added before they are reduced. `reducer` must outlive this object.
-  GradientBuckets(GradientReducer& reducer, std::vector<torch::Tensor> parameters, int passes);
+  // are added before they are reduced. `device` is the reducer if it reduces in memory of a device, else
+  // null. `reducer` must outlive this object.
+  GradientBuckets(GradientReducer& reducer, DeviceReducer* device, std::vector<torch::Tensor> parameters,
+                  int passes);
   // The parameters have no gradients afterwards, because the buckets belong to the reducer.
   ~GradientBuckets();
   GradientBuckets(const GradientBuckets&) = delete;
@@ -43,7 +46,7 @@ class GradientBuckets {
   // Copies gradients that users have put in the place of a bucket's reduced gradients.
   void collect(std::size_t bucket);
 
-  // GradientReducer::found_nonfinite() as a scalar of float32; no value: the host knows.
+  // DeviceReducer::found_nonfinite() as a scalar of float32; no value: the host knows.
   std::optional<torch::Tensor> found_nonfinite(std::size_t bucket) const;
 
   torch::Tensor norm() const;  // Norm of all reduced gradients; a scalar of float64.
@@ -65,6 +68,7 @@ class GradientBuckets {
   bool like_its_view(const torch::Tensor& gradient, std::size_t tensor) const;
 
   GradientReducer& reducer_;
+  DeviceReducer* const device_;
   std::vector<torch::Tensor> parameters_, views_;  // Indexed by tensor.
   std::vector<torch::Tensor> flat_;
   std::vector<torch::Tensor> packed_later_;  // Indexed by tensor; what the reducer copies.

@@ -4,6 +4,8 @@
 #include <torch/utils.h>
 
 #include "farandole/comm/communicator.h"
+#include "farandole/comm/watch/collective_registry.h"
+#include "farandole/fusion/host_reducer.h"
 #include "farandole/train/session_internals.h"
 
 namespace farandole {
@@ -51,23 +53,31 @@ GradientSynchronizer::GradientSynchronizer(Session& session, std::unique_ptr<Tra
       device_(make_device(session, *communicator_, options, number_)) {}
 
 void GradientSynchronizer::use(BucketPlan plan) {
-  GradientReducer::Unreported unreported;
+  DeviceReducer::Unreported unreported;
   if (reducer_ != nullptr) {
-    unreported = reducer_->retire();
+    if (on_device()) unreported = device_reducer_->retire();
     packed_before_ += buckets_->packed_bytes();
     sent_before_ += reducer_->sent_bytes();
   }
   buckets_.reset();
   explanation_.reset();
   reducer_.reset();
-  reducer_ = std::make_unique<GradientReducer>(
-      *communicator_, std::move(plan), options_.average ? ReduceOp::average : ReduceOp::sum,
-      session_.timeline(), sent_as(options_.compression), options_.stop_requested, device_.get());
-  reducer_->report_later(unreported);
+  const auto op = options_.average ? ReduceOp::average : ReduceOp::sum;
+  if (device_ != nullptr) {
+    auto reducer = std::make_unique<DeviceReducer>(*device_, std::move(plan), op, session_.timeline(),
+                                                   options_.stop_requested);
+    reducer->report_later(unreported);
+    device_reducer_ = reducer.get();
+    reducer_ = std::move(reducer);
+  } else {
+    reducer_ = std::make_unique<HostReducer>(*communicator_, std::move(plan), op, session_.timeline(),
+                                             sent_as(options_.compression), options_.stop_requested);
+  }
   if (number_)
     explanation_ = session_.internals().calls().explain(
         *number_, [this](std::string_view collective) { return reducer_->explain(collective); });
-  buckets_ = std::make_unique<GradientBuckets>(*reducer_, parameters_, options_.backward_passes_per_step);
+  buckets_ = std::make_unique<GradientBuckets>(*reducer_, device_reducer_, parameters_,
+                                               options_.backward_passes_per_step);
 }
 
 void GradientSynchronizer::finish(const std::function<void(std::size_t)>& reduced) {

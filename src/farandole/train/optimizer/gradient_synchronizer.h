@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "farandole/comm/wrap/traced_communicator.h"
+#include "farandole/fusion/device_reducer.h"
 #include "farandole/fusion/gradient_reducer.h"
 #include "farandole/train/distributed_optimizer_options.h"
 #include "farandole/train/optimizer/bucket_optimizer.h"
@@ -43,17 +44,21 @@ class GradientSynchronizer {
   // Collective: every rank of the group must call this in the same order.
   void finish(const std::function<void(std::size_t bucket)>& reduced = {});
   // False if a gradient of this step that is reduced already is not finite; the same on all ranks. On a
-  // device, this is about the step before this one unless settle() was called; found_nonfinite() is
+  // device, this is about the step before this one unless await_results() was called; found_nonfinite() is
   // about this one.
   bool finite() const { return !reducer_->first_nonfinite() && !sparse_.first_nonfinite(); }
   // Call this after finish() if nobody uses the gradients.
-  void discard() { reducer_->discard(); }
+  void discard() {
+    if (on_device()) device_reducer_->discard();
+  }
   // On a device, waits until finite() and stopping() are about this step.
-  void settle() { reducer_->settle(); }
+  void await_results() {
+    if (on_device()) device_reducer_->await_results();
+  }
   // Whether the reductions multiply gradients, and by which factor from now on.
-  bool multiplies() const { return reducer_->can_multiply(); }
-  void multiply_by(double factor) { reducer_->multiply_by(factor); }
-  bool on_device() const { return reducer_->on_device(); }
+  bool multiplies() const { return on_device() && device_reducer_->can_multiply(); }
+  void multiply_by(double factor) { device_reducer_->multiply_by(factor); }
+  bool on_device() const { return device_reducer_ != nullptr; }
   std::optional<torch::Tensor> found_nonfinite(std::size_t bucket) const {
     return buckets_->found_nonfinite(bucket);
   }
@@ -87,7 +92,9 @@ class GradientSynchronizer {
   std::optional<std::uint16_t> number_;
   const std::unique_ptr<Communicator> communicator_;
   SparseGradients sparse_;
-  const std::unique_ptr<BucketDevice> device_;  // Null: buckets are in memory of the host.
+  // On a device, both are there, and device_reducer_ is reducer_; on the host, both are null.
+  const std::unique_ptr<BucketDevice> device_;
+  DeviceReducer* device_reducer_ = nullptr;
   std::unique_ptr<GradientReducer> reducer_;
   CollectiveRegistry::Explanation explanation_;
   std::unique_ptr<GradientBuckets> buckets_;

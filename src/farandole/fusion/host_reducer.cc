@@ -1,0 +1,92 @@
+#include "farandole/fusion/host_reducer.h"
+
+#include <cstring>
+#include <utility>
+
+#include "farandole/base/dtype.h"
+
+namespace farandole {
+
+HostReducer::HostReducer(Communicator& communicator, BucketPlan the_plan, ReduceOp op, Timeline& the_timeline,
+                         std::optional<DType> compressed, std::function<bool()> stop_requested)
+    : GradientReducer(std::move(the_plan), the_timeline, std::move(stop_requested)),
+      communicator_(communicator),
+      op_(op) {
+  if (compressed) compressor_.emplace(*compressed);
+  for (const auto& bucket : plan().buckets) memory_.push_back(communicator_.allocate(bucket.bytes()));
+  auto* const nonblocking = communicator_.nonblocking_allreduce();
+  if (nonblocking != nullptr && !compressor_)
+    queue_ = reduce_from_caller([this](std::size_t b) { start(b); }, *nonblocking, timeline());
+  else
+    queue_ = reduce_on_thread([this](std::size_t b) { reduce(b); }, timeline());
+}
+
+HostReducer::~HostReducer() = default;
+
+std::byte* HostReducer::payload(std::size_t b) const {
+  return memory_[b].get();
+}
+
+std::byte* HostReducer::flags(std::size_t b) const {
+  const auto& bucket = plan().buckets[b];
+  return payload(b) + bucket.payload * size_of(bucket.dtype);
+}
+
+// The gradient was written just now, so that it is read from the cache.
+void HostReducer::mark_ready(std::size_t tensor) {
+  const auto& spec = plan().tensors[tensor];
+  const bool finite = has_only_finite({data(tensor), spec.bytes()}, spec.dtype);
+  const std::lock_guard lock(mutex_);
+  mark(tensor, finite ? Gradient::finite : Gradient::nonfinite);
+  push_full_buckets();
+  queue_->poll();
+}
+
+void HostReducer::set_zero(std::size_t tensor) {
+  std::memset(data(tensor), 0, plan().tensors[tensor].bytes());
+}
+
+void HostReducer::push(std::size_t) {
+  queue_->push();
+}
+
+void HostReducer::start(std::size_t b) {
+  const auto& bucket = plan().buckets[b];
+  started(b, bucket.bytes());
+  communicator_.nonblocking_allreduce()->start(name(b), payload(b), bucket.count(), bucket.dtype, op_);
+}
+
+void HostReducer::reduce(std::size_t b) {
+  const auto& bucket = plan().buckets[b];
+  started(b, compressor_ ? compressor_->bytes_for(bucket) : bucket.bytes());
+  if (compressor_)
+    compressor_->allreduce(communicator_, name(b), bucket, payload(b), op_);
+  else
+    communicator_.allreduce(name(b), payload(b), bucket.count(), bucket.dtype, op_);
+}
+
+void HostReducer::await(std::size_t b) {
+  queue_->await(b + 1);
+  learn_presence(b);
+  look_for_nonfinite(b);
+}
+
+// Only compression makes infinities of numbers that are far from the largest ones.
+void HostReducer::look_for_nonfinite(std::size_t b) {
+  if (first_nonfinite_) return;
+  const auto& bucket = plan().buckets[b];
+  const std::size_t size = size_of(bucket.dtype);
+  for (std::size_t s = 0; s < bucket.slots.size() && !first_nonfinite_; ++s) {
+    const auto tensor = bucket.slots[s].tensor;
+    if (!has_only_finite({flags(b) + s * size, size}, bucket.dtype) ||
+        (compressor_ && !has_only_finite({data(tensor), plan().tensors[tensor].bytes()}, bucket.dtype)))
+      first_nonfinite_ = tensor;
+  }
+}
+
+void HostReducer::end_step() {
+  queue_->restart();
+  if (!plan().buckets.empty()) stopping_ = asks_for_stop(flags(plan().buckets.size() - 1));
+}
+
+}  // namespace farandole

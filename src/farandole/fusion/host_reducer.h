@@ -1,0 +1,55 @@
+// Reduces gradients in memory of the host, through a communicator.
+// Thread safety: call from the training thread only. Functions say where other threads may call them.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "farandole/base/bucket_plan.h"
+#include "farandole/comm/communicator.h"
+#include "farandole/fusion/gradient_reducer.h"
+#include "farandole/fusion/half_compressor.h"
+#include "farandole/fusion/reduction_queue.h"
+
+namespace farandole {
+
+// What reductions make infinite: with compression, first_nonfinite() finds it in the same step. Sums that
+// overflow without compression are found as gradients of the next step. During finish(), only buckets up to
+// the current one are known.
+class HostReducer final : public GradientReducer {
+ public:
+  // `op` is sum or average. With `compressed`, which is float16 or bfloat16, gradients are sent in this type.
+  // From now on only the reducer uses `communicator` and `stop_requested`, on the thread described in
+  // reduction_queue.h. All references must outlive this object.
+  // Throws: UserError if a tensor has a type that gradients cannot have.
+  HostReducer(Communicator& communicator, BucketPlan plan, ReduceOp op, Timeline& timeline,
+              std::optional<DType> compressed = std::nullopt, std::function<bool()> stop_requested = {});
+  // If a thread runs the collectives, waits for one that is running. If its peers never enter it, it ends
+  // with the job. Otherwise an allreduce that is under way is abandoned.
+  ~HostReducer() override;
+
+  // Thread safety: any thread may call this at any time.
+  void mark_ready(std::size_t tensor) override;
+
+ private:
+  std::byte* payload(std::size_t bucket) const override;
+  std::byte* flags(std::size_t bucket) const override;
+  void set_zero(std::size_t tensor) override;
+  void push(std::size_t bucket) override;
+  void await(std::size_t bucket) override;
+  void end_step() override;
+  void start(std::size_t bucket);
+  void reduce(std::size_t bucket);
+  void look_for_nonfinite(std::size_t bucket);
+
+  Communicator& communicator_;
+  const ReduceOp op_;
+  std::optional<HalfCompressor> compressor_;
+  std::vector<Buffer> memory_;             // by bucket
+  std::unique_ptr<ReductionQueue> queue_;  // uses all members above, so it is destroyed first
+};
+
+}  // namespace farandole
