@@ -19,35 +19,39 @@ def shares(size, world, shuffle, drop_last, seed, epoch):
     return lists
 
 
-def main():
-    print(f"// Written by tests/compare/sampler_reference.py with PyTorch {torch.__version__.split('+')[0]}.")
-    print("// {size, world size, shuffle, drop_last, seed, epoch, {the indices of rank 0, of rank 1, ...}},")
+def crc_of(shares_of_ranks):
+    """CRC-32 of the ranks' indices as little-endian int64, one after another."""
+    crc = 0
+    for share in shares_of_ranks:
+        crc = zlib.crc32(torch.tensor(share, dtype=torch.int64).numpy().tobytes(), crc)
+    return f"{crc}u"
+
+
+def small():
+    print(f"// Written by tests/compare/sampler_reference.py with PyTorch {torch.__version__.split('+')[0]}. A CRC-32 is that of the")
+    print("// ranks' indices as little-endian int64, one after another.")
+    print("// {size, world size, drop_last, {CRC-32 without shuffling, with seed and epoch 0 0, 0 1, 42 3}},")
     for size in (1, 2, 5, 10, 13):
         for world in (1, 2, 3, 4, 7):
             for drop_last in (False, True):
                 if drop_last and size < world:
                     continue  # PyTorch deals nothing, we refuse
-                for shuffle, seed, epoch in ((False, 0, 0), (True, 0, 0), (True, 0, 1), (True, 42, 3)):
-                    lists = ", ".join("{" + ", ".join(map(str, l)) + "}"
-                                      for l in shares(size, world, shuffle, drop_last, seed, epoch))
-                    flags = f"{str(shuffle).lower()}, {str(drop_last).lower()}"
-                    print(f"{{{size}, {world}, {flags}, {seed}, {epoch}, {{{lists}}}}},")
+                orders = ((False, 0, 0), (True, 0, 0), (True, 0, 1), (True, 42, 3))
+                crcs = ", ".join(crc_of(shares(size, world, shuffle, drop_last, seed, epoch)) for shuffle, seed, epoch in orders)
+                print(f"{{{size}, {world}, {str(drop_last).lower()}, {{{crcs}}}}},")
 
 
 def large():
-    """Sizes whose lists are too long to keep: CRC-32 of the ranks' indices as little-endian int64, one after another."""
     print("#else")
     print("// {size, world size, shuffle, drop_last, seed, epoch, CRC-32},")
     for size, world, seed, epoch in ((10000, 4, 0, 0), (60000, 7, 0, 9), (100003, 16, 2**31 + 5, 2), (65537, 3, 2**40, 1)):
         for drop_last in (False, True):
-            crc = 0
-            for share in shares(size, world, True, drop_last, seed, epoch):
-                crc = zlib.crc32(torch.tensor(share, dtype=torch.int64).numpy().tobytes(), crc)
-            print(f"{{{size}, {world}, true, {str(drop_last).lower()}, {seed}, {epoch}, {crc}u}},")
+            crc = crc_of(shares(size, world, True, drop_last, seed, epoch))
+            print(f"{{{size}, {world}, true, {str(drop_last).lower()}, {seed}, {epoch}, {crc}}},")
 
 
 if __name__ == "__main__":
     print("#ifdef FARANDOLE_SMALL_SAMPLERS")
-    main()
+    small()
     large()
     print("#endif")

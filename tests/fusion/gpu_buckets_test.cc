@@ -395,59 +395,59 @@ void three_steps(GpuRank& rank, Gpus gpus) {
   own.reducer.await_results();
 }
 
+// Runs three steps on `ranks` ranks for each of these calls. In a random one of its uses, rank 1 does what
+// `variable` says to the double.
+void disturb_each_call(Gpus gpus, int ranks, const char* variable, unsigned first_seed,
+                       const std::function<void(const std::vector<GpuEnd>&, const std::string&)>& check) {
+  std::mt19937 random(seed(first_seed));
+  for (const auto& [call, most] : calls_of_steps(gpus)) {
+    const auto use =
+        call + ":" + std::to_string(1 + static_cast<int>(random() % static_cast<unsigned>(most)));
+    check(run_gpu_ranks(ranks,
+                        [&](GpuRank& rank) {
+                          if (rank.rank == 1) ::setenv(variable, use.c_str(), 1);
+                          three_steps(rank, gpus);
+                        }),
+          use);
+  }
+}
+
 // The rank whose call fails names it. The others do not wait for it.
 TEST_P(GpuBuckets, ACallThatFailsEndsAllRanks) {
   if (real_gpus() > 0) GTEST_SKIP() << "only the double fails";
-  std::mt19937 random(seed(6));
-  for (const auto& [call, most] : calls_of_steps(GetParam())) {
-    const auto fault =
-        call + ":" + std::to_string(1 + static_cast<int>(random() % static_cast<unsigned>(most)));
-    const auto ends = run_gpu_ranks(2, [&](GpuRank& rank) {
-      if (rank.rank == 1) ::setenv("GPU_DOUBLE_FAIL", fault.c_str(), 1);
-      three_steps(rank, GetParam());
-    });
+  disturb_each_call(GetParam(), 2, "GPU_DOUBLE_FAIL", 6, [](const auto& ends, const std::string& fault) {
     EXPECT_EQ(ends[1].exit_code, 1) << fault << ": " << ends[1].message;
     EXPECT_THAT(ends[1].message, HasSubstr("an injected")) << fault;
     EXPECT_EQ(ends[0].exit_code, 70) << fault << ": " << ends[0].message;
     EXPECT_THAT(ends[0].message, HasSubstr("rank 1 ")) << fault;
-  }
+  });
 }
 
 TEST_P(GpuBuckets, ARankLostInAnyCallEndsTheOthers) {
   if (real_gpus() > 0) GTEST_SKIP() << "only the double dies";
-  std::mt19937 random(seed(7));
-  for (const auto& [call, most] : calls_of_steps(GetParam())) {
-    const auto death =
-        call + ":" + std::to_string(1 + static_cast<int>(random() % static_cast<unsigned>(most)));
-    const auto ends = run_gpu_ranks(3, [&](GpuRank& rank) {
-      if (rank.rank == 1) ::setenv("GPU_DOUBLE_DIE", death.c_str(), 1);
-      three_steps(rank, GetParam());
-    });
+  disturb_each_call(GetParam(), 3, "GPU_DOUBLE_DIE", 7, [](const auto& ends, const std::string& death) {
     EXPECT_EQ(ends[1].exit_code, -1) << death;
     for (const std::size_t other : {0, 2}) {
       EXPECT_EQ(ends[other].exit_code, 70) << death << ": " << ends[other].message;
       EXPECT_THAT(ends[other].message, AllOf(HasSubstr("rank 1 "), HasSubstr("killed by SIGKILL"))) << death;
     }
-  }
+  });
 }
 
-// Memory of buckets that are still being reduced must not be freed; the double would use it.
-TEST_P(GpuBuckets, EndsWithoutFinish) {
-  expect_all_succeed(run_gpu_ranks(2, [&](GpuRank& rank) {
-    DeviceRank own(rank, GetParam(), 9);
-    own.begin_step();
-    for (std::size_t i = 9; i-- > 0;) own.produce(i, 1, Where::in_bucket);
-  }));
-}
-
-// Nor memory of buckets that updates still read.
-TEST_P(GpuBuckets, EndsBeforeTheUpdates) {
-  expect_all_succeed(run_gpu_ranks(2, [&](GpuRank& rank) {
-    DeviceRank own(rank, GetParam(), 9);
-    own.begin_step();
-    own.produce_all(1);
-    own.finish();
-  }));
+// Memory of buckets that are still being reduced, or that updates still read, must not be freed; the double
+// would use it.
+TEST_P(GpuBuckets, EndsInTheMiddleOfAStep) {
+  for (const bool finishes : {false, true})
+    expect_all_succeed(run_gpu_ranks(2, [&](GpuRank& rank) {
+      DeviceRank own(rank, GetParam(), 9);
+      own.begin_step();
+      if (finishes) {
+        own.produce_all(1);
+        own.finish();
+      } else {
+        for (std::size_t i = 9; i-- > 0;) own.produce(i, 1, Where::in_bucket);
+      }
+    }));
 }
 
 }  // namespace

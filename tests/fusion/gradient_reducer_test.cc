@@ -43,6 +43,15 @@ void expect_all(GradientReducer& reducer, std::size_t tensor, double value, doub
       ASSERT_NEAR(each, value, tolerance) << "tensor " << tensor;
 }
 
+// Sums on `ranks` threads.
+void with_reducers(int ranks, const BucketPlan& plan, const std::function<void(HostReducer&)>& body) {
+  ThreadWorld::run(ranks, [&](Communicator& communicator) {
+    Timeline timeline;
+    HostReducer reducer(communicator, plan, ReduceOp::sum, timeline);
+    body(reducer);
+  });
+}
+
 // A transport without a non-blocking allreduce, a transport with it, and the latter with compression,
 // which needs the thread.
 enum class Way { blocking, nonblocking, compressed };
@@ -206,9 +215,7 @@ TEST(GradientReducer, FindsWhatOnlyCompressionMakesInfinite) {
 }
 
 TEST(GradientReducer, SumDoesNotDivide) {
-  ThreadWorld::run(3, [](Communicator& communicator) {
-    Timeline timeline;
-    HostReducer reducer(communicator, small_plan(2, 8), ReduceOp::sum, timeline);
+  with_reducers(3, small_plan(2, 8), [](HostReducer& reducer) {
     for (std::size_t i = 0; i < 2; ++i) {
       fill(reducer, i, 2.0);
       reducer.mark_ready(i);
@@ -219,14 +226,25 @@ TEST(GradientReducer, SumDoesNotDivide) {
   });
 }
 
+TimelineOptions recorded_in(const TemporaryFolder& folder) {
+  TimelineOptions options;
+  options.file = folder / "rank-0000.ftl";
+  return options;
+}
+
+void for_each_record(const TemporaryFolder& folder,
+                     const std::function<void(const Record&, const std::string& name)>& visit) {
+  const RecorderFile file(folder / "rank-0000.ftl");
+  for (std::size_t slot = 0; slot < file.threads().size(); ++slot)
+    for (const auto& record : file.records(slot)) visit(record, file.names().at(record.name));
+}
+
 TEST(GradientReducer, NotesWhenGradientsAreReadyInSomeSteps) {
   EXPECT_TRUE(notes_gradients(0) && notes_gradients(31) && notes_gradients(64));
   EXPECT_FALSE(notes_gradients(-1) || notes_gradients(33) || notes_gradients(63));
   const TemporaryFolder folder;
   ThreadWorld::run(1, [&](Communicator& communicator) {
-    TimelineOptions options;
-    options.file = folder / "rank-0000.ftl";
-    Timeline timeline(options);
+    Timeline timeline(recorded_in(folder));
     HostReducer reducer(communicator, small_plan(2, 8), ReduceOp::sum, timeline);
     for (const std::int64_t step : {-1, 5, 33, 64}) {
       timeline.set_step(step);
@@ -235,12 +253,11 @@ TEST(GradientReducer, NotesWhenGradientsAreReadyInSomeSteps) {
       reducer.finish();
     }
   });
-  const RecorderFile file(folder / "rank-0000.ftl");
   std::vector<std::string> noted;
-  for (std::size_t slot = 0; slot < file.threads().size(); ++slot)
-    for (const auto& record : file.records(slot))
-      if (record.kind == RecordKind::instant && file.names().at(record.name).starts_with("gradient "))
-        noted.push_back(fmt::format("{} {} {}", record.step, file.names().at(record.name), record.payload));
+  for_each_record(folder, [&](const Record& record, const std::string& name) {
+    if (record.kind == RecordKind::instant && name.starts_with("gradient "))
+      noted.push_back(fmt::format("{} {} {}", record.step, name, record.payload));
+  });
   EXPECT_EQ(noted, (std::vector<std::string>{"5 gradient t1 48", "5 gradient t0 8", "64 gradient t1 48",
                                              "64 gradient t0 8"}));
 }
@@ -252,9 +269,7 @@ TEST(GradientReducer, NotesWhenEachBucketIsReady) {
   for (const auto compressed : {std::optional<DType>(), std::optional(DType::float16)}) {
     const TemporaryFolder folder;
     {
-      TimelineOptions options;
-      options.file = folder / "rank-0000.ftl";
-      Timeline timeline(options);
+      Timeline timeline(recorded_in(folder));
       TracedCommunicator traced(std::make_unique<SoloCommunicator>(), timeline, 0);
       HostReducer reducer(traced, small_plan(tensors, 8), ReduceOp::sum, timeline, compressed);
       std::mt19937 random(seed(7));
@@ -270,15 +285,12 @@ TEST(GradientReducer, NotesWhenEachBucketIsReady) {
     }
     using OfBucket = std::map<std::pair<std::int64_t, std::string>, std::vector<Record>>;
     OfBucket ready, reduced;
-    const RecorderFile file(folder / "rank-0000.ftl");
-    for (std::size_t slot = 0; slot < file.threads().size(); ++slot)
-      for (const auto& record : file.records(slot)) {
-        const auto& name = file.names().at(record.name);
-        if (record.kind == RecordKind::instant && name.starts_with("bucket "))
-          ready[{record.step, name}].push_back(record);
-        else if (record.kind == RecordKind::collective)
-          reduced[{record.step, name + " ready"}].push_back(record);
-      }
+    for_each_record(folder, [&](const Record& record, const std::string& name) {
+      if (record.kind == RecordKind::instant && name.starts_with("bucket "))
+        ready[{record.step, name}].push_back(record);
+      else if (record.kind == RecordKind::collective)
+        reduced[{record.step, name + " ready"}].push_back(record);
+    });
     EXPECT_GE(reduced.size(), 50u * 2);
     ASSERT_EQ(ready.size(), reduced.size());
     for (const auto& [key, of_bucket] : ready) {
@@ -291,9 +303,7 @@ TEST(GradientReducer, NotesWhenEachBucketIsReady) {
 }
 
 TEST(GradientReducer, MarkingTwiceIsNamed) {
-  ThreadWorld::run(1, [](Communicator& communicator) {
-    Timeline timeline;
-    HostReducer reducer(communicator, small_plan(2, 1000), ReduceOp::sum, timeline);
+  with_reducers(1, small_plan(2, 1000), [](HostReducer& reducer) {
     reducer.mark_ready(1);
     try {
       reducer.mark_ready(1);
@@ -305,35 +315,26 @@ TEST(GradientReducer, MarkingTwiceIsNamed) {
 }
 
 TEST(GradientReducer, AFailedReductionIsThrownByFinish) {
-  ThreadWorld::run(1, [](Communicator&) {
-    FailingCommunicator failing;
-    Timeline timeline;
-    HostReducer reducer(failing, small_plan(3, 1000), ReduceOp::sum, timeline);
-    EXPECT_THROW(reducer.finish(), Error);
-  });
+  FailingCommunicator failing;
+  Timeline timeline;
+  HostReducer reducer(failing, small_plan(3, 1000), ReduceOp::sum, timeline);
+  EXPECT_THROW(reducer.finish(), Error);
 }
 
 TEST(GradientReducer, EndsWithoutFinish) {
-  ThreadWorld::run(2, [](Communicator& communicator) {
-    Timeline timeline;
-    HostReducer reducer(communicator, small_plan(5, 16), ReduceOp::sum, timeline);
-    reducer.mark_ready(0);  // in the last bucket, so nothing is sent yet
-  });
+  // In the last bucket, so nothing is sent yet.
+  with_reducers(2, small_plan(5, 16), [](HostReducer& reducer) { reducer.mark_ready(0); });
 }
 
 TEST(GradientReducer, RefusesIntegers) {
-  ThreadWorld::run(1, [](Communicator& communicator) {
-    Timeline timeline;
-    EXPECT_THROW(
-        HostReducer(communicator, plan_buckets({{"i", {3}, DType::int64}}, {}), ReduceOp::sum, timeline),
-        UserError);
-  });
+  const auto plan = plan_buckets({{"i", {3}, DType::int64}}, {});
+  SoloCommunicator alone;
+  Timeline timeline;
+  EXPECT_THROW(HostReducer(alone, plan, ReduceOp::sum, timeline), UserError);
 }
 
 TEST(GradientReducer, ExplainsItsBuckets) {
-  ThreadWorld::run(1, [](Communicator& communicator) {
-    Timeline timeline;
-    HostReducer reducer(communicator, small_plan(6, 1 << 20), ReduceOp::sum, timeline);
+  with_reducers(1, small_plan(6, 1 << 20), [](HostReducer& reducer) {
     ASSERT_EQ(reducer.plan().buckets.size(), 1u);
     reducer.mark_ready(5);
     const auto next = reducer.explain("");

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
-#include <mutex>
 #include <random>
 #include <string>
 #include <vector>
@@ -46,21 +45,6 @@ struct FilledBucket {
   std::vector<T> values;
 };
 
-// Stores values that the ranks report, by rank.
-template <class T>
-class ByRank {
- public:
-  explicit ByRank(int ranks) : values(static_cast<std::size_t>(ranks)) {}
-  void set(int rank, T value) {
-    const std::lock_guard lock(mutex_);
-    values[static_cast<std::size_t>(rank)] = std::move(value);
-  }
-  std::vector<T> values;
-
- private:
-  std::mutex mutex_;
-};
-
 // The relative error of one rounding.
 double step_of(DType half) {
   return half == DType::float16 ? 0x1p-11 : 0x1p-8;
@@ -83,21 +67,21 @@ void expect_near_the_exact_reduction(unsigned seed, DType dtype, DType half, Red
       magnitude[i] += std::abs(data.values[i]);
     }
   }
-  ByRank<std::vector<T>> results(ranks);
+  std::vector<std::vector<T>> results(static_cast<std::size_t>(ranks));
   ThreadWorld::run(ranks, [&](Communicator& communicator) {
     FilledBucket<T> data(bucket, seed, communicator.rank);
     HalfCompressor compressor(half);
     compressor.allreduce(communicator, "bucket", bucket, data.memory(), op);
     EXPECT_EQ(compressor.bytes_for(bucket), bucket.count() * 2);
-    results.set(communicator.rank, data.values);
+    results[static_cast<std::size_t>(communicator.rank)] = data.values;
   });
   const double scale = op == ReduceOp::average ? 1.0 / ranks : 1.0;
   for (std::size_t i = 0; i < exact.size(); ++i) {
     const double bound = 2.1 * step_of(half) * magnitude[i] + (ranks + 1) * ranks * smallest_of(half);
-    ASSERT_NEAR(results.values[0][i], exact[i] * scale, bound * scale) << i;
+    ASSERT_NEAR(results[0][i], exact[i] * scale, bound * scale) << i;
   }
-  for (const auto& result : results.values)
-    ASSERT_EQ(std::memcmp(result.data(), results.values[0].data(), result.size() * sizeof(T)), 0);
+  for (const auto& result : results)
+    ASSERT_EQ(std::memcmp(result.data(), results[0].data(), result.size() * sizeof(T)), 0);
 }
 
 TEST(HalfCompressor, StaysWithinItsRounding) {

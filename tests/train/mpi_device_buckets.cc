@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <functional>
 #include <gmock/gmock.h>
 #include <limits>
 #include <thread>
@@ -10,6 +11,7 @@
 #include <torch/nn/utils/convert_parameters.h>
 #include <torch/optim.h>
 #include <torch/utils.h>
+#include <tuple>
 
 #include "train/device_session.h"
 
@@ -48,54 +50,52 @@ DistributedOptimizerOptions small_buckets() {
   return options;
 }
 
-void expect_equal(const torch::nn::Module& a, const torch::nn::Module& b) {
-  for (const auto& item : a.named_parameters())
-    EXPECT_TRUE(torch::equal(item.value(), b.named_parameters()[item.key()])) << item.key();
-}
+// The same training with buckets in memory of the host and of the device.
+struct HereAndThere {
+  explicit HereAndThere(const DistributedOptimizerOptions& options, bool shared = false)
+      : reference(*session, b, here.named_parameters(), options),
+        device(shared),
+        optimizer(*session, a, there.named_parameters(), options) {}
+  // `train(net, optimizer)` is a step of each.
+  void step(const std::function<void(SidedNet&, DistributedOptimizer&)>& train) {
+    train(there, optimizer);
+    train(here, reference);
+  }
 
-class DeviceBuckets : public testing::TestWithParam<std::optional<double>> {};
+  SidedNet there, here;
+  torch::optim::AdamW a{there.parameters(), 0.01}, b{here.parameters(), 0.01};
+  DistributedOptimizer reference;
+  const WithDevice device;
+  DistributedOptimizer optimizer;
+};
 
-INSTANTIATE_TEST_SUITE_P(ClipNorm, DeviceBuckets,
-                         testing::Values(std::optional<double>(), std::optional<double>(0.1)));
+// Each rank has a GPU, or all of them share one.
+class DeviceBuckets : public testing::TestWithParam<std::tuple<bool, std::optional<double>>> {};
+
+INSTANTIATE_TEST_SUITE_P(SharedAndClipNorm, DeviceBuckets,
+                         testing::Combine(testing::Bool(), testing::Values(std::optional<double>(),
+                                                                           std::optional<double>(0.1))));
 
 TEST_P(DeviceBuckets, TrainTheSameParameters) {
-  SidedNet there, here;
-  torch::optim::AdamW a(there.parameters(), 0.01), b(here.parameters(), 0.01);
+  const auto [shared, clip_norm] = GetParam();
   auto options = small_buckets();
-  options.clip_norm = GetParam();
-  DistributedOptimizer reference(*session, b, here.named_parameters(), options);
-  const WithDevice device;
-  DistributedOptimizer optimizer(*session, a, there.named_parameters(), options);
+  options.clip_norm = clip_norm;
+  HereAndThere both(options, shared);
   for (int step = 0; step < 9; ++step) {
-    for (auto* const each : {&optimizer, &reference}) {
-      each->zero_grad();
-      (each == &optimizer ? there : here).loss(step).backward();
-      if (step == 4) each->synchronize();
-      each->step();
-    }
-    EXPECT_EQ(there.side->weight.grad().defined(), step % 3 != 2) << step;
-    if (GetParam()) {
-      EXPECT_EQ(optimizer.gradient_norm(), reference.gradient_norm());
+    both.step([step](SidedNet& net, DistributedOptimizer& optimizer) {
+      optimizer.zero_grad();
+      net.loss(step).backward();
+      if (step == 4) optimizer.synchronize();
+      optimizer.step();
+    });
+    EXPECT_EQ(both.there.side->weight.grad().defined(), step % 3 != 2) << step;
+    if (clip_norm) {
+      EXPECT_EQ(both.optimizer.gradient_norm(), both.reference.gradient_norm());
     }
   }
-  expect_equal(there, here);
-  EXPECT_EQ(optimizer.sent_bytes(), reference.sent_bytes());
-  EXPECT_EQ(optimizer.packed_bytes(), reference.packed_bytes());
-}
-
-TEST(DeviceBuckets, TrainTheSameParametersIfRanksShareAGpu) {
-  SidedNet there, here;
-  torch::optim::AdamW a(there.parameters(), 0.01), b(here.parameters(), 0.01);
-  DistributedOptimizer reference(*session, b, here.named_parameters(), small_buckets());
-  const WithDevice device(/*shared=*/true);
-  DistributedOptimizer optimizer(*session, a, there.named_parameters(), small_buckets());
-  for (int step = 0; step < 6; ++step)
-    for (auto* const each : {&optimizer, &reference}) {
-      each->zero_grad();
-      (each == &optimizer ? there : here).loss(step).backward();
-      each->step();
-    }
-  expect_equal(there, here);
+  expect_same(both.there.named_parameters(), both.here.named_parameters());
+  EXPECT_EQ(both.optimizer.sent_bytes(), both.reference.sent_bytes());
+  EXPECT_EQ(both.optimizer.packed_bytes(), both.reference.packed_bytes());
 }
 
 // What the watchdog asks for when a collective of the device lasts too long.
@@ -120,74 +120,35 @@ TEST(DeviceBuckets, StallReportsNameTheTensors) {
 
 // The gradients of several passes are added where they lie, and packed once. A step may have fewer passes.
 TEST(DeviceBuckets, AddTheGradientsOfSeveralPasses) {
-  SidedNet there, here;
-  torch::optim::SGD a(there.parameters(), 0.1), b(here.parameters(), 0.1);
   auto options = small_buckets();
   options.backward_passes_per_step = 3;
-  DistributedOptimizer reference(*session, b, here.named_parameters(), options);
-  const WithDevice device;
-  DistributedOptimizer optimizer(*session, a, there.named_parameters(), options);
+  HereAndThere both(options);
   for (int step = 0; step < 6; ++step)
-    for (auto* const each : {&optimizer, &reference}) {
-      each->zero_grad();
-      for (int pass = 0; pass < (step == 4 ? 2 : 3); ++pass)
-        (each == &optimizer ? there : here).loss(10 * step + pass).backward();
-      each->step();
-    }
-  expect_equal(there, here);
+    both.step([step](SidedNet& net, DistributedOptimizer& optimizer) {
+      optimizer.zero_grad();
+      for (int pass = 0; pass < (step == 4 ? 2 : 3); ++pass) net.loss(10 * step + pass).backward();
+      optimizer.step();
+    });
+  expect_same(both.there.named_parameters(), both.here.named_parameters());
 }
 
 // NCCL divides the gradients by the scale of the loss before it adds them. After an overflow, the
 // scale is halved.
 TEST(DeviceBuckets, TheReductionUndoesTheScaleOfTheLoss) {
-  SidedNet there, here;
-  torch::optim::AdamW a(there.parameters(), 0.01), b(here.parameters(), 0.01);
   auto options = small_buckets();
   options.loss_scaling = LossScaling{.initial = 1024, .growth_interval = 3};
-  DistributedOptimizer reference(*session, b, here.named_parameters(), options);
-  const WithDevice device;
-  DistributedOptimizer optimizer(*session, a, there.named_parameters(), options);
+  HereAndThere both(options);
   for (int step = 0; step < 8; ++step) {
-    for (auto* const each : {&optimizer, &reference}) {
-      auto& net = each == &optimizer ? there : here;
-      each->zero_grad();
-      each->scale(net.loss(step) * (step == 5 ? std::numeric_limits<double>::infinity() : 1)).backward();
-      if (step == 4) each->synchronize();
-      each->step();
-      EXPECT_EQ(each->overflowed(), step == 5);
-    }
-    EXPECT_EQ(optimizer.loss_scale(), reference.loss_scale()) << step;
+    both.step([step](SidedNet& net, DistributedOptimizer& optimizer) {
+      optimizer.zero_grad();
+      optimizer.scale(net.loss(step) * (step == 5 ? std::numeric_limits<double>::infinity() : 1)).backward();
+      if (step == 4) optimizer.synchronize();
+      optimizer.step();
+      EXPECT_EQ(optimizer.overflowed(), step == 5);
+    });
+    EXPECT_EQ(both.optimizer.loss_scale(), both.reference.loss_scale()) << step;
   }
-  for (const auto& item : there.named_parameters())
-    EXPECT_TRUE(torch::allclose(item.value(), here.named_parameters()[item.key()], 1e-4, 1e-5)) << item.key();
-}
-
-TEST(DeviceBuckets, AGradientThatIsNotFiniteLeavesTheStepOut) {
-  SidedNet net, before;
-  bool bad = false;
-  net.theirs->bias.register_hook([&](const Tensor& gradient) {
-    return bad && session->rank() == session->size() - 1 ? gradient * std::numeric_limits<double>::quiet_NaN()
-                                                         : gradient;
-  });
-  torch::optim::SGD sgd(net.parameters(), 0.1);
-  auto options = small_buckets();
-  options.on_nonfinite = OnNonFinite::skip;
-  const WithDevice device;
-  DistributedOptimizer optimizer(*session, sgd, net.named_parameters(), options);
-  const auto step = [&](bool is_bad) {
-    bad = is_bad;
-    optimizer.zero_grad();
-    net.loss(1).backward();
-    optimizer.step();
-  };
-  step(true);
-  ASSERT_TRUE(optimizer.skipped());
-  EXPECT_EQ(optimizer.skipped()->what(),
-            std::string("the gradient of theirs.bias has a NaN or an infinity after its reduction"));
-  expect_equal(net, before);
-  step(false);
-  EXPECT_FALSE(optimizer.skipped());
-  EXPECT_FALSE(torch::equal(net.theirs->bias, before.theirs->bias));
+  expect_same(both.there.named_parameters(), both.here.named_parameters(), 1e-4, 1e-5);
 }
 
 // A training in which rank 0 has an infinite gradient if `is_bad`.
@@ -214,6 +175,22 @@ struct SpoiltTraining {
   const WithDevice device;
   DistributedOptimizer optimizer;
 };
+
+TEST(DeviceBuckets, AGradientThatIsNotFiniteLeavesTheStepOut) {
+  auto options = small_buckets();
+  options.on_nonfinite = OnNonFinite::skip;
+  SpoiltTraining training(options);
+  const auto before = training.values();
+  training.step(true);
+  const auto& skipped = training.optimizer.skipped();
+  ASSERT_TRUE(skipped);
+  EXPECT_EQ(skipped->what(),
+            std::string("the gradient of theirs.bias has a NaN or an infinity after its reduction"));
+  EXPECT_TRUE(torch::equal(training.values(), before));
+  training.step(false);
+  EXPECT_FALSE(skipped);
+  EXPECT_FALSE(torch::equal(training.values(), before));
+}
 
 // The device leaves out the update by itself. The host learns it in the next step, or when it asks.
 TEST(DeviceBuckets, AGradientThatIsNotFiniteIsReportedOneStepLater) {
@@ -276,7 +253,7 @@ TEST(DeviceBuckets, NothingIsClippedByANormThatIsNotFinite) {
   net.loss(1).backward();
   optimizer.step();
   EXPECT_THROW(optimizer.confirm(), NonFiniteGradient);
-  expect_equal(net, before);
+  expect_same(net.named_parameters(), before.named_parameters());
 }
 
 TEST(DeviceBuckets, StayOnTheDeviceInAGroup) {
@@ -289,9 +266,7 @@ TEST(DeviceBuckets, StayOnTheDeviceInAGroup) {
   options.group = group.get();
   DistributedOptimizer optimizer(*session, sgd, net.named_parameters(), options);
   for (int step = 0; step < 3; ++step) {
-    optimizer.zero_grad();
-    net.loss(step).backward();
-    optimizer.step();
+    train_step(optimizer, [&] { return net.loss(step); });
   }
 }
 

@@ -63,19 +63,16 @@ void set_rate(torch::optim::Optimizer& optimizer, int step) {
   for (auto& group : optimizer.param_groups()) group.options().set_lr(0.02 + 0.01 * step);
 }
 
-void expect_equal_everywhere(const torch::nn::Module& net) {
-  for (const auto& item : net.named_parameters()) {
-    auto of_root = item.value().detach().clone();
-    session->broadcast_(of_root);
-    EXPECT_TRUE(torch::equal(of_root, item.value())) << item.key();
-  }
+void expect_trained_alike(const torch::nn::Module& net, const torch::nn::Module& reference) {
+  expect_same(net.named_parameters(), reference.named_parameters(), 1e-9, 1e-11);
+  expect_equal_on_all_ranks(net.named_parameters());
 }
 
-void expect_trained_alike(const torch::nn::Module& net, const torch::nn::Module& reference) {
-  for (const auto& item : net.named_parameters())
-    EXPECT_TRUE(torch::allclose(item.value(), reference.named_parameters()[item.key()], 1e-9, 1e-11))
-        << item.key();
-  expect_equal_everywhere(net);
+// The sum of the losses of the ranks that still have batches.
+Tensor loss_of_active(torch::nn::SequentialImpl& net, const std::vector<int>& active, int step) {
+  auto loss = torch::zeros({}, torch::kFloat64);
+  for (const int r : active) loss = loss + loss_on(net, batch_of(step, r));
+  return loss;
 }
 
 std::unique_ptr<torch::optim::Optimizer> make_inner(int kind, const std::vector<Tensor>& parameters) {
@@ -116,8 +113,7 @@ TEST(Join, TrainsOnWhatTheActiveRanksHave) {
         const auto active = uneven.active(step);
         set_rate(*reference, step);
         reference->zero_grad();
-        auto loss = torch::zeros({}, torch::kFloat64);
-        for (const int r : active) loss = loss + loss_on(*alone, batch_of(step, r));
+        const auto loss = loss_of_active(*alone, active, step);
         const int divisor = by_all ? session->size() : static_cast<int>(active.size());
         (options.average ? loss / divisor : loss).backward();
         if (options.clip_norm) torch::nn::utils::clip_grad_norm_(alone->parameters(), *options.clip_norm);
@@ -145,11 +141,8 @@ TEST(Join, SkippedSteps) {
   join.finish();
   for (int step = 2; step < uneven.longest(); step += 3) {
     const auto active = uneven.active(step);
-    reference.zero_grad();
-    auto loss = torch::zeros({}, torch::kFloat64);
-    for (const int r : active) loss = loss + loss_on(*alone, batch_of(step, r));
-    (loss / static_cast<double>(active.size())).backward();
-    reference.step();
+    train_step(reference,
+               [&] { return loss_of_active(*alone, active, step) / static_cast<double>(active.size()); });
   }
   expect_trained_alike(*net, *alone);
 }
@@ -245,15 +238,13 @@ TEST(Join, CoversGroupsAndBatchNormAndSparseGradients) {
         rows.push_back(rows_at(step, r));
         weights.push_back(weights_at(step, r));
       }
-      reference.zero_grad();
-      (whole(all_words(torch::cat(rows))) * torch::cat(weights)).sum().backward();
-      reference.step();
+      train_step(reference, [&] { return (whole(all_words(torch::cat(rows))) * torch::cat(weights)).sum(); });
     }
     EXPECT_LT((words->weight - all_words->weight).abs().max().item<double>(), 1e-9);
     EXPECT_LT((norm->weight - whole->weight).abs().max().item<double>(), 1e-9);
     EXPECT_LT((norm->running_var - whole->running_var).abs().max().item<double>(), 1e-9);
     EXPECT_TRUE(torch::equal(norm->num_batches_tracked, whole->num_batches_tracked));
-    expect_equal_everywhere(*words);
+    expect_equal_on_all_ranks(words->named_parameters());
   }
 }
 
@@ -268,12 +259,10 @@ TEST(Join, AveragedParameters) {
       const Uneven uneven(700 + 10 * round + epoch);
       Join join(*session, {&optimizer});
       for (int step = 0; step < uneven.own(); ++step) {
-        optimizer.zero_grad();
-        loss_on(*net, batch_of(step, session->rank())).backward();
-        optimizer.step();
+        train_step(optimizer, [&] { return loss_on(*net, batch_of(step, session->rank())); });
       }
       join.finish();
-      expect_equal_everywhere(*net);
+      expect_equal_on_all_ranks(net->named_parameters());
     }
   }
 }
@@ -287,13 +276,12 @@ TEST(Join, TwoOptimizersThatTakeTurns) {
   Join join(*session, {&first, &second});
   for (int step = 0; step < uneven.own(); ++step) {
     auto& optimizer = step % 3 == 0 ? second : first;
-    optimizer.zero_grad();
-    loss_on(step % 3 == 0 ? *other : *one, batch_of(step, session->rank())).backward();
-    optimizer.step();
+    train_step(optimizer,
+               [&] { return loss_on(step % 3 == 0 ? *other : *one, batch_of(step, session->rank())); });
   }
   join.finish();
-  expect_equal_everywhere(*one);
-  expect_equal_everywhere(*other);
+  expect_equal_on_all_ranks(one->named_parameters());
+  expect_equal_on_all_ranks(other->named_parameters());
 }
 
 TEST(Join, RefusesWhatRanksWithoutBatchesCannotJoinIn) {

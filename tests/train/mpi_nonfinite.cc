@@ -47,11 +47,6 @@ void spoil(const Tensor& parameter, const bool& bad) {
   });
 }
 
-void expect_same_parameters(const torch::nn::Module& a, const torch::nn::Module& b) {
-  for (const auto& item : a.named_parameters())
-    EXPECT_TRUE(torch::equal(item.value(), b.named_parameters()[item.key()])) << item.key();
-}
-
 DistributedOptimizerOptions options_for(OnNonFinite what, std::optional<double> clip_norm = {}) {
   DistributedOptimizerOptions options;
   options.clip_norm = clip_norm;
@@ -61,80 +56,73 @@ DistributedOptimizerOptions options_for(OnNonFinite what, std::optional<double> 
   return options;
 }
 
+// A training in which the gradient of `spoiled`, a parameter of the net, is NaN on the last rank if `bad`.
+struct SpoiledReader {
+  explicit SpoiledReader(const char* spoiled, const DistributedOptimizerOptions& options)
+      : optimizer(*session, sgd, net->named_parameters(), options) {
+    spoil(net->named_parameters()[spoiled], bad);
+  }
+  void step(int number, bool is_bad) {
+    bad = is_bad;
+    train_step(optimizer, [&] { return net->loss(session->rank(), number); });
+  }
+
+  std::shared_ptr<Reader> net = same_reader();
+  bool bad = false;
+  torch::optim::SGD sgd{net->parameters(), 0.1};
+  DistributedOptimizer optimizer;
+};
+
 // Parameters and momentum must be those of a run without the bad steps, bit by bit.
 TEST(NonFinite, ASkippedStepChangesNothing) {
   for (const auto clip_norm : {std::optional<double>(), std::optional<double>(0.3)})
-    for (const auto* spoiled : {"first.weight", "words.weight"}) {
-      const auto net = same_reader(), without = same_reader();
-      bool bad = false;
-      if (spoiled == std::string("first.weight")) spoil(net->first->weight, bad);
-      torch::optim::SGD sgd(net->parameters(), 0.1), reference(without->parameters(), 0.1);
-      DistributedOptimizer optimizer(*session, sgd, net->named_parameters(),
-                                     options_for(OnNonFinite::skip, clip_norm));
-      DistributedOptimizer other(*session, reference, without->named_parameters(),
-                                 options_for(OnNonFinite::skip, clip_norm));
+    for (const bool words : {false, true}) {  // Hooks do not see sparse gradients.
+      const auto options = options_for(OnNonFinite::skip, clip_norm);
+      SpoiledReader training("first.weight", options), without("first.weight", options);
+      auto& [net, bad, sgd, optimizer] = training;
       for (int step = 0; step < 9; ++step) {
-        bad = step % 3 == 1;
-        const bool bad_words =
-            bad && spoiled == std::string("words.weight") && session->rank() == last_rank();
+        const bool is_bad = step % 3 == 1;
+        bad = is_bad && !words;
         optimizer.zero_grad();
         net->loss(session->rank(), step).backward();
-        if (bad_words) net->words->weight.mutable_grad() = net->words->weight.grad() * not_a_number;
+        if (is_bad && words && session->rank() == last_rank())
+          net->words->weight.mutable_grad() = net->words->weight.grad() * not_a_number;
         if (step == 4) optimizer.synchronize();
         optimizer.step();
-        ASSERT_EQ(optimizer.skipped().has_value(), bad) << spoiled << " step " << step;
-        if (bad) {
-          EXPECT_EQ(optimizer.skipped()->parameter(), spoiled);
+        ASSERT_EQ(optimizer.skipped().has_value(), is_bad) << words << " step " << step;
+        if (is_bad) {
+          EXPECT_EQ(optimizer.skipped()->parameter(), words ? "words.weight" : "first.weight");
           EXPECT_THAT(optimizer.skipped()->ranks(), testing::ElementsAre(last_rank()));
-          continue;
+        } else {
+          without.step(step, false);
         }
-        other.zero_grad();
-        without->loss(session->rank(), step).backward();
-        other.step();
       }
-      expect_same_parameters(*net, *without);
+      expect_same(net->named_parameters(), without.net->named_parameters());
     }
 }
 
 TEST(NonFinite, AllRanksNameTheParameterAndTheRanks) {
-  const auto net = same_reader();
-  bool bad = false;
-  spoil(net->second->bias, bad);
-  torch::optim::SGD sgd(net->parameters(), 0.1);
-  DistributedOptimizer optimizer(*session, sgd, net->named_parameters(), options_for(OnNonFinite::stop));
-  const auto step = [&](int number) {
-    optimizer.zero_grad();
-    net->loss(session->rank(), number).backward();
-    optimizer.step();
-  };
-  for (int number = 0; number < 3; ++number) step(number);
-  bad = true;
+  SpoiledReader training("second.bias", options_for(OnNonFinite::stop));
+  for (int number = 0; number < 3; ++number) training.step(number, false);
   try {
-    step(3);
+    training.step(3, true);
     FAIL() << "a NaN was accepted";
   } catch (const NonFiniteGradient& error) {
     EXPECT_EQ(error.what(),
               "the gradient of second.bias has a NaN or an infinity on rank " + std::to_string(last_rank()));
   }
-  bad = false;
-  EXPECT_NO_THROW(step(4));
+  EXPECT_NO_THROW(training.step(4, false));
 }
 
 TEST(NonFinite, RanksOfAGroupAreNamedAsRanksOfTheJob) {
   const auto group = session->new_group({last_rank()});
   if (group == nullptr) return;
-  const auto net = same_reader();
-  bool bad = true;
-  spoil(net->second->bias, bad);
-  torch::optim::SGD sgd(net->parameters(), 0.1);
   auto options = options_for(OnNonFinite::skip);
   options.group = group.get();
-  DistributedOptimizer optimizer(*session, sgd, net->named_parameters(), options);
-  optimizer.zero_grad();
-  net->loss(session->rank(), 0).backward();
-  optimizer.step();
-  ASSERT_TRUE(optimizer.skipped());
-  EXPECT_THAT(optimizer.skipped()->ranks(), testing::ElementsAre(last_rank()));
+  SpoiledReader training("second.bias", options);
+  training.step(0, true);
+  ASSERT_TRUE(training.optimizer.skipped());
+  EXPECT_THAT(training.optimizer.skipped()->ranks(), testing::ElementsAre(last_rank()));
 }
 
 // NaNs spread to the gradients of all layers before the one that made them.
@@ -158,66 +146,44 @@ TEST(NonFinite, NamesTheLayerInWhichItBegan) {
 }
 
 TEST(NonFinite, UpdatesIfItIsAskedTo) {
-  const auto net = same_reader();
-  bool bad = true;
-  spoil(net->first->weight, bad);
-  torch::optim::SGD sgd(net->parameters(), 0.1);
-  DistributedOptimizer optimizer(*session, sgd, net->named_parameters(), options_for(OnNonFinite::update));
-  net->loss(session->rank(), 0).backward();
-  optimizer.step();
-  EXPECT_FALSE(optimizer.skipped());
-  EXPECT_TRUE(net->first->weight.isnan().all().item<bool>());
-  EXPECT_FALSE(net->second->weight.isnan().any().item<bool>());
+  SpoiledReader training("first.weight", options_for(OnNonFinite::update));
+  training.step(0, true);
+  EXPECT_FALSE(training.optimizer.skipped());
+  EXPECT_TRUE(training.net->first->weight.isnan().all().item<bool>());
+  EXPECT_FALSE(training.net->second->weight.isnan().any().item<bool>());
 }
 
 // Ranks without batches take part in the decision.
 TEST(NonFinite, SkipsInsideAJoin) {
-  const auto net = same_reader(), without = same_reader();
-  bool bad = false;
-  spoil(net->first->weight, bad);
-  torch::optim::SGD sgd(net->parameters(), 0.1), reference(without->parameters(), 0.1);
-  const auto train = [](Reader& model, DistributedOptimizer& optimizer, bool& spoiled, int bad_step) {
-    Join join(*session, {&optimizer});
-    for (int step = 0; step < 2 + 2 * session->rank(); ++step) {
-      spoiled = step == bad_step;
-      if (step == 1 && bad_step < 0) continue;
-      optimizer.zero_grad();
-      model.loss(session->rank(), step).backward();
-      optimizer.step();
-    }
+  SpoiledReader spoiled("first.weight", options_for(OnNonFinite::skip)),
+      without("first.weight", options_for(OnNonFinite::skip));
+  for (auto* const training : {&spoiled, &without}) {
+    Join join(*session, {&training->optimizer});
+    for (int step = 0; step < 2 + 2 * session->rank(); ++step)
+      if (step != 1 || training == &spoiled) training->step(step, step == 1);
     join.finish();
-  };
-  DistributedOptimizer optimizer(*session, sgd, net->named_parameters(), options_for(OnNonFinite::skip));
-  DistributedOptimizer other(*session, reference, without->named_parameters(),
-                             options_for(OnNonFinite::skip));
-  bool unused = false;
-  train(*net, optimizer, bad, 1);
-  train(*without, other, unused, -1);
-  expect_same_parameters(*net, *without);
+  }
+  expect_same(spoiled.net->named_parameters(), without.net->named_parameters());
 }
 
 // The ranks do not look at their gradients together, so each decides alone and no rank waits.
 TEST(NonFinite, ARankThatAveragesParametersSkipsAlone) {
-  const auto net = same_reader();
-  bool bad = false;
-  spoil(net->first->weight, bad);
-  torch::optim::SGD sgd(net->parameters(), 0.1);
   auto options = options_for(OnNonFinite::skip);
   options.sparse_parameters = {};
   options.synchronization = {Synchronization::Kind::parameters, 2};
-  net->words->options.sparse(false);
-  DistributedOptimizer optimizer(*session, sgd, net->named_parameters(), options);
+  SpoiledReader training("first.weight", options);
+  training.net->words->options.sparse(false);
+  const auto& skipped = training.optimizer.skipped();
   for (int step = 0; step < 6; ++step) {
-    bad = step == 2 || step == 3;
-    optimizer.zero_grad();
-    net->loss(session->rank(), step).backward();
-    optimizer.step();
-    EXPECT_EQ(optimizer.skipped().has_value(), bad && session->rank() == last_rank());
-    if (optimizer.skipped()) {
-      EXPECT_THAT(optimizer.skipped()->ranks(), testing::ElementsAre(session->rank()));
+    const bool bad = step == 2 || step == 3;
+    training.step(step, bad);
+    EXPECT_EQ(skipped.has_value(), bad && session->rank() == last_rank());
+    if (skipped) {
+      EXPECT_THAT(skipped->ranks(), testing::ElementsAre(session->rank()));
     }
   }
-  for (const auto& parameter : net->parameters()) EXPECT_TRUE(parameter.isfinite().all().item<bool>());
+  for (const auto& parameter : training.net->parameters())
+    EXPECT_TRUE(parameter.isfinite().all().item<bool>());
 }
 
 }  // namespace

@@ -63,6 +63,22 @@ void expect_close(const torch::nn::Module& a, const torch::nn::Module& b, double
   }
 }
 
+// A net that this rank trains on its share of each batch, and one that it trains alone on the whole batch.
+struct SharedAndAlone {
+  SharedAndAlone(double lr, double lr_alone, const DistributedOptimizerOptions& options = {})
+      : sgd(net->parameters(), lr),
+        reference(alone->parameters(), lr_alone),
+        optimizer(*session, sgd, net->named_parameters(), options) {}
+  explicit SharedAndAlone(const DistributedOptimizerOptions& options = {})
+      : SharedAndAlone(0.1, 0.1, options) {}
+  void backward(int batch) { loss_of(net->forward(own(all_x(batch)))).backward(); }
+  void backward_alone(int batch) { loss_of(alone->forward(all_x(batch))).backward(); }
+
+  std::shared_ptr<Net> net = same_net(), alone = same_net();
+  torch::optim::SGD sgd, reference;
+  DistributedOptimizer optimizer;
+};
+
 using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<Tensor>)>;
 
 std::vector<std::pair<std::string, MakeOptimizer>> optimizers() {
@@ -89,9 +105,7 @@ TEST(DistributedOptimizer, MatchesOneProcessOnTheConcatenatedBatch) {
       DistributedOptimizer optimizer(*session, *sgd, net->named_parameters(),
                                      {.clip_norm = 0.5, .buckets = {bucket_bytes, bucket_bytes}});
       for (int step = 0; step < 5; ++step) {
-        optimizer.zero_grad();
-        loss_of(net->forward(own(all_x(step)))).backward();
-        optimizer.step();
+        train_step(optimizer, [&] { return loss_of(net->forward(own(all_x(step)))); });
         reference->zero_grad();
         loss_of(alone->forward(all_x(step))).backward();
         torch::nn::utils::clip_grad_norm_(alone->parameters(), 0.5);
@@ -105,32 +119,28 @@ TEST(DistributedOptimizer, MatchesOneProcessOnTheConcatenatedBatch) {
 }
 
 TEST(DistributedOptimizer, AccumulatesOverBackwardPasses) {
-  const auto net = same_net(), alone = same_net();
-  torch::optim::SGD sgd(net->parameters(), 0.1), reference(alone->parameters(), 0.1);
-  DistributedOptimizer optimizer(*session, sgd, net->named_parameters(), {.backward_passes_per_step = 3});
+  SharedAndAlone both({.backward_passes_per_step = 3});
   for (int step = 0; step < 3; ++step) {
     const int passes = step == 2 ? 2 : 3;  // the last group of an epoch may be short
-    optimizer.zero_grad();
-    reference.zero_grad();
+    both.optimizer.zero_grad();
+    both.reference.zero_grad();
     for (int pass = 0; pass < passes; ++pass) {
-      loss_of(net->forward(own(all_x(10 * step + pass)))).backward();
-      loss_of(alone->forward(all_x(10 * step + pass))).backward();
+      both.backward(10 * step + pass);
+      both.backward_alone(10 * step + pass);
     }
-    optimizer.step();
-    reference.step();
+    both.optimizer.step();
+    both.reference.step();
   }
-  expect_close(*net, *alone);
+  expect_close(*both.net, *both.alone);
 }
 
 TEST(DistributedOptimizer, SumsOnDemand) {
-  const auto net = same_net(), alone = same_net();
-  torch::optim::SGD sgd(net->parameters(), 0.01), reference(alone->parameters(), 0.01 * session->size());
-  DistributedOptimizer optimizer(*session, sgd, net->named_parameters(), {.average = false});
-  loss_of(net->forward(own(all_x(1)))).backward();
-  optimizer.step();
-  loss_of(alone->forward(all_x(1))).backward();
-  reference.step();
-  expect_close(*net, *alone);
+  SharedAndAlone both(0.01, 0.01 * session->size(), {.average = false});
+  both.backward(1);
+  both.optimizer.step();
+  both.backward_alone(1);
+  both.reference.step();
+  expect_close(*both.net, *both.alone);
 }
 
 // "spare" has a gradient only on rank 0, and "nobody" has none: with weight decay, a zero
@@ -152,40 +162,32 @@ TEST(DistributedOptimizer, ParametersWithoutGradient) {
     optimizer.step();
   }
   EXPECT_TRUE(torch::equal(net->nobody->weight, before));
-  for (const auto& item : net->named_parameters()) {
-    auto of_root = item.value().detach().clone();
-    session->broadcast_(of_root);
-    EXPECT_TRUE(torch::equal(of_root, item.value())) << item.key();
-  }
+  expect_equal_on_all_ranks(net->named_parameters());
 }
 
 TEST(DistributedOptimizer, GradientsThatTheInnerOptimizerResets) {
-  const auto net = same_net(), alone = same_net();
-  torch::optim::SGD sgd(net->parameters(), 0.1), reference(alone->parameters(), 0.1);
-  DistributedOptimizer optimizer(*session, sgd, net->named_parameters());
+  SharedAndAlone both;
   for (int step = 0; step < 3; ++step) {
-    sgd.zero_grad();  // the inner optimizer's: gradients become undefined
-    loss_of(net->forward(own(all_x(step)))).backward();
-    optimizer.step();
-    reference.zero_grad();
-    loss_of(alone->forward(all_x(step))).backward();
-    reference.step();
+    both.sgd.zero_grad();  // the inner optimizer's: gradients become undefined
+    both.backward(step);
+    both.optimizer.step();
+    both.reference.zero_grad();
+    both.backward_alone(step);
+    both.reference.step();
   }
-  expect_close(*net, *alone);
-  EXPECT_GT(optimizer.packed_bytes(), 0u);
+  expect_close(*both.net, *both.alone);
+  EXPECT_GT(both.optimizer.packed_bytes(), 0u);
 }
 
 TEST(DistributedOptimizer, ASkippedStepLeavesNothingBehind) {
-  const auto net = same_net(), alone = same_net();
-  torch::optim::SGD sgd(net->parameters(), 0.1), reference(alone->parameters(), 0.1);
-  DistributedOptimizer optimizer(*session, sgd, net->named_parameters());
-  loss_of(net->forward(own(all_x(1)))).backward();  // thrown away on all ranks, as after an overflow
-  optimizer.zero_grad();
-  loss_of(net->forward(own(all_x(2)))).backward();
-  optimizer.step();
-  loss_of(alone->forward(all_x(2))).backward();
-  reference.step();
-  expect_close(*net, *alone);
+  SharedAndAlone both;
+  both.backward(1);  // thrown away on all ranks, as after an overflow
+  both.optimizer.zero_grad();
+  both.backward(2);
+  both.optimizer.step();
+  both.backward_alone(2);
+  both.reference.step();
+  expect_close(*both.net, *both.alone);
 }
 
 // With a line search, the ranks must see the same loss: otherwise they evaluate the closure
@@ -239,11 +241,7 @@ TEST(DistributedOptimizer, RefusesParametersThatItDoesNotTrain) {
 
   net->first->weight.set_requires_grad(false);
   DistributedOptimizer optimizer(*session, sgd, net->named_parameters());
-  const auto step = [&] {
-    optimizer.zero_grad();
-    loss_of(net->forward(own(all_x(1)))).backward();
-    optimizer.step();
-  };
+  const auto step = [&] { train_step(optimizer, [&] { return loss_of(net->forward(own(all_x(1)))); }); };
   step();
   net->first->weight.set_requires_grad(true);
   EXPECT_THAT(refusal_of(step), testing::HasSubstr("the parameter first.weight has a gradient"));
@@ -292,11 +290,7 @@ TEST(Broadcast, ParametersBuffersAndOptimizerState) {
     net->zero_grad();
     loss_of(net->forward(torch::ones({2, 7}, torch::kFloat64) * 0.5)).backward();
     optimizer->step();
-    for (const auto& item : net->named_parameters()) {
-      auto of_root = item.value().detach().clone();
-      session->broadcast_(of_root);
-      EXPECT_TRUE(torch::equal(of_root, item.value())) << item.key();
-    }
+    expect_equal_on_all_ranks(net->named_parameters());
     const auto names = numbered_parameters(*optimizer);
     const auto state = export_optimizer_state(*optimizer, names);
     EXPECT_EQ(session->allreduce(torch::tensor(static_cast<std::int64_t>(state.size())), ReduceOp::max)
@@ -315,9 +309,7 @@ TEST(DistributedOptimizer, TuningChangesNoBit) {
                              {.clip_norm = 0.5, .buckets = small, .tune = true});
   DistributedOptimizer plain(*session, same, net->named_parameters(), {.clip_norm = 0.5, .buckets = small});
   const auto step_of = [](Net& model, DistributedOptimizer& optimizer, int step) {
-    optimizer.zero_grad();
-    loss_of(model.forward(own(all_x(step)))).backward();
-    optimizer.step();
+    train_step(optimizer, [&] { return loss_of(model.forward(own(all_x(step)))); });
   };
   int steps = 0;
   for (; steps < 200 && (steps < 5 || (session->size() > 1 && !tuned.tuned())); ++steps) {
@@ -328,8 +320,7 @@ TEST(DistributedOptimizer, TuningChangesNoBit) {
     step_of(*tuned_net, tuned, 1000 + more);
     step_of(*net, plain, 1000 + more);
   }
-  for (const auto& item : net->named_parameters())
-    EXPECT_TRUE(torch::equal(item.value(), tuned_net->named_parameters()[item.key()])) << item.key();
+  expect_same(net->named_parameters(), tuned_net->named_parameters());
   if (session->size() == 1) return;
   const auto found = tuned.tuned();
   ASSERT_TRUE(found);

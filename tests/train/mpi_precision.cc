@@ -80,9 +80,8 @@ TEST(LossScaling, TheNormOfHalfGradientsDoesNotOverflow) {
     options.clip_norm = 1;
     if (scales) options.loss_scaling.emplace();
     DistributedOptimizer optimizer(*session, sgd, named, options);
-    optimizer.zero_grad();
-    optimizer.scale((weight.to(torch::kFloat32) * (scales ? 0.1 : 2000)).sum()).backward();
-    optimizer.step();
+    train_step(optimizer,
+               [&] { return optimizer.scale((weight.to(torch::kFloat32) * (scales ? 0.1 : 2000)).sum()); });
     EXPECT_NEAR(weight.to(torch::kFloat64).norm().item<double>(), 1, 0.01) << scales;
     EXPECT_NEAR(optimizer.gradient_norm() / (scales ? 0.1 : 2000), std::sqrt(8192), 0.1) << scales;
   }
@@ -104,9 +103,7 @@ TEST(LossScaling, AnOverflowOnOneRankLeavesTheStepOut) {
   std::vector<double> scales;
   const auto step = [&](bool is_bad) {
     bad = is_bad;
-    optimizer.zero_grad();
-    optimizer.scale(net.loss(1)).backward();
-    optimizer.step();
+    train_step(optimizer, [&] { return optimizer.scale(net.loss(1)); });
     scales.push_back(optimizer.loss_scale());
   };
   step(true);
@@ -145,16 +142,11 @@ TEST(Autocast, OurLinearLayerIsAsGoodAsLibTorchs) {
     torch::optim::SGD a(ours.parameters(), 0.1), b(theirs.parameters(), 0.1), c(exact.parameters(), 0.1);
     DistributedOptimizer first(*session, a, ours.named_parameters()),
         second(*session, b, theirs.named_parameters()), third(*session, c, exact.named_parameters());
-    const auto step = [](DistributedOptimizer& optimizer, const Tensor& loss) {
-      EXPECT_EQ(loss.scalar_type(), torch::kFloat32);
-      optimizer.zero_grad();
-      loss.backward();
-      optimizer.step();
-    };
     for (int i = 0; i < 5; ++i) {
-      step(first, ours.loss(i, precision));
-      step(second, theirs.loss(i, precision));
-      step(third, exact.loss(i));
+      EXPECT_EQ(ours.loss(i, precision).scalar_type(), torch::kFloat32);
+      step_of(first, ours.loss(i, precision));
+      step_of(second, theirs.loss(i, precision));
+      step_of(third, exact.loss(i));
     }
     for (const auto& parameter : ours.parameters()) EXPECT_EQ(parameter.scalar_type(), torch::kFloat32);
     const double rounding = largest_difference(theirs, exact);

@@ -6,7 +6,7 @@
 #include <torch/optim.h>
 #include <torch/utils.h>
 
-#include "train/layers/fixtures.h"
+#include "train/mpi_session.h"
 
 namespace farandole {
 namespace {
@@ -134,9 +134,7 @@ TEST(Embedding, AddsUpWithALinearThatSharesTheWeight) {
     DistributedOptimizer optimizer(*session, sgd, ours.score->named_parameters());
     for (int step = 0; step < 3; ++step) {
       step_of(optimizer, ours.loss(kinds, step));
-      plain.zero_grad();
-      theirs.loss(kinds, step).backward();
-      plain.step();
+      train_step(plain, [&] { return theirs.loss(kinds, step); });
       EXPECT_TRUE(torch::allclose(ours.score->weight.grad(), theirs.score->weight.grad())) << kinds;
     }
     EXPECT_TRUE(torch::allclose(ours.score->weight, theirs.score->weight)) << kinds;

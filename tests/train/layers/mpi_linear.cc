@@ -7,7 +7,7 @@
 #include <torch/optim.h>
 #include <torch/utils.h>
 
-#include "train/layers/fixtures.h"
+#include "train/mpi_session.h"
 
 #include "farandole/train/linear.h"
 
@@ -22,6 +22,22 @@ Linear same_linear(std::int64_t in, std::int64_t out, bool bias = true) {
   linear->to(torch::kFloat64);
   return linear;
 }
+
+// A layer whose gradients are computed in buckets, and a copy that trains without them.
+struct LinearPair {
+  explicit LinearPair(std::int64_t out, int passes = 1)
+      : linear(same_linear(4, out)),
+        copy(same_linear(4, out)),
+        optimizer(*session, sgd, linear->named_parameters(), {.backward_passes_per_step = passes}) {}
+  void expect_same_gradients(int factor = 1) {
+    optimizer.synchronize();
+    EXPECT_TRUE(torch::allclose(linear->weight.grad(), factor * copy->weight.grad()));
+  }
+
+  Linear linear, copy;
+  torch::optim::SGD sgd{linear->parameters(), 0.1}, plain{copy->parameters(), 0.1};
+  DistributedOptimizer optimizer;
+};
 
 TEST(Linear, ComputesGradientsWhereTheyAreReduced) {
   for (const bool bias : {true, false}) {
@@ -55,40 +71,33 @@ TEST(Linear, ComputesGradientsWhereTheyAreReduced) {
 }
 
 TEST(Linear, UsedTwiceAddsUp) {
-  auto linear = same_linear(4, 4), copy = same_linear(4, 4);
-  torch::optim::SGD sgd(linear->parameters(), 0.1), plain(copy->parameters(), 0.1);
-  DistributedOptimizer optimizer(*session, sgd, linear->named_parameters());
+  LinearPair pair(4);
   const auto loss = [](Linear net, int step) {
     return net(torch::tanh(net(random({3, 4}, step)))).square().sum();
   };
   for (int step = 0; step < 4; ++step) {
-    step_of(optimizer, loss(linear, step));
-    plain.zero_grad();
-    loss(copy, step).backward();
-    plain.step();
-    EXPECT_TRUE(torch::allclose(linear->weight, copy->weight));
-    EXPECT_TRUE(torch::allclose(linear->bias, copy->bias));
+    step_of(pair.optimizer, loss(pair.linear, step));
+    train_step(pair.plain, [&] { return loss(pair.copy, step); });
+    expect_same(pair.linear->named_parameters(), pair.copy->named_parameters(), 1e-5, 1e-8);
   }
-  EXPECT_EQ(optimizer.packed_bytes(), 0u);
+  EXPECT_EQ(pair.optimizer.packed_bytes(), 0u);
 }
 
 // Autograd adds what another function computes in other memory, at any place in the order of uses.
 TEST(Linear, AddsUpWithOtherUsesOfItsParameters) {
   for (int uses = 0; uses < 32; ++uses) {
-    auto linear = same_linear(4, 4), copy = same_linear(4, 4);
-    torch::optim::SGD sgd(linear->parameters(), 0.1);
-    DistributedOptimizer optimizer(*session, sgd, linear->named_parameters());
-    for (const auto& net : {linear, copy}) {
+    SCOPED_TRACE(uses);
+    LinearPair pair(4);
+    for (const auto& net : {pair.linear, pair.copy}) {
       auto y = random({3, 4}, uses);
       for (int use = 0; use < 5; ++use)
         y = torch::tanh((uses >> use & 1) != 0 ? torch::linear(y, net->weight, net->bias)
                                                : net.ptr()->forward(y));
       y.square().sum().backward();
     }
-    optimizer.synchronize();
-    EXPECT_TRUE(torch::allclose(linear->weight.grad(), copy->weight.grad())) << uses;
-    EXPECT_TRUE(torch::allclose(linear->bias.grad(), copy->bias.grad())) << uses;
-    EXPECT_EQ(optimizer.packed_bytes() == 0, uses == 0) << uses;
+    pair.expect_same_gradients();
+    EXPECT_TRUE(torch::allclose(pair.linear->bias.grad(), pair.copy->bias.grad()));
+    EXPECT_EQ(pair.optimizer.packed_bytes() == 0, uses == 0);
   }
 }
 
@@ -103,9 +112,8 @@ TEST(Linear, DoesNotAddToWhatAHookHasSeen) {
     }
     std::vector<Tensor>& kept;
   };
-  auto linear = same_linear(4, 4), copy = same_linear(4, 4);
-  torch::optim::SGD sgd(linear->parameters(), 0.1);
-  DistributedOptimizer optimizer(*session, sgd, linear->named_parameters());
+  LinearPair pair(4);
+  auto &linear = pair.linear, &copy = pair.copy;
   const auto inner = linear(random({3, 4}, 1)), outer = linear(torch::tanh(inner));
   std::vector<Tensor> kept;
   outer.grad_fn()->add_post_hook(std::make_unique<Keep>(kept));
@@ -114,50 +122,42 @@ TEST(Linear, DoesNotAddToWhatAHookHasSeen) {
       .square()
       .sum()
       .backward();
-  optimizer.synchronize();
+  pair.expect_same_gradients();
   EXPECT_EQ(kept.size(), 1u);
-  EXPECT_TRUE(torch::allclose(linear->weight.grad(), copy->weight.grad()));
 }
 
 TEST(Linear, AddsUpOverBackwardPasses) {
-  auto linear = same_linear(4, 2), copy = same_linear(4, 2);
-  torch::optim::SGD sgd(linear->parameters(), 0.1);
-  DistributedOptimizer optimizer(*session, sgd, linear->named_parameters(), {.backward_passes_per_step = 2});
+  LinearPair pair(2, /*passes=*/2);
   for (int pass = 0; pass < 2; ++pass) {
-    linear(random({3, 4}, pass)).square().sum().backward();
-    copy(random({3, 4}, pass)).square().sum().backward();
+    pair.linear(random({3, 4}, pass)).square().sum().backward();
+    pair.copy(random({3, 4}, pass)).square().sum().backward();
   }
-  optimizer.synchronize();
-  EXPECT_TRUE(torch::allclose(linear->weight.grad(), copy->weight.grad()));
-  EXPECT_EQ(optimizer.packed_bytes(), 0u);
+  pair.expect_same_gradients();
+  EXPECT_EQ(pair.optimizer.packed_bytes(), 0u);
 }
 
 // The results of torch::autograd::grad() belong to the caller; the next step must not write there.
 TEST(Linear, GradientsAskedForAreTheCallers) {
-  auto linear = same_linear(4, 2);
-  torch::optim::SGD sgd(linear->parameters(), 0.1);
-  DistributedOptimizer optimizer(*session, sgd, linear->named_parameters());
+  LinearPair pair(2);
+  auto& linear = pair.linear;
   const auto asked = torch::autograd::grad({linear(random({3, 4}, 1)).square().sum()}, {linear->weight})[0];
   const auto before = asked.clone();
-  step_of(optimizer, linear(random({3, 4}, 2)).square().sum());
+  step_of(pair.optimizer, linear(random({3, 4}, 2)).square().sum());
   EXPECT_TRUE(torch::equal(asked, before));
-  EXPECT_EQ(optimizer.packed_bytes(), 0u);
+  EXPECT_EQ(pair.optimizer.packed_bytes(), 0u);
 }
 
 TEST(Linear, HooksAndSecondDerivatives) {
-  auto linear = same_linear(4, 2), copy = same_linear(4, 2);
-  torch::optim::SGD sgd(linear->parameters(), 0.1);
-  DistributedOptimizer optimizer(*session, sgd, linear->named_parameters());
+  LinearPair pair(2);
   const auto penalty = [](Linear net) {
     const auto x = random({3, 4}, 1).requires_grad_();
     const auto slope = torch::autograd::grad({torch::tanh(net(x)).sum()}, {x}, {}, true, true)[0];
     return slope.square().sum();
   };
-  linear->weight.register_hook([](const Tensor& gradient) { return 2 * gradient; });
-  penalty(linear).backward();
-  penalty(copy).backward();
-  optimizer.synchronize();
-  EXPECT_TRUE(torch::allclose(linear->weight.grad(), 2 * copy->weight.grad()));
+  pair.linear->weight.register_hook([](const Tensor& gradient) { return 2 * gradient; });
+  penalty(pair.linear).backward();
+  penalty(pair.copy).backward();
+  pair.expect_same_gradients(2);
 }
 
 TEST(Linear, IsClonedAsWhatItIs) {
@@ -175,14 +175,12 @@ TEST(Linear, IsClonedAsWhatItIs) {
 
 // Discarded gradients have no effect on later steps.
 TEST(Linear, BackwardWithoutStep) {
-  auto linear = same_linear(4, 2), copy = same_linear(4, 2);
-  torch::optim::SGD sgd(linear->parameters(), 0.1), plain(copy->parameters(), 0.1);
-  DistributedOptimizer optimizer(*session, sgd, linear->named_parameters());
-  linear(random({3, 4}, 1)).sum().backward();
-  step_of(optimizer, linear(random({3, 4}, 2)).square().sum());
-  copy(random({3, 4}, 2)).square().sum().backward();
-  plain.step();
-  EXPECT_TRUE(torch::allclose(linear->weight, copy->weight));
+  LinearPair pair(2);
+  pair.linear(random({3, 4}, 1)).sum().backward();
+  step_of(pair.optimizer, pair.linear(random({3, 4}, 2)).square().sum());
+  pair.copy(random({3, 4}, 2)).square().sum().backward();
+  pair.plain.step();
+  EXPECT_TRUE(torch::allclose(pair.linear->weight, pair.copy->weight));
 }
 
 }  // namespace

@@ -45,9 +45,9 @@ std::vector<std::pair<std::string, Make>> fused_optimizers() {
 }
 
 // Shapes with padding; one tensor is transposed in memory, one is empty, and one is a scalar.
-torch::OrderedDict<std::string, Tensor> some_parameters(torch::ScalarType type = torch::kFloat32) {
+Parameters some_parameters(torch::ScalarType type = torch::kFloat32) {
   torch::manual_seed(3);
-  torch::OrderedDict<std::string, Tensor> result;
+  Parameters result;
   const auto add = [&](const std::string& name, const Tensor& value) {
     result.insert(name, value.to(type).set_requires_grad(true));
   };
@@ -61,8 +61,7 @@ torch::OrderedDict<std::string, Tensor> some_parameters(torch::ScalarType type =
 }
 
 // Every gradient depends on the parameter, the step and the rank. Parameters in `without` have no gradient.
-void backward(const torch::OrderedDict<std::string, Tensor>& parameters, int step, int rank,
-              const std::set<std::string>& without = {}) {
+void backward(const Parameters& parameters, int step, int rank, const std::set<std::string>& without = {}) {
   Tensor loss = torch::zeros({}, parameters.items().front().value().options().requires_grad(false));
   int i = 0;
   for (const auto& item : parameters) {
@@ -73,29 +72,10 @@ void backward(const torch::OrderedDict<std::string, Tensor>& parameters, int ste
   loss.backward();
 }
 
-void backward_of_all(const torch::OrderedDict<std::string, Tensor>& parameters, int step,
-                     const std::set<std::string>& without = {}) {
+void backward_of_all(const Parameters& parameters, int step, const std::set<std::string>& without = {}) {
   for (int rank = 0; rank < session->size(); ++rank) backward(parameters, step, rank, without);
   for (const auto& item : parameters)
     if (item.value().grad().defined()) item.value().mutable_grad().div_(session->size());
-}
-
-std::vector<Tensor> values(const torch::OrderedDict<std::string, Tensor>& parameters) {
-  return parameters.values();
-}
-
-void expect_equal_on_all_ranks(const torch::OrderedDict<std::string, Tensor>& parameters) {
-  for (const auto& item : parameters) {
-    auto of_root = item.value().detach().clone();
-    session->broadcast_(of_root);
-    EXPECT_TRUE(torch::equal(of_root, item.value())) << item.key();
-  }
-}
-
-void expect_close(const torch::OrderedDict<std::string, Tensor>& a,
-                  const torch::OrderedDict<std::string, Tensor>& b, double tolerance) {
-  for (const auto& item : a)
-    EXPECT_TRUE(torch::allclose(item.value(), b[item.key()], tolerance, tolerance)) << item.key();
 }
 
 void expect_same_state(torch::optim::Optimizer& a, torch::optim::Optimizer& b, double tolerance) {
@@ -116,7 +96,7 @@ TEST(BucketOptimizer, EqualsTheOptimizersOwnStep) {
       SCOPED_TRACE(name + " " + torch::toString(type));
       if (type == torch::kBFloat16 && name == "Adam without epsilon") continue;
       const auto own = some_parameters(type), alone = some_parameters(type);
-      const auto inner = make(values(own)), reference = make(values(alone));
+      const auto inner = make(own.values()), reference = make(alone.values());
       DistributedOptimizer optimizer(*session, *inner, own, {.buckets = {600, 100}});
       for (int step = 0; step < 12; ++step) {
         const std::set<std::string> without =
@@ -130,7 +110,7 @@ TEST(BucketOptimizer, EqualsTheOptimizersOwnStep) {
         backward_of_all(alone, step, without);
         reference->step();
       }
-      expect_close(own, alone, tolerance);
+      expect_same(own, alone, tolerance, tolerance);
       expect_same_state(*inner, *reference, tolerance);
       expect_equal_on_all_ranks(own);
     }
@@ -142,7 +122,7 @@ TEST(BucketOptimizer, ClipsWithinTheKernelAsBetweenTheHalves) {
     for (const auto& [name, make] : fused_optimizers()) {
       SCOPED_TRACE(name);
       const auto own = some_parameters(type), halves = some_parameters(type), alone = some_parameters(type);
-      const auto inner = make(values(own)), other = make(values(halves)), reference = make(values(alone));
+      const auto inner = make(own.values()), other = make(halves.values()), reference = make(alone.values());
       const DistributedOptimizerOptions options{.clip_norm = 0.7, .buckets = {600, 100}};
       DistributedOptimizer optimizer(*session, *inner, own, options);
       DistributedOptimizer in_halves(*session, *other, halves, options);
@@ -156,7 +136,7 @@ TEST(BucketOptimizer, ClipsWithinTheKernelAsBetweenTheHalves) {
         in_halves.step();
         reference->zero_grad();
         backward_of_all(alone, step);
-        const double norm = torch::nn::utils::clip_grad_norm_(values(alone), 0.7);
+        const double norm = torch::nn::utils::clip_grad_norm_(alone.values(), 0.7);
         reference->step();
         EXPECT_NEAR(optimizer.gradient_norm(), norm, 1e-5 * norm);
         EXPECT_NEAR(in_halves.gradient_norm(), norm, 1e-5 * norm);
@@ -164,8 +144,8 @@ TEST(BucketOptimizer, ClipsWithinTheKernelAsBetweenTheHalves) {
           EXPECT_TRUE(torch::allclose(item.value().grad(), halves[item.key()].grad(), 1e-4, 1e-6));
       }
       const double tolerance = type == torch::kFloat32 ? 5e-5 : 1e-9;
-      expect_close(own, alone, tolerance);
-      expect_close(halves, alone, tolerance);
+      expect_same(own, alone, tolerance, tolerance);
+      expect_same(halves, alone, tolerance, tolerance);
       expect_equal_on_all_ranks(own);
     }
   }
@@ -180,7 +160,7 @@ TEST(BucketOptimizer, GroupsAndParametersOutsideOfThem) {
     parameters.insert("double", torch::linspace(-1, 1, 40, torch::kFloat64).set_requires_grad(true));
     return parameters;
   };
-  const auto make = [](const torch::OrderedDict<std::string, Tensor>& p) {
+  const auto make = [](const Parameters& p) {
     std::vector<OptimizerParamGroup> groups;
     groups.emplace_back(std::vector<Tensor>{p["a"], p["turned"], p["half"]},
                         std::make_unique<AdamWOptions>(AdamWOptions(0.01).weight_decay(0.2)));
@@ -197,7 +177,7 @@ TEST(BucketOptimizer, GroupsAndParametersOutsideOfThem) {
     optimizer.step();
     for (const auto& item : alone) item.value().mutable_grad() = Tensor();
     backward_of_all(alone, step);
-    std::vector<Tensor> with_gradient = values(alone);
+    std::vector<Tensor> with_gradient = alone.values();
     torch::nn::utils::clip_grad_norm_(with_gradient, 5);
     reference->step();
   }
@@ -212,21 +192,19 @@ TEST(BucketOptimizer, TakesOverWhatIsReplaced) {
   for (const auto& [name, make] : fused_optimizers()) {
     SCOPED_TRACE(name);
     const auto own = some_parameters(), alone = some_parameters();
-    const auto inner = make(values(own)), reference = make(values(alone));
+    const auto inner = make(own.values()), reference = make(alone.values());
     DistributedOptimizer optimizer(*session, *inner, own, {.buckets = {600, 100}});
-    const auto both =
-        [&](int step,
-            const std::function<void(const torch::OrderedDict<std::string, Tensor>&)>& change_gradients) {
-          optimizer.zero_grad();
-          backward(own, step, session->rank());
-          optimizer.synchronize();
-          change_gradients(own);
-          optimizer.step();
-          reference->zero_grad();
-          backward_of_all(alone, step);
-          change_gradients(alone);
-          reference->step();
-        };
+    const auto both = [&](int step, const std::function<void(const Parameters&)>& change_gradients) {
+      optimizer.zero_grad();
+      backward(own, step, session->rank());
+      optimizer.synchronize();
+      change_gradients(own);
+      optimizer.step();
+      reference->zero_grad();
+      backward_of_all(alone, step);
+      change_gradients(alone);
+      reference->step();
+    };
     both(0, [](const auto&) {});
     {
       const torch::NoGradGuard no_grad;
@@ -248,7 +226,7 @@ TEST(BucketOptimizer, TakesOverWhatIsReplaced) {
     both(3, [](const auto&) {});
     for (auto* each : {inner.get(), reference.get()}) each->param_groups()[0].options().set_lr(0.001);
     both(4, [](const auto&) {});
-    expect_close(own, alone, 5e-5);
+    expect_same(own, alone, 5e-5, 5e-5);
     expect_same_state(*inner, *reference, 5e-5);
   }
 }
@@ -266,10 +244,8 @@ TEST(BucketOptimizer, SurvivesTorchSaveAndLoad) {
     DistributedOptimizer a(*session, *first, one->named_parameters()),
         b(*session, *second, two->named_parameters());
     const auto step = [&](torch::nn::Linear& net, DistributedOptimizer& optimizer, int seed) {
-      optimizer.zero_grad();
       torch::manual_seed(seed);
-      net(torch::randn({4, 100})).pow(2).mean().backward();
-      optimizer.step();
+      train_step(optimizer, [&] { return net(torch::randn({4, 100})).pow(2).mean(); });
     };
     for (int i = 0; i < 3; ++i) step(one, a, i);
     const auto model = folder / "model.pt", optimizer = folder / "optimizer.pt";
@@ -291,10 +267,10 @@ TEST(BucketOptimizer, SurvivesTorchSaveAndLoad) {
 TEST(BucketOptimizer, ParametersOutliveTheOptimizer) {
   const auto own = some_parameters(), before = some_parameters();
   {
-    torch::optim::SGD sgd(values(own), 0.1);
+    torch::optim::SGD sgd(own.values(), 0.1);
     const DistributedOptimizer optimizer(*session, sgd, own);
   }
-  for (const auto& item : own) EXPECT_TRUE(torch::equal(item.value(), before[item.key()]));
+  expect_same(own, before);
 }
 
 // As with torch::optim, a kept graph must detect that parameters have changed.
@@ -314,17 +290,15 @@ TEST(BucketOptimizer, SharedParametersTrainOnce) {
   const auto run = [](bool shared) {
     torch::manual_seed(2);
     torch::nn::Linear net(6, 6);
-    torch::OrderedDict<std::string, Tensor> named;
+    Parameters named;
     named.insert("weight", net->weight);
     named.insert("bias", net->bias);
     if (shared) named.insert("head.weight", net->weight);
     torch::optim::Adam adam(net->parameters(), 0.1);
     DistributedOptimizer optimizer(*session, adam, named);
     for (int i = 0; i < 3; ++i) {
-      optimizer.zero_grad();
       torch::manual_seed(i);
-      net(net(torch::randn({2, 6}))).pow(2).sum().backward();
-      optimizer.step();
+      train_step(optimizer, [&] { return net(net(torch::randn({2, 6}))).pow(2).sum(); });
     }
     return net->weight.detach().clone();
   };
@@ -356,8 +330,7 @@ TEST(BucketOptimizer, GradientsOfGradients) {
     go(alone);
     reference.step();
   }
-  EXPECT_TRUE(torch::allclose(net->weight, alone->weight, 1e-5, 1e-6));
-  EXPECT_TRUE(torch::allclose(net->bias, alone->bias, 1e-5, 1e-6));
+  expect_same(net->named_parameters(), alone->named_parameters(), 1e-5, 1e-6);
 }
 
 }  // namespace

@@ -24,17 +24,9 @@ torch::nn::Sequential compressed_net() {
 double train_compressed(torch::nn::Sequential& net, DistributedOptimizer& optimizer, int step) {
   torch::manual_seed(1000 * step + session->rank());
   const auto x = torch::randn({16, 20});
-  optimizer.zero_grad();
-  const auto loss = (net->forward(x) - x.slice(1, 0, 10)).pow(2).mean();
-  loss.backward();
-  optimizer.step();
+  torch::Tensor loss;
+  train_step(optimizer, [&] { return loss = (net->forward(x) - x.slice(1, 0, 10)).pow(2).mean(); });
   return loss.item<double>();
-}
-
-torch::Tensor flat_parameters(torch::nn::Sequential& net) {
-  std::vector<torch::Tensor> parts;
-  for (const auto& parameter : net->parameters()) parts.push_back(parameter.detach().flatten());
-  return torch::cat(parts);
 }
 
 TEST(CompressedGradients, TrainAndStayEqualOnAllRanks) {
@@ -50,9 +42,7 @@ TEST(CompressedGradients, TrainAndStayEqualOnAllRanks) {
     for (int step = 1; step < 60; ++step) last = train_compressed(net, optimizer, step);
     EXPECT_LT(last, 0.8 * first);
     EXPECT_GT(optimizer.sent_bytes(), 0u);
-    const auto own = flat_parameters(net);
-    const auto all = session->all_gather(own.unsqueeze(0));
-    for (int r = 0; r < session->size(); ++r) EXPECT_TRUE(torch::equal(all[r], own));
+    expect_equal_on_all_ranks(net->named_parameters());
   }
 }
 
@@ -76,7 +66,7 @@ TEST(CompressedGradients, ContinueFromTheParametersAsIfNeverStopped) {
       train_compressed(net, optimizer, step);
       train_compressed(resumed, resumed_optimizer, step);
     }
-    EXPECT_TRUE(torch::equal(flat_parameters(net), flat_parameters(resumed)));
+    expect_same(net->named_parameters(), resumed->named_parameters());
   }
 }
 

@@ -64,13 +64,8 @@ std::vector<std::pair<std::string, Make>> optimizers_of_rows() {
 }
 
 void expect_same_words(const torch::nn::Module& own, const torch::nn::Module& reference) {
-  for (const auto& item : own.named_parameters()) {
-    EXPECT_TRUE(torch::allclose(item.value(), reference.named_parameters()[item.key()], 1e-9, 1e-11))
-        << item.key();
-    auto of_root = item.value().detach().clone();
-    session->broadcast_(of_root);
-    EXPECT_TRUE(torch::equal(of_root, item.value())) << item.key();
-  }
+  expect_same(own.named_parameters(), reference.named_parameters(), 1e-9, 1e-11);
+  expect_equal_on_all_ranks(own.named_parameters());
 }
 
 void train_words(const Make& make, DistributedOptimizerOptions options) {
@@ -144,9 +139,7 @@ TEST(SparseGradients, AlonePassOnTheRequestToStop) {
     options.sparse_parameters = {"weight"};
     options.stop_requested = [&] { return asks && session->rank() == session->size() - 1; };
     DistributedOptimizer optimizer(*session, sgd, words->named_parameters(), options);
-    optimizer.zero_grad();
-    words(torch::arange(5, torch::kInt64)).sum().backward();
-    optimizer.step();
+    train_step(optimizer, [&] { return words(torch::arange(5, torch::kInt64)).sum(); });
     EXPECT_EQ(optimizer.stopping(), asks);
   }
 }

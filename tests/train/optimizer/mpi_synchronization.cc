@@ -76,46 +76,50 @@ std::unique_ptr<torch::optim::Optimizer> rms(Learner& net) {
   return std::make_unique<torch::optim::RMSprop>(net.parameters(), torch::optim::RMSpropOptions(0.01));
 }
 
-void expect_same(Learner& net, Learner& other) {
-  for (const auto& item : net.named_parameters())
-    EXPECT_TRUE(torch::allclose(item.value(), other.named_parameters()[item.key()], 1e-9, 1e-12))
-        << item.key();
-}
+// A net that averages parameters, and all ranks' nets in this process.
+struct AveragingAndAll {
+  AveragingAndAll(const std::function<std::unique_ptr<torch::optim::Optimizer>(Learner&)>& make,
+                  std::int64_t every)
+      : all(make),
+        inner(make(*net)),
+        optimizer(*session, *inner, net->named_parameters(), averaging(every)) {}
+  void step(int number) {
+    train_step(optimizer, [&] { return net->loss(session->rank(), number); });
+    all.step(number);
+  }
+  void expect_same_net() const {
+    expect_same(net->named_parameters(),
+                all.nets[static_cast<std::size_t>(session->rank())]->named_parameters(), 1e-9, 1e-12);
+  }
+
+  std::shared_ptr<Learner> net = same_learner();
+  Everybody all;
+  std::unique_ptr<torch::optim::Optimizer> inner;
+  DistributedOptimizer optimizer;
+};
 
 TEST(ParameterAveraging, IsTheMeanOfWhatRanksTrainedAlone) {
   for (const auto& make : {momentum, adam, rms}) {
-    const auto net = same_learner();
-    Everybody all(make);
-    const auto inner = make(*net);
-    DistributedOptimizer optimizer(*session, *inner, net->named_parameters(), averaging(3));
+    AveragingAndAll trained(make, 3);
     for (int step = 1; step <= 8; ++step) {
-      optimizer.zero_grad();
-      net->loss(session->rank(), step).backward();
-      optimizer.step();
-      all.step(step);
-      if (step % 3 == 0) all.average();
-      expect_same(*net, *all.nets[static_cast<std::size_t>(session->rank())]);
+      trained.step(step);
+      if (step % 3 == 0) trained.all.average();
+      trained.expect_same_net();
     }
-    EXPECT_GE(optimizer.sent_bytes(), 2 * 8u * 90u);  // two averages of 90 float64
-    EXPECT_LE(optimizer.sent_bytes(), 2 * optimizer.gradient_bytes());
+    EXPECT_GE(trained.optimizer.sent_bytes(), 2 * 8u * 90u);  // two averages of 90 float64
+    EXPECT_LE(trained.optimizer.sent_bytes(), 2 * trained.optimizer.gradient_bytes());
   }
 }
 
 // An average on request counts as one; the next is due the given number of steps later.
 TEST(ParameterAveraging, OnDemand) {
   for (const std::int64_t every : {0, 3}) {
-    const auto net = same_learner();
-    Everybody all(momentum);
-    const auto inner = momentum(*net);
-    DistributedOptimizer optimizer(*session, *inner, net->named_parameters(), averaging(every));
+    AveragingAndAll trained(momentum, every);
     for (int step = 1; step <= 6; ++step) {
-      optimizer.zero_grad();
-      net->loss(session->rank(), step).backward();
-      optimizer.step();
-      all.step(step);
-      if (step == 2) optimizer.average_parameters();
-      if (step == 2 || (every > 0 && step == 5)) all.average();
-      expect_same(*net, *all.nets[static_cast<std::size_t>(session->rank())]);
+      trained.step(step);
+      if (step == 2) trained.optimizer.average_parameters();
+      if (step == 2 || (every > 0 && step == 5)) trained.all.average();
+      trained.expect_same_net();
     }
   }
 }
@@ -123,16 +127,9 @@ TEST(ParameterAveraging, OnDemand) {
 // "spare" has state on rank 0 only.
 TEST(ParameterAveraging, StateBecomesTheMeanToo) {
   for (const auto& make : {momentum, adam, rms}) {
-    const auto net = same_learner();
-    Everybody all(make);
-    const auto inner = make(*net);
-    DistributedOptimizer optimizer(*session, *inner, net->named_parameters(), averaging(0));
-    for (int step = 1; step <= 3; ++step) {
-      optimizer.zero_grad();
-      net->loss(session->rank(), step).backward();
-      optimizer.step();
-      all.step(step);
-    }
+    AveragingAndAll trained(make, 0);
+    auto& [net, all, inner, optimizer] = trained;
+    for (int step = 1; step <= 3; ++step) trained.step(step);
     optimizer.average_parameters();
     optimizer.average_state();
     std::map<std::string, Tensor> mean;
@@ -149,14 +146,8 @@ TEST(ParameterAveraging, StateBecomesTheMeanToo) {
     ASSERT_EQ(state.size(), mean.size());
     for (const auto& [name, value] : state) EXPECT_TRUE(torch::allclose(value, mean[name])) << name;
     // Training continues and is equal on ranks with equal data.
-    optimizer.zero_grad();
-    net->loss(0, 4).backward();
-    optimizer.step();
-    for (const auto& item : net->named_parameters()) {
-      auto of_root = item.value().detach().clone();
-      session->broadcast_(of_root);
-      EXPECT_TRUE(torch::equal(of_root, item.value())) << item.key();
-    }
+    train_step(optimizer, [&] { return trained.net->loss(0, 4); });
+    expect_equal_on_all_ranks(net->named_parameters());
   }
 }
 
