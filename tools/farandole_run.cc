@@ -8,7 +8,6 @@
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
 #include "farandole/base/process/program.h"
-#include "farandole/launch/launched_function.h"
 #include "farandole/launch/launcher.h"
 
 namespace {

@@ -11,7 +11,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
 #include "farandole/base/process/program.h"
-#include "farandole/launch/status/run_status.h"
+#include "farandole/launch/run_status.h"
 
 namespace {
 

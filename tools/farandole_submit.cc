@@ -18,8 +18,8 @@
 #include "farandole/base/process/program.h"
 #include "farandole/base/run/run_lease.h"
 #include "farandole/base/text/parse_number.h"
-#include "farandole/launch/launch_folder.h"
 #include "farandole/launch/process/command_output.h"
+#include "farandole/launch/records/launch_folder.h"
 #include "farandole/launch/slurm/batch_script.h"
 
 namespace {

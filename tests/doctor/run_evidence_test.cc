@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "farandole/base/files/temporary_folder.h"
-#include "farandole/launch/job_record.h"
-#include "farandole/launch/supervisor/rank_record.h"
+#include "farandole/launch/records/job_record.h"
+#include "farandole/launch/records/rank_record.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {

@@ -1,4 +1,4 @@
-#include "farandole/launch/launch_folder.h"
+#include "farandole/launch/records/launch_folder.h"
 
 #include <csignal>
 #include <fstream>

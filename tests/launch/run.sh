@@ -28,6 +28,13 @@ says out '^input$'
 expect 0 "${run[@]}" -n 4 -- sh -c 'yes "$OMPI_COMM_WORLD_RANK$OMPI_COMM_WORLD_RANK-0123456789-0123456789-0123456789" | head -n 50000'
 [[ $(sort "$work/out" | uniq -c | awk '{ print $1 }' | xargs) == "50000 50000 50000 50000" ]] || fail "lines were cut"
 
+# Long lines and any bytes come through, too.
+expect 0 "${run[@]}" -n 4 -- sh -c 'for i in $(seq 20); do head -c 20000 /dev/zero | tr "\0" "$OMPI_COMM_WORLD_RANK"; echo; done'
+[[ $(sort "$work/out" | uniq -c | awk '{ print $1, length($2) }' | xargs) == "20 20000 20 20000 20 20000 20 20000" ]] || fail "long lines were cut"
+head -c 300000 /dev/urandom >"$work/bytes"
+expect 0 "${run[@]}" cat "$work/bytes"
+cmp "$work/bytes" "$work/out" || fail "bytes were changed"
+
 # Prefix and logs.
 expect 0 "${run[@]}" -n 2 --prefix --log-dir "$work/logs" sh -c 'echo hello; printf end >&2'
 says out '^\[1 [0-9:.]{12}\] hello$'
@@ -58,6 +65,14 @@ for code in 64 65 75; do
   silent err
   [[ $(wc -l <"$work/out") == 2 ]] || fail "rank 1 was killed before it had ended with $code"
 done
+
+# If the ranks cannot be started, mpirun says why.
+echo 'host-that-does-not-exist slots=2' >"$work/hosts"
+expect 255 env OMPI_MCA_orte_default_hostfile="$work/hosts" "${run[@]}" -n 2 true
+says err 'unable to reliably start one or more daemons'
+says err '^farandole run: mpirun ended with code 255, and no record exists of the end of rank 0, 1$'
+expect 1 env OMPI_MCA_orte_default_hostfile="$work/no-hosts" "${run[@]}" -n 2 true
+says err 'unable to open the hostfile'
 
 # Refusals: one line, code 64.
 for bad in '-n 0 true' '-n -3 true' '-n x true' '--frobnicate true' '-n 2' '-n 2 /nonexistent/program' "--log-dir /dev/null/x true"; do

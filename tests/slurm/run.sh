@@ -100,6 +100,13 @@ for starter in "" "--starter mpirun"; do
   for r in 0 1 2 3; do says out "^$r of 4, $((r % 2)) of 2, node1:2[0-9]{4}\$"; done
   [[ $(grep -o 'node1:.*' out | sort -u | wc -l) == 1 ]] || fail "the ranks have several ports: $(<out)"
 done
+# The lines of ranks on several hosts are not mixed, even if they are long.
+for starter in "" "--starter mpirun"; do
+  script "farandole run $starter -- sh -c 'yes \$(printf %03000d \$RANK) | head -n 300'"
+  batch 60 -N2 --ntasks-per-node=2 job.sbatch
+  is 0
+  [[ $(sort out | uniq -c | awk '{ print $1, length($2) }' | xargs) == "300 3000 300 3000 300 3000 300 3000" ]] || fail "lines were cut: $(cut -c-99 out | sort | uniq -c | head)"
+done
 python=${FARANDOLE_TORCH_PYTHON:-$FARANDOLE_SOURCE/.deps/compare/bin/python}
 if "$python" -c 'import torch.distributed' 2>/dev/null; then
   script "farandole run -- $python $FARANDOLE_SOURCE/tests/launch/ddp.py"

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "farandole/base/run/run_json.h"
-#include "farandole/launch/job_record.h"
-#include "farandole/launch/supervisor/rank_record.h"
+#include "farandole/launch/records/job_record.h"
+#include "farandole/launch/records/rank_record.h"
 #include "farandole/timeline/recorder/recorder_format.h"
 
 namespace farandole {

@@ -19,11 +19,11 @@
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/process/program.h"
 #include "farandole/base/text/json.h"
-#include "farandole/launch/launched_function.h"
+#include "farandole/launch/launcher.h"
 #include "farandole/launch/process/child_process.h"
 #include "farandole/launch/process/machine.h"
-#include "farandole/launch/process/session_folder.h"
-#include "farandole/launch/supervisor/rank_record.h"
+#include "farandole/launch/records/rank_record.h"
+#include "farandole/launch/records/session_folder.h"
 #include "farandole/train/session_internals.h"
 
 namespace farandole {

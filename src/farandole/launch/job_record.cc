@@ -1,4 +1,4 @@
-#include "farandole/launch/job_record.h"
+#include "farandole/launch/records/job_record.h"
 
 #include <chrono>
 #include <cstdlib>

@@ -34,7 +34,7 @@ struct JobRecord {
   std::int64_t requeued_ns = 0;  // When this process had Slurm requeue the job; 0: it did not.
   int exit_code = 0;             // Valid only after the end.
   std::string message;           // The message that the launcher printed.
-  std::string starter_said;      // What srun or mpirun printed about the end.
+  std::string starter_said;      // What srun or mpirun said, at most 8 KiB.
   int starter_signal = 0;  // Signal that killed srun or mpirun, unless the launcher sent it; 0: it exited.
   std::vector<Signal> signals;                   // The first signals that the launcher received.
   std::map<std::string, std::string> job_state;  // What Slurm reported after a failure: JobState, Reason.

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "farandole/base/process/launch_environment.h"
-#include "farandole/launch/job_record.h"
-#include "farandole/launch/supervisor/rank_record.h"
+#include "farandole/launch/records/job_record.h"
+#include "farandole/launch/records/rank_record.h"
 
 namespace farandole {
 

@@ -141,7 +141,7 @@ class Planner {
           "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 in a container");
     // Open MPI counts physical cores as slots. For two ranks it would bind each rank, with all its
     // threads, to one core.
-    plan_.command = {"mpirun", "-q", "--oversubscribe", "--mca", "orte_forward_job_control", "1"};
+    plan_.command = {"mpirun", "--oversubscribe", "--mca", "orte_forward_job_control", "1"};
     if (text("OMPI_MCA_hwloc_base_binding_policy").empty())
       plan_.command.insert(plan_.command.end(), {"--bind-to", "none"});
     plan_.command.insert(plan_.command.end(), {"-n", std::to_string(plan_.ranks)});
@@ -172,7 +172,6 @@ class Planner {
     if (per_task) plan_.command.push_back("--cpus-per-task=" + std::to_string(*per_task));
     if (in_slurm_step(environment_))
       plan_.command.push_back("--overlap");  // Otherwise srun waits for the CPUs of that step.
-    if (facts_.terminal_columns) plan_.command.push_back("--unbuffered");  // Needed for progress bars.
     // Without this, srun warns that the script's layout does not match another number of ranks.
     const auto tasks_per_node = number("SLURM_NTASKS_PER_NODE");
     if (tasks_per_node && *tasks_per_node * nodes != plan_.ranks)

@@ -1,10 +1,9 @@
-#include "farandole/launch/launched_function.h"
-
 #include <fmt/format.h>
 #include <string_view>
 #include <unistd.h>
 
 #include "farandole/base/text/parse_number.h"
+#include "farandole/launch/launcher.h"
 
 namespace farandole {
 namespace {

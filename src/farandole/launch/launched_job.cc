@@ -7,26 +7,26 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <poll.h>
+#include <sstream>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
-#include "farandole/base/files/file_bytes.h"
 #include "farandole/base/files/staging_file.h"
 #include "farandole/base/files/temporary_folder.h"
 #include "farandole/base/host.h"
 #include "farandole/base/text/parse_number.h"
-#include "farandole/launch/job_record.h"
-#include "farandole/launch/output/chatter_filter.h"
+#include "farandole/launch/outcome.h"
 #include "farandole/launch/output/line_splitter.h"
+#include "farandole/launch/output/marked_lines.h"
 #include "farandole/launch/output/output_queue.h"
-#include "farandole/launch/process/session_folder.h"
+#include "farandole/launch/records/job_record.h"
+#include "farandole/launch/records/session_folder.h"
 #include "farandole/launch/supervisor/supervisor.h"
-#include "farandole/launch/verdict.h"
 
 namespace farandole {
 namespace {
@@ -58,15 +58,13 @@ class Launcher {
             {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})) {
     ::signal(SIGPIPE, SIG_IGN);
     const bool local = plan_.starter == Starter::mpirun;
-    if (local && folder_.path().parent_path() != fs::temp_directory_path())
-      socket_folder_.emplace(fs::temp_directory_path());
-    if (local) socket_ = listen_as_launcher(socket_path());
+    if (!log_folder_.empty()) go_on();
     auto err = make_pipe();
     starter_err_ = std::move(err.read_end);
     ::fcntl(starter_err_.get(), F_SETFL, O_NONBLOCK);
     auto command = plan_.command;
     command.push_back(own_program());
-    const auto supervisor = supervisor_options(request, local).to_arguments();
+    const auto supervisor = supervisor_options(request).to_arguments();
     command.insert(command.end(), supervisor.begin(), supervisor.end());
     auto environment = plan_.environment;
     if (local) {
@@ -85,24 +83,22 @@ class Launcher {
   }
 
   JobEnd run() {
-    while (!starter_->has_ended()) serve(out_.full() || err_.full(), begun_ ? -1 : look_ms);
-    while (take_datagram() || take_starter_err()) {
+    while (!starter_->has_ended()) serve(false, begun_ ? -1 : look_ms);
+    while (take_starter_err()) {
     }
-    take_unread_output();
-    starter_lines_.finish();
-    err_.push(chatter_.flush());
+    lines_.finish();
+    for (auto& [rank, lines] : ranks_lines_) lines.finish();
+    out_.finish();
+    err_.finish();
     return conclude();
   }
 
  private:
-  fs::path socket_path() const { return (socket_folder_ ? *socket_folder_ : folder_).path() / "launcher"; }
-
-  SupervisorOptions supervisor_options(const LaunchRequest& request, bool local) const {
+  SupervisorOptions supervisor_options(const LaunchRequest& request) const {
     SupervisorOptions options;
     options.world_size = plan_.ranks;
     options.folder = folder_.path();
-    if (local) options.launcher_host = host_name();
-    if (local) options.socket = socket_path();
+    options.mpirun = plan_.starter == Starter::mpirun;
     options.prefix = request.prefix;
     options.log_folder = log_folder_;
     options.run = run_;
@@ -126,29 +122,35 @@ class Launcher {
   // signals. Returns false if none occurred in `limit_ms`; -1: no limit.
   bool serve(bool only_write, int limit_ms) {
     // A process in the background would be stopped if it read from its terminal.
-    const bool may_read =
+    const bool may_type =
         to_starter_.get() >= 0 && typed_.empty() && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp();
-    std::array<pollfd, 7> waiting = {{{signals_.get(), POLLIN, 0},
-                                      {only_write ? -1 : socket_.get(), POLLIN, 0},
-                                      {only_write ? -1 : starter_err_.get(), POLLIN, 0},
+    const bool may_read = !only_write && accepts_output();
+    if (!only_write && !may_read && limit_ms < 0) limit_ms = static_cast<int>(OutputQueue::patience.count());
+    std::array<pollfd, 6> waiting = {{{signals_.get(), POLLIN, 0},
+                                      {may_read ? starter_err_.get() : -1, POLLIN, 0},
                                       {out_.empty() ? -1 : out_.descriptor(), POLLOUT, 0},
                                       {err_.empty() ? -1 : err_.descriptor(), POLLOUT, 0},
-                                      {may_read ? STDIN_FILENO : -1, POLLIN, 0},
+                                      {may_type ? STDIN_FILENO : -1, POLLIN, 0},
                                       {typed_.empty() ? -1 : to_starter_.get(), POLLOUT, 0}}};
-    // After this time, a line of dashes belongs to the program and not to a message of mpirun.
-    constexpr int hold_ms = 200;
-    const int ready = ::poll(waiting.data(), waiting.size(), chatter_.holds() ? hold_ms : limit_ms);
+    const int ready = ::poll(waiting.data(), waiting.size(), limit_ms);
     note_begin();
-    if (ready == 0) err_.push(chatter_.flush());
     if (waiting[0].revents != 0) take_signals();
-    if (waiting[1].revents != 0) take_datagram();
-    if (waiting[2].revents != 0) take_starter_err();
-    if (waiting[3].revents != 0) out_.write_some();
-    if (waiting[4].revents != 0) err_.write_some();
-    if (waiting[5].revents != 0) take_typed();
-    if (waiting[6].revents != 0) pass_typed();
+    if (waiting[1].revents != 0) take_starter_err();
+    if (waiting[2].revents != 0) out_.write_some();
+    if (waiting[3].revents != 0) err_.write_some();
+    if (waiting[4].revents != 0) take_typed();
+    if (waiting[5].revents != 0) pass_typed();
     if (out_.broken() || err_.broken()) end_without_reader();
     return ready > 0;
+  }
+
+  bool accepts_output() const { return out_.accepts() && err_.accepts(); }
+
+  // A rank that waits for the reader of the output could not react to a signal.
+  void go_on() {
+    const auto* where = log_folder_.empty() ? "" : "; the ranks' logs have them";
+    out_.go_on(where);
+    err_.go_on(where);
   }
 
   // A program of its own would get SIGPIPE. The ranks get SIGTERM, so that they can save.
@@ -172,34 +174,64 @@ class Launcher {
     write_some();
   }
 
-  void take_unread_output() {
-    for (int rank = 0; rank < plan_.ranks; ++rank)
-      for (const auto& [stream, queue] :
-           {std::pair(OutputStream::out, &out_), std::pair(OutputStream::err, &err_)})
-        queue->push(read_whole_file(unread_output(folder_.path(), rank, stream)).value_or(""));
+  LineSplitter& lines_of(int rank, LineKind kind) {
+    auto& queue = kind == LineKind::out ? out_ : err_;
+    return ranks_lines_.try_emplace({rank, kind}, [&queue](std::string_view line) { queue.push(line); })
+        .first->second;
   }
 
-  bool take_datagram() {
-    std::array<char, SocketChannel::largest_datagram + 1> buffer;
-    const auto got = ::recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
-    if (got < 1) return false;
-    const std::string_view text(buffer.data() + 1, static_cast<std::size_t>(got) - 1);
-    if (buffer[0] == static_cast<char>(OutputStream::out)) out_.push(text);
-    if (buffer[0] == static_cast<char>(OutputStream::err)) err_.push(text);
-    if (buffer[0] == 's')
-      if (const auto pid = parse_number<pid_t>(text); pid && *pid > 1) supervisors_.push_back(*pid);
-    if (buffer[0] == 'x') {
-      ++ended_;
-      failed_ |= text == "f";
-      end_starter();
+  void take_line(int rank, LineKind kind, std::string_view text) {
+    switch (kind) {
+      case LineKind::out:
+      case LineKind::err:
+        return lines_of(rank, kind).feed(text);
+      case LineKind::start:
+        return note_supervisor(rank, std::string(text));
+      case LineKind::record:
+        records_text_[rank] += text;
+        return;
+      case LineKind::end:
+        lines_of(rank, LineKind::out).finish();
+        lines_of(rank, LineKind::err).finish();
+        failed_ |= text == "failed\n";
+        ended_ += static_cast<int>(supervisors_.count(rank));
+        end_starter();
     }
-    return true;
+  }
+
+  void note_supervisor(int rank, const std::string& text) {
+    pid_t pid = 0;
+    std::string host;
+    if (std::istringstream(text) >> pid >> host && pid > 1 && host == host_name()) supervisors_[rank] = pid;
+  }
+
+  // After the first failure, mpirun and srun only tell in many words what the records of the ranks say.
+  void take_words(std::string_view words) {
+    constexpr std::size_t most_bytes = 8192;
+    job_.starter_said.append(words.substr(0, most_bytes - std::min(most_bytes, job_.starter_said.size())));
+    const bool ends = signal_ != 0 || is_aborting() || first_failure(rank_records());
+    if (!ends) return err_.push(words);
+    held_back_.append(words.substr(0, most_bytes - std::min(most_bytes, held_back_.size())));
+  }
+
+  // Whether a rank has announced that it calls MPI_Abort (launch_environment.h).
+  bool is_aborting() const {
+    std::error_code unreachable;
+    return fs::exists(folder_.path() / "aborting", unreachable);
+  }
+
+  std::vector<RankRecord> rank_records() const {
+    auto records = read_records(folder_.path());
+    for (const auto& [rank, text] : records_text_)
+      if (auto record = parse_rank_record(text)) records.push_back(*std::move(record));
+    std::sort(records.begin(), records.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+    return records;
   }
 
   // After a failure, mpirun sleeps twice for a second, also if no rank is left that it could wait for. Here
   // all ranks have written their records, and the folder of this launcher has all files of mpirun.
   void end_starter() {
-    if (!failed_ || ended_ < plan_.ranks) return;
+    if (plan_.starter != Starter::mpirun || !failed_ || ended_ < plan_.ranks) return;
     starter_->signal(SIGKILL);
     ended_starter_ = true;
   }
@@ -207,7 +239,7 @@ class Launcher {
   bool take_starter_err() {
     std::array<char, 65536> buffer;
     const auto got = starter_err_.get() < 0 ? 0 : ::read(starter_err_.get(), buffer.data(), buffer.size());
-    if (got > 0) starter_lines_.feed({buffer.data(), static_cast<std::size_t>(got)});
+    if (got > 0) lines_.feed({buffer.data(), static_cast<std::size_t>(got)});
     if (got == 0) starter_err_.reset();
     return got > 0;
   }
@@ -246,6 +278,7 @@ class Launcher {
     if (constexpr std::size_t most = 16; tells && job_.signals.size() < most)
       job_.signals.push_back({number, real_time_ns()});
     if (ends && ++endings_ == 1) signal_ = number;
+    if (ends) go_on();
     told_to_save_ |= number == SIGUSR1 && starter_->has_ended();
     if (starter_->has_ended()) return;
     // Nobody waits for the ranks of a program that started this launcher for itself and is gone.
@@ -265,10 +298,10 @@ class Launcher {
   bool signal_ranks(int number) {
     if (plan_.starter == Starter::srun) return signal_step(number);
     // Supervisors may just have announced themselves.
-    while (!out_.full() && !err_.full() && take_datagram()) {
+    while (accepts_output() && take_starter_err()) {
     }
     if (static_cast<int>(supervisors_.size()) < plan_.ranks) return false;
-    for (const pid_t pid : supervisors_) ::kill(pid, number);
+    for (const auto& [rank, pid] : supervisors_) ::kill(pid, number);
     return true;
   }
 
@@ -293,7 +326,6 @@ class Launcher {
   void keep_records(std::vector<RankRecord> records, const Verdict& verdict) {
     job_.exit_code = verdict.exit_code;
     job_.message = verdict.message;
-    job_.starter_said = chatter_.left_out();
     if (!ended_starter_) job_.starter_signal = starter_->end().signal;
     // Slurm forgets it some minutes after the end of the job, and not every reader can ask Slurm.
     if (verdict.exit_code != 0) ask_for_state(job_);
@@ -322,12 +354,11 @@ class Launcher {
   }
 
   JobEnd conclude() {
-    auto records = read_records(folder_.path());
-    records.insert(records.end(), chatter_.records().begin(), chatter_.records().end());
+    auto records = rank_records();
     learn_run(records);
     const auto verdict =
         judge(records, plan_.ranks, starter_->end(), plan_.command.front(), signal_, log_folder_);
-    if (verdict.show_left_out) err_.push(chatter_.left_out());
+    if (verdict.show_held_back) err_.push(held_back_);
     if (!verdict.message.empty()) err_.push("farandole run: " + verdict.message + "\n");
     if (verdict.exit_code == 0 && trace_mpi_ && !launch_folder_.has_recorded())
       err_.push(
@@ -357,19 +388,19 @@ class Launcher {
   LaunchFolder launch_folder_;
   JobRecord job_;
   SessionFolder folder_;
-  std::optional<SessionFolder> socket_folder_;  // If folder_ may have a path that is too long for a socket.
   OwnedDescriptor signals_;
-  OwnedDescriptor socket_;
   OwnedDescriptor starter_err_;
   OwnedDescriptor to_starter_;  // Only if stdin is a terminal.
   std::string typed_;           // Not yet written there.
-  DescriptorChannel to_out_{STDOUT_FILENO}, to_err_{STDERR_FILENO};
-  OutputQueue out_{to_out_}, err_{to_err_};
-  ChatterFilter chatter_;
-  LineSplitter starter_lines_{[this](std::string_view piece) { err_.push(chatter_.take(piece)); }};
-  std::vector<pid_t> supervisors_;
-  int ended_ = 0;        // The supervisors that are about to exit.
-  bool failed_ = false;  // One of their ranks has failed by itself.
+  OutputQueue out_{STDOUT_FILENO}, err_{STDERR_FILENO};
+  MarkedLines lines_{[this](int rank, LineKind kind, std::string_view text) { take_line(rank, kind, text); },
+                     [this](std::string_view words) { take_words(words); }};
+  std::map<std::pair<int, LineKind>, LineSplitter> ranks_lines_;
+  std::map<int, std::string> records_text_;  // By rank: records for which no folder was available.
+  std::string held_back_;                    // Words of mpirun or srun that the user has not seen.
+  std::map<int, pid_t> supervisors_;         // By rank, on this host.
+  int ended_ = 0;                            // The supervisors of this host that are about to exit.
+  bool failed_ = false;                      // One of their ranks has failed by itself.
   bool ended_starter_ = false;
   bool told_to_save_ = false;
   int signal_ = 0;   // The first signal that ends the job; SIGPIPE: the reader of the output has ended.

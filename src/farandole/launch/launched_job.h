@@ -4,8 +4,8 @@
 
 #include <filesystem>
 
-#include "farandole/launch/launch_folder.h"
 #include "farandole/launch/launch_plan.h"
+#include "farandole/launch/records/launch_folder.h"
 #include "farandole/launch/restart_policy.h"
 
 namespace farandole {

@@ -1,10 +1,9 @@
-#include "farandole/launch/verdict.h"
-
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
 
 #include "farandole/base/error.h"
+#include "farandole/launch/outcome.h"
 #include "farandole/launch/supervisor/supervisor.h"
 
 namespace farandole {

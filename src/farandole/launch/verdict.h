@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "farandole/launch/process/child_process.h"
-#include "farandole/launch/supervisor/rank_record.h"
+#include "farandole/launch/records/rank_record.h"
 
 namespace farandole {
 
 struct Verdict {
   int exit_code = 0;
-  std::string message;         // Without "farandole run: " and newline; "" for no message.
-  bool show_left_out = false;  // The only known cause is the output of srun or mpirun.
+  std::string message;          // Without "farandole run: " and newline; "" for no message.
+  bool show_held_back = false;  // The only known cause is what srun or mpirun said.
 };
 
 // `starter` is how `starter_name` (mpirun or srun) ended. `signal` is the first signal that told this

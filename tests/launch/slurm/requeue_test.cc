@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "farandole/launch/job_record.h"
+#include "farandole/launch/records/job_record.h"
 #include "farandole/launch/slurm/job_state.h"
 
 namespace farandole {

@@ -1,4 +1,4 @@
-#include "farandole/launch/status/run_status.h"
+#include "farandole/launch/run_status.h"
 
 #include <fstream>
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 #include "farandole/base/files/temporary_folder.h"
 #include "farandole/base/run/run_json.h"
 #include "farandole/base/run/run_lease.h"
-#include "farandole/launch/job_record.h"
+#include "farandole/launch/records/job_record.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-#include "farandole/launch/supervisor/rank_record.h"
+#include "farandole/launch/records/rank_record.h"
 
 #include <csignal>
 #include <fstream>
@@ -8,9 +8,8 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/temporary_folder.h"
-#include "farandole/launch/job_record.h"
-#include "farandole/launch/output/chatter_filter.h"
-#include "farandole/launch/verdict.h"
+#include "farandole/launch/outcome.h"
+#include "farandole/launch/records/job_record.h"
 
 namespace farandole {
 namespace {
@@ -38,12 +37,11 @@ TEST(RankRecord, GoesThroughFilesAndLines) {
   EXPECT_TRUE(records[1].told);
   EXPECT_EQ(records[1].run_dir, record.run_dir);
 
-  const auto line = from_marked_line(to_marked_line(record) + "\n");
+  const auto line = parse_rank_record(record_line(record));
   ASSERT_TRUE(line.has_value());
   EXPECT_EQ(line->exit_code, 3);
   EXPECT_EQ(line->run_dir, record.run_dir);
-  EXPECT_FALSE(from_marked_line("loss 0.5").has_value());
-  EXPECT_FALSE(from_marked_line("farandole-run-record nonsense").has_value());
+  EXPECT_FALSE(parse_rank_record("nonsense").has_value());
 }
 
 TEST(RankRecord, FifosAndPreparedLinksAreNotFollowed) {
@@ -116,63 +114,13 @@ TEST(Verdict, SaysWhichRanksSaidNothing) {
   const auto lost = judge_two({killed(0, SIGTERM, 1, true)}, {1, 0});
   EXPECT_EQ(lost.exit_code, 1);
   EXPECT_EQ(lost.message, "mpirun ended with code 1, and no record exists of the end of rank 1");
-  EXPECT_TRUE(lost.show_left_out);
+  EXPECT_TRUE(lost.show_held_back);
   EXPECT_EQ(judge_two({ended(0, 0, 1)}, {0, 0}).exit_code, 1) << "a missing rank is no success";
   EXPECT_EQ(judge_two({}, {0, SIGKILL}).message,
             "mpirun was killed by signal 9 (Killed), and no record exists of the end of rank 0, 1");
   const auto victim = judge_two({ended(0, 70, 1)}, {137, 0});
   EXPECT_EQ(victim.exit_code, 70);
   EXPECT_THAT(victim.message, testing::StartsWith("no record exists of the end of rank 1; rank 0 "));
-}
-
-const std::string dashes(74, '-');
-
-TEST(ChatterFilter, LeavesOutWhatTheLauncherSaysItself) {
-  ChatterFilter filter;
-  std::string shown;
-  for (const auto& line :
-       {dashes + "\n", std::string("Primary job  terminated normally, but 1 process returned\n"),
-        std::string("a non-zero exit code.\n"), dashes + "\n",
-        std::string("srun: error: node2: tasks 1-3: Exited with exit code 3\n"),
-        std::string("srun: launch/slurm: _step_signal: Terminating StepId=1.0\n"),
-        std::string("slurmstepd-node1: error: *** STEP 1.0 ON node1 CANCELLED AT 2026 ***\n"),
-        to_marked_line(killed(1, 9, 2)) + "\n"})
-    shown += filter.take(line);
-  EXPECT_EQ(shown + filter.flush(), "");
-  EXPECT_NE(filter.left_out().find("tasks 1-3"), std::string::npos);
-  ASSERT_EQ(filter.records().size(), 1u);
-  EXPECT_EQ(filter.records()[0].rank, 1);
-}
-
-TEST(ChatterFilter, ShowsEverythingElse) {
-  const std::vector<std::string> others = {
-      "loss 0.5\n",
-      dashes + "\n",
-      "There are not enough slots available\n",
-      dashes + "\n",
-      "srun: error: Unable to create step for job 1: More processors requested than permitted\n",
-      "---\n",
-      "tail"};
-  ChatterFilter filter;
-  std::string shown, all;
-  for (const auto& line : others) {
-    all += line;
-    shown += filter.take(line);
-  }
-  EXPECT_EQ(shown + filter.flush(), all);
-  EXPECT_EQ(filter.left_out(), "");
-}
-
-TEST(ChatterFilter, HoldsABoundedAmount) {
-  ChatterFilter filter;
-  std::string shown = filter.take(dashes + "\n"), all = dashes + "\n";
-  EXPECT_TRUE(filter.holds());
-  for (int line = 0; line < 1000; ++line) {
-    all += "a program's own table\n";
-    shown += filter.take("a program's own table\n");
-  }
-  EXPECT_FALSE(filter.holds());
-  EXPECT_EQ(shown, all);
 }
 
 }  // namespace

@@ -9,8 +9,8 @@ TEST(SupervisorOptions, ComeBackFromArguments) {
   SupervisorOptions options;
   options.world_size = 128;
   options.folder = "/tmp/a folder=b";
-  options.launcher_host = "node1";
-  options.socket = "/tmp/so\nck\xff";
+  options.log_folder = "/tmp/lo\ngs\xff";
+  options.mpirun = true;
   options.prefix = true;
   options.run = {"/work/--", true};
   options.launch = "1-2-3";
@@ -25,8 +25,7 @@ TEST(SupervisorOptions, ComeBackFromArguments) {
     ASSERT_TRUE(back);
     EXPECT_EQ(back->world_size, given.world_size);
     EXPECT_EQ(back->folder, given.folder);
-    EXPECT_EQ(back->launcher_host, given.launcher_host);
-    EXPECT_EQ(back->socket, given.socket);
+    EXPECT_EQ(back->mpirun, given.mpirun);
     EXPECT_EQ(back->prefix, given.prefix);
     EXPECT_EQ(back->log_folder, given.log_folder);
     EXPECT_EQ(back->run.folder, given.run.folder);

@@ -3,16 +3,15 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <signal.h>
 #include <sstream>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "farandole/base/files/temporary_folder.h"
+#include "farandole/launch/output/marked_lines.h"
 #include "farandole/launch/process/child_process.h"
-#include "farandole/launch/supervisor/rank_record.h"
+#include "farandole/launch/records/rank_record.h"
 
 namespace farandole {
 namespace {
@@ -20,7 +19,7 @@ namespace {
 using testing::HasSubstr;
 using testing::MatchesRegex;
 
-// Runs supervise() in a separate process and reads its two streams.
+// Runs supervise() in a separate process and reads its marked lines.
 class Supervised {
  public:
   explicit Supervised(std::vector<std::string> program, bool prefix = false, bool log = false) {
@@ -31,48 +30,36 @@ class Supervised {
     options.prefix = prefix;
     if (log) options.log_folder = folder.path();
     options.program = std::move(program);
-    auto to_out = make_pipe(), to_err = make_pipe();
+    auto pipe = make_pipe();
     pid = ::fork();
     if (pid == 0) {
       ::setpgid(0, 0);  // as mpirun does
-      to_out.read_end.reset();
-      to_err.read_end.reset();
-      ::dup2(to_out.write_end.get(), STDOUT_FILENO);
-      ::dup2(to_err.write_end.get(), STDERR_FILENO);
+      pipe.read_end.reset();
+      ::dup2(pipe.write_end.get(), STDERR_FILENO);
       ::_exit(supervise(options));
     }
-    out_ = std::move(to_out.read_end);
-    err_ = std::move(to_err.read_end);
+    stream_ = std::move(pipe.read_end);
   }
   ~Supervised() {
     if (pid > 0) ::kill(pid, SIGKILL);
     collect();
   }
 
-  // Reads both streams to their ends; returns the exit code.
+  // Reads everything; returns the exit code.
   int finish() {
-    pollfd streams[] = {{out_.get(), POLLIN, 0}, {err_.get(), POLLIN, 0}};
-    std::string* const texts[] = {&out, &err};
-    while (streams[0].fd >= 0 || streams[1].fd >= 0) {
-      ::poll(streams, 2, -1);
-      for (int i = 0; i < 2; ++i) {
-        char buffer[65536];
-        if (streams[i].revents == 0) continue;
-        const auto got = ::read(streams[i].fd, buffer, sizeof buffer);
-        if (got > 0) texts[i]->append(buffer, static_cast<std::size_t>(got));
-        if (got <= 0) streams[i].fd = -1;
-      }
+    while (read_some()) {
     }
+    lines_.finish();
     return collect();
   }
 
   // Blocks until the program has written `text`.
   void await(const std::string& text) {
-    char byte;
-    while (out.find(text) == std::string::npos && ::read(out_.get(), &byte, 1) == 1) out += byte;
+    while (out.find(text) == std::string::npos && read_some()) {
+    }
   }
 
-  void close_out() { out_.reset(); }
+  void close() { stream_.reset(); }
 
   // The signal comes from a process that is not the supervisor's parent.
   void signal(int number) const {
@@ -93,9 +80,25 @@ class Supervised {
 
   const TemporaryFolder folder{std::filesystem::temp_directory_path()};
   pid_t pid = -1;
-  std::string out, err;
+  std::string out, err, record_line, end, words;
 
  private:
+  bool read_some() {
+    char buffer[65536];
+    const auto got = ::read(stream_.get(), buffer, sizeof buffer);
+    if (got > 0) lines_.feed({buffer, static_cast<std::size_t>(got)});
+    return got > 0;
+  }
+
+  void take(int rank, LineKind kind, std::string_view text) {
+    EXPECT_EQ(rank, 3);
+    if (kind == LineKind::out) out += text;
+    if (kind == LineKind::err) err += text;
+    if (kind == LineKind::record) record_line += text;
+    if (kind == LineKind::end) end += text;
+    if (kind == LineKind::start) EXPECT_TRUE(text.starts_with(std::to_string(pid) + " ")) << text;
+  }
+
   int collect() {
     int status = 0;
     if (pid > 0) ::waitpid(pid, &status, 0);
@@ -103,18 +106,9 @@ class Supervised {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
 
-  OwnedDescriptor out_, err_;
-};
-
-class Fifo {
- public:
-  Fifo() { EXPECT_EQ(::mkfifo(path().c_str(), 0600), 0); }
-  std::string path() const { return folder_ / "fifo"; }
-  // Blocks until a process writes.
-  void await() const { std::ifstream(path()).get(); }
-
- private:
-  const TemporaryFolder folder_;
+  OwnedDescriptor stream_;
+  MarkedLines lines_{[this](int rank, LineKind kind, std::string_view text) { take(rank, kind, text); },
+                     [this](std::string_view text) { words += text; }};
 };
 
 std::vector<std::string> shell(const std::string& script) {
@@ -127,6 +121,8 @@ TEST(Supervisor, PassesExitCodesOn) {
     EXPECT_EQ(rank.finish(), code);
     EXPECT_EQ(rank.record().exit_code, code);
     EXPECT_EQ(rank.record().rank, 3);
+    EXPECT_EQ(rank.end, code == 0 ? "\n" : "failed\n");
+    EXPECT_EQ(rank.words, "");
     EXPECT_FALSE(rank.record().told);
   }
 }
@@ -254,27 +250,6 @@ TEST(Supervisor, DoesNotWaitForADaemonAfterSigterm) {
   expect_that_sigterm_ends_what_is_left("setsid sh -c 'echo $$; echo ready; exec sleep 1000' & wait");
 }
 
-TEST(Supervisor, LogsEverythingAlthoughTheReaderStalls) {
-  const Fifo done;
-  Supervised rank(shell("seq 400000; echo >" + done.path() + "; exit 5"), false, true);
-  done.await();
-  EXPECT_EQ(rank.finish(), 5);
-  EXPECT_THAT(rank.log(), HasSubstr("] 400000\n"));
-  EXPECT_TRUE(rank.out.starts_with("1\n2\n3\n"));
-  EXPECT_THAT(rank.out,
-              HasSubstr(" lines are left out here, because the output was not read; the rank's log"));
-}
-
-TEST(Supervisor, LetsAProgramStopAlthoughTheReaderStalls) {
-  const Fifo done;
-  Supervised rank(shell("trap 'seq 400000; echo >" + done.path() +
-                        "; exit 75' TERM; echo ready; while :; do read -r -t 1 < <(sleep 9); done"));
-  rank.await("ready\n");
-  rank.signal(SIGTERM);
-  done.await();
-  EXPECT_EQ(rank.finish(), 75);
-}
-
 TEST(Supervisor, LetsACommandFinishWhoseScriptDiedOfSigterm) {
   Supervised rank(
       shell("bash -c 'trap \"echo saved; exit\" TERM; echo ready; while :; do sleep 0.1; done'; true"));
@@ -297,13 +272,13 @@ TEST(Supervisor, SaysWhatCannotBeStarted) {
   EXPECT_EQ(rank.record().exit_code, 64);
 }
 
-TEST(Supervisor, ReportsOnStderrWhereItsFolderIsGone) {
+TEST(Supervisor, SendsItsRecordIfItsFolderIsGone) {
   Supervised rank(shell("trap 'exit 6' USR1; echo ready; while :; do sleep 0.05; done"));
   rank.await("ready\n");
   std::filesystem::remove_all(rank.folder.path());
   rank.signal(SIGUSR1);
   EXPECT_EQ(rank.finish(), 6);
-  const auto record = from_marked_line(rank.err);
+  const auto record = parse_rank_record(rank.record_line);
   ASSERT_TRUE(record.has_value());
   EXPECT_EQ(record->exit_code, 6);
 }
@@ -311,7 +286,7 @@ TEST(Supervisor, ReportsOnStderrWhereItsFolderIsGone) {
 TEST(Supervisor, AReaderThatLeavesDoesNotStopTheProgram) {
   Supervised rank(shell("echo ready; trap '' PIPE; seq 300000; exit 8"));
   rank.await("ready\n");
-  rank.close_out();
+  rank.close();
   EXPECT_EQ(rank.finish(), 8);
 }
 

@@ -1,6 +1,8 @@
 #include "farandole/comm/mpi/mpi_check.h"
 
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <numeric>
 #include <string>
 
@@ -22,8 +24,12 @@ void check_mpi(int code, std::string_view call, std::string_view name) {
 // MPI_Abort has srun kill the supervisors too, and waits for two seconds in which mpirun does nothing else.
 // After a lost peer, the supervisors end the job themselves, and save first what the ranks recorded.
 void abort_job(int exit_code) {
-  const bool supervised = std::getenv(supervised_variable) != nullptr;
-  if (exit_code != static_cast<int>(ExitCode::peer_lost) || !supervised) MPI_Abort(MPI_COMM_WORLD, exit_code);
+  if (const char* const supervised = std::getenv(supervised_variable); supervised != nullptr) {
+    if (exit_code == static_cast<int>(ExitCode::peer_lost)) std::_Exit(exit_code);
+    const std::ofstream announcement(supervised);
+    std::freopen("/dev/null", "w", stderr);  // With srun, the banner comes from this process.
+  }
+  MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::_Exit(exit_code);
 }
 

@@ -1,21 +1,15 @@
 #include "farandole/launch/output/output_queue.h"
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <climits>
-#include <cstring>
+#include <fmt/format.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
-#include <sys/un.h>
 #include <unistd.h>
-
-#include "farandole/base/error.h"
+#include <utility>
 
 namespace farandole {
 namespace {
-
-constexpr std::size_t nobody = std::string_view::npos;
 
 // Returns as much of `bytes` as fits, up to the end of a line if possible.
 std::string_view whole_lines(std::string_view bytes, std::size_t fits) {
@@ -25,74 +19,44 @@ std::string_view whole_lines(std::string_view bytes, std::size_t fits) {
   return end == std::string_view::npos ? head : head.substr(0, end + 1);
 }
 
-std::size_t result_of(ssize_t written) {
-  if (written >= 0) return static_cast<std::size_t>(written);
-  return errno == EAGAIN || errno == EINTR || errno == ENOBUFS ? 0 : nobody;
-}
-
-// The address of a socket holds at most 107 characters.
-sockaddr_un address_of(const std::filesystem::path& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.native().size() >= sizeof address.sun_path)
-    throw Error("the path of the launcher's socket is too long: " + path.string() +
-                "; set TMPDIR to a shorter one");
-  std::strcpy(address.sun_path, path.c_str());
-  return address;
-}
-
-OwnedDescriptor make_socket(int flags) {
-  OwnedDescriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | flags, 0));
-  if (socket.get() < 0) throw system_error("socket", "");
-  return socket;
-}
-
 }  // namespace
 
-std::size_t DescriptorChannel::write(std::string_view bytes) {
-  // The descriptor is not set to O_NONBLOCK, because other processes share the open file. A pipe that poll
-  // reports as writable accepts PIPE_BUF bytes without blocking.
-  pollfd ready{descriptor_, POLLOUT, 0};
-  if (::poll(&ready, 1, 0) == 0) return 0;
-  const auto lines = whole_lines(bytes, PIPE_BUF);
-  const auto written = ::write(descriptor_, lines.data(), lines.size());
-  // A file that cannot grow now must not end a job. Its lines are lost until there is space again.
-  if (written < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) return lines.size();
-  return result_of(written);
+void OutputQueue::push(std::string_view lines) {
+  if (broken_) return;
+  if (leaves_out()) {
+    left_out_ += std::count(lines.begin(), lines.end(), '\n');
+    return;
+  }
+  if (empty()) taken_at_ = Clock::now();
+  finish();
+  pending_.append(lines);
 }
 
-std::size_t SocketChannel::write(std::string_view bytes) {
-  const auto lines = whole_lines(bytes, largest_datagram);
-  std::array<iovec, 2> parts = {iovec{&stream_, 1}, iovec{const_cast<char*>(lines.data()), lines.size()}};
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = parts.size();
-  const auto sent = result_of(::sendmsg(socket_, &message, MSG_DONTWAIT | MSG_NOSIGNAL));
-  return sent == 0 || sent == nobody ? sent : sent - 1;
+void OutputQueue::go_on(std::string_view where) {
+  goes_on_ = true;
+  where_ = where;
 }
 
-OwnedDescriptor connect_to_launcher(const std::filesystem::path& path) {
-  auto socket = make_socket(0);
-  const auto address = address_of(path);
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-    throw system_error("connect", path);
-  return socket;
-}
-
-OwnedDescriptor listen_as_launcher(const std::filesystem::path& path) {
-  auto socket = make_socket(SOCK_NONBLOCK);
-  const auto address = address_of(path);
-  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-    throw system_error("bind", path);
-  return socket;
+void OutputQueue::finish() {
+  if (const auto lines = std::exchange(left_out_, 0); lines > 0)
+    pending_ += fmt::format("farandole run: {} lines are left out here, because the output was not read{}\n",
+                            lines, where_);
 }
 
 void OutputQueue::write_some() {
   if (empty()) return;
-  const auto taken = channel_.write(pending());
-  if (taken > 0) taken_at_ = Clock::now();
-  if (taken == nobody) broken_ = true;
-  written_ = broken_ ? pending_.size() : written_ + taken;
+  // The descriptor is not set to O_NONBLOCK, because other processes share the open file. A pipe that poll
+  // reports as writable accepts PIPE_BUF bytes without blocking.
+  pollfd ready{descriptor_, POLLOUT, 0};
+  if (::poll(&ready, 1, 0) == 0) return;
+  const auto lines = whole_lines(std::string_view(pending_).substr(written_), PIPE_BUF);
+  const auto written = ::write(descriptor_, lines.data(), lines.size());
+  // A file that cannot grow now must not end a job. Its lines are lost until there is space again.
+  const bool lost = written < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG);
+  if (written < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  broken_ = written < 0 && !lost;
+  taken_at_ = Clock::now();
+  written_ = broken_ ? pending_.size() : written_ + (lost ? lines.size() : static_cast<std::size_t>(written));
   // The rest is moved to the front only after most of the buffer is written. Therefore the cost
   // of copying stays linear.
   if (written_ * 2 >= pending_.size()) {

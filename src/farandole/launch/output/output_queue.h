@@ -1,92 +1,52 @@
-// Output queues of a supervisor or the launcher. They have limited size and never block, so that signals and
-// the other stream are also served.
+// A queue of lines for a file, terminal or pipe. It has limited size and never blocks, so that signals and
+// other streams are also served.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
-#include <filesystem>
+#include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
-
-#include "farandole/launch/process/child_process.h"
 
 namespace farandole {
 
-enum class OutputStream : char { out = 'o', err = 'e' };
-
-// The destination of the bytes.
-class OutputChannel {
- public:
-  virtual ~OutputChannel() = default;
-  virtual int descriptor() const = 0;  // For poll(POLLOUT).
-  // Accepts a prefix of `bytes` (not empty) and returns its length. 0: try again later. npos:
-  // the reader is gone.
-  virtual std::size_t write(std::string_view bytes) = 0;
-};
-
-// A file, terminal or pipe that other processes may share. Each write contains whole lines if
-// they fit into PIPE_BUF. Lines for a file on a full disk are dropped.
-class DescriptorChannel : public OutputChannel {
- public:
-  explicit DescriptorChannel(int descriptor) : descriptor_(descriptor) {}
-  int descriptor() const override { return descriptor_; }
-  std::size_t write(std::string_view bytes) override;
-
- private:
-  int descriptor_;
-};
-
-// A Unix datagram socket of the launcher on the same host. One datagram holds 'o' or 'e' and then whole lines
-// up to largest_datagram. Therefore the lines of many ranks are not mixed; mpirun's own forwarding does not
-// guarantee this. A supervisor sends two other datagrams itself: 's' and its process number at its begin, and
-// 'x' at its end, which 'f' follows if its rank has failed by itself.
-class SocketChannel : public OutputChannel {
- public:
-  static constexpr std::size_t largest_datagram = 32768;
-  SocketChannel(int socket, OutputStream stream) : socket_(socket), stream_(stream) {}
-  int descriptor() const override { return socket_; }
-  std::size_t write(std::string_view bytes) override;
-
- private:
-  int socket_;
-  OutputStream stream_;
-};
-
-// Returns a socket that is connected to the launcher's socket at `path`.
-// Throws: Error if the launcher's socket does not exist.
-OwnedDescriptor connect_to_launcher(const std::filesystem::path& path);
-// Returns the non-blocking socket of the launcher.
-// Throws: Error if it cannot be created.
-OwnedDescriptor listen_as_launcher(const std::filesystem::path& path);
-
 class OutputQueue {
  public:
-  explicit OutputQueue(OutputChannel& channel) : channel_(channel) {}
+  // Other processes may write to `descriptor` as well, because each write contains whole lines if they fit into
+  // PIPE_BUF.
+  explicit OutputQueue(int descriptor) : descriptor_(descriptor) {}
 
-  void push(std::string_view bytes) {
-    if (empty()) taken_at_ = Clock::now();
-    if (!broken_) pending_.append(bytes);
-  }
-  // Stop reading input while this is true.
-  bool full() const { return pending_.size() - written_ > capacity; }
+  void push(std::string_view lines);
+  // From now on nobody waits for a reader that takes nothing for `patience`. push() then leaves lines out while
+  // the queue is full, and later tells the reader how many. `where` is the end of that message.
+  void go_on(std::string_view where);
+  static constexpr std::chrono::milliseconds patience{1000};
+  // Returns false if no further input may be read, because the queue is full. Time alone can change this.
+  bool accepts() const { return !full() || leaves_out(); }
   bool empty() const { return pending_.size() == written_; }
-  bool broken() const { return broken_; }  // The reader is gone; further bytes are dropped.
-  // Returns whether the reader has taken none of the waiting bytes for this time.
-  bool stalled(std::chrono::milliseconds time) const { return !empty() && Clock::now() >= taken_at_ + time; }
-  std::string_view pending() const { return std::string_view(pending_).substr(written_); }
-  int descriptor() const { return channel_.descriptor(); }
+  bool broken() const { return broken_; }         // The reader is gone; further bytes are dropped.
+  int descriptor() const { return descriptor_; }  // For poll(POLLOUT).
+  // Writes what the reader takes now. Lines for a file on a full disk are dropped.
   void write_some();
+  // Call this at the end of the input: tells how many lines were left out.
+  void finish();
 
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr std::size_t capacity = 1 << 20;
-  OutputChannel& channel_;
+
+  bool full() const { return pending_.size() - written_ > capacity; }
+  bool leaves_out() const { return goes_on_ && full() && Clock::now() >= taken_at_ + patience; }
+
+  const int descriptor_;
   std::string pending_;
-  Clock::time_point taken_at_;
   std::size_t written_ = 0;
+  Clock::time_point taken_at_;
   bool broken_ = false;
+  bool goes_on_ = false;
+  std::string where_;
+  std::int64_t left_out_ = 0;  // Lines that the reader does not know of.
 };
 
 }  // namespace farandole

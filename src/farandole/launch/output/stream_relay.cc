@@ -1,10 +1,8 @@
 #include "farandole/launch/output/stream_relay.h"
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 #include <utility>
 
@@ -15,12 +13,13 @@ constexpr std::size_t most_kept = 8192;
 
 }  // namespace
 
-StreamRelay::StreamRelay(OwnedDescriptor source, OutputChannel& destination, LineFormatter::Mark prefix,
-                         std::ostream* log)
+StreamRelay::StreamRelay(OwnedDescriptor source, OutputQueue& to_launcher, int rank, LineKind kind,
+                         LineFormatter::Mark prefix, std::ostream* log)
     : source_(std::move(source)),
-      queue_(destination),
+      to_launcher_(to_launcher),
+      rank_(rank),
+      kind_(kind),
       log_(log),
-      goes_on_(log != nullptr),
       logged_([] { return "[" + time_of_day() + "] "; }, LineFormatter::Redraws::last),
       splitter_([this](std::string_view piece) { take(piece); }) {
   if (prefix) visible_.emplace(std::move(prefix), LineFormatter::Redraws::each);
@@ -40,21 +39,6 @@ void StreamRelay::take(std::string_view piece) {
   if (!piece.ends_with('\r')) keep(piece);
 }
 
-void StreamRelay::show(std::string_view text) {
-  if (leaves_out_) {
-    left_out_ += std::count(text.begin(), text.end(), '\n');
-    return;
-  }
-  tell_of_left_out();
-  queue_.push(text);
-}
-
-void StreamRelay::tell_of_left_out() {
-  if (const auto lines = std::exchange(left_out_, 0); lines > 0)
-    queue_.push(fmt::format("farandole run: {} lines are left out here, because the output was not read{}\n",
-                            lines, log_ != nullptr ? "; the rank's log has them" : ""));
-}
-
 void StreamRelay::keep(std::string_view piece) {
   last_ += piece;
   if (last_.size() > 4 * most_kept) last_.erase(0, last_.size() - most_kept);
@@ -67,7 +51,6 @@ std::string StreamRelay::last_lines() const {
 }
 
 bool StreamRelay::read_some() {
-  leaves_out_ = leaves_out();
   std::array<char, 65536> buffer;
   const auto got = ::read(source_.get(), buffer.data(), buffer.size());
   if (got < 0 && errno == EINTR) return true;
@@ -86,7 +69,6 @@ void StreamRelay::finish() {
   source_.reset();
   splitter_.finish();
   if (visible_) show(visible_->finish());
-  tell_of_left_out();
   if (log_ == nullptr) return;
   log_->clear();
   *log_ << logged_.finish() << std::flush;

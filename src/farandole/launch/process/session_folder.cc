@@ -1,4 +1,4 @@
-#include "farandole/launch/process/session_folder.h"
+#include "farandole/launch/records/session_folder.h"
 
 #include <algorithm>
 #include <array>

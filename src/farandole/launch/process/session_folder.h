@@ -1,5 +1,4 @@
-// The private folder of one launcher: its socket, the reports of its supervisors, and the session
-// files of its mpirun.
+// The private folder of one launcher: the reports of its supervisors and the session files of its mpirun.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 

@@ -14,9 +14,9 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/text/phrases.h"
-#include "farandole/launch/job_record.h"
 #include "farandole/launch/launch_plan.h"
 #include "farandole/launch/process/command_output.h"
+#include "farandole/launch/records/job_record.h"
 #include "farandole/launch/slurm/job_state.h"
 
 namespace farandole {

@@ -8,8 +8,8 @@
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
 #include "farandole/base/text/parse_number.h"
-#include "farandole/launch/job_record.h"
 #include "farandole/launch/process/command_output.h"
+#include "farandole/launch/records/job_record.h"
 #include "farandole/launch/slurm/job_state.h"
 
 namespace farandole {

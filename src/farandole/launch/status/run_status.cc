@@ -1,4 +1,4 @@
-#include "farandole/launch/status/run_status.h"
+#include "farandole/launch/run_status.h"
 
 #include <algorithm>
 #include <chrono>
@@ -13,7 +13,7 @@
 #include "farandole/base/run/run_lease.h"
 #include "farandole/base/text/json.h"
 #include "farandole/base/text/parse_number.h"
-#include "farandole/launch/job_record.h"
+#include "farandole/launch/records/job_record.h"
 #include "farandole/launch/slurm/job_state.h"
 
 namespace farandole {

@@ -4,7 +4,7 @@
 
 #include "farandole/base/text/json.h"
 #include "farandole/base/text/phrases.h"
-#include "farandole/launch/status/run_status.h"
+#include "farandole/launch/run_status.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-#include "farandole/launch/supervisor/rank_record.h"
+#include "farandole/launch/records/rank_record.h"
 
 #include <algorithm>
 #include <ctime>
@@ -14,7 +14,6 @@ namespace farandole {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::string_view record_mark = "farandole-run-record ";
 
 std::string to_json(const RankRecord& record, bool with_last_words) {
   Json json = {{"rank", record.rank},
@@ -37,6 +36,8 @@ std::string to_json(const RankRecord& record, bool with_last_words) {
   return ascii_json_text(json);
 }
 
+}  // namespace
+
 std::optional<RankRecord> parse_rank_record(std::string_view text) {
   const auto json = try_parse_json(text);
   try {
@@ -58,8 +59,6 @@ std::optional<RankRecord> parse_rank_record(std::string_view text) {
     return std::nullopt;
   }
 }
-
-}  // namespace
 
 // fsync would delay the end of a rank by tens of milliseconds.
 bool write_record(const fs::path& folder, const RankRecord& record) {
@@ -88,16 +87,8 @@ int count_records(const fs::path& folder) {
   }));
 }
 
-std::string to_marked_line(const RankRecord& record) {
-  return std::string(record_mark) + to_json(record, false);
-}
-
-std::optional<RankRecord> from_marked_line(std::string_view line) {
-  const auto begin = line.find(record_mark);
-  if (begin == std::string_view::npos) return std::nullopt;
-  line.remove_prefix(begin + record_mark.size());
-  while (line.ends_with('\n') || line.ends_with('\r')) line.remove_suffix(1);
-  return parse_rank_record(line);
+std::string record_line(const RankRecord& record) {
+  return to_json(record, false) + "\n";
 }
 
 bool is_victim(const RankRecord& record) {

@@ -1,4 +1,4 @@
-// A rank's end, as its supervisor reports it to the launcher: in a small file, or in a marked line if the
+// A rank's end, as its supervisor reports it to the launcher: in a small file, or in a line if the
 // launcher's folder is not available.
 // Thread safety: any thread may call this at any time.
 #pragma once
@@ -34,7 +34,7 @@ struct RankRecord {
   std::string launch = {};         // JobRecord::launch
   // Run directory that the program has reported; empty: the launcher knew it, or there is none.
   std::string run_dir = {};
-  std::string last_words = {};  // The end of its stderr; not part of a marked line.
+  std::string last_words = {};  // The end of its stderr; not part of a record_line().
 
   bool failed() const { return exit_code != 0 || signal != 0; }
   // The exit code that a shell would report.
@@ -48,10 +48,10 @@ std::vector<RankRecord> read_records(const std::filesystem::path& folder);
 // Returns how many ranks have written a record.
 int count_records(const std::filesystem::path& folder);
 
-// Returns the record as one line, without its end. The launcher recognizes this line in the stderr of
-// srun or mpirun.
-std::string to_marked_line(const RankRecord& record);
-std::optional<RankRecord> from_marked_line(std::string_view line);
+// Returns the record as one line, with its '\n'.
+std::string record_line(const RankRecord& record);
+// Returns the record that such a line or a file contains; nullopt if it is damaged.
+std::optional<RankRecord> parse_rank_record(std::string_view text);
 
 // Returns whether the rank ended because it lost a peer (exit code 70).
 bool is_victim(const RankRecord& record);

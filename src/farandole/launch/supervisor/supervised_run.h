@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "farandole/base/files/file_bytes.h"
-#include "farandole/launch/launch_folder.h"
+#include "farandole/launch/records/launch_folder.h"
 
 namespace farandole {
 

@@ -1,18 +1,18 @@
 #include "farandole/launch/supervisor/supervisor.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fstream>
-#include <memory>
 #include <optional>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
@@ -26,10 +26,10 @@
 #include "farandole/base/text/parse_number.h"
 #include "farandole/launch/output/stream_relay.h"
 #include "farandole/launch/process/machine.h"
-#include "farandole/launch/process/session_folder.h"
+#include "farandole/launch/records/rank_record.h"
+#include "farandole/launch/records/session_folder.h"
 #include "farandole/launch/supervisor/memory_watch.h"
 #include "farandole/launch/supervisor/mpi_preload.h"
-#include "farandole/launch/supervisor/rank_record.h"
 #include "farandole/launch/supervisor/supervised_run.h"
 #include "farandole/launch/supervisor/torch_environment.h"
 
@@ -45,7 +45,9 @@ class Supervisor {
 
  private:
   void start();
-  void tell_launcher(std::string_view message, int flags) const;
+  void tell(LineKind kind, std::string_view text) {
+    to_launcher_.push(mark_lines(options_.rank, kind, text));
+  }
   void announce_step() const;
   void serve(std::optional<Clock::time_point> deadline);
   void take_signals();
@@ -59,13 +61,11 @@ class Supervisor {
   void bring_recorder();
   bool report();
   void wait_for_peers();
-  bool all_written() { return out_->queue().empty() && err_->queue().empty(); }
 
   const SupervisorOptions& options_;
   OwnedDescriptor signals_;
   OwnedDescriptor parent_;  // A pidfd: it becomes readable when the parent has ended.
-  OwnedDescriptor socket_;
-  std::unique_ptr<OutputChannel> to_out_, to_err_;
+  OutputQueue to_launcher_{STDERR_FILENO};
   std::ofstream log_;
   std::optional<StreamRelay> out_, err_;
   std::optional<ChildProcess> child_;
@@ -84,6 +84,12 @@ std::vector<std::int64_t> living_children() {
   while (::waitpid(-1, nullptr, WNOHANG) > 0) {
   }
   return children_of(::getpid());
+}
+
+// mpirun reads up to 4096 bytes at a time from this pipe, and puts the output of other ranks after them. In packet mode
+// (since Linux 4.5) one read returns what one write has written, which are whole lines.
+void keep_packets_apart(int pipe) {
+  if (const int flags = ::fcntl(pipe, F_GETFL); flags >= 0) ::fcntl(pipe, F_SETFL, flags | O_DIRECT);
 }
 
 // Number of the job of Open MPI 4.
@@ -109,17 +115,10 @@ Supervisor::Supervisor(const SupervisorOptions& options)
   record_.host = host_name();
   record_.launch = options.launch;
   if (utsname system{}; ::uname(&system) == 0) record_.kernel = system.release;
-  if (options.socket.empty() || options.launcher_host != record_.host) {
-    to_out_ = std::make_unique<DescriptorChannel>(STDOUT_FILENO);
-    to_err_ = std::make_unique<DescriptorChannel>(STDERR_FILENO);
-  } else {
-    socket_ = connect_to_launcher(options.socket);
-    to_out_ = std::make_unique<SocketChannel>(socket_.get(), OutputStream::out);
-    to_err_ = std::make_unique<SocketChannel>(socket_.get(), OutputStream::err);
-    tell_launcher(fmt::format("s{}", ::getpid()), 0);
-    if (const auto job = number_of_open_mpi_job(); job && options.rank == 0)
-      note_open_mpi_job(options.folder, *job);
-  }
+  if (options.mpirun) keep_packets_apart(STDERR_FILENO);
+  if (const auto job = number_of_open_mpi_job(); job && options.rank == 0)
+    note_open_mpi_job(options.folder, *job);
+  tell(LineKind::start, fmt::format("{} {}\n", ::getpid(), record_.host));
   if (!options.log_folder.empty()) {
     const auto path = log_of(options.log_folder, options.rank);
     log_.open(path, std::ios::app);
@@ -133,12 +132,6 @@ Supervisor::Supervisor(const SupervisorOptions& options)
   }
 }
 
-void Supervisor::tell_launcher(std::string_view message, int flags) const {
-  if (socket_.get() < 0) return;
-  [[maybe_unused]] const auto ignored =
-      ::send(socket_.get(), message.data(), message.size(), flags | MSG_NOSIGNAL);
-}
-
 void Supervisor::start() {
   auto out = make_pipe();
   auto err = make_pipe();
@@ -146,11 +139,11 @@ void Supervisor::start() {
   if (options_.prefix) mark = [rank = options_.rank] { return fmt::format("[{} {}] ", rank, time_of_day()); };
   auto* log = log_.is_open() ? &log_ : nullptr;
   const ChildStreams streams{-1, out.write_end.get(), err.write_end.get()};
-  out_.emplace(std::move(out.read_end), *to_out_, mark, log);
-  err_.emplace(std::move(err.read_end), *to_err_, mark, log);
+  out_.emplace(std::move(out.read_end), to_launcher_, options_.rank, LineKind::out, mark, log);
+  err_.emplace(std::move(err.read_end), to_launcher_, options_.rank, LineKind::err, mark, log);
   record_.start_ns = real_time_ns();
   auto changes = torch_environment(options_.rank, options_.world_size, &std::getenv);
-  changes.emplace_back(supervised_variable, "1");
+  changes.emplace_back(supervised_variable, options_.folder / "aborting");
   if (options_.threads > 0)  // The rank may be bound to fewer cores than the launcher knew.
     changes.emplace_back("OMP_NUM_THREADS", std::to_string(std::min(options_.threads, allowed_cores())));
   if (options_.trace_mpi) {
@@ -182,11 +175,7 @@ void Supervisor::take_signals() {
     if (!to_the_group) pass_on(number);
     if (number == SIGTSTP) ::raise(SIGSTOP);
   }
-  if (!record_.told || was_told) return;
-  // A program that waits for the reader of its output could not react to the signal.
-  for (auto* relay : {&out_, &err_})
-    if (*relay) (*relay)->go_on();
-  run_.save_recorder();
+  if (record_.told && !was_told) run_.save_recorder();
 }
 
 // If the rank has a process group of its own, as with mpirun, the signal goes to the whole group, because the
@@ -229,8 +218,8 @@ void Supervisor::kill_orphans() {
   for (auto children = living_children(); !children.empty(); children = living_children()) {
     for (const auto pid : children) ::kill(static_cast<pid_t>(pid), SIGKILL);
     if (Clock::now() >= deadline)
-      return err_->queue().push(fmt::format("farandole run: rank {} ({}): process {} cannot be ended\n",
-                                            record_.rank, record_.host, children.front()));
+      return tell(LineKind::err, fmt::format("farandole run: rank {} ({}): process {} cannot be ended\n",
+                                             record_.rank, record_.host, children.front()));
     serve(deadline);
   }
 }
@@ -253,23 +242,20 @@ void Supervisor::announce_step() const {
 
 // One iteration: waits for an event or until `deadline`, and handles the event.
 void Supervisor::serve(std::optional<Clock::time_point> deadline) {
-  std::vector<pollfd> waiting = {{signals_.get(), POLLIN, 0}, {parent_.get(), POLLIN, 0}};
-  for (auto* relay : {&*out_, &*err_}) {
-    waiting.push_back({relay->wants_input() ? relay->source() : -1, POLLIN, 0});
-    waiting.push_back({relay->queue().empty() ? -1 : relay->queue().descriptor(), POLLOUT, 0});
-  }
-  if (out_->waits() || err_->waits())
-    deadline = std::min(deadline.value_or(Clock::time_point::max()), Clock::now() + StreamRelay::patience);
+  const bool accepts = to_launcher_.accepts();
+  std::array<pollfd, 5> waiting = {{{signals_.get(), POLLIN, 0},
+                                    {parent_.get(), POLLIN, 0},
+                                    {accepts ? out_->source() : -1, POLLIN, 0},
+                                    {accepts ? err_->source() : -1, POLLIN, 0},
+                                    {to_launcher_.empty() ? -1 : to_launcher_.descriptor(), POLLOUT, 0}}};
   const auto left =
       deadline ? std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count() : -1;
   ::poll(waiting.data(), waiting.size(), deadline ? static_cast<int>(std::max<std::int64_t>(left, 0)) : -1);
   if (waiting[0].revents != 0) take_signals();
   if (waiting[1].revents != 0) parent_ended();
-  std::size_t next = 2;
-  for (auto* relay : {&*out_, &*err_}) {
-    if (waiting[next++].revents != 0) relay->read_some();
-    if (waiting[next++].revents != 0) relay->queue().write_some();
-  }
+  if (waiting[2].revents != 0) out_->read_some();
+  if (waiting[3].revents != 0) err_->read_some();
+  if (waiting[4].revents != 0) to_launcher_.write_some();
 }
 
 // Reads what the program has written to the pipes before it ended. Processes that it left behind may hold the
@@ -282,18 +268,8 @@ void Supervisor::read_rest() {
   }
 }
 
-// If the launcher's reader stalls, the launcher finds the rest of the output in its folder.
 void Supervisor::drain() {
-  constexpr std::chrono::milliseconds patience(100);
-  while (!all_written() && !abandoned_) {
-    serve(socket_.get() < 0 ? std::nullopt : std::optional(Clock::now() + patience));
-    if (socket_.get() < 0 || !(out_->queue().stalled(patience) || err_->queue().stalled(patience))) continue;
-    const auto leave = [&](const OutputQueue& queue, OutputStream stream) {
-      return queue.empty() || std::ofstream(unread_output(options_.folder, record_.rank, stream))
-                                  << queue.pending() << std::flush;
-    };
-    if (leave(out_->queue(), OutputStream::out) && leave(err_->queue(), OutputStream::err)) return;
-  }
+  while (!to_launcher_.empty() && !abandoned_) serve(std::nullopt);
 }
 
 // Returns false if the launcher's folder does not exist.
@@ -338,9 +314,9 @@ void Supervisor::bring_recorder() {
   try {
     run_.bring_recorder();
   } catch (const Error& error) {
-    err_->queue().push(
-        fmt::format("farandole run: rank {} ({}): the recorder file could not be copied from its node: {}\n",
-                    record_.rank, record_.host, error.what()));
+    tell(LineKind::err,
+         fmt::format("farandole run: rank {} ({}): the recorder file could not be copied from its node: {}\n",
+                     record_.rank, record_.host, error.what()));
   }
 }
 
@@ -356,8 +332,8 @@ int Supervisor::run() {
     record_.told ? run_.save_recorder() : bring_recorder();
   } catch (const UserError& error) {  // The program could not be started.
     record_.exit_code = static_cast<int>(error.exit_code());
-    err_->queue().push(
-        fmt::format("farandole run: rank {} ({}): {}\n", record_.rank, record_.host, error.what()));
+    tell(LineKind::err,
+         fmt::format("farandole run: rank {} ({}): {}\n", record_.rank, record_.host, error.what()));
   }
   record_.time_ns = real_time_ns();
   wait_for_orphans();
@@ -367,14 +343,11 @@ int Supervisor::run() {
       remove_shared_memory(*job, local_rank);
   if (record_.told) bring_recorder();
   read_rest();
-  const bool reported = report();
+  if (!report()) tell(LineKind::record, record_line(record_));
   drain();
-  if (!reported) {
-    const auto line = to_marked_line(record_) + "\n";
-    [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, line.data(), line.size());
-  }
   wait_for_peers();
-  tell_launcher(record_.failed() && !record_.told ? "xf" : "x", MSG_DONTWAIT);  // Its reader may stall.
+  tell(LineKind::end, record_.failed() && !record_.told ? "failed\n" : "\n");
+  drain();
   return record_.shell_code();
 }
 
@@ -382,10 +355,6 @@ int Supervisor::run() {
 
 std::filesystem::path log_of(const std::filesystem::path& log_folder, int rank) {
   return log_folder / fmt::format("rank-{:04}.log", rank);
-}
-
-std::filesystem::path unread_output(const std::filesystem::path& folder, int rank, OutputStream stream) {
-  return folder / fmt::format("unread-{:04}.{}", rank, static_cast<char>(stream));
 }
 
 int supervise(const SupervisorOptions& options) {

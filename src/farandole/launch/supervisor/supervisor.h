@@ -1,6 +1,6 @@
 // The supervisor is a process between srun or mpirun and the program of one rank. It passes output on in
 // whole lines, writes the log, passes signals on, and reports how the program ended. It changes the signal
-// mask of the process.
+// mask of the process. To the launcher it writes marked lines (output/marked_lines.h) on its standard error.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
@@ -10,8 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "farandole/launch/launch_folder.h"
-#include "farandole/launch/output/output_queue.h"
+#include "farandole/launch/records/launch_folder.h"
 
 namespace farandole {
 
@@ -27,11 +26,9 @@ struct SupervisorOptions {
 
   int rank = 0;
   int world_size = 1;
-  // Folder for the rank's record; if it does not exist, stderr carries the record.
+  // Folder for the rank's record; if it does not exist, the record goes to the launcher in a marked line.
   std::filesystem::path folder;
-  std::string launcher_host;
-  // Socket of the launcher. If it is empty or on another host, output goes to stdout and stderr.
-  std::filesystem::path socket;
+  bool mpirun = false;               // mpirun has started the supervisor, and not srun.
   bool prefix = false;               // Print "[3 12:34:56.789] " in front of each line.
   std::filesystem::path log_folder;  // empty: no log
   LaunchedRun run;                   // This run also gets the record.
@@ -42,15 +39,12 @@ struct SupervisorOptions {
 };
 
 std::filesystem::path log_of(const std::filesystem::path& log_folder, int rank);
-// The output of a rank that the launcher had not read when the rank ended.
-std::filesystem::path unread_output(const std::filesystem::path& folder, int rank, OutputStream stream);
 
 // Runs the program to its end and returns its exit code, or 128 + N if signal N killed it. Signals from the
 // parent are not passed on: Open MPI and Slurm signal the whole process group of a rank, so the program
-// already has them. If the parent ends, the program is killed. If nobody reads the output, 1 MiB of each
-// stream waits in memory. Beyond it the program waits or, if there is a log or the job is being stopped, goes
-// on, and lines are left out of the output. The recorder file of a killed rank is copied from this node to
-// the run directory.
+// already has them. If the parent ends, the program is killed. If mpirun or srun does not read the output, 1 MiB
+// waits in memory; beyond it the program waits. The recorder file of a killed rank is copied from this node to the run
+// directory.
 int supervise(const SupervisorOptions& options);
 
 }  // namespace farandole

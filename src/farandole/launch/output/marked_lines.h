@@ -1,0 +1,47 @@
+// How the supervisors of all ranks and mpirun or srun share one stream, the standard error of mpirun or srun. What a
+// supervisor sends is in marked lines. Everything else are the words of mpirun or srun.
+// Thread safety: none; use from one thread at a time.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace farandole {
+
+// A marked line is '\x1e', the rank, a letter, and text up to a '\n'. The letter is lower-case if the '\n' belongs to
+// the text, and upper-case if the text goes on in the next line of this rank and letter. Marked lines are short:
+// mpirun forwards 4096 bytes at a time, and Slurm's slurmstepd 1024, and both may put the output of another rank
+// after that.
+enum class LineKind : char {
+  out = 'o',     // The program's standard output.
+  err = 'e',     // The program's standard error, and messages of the supervisor.
+  start = 's',   // The supervisor can take signals; the text is its process id and its host.
+  record = 'r',  // A rank_record.h, if the launcher's folder is not available.
+  end = 'x',     // The supervisor is about to exit; the text is "failed" if its rank has failed by itself.
+};
+
+std::string mark_lines(int rank, LineKind kind, std::string_view text);
+
+// Takes a stream of marked lines and words apart.
+class MarkedLines {
+ public:
+  // The text of a line of a rank, with its '\n' if it has one.
+  using Take = std::function<void(int rank, LineKind kind, std::string_view text)>;
+  // The words of mpirun or srun, a line or the rest of one.
+  using TakeWords = std::function<void(std::string_view words)>;
+
+  MarkedLines(Take take, TakeWords take_words) : take_(std::move(take)), take_words_(std::move(take_words)) {}
+
+  void feed(std::string_view bytes);
+  void finish();  // At the end of the stream.
+
+ private:
+  void take_line(std::string_view line);
+
+  Take take_;
+  TakeWords take_words_;
+  std::string pending_;  // The begin of a line.
+};
+
+}  // namespace farandole
