@@ -184,13 +184,6 @@ TEST(LaunchPlan, RefusesWhatCannotWork) {
       << "a batch script";
 }
 
-TEST(CpusByNode, ReadsSlurmsNotation) {
-  EXPECT_THAT(cpus_by_node("4"), ElementsAre(4));
-  EXPECT_THAT(cpus_by_node("2(x3),16"), ElementsAre(2, 2, 2, 16));
-  for (const char* bad : {"", "x", "2(x", "2(x3", "2(x0)", "2,", "2(x3)4", "0", "-2", "2(x99999999999)"})
-    EXPECT_THAT(cpus_by_node(bad), IsEmpty()) << bad;
-}
-
 TEST(Machine, ControlGroupsLimitCores) {
   const TemporaryFolder folder(std::filesystem::temp_directory_path());
   const auto root = folder.path() / "cgroup";

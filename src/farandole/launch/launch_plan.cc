@@ -1,12 +1,12 @@
 #include "farandole/launch/launch_plan.h"
 
 #include <algorithm>
-#include <charconv>
 #include <fmt/format.h>
 #include <numeric>
 
 #include "farandole/base/error.h"
 #include "farandole/base/text/parse_number.h"
+#include "farandole/launch/slurm/allocation.h"
 
 namespace farandole {
 namespace {
@@ -190,28 +190,6 @@ class Planner {
 LaunchPlan plan_launch(const LaunchRequest& request, const LaunchFacts& facts,
                        const Environment& environment) {
   return Planner(request, facts, environment).plan();
-}
-
-std::vector<int> cpus_by_node(std::string_view text) {
-  std::vector<int> cpus;
-  const char* next = text.data();
-  const char* const end = text.data() + text.size();
-  while (next != end) {
-    int count = 0, times = 1;
-    auto [rest, error] = std::from_chars(next, end, count);
-    if (error != std::errc() || count < 1) return {};
-    if (std::string_view(rest, static_cast<std::size_t>(end - rest)).starts_with("(x")) {
-      const auto repeat = std::from_chars(rest + 2, end, times);
-      if (repeat.ec != std::errc() || times < 1 || times > most_ranks || repeat.ptr == end ||
-          *repeat.ptr != ')')
-        return {};
-      rest = repeat.ptr + 1;
-    }
-    cpus.insert(cpus.end(), static_cast<std::size_t>(times), count);
-    if (rest != end && (*rest != ',' || rest + 1 == end)) return {};
-    next = rest == end ? end : rest + 1;
-  }
-  return cpus;
 }
 
 }  // namespace farandole

@@ -68,8 +68,4 @@ struct LaunchPlan {
 LaunchPlan plan_launch(const LaunchRequest& request, const LaunchFacts& facts,
                        const Environment& environment);
 
-// Returns the CPUs of each node from Slurm's notation: "2(x3),4" is 2, 2, 2, 4. Returns an empty list if the
-// text cannot be read.
-std::vector<int> cpus_by_node(std::string_view text);
-
 }  // namespace farandole

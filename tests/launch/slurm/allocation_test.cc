@@ -52,5 +52,12 @@ TEST(Allocation, WithUnknownCpusKeepsItsRanksForEachHost) {
   EXPECT_THAT(shrunk->environment, ElementsAre(Pair("SLURM_JOB_CPUS_PER_NODE", std::nullopt)));
 }
 
+TEST(CpusByNode, ReadsSlurmsNotation) {
+  EXPECT_THAT(cpus_by_node("4"), ElementsAre(4));
+  EXPECT_THAT(cpus_by_node("2(x3),16"), ElementsAre(2, 2, 2, 16));
+  for (const char* bad : {"", "x", "2(x", "2(x3", "2(x0)", "2,", "2(x3)4", "0", "-2", "2(x99999999999)"})
+    EXPECT_THAT(cpus_by_node(bad), IsEmpty()) << bad;
+}
+
 }  // namespace
 }  // namespace farandole

@@ -68,18 +68,6 @@ JobRecord parse_job_record(const Json& json) {
 
 }  // namespace
 
-std::map<std::string, std::string> slurm_facts(const Environment& environment) {
-  std::map<std::string, std::string> facts;
-  if (!in_slurm_job(environment)) return facts;
-  for (const char* name :
-       {"JOB_ID", "JOB_NAME", "JOB_PARTITION", "JOB_NODELIST", "JOB_NUM_NODES", "JOB_START_TIME",
-        "JOB_END_TIME", "RESTART_COUNT", "CLUSTER_NAME", "MEM_PER_NODE", "MEM_PER_CPU"})
-    if (const char* value = environment((std::string("SLURM_") + name).c_str()); value != nullptr)
-      facts[name] = value;
-  if (facts.contains("JOB_ID")) facts["JOB_ID"] = own_slurm_job(environment);
-  return facts;
-}
-
 JobRecord record_start(int ranks, const std::string& starter, const std::vector<std::string>& program) {
   JobRecord job;
   job.start_ns = real_time_ns();

@@ -9,8 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "farandole/base/process/launch_environment.h"
-
 namespace farandole {
 
 struct JobRecord {
@@ -40,9 +38,6 @@ struct JobRecord {
   std::map<std::string, std::string> job_state;  // What Slurm reported after a failure: JobState, Reason.
   std::optional<std::int64_t> free_bytes;        // Free space of the run directory's file system at the end.
 };
-
-// Returns the variables that describe the limits of a Slurm job.
-std::map<std::string, std::string> slurm_facts(const Environment& environment);
 
 // The record of a job that this process starts now. `starter` is mpirun or srun.
 JobRecord record_start(int ranks, const std::string& starter, const std::vector<std::string>& program);

@@ -1,6 +1,7 @@
 #include "farandole/launch/slurm/allocation.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -14,17 +15,38 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/text/phrases.h"
-#include "farandole/launch/launch_plan.h"
 #include "farandole/launch/process/command_output.h"
-#include "farandole/launch/records/job_record.h"
 #include "farandole/launch/slurm/job_state.h"
 
 namespace farandole {
 namespace {
 
 constexpr std::chrono::seconds answer_time(30);
+constexpr int most_cpus = 1'000'000;  // Of a node; a greater number is none.
 
 }  // namespace
+
+std::vector<int> cpus_by_node(std::string_view text) {
+  std::vector<int> cpus;
+  const char* next = text.data();
+  const char* const end = text.data() + text.size();
+  while (next != end) {
+    int count = 0, times = 1;
+    auto [rest, error] = std::from_chars(next, end, count);
+    if (error != std::errc() || count < 1) return {};
+    if (std::string_view(rest, static_cast<std::size_t>(end - rest)).starts_with("(x")) {
+      const auto repeat = std::from_chars(rest + 2, end, times);
+      if (repeat.ec != std::errc() || times < 1 || times > most_cpus || repeat.ptr == end ||
+          *repeat.ptr != ')')
+        return {};
+      rest = repeat.ptr + 1;
+    }
+    cpus.insert(cpus.end(), static_cast<std::size_t>(times), count);
+    if (rest != end && (*rest != ',' || rest + 1 == end)) return {};
+    next = rest == end ? end : rest + 1;
+  }
+  return cpus;
+}
 
 std::optional<ShrunkAllocation> shrunk_allocation(const std::vector<std::string>& before,
                                                   const std::vector<std::string>& now, int ranks,

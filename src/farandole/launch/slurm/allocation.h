@@ -1,15 +1,21 @@
-// What a Slurm job has left when it has lost hosts. With `sbatch --no-kill`, it goes on without them.
+// The hosts of a Slurm job, and what is left of them when some are lost. With `sbatch --no-kill`, the job goes on
+// without these.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "farandole/base/process/launch_environment.h"
 #include "farandole/launch/process/child_process.h"
 
 namespace farandole {
+
+// Returns the CPUs of each node from Slurm's notation: "2(x3),4" is 2, 2, 2, 4. Returns an empty list if the
+// text cannot be read.
+std::vector<int> cpus_by_node(std::string_view text);
 
 struct ShrunkAllocation {
   std::vector<std::string> lost;  // Hosts.

@@ -37,6 +37,18 @@ std::string own_slurm_job(const Environment& environment) {
   return array.empty() || task.empty() ? text("SLURM_JOB_ID") : array + "_" + task;
 }
 
+std::map<std::string, std::string> slurm_facts(const Environment& environment) {
+  std::map<std::string, std::string> facts;
+  if (!in_slurm_job(environment)) return facts;
+  for (const char* name :
+       {"JOB_ID", "JOB_NAME", "JOB_PARTITION", "JOB_NODELIST", "JOB_NUM_NODES", "JOB_START_TIME",
+        "JOB_END_TIME", "RESTART_COUNT", "CLUSTER_NAME", "MEM_PER_NODE", "MEM_PER_CPU"})
+    if (const char* value = environment((std::string("SLURM_") + name).c_str()); value != nullptr)
+      facts[name] = value;
+  if (facts.contains("JOB_ID")) facts["JOB_ID"] = own_slurm_job(environment);
+  return facts;
+}
+
 JobState job_state_of(const std::string& scontrol_output) {
   JobState state;
   std::istringstream words(scontrol_output);

@@ -14,6 +14,9 @@ namespace farandole {
 // is "<array>_<task>", because the number of one of the tasks is also that of the whole array.
 std::string own_slurm_job(const Environment& environment);
 
+// Returns the variables that describe the job and its limits, without "SLURM_"; empty outside of a job.
+std::map<std::string, std::string> slurm_facts(const Environment& environment);
+
 // The fields of `scontrol show job` that explain where a job is and why it ended. "EndUnix" is EndTime in
 // seconds, interpreted in the time zone of this machine.
 using JobState = std::map<std::string, std::string>;

@@ -4,7 +4,7 @@
 #include <initializer_list>
 
 #include "farandole/base/text/parse_number.h"
-#include "farandole/launch/launch_plan.h"
+#include "farandole/launch/slurm/allocation.h"
 
 namespace farandole {
 namespace {
