@@ -18,7 +18,7 @@
 #include "farandole/base/process/program.h"
 #include "farandole/base/run/run_lease.h"
 #include "farandole/base/text/parse_number.h"
-#include "farandole/launch/process/command_output.h"
+#include "farandole/launch/process/child_process.h"
 #include "farandole/launch/records/launch_folder.h"
 #include "farandole/launch/slurm/batch_script.h"
 

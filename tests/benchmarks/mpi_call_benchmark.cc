@@ -6,7 +6,7 @@
 #include <mpi.h>
 
 #include "farandole/base/files/temporary_folder.h"
-#include "farandole/launch/supervisor/mpi_preload.h"
+#include "farandole/launch/supervisor/rank_environment.h"
 #include "farandole/timeline/mpi_trace.h"
 #include "farandole/timeline/timeline.h"
 

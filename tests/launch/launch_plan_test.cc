@@ -13,9 +13,7 @@ namespace farandole {
 namespace {
 
 using testing::Contains;
-using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 using testing::Not;
 using Variables = std::map<std::string, std::string>;
 

@@ -19,8 +19,7 @@
 #include "farandole/doctor/installation.h"
 #include "farandole/launch/process/child_process.h"
 #include "farandole/launch/process/machine.h"
-#include "farandole/launch/slurm/job_memory.h"
-#include "farandole/launch/supervisor/memory_watch.h"
+#include "farandole/launch/process/memory.h"
 
 namespace farandole {
 namespace {

@@ -10,7 +10,7 @@
 #include "farandole/base/process/program.h"
 #include "farandole/base/process/shared_library.h"
 #include "farandole/doctor/installation.h"
-#include "farandole/launch/process/command_output.h"
+#include "farandole/launch/process/child_process.h"
 #include "farandole/launch/process/machine.h"
 
 namespace farandole {

@@ -21,7 +21,7 @@
 #include "farandole/base/host.h"
 #include "farandole/base/text/parse_number.h"
 #include "farandole/launch/outcome.h"
-#include "farandole/launch/output/line_splitter.h"
+#include "farandole/launch/output/lines.h"
 #include "farandole/launch/output/marked_lines.h"
 #include "farandole/launch/output/output_queue.h"
 #include "farandole/launch/records/job_record.h"

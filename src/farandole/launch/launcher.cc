@@ -2,31 +2,80 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <poll.h>
+#include <string_view>
 #include <unistd.h>
 
 #include "farandole/base/clock.h"
 #include "farandole/base/error.h"
+#include "farandole/base/files/atomic_file.h"
 #include "farandole/base/process/program.h"
 #include "farandole/base/run/run_lease.h"
+#include "farandole/base/text/parse_number.h"
 #include "farandole/launch/launched_job.h"
-#include "farandole/launch/process/command_output.h"
+#include "farandole/launch/process/child_process.h"
 #include "farandole/launch/process/machine.h"
 #include "farandole/launch/records/job_record.h"
 #include "farandole/launch/records/launch_folder.h"
 #include "farandole/launch/restart_policy.h"
 #include "farandole/launch/slurm/allocation.h"
-#include "farandole/launch/slurm/requeue.h"
-#include "farandole/launch/status/run_report.h"
-#include "farandole/launch/supervisor/mpi_preload.h"
+#include "farandole/launch/supervisor/rank_environment.h"
 #include "farandole/launch/supervisor/supervisor.h"
 
 namespace farandole {
 namespace {
 
 namespace fs = std::filesystem;
+
+class Reporter {
+ public:
+  Reporter(fs::path run, std::chrono::seconds patience)
+      : run_(std::move(run)), deadline_(std::chrono::steady_clock::now() + patience) {}
+
+  // Returns what farandole-PROGRAM prints about the run; empty if it fails.
+  std::string ask(const char* program, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), (program_folder() / fmt::format("farandole-{}", program)).string());
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline_ - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return "";
+    const auto answer = run_command(arguments, left);
+    return answer && answer->exit_code == 0 ? answer->text : "";
+  }
+  bool has(const char* name) const {
+    std::error_code absent;
+    return fs::exists(run_ / name, absent);
+  }
+
+ private:
+  const fs::path run_;
+  const std::chrono::steady_clock::time_point deadline_;
+};
+
+// Writes RUN/report.txt (why the job ended if it failed, and where the time went) and RUN/report.html. A
+// trace that the ranks could not write is first made from their recorders. Prints a message about what is
+// missing, for example because `patience` is over.
+void write_run_report(const fs::path& run, int exit_code, std::chrono::seconds patience) {
+  Reporter reporter(run, patience);
+  const auto folder = run.string(), html = (run / "report.html").string();
+  std::string text;
+  if (exit_code != 0) text = reporter.ask("doctor", {folder}) + "\n";
+  if (!reporter.has("timeline.json.gz") && reporter.has("recorder"))
+    reporter.ask("timeline", {"merge", folder});
+  if (reporter.has("timeline.json.gz")) {
+    const auto analysis = reporter.ask("analyze", {folder});
+    reporter.ask("analyze", {folder, "--format", "html", "--output", html});
+    if (analysis.empty() || !reporter.has("report.html"))
+      fmt::print(stderr,
+                 "farandole run: the report of the timeline is missing; write it with farandole analyze {}\n",
+                 folder);
+    text += analysis;
+  }
+  if (!text.empty() && !replace_file(run / "report.txt", text))
+    fmt::print(stderr, "farandole run: {} cannot be written\n", (run / "report.txt").string());
+}
 
 std::string path_variable() {
   const char* path = std::getenv("PATH");
@@ -208,6 +257,36 @@ int run_supervisor(int argc, const char* const* argv) {
     throw UserError("--supervise is for farandole run itself; use farandole run -n 4 -- PROGRAM ARGUMENTS");
   options->rank = rank->value;
   return supervise(*options);
+}
+
+namespace {
+
+struct LaunchedBy {
+  pid_t pid = 0;
+  std::filesystem::path folder;
+};
+
+LaunchedBy parse_launched_by(const Environment& environment) {
+  const char* value = environment(launched_by_variable);
+  const std::string_view text = value == nullptr ? "" : value;
+  const auto colon = text.find(':');
+  if (colon == text.npos) return {};
+  return {parse_number<pid_t>(text.substr(0, colon)).value_or(0), text.substr(colon + 1)};
+}
+
+}  // namespace
+
+std::string launched_by(const std::filesystem::path& folder) {
+  return fmt::format("{}:{}", ::getpid(), folder.string());
+}
+
+std::filesystem::path folder_of_caller(const Environment& environment) {
+  const auto [pid, folder] = parse_launched_by(environment);
+  return pid == ::getppid() ? folder : "";
+}
+
+std::filesystem::path folder_of_launch(const Environment& environment) {
+  return parse_launched_by(environment).folder;
 }
 
 }  // namespace farandole

@@ -3,6 +3,10 @@
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
+#include <filesystem>
+#include <string>
+
+#include "farandole/base/process/launch_environment.h"
 #include "farandole/launch/launch_plan.h"
 
 namespace farandole {
@@ -18,5 +22,15 @@ int launch(const LaunchRequest& request);
 // rank. run_supervisor does the work of the supervisor and returns its exit code.
 bool is_supervisor(int argc, const char* const* argv);
 int run_supervisor(int argc, const char* const* argv);
+
+inline constexpr const char* launched_by_variable = "FARANDOLE_LAUNCHED_BY";
+
+// Returns the value of the variable for a launcher that this process starts.
+std::string launched_by(const std::filesystem::path& folder);
+// Returns the folder if the parent of this process is the program that set the variable. Otherwise this
+// process belongs to one of its ranks, or to no such program, and the result is empty.
+std::filesystem::path folder_of_caller(const Environment& environment);
+// Returns the folder if the variable is set. The ranks ask for it.
+std::filesystem::path folder_of_launch(const Environment& environment);
 
 }  // namespace farandole

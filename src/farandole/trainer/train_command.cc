@@ -27,7 +27,7 @@
 #include "farandole/comm/agreement.h"
 #include "farandole/comm/nccl/nccl_communicator.h"
 #include "farandole/comm/watch/watchdog.h"
-#include "farandole/launch/slurm/job_memory.h"
+#include "farandole/launch/process/memory.h"
 #include "farandole/launch/stop_request.h"
 #include "farandole/train/run/run_directory.h"
 #include "farandole/train/session_internals.h"

@@ -7,6 +7,7 @@ namespace farandole {
 namespace {
 
 using testing::ElementsAre;
+using testing::IsEmpty;
 using testing::Pair;
 using testing::UnorderedElementsAre;
 using Variables = std::map<std::string, std::string>;

@@ -15,7 +15,7 @@
 #include "farandole/estimator/fit/epoch_trainer.h"
 #include "farandole/estimator/fit/fit_history.h"
 #include "farandole/estimator/fit/fit_rows.h"
-#include "farandole/launch/slurm/job_memory.h"
+#include "farandole/launch/process/memory.h"
 #include "farandole/train/run/resource_usage.h"
 #include "farandole/train/run/run_directory.h"
 #include "farandole/train/session_internals.h"

@@ -7,8 +7,7 @@
 #include <string>
 
 #include "farandole/base/files/file_bytes.h"
-#include "farandole/launch/output/line_formatter.h"
-#include "farandole/launch/output/line_splitter.h"
+#include "farandole/launch/output/lines.h"
 #include "farandole/launch/output/marked_lines.h"
 #include "farandole/launch/output/output_queue.h"
 

@@ -1,7 +1,9 @@
-// A child process with its own standard streams. It does not outlive the object that started it.
-// Thread safety: none; use from one thread at a time.
+// A child process with its own standard streams, which does not outlive the object that started it; and what a
+// program prints.
+// Thread safety: none; use from one thread at a time. Any thread may call the functions at any time.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -67,5 +69,19 @@ Pipe make_pipe();
 // Returns a signalfd for `signals`. From then on these signals are blocked in this thread. Children start
 // with an empty mask. SIGHUP, SIGINT and SIGQUIT stay ignored if the starter of this process ignores them.
 OwnedDescriptor signal_descriptor(const std::vector<int>& signals);
+
+struct CommandEnd {
+  int exit_code = 0;
+  std::string text;  // Standard output and error, limited to 1 MiB.
+};
+
+// Runs a program that gets no input. Returns nullopt if the program cannot be started, is killed by a signal,
+// or runs longer than `patience`; in the last case it is killed.
+std::optional<CommandEnd> run_command(const std::vector<std::string>& command,
+                                      std::chrono::milliseconds patience);
+
+// Returns the text of run_command(). Returns nullopt also if the program fails.
+std::optional<std::string> output_of(const std::vector<std::string>& command,
+                                     std::chrono::milliseconds patience);
 
 }  // namespace farandole

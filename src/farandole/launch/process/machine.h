@@ -1,10 +1,12 @@
-// Properties of this machine for the launcher: cores, terminal.
+// Properties of this machine for the launcher: cores, terminal, programs, control groups.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "farandole/base/process/cores.h"
 
@@ -29,5 +31,13 @@ int free_tcp_port();
 // Returns the program that execvp would start for `name` with the PATH `search_path`; nullopt
 // if there is none.
 std::optional<std::filesystem::path> find_program(const std::string& name, const std::string& search_path);
+
+// Returns the folders of this process' group for `controller` ("cpu", "memory") in v1 and v2. Each folder is
+// followed by its parents up to the mount, because a parent's limit also applies to its children. The folders
+// may not exist. `root` is the mount point of the cgroup file systems, and `self` lists the groups of this
+// process; tests pass their own.
+std::vector<std::filesystem::path> control_group_folders(
+    std::string_view controller, const std::filesystem::path& root = "/sys/fs/cgroup",
+    const std::filesystem::path& self = "/proc/self/cgroup");
 
 }  // namespace farandole

@@ -15,7 +15,7 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/text/phrases.h"
-#include "farandole/launch/process/command_output.h"
+#include "farandole/launch/process/child_process.h"
 #include "farandole/launch/slurm/job_state.h"
 
 namespace farandole {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "farandole/base/text/parse_number.h"
-#include "farandole/launch/process/command_output.h"
+#include "farandole/launch/process/child_process.h"
 
 namespace farandole {
 namespace {

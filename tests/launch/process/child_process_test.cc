@@ -1,4 +1,4 @@
-#include "farandole/launch/process/command_output.h"
+#include "farandole/launch/process/child_process.h"
 
 #include <gtest/gtest.h>
 

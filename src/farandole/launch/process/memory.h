@@ -1,6 +1,6 @@
-// Detects whether the kernel killed a process because memory was exhausted. It compares the kernel's counters
-// before and after, and reads the kernel's log if that is permitted.
-// Thread safety: none; use from one thread at a time.
+// How much memory the processes of a job may use on this node, and whether the kernel killed one of them because it
+// was exhausted.
+// Thread safety: none; use from one thread at a time. Any thread may call the functions at any time.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "farandole/base/clock.h"
-#include "farandole/launch/process/control_group.h"
+#include "farandole/base/process/launch_environment.h"
+#include "farandole/launch/process/machine.h"
 
 namespace farandole {
 
@@ -43,5 +44,13 @@ class MemoryWatch {
   const std::optional<std::int64_t> group_before_, host_before_;
   const std::int64_t start_us_ = now_ns() / 1000;
 };
+
+// What Slurm grants on this node; nullopt without Slurm or if it grants all memory (--mem=0).
+// A pure function.
+std::optional<std::int64_t> slurm_memory_bytes(const Environment& environment);
+
+// The smallest of the machine's memory, the limit of the control group, and what Slurm grants; nullopt if
+// none is known.
+std::optional<std::int64_t> job_memory_bytes();
 
 }  // namespace farandole

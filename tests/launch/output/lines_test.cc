@@ -1,4 +1,4 @@
-#include "farandole/launch/output/line_splitter.h"
+#include "farandole/launch/output/lines.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "lane.h"
-
-#include "farandole/launch/output/line_formatter.h"
 
 namespace farandole {
 namespace {

@@ -1,8 +1,9 @@
-// Joins the pieces of a LineSplitter into lines with a mark in front, for --prefix and for log files. Each
-// stream has its own formatter.
+// Splits the output of a program, which arrives in pieces of any size, into lines, and puts marks in front of them. Each
+// stream has objects of its own.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -10,9 +11,32 @@
 
 namespace farandole {
 
+// The joined pieces equal the output byte for byte. A piece ends after "\n" or "\r\n", after a lone "\r" (progress bars use it), after max_bytes (this limits memory), and at the end of the
+// output. While the program redraws a line with "\r", the text so far is also passed on at the end of each
+// feed, so that the newest state of a progress bar is shown in time.
+class LineSplitter {
+ public:
+  using Take = std::function<void(std::string_view)>;
+
+  explicit LineSplitter(Take take, std::size_t max_bytes = 65536)
+      : take_(std::move(take)), max_bytes_(max_bytes) {}
+
+  void feed(std::string_view bytes);
+  void finish();
+
+ private:
+  void take_pending();
+
+  Take take_;
+  std::size_t max_bytes_;
+  std::string pending_;
+  bool redrawn_ = false;  // A lone '\r' has arrived since the last '\n'.
+};
+
 // Returns the local time of day, for example "12:34:56.789".
 std::string time_of_day();
 
+// Joins the pieces of a LineSplitter into lines with a mark in front, for --prefix and for log files.
 class LineFormatter {
  public:
   // Returns the text in front of a line; called for each line. "" means no text.
@@ -23,8 +47,7 @@ class LineFormatter {
 
   LineFormatter(Mark mark, Redraws redraws) : mark_(std::move(mark)), redraws_(redraws) {}
 
-  // Returns the lines, each with its '
-  // ', that this piece completes; "" if it completes none.
+  // Returns the lines, each with its '\n', that this piece completes; "" if it completes none.
   std::string format(std::string_view piece);
   // Returns the text that is still held. Call this at the end of the output.
   std::string finish();

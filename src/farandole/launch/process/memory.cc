@@ -1,8 +1,9 @@
-#include "farandole/launch/supervisor/memory_watch.h"
+#include "farandole/launch/process/memory.h"
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "farandole/base/text/parse_number.h"
 #include "farandole/launch/process/child_process.h"
 
 namespace farandole {
@@ -104,6 +106,35 @@ std::string MemoryWatch::evidence(pid_t pid) const {
     return fmt::format("its host counts {} more out-of-memory kill{}", *now - *host_before_,
                        *now - *host_before_ == 1 ? "" : "s");
   return "";
+}
+
+namespace {
+
+std::int64_t positive_number(const Environment& environment, const char* variable) {
+  const char* text = environment(variable);
+  return text == nullptr ? 0 : std::max<std::int64_t>(parse_number<std::int64_t>(text).value_or(0), 0);
+}
+
+}  // namespace
+
+// sbatch(1), output environment variables. Slurm's numbers are MiB.
+std::optional<std::int64_t> slurm_memory_bytes(const Environment& environment) {
+  if (!in_slurm_job(environment)) return std::nullopt;
+  auto mib = positive_number(environment, "SLURM_MEM_PER_NODE");
+  if (mib == 0)
+    mib = positive_number(environment, "SLURM_MEM_PER_CPU") *
+          positive_number(environment, "SLURM_CPUS_ON_NODE");
+  if (mib == 0) return std::nullopt;
+  return mib << 20;
+}
+
+std::optional<std::int64_t> job_memory_bytes() {
+  std::optional<std::int64_t> least;
+  if (const auto pages = ::sysconf(_SC_PHYS_PAGES); pages > 0)
+    least = std::int64_t{pages} * ::sysconf(_SC_PAGESIZE);
+  for (const auto limit : {MemoryWatch().limit_bytes(), slurm_memory_bytes(&std::getenv)})
+    if (limit) least = std::min(least.value_or(*limit), *limit);
+  return least;
 }
 
 }  // namespace farandole
