@@ -323,12 +323,12 @@ class Launcher {
     }
   }
 
-  void keep_records(std::vector<RankRecord> records, const Verdict& verdict) {
-    job_.exit_code = verdict.exit_code;
-    job_.message = verdict.message;
+  void keep_records(std::vector<RankRecord> records, const Outcome& outcome) {
+    job_.exit_code = outcome.exit_code;
+    job_.message = outcome.message;
     if (!ended_starter_) job_.starter_signal = starter_->end().signal;
     // Slurm forgets it some minutes after the end of the job, and not every reader can ask Slurm.
-    if (verdict.exit_code != 0) ask_for_state(job_);
+    if (outcome.exit_code != 0) ask_for_state(job_);
     job_.free_bytes = launch_folder_.free_bytes();
     job_.end_ns = real_time_ns();
     launch_folder_.end(job_, records);
@@ -356,21 +356,21 @@ class Launcher {
   JobEnd conclude() {
     auto records = rank_records();
     learn_run(records);
-    const auto verdict =
-        judge(records, plan_.ranks, starter_->end(), plan_.command.front(), signal_, log_folder_);
-    if (verdict.show_held_back) err_.push(held_back_);
-    if (!verdict.message.empty()) err_.push("farandole run: " + verdict.message + "\n");
-    if (verdict.exit_code == 0 && trace_mpi_ && !launch_folder_.has_recorded())
+    const auto outcome =
+        outcome_of(records, plan_.ranks, starter_->end(), plan_.command.front(), signal_, log_folder_);
+    if (outcome.show_held_back) err_.push(held_back_);
+    if (!outcome.message.empty()) err_.push("farandole run: " + outcome.message + "\n");
+    if (outcome.exit_code == 0 && trace_mpi_ && !launch_folder_.has_recorded())
       err_.push(
           "farandole run: --trace-mpi has recorded nothing: the program did not call MPI from C or C++, or "
           "MPI is linked into it statically\n");
     write_some();
     bring_recorders();
     const bool complete = static_cast<int>(records.size()) >= plan_.ranks;
-    keep_records(std::move(records), verdict);
+    keep_records(std::move(records), outcome);
     if (is_abandoned()) discard_folder(folder_of_caller_);
     drain();
-    return {.exit_code = verdict.exit_code,
+    return {.exit_code = outcome.exit_code,
             .told = signal_ != 0,
             .run = run_.folder,
             .job_state = job_.job_state,

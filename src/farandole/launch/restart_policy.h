@@ -1,5 +1,5 @@
-// Decides what follows the end of a job: whether it is started again (farandole run --max-restarts), and whether Slurm
-// requeues it after it has saved a checkpoint (--requeue).
+// Decides what follows the end of a job: whether it is started again (farandole run --max-restarts), and
+// whether Slurm requeues it after it has saved a checkpoint (--requeue).
 // Thread safety: none; use from one thread at a time.
 #pragma once
 

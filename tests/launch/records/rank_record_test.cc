@@ -76,49 +76,50 @@ TEST(FirstFailure, IsTheEarliestThatWasNotTold) {
       << "the program's answer";
 }
 
-Verdict judge_two(const std::vector<RankRecord>& records, ChildEnd starter, int signal = 0) {
-  return judge(records, 2, starter, "mpirun", signal, "logs");
+Outcome outcome_of_two(const std::vector<RankRecord>& records, ChildEnd starter, int signal = 0) {
+  return outcome_of(records, 2, starter, "mpirun", signal, "logs");
 }
 
-TEST(Verdict, NamesRankHostCauseAndLog) {
-  const auto exited = judge_two({ended(0, 3, 1), killed(1, SIGTERM, 2, true)}, {3, 0});
+TEST(Outcome, NamesRankHostCauseAndLog) {
+  const auto exited = outcome_of_two({ended(0, 3, 1), killed(1, SIGTERM, 2, true)}, {3, 0});
   EXPECT_EQ(exited.exit_code, 3);
   EXPECT_EQ(exited.message, "rank 0 (host node1) failed first: exit code 3; its log is logs/rank-0000.log");
-  const auto dead = judge_two({ended(0, 70, 3), killed(1, SIGKILL, 2)}, {137, 0});
+  const auto dead = outcome_of_two({ended(0, 70, 3), killed(1, SIGKILL, 2)}, {137, 0});
   EXPECT_EQ(dead.exit_code, 137);
   EXPECT_EQ(
       dead.message,
       "rank 1 (host node2) failed first: it was killed by signal 9 (Killed); its log is logs/rank-0001.log");
 }
 
-TEST(Verdict, IsSilentWhereTheProgramHasSpoken) {
+TEST(Outcome, IsSilentWhereTheProgramHasSpoken) {
   for (const int code : {64, 65, 75}) {
-    const auto verdict = judge_two({ended(0, code, 1), killed(1, SIGTERM, 2, true)}, {code, 0});
-    EXPECT_EQ(verdict.exit_code, code);
-    EXPECT_EQ(verdict.message, "");
+    const auto outcome = outcome_of_two({ended(0, code, 1), killed(1, SIGTERM, 2, true)}, {code, 0});
+    EXPECT_EQ(outcome.exit_code, code);
+    EXPECT_EQ(outcome.message, "");
   }
-  EXPECT_NE(judge_two({ended(0, 64, 1), ended(1, 1, 2)}, {64, 0}).message, "") << "they do not agree";
-  EXPECT_EQ(judge_two({ended(0, 0, 1), ended(1, 0, 1)}, {0, 0}).exit_code, 0);
+  EXPECT_NE(outcome_of_two({ended(0, 64, 1), ended(1, 1, 2)}, {64, 0}).message, "") << "they do not agree";
+  EXPECT_EQ(outcome_of_two({ended(0, 0, 1), ended(1, 0, 1)}, {0, 0}).exit_code, 0);
 }
 
-TEST(Verdict, OfAJobThatWasToldToStopIsTheProgramsAnswer) {
-  const auto saved = judge_two({ended(0, 75, 1, true), ended(1, 75, 2, true)}, {143, 0}, SIGTERM);
+TEST(Outcome, OfAJobThatWasToldToStopIsTheProgramsAnswer) {
+  const auto saved = outcome_of_two({ended(0, 75, 1, true), ended(1, 75, 2, true)}, {143, 0}, SIGTERM);
   EXPECT_EQ(saved.exit_code, 75);
   EXPECT_EQ(saved.message, "");
-  EXPECT_EQ(judge_two({killed(0, SIGTERM, 1, true), killed(1, SIGTERM, 2, true)}, {1, 0}, SIGTERM).exit_code,
-            143);
-  EXPECT_EQ(judge_two({}, {0, SIGINT}, SIGINT).exit_code, 130);
+  EXPECT_EQ(
+      outcome_of_two({killed(0, SIGTERM, 1, true), killed(1, SIGTERM, 2, true)}, {1, 0}, SIGTERM).exit_code,
+      143);
+  EXPECT_EQ(outcome_of_two({}, {0, SIGINT}, SIGINT).exit_code, 130);
 }
 
-TEST(Verdict, SaysWhichRanksSaidNothing) {
-  const auto lost = judge_two({killed(0, SIGTERM, 1, true)}, {1, 0});
+TEST(Outcome, SaysWhichRanksSaidNothing) {
+  const auto lost = outcome_of_two({killed(0, SIGTERM, 1, true)}, {1, 0});
   EXPECT_EQ(lost.exit_code, 1);
   EXPECT_EQ(lost.message, "mpirun ended with code 1, and no record exists of the end of rank 1");
   EXPECT_TRUE(lost.show_held_back);
-  EXPECT_EQ(judge_two({ended(0, 0, 1)}, {0, 0}).exit_code, 1) << "a missing rank is no success";
-  EXPECT_EQ(judge_two({}, {0, SIGKILL}).message,
+  EXPECT_EQ(outcome_of_two({ended(0, 0, 1)}, {0, 0}).exit_code, 1) << "a missing rank is no success";
+  EXPECT_EQ(outcome_of_two({}, {0, SIGKILL}).message,
             "mpirun was killed by signal 9 (Killed), and no record exists of the end of rank 0, 1");
-  const auto victim = judge_two({ended(0, 70, 1)}, {137, 0});
+  const auto victim = outcome_of_two({ended(0, 70, 1)}, {137, 0});
   EXPECT_EQ(victim.exit_code, 70);
   EXPECT_THAT(victim.message, testing::StartsWith("no record exists of the end of rank 1; rank 0 "));
 }

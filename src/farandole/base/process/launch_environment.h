@@ -10,8 +10,9 @@ namespace farandole {
 
 // The environment variable in which `farandole run` tells how often it has started the job again.
 inline constexpr const char* restarts_variable = "FARANDOLE_RESTARTS";
-// Set for a program under a supervisor of `farandole run`, which records its end and ends the job. The value is a file
-// that the program creates before it calls MPI_Abort. Then the launcher does not show MPI_Abort's banner.
+// Set for a program under a supervisor of `farandole run`, which records its end and ends the job.
+// The value is a file that the program creates before it calls MPI_Abort. Then the launcher does not
+// show MPI_Abort's banner.
 inline constexpr const char* supervised_variable = "FARANDOLE_SUPERVISED";
 
 // Looks up an environment variable; nullptr or "" means that the variable is not set. &std::getenv fits.

@@ -1,5 +1,5 @@
-// Splits the output of a program, which arrives in pieces of any size, into lines, and puts marks in front of them. Each
-// stream has objects of its own.
+// Splits the output of a program, which arrives in pieces of any size, into lines, and puts marks in front of
+// them. Each stream has objects of its own.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
@@ -11,9 +11,10 @@
 
 namespace farandole {
 
-// The joined pieces equal the output byte for byte. A piece ends after "\n" or "\r\n", after a lone "\r" (progress bars use it), after max_bytes (this limits memory), and at the end of the
-// output. While the program redraws a line with "\r", the text so far is also passed on at the end of each
-// feed, so that the newest state of a progress bar is shown in time.
+// The joined pieces equal the output byte for byte. A piece ends after "\n" or "\r\n", after a lone "\r"
+// (progress bars use it), after max_bytes (this limits memory), and at the end of the output. While the
+// program redraws a line with "\r", the text so far is also passed on at the end of each feed, so that the
+// newest state of a progress bar is shown in time.
 class LineSplitter {
  public:
   using Take = std::function<void(std::string_view)>;

@@ -1,5 +1,5 @@
-// How the supervisors of all ranks and mpirun or srun share one stream, the standard error of mpirun or srun. What a
-// supervisor sends is in marked lines. Everything else are the words of mpirun or srun.
+// How the supervisors of all ranks and mpirun or srun share one stream, the standard error of mpirun or srun.
+// What a supervisor sends is in marked lines. Everything else are the words of mpirun or srun.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace farandole {
 
-// A marked line is '\x1e', the rank, a letter, and text up to a '\n'. The letter is lower-case if the '\n' belongs to
-// the text, and upper-case if the text goes on in the next line of this rank and letter. Marked lines are short:
-// mpirun forwards 4096 bytes at a time, and Slurm's slurmstepd 1024, and both may put the output of another rank
-// after that.
+// A marked line is '\x1e', the rank, a letter, and text up to a '\n'. The letter is lower-case if the '\n'
+// belongs to the text, and upper-case if the text goes on in the next line of this rank and letter. Marked
+// lines are short: mpirun forwards 4096 bytes at a time, and Slurm's slurmstepd 1024, and both may put the
+// output of another rank after that.
 enum class LineKind : char {
   out = 'o',     // The program's standard output.
   err = 'e',     // The program's standard error, and messages of the supervisor.

@@ -13,13 +13,13 @@ namespace farandole {
 
 class OutputQueue {
  public:
-  // Other processes may write to `descriptor` as well, because each write contains whole lines if they fit into
-  // PIPE_BUF.
+  // Other processes may write to `descriptor` as well, because each write contains whole lines if they
+  // fit into PIPE_BUF.
   explicit OutputQueue(int descriptor) : descriptor_(descriptor) {}
 
   void push(std::string_view lines);
-  // From now on nobody waits for a reader that takes nothing for `patience`. push() then leaves lines out while
-  // the queue is full, and later tells the reader how many. `where` is the end of that message.
+  // From now on nobody waits for a reader that takes nothing for `patience`. push() then leaves lines out
+  // while the queue is full, and later tells the reader how many. `where` is the end of that message.
   void go_on(std::string_view where);
   static constexpr std::chrono::milliseconds patience{1000};
   // Returns false if no further input may be read, because the queue is full. Time alone can change this.

@@ -15,9 +15,9 @@ namespace farandole {
 
 class StreamRelay {
  public:
-  // `source`: read end of the program's pipe; reads do not block. `to_launcher` gets lines of `rank` and `kind`.
-  // `prefix`: text in front of displayed lines; an empty function means none. `log`: stream for lines with their
-  // time, or nullptr. Both destinations must outlive the relay.
+  // `source`: read end of the program's pipe; reads do not block. `to_launcher` gets lines of `rank` and
+  // `kind`. `prefix`: text in front of displayed lines; an empty function means none. `log`: stream for lines
+  // with their time, or nullptr. Both destinations must outlive the relay.
   StreamRelay(OwnedDescriptor source, OutputQueue& to_launcher, int rank, LineKind kind,
               LineFormatter::Mark prefix, std::ostream* log);
 

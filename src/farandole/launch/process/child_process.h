@@ -1,5 +1,5 @@
-// A child process with its own standard streams, which does not outlive the object that started it; and what a
-// program prints.
+// A child process with its own standard streams, which does not outlive the object that started it; and what
+// a program prints.
 // Thread safety: none; use from one thread at a time. Any thread may call the functions at any time.
 #pragma once
 

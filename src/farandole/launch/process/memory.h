@@ -1,5 +1,5 @@
-// How much memory the processes of a job may use on this node, and whether the kernel killed one of them because it
-// was exhausted.
+// How much memory the processes of a job may use on this node, and whether the kernel killed one of them
+// because it was exhausted.
 // Thread safety: none; use from one thread at a time. Any thread may call the functions at any time.
 #pragma once
 

@@ -21,7 +21,7 @@ struct LaunchedRun {
 };
 
 // The folder is the first of these: `run_dir`, `--log-dir RUN/logs`, the --run-dir of `farandole train`, and
-// FARANDOLE_RUN_DIR. Without any of them, the ranks may still report it (supervisor/supervised_run.h).
+// FARANDOLE_RUN_DIR. Without any of them, the ranks may still report it (launch/supervisor/supervised_run.h).
 // Throws: UserError if `run_dir` and the --run-dir of `farandole train` differ.
 LaunchedRun find_launched_run(const std::vector<std::string>& program, const std::filesystem::path& run_dir,
                               const std::filesystem::path& log_folder, const Environment& environment);

@@ -1,5 +1,5 @@
-// The hosts of a Slurm job, and what is left of them when some are lost. With `sbatch --no-kill`, the job goes on
-// without these.
+// The hosts of a Slurm job, and what is left of them when some are lost. With `sbatch --no-kill`, the job
+// goes on without these.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 

@@ -1,5 +1,6 @@
-// The environment variables that a supervisor sets for its rank: those from which programs of PyTorch learn their
-// ranks, as torchrun sets them, and those that preload the library of pmpi/ for `farandole run --trace-mpi`.
+// The environment variables that a supervisor sets for its rank: those from which programs of PyTorch
+// learn their ranks, as torchrun sets them, and those that preload the library of pmpi/ for
+// `farandole run --trace-mpi`.
 // Thread safety: any thread may call this at any time.
 #pragma once
 

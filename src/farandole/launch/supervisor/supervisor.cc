@@ -157,8 +157,8 @@ std::vector<std::int64_t> living_children() {
   return children_of(::getpid());
 }
 
-// mpirun reads up to 4096 bytes at a time from this pipe, and puts the output of other ranks after them. In packet mode
-// (since Linux 4.5) one read returns what one write has written, which are whole lines.
+// mpirun reads up to 4096 bytes at a time from this pipe, and puts the output of other ranks after them. In
+// packet mode (since Linux 4.5) one read returns what one write has written, which are whole lines.
 void keep_packets_apart(int pipe) {
   if (const int flags = ::fcntl(pipe, F_GETFL); flags >= 0) ::fcntl(pipe, F_SETFL, flags | O_DIRECT);
 }

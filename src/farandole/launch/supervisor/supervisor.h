@@ -1,6 +1,7 @@
 // The supervisor is a process between srun or mpirun and the program of one rank. It passes output on in
-// whole lines, writes the log, passes signals on, and reports how the program ended. It changes the signal
-// mask of the process. To the launcher it writes marked lines (output/marked_lines.h) on its standard error.
+// whole lines, writes the log, passes signals on, and reports how the program ended. It changes the
+// signal mask of the process. To the launcher it writes marked lines (launch/output/marked_lines.h) on
+// its standard error.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
@@ -42,9 +43,9 @@ std::filesystem::path log_of(const std::filesystem::path& log_folder, int rank);
 
 // Runs the program to its end and returns its exit code, or 128 + N if signal N killed it. Signals from the
 // parent are not passed on: Open MPI and Slurm signal the whole process group of a rank, so the program
-// already has them. If the parent ends, the program is killed. If mpirun or srun does not read the output, 1 MiB
-// waits in memory; beyond it the program waits. The recorder file of a killed rank is copied from this node to the run
-// directory.
+// already has them. If the parent ends, the program is killed. If mpirun or srun does not read the output, 1
+// MiB waits in memory; beyond it the program waits. The recorder file of a killed rank is copied from this
+// node to the run directory.
 int supervise(const SupervisorOptions& options);
 
 }  // namespace farandole

@@ -11,7 +11,7 @@
 
 namespace farandole {
 
-struct Verdict {
+struct Outcome {
   int exit_code = 0;
   std::string message;          // Without "farandole run: " and newline; "" for no message.
   bool show_held_back = false;  // The only known cause is what srun or mpirun said.
@@ -20,7 +20,7 @@ struct Verdict {
 // `starter` is how `starter_name` (mpirun or srun) ended. `signal` is the first signal that told this
 // launcher to stop, or 0. There is no message for ranks that refused to start (64, 65) or stopped to be
 // requeued (75), because they have printed the reason.
-Verdict judge(const std::vector<RankRecord>& records, int ranks, const ChildEnd& starter,
-              const std::string& starter_name, int signal, const std::filesystem::path& log_folder);
+Outcome outcome_of(const std::vector<RankRecord>& records, int ranks, const ChildEnd& starter,
+                   const std::string& starter_name, int signal, const std::filesystem::path& log_folder);
 
 }  // namespace farandole

@@ -1,9 +1,10 @@
+#include "farandole/launch/outcome.h"
+
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
 
 #include "farandole/base/error.h"
-#include "farandole/launch/outcome.h"
 #include "farandole/launch/supervisor/supervisor.h"
 
 namespace farandole {
@@ -42,39 +43,39 @@ std::string missing_ranks(const std::vector<RankRecord>& records, int ranks) {
 
 }  // namespace
 
-Verdict judge(const std::vector<RankRecord>& records, int ranks, const ChildEnd& starter,
-              const std::string& starter_name, int signal, const std::filesystem::path& log_folder) {
+Outcome outcome_of(const std::vector<RankRecord>& records, int ranks, const ChildEnd& starter,
+                   const std::string& starter_name, int signal, const std::filesystem::path& log_folder) {
   const int starter_code = starter.signal != 0 ? 128 + starter.signal : starter.exit_code;
   const auto first = first_failure(records);
   const bool all_reported = static_cast<int>(records.size()) >= ranks;
   if (!first && all_reported) return {};  // The result of srun or mpirun does not matter then.
   if (first && (!first->told || signal != 0)) {
-    Verdict verdict{first->shell_code(), "", false};
-    if (signal != 0 && first->told) return verdict;
-    if (speaks_for_itself(*first) && unanimous(records, *first)) return verdict;
-    verdict.message =
+    Outcome outcome{first->shell_code(), "", false};
+    if (signal != 0 && first->told) return outcome;
+    if (speaks_for_itself(*first) && unanimous(records, *first)) return outcome;
+    outcome.message =
         is_victim(*first) && !all_reported
             ? fmt::format(
                   "no record exists of the end of rank {}; rank {} (host {}) ended because of a lost rank",
                   missing_ranks(records, ranks), first->rank, first->host)
             : fmt::format("rank {} (host {}) failed first: {}", first->rank, first->host, describe(*first));
-    if (!log_folder.empty()) verdict.message += "; its log is " + log_of(log_folder, first->rank).string();
-    return verdict;
+    if (!log_folder.empty()) outcome.message += "; its log is " + log_of(log_folder, first->rank).string();
+    return outcome;
   }
   if (signal != 0) return {starter_code != 0 ? starter_code : 128 + signal, "", false};
   // No rank failed by itself: a host was lost, srun or mpirun could not start the ranks, or the job
   // was cancelled from outside.
-  Verdict verdict{starter_code != 0 ? starter_code : static_cast<int>(ExitCode::failure), "", true};
+  Outcome outcome{starter_code != 0 ? starter_code : static_cast<int>(ExitCode::failure), "", true};
   const auto starter_end = starter.signal != 0
                                ? fmt::format("{} was killed by signal {} ({})", starter_name, starter.signal,
                                              ::strsignal(starter.signal))
                                : fmt::format("{} ended with code {}", starter_name, starter_code);
   if (first && all_reported)
-    verdict.message = fmt::format("all ranks were stopped from outside; {}", starter_end);
+    outcome.message = fmt::format("all ranks were stopped from outside; {}", starter_end);
   else
-    verdict.message = fmt::format("{}, and no record exists of the end of rank {}", starter_end,
+    outcome.message = fmt::format("{}, and no record exists of the end of rank {}", starter_end,
                                   missing_ranks(records, ranks));
-  return verdict;
+  return outcome;
 }
 
 }  // namespace farandole
