@@ -4,6 +4,8 @@
 #include <fstream>
 #include <gmock/gmock.h>
 
+#include "environment_of.h"
+
 #include "farandole/base/files/temporary_folder.h"
 #include "farandole/base/run/run_files.h"
 #include "farandole/launch/records/job_record.h"
@@ -118,45 +120,70 @@ TEST(RestartPolicy, ReadsProgressOfDamagedRuns) {
   }
 }
 
-using Facts = std::map<std::string, std::string>;
+struct RequeueCase {
+  int exit_code = 75;
+  Variables job_state, variables;
+  // What is expected; requeues are not at once and not by Slurm.
+  bool requeue = false, at_once = false, by_slurm = false;
+  std::string message = {};  // A part of it; "": there is none.
+};
 
-RequeueDecision decide(int exit_code, const Facts& job_state, const Facts& variables = {}) {
-  auto all = variables;
-  all["SLURM_JOB_ID"] = "7";
-  return decide_requeue({exit_code, false, "", job_state}, 2, [&](const char* name) {
-    const auto found = all.find(name);
-    return found == all.end() ? nullptr : found->second.c_str();
-  });
-}
-
-TEST(OwnSlurmJob, OfATaskOfAnArrayIsNotTheArray) {
-  const auto job = [](const Facts& variables) {
-    return own_slurm_job([&](const char* name) {
-      const auto found = variables.find(name);
-      return found == variables.end() ? nullptr : found->second.c_str();
-    });
-  };
-  EXPECT_EQ(job({}), "");
-  EXPECT_EQ(job({{"SLURM_JOB_ID", "7"}}), "7");
-  EXPECT_EQ(job({{"SLURM_JOB_ID", "7"}, {"SLURM_ARRAY_JOB_ID", "7"}, {"SLURM_ARRAY_TASK_ID", "3"}}), "7_3");
+RequeueDecision decide(const RequeueCase& one) {
+  auto variables = one.variables;
+  variables["SLURM_JOB_ID"] = "7";
+  return decide_requeue({one.exit_code, false, "", one.job_state}, 2, environment_of(variables));
 }
 
 TEST(Requeue, FollowsASavedCheckpoint) {
-  const auto yes = decide(75, {{"JobState", "RUNNING"}, {"Reason", "None"}});
-  EXPECT_TRUE(yes.requeue);
-  EXPECT_FALSE(yes.at_once);
-  EXPECT_THAT(yes.message, HasSubstr("job 7 is requeued and continues from its checkpoint (restart 1 of 2)"));
-  for (const int code : {0, 1, 64, 65, 70, 137}) {
-    const auto no = decide(code, {{"JobState", "RUNNING"}});
-    EXPECT_FALSE(no.requeue) << code;
-    EXPECT_EQ(no.message, "") << code;
+  const Variables running = {{"JobState", "RUNNING"}, {"Reason", "None"}};
+  const auto completing = [](const char* name, const char* value) {
+    return Variables{{"JobState", "COMPLETING"}, {name, value}};
+  };
+  const auto restarted = [](const char* count) { return Variables{{"SLURM_RESTART_COUNT", count}}; };
+  const std::string preempted = "2026-11-23T18:44:16";
+  std::vector<RequeueCase> cases = {
+      {75,
+       running,
+       {},
+       true,
+       false,
+       false,
+       "job 7 is requeued and continues from its checkpoint (restart 1 of 2)"},
+      {75, completing("Reason", "TimeLimit"), {}, true, true, false, "restart 1 of 2"},
+      {75, {{"JobState", "RUNNING"}, {"PreemptTime", preempted}}, {}, true, false, false, "restart 1 of 2"},
+      {75, completing("PreemptTime", preempted.c_str()), {}, true, true, false, "restart 1 of 2"},
+      {75, running, restarted("1"), true, false, false, "restart 2 of 2"},
+      {75, running, restarted("2"), false, false, false, "Slurm has started it again 2 times (--requeue 2)"}};
+  for (const int code : {0, 1, 64, 65, 70, 137})
+    cases.push_back({code, running, {}, false, false, false, ""});
+  for (const auto& time : {std::string("None"), preempted}) {  // Slurm has requeued the job itself.
+    const Variables state = {{"JobState", "COMPLETING"}, {"PreemptTime", time}, {"Restarts", "2"}};
+    cases.push_back({75, state, restarted("1"), false, false, true, "Slurm has requeued job 7"});
+  }
+  for (const char* state : {"COMPLETING", "CANCELLED", "PREEMPTED", "PENDING"})  // Slurm has ended it.
+    cases.push_back({75,
+                     {{"JobState", state}, {"Reason", "None"}, {"PreemptTime", "None"}, {"Restarts", "0"}},
+                     {},
+                     false,
+                     false,
+                     false,
+                     state});
+  for (const auto& one : cases) {
+    const auto decision = decide(one);
+    EXPECT_EQ(decision.requeue, one.requeue) << one.message;
+    EXPECT_EQ(decision.at_once, one.at_once) << one.message;
+    EXPECT_EQ(decision.by_slurm, one.by_slurm) << one.message;
+    EXPECT_THAT(decision.message, HasSubstr(one.message));
+    EXPECT_EQ(decision.message.empty(), one.message.empty());
   }
 }
 
 TEST(Requeue, NamesATimeLimitThatIsTooShort) {
-  const Facts running = {{"JobState", "RUNNING"}};
-  const auto message = [&](const char* begin, const char* end) {
-    return decide(75, running, {{"SLURM_JOB_START_TIME", begin}, {"SLURM_JOB_END_TIME", end}}).message;
+  const auto message = [](const char* begin, const char* end) {
+    return decide({75,
+                   {{"JobState", "RUNNING"}},
+                   {{"SLURM_JOB_START_TIME", begin}, {"SLURM_JOB_END_TIME", end}}})
+        .message;
   };
   EXPECT_THAT(message("1800000000", "1800000120"), HasSubstr("its time limit of 120 s"));
   for (const auto& [begin, end] : {std::pair("1800000000", "1800003600"),
@@ -167,57 +194,11 @@ TEST(Requeue, NamesATimeLimitThatIsTooShort) {
 }
 
 TEST(Requeue, FollowsSilentHosts) {
-  JobEnd end;
-  end.exit_code = 137;
-  end.job_state = {{"JobState", "RUNNING"}};
-  const Environment none = [](const char*) -> const char* { return nullptr; };
-  EXPECT_FALSE(decide_requeue(end, 2, none).requeue);
+  JobEnd end{137, false, "", {{"JobState", "RUNNING"}}};
+  EXPECT_FALSE(decide_requeue(end, 2, environment_of({})).requeue);
   end.unanswered = true;
-  EXPECT_TRUE(decide_requeue(end, 2, none).requeue);
-  EXPECT_FALSE(decide_requeue(end, 0, none).requeue);
-}
-
-TEST(Requeue, ComesAtOnceAfterTheTimeLimit) {
-  const auto late = decide(75, {{"JobState", "COMPLETING"}, {"Reason", "TimeLimit"}});
-  EXPECT_TRUE(late.requeue);
-  EXPECT_TRUE(late.at_once);
-}
-
-TEST(Requeue, FollowsAPreemption) {
-  const auto graceful = decide(75, {{"JobState", "RUNNING"}, {"PreemptTime", "2026-11-23T18:44:16"}});
-  EXPECT_TRUE(graceful.requeue);
-  EXPECT_FALSE(graceful.at_once);
-  const auto abrupt = decide(75, {{"JobState", "COMPLETING"}, {"PreemptTime", "2026-11-23T18:44:16"}});
-  EXPECT_TRUE(abrupt.requeue);
-  EXPECT_TRUE(abrupt.at_once);
-}
-
-TEST(Requeue, IsLeftToSlurmIfItHasRequeuedTheJob) {
-  for (const char* preempted : {"None", "2026-11-23T18:44:16"}) {
-    const Facts state = {{"JobState", "COMPLETING"}, {"PreemptTime", preempted}, {"Restarts", "2"}};
-    const auto by_slurm = decide(75, state, {{"SLURM_RESTART_COUNT", "1"}});
-    EXPECT_FALSE(by_slurm.requeue);
-    EXPECT_TRUE(by_slurm.by_slurm);
-    EXPECT_THAT(by_slurm.message, HasSubstr("Slurm has requeued job 7"));
-    EXPECT_FALSE(decide(75, state, {{"SLURM_RESTART_COUNT", "2"}}).by_slurm);
-  }
-}
-
-TEST(Requeue, IsNotForJobsThatSlurmHasEnded) {
-  for (const char* state : {"COMPLETING", "CANCELLED", "PREEMPTED", "PENDING"}) {
-    const auto no =
-        decide(75, {{"JobState", state}, {"Reason", "None"}, {"PreemptTime", "None"}, {"Restarts", "0"}});
-    EXPECT_FALSE(no.requeue || no.by_slurm) << state;
-    EXPECT_THAT(no.message, HasSubstr(state));
-  }
-}
-
-TEST(Requeue, HasALimit) {
-  const Facts running = {{"JobState", "RUNNING"}};
-  EXPECT_TRUE(decide(75, running, {{"SLURM_RESTART_COUNT", "1"}}).requeue);
-  const auto no = decide(75, running, {{"SLURM_RESTART_COUNT", "2"}});
-  EXPECT_FALSE(no.requeue);
-  EXPECT_THAT(no.message, HasSubstr("Slurm has started it again 2 times (--requeue 2)"));
+  EXPECT_TRUE(decide_requeue(end, 2, environment_of({})).requeue);
+  EXPECT_FALSE(decide_requeue(end, 0, environment_of({})).requeue);
 }
 
 }  // namespace

@@ -2,30 +2,23 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <map>
+
+#include "environment_of.h"
 
 namespace farandole {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-using Variables = std::map<std::string, std::string>;
-
-Environment from(const Variables& variables) {
-  return [variables](const char* name) {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
-  };
-}
 
 // "4 SLURM_NTASKS", or "" for nothing.
 std::string expected(const Variables& variables) {
-  const auto size = expected_world_size(from(variables));
+  const auto size = expected_world_size(environment_of(variables));
   return size ? std::to_string(size->value) + " " + size->variable : "";
 }
 
 std::string rank_in(const Variables& variables) {
-  const auto rank = launched_rank(from(variables));
+  const auto rank = launched_rank(environment_of(variables));
   return rank ? std::to_string(rank->value) + " " + rank->variable : "";
 }
 
@@ -67,29 +60,30 @@ TEST(LaunchEnvironment, RanksCountFromZeroAndSlurmsOnlyInAStep) {
 }
 
 TEST(LaunchEnvironment, AWorldOfOneSaysWhatDiffersAndWhatToDo) {
-  const auto batch = world_of_one_message({4, "SLURM_NTASKS"}, from({{"SLURM_JOB_ID", "7"}}));
+  const auto batch = world_of_one_message({4, "SLURM_NTASKS"}, environment_of({{"SLURM_JOB_ID", "7"}}));
   EXPECT_THAT(batch, AllOf(HasSubstr("a world of 1 rank, but SLURM_NTASKS says 4"),
                            HasSubstr("srun --mpi=pmix"), HasSubstr("farandole run -n 4 -- ")));
-  const auto step = world_of_one_message({2, "SLURM_STEP_NUM_TASKS"}, from({{"PMIX_RANK", "0"}}));
+  const auto step = world_of_one_message({2, "SLURM_STEP_NUM_TASKS"}, environment_of({{"PMIX_RANK", "0"}}));
   EXPECT_THAT(step, AllOf(HasSubstr("SLURM_STEP_NUM_TASKS says 2"),
                           HasSubstr("MPI library of this program does not use it")));
-  const auto other = world_of_one_message({3, "PMI_SIZE"}, from({}));
+  const auto other = world_of_one_message({3, "PMI_SIZE"}, environment_of({}));
   EXPECT_THAT(other, AllOf(HasSubstr("PMI_SIZE says 3"), HasSubstr("the mpirun of another MPI")));
   for (const auto& text : {batch, step, other}) EXPECT_EQ(text.find('\n'), std::string::npos);
 }
 
 TEST(LaunchEnvironment, AJobOfSeveralProgramsIsRefusedWithTheRemedy) {
-  EXPECT_FALSE(mixed_world_message(from({{"OMPI_NUM_APP_CTX", "1"}})));
-  EXPECT_FALSE(mixed_world_message(from({})));
-  const auto message = mixed_world_message(from({{"OMPI_NUM_APP_CTX", "2"}}));
+  EXPECT_FALSE(mixed_world_message(environment_of({{"OMPI_NUM_APP_CTX", "1"}})));
+  EXPECT_FALSE(mixed_world_message(environment_of({})));
+  const auto message = mixed_world_message(environment_of({{"OMPI_NUM_APP_CTX", "2"}}));
   ASSERT_TRUE(message);
   EXPECT_THAT(*message, AllOf(HasSubstr("2 programs"), HasSubstr("an mpirun of its own")));
 }
 
 TEST(LaunchEnvironment, KnowsWhoTellsMpiOfTheOtherRanks) {
-  EXPECT_FALSE(has_process_manager(from({{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}, {"PMIX_RANK", ""}})));
+  EXPECT_FALSE(has_process_manager(
+      environment_of({{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}, {"PMIX_RANK", ""}})));
   for (const char* variable : {"PMIX_RANK", "PMI_FD", "OMPI_COMM_WORLD_SIZE"})
-    EXPECT_TRUE(has_process_manager(from({{variable, "1"}}))) << variable;
+    EXPECT_TRUE(has_process_manager(environment_of({{variable, "1"}}))) << variable;
 }
 
 }  // namespace

@@ -3,8 +3,9 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <map>
 #include <string>
+
+#include "environment_of.h"
 
 #include "farandole/base/files/temporary_folder.h"
 
@@ -86,11 +87,8 @@ TEST(MemoryWatch, FindsTheProcessInTheKernelsLog) {
 
 constexpr std::int64_t mib = 1 << 20;
 
-std::optional<std::int64_t> granted(const std::map<std::string, std::string>& variables) {
-  return slurm_memory_bytes([&](const char* name) -> const char* {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
-  });
+std::optional<std::int64_t> granted(const Variables& variables) {
+  return slurm_memory_bytes(environment_of(variables));
 }
 
 TEST(JobMemory, IsWhatSlurmGrantsOnTheNode) {

@@ -4,23 +4,16 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <map>
+
+#include "environment_of.h"
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/temporary_folder.h"
-#include "farandole/launch/slurm/job_state.h"
 
 namespace farandole {
 namespace {
 
 namespace fs = std::filesystem;
-
-Environment with(std::map<std::string, std::string> variables) {
-  return [variables = std::move(variables)](const char* name) {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
-  };
-}
 
 JobRecord job_with(int exit_code) {
   JobRecord job;
@@ -48,8 +41,8 @@ RankRecord rank_with(int rank, int exit_code) {
 
 TEST(LaunchedRun, IsFoundWhereTheUserNamedIt) {
   const auto folder = [](std::vector<std::string> program, const fs::path& logs = "",
-                         std::map<std::string, std::string> variables = {}) {
-    return find_launched_run(program, "", logs, with(std::move(variables))).folder;
+                         Variables variables = {}) {
+    return find_launched_run(program, "", logs, environment_of(std::move(variables))).folder;
   };
   const auto here = fs::current_path();
   EXPECT_EQ(folder({"farandole", "train", "--run-dir", "r"}), here / "r");
@@ -61,16 +54,18 @@ TEST(LaunchedRun, IsFoundWhereTheUserNamedIt) {
   EXPECT_EQ(folder({"python"}, "/p/run/logs/", {{"FARANDOLE_RUN_DIR", "/q"}}), "/p/run");
   EXPECT_EQ(folder({"python"}, "/p/run/output"), "");
   EXPECT_EQ(folder({}), "");
-  EXPECT_TRUE(find_launched_run({"a"}, "", "/p/logs", with({})).logged);
-  EXPECT_FALSE(find_launched_run({"farandole-train", "--run-dir", "r"}, "", "", with({})).logged);
+  EXPECT_TRUE(find_launched_run({"a"}, "", "/p/logs", environment_of({})).logged);
+  EXPECT_FALSE(find_launched_run({"farandole-train", "--run-dir", "r"}, "", "", environment_of({})).logged);
 }
 
 TEST(LaunchedRun, IsOneAlone) {
-  EXPECT_EQ(find_launched_run({"farandole", "train", "--run-dir", "a/../r/"}, "r", "", with({})).folder,
+  EXPECT_EQ(
+      find_launched_run({"farandole", "train", "--run-dir", "a/../r/"}, "r", "", environment_of({})).folder,
+      fs::current_path() / "r");
+  EXPECT_EQ(find_launched_run({"python", "--run-dir", "q"}, "r", "", environment_of({})).folder,
             fs::current_path() / "r");
-  EXPECT_EQ(find_launched_run({"python", "--run-dir", "q"}, "r", "", with({})).folder,
-            fs::current_path() / "r");
-  EXPECT_THROW(find_launched_run({"farandole", "train", "--run-dir", "q"}, "r", "", with({})), UserError);
+  EXPECT_THROW(find_launched_run({"farandole", "train", "--run-dir", "q"}, "r", "", environment_of({})),
+               UserError);
 }
 
 TEST(LaunchFolder, KeepsRecordsOfAJobAndItsRanks) {
@@ -141,18 +136,6 @@ TEST(JobRecord, RefusesWhatIsNoRecord) {
     std::ofstream(folder / "job.json") << text;
     EXPECT_THROW(read_job(folder / "job.json"), CorruptInput) << text;
   }
-}
-
-TEST(JobRecord, TakesWhatSlurmSays) {
-  const auto state = job_state_of(
-      "JobId=3 JobName=x\n   JobState=TIMEOUT Reason=TimeLimit Dependency=(null)\n"
-      "   TimeLimit=00:01:00 EndTime=2026-11-21T19:00:00 ExitCode=0:15\n");
-  EXPECT_EQ(state.at("JobState"), "TIMEOUT");
-  EXPECT_EQ(state.at("TimeLimit"), "00:01:00");
-  EXPECT_NEAR(std::stod(state.at("EndUnix")), 1795287600, 26 * 3600);
-  EXPECT_TRUE(job_state_of("slurm_load_jobs error: Invalid job id specified").empty());
-  EXPECT_TRUE(slurm_facts(with({{"SLURM_JOB_PARTITION", "p"}})).empty()) << "no job";
-  EXPECT_EQ(slurm_facts(with({{"SLURM_JOB_ID", "3"}, {"SLURM_JOB_END_TIME", "9"}})).at("JOB_END_TIME"), "9");
 }
 
 }  // namespace

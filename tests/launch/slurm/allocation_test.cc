@@ -1,7 +1,8 @@
 #include "farandole/launch/slurm/allocation.h"
 
 #include <gmock/gmock.h>
-#include <map>
+
+#include "environment_of.h"
 
 namespace farandole {
 namespace {
@@ -10,15 +11,11 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::Pair;
 using testing::UnorderedElementsAre;
-using Variables = std::map<std::string, std::string>;
 
 std::optional<ShrunkAllocation> left(const std::vector<std::string>& before,
                                      const std::vector<std::string>& now, int ranks,
                                      const Variables& variables) {
-  return shrunk_allocation(before, now, ranks, [&](const char* name) {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
-  });
+  return shrunk_allocation(before, now, ranks, environment_of(variables));
 }
 
 TEST(Allocation, OfAllHostsIsNotShrunk) {

@@ -8,6 +8,8 @@
 #include <map>
 #include <string>
 
+#include "environment_of.h"
+
 #include "farandole/base/files/temporary_folder.h"
 
 namespace farandole {
@@ -66,6 +68,28 @@ TEST_F(JobStates, OfAnotherJobWithTheSameNumberAreNotTold) {
 TEST_F(JobStates, OfAnotherClusterAreNotTold) {
   EXPECT_EQ(state_of({{"JOB_ID", "7"}, {"JOB_NAME", "train2"}, {"CLUSTER_NAME", "c1"}}), "RUNNING");
   EXPECT_EQ(state_of({{"JOB_ID", "7"}, {"JOB_NAME", "train2"}, {"CLUSTER_NAME", "c2"}}), "");
+}
+
+TEST(JobState, IsReadFromScontrol) {
+  const auto state = job_state_of(
+      "JobId=3 JobName=x\n   JobState=TIMEOUT Reason=TimeLimit Dependency=(null)\n"
+      "   TimeLimit=00:01:00 EndTime=2026-11-21T19:00:00 ExitCode=0:15\n");
+  EXPECT_EQ(state.at("JobState"), "TIMEOUT");
+  EXPECT_EQ(state.at("TimeLimit"), "00:01:00");
+  EXPECT_NEAR(std::stod(state.at("EndUnix")), 1795287600, 26 * 3600);
+  EXPECT_TRUE(job_state_of("slurm_load_jobs error: Invalid job id specified").empty());
+}
+
+TEST(OwnSlurmJob, IsInTheEnvironment) {
+  EXPECT_TRUE(slurm_facts(environment_of({{"SLURM_JOB_PARTITION", "p"}})).empty()) << "no job";
+  EXPECT_EQ(
+      slurm_facts(environment_of({{"SLURM_JOB_ID", "3"}, {"SLURM_JOB_END_TIME", "9"}})).at("JOB_END_TIME"),
+      "9");
+  const auto job = [](const Variables& variables) { return own_slurm_job(environment_of(variables)); };
+  EXPECT_EQ(job({}), "");
+  EXPECT_EQ(job({{"SLURM_JOB_ID", "7"}}), "7");
+  EXPECT_EQ(job({{"SLURM_JOB_ID", "7"}, {"SLURM_ARRAY_JOB_ID", "7"}, {"SLURM_ARRAY_TASK_ID", "3"}}), "7_3")
+      << "the task of an array is not the array";
 }
 
 }  // namespace

@@ -5,7 +5,8 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <map>
+
+#include "environment_of.h"
 
 #include "farandole/base/files/temporary_folder.h"
 
@@ -14,14 +15,9 @@ namespace {
 
 using testing::EndsWith;
 
-using Variables = std::map<std::string, std::string>;
-
 Variables seen_by(int rank, int world_size, const Variables& given) {
   Variables all;
-  for (const auto& [name, value] : torch_environment(rank, world_size, [&](const char* name) {
-         const auto found = given.find(name);
-         return found == given.end() ? nullptr : found->second.c_str();
-       }))
+  for (const auto& [name, value] : torch_environment(rank, world_size, environment_of(given)))
     all[name] = value.value_or("(removed)");
   return all;
 }

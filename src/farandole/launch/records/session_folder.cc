@@ -59,7 +59,8 @@ bool is_own_folder(const fs::path& folder) {
   return ::lstat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid();
 }
 
-void remove_leftovers(const fs::path& parent) {
+// Returns the parent.
+const fs::path& remove_leftovers(const fs::path& parent) {
   std::error_code ignored;
   const auto lock_name = session_lock_name();
   for (fs::directory_iterator entry(parent, ignored), end; !ignored && entry != end;
@@ -70,6 +71,7 @@ void remove_leftovers(const fs::path& parent) {
     const bool unused = lock.get() >= 0 && ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
     if (unused || is_discarded(folder) || is_over_in_slurm(folder)) remove_session(folder);
   }
+  return parent;
 }
 
 // The lock file gets its final name after it is locked. Before that, other launchers do
@@ -87,7 +89,7 @@ OwnedDescriptor make_lock(const fs::path& folder) {
 }  // namespace
 
 SessionFolder::SessionFolder(const fs::path& parent, const Environment& environment)
-    : folder_((remove_leftovers(parent), parent)), lock_(make_lock(folder_.path())) {
+    : folder_(remove_leftovers(parent)), lock_(make_lock(folder_.path())) {
   const auto job = own_slurm_job(environment);
   const char* const restarts = environment("SLURM_RESTART_COUNT");
   if (!job.empty())

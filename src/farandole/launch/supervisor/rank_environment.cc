@@ -58,8 +58,10 @@ EnvironmentChanges torch_environment(int rank, int world_size, const Environment
                         : first_host(text_of(environment, {step_nodes, "SLURM_JOB_NODELIST"}));
   const auto gpus = text_of(environment, {"CUDA_VISIBLE_DEVICES"});
   const bool one_gpu = !gpus.empty() && gpus.find(',') == std::string::npos;
-  if (one_gpu && text_of(environment, {"SLURM_GPUS_PER_TASK", "SLURM_GPUS_ON_NODE"}) != "")
-    local_rank = 0, local_size = 1;
+  if (one_gpu && text_of(environment, {"SLURM_GPUS_PER_TASK", "SLURM_GPUS_ON_NODE"}) != "") {
+    local_rank = 0;
+    local_size = 1;
+  }
   EnvironmentChanges changes = {{"RANK", std::to_string(rank)},
                                 {"WORLD_SIZE", std::to_string(world_size)},
                                 {"LOCAL_RANK", std::to_string(local_rank)},
