@@ -1,11 +1,13 @@
 // A job for the stall tests, controlled by files. FOLDER/stop ends it normally. While FOLDER/block exists,
 // rank ROOT_CAUSE misbehaves as SCENARIO says. Each rank writes its process id to FOLDER/pid.RANK.
-// FOLDER/blocked shows that the misbehaviour has begun.
+// FOLDER/blocked shows that the misbehaviour has begun. With RANKS_A_NODE in the environment, the watchdogs see nodes of so
+// many ranks.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -64,7 +66,9 @@ void Program::run(MpiJob& job) const {
         if (name.empty()) return CollectiveRegistry::Meaning{{"fc1.weight", "fc1.bias"}, {"fc1.bias"}};
         return std::nullopt;
       });
-  Watchdog watchdog(make_watch_post(MPI_COMM_WORLD), job.layout(), registry, &abort_job);
+  std::optional<int> node;
+  if (const char* ranks = std::getenv("RANKS_A_NODE"); ranks != nullptr) node = control.rank / std::atoi(ranks);
+  Watchdog watchdog(make_watch_post(MPI_COMM_WORLD, node), job.layout(), registry, &abort_job);
   watchdog.set_options(WatchdogOptions::from_environment());
   write("pid." + std::to_string(control.rank), ::getpid());
   for (;;) {

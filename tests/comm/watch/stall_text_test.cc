@@ -1,6 +1,6 @@
-#include "farandole/comm/watch/stall_text.h"
-
 #include <gmock/gmock.h>
+
+#include "farandole/comm/watch/rank_status.h"
 
 namespace farandole {
 namespace {

@@ -24,8 +24,8 @@
 #include "farandole/base/process/quiet_thread.h"
 #include "farandole/base/run/run_lease.h"
 #include "farandole/comm/rank_layout.h"
-#include "farandole/comm/watch/alert_channel.h"
 #include "farandole/comm/watch/signal_event.h"
+#include "farandole/comm/watch/watch_post.h"
 #include "farandole/timeline/timeline.h"
 
 namespace farandole {

@@ -1,6 +1,5 @@
-#include "farandole/comm/watch/alert_channel.h"
-
 #include "farandole/comm/mpi/mpi_check.h"
+#include "farandole/comm/watch/watch_post.h"
 
 namespace farandole {
 

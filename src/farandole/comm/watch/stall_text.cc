@@ -1,9 +1,9 @@
-#include "farandole/comm/watch/stall_text.h"
-
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <functional>
+
+#include "farandole/comm/watch/rank_status.h"
 
 namespace farandole {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "farandole/base/clock.h"
 #include "farandole/base/process/process_state.h"
-#include "farandole/comm/watch/stall_text.h"
+#include "farandole/comm/watch/rank_status.h"
 
 namespace farandole {
 namespace {

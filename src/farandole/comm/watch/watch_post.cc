@@ -10,9 +10,12 @@ namespace farandole {
 namespace {
 
 struct NodeComm : MpiHandle {
-  NodeComm(MPI_Comm world, int world_rank) {
-    check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, world_rank, MPI_INFO_NULL, &comm),
-              "MPI_Comm_split_type");
+  NodeComm(MPI_Comm world, int world_rank, std::optional<int> node) {
+    if (node)
+      check_mpi(MPI_Comm_split(world, *node, world_rank, &comm), "MPI_Comm_split");
+    else
+      check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, world_rank, MPI_INFO_NULL, &comm),
+                "MPI_Comm_split_type");
     rank = rank_in(comm);
     size = size_of(comm);
   }
@@ -75,10 +78,10 @@ std::vector<std::vector<int>> gather_groups(MPI_Comm world, int lowest) {
 
 }  // namespace
 
-WatchPost make_watch_post(MPI_Comm world) {
+WatchPost make_watch_post(MPI_Comm world, std::optional<int> made_up_node) {
   WatchPost post;
   MPI_Comm_rank(world, &post.rank);
-  const NodeComm node(world, post.rank);
+  const NodeComm node(world, post.rank, made_up_node);
   post.peers = std::make_unique<PeerWatch>(peers_of(node, post.rank));
   int lowest = post.rank;
   post.board = shared_board(node);

@@ -5,11 +5,11 @@
 
 #include <memory>
 #include <mpi.h>
+#include <optional>
 #include <vector>
 
 #include "farandole/base/process/process_state.h"
 #include "farandole/comm/rank_layout.h"
-#include "farandole/comm/watch/alert_channel.h"
 #include "farandole/comm/watch/status_board.h"
 
 namespace farandole {
@@ -28,8 +28,8 @@ struct WatchPost {
 };
 
 // Creates the watch post of this rank. If the ranks of a node cannot share memory, each of them is a
-// group of its own.
+// group of its own. Tests make up nodes: `node` is then the number of this rank's node.
 // Collective: every rank of `world` must call this in the same order.
-WatchPost make_watch_post(MPI_Comm world);
+WatchPost make_watch_post(MPI_Comm world, std::optional<int> node = std::nullopt);
 
 }  // namespace farandole

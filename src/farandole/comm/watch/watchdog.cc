@@ -13,7 +13,7 @@
 #include "farandole/base/process/quiet_thread.h"
 #include "farandole/base/text/parse_number.h"
 #include "farandole/comm/mpi/mpi_check.h"
-#include "farandole/comm/watch/stall_text.h"
+#include "farandole/comm/watch/rank_status.h"
 
 namespace farandole {
 namespace {
