@@ -1,7 +1,7 @@
 // A job for the stall tests, controlled by files. FOLDER/stop ends it normally. While FOLDER/block exists,
 // rank ROOT_CAUSE misbehaves as SCENARIO says. Each rank writes its process id to FOLDER/pid.RANK.
-// FOLDER/blocked shows that the misbehaviour has begun. With RANKS_A_NODE in the environment, the watchdogs see nodes of so
-// many ranks.
+// FOLDER/blocked shows that the misbehaviour has begun. With RANKS_A_NODE in the environment, each watchdog
+// takes only so many ranks for those of its node.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -67,7 +67,8 @@ void Program::run(MpiJob& job) const {
         return std::nullopt;
       });
   std::optional<int> node;
-  if (const char* ranks = std::getenv("RANKS_A_NODE"); ranks != nullptr) node = control.rank / std::atoi(ranks);
+  if (const char* ranks = std::getenv("RANKS_A_NODE"); ranks != nullptr)
+    node = control.rank / std::atoi(ranks);
   Watchdog watchdog(make_watch_post(MPI_COMM_WORLD, node), job.layout(), registry, &abort_job);
   watchdog.set_options(WatchdogOptions::from_environment());
   write("pid." + std::to_string(control.rank), ::getpid());

@@ -23,6 +23,13 @@ RankStatus status_of(int rank, std::uint64_t bytes) {
   return status;
 }
 
+LostRank lost_rank(int rank, std::string_view cause) {
+  LostRank lost;
+  lost.rank = rank;
+  store_text(lost.cause, cause);
+  return lost;
+}
+
 TEST(StatusBoard, ShowsWhatOtherProcessesPublish) {
   const auto board = StatusBoard::create(3);
   EXPECT_EQ(board->read(1).rank, -1);
@@ -32,7 +39,7 @@ TEST(StatusBoard, ShowsWhatOtherProcessesPublish) {
     mine->publish(2, status_of(7, 99), 1234);
     mine->leave(2);
     mine->ask({3, 0x80000005u}, 77);
-    mine->post_loss({5, 500, "killed by SIGKILL"});
+    mine->post_loss(lost_rank(5, "killed by SIGKILL"));
     return 0;
   });
   child.await_end();
@@ -45,10 +52,10 @@ TEST(StatusBoard, ShowsWhatOtherProcessesPublish) {
   ASSERT_TRUE(board->question());
   EXPECT_EQ(board->question()->stalled, (CallKey{3, 0x80000005u}));
   EXPECT_EQ(board->question()->asked_ns, 77);
-  board->post_loss({6, 600, "too late"});
+  board->post_loss(lost_rank(6, "too late"));
   ASSERT_TRUE(board->loss());
   EXPECT_EQ(board->loss()->rank, 5);
-  EXPECT_EQ(board->loss()->cause, "killed by SIGKILL");
+  EXPECT_STREQ(board->loss()->cause, "killed by SIGKILL");
   EXPECT_FALSE(board->ending());
 }
 

@@ -18,8 +18,7 @@ struct StatusBoard::Header {
   std::atomic<std::int64_t> asked_ns;
   std::atomic<std::uint32_t> ending;
   std::atomic<std::uint32_t> loss_state;  // 0 none, 1 being written, 2 complete
-  std::int64_t lost_rank, lost_pid;
-  char lost_cause[80];
+  LostRank lost;
 };
 
 // There are two copies. The copy that is not being written is complete, even if the writer was stopped or
@@ -120,19 +119,16 @@ std::optional<StatusBoard::Question> StatusBoard::question() const {
       header_->asked_ns};
 }
 
-void StatusBoard::post_loss(const LostPeer& lost) {
+void StatusBoard::post_loss(const LostRank& lost) {
   std::uint32_t none = 0;
   if (!header_->loss_state.compare_exchange_strong(none, 1)) return;
-  header_->lost_rank = lost.rank;
-  header_->lost_pid = lost.pid;
-  store_text(header_->lost_cause, lost.cause);
+  header_->lost = lost;
   header_->loss_state = 2;
 }
 
-std::optional<LostPeer> StatusBoard::loss() const {
+std::optional<LostRank> StatusBoard::loss() const {
   if (header_->loss_state != 2) return std::nullopt;
-  return LostPeer{static_cast<int>(header_->lost_rank), static_cast<pid_t>(header_->lost_pid),
-                  header_->lost_cause};
+  return header_->lost;
 }
 
 void StatusBoard::post_ending() {

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <sys/types.h>
 
 #include "farandole/base/process/process_state.h"
 #include "farandole/comm/shm/shared_arena.h"
@@ -53,8 +52,8 @@ class StatusBoard {
   std::optional<Question> question() const;  // the last question
 
   // Only the first loss that is posted counts.
-  void post_loss(const LostPeer& lost);
-  std::optional<LostPeer> loss() const;
+  void post_loss(const LostRank& lost);
+  std::optional<LostRank> loss() const;
   // A rank has reported why the job ends.
   void post_ending();
   bool ending() const;

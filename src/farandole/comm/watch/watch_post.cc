@@ -4,9 +4,14 @@
 #include <unistd.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/process/process_state.h"
 #include "farandole/comm/mpi/mpi_check.h"
 
 namespace farandole {
+
+// Small enough for MPI to send it without waiting for the receiver.
+static_assert(sizeof(Alert) < 2048);
+
 namespace {
 
 struct NodeComm : MpiHandle {
@@ -77,6 +82,100 @@ std::vector<std::vector<int>> gather_groups(MPI_Comm world, int lowest) {
 }
 
 }  // namespace
+
+Life WatchPost::life_of(std::size_t of_slot, const RankStatus& status, std::int64_t now_ns) const {
+  if (of_slot == slot) return Life::running;
+  if (board->left(of_slot)) return Life::leaving;
+  if (status.rank < 0) return Life::unknown;
+  const auto process = read_process_state(status.pid);
+  if (!process || process->state == 'Z') return Life::ended;
+  if (process->state == 'T') return Life::stopped;
+  if (process->state == 't') return Life::traced;
+  return now_ns - board->published_ns(of_slot) > WatchTimes::silent ? Life::silent : Life::running;
+}
+
+std::vector<RankStatus> WatchPost::statuses(std::int64_t now_ns) const {
+  std::vector<RankStatus> statuses;
+  for (std::size_t mate = 0; mate < board->slots(); ++mate) {
+    auto status = board->read(mate);
+    status.life = life_of(mate, status, now_ns);
+    status.rank = mates()[mate];
+    statuses.push_back(status);
+  }
+  return statuses;
+}
+
+bool WatchPost::speaks_for_group(std::int64_t now_ns) const {
+  for (std::size_t mate = 0; mate < slot; ++mate)
+    if (life_of(mate, board->read(mate), now_ns) == Life::running) return false;
+  return true;
+}
+
+std::span<const int> WatchPost::contacts(std::size_t of_group) const {
+  return std::span(groups[of_group]).first(std::min<std::size_t>(2, groups[of_group].size()));
+}
+
+bool WatchPost::collects() const {
+  return group < 2 && slot < contacts(group).size();
+}
+
+bool WatchPost::leads(const std::set<int>& heard, std::int64_t now_ns) const {
+  if (!speaks_for_group(now_ns)) return false;
+  if (channel == nullptr) return true;
+  const auto first = contacts(0);
+  return collects() && (group == 0 || std::none_of(first.begin(), first.end(),
+                                                   [&](int contact) { return heard.contains(contact); }));
+}
+
+void WatchPost::send_to_others(const Alert& alert) const {
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (const int to : contacts(g))
+      if (g != group) channel->send(to, alert);
+}
+
+AlertChannel::AlertChannel(MPI_Comm parent) {
+  check_mpi(MPI_Comm_dup(parent, &comm_), "MPI_Comm_dup");
+  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(comm_, &rank_);
+}
+
+AlertChannel::~AlertChannel() {
+  // A rank that never receives must not delay the end. Its message, with the memory, is left to MPI.
+  for (auto& one : sending_) {
+    int done = 0;
+    MPI_Test(&one.request, &done, MPI_STATUS_IGNORE);
+    if (done == 0) {
+      [[maybe_unused]] auto* left_to_mpi = new std::list<Sending>(std::move(sending_));
+      break;
+    }
+  }
+  // The communicator is not freed before MPI_Finalize. Its number would be reused by another communicator. A
+  // late message would count there, and that communicator would then wait forever for its own messages.
+}
+
+// Errors are ignored, because they only mean that the peer has ended.
+void AlertChannel::send(int to, Alert alert) {
+  alert.from = rank_;
+  auto& one = sending_.emplace_back();
+  one.alert = alert;
+  if (MPI_Isend(&one.alert, sizeof one.alert, MPI_BYTE, to, 0, comm_, &one.request) != MPI_SUCCESS)
+    sending_.pop_back();
+}
+
+std::optional<Alert> AlertChannel::receive() {
+  sending_.remove_if([](Sending& one) {
+    int done = 0;
+    return MPI_Test(&one.request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0;
+  });
+  int found = 0;
+  MPI_Message message = MPI_MESSAGE_NULL;
+  if (MPI_Improbe(MPI_ANY_SOURCE, 0, comm_, &found, &message, MPI_STATUS_IGNORE) != MPI_SUCCESS || found == 0)
+    return std::nullopt;
+  Alert alert;
+  if (MPI_Mrecv(&alert, sizeof alert, MPI_BYTE, &message, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+    return std::nullopt;
+  return alert;
+}
 
 WatchPost make_watch_post(MPI_Comm world, std::optional<int> made_up_node) {
   WatchPost post;

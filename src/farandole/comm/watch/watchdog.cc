@@ -1,6 +1,7 @@
 #include "farandole/comm/watch/watchdog.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <fmt/format.h>
@@ -12,17 +13,13 @@
 #include "farandole/base/error.h"
 #include "farandole/base/process/quiet_thread.h"
 #include "farandole/base/text/parse_number.h"
+#include "farandole/base/text/phrases.h"
+#include "farandole/comm/job/mpi_job.h"
 #include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/comm/watch/rank_status.h"
 
 namespace farandole {
 namespace {
-
-// Time for the training thread to notice a loss itself and to end in its own way.
-constexpr std::int64_t grace = 500 * ns_per_ms;
-// mpirun sends SIGKILL one second after SIGTERM. Until then, news of a loss may arrive from other nodes.
-constexpr std::int64_t news_take = 700 * ns_per_ms, roll_takes = 500 * ns_per_ms;
-constexpr auto abort_takes = std::chrono::seconds(5);
 
 std::string what_it_did(const RankStatus& status) {
   if (const auto* call = waiting_in(status); call != nullptr) return "in " + describe_call(*call);
@@ -30,12 +27,12 @@ std::string what_it_did(const RankStatus& status) {
   return "in no collective";
 }
 
-// Sends to the first two ranks of every other node, because one of them may be unable to act.
-template <class Send>
-void to_other_nodes(const WatchPost& post, Send send) {
-  for (std::size_t g = 0; g < post.groups.size(); ++g)
-    for (std::size_t i = 0; g != post.group && i < std::min<std::size_t>(2, post.groups[g].size()); ++i)
-      send(post.groups[g][i]);
+LostRank lost_rank(int rank, pid_t pid, std::string_view cause) {
+  LostRank lost;
+  lost.rank = rank;
+  lost.pid = pid;
+  store_text(lost.cause, cause);
+  return lost;
 }
 
 }  // namespace
@@ -118,7 +115,7 @@ void Watchdog::run() {
     std::vector<pollfd> waiting = {{stop_.descriptor(), POLLIN, 0},
                                    {terminated_ns_ == 0 ? termination_.descriptor() : -1, POLLIN, 0}};
     for (const int peer : peers) waiting.push_back({peers_end_ ? -1 : peer, POLLIN, 0});
-    ::poll(waiting.data(), waiting.size(), tick_ms());
+    ::poll(waiting.data(), waiting.size(), static_cast<int>(tick_ns() / ns_per_ms));
     if (waiting[0].revents != 0) {
       // The training thread may have left because of a loss that no rank has reported yet.
       leaving_ = true;
@@ -128,9 +125,9 @@ void Watchdog::run() {
   }
 }
 
-int Watchdog::tick_ms() const {
-  if (terminated_ns_ != 0) return 20;
-  return stalls_.busy() || lost_ns_ != 0 ? 50 : 250;
+std::int64_t Watchdog::tick_ns() const {
+  if (terminated_ns_ != 0) return WatchTimes::look_ending;
+  return stalls_.busy() || lost_ns_ != 0 ? WatchTimes::look_busy : WatchTimes::look;
 }
 
 void Watchdog::tick() {
@@ -148,11 +145,21 @@ void Watchdog::receive(std::int64_t now) {
   if (post_.channel == nullptr) return;
   while (const auto alert = post_.channel->receive()) {
     answered_.insert(alert->from);
-    if (alert->kind == Alert::Kind::ping) post_.channel->send(alert->from, Alert{});
-    if (alert->kind == Alert::Kind::loss)
-      note_loss({alert->lost_rank, alert->lost_pid, alert->lost_cause}, false, now);
-    else if (lost_ns_ == 0)
-      stalls_.take(*alert, now);
+    switch (alert->kind) {
+      case Alert::Kind::ping:
+        post_.channel->send(alert->from, Alert{});
+        break;
+      case Alert::Kind::ask:
+      case Alert::Kind::status:
+        if (lost_ns_ == 0) stalls_.take(*alert, now);
+        break;
+      case Alert::Kind::loss:
+        note_loss(alert->lost, false, now);
+        break;
+      case Alert::Kind::here:
+      case Alert::Kind::trace:
+        break;
+    }
   }
 }
 
@@ -166,28 +173,27 @@ void Watchdog::look_for_losses(std::int64_t now) {
     const bool left =
         mate != mates.end() && post_.board->left(static_cast<std::size_t>(mate - mates.begin()));
     const bool asked_for = lost.cause == "killed by SIGINT";  // by the user at the terminal
-    if (!left && !asked_for) return note_loss(lost, true, now);
+    if (!left && !asked_for) return note_loss(lost_rank(lost.rank, lost.pid, lost.cause), true, now);
   }
 }
 
-void Watchdog::note_loss(const LostPeer& lost, bool seen_here, std::int64_t now) {
+void Watchdog::note_loss(const LostRank& lost, bool seen_here, std::int64_t now) {
   if (lost_ns_ != 0) return;
   lost_ns_ = now;
   post_.board->post_loss(lost);
   if (claim_loss()) {
     const auto pid = lost.pid != 0 ? fmt::format("pid {} on ", lost.pid) : "on ";
+    const std::string_view cause = lost.cause;
     say(fmt::format("rank {} ({}{}) {}{}; rank {} was {}", lost.rank, pid,
                     layout_.hosts.at(static_cast<std::size_t>(lost.rank)),
-                    lost.cause.starts_with("killed") ? "was " : "", lost.cause, layout_.rank,
+                    cause.starts_with("killed") ? "was " : "", cause, layout_.rank,
                     leaving_ ? "ending" : what_it_did(self_.status())));
   }
-  if (!seen_here || post_.channel == nullptr || !stalls_.speaks_for_node(now)) return;
+  if (!seen_here || !post_.speaks_for_group(now)) return;
   Alert alert;
   alert.kind = Alert::Kind::loss;
-  alert.lost_rank = lost.rank;
-  alert.lost_pid = lost.pid;
-  store_text(alert.lost_cause, lost.cause);
-  to_other_nodes(post_, [&](int rank) { post_.channel->send(rank, alert); });
+  alert.lost = lost;
+  post_.send_to_others(alert);
 }
 
 void Watchdog::mind_termination(std::int64_t now) {
@@ -196,47 +202,43 @@ void Watchdog::mind_termination(std::int64_t now) {
     terminated_ns_ = now;
     call_the_roll();
   }
-  if (lost_ns_ == 0 && now - terminated_ns_ > roll_takes) close_the_roll(now);
-  if (lost_ns_ == 0 && !post_.board->ending() && now - terminated_ns_ < news_take) return;
+  const auto since_ns = now - terminated_ns_;
+  if (lost_ns_ == 0 && since_ns > WatchTimes::roll_call_takes) close_the_roll(now);
+  if (lost_ns_ == 0 && !post_.board->ending() && since_ns < WatchTimes::news_takes) return;
   leave();
   Termination::go_on();
 }
 
 // If the only rank of a node is lost, no rank of that node can report it.
 void Watchdog::call_the_roll() {
-  const auto& collectors = stalls_.collectors();
-  if (post_.channel == nullptr || std::count(collectors.begin(), collectors.end(), post_.rank) == 0) return;
-  answered_ = {post_.rank};
+  if (!post_.collects()) return;
+  answered_.clear();
   Alert ping;
   ping.kind = Alert::Kind::ping;
-  to_other_nodes(post_, [&](int rank) { post_.channel->send(rank, ping); });
+  post_.send_to_others(ping);
 }
 
 void Watchdog::close_the_roll(std::int64_t now) {
-  const auto& collectors = stalls_.collectors();
-  const auto first = std::find_if(collectors.begin(), collectors.end(),
-                                  [this](int rank) { return answered_.contains(rank); });
-  if (post_.channel == nullptr || first == collectors.end() || *first != post_.rank) return;
+  if (!post_.leads(answered_, now)) return;
   for (std::size_t g = 0; g < post_.groups.size(); ++g) {
     const auto& ranks = post_.groups[g];
     if (g == post_.group ||
         std::any_of(ranks.begin(), ranks.end(), [this](int rank) { return answered_.contains(rank); }))
       continue;
-    return note_loss(
-        {ranks.front(), 0,
-         ranks.size() == 1
-             ? "does not answer: it has ended, or its host has failed"
-             : "and the other ranks of its host do not answer: they have ended, or the host has failed"},
-        true, now);
+    const auto* cause = ranks.size() == 1 ? "does not answer: it has ended, or its host has failed"
+                                          : "and the other ranks of its host do not answer: they have ended, "
+                                            "or the host has failed";
+    return note_loss(lost_rank(ranks.front(), 0, cause), true, now);
   }
 }
 
 void Watchdog::mind_abort(std::int64_t now) {
   if (ending_) return;
-  if (lost_ns_ != 0 && now - lost_ns_ > grace && self_.waited_ns() > grace) return end_job();
+  if (lost_ns_ != 0 && now - lost_ns_ > WatchTimes::grace && self_.waited_ns() > WatchTimes::grace)
+    return end_job();
   const std::int64_t limit = abort_ns_;
   if (limit == 0 || self_.waited_ns() < limit || !stalls_.is_told(now)) return;
-  if (!stalls_.speaks_for_node(now) && self_.waited_ns() < limit + 1000 * ns_per_ms) return;
+  if (!post_.speaks_for_group(now) && self_.waited_ns() < limit + WatchTimes::speaker_takes) return;
   const auto* call = waiting_in(self_.status());
   say(fmt::format("waited {} in {}: the job ends here (stall-abort is {})", describe_seconds(call->waited_ns),
                   describe_call(*call), describe_seconds(limit)));
@@ -249,7 +251,7 @@ void Watchdog::end_job() {
   constexpr int code = static_cast<int>(ExitCode::peer_lost);
   // MPI may be stuck too.
   std::thread([] {
-    std::this_thread::sleep_for(abort_takes);
+    std::this_thread::sleep_for(std::chrono::nanoseconds(WatchTimes::abort_takes));
     std::_Exit(code);
   }).detach();
   abort_(code);

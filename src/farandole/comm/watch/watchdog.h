@@ -2,6 +2,34 @@
 // waiting, and ends the job if this was requested. There is one object per process.
 // Thread safety: call from the training thread only. MPI must run. Functions say where other threads
 // may call them.
+//
+// The protocol among watchdogs needs no launcher, no run directory and no file system in common, and neither
+// rank 0 nor its node. The ranks of a node share a status board. Alerts go to the first two ranks of other
+// nodes. 1,024 ranks send a few thousand of them once. What a rank does (WatchTimes has the times):
+//
+//   when                  no stall is known   asked                  sent                  told
+//   waits for too long    opens it
+//   question on board     opens it
+//   alert `ask`           opens it                                   speaker answers       speaker answers
+//   alert `status`        opens and keeps it  keeps it               keeps it              keeps it
+//   after ranks_take                          speaker sends → sent
+//   after nodes_take                                                 leader prints → told
+//   its call has ended                                                                     → no stall
+//
+// To open a stall, a rank writes the question on the board, its node's collectors (the first two ranks of
+// the first two nodes) send `ask` to the other nodes, and the rank prints its own report if it waits in the
+// call or others wait for it. The speaker is the lowest running rank of a node; it sends the statuses of its
+// node to the collectors. The leader is the first node's speaker, or the second node's speaker if the first
+// node is silent.
+//
+//   when                   no loss is known                                    a rank is lost
+//   a peer has ended       reports it; the speaker sends `loss`
+//   `loss`, also on board  reports it
+//   alert `ping`           answers `here`                                      answers `here`
+//   SIGTERM                collectors send `ping`; the rest as below           ends
+//   after roll_call_takes  the leader reports a node that has not answered
+//   after news_takes       ends
+//   after grace                                                                ends the job if it still waits
 #pragma once
 
 #include <atomic>
@@ -16,6 +44,7 @@
 #include "farandole/base/process/quiet_thread.h"
 #include "farandole/comm/rank_layout.h"
 #include "farandole/comm/watch/collective_registry.h"
+#include "farandole/comm/watch/self_watch.h"
 #include "farandole/comm/watch/signal_event.h"
 #include "farandole/comm/watch/stall_watch.h"
 #include "farandole/comm/watch/thread_probe.h"
@@ -63,14 +92,15 @@ class Watchdog {
   void tick();
   void receive(std::int64_t now_ns);
   void look_for_losses(std::int64_t now_ns);
-  void note_loss(const LostPeer& lost, bool seen_here, std::int64_t now_ns);
+  // `seen_here` means that no other rank has told this rank.
+  void note_loss(const LostRank& lost, bool seen_here, std::int64_t now_ns);
   void mind_termination(std::int64_t now_ns);
   void call_the_roll();
   void close_the_roll(std::int64_t now_ns);
   void mind_abort(std::int64_t now_ns);
   void end_job();
   void say(const std::string& text) const;
-  int tick_ms() const;
+  std::int64_t tick_ns() const;
 
   WatchPost post_;
   const RankLayout layout_;

@@ -1,6 +1,7 @@
+#include "farandole/comm/watch/rank_status.h"
+
 #include <gmock/gmock.h>
 
-#include "farandole/comm/watch/rank_status.h"
 
 namespace farandole {
 namespace {

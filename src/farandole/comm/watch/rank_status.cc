@@ -1,9 +1,11 @@
+#include "farandole/comm/watch/rank_status.h"
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <functional>
 
-#include "farandole/comm/watch/rank_status.h"
+#include "farandole/base/text/phrases.h"
 
 namespace farandole {
 namespace {

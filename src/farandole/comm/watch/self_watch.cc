@@ -1,0 +1,99 @@
+#include "farandole/comm/watch/self_watch.h"
+
+#include <algorithm>
+#include <chrono>
+#include <unistd.h>
+#include <utility>
+
+#include "farandole/base/clock.h"
+#include "farandole/base/process/process_state.h"
+#include "farandole/base/text/phrases.h"
+#include "farandole/comm/watch/watch_post.h"
+
+namespace farandole {
+
+SelfWatch::SelfWatch(int rank, const CollectiveRegistry& calls, ThreadProbe& probe)
+    : calls_(calls), probe_(probe) {
+  status_.rank = rank;
+  status_.pid = ::getpid();
+  status_.life = Life::running;
+}
+
+void SelfWatch::look(std::int64_t now_ns) {
+  if (looked_ns_ == 0 || now_ns - looked_ns_ > WatchTimes::longest_pause) runs_since_ns_ = now_ns;
+  looked_ns_ = now_ns;
+  const auto category = probe_.category();
+  if (status_.in_span != category.has_value() || (category && status_.category != *category)) forget_span();
+  status_.in_span = category.has_value();
+  status_.category = category.value_or(Category::other);
+  waited_ns_ = 0;
+  status_.calls_used = 0;
+  auto calls = calls_.read();
+  // If there are more communicators than space, those that wait and the busiest ones are kept.
+  std::stable_sort(calls.begin(), calls.end(), [](const CollectiveStatus& a, const CollectiveStatus& b) {
+    return std::pair(a.in_flight, a.entered) > std::pair(b.in_flight, b.entered);
+  });
+  for (const auto& call : calls) {
+    if (call.in_flight) waited_ns_ = std::max(waited_ns_, now_ns - std::max(call.since_ns, runs_since_ns_));
+    if (status_.calls_used < RankStatus::most_calls) add_call(call, now_ns);
+  }
+}
+
+void SelfWatch::add_call(const CollectiveStatus& call, std::int64_t now_ns) {
+  CallStatus& to = status_.calls[status_.calls_used++];
+  to.bytes = call.bytes;
+  to.waited_ns = call.in_flight ? std::max<std::int64_t>(0, now_ns - call.since_ns) : 0;
+  to.key = {call.communicator, call.entered > 0 ? call.entered - 1 : 0};
+  to.entered = call.entered;
+  to.in_flight = call.in_flight ? 1 : 0;
+  store_text(to.operation, call.operation);
+  store_text(to.name, call.name);
+}
+
+void SelfWatch::forget_span() {
+  status_.span_ns = 0;
+  status_.in_kernel = 0;
+  store_text(status_.span, "");
+  store_text(status_.detail, "");
+}
+
+std::optional<bool> SelfWatch::is_past(const CallKey& call) const {
+  for (const auto& own : calls_.read())
+    if (own.communicator == call.communicator)
+      return own.entered > call.sequence + 1 || (own.entered == call.sequence + 1 && !own.in_flight);
+  return std::nullopt;
+}
+
+std::optional<CollectiveRegistry::Meaning> SelfWatch::meaning(const CallKey& call) const {
+  for (const auto& own : calls_.read())
+    if (own.communicator == call.communicator && own.entered == call.sequence + 1)
+      return calls_.meaning(call.communicator, own.name);
+  return std::nullopt;
+}
+
+std::string SelfWatch::report(const std::string& host, std::optional<CallKey> stalled) {
+  OwnReport report;
+  report.thread = probe_.take(std::chrono::milliseconds(WatchTimes::stack_takes / ns_per_ms));
+  const auto thread = read_process_state(probe_.thread());
+  status_.in_kernel = !report.thread && thread && thread->state == 'D' ? 1 : 0;
+  if (report.thread) {
+    status_.in_span = !report.thread->spans.empty();
+    if (status_.in_span) {
+      const auto& span = report.thread->spans.front();
+      status_.category = span.category;
+      status_.span_ns = span.start_ns > 0 ? now_ns() - span.start_ns : 0;
+      store_text(status_.span, span.name);
+    }
+  }
+  if (const auto* call = waiting_in(status_); call != nullptr) report.meaning = meaning(call->key);
+  if (stalled && !report.meaning)
+    if (const auto next = calls_.meaning(static_cast<std::uint16_t>(stalled->communicator), "");
+        next && !next->awaited.empty())
+      store_text(status_.detail, "not produced yet: " + describe_list(next->awaited, 4));
+  report.missed_in = stalled;
+  report.host = host;
+  report.status = status_;
+  return own_report(report);
+}
+
+}  // namespace farandole
