@@ -5,6 +5,12 @@
 namespace farandole {
 namespace {
 
+TEST(Phrases, Ranks) {
+  EXPECT_EQ(describe_ranks(std::vector{3}), "rank 3");
+  EXPECT_EQ(describe_ranks(std::vector{0, 1}), "ranks 0, 1");
+  EXPECT_EQ(describe_ranks(std::vector{0, 1, 2, 5, 7, 8, 9}), "ranks 0-2, 5, 7-9");
+}
+
 TEST(Phrases, PrintableTextIsUtf8WithoutControlCharacters) {
   EXPECT_EQ(printable("a é € 😀"), "a é € 😀");
   EXPECT_EQ(printable("a\x1b[2J\x7f\n"), "a?[2J??");

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <functional>
+#include <utility>
 
 #include "farandole/base/text/phrases.h"
 
@@ -75,59 +74,23 @@ std::string describe_missing(const RankStatus& status) {
   return text;
 }
 
-const CallStatus* call_of(const RankStatus& status, std::uint32_t communicator) {
+RankProgress progress_of(const RankStatus& status, int rank) {
+  RankProgress progress;
+  progress.rank = rank;
+  if (status.life == Life::stopped || status.life == Life::traced)
+    progress.state = RankProgress::State::stopped;
+  else if (status.life != Life::running && status.life != Life::silent)
+    progress.state = RankProgress::State::gone;
   for (const auto& call : calls_of(status))
-    if (call.key.communicator == communicator) return &call;
-  return nullptr;
-}
-
-bool waits_in(const RankStatus& status, const CallKey& key) {
-  const auto* call = call_of(status, key.communicator);
-  return call != nullptr && call->in_flight != 0 && call->key == key &&
-         (status.life == Life::running || status.life == Life::silent);
-}
-
-// The call in which most ranks wait. If several have equally many, the one with the longest wait.
-const CallStatus* most_waited_in(std::span<const RankStatus> statuses) {
-  const CallStatus* best = nullptr;
-  std::ptrdiff_t most = 0;
-  for (const auto& status : statuses) {
-    for (const auto& call : calls_of(status)) {
-      if (!waits_in(status, call.key)) continue;
-      const auto ranks = std::count_if(statuses.begin(), statuses.end(),
-                                       [&](const auto& one) { return waits_in(one, call.key); });
-      if (best == nullptr || ranks > most || (ranks == most && call.waited_ns > best->waited_ns)) {
-        best = &call;
-        most = ranks;
-      }
-      if (2 * most > static_cast<std::ptrdiff_t>(statuses.size())) return best;
-    }
-  }
-  return best;
-}
-
-// True if the collective lacks this rank. A rank that does not know the communicator is not in its group. A
-// rank that has begun a later collective has completed this one.
-bool is_missing(const RankStatus& status, const CallKey& key) {
-  if (waits_in(status, key)) return false;
-  if (status.life == Life::unknown || status.life == Life::leaving || status.life == Life::ended) return true;
-  const auto* call = call_of(status, key.communicator);
-  const bool is_ahead = call != nullptr && call->entered > key.sequence + 1;
-  // A stopped rank may delay a collective that it has already left, because its messages are not sent. Its
-  // last status may be older than the communicator.
-  if (status.life == Life::stopped || status.life == Life::traced) return !is_ahead;
-  if (call == nullptr || is_ahead) return false;
-  return call->entered <= key.sequence;
-}
-
-bool waits_elsewhere(const RankStatus& status) {
-  return (status.life == Life::running || status.life == Life::silent) && waiting_in(status) != nullptr;
+    progress.calls.push_back({call.key.communicator, call.entered, call.in_flight != 0, -call.waited_ns,
+                              call.operation, call.name});
+  return progress;
 }
 
 }  // namespace
 
 std::string describe_call(const CallStatus& call) {
-  return fmt::format("{} #{}{}", call.operation, call.key.sequence, quoted(call.name));
+  return describe_collective(call.operation, call.key.sequence, call.name);
 }
 
 const CallStatus* waiting_in(const RankStatus& status) {
@@ -172,42 +135,35 @@ std::string own_report(const OwnReport& report) {
 std::optional<StallSummary> summarize_stall(
     std::span<const RankStatus> statuses, const std::vector<std::string>& hosts,
     const std::function<std::optional<CollectiveRegistry::Meaning>(const CallKey&)>& explain) {
-  const CallStatus* const call = most_waited_in(statuses);
-  if (call == nullptr) return std::nullopt;
-  StallSummary summary;
-  summary.call = *call;
-  std::int64_t& longest = summary.call.waited_ns;
-  for (std::size_t r = 0; r < statuses.size(); ++r) {
-    if (waits_in(statuses[r], call->key)) {
-      summary.waiting.push_back(static_cast<int>(r));
-      longest = std::max(longest, call_of(statuses[r], call->key.communicator)->waited_ns);
-    } else if (is_missing(statuses[r], call->key)) {
-      summary.missing.push_back(static_cast<int>(r));
-    }
-  }
-  const bool one = summary.waiting.size() == 1;
-  summary.text = fmt::format("stall: {} {} waited {} in {}", describe_ranks(summary.waiting),
-                             one ? "has" : "have", describe_seconds(longest), describe_call(*call));
-  if (const auto meaning = explain(call->key); meaning && !meaning->contents.empty())
+  std::vector<RankProgress> progress;
+  for (std::size_t r = 0; r < statuses.size(); ++r)
+    progress.push_back(progress_of(statuses[r], static_cast<int>(r)));
+  auto stalled = find_stalled_call(progress);
+  if (!stalled) return std::nullopt;
+  StallSummary summary{std::move(*stalled), ""};
+  const auto& [key, text, waiting, missing, victims, since_ns] = summary.call;
+  summary.text = fmt::format("stall: {} {} waited {} in {}", describe_ranks(waiting),
+                             waiting.size() == 1 ? "has" : "have", describe_seconds(-since_ns), text);
+  if (const auto meaning = explain(key); meaning && !meaning->contents.empty())
     summary.text += fmt::format(" ({})", describe_list(meaning->contents, 6));
-  if (summary.missing.empty())
+  if (missing.empty())
     summary.text += "\n  no rank is missing: the network or a file system hangs or is very slow";
-  // Missing ranks that wait in another collective are more likely victims than the root cause.
-  const auto waits = [&](int rank) { return waits_elsewhere(statuses[static_cast<std::size_t>(rank)]); };
-  auto ordered = summary.missing;
-  const auto victims = std::stable_partition(ordered.begin(), ordered.end(), std::not_fn(waits));
-  const bool root_cause_known = victims != ordered.begin();
+  // Ranks that wait in another collective are more likely victims than the root cause.
+  const auto causes = missing.size() - victims;
   constexpr std::size_t most_lines = 32;
-  for (std::size_t i = 0; i < std::min(most_lines, ordered.size()); ++i) {
-    const auto r = static_cast<std::size_t>(ordered[i]);
+  for (std::size_t i = 0; i < std::min(most_lines, missing.size()); ++i) {
+    const auto r = static_cast<std::size_t>(missing[i]);
     const auto& status = statuses[r];
     const auto pid = status.pid != 0 ? fmt::format("pid {} on ", status.pid) : "on ";
-    summary.text += fmt::format("\n  rank {} ({}{}) is missing{}: it {}", r, pid, hosts.at(r),
-                                root_cause_known && waits(ordered[i]) ? ", but waits itself" : "",
-                                describe_missing(status));
+    summary.text +=
+        fmt::format("\n  rank {} ({}{}) is missing{}: it {}", r, pid, hosts.at(r),
+                    causes > 0 && i >= causes ? ", but waits itself" : "", describe_missing(status));
   }
-  if (ordered.size() > most_lines)
-    summary.text += fmt::format("\n  in total, {} are missing", describe_ranks(summary.missing));
+  if (missing.size() > most_lines) {
+    auto all = missing;
+    std::sort(all.begin(), all.end());
+    summary.text += fmt::format("\n  in total, {} are missing", describe_ranks(all));
+  }
   return summary;
 }
 

@@ -18,6 +18,7 @@
 #include "farandole/comm/watch/collective_registry.h"
 #include "farandole/comm/watch/thread_probe.h"
 #include "farandole/timeline/event.h"
+#include "farandole/timeline/stalled_call.h"
 
 namespace farandole {
 
@@ -28,13 +29,6 @@ void store_text(char (&to)[n], std::string_view text) {
   std::memcpy(to, text.data(), length);
   std::memset(to + length, 0, n - length);
 }
-
-// Identifies a collective of a communicator; equal on all ranks.
-struct CallKey {
-  std::uint32_t communicator = 0;
-  std::uint32_t sequence = 0;
-  bool operator==(const CallKey&) const = default;
-};
 
 // The last collective of one communicator.
 struct CallStatus {
@@ -102,9 +96,7 @@ std::string own_report(const OwnReport& report);
 // The summary for the whole job. statuses[r] is the status of rank r; its life is `unknown`
 // if nothing was received.
 struct StallSummary {
-  CallStatus call;           // where most ranks wait, and for how long the first of them has waited
-  std::vector<int> waiting;  // ascending
-  std::vector<int> missing;
+  StalledCall call;  // since_ns is relative to now: the first rank has waited -since_ns
   std::string text;
 };
 // std::nullopt if no rank is in a collective. `explain` returns the contents of the collective

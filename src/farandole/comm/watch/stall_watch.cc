@@ -95,8 +95,8 @@ void StallWatch::sum_up(std::int64_t now_ns) {
   if (!summary) return;  // the stall has ended
   stall_->told_here = true;
   say_(summary->text);
-  stall_->text = describe_call(summary->call);
-  stall_->since_ns = now_ns - summary->call.waited_ns;
+  stall_->text = summary->call.text;
+  stall_->since_ns = now_ns + summary->call.since_ns;
 }
 
 void StallWatch::close_if_over(std::int64_t now_ns) {
