@@ -1,4 +1,7 @@
+#include "farandole/doctor/root_cause.h"
+
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <fmt/format.h>
 
@@ -6,10 +9,17 @@
 #include "farandole/base/error.h"
 #include "farandole/base/text/parse_number.h"
 #include "farandole/base/text/phrases.h"
-#include "farandole/doctor/diagnosis_parts.h"
+#include "farandole/doctor/descriptions.h"
 
 namespace farandole {
 namespace {
+
+// Returns whether the rank's newest collective ended with an error: the rank has left all its spans, but has
+// not closed its recorder.
+bool lost_peer_in(const RecorderEvidence& recorder, const Activity& call) {
+  constexpr std::int64_t a_moment = 1'000'000'000;
+  return !recorder.doing && call.end_ns + a_moment >= recorder.last_ns;
+}
 
 std::string word_of(const std::map<std::string, std::string>& state, const char* field) {
   const auto found = state.find(field);
@@ -193,6 +203,40 @@ bool host_is_gone(const RunEvidence& run, const std::vector<int>& unheard, int r
 }
 
 }  // namespace
+
+std::string_view name_of(Cause cause) {
+  constexpr std::array<std::string_view, 17> names = {
+      "done",       "running",       "stalled",       "preempted", "requeued", "interrupted",
+      "time limit", "cancelled",     "out of memory", "killed",    "crashed",  "uncaught exception",
+      "refused",    "corrupt input", "failed",        "host lost", "unknown"};
+  return names.at(static_cast<std::size_t>(cause));
+}
+
+std::int64_t stall_limit_ns(const std::vector<RankEvidence>& ranks) {
+  constexpr std::int64_t unknown_limit_ns = 10'000'000'000;
+  std::int64_t limit = 0;
+  for (const auto& rank : ranks)
+    if (rank.recorder && rank.recorder->stall_limit_ns > 0)
+      limit = limit == 0 ? rank.recorder->stall_limit_ns : std::min(limit, rank.recorder->stall_limit_ns);
+  return limit > 0 ? limit : unknown_limit_ns;
+}
+
+std::optional<StalledCall> find_stalled_call(const std::vector<RankEvidence>& ranks) {
+  std::vector<RankProgress> progress;
+  for (const auto& rank : ranks) {
+    if (!rank.recorder) continue;
+    const auto& recorder = *rank.recorder;
+    auto& to = progress.emplace_back();
+    to.rank = rank.rank;
+    to.all_communicators = false;
+    if (rank.is_stopped()) to.state = RankProgress::State::stopped;
+    for (const auto& [communicator, call] : recorder.calls)
+      to.calls.push_back({communicator, call.sequence + 1,
+                          !recorder.closed && (call.end_ns == 0 || lost_peer_in(recorder, call)),
+                          call.start_ns, call.operation, call.name});
+  }
+  return find_stalled_call(progress);
+}
 
 // Rank 0 writes into run.json that it lost a peer. mpirun may kill its supervisor before it
 // has recorded that.

@@ -1,38 +1,15 @@
-// The parts of a diagnosis: root cause, evidence, advice, and their words. Pure functions.
+// The sentences of a diagnosis and their parts.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <vector>
 
-#include "farandole/doctor/diagnosis.h"
+#include "farandole/doctor/root_cause.h"
 #include "farandole/doctor/run_evidence.h"
 
 namespace farandole {
-
-inline constexpr std::string_view killed_launcher = "the launcher was killed before it recorded the end";
-
-// The rank that ended first, and why.
-struct RootCause {
-  Cause cause = Cause::unknown;
-  std::optional<int> rank;        // No value: all ranks ended in the same way, or the rank is unknown.
-  std::optional<RankRecord> end;  // End of that rank.
-  std::string why;                // Evidence for the cause in a few words; may be "".
-};
-
-// Returns the end of each rank as its launcher recorded it, or else as its log reports it (without a time).
-std::vector<RankRecord> known_ends(const RunEvidence& run);
-
-// `run` must have ended.
-RootCause find_root_cause(const RunEvidence& run, const std::optional<StalledCall>& call);
-
-// One option or command per line.
-std::vector<std::string> advise(const RunEvidence& run, const Diagnosis& diagnosis);
-// The evidence for the diagnosis, and other problems of the run, as lines for users.
-std::vector<std::string> find_evidence(const RunEvidence& run, const Diagnosis& diagnosis);
 
 // The verdict on a run that has ended. Returns the sentence without its full stop. `time_ns` is the time of
 // the end, or 0 if it is unknown.

@@ -1,12 +1,18 @@
-// Reads what a rank printed.
+#include "farandole/doctor/rank_evidence.h"
+
 #include <algorithm>
 #include <cctype>
 #include <ctime>
 #include <exception>
+#include <fmt/format.h>
 #include <span>
 
+#include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
-#include "farandole/doctor/run_evidence.h"
+#include "farandole/base/text/parse_number.h"
+#include "farandole/timeline/recorder/recorder_file.h"
+#include "farandole/timeline/recorder/recorder_format.h"
+#include "farandole/timeline/stalled_call.h"
 
 namespace farandole {
 namespace {
@@ -42,7 +48,7 @@ std::optional<int> number_behind(std::string_view text, std::string_view before)
              : std::optional(std::atoi(std::string(text.substr(at + before.size(), 12)).c_str()));
 }
 
-class Reader {
+class LogReader {
  public:
   void take(std::string_view line) {
     if (line.starts_with("--- ")) return take_mark(line.substr(4));
@@ -124,7 +130,7 @@ class Reader {
 };
 
 LogEvidence read_lines(std::string_view text) {
-  Reader reader;
+  LogReader reader;
   while (!text.empty()) {
     const auto end = std::min(text.find('\n'), text.size());
     auto line = text.substr(0, end);
@@ -134,6 +140,87 @@ LogEvidence read_lines(std::string_view text) {
   }
   return std::move(reader).evidence();
 }
+
+constexpr std::size_t newest_records = 20'000;  // Per thread; this is minutes of a training run.
+
+class RecorderReader {
+ public:
+  RecorderReader(const RecorderFile& file, RecorderEvidence& evidence) : file_(file), evidence_(evidence) {}
+
+  void read() {
+    evidence_.readable = true;
+    evidence_.closed = file_.closed();
+    evidence_.host = file_.host();
+    evidence_.pid = file_.process();
+    evidence_.world_size = file_.world_size();
+    evidence_.start_ns = evidence_.last_ns = file_.start_realtime_ns();
+    evidence_.step = file_.last_step();
+    evidence_.facts = file_.facts();
+    if (const auto limit = evidence_.facts.extract(std::string(recorder::stall_seconds_fact)); !limit.empty())
+      evidence_.stall_limit_ns = static_cast<std::int64_t>(
+          std::clamp(parse_number<double>(limit.mapped()).value_or(0), 0.0, 1e9) * 1e9);
+    RecordDamage damage;
+    for (std::size_t slot = 0; slot < file_.threads().size(); ++slot) {
+      for (const Record& record : file_.newest_records(slot, newest_records, &damage)) take(record, slot);
+      if (!evidence_.closed) take_open(slot);
+    }
+    if (damage.records > 0)
+      evidence_.trouble =
+          fmt::format("{}: {} of its newest records are damaged or missing", file_.path(), damage.records);
+    if (!file_.problems().empty()) evidence_.trouble = file_.problems().front();
+  }
+
+ private:
+  std::int64_t real(std::int64_t monotonic_ns) const {
+    return file_.start_realtime_ns() + (monotonic_ns - file_.start_monotonic_ns());
+  }
+
+  template <class Event>
+  Activity activity(const Event& event) const {
+    Activity activity;
+    activity.kind = event.kind;
+    activity.category = event.category;
+    activity.name = file_.names().at(event.name);
+    if (event.kind == RecordKind::collective) activity.operation = file_.names().at(event.operation);
+    activity.communicator = event.communicator;
+    activity.sequence = event.sequence;
+    activity.start_ns = real(event.start_ns);
+    return activity;
+  }
+
+  void take(const Record& record, std::size_t slot) {
+    evidence_.last_ns = std::max(evidence_.last_ns, real(record.end_ns));
+    // Outside steps, as in an evaluation or between epochs, the header has no step.
+    if (file_.last_step() < 0) evidence_.step = std::max(evidence_.step, record.step);
+    if (record.kind != RecordKind::span && record.kind != RecordKind::collective) return;
+    auto taken = activity(record);
+    taken.end_ns = real(record.end_ns);
+    if (record.kind == RecordKind::collective) take_call(taken);
+    if (slot != 0 || record.track != 0 || record.category == Category::step) return;
+    if (!evidence_.did_last || evidence_.did_last->end_ns <= taken.end_ns) evidence_.did_last = taken;
+  }
+
+  void take_open(std::size_t slot) {
+    const auto open = file_.open(slot);
+    if (!open) return;
+    constexpr std::int64_t ten_years = 10ll * 366 * 24 * 3600 * 1'000'000'000;
+    const auto from = file_.start_monotonic_ns();
+    // This record was not written as a span.
+    if (open->start_ns < from || open->start_ns - from > ten_years) return;
+    const auto taken = activity(*open);
+    if (open->kind == RecordKind::collective) take_call(taken);
+    if (slot == 0) evidence_.doing = taken;
+    evidence_.last_ns = std::max(evidence_.last_ns, taken.start_ns);
+  }
+
+  void take_call(const Activity& call) {
+    const auto [known, is_new] = evidence_.calls.emplace(call.communicator, call);
+    if (!is_new && known->second.sequence <= call.sequence) known->second = call;
+  }
+
+  const RecorderFile& file_;
+  RecorderEvidence& evidence_;
+};
 
 }  // namespace
 
@@ -151,6 +238,24 @@ LogEvidence read_log(const std::filesystem::path& path) try {
 
 LogEvidence read_last_words(std::string_view text) {
   return read_lines(text);
+}
+
+RecorderEvidence read_recorder_evidence(const std::filesystem::path& file) {
+  RecorderEvidence evidence;
+  try {
+    const RecorderFile recorder(file);
+    RecorderReader(recorder, evidence).read();
+  } catch (const std::exception& error) {
+    evidence.trouble = error.what();
+  }
+  return evidence;
+}
+
+std::string describe(const Activity& activity) {
+  if (activity.kind == RecordKind::collective)
+    return describe_collective(activity.operation, activity.sequence, activity.name);
+  const auto category = name_of(activity.category);
+  return activity.name == category ? activity.name : fmt::format("{} '{}'", category, activity.name);
 }
 
 }  // namespace farandole

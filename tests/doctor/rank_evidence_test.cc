@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "farandole/base/files/temporary_folder.h"
-#include "farandole/doctor/run_evidence.h"
+#include "farandole/doctor/rank_evidence.h"
 
 namespace farandole {
 namespace {
