@@ -10,10 +10,15 @@ printf '{"step":2,"loss":1.5}\n{"step":3,"lo' >whole/metrics.jsonl
 mkdir whole/checkpoints
 touch whole/checkpoints/step-00000002.h5
 fresh() { rm -rf copy; cp -r whole copy; }
+# found CAUSE [VERDICT]: what the doctor finds in the copy.
+found() {
+  diagnosed copy
+  field cause "$1"
+  [[ -z ${2-} ]] || verdict "$2"
+}
 
 fresh
-diagnosed copy
-verdict '^Rank 2 on .* was killed by signal 9'
+found killed '^Rank 2 on .* was killed by signal 9'
 field checkpoint_step 2
 field troubles '[]'
 says out 'metrics.jsonl ends at step 2'
@@ -25,23 +30,17 @@ if ldd "$doctor" | grep -E 'libmpi|libtorch|libc10|libhdf5'; then fail "it links
 
 # Without the launcher's records the cause comes from the logs, then from the recorders, then from run.json.
 rm -r copy/launch
-diagnosed copy
-verdict '^Rank 2 on .* was killed by signal 9 .* in step 3, in backward; ranks 0, 1 waited in allreduce #3'
-field cause killed
+found killed '^Rank 2 on .* was killed by signal 9 .* in step 3, in backward; ranks 0, 1 waited in allreduce #3'
 field time None
 rm -r copy/logs
 diagnosed copy
 verdict 'exit code 0|ended normally|unknown'
 rm copy/run.json
-diagnosed copy
-verdict "^Why the run ended is unknown: .*; according to the flight recorders, ranks 0, 1 waited in allreduce #3 'bucket 0' for rank 2 on"
-field cause unknown
+found unknown "^Why the run ended is unknown: .*; according to the flight recorders, ranks 0, 1 waited in allreduce #3 'bucket 0' for rank 2 on"
 rm copy/recorder/rank-0000.ftl copy/recorder/rank-0001.ftl
-diagnosed copy
-field cause unknown
+found unknown
 rm -r copy/recorder
-diagnosed copy
-field cause unknown
+found unknown
 rm copy/metrics.jsonl copy/pid.*
 rm -r copy/checkpoints
 expect 64 "$doctor" copy
@@ -55,8 +54,7 @@ for r in 0 1; do truncate -s 3000 copy/recorder/rank-000$r.ftl; done
 printf 'what is this' >copy/launch/job.json
 head -c 100 /dev/urandom >copy/launch/rank-0001.json
 head -c 10000 /dev/urandom >>copy/logs/rank-0000.log
-diagnosed copy
-verdict '^Rank 2 on .* was killed by signal 9 .* in step 3, in backward'
+found killed '^Rank 2 on .* was killed by signal 9 .* in step 3, in backward'
 for file in run.json job.json rank-0000.ftl rank-0001.ftl; do says out "$file"; done
 [[ $(python3 -c 'import json; print(len(json.load(open("out.json"))["troubles"]))') -ge 4 ]] || fail "troubles: $(<out.json)"
 
@@ -66,8 +64,7 @@ for json in '{}' '[]' '7' '{"rank":-1,"host":"x","exit_code":0,"signal":9,"told"
   '{"rank":"a","host":3,"exit_code":{},"signal":9,"told":false,"time_ns":1}'; do
   fresh
   printf '%s' "$json" >copy/launch/rank-0000.json
-  diagnosed copy
-  verdict '^Rank 2 on .* was killed by signal 9'
+  found killed '^Rank 2 on .* was killed by signal 9'
 done
 
 # A FIFO in the place of a file is named, and nobody waits for its writer.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <gmock/gmock.h>
 #include <map>
 #include <optional>
 #include <string>
@@ -66,6 +67,12 @@ inline void in_slurm(RunEvidence& run, std::map<std::string, std::string> state,
   run.job->slurm = {{"JOB_ID", "7"}};
   if (limit_ns != 0) run.job->slurm["JOB_END_TIME"] = std::to_string(limit_ns / second);
   run.slurm_state = std::move(state);
+}
+
+// The diagnosis has this cause, and its verdict contains the text.
+MATCHER_P2(Says, cause, text, "") {
+  *result_listener << name_of(arg.cause) << ": " << arg.verdict;
+  return arg.cause == cause && arg.verdict.find(text) != std::string::npos;
 }
 
 }  // namespace farandole

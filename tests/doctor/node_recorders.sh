@@ -16,19 +16,18 @@ assert {e["pid"] for e in events if e["ph"] == "X"} == set(range(1, int(sys.argv
 ' "$1" || fail "the salvaged trace"
 }
 
+names_rank_1() {
+  diagnosed
+  verdict "^Rank 1 on $host was killed by signal 9 \(Killed; .* in step 3, in backward, at .*ranks 0, 2 waited in allreduce #3 'bucket 0' for it"
+}
+
 job 0 2 nothing 0
 brought 2
 
 job 137 3 kill 1
 brought 3
-diagnosed
-verdict "^Rank 1 on $host was killed by signal 9 \(Killed; .* in step 3, in backward, at .*ranks 0, 2 waited in allreduce #3 'bucket 0' for it"
+names_rank_1
 field troubles '[]'
-
-job 139 2 crash 0
-brought 2
-diagnosed
-verdict '^Rank 0 on .* crashed with signal 11 .* in step 3, in backward'
 
 # Only the program knows the run directory.
 rm -rf run
@@ -37,8 +36,7 @@ got=0
 timeout 300 "$bin/farandole" run -n 3 -- sh -c "exec $bin/doomed_program run kill 1" >job.out 2>job.err || got=$?
 [[ $got == 137 ]] || fail "the job ended with $got: $(<job.err)"
 brought 3
-diagnosed
-verdict "^Rank 1 on $host was killed by signal 9 \(Killed; .* in step 3, in backward, at .*ranks 0, 2 waited in allreduce #3 'bucket 0' for it"
+names_rank_1
 [[ -s run/launch/job.json ]] || fail "no record of the job"
 
 # For a hanging job, they are read on the node. If all processes of a job are killed at once, the next

@@ -1,9 +1,10 @@
+#include "farandole/doctor/rank_evidence.h"
+
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "farandole/base/files/temporary_folder.h"
-#include "farandole/doctor/rank_evidence.h"
 
 namespace farandole {
 namespace {

@@ -8,52 +8,32 @@ killed() {
   diagnosed
   verdict "^Rank 1 on $host was killed by signal 9 \(Killed; the sender is unknown.* in step 3, in backward, at [0-9:]+ UTC; "
   verdict "ranks 0, 2 waited in allreduce #3 'bucket 0' for it.*((was|were) stopped by the launcher [0-9.]+ s later|ended( [0-9.]+ s later)? with exit code 70( and by signal 15)?|ended( [0-9.]+ s later)? by signal 15.*)\. $"
-  field cause killed
-  field rank 1
-  field host "$host"
-  field step 3
-  field phase backward
-  field exit_code 137
-  field collective "{'text': \"allreduce #3 'bucket 0'\", 'waiting': [0, 2], 'missing': [1]}"
+  local -A values=([cause]=killed [rank]=1 [host]=$host [step]=3 [phase]=backward [exit_code]=137
+    [collective]="{'text': \"allreduce #3 'bucket 0'\", 'waiting': [0, 2], 'missing': [1]}")
+  for name in "${!values[@]}"; do field "$name" "${values[$name]}"; done
   says out "rank 0 reported: rank 1 .* was killed by SIGKILL|rank 2 reported"
   says out '^ +1 +[^ ]+ +killed: signal 9 \(Killed\) +[0-9:]+ +3 +in backward'
 }
 
-crashed() {
-  job 139 2 crash 0 --log-dir run/logs
+# ended CODE RANKS SCENARIO RANK CAUSE VERDICT: a job with logs, and what the doctor says of it.
+ended() {
+  job "${@:1:4}" --log-dir run/logs
   diagnosed
-  verdict '^Rank 0 on .* crashed with signal 11 \(Segmentation fault\) in step 3, in backward, at .*; rank 1 waited in allreduce'
-  field cause crashed
+  verdict "$6"
+  field cause "$5"
+}
+crashed() {
+  ended 139 2 crash 0 crashed '^Rank 0 on .* crashed with signal 11 \(Segmentation fault\) in step 3, in backward, at .*; rank 1 waited in allreduce'
   says out 'read its whole output: run/logs/rank-0000.log'
 }
-
 threw() {
-  job 134 2 throw 1
-  diagnosed
-  verdict '^Rank 1 on .* ended by an uncaught exception \(std::runtime_error: the batch has no samples\) in step 3, '
-  field cause 'uncaught exception'
+  ended 134 2 throw 1 'uncaught exception' '^Rank 1 on .* ended by an uncaught exception \(std::runtime_error: the batch has no samples\) in step 3, '
 }
-
-failed() {
-  job 3 2 exit 0
-  diagnosed
-  verdict '^Rank 0 on .* ended with exit code 3 in step 3, in backward'
-  field cause failed
-}
-
 found_no_space() {
-  job 1 2 disk 1
-  diagnosed
-  verdict 'exit code 1'
+  ended 1 2 disk 1 failed '^Rank 1 on .* ended with exit code 1 .*in step 3, in backward'
   says out 'rank 1 reported that no space is left on a device'
 }
-
-refused() {
-  job 64 2 refuse 0 --log-dir run/logs
-  diagnosed
-  verdict "^The run was refused with exit code 64: farandole train: --lr is 'x'; give a number"
-  field cause refused
-}
+refused() { ended 64 2 refuse 0 refused "^The run was refused with exit code 64: farandole train: --lr is 'x'; give a number"; }
 
 # A refused job does not change the run directory, unless logs were requested.
 refused_without_a_trace() {
@@ -62,11 +42,9 @@ refused_without_a_trace() {
 }
 
 ended_in_order() {
-  job 0 2 nothing 0
-  diagnosed
-  verdict '^The run ended normally'
-  field cause done
+  ended 0 2 versions 0 done '^The run ended normally'
   field exit_code 0
+  says out 'mpi differs between ranks: Open MPI v4.1.0 on rank 0; Open MPI v4.1.1 on rank 1'
 }
 
 # A stall that ends the job.
@@ -166,16 +144,9 @@ out_of_memory() {
   rmdir "$group" 2>/dev/null
 }
 
-# Ranks with different versions.
-differing() {
-  job 0 2 versions 0
-  diagnosed
-  says out 'mpi differs between ranks: Open MPI v4.1.0 on rank 0; Open MPI v4.1.1 on rank 1'
-}
-
 together=4
-scenarios=(stalled stopped out_of_memory killed orphaned crashed threw failed found_no_space running preempted interrupted refused
-  refused_without_a_trace ended_in_order differing)
+scenarios=(stalled stopped out_of_memory killed orphaned crashed threw found_no_space running preempted interrupted refused
+  refused_without_a_trace ended_in_order)
 for scenario in "${scenarios[@]}"; do
   while (($(jobs -rp | wc -l) >= together)); do wait -n; done
   (
