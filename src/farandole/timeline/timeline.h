@@ -161,7 +161,6 @@ class Span {
   Category category() const { return category_; }
   const char* name() const { return name_; }
   std::int64_t start_ns() const { return start_ns_; }  // 0: nothing is recorded
-  const Span* outer() const { return outer_; }
 
  protected:
   bool live() const { return live_; }

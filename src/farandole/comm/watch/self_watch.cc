@@ -77,12 +77,12 @@ std::string SelfWatch::report(const std::string& host, std::optional<CallKey> st
   const auto thread = read_process_state(probe_.thread());
   status_.in_kernel = !report.thread && thread && thread->state == 'D' ? 1 : 0;
   if (report.thread) {
-    status_.in_span = !report.thread->spans.empty();
-    if (status_.in_span) {
-      const auto& span = report.thread->spans.front();
-      status_.category = span.category;
-      status_.span_ns = span.start_ns > 0 ? now_ns() - span.start_ns : 0;
-      store_text(status_.span, span.name);
+    const auto& span = report.thread->span;
+    status_.in_span = span.has_value();
+    if (span) {
+      status_.category = span->category;
+      status_.span_ns = span->start_ns > 0 ? now_ns() - span->start_ns : 0;
+      store_text(status_.span, span->name);
     }
   }
   if (const auto* call = waiting_in(status_); call != nullptr) report.meaning = meaning(call->key);

@@ -23,18 +23,15 @@ namespace {
 // The data that the signal handler fills. It is global because the handler can only find it there. A handler
 // may run late, after its request was given up.
 struct Capture {
-  static constexpr std::size_t most_spans = 8, longest_name = 64;
+  static constexpr std::size_t longest_name = 64;
   static constexpr int most_frames = 50;
-  struct InSpan {
-    Category category = Category::other;
-    std::int64_t start_ns = 0;
-    char name[longest_name] = {};
-  };
   enum State { idle, asked, filling, filled };
   std::atomic<int> state{idle};
-  std::size_t span_count = 0;
+  bool in_span = false;
+  Category category = Category::other;
+  std::int64_t span_start_ns = 0;
+  char span_name[longest_name] = {};
   int frame_count = 0;
-  InSpan spans[most_spans] = {};
   void* frames[most_frames] = {};
 };
 constinit Capture capture;
@@ -78,16 +75,15 @@ void capture_this_thread(int) {
   const int saved_errno = errno;
   int asked = Capture::asked;
   if (capture.state.compare_exchange_strong(asked, Capture::filling, std::memory_order_acquire)) {
-    capture.span_count = 0;
-    for (const Span* span = current_span.innermost.load(std::memory_order_relaxed);
-         span != nullptr && capture.span_count < Capture::most_spans; span = span->outer()) {
-      auto& copy = capture.spans[capture.span_count++];
-      copy.category = span->category();
-      copy.start_ns = span->start_ns();
+    const Span* const span = current_span.innermost.load(std::memory_order_relaxed);
+    capture.in_span = span != nullptr;
+    if (span != nullptr) {
+      capture.category = span->category();
+      capture.span_start_ns = span->start_ns();
       std::size_t length = 0;
       for (; length + 1 < Capture::longest_name && span->name()[length] != '\0'; ++length)
-        copy.name[length] = span->name()[length];
-      copy.name[length] = '\0';
+        capture.span_name[length] = span->name()[length];
+      capture.span_name[length] = '\0';
     }
     capture.frame_count = ::backtrace(capture.frames, Capture::most_frames);
     capture.state.store(Capture::filled, std::memory_order_release);
@@ -128,8 +124,7 @@ std::optional<ThreadSnapshot> ThreadProbe::take(std::chrono::milliseconds patien
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   ThreadSnapshot snapshot;
-  for (std::size_t i = 0; i < capture.span_count; ++i)
-    snapshot.spans.push_back({capture.spans[i].category, capture.spans[i].name, capture.spans[i].start_ns});
+  if (capture.in_span) snapshot.span = {capture.category, capture.span_name, capture.span_start_ns};
   // The handler and the kernel's trampoline come first. The frame after them was interrupted, not called.
   for (int i = 2; i < capture.frame_count; ++i)
     snapshot.stack.push_back(describe_frame(capture.frames[i], i > 2));

@@ -21,7 +21,7 @@ struct ThreadSnapshot {
     std::string name;
     std::int64_t start_ns = 0;  // 0 if unknown because nothing is recorded
   };
-  std::vector<InSpan> spans;       // innermost first, up to 8
+  std::optional<InSpan> span;      // the innermost one
   std::vector<std::string> stack;  // "function+0x1f in program", innermost first, up to 48
 };
 
