@@ -162,6 +162,15 @@ class Diagnosing {
   Diagnosis found_;
 };
 
+// Returns the last activity of the rank, or "" if it is unknown. For ranks that waited in the collective of
+// the diagnosis, this is that collective.
+std::string describe_last_moment(const RankEvidence& rank, const Diagnosis& diagnosis) {
+  const auto& call = diagnosis.call;
+  if (call && std::count(call->waiting.begin(), call->waiting.end(), rank.rank) > 0)
+    return "in " + call->text;
+  return describe_doing(rank);
+}
+
 // If there are many ranks, only those that differ are shown: the root cause, those that failed by
 // themselves, and the first.
 std::vector<const RankEvidence*> ranks_to_show(const RunEvidence& run, const Diagnosis& diagnosis) {
@@ -234,13 +243,6 @@ Json rank_json(const RankEvidence& rank, const Diagnosis& diagnosis) {
 }
 
 }  // namespace
-
-std::string describe_last_moment(const RankEvidence& rank, const Diagnosis& diagnosis) {
-  const auto& call = diagnosis.call;
-  if (call && std::count(call->waiting.begin(), call->waiting.end(), rank.rank) > 0)
-    return "in " + call->text;
-  return describe_doing(rank);
-}
 
 Diagnosis diagnose(const RunEvidence& run) {
   return Diagnosing(run).diagnose();

@@ -27,10 +27,6 @@ struct Diagnosis {
 
 Diagnosis diagnose(const RunEvidence& run);
 
-// Returns the last activity of the rank, or "" if it is unknown. For ranks that waited in the collective of
-// the diagnosis, this is that collective.
-std::string describe_last_moment(const RankEvidence& rank, const Diagnosis& diagnosis);
-
 // For scripts: {"farandole_doctor": 1, "verdict": …, "cause": …, "rank": …, …}. Unknown values are null.
 std::string diagnosis_json(const RunEvidence& run, const Diagnosis& diagnosis);
 // For users: verdict, ranks, evidence, advice.

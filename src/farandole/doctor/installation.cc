@@ -21,6 +21,7 @@
 
 #include "farandole/analyzer/report/text_table.h"
 #include "farandole/base/clock.h"
+#include "farandole/base/host.h"
 #include "farandole/base/process/launch_environment.h"
 #include "farandole/base/process/program.h"
 #include "farandole/base/process/shared_library.h"

@@ -14,7 +14,6 @@
 #include "farandole/base/process/quiet_thread.h"
 #include "farandole/base/text/parse_number.h"
 #include "farandole/base/text/phrases.h"
-#include "farandole/comm/job/mpi_job.h"
 #include "farandole/comm/mpi/mpi_check.h"
 #include "farandole/comm/watch/rank_status.h"
 
