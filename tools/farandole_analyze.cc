@@ -69,7 +69,7 @@ bool parse(int argc, char** argv, Options& options) {
       "itself")("run", po::value(&options.runs), "run directory or trace (positional argument)")(
       "what-if", po::value(&options.analysis.what_if),
       "predict the run under changed conditions, separated by commas: bucket-mb=4, bandwidth=2x, ranks=8, "
-      "compression=bfloat16, no-straggler, no-checkpoint, delay=1@20 (rank 1 takes 20 ms longer in each "
+      "no-straggler, no-checkpoint, delay=1@20 (rank 1 takes 20 ms longer in each "
       "step). The option can be repeated")(
       "validate", po::value(&options.analysis.validate)->multitoken(),
       "measured runs that each RUN must predict; the report gives the prediction error. The changed "

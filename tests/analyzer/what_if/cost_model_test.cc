@@ -20,7 +20,6 @@ TEST(CostModel, FindsLatencyAndBandwidthInSpiteOfSingleDelays) {
   EXPECT_EQ(model.split_bytes, 0);
   EXPECT_EQ(model.sizes, 4U);
   EXPECT_NEAR(model.spread, 0, 1e-6);
-  EXPECT_NEAR(model.at(4e6, 2), 20'000 + 200'000, 10);
 }
 
 TEST(CostModel, TakesAnotherLineWhereOneDoesNotDo) {
@@ -63,7 +62,6 @@ TEST(CostModel, IsNeverNegativeAndNeverFasterWithMoreBytes) {
     for (double bytes = 1; bytes < 1e9; bytes *= 3) {
       EXPECT_GE(model.at(bytes), 0);
       EXPECT_GE(model.at(bytes * 3), 0.9 * model.at(bytes)) << bytes;
-      EXPECT_LE(model.at(bytes, 2), model.at(bytes));
     }
   }
 }

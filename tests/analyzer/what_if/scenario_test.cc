@@ -6,7 +6,6 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/temporary_folder.h"
-#include "farandole/fusion/compression.h"
 
 namespace farandole {
 namespace {
@@ -15,12 +14,11 @@ using ::testing::HasSubstr;
 
 TEST(Scenario, CombinesConditions) {
   const auto scenario = parse_scenario(
-      "bucket-mb=0.5,bandwidth=2x,ranks=8,compression=bfloat16,no-straggler,no-checkpoint,"
+      "bucket-mb=0.5,bandwidth=2x,ranks=8,no-straggler,no-checkpoint,"
       "delay=1@20,delay=0@0.5ms");
   EXPECT_EQ(scenario.bucket_mb, 0.5);
   EXPECT_EQ(scenario.bandwidth, 2);
   EXPECT_EQ(scenario.ranks, 8);
-  EXPECT_EQ(scenario.compression, "bfloat16");
   EXPECT_TRUE(scenario.no_straggler);
   EXPECT_TRUE(scenario.no_checkpoint);
   ASSERT_EQ(scenario.delays.size(), 2U);
@@ -47,11 +45,7 @@ TEST(Scenario, RefusesInOneLineWhatIsNone) {
                            "ranks=-2",
                            "ranks=2.5",
                            "ranks=99999999999999999999",
-                           "compression=",
-                           "compression=fp8",
-                           "compression=none:1",
-                           "compression=topk",
-                           "compression=powersgd:4",
+                           "compression=bfloat16",
                            "no-stragglers",
                            "no-straggler=1",
                            "delay=1",
@@ -74,34 +68,16 @@ TEST(Scenario, RefusesInOneLineWhatIsNone) {
   }
 }
 
-TEST(Scenario, KnowsTheCompressionsThatTheTrainerKnows) {
-  for (const std::string text : {"none", "float16", "bfloat16", "bfloat16:between-nodes",
-                                 "bfloat16:", "powersgd:4", "topk", "float16:2", "fp16", "bf16", ""}) {
-    bool known = true, accepted = true;
-    try {
-      parse_compression(text);
-    } catch (const UserError&) {
-      known = false;
-    }
-    try {
-      parse_scenario("compression=" + text);
-    } catch (const UserError&) {
-      accepted = false;
-    }
-    EXPECT_EQ(known, accepted) << text;
-  }
-}
-
 TEST(HeldOutRun, MayCarryConditionsBehindAColon) {
   const TemporaryFolder folder;
   const auto run = (folder.path() / "a:b").string();
   std::ofstream(run) << "x";
   EXPECT_EQ(parse_held_out(run).path, run);
   EXPECT_EQ(parse_held_out(run).conditions.text, "");
-  const std::string conditions = "compression=bfloat16:between-nodes,delay=1@5";
+  const std::string conditions = "ranks=4,delay=1@5";
   const auto held_out = parse_held_out(run + ":" + conditions);
   EXPECT_EQ(held_out.path, run);
-  EXPECT_EQ(held_out.conditions.compression, "bfloat16:between-nodes");
+  EXPECT_EQ(held_out.conditions.ranks, 4);
   EXPECT_EQ(held_out.conditions.text, conditions);
   EXPECT_EQ(parse_held_out("not/there:ranks=2").path, "not/there");
   EXPECT_THROW(parse_held_out("not/there:never"), UserError);

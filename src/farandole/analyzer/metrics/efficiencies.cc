@@ -4,133 +4,143 @@
 #include <vector>
 
 #include "farandole/analyzer/metrics/rank_metrics.h"
+#include "farandole/analyzer/metrics/replay.h"
 #include "farandole/analyzer/statistics/estimate.h"
 
 namespace farandole {
 namespace {
 
-constexpr std::int64_t not_replayed = INT64_MIN;
-
 enum class Network { as_it_was, ideal };
 
-// One rank: the shift between replayed and recorded time of its training thread, and its collectives.
-class RankReplay {
+// The program of one rank, from its recorded collectives and waits.
+class RecordedRank {
  public:
-  RankReplay(const std::vector<Interval>& waits, const std::vector<CollectivePart>& parts)
-      : waits_(waits), parts_(parts), ends_(parts.size(), not_replayed), by_end_(parts.size()) {
+  RecordedRank(const RunMetrics& metrics, std::size_t index, Network network, std::int64_t origin)
+      : matches_(metrics.matches.matches),
+        parts_(metrics.matches.parts[index]),
+        waits_(metrics.ranks[index].training_waits),
+        last_end_(metrics.ranks[index].last_end),
+        network_(network),
+        at_(origin),
+        by_end_(parts_.size()),
+        lowest_match_(parts_.size() + 1, UINT32_MAX) {
+    for (auto i = parts_.size(); i > 0; --i)
+      lowest_match_[i - 1] = std::min(lowest_match_[i], parts_[i - 1].match);
     std::iota(by_end_.begin(), by_end_.end(), 0U);
     std::stable_sort(by_end_.begin(), by_end_.end(),
-                     [&](std::uint32_t a, std::uint32_t b) { return parts[a].end < parts[b].end; });
+                     [&](std::uint32_t a, std::uint32_t b) { return parts_[a].end < parts_[b].end; });
   }
 
-  // Returns when this rank arrives at the collective.
-  std::int64_t arrival(std::uint32_t part) {
-    const auto start = parts_[part].start;
-    advance(start);
-    auto progress = start;
-    if (next_wait_ < waits_.size() && waits_[next_wait_].start < start) progress = waits_[next_wait_].start;
-    auto replayed = progress + shift_;
-    if (part > 0) {
-      const auto& before = parts_[part - 1];
-      if (before.end <= start + wake_up_ns && ends_[part - 1] != not_replayed) {
-        progress = std::max(progress, std::min(before.end, start));
-        replayed = std::max(replayed, ends_[part - 1]);
-      }
+  // Appends the operations until the rank has entered its next collective, or until its last step has ended.
+  void append(std::vector<ReplayOperation>& into) {
+    const bool has_part = next_part_ < parts_.size();
+    if (!has_part && has_ended_) return;
+    const bool ends = !has_ended_ && (!has_part || last_end_ <= parts_[next_part_].start);
+    const auto time = ends ? last_end_ : parts_[next_part_].start;
+    for (; next_wait_ < waits_.size() && waits_[next_wait_].end <= time; ++next_wait_)
+      wait(waits_[next_wait_], into);
+    const bool is_waiting = next_wait_ < waits_.size() && waits_[next_wait_].start < time;
+    work_until(is_waiting ? waits_[next_wait_].start : time, into);
+    if (ends) {
+      into.push_back({.kind = Kind::mark, .ns = static_cast<double>(time - at_)});
+      has_ended_ = true;
+    } else {
+      enter(next_part_++, into);
     }
-    return replayed + (start - progress);
-  }
-
-  void set_end(std::uint32_t part, std::int64_t end) { ends_[part] = end; }
-
-  // Returns when the training thread reaches the work that it did at the recorded time `time`.
-  std::int64_t at(std::int64_t time) {
-    advance(time);
-    return time + shift_;
   }
 
  private:
-  void advance(std::int64_t time) {
-    for (; next_wait_ < waits_.size() && waits_[next_wait_].end <= time; ++next_wait_)
-      pass(waits_[next_wait_]);
+  using Kind = ReplayOperation::Kind;
+
+  void work_until(std::int64_t time, std::vector<ReplayOperation>& into) {
+    if (time <= at_) return;
+    into.push_back({.kind = Kind::work, .ns = static_cast<double>(time - at_)});
+    at_ = time;
   }
 
-  void pass(Interval wait) {
+  // The wait ends with the last collective that ended in it. Matches are ordered by last arrival, so a wait
+  // does not depend on matches behind those that follow it, except within `wake_up_ns`: then ranks would wait
+  // for each other forever.
+  void wait(Interval wait, std::vector<ReplayOperation>& into) {
+    work_until(wait.start, into);
     while (next_end_ < by_end_.size() && parts_[by_end_[next_end_]].end <= wait.start) ++next_end_;
-    std::int64_t recorded = not_replayed;
-    std::int64_t replayed = not_replayed;
-    for (auto at = next_end_; at < by_end_.size(); ++at) {
-      const auto part = by_end_[at];
+    auto recorded = wait.start;
+    bool is_explained = false;
+    for (auto i = next_end_; i < by_end_.size(); ++i) {
+      const auto part = by_end_[i];
       if (parts_[part].end > wait.end + wake_up_ns) break;
-      if (ends_[part] == not_replayed) continue;
+      if (part >= next_part_ || parts_[part].match >= lowest_match_[next_part_]) continue;
+      into.push_back({.kind = Kind::await, .index = part});
       recorded = std::max(recorded, parts_[part].end);
-      replayed = std::max(replayed, ends_[part]);
+      is_explained = true;
     }
-    if (recorded == not_replayed) return;  // No collective explains this wait, so its duration is kept.
-    const auto behind = std::max<std::int64_t>(0, wait.end - recorded);
-    shift_ = std::max(wait.start + shift_, replayed) + behind - wait.end;
+    at_ = is_explained ? std::min(recorded, wait.end) : wait.start;
+    work_until(wait.end, into);
   }
 
-  const std::vector<Interval>& waits_;
+  void enter(std::uint32_t index, std::vector<ReplayOperation>& into) {
+    const auto& part = parts_[index];
+    const auto last_arrival = matches_[part.match].last_arrival;
+    ReplayOperation operation{.kind = Kind::enter, .index = part.match};
+    operation.leaves_early = part.end < last_arrival;
+    if (network_ == Network::as_it_was)
+      operation.ns = static_cast<double>(part.end - (operation.leaves_early ? part.start : last_arrival));
+    auto could_enter = at_;
+    if (index > 0) {
+      const auto& before = parts_[index - 1];
+      if (before.end <= part.start + wake_up_ns && before.match < part.match) {
+        operation.after = index - 1;
+        could_enter = std::max(could_enter, std::min(before.end, part.start));
+      }
+    }
+    operation.delay_ns = static_cast<double>(part.start - could_enter);
+    into.push_back(operation);
+  }
+
+  const std::vector<CollectiveMatch>& matches_;
   const std::vector<CollectivePart>& parts_;
-  std::vector<std::int64_t> ends_;     // Replayed ends, by part.
-  std::vector<std::uint32_t> by_end_;  // Parts ordered by recorded end.
-  std::size_t next_wait_ = 0;
-  std::size_t next_end_ = 0;
-  std::int64_t shift_ = 0;
+  const std::vector<Interval>& waits_;
+  const std::int64_t last_end_;
+  const Network network_;
+  std::int64_t at_;                          // Recorded time that the operations have reached.
+  std::vector<std::uint32_t> by_end_;        // Parts ordered by their ends.
+  std::vector<std::uint32_t> lowest_match_;  // Of this part and all later ones.
+  std::uint32_t next_part_ = 0;
+  std::size_t next_wait_ = 0, next_end_ = 0;
+  bool has_ended_ = false;
 };
 
-struct Member {
-  std::uint32_t rank;
-  std::uint32_t part;
-};
-
-// The parts of each match, match by match. `first` has the index of the first part of each match.
-std::vector<Member> members_of(const CollectiveMatches& matches, std::vector<std::size_t>& first) {
-  first.assign(matches.matches.size() + 1, 0);
-  for (std::size_t i = 0; i < matches.matches.size(); ++i)
-    first[i + 1] = first[i] + matches.matches[i].part_count;
-  std::vector<Member> members(first.back());
-  auto next = first;
-  for (std::uint32_t rank = 0; rank < matches.parts.size(); ++rank)
-    for (std::uint32_t part = 0; part < matches.parts[rank].size(); ++part)
-      members[next[matches.parts[rank][part].match]++] = {rank, part};
-  return members;
-}
-
-// Replays the dependencies of a run and returns the length of the window in ns under these rules: the
-// training thread of each rank takes its recorded time between waits; a collective ends its recorded transfer
-// time after the last arrival (ideal: immediately); a wait ends with the last collective that ended in it. If
-// it is unknown when a collective that was queued behind another became ready, it is ready when it started or
-// when the training thread began to wait; this overestimates the effect of the network.
-//
-// Matches are ordered by last arrival, and all collectives on which an arrival depends ended before it.
-// Therefore every dependency is known when a match is processed.
-std::int64_t replay_length(const RunMetrics& metrics, Network network) {
-  const auto& matches = metrics.matches;
-  std::vector<RankReplay> ranks;
-  ranks.reserve(metrics.ranks.size());
-  for (std::size_t i = 0; i < metrics.ranks.size(); ++i)
-    ranks.emplace_back(metrics.ranks[i].training_waits, matches.parts[i]);
-  std::vector<std::size_t> first;
-  const auto members = members_of(matches, first);
-  std::vector<std::int64_t> arrivals;
-  for (std::size_t i = 0; i < matches.matches.size(); ++i) {
-    arrivals.clear();
-    for (auto at = first[i]; at < first[i + 1]; ++at)
-      arrivals.push_back(ranks[members[at].rank].arrival(members[at].part));
-    const auto last = *std::max_element(arrivals.begin(), arrivals.end());
-    for (auto at = first[i]; at < first[i + 1]; ++at) {
-      const auto& part = matches.parts[members[at].rank][members[at].part];
-      const bool stays =
-          part.end >= matches.matches[i].last_arrival;  // Some operations let a rank leave early.
-      const auto from = stays ? last : arrivals[at - first[i]];
-      const auto took = part.end - (stays ? matches.matches[i].last_arrival : part.start);
-      ranks[members[at].rank].set_end(members[at].part, from + (network == Network::ideal ? 0 : took));
-    }
+// The run as it was recorded: the training thread of each rank takes its recorded time between waits, a
+// collective ends its recorded transfer time after the last arrival (ideal: immediately), and a wait ends
+// with the last collective that ended in it. If it is unknown when a collective that was queued behind
+// another became ready, it is ready when it started or when the training thread began to wait; this
+// overestimates the effect of the network.
+class RecordedProgram : public ReplayProgram {
+ public:
+  RecordedProgram(const RunMetrics& metrics, Network network)
+      : matches_(metrics.matches), origin_(metrics.window.time.start) {
+    for (const auto& parts : matches_.parts)
+      if (!parts.empty()) origin_ = std::min(origin_, parts.front().start);
+    for (std::size_t i = 0; i < metrics.ranks.size(); ++i)
+      programs_.emplace_back(metrics, i, network, origin_);
   }
-  std::int64_t end = metrics.window.time.start;
-  for (std::size_t i = 0; i < ranks.size(); ++i) end = std::max(end, ranks[i].at(metrics.ranks[i].last_end));
-  return end - metrics.window.time.start;
+
+  std::size_t ranks() const override { return programs_.size(); }
+  std::size_t members(std::size_t match) const override { return matches_.matches[match].part_count; }
+  void append(std::size_t rank, std::vector<ReplayOperation>& into) override { programs_[rank].append(into); }
+  std::int64_t origin() const { return origin_; }
+
+ private:
+  const CollectiveMatches& matches_;
+  std::int64_t origin_;
+  std::vector<RecordedRank> programs_;
+};
+
+// Returns the length of the window in ns.
+double replay_length(const RunMetrics& metrics, Network network) {
+  RecordedProgram program(metrics, network);
+  const auto ends = replay(program);
+  return ends.front().last - static_cast<double>(metrics.window.time.start - program.origin());
 }
 
 void add_overlap(RunMetrics& metrics) {
@@ -184,11 +194,11 @@ void add_replay(RunMetrics& metrics) {
     return;
   }
   const double window = metrics.window_ns();
-  const auto replayed = static_cast<double>(replay_length(metrics, Network::ideal));
+  const double replayed = replay_length(metrics, Network::ideal);
   const double ideal = std::clamp(replayed, most, std::max(most, window));
   metrics.serialisation = Figure::ratio(most, ideal, empty_window);
   metrics.transfer_efficiency = Figure::ratio(ideal, window, empty_window);
-  metrics.replay_error = static_cast<double>(replay_length(metrics, Network::as_it_was)) / window - 1;
+  metrics.replay_error = replay_length(metrics, Network::as_it_was) / window - 1;
 }
 
 // Adds up one member of each step's totals.

@@ -23,8 +23,7 @@ RunReport analyze_run(const std::filesystem::path& path, std::span<const Scenari
   report.findings = findings_of(report.metrics, report.stragglers, report.wait_causes);
   const bool asked = !scenarios.empty() || replayed;
   if (asked || can_replay(report.metrics, report.findings)) {
-    auto replay = replay_of(run, report.metrics, report.stragglers,
-                            asked ? ReplayedSteps::many : steps_to_replay(report.findings));
+    auto replay = replay_of(run, report.metrics, report.stragglers);
     add_replayed_gains(replay, report.findings);
     if (asked) report.replay = std::move(replay);
   }

@@ -31,11 +31,6 @@ struct CostModel {
   bool known() const { return unknown.empty(); }
   const Line& line_for(double bytes) const { return split_bytes > 0 && bytes >= split_bytes ? beyond : line; }
   double at(double bytes) const { return line_for(bytes).at(bytes); }
-  // The cost if the bandwidth is multiplied by this factor; the latency stays.
-  double at(double bytes, double bandwidth) const {
-    const auto& used = line_for(bytes);
-    return used.alpha_ns + used.beta_ns * bytes / bandwidth;
-  }
 };
 
 // Fits the median of each size, so that single delays have no effect. Latency and 1/bandwidth are not

@@ -94,13 +94,6 @@ bool can_replay(const RunMetrics& metrics, const std::vector<Finding>& findings)
                      [](const Finding& finding) { return finding.remedy != Remedy::unknown; });
 }
 
-ReplayedSteps steps_to_replay(const std::vector<Finding>& findings) {
-  const bool all_alike = std::all_of(findings.begin(), findings.end(), [](const Finding& finding) {
-    return finding.remedy == Remedy::unknown || finding.remedy == Remedy::bucket_size;
-  });
-  return all_alike ? ReplayedSteps::enough : ReplayedSteps::many;
-}
-
 void add_replayed_gains(const Replay& replay, std::vector<Finding>& findings) {
   if (!replay.known()) return;
   const auto of_late_ranks = std::count_if(findings.begin(), findings.end(), [](const Finding& finding) {

@@ -11,8 +11,6 @@ namespace farandole {
 
 // Returns whether a replay can improve the findings within a short time.
 bool can_replay(const RunMetrics& metrics, const std::vector<Finding>& findings);
-// Returns few steps if the changes affect all steps equally.
-ReplayedSteps steps_to_replay(const std::vector<Finding>& findings);
 
 // Adds the replayed gains to the findings. The best bucket size is found by trying several.
 void add_replayed_gains(const Replay& replay, std::vector<Finding>& findings);

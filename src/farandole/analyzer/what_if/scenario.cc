@@ -27,11 +27,6 @@ std::optional<int> integer(std::string_view text) {
   return number && *number >= 0 && *number <= most_scenario_ranks ? number : std::nullopt;
 }
 
-// The names of fusion/compression.h.
-bool is_compression(std::string_view text) {
-  return text == "none" || text == "float16" || text == "bfloat16" || text == "bfloat16:between-nodes";
-}
-
 Delay parse_delay(std::string_view condition, std::string_view value) {
   const auto at = value.find('@');
   const auto rank = integer(value.substr(0, at));
@@ -58,24 +53,16 @@ void add_condition(std::string_view condition, Scenario& scenario) {
   } else if (name == "ranks") {
     scenario.ranks = integer(value);
     if (scenario.ranks.value_or(0) < 1) refuse(condition, "needs a number of ranks, for example ranks=8");
-  } else if (name == "compression") {
-    if (!is_compression(value))
-      refuse(condition, "is not known; use none, float16, bfloat16 or bfloat16:between-nodes");
-    scenario.compression = value;
   } else if (name == "delay") {
     scenario.delays.push_back(parse_delay(condition, value));
   } else {
     refuse(condition,
-           "is not known; use bucket-mb=MIB, bandwidth=FACTORx, ranks=N, compression=NAME, "
-           "no-straggler, no-checkpoint or delay=RANK@MS");
+           "is not known; use bucket-mb=MIB, bandwidth=FACTORx, ranks=N, no-straggler, "
+           " no-checkpoint or delay=RANK@MS");
   }
 }
 
 }  // namespace
-
-bool is_half(std::string_view compression) {
-  return compression == "float16" || compression == "bfloat16";
-}
 
 Scenario parse_scenario(std::string_view text) {
   Scenario scenario;
@@ -92,12 +79,7 @@ HeldOutRun parse_held_out(const std::string& text) {
   std::error_code ignored;
   const auto colon = text.rfind(':');
   if (colon == std::string::npos || std::filesystem::exists(text, ignored)) return {text, {}};
-  // The colon may belong to compression=bfloat16:between-nodes.
-  auto begin = colon;
-  while (begin != std::string::npos && begin > 0 && !std::filesystem::exists(text.substr(0, begin), ignored))
-    begin = text.rfind(':', begin - 1);
-  if (begin == std::string::npos || begin == 0) begin = colon;
-  return {text.substr(0, begin), parse_scenario(std::string_view(text).substr(begin + 1))};
+  return {text.substr(0, colon), parse_scenario(std::string_view(text).substr(colon + 1))};
 }
 
 }  // namespace farandole

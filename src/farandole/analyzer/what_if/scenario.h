@@ -23,17 +23,13 @@ struct Scenario {
   std::optional<double> bucket_mb;
   std::optional<double> bandwidth;  // Factor; the latency is unchanged.
   std::optional<int> ranks;         // Each rank keeps its batch size.
-  std::string compression;          // As --compression of the trainer; "": unchanged.
   bool no_straggler = false;
   bool no_checkpoint = false;
   std::vector<Delay> delays;
 };
 
-// Returns whether this compression halves the bytes that are transferred.
-bool is_half(std::string_view compression);
-
 // Parses conditions separated by commas: bucket-mb=MIB, bandwidth=FACTORx, ranks=N,
-// compression=NAME, no-straggler, no-checkpoint, delay=RANK@MILLISECONDS.
+// no-straggler, no-checkpoint, delay=RANK@MILLISECONDS.
 // Throws: UserError that names the wrong condition.
 Scenario parse_scenario(std::string_view text);
 

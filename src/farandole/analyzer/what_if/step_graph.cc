@@ -3,51 +3,272 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
-#include <numeric>
 #include <optional>
+#include <string_view>
+#include <utility>
 
-#include "farandole/analyzer/what_if/run_buckets.h"
-#include "farandole/analyzer/what_if/shared_cores.h"
+#include "farandole/base/bucket_plan.h"
 #include "farandole/base/quantile.h"
+#include "farandole/base/text/parse_number.h"
 
 namespace farandole {
 namespace {
 
-constexpr std::size_t many_rank_steps = 400'000;
-constexpr std::size_t enough_rank_steps = 4'000;
+constexpr std::size_t most_rank_steps = 100'000;
+constexpr std::size_t least_kept_steps = 3;       // With the last buckets; otherwise no steps are left out.
+constexpr std::int64_t clock_difference = 5'000;  // Largest one between ranks of a node, in ns.
+
+// The work of a thread since the beginning of an interval, without its waits.
+class ThreadClock {
+ public:
+  // `waits` must be sorted and disjoint.
+  ThreadClock(const std::vector<Interval>& waits, Interval interval) : begin_(interval.start) {
+    auto wait = std::lower_bound(waits.begin(), waits.end(), interval.start,
+                                 [](const Interval& one, std::int64_t time) { return one.end <= time; });
+    std::int64_t waited = 0;
+    for (; wait != waits.end() && wait->start < interval.end; ++wait) {
+      const Interval inside{std::max(wait->start, interval.start), wait->end};
+      waits_.push_back({inside, waited});
+      waited += inside.end - inside.start;
+    }
+  }
+
+  // `time` must be within the interval.
+  double at(std::int64_t time) const {
+    const auto next = std::upper_bound(waits_.begin(), waits_.end(), time,
+                                       [](std::int64_t t, const Wait& one) { return t < one.when.start; });
+    auto work = time - begin_;
+    if (next != waits_.begin()) {
+      const auto& last = *(next - 1);
+      work -= last.before + std::min(time, last.when.end) - last.when.start;
+    }
+    return static_cast<double>(std::max<std::int64_t>(0, work));
+  }
+
+ private:
+  struct Wait {
+    Interval when;
+    std::int64_t before = 0;  // Waiting time before this wait.
+  };
+  const std::int64_t begin_;
+  std::vector<Wait> waits_;
+};
+
+// The number of the bucket that each of the run's names names.
+using BucketNumbers = std::vector<std::optional<std::size_t>>;
+
+BucketNumbers bucket_numbers(const std::vector<std::string>& names) {
+  constexpr std::string_view mark = "bucket ";
+  BucketNumbers numbers;
+  for (const auto& name : names)
+    numbers.push_back(name.starts_with(mark)
+                          ? parse_number<std::size_t>(std::string_view(name).substr(mark.size()))
+                          : std::nullopt);
+  return numbers;
+}
+
+// A run may first try bucket sizes. Finds the buckets of the last step that has buckets, and the first step
+// from which on they did not change.
+void find_last_buckets(const RunMetrics& metrics, const BucketNumbers& bucket_of_name, StepGraph& graph) {
+  using Plan = std::map<std::size_t, std::uint64_t>;  // Bytes, by bucket.
+  std::vector<Plan> of_step(metrics.window.steps.size());
+  for (const auto& match : metrics.matches.matches)
+    if (const auto bucket = bucket_of_name[match.name])
+      of_step[step_at(metrics.window, match.last_arrival).value_or(0)].insert_or_assign(*bucket, match.bytes);
+  auto last = std::find_if(of_step.rbegin(), of_step.rend(), [](const Plan& plan) { return !plan.empty(); });
+  if (last == of_step.rend()) return;
+  // The last step of the window may be incomplete.
+  const bool cut_off =
+      last == of_step.rbegin() && last + 1 != of_step.rend() && last[1].size() > last->size();
+  const Plan& plan = cut_off ? last[1] : *last;
+  for (const auto& [bucket, bytes] : plan)
+    if (bucket == graph.buckets.size()) graph.buckets.push_back(bytes);
+  for (std::size_t i = 0; i < of_step.size(); ++i)
+    for (const auto& [bucket, bytes] : of_step[i])
+      if (const auto same = plan.find(bucket); same == plan.end() || same->second != bytes)
+        graph.first_step = i + 1;
+  if (graph.first_step + least_kept_steps > of_step.size()) graph.first_step = 0;
+}
+
+// Collects the times at which gradients were ready, over ranks and steps.
+class GradientTimes {
+ public:
+  explicit GradientTimes(std::size_t ranks) : ranks_(ranks) {}
+
+  // `at` is a fraction of the work of its backward. `name` is an index into the run's names.
+  void add(std::uint32_t name, std::uint64_t bytes, std::size_t rank, double at) {
+    auto& one = by_name_[name];
+    one.bytes = bytes;
+    one.at.resize(ranks_);
+    one.at[rank].push_back(at);
+  }
+
+  // Adds the gradients to `graph`, in the order of the first rank, and the times at which their buckets were
+  // full. Adds nothing if a rank does not record every gradient.
+  void add_to(StepGraph& graph) const {
+    std::vector<Median> order;
+    for (const auto& [name, one] : by_name_) {
+      auto& median = order.emplace_back(Median{one.bytes, {}});
+      for (const auto& times : one.at) {
+        if (times.empty()) return;
+        // A backward that was held up moves its gradients to one of its ends, which changes a median little.
+        median.at.push_back(quantile(times, 0.5));
+      }
+    }
+    if (order.empty()) return;
+    std::stable_sort(order.begin(), order.end(),
+                     [](const Median& a, const Median& b) { return a.at[0] < b.at[0]; });
+    for (const auto& one : order) graph.gradients.push_back(one.bytes);
+    const auto counts = gradients_by_bucket(graph);
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+      auto& at = graph.gradient_at.emplace_back();
+      for (const auto& one : order) at.push_back(one.at[rank]);
+      std::size_t next = 0;
+      for (std::size_t b = 0; b < counts.size(); ++b) {
+        double full = b > 0 ? graph.bucket_at[rank][b - 1] : 0;
+        for (std::size_t i = 0; i < counts[b]; ++i) full = std::max(full, at[next++]);
+        graph.bucket_at[rank][b] = full;
+      }
+    }
+    if (counts.empty())
+      graph.notes.emplace_back(
+          "the recorded gradients do not form the buckets; buckets count as full when they travelled");
+  }
+
+ private:
+  struct Recorded {
+    std::uint64_t bytes = 0;
+    std::vector<std::vector<double>> at;  // Indexed by rank; all recorded steps.
+  };
+  struct Median {
+    std::uint64_t bytes = 0;
+    std::vector<double> at;  // Indexed by rank.
+  };
+
+  static auto gradients_by_bucket(const StepGraph& graph) {
+    const auto counts = fill_buckets(graph.gradients, graph.buckets);
+    if (!counts.empty()) return counts;
+    auto whole = graph.buckets;  // They may be transferred as numbers of half the size.
+    for (auto& bytes : whole) bytes *= 2;
+    return fill_buckets(graph.gradients, whole);
+  }
+
+  std::size_t ranks_;
+  std::map<std::uint32_t, Recorded> by_name_;
+};
+
+// One rank's training thread, unpacked.
+struct RankThread {
+  std::size_t index;  // of the rank in the run
+  std::vector<CategorySpan> spans;
+  std::vector<CollectiveSpan> gradients;
+  const std::vector<Interval>& waits;
+  std::vector<Interval> updates;  // by the optimizer
+
+  // The first of `intervals` that starts at `time` or later.
+  static auto first_from(const std::vector<Interval>& intervals, std::int64_t time) {
+    return std::lower_bound(intervals.begin(), intervals.end(), time,
+                            [](const Interval& one, std::int64_t t) { return one.start < t; });
+  }
+};
+
+double length_of(const Interval& interval) {
+  return static_cast<double>(interval.end - interval.start);
+}
+
+class ReductionCosts {
+ public:
+  // The rank's part of a bucket's reduction. If the training thread reduces (`caller_driven`), its first work
+  // within the collective is its part, unless this work follows a wait. Otherwise the part of the last rank
+  // is used, because this rank does not wait.
+  void add_part(const RankThread& rank, const CollectivePart& part, const CollectiveMatch& match,
+                bool caller_driven) {
+    const auto bytes = static_cast<double>(match.bytes);
+    const bool last = match.last_rank == rank.index;
+    const double since_last = static_cast<double>(part.end - match.last_arrival);
+    if (!caller_driven) {
+      if (last) parts_.push_back({bytes, static_cast<double>(part.end - part.start)});
+      if (!last && since_last > 0) ends_.push_back({bytes, since_last});
+      return;
+    }
+    const auto first = RankThread::first_from(rank.waits, part.start);
+    if (first == rank.waits.end()) return;
+    if (first->end < part.end && first->start + clock_difference >= match.last_arrival)
+      parts_.push_back({bytes, length_of(*first)});
+    const bool waited =
+        first->start < match.last_arrival && first->end >= part.end && first->end - part.end < wake_up_ns;
+    if (waited && !last) ends_.push_back({bytes, since_last});
+  }
+
+  // The updates that begin in `tail`, which is between a step's backward and its end. `last_end`: of the
+  // step's reductions. `buckets`: their bytes.
+  void add_updates(const RankThread& rank, Interval tail, std::int64_t last_end,
+                   const std::vector<std::uint64_t>& buckets) {
+    const auto first = RankThread::first_from(rank.updates, tail.start);
+    const auto behind = RankThread::first_from(rank.updates, tail.end);
+    if (first == behind) return;
+    ++steps_with_updates_;
+    if (first->start < last_end) ++steps_with_updates_between_;
+    if (static_cast<std::size_t>(behind - first) != buckets.size()) return;
+    for (auto update = first; update != behind; ++update)
+      updates_.push_back(
+          {static_cast<double>(buckets[static_cast<std::size_t>(update - first)]), length_of(*update)});
+  }
+
+  void add_to(StepGraph& graph) const {
+    graph.part = fit_costs(parts_);
+    if (!graph.buckets.empty() && graph.part.known()) {
+      std::vector<double> wakes;
+      for (const auto& end : ends_) wakes.push_back(std::max(0.0, end.ns - graph.part.at(end.bytes)));
+      if (wakes.size() >= 5) graph.wake_ns = quantile(wakes, 0.5);
+      if (graph.part.sizes == 1)
+        graph.notes.emplace_back(
+            "all buckets have one size, so the latency cannot be separated from the bandwidth and is "
+            "assumed to be 0");
+    }
+    graph.update = fit_costs(updates_);
+    graph.updates_between = steps_with_updates_between_ * 20 > steps_with_updates_;
+  }
+
+ private:
+  std::vector<CostSample> parts_, ends_, updates_;
+  std::size_t steps_with_updates_ = 0, steps_with_updates_between_ = 0;
+};
+
+std::string why_no_graph(const RunModel& run, const RunMetrics& metrics) {
+  if (metrics.window.steps.size() < 3) return "fewer than 3 steps are left after the warm-up";
+  if (!metrics.no_compute.empty()) return metrics.no_compute;
+  for (const auto& rank : metrics.ranks)
+    if (rank.gpu) return "the replay follows the training thread, which runs ahead of the kernels on GPUs";
+  for (const auto& rank : run.ranks)
+    if (rank.steps.empty()) return fmt::format("rank {} has no steps", rank.rank);
+  return "";
+}
+
 class GraphBuilder {
  public:
-  GraphBuilder(const RunModel& run, const RunMetrics& metrics, ReplayedSteps wanted)
-      : run_(run), metrics_(metrics), wanted_(wanted), gradients_(run.ranks.size()) {}
+  GraphBuilder(const RunModel& run, const RunMetrics& metrics)
+      : run_(run),
+        metrics_(metrics),
+        bucket_of_name_(bucket_numbers(run.names)),
+        gradients_(run.ranks.size()) {}
 
   StepGraph build() {
-    if (!refuse().empty()) {
-      graph_.unknown = refuse();
-      return std::move(graph_);
-    }
     place_ranks();
-    find_buckets();
-    make_clocks();
+    find_last_buckets(metrics_, bucket_of_name_, graph_);
+    graph_.caller_driven = training_threads_reduce();
     choose_steps();
     for (std::size_t i = 0; i < run_.ranks.size(); ++i) add_rank(i);
-    settle_collectives();
-    gradients_.settle(graph_);
-    costs_.settle(graph_);
-    add_notes();
+    cut_collectives();
+    gradients_.add_to(graph_);
+    costs_.add_to(graph_);
+    if (graph_.first_step > 0)
+      graph_.notes.emplace_back(
+          "the buckets changed during the run; only the steps with the last buckets are replayed");
     return std::move(graph_);
   }
 
  private:
-  std::string refuse() const {
-    if (metrics_.window.steps.size() < 3) return "fewer than 3 steps are left after the warm-up";
-    if (!metrics_.no_compute.empty()) return metrics_.no_compute;
-    for (const auto& rank : metrics_.ranks)
-      if (rank.gpu) return "the replay follows the training thread, which runs ahead of the kernels on GPUs";
-    for (const auto& rank : run_.ranks)
-      if (rank.steps.empty()) return fmt::format("rank {} has no steps", rank.rank);
-    return "";
-  }
-
   void place_ranks() {
     std::map<std::string, std::size_t> nodes;
     for (const auto& rank : run_.ranks)
@@ -56,57 +277,24 @@ class GraphBuilder {
     graph_.threads = static_cast<double>(run_.facts.threads.value_or(1));
   }
 
-  void find_buckets() {
-    const auto& matches = metrics_.matches;
-    bucket_of_name_ = bucket_numbers(run_.names);
-    const auto last = last_buckets(metrics_, bucket_of_name_);
-    graph_.buckets = last.bytes;
-    graph_.first_step = last.first_step;
-    std::size_t parts = 0, own = 0;
+  // Work within a bucket's collective is the training thread's own part of it.
+  bool training_threads_reduce() const {
+    std::size_t parts = 0, all = 0;
     for (std::size_t i = 0; i < run_.ranks.size(); ++i) {
       const auto& waits = metrics_.ranks[i].training_waits;
-      for (const auto& part : matches.parts[i]) {
-        if (!bucket_of_name_[matches.matches[part.match].name]) continue;
-        ++own;
-        // Work within the collective is the training thread's own part of it.
-        const auto inside = std::lower_bound(waits.begin(), waits.end(), part.start,
-                                             [](const Interval& w, std::int64_t t) { return w.start < t; });
-        parts += inside != waits.end() && inside->end < part.end ? 1 : 0;
+      for (const auto& part : metrics_.matches.parts[i]) {
+        if (!bucket_of_name_[metrics_.matches.matches[part.match].name]) continue;
+        ++all;
+        const auto inside = RankThread::first_from(waits, part.start);
+        if (inside != waits.end() && inside->end < part.end) ++parts;
       }
     }
-    graph_.caller_driven = parts * 20 > own;
-  }
-
-  void make_clocks() {
-    const std::size_t nodes = 1 + *std::max_element(graph_.node_of_rank.begin(), graph_.node_of_rank.end());
-    clocks_.resize(nodes);
-    for (std::size_t node = 0; node < nodes; ++node) {
-      std::vector<std::vector<Interval>> idle;
-      std::vector<Interval> beside;
-      for (std::size_t i = 0; i < run_.ranks.size(); ++i) {
-        if (graph_.node_of_rank[i] != node) continue;
-        idle.push_back(metrics_.ranks[i].training_waits);
-        if (!graph_.caller_driven) add_transfers(i, beside);
-      }
-      const double most = static_cast<double>(idle.size()) * (graph_.threads + (beside.empty() ? 0 : 1));
-      if (!(graph_.cores > 0 && most > graph_.cores)) continue;
-      clocks_[node] = WorkClock(idle, beside, graph_.threads, graph_.cores, metrics_.window.time);
-      share_cores_ = true;
-    }
-  }
-
-  // Adds the times in which the thread beside this rank's training thread works.
-  void add_transfers(std::size_t index, std::vector<Interval>& into) const {
-    for (const auto& part : metrics_.matches.parts[index]) {
-      const auto& match = metrics_.matches.matches[part.match];
-      if (bucket_of_name_[match.name]) into.push_back({std::max(part.start, match.last_arrival), part.end});
-    }
+    return parts * 20 > all;
   }
 
   void choose_steps() {
     const std::size_t all = metrics_.window.steps.size() - graph_.first_step;
-    const auto rank_steps = wanted_ == ReplayedSteps::many ? many_rank_steps : enough_rank_steps;
-    const std::size_t most = std::max<std::size_t>(20, rank_steps / run_.ranks.size());
+    const std::size_t most = std::max<std::size_t>(20, most_rank_steps / run_.ranks.size());
     // The stride is odd, so that it includes steps that record when gradients are ready (every 32nd step).
     const std::size_t stride = ((all + most - 1) / most) | 1;
     for (std::size_t i = 0; i < all; i += stride) chosen_.push_back(graph_.first_step + i);
@@ -120,7 +308,6 @@ class GraphBuilder {
                     run_.ranks[index].training(),
                     run_.ranks[index].gradients(),
                     metrics_.ranks[index].training_waits,
-                    clocks_[graph_.node_of_rank[index]],
                     {}};
     for (const auto& piece : innermost(rank.spans))
       if (piece.category == Category::optimizer) rank.updates.push_back({piece.start, piece.end});
@@ -141,17 +328,14 @@ class GraphBuilder {
       if (!bucket_samples_[b].empty()) graph_.bucket_at.back()[b] = quantile(bucket_samples_[b], 0.5);
   }
 
-  static auto first_at(const std::vector<CategorySpan>& spans, std::int64_t time) {
-    return std::lower_bound(spans.begin(), spans.end(), time,
-                            [](const CategorySpan& span, std::int64_t t) { return span.start < t; });
-  }
-
+  // `tile`: until the next step.
   RankStep step_of(const RankThread& rank, const StepSpan& step, Interval tile) {
-    const ThreadClock clock(rank.clock, rank.waits, tile);
+    const ThreadClock clock(rank.waits, tile);
     Interval backward{step.end, step.end};
     std::vector<Interval> checkpoints;
-    for (auto span = first_at(rank.spans, tile.start); span != rank.spans.end() && span->start < tile.end;
-         ++span) {
+    auto span = std::lower_bound(rank.spans.begin(), rank.spans.end(), tile.start,
+                                 [](const CategorySpan& one, std::int64_t t) { return one.start < t; });
+    for (; span != rank.spans.end() && span->start < tile.end; ++span) {
       if (span->category == Category::backward && span->end <= step.end) backward = {span->start, span->end};
       if (span->category == Category::checkpoint && span->start >= step.end)
         checkpoints.push_back({span->start, std::min(span->end, tile.end)});
@@ -160,18 +344,16 @@ class GraphBuilder {
     result.before = clock.at(backward.start);
     result.backward = clock.at(backward.end) - result.before;
     result.tail = clock.at(step.end) - clock.at(backward.end);
-    result.after = clock.at(tile.end) - clock.at(step.end);
-    const IntervalSet outer(checkpoints);
-    for (const auto& checkpoint : outer.intervals())
+    for (const auto& checkpoint : IntervalSet(checkpoints).intervals())
       result.checkpoint += clock.at(checkpoint.end) - clock.at(checkpoint.start);
-    result.after = std::max(0.0, result.after - result.checkpoint);
-    add_collectives(rank, clock, step, tile, backward, checkpoints, result);
+    result.after = std::max(0.0, clock.at(tile.end) - clock.at(step.end) - result.checkpoint);
+    add_collectives(rank, clock, {backward.end, step.end}, tile, checkpoints, result);
     add_gradients(rank, clock, backward, result);
     return result;
   }
 
-  void add_collectives(const RankThread& rank, const ThreadClock& clock, const StepSpan& step, Interval tile,
-                       Interval backward, const std::vector<Interval>& checkpoints, RankStep& result) {
+  void add_collectives(const RankThread& rank, const ThreadClock& clock, Interval tail, Interval tile,
+                       const std::vector<Interval>& checkpoints, RankStep& result) {
     const auto& parts = metrics_.matches.parts[rank.index];
     auto part = std::lower_bound(parts.begin(), parts.end(), tile.start,
                                  [](const CollectivePart& p, std::int64_t t) { return p.start < t; });
@@ -189,34 +371,25 @@ class GraphBuilder {
         continue;
       }
       if (match.part_count != run_.ranks.size() || !waits_at(rank, (part->start + part->end) / 2)) continue;
-      const bool of_checkpoint = std::any_of(checkpoints.begin(), checkpoints.end(), [&](const Interval& c) {
-        return part->start >= c.start && part->start < c.end;
-      });
-      const auto from = std::max(part->start, std::min(part->end, match.last_arrival));
-      result.collectives.push_back(placed(clock.at(part->start), result));
-      auto& collective = result.collectives.back();
-      collective.ns = static_cast<double>(part->end - from);
-      collective.of_checkpoint = of_checkpoint;
+      auto collective = placed(clock.at(part->start), result);
+      collective.ns = length_of({std::max(part->start, std::min(part->end, match.last_arrival)), part->end});
+      collective.of_checkpoint =
+          std::any_of(checkpoints.begin(), checkpoints.end(), [&](const Interval& checkpoint) {
+            return part->start >= checkpoint.start && part->start < checkpoint.end;
+          });
+      result.collectives.push_back(collective);
     }
-    if (buckets == graph_.buckets.size())
-      costs_.add_updates(rank, {backward.end, step.end}, last_end, graph_.buckets);
+    if (buckets == graph_.buckets.size()) costs_.add_updates(rank, tail, last_end, graph_.buckets);
   }
 
   static OwnCollective placed(double at, const RankStep& step) {
     using Part = OwnCollective::Part;
-    const std::pair<Part, double> parts[] = {
-        {Part::before, step.before}, {Part::backward, step.backward}, {Part::tail, step.tail}};
-    OwnCollective collective;
-    collective.part = Part::after;
-    for (const auto& [part, length] : parts) {
-      if (at < length) {
-        collective.part = part;
-        break;
-      }
+    for (const auto& [part, length] :
+         {std::pair(Part::before, step.before), {Part::backward, step.backward}, {Part::tail, step.tail}}) {
+      if (at < length) return {part, at};
       at -= length;
     }
-    collective.at = at;
-    return collective;
+    return {Part::after, at};
   }
 
   static bool waits_at(const RankThread& rank, std::int64_t time) {
@@ -230,14 +403,13 @@ class GraphBuilder {
     if (!(step.backward > 0)) return;
     auto ready = std::lower_bound(rank.gradients.begin(), rank.gradients.end(), backward.start,
                                   [](const CollectiveSpan& g, std::int64_t t) { return g.start < t; });
-    for (; ready != rank.gradients.end() && ready->start <= backward.end; ++ready) {
+    for (; ready != rank.gradients.end() && ready->start <= backward.end; ++ready)
       gradients_.add(ready->name, ready->what.bytes, rank.index,
                      std::clamp((clock.at(ready->start) - step.before) / step.backward, 0.0, 1.0));
-    }
   }
 
   // All ranks must have the same number of collectives.
-  void settle_collectives() {
+  void cut_collectives() {
     for (std::size_t step = 0; step < chosen_.size(); ++step) {
       std::size_t least = SIZE_MAX;
       for (const auto& steps : graph_.steps) least = std::min(least, steps[step].collectives.size());
@@ -245,23 +417,11 @@ class GraphBuilder {
     }
   }
 
-  void add_notes() {
-    if (share_cores_)
-      graph_.notes.emplace_back(
-          "there are more threads than cores; it is assumed that they always share the cores equally");
-    if (graph_.first_step > 0)
-      graph_.notes.emplace_back(
-          "the buckets changed during the run; only the steps with the last buckets are replayed");
-  }
-
   const RunModel& run_;
   const RunMetrics& metrics_;
-  const ReplayedSteps wanted_;
+  const BucketNumbers bucket_of_name_;
   StepGraph graph_;
-  std::vector<std::optional<std::size_t>> bucket_of_name_;
-  std::vector<WorkClock> clocks_;  // Indexed by node.
-  bool share_cores_ = false;       // True if threads share cores on any node.
-  std::vector<std::size_t> chosen_;
+  std::vector<std::size_t> chosen_;                  // Steps.
   std::vector<std::vector<double>> bucket_samples_;  // Of one rank.
   ReductionCosts costs_;
   GradientTimes gradients_;
@@ -269,8 +429,13 @@ class GraphBuilder {
 
 }  // namespace
 
-StepGraph graph_of(const RunModel& run, const RunMetrics& metrics, ReplayedSteps steps) {
-  return GraphBuilder(run, metrics, steps).build();
+StepGraph graph_of(const RunModel& run, const RunMetrics& metrics) {
+  if (auto why = why_no_graph(run, metrics); !why.empty()) {
+    StepGraph graph;
+    graph.unknown = std::move(why);
+    return graph;
+  }
+  return GraphBuilder(run, metrics).build();
 }
 
 }  // namespace farandole

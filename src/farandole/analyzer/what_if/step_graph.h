@@ -1,5 +1,5 @@
-// The steps of a run as the work of each rank's training thread between waits. Predictions change and replay
-// these steps. Plain values.
+// The steps of a run as the work of each rank's training thread between waits, its buckets, and what their
+// reductions and updates cost. Predictions change and replay these steps. Plain values.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
@@ -38,7 +38,7 @@ struct StepGraph {
   std::string unknown;        // Why there is no graph; then the other members are empty.
   bool caller_driven = true;  // True: the training thread reduces; false: a thread beside it.
   std::vector<std::size_t> node_of_rank;
-  double cores = 0;                    // Per node; 0: unknown or sufficient.
+  double cores = 0;                    // Per node; 0: unknown.
   double threads = 1;                  // Threads that the training thread's work uses.
   std::vector<std::uint64_t> buckets;  // Bytes, in the order of reduction.
   std::size_t first_step = 0;          // First step of the window from which on these buckets were used.
@@ -50,16 +50,11 @@ struct StepGraph {
   bool updates_between = true;  // Buckets are updated while later buckets are still being reduced.
   CostModel part;               // A rank's part of the reduction of a bucket.
   CostModel update;             // The update of a bucket.
-  double wake_ns = 0;  // Delay between the end of a wait and the rank's next work, if cores are not shared.
+  double wake_ns = 0;           // Delay between the end of a wait and the rank's next work.
   std::vector<std::string> notes;
 };
 
-// How many steps are used, evenly distributed: `many` is limited by memory and replay time; `enough`
-// gives a fast answer for changes that affect all steps. Events that occur only in some steps may then
-// be over- or underrepresented.
-enum class ReplayedSteps : std::uint8_t { many, enough };
-
-// Unpacks one rank at a time.
-StepGraph graph_of(const RunModel& run, const RunMetrics& metrics, ReplayedSteps steps);
+// Unpacks one rank at a time. Of many steps, some are used, evenly distributed.
+StepGraph graph_of(const RunModel& run, const RunMetrics& metrics);
 
 }  // namespace farandole

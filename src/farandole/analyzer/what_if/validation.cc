@@ -28,10 +28,6 @@ Scenario difference(const Replay& replay, const RunModel& run, Scenario scenario
     scenario.ranks = static_cast<int>(ranks);
     parts.push_back(fmt::format("ranks={}", ranks));
   }
-  if (scenario.compression.empty() && facts.compression && *facts.compression != replay.compression) {
-    scenario.compression = *facts.compression;
-    parts.push_back("compression=" + *facts.compression);
-  }
   scenario.text = fmt::format("{}", fmt::join(parts, ","));
   return scenario;
 }
@@ -45,6 +41,11 @@ HeldOutResult test(const Replay& replay, const HeldOutRun& held_out) try {
   const auto window = choose_window(run, ignored);
   if (window.periods_ms.empty()) {
     result.unknown = window.no_steps;
+    return result;
+  }
+  if (run.facts.compression && *run.facts.compression != replay.compression) {
+    result.unknown = "it has --compression " + *run.facts.compression +
+                     ", and the run that predicts it does not contain its cost";
     return result;
   }
   const auto prediction = predict(replay, result.scenario);

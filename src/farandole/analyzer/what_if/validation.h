@@ -34,8 +34,9 @@ struct Validation {
   std::optional<double> median_error, p95_error;
 };
 
-// Predicts each run from the differences between its run.json and that of the predicting run (bucket size,
-// ranks, compression) and from the given conditions. Damaged runs are unknown, with the reason.
+// Predicts each run from the differences between its run.json and that of the predicting run (bucket
+// size, ranks) and from the given conditions. Damaged runs, and runs with another compression, are
+// unknown, with the reason.
 // Throws: UserError if a run does not exist.
 Validation validate(const std::filesystem::path& base, const Replay& replay,
                     const std::vector<HeldOutRun>& runs);

@@ -2,7 +2,6 @@
 // Thread safety: any thread may call this at any time.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,7 +12,6 @@
 #include "farandole/analyzer/statistics/statistics.h"
 #include "farandole/analyzer/what_if/scenario.h"
 #include "farandole/analyzer/what_if/step_graph.h"
-#include "farandole/analyzer/what_if/step_simulation.h"
 
 namespace farandole {
 
@@ -25,8 +23,8 @@ struct Prediction {
   Range band{};             // Band of step_ms.
   double mean_step_ms = 0;  // Includes checkpoints and other work that is not in every step.
   double mean_change = 0;
-  Figure throughput;  // Samples per second.
-  std::vector<std::string> notes;
+  Figure throughput;               // Samples per second.
+  std::vector<std::string> notes;  // Assumptions of the prediction.
 };
 
 // The steps of a run and the fitted costs. They remain valid after the run's events are freed.
@@ -49,8 +47,7 @@ struct Replay {
   bool is_sample() const { return size > graph.steps.size(); }
 };
 
-Replay replay_of(const RunModel& run, const RunMetrics& metrics, const std::vector<Straggler>& stragglers,
-                 ReplayedSteps steps);
+Replay replay_of(const RunModel& run, const RunMetrics& metrics, const std::vector<Straggler>& stragglers);
 
 Prediction predict(const Replay& replay, const Scenario& scenario);
 
@@ -61,15 +58,5 @@ std::optional<double> mean_change(const Replay& replay, const Scenario& scenario
 // Returns an approximate `step_ms` from few steps and without correction, for comparisons of scenarios;
 // nullopt if predict() gives a reason instead of a prediction.
 std::optional<double> quick_step_ms(const Replay& replay, const Scenario& scenario);
-
-struct ChangedRun {
-  SimulatedRun run;
-  std::vector<std::string> notes;  // Assumptions of the prediction.
-};
-
-// Simulates the steps of a run under a scenario. `cost_factor` multiplies the cost of transfers. Only the
-// first steps are used, so that all ranks together need at most `most_operations`. `replay` must be known().
-ChangedRun run_changed(const Replay& replay, const Scenario& scenario, double cost_factor,
-                       std::size_t most_operations);
 
 }  // namespace farandole
