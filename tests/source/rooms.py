@@ -15,7 +15,6 @@ LARGE_ROOMS = {
 }
 MUTUAL_INCLUDES = {
     ("analyzer/metrics", "analyzer/model"),
-    ("analyzer/report", "analyzer/report/html"),
     ("estimator", "estimator/fit"),
     ("estimator", "estimator/model"),
     ("timeline", "timeline/gpu"),

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "farandole/analyzer/compare/conditions.h"
+#include "farandole/analyzer/compare/comparison.h"
 #include "farandole/analyzer/report/report.h"
 #include "farandole/base/error.h"
 

@@ -7,7 +7,7 @@
 #include <sstream>
 #include <string_view>
 
-#include "farandole/analyzer/report/text_table.h"
+#include "farandole/analyzer/report/formatting.h"
 #include "farandole/base/text/json.h"
 #include "farandole/base/text/parse_number.h"
 #include "farandole/base/text/phrases.h"

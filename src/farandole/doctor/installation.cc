@@ -19,7 +19,7 @@
 #include <thread>
 #include <unistd.h>
 
-#include "farandole/analyzer/report/text_table.h"
+#include "farandole/analyzer/report/formatting.h"
 #include "farandole/base/clock.h"
 #include "farandole/base/host.h"
 #include "farandole/base/process/launch_environment.h"

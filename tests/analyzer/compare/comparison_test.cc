@@ -9,7 +9,6 @@
 #include "lane.h"
 #include "tools/large_run.h"
 
-#include "farandole/analyzer/compare/conditions.h"
 #include "farandole/analyzer/report/report.h"
 #include "farandole/base/error.h"
 #include "farandole/base/files/temporary_folder.h"

@@ -7,7 +7,7 @@
 
 #include "lane.h"
 
-#include "farandole/analyzer/statistics/estimate.h"
+#include "farandole/analyzer/statistics/statistics.h"
 
 namespace farandole {
 namespace {

@@ -10,7 +10,7 @@
 #include "lane.h"
 #include "mutation.h"
 
-#include "farandole/analyzer/report/text_table.h"
+#include "farandole/analyzer/report/formatting.h"
 #include "farandole/base/error.h"
 
 namespace farandole {

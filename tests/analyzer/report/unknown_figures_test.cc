@@ -8,7 +8,7 @@
 #include "analyzer/json_report.h"
 #include "analyzer/trace_builder.h"
 
-#include "farandole/analyzer/compare/conditions.h"
+#include "farandole/analyzer/compare/comparison.h"
 #include "farandole/analyzer/report/report.h"
 
 namespace farandole {

@@ -63,5 +63,78 @@ TEST(Figure, of_a_ratio_by_nothing_is_unknown) {
   EXPECT_EQ(*Figure::ratio(1, 4, "why").value, 0.25);
 }
 
+TEST(Estimate, of_a_ratio_knows_its_own_error) {
+  std::mt19937 random(12);
+  std::normal_distribution<double> normal(0, 1);
+  for (const double correlation : {0.0, 0.5}) {
+    int missed = 0;
+    constexpr int trials = 2000;
+    for (int trial = 0; trial < trials; ++trial) {
+      std::vector<double> above, below;
+      double previous = normal(random);
+      for (int step = 0; step < 200; ++step) {
+        previous = correlation * previous + std::sqrt(1 - correlation * correlation) * normal(random);
+        below.push_back(10 + 0.5 * normal(random));
+        above.push_back(7 * (10 + previous));
+      }
+      const auto estimate = estimate_ratio(above, below);
+      ASSERT_TRUE(estimate);
+      missed +=
+          std::abs(estimate->value - 7) > student_quantile(estimate->freedom) * std::sqrt(estimate->variance);
+    }
+    EXPECT_LE(missed, (correlation > 0 ? 0.09 : 0.065) * trials);
+    EXPECT_GE(missed, 0.03 * trials);
+  }
+}
+
+TEST(Estimate, needs_six_steps_and_something_below) {
+  EXPECT_FALSE(estimate_ratio({1, 2, 3, 4, 5}, {1, 1, 1, 1, 1}));
+  EXPECT_FALSE(estimate_ratio(std::vector<double>(8, 1), std::vector<double>(8, 0)));
+  const auto constant = estimate_ratio(std::vector<double>(8, 6), std::vector<double>(8, 2));
+  ASSERT_TRUE(constant);
+  EXPECT_DOUBLE_EQ(constant->value, 3);
+  EXPECT_DOUBLE_EQ(constant->variance, 0);
+}
+
+TEST(Estimate, of_a_share_stays_one) {
+  std::vector<double> above(40, 1), below(40, 1);
+  above[3] = 0.5;
+  const auto interval = ratio_interval(39.5 / 40, above, below, 1);
+  ASSERT_TRUE(interval);
+  EXPECT_LT(interval->low, 39.5 / 40);
+  EXPECT_EQ(interval->high, 1);
+  EXPECT_FALSE(ratio_interval(0.5, {1, 2}, {3, 4}, 1));
+}
+
+TEST(Estimate, of_students_t_is_that_of_tables) {
+  EXPECT_NEAR(student_quantile(1), 12.706, 1e-3);
+  EXPECT_NEAR(student_quantile(4.9), 2.776, 1e-3);
+  EXPECT_NEAR(student_quantile(7), 2.3646, 2e-3);
+  EXPECT_NEAR(student_quantile(12), 2.1788, 1e-3);
+  EXPECT_NEAR(student_quantile(30), 2.0423, 1e-3);
+  EXPECT_NEAR(student_quantile(1e9), 1.95996, 1e-4);
+}
+
+TEST(Estimate, of_repeats_pools_what_both_sides_scatter) {
+  const auto spread = spread_of(std::vector<double>{10, 12}, std::vector<double>{20, 20, 26});
+  EXPECT_DOUBLE_EQ(spread.freedom, 3);
+  EXPECT_DOUBLE_EQ(spread.of_first, 26.0 / 3 / 2);
+  EXPECT_DOUBLE_EQ(spread.of_second, 26.0 / 3 / 3);
+  const auto single = spread_of(std::vector<double>{10}, std::vector<double>{20, 22});
+  EXPECT_DOUBLE_EQ(single.freedom, 1);
+  EXPECT_DOUBLE_EQ(single.of_first, 2);
+  EXPECT_DOUBLE_EQ(single.of_second, 1);
+}
+
+TEST(Estimate, of_a_change_is_relative_where_asked) {
+  const Spread none{0, 0, 10};
+  EXPECT_DOUBLE_EQ(change_interval(3, 2, none, false)->low, 1);
+  EXPECT_NEAR(change_interval(3, 2, none, true)->high, 0.5, 1e-12);
+  EXPECT_FALSE(change_interval(3, 0, none, true));
+  const auto wide = change_interval(3, 2, {0.09, 0, 10}, true);
+  EXPECT_LT(wide->low, 0.5 - 0.2);
+  EXPECT_GT(wide->high, 0.5 + 0.2);
+}
+
 }  // namespace
 }  // namespace farandole

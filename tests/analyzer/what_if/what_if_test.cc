@@ -10,7 +10,6 @@
 #include "lane.h"
 
 #include "farandole/analyzer/report/report.h"
-#include "farandole/analyzer/what_if/replayed_gains.h"
 #include "farandole/analyzer/what_if/validation.h"
 #include "farandole/base/bucket_plan.h"
 

@@ -6,7 +6,7 @@
 #include <fmt/ranges.h>
 #include <map>
 
-#include "farandole/analyzer/statistics/estimate.h"
+#include "farandole/analyzer/statistics/statistics.h"
 
 namespace farandole {
 namespace {

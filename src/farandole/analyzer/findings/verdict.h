@@ -27,7 +27,7 @@ struct Finding {
   double gain_percent = 0;  // Of the window, if the whole loss were removed.
   std::string change;
   Remedy remedy = Remedy::unknown;
-  std::optional<ReplayedGain> replayed{};  // See analyzer/what_if/replayed_gains.h.
+  std::optional<ReplayedGain> replayed{};  // See analyzer/what_if/what_if.h.
 };
 
 std::string verdict_of(const RunMetrics& metrics, const std::vector<Straggler>& stragglers);

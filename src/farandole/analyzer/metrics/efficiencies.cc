@@ -1,11 +1,12 @@
+#include "farandole/analyzer/metrics/efficiencies.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <vector>
 
-#include "farandole/analyzer/metrics/rank_metrics.h"
 #include "farandole/analyzer/metrics/replay.h"
-#include "farandole/analyzer/statistics/estimate.h"
+#include "farandole/analyzer/statistics/statistics.h"
 
 namespace farandole {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "farandole/analyzer/formats/readers.h"
-#include "farandole/analyzer/what_if/replayed_gains.h"
+#include "farandole/analyzer/what_if/what_if.h"
 
 namespace farandole {
 

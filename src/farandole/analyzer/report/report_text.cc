@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 #include <numeric>
 
+#include "farandole/analyzer/report/formatting.h"
 #include "farandole/analyzer/report/table.h"
-#include "farandole/analyzer/report/units.h"
 
 namespace farandole {
 namespace {

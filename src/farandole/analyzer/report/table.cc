@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "farandole/analyzer/report/units.h"
+#include "farandole/analyzer/report/formatting.h"
 
 namespace farandole {
 namespace {

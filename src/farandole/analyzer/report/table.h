@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "farandole/analyzer/report/formatting.h"
 #include "farandole/analyzer/report/report_json.h"
-#include "farandole/analyzer/report/text_table.h"
 
 namespace farandole {
 

@@ -1,11 +1,11 @@
-#include "farandole/analyzer/what_if/replayed_gains.h"
-
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 #include <numeric>
 #include <optional>
 #include <string>
+
+#include "farandole/analyzer/what_if/what_if.h"
 
 namespace farandole {
 namespace {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "farandole/analyzer/findings/stragglers.h"
+#include "farandole/analyzer/findings/verdict.h"
 #include "farandole/analyzer/metrics/metrics.h"
 #include "farandole/analyzer/model/run_model.h"
 #include "farandole/analyzer/statistics/statistics.h"
@@ -58,5 +59,11 @@ std::optional<double> mean_change(const Replay& replay, const Scenario& scenario
 // Returns an approximate `step_ms` from few steps and without correction, for comparisons of scenarios;
 // nullopt if predict() gives a reason instead of a prediction.
 std::optional<double> quick_step_ms(const Replay& replay, const Scenario& scenario);
+
+// Returns whether a replay can improve the findings within a short time.
+bool can_replay(const RunMetrics& metrics, const std::vector<Finding>& findings);
+
+// Adds to the findings what a replay says about their gains. The best bucket size is found by trying several.
+void add_replayed_gains(const Replay& replay, std::vector<Finding>& findings);
 
 }  // namespace farandole

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "farandole/analyzer/report/formatting.h"
 #include "farandole/analyzer/report/html/charts.h"
 #include "farandole/analyzer/report/html/svg.h"
-#include "farandole/analyzer/report/units.h"
 
 namespace farandole::html {
 namespace {

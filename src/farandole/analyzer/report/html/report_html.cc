@@ -5,10 +5,10 @@
 #include <optional>
 #include <string_view>
 
+#include "farandole/analyzer/report/formatting.h"
 #include "farandole/analyzer/report/html/charts.h"
 #include "farandole/analyzer/report/html/svg.h"
 #include "farandole/analyzer/report/report.h"
-#include "farandole/analyzer/report/units.h"
 
 namespace farandole {
 namespace {
