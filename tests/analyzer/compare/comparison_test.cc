@@ -50,13 +50,13 @@ TEST(Comparison, finds_what_became_slower) {
   const auto before = report_on(noisy());
   const auto now = report_on(slower);
   const auto comparison = compare({&now.metrics}, {&before.metrics});
-  EXPECT_EQ(named(comparison, "throughput").verdict, Change::worse);
-  EXPECT_EQ(named(comparison, "step_ms").verdict, Change::worse);
-  EXPECT_EQ(named(comparison, "backward_ms").verdict, Change::worse);
+  EXPECT_EQ(named(comparison, "throughput").trend, Trend::worse);
+  EXPECT_EQ(named(comparison, "step_ms").trend, Trend::worse);
+  EXPECT_EQ(named(comparison, "backward_ms").trend, Trend::worse);
   EXPECT_NEAR(*named(comparison, "backward_ms").now.value - *named(comparison, "backward_ms").before.value,
               10, 1e-6);
-  EXPECT_EQ(named(comparison, "forward_ms").verdict, Change::same);
-  EXPECT_EQ(named(comparison, "optimizer_ms").verdict, Change::same);
+  EXPECT_EQ(named(comparison, "forward_ms").trend, Trend::same);
+  EXPECT_EQ(named(comparison, "optimizer_ms").trend, Trend::same);
   EXPECT_THAT(comparison.verdict, HasSubstr("Worse: throughput is"));
   EXPECT_THAT(comparison.verdict,
               HasSubstr("the main cause is backward, which takes 50.00 instead of 40.00 ms per step"));
@@ -78,7 +78,7 @@ TEST(Comparison, does_not_take_chance_for_a_difference) {
     again.seed = seed;
     const auto now = report_on(again);
     const auto comparison = compare({&now.metrics}, {&before.metrics});
-    for (const auto& difference : comparison.differences) found += difference.verdict == Change::same ? 0 : 1;
+    for (const auto& difference : comparison.differences) found += difference.trend == Trend::same ? 0 : 1;
     all += comparison.differences.size();
   }
   EXPECT_LE(found, all / 5) << "of " << all;  // one run against all: they share its chance
@@ -100,11 +100,11 @@ RunMetrics run_of(double ms, std::mt19937& random) {
   return metrics;
 }
 
-Change verdict_on_steps(const std::vector<RunMetrics>& now, const std::vector<RunMetrics>& before) {
+Trend trend_of_steps(const std::vector<RunMetrics>& now, const std::vector<RunMetrics>& before) {
   Runs a, b;
   for (const auto& run : now) a.push_back(&run);
   for (const auto& run : before) b.push_back(&run);
-  return named(compare(a, b), "step_ms").verdict;
+  return named(compare(a, b), "step_ms").trend;
 }
 
 // For any number of runs there are 5 % false alarms, even if runs differ more from each other
@@ -122,8 +122,8 @@ TEST(Comparison, of_repeats_holds_what_differs_from_run_to_run) {
     int found = 0;
     const int trials = rounds(200, 600);
     for (int i = 0; i < trials; ++i) {
-      false_alarms += verdict_on_steps(runs(now, 1), runs(before, 1)) == Change::same ? 0 : 1;
-      found += verdict_on_steps(runs(now, 1.5), runs(before, 1)) == Change::worse ? 1 : 0;
+      false_alarms += trend_of_steps(runs(now, 1), runs(before, 1)) == Trend::same ? 0 : 1;
+      found += trend_of_steps(runs(now, 1.5), runs(before, 1)) == Trend::worse ? 1 : 0;
     }
     EXPECT_LE(false_alarms, 0.07 * trials) << now << " against " << before;
     EXPECT_GE(found, 0.9 * trials) << now << " against " << before;
@@ -134,7 +134,7 @@ TEST(Comparison, of_single_runs_says_that_repeats_are_missing) {
   std::mt19937 random(32);
   int false_alarms = 0;
   for (int i = 0; i < 1000; ++i)
-    false_alarms += verdict_on_steps({run_of(100, random)}, {run_of(100, random)}) == Change::same ? 0 : 1;
+    false_alarms += trend_of_steps({run_of(100, random)}, {run_of(100, random)}) == Trend::same ? 0 : 1;
   EXPECT_LE(false_alarms, 70);
   const auto now = run_of(120, random);
   const auto before = run_of(100, random);
@@ -226,7 +226,7 @@ TEST(Conditions, do_not_take_a_few_steps_for_certain) {
   const auto comparison = compare({&now.metrics}, {&before.metrics});
   EXPECT_THAT(failures(parse_conditions("step_ms>+10%"), {&now.metrics}, &comparison),
               ElementsAre(HasSubstr("step_ms>+10%: unknown: it changed by +")));
-  EXPECT_EQ(verdict_text(named(comparison, "step_ms")), "unknown");
+  EXPECT_EQ(trend_text(named(comparison, "step_ms")), "unknown");
   EXPECT_THAT(failures(parse_conditions("step_ms>+500%"), {&now.metrics}, &comparison), IsEmpty());
 }
 

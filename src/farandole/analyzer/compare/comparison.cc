@@ -203,7 +203,7 @@ Difference difference_of(Difference difference, const Side& side_now, const Side
   difference.ci95 = interval_of(side_now, side_before, difference.relative);
   if (difference.is_nothing()) difference.ci95 = Range{0, 0};
   if (difference.ci95 && (difference.ci95->low > rounding || difference.ci95->high < -rounding))
-    difference.verdict = (*change > 0) == difference.more_is_better ? Change::better : Change::worse;
+    difference.trend = (*change > 0) == difference.more_is_better ? Trend::better : Trend::worse;
   return difference;
 }
 
@@ -257,7 +257,7 @@ std::string cause_of(const Comparison& comparison, const Difference& step, const
   double most = 0.5 * std::abs(all);
   for (std::size_t i = 0; i < phase_count; ++i) {
     const auto* phase = find_difference(comparison, std::string(phase_names[i]) + "_ms");
-    if (phase == nullptr || phase->verdict == Change::same) continue;
+    if (phase == nullptr || phase->trend == Trend::same) continue;
     const double ms = (all > 0 ? 1 : -1) * (*phase->now.value - *phase->before.value);
     if (ms < most) continue;
     most = ms;
@@ -286,15 +286,15 @@ std::string main_verdict(const Comparison& comparison, const Runs& now, const Ru
                        change);
   const auto interval =
       fmt::format("95 %: {:+.1f} to {:+.1f} %", 100 * main->ci95->low, 100 * main->ci95->high);
-  if (main->verdict == Change::same)
+  if (main->trend == Trend::same)
     return fmt::format("No significant difference in {} ({:+.1f} %, {}).", what, change, interval);
   const auto cause = step != nullptr && step->change.value ? cause_of(comparison, *step, now, before) : "";
-  return fmt::format("{}: {} is {:.1f} % {} ({}){}.{}", main->verdict == Change::worse ? "Worse" : "Better",
+  return fmt::format("{}: {} is {:.1f} % {} ({}){}.{}", main->trend == Trend::worse ? "Worse" : "Better",
                      what, std::abs(change), change > 0 ? "higher" : "lower", interval, cause,
                      comparison.between_runs ? "" : no_repeats);
 }
 
-std::string_view name_of(Change change) {
+std::string_view name_of(Trend change) {
   static constexpr const char* names[] = {"same", "better", "worse"};
   return names[static_cast<std::size_t>(change)];
 }
@@ -315,14 +315,14 @@ Comparison compare(const Runs& now, const Runs& before) {
   comparison.between_runs = now.size() + before.size() > 2;
   for (const auto& measure : measures())
     comparison.differences.push_back(
-        difference_of({measure.name, measure.relative, measure.more_is_better, {}, {}, {}, {}, Change::same},
+        difference_of({measure.name, measure.relative, measure.more_is_better, {}, {}, {}, {}, Trend::same},
                       side_of(measure, now), side_of(measure, before)));
   comparison.verdict = comparison_verdict(comparison, now, before);
   return comparison;
 }
 
-std::string_view verdict_text(const Difference& difference) {
-  return difference.ci95 ? name_of(difference.verdict) : "unknown";
+std::string_view trend_text(const Difference& difference) {
+  return difference.ci95 ? name_of(difference.trend) : "unknown";
 }
 
 std::string value_text(const Difference& difference, const Figure& figure) {
@@ -419,7 +419,7 @@ std::string reason(const Condition& condition, double figure, const Comparison* 
     return "unknown: " + changed +
            (comparison->between_runs ? ", but no interval shows whether it is chance"
                                      : ", but repeated runs or more steps are needed to exclude chance");
-  return difference.verdict != Change::same ? changed : "";
+  return difference.trend != Trend::same ? changed : "";
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 
 namespace farandole {
 
-enum class Change { same, better, worse };
+enum class Trend { same, better, worse };
 
 using Runs = std::vector<const RunMetrics*>;  // Repetitions of one run; not empty.
 
@@ -24,8 +24,8 @@ struct Difference {
   bool relative = true;
   bool more_is_better = true;
   Figure now, before, change;
-  std::optional<Range> ci95;      // Interval of `change`.
-  Change verdict = Change::same;  // better or worse if the interval does not contain 0.
+  std::optional<Range> ci95;  // Interval of `change`.
+  Trend trend = Trend::same;  // better or worse if the interval does not contain 0.
 
   bool is_nothing() const { return now.value && before.value && *now.value == 0 && *before.value == 0; }
 };
@@ -46,7 +46,7 @@ std::vector<std::pair<std::string, Figure>> figures_of(const Runs& runs);
 const Difference* find_difference(const Comparison& comparison, std::string_view name);
 
 // Returns "better", "worse" or "same"; "unknown" if there is no interval.
-std::string_view verdict_text(const Difference& difference);
+std::string_view trend_text(const Difference& difference);
 // Returns a value as text ("85.71 ms", "58.5 %") and a change as text ("+3.1 %", "-2.0 points").
 std::string value_text(const Difference& difference, const Figure& figure);
 std::string change_text(const Difference& difference, double change);

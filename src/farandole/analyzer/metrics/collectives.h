@@ -39,8 +39,8 @@ struct CollectivePart {
 struct CollectiveMatches {
   std::vector<CollectiveMatch> matches;            // Ordered by last arrival.
   std::vector<std::vector<CollectivePart>> parts;  // Indexed as RunModel::ranks; each ordered by start.
-  std::uint64_t unmatched =
-      0;  // Collectives in the window that lack a rank of their communicator or a number.
+  // Collectives in the window that lack a rank of their communicator or a number.
+  std::uint64_t unmatched = 0;
 };
 
 // Returns by how much the difference of two ranks' clocks may be off: the sum of the two largest residuals.

@@ -54,9 +54,8 @@ struct RankMetrics {
   std::int64_t communication = 0;  // |M|
   std::int64_t overlap = 0;        // |M ∩ U|
   std::int64_t exposed = 0;        // |M \ U|
-  std::int64_t other =
-      0;  // Data, checkpoint, evaluation and other work of the training thread outside U and M.
-  std::int64_t idle = 0;     // Waiting outside M, and time that no span covers.
+  std::int64_t other = 0;          // Data, checkpoint, evaluation and other work outside U and M.
+  std::int64_t idle = 0;           // Waiting outside M, and time that no span covers.
   std::int64_t waiting = 0;  // Part of M: waiting for the last rank; waiting + transfer = communication.
   std::int64_t transfer = 0;
   PhaseTimes phases{};
@@ -64,11 +63,10 @@ struct RankMetrics {
   std::optional<GpuTimes> gpu;
   // For each kept step, from the end of the previous kept step to its end.
   std::vector<PhaseTimes> step_phases;
-  std::vector<double>
-      // For each kept step with a collective: the latest arrival relative to the first rank.
-      step_lateness_ms;
-  std::vector<std::size_t> lateness_steps;  // The kept steps of step_lateness_ms.
-  std::vector<Interval> training_waits;     // When the training thread waits for or runs collectives.
+  // For each kept step with a collective: the latest arrival relative to the first rank, and the kept step.
+  std::vector<double> step_lateness_ms;
+  std::vector<std::size_t> lateness_steps;
+  std::vector<Interval> training_waits;  // When the training thread waits for or runs collectives.
   std::int64_t last_end = 0;  // End of its last step in the window; without steps, the end of the window.
 };
 

@@ -137,7 +137,7 @@ class Simulation {
       rank.held_up.push_back(entry);
     else
       add(entry, before);
-    settle();
+    notice_ends();
   }
 
   // `before`: the end of the collective after which the rank enters this one.
@@ -158,7 +158,7 @@ class Simulation {
   }
 
   // Entries that were held up may end further collectives.
-  void settle() {
+  void notice_ends() {
     while (!ended_.empty()) {
       const auto [index, own, end] = ended_.back();
       ended_.pop_back();

@@ -39,8 +39,8 @@ struct RunReport {
 struct Report {
   std::vector<RunReport> runs;
   Scaling scaling;
-  std::vector<std::filesystem::path>
-      against;                           // Runs with which the first run and its repetitions are compared.
+  // Runs with which the first run and its repetitions are compared.
+  std::vector<std::filesystem::path> against;
   std::optional<Comparison> comparison;  // No value: there is no comparison.
   std::string no_comparison;             // Why the requested comparison does not exist.
   std::vector<std::string> failures;     // Failed conditions of --fail-on.

@@ -505,7 +505,7 @@ Json comparison_json(const Report& report) {
                            {"relative", difference.relative},
                            {"ci95", difference.ci95 ? json_of(*difference.ci95)
                                                     : unknown("fewer than 6 steps, or a figure is unknown")},
-                           {"verdict", verdict_text(difference)}});
+                           {"verdict", trend_text(difference)}});
   auto against = Json::array();
   for (const auto& path : report.against) against.push_back(path.string());
   return {{"against", against},

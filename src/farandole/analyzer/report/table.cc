@@ -254,7 +254,7 @@ Table comparison_table(const Comparison& comparison) {
     if (!one.is_nothing())
       table.rows.push_back({one.name, value_text(one, one.before), value_text(one, one.now),
                             one.change.value ? change_text(one, *one.change.value) : "–", interval_text(one),
-                            verdict_text(one)});
+                            trend_text(one)});
   return table;
 }
 
