@@ -1,10 +1,9 @@
-#include "farandole/analyzer/metrics/efficiencies.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <vector>
 
+#include "farandole/analyzer/metrics/metrics.h"
 #include "farandole/analyzer/metrics/replay.h"
 #include "farandole/analyzer/statistics/statistics.h"
 

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <set>
 
-#include "farandole/analyzer/metrics/efficiencies.h"
-
 namespace farandole {
 namespace {
 

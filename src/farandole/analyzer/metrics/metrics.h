@@ -127,6 +127,11 @@ struct RunMetrics {
 
 RunMetrics measure(const RunModel& run);
 
+// Steps of measure(): the overlap, the efficiencies and the replay's error, from the figures of the ranks;
+// and then, after the throughput, their 95 % intervals, from the totals by step.
+void add_efficiencies(RunMetrics& metrics);
+void add_intervals(const RunFacts& facts, RunMetrics& metrics);
+
 inline constexpr const char* empty_window = "the window is empty";  // why a share of it is unknown
 
 std::optional<GpuShares> gpu_shares(const RunMetrics& metrics);

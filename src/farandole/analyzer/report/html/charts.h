@@ -1,5 +1,5 @@
-// The parts of the HTML report: page, tables, charts as SVG text, sections about several runs. They are "" if
-// there is nothing to show. Pure functions.
+// The parts of the HTML report: page, tables, charts as SVG text. They are "" if there is nothing to
+// show. Pure functions.
 // Thread safety: any thread may call this at any time.
 #pragma once
 
@@ -29,12 +29,6 @@ struct RankRow {
   std::vector<std::size_t> ranks;  // Indices into RunMetrics::ranks.
 };
 std::vector<RankRow> rank_rows(const RunMetrics& metrics, std::size_t most);
-
-// Sections about several runs or about predictions.
-std::string scaling_section(const Scaling& scaling);
-std::string comparison_section(const Report& report);  // Report::comparison must have a value.
-std::string what_if_section(const RunReport& run);     // "" if no prediction was requested.
-std::string validation_section(const Report& report);  // "" if no validation was requested.
 
 // A page that loads nothing else, with style sheet and script.
 std::string page(std::string_view title, std::string_view body);
