@@ -125,30 +125,22 @@ void add_steps_of_a_gpu(TraceBuilder& trace, const std::string& reduction) {
   }
 }
 
+// Kernels of NCCL and of ranks that share a GPU are communication.
 TEST(Metrics, split_the_gpus_time) {
-  TraceBuilder trace(1);
-  add_steps_of_a_gpu(trace, "ncclDevKernel_AllReduce_Sum_f32");
-  for (const auto t : {std::int64_t{0}, 100 * ms})
-    trace.span(0, 2, "gpu_memcpy", t + 60 * ms, t + 80 * ms, {}, "HtoD");
-  const auto metrics = measure_trace(trace, {{"device", "cuda"}});
-  expect_identities(metrics);
-  ASSERT_TRUE(metrics.ranks[0].gpu);
-  EXPECT_EQ(metrics.ranks[0].gpu->kernels, 60 * ms);
-  EXPECT_EQ(metrics.ranks[0].gpu->compute, 40 * ms);
-  EXPECT_EQ(metrics.ranks[0].gpu->communication_only, 20 * ms);
-  EXPECT_EQ(metrics.ranks[0].gpu->memcpy_only, 10 * ms);
-  EXPECT_EQ(metrics.ranks[0].gpu->idle, 30 * ms);
-  EXPECT_EQ(metrics.ranks[0].overlap, 10 * ms);
-}
-
-TEST(Metrics, count_kernels_of_ranks_that_share_a_gpu_as_communication) {
-  for (const auto* kernel : {"farandole_reduce_peers(bucket 3)", "farandole_copy_from_peers(rows)"}) {
+  for (const auto* kernel : {"ncclDevKernel_AllReduce_Sum_f32", "farandole_reduce_peers(bucket 3)",
+                             "farandole_copy_from_peers(rows)"}) {
     TraceBuilder trace(1);
     add_steps_of_a_gpu(trace, kernel);
+    for (const auto t : {std::int64_t{0}, 100 * ms})
+      trace.span(0, 2, "gpu_memcpy", t + 60 * ms, t + 80 * ms, {}, "HtoD");
     const auto metrics = measure_trace(trace, {{"device", "cuda"}});
+    expect_identities(metrics);
     ASSERT_TRUE(metrics.ranks[0].gpu);
-    EXPECT_EQ(metrics.ranks[0].gpu->compute, 40 * ms) << kernel;
+    EXPECT_EQ(metrics.ranks[0].gpu->kernels, 60 * ms) << kernel;
+    EXPECT_EQ(metrics.ranks[0].gpu->compute, 40 * ms);
     EXPECT_EQ(metrics.ranks[0].gpu->communication_only, 20 * ms);
+    EXPECT_EQ(metrics.ranks[0].gpu->memcpy_only, 10 * ms);
+    EXPECT_EQ(metrics.ranks[0].gpu->idle, 30 * ms);
     EXPECT_EQ(metrics.ranks[0].overlap, 10 * ms);
   }
 }
