@@ -8,6 +8,7 @@
 #include <random>
 
 #include "lane.h"
+#include "trainer/data_fixtures.h"
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/temporary_folder.h"
@@ -148,6 +149,43 @@ TEST_F(Tables, WhatIsNoTableIsRefused) {
   EXPECT_THAT(refusal(folder_.path().string()), HasSubstr("is a folder"));
   EXPECT_THAT(refusal(write("a.txt", "hello, world")), HasSubstr("is no table"));
   EXPECT_EQ(refusal<CorruptInput>(write("a.h5", "hello")).empty(), false);
+}
+
+TEST_F(Tables, PackedIdxFilesAreReadToTheirChecksum) {
+  const std::string idx = std::string("\0\0\x08\x02\0\0\0\x14\0\0\0\x08", 12) + std::string(160, 'x');
+  const auto file = write("images.gz", "");
+  write_gzip(file, idx);
+  EXPECT_EQ(read<std::uint8_t>(*open_table(file), "images").size(), 160u);
+  const auto packed = read_bytes(file);
+  for (std::size_t size = 2; size < packed.size(); ++size) {
+    SCOPED_TRACE(size);
+    write("images.gz", packed.substr(0, size));
+    EXPECT_THAT(message_of<Error>([&] { open_table(file); }), HasSubstr("images.gz"));
+  }
+  auto damaged = packed;
+  damaged[packed.size() - 6] ^= 1;
+  EXPECT_THAT(refusal<CorruptInput>(write("images.gz", damaged)),
+              HasSubstr("damaged after 172 unpacked bytes"));
+  EXPECT_THAT(refusal<CorruptInput>(write("longer", idx + "x")),
+              HasSubstr("declares 172 bytes, and it has 173"));
+}
+
+// Data sets that nobody asks for may have another number of rows.
+TEST_F(Tables, Hdf5HasOnlyTheColumnsAskedFor) {
+  const auto path = write_hdf5("t.h5", 7);
+  const auto table = open_table(path, {"x", "none"});
+  EXPECT_EQ(table->columns().size(), 1u);
+  EXPECT_TRUE(table->has("label"));
+  EXPECT_FALSE(table->has("none"));
+  EXPECT_THAT(message_of<UserError>([&] { table->index_of("none"); }), HasSubstr("its columns are label, x"));
+}
+
+// HDF5 files may begin with bytes of somebody else; the offsets of their data sets count these.
+TEST_F(Tables, Hdf5IsFoundBehindAUserBlock) {
+  const auto path = write_hdf5("t.h5", 7);
+  const auto behind = write("behind", std::string(512, '#') + read_bytes(path));
+  EXPECT_THAT(read<float>(*open_table(behind), "x"),
+              testing::ElementsAreArray(read<float>(*open_table(path), "x")));
 }
 
 // The numbers of such headers multiply to 0 in 64 bits.

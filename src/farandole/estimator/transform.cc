@@ -65,7 +65,7 @@ class Transformation {
 
   // Returns where in the file each column begins.
   std::vector<std::uint64_t> create(const std::string& files, const fs::path& file) const {
-    const bool copies = fs::exists(files) && is_hdf5_table(files);
+    const bool copies = fs::exists(files) && is_hdf5(files);
     if (!copies)
       for (const auto& name : table_->other_columns())
         log_warning("column {} of {} does not hold numbers and is left out", name, table_->source());

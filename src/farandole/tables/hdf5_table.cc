@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <fstream>
 #include <optional>
 #include <string_view>
@@ -22,7 +23,7 @@ DType memory_type(const Hdf5Dataset& data) {
 
 class Hdf5Table final : public DataTable {
  public:
-  explicit Hdf5Table(const std::filesystem::path& path)
+  Hdf5Table(const std::filesystem::path& path, const std::vector<std::string>& columns)
       : file_(Hdf5File::open(path)), fd_(open_regular_file(path)) {
     source_ = path.string();
     if (fd_.get() < 0) throw system_error("open", source_);
@@ -30,6 +31,10 @@ class Hdf5Table final : public DataTable {
       const auto name = data.path().substr(1);
       if (data.kind() == Hdf5Dataset::Kind::other || data.shape().empty()) {
         other_columns_.push_back(name);
+        continue;
+      }
+      if (!columns.empty() && std::ranges::count(columns, name) == 0) {
+        unused_columns_.push_back(name);
         continue;
       }
       const auto& shape = data.shape();
@@ -40,6 +45,7 @@ class Hdf5Table final : public DataTable {
                         source_, name, data.rows(), columns_.front().name, rows_));
       rows_ = data.rows();
       columns_.push_back({name, memory_type(data), {shape.begin() + 1, shape.end()}});
+      check_size(columns_.back(), std::filesystem::file_size(path));
       data_.push_back({std::move(data), std::nullopt});
       if (const auto offset = data_.back().data.offset())
         data_.back().rows.emplace(fd_.get(), *offset, columns_.back().row_bytes(), source_);
@@ -64,6 +70,17 @@ class Hdf5Table final : public DataTable {
   std::int64_t chunk_rows(std::size_t column) const override { return data_[column].data.chunk_rows(); }
 
  private:
+  // A damaged shape must not make a reader ask for more memory than there is.
+  void check_size(const DataColumn& column, std::uintmax_t file_bytes) const {
+    constexpr std::uintmax_t densest_packing = 2048;  // Twice the best compression ratio of deflate.
+    const auto bytes = column.bytes_of(rows_);
+    if (!bytes || *bytes / densest_packing > file_bytes)
+      throw CorruptInput(fmt::format(
+          "{}: column {} declares {} rows of shape [{}], which do not fit into a file of {} bytes; write the "
+          "file again",
+          source_, column.name, rows_, fmt::join(column.shape, ", "), file_bytes));
+  }
+
   struct Column {
     Hdf5Dataset data;
     std::optional<FileColumn> rows;  // If HDF5 need neither find nor convert them.
@@ -75,17 +92,23 @@ class Hdf5Table final : public DataTable {
 
 }  // namespace
 
-bool is_hdf5_table(const std::filesystem::path& file) {
+bool is_hdf5(const std::filesystem::path& file) {
+  if (!std::filesystem::is_regular_file(file)) return false;
+  if (file.extension() == ".h5" || file.extension() == ".hdf5") return true;
   constexpr std::string_view signature = "\x89HDF\r\n\x1a\n";
-  std::array<char, signature.size()> start{};
   std::ifstream stream(file, std::ios::binary);
-  stream.read(start.data(), start.size());
-  return (stream && std::string_view(start.data(), start.size()) == signature) || file.extension() == ".h5" ||
-         file.extension() == ".hdf5";
+  std::array<char, signature.size()> start{};
+  for (std::streamoff offset = 0; stream && offset <= 1 << 20; offset = offset == 0 ? 512 : 2 * offset) {
+    stream.seekg(offset);
+    stream.read(start.data(), start.size());
+    if (stream && std::string_view(start.data(), start.size()) == signature) return true;
+  }
+  return false;
 }
 
-std::unique_ptr<DataTable> open_hdf5_table(const std::filesystem::path& file) {
-  return std::make_unique<Hdf5Table>(file);
+std::unique_ptr<DataTable> open_hdf5_table(const std::filesystem::path& file,
+                                           const std::vector<std::string>& columns) {
+  return std::make_unique<Hdf5Table>(file, columns);
 }
 
 }  // namespace farandole

@@ -14,11 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::unique_ptr<DataTable> open_file(const fs::path& file) {
+std::unique_ptr<DataTable> open_file(const fs::path& file, const std::vector<std::string>& columns) {
   if (!fs::exists(file)) throw UserError(fmt::format("there is no table {}", file.string()));
   if (fs::is_directory(file))
     throw UserError(fmt::format("{} is a folder; name the file of the table", file.string()));
-  if (is_hdf5_table(file)) return open_hdf5_table(file);
+  if (is_hdf5(file)) return open_hdf5_table(file, columns);
   if (file.extension() == ".npy") return open_npy_table(file);
   if (file.extension() == ".csv") return read_csv_table(file);
   if (is_idx_table(file)) return read_idx_table(file);
@@ -50,7 +50,10 @@ class JoinedTable final : public DataTable {
       columns_.push_back(std::move(column));
       places_.emplace_back(parts_.size(), i);
     }
-    other_columns_.insert(other_columns_.end(), part->other_columns().begin(), part->other_columns().end());
+    const auto& others = part->other_columns();
+    other_columns_.insert(other_columns_.end(), others.begin(), others.end());
+    const auto& unused = part->unused_columns();
+    unused_columns_.insert(unused_columns_.end(), unused.begin(), unused.end());
     parts_.push_back(std::move(part));
   }
 
@@ -115,32 +118,62 @@ void DataTable::read_pieces(std::size_t column, std::int64_t first, std::span<co
     copy_pieces(pieces, row_bytes, scratch, read_rows);
 }
 
-std::size_t DataTable::index_of(const std::string& name) const {
-  std::vector<std::string> names;
-  for (std::size_t i = 0; i < columns_.size(); ++i) {
-    if (columns_[i].name == name) return i;
-    names.push_back(columns_[i].name);
-  }
-  if (std::find(other_columns_.begin(), other_columns_.end(), name) != other_columns_.end())
-    throw UserError(fmt::format("column {} of {} does not hold numbers; the columns with numbers are {}",
-                                name, source_, fmt::join(names, ", ")));
-  const auto nearest = nearest_name(name, names);
-  throw UserError(fmt::format("{} has no column {}{}; its columns are {}", source_, name,
-                              nearest.empty() ? "" : ", did you mean " + nearest + "?",
-                              fmt::join(names, ", ")));
+std::vector<std::string> DataTable::names() const {
+  auto names = unused_columns_;
+  for (const auto& column : columns_) names.push_back(column.name);
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
-std::shared_ptr<const DataTable> open_table(const std::string& files) {
-  auto table = std::make_unique<JoinedTable>();
+bool DataTable::has(const std::string& name) const {
+  const auto all = names();
+  return std::find(all.begin(), all.end(), name) != all.end();
+}
+
+std::size_t DataTable::index_of(const std::string& name) const {
+  for (std::size_t i = 0; i < columns_.size(); ++i)
+    if (columns_[i].name == name) return i;
+  if (std::find(other_columns_.begin(), other_columns_.end(), name) != other_columns_.end())
+    throw UserError(fmt::format("column {} of {} does not hold numbers; the columns with numbers are {}",
+                                name, source_, fmt::join(names(), ", ")));
+  const auto nearest = nearest_name(name, names());
+  throw UserError(fmt::format("{} has no column {}{}; its columns are {}", source_, name,
+                              nearest.empty() ? "" : ", did you mean " + nearest + "?",
+                              fmt::join(names(), ", ")));
+}
+
+std::vector<TableFile> table_files(const std::string& files) {
+  if (fs::exists(files)) return {{"", files}};
+  std::vector<TableFile> result;
   for (std::size_t begin = 0; begin <= files.size();) {
     const auto end = std::min(files.find(',', begin), files.size());
     const auto word = files.substr(begin, end - begin);
     const auto equals = word.find('=');
-    const bool named = equals != word.npos && !fs::exists(word);
-    table->add(open_file(named ? word.substr(equals + 1) : word), named ? word.substr(0, equals) : "");
+    if (equals == word.npos || fs::exists(word))
+      result.push_back({"", word});
+    else
+      result.push_back({word.substr(0, equals), word.substr(equals + 1)});
     begin = end + 1;
   }
-  if (table->columns().empty()) throw UserError(fmt::format("{} has no column with numbers", files));
+  return result;
+}
+
+bool is_table(const fs::path& file) {
+  return fs::is_regular_file(file) &&
+         (is_hdf5(file) || file.extension() == ".npy" || file.extension() == ".csv" || is_idx_table(file));
+}
+
+std::shared_ptr<const DataTable> open_table(const std::string& files,
+                                            const std::vector<std::string>& columns) {
+  return open_table(table_files(files), columns);
+}
+
+std::shared_ptr<const DataTable> open_table(const std::vector<TableFile>& files,
+                                            const std::vector<std::string>& columns) {
+  auto table = std::make_unique<JoinedTable>();
+  for (const auto& [name, file] : files) table->add(open_file(file, columns), name);
+  if (table->columns().empty() && columns.empty())
+    throw UserError(fmt::format("{} has no column with numbers", table->source()));
   return table;
 }
 

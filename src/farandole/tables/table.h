@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -41,6 +42,8 @@ class DataTable {
   const std::string& source() const { return source_; }  // For messages.
   // Columns that cannot be read as numbers, such as text.
   const std::vector<std::string>& other_columns() const { return other_columns_; }
+  // Columns with numbers that open_table() was not asked for.
+  const std::vector<std::string>& unused_columns() const { return unused_columns_; }
 
   // Reads rows [first, first + count) of a column. `out` has count * row_bytes() bytes.
   // Throws: CorruptInput if the data is damaged.
@@ -56,10 +59,14 @@ class DataTable {
 
   // Throws: UserError that names the columns that exist, if there is no such column.
   std::size_t index_of(const std::string& name) const;
+  // Whether the files have such a column, also if open_table() was not asked for it.
+  bool has(const std::string& name) const;
 
  protected:
+  std::vector<std::string> names() const;
+
   std::vector<DataColumn> columns_;
-  std::vector<std::string> other_columns_;
+  std::vector<std::string> other_columns_, unused_columns_;
   std::int64_t rows_ = 0;
   std::string source_;
 };
@@ -68,12 +75,27 @@ class DataTable {
 void copy_pieces(std::span<const RowPiece> pieces, std::size_t row_bytes, Bytes& scratch,
                  const std::function<void(std::int64_t rows, std::span<std::byte>)>& read);
 
+// One file of a table. An empty name: as the file says.
+struct TableFile {
+  std::string name;
+  std::filesystem::path file;
+};
+// Parses FILE,NAME=FILE,…. A text that is itself the path of a file stands for that file.
+std::vector<TableFile> table_files(const std::string& files);
+// Whether open_table() knows this kind of file, by its name or its content. False if there is no such file.
+bool is_table(const std::filesystem::path& file);
+bool is_hdf5(const std::filesystem::path& file);  // Also behind a user block, or by the name .h5 or .hdf5.
+
 // Opens an HDF5 file (each data set is a column), a CSV file with a header, a NumPy file
 // (.npy), an IDX file (also .gz), or several of them joined by commas. The column of an .npy or IDX file has
 // the name of the file without its extension; NAME=FILE gives it another one. CSV and IDX files are read into
-// memory, others row by row.
+// memory, others row by row. With `columns`, other data sets of HDF5 files are not used and may have another
+// number of rows.
 // Throws: UserError if a file cannot be opened, is of no known kind, or has another number of rows than the
 // others; CorruptInput with the file and the place if it is damaged.
-std::shared_ptr<const DataTable> open_table(const std::string& files);
+std::shared_ptr<const DataTable> open_table(const std::string& files,
+                                            const std::vector<std::string>& columns = {});
+std::shared_ptr<const DataTable> open_table(const std::vector<TableFile>& files,
+                                            const std::vector<std::string>& columns = {});
 
 }  // namespace farandole

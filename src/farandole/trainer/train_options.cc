@@ -6,6 +6,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <boost/algorithm/string/classification.hpp>
+#include <boost/algorithm/string/split.hpp>
+
 #include "farandole/base/error.h"
 #include "farandole/base/text/json.h"
 #include "farandole/base/text/parse_number.h"
@@ -35,6 +38,12 @@ auto seconds(std::optional<double>& variable, const char* option) {
   return po::value<std::string>()->notifier([&variable, option](const std::string& text) {
     variable = WatchdogOptions::parse_seconds(option, text);
   });
+}
+
+auto names(std::vector<std::string>& variable) {
+  return po::value<std::string>()
+      ->default_value(fmt::format("{}", fmt::join(variable, ",")))
+      ->notifier([&](const std::string& text) { boost::split(variable, text, boost::is_any_of(",")); });
 }
 
 double required_duration(const char* option, const std::string& text) {
@@ -98,7 +107,7 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
   // clang-format off
   what.add_options()
       ("model", value(o.model.name), "mnist, mlp or gpt")
-      ("data", po::value(&o.data.path), "folder of IDX files, HDF5 file with /x and /y, text file, folder of text files, or synthetic")
+      ("data", po::value(&o.data.path), "folder of IDX files, table (HDF5, CSV, NumPy or IDX; see --features in --help all), text file, folder of text files, or synthetic")
       ("layers", value(o.model.layers), "blocks (gpt) or linear layers (mlp)")
       ("width", value(o.model.width), "embedding size (gpt) or hidden units (mlp)")
       ("heads", value(o.model.heads), "attention heads (gpt)")
@@ -136,6 +145,8 @@ OptionParser train_option_parser(TrainOptions& o, const std::filesystem::path& p
       ("stop-before", po::value<std::string>()->notifier([&o](const std::string& time) { o.stop_before = required_duration("--stop-before", time); }), "save and exit with code 75 this long before the job's wall time ends, for example 2min")
       ("timeline", value(o.timeline), "steps that are recorded: off, steps=A-B or all");
   parser.more.add_options()
+      ("features", names(o.data.features), "columns of the table that are the input of the model, joined by commas")
+      ("label", value(o.data.label), "column of the table with the classes")
       ("data-scratch", po::value(&o.data_scratch), "copy the data to a folder of each node before its ranks read it: a folder on the nodes, or auto (only from a parallel or network file system, to the first of SLURM_TMPDIR, TMPDIR, /tmp and /dev/shm that has room). The copy is removed as soon as it has been read")
       ("synthetic-samples", value(o.data.synthetic_samples), "number of samples of the synthetic data set")
       ("ranks-per-gpu", value(o.ranks_per_gpu), "number of ranks that may share a GPU, which needs all ranks on one node")
@@ -239,6 +250,10 @@ std::string TrainOptions::to_json() const {
                {"held_out", data.held_out}};
   if (bucket_mb) json["bucket_mb"] = *bucket_mb;
   if (data.path == "synthetic") json["synthetic_samples"] = data.synthetic_samples;
+  if (const DataOptions usual; data.features != usual.features || data.label != usual.label) {
+    json["features"] = data.features;
+    json["label"] = data.label;
+  }
   if (model.name == "gpt") json["dropout"] = model.dropout;
   auto& shape = json["model"];  // A checkpoint of another shape is refused.
   if (model.name != "mnist") {

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 #include <thread>
+#include <xxhash.h>
 
 #include "lane.h"
 #include "trainer/data_fixtures.h"
@@ -69,6 +70,22 @@ TEST_F(OpenData, NormalizesImagesAsTheMnistExampleDoes) {
   EXPECT_TRUE(torch::equal(batch.x, pixels.view({20, 1, 4, 4}).index_select(0, torch::tensor({17, 0, 17}))));
 }
 
+// Checkpoints compare this hash: XXH3 of the arrays one after another, each with the hash before as its seed.
+std::uint64_t hash_of(const std::vector<torch::Tensor>& arrays) {
+  std::uint64_t hash = 0;
+  for (const auto& array : arrays)
+    hash = XXH3_64bits_withSeed(array.contiguous().data_ptr(), array.nbytes(), hash);
+  return hash;
+}
+
+TEST_F(OpenData, HashIsThatOfTheBytesAndLabels) {
+  images("train", 20);
+  images("t10k", 5);
+  const auto x = [](std::int64_t n) { return torch::arange(n * 16).remainder(251).to(torch::kUInt8); };
+  const auto y = [](std::int64_t n) { return torch::arange(n, torch::kInt64).remainder(10); };
+  EXPECT_EQ(open_data(options()).hash, hash_of({x(20), y(20), x(5), y(5)}));
+}
+
 TEST_F(OpenData, HoldsTheLastFractionOutWhereThereIsNoTestSet) {
   images("train", 23);
   auto wanted = options();
@@ -83,10 +100,82 @@ TEST_F(OpenData, HoldsTheLastFractionOutWhereThereIsNoTestSet) {
   }
 }
 
-TEST_F(OpenData, RefusesImagesOfTwoSizes) {
-  images("train", 6, 4);
+TEST_F(OpenData, FindsImagesByTheirNames) {
+  const auto source = [&] { return open_data(options()).source; };
+  const auto gzip = [&](const std::string& name) {
+    write_gzip(folder_ / (name + ".gz"), read_bytes(folder_ / name));
+  };
+  images("train10k", 6);
+  gzip("train10k-images-idx3-ubyte");
+  gzip("train10k-labels-idx1-ubyte");
+  write_bytes(folder_ / "notes.txt", "x");
+  EXPECT_THAT(source(), testing::EndsWith("train10k-images-idx3-ubyte"));  // before its own packed copy
+  std::filesystem::remove(folder_ / "train10k-images-idx3-ubyte");
+  std::filesystem::remove(folder_ / "train10k-labels-idx1-ubyte");
+  images("test", 5);
+  EXPECT_THAT(source(), testing::EndsWith("train10k-images-idx3-ubyte.gz and test-images-idx3-ubyte"));
+}
+
+TEST_F(OpenData, NamesImagesThatAreMissingOrDoNotFit) {
+  const auto refusal = [&] { return message_of<UserError>([&] { open_data(options()); }); };
+  const auto damage = [&] { return message_of<CorruptInput>([&] { open_data(options()); }); };
+  const auto write = [&](const std::string& ending, const std::string& bytes) {
+    write_bytes(folder_ / ("train-" + ending + "-ubyte"), bytes);
+  };
   images("test", 6, 5);
-  EXPECT_THAT(message_of<CorruptInput>([&] { open_data(options()); }), HasSubstr("differs from"));
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("train*-images-idx3-ubyte[.gz]"), HasSubstr("test images only")));
+  images("train", 6, 4);
+  EXPECT_THAT(damage(), HasSubstr("differs from"));
+  std::filesystem::remove(folder_ / "test-images-idx3-ubyte");
+  write("labels-idx1", idx_labels(5));
+  EXPECT_THAT(damage(),
+              AllOf(HasSubstr("5 labels"), HasSubstr("6 images"), HasSubstr("train-images-idx3-ubyte")));
+  auto labels = idx_labels(6);
+  labels.back() = 10;
+  write("labels-idx1", labels);
+  EXPECT_THAT(damage(),
+              AllOf(HasSubstr("train-labels-idx1-ubyte"), HasSubstr("row 5 holds 10"), HasSubstr("0 to 9")));
+  write("labels-idx1", idx_images(6, 4, 4));
+  EXPECT_THAT(damage(), AllOf(HasSubstr("3 dimensions of uint8"), HasSubstr("swapped")));
+  write("images-idx3", idx_images(6, 4, 4).substr(0, 99));
+  EXPECT_THAT(damage(), HasSubstr("declares 112 bytes, and it has 99"));
+  images("train10k", 6);
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("several files"), HasSubstr("train10k-images-idx3-ubyte")));
+  std::filesystem::remove(folder_ / "train-images-idx3-ubyte");
+  std::filesystem::remove(folder_ / "train10k-labels-idx1-ubyte");
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("no labels for train10k-images-idx3-ubyte"),
+                               HasSubstr("train10k-labels-idx1-ubyte")));
+}
+
+TEST_F(OpenData, ReadsColumnsOfCsvFilesByTheirNames) {
+  write_bytes(folder_ / "a.csv", "kind,w,h\n1,0.5,2\n0,1.5,-3\n2,2.5,4\n");
+  auto wanted = options("a.csv");
+  EXPECT_THAT(message_of<UserError>([&] { open_data(wanted); }),
+              AllOf(HasSubstr("has no column x"), HasSubstr("h, kind, w")));
+  wanted.features = {"w", "h"};
+  wanted.label = "kind";
+  const auto split = open_data(wanted);
+  EXPECT_EQ(split.shape.classes, 3);
+  EXPECT_THAT(split.shape.input, ElementsAre(2));
+  const auto x = torch::tensor({.5F, 2.F, 1.5F, -3.F, 2.5F, 4.F}).view({3, 2});
+  const auto y = torch::tensor({1, 0, 2}, torch::kInt64);
+  EXPECT_TRUE(torch::equal(all_of(*split.train).x, x.slice(0, 0, 2)));
+  EXPECT_TRUE(torch::equal(all_of(*split.held_out).y, y.slice(0, 2)));
+  EXPECT_EQ(split.hash, hash_of({x, y}));
+  wanted.label = "w";
+  EXPECT_THAT(message_of<CorruptInput>([&] { open_data(wanted); }), HasSubstr("column w: row 0 holds 0.5"));
+}
+
+TEST_F(OpenData, ReadsSeveralFilesAsOneTable) {
+  write_bytes(folder_ / "images", idx_images(20, 3, 2));
+  write_bytes(folder_ / "labels", idx_labels(20));
+  auto wanted = options();
+  wanted.path = "x=" + (folder_ / "images").string() + ",y=" + (folder_ / "labels").string();
+  const auto split = open_data(wanted);
+  EXPECT_THAT(split.shape.input, ElementsAre(3, 2));
+  EXPECT_TRUE(torch::equal(all_of(*split.train).x[1], torch::arange(6, 12, torch::kFloat32).view({3, 2})));
+  wanted.path += ",z=" + (folder_ / "none").string();
+  EXPECT_THAT(message_of<UserError>([&] { open_data(wanted); }), HasSubstr("no such file"));
 }
 
 TEST_F(OpenData, CutsTextIntoWindowsAndNextBytes) {
@@ -203,12 +292,15 @@ TEST_F(OpenHdf5, ReadsBytesDoublesAndTestSets) {
   EXPECT_TRUE(torch::equal(all_of(*split.train).x, torch::tensor({0.F, 255.F, 7.F, 8.F}).view({2, 1, 2})));
   EXPECT_TRUE(torch::equal(all_of(*split.train).y, torch::tensor({0, 1}, torch::kInt64)));
   EXPECT_TRUE(torch::equal(all_of(*split.held_out).x, torch::tensor({-5.F, 9.F}).view({1, 1, 2})));
+  EXPECT_EQ(split.hash,
+            hash_of({torch::tensor({0, 255, 7, 8}, torch::kUInt8), torch::tensor({0, 1}, torch::kInt64),
+                     torch::tensor({-5.F, 9.F}), torch::tensor({3}, torch::kInt64)}));
 }
 
 TEST_F(OpenHdf5, RefusesLabelsThatAreNoClassNumbers) {
   write_pair<double>(DType::float64, {0, 1, 1.5, 2});
   EXPECT_THAT(message_of<CorruptInput>([&] { open(); }),
-              AllOf(HasSubstr("/y: row 2 holds 1.5"), HasSubstr("data.h5")));
+              AllOf(HasSubstr("column y: row 2 holds 1.5"), HasSubstr("data.h5")));
   write_pair<std::int64_t>(DType::int64, {0, -1, 1, 2});
   EXPECT_THAT(message_of<CorruptInput>([&] { open(); }), HasSubstr("row 1 holds -1"));
   write_pair<float>(DType::float32, {0, 1, 1, std::nanf("")});
@@ -219,22 +311,28 @@ TEST_F(OpenHdf5, RefusesLabelsThatAreNoClassNumbers) {
 
 TEST_F(OpenHdf5, RefusesOtherShapesAndMissingSets) {
   write_pair<std::int32_t>(DType::int32, {0, 1, 2});
-  EXPECT_THAT(message_of<UserError>([&] { open(); }),
-              AllOf(HasSubstr("/y has the shape [3]"), HasSubstr("[4]")));
+  EXPECT_THAT(message_of<UserError>([&] { open(); }), HasSubstr("column y has 3 rows, and column x has 4"));
   {
     auto file = Hdf5File::create(folder_ / "data.h5");
     write<float>(file, "/data/x", DType::float32, {2, 1}, {1, 2});
     file.close();
   }
   EXPECT_THAT(message_of<UserError>([&] { open(); }),
-              AllOf(HasSubstr("no data set /x"), HasSubstr("/data/x")));
+              AllOf(HasSubstr("has no column x"), HasSubstr("data/x")));
   {
     auto file = Hdf5File::create(folder_ / "data.h5");
-    write<float>(file, "/x", DType::float32, {2}, {1, 2});
+    write<float>(file, "/x", DType::float32, {2, 1}, {1, 2});
+    write<float>(file, "/y", DType::float32, {2, 1}, {1, 0});
+    file.close();
+  }
+  EXPECT_THAT(message_of<UserError>([&] { open(); }), HasSubstr("column y has rows of shape [1]"));
+  {
+    auto file = Hdf5File::create(folder_ / "data.h5");
+    write<float>(file, "/x", DType::float32, {2, 0}, {});
     write<float>(file, "/y", DType::float32, {2}, {1, 0});
     file.close();
   }
-  EXPECT_THAT(message_of<UserError>([&] { open(); }), HasSubstr("[n, …]"));
+  EXPECT_THAT(message_of<UserError>([&] { open(); }), HasSubstr("column x has 2 rows of shape [0]"));
   {
     auto file = Hdf5File::create(folder_ / "data.h5");
     write<float>(file, "/x", DType::float32, {2, 1}, {1, INFINITY});

@@ -43,7 +43,9 @@ struct DataSplit {
 };
 
 struct DataOptions {
-  std::string path;           // A file, a folder, or "synthetic".
+  std::string path;  // A table as open_table() takes it, a folder of IDX files, text, or "synthetic".
+  std::vector<std::string> features = {"x"};  // Columns of the table.
+  std::string label = "y";                    // A column of class numbers.
   std::int64_t context = 64;  // Bytes per sample of text.
   double held_out = 0.1;      // Fraction at the end of the data; used if the source has no test set.
   std::int64_t synthetic_samples = 2048;
@@ -52,8 +54,10 @@ struct DataOptions {
   bool as_text = false;  // Whether the model needs the bytes of files (true) or samples with labels (false).
 };
 
+// Reads samples of tables and IDX files, or text, into memory. If a table has columns with _test after the
+// names of features and label, these rows are held out.
 // Throws: UserError if data is missing or does not fit the options; CorruptInput if a file is damaged. Both
-// messages name the file and the offset.
+// messages name the file and the place.
 DataSplit open_data(const DataOptions& options);
 
 }  // namespace farandole

@@ -1,14 +1,19 @@
+#include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <torch/types.h>
 #include <tuple>
 #include <utility>
 
 #include "farandole/base/error.h"
+#include "farandole/tables/table.h"
+#include "farandole/train/optimizer/tensor_bytes.h"
 #include "farandole/trainer/data/dataset.h"
-#include "farandole/trainer/data/hdf5_samples.h"
-#include "farandole/trainer/data/idx_folder.h"
 #include "farandole/trainer/data/labelled_samples.h"
 #include "farandole/trainer/data/synthetic.h"
 #include "farandole/trainer/data/text_source.h"
@@ -19,30 +24,197 @@ namespace {
 
 namespace fs = std::filesystem;
 
-torch::Tensor tensor_of(const std::vector<std::uint8_t>& bytes) {
-  return torch::from_blob(const_cast<std::uint8_t*>(bytes.data()), {static_cast<std::int64_t>(bytes.size())},
-                          torch::kUInt8);
+constexpr std::int64_t most_classes = 1 << 20;
+
+std::string where(const DataTable& table, std::size_t column) {
+  return fmt::format("{}: column {}", table.source(), table.columns()[column].name);
+}
+
+// Reads all rows as numbers of `type`. If the file has others, they are converted block by block.
+torch::Tensor read_column(const DataTable& table, std::size_t column, torch::ScalarType type) {
+  constexpr std::size_t block_bytes = std::size_t{64} << 20;
+  const auto& stored = table.columns()[column];
+  auto shape = stored.shape;
+  shape.insert(shape.begin(), table.rows());
+  auto all = torch::empty(shape, type);
+  const auto read = [&](torch::Tensor& rows, std::int64_t first) {
+    table.read(column, first, rows.size(0), {static_cast<std::byte*>(rows.data_ptr()), bytes_of(rows)});
+  };
+  if (scalar_type_of(stored.dtype) == type) {
+    read(all, 0);
+    return all;
+  }
+  const auto block = std::max<std::int64_t>(1, static_cast<std::int64_t>(block_bytes / stored.row_bytes()));
+  for (std::int64_t first = 0; first < table.rows(); first += block) {
+    shape.front() = std::min(block, table.rows() - first);
+    auto rows = torch::empty(shape, scalar_type_of(stored.dtype));
+    read(rows, first);
+    all.slice(0, first, first + shape.front()).copy_(rows);
+  }
+  return all;
+}
+
+// Bytes and booleans stay bytes in memory.
+torch::Tensor read_feature(const DataTable& table, const std::string& name) {
+  const auto column = table.index_of(name);
+  const auto& [_, dtype, shape] = table.columns()[column];
+  if (table.rows() == 0 || std::ranges::count(shape, 0) > 0)
+    throw UserError(fmt::format("{} has {} rows of shape [{}]; samples need numbers", where(table, column),
+                                table.rows(), fmt::join(shape, ", ")));
+  if (dtype == DType::uint8 || dtype == DType::boolean) return read_column(table, column, torch::kUInt8);
+  auto x = read_column(table, column, torch::kFloat32);
+  const auto finite = torch::isfinite(x.reshape({x.size(0), -1})).all(1);
+  if (!finite.all().item<bool>())
+    throw CorruptInput(
+        fmt::format("{}: row {} holds a number that is not finite; correct the number or remove the row",
+                    where(table, column), finite.logical_not().nonzero()[0].item<std::int64_t>()));
+  return x;
+}
+
+// One feature keeps the shape of its rows. The numbers of several stand one after another.
+torch::Tensor read_features(const DataTable& table, const std::vector<std::string>& names) {
+  std::vector<torch::Tensor> features;
+  for (const auto& name : names) features.push_back(read_feature(table, name));
+  if (features.size() == 1 && features.front().dim() > 1) return features.front();
+  const bool bytes = std::ranges::all_of(
+      features, [](const auto& feature) { return feature.scalar_type() == torch::kUInt8; });
+  for (auto& feature : features)
+    feature = feature.reshape({feature.size(0), -1}).to(bytes ? torch::kUInt8 : torch::kFloat32);
+  return torch::cat(features, 1);
+}
+
+// Labels are class numbers below `classes`.
+torch::Tensor read_labels(const DataTable& table, const std::string& name, std::int64_t classes) {
+  const auto column = table.index_of(name);
+  const auto& [_, dtype, shape] = table.columns()[column];
+  if (!shape.empty())
+    throw UserError(fmt::format("{} has rows of shape [{}]; a label is one class number per row",
+                                where(table, column), fmt::join(shape, ", ")));
+  const bool floats = torch::isFloatingType(scalar_type_of(dtype));
+  const auto raw = read_column(table, column, floats ? torch::kFloat64 : torch::kInt64);
+  // In double, every number up to most_classes is exact, and comparisons with NaN are false.
+  const auto exact = raw.to(torch::kFloat64);
+  const auto good =
+      exact.ge(0).logical_and(exact.lt(static_cast<double>(classes))).logical_and(exact.eq(exact.floor()));
+  if (!good.all().item<bool>()) {
+    const auto row = good.logical_not().nonzero()[0].item<std::int64_t>();
+    throw CorruptInput(fmt::format("{}: row {} holds {}; labels must be whole numbers from 0 to {}",
+                                   where(table, column), row, exact[row].item<double>(), classes - 1));
+  }
+  return raw.to(torch::kInt64);
+}
+
+DataSplit open_samples(const DataOptions& options) {
+  auto names = options.features;
+  names.push_back(options.label);
+  const auto table = open_table(options.path, names);
+  LabelledTensors tensors;
+  tensors.x = read_features(*table, options.features);
+  tensors.y = read_labels(*table, options.label, most_classes);
+  auto highest = tensors.y.max().item<std::int64_t>();
+  const auto of_tests = [](std::string name) { return std::move(name) + "_test"; };
+  if (std::ranges::any_of(names, [&](const auto& name) { return table->has(of_tests(name)); })) {
+    std::ranges::transform(names, names.begin(), of_tests);
+    const auto tests = open_table(options.path, names);
+    names.pop_back();
+    tensors.x_test = read_features(*tests, names);
+    tensors.y_test = read_labels(*tests, of_tests(options.label), most_classes);
+    highest = std::max(highest, tensors.y_test.max().item<std::int64_t>());
+    if (tensors.x_test.sizes().slice(1) != tensors.x.sizes().slice(1))
+      throw UserError(fmt::format("{}: the samples of {} and {} have different shapes", options.path,
+                                  fmt::join(names, ", "), fmt::join(options.features, ", ")));
+  }
+  tensors.classes = highest + 1;
+  return split_samples(std::move(tensors), plain_bytes(), options.held_out, options.path);
+}
+
+// The files of a folder by their names without .gz. A plain file is preferred to its .gz file.
+using Images = std::map<std::string, fs::path>;
+
+// Finds images by the names of MNIST: train*-images-idx3-ubyte, t10k*-… and test*-….
+Images find_images(const fs::path& folder, const std::vector<std::string>& prefixes) {
+  Images found;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const auto name = entry.path().filename().string();
+    const bool packed = name.ends_with(".gz");
+    const auto plain = packed ? name.substr(0, name.size() - 3) : name;
+    const auto begins = [&](const std::string& prefix) { return plain.starts_with(prefix); };
+    if (std::ranges::none_of(prefixes, begins) || !plain.ends_with("images-idx3-ubyte") ||
+        !entry.is_regular_file())
+      continue;
+    if (packed)
+      found.try_emplace(plain, entry.path());
+    else
+      found.insert_or_assign(plain, entry.path());
+  }
+  return found;
+}
+
+Images training_images(const fs::path& folder) {
+  return find_images(folder, {"train"});
+}
+
+Images test_images(const fs::path& folder) {
+  return find_images(folder, {"t10k", "test"});
+}
+
+// Returns the only file of images, and its labels, which have the same name with labels-idx1.
+std::pair<fs::path, fs::path> pair_of(const fs::path& folder, const Images& found, const char* what) {
+  if (found.size() > 1) {
+    std::vector<std::string> names;
+    for (const auto& [name, path] : found) names.push_back(path.filename().string());
+    throw UserError(
+        fmt::format("{}: several files of {} images: {}; keep one and move the others to another folder",
+                    folder.string(), what, fmt::join(names, ", ")));
+  }
+  constexpr std::string_view of_images = "images-idx3";
+  const auto& [name, images] = *found.begin();
+  auto labels = name;
+  labels.replace(labels.rfind(of_images), of_images.size(), "labels-idx1");
+  for (const auto* ending : {"", ".gz"})
+    if (fs::is_regular_file(folder / (labels + ending))) return {images, folder / (labels + ending)};
+  throw UserError(
+      fmt::format("{}: there are no labels for {}; neither {} nor {}.gz exists in the same folder",
+                  folder.string(), images.filename().string(), labels, labels));
+}
+
+std::shared_ptr<const DataTable> open_idx(const char* column, const fs::path& file, std::size_t dimensions) {
+  auto table = open_table(std::vector<TableFile>{{column, file}});
+  const auto& [_, dtype, shape] = table->columns().front();
+  if (dtype != DType::uint8 || shape.size() + 1 != dimensions)
+    throw CorruptInput(fmt::format(
+        "{} has {} dimensions of {}; IDX images have 3 dimensions of bytes, and labels have 1; are they swapped?",
+        file.string(), shape.size() + 1, name_of(dtype)));
+  return table;
 }
 
 // Returns images as bytes [n, 1, rows, columns] and labels [n].
-std::pair<torch::Tensor, torch::Tensor> tensors_of(const LabelledImages& data) {
-  const auto& images = data.images;
-  return {tensor_of(images.pixels).view({images.count, 1, images.rows, images.columns}).clone(),
-          tensor_of(data.labels).to(torch::kInt64)};
+std::pair<torch::Tensor, torch::Tensor> read_pair(const std::pair<fs::path, fs::path>& files) {
+  constexpr std::int64_t classes = 10;
+  const auto images = open_idx("images", files.first, 3), labels = open_idx("labels", files.second, 1);
+  if (images->rows() != labels->rows())
+    throw CorruptInput(fmt::format("{}: {} labels for the {} images of {}; the files do not belong together",
+                                   labels->source(), labels->rows(), images->rows(), images->source()));
+  return {read_feature(*images, "images").unsqueeze(1), read_labels(*labels, "labels", classes)};
 }
 
 DataSplit open_images(const fs::path& folder, double held_out) {
-  const auto files = find_idx_files(folder);
+  const auto training = training_images(folder), tests = test_images(folder);
+  if (training.empty())
+    throw UserError(fmt::format(
+        "{}: no training images; looked for train*-images-idx3-ubyte[.gz], and found test images only",
+        folder.string()));
+  const auto files = pair_of(folder, training, "training");
   LabelledTensors tensors{.x = {}, .y = {}, .x_test = {}, .y_test = {}, .classes = 10};
-  std::tie(tensors.x, tensors.y) = tensors_of(read_idx_pair(files.train));
-  std::string source = files.train.images.string();
-  if (files.test) {
-    std::tie(tensors.x_test, tensors.y_test) = tensors_of(read_idx_pair(*files.test));
-    source += " and " + files.test->images.filename().string();
-    if (tensors.x_test.sizes().slice(1) != tensors.x.sizes().slice(1)) {
-      throw CorruptInput(fmt::format("{}: the size of the images (offset 8) differs from {}",
-                                     files.test->images.string(), files.train.images.string()));
-    }
+  std::tie(tensors.x, tensors.y) = read_pair(files);
+  auto source = files.first.string();
+  if (!tests.empty()) {
+    const auto test_files = pair_of(folder, tests, "test");
+    std::tie(tensors.x_test, tensors.y_test) = read_pair(test_files);
+    source += " and " + test_files.first.filename().string();
+    if (tensors.x_test.sizes().slice(1) != tensors.x.sizes().slice(1))
+      throw CorruptInput(fmt::format("{}: the size of the images differs from {}", test_files.first.string(),
+                                     files.first.string()));
   }
   return split_samples(std::move(tensors), mnist_scale(), held_out, source);
 }
@@ -60,28 +232,28 @@ DataSplit open_text(const DataOptions& options) {
 DataSplit open_data(const DataOptions& options) {
   if (options.path == "synthetic")
     return options.as_text ? synthetic_text(options) : synthetic_samples(options);
+  const auto files = options.as_text ? std::vector<TableFile>{{"", options.path}} : table_files(options.path);
+  for (const auto& [name, file] : files)
+    if (!fs::exists(file))
+      throw UserError(fmt::format(
+          "--data {}: there is no such file or folder; name an existing one, or use --data synthetic",
+          options.path));
   const fs::path path = options.path;
-  if (!fs::exists(path)) {
-    throw UserError(fmt::format(
-        "--data {}: there is no such file or folder; name an existing one, or use --data synthetic",
-        options.path));
-  }
-  const bool hdf5 = is_hdf5_file(path);
-  const bool images = fs::is_directory(path) && has_idx_images(path);
+  const bool images = fs::is_directory(path) && !(training_images(path).empty() && test_images(path).empty());
   if (options.as_text) {
-    if (!hdf5 && !images) return open_text(options);
+    if (!is_hdf5(path) && !images) return open_text(options);
     throw UserError(
         fmt::format("--data {} holds {}, and the model gpt learns text: use --model mlp{}, or name a text",
                     options.path, images ? "images" : "samples with labels", images ? " or mnist" : ""));
   }
-  if (hdf5) return read_hdf5_samples(path, options.held_out);
   if (images) return open_images(path, options.held_out);
+  if (std::ranges::all_of(files, [](const auto& file) { return is_table(file.file); }))
+    return open_samples(options);
   throw UserError(fmt::format(
-      "--data {} holds no samples with labels (looked for {}), which the models mnist and mlp learn from: "
-      "name a "
-      "folder of IDX files or an HDF5 file, or use --model gpt for text",
+      "--data {} holds no samples with labels (looked for {}), which the models mnist and mlp "
+      "learn from: name a folder of IDX files or a table, or use --model gpt for text",
       options.path,
-      fs::is_directory(path) ? "train*-images-idx3-ubyte[.gz] in it" : "HDF5's signature at its start"));
+      fs::is_directory(path) ? "train*-images-idx3-ubyte[.gz] in it" : "an HDF5, CSV, NumPy or IDX file"));
 }
 
 }  // namespace farandole

@@ -25,7 +25,7 @@ void check_samples(const ModelOptions& options, const DataShape& data) {
   if (!data.text) return;
   throw UserError(fmt::format(
       "--model {} needs samples with labels, and --data is text; use --model gpt, or name a folder "
-      "of IDX files or an HDF5 file",
+      "of IDX files or a table",
       options.name));
 }
 
