@@ -9,7 +9,7 @@
 #include "farandole/base/log.h"
 #include "farandole/base/options.h"
 #include "farandole/base/process/program.h"
-#include "farandole/tables/split_table.h"
+#include "farandole/tables/table_writer.h"
 
 namespace farandole {
 namespace {

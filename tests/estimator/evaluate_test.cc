@@ -1,8 +1,8 @@
-#include "farandole/estimator/evaluate.h"
-
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
+
+#include "farandole/estimator/apply.h"
 
 namespace farandole {
 namespace {

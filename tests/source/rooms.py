@@ -15,8 +15,6 @@ LARGE_ROOMS = {
 }
 MUTUAL_INCLUDES = {
     ("analyzer/metrics", "analyzer/model"),
-    ("estimator", "estimator/fit"),
-    ("estimator", "estimator/model"),
     ("timeline", "timeline/gpu"),
     ("timeline", "timeline/merge"),
     ("timeline", "timeline/recorder"),

@@ -12,7 +12,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/temporary_folder.h"
 #include "farandole/checkpoint/hdf5_file.h"
-#include "farandole/tables/memory_table.h"
+#include "farandole/tables/formats.h"
 
 namespace farandole {
 namespace {

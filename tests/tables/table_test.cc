@@ -13,7 +13,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/temporary_folder.h"
 #include "farandole/checkpoint/hdf5_file.h"
-#include "farandole/tables/split_table.h"
+#include "farandole/tables/table_writer.h"
 
 namespace farandole {
 namespace {

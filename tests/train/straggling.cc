@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <farandole/farandole.h>
-#include <farandole/trainer/models/mlp.h>
+#include <farandole/trainer/models/classifiers.h>
 #include <farandole/trainer/trainer.h>
 #include <thread>
 #include <torch/utils.h>

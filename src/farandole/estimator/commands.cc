@@ -12,12 +12,11 @@
 #include "farandole/base/run/run_files.h"
 #include "farandole/base/run/run_json.h"
 #include "farandole/base/text/parse_number.h"
+#include "farandole/estimator/apply.h"
 #include "farandole/estimator/estimator.h"
-#include "farandole/estimator/evaluate.h"
-#include "farandole/estimator/fit/fit.h"
-#include "farandole/estimator/fit/store.h"
+#include "farandole/estimator/fit.h"
 #include "farandole/estimator/launch.h"
-#include "farandole/estimator/transform.h"
+#include "farandole/estimator/store.h"
 #include "farandole/launch/stop_request.h"
 
 namespace farandole {

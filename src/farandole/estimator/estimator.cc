@@ -7,11 +7,10 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/text/json.h"
-#include "farandole/estimator/evaluate.h"
-#include "farandole/estimator/fit/fit.h"
-#include "farandole/estimator/fit/store.h"
+#include "farandole/estimator/apply.h"
+#include "farandole/estimator/fit.h"
 #include "farandole/estimator/launch.h"
-#include "farandole/estimator/transform.h"
+#include "farandole/estimator/store.h"
 
 namespace farandole {
 namespace {

@@ -14,9 +14,7 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/base/text/parse_number.h"
-#include "farandole/tables/file_column.h"
 #include "farandole/tables/formats.h"
-#include "farandole/tables/memory_table.h"
 
 namespace farandole {
 namespace {

@@ -13,7 +13,6 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/tables/formats.h"
-#include "farandole/tables/memory_table.h"
 
 namespace farandole {
 namespace {

@@ -1,11 +1,10 @@
-#include "farandole/tables/file_column.h"
-
 #include <array>
 #include <cerrno>
 #include <sys/uio.h>
 
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
+#include "farandole/tables/formats.h"
 
 namespace farandole {
 namespace {

@@ -9,7 +9,6 @@
 #include "farandole/base/error.h"
 #include "farandole/base/files/file_bytes.h"
 #include "farandole/checkpoint/hdf5_file.h"
-#include "farandole/tables/file_column.h"
 #include "farandole/tables/formats.h"
 
 namespace farandole {

@@ -2,12 +2,15 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <numeric>
 #include <sys/statvfs.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/files/atomic_file.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/checkpoint/hdf5_handle.h"
 #include "farandole/checkpoint/hdf5_types.h"
+#include "farandole/tables/table_reader.h"
 
 namespace farandole {
 namespace {
@@ -77,6 +80,26 @@ TableWriter::TableWriter(const std::filesystem::path& file, std::vector<DataColu
 
 void TableWriter::write(std::size_t column, std::int64_t first, std::span<const std::byte> rows) const {
   file_.write(offsets_[column] + static_cast<std::uint64_t>(first) * columns_[column].row_bytes(), rows);
+}
+
+std::int64_t write_rows(const DataTable& table, const RowSelection& selection,
+                        const std::filesystem::path& file) {
+  TableReaderOptions options;
+  options.shuffle = false;
+  options.columns.resize(table.columns().size());
+  std::iota(options.columns.begin(), options.columns.end(), std::size_t{0});
+  TableReader reader(table, selection, options);
+  AtomicFile written(file);
+  const auto offsets = create_table_file(written.temporary(), table.columns(), reader.rows());
+  const TableWriter writer(written.temporary(), table.columns(), offsets);
+  std::int64_t row = 0;
+  reader.start(0);
+  while (const auto batch = reader.next()) {
+    for (std::size_t i = 0; i < batch->columns.size(); ++i) writer.write(i, row, *batch->columns[i]);
+    row += static_cast<std::int64_t>(batch->rows.size());
+  }
+  written.publish();
+  return row;
 }
 
 }  // namespace farandole

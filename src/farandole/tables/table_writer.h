@@ -1,4 +1,4 @@
-// Writes a table as an HDF5 file, by rows, from one process or from several at once.
+// Writes a table, or some of its rows, as an HDF5 file, by rows, from one process or from several at once.
 // Thread safety: any thread may call this at any time. Two threads may not write the same rows of a column.
 #pragma once
 
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "farandole/base/files/file_bytes.h"
+#include "farandole/tables/row_selection.h"
 #include "farandole/tables/table.h"
 
 namespace farandole {
@@ -35,5 +36,11 @@ class TableWriter {
   std::vector<DataColumn> columns_;
   std::vector<std::uint64_t> offsets_;
 };
+
+// Writes the rows of the selection in their order, all columns with numbers, as an HDF5 file that appears
+// when it is complete. Returns their number.
+// Throws: Error if it cannot be written.
+std::int64_t write_rows(const DataTable& table, const RowSelection& selection,
+                        const std::filesystem::path& file);
 
 }  // namespace farandole

@@ -1,21 +1,25 @@
 #include "farandole/trainer/trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
+#include <optional>
 #include <sstream>
 #include <torch/optim.h>
 #include <torch/utils.h>
 
 #include "farandole/base/error.h"
+#include "farandole/base/files/atomic_file.h"
 #include "farandole/base/log.h"
+#include "farandole/base/text/json.h"
 #include "farandole/base/text/phrases.h"
 #include "farandole/train/replica_check.h"
+#include "farandole/train/run/run_directory.h"
 #include "farandole/train/session_internals.h"
 #include "farandole/train/torch_optimizers.h"
-#include "farandole/trainer/models/generate.h"
-#include "farandole/trainer/tuned_plan.h"
+#include "farandole/trainer/models/gpt.h"
 
 namespace farandole {
 namespace {
@@ -323,6 +327,171 @@ void Trainer::show_sample() {
   std::string text = "\nA sample of the generated text:";
   for (std::string line; std::getline(lines, line);) text += "\n" + printable(line);  // The bytes may be any.
   progress_->say(text);
+}
+
+void Trainer::resume(const Position& position, Snapshot* snapshot) {
+  restore(session_, *model_, *inner_, snapshot);
+  if (auto* const scaler = optimizer_.loss_scaler()) restore_loss_scale(session_, *scaler, snapshot);
+  start_at(position);
+  saved_step_ = position_.step;
+  if (snapshot == nullptr) return;
+  const bool known = !std::isnan(snapshot->best_score);  // Not in files of format version 1.
+  best_score_ = known ? snapshot->best_score : snapshot->score;
+  best_step_ = known ? snapshot->best_step : snapshot->step;
+}
+
+// Only rank 0 knows the time and whether the last checkpoint has been written. If ranks average
+// parameters, they also do so at a save, which is therefore never postponed: the result must not depend on
+// the speed of the disk.
+void Trainer::save_if_due(double score) {
+  if (position_.step < ask_at_) return;
+  std::array<std::int64_t, 2> answer{};
+  if (leads()) {
+    const bool ready = store_->idle() || averages_parameters();
+    const auto [save, ask_again] = schedule_->ask(position_.step, ready, seconds_since(0));
+    answer = {save, ask_again};
+  }
+  session_.internals().communicator().broadcast("save", answer.data(), sizeof answer, 0);
+  ask_at_ = answer[1];
+  if (answer[0] == 0) return;
+  averages_parameters() ? save(score) : take_snapshot(score);
+}
+
+void Trainer::save(double score) {
+  await_writer(session_, store_.get());
+  take_snapshot(score);
+}
+
+void Trainer::take_snapshot(double score) {
+  const Span span(session_.timeline(), Category::checkpoint, "snapshot");
+  const auto begin_ns = now_ns();
+  confirm();
+  optimizer_.average_parameters();
+  optimizer_.average_state();
+  auto builder = leads() ? store_->builder() : SnapshotBuilder();
+  capture(session_, *model_, *inner_, position_, builder, copies_ ? &*copies_ : nullptr);
+  saved_step_ = position_.step;
+  if (!leads()) return;
+  if (const auto* const scaler = optimizer_.loss_scaler()) add_loss_scale(builder, *scaler);
+  add_order(builder, {data_.train->size(), data_.hash, options_.seed});
+  auto snapshot = builder.finish();
+  snapshot.config = options_.to_json();
+  snapshot.versions = json_text(library_versions());
+  snapshot.score = score;
+  snapshot.best_score = best_score_;
+  snapshot.best_step = best_step_;
+  store_->save(std::move(snapshot), copies_ ? copies_->start() : std::function<void()>());
+  schedule_->saved(position_.step, seconds_since(0), seconds_since(begin_ns) + store_->write_seconds());
+}
+
+// On a GPU, the result of the last step is not known before.
+void Trainer::confirm() {
+  try {
+    optimizer_.confirm();
+  } catch (const NonFiniteGradient& gradient) {
+    handle_nonfinite(gradient, loss_sum_);
+  }
+}
+
+void Trainer::handle_nonfinite(const NonFiniteGradient& gradient, const torch::Tensor& loss) {
+  constexpr int most_in_a_row = 10;
+  const auto reason = explain(gradient, loss);
+  if (options_.on_nonfinite == "rollback") return roll_back(reason);
+  std::string remedy;
+  if (options_.on_nonfinite == "stop")
+    remedy =
+        "lower --lr, limit the gradients with --clip-norm, or go on with --on-nonfinite skip or rollback";
+  else if (++skipped_in_a_row_ == most_in_a_row)
+    remedy = fmt::format("this is the {}th step in a row; lower --lr, or continue from an earlier checkpoint",
+                         most_in_a_row);
+  if (!remedy.empty()) {
+    const Error error(fmt::format("step {}: {}; {}", position_.step, reason, remedy));
+    if (averages_parameters()) throw error;
+    session_.together([&] { throw error; });
+  }
+  tell_skipped(reason);
+}
+
+void Trainer::tell_skipped(const std::string& reason) {
+  session_.timeline().instant(session_.timeline().intern("skipped step"));
+  if (!leads() && averages_parameters()) log_warning("step {} is skipped: {}", position_.step, reason);
+  if (!leads()) return;
+  progress_->say(fmt::format("step {} is skipped: {}", position_.step, reason));
+  metrics_->write(MetricsLog::SkippedStep{position_.step, position_.epoch, reason});
+}
+
+std::string Trainer::explain(const NonFiniteGradient& gradient, const torch::Tensor& loss) {
+  const auto ranks = ranks_where(!std::isfinite(loss.item<double>()));
+  return fmt::format("{}; the loss is {}", gradient.what(),
+                     ranks.empty() ? "finite" : "not finite on " + describe_ranks(ranks));
+}
+
+std::vector<int> Trainer::ranks_where(bool here) {
+  if (averages_parameters()) return here ? std::vector{session_.rank()} : std::vector<int>();
+  const auto all = session_.all_gather(torch::full({1}, here));
+  std::vector<int> ranks;
+  for (int r = 0; r < session_.size(); ++r)
+    if (all[r].item<bool>()) ranks.push_back(r);
+  return ranks;
+}
+
+// The samples of the failed step and those since the checkpoint are not trained again: they would fail again.
+void Trainer::roll_back(const std::string& reason) {
+  constexpr int most_in_a_row = 3;
+  const Span span(session_.timeline(), Category::checkpoint, "roll back");
+  std::optional<Snapshot> snapshot;
+  await_writer(session_, store_.get());
+  session_.together([&] {
+    if (!leads()) return;
+    auto found = read_newest_checkpoint(options_.run_dir / "checkpoints", memory_of(*model_));
+    if (!found)
+      throw Error(fmt::format(
+          "step {}: {}; there is no checkpoint yet to return to; lower --lr, or save checkpoints more often",
+          position_.step, reason));
+    snapshot = std::move(found->second);
+    rollbacks_in_a_row_ = snapshot->step == rolled_back_to_ ? rollbacks_in_a_row_ + 1 : 1;
+    rolled_back_to_ = snapshot->step;
+    if (rollbacks_in_a_row_ > most_in_a_row)
+      throw Error(fmt::format(
+          "step {}: {}; the job has returned to the checkpoint of step {} {} times; lower --lr, or "
+          "continue from an earlier checkpoint",
+          position_.step, reason, snapshot->step, most_in_a_row));
+    progress_->say(fmt::format("step {}: {}; the parameters are those of step {} again", position_.step,
+                               reason, snapshot->step));
+    metrics_->write(MetricsLog::Rollback{position_.step, position_.epoch, snapshot->step, reason});
+  });
+  restore(session_, *model_, *inner_, snapshot ? &*snapshot : nullptr);
+}
+
+namespace {
+
+std::filesystem::path file_for(const std::filesystem::path& run_dir, int ranks) {
+  return run_dir / fmt::format("tuned-{}-ranks.ini", ranks);
+}
+
+}  // namespace
+
+std::string keep_tuned_plan(const std::filesystem::path& run_dir, int ranks, const TunedPlan& plan) {
+  const double mib = static_cast<double>(plan.bucket_bytes) / (1024 * 1024);
+  const auto measured = plan.steps == 0
+                            ? std::string("there are too few gradients for more than one bucket plan")
+                            : fmt::format("{:.2f} ms per step, {:.2f} with the default, measured in {} steps",
+                                          plan.milliseconds, plan.default_milliseconds, plan.steps);
+  const auto file = file_for(run_dir, ranks);
+  write_file_atomically(file, fmt::format("# Found by --bucket-mb auto on {} ranks: {}.\nbucket-mb={:g}\n",
+                                          ranks, measured, mib));
+  return fmt::format("buckets of {:g} MiB: {}; written to {}", mib, measured, file.string());
+}
+
+void take_tuned_plan(TrainOptions& options, int ranks) {
+  const auto file = file_for(options.run_dir, ranks);
+  if (options.bucket_mb || !std::filesystem::exists(file)) return;
+  TrainOptions kept;
+  auto parser = train_option_parser(kept, file.parent_path());
+  const std::string path = file.string();
+  const char* const arguments[] = {"train", "--profile", path.c_str()};
+  parser.parse(3, arguments);
+  options.bucket_mb = kept.bucket_mb;
 }
 
 }  // namespace farandole

@@ -2,6 +2,7 @@
 // Thread safety: call from the training thread only.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -22,7 +23,6 @@
 #include "farandole/trainer/checkpoint_schedule.h"
 #include "farandole/trainer/data/batch_sequence.h"
 #include "farandole/trainer/data/dataset.h"
-#include "farandole/trainer/data/device_input.h"
 #include "farandole/trainer/models/model.h"
 #include "farandole/trainer/progress.h"
 #include "farandole/trainer/train_options.h"
@@ -124,5 +124,13 @@ class Trainer {
   double samples_per_s_ = 0;      // Between the last two lines of metrics.
   bool tuning_kept_ = false;
 };
+
+// Writes RUN/tuned-N-ranks.ini and returns a line that describes the result.
+// Throws: Error if the file cannot be written.
+std::string keep_tuned_plan(const std::filesystem::path& run_dir, int ranks, const TunedPlan& plan);
+
+// If an earlier run with the same number of ranks has stored its plan, this call uses that plan.
+// Throws: UserError if the file does not have the format of keep_tuned_plan().
+void take_tuned_plan(TrainOptions& options, int ranks);
 
 }  // namespace farandole

@@ -14,7 +14,7 @@
 #include "farandole/checkpoint/hdf5_file.h"
 #include "farandole/trainer/data/labelled_samples.h"
 #include "farandole/trainer/data/synthetic.h"
-#include "farandole/trainer/data/text_source.h"
+#include "farandole/trainer/data/text_windows.h"
 
 namespace farandole {
 namespace {

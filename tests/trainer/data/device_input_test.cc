@@ -1,7 +1,5 @@
 // Batches on their way to a device of LibTorch that is made of the test double of CUDA. The double counts
 // work that uses the same memory without order.
-#include "farandole/trainer/data/device_input.h"
-
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>

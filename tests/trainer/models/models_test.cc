@@ -10,7 +10,7 @@
 #include "trainer/data_fixtures.h"
 
 #include "farandole/train/distributed_sampler.h"
-#include "farandole/trainer/models/generate.h"
+#include "farandole/trainer/models/gpt.h"
 #include "farandole/trainer/models/model.h"
 
 namespace farandole {

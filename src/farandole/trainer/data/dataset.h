@@ -9,6 +9,8 @@
 #include <torch/types.h>
 #include <vector>
 
+#include "farandole/train/session.h"
+
 namespace farandole {
 
 // Images: x float32 [n, 1, 28, 28] normalized, y int64 [n].
@@ -46,8 +48,8 @@ struct DataOptions {
   std::string path;  // A table as open_table() takes it, a folder of IDX files, text, or "synthetic".
   std::vector<std::string> features = {"x"};  // Columns of the table.
   std::string label = "y";                    // A column of class numbers.
-  std::int64_t context = 64;  // Bytes per sample of text.
-  double held_out = 0.1;      // Fraction at the end of the data; used if the source has no test set.
+  std::int64_t context = 64;                  // Bytes per sample of text.
+  double held_out = 0.1;  // Fraction at the end of the data; used if the source has no test set.
   std::int64_t synthetic_samples = 2048;
   std::vector<std::int64_t> synthetic_input = {1, 28, 28};
   std::int64_t synthetic_classes = 10;
@@ -59,5 +61,13 @@ struct DataOptions {
 // Throws: UserError if data is missing or does not fit the options; CorruptInput if a file is damaged. Both
 // messages name the file and the place.
 DataSplit open_data(const DataOptions& options);
+
+// Like open_data(). If `scratch` is not empty, one rank of each node first copies the data to a folder of its
+// node, so that the parallel file system is read once for each node and not once for each rank. `scratch` is
+// that folder, or "auto", which copies only from a network file system and chooses the folder as
+// place_recorder() does. The copy is removed as soon as all ranks of the job have read it.
+// Collective: every rank of the group must call this in the same order.
+// Throws: as open_data(), and UserError if the folder cannot be written or has no room.
+DataSplit open_staged_data(Session& session, const DataOptions& options, const std::string& scratch);
 
 }  // namespace farandole

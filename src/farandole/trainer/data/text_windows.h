@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -33,5 +34,15 @@ class TextWindows final : public Dataset {
 // Throws: UserError if the training bytes or the held-out bytes are too few for one window.
 DataSplit split_text(std::vector<std::uint8_t> bytes, std::int64_t context, double held_out,
                      const std::string& source);
+
+struct Text {
+  std::vector<std::uint8_t> bytes;
+  int files = 0;
+};
+
+// Reads the regular files of a folder, sorted by name, without subfolders and dot files. A file with several
+// names (links) is read once.
+// Throws: UserError if no file can be read.
+Text read_text(const std::filesystem::path& path);
 
 }  // namespace farandole

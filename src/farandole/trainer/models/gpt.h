@@ -1,8 +1,11 @@
-// A byte-level decoder-only transformer with the layout, names and initialization of GPT-2.
+// A byte-level decoder-only transformer with the layout, names and initialization of GPT-2, and the text
+// that it generates.
 // Thread safety: none; use from one thread at a time.
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <torch/nn/modules/normalization.h>
 #include <torch/types.h>
 #include <vector>
@@ -34,5 +37,12 @@ class Gpt final : public Model {
   torch::nn::LayerNorm ln_f_;
   Linear lm_head_;
 };
+
+// Returns `bytes` bytes that follow `prompt`; an empty prompt stands for the begin of a line. Each byte is
+// drawn from softmax(logits / temperature), given the last `context` bytes; temperature 0 selects the most
+// likely byte. The model runs in evaluation mode and then returns to its earlier mode.
+// Throws: UserError if the model is not a gpt, or if bytes or temperature are negative.
+std::string generate(Model& model, std::string_view prompt, std::int64_t bytes, double temperature,
+                     torch::Generator generator);
 
 }  // namespace farandole

@@ -9,9 +9,8 @@
 
 #include "farandole/base/error.h"
 #include "farandole/base/options.h"
+#include "farandole/trainer/models/classifiers.h"
 #include "farandole/trainer/models/gpt.h"
-#include "farandole/trainer/models/mlp.h"
-#include "farandole/trainer/models/mnist_net.h"
 
 namespace farandole {
 namespace {

@@ -1,0 +1,127 @@
+#include "farandole/estimator/objective.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/nn/functional/loss.h>
+
+#include "farandole/base/error.h"
+#include "farandole/estimator/script_model.h"
+
+namespace farandole {
+
+Objective::Objective(const std::filesystem::path& model, const DataTable& table,
+                     const EstimatorOptions& options)
+    : options_(options), model_(model), tensors_(table, options, true) {
+  for (std::size_t i = 0; i < options.labels.size(); ++i)
+    losses_.emplace_back(options.losses.size() == 1 ? options.losses.front() : options.losses.at(i));
+}
+
+Objective::Losses Objective::of(const Rows& rows) {
+  Losses result;
+  result.outputs = model_.forward(rows.inputs, losses_.size());
+  for (std::size_t i = 0; i < losses_.size(); ++i) {
+    auto& loss = losses_[i];
+    const auto& output = result.outputs[i];
+    if (loss.classifies()) tensors_.check_labels(output, rows, i);
+    const auto& label = result.labels.emplace_back(loss.labels(rows.labels[i], output));
+    auto of_rows = loss.of_rows(output, label);
+    if (of_rows.dim() == 0 && rows.weight.defined())
+      throw UserError(fmt::format(
+          "{} returns one value for all rows, so --sample-weight cannot be used; return one value for each row",
+          loss.name()));
+    auto sum = of_rows.dim() == 0      ? of_rows * static_cast<double>(rows.size())
+               : rows.weight.defined() ? (of_rows * rows.weight).sum()
+                                       : of_rows.sum();
+    if (!options_.loss_weights.empty()) sum = sum * options_.loss_weights[i];
+    result.sum = result.sum.defined() ? result.sum + sum : sum;
+  }
+  return result;
+}
+
+std::vector<bool> Objective::classifies() const {
+  std::vector<bool> classes;
+  for (const auto& loss : losses_) classes.push_back(loss.classifies());
+  return classes;
+}
+
+namespace {
+
+constexpr std::array loss_names = {"nll",       "cross_entropy", "mse", "l1",
+                                   "smooth_l1", "huber",         "bce", "bce_with_logits"};
+
+}  // namespace
+
+LossFunction::LossFunction(const std::string& name, const char* what) : name_(name) {
+  if (std::find(loss_names.begin(), loss_names.end(), name) != loss_names.end()) return;
+  if (!std::filesystem::is_regular_file(name))
+    throw UserError(fmt::format("there is no {} {}; the losses are {} and TorchScript files", what, name,
+                                fmt::join(loss_names, ", ")));
+  try {
+    script_ = torch::jit::load(name, torch::kCPU);
+  } catch (const c10::Error& error) {
+    throw CorruptInput(fmt::format(
+        "{} cannot be loaded as TorchScript ({}); export it with torch.jit.script(function).save(FILE)", name,
+        brief(error)));
+  }
+}
+
+torch::Tensor LossFunction::labels(const torch::Tensor& raw, const torch::Tensor& output) const {
+  if (classifies()) return raw.to(torch::kInt64);
+  if (script_) return raw;
+  const auto label = raw.to(torch::kFloat32);
+  return label.numel() == output.numel() && label.size(0) == output.size(0) ? label.reshape(output.sizes())
+                                                                            : label;
+}
+
+torch::Tensor LossFunction::of_rows(const torch::Tensor& output, const torch::Tensor& label) {
+  const auto none = at::Reduction::None;
+  torch::Tensor values;
+  const auto expected = [&] {
+    auto shape = output.sizes().vec();
+    if (classifies() && shape.size() > 1) shape.erase(shape.begin() + 1);
+    return shape;
+  };
+  if (!script_ &&
+      (output.dim() == 0 || (classifies() && output.dim() < 2) || label.sizes().vec() != expected()))
+    throw UserError(fmt::format(
+        "the model's outputs have shape [{}], and the labels have shape [{}]; --loss {} needs {}; choose another label "
+        "column, loss or model",
+        fmt::join(output.sizes().vec(), ", "), fmt::join(label.sizes().vec(), ", "), name_,
+        classifies() ? "outputs [rows, classes, ...] and labels [rows, ...]" : "equal shapes"));
+  if (script_) {
+    torch::jit::IValue result;
+    try {
+      result = script_->forward({output, label});
+    } catch (const std::exception& error) {
+      throw UserError(fmt::format("{} does not accept outputs of shape [{}] and labels of shape [{}]: {}",
+                                  name_, fmt::join(output.sizes().vec(), ", "),
+                                  fmt::join(label.sizes().vec(), ", "), brief(error)));
+    }
+    if (!result.isTensor())
+      throw UserError(fmt::format("{} returns a {}, not a tensor", name_, result.tagKind()));
+    values = result.toTensor();
+    if (values.dim() == 0) return values;
+  } else if (name_ == "nll") {
+    values = torch::nll_loss_nd(output, label, {}, none);
+  } else if (name_ == "cross_entropy") {
+    values = torch::cross_entropy_loss(output, label, {}, none);
+  } else if (name_ == "mse") {
+    values = torch::mse_loss(output, label, none);
+  } else if (name_ == "l1") {
+    values = torch::l1_loss(output, label, none);
+  } else if (name_ == "smooth_l1") {
+    values = torch::smooth_l1_loss(output, label, none);
+  } else if (name_ == "huber") {
+    values = torch::huber_loss(output, label, none);
+  } else if (name_ == "bce") {
+    values = torch::binary_cross_entropy(output, label, {}, none);
+  } else {
+    values = torch::binary_cross_entropy_with_logits(output, label, {}, {}, none);
+  }
+  return values.dim() > 1 ? values.flatten(1).mean(1) : values;
+}
+
+}  // namespace farandole

@@ -1,0 +1,128 @@
+#include "farandole/estimator/script_model.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sstream>
+
+#include "farandole/base/error.h"
+#include "farandole/base/files/atomic_file.h"
+#include "farandole/checkpoint/hdf5_file.h"
+#include "farandole/train/tensor_bytes.h"
+
+namespace farandole {
+namespace {
+
+namespace fs = std::filesystem;
+
+// LibTorch's scripts are no torch::nn::Module, which optimizers, broadcasts and checkpoints of
+// this library need.
+class ModuleView : public torch::nn::Module {
+ public:
+  explicit ModuleView(const torch::jit::Module& script) {
+    for (const auto& parameter : script.named_parameters(/*recurse=*/false))
+      register_parameter(parameter.name, parameter.value, parameter.value.requires_grad());
+    for (const auto& buffer : script.named_buffers(/*recurse=*/false))
+      register_buffer(buffer.name, buffer.value);
+    for (const auto& child : script.named_children())
+      register_module(child.name, std::make_shared<ModuleView>(child.value));
+  }
+};
+
+// Writes to a temporary file and publishes it.
+void publish(const fs::path& file, const std::function<void(const std::string&)>& write) {
+  AtomicFile written(file);
+  write(written.temporary().string());
+  written.publish();
+}
+
+}  // namespace
+
+std::string brief(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  std::istringstream lines(torch_error != nullptr ? torch_error->what_without_backtrace() : error.what());
+  constexpr std::string_view mark = "RuntimeError: ";
+  std::string first;
+  for (std::string line; std::getline(lines, line);) {
+    if (const auto at = line.find(mark); at != line.npos) return line.substr(at + mark.size());
+    if (first.empty()) first = line;
+  }
+  return first;
+}
+
+ScriptModel::ScriptModel(const fs::path& file) : file_(file.string()) {
+  if (!fs::is_regular_file(file)) throw UserError(fmt::format("there is no model {}", file_));
+  try {
+    script_ = torch::jit::load(file_, torch::kCPU);
+  } catch (const c10::Error& error) {
+    throw CorruptInput(fmt::format(
+        "{} cannot be loaded as TorchScript ({}); export it with torch.jit.script(model).save(FILE)", file_,
+        brief(error)));
+  }
+  if (!script_.find_method("forward"))
+    throw UserError(file_ + " has no method forward; export a whole model");
+  view_ = std::make_shared<ModuleView>(script_);
+}
+
+std::vector<torch::Tensor> ScriptModel::forward(const std::vector<torch::Tensor>& inputs,
+                                                std::size_t outputs) {
+  torch::jit::IValue result;
+  try {
+    result = script_.forward({inputs.begin(), inputs.end()});
+  } catch (const std::exception& error) {
+    std::vector<std::string> shapes;
+    for (const auto& input : inputs)
+      shapes.push_back(fmt::format("[{}]", fmt::join(input.sizes().vec(), ", ")));
+    throw UserError(
+        fmt::format("{} does not accept features of shape {}: {}; choose other --features or --input-shapes",
+                    file_, fmt::join(shapes, ", "), brief(error)));
+  }
+  std::vector<torch::Tensor> tensors;
+  if (result.isTensor()) {
+    tensors = {result.toTensor()};
+  } else if (result.isTensorList()) {
+    tensors = result.toTensorVector();
+  } else if (result.isTuple()) {
+    for (const auto& element : result.toTupleRef().elements())
+      if (element.isTensor()) tensors.push_back(element.toTensor());
+    if (tensors.size() != result.toTupleRef().elements().size()) tensors.clear();
+  }
+  if (tensors.empty())
+    throw UserError(fmt::format("{} returns a {}; its forward must return a tensor or a tuple of tensors",
+                                file_, result.tagKind()));
+  if (tensors.size() != outputs)
+    throw UserError(
+        fmt::format("{} returns {} tensor{} for {} label{}; name a column with --label for each of them",
+                    file_, tensors.size(), tensors.size() == 1 ? "" : "s", outputs, outputs == 1 ? "" : "s"));
+  return tensors;
+}
+
+std::vector<torch::Tensor> ScriptModel::trained_parameters() {
+  std::vector<torch::Tensor> parameters;
+  for (const auto& parameter : view_->parameters())
+    if (parameter.requires_grad()) parameters.push_back(parameter);
+  if (parameters.empty())
+    throw UserError(
+        file_ + " has no parameters to train; export a model that is not frozen, before torch.jit.freeze");
+  return parameters;
+}
+
+void ScriptModel::save(const fs::path& file) {
+  publish(file, [&](const std::string& temporary) { script_.save(temporary); });
+}
+
+void ScriptModel::save_state(const fs::path& file) {
+  publish(file, [&](const std::string& temporary) {
+    auto out = Hdf5File::create(temporary);
+    const auto write = [&](const std::string& name, const torch::Tensor& value) {
+      const auto data = value.detach().cpu().contiguous();
+      out.write_array("/" + name, dtype_of(data), data.sizes(),
+                      {static_cast<const std::byte*>(data.data_ptr()), bytes_of(data)});
+    };
+    for (const auto& item : view_->named_parameters()) write(item.key(), item.value());
+    for (const auto& item : view_->named_buffers())
+      if (item.value().defined()) write(item.key(), item.value());
+    out.close();
+  });
+}
+
+}  // namespace farandole
